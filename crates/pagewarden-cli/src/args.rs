@@ -1,0 +1,210 @@
+//! The command line. What is said here is also the help and the man page.
+
+use std::num::NonZero;
+use std::path::PathBuf;
+
+use clap::builder::PossibleValuesParser;
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Args, Parser, Subcommand};
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+/// Is my data still what was written?
+///
+/// Pagewarden verifies the pages of database files and data directories,
+/// without needing the server and without ever writing to them.
+#[derive(Debug, Parser)]
+#[command(name = "pagewarden", version, styles = STYLES, max_term_width = 100)]
+#[command(after_help = "Example:\n  pagewarden check /var/lib/postgresql/15/main\n\n\
+    Exit status: 0 nothing wrong, 1 something is wrong, 2 could not look at all of it,\n\
+    3 stopped early.")]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Check(Check),
+    Completions(Completions),
+    Man(Man),
+}
+
+/// Verify every page of database files and data directories
+///
+/// Finds out by itself what each PATH is: a PostgreSQL data directory, a
+/// folder or a relation file in one, or a SQLite database. Reads only what is
+/// named, and writes nothing.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    pagewarden check /var/lib/postgresql/15/main      a whole cluster, running or not\n  \
+    pagewarden check base/5/16397 shop.sqlite         one relation, one SQLite database\n  \
+    pagewarden check --json --rate 100MiB/s DIR       for scripts, at a gentle pace\n\n\
+    Exit status: 0 nothing wrong, 1 damage found (or --strict, --require-protection or\n\
+    --min-protected not met), 2 not everything could be looked at, 3 stopped early.")]
+pub struct Check {
+    /// Data directories or database files
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+
+    /// Take every PATH for this format instead of finding out
+    #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(format_names()))]
+    pub format: Option<String>,
+
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+
+    /// Exit with 1 also when something is merely suspect
+    #[arg(long)]
+    pub strict: bool,
+
+    /// Exit with 1 when the database is not set to protect its pages, or none is protected
+    #[arg(long)]
+    pub require_protection: bool,
+
+    /// Exit with 1 when less than this share of the pages in use is protected
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub min_protected: Option<f64>,
+
+    /// Threads that verify pages [default: the available cores]
+    #[arg(short, long, value_name = "N")]
+    pub jobs: Option<NonZero<usize>>,
+
+    /// Read no faster than this, for example 200MiB/s
+    #[arg(long, value_name = "BYTES/S", value_parser = parse_rate)]
+    pub rate: Option<NonZero<u64>>,
+
+    /// Read past the page cache, to judge what the device holds
+    #[arg(long, conflicts_with = "cached")]
+    pub direct: bool,
+
+    /// Read through the page cache only
+    #[arg(long)]
+    pub cached: bool,
+
+    /// How to keep direct reads in flight
+    #[arg(long, value_name = "METHOD", default_value = "auto",
+        value_parser = PossibleValuesParser::new(["auto", "uring", "threads"]))]
+    pub io: String,
+
+    /// Show no progress
+    #[arg(short, long, conflicts_with = "progress")]
+    pub quiet: bool,
+
+    /// Show progress as plain lines, every few seconds, also without a terminal
+    #[arg(long)]
+    pub progress: bool,
+}
+
+/// Print a completion script for a shell
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  pagewarden completions bash > /etc/bash_completion.d/pagewarden"
+)]
+pub struct Completions {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+/// Write the manual pages into a folder
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  pagewarden man /usr/local/share/man/man1")]
+pub struct Man {
+    /// Where to write pagewarden.1, pagewarden-check.1 ...
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+}
+
+fn format_names() -> Vec<&'static str> {
+    pagewarden::target::TARGETS.iter().map(|kind| kind.name).collect()
+}
+
+/// A size as people write it: `8KiB`, `64 MB`, `1G`, `512`. Units by powers of
+/// 1024, but for `kB`, `MB`, `GB`, `TB`, which are powers of 1000.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor: u64 = match unit.trim() {
+        "" | "B" | "bytes" => 1,
+        "K" | "k" | "KiB" => 1 << 10,
+        "M" | "m" | "MiB" => 1 << 20,
+        "G" | "g" | "GiB" => 1 << 30,
+        "T" | "t" | "TiB" => 1 << 40,
+        "kB" | "KB" => 1000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "TB" => 1_000_000_000_000,
+        other => return Err(format!("unknown unit '{other}' (try KiB, MiB, GiB, kB, MB, GB)")),
+    };
+    if let Ok(whole) = number.parse::<u64>() {
+        return whole.checked_mul(factor).ok_or_else(|| "the size is too large".to_owned());
+    }
+    let number: f64 =
+        number.parse().map_err(|_| format!("'{text}' is not a size (try 8KiB, 64 MB)"))?;
+    let bytes = (number * factor as f64).round();
+    // 2^53: up to here a double counts bytes exactly.
+    if (0.0..9_007_199_254_740_992.0).contains(&bytes) {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        Ok(bytes as u64)
+    } else {
+        Err("the size is too large".to_owned())
+    }
+}
+
+fn parse_rate(text: &str) -> Result<NonZero<u64>, String> {
+    let size = text.trim().strip_suffix("/s").unwrap_or(text);
+    NonZero::new(parse_size(size)?).ok_or_else(|| "the rate must be more than nothing".to_owned())
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let number = text.trim().strip_suffix('%').unwrap_or(text).trim();
+    match number.parse::<f64>() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err(format!("'{text}' is not a percentage from 0 to 100")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        for (text, bytes) in [
+            ("8KiB", 8192),
+            ("64 MB", 64_000_000),
+            ("1G", 1 << 30),
+            ("512", 512),
+            ("1.5k", 1536),
+            ("2TiB", 2 << 40),
+        ] {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "x", "1.2.3", "5 miles", "-1", "99999999999T", "1e400", "NaN"] {
+            assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_and_percentages_are_checked() {
+        assert_eq!(parse_rate("200MiB/s").map(NonZero::get), Ok(200 << 20));
+        assert!(parse_rate("0").is_err());
+        assert_eq!(parse_percent("99%"), Ok(99.0));
+        assert!(parse_percent("101%").is_err());
+        assert!(parse_percent("NaN").is_err());
+    }
+}

@@ -1,0 +1,5 @@
+//! One file a command.
+
+pub mod check;
+pub mod completions;
+pub mod man;

@@ -1,0 +1,162 @@
+//! Progress on standard error: a bar on a terminal, plain lines on demand,
+//! nothing otherwise.
+
+use std::io::{self, IsTerminal as _, Write};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use pagewarden::report::text::{bytes, duration};
+use pagewarden::target::{Step, TargetKind};
+use pagewarden::verify::{Progress, mib_per_second};
+
+/// How often a plain line is written.
+const LINE_EVERY: Duration = Duration::from_secs(3);
+
+/// Where progress goes.
+pub enum Show {
+    /// Nowhere.
+    Nothing,
+    /// A bar that moves.
+    Bar(ProgressBar),
+    /// A line now and then.
+    Lines(Lines),
+}
+
+/// Plain lines for logs.
+pub struct Lines {
+    begin: Instant,
+    done: AtomicU64,
+    total: AtomicU64,
+    written: Mutex<Instant>,
+}
+
+impl Show {
+    /// What the flags and the terminal ask for.
+    pub fn choose(quiet: bool, lines: bool) -> Self {
+        if quiet {
+            return Self::Nothing;
+        }
+        if lines {
+            let now = Instant::now();
+            return Self::Lines(Lines {
+                begin: now,
+                done: AtomicU64::new(0),
+                total: AtomicU64::new(0),
+                written: Mutex::new(now),
+            });
+        }
+        if !io::stderr().is_terminal() {
+            return Self::Nothing;
+        }
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
+        let style = ProgressStyle::with_template(
+            "{wide_bar} {percent:>3} %  {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left",
+        );
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Self::Bar(bar)
+    }
+
+    /// Learns how much there is to read. Walks the target once more, which
+    /// costs a look at every file's length.
+    pub fn measure(&self, path: &Path, kind: Option<&TargetKind>) {
+        let total = || {
+            let target = pagewarden::target::open(path, kind).ok()?;
+            let lengths = target.steps.filter_map(|step| match step {
+                Step::File(file) => Some(file.listed_bytes),
+                _ => None,
+            });
+            Some(lengths.sum::<u64>())
+        };
+        match self {
+            Self::Nothing => {}
+            Self::Bar(bar) => bar.set_length(bar.length().unwrap_or(0) + total().unwrap_or(0)),
+            Self::Lines(lines) => {
+                lines.total.fetch_add(total().unwrap_or(0), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Takes the bar away.
+    pub fn end(&self) {
+        if let Self::Bar(bar) = self {
+            bar.finish_and_clear();
+        }
+    }
+
+    /// Standard output that does not write into the bar.
+    pub fn output(&self) -> Output<'_> {
+        let terminal = io::stdout().is_terminal();
+        Output { show: self, buffer: Vec::new(), terminal }
+    }
+}
+
+impl Progress for Show {
+    fn advance(&self, bytes: u64) {
+        match self {
+            Self::Nothing => {}
+            Self::Bar(bar) => bar.inc(bytes),
+            Self::Lines(lines) => lines.advance(bytes),
+        }
+    }
+}
+
+impl Lines {
+    fn advance(&self, more: u64) {
+        let done = self.done.fetch_add(more, Ordering::Relaxed) + more;
+        // Whoever cannot get the lock leaves the line to whoever has it.
+        let Ok(mut written) = self.written.try_lock() else { return };
+        if written.elapsed() < LINE_EVERY {
+            return;
+        }
+        *written = Instant::now();
+        let total = self.total.load(Ordering::Relaxed).max(done);
+        let elapsed = self.begin.elapsed();
+        let left = elapsed.mul_f64((total - done) as f64 / done.max(1) as f64);
+        let _ = writeln!(
+            io::stderr(),
+            "checked {} of {} ({:.0} MiB/s), about {} left",
+            bytes(done),
+            bytes(total),
+            mib_per_second(done, elapsed),
+            duration(left)
+        );
+    }
+}
+
+/// Standard output, written in large pieces, with the bar taken aside when
+/// both share a terminal.
+pub struct Output<'a> {
+    show: &'a Show,
+    buffer: Vec<u8>,
+    terminal: bool,
+}
+
+/// What is held back before it is written.
+const OUTPUT_BUFFER: usize = 32 << 10;
+
+impl Write for Output<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.buffer.extend_from_slice(bytes);
+        // On a terminal a line is shown when it is known.
+        if self.buffer.len() >= OUTPUT_BUFFER || (self.terminal && self.buffer.ends_with(b"\n")) {
+            self.flush()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let buffer = std::mem::take(&mut self.buffer);
+        let write = || {
+            let mut out = io::stdout().lock();
+            out.write_all(&buffer)?;
+            out.flush()
+        };
+        match self.show {
+            Show::Bar(bar) if self.terminal => bar.suspend(write),
+            _ => write(),
+        }
+    }
+}

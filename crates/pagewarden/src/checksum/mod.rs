@@ -1,0 +1,3 @@
+//! Checksum kernels: pure functions over slices.
+pub mod postgres;
+pub mod sqlite;

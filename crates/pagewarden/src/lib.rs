@@ -1,0 +1,30 @@
+//! Is my data still what was written? This library verifies the pages of
+//! database files, without needing the server.
+//!
+//! Data flows one way:
+//!
+//! ```text
+//! target --> source --> page format --> verdict --> report
+//! what is    bytes in   is this page    ok, empty,  text,
+//! this path  runs of    what its        or a        JSON
+//!            pages      engine wrote?   Finding
+//! ```
+//!
+//! [`target::open`] finds out what a path is, [`verify::verify`] drives every
+//! page of it through its [`page::PageFormat`], and a [`report`] writes down
+//! what comes out. The library does not print, parse flags or open sockets,
+//! and never writes to what it looks at.
+
+pub mod checksum;
+pub mod error;
+pub mod page;
+pub mod report;
+pub mod source;
+pub mod target;
+pub mod verdict;
+pub mod verify;
+
+pub use error::Error;
+
+/// The version in `--version` and in every JSON object.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

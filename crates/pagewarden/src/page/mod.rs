@@ -1,0 +1,177 @@
+//! What a page must look like, for each format.
+//!
+//! A page format is given runs of whole pages with their numbers and says what
+//! it thinks of each. It never sees a file, a path or a directory: what it has
+//! to know of those (is checksumming on, where does the log end) was put into
+//! it by the target that made it.
+//!
+//! To add a format: one file here, one line in [`FORMATS`].
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::verdict::{Kind, ModeCounts, PageCounts, PageNo, Protection, Severity, Standing};
+
+pub mod postgres;
+pub mod sqlite;
+
+/// Consecutive whole pages of one file.
+#[derive(Debug, Clone, Copy)]
+pub struct PageRun<'a> {
+    /// The number of the first page.
+    pub first: PageNo,
+    /// The pages; the length is a multiple of the format's page size.
+    pub bytes: &'a [u8],
+}
+
+/// A finding about one page, before its file is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageFinding {
+    /// The page.
+    pub page: PageNo,
+    /// How much is proven.
+    pub severity: Severity,
+    /// What is wrong.
+    pub kind: Kind,
+    /// The checksum on the page, hexadecimal.
+    pub stored: Option<String>,
+    /// The checksum of its content, hexadecimal.
+    pub computed: Option<String>,
+    /// The evidence in words.
+    pub detail: Option<String>,
+    /// What to do next, where the page itself tells.
+    pub hint: Option<String>,
+    /// What the page counts as on account of this finding; `None` where the
+    /// page was counted already and this is a remark.
+    pub standing: Option<Standing>,
+}
+
+impl PageFinding {
+    /// A page that failed its test. It counts as damaged or, where recovery
+    /// may mend it, as suspect; a failure that is only a notice (a page whose
+    /// content the engine throws away) counts as unprotected.
+    #[must_use]
+    pub fn failed(page: PageNo, severity: Severity, kind: Kind) -> Self {
+        let standing = match severity {
+            Severity::Damage => Standing::Damaged,
+            Severity::Suspect => Standing::Suspect,
+            Severity::Notice => Standing::Unprotected,
+        };
+        Self {
+            page,
+            severity,
+            kind,
+            stored: None,
+            computed: None,
+            detail: None,
+            hint: None,
+            standing: Some(standing),
+        }
+    }
+
+    /// The same finding with the evidence in words.
+    #[must_use]
+    pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = Some(detail.into());
+        self
+    }
+}
+
+/// What a format says of a run.
+#[derive(Debug, Default)]
+pub struct RunVerdict {
+    /// The pages that passed or had nothing to test. Pages with a finding
+    /// that has a standing are not among them.
+    pub counts: PageCounts,
+    /// Pages in use by protection, failing ones too.
+    pub by_mode: ModeCounts,
+    /// What is wrong, in page order.
+    pub findings: Vec<PageFinding>,
+}
+
+impl RunVerdict {
+    /// Counts a page in use that passed, or that had nothing to be tested by.
+    pub fn pass(&mut self, standing: Standing, protection: Protection) {
+        self.counts.add(standing);
+        self.by_mode.add(protection);
+    }
+
+    /// Counts a page that was never written.
+    pub fn empty(&mut self) {
+        self.counts.add(Standing::Empty);
+    }
+
+    /// Records a page that failed.
+    pub fn fail(&mut self, protection: Protection, finding: PageFinding) {
+        self.by_mode.add(protection);
+        self.findings.push(finding);
+    }
+}
+
+/// Other pages of the same relation, for a second look at a failing one.
+pub trait Neighbours {
+    /// How many pages the relation has in all its files.
+    fn page_count(&self) -> u64;
+    /// The page with that number, or `None` if it cannot be read now.
+    fn page(&self, page: PageNo) -> Option<Vec<u8>>;
+}
+
+/// One way of laying out and protecting pages.
+pub trait PageFormat: Send + Sync + fmt::Debug {
+    /// Bytes in a page: a power of two.
+    fn page_size(&self) -> usize;
+
+    /// Judges every page of `run`: each is counted once, by
+    /// [`RunVerdict::pass`], [`RunVerdict::empty`] or [`RunVerdict::fail`].
+    fn judge(&self, run: PageRun<'_>, verdict: &mut RunVerdict);
+
+    /// A second look at a page that failed, with the rest of its relation at
+    /// hand: may make the finding more precise, never milder.
+    fn explain(&self, page: &[u8], finding: &mut PageFinding, neighbours: &dyn Neighbours) {
+        let _ = (page, finding, neighbours);
+    }
+}
+
+/// A page format in the registry.
+#[derive(Debug)]
+pub struct Registered {
+    /// The format's name, as in `--format`.
+    pub name: &'static str,
+    /// What the conformance suite and the fuzzer try it on.
+    pub specimens: fn() -> Vec<Specimen>,
+}
+
+/// A configured format with a page that it must find sound, and what is known
+/// of its blind spots. The conformance suite in `page::conformance` runs every
+/// specimen of every format through the same damage.
+pub struct Specimen {
+    /// What this is, for messages.
+    pub name: &'static str,
+    /// The format as a target would configure it.
+    pub format: Box<dyn PageFormat>,
+    /// The number of `good`.
+    pub page: PageNo,
+    /// A page in use that must pass.
+    pub good: Vec<u8>,
+    /// What `good` counts as: `Ok`, or `Unprotected` for a mode without sums.
+    pub standing: Standing,
+    /// Makes `good` sound for another number, as its engine would write it
+    /// there. `None`: the page carries no number and no sum over one.
+    pub stamp: Option<fn(&mut [u8], PageNo)>,
+    /// Byte ranges in which a flipped bit is not seen, by the format's design.
+    pub blind_bytes: Vec<Range<usize>>,
+    /// Single bit flips outside `blind_bytes` that pass all the same, as
+    /// (byte, bit): chance matches of a short sum, found by running them all.
+    pub blind_bits: Vec<(usize, u8)>,
+    /// What an all-zero page counts as.
+    pub zero: Standing,
+}
+
+impl fmt::Debug for Specimen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Specimen").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Every page format there is.
+pub static FORMATS: &[Registered] = &[postgres::REGISTERED, sqlite::REGISTERED];

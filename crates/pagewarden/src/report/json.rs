@@ -1,0 +1,184 @@
+//! One JSON object for a run, written as it comes in: memory stays flat
+//! however many findings there are. The fields are those of
+//! `docs/json.md`.
+
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::json;
+use tempfile::SpooledTempFile;
+
+use crate::target::Description;
+use crate::verdict::{Finding, Note, Protection, Unread, Verdict};
+use crate::verify::{Sink, Summary, mib_per_second};
+
+/// Unread stretches are kept in memory up to this many bytes and in an
+/// unnamed temporary file beyond: they come after the findings, which are
+/// written at once.
+const UNREAD_IN_MEMORY: usize = 256 << 10;
+
+/// Writes the object; see the module.
+#[derive(Debug)]
+pub struct JsonReport<W> {
+    out: W,
+    targets: u64,
+    failed: Vec<serde_json::Value>,
+    findings: u64,
+    unread: SpooledTempFile,
+    unread_count: u64,
+    notes: Vec<Note>,
+}
+
+impl<W: Write> JsonReport<W> {
+    /// Begins the object of a run of `command`.
+    ///
+    /// # Errors
+    /// The output cannot be written.
+    pub fn begin(mut out: W, command: &str) -> io::Result<Self> {
+        write!(
+            out,
+            "{{\"pagewarden\":{},\"command\":{},\"targets\":[",
+            json!(crate::VERSION),
+            json!(command)
+        )?;
+        Ok(Self {
+            out,
+            targets: 0,
+            failed: Vec::new(),
+            findings: 0,
+            unread: SpooledTempFile::new(UNREAD_IN_MEMORY),
+            unread_count: 0,
+            notes: Vec::new(),
+        })
+    }
+
+    /// Begins a target; its findings follow.
+    ///
+    /// # Errors
+    /// The output cannot be written.
+    pub fn begin_target(&mut self, target: &Description) -> io::Result<()> {
+        if self.targets > 0 {
+            self.out.write_all(b",")?;
+        }
+        self.targets += 1;
+        self.findings = 0;
+        self.unread = SpooledTempFile::new(UNREAD_IN_MEMORY);
+        self.unread_count = 0;
+        self.notes.clear();
+        let head = json!({
+            "path": target.path.to_string_lossy(),
+            "format": target.format,
+            "engine": target.engine,
+            "page_size": target.page_size,
+            "setting": target.setting,
+            "state": target.state,
+            "evidence": target.evidence,
+            "live": target.live,
+        });
+        // The object stays open for what follows.
+        let head = head.to_string();
+        self.out.write_all(head.strip_suffix('}').unwrap_or(&head).as_bytes())?;
+        self.out.write_all(b",\"findings\":[")
+    }
+
+    /// Ends a target with what it came to.
+    ///
+    /// # Errors
+    /// The output cannot be written.
+    pub fn end_target(&mut self, target: &Description, summary: &Summary) -> io::Result<()> {
+        self.out.write_all(b"],\"unread\":[")?;
+        self.unread.seek(SeekFrom::Start(0))?;
+        let mut unread = Vec::new();
+        // Copied in pieces: it may be larger than memory should be.
+        loop {
+            unread.clear();
+            if (&mut self.unread).take(64 << 10).read_to_end(&mut unread)? == 0 {
+                break;
+            }
+            self.out.write_all(&unread)?;
+        }
+        let verdict = summary.verdict(target.setting);
+        let tail = json!({
+            "notes": self.notes,
+            "verdict": verdict,
+            // Where no page is in use, what the next one would carry.
+            "protection": summary
+                .by_mode
+                .protection()
+                .unwrap_or(target.setting.unwrap_or(Protection::None).name()),
+            "by_mode": summary.by_mode,
+            "files": summary.files,
+            "pages": summary.pages,
+            "bytes": summary.bytes,
+            "seconds": seconds(summary.elapsed),
+            "mib_per_second": rounded(summary.mib_per_second()),
+        });
+        let tail = tail.to_string();
+        self.out.write_all(b"],")?;
+        self.out.write_all(tail.strip_prefix('{').unwrap_or(&tail).as_bytes())
+    }
+
+    /// Records a target that could not be opened at all.
+    pub fn failed_target(&mut self, path: &str, error: &str) {
+        self.failed.push(json!({ "path": path, "error": error }));
+    }
+
+    /// Ends the object.
+    ///
+    /// # Errors
+    /// The output cannot be written.
+    pub fn end(mut self, verdict: Verdict, bytes: u64, elapsed: Duration) -> io::Result<()> {
+        let mut tail = json!({
+            "verdict": verdict,
+            "bytes": bytes,
+            "seconds": seconds(elapsed),
+            "mib_per_second": rounded(mib_per_second(bytes, elapsed)),
+        });
+        if let (Some(tail), Some(first)) = (tail.as_object_mut(), self.failed.first().cloned()) {
+            if self.targets == 0 {
+                tail.insert("error".to_owned(), first.get("error").cloned().unwrap_or_default());
+            }
+            tail.insert("failed".to_owned(), self.failed.clone().into());
+        }
+        let tail = tail.to_string();
+        self.out.write_all(b"],")?;
+        self.out.write_all(tail.strip_prefix('{').unwrap_or(&tail).as_bytes())?;
+        self.out.write_all(b"\n")?;
+        self.out.flush()
+    }
+}
+
+impl<W: Write + Send> Sink for JsonReport<W> {
+    fn finding(&mut self, finding: &Finding) -> io::Result<()> {
+        append(&mut self.out, &mut self.findings, finding)
+    }
+
+    fn unread(&mut self, unread: &Unread) -> io::Result<()> {
+        append(&mut self.unread, &mut self.unread_count, unread)
+    }
+
+    fn note(&mut self, note: &Note) -> io::Result<()> {
+        // Targets bound how many notes they give.
+        self.notes.push(note.clone());
+        Ok(())
+    }
+}
+
+/// Writes one element of an array, with the comma before it.
+fn append(out: &mut impl Write, count: &mut u64, element: &impl Serialize) -> io::Result<()> {
+    if *count > 0 {
+        out.write_all(b",")?;
+    }
+    *count += 1;
+    serde_json::to_writer(out, element)?;
+    Ok(())
+}
+
+fn seconds(elapsed: Duration) -> f64 {
+    (elapsed.as_secs_f64() * 1e6).round() / 1e6
+}
+
+fn rounded(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}

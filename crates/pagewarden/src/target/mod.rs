@@ -1,0 +1,253 @@
+//! What a path is, and which files and pages it has.
+//!
+//! A target kind looks at a path, says whether it knows it, and opens it: the
+//! result is a [`Target`], a description and a lazy list of [`Step`]s. A step
+//! is a file of pages with the page format that fits it, or something already
+//! seen while listing (a finding, a file that may not be read). Steps are
+//! produced one at a time, so that a cluster of a million files costs no more
+//! memory than its largest folder.
+//!
+//! To add a kind: one file here, one line in [`TARGETS`].
+
+use std::fmt;
+use std::fs::Metadata;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::page::PageFormat;
+use crate::verdict::{ByteOffset, Finding, Note, PageNo, Protection, Severity, Unread};
+
+pub mod postgres;
+pub mod sqlite;
+
+/// What is known of a target before its pages are read.
+#[derive(Debug, Clone)]
+pub struct Description {
+    /// The path as it was named.
+    pub path: PathBuf,
+    /// The name of the target kind: `postgres`, `sqlite` ...
+    pub format: &'static str,
+    /// The engine and its version, as people say it: `PostgreSQL 15`.
+    pub engine: String,
+    /// Bytes in a page.
+    pub page_size: u32,
+    /// What the database itself is set to, where it says so.
+    pub setting: Option<Protection>,
+    /// A line of circumstances for people: `checksums on, shut down cleanly`.
+    pub state: String,
+    /// How strong the evidence for a sound page is, and what passes unseen.
+    pub evidence: &'static str,
+    /// True while a server may be writing: failing pages are read again, and
+    /// files may come and go.
+    pub live: bool,
+}
+
+/// A file of pages, and how to read and judge it.
+#[derive(Debug, Clone)]
+pub struct PageFile {
+    /// The file, relative to the target's path (or the target's own name
+    /// where the target is this file).
+    pub name: String,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its length when it was listed, for progress; it is asked again when the
+    /// file is opened.
+    pub listed_bytes: u64,
+    /// The number of the page at offset 0.
+    pub first_page: PageNo,
+    /// What its pages must look like.
+    pub format: Arc<dyn PageFormat>,
+    /// What an incomplete page at the end of the file is.
+    pub partial_page: Severity,
+    /// All files of the same relation, for a second look at failing pages.
+    pub relation: Option<Arc<Relation>>,
+    /// Advice for whoever finds this file damaged.
+    pub hint: Option<Arc<str>>,
+}
+
+/// The files of one relation, in page order.
+#[derive(Debug)]
+pub struct Relation {
+    /// Bytes in a page.
+    pub page_size: usize,
+    /// The files.
+    pub segments: Vec<Segment>,
+}
+
+/// One file of a [`Relation`].
+#[derive(Debug, Clone)]
+pub struct Segment {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The number of its first page.
+    pub first_page: PageNo,
+    /// Whole pages in it when it was listed.
+    pub pages: u64,
+}
+
+impl Relation {
+    /// How many pages the relation has: one past the last page of its last
+    /// segment.
+    #[must_use]
+    pub fn page_count(&self) -> u64 {
+        self.segments.last().map_or(0, |last| last.first_page.plus(last.pages).0)
+    }
+
+    /// The file and the byte offset of a page.
+    #[must_use]
+    pub fn locate(&self, page: PageNo) -> Option<(&Path, ByteOffset)> {
+        let behind = self.segments.partition_point(|segment| segment.first_page <= page);
+        let segment = self.segments.get(behind.checked_sub(1)?)?;
+        let index = page.0.checked_sub(segment.first_page.0)?;
+        if index >= segment.pages {
+            return None;
+        }
+        let offset = index.checked_mul(u64::try_from(self.page_size).ok()?)?;
+        Some((&segment.path, ByteOffset(offset)))
+    }
+}
+
+/// One thing on the way through a target.
+#[derive(Debug)]
+pub enum Step {
+    /// Pages to verify.
+    File(PageFile),
+    /// Something wrong that was seen while listing.
+    Finding(Finding),
+    /// Something that could not be read.
+    Unread(Unread),
+    /// A circumstance worth knowing.
+    Note(Note),
+}
+
+/// A path that is known, and the way through it.
+pub struct Target {
+    /// What it is.
+    pub description: Description,
+    /// What it consists of, in the order in which it is reported.
+    pub steps: Box<dyn Iterator<Item = Step> + Send>,
+    /// Asked when a page of a target at rest fails: true if a server has come
+    /// to life on it since, so that the page may have been read half written.
+    pub woken: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target").field("description", &self.description).finish_non_exhaustive()
+    }
+}
+
+/// What a target kind thinks of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Probe {
+    /// Not this kind.
+    No,
+    /// It may be: the name or the layout fits, but no mark proves it.
+    Maybe,
+    /// It carries this kind's marks.
+    Yes,
+}
+
+/// One kind of target in the registry.
+pub struct TargetKind {
+    /// The name, as in `--format` and in the JSON output.
+    pub name: &'static str,
+    /// What it covers, for help and documentation.
+    pub summary: &'static str,
+    /// Looks at a path without opening more than its first bytes.
+    pub probe: fn(&Path, &Metadata) -> Probe,
+    /// Opens it.
+    ///
+    /// # Errors
+    /// Where no verdict at all can be given.
+    pub open: fn(&Path, &Metadata) -> Result<Target, Error>,
+}
+
+impl fmt::Debug for TargetKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TargetKind").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Every kind of target there is. Where several think `Maybe`, the first wins.
+pub static TARGETS: &[TargetKind] = &[postgres::KIND, sqlite::KIND];
+
+/// Finds out what `path` is and opens it.
+///
+/// # Errors
+/// The path cannot be looked at, or is nothing we know. Nothing is ever
+/// written to it.
+pub fn open(path: &Path, kind: Option<&TargetKind>) -> Result<Target, Error> {
+    let metadata = std::fs::metadata(path).map_err(|source| Error::io("open", path, source))?;
+    if !metadata.is_file() && !metadata.is_dir() {
+        return Err(Error::unknown(
+            path,
+            "neither a regular file nor a directory",
+            "name a data directory, a relation file or a database file",
+        ));
+    }
+    if let Some(kind) = kind {
+        return (kind.open)(path, &metadata);
+    }
+    let best = TARGETS
+        .iter()
+        .map(|kind| ((kind.probe)(path, &metadata), kind))
+        .filter(|(probe, _)| *probe != Probe::No)
+        .reduce(|best, next| if next.0 > best.0 { next } else { best });
+    match best {
+        Some((_, kind)) => (kind.open)(path, &metadata),
+        None => Err(unknown(path, &metadata)),
+    }
+}
+
+/// The target kind of that name.
+#[must_use]
+pub fn kind_named(name: &str) -> Option<&'static TargetKind> {
+    TARGETS.iter().find(|kind| kind.name == name)
+}
+
+fn unknown(path: &Path, metadata: &Metadata) -> Error {
+    if metadata.is_dir() {
+        return match directory_below(path) {
+            Some(below) => Error::unknown(
+                path,
+                "not a data directory, but there is one below it",
+                format!("try: pagewarden check {}", below.display()),
+            ),
+            None => Error::unknown(
+                path,
+                "a directory in which no database was recognised",
+                "name the data directory itself (for PostgreSQL the one that holds PG_VERSION)",
+            ),
+        };
+    }
+    if metadata.len() == 0 {
+        return Error::unknown(path, "an empty file", "there is nothing in it to check");
+    }
+    let names: Vec<_> = TARGETS.iter().map(|kind| kind.name).collect();
+    Error::unknown(
+        path,
+        "no database format was recognised in it",
+        format!("if you know what it is, say so with --format {}", names.join("|")),
+    )
+}
+
+/// A target directly below `path`, for people who name the folder above it.
+fn directory_below(path: &Path) -> Option<PathBuf> {
+    let mut found = None;
+    // A look at the first few entries: this is a hint, not a search.
+    for entry in std::fs::read_dir(path).ok()?.take(64).flatten() {
+        let below = entry.path();
+        let Ok(metadata) = std::fs::metadata(&below) else { continue };
+        if metadata.is_dir()
+            && TARGETS.iter().any(|kind| (kind.probe)(&below, &metadata) == Probe::Yes)
+        {
+            if found.is_some() {
+                return None;
+            }
+            found = Some(below);
+        }
+    }
+    found
+}

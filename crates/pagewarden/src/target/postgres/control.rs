@@ -1,0 +1,291 @@
+//! `global/pg_control`: what the cluster is and in which state.
+//!
+//! 8,192 bytes on disk, of which the structure takes the first 300 or so. Its
+//! layout differs by version; the offsets below were read from real clusters
+//! of 9.6 to 18 (`fixtures/postgres/*/pg_control`); those of 19 come from its
+//! beta's `src/include/catalog/pg_control.h`, for want of a server to run.
+//!
+//! ```text
+//! offset  size  field
+//!      0     8  system_identifier
+//!      8     4  pg_control_version
+//!     12     4  catalog_version_no
+//!     16     4  state
+//!     24     8  time
+//!     32     8  checkPoint, the position of the latest checkpoint record
+//!   [ 40     8  prevCheckPoint, up to version 10 ]
+//!      c        checkPointCopy, which begins with the redo position
+//!    c+s     8  unloggedLSN
+//!  c+s+8     8  minRecoveryPoint
+//! c+s+24     8  backupStartPoint
+//!    b-8     8  floatFormat, the number 1234567.0
+//!      b     4  blcksz, then relseg_size, xlog_blcksz, xlog_seg_size
+//!      d     4  data_checksum_version
+//!      x     4  crc, CRC-32C of everything before it
+//! ```
+
+use crc_fast::{CrcAlgorithm, Digest};
+
+use crate::page::postgres::{Checksums, MAX_ALIGN, PAGE_SIZES};
+use crate::verdict::Kind;
+
+/// Bytes that a server reads of the file; the rest is padding.
+pub const CONTROL_BYTES: usize = 8192;
+
+/// Where a version keeps its fields: see the module's table.
+struct Layout {
+    version: u32,
+    checkpoint_copy: usize,
+    checkpoint_bytes: usize,
+    block_size: usize,
+    checksum_version: usize,
+    crc: usize,
+}
+
+#[rustfmt::skip]
+const LAYOUTS: &[Layout] = &[
+    // 9.6
+    Layout { version: 960, checkpoint_copy: 48, checkpoint_bytes: 80, block_size: 216, checksum_version: 252, crc: 256 },
+    // 10: authentication nonce
+    Layout { version: 1002, checkpoint_copy: 48, checkpoint_bytes: 80, block_size: 216, checksum_version: 252, crc: 288 },
+    // 11: prevCheckPoint is gone
+    Layout { version: 1100, checkpoint_copy: 40, checkpoint_bytes: 80, block_size: 208, checksum_version: 244, crc: 280 },
+    // 12
+    Layout { version: 1201, checkpoint_copy: 40, checkpoint_bytes: 88, block_size: 216, checksum_version: 252, crc: 288 },
+    // 13 to 16
+    Layout { version: 1300, checkpoint_copy: 40, checkpoint_bytes: 88, block_size: 216, checksum_version: 252, crc: 288 },
+    // 17
+    Layout { version: 1700, checkpoint_copy: 40, checkpoint_bytes: 88, block_size: 216, checksum_version: 252, crc: 288 },
+    // 18: default_char_signedness
+    Layout { version: 1800, checkpoint_copy: 40, checkpoint_bytes: 88, block_size: 216, checksum_version: 252, crc: 292 },
+    // 19 beta
+    Layout { version: 1902, checkpoint_copy: 40, checkpoint_bytes: 96, block_size: 224, checksum_version: 264, crc: 304 },
+];
+
+/// Where the structure of an unknown version may end.
+const CRC_SEARCH: std::ops::Range<usize> = 128..512;
+/// `FLOATFORMAT_VALUE`: a landmark just before the block size.
+const FLOAT_FORMAT: f64 = 1_234_567.0;
+
+/// What the cluster was doing when the file was last written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClusterState {
+    /// 0: never started.
+    StartingUp,
+    /// 1: shut down cleanly.
+    ShutDown,
+    /// 2: a standby, shut down cleanly.
+    ShutDownInRecovery,
+    /// 3: was shutting down.
+    ShuttingDown,
+    /// 4: was recovering from a crash.
+    InCrashRecovery,
+    /// 5: a standby, running.
+    InArchiveRecovery,
+    /// 6: running.
+    InProduction,
+    /// A number that no known version uses.
+    Other(u32),
+}
+
+impl ClusterState {
+    fn from_number(number: u32) -> Self {
+        match number {
+            0 => Self::StartingUp,
+            1 => Self::ShutDown,
+            2 => Self::ShutDownInRecovery,
+            3 => Self::ShuttingDown,
+            4 => Self::InCrashRecovery,
+            5 => Self::InArchiveRecovery,
+            6 => Self::InProduction,
+            other => Self::Other(other),
+        }
+    }
+}
+
+/// What `pg_control` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Control {
+    /// Tells one cluster from another.
+    pub system_identifier: u64,
+    /// `pg_control_version`.
+    pub version: u32,
+    /// `catalog_version_no`, part of the name of tablespace folders.
+    pub catalog_version: u32,
+    /// What the cluster was doing.
+    pub state: ClusterState,
+    /// Position of the latest checkpoint record.
+    pub checkpoint_lsn: u64,
+    /// Where replay would start.
+    pub redo_lsn: u64,
+    /// How far replay must come before a standby is consistent.
+    pub min_recovery_lsn: u64,
+    /// Not 0 while a restored backup is not consistent yet.
+    pub backup_start_lsn: u64,
+    /// How the server aligns structures.
+    pub max_align: u16,
+    /// Bytes in a page.
+    pub page_size: usize,
+    /// Pages in a full segment of a relation.
+    pub segment_pages: u32,
+    /// Bytes in a segment of the log.
+    pub wal_segment_bytes: u32,
+    /// Whether pages carry checksums.
+    pub checksums: Checksums,
+    /// True if the version is none we know and the fields were found by their
+    /// values.
+    pub guessed: bool,
+}
+
+/// Why `pg_control` cannot be believed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ControlFault {
+    /// `truncated`, `header` or `checksum`.
+    pub kind: Kind,
+    /// In words.
+    pub detail: String,
+}
+
+impl ControlFault {
+    fn new(kind: Kind, detail: impl Into<String>) -> Self {
+        Self { kind, detail: detail.into() }
+    }
+}
+
+impl Control {
+    /// Reads the file's content.
+    ///
+    /// # Errors
+    /// Why it cannot be believed: too short, a checksum that does not match,
+    /// or values that no server can have.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ControlFault> {
+        if bytes.iter().all(|byte| *byte == 0) {
+            let what = if bytes.is_empty() { "empty" } else { "all zero" };
+            return Err(ControlFault::new(Kind::Header, format!("the file is {what}")));
+        }
+        let version = u32_at(bytes, 8).ok_or_else(too_short)?;
+        let known = LAYOUTS.iter().find(|layout| layout.version == version);
+        let found;
+        let layout = match known {
+            Some(layout) if crc_matches(bytes, layout.crc) => layout,
+            _ => {
+                found =
+                    find_layout(bytes, version).ok_or_else(|| no_layout(bytes, version, known))?;
+                &found
+            }
+        };
+        let guessed = known.is_none();
+        Self::read(bytes, layout, guessed).ok_or_else(too_short)?.checked()
+    }
+
+    fn read(bytes: &[u8], layout: &Layout, guessed: bool) -> Option<Self> {
+        let after_copy = layout.checkpoint_copy.checked_add(layout.checkpoint_bytes)?;
+        let block_size = layout.block_size;
+        // maxAlign stands right before floatFormat, which is aligned to 8.
+        let max_align = [12, 16]
+            .into_iter()
+            .filter_map(|back| u32_at(bytes, block_size.checked_sub(back)?))
+            .find(|align| matches!(align, 4 | 8))
+            .and_then(|align| u16::try_from(align).ok());
+        Some(Self {
+            system_identifier: u64_at(bytes, 0)?,
+            version: u32_at(bytes, 8)?,
+            catalog_version: u32_at(bytes, 12)?,
+            state: ClusterState::from_number(u32_at(bytes, 16)?),
+            checkpoint_lsn: u64_at(bytes, 32)?,
+            redo_lsn: u64_at(bytes, layout.checkpoint_copy)?,
+            min_recovery_lsn: u64_at(bytes, after_copy.checked_add(8)?)?,
+            backup_start_lsn: u64_at(bytes, after_copy.checked_add(24)?)?,
+            max_align: max_align.unwrap_or(MAX_ALIGN),
+            page_size: usize::try_from(u32_at(bytes, block_size)?).ok()?,
+            segment_pages: u32_at(bytes, block_size.checked_add(4)?)?,
+            wal_segment_bytes: u32_at(bytes, block_size.checked_add(12)?)?,
+            checksums: match u32_at(bytes, layout.checksum_version)? {
+                0 => Checksums::Off,
+                1 => Checksums::On,
+                _ => Checksums::Changing,
+            },
+            guessed,
+        })
+    }
+
+    /// Refuses values that no server can have, whatever the checksum says.
+    fn checked(self) -> Result<Self, ControlFault> {
+        let impossible = |what: &str, value: u64| {
+            ControlFault::new(Kind::Header, format!("{what} is {value}, which is impossible"))
+        };
+        if !PAGE_SIZES.contains(&self.page_size) {
+            return Err(impossible("the block size", self.page_size as u64));
+        }
+        if self.segment_pages == 0 {
+            return Err(impossible("the segment size", 0));
+        }
+        // 1 MiB to 1 GiB, a power of two.
+        let wal = self.wal_segment_bytes;
+        if !wal.is_power_of_two() || !(1 << 20..=1 << 30).contains(&wal) {
+            return Err(impossible("the WAL segment size", u64::from(wal)));
+        }
+        Ok(self)
+    }
+}
+
+fn too_short() -> ControlFault {
+    ControlFault::new(Kind::Truncated, "the file is too short for its structure")
+}
+
+fn no_layout(bytes: &[u8], version: u32, known: Option<&Layout>) -> ControlFault {
+    match known {
+        Some(layout) if bytes.len() < layout.crc.saturating_add(4) => too_short(),
+        Some(_) => ControlFault::new(Kind::Checksum, "its CRC does not match its content"),
+        None => ControlFault::new(
+            Kind::Header,
+            format!("control version {version} is unknown and no CRC in it matches"),
+        ),
+    }
+}
+
+/// Finds the fields of a layout we have no table for: the CRC by trying every
+/// place, the block size by the landmark before it.
+fn find_layout(bytes: &[u8], version: u32) -> Option<Layout> {
+    let crc = CRC_SEARCH.step_by(4).find(|at| crc_matches(bytes, *at))?;
+    let landmark = FLOAT_FORMAT.to_le_bytes();
+    let float = (0..crc).step_by(4).find(|at| {
+        at.checked_add(8).and_then(|end| bytes.get(*at..end)).is_some_and(|found| found == landmark)
+    })?;
+    let block_size = float.checked_add(8)?;
+    // Between the two: relseg_size to float8ByVal, with one field more from 19.
+    let distance = if version >= 1900 { 40 } else { 36 };
+    Some(Layout {
+        version,
+        checkpoint_copy: if version >= 1100 { 40 } else { 48 },
+        // Only the redo position is certain; what follows the copy is placed
+        // by the block size, whose distance to it has been the same since 12.
+        checkpoint_bytes: block_size.checked_sub(if version >= 1100 { 128 } else { 136 })?,
+        block_size,
+        checksum_version: block_size.checked_add(distance)?,
+        crc,
+    })
+}
+
+fn crc_matches(bytes: &[u8], at: usize) -> bool {
+    let (Some(covered), Some(stored)) = (bytes.get(..at), u32_at(bytes, at)) else { return false };
+    crc32c(covered) == stored
+}
+
+/// CRC-32C as PostgreSQL computes it.
+#[must_use]
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    digest.update(bytes);
+    u32::try_from(digest.finalize() & 0xFFFF_FFFF).unwrap_or(0)
+}
+
+/// The little-endian number at `at`; `None` beyond the end.
+#[must_use]
+pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}

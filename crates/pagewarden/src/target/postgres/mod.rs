@@ -1,0 +1,279 @@
+//! PostgreSQL: data directories, parts of them, and single relation files.
+//!
+//! | path | what is read |
+//! | --- | --- |
+//! | a data directory | all of it: `global`, `base/*`, tablespaces, maps, transaction logs |
+//! | a folder inside one | the files below that folder |
+//! | a relation's file inside one | that file, by the control file of its cluster |
+//! | a relation's file elsewhere | that file, by what its own pages show |
+//!
+//! Sources: `src/bin/pg_checksums/pg_checksums.c` for what is read,
+//! `src/include/storage/relfilenode.h` for the names.
+
+use std::fs::{self, File, Metadata};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::page::postgres::{Checksums, LogEnd};
+use crate::target::{Description, Probe, Target, TargetKind};
+use crate::verdict::{Protection, Severity};
+
+pub mod control;
+mod log_end;
+mod loose;
+pub mod maps;
+pub mod names;
+mod state;
+mod walk;
+
+use control::{CONTROL_BYTES, Control, ControlFault};
+use names::RelationFile;
+use state::Circumstances;
+
+/// The line in the registry of targets.
+pub const KIND: TargetKind = TargetKind {
+    name: "postgres",
+    summary: "PostgreSQL data directories and relation files, 9.6 to 19",
+    probe,
+    open,
+};
+
+/// `RELSEG_SIZE` times the block size in every build that is distributed.
+const SEGMENT_BYTES: u64 = 1 << 30;
+
+fn probe(path: &Path, metadata: &Metadata) -> Probe {
+    if metadata.is_dir() {
+        let is_root = path.join("PG_VERSION").is_file() && path.join("global").is_dir();
+        return if is_root || cluster_above(path).is_some() { Probe::Yes } else { Probe::No };
+    }
+    let named = relation_file(path).is_some();
+    if named && cluster_above(path).is_some() {
+        return Probe::Yes;
+    }
+    // A copy that lies alone: the name or the first pages must speak for it.
+    match loose::looks_like_pages(path) {
+        true if named => Probe::Yes,
+        true => Probe::Maybe,
+        false => Probe::No,
+    }
+}
+
+fn open(path: &Path, metadata: &Metadata) -> Result<Target, Error> {
+    let root =
+        if metadata.is_dir() && path.join("PG_VERSION").is_file() && path.join("global").is_dir() {
+            Some(path.to_owned())
+        } else {
+            cluster_above(path)
+        };
+    match root {
+        Some(root) => open_cluster(path, metadata, &root),
+        None if metadata.is_file() => loose::open(path, metadata),
+        None => Err(Error::unknown(
+            path,
+            "not a PostgreSQL data directory: it has no PG_VERSION and no global folder",
+            "name the data directory itself (SHOW data_directory tells it)",
+        )),
+    }
+}
+
+/// What is known of a cluster before its files are listed.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    /// The data directory.
+    pub(crate) root: PathBuf,
+    /// The control file, if it can be believed.
+    pub(crate) control: Result<Control, ControlFault>,
+    /// What PG_VERSION says: `15`, `9.6`.
+    pub(crate) major: String,
+    /// Bytes in a page.
+    pub(crate) page_size: usize,
+    /// How the server aligns structures.
+    pub(crate) max_align: u16,
+    /// Pages in a full segment.
+    pub(crate) segment_pages: u64,
+    /// Whether pages carry checksums.
+    pub(crate) checksums: Checksums,
+    /// Running, crashed, a backup, or at rest.
+    pub(crate) circumstances: Circumstances,
+    /// Where the log ends, if that is certain.
+    pub(crate) log_end: Option<Arc<dyn LogEnd>>,
+}
+
+fn open_cluster(path: &Path, metadata: &Metadata, root: &Path) -> Result<Target, Error> {
+    // A folder that cannot be listed is no verdict at all.
+    fs::read_dir(root).map_err(|source| Error::io("list", root, source))?;
+    let major = fs::read_to_string(root.join("PG_VERSION")).map(|text| sanitised(text.trim()));
+    let major = match major {
+        Ok(text) if !text.is_empty() => text,
+        _ => "of unknown version".to_owned(),
+    };
+    let control = read_control_settled(root)?;
+    let circumstances = Circumstances::find(root, control.as_ref().ok());
+    let cluster = Arc::new(Cluster::new(root, major, control, circumstances));
+    let description = Description {
+        path: path.to_owned(),
+        format: KIND.name,
+        engine: format!("PostgreSQL {}", cluster.major),
+        page_size: u32::try_from(cluster.page_size).unwrap_or(0),
+        setting: match (&cluster.control, cluster.checksums) {
+            (Err(_), _) => None,
+            (Ok(_), Checksums::On) => Some(Protection::Checksum),
+            (Ok(_), Checksums::Off | Checksums::Changing) => Some(Protection::None),
+        },
+        state: cluster.state_in_words(),
+        evidence: evidence_of(cluster.checksums),
+        live: cluster.circumstances.may_change(),
+    };
+    let steps: Box<dyn Iterator<Item = crate::target::Step> + Send> = if metadata.is_file() {
+        Box::new(walk::one_file(&cluster, path))
+    } else if path == root {
+        Box::new(walk::whole(&cluster))
+    } else {
+        Box::new(walk::part(&cluster, path))
+    };
+    let woken: Box<dyn Fn() -> bool + Send + Sync> = {
+        let cluster = Arc::clone(&cluster);
+        Box::new(move || {
+            Circumstances::find(&cluster.root, cluster.control.as_ref().ok()).may_change()
+        })
+    };
+    Ok(Target { description, steps, woken: Some(woken) })
+}
+
+impl Cluster {
+    fn new(
+        root: &Path,
+        major: String,
+        control: Result<Control, ControlFault>,
+        circumstances: Circumstances,
+    ) -> Self {
+        let mut cluster = Self {
+            root: root.to_owned(),
+            major,
+            page_size: 8192,
+            max_align: crate::page::postgres::MAX_ALIGN,
+            segment_pages: 0,
+            checksums: Checksums::Off,
+            circumstances,
+            log_end: None,
+            control,
+        };
+        match &cluster.control {
+            Ok(control) => {
+                cluster.page_size = control.page_size;
+                cluster.max_align = control.max_align;
+                cluster.segment_pages = u64::from(control.segment_pages);
+                cluster.checksums = control.checksums;
+                cluster.log_end = cluster.circumstances.log_end(root, control);
+            }
+            // Without a control file the pages of a catalogue that every
+            // cluster has (pg_database, 1262) must speak for the others.
+            Err(_) => {
+                let seen = loose::sample(&root.join("global").join("1262"), 0);
+                cluster.page_size = seen.page_size.unwrap_or(8192);
+                cluster.checksums = if seen.checksums { Checksums::On } else { Checksums::Off };
+                cluster.segment_pages = SEGMENT_BYTES / cluster.page_size as u64;
+            }
+        }
+        cluster
+    }
+
+    fn state_in_words(&self) -> String {
+        let checksums = match (&self.control, self.checksums) {
+            (Err(_), Checksums::On) => "checksums found on pages",
+            (Err(_), _) => "no checksums found on pages",
+            (_, Checksums::On) => "checksums on",
+            (_, Checksums::Off) => "checksums off",
+            (_, Checksums::Changing) => "checksums being switched",
+        };
+        let control = if self.control.is_err() { ", pg_control unreadable" } else { "" };
+        format!("{checksums}, {}{control}", self.circumstances.in_words())
+    }
+
+    /// What a page that fails its test is, in a relation that outlives a crash.
+    pub(crate) fn failure(&self) -> Severity {
+        self.circumstances.failure()
+    }
+}
+
+/// Reads and parses `global/pg_control` once. `None`: not there, or not to be
+/// believed.
+pub(crate) fn read_control(root: &Path) -> Option<Control> {
+    let bytes = read_small(&root.join("global").join("pg_control"), CONTROL_BYTES).ok()?;
+    Control::parse(&bytes).ok()
+}
+
+/// Reads `global/pg_control`, several times if need be: a running server may
+/// be writing it just now.
+fn read_control_settled(root: &Path) -> Result<Result<Control, ControlFault>, Error> {
+    const TRIES: u32 = 5;
+    let path = root.join("global").join("pg_control");
+    let mut fault = None;
+    for attempt in 0..TRIES {
+        if attempt > 0 {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        match read_small(&path, CONTROL_BYTES) {
+            Ok(bytes) => match Control::parse(&bytes) {
+                Ok(control) => return Ok(Ok(control)),
+                Err(found) => fault = Some(found),
+            },
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                fault = Some(ControlFault {
+                    kind: crate::verdict::Kind::Missing,
+                    detail: "the file is not there".to_owned(),
+                });
+            }
+            Err(error) => return Err(Error::io("read", &path, error)),
+        }
+    }
+    Ok(Err(fault.unwrap_or(ControlFault {
+        kind: crate::verdict::Kind::Header,
+        detail: "it could not be read".to_owned(),
+    })))
+}
+
+/// The first `limit` bytes of a small regular file.
+pub(crate) fn read_small(path: &Path, limit: usize) -> std::io::Result<Vec<u8>> {
+    let file: File = crate::source::file::open_regular(path)?;
+    let mut bytes = Vec::new();
+    file.take(limit as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The data directory that `path` lies in: `base/5/1259`, `base/5`,
+/// `pg_tblspc/16385/PG_15_202209061/5/16390`.
+fn cluster_above(path: &Path) -> Option<PathBuf> {
+    const DEEPEST: usize = 6;
+    let absolute = std::path::absolute(path).ok()?;
+    absolute
+        .ancestors()
+        .skip(1)
+        .take(DEEPEST)
+        .find(|above| above.join("global").join("pg_control").is_file())
+        .map(Path::to_owned)
+}
+
+fn relation_file(path: &Path) -> Option<RelationFile> {
+    RelationFile::parse(path.file_name()?.to_str()?)
+}
+
+/// How much "ok" is worth.
+fn evidence_of(checksums: Checksums) -> &'static str {
+    match checksums {
+        Checksums::On => {
+            "16-bit checksums and header rules: about 1 in 65,535 damaged pages passes; \
+             a page that was zeroed, or replaced by an older version of itself, is not seen"
+        }
+        Checksums::Off | Checksums::Changing => {
+            "header rules only: damage to the content of a page is not seen"
+        }
+    }
+}
+
+/// Text from a file that may hold anything, for showing to people.
+fn sanitised(text: &str) -> String {
+    text.chars().filter(char::is_ascii_graphic).take(16).collect()
+}

@@ -1,0 +1,597 @@
+//! The way through a cluster: folder by folder, relation by relation.
+//!
+//! Only one folder's names are in memory at a time, packed small: clusters of
+//! a million relations are real.
+
+use std::collections::{HashSet, VecDeque};
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::page::PageFormat;
+use crate::page::postgres::PostgresPages;
+use crate::target::postgres::names::{Fork, RelationFile, is_known_without_pages};
+use crate::target::postgres::{Cluster, maps, read_small};
+use crate::target::{PageFile, Relation, Segment, Step};
+use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Severity, Unread};
+
+/// Every file of the cluster.
+pub(super) fn whole(cluster: &Arc<Cluster>) -> Walk {
+    Walk::new(cluster, cluster.root.clone(), |_| true, true)
+}
+
+/// The files below one folder of the cluster.
+pub(super) fn part(cluster: &Arc<Cluster>, below: &Path) -> Walk {
+    let wanted = absolute(below);
+    Walk::new(cluster, below.to_owned(), |folder| absolute(folder).starts_with(&wanted), false)
+}
+
+/// One relation file of the cluster.
+pub(super) fn one_file(cluster: &Arc<Cluster>, path: &Path) -> Walk {
+    let folder = absolute(path).parent().map(Path::to_owned).unwrap_or_default();
+    let mut walk = Walk::new(cluster, folder.clone(), |found| absolute(found) == folder, false);
+    walk.only = path.file_name().and_then(|name| RelationFile::parse(name.to_str()?));
+    walk
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// A folder that holds relations.
+#[derive(Debug, Clone)]
+struct Folder {
+    path: PathBuf,
+    /// The tablespace's oid as `pg_filenode_relation` wants it.
+    tablespace: u32,
+    /// The database's oid, from the folder's name; `None` for `global`.
+    database: Option<u32>,
+}
+
+/// `GLOBALTABLESPACE_OID`.
+const GLOBAL_TABLESPACE: u32 = 1664;
+
+/// A relation's file as listed.
+type Listed = (RelationFile, u64);
+
+/// See the module.
+pub(super) struct Walk {
+    cluster: Arc<Cluster>,
+    /// What names in the report are relative to.
+    base: PathBuf,
+    folders: VecDeque<Folder>,
+    current: Option<(Folder, std::iter::Peekable<std::vec::IntoIter<Listed>>)>,
+    /// File numbers of unlogged relations in the current folder, sorted.
+    unlogged: Vec<u32>,
+    ready: VecDeque<Step>,
+    seen_folders: HashSet<(u64, u64)>,
+    only: Option<RelationFile>,
+}
+
+impl Walk {
+    fn new(
+        cluster: &Arc<Cluster>,
+        base: PathBuf,
+        wanted: impl Fn(&Path) -> bool,
+        with_logs: bool,
+    ) -> Self {
+        let mut walk = Self {
+            cluster: Arc::clone(cluster),
+            base,
+            folders: VecDeque::new(),
+            current: None,
+            unlogged: Vec::new(),
+            ready: VecDeque::new(),
+            seen_folders: HashSet::new(),
+            only: None,
+        };
+        walk.check_control();
+        walk.find_folders();
+        walk.folders.retain(|folder| wanted(&folder.path));
+        if with_logs {
+            walk.check_transaction_logs();
+        } else {
+            // Tablespaces elsewhere are no matter of this folder.
+            walk.ready.retain(|step| !matches!(step, Step::Note(_)));
+            if walk.folders.is_empty() {
+                walk.note(&walk.base.clone(), "no relation files lie here");
+            }
+        }
+        walk
+    }
+
+    fn relative(&self, path: &Path) -> String {
+        let shown = path.strip_prefix(&self.base).unwrap_or(path);
+        shown.to_string_lossy().into_owned()
+    }
+
+    fn note(&mut self, path: &Path, text: impl Into<String>) {
+        let file = self.relative(path);
+        self.ready.push_back(Step::Note(Note { file, text: text.into() }));
+    }
+
+    fn unread(&mut self, path: &Path, length: u64, error: &impl ToString) {
+        self.ready.push_back(Step::Unread(Unread {
+            file: self.relative(path),
+            offset: ByteOffset(0),
+            length,
+            error: error.to_string(),
+        }));
+    }
+
+    fn finding(&mut self, path: &Path, severity: Severity, kind: Kind, detail: String, hint: &str) {
+        let finding = Finding::of_file(&self.relative(path), severity, kind, detail);
+        self.ready.push_back(Step::Finding(finding.with_hint(hint)));
+    }
+
+    fn check_control(&mut self) {
+        let path = self.cluster.root.join("global").join("pg_control");
+        match self.cluster.control.clone() {
+            Err(fault) => self.finding(
+                &path,
+                Severity::Damage,
+                fault.kind,
+                format!("the control file cannot be believed: {}", fault.detail),
+                "restore pg_control from a backup of the same cluster; block size and checksum setting were taken from the pages themselves",
+            ),
+            Ok(control) => {
+                if control.guessed {
+                    self.note(&path, format!(
+                        "control file version {} is unknown; its fields were found by their values",
+                        control.version
+                    ));
+                }
+                if self.cluster.checksums == crate::page::postgres::Checksums::Changing {
+                    self.note(&path, "checksums are being switched on or off: pages without a matching sum count as unprotected");
+                }
+            }
+        }
+    }
+
+    /// All folders with relations, without their files.
+    fn find_folders(&mut self) {
+        let root = self.cluster.root.clone();
+        self.add_folder(root.join("global"), GLOBAL_TABLESPACE, None);
+        self.add_databases(&root.join("base"), 0);
+        for (name, path) in self.list_sorted(&root.join("pg_tblspc")) {
+            let Some(oid) = oid(&name) else {
+                self.note(&path, "not a tablespace's name, left alone");
+                continue;
+            };
+            if let Err(error) = fs::metadata(&path) {
+                self.finding(
+                    &path,
+                    Severity::Notice,
+                    Kind::Missing,
+                    format!("the tablespace is not at hand and was not judged: {error}"),
+                    "mount it, or check it where it lies",
+                );
+                continue;
+            }
+            match self.version_folder(&path) {
+                Some(folder) => self.add_databases(&folder, oid),
+                None => self.finding(
+                    &path,
+                    Severity::Notice,
+                    Kind::Missing,
+                    "the tablespace has no folder for this server version and was not judged"
+                        .to_owned(),
+                    "check that the right file system is mounted there",
+                ),
+            }
+        }
+    }
+
+    /// `PG_15_202209061`: by the control file's catalogue version if it can be
+    /// believed, since folders of other clusters may lie beside it.
+    fn version_folder(&self, tablespace: &Path) -> Option<PathBuf> {
+        let major = &self.cluster.major;
+        if let Ok(control) = &self.cluster.control {
+            let folder = tablespace.join(format!("PG_{major}_{}", control.catalog_version));
+            return folder.is_dir().then_some(folder);
+        }
+        let prefix = format!("PG_{major}_");
+        let mut found = fs::read_dir(tablespace).ok()?.flatten().filter(|entry| {
+            entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix))
+        });
+        found.next().map(|entry| entry.path())
+    }
+
+    fn add_databases(&mut self, folder: &Path, tablespace: u32) {
+        for (name, path) in self.list_sorted(folder) {
+            if name.starts_with("pgsql_tmp") {
+                continue;
+            }
+            match oid(&name) {
+                Some(database) if path.is_dir() && !path.is_symlink() => {
+                    self.add_folder(path, tablespace, Some(database));
+                }
+                Some(_) if path.is_symlink() => {
+                    self.unread(&path, 0, &"a symbolic link, not followed");
+                }
+                _ => self.note(&path, "not a database's folder, left alone"),
+            }
+        }
+    }
+
+    fn add_folder(&mut self, path: PathBuf, tablespace: u32, database: Option<u32>) {
+        // Two tablespace links to one place would count its pages twice, and
+        // a link back into the cluster would never end.
+        match fs::metadata(&path) {
+            Ok(metadata) if self.seen_folders.insert((metadata.dev(), metadata.ino())) => {
+                self.folders.push_back(Folder { path, tablespace, database });
+            }
+            Ok(_) => self.note(&path, "the same folder as one named before, not read twice"),
+            Err(error) => self.unread(&path, 0, &error),
+        }
+    }
+
+    fn list_sorted(&mut self, folder: &Path) -> Vec<(String, PathBuf)> {
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(error) => {
+                self.unread(folder, 0, &error);
+                return Vec::new();
+            }
+        };
+        let mut names: Vec<_> = entries
+            .flatten()
+            .map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path()))
+            .collect();
+        names.sort_by(|a, b| (a.0.len(), &a.0).cmp(&(b.0.len(), &b.0)));
+        names
+    }
+
+    /// Transaction status and multixact logs hold no page headers and no
+    /// checksums; what can be said is whether their length is possible.
+    fn check_transaction_logs(&mut self) {
+        const PAGES_PER_SEGMENT: u64 = 32;
+        let page_size = self.cluster.page_size as u64;
+        for log in
+            ["pg_xact", "pg_clog", "pg_commit_ts", "pg_multixact/offsets", "pg_multixact/members"]
+        {
+            let folder = self.cluster.root.join(log);
+            if !folder.is_dir() {
+                continue;
+            }
+            for (name, path) in self.list_sorted(&folder) {
+                let is_segment = name.len() >= 4 && name.bytes().all(|b| b.is_ascii_hexdigit());
+                let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
+                if !is_segment || !metadata.is_file() {
+                    continue;
+                }
+                let length = metadata.len();
+                if !length.is_multiple_of(page_size) || length > PAGES_PER_SEGMENT * page_size {
+                    self.finding(
+                        &path,
+                        self.cluster.failure(),
+                        Kind::Truncated,
+                        format!("{length} bytes, which is no whole number of pages up to {PAGES_PER_SEGMENT}"),
+                        "restore this file from a backup of the same moment",
+                    );
+                }
+            }
+        }
+    }
+
+    /// Lists the next folder.
+    fn open_folder(&mut self, folder: Folder) {
+        const NOTES_MAX: u32 = 20;
+        let entries = match fs::read_dir(&folder.path) {
+            Ok(entries) => entries,
+            Err(error) => {
+                if !self.may_have_vanished(&error) {
+                    self.unread(&folder.path, 0, &error);
+                }
+                return;
+            }
+        };
+        let mut files: Vec<Listed> = Vec::new();
+        let mut foreign = 0_u32;
+        for entry in entries {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => {
+                    self.unread(&folder.path, 0, &error);
+                    break;
+                }
+            };
+            let path = entry.path();
+            let name = entry.file_name();
+            let Some(parsed) = name.to_str().and_then(RelationFile::parse) else {
+                let known = name.to_str().is_some_and(is_known_without_pages);
+                if !known {
+                    foreign = foreign.saturating_add(1);
+                    if foreign <= NOTES_MAX {
+                        self.note(&path, "not a relation's name, left alone");
+                    }
+                }
+                continue;
+            };
+            if self.only.is_some_and(|only| !same_relation(only, parsed))
+                && parsed.fork != Fork::Init
+            {
+                continue;
+            }
+            match entry.metadata() {
+                Ok(metadata) if metadata.is_file() => files.push((parsed, metadata.len())),
+                Ok(metadata) if metadata.is_symlink() => {
+                    self.unread(&path, 0, &"a symbolic link, not followed");
+                }
+                Ok(_) => self.note(&path, "named like a relation but no regular file, left alone"),
+                Err(error) if self.may_have_vanished(&error) => {}
+                Err(error) => self.unread(&path, 0, &error),
+            }
+        }
+        if foreign > NOTES_MAX {
+            self.note(
+                &folder.path,
+                format!("{} more files with foreign names", foreign - NOTES_MAX),
+            );
+        }
+        if self.only.is_none() {
+            self.check_map(&folder.path);
+        }
+        files.sort_unstable();
+        self.unlogged = files
+            .iter()
+            .filter(|(file, _)| file.fork == Fork::Init)
+            .map(|(file, _)| file.number)
+            .collect();
+        self.unlogged.dedup();
+        self.current = Some((folder, files.into_iter().peekable()));
+    }
+
+    fn may_have_vanished(&self, error: &std::io::Error) -> bool {
+        error.kind() == std::io::ErrorKind::NotFound && self.cluster.circumstances.may_change()
+    }
+
+    fn check_map(&mut self, folder: &Path) {
+        let path = folder.join("pg_filenode.map");
+        let bytes = match read_small(&path, maps::MAP_BYTES_MAX) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                // A tablespace's database folders have none.
+                if folder.starts_with(self.cluster.root.join("base"))
+                    || folder.starts_with(self.cluster.root.join("global"))
+                {
+                    // A folder that a DROP or CREATE DATABASE left half done
+                    // has none either, and no catalogue lists it.
+                    self.finding(
+                        &path,
+                        Severity::Suspect,
+                        Kind::Missing,
+                        "the relation map is not there".to_owned(),
+                        "harmless if this database was being created or dropped; otherwise restore it from a backup",
+                    );
+                }
+                return;
+            }
+            Err(error) => return self.unread(&path, 0, &error),
+        };
+        if let Err((kind, detail)) = maps::check(&bytes) {
+            self.finding(
+                &path,
+                self.cluster.failure(),
+                kind,
+                format!("the relation map cannot be believed: {detail}"),
+                "restore this file from a backup of the same cluster",
+            );
+        }
+    }
+
+    /// Takes the files of the next relation fork off the list and turns them
+    /// into steps.
+    fn next_relation(&mut self) -> bool {
+        let Some((folder, files)) = &mut self.current else { return false };
+        let Some(first) = files.next() else {
+            self.current = None;
+            return false;
+        };
+        let mut group = vec![first];
+        while let Some(next) = files.next_if(|(next, _)| same_relation(first.0, *next)) {
+            group.push(next);
+        }
+        let folder = folder.clone();
+        if self.only.is_some_and(|only| !same_relation(only, first.0)) {
+            return true;
+        }
+        self.check_segments(&folder, &group);
+        self.push_files(&folder, &group);
+        true
+    }
+
+    fn push_files(&mut self, folder: &Folder, group: &[Listed]) {
+        let Some((first, _)) = group.first() else { return };
+        let page_size = self.cluster.page_size as u64;
+        let first_page = |file: &RelationFile| {
+            PageNo(u64::from(file.segment).saturating_mul(self.cluster.segment_pages))
+        };
+        let relation = Arc::new(Relation {
+            page_size: self.cluster.page_size,
+            segments: group
+                .iter()
+                .map(|(file, length)| Segment {
+                    path: folder.path.join(file.name()),
+                    first_page: first_page(file),
+                    pages: length / page_size,
+                })
+                .collect(),
+        });
+        let format = self.format_for(*first);
+        let failure = self.failure_of(*first);
+        let hint: Arc<str> = hint_for(folder, first.number).into();
+        for (file, length) in group {
+            if self.only.is_some_and(|only| only != *file) {
+                continue;
+            }
+            let path = folder.path.join(file.name());
+            self.ready.push_back(Step::File(PageFile {
+                name: self.relative(&path),
+                path,
+                listed_bytes: *length,
+                first_page: first_page(file),
+                format: Arc::clone(&format),
+                // A server extends a file by whole pages, but a crash or a
+                // full disk can leave part of one behind.
+                partial_page: failure.min(if self.cluster.circumstances.may_change() {
+                    Severity::Suspect
+                } else {
+                    Severity::Damage
+                }),
+                relation: Some(Arc::clone(&relation)),
+                hint: Some(Arc::clone(&hint)),
+            }));
+        }
+    }
+
+    fn is_unlogged(&self, file: RelationFile) -> bool {
+        file.fork != Fork::Init && self.unlogged.binary_search(&file.number).is_ok()
+    }
+
+    fn failure_of(&self, file: RelationFile) -> Severity {
+        let failure = self.cluster.failure();
+        let discarded = file.session.is_some()
+            // Recovery resets unlogged relations to their init fork.
+            || (self.is_unlogged(file) && failure != Severity::Damage);
+        if discarded { Severity::Notice } else { failure }
+    }
+
+    fn format_for(&self, file: RelationFile) -> Arc<dyn PageFormat> {
+        let own_lsns =
+            file.fork == Fork::FreeSpace || file.session.is_some() || self.is_unlogged(file);
+        Arc::new(PostgresPages {
+            page_size: self.cluster.page_size,
+            max_align: self.cluster.max_align,
+            checksums: self.cluster.checksums,
+            failure: self.failure_of(file),
+            log_end: if own_lsns { None } else { self.cluster.log_end.clone() },
+        })
+    }
+
+    /// Looks for holes in a relation: a segment that is not there, or that is
+    /// shorter than full although another with content follows.
+    fn check_segments(&mut self, folder: &Folder, group: &[Listed]) {
+        let Some((first, _)) = group.first() else { return };
+        if first.session.is_some() || self.is_unlogged(*first) {
+            return;
+        }
+        let full = self.cluster.segment_pages.saturating_mul(self.cluster.page_size as u64);
+        if first.segment > 0 {
+            // Dropping a relation, interrupted by a crash, can leave higher
+            // segments behind; no catalogue lists them any more.
+            let path = folder.path.join(first.stem());
+            self.finding(
+                &path,
+                Severity::Suspect,
+                Kind::Missing,
+                format!(
+                    "segment {} of this relation is here, its first segment is not",
+                    first.segment
+                ),
+                &hint_for(folder, first.number),
+            );
+        }
+        for pair in group.windows(2) {
+            let [(file, length), (next, next_length)] = pair else { continue };
+            let path = folder.path.join(file.name());
+            if file.segment.checked_add(1) != Some(next.segment) {
+                let missing = RelationFile { segment: file.segment.saturating_add(1), ..*file };
+                self.hole(
+                    folder,
+                    &folder.path.join(missing.name()),
+                    *length == 0,
+                    Finding {
+                        place: Place { file: String::new(), page: None, offset: None },
+                        ..Finding::of_file(
+                            "",
+                            Severity::Damage,
+                            Kind::Missing,
+                            format!(
+                                "segments {} and {} of this relation are here, this one is not",
+                                file.segment, next.segment
+                            ),
+                        )
+                    },
+                    first.number,
+                );
+            } else if *length < full && *next_length > 0 && !self.grew_meanwhile(&path, full) {
+                let page = u64::from(file.segment)
+                    .saturating_mul(self.cluster.segment_pages)
+                    .saturating_add(length / self.cluster.page_size as u64);
+                self.hole(folder, &path, *length == 0, Finding {
+                    place: Place {
+                        file: String::new(),
+                        page: Some(PageNo(page)),
+                        offset: Some(ByteOffset(*length)),
+                    },
+                    ..Finding::of_file("", Severity::Damage, Kind::Truncated, format!(
+                        "the file ends after {length} of {full} bytes although segment {} has content",
+                        next.segment
+                    ))
+                }, first.number);
+            }
+        }
+    }
+
+    fn hole(
+        &mut self,
+        folder: &Folder,
+        path: &Path,
+        after_empty: bool,
+        mut finding: Finding,
+        number: u32,
+    ) {
+        finding.place.file = self.relative(path);
+        // Dropping a relation empties its first segment before it removes the
+        // others: after a crash in between, what is left looks like this.
+        finding.severity =
+            if after_empty { Severity::Suspect } else { self.cluster.circumstances.cross_file() };
+        self.ready.push_back(Step::Finding(finding.with_hint(hint_for(folder, number))));
+    }
+
+    /// True if a live server filled the file up since it was listed, or took
+    /// it away.
+    fn grew_meanwhile(&self, path: &Path, full: u64) -> bool {
+        self.cluster.circumstances.may_change()
+            && fs::symlink_metadata(path).map_or(true, |metadata| metadata.len() >= full)
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        loop {
+            if let Some(step) = self.ready.pop_front() {
+                return Some(step);
+            }
+            if self.current.is_some() {
+                self.next_relation();
+            } else {
+                let folder = self.folders.pop_front()?;
+                self.open_folder(folder);
+            }
+        }
+    }
+}
+
+fn same_relation(a: RelationFile, b: RelationFile) -> bool {
+    (a.number, a.session, a.fork) == (b.number, b.session, b.fork)
+}
+
+fn hint_for(folder: &Folder, number: u32) -> String {
+    let ask = format!("SELECT pg_filenode_relation({}, {number})", folder.tablespace);
+    match folder.database {
+        Some(database) => {
+            format!("to name the relation, in the database with oid {database}: {ask}")
+        }
+        None => format!("to name the relation, in any database: {ask}"),
+    }
+}
+
+fn oid(name: &str) -> Option<u32> {
+    let canonical = !name.starts_with('0') && name.bytes().all(|byte| byte.is_ascii_digit());
+    if canonical { name.parse().ok() } else { None }
+}

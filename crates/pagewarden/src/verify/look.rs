@@ -1,0 +1,202 @@
+//! Judges what was read, and looks again at what failed.
+//!
+//! On a live server a page may be read half written. Such a page is read again
+//! until it passes, or has stood still (then it is damaged), or has changed to
+//! the end (then it is undecided). It is never excused by its LSN.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::page::{Neighbours, PageFinding, PageRun, RunVerdict};
+use crate::source::file::open_regular;
+use crate::target::{Relation, Target};
+use crate::verdict::{ByteOffset, Finding, PageNo, Place, Standing};
+use crate::verify::collect::RunOutcome;
+use crate::verify::plan::OpenFile;
+use crate::verify::worker::read_fully;
+
+/// Pauses before a failing page of a live target is read again. Long enough in
+/// all for a write that was under way, however slow the device.
+const REREAD_AFTER: [Duration; 5] = [
+    Duration::from_millis(10),
+    Duration::from_millis(50),
+    Duration::from_millis(200),
+    Duration::from_millis(500),
+    Duration::from_millis(1000),
+];
+/// Reads in a row that must agree before a failing page counts as standing
+/// still.
+const STANDS_STILL: u32 = 2;
+
+/// What is needed to judge, beside the pages.
+pub(super) struct Look {
+    live: bool,
+    woken: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+}
+
+/// A page that failed, while it is looked at again.
+struct Failing {
+    finding: PageFinding,
+    offset: u64,
+    bytes: Vec<u8>,
+    unchanged: u32,
+}
+
+impl Look {
+    pub(super) fn new(target: &mut Target) -> Self {
+        Self { live: target.description.live, woken: target.woken.take() }
+    }
+
+    /// True if files may change while they are read.
+    pub(super) fn may_change(&self) -> bool {
+        self.live || self.woken.as_ref().is_some_and(|woken| woken())
+    }
+
+    /// Judges whole pages that lie at `offset` and adds to `outcome`.
+    pub(super) fn judge(
+        &self,
+        file: &Arc<OpenFile>,
+        offset: u64,
+        bytes: &[u8],
+        outcome: &mut RunOutcome,
+    ) {
+        outcome.bytes += bytes.len() as u64;
+        let run = PageRun { first: file.page_at(offset), bytes };
+        let mut verdict = RunVerdict::default();
+        file.page_file.format.judge(run, &mut verdict);
+        if !verdict.findings.is_empty() {
+            self.look_again(file, offset, bytes, &mut verdict, outcome);
+        }
+        outcome.counts += verdict.counts;
+        outcome.by_mode += verdict.by_mode;
+    }
+
+    fn look_again(
+        &self,
+        file: &Arc<OpenFile>,
+        offset: u64,
+        bytes: &[u8],
+        verdict: &mut RunVerdict,
+        outcome: &mut RunOutcome,
+    ) {
+        let page_size = file.page_file.format.page_size();
+        let first = file.page_at(offset);
+        let (mut failing, remarks): (Vec<_>, Vec<_>) = std::mem::take(&mut verdict.findings)
+            .into_iter()
+            .map(|finding| {
+                let index = finding.page.0.saturating_sub(first.0);
+                let at = index.saturating_mul(file.page_size);
+                let begin = usize::try_from(at).unwrap_or(usize::MAX);
+                let page = bytes.get(begin..).and_then(|rest| rest.get(..page_size));
+                let bytes = page.unwrap_or_default().to_vec();
+                Failing { finding, offset: offset.saturating_add(at), bytes, unchanged: 0 }
+            })
+            .partition(|failing| failing.finding.standing.is_some());
+        if !failing.is_empty() && self.may_change() {
+            failing = settle(file, failing, verdict);
+        }
+        let neighbours = RelationPages { relation: file.page_file.relation.as_deref() };
+        let mut findings = Vec::with_capacity(failing.len() + remarks.len());
+        for mut failing in failing.into_iter().chain(remarks) {
+            if let Some(standing) = failing.finding.standing {
+                file.page_file.format.explain(&failing.bytes, &mut failing.finding, &neighbours);
+                verdict.counts.add(standing);
+            }
+            findings.push((failing.offset, failing.finding));
+        }
+        findings.sort_by_key(|(offset, _)| *offset);
+        outcome
+            .findings
+            .extend(findings.into_iter().map(|(offset, finding)| place(file, offset, finding)));
+    }
+}
+
+/// Reads failing pages again. Returns those that stood still; the others are
+/// counted for what they turned out to be.
+fn settle(file: &OpenFile, failing: Vec<Failing>, verdict: &mut RunVerdict) -> Vec<Failing> {
+    let format = &file.page_file.format;
+    let mut proven = Vec::new();
+    let mut open = failing;
+    for pause in REREAD_AFTER {
+        if open.is_empty() {
+            break;
+        }
+        std::thread::sleep(pause);
+        let mut still_open = Vec::new();
+        for mut failing in open {
+            let mut bytes = vec![0_u8; failing.bytes.len()];
+            match read_fully(&file.cached, &mut bytes, failing.offset) {
+                Ok(count) if count == bytes.len() => {}
+                // Truncated meanwhile: there is no such page any more.
+                Ok(_) => continue,
+                // The first reading stands.
+                Err(_) => {
+                    proven.push(failing);
+                    continue;
+                }
+            }
+            let mut again = RunVerdict::default();
+            format.judge(PageRun { first: failing.finding.page, bytes: &bytes }, &mut again);
+            let failed = again.findings.iter().position(|finding| finding.standing.is_some());
+            let Some(finding) = failed.map(|index| again.findings.swap_remove(index)) else {
+                verdict.counts += again.counts;
+                continue;
+            };
+            if bytes == failing.bytes {
+                failing.unchanged += 1;
+            } else {
+                failing.unchanged = 0;
+            }
+            failing.bytes = bytes;
+            failing.finding = finding;
+            if failing.unchanged >= STANDS_STILL {
+                proven.push(failing);
+            } else {
+                still_open.push(failing);
+            }
+        }
+        open = still_open;
+    }
+    for _ in &open {
+        verdict.counts.add(Standing::Undecided);
+    }
+    proven
+}
+
+fn place(file: &OpenFile, offset: u64, finding: PageFinding) -> Finding {
+    Finding {
+        place: Place {
+            file: file.page_file.name.clone(),
+            page: Some(finding.page),
+            offset: Some(ByteOffset(offset)),
+        },
+        severity: finding.severity,
+        kind: finding.kind,
+        database: None,
+        object: None,
+        stored: finding.stored,
+        computed: finding.computed,
+        detail: finding.detail,
+        hint: finding.hint.or_else(|| file.page_file.hint.as_deref().map(str::to_owned)),
+    }
+}
+
+/// The other pages of a relation, read one by one.
+struct RelationPages<'a> {
+    relation: Option<&'a Relation>,
+}
+
+impl Neighbours for RelationPages<'_> {
+    fn page_count(&self) -> u64 {
+        self.relation.map_or(0, Relation::page_count)
+    }
+
+    fn page(&self, page: PageNo) -> Option<Vec<u8>> {
+        let relation = self.relation?;
+        let (path, offset) = relation.locate(page)?;
+        let file = open_regular(path).ok()?;
+        let mut bytes = vec![0_u8; relation.page_size];
+        let count = read_fully(&file, &mut bytes, offset.0).ok()?;
+        (count == bytes.len()).then_some(bytes)
+    }
+}

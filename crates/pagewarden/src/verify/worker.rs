@@ -1,0 +1,285 @@
+//! Takes runs from the plan, keeps reads in flight, judges what comes in.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::source::buffer::AlignedBuffer;
+use crate::source::queue::ReadQueue;
+use crate::target::Target;
+use crate::verify::collect::{Collector, Outcome, RunOutcome};
+use crate::verify::look::Look;
+use crate::verify::plan::{Next, Plan, Run};
+use crate::verify::{Options, Progress, Sink, Summary};
+
+/// How far the plan may run ahead of the oldest unfinished result.
+const WINDOW: u64 = 512;
+
+/// Bytes of a run from the page cache that are read and judged at a time, small enough to
+/// still be in the processor's second-level cache when they are judged.
+const STEP_BYTES: usize = 256 << 10;
+
+/// How long a worker with nothing in flight sleeps before it asks again.
+const NAP: Duration = Duration::from_millis(50);
+
+/// What the workers of one run share.
+pub(super) struct Shared<'a> {
+    plan: Mutex<Plan>,
+    collector: Mutex<Collector<'a>>,
+    progress: &'a dyn Progress,
+    stop: Arc<AtomicBool>,
+    /// The sink refused: no use in going on.
+    refused: AtomicBool,
+    look: Look,
+    gate: Gate,
+}
+
+/// Lets only so many threads judge at a time, where there are more of them for
+/// the sake of reads in flight.
+struct Gate {
+    free: Mutex<usize>,
+    freed: Condvar,
+    open: bool,
+}
+
+impl Gate {
+    fn new(jobs: usize, workers: usize) -> Self {
+        Self { free: Mutex::new(jobs), freed: Condvar::new(), open: workers <= jobs }
+    }
+
+    fn pass<T>(&self, work: impl FnOnce() -> T) -> T {
+        if self.open {
+            return work();
+        }
+        let mut free = lock(&self.free);
+        while *free == 0 {
+            free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
+        }
+        *free -= 1;
+        drop(free);
+        let result = work();
+        *lock(&self.free) += 1;
+        self.freed.notify_one();
+        result
+    }
+}
+
+/// A worker that panicked has already ended the run; its locks hold nothing
+/// that could be half done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<'a> Shared<'a> {
+    pub(super) fn new(
+        mut target: Target,
+        options: &Options,
+        progress: &'a dyn Progress,
+        sink: &'a mut dyn Sink,
+        workers: usize,
+    ) -> Self {
+        Self {
+            look: Look::new(&mut target),
+            plan: Mutex::new(Plan::new(target, options)),
+            collector: Mutex::new(Collector::new(sink)),
+            progress,
+            stop: Arc::clone(&options.stop),
+            refused: AtomicBool::new(false),
+            gate: Gate::new(options.jobs.get(), workers),
+        }
+    }
+
+    pub(super) fn finish(self) -> io::Result<Summary> {
+        self.collector.into_inner().unwrap_or_else(PoisonError::into_inner).finish()
+    }
+
+    /// One worker's life.
+    pub(super) fn work(&self, queue: &mut dyn ReadQueue) {
+        let mut reading: Vec<Option<Run>> = (0..queue.depth()).map(|_| None).collect();
+        let mut buffer = AlignedBuffer::new(0);
+        let mut more = true;
+        while more || queue.in_flight() > 0 {
+            let mut nap = None;
+            while more && nap.is_none() && queue.in_flight() < queue.depth() {
+                match self.next() {
+                    Next::End => more = false,
+                    Next::Wait(wait) => nap = Some(wait.min(NAP)),
+                    Next::Event(sequence, event) => self.deliver(sequence, Outcome::Event(event)),
+                    Next::Run(run) if run.direct => {
+                        self.submit(queue, &mut reading, run, &mut buffer)
+                    }
+                    Next::Run(run) => self.gate.pass(|| self.read_in_steps(&run, &mut buffer)),
+                }
+            }
+            if queue.in_flight() > 0 {
+                self.complete(queue, &mut reading, &mut buffer);
+            } else if let Some(nap) = nap {
+                std::thread::sleep(nap);
+            }
+        }
+    }
+
+    fn next(&self) -> Next {
+        if self.stop.load(Ordering::Relaxed) || self.refused.load(Ordering::Relaxed) {
+            return Next::End;
+        }
+        let collected = lock(&self.collector).collected();
+        let mut plan = lock(&self.plan);
+        if plan.ahead_of(collected) >= WINDOW {
+            return Next::Wait(Duration::from_millis(1));
+        }
+        plan.next()
+    }
+
+    fn deliver(&self, sequence: u64, outcome: Outcome) {
+        if let Outcome::Run(run) = &outcome {
+            self.progress.advance(run.bytes);
+        }
+        if !lock(&self.collector).take(sequence, outcome) {
+            self.refused.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn submit(
+        &self,
+        queue: &mut dyn ReadQueue,
+        reading: &mut [Option<Run>],
+        run: Run,
+        buffer: &mut AlignedBuffer,
+    ) {
+        let submitted = match &run.file.direct {
+            Some(file) => queue.submit(file, run.offset, run.length),
+            None => Err(io::Error::from(io::ErrorKind::Unsupported)),
+        };
+        match submitted {
+            Ok(slot) => {
+                if let Some(place) = reading.get_mut(slot.0) {
+                    *place = Some(run);
+                }
+            }
+            Err(_) => self.gate.pass(|| self.read_in_steps(&run, buffer)),
+        }
+    }
+
+    fn complete(
+        &self,
+        queue: &mut dyn ReadQueue,
+        reading: &mut [Option<Run>],
+        buffer: &mut AlignedBuffer,
+    ) {
+        let (slot, read) = match queue.wait() {
+            Ok(completed) => completed,
+            // The queue is lost; its runs are not.
+            Err(_) => {
+                for run in reading.iter_mut().filter_map(Option::take) {
+                    self.gate.pass(|| self.read_in_steps(&run, buffer));
+                }
+                return;
+            }
+        };
+        let Some(run) = reading.get_mut(slot.0).and_then(Option::take) else { return };
+        self.gate.pass(|| match read {
+            Ok(count) if count >= run.length => {
+                let bytes = queue.bytes(slot).get(..run.length).unwrap_or_default();
+                let mut outcome = RunOutcome::default();
+                self.look.judge(&run.file, run.offset, bytes, &mut outcome);
+                self.deliver(run.sequence, Outcome::Run(outcome));
+            }
+            // A short read (the file shrank, or the system gave less than was
+            // asked for) or an error: once more, in the careful way.
+            Ok(_) => self.read_in_steps(&run, buffer),
+            Err(error) => {
+                if error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) {
+                    run.file.direct_refused.store(true, Ordering::Relaxed);
+                }
+                self.read_in_steps(&run, buffer);
+            }
+        });
+    }
+
+    /// Reads a run piece by piece, and page by page where it must be: the way
+    /// of the page cache, and of direct reads that went wrong.
+    fn read_in_steps(&self, run: &Run, buffer: &mut AlignedBuffer) {
+        let page_size = usize::try_from(run.file.page_size).unwrap_or(usize::MAX);
+        let step = STEP_BYTES.max(page_size);
+        if buffer.bytes().len() < step {
+            *buffer = AlignedBuffer::new(step);
+        }
+        let file = run.readable();
+        let mut outcome = RunOutcome::default();
+        let mut done = 0;
+        while done < run.length {
+            let offset = run.offset + done as u64;
+            let length = step.min(run.length - done);
+            let bytes = buffer.bytes_mut().get_mut(..length).unwrap_or_default();
+            match read_fully(file, bytes, offset) {
+                Ok(count) if count == length => {
+                    self.look.judge(&run.file, offset, bytes, &mut outcome);
+                }
+                Ok(count) => {
+                    let whole = count - count % page_size;
+                    let judged = bytes.get(..whole).unwrap_or_default();
+                    self.look.judge(&run.file, offset, judged, &mut outcome);
+                    self.file_ended(run, offset + whole as u64, &mut outcome);
+                    break;
+                }
+                Err(_) => self.salvage(run, offset, bytes, page_size, &mut outcome),
+            }
+            done += length;
+        }
+        self.deliver(run.sequence, Outcome::Run(outcome));
+    }
+
+    /// The file is shorter than when it was opened. A live server truncates;
+    /// otherwise the rest of the run is missing from the check.
+    fn file_ended(&self, run: &Run, offset: u64, outcome: &mut RunOutcome) {
+        if !self.look.may_change() {
+            let missing = run.offset + run.length as u64 - offset;
+            let error = "the file became shorter while it was read";
+            outcome.unread.push(run.file.unread(offset, missing, error));
+        }
+    }
+
+    /// After a read error: page by page, so that one bad sector costs one page.
+    fn salvage(
+        &self,
+        run: &Run,
+        offset: u64,
+        bytes: &mut [u8],
+        page_size: usize,
+        outcome: &mut RunOutcome,
+    ) {
+        let file = &run.file;
+        for (index, page) in bytes.chunks_exact_mut(page_size).enumerate() {
+            let at = offset + (index * page_size) as u64;
+            match read_fully(run.readable(), page, at) {
+                Ok(count) if count == page_size => self.look.judge(file, at, page, outcome),
+                Ok(_) if self.look.may_change() => {}
+                Ok(_) => {
+                    let error = "the file became shorter while it was read";
+                    outcome.unread.push(file.unread(at, file.page_size, error));
+                }
+                Err(error) => {
+                    outcome.unread.push(file.unread(at, file.page_size, error.to_string()));
+                }
+            }
+        }
+    }
+}
+
+/// Reads until `bytes` is full or the file ends.
+pub(super) fn read_fully(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut filled = 0;
+    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, offset + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
