@@ -1,11 +1,15 @@
 //! Developer commands: `cargo xtask <command>`.
 
 #![forbid(unsafe_code)]
+#![allow(clippy::print_stderr)]
 
+mod check;
 mod golden;
 mod servers;
+mod tidy;
 
-use anyhow::Result;
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 /// Developer commands of this workspace
@@ -18,15 +22,25 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    /// Check every rule a machine can check: format, tidiness, lints, documentation
+    Check,
     /// Install real database servers for the tests into target/servers
     Servers(servers::Arguments),
     /// Make the golden pages under fixtures/postgres from real servers
     Golden(golden::Arguments),
 }
 
-fn main() -> Result<()> {
-    match Arguments::parse().command {
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Task::Check => check::run(),
         Task::Servers(arguments) => servers::run(&arguments),
         Task::Golden(arguments) => golden::run(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

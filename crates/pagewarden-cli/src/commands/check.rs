@@ -39,6 +39,7 @@ pub fn run(arguments: &Check) -> anyhow::Result<Exit> {
     let mut total = Summary::default();
     let mut worst = None;
     let mut missed = false;
+    let mut opened = 0;
     for path in &arguments.paths {
         if options.stop.load(Ordering::Relaxed) {
             total.stopped = true;
@@ -46,6 +47,7 @@ pub fn run(arguments: &Check) -> anyhow::Result<Exit> {
         }
         let verdict = match check(path, kind, &options, &show, &mut report)? {
             Some((setting, summary)) => {
+                opened += 1;
                 total += &summary;
                 missed |= misses_protection(arguments, setting, &summary);
                 summary.verdict(setting)
@@ -61,6 +63,8 @@ pub fn run(arguments: &Check) -> anyhow::Result<Exit> {
     show.end();
     total.elapsed = begin.elapsed();
     match report {
+        // Where nothing could be opened, the errors have said all there is.
+        Report::Text(_) if opened == 0 => {}
         Report::Text(report) => report.end(&total)?,
         Report::Json(report) => report.end(verdict, total.bytes, total.elapsed)?,
     }

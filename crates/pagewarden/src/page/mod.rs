@@ -12,6 +12,8 @@ use std::ops::Range;
 
 use crate::verdict::{Kind, ModeCounts, PageCounts, PageNo, Protection, Severity, Standing};
 
+#[cfg(test)]
+mod conformance;
 pub mod postgres;
 pub mod sqlite;
 
@@ -78,7 +80,7 @@ impl PageFinding {
 }
 
 /// What a format says of a run.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct RunVerdict {
     /// The pages that passed or had nothing to test. Pages with a finding
     /// that has a standing are not among them.
@@ -155,13 +157,14 @@ pub struct Specimen {
     pub good: Vec<u8>,
     /// What `good` counts as: `Ok`, or `Unprotected` for a mode without sums.
     pub standing: Standing,
-    /// Makes `good` sound for another number, as its engine would write it
-    /// there. `None`: the page carries no number and no sum over one.
+    /// Makes any page sound for a number from 2 on, as its engine would write
+    /// it there. A stamp that does nothing with the number says that a page at
+    /// a wrong place is not seen. `None`: the page has no sum.
     pub stamp: Option<fn(&mut [u8], PageNo)>,
-    /// Byte ranges in which a flipped bit is not seen, by the format's design.
+    /// Byte ranges in which no flipped bit is seen, by the format's design.
     pub blind_bytes: Vec<Range<usize>>,
     /// Single bit flips outside `blind_bytes` that pass all the same, as
-    /// (byte, bit): chance matches of a short sum, found by running them all.
+    /// (byte, bit): chance matches of a short sum, or other legal values.
     pub blind_bits: Vec<(usize, u8)>,
     /// What an all-zero page counts as.
     pub zero: Standing,

@@ -22,6 +22,7 @@
 //! pd_upper is 0 as new; the server does not, and neither do we.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::checksum::postgres::{blocks_matching, checksum, hash_pages};
@@ -293,7 +294,10 @@ impl PageFormat for PostgresPages {
         let mut page = run.first;
         let mut hashes = [0_u32; HASHED_AT_ONCE];
         let group_bytes = self.page_size.saturating_mul(HASHED_AT_ONCE);
-        for group in run.bytes.chunks(group_bytes) {
+        // What is left of an incomplete page is no page.
+        let whole_bytes = run.bytes.len() - run.bytes.len() % self.page_size;
+        let whole_pages = run.bytes.get(..whole_bytes).unwrap_or_default();
+        for group in whole_pages.chunks(group_bytes) {
             let hashed = self.checksums != Checksums::Off;
             if hashed {
                 let pages = group.len() / self.page_size;
@@ -337,7 +341,8 @@ fn find_home(
     let count = u32::try_from(neighbours.page_count()).unwrap_or(u32::MAX);
     for block in blocks_matching(hash, stored, count).take(HOME_CANDIDATES) {
         let home = PageNo(u64::from(block));
-        let Some(other) = neighbours.page(home) else { continue };
+        let other = neighbours.page(home).filter(|other| other.len() == page_size);
+        let Some(other) = other else { continue };
         if other == page {
             return Some(format!("this is the page of block {home}, which holds the same bytes"));
         }
@@ -381,31 +386,75 @@ fn specimens() -> Vec<Specimen> {
             standing: Standing::Ok,
             stamp: Some(stamp),
             blind_bytes: Vec::new(),
-            // Chance matches of 16 bits; the conformance suite finds them.
             blind_bits: blind_bits(page_size),
             zero: Standing::Empty,
         });
     }
+    let unprotected =
+        |name, format: Box<dyn PageFormat>, blind_bytes: Vec<Range<usize>>| Specimen {
+            name,
+            page: PageNo(7),
+            good: heap_page(format.page_size()),
+            standing: Standing::Unprotected,
+            stamp: None,
+            blind_bytes,
+            blind_bits: header_blind_bits(),
+            zero: Standing::Empty,
+            format,
+        };
     let page_size = 8192;
-    specimens.push(Specimen {
-        name: "postgres without checksums",
-        format: at_rest(page_size, Checksums::Off),
-        page: PageNo(7),
-        good: heap_page(page_size),
-        standing: Standing::Unprotected,
-        stamp: None,
-        // Everything but the fields that the header rules look at. Within
-        // those, most changes leave a header that could be real.
-        blind_bytes: vec![0..FLAGS, LOWER..PAGE_SIZE_VERSION, PRUNE_XID..page_size],
-        blind_bits: vec![(FLAGS, 0), (FLAGS, 1), (FLAGS, 2)],
-        zero: Standing::Empty,
-    });
+    // The low byte of pd_upper may be anything between pd_lower and pd_special.
+    let content = [UPPER..UPPER + 1, PRUNE_XID..page_size];
+    let blind = [&[LSN..FLAGS], content.as_slice()].concat();
+    specimens.push(unprotected(
+        "postgres without checksums",
+        at_rest(page_size, Checksums::Off),
+        blind.clone(),
+    ));
+    specimens.push(unprotected(
+        "postgres while checksums are switched on",
+        at_rest(page_size, Checksums::Changing),
+        blind,
+    ));
+    let mut format = at_rest(page_size, Checksums::Off);
+    format.log_end = Some(Arc::new(SpecimenLogEnd));
+    // An LSN up to the end of the log may be anything.
+    let blind = [&[LSN + 4..LSN + 7, CHECKSUM..FLAGS], content.as_slice()].concat();
+    specimens.push(unprotected("postgres without checksums, end of log known", format, blind));
     specimens
 }
 
-/// Single-bit flips of the specimen page that its 16-bit checksum passes.
-fn blind_bits(_page_size: usize) -> Vec<(usize, u8)> {
-    Vec::new()
+/// Single-bit flips of the specimen page that its 16-bit checksum passes: one
+/// in 65,535 does by chance. They depend on every byte of the page.
+fn blind_bits(page_size: usize) -> Vec<(usize, u8)> {
+    match page_size {
+        2048 => vec![(353, 3)],
+        4096 => vec![(3990, 7)],
+        8192 => vec![(2765, 4), (5940, 5), (6923, 6)],
+        32768 => vec![(6286, 1), (8360, 0), (18540, 7), (23138, 3), (24966, 3), (25659, 6)],
+        _ => Vec::new(),
+    }
+}
+
+/// Single-bit flips that make of the specimen page of 8 KiB one with another
+/// header that could be real.
+fn header_blind_bits() -> Vec<(usize, u8)> {
+    let flags = (0..3).map(|bit| (FLAGS, bit));
+    // pd_lower is 44: without bit 5 it would point into the header.
+    let lower = (0..8).filter(|bit| *bit != 5).map(|bit| (LOWER, bit));
+    // Bits 4 and higher would put either of them past what follows it.
+    let high = (0..4).flat_map(|bit| [(LOWER + 1, bit), (UPPER + 1, bit)]);
+    flags.chain(lower).chain(high).collect()
+}
+
+/// The log ends with its first segment.
+#[derive(Debug)]
+struct SpecimenLogEnd;
+
+impl LogEnd for SpecimenLogEnd {
+    fn end_for(&self, _lsn: u64) -> Option<u64> {
+        Some((1 << 24) - 1)
+    }
 }
 
 /// Sets pd_checksum as a server would when it writes `page` to block `number`.
@@ -443,4 +492,82 @@ fn heap_page(page_size: usize) -> Vec<u8> {
     put(SPECIAL, size);
     put(PAGE_SIZE_VERSION, size | NEWEST_LAYOUT);
     page
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn with_checksums(page_size: usize) -> PostgresPages {
+        PostgresPages {
+            page_size,
+            max_align: MAX_ALIGN,
+            checksums: Checksums::On,
+            failure: Severity::Damage,
+            log_end: None,
+        }
+    }
+
+    fn judge(format: &PostgresPages, first: u64, bytes: &[u8]) -> RunVerdict {
+        let mut verdict = RunVerdict::default();
+        format.judge(PageRun { first: PageNo(first), bytes }, &mut verdict);
+        verdict
+    }
+
+    /// The first block and the last that a server can address have nothing of
+    /// their own.
+    #[test]
+    fn first_and_last_block_are_judged_like_any_other() {
+        for page_size in PAGE_SIZES {
+            for number in [0, 1, u64::from(u32::MAX) - 1] {
+                let mut page = heap_page(page_size);
+                stamp(&mut page, PageNo(number));
+                let format = with_checksums(page_size);
+                assert_eq!(judge(&format, number, &page).counts.ok, 1, "block {number}");
+                assert_eq!(judge(&format, number ^ 2, &page).findings.len(), 1, "block {number}");
+            }
+        }
+    }
+
+    /// `pg_checksums` lets such a page pass: its pd_upper is 0. The server does not.
+    #[test]
+    fn page_of_zeroes_with_one_bit_set_is_not_empty() {
+        let format = with_checksums(8192);
+        for at in 0..8192 {
+            let mut page = vec![0_u8; 8192];
+            page[at] = 1;
+            assert_eq!(judge(&format, 3, &page).findings.len(), 1, "byte {at}");
+        }
+    }
+
+    proptest! {
+        /// What has no fault can be sliced by its own bounds.
+        #[test]
+        fn header_without_a_fault_keeps_within_its_page(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..64),
+            size in prop_oneof![prop::sample::select(PAGE_SIZES.to_vec()), any::<usize>()],
+            max_align in prop_oneof![Just(4_u16), Just(8), any::<u16>()],
+            bounds in prop::option::of(prop::array::uniform3(0..40_000_u16)),
+        ) {
+            if let Some(mut bounds) = bounds.filter(|_| bytes.len() >= HEADER_BYTES) {
+                bounds.sort_unstable();
+                let claimed = u16::try_from(size & 0xFF00).unwrap_or(0) | NEWEST_LAYOUT;
+                bytes[FLAGS..LOWER].fill(0);
+                for (at, value) in [LOWER, UPPER, SPECIAL].into_iter().zip(bounds) {
+                    bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
+                }
+                bytes[PAGE_SIZE_VERSION..PRUNE_XID].copy_from_slice(&claimed.to_le_bytes());
+            }
+            let header = Header::read(&bytes);
+            prop_assert_eq!(header.is_none(), bytes.len() < HEADER_BYTES);
+            if let Some(header) = header.filter(|header| header.fault(size, max_align).is_none()) {
+                prop_assert_eq!(header.page_size(), size);
+                prop_assert!(HEADER_BYTES <= usize::from(header.lower));
+                prop_assert!(header.lower <= header.upper && header.upper <= header.special);
+                prop_assert!(usize::from(header.special) <= size);
+            }
+        }
+    }
 }

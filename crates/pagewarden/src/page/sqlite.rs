@@ -5,6 +5,7 @@
 //! | page 1 | the database header and the frame of the b-tree page it stands on |
 //! | any page, checksum VFS in use | the sum in its last eight bytes |
 //! | any other page without it | nothing: `unprotected` (or `empty`, if all zero) |
+//! | pages of an encrypted database | nothing: `unverifiable` without the key |
 //! | the page of byte 2^30 | never written by SQLite: skipped, and in no count |
 //! | pages beyond the database's own count | no part of the database: never damage |
 //!
@@ -23,6 +24,7 @@
 //! | the page is in the write-ahead log | a page half checkpointed will be written again | suspect |
 //! | page 1 fails, with all else on it sound | a writer without the VFS writes page 1 in every transaction, and leaves old sums | suspect |
 //! | most pages never got a sum, nor did this one | the VFS was loaded late | suspect |
+//! | a freelist too long to remember | the page may be one of its leaves | suspect |
 //!
 //! In write-ahead log mode a writer without the VFS need not write page 1. Its pages then are
 //! reported as damaged, as the VFS itself does when it refuses to read them; the hint names the
@@ -30,6 +32,8 @@
 //!
 //! What the sum cannot see by its design: a page at the wrong place, an old version of a page, a
 //! page zeroed as a whole.
+
+#![deny(clippy::arithmetic_side_effects)]
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -143,7 +147,11 @@ pub const LOCK_BYTE: u64 = 1 << 30;
 #[must_use]
 pub fn lock_byte_page(page_size: usize) -> u64 {
     // A page size of 0 has no pages; the caller's bug must not stop the program.
-    u64::try_from(page_size).ok().and_then(|size| LOCK_BYTE.checked_div(size)).unwrap_or(0) + 1
+    u64::try_from(page_size)
+        .ok()
+        .and_then(|size| LOCK_BYTE.checked_div(size))
+        .unwrap_or(0)
+        .saturating_add(1)
 }
 
 /// What page 1 says of itself where pages carry sums.
@@ -162,6 +170,8 @@ const FREE_PAGE: &str = "a free page: its content is thrown away";
 const NOTHING_TO_DO: &str = "nothing needs to be done";
 const NEVER_SUMMED: &str = "carries no sum, like most pages here: it was written while the checksum \
                             VFS was not loaded";
+const STALE_FIRST: &str = "sound but for its sum: a program without the checksum VFS may have \
+                           written here";
 const FOREIGN_WRITER: &str = "page 1 fails as well and is sound but for its sum: a program without \
                               the checksum VFS may have written here";
 const FOREIGN_WRITER_HINT: &str = "if PRAGMA integrity_check finds nothing, run VACUUM with the \
@@ -292,7 +302,8 @@ impl SqlitePages {
             return new(Severity::Notice, FREE_PAGE, NOTHING_TO_DO);
         }
         if self.excuses.foreign_writer {
-            return new(Severity::Suspect, FOREIGN_WRITER, FOREIGN_WRITER_HINT);
+            let detail = if number == PageNo(1) { STALE_FIRST } else { FOREIGN_WRITER };
+            return new(Severity::Suspect, detail, FOREIGN_WRITER_HINT);
         }
         if self.excuses.sums_are_rare && stored.0 == 0 {
             return new(Severity::Suspect, NEVER_SUMMED, FOREIGN_WRITER_HINT);
@@ -389,7 +400,7 @@ fn specimens() -> Vec<Specimen> {
             good: specimen_leaf(0),
             standing: Standing::Unprotected,
             stamp: None,
-            blind_bytes: vec![0..SPECIMEN_PAGE_SIZE],
+            blind_bytes: std::iter::once(0..SPECIMEN_PAGE_SIZE).collect(),
             blind_bits: Vec::new(),
             zero: Standing::Empty,
         },
@@ -410,7 +421,7 @@ fn specimens() -> Vec<Specimen> {
             page: PageNo(2),
             good: stamped(specimen_leaf(8)),
             standing: Standing::Ok,
-            stamp: None,
+            stamp: Some(|page, _| stamp(page)),
             blind_bytes: Vec::new(),
             blind_bits: Vec::new(),
             zero: Standing::Empty,
@@ -421,7 +432,7 @@ fn specimens() -> Vec<Specimen> {
             page: PageNo(1),
             good: stamped(specimen_first(8)),
             standing: Standing::Ok,
-            stamp: None,
+            stamp: Some(|page, _| stamp(page)),
             blind_bytes: Vec::new(),
             blind_bits: Vec::new(),
             zero: Standing::Damaged,
@@ -431,9 +442,10 @@ fn specimens() -> Vec<Specimen> {
 
 /// Of page 1 without a sum: fields that may hold anything, and all behind the b-tree header.
 const FIRST_PAGE_BLIND_BYTES: &[Range<usize>] =
-    &[18..20, 24..32, 40..44, 48..56, 60..64, 68..72, 92..100, 107..SPECIMEN_PAGE_SIZE];
-/// Flips that lead from one legal value to another: schema format 4 to 0, encoding 1 to 0 or 3.
-const FIRST_PAGE_BLIND_BITS: &[(usize, u8)] = &[(47, 2), (59, 0), (59, 1)];
+    &[18..20, 24..32, 40..44, 48..52, 60..64, 68..72, 92..100, 107..SPECIMEN_PAGE_SIZE];
+/// Flips that lead from one legal value to another: schema format 4 to 0, largest root page 0 to 1
+/// or 2, encoding 1 to 0 or 3.
+const FIRST_PAGE_BLIND_BITS: &[(usize, u8)] = &[(47, 2), (55, 0), (55, 1), (59, 0), (59, 1)];
 
 /// Page 1 of a database without tables.
 fn specimen_first(reserved_bytes: u8) -> Vec<u8> {
@@ -467,4 +479,155 @@ fn specimen_leaf(reserved_bytes: u8) -> Vec<u8> {
     page.extend(cell);
     page.resize(SPECIMEN_PAGE_SIZE, 0);
     page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: usize = SPECIMEN_PAGE_SIZE;
+
+    fn summed() -> SqlitePages {
+        SqlitePages { page_size: SIZE, reserved_bytes: 8, has_sums: true, ..SqlitePages::default() }
+    }
+
+    fn summed_leaf() -> Vec<u8> {
+        let mut page = specimen_leaf(8);
+        stamp(&mut page);
+        page
+    }
+
+    fn summed_first() -> Vec<u8> {
+        let mut page = specimen_first(8);
+        stamp(&mut page);
+        page
+    }
+
+    fn judge(format: &SqlitePages, first: u64, bytes: &[u8]) -> RunVerdict {
+        let mut verdict = RunVerdict::default();
+        format.judge(PageRun { first: PageNo(first), bytes }, &mut verdict);
+        verdict
+    }
+
+    fn only_finding(format: &SqlitePages, number: u64, page: &[u8]) -> PageFinding {
+        let mut findings = judge(format, number, page).findings;
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        findings.remove(0)
+    }
+
+    #[test]
+    fn flipped_bit_is_named() {
+        let mut page = summed_leaf();
+        page[301] ^= 1 << 3;
+        let finding = only_finding(&summed(), 5, &page);
+        assert_eq!((finding.severity, finding.kind), (Severity::Damage, Kind::BitFlip));
+        assert_eq!(
+            finding.detail.as_deref(),
+            Some("one flipped bit explains it: bit 3 of byte 301")
+        );
+        assert_ne!(finding.stored, finding.computed);
+    }
+
+    #[test]
+    fn overwritten_sector_is_damage() {
+        let mut page = summed_leaf();
+        page[100..200].fill(0xa5);
+        let finding = only_finding(&summed(), 5, &page);
+        assert_eq!((finding.severity, finding.kind), (Severity::Damage, Kind::Checksum));
+        assert_eq!(finding.standing, Some(Standing::Damaged));
+    }
+
+    /// SQLite neither logs nor reads them: after a crash they hold anything.
+    #[test]
+    fn free_leaf_may_hold_anything() {
+        let mut format = summed();
+        format.free_leaves.insert(7);
+        let page = vec![0xa5; SIZE];
+        let finding = only_finding(&format, 7, &page);
+        assert_eq!(finding.severity, Severity::Notice);
+        assert_eq!(finding.standing, Some(Standing::Unprotected));
+        assert_eq!(only_finding(&format, 8, &page).severity, Severity::Damage);
+    }
+
+    #[test]
+    fn pages_behind_the_end_are_never_damage() {
+        let format = SqlitePages { page_count: Some(6), ..summed() };
+        let page = vec![0xa5; SIZE];
+        assert_eq!(only_finding(&format, 6, &page).severity, Severity::Damage);
+        assert_eq!(only_finding(&format, 7, &page).severity, Severity::Notice);
+    }
+
+    #[test]
+    fn page_that_recovery_will_write_again_is_suspect() {
+        let mut page = summed_leaf();
+        page[300] ^= 1;
+        let mut in_wal = PageSet::default();
+        in_wal.insert(5);
+        let logged = SqlitePages { excuses: Excuses { in_wal, ..Excuses::default() }, ..summed() };
+        assert_eq!(only_finding(&logged, 5, &page).severity, Severity::Suspect);
+        assert_eq!(only_finding(&logged, 6, &page).severity, Severity::Damage);
+        let journalled = SqlitePages {
+            excuses: Excuses { hot_journal: true, ..Excuses::default() },
+            ..summed()
+        };
+        assert_eq!(only_finding(&journalled, 6, &page).severity, Severity::Suspect);
+        assert_eq!(only_finding(&journalled, 1, &[0; SIZE]).severity, Severity::Suspect);
+    }
+
+    /// What one transaction of a program without the VFS leaves on page 1: new counters, an old
+    /// sum, and all in order.
+    #[test]
+    fn old_sum_on_a_sound_page_1_is_told_from_damage() {
+        let mut page = summed_first();
+        page[24..28].copy_from_slice(&[0, 0, 1, 2]);
+        page[92..96].copy_from_slice(&[0, 0, 1, 2]);
+        assert_eq!(summed().judge_first(&page), FirstPage::StaleSum);
+        page[104] = 1;
+        assert!(matches!(summed().judge_first(&page), FirstPage::Wrong(_)));
+
+        let mut flipped = summed_first();
+        flipped[27] ^= 1;
+        let FirstPage::Wrong(finding) = summed().judge_first(&flipped) else {
+            panic!("one flipped bit is no writer's work")
+        };
+        assert_eq!(finding.kind, Kind::BitFlip);
+    }
+
+    #[test]
+    fn zeroed_page_1_is_damage_and_any_other_is_empty() {
+        for format in [summed(), SqlitePages { page_size: SIZE, ..SqlitePages::default() }] {
+            let verdict = judge(&format, 1, &[0; 2 * SIZE]);
+            assert_eq!(verdict.counts.empty, 1);
+            assert_eq!(verdict.findings.len(), 1);
+            assert_eq!(verdict.findings[0].kind, Kind::Zeroed);
+        }
+    }
+
+    /// The page of byte 2^30 is never written; whatever the file system put there is no damage.
+    #[test]
+    fn lock_byte_page_is_in_no_count() {
+        assert_eq!(lock_byte_page(4096), 262_145);
+        assert_eq!(lock_byte_page(65_536), 16_385);
+        let bytes = [summed_leaf(), vec![0xa5; SIZE], summed_leaf()].concat();
+        let verdict = judge(&summed(), lock_byte_page(SIZE) - 1, &bytes);
+        assert_eq!(verdict.counts.ok, 2);
+        assert_eq!(verdict.counts.total(), 2);
+        assert_eq!(verdict.findings, []);
+    }
+
+    #[test]
+    fn page_set_holds_what_was_put_in() {
+        let mut set = PageSet::default();
+        let pages = [0, 1, 63, 64, 4095, 4096, 1 << 31, u64::MAX];
+        for page in pages {
+            assert!(!set.contains(page));
+            set.insert(page);
+            assert!(set.contains(page));
+        }
+        assert!(!set.contains(2) && !set.contains(4097));
+        for group in 0..=u64::try_from(GROUP_COUNT_MAX).unwrap() {
+            set.insert(group * GROUP_PAGES);
+        }
+        assert!(set.is_everything() && set.contains(2));
+    }
 }

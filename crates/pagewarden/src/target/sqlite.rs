@@ -8,6 +8,8 @@
 //! that the same *process* holds on it. Do not check a database from within a process that has it
 //! open through SQLite.
 
+#![deny(clippy::arithmetic_side_effects)]
+
 use std::fs::{File, Metadata};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -206,10 +208,10 @@ impl Database {
             },
             state: state.join(", "),
             evidence: if format.has_sums {
-                "64-bit sums without the page's number: they miss one damaged page in 2^64, but \
-                 pages at a wrong place, old versions of a page and pages zeroed as a whole pass"
+                "64-bit sums: about 1 in 2^64 damaged pages passes; a page that was zeroed, \
+                 misplaced or replaced by an older version of itself is not seen"
             } else {
-                "only page 1 and the file's length can be judged; damage elsewhere passes unseen"
+                "header and length rules only: damage to the content of a page is not seen"
             },
             live: self.is_live,
         }

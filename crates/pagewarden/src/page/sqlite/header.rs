@@ -19,6 +19,8 @@
 //!
 //! All numbers are big-endian. Facts from SQLite's public documentation (`fileformat2.html`).
 
+#![deny(clippy::arithmetic_side_effects)]
+
 /// The bytes every SQLite database begins with.
 pub const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 /// Length of the database header.
@@ -381,4 +383,73 @@ fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_variable_length_are_read_as_documented() {
+        assert_eq!(varint(&[0x7f]), Some((0x7f, 1)));
+        assert_eq!(varint(&[0x81, 0x00]), Some((0x80, 2)));
+        assert_eq!(varint(&[0xff; 9]), Some((u64::MAX, 9)));
+        assert_eq!(varint(&[0x80]), None);
+    }
+
+    #[test]
+    fn page_sizes_are_powers_of_two_with_1_for_the_largest() {
+        let sizes: Vec<usize> = (0..=70_000).filter(|size| is_page_size(*size)).collect();
+        assert_eq!(sizes, [512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536]);
+        let mut head = [0; HEADER_BYTES];
+        for (field, size) in [(1_u16, Some(65_536)), (512, Some(512)), (0, None), (513, None)] {
+            head[16..18].copy_from_slice(&field.to_be_bytes());
+            assert_eq!(DatabaseHeader::parse(&head).unwrap().page_size(), size);
+        }
+    }
+
+    /// The count is only valid if the library that wrote last knew the field.
+    #[test]
+    fn page_count_of_an_old_library_is_not_believed() {
+        let mut head = [0; HEADER_BYTES];
+        head[31] = 9;
+        assert_eq!(DatabaseHeader::parse(&head).unwrap().page_count(), Some(9));
+        head[27] = 1;
+        assert_eq!(DatabaseHeader::parse(&head).unwrap().page_count(), None);
+    }
+
+    /// Every page of a real database that is a b-tree page is taken for one, and its cells fill it.
+    #[test]
+    fn real_pages_have_sound_frames() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/sqlite/3.40.1");
+        for page_size in [512, 4096] {
+            let file = std::fs::read(format!("{root}/cksumvfs-{page_size}.db")).unwrap();
+            let usable = page_size - 8;
+            let mut tables = 0;
+            for (index, page) in file.chunks(page_size).enumerate() {
+                let offset = if index == 0 { HEADER_BYTES } else { 0 };
+                if matches!(page[offset], 5 | 13) {
+                    assert_eq!(btree_fault(page, offset, usable), None, "page {}", index + 1);
+                    assert_eq!(table_cells_fault(page, offset, usable), None, "page {}", index + 1);
+                    tables += 1;
+                }
+            }
+            assert!(tables > 3);
+        }
+    }
+
+    #[test]
+    fn hostile_pages_are_faults_and_nothing_worse() {
+        let mut state = 1_u32;
+        for round in 0..20_000_usize {
+            let mut page = [0_u8; 512];
+            for byte in &mut page {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                *byte = if state >> 30 == 0 { state.to_be_bytes()[1] } else { 0 };
+            }
+            page[0] = [2, 5, 10, 13][round % 4];
+            let _ = btree_fault(&page, 0, 504);
+            let _ = table_cells_fault(&page[..round % 513], 0, 504);
+        }
+    }
 }

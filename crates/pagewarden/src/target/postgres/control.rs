@@ -289,3 +289,106 @@ pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The control files of real servers, by their paths, with their layouts.
+    fn golden() -> Vec<(String, Vec<u8>, &'static Layout)> {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/postgres");
+        let mut controls = Vec::new();
+        for version in std::fs::read_dir(root).unwrap().flatten().map(|entry| entry.path()) {
+            for entry in std::fs::read_dir(version).into_iter().flatten().flatten() {
+                if !entry.file_name().to_string_lossy().starts_with("control.") {
+                    continue;
+                }
+                let bytes = std::fs::read(entry.path()).unwrap();
+                let version = u32_at(&bytes, 8);
+                let layout = LAYOUTS.iter().find(|layout| Some(layout.version) == version);
+                controls.push((entry.path().display().to_string(), bytes, layout.unwrap()));
+            }
+        }
+        assert!(!controls.is_empty(), "no control files below {root}");
+        controls
+    }
+
+    fn set_crc(bytes: &mut [u8], at: usize) {
+        let crc = crc32c(&bytes[..at]).to_le_bytes();
+        bytes[at..at + 4].copy_from_slice(&crc);
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_control_file_is_seen() {
+        for (path, mut bytes, layout) in golden() {
+            let sound = Control::parse(&bytes);
+            assert!(sound.is_ok(), "{path}: {sound:?}");
+            let end = layout.crc + 4;
+            // All behind the CRC is padding, which no server reads.
+            for at in 0..end + 8 {
+                for bit in 0..8 {
+                    bytes[at] ^= 1 << bit;
+                    let flipped = Control::parse(&bytes);
+                    assert_eq!(flipped.is_err(), at < end, "{path}: bit {bit} of {at}");
+                    bytes[at] ^= 1 << bit;
+                }
+            }
+            for length in 0..end {
+                assert!(Control::parse(&bytes[..length]).is_err(), "{path}: {length} bytes");
+            }
+        }
+    }
+
+    /// A version to come is read by its landmarks: here those that are known,
+    /// under a number that is not.
+    #[test]
+    fn unknown_version_is_read_by_its_landmarks() {
+        for (path, mut bytes, layout) in golden() {
+            let known = Control::parse(&bytes).unwrap();
+            let version = layout.version + 1;
+            bytes[8..12].copy_from_slice(&version.to_le_bytes());
+            set_crc(&mut bytes, layout.crc);
+            let guessed = Control::parse(&bytes);
+            assert_eq!(guessed, Ok(Control { version, guessed: true, ..known }), "{path}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_are_no_control_file(
+            bytes in prop::collection::vec(any::<u8>(), 0..1024),
+            layout in prop::option::of(prop::sample::select((0..LAYOUTS.len()).collect::<Vec<_>>())),
+        ) {
+            let mut bytes = bytes;
+            if let (Some(layout), true) = (layout, bytes.len() >= 12) {
+                bytes[8..12].copy_from_slice(&LAYOUTS[layout].version.to_le_bytes());
+            }
+            prop_assert!(Control::parse(&bytes).is_err());
+        }
+
+        /// With a CRC that fits, any value gets as far as to the reader.
+        #[test]
+        fn control_file_with_arbitrary_values_gives_possible_ones(
+            choice: prop::sample::Index,
+            patches in prop::collection::vec((0..300_usize, any::<u32>()), 1..8),
+            length in prop_oneof![0..CONTROL_BYTES, Just(CONTROL_BYTES)],
+        ) {
+            let all = golden();
+            let (_, bytes, layout) = choice.get(&all);
+            let mut bytes = bytes.clone();
+            for (at, value) in patches {
+                bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            }
+            set_crc(&mut bytes, layout.crc);
+            bytes.truncate(length);
+            if let Ok(control) = Control::parse(&bytes) {
+                prop_assert!(PAGE_SIZES.contains(&control.page_size));
+                prop_assert!(matches!(control.max_align, 4 | 8));
+                prop_assert!(control.segment_pages > 0);
+                prop_assert!(control.wal_segment_bytes.is_power_of_two());
+            }
+        }
+    }
+}

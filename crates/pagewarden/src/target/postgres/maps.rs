@@ -53,3 +53,64 @@ pub fn check(bytes: &[u8]) -> Result<(), (Kind, String)> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The maps of real servers, by the path of their file.
+    fn golden() -> Vec<(String, Vec<u8>)> {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/postgres");
+        let mut maps = Vec::new();
+        for version in std::fs::read_dir(root).unwrap().flatten() {
+            for name in ["filenode.global.map", "filenode.database.map"] {
+                let path = version.path().join(name);
+                if let Ok(bytes) = std::fs::read(&path) {
+                    maps.push((path.display().to_string(), bytes));
+                }
+            }
+        }
+        assert!(!maps.is_empty(), "no maps below {root}");
+        maps
+    }
+
+    #[test]
+    fn maps_of_real_servers_pass_and_every_flipped_bit_does_not() {
+        for (path, mut bytes) in golden() {
+            assert_eq!(check(&bytes), Ok(()), "{path}");
+            // The four bytes behind the CRC of the short map are padding.
+            let covered = bytes.len() - if bytes.len() == 512 { 4 } else { 0 };
+            for at in 0..bytes.len() {
+                for bit in 0..8 {
+                    bytes[at] ^= 1 << bit;
+                    assert_eq!(check(&bytes).is_err(), at < covered, "{path}: bit {bit} of {at}");
+                    bytes[at] ^= 1 << bit;
+                }
+            }
+            for length in 0..bytes.len() {
+                assert!(check(&bytes[..length]).is_err(), "{path}: {length} bytes");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_are_no_map(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..MAP_BYTES_MAX),
+            length in prop::option::of(prop::sample::select(vec![512_usize, 524])),
+            has_magic: bool,
+            count in prop_oneof![0..70_u32, any::<u32>()],
+        ) {
+            if let Some(length) = length {
+                bytes.resize(length, 0);
+            }
+            if has_magic && bytes.len() >= MAPPINGS {
+                bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
+                bytes[4..MAPPINGS].copy_from_slice(&count.to_le_bytes());
+            }
+            prop_assert!(check(&bytes).is_err());
+        }
+    }
+}

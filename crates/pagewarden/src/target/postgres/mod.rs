@@ -104,7 +104,8 @@ pub(crate) struct Cluster {
 fn open_cluster(path: &Path, metadata: &Metadata, root: &Path) -> Result<Target, Error> {
     // A folder that cannot be listed is no verdict at all.
     fs::read_dir(root).map_err(|source| Error::io("list", root, source))?;
-    let major = fs::read_to_string(root.join("PG_VERSION")).map(|text| sanitised(text.trim()));
+    let major = read_small(&root.join("PG_VERSION"), 64)
+        .map(|bytes| sanitised(String::from_utf8_lossy(&bytes).trim()));
     let major = match major {
         Ok(text) if !text.is_empty() => text,
         _ => "of unknown version".to_owned(),
@@ -131,7 +132,15 @@ fn open_cluster(path: &Path, metadata: &Metadata, root: &Path) -> Result<Target,
     } else if path == root {
         Box::new(walk::whole(&cluster))
     } else {
-        Box::new(walk::part(&cluster, path))
+        let part = walk::part(&cluster, path);
+        if part.has_no_folders() {
+            return Err(Error::unknown(
+                path,
+                "a folder of a PostgreSQL cluster that holds no relation files",
+                format!("check the whole cluster: pagewarden check {}", root.display()),
+            ));
+        }
+        Box::new(part)
     };
     let woken: Box<dyn Fn() -> bool + Send + Sync> = {
         let cluster = Arc::clone(&cluster);

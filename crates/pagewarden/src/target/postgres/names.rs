@@ -114,7 +114,40 @@ pub fn is_known_without_pages(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    fn fork() -> impl Strategy<Value = Fork> {
+        prop::sample::select(vec![Fork::Main, Fork::FreeSpace, Fork::Visibility, Fork::Init])
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read_back(
+            number in 1..=u32::MAX,
+            session: Option<u32>,
+            fork in fork(),
+            segment: u32,
+        ) {
+            let file = RelationFile { number, session, fork, segment };
+            prop_assert_eq!(RelationFile::parse(&file.name()), Some(file));
+        }
+
+        /// No two names stand for one file: whatever is read is written as it was.
+        #[test]
+        fn what_was_read_is_written_back(
+            name in prop_oneof![
+                any::<String>(),
+                "(t[0-9]{0,2}_)?[0-9]{1,10}(_fsm|_vm|_init|_)?([.][0-9]{0,10})?",
+                "[0-9t_.fsmvinit]{0,12}",
+            ],
+        ) {
+            if let Some(file) = RelationFile::parse(&name) {
+                prop_assert_eq!(file.name(), name);
+            }
+        }
+    }
 
     #[test]
     fn every_name_a_server_gives_is_read_and_written_back() {

@@ -138,7 +138,9 @@ fn postmaster(root: &Path, control: Option<&Control>) -> Option<Postmaster> {
         return None;
     }
     match lines.nth(6).map(str::trim) {
-        Some("ready" | "standby") => Some(Postmaster::Ready),
+        // "standby", of one that takes no connections, is set before a restored
+        // backup is consistent.
+        Some("ready") => Some(Postmaster::Ready),
         Some(_) => Some(Postmaster::Unsettled),
         // 9.6 has no status line, and neither has a single-user backend: both
         // write to the control file when recovery is over.

@@ -8,13 +8,14 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::page::PageFormat;
 use crate::page::postgres::PostgresPages;
 use crate::target::postgres::names::{Fork, RelationFile, is_known_without_pages};
 use crate::target::postgres::{Cluster, maps, read_small};
 use crate::target::{PageFile, Relation, Segment, Step};
-use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Severity, Unread};
+use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Severity, Unread};
 
 /// Every file of the cluster.
 pub(super) fn whole(cluster: &Arc<Cluster>) -> Walk {
@@ -51,6 +52,11 @@ struct Folder {
 
 /// `GLOBALTABLESPACE_OID`.
 const GLOBAL_TABLESPACE: u32 = 1664;
+/// What `pg_filenode_relation` takes for a database's default tablespace.
+const DEFAULT_TABLESPACE: u32 = 0;
+
+/// Long enough for a server to finish what it is doing to a small file.
+const A_MOMENT: Duration = Duration::from_millis(50);
 
 /// A relation's file as listed.
 type Listed = (RelationFile, u64);
@@ -94,11 +100,13 @@ impl Walk {
         } else {
             // Tablespaces elsewhere are no matter of this folder.
             walk.ready.retain(|step| !matches!(step, Step::Note(_)));
-            if walk.folders.is_empty() {
-                walk.note(&walk.base.clone(), "no relation files lie here");
-            }
         }
         walk
+    }
+
+    /// True if nothing that was asked for holds relations.
+    pub(super) fn has_no_folders(&self) -> bool {
+        self.folders.is_empty()
     }
 
     fn relative(&self, path: &Path) -> String {
@@ -153,7 +161,7 @@ impl Walk {
     fn find_folders(&mut self) {
         let root = self.cluster.root.clone();
         self.add_folder(root.join("global"), GLOBAL_TABLESPACE, None);
-        self.add_databases(&root.join("base"), 0);
+        self.add_databases(&root.join("base"), DEFAULT_TABLESPACE);
         for (name, path) in self.list_sorted(&root.join("pg_tblspc")) {
             let Some(oid) = oid(&name) else {
                 self.note(&path, "not a tablespace's name, left alone");
@@ -277,7 +285,7 @@ impl Walk {
 
     /// Lists the next folder.
     fn open_folder(&mut self, folder: Folder) {
-        const NOTES_MAX: u32 = 20;
+        const NOTES_MAX: usize = 20;
         let entries = match fs::read_dir(&folder.path) {
             Ok(entries) => entries,
             Err(error) => {
@@ -288,7 +296,14 @@ impl Walk {
             }
         };
         let mut files: Vec<Listed> = Vec::new();
-        let mut foreign = 0_u32;
+        let mut foreign = Vec::new();
+        let mut foreign_count = 0_usize;
+        let mut set_aside = |path: PathBuf, text: &'static str| {
+            foreign_count = foreign_count.saturating_add(1);
+            if foreign.len() < NOTES_MAX {
+                foreign.push((path, text));
+            }
+        };
         for entry in entries {
             let entry = match entry {
                 Ok(entry) => entry,
@@ -302,10 +317,7 @@ impl Walk {
             let Some(parsed) = name.to_str().and_then(RelationFile::parse) else {
                 let known = name.to_str().is_some_and(is_known_without_pages);
                 if !known {
-                    foreign = foreign.saturating_add(1);
-                    if foreign <= NOTES_MAX {
-                        self.note(&path, "not a relation's name, left alone");
-                    }
+                    set_aside(path, "not a relation's name, left alone");
                 }
                 continue;
             };
@@ -319,19 +331,20 @@ impl Walk {
                 Ok(metadata) if metadata.is_symlink() => {
                     self.unread(&path, 0, &"a symbolic link, not followed");
                 }
-                Ok(_) => self.note(&path, "named like a relation but no regular file, left alone"),
+                Ok(_) => set_aside(path, "named like a relation but no regular file, left alone"),
                 Err(error) if self.may_have_vanished(&error) => {}
                 Err(error) => self.unread(&path, 0, &error),
             }
         }
-        if foreign > NOTES_MAX {
-            self.note(
-                &folder.path,
-                format!("{} more files with foreign names", foreign - NOTES_MAX),
-            );
+        let more = foreign_count.saturating_sub(foreign.len());
+        for (path, text) in foreign {
+            self.note(&path, text);
+        }
+        if more > 0 {
+            self.note(&folder.path, format!("{more} more entries that are no relations"));
         }
         if self.only.is_none() {
-            self.check_map(&folder.path);
+            self.check_map(&folder, !files.is_empty());
         }
         files.sort_unstable();
         self.unlogged = files
@@ -347,17 +360,18 @@ impl Walk {
         error.kind() == std::io::ErrorKind::NotFound && self.cluster.circumstances.may_change()
     }
 
-    fn check_map(&mut self, folder: &Path) {
-        let path = folder.join("pg_filenode.map");
-        let bytes = match read_small(&path, maps::MAP_BYTES_MAX) {
-            Ok(bytes) => bytes,
+    fn check_map(&mut self, folder: &Folder, has_relations: bool) {
+        // Only a database's home folder has one, not its part of a tablespace.
+        if folder.tablespace != DEFAULT_TABLESPACE && folder.database.is_some() {
+            return;
+        }
+        let path = folder.path.join("pg_filenode.map");
+        let fault = match self.read_map(&path) {
+            Ok(fault) => fault,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                // A tablespace's database folders have none.
-                if folder.starts_with(self.cluster.root.join("base"))
-                    || folder.starts_with(self.cluster.root.join("global"))
-                {
-                    // A folder that a DROP or CREATE DATABASE left half done
-                    // has none either, and no catalogue lists it.
+                // A database that is being created or dropped has none, and a
+                // crash in between leaves its folder behind.
+                if has_relations && !self.cluster.circumstances.may_change() {
                     self.finding(
                         &path,
                         Severity::Suspect,
@@ -370,7 +384,7 @@ impl Walk {
             }
             Err(error) => return self.unread(&path, 0, &error),
         };
-        if let Err((kind, detail)) = maps::check(&bytes) {
+        if let Some((kind, detail)) = fault {
             self.finding(
                 &path,
                 self.cluster.failure(),
@@ -378,6 +392,22 @@ impl Walk {
                 format!("the relation map cannot be believed: {detail}"),
                 "restore this file from a backup of the same cluster",
             );
+        }
+    }
+
+    /// What is wrong with a map. A running server may be writing it just now,
+    /// so that one that looks wrong is read again.
+    fn read_map(&self, path: &Path) -> std::io::Result<Option<(Kind, String)>> {
+        const TRIES: u32 = 5;
+        let mut tries = if self.cluster.circumstances.may_change() { TRIES } else { 1 };
+        loop {
+            let checked = maps::check(&read_small(path, maps::MAP_BYTES_MAX)?);
+            tries = tries.saturating_sub(1);
+            match checked {
+                Ok(()) => return Ok(None),
+                Err(fault) if tries == 0 => return Ok(Some(fault)),
+                Err(_) => std::thread::sleep(A_MOMENT),
+            }
         }
     }
 
@@ -477,85 +507,82 @@ impl Walk {
         if first.session.is_some() || self.is_unlogged(*first) {
             return;
         }
-        let full = self.cluster.segment_pages.saturating_mul(self.cluster.page_size as u64);
         if first.segment > 0 {
-            // Dropping a relation, interrupted by a crash, can leave higher
-            // segments behind; no catalogue lists them any more.
-            let path = folder.path.join(first.stem());
-            self.finding(
-                &path,
-                Severity::Suspect,
-                Kind::Missing,
-                format!(
-                    "segment {} of this relation is here, its first segment is not",
-                    first.segment
-                ),
-                &hint_for(folder, first.number),
-            );
+            let due = RelationFile { segment: 0, ..*first };
+            self.check_pair(folder, None, (*first, 1), due);
         }
         for pair in group.windows(2) {
-            let [(file, length), (next, next_length)] = pair else { continue };
-            let path = folder.path.join(file.name());
-            if file.segment.checked_add(1) != Some(next.segment) {
-                let missing = RelationFile { segment: file.segment.saturating_add(1), ..*file };
-                self.hole(
-                    folder,
-                    &folder.path.join(missing.name()),
-                    *length == 0,
-                    Finding {
-                        place: Place { file: String::new(), page: None, offset: None },
-                        ..Finding::of_file(
-                            "",
-                            Severity::Damage,
-                            Kind::Missing,
-                            format!(
-                                "segments {} and {} of this relation are here, this one is not",
-                                file.segment, next.segment
-                            ),
-                        )
-                    },
-                    first.number,
-                );
-            } else if *length < full && *next_length > 0 && !self.grew_meanwhile(&path, full) {
-                let page = u64::from(file.segment)
-                    .saturating_mul(self.cluster.segment_pages)
-                    .saturating_add(length / self.cluster.page_size as u64);
-                self.hole(folder, &path, *length == 0, Finding {
-                    place: Place {
-                        file: String::new(),
-                        page: Some(PageNo(page)),
-                        offset: Some(ByteOffset(*length)),
-                    },
-                    ..Finding::of_file("", Severity::Damage, Kind::Truncated, format!(
-                        "the file ends after {length} of {full} bytes although segment {} has content",
-                        next.segment
-                    ))
-                }, first.number);
+            if let [earlier, later] = pair {
+                let due =
+                    RelationFile { segment: earlier.0.segment.saturating_add(1), ..earlier.0 };
+                self.check_pair(folder, Some(*earlier), *later, due);
             }
         }
     }
 
-    fn hole(
+    /// Looks at two segments that follow one another on the list; `due` is
+    /// the one that ought to follow `earlier`.
+    fn check_pair(
         &mut self,
         folder: &Folder,
-        path: &Path,
-        after_empty: bool,
-        mut finding: Finding,
-        number: u32,
+        earlier: Option<Listed>,
+        later: Listed,
+        due: RelationFile,
     ) {
-        finding.place.file = self.relative(path);
-        // Dropping a relation empties its first segment before it removes the
-        // others: after a crash in between, what is left looks like this.
-        finding.severity =
-            if after_empty { Severity::Suspect } else { self.cluster.circumstances.cross_file() };
-        self.ready.push_back(Step::Finding(finding.with_hint(hint_for(folder, number))));
+        let page_size = self.cluster.page_size as u64;
+        let full = self.cluster.segment_pages.saturating_mul(page_size);
+        let path_of = |file: RelationFile| folder.path.join(file.name());
+        let (file, kind, detail, end) = if later.0 == due {
+            let Some((short, length)) = earlier.filter(|(_, length)| *length < full) else {
+                return;
+            };
+            if later.1 == 0 {
+                return;
+            }
+            let detail = format!(
+                "the file ends after {length} of {full} bytes although segment {} has content",
+                later.0.segment
+            );
+            (short, Kind::Truncated, detail, Some(length))
+        } else {
+            let detail =
+                format!("segment {} of this relation is here, this one is not", later.0.segment);
+            (due, Kind::Missing, detail, None)
+        };
+        if self.hole_closed(&path_of(file), &path_of(later.0), full) {
+            return;
+        }
+        let mut finding = Finding::of_file(
+            &self.relative(&path_of(file)),
+            self.cluster.circumstances.cross_file(),
+            kind,
+            detail,
+        );
+        // Dropping a relation empties or removes its first segment before the
+        // others: what a crash in between leaves looks like this, and no
+        // catalogue lists it any more.
+        if earlier.is_none_or(|(_, length)| length == 0) {
+            finding.severity = Severity::Suspect;
+        }
+        if let Some(length) = end {
+            let pages_before = u64::from(file.segment).saturating_mul(self.cluster.segment_pages);
+            finding.place.page = Some(PageNo(pages_before.saturating_add(length / page_size)));
+            finding.place.offset = Some(ByteOffset(length));
+        }
+        let hint = hint_for(folder, file.number);
+        self.ready.push_back(Step::Finding(finding.with_hint(hint)));
     }
 
-    /// True if a live server filled the file up since it was listed, or took
-    /// it away.
-    fn grew_meanwhile(&self, path: &Path, full: u64) -> bool {
-        self.cluster.circumstances.may_change()
-            && fs::symlink_metadata(path).map_or(true, |metadata| metadata.len() >= full)
+    /// True if a running server was just extending or dropping the relation
+    /// while it was listed: a moment later the hole is filled, or what lay
+    /// behind it is gone.
+    fn hole_closed(&self, hole: &Path, behind: &Path, full: u64) -> bool {
+        if !self.cluster.circumstances.may_change() {
+            return false;
+        }
+        std::thread::sleep(A_MOMENT);
+        let length = |path| fs::symlink_metadata(path).map_or(0, |metadata| metadata.len());
+        length(hole) >= full || length(behind) == 0
     }
 }
 

@@ -9,6 +9,8 @@
 //! Trunk pages are written and read like any other page. A leaf is neither logged when it is used
 //! again nor read before, so a crash may leave anything on it.
 
+#![deny(clippy::arithmetic_side_effects)]
+
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 

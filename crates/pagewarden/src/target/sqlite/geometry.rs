@@ -7,6 +7,8 @@
 //! | checksum VFS in use | 8 reserved bytes, and sums that fit; or sums that fit although the header says otherwise |
 //! | encrypted | a header that is readable for its first 32 bytes alone, and pages that look random |
 
+#![deny(clippy::arithmetic_side_effects)]
+
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 

@@ -17,6 +17,8 @@
 //!
 //! Facts from SQLite's public documentation (`fileformat2.html`).
 
+#![deny(clippy::arithmetic_side_effects)]
+
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

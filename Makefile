@@ -1,0 +1,38 @@
+# `make demo` shows the main job, `make test` installs what the tests need and
+# passes them all. Both run on a bare machine that has a Rust toolchain.
+
+# What an ordinary test run covers; `make slow` covers the rest.
+TEST_SERVERS = 15 18
+ALL_SERVERS = 9.6 10 11 12 13 14 15 16 17 18
+FUZZ_SECONDS = 30
+
+.PHONY: build demo test slow check servers bench
+
+build:
+	cargo build --release --locked
+
+demo: build
+	cargo run --quiet --locked --package pagewarden-demo -- target/release/pagewarden
+
+check:
+	cargo xtask check
+
+servers:
+	./scripts/needs.sh
+	cargo xtask servers $(TEST_SERVERS)
+
+test: servers check
+	PAGEWARDEN_REQUIRE=postgres,sqlite cargo test --workspace --locked
+	./fuzz/run.sh $(FUZZ_SECONDS)
+
+# Hours rather than minutes: every server version, large clusters, long fuzzing.
+slow:
+	./scripts/needs.sh
+	cargo xtask servers $(ALL_SERVERS)
+	PAGEWARDEN_REQUIRE=postgres,sqlite,slow PAGEWARDEN_TEST_VERSIONS=all \
+		cargo test --workspace --locked --release
+	./fuzz/run.sh 1800
+
+bench: build
+	cargo run --release --locked --package pagewarden-bench -- kernel
+	cargo run --release --locked --package pagewarden-bench -- check

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Installs the programs that the tests run beside ours, where they are missing
+# and we may: a C compiler for linking, the sqlite3 shell, Python's pip for the
+# servers that `cargo xtask servers` fetches.
+set -euo pipefail
+
+declare -A packages=(
+    [cc]=gcc
+    [sqlite3]=sqlite3
+    [python3]=python3
+    [xz]=xz-utils
+)
+
+wanted=()
+for program in "${!packages[@]}"; do
+    command -v "$program" >/dev/null || wanted+=("${packages[$program]}")
+done
+if command -v python3 >/dev/null && ! python3 -m pip --version >/dev/null 2>&1; then
+    wanted+=(python3-pip)
+fi
+[ ${#wanted[@]} -eq 0 ] && exit 0
+
+if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+    echo "missing: ${wanted[*]}" >&2
+    echo "hint: install them with your system's package manager, then run this again" >&2
+    exit 1
+fi
+echo "installing: ${wanted[*]}" >&2
+apt-get update -qq
+DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${wanted[@]}" >/dev/null
