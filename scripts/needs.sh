@@ -6,6 +6,7 @@ set -euo pipefail
 
 declare -A packages=(
     [cc]=gcc
+    [c++]=g++
     [sqlite3]=sqlite3
     [python3]=python3
     [xz]=xz-utils

@@ -3,7 +3,11 @@
 
 use clap::{Parser, Subcommand};
 
+mod cache;
+mod check;
 mod kernel;
+mod process;
+mod samples;
 
 /// Measures pagewarden beside its peers, in pairs, and prints medians and ratios
 #[derive(Debug, Parser)]
@@ -17,10 +21,13 @@ struct Arguments {
 enum Benchmark {
     /// The checksum kernels against the plain one
     Kernel,
+    /// `pagewarden check` on a pgbench cluster against cat, `pg_checksums` and fio
+    Check(check::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Benchmark::Kernel => kernel::run(),
+        Benchmark::Check(arguments) => check::run(&arguments),
     }
 }

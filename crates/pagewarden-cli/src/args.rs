@@ -45,11 +45,13 @@ pub enum Command {
 #[command(after_help = "Examples:\n  \
     pagewarden check /var/lib/postgresql/15/main      a whole cluster, running or not\n  \
     pagewarden check base/5/16397 shop.sqlite         one relation, one SQLite database\n  \
+    pagewarden check backup/base.tar.gz               a base backup as it lies\n  \
+    pg_basebackup -D - -Ft -X none | pagewarden check -\n  \
     pagewarden check --json --rate 100MiB/s DIR       for scripts, at a gentle pace\n\n\
     Exit status: 0 nothing wrong, 1 damage found (or --strict, --require-protection or\n\
     --min-protected not met), 2 not everything could be looked at, 3 stopped early.")]
 pub struct Check {
-    /// Data directories or database files
+    /// Data directories, database files, backups; - reads a tar archive from standard input
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
 
@@ -57,9 +59,35 @@ pub struct Check {
     #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(format_names()))]
     pub format: Option<String>,
 
+    /// Where more of a PostgreSQL cluster's log lies than in its pg_wal, such as an archive
+    ///
+    /// Tells which torn pages of a crashed cluster or a backup recovery will mend.
+    #[arg(long, value_name = "DIR")]
+    pub wal: Option<PathBuf>,
+
     /// Print one JSON object on standard output
     #[arg(long)]
     pub json: bool,
+
+    /// Print one line for a monitoring system, and exit as its plugins do
+    ///
+    /// 0 OK; 1 WARNING: something is suspect, or --require-protection or
+    /// --min-protected is missed; 2 CRITICAL: damage; 3 UNKNOWN: not
+    /// everything could be looked at.
+    #[arg(long, conflicts_with = "json")]
+    pub nagios: bool,
+
+    /// Draw a map of the pages after the report
+    #[arg(long, conflicts_with_all = ["json", "nagios"])]
+    pub map: bool,
+
+    /// Write the report as a web page that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
+    /// Write figures for Prometheus (node_exporter's textfile collector)
+    #[arg(long, value_name = "FILE")]
+    pub metrics: Option<PathBuf>,
 
     /// Exit with 1 also when something is merely suspect
     #[arg(long)]

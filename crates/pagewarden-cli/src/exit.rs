@@ -5,6 +5,7 @@
 use std::io;
 use std::process::ExitCode;
 
+use pagewarden::report::nagios::{self, State};
 use pagewarden::verdict::Verdict;
 
 /// How a run ended. The numbers are promised to users' scripts.
@@ -18,6 +19,8 @@ pub enum Exit {
     Unable,
     /// 3: stopped early.
     Stopped,
+    /// What a monitoring system understands: 0 to 3, with other meanings.
+    Monitored(State),
 }
 
 impl From<Exit> for ExitCode {
@@ -27,6 +30,10 @@ impl From<Exit> for ExitCode {
             Exit::Wrong => 1,
             Exit::Unable => 2,
             Exit::Stopped => 3,
+            Exit::Monitored(State::Ok) => 0,
+            Exit::Monitored(State::Warning) => 1,
+            Exit::Monitored(State::Critical) => 2,
+            Exit::Monitored(State::Unknown) => 3,
         })
     }
 }
@@ -52,6 +59,12 @@ pub fn report(error: &anyhow::Error) -> Exit {
         eprintln!("pagewarden: {error:#}");
     }
     Exit::Unable
+}
+
+/// Says on standard output, in one line, why a command could not be done.
+pub fn report_to_monitoring(message: &str) -> Exit {
+    println!("{}", nagios::unknown(message));
+    Exit::Monitored(State::Unknown)
 }
 
 /// Repeats a usage error on standard output for whoever parses it.

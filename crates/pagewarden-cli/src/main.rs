@@ -10,6 +10,7 @@ mod args;
 mod commands;
 mod exit;
 mod progress;
+mod replaced_file;
 
 use args::{Arguments, Command};
 use exit::Exit;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(exit) => exit.into(),
+        Err(error) if is_monitored() => exit::report_to_monitoring(&format!("{error:#}")).into(),
         Err(error) => exit::report(&error).into(),
     }
 }
@@ -33,14 +35,30 @@ fn main() -> ExitCode {
 /// Help and version go to standard output and are no failure; a wrong command
 /// line is one, which a script that asked for JSON can read as JSON.
 fn usage(error: &clap::Error) -> Exit {
-    let _ = error.print();
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Fine,
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let _ = error.print();
+            Exit::Fine
+        }
+        // A monitoring system shows one line, and takes no other status for
+        // a plugin that could not do its work.
+        _ if is_monitored() => {
+            let message = error.to_string();
+            let first = message.lines().next().unwrap_or_default();
+            exit::report_to_monitoring(first.strip_prefix("error: ").unwrap_or(first))
+        }
         _ => {
+            let _ = error.print();
             if std::env::args_os().any(|argument| argument == "--json") {
                 exit::report_usage_as_json(error);
             }
             Exit::Unable
         }
     }
+}
+
+/// True if the command line asks for a monitoring plugin's manners, also when
+/// it is wrong in other ways.
+fn is_monitored() -> bool {
+    std::env::args_os().any(|argument| argument == "--nagios")
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use pagewarden::report::text::{bytes, duration};
+use pagewarden::report::words::bytes;
 use pagewarden::target::{Step, TargetKind};
 use pagewarden::verify::{Progress, mib_per_second};
 
@@ -59,22 +59,18 @@ impl Show {
         Self::Bar(bar)
     }
 
-    /// Learns how much there is to read. Walks the target once more, which
-    /// costs a look at every file's length.
-    pub fn measure(&self, path: &Path, kind: Option<&TargetKind>) {
-        let total = || {
-            let target = pagewarden::target::open(path, kind).ok()?;
-            let lengths = target.steps.filter_map(|step| match step {
-                Step::File(file) => Some(file.listed_bytes),
-                _ => None,
-            });
-            Some(lengths.sum::<u64>())
-        };
+    /// True if [`Show::expect`] is of use.
+    pub fn wants_total(&self) -> bool {
+        !matches!(self, Self::Nothing)
+    }
+
+    /// Learns that there are `bytes` more to read.
+    pub fn expect(&self, bytes: u64) {
         match self {
             Self::Nothing => {}
-            Self::Bar(bar) => bar.set_length(bar.length().unwrap_or(0) + total().unwrap_or(0)),
+            Self::Bar(bar) => bar.set_length(bar.length().unwrap_or(0) + bytes),
             Self::Lines(lines) => {
-                lines.total.fetch_add(total().unwrap_or(0), Ordering::Relaxed);
+                lines.total.fetch_add(bytes, Ordering::Relaxed);
             }
         }
     }
@@ -91,6 +87,24 @@ impl Show {
         let terminal = io::stdout().is_terminal();
         Output { show: self, buffer: Vec::new(), terminal }
     }
+}
+
+/// How much there is to read. Walks the target once more, which costs a look
+/// at every file's length.
+pub fn listed_bytes(path: &Path, kind: Option<&TargetKind>) -> Option<u64> {
+    let target = pagewarden::target::open(path, kind).ok()?;
+    let mut sum = 0;
+    for step in target.steps {
+        match step {
+            Step::File(file) => sum += file.listed_bytes,
+            // What comes after the files is no matter of pages.
+            Step::Passed(_) if sum > 0 => break,
+            // To count a stream is to read it.
+            Step::Pages(_) | Step::Passed(_) => return None,
+            _ => {}
+        }
+    }
+    Some(sum)
 }
 
 impl Progress for Show {
@@ -114,14 +128,16 @@ impl Lines {
         *written = Instant::now();
         let total = self.total.load(Ordering::Relaxed).max(done);
         let elapsed = self.begin.elapsed();
-        let left = elapsed.mul_f64((total - done) as f64 / done.max(1) as f64);
+        let left = elapsed.as_secs_f64() * (total - done) as f64 / done.max(1) as f64;
+        // To the second: it is a guess.
+        let left = Duration::try_from_secs_f64(left.ceil()).unwrap_or(Duration::MAX);
         let _ = writeln!(
             io::stderr(),
-            "checked {} of {} ({:.0} MiB/s), about {} left",
+            "checked {} of {} ({:.0} MiB/s), about {} s left",
             bytes(done),
             bytes(total),
             mib_per_second(done, elapsed),
-            duration(left)
+            left.as_secs()
         );
     }
 }

@@ -9,12 +9,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::report::words::printable;
+
 /// Why a target could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The system refused.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {source}", shown(path))]
     Io {
         /// What was tried: `open`, `read`, `list`.
         action: &'static str,
@@ -24,7 +26,7 @@ pub enum Error {
         source: io::Error,
     },
     /// Nothing we know how to check.
-    #[error("{}: {reason}\nhint: {hint}", path.display())]
+    #[error("{}: {reason}\nhint: {hint}", shown(path))]
     Unknown {
         /// What was named.
         path: PathBuf,
@@ -43,6 +45,13 @@ impl Error {
 
     /// Says why `path` is nothing we know, and what to do.
     pub fn unknown(path: &Path, reason: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::Unknown { path: path.to_owned(), reason: reason.into(), hint: hint.into() }
+        // A hint may repeat the path.
+        let (reason, hint) = (printable(&reason.into()), printable(&hint.into()));
+        Self::Unknown { path: path.to_owned(), reason, hint }
     }
+}
+
+/// A path in a message must not reach a terminal as escape sequences.
+fn shown(path: &Path) -> String {
+    printable(&path.to_string_lossy())
 }

@@ -7,11 +7,11 @@
 use std::fmt;
 use std::ops::AddAssign;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// A page's number as its engine counts it: within the relation (PostgreSQL),
 /// the tablespace (InnoDB) or the file (SQL Server, SQLite).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PageNo(pub u64);
 
@@ -31,12 +31,12 @@ impl fmt::Display for PageNo {
 }
 
 /// A position in a file, in bytes from its beginning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ByteOffset(pub u64);
 
 /// How much a finding proves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// Worth knowing, harmless.
@@ -60,7 +60,7 @@ impl Severity {
 }
 
 /// What is wrong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// The stored value does not match the content, and nothing more precise
@@ -142,10 +142,23 @@ pub enum Standing {
     Unverifiable,
     /// Kept changing under a live server to the end.
     Undecided,
-    /// Failed its test, but crash recovery may yet mend it.
+    /// Failed its test, but crash recovery may yet mend it, or throw it away.
     Suspect,
     /// Has a finding of severity `damage`.
     Damaged,
+}
+
+impl Standing {
+    /// What a page counts as that failed its test with this severity: damaged;
+    /// or suspect where recovery may mend it, will mend it, or throws its
+    /// content away (the last two are only worth a notice).
+    #[must_use]
+    pub fn of_failed(severity: Severity) -> Self {
+        match severity {
+            Severity::Damage => Self::Damaged,
+            Severity::Suspect | Severity::Notice => Self::Suspect,
+        }
+    }
 }
 
 /// Pages by [`Standing`].
@@ -170,7 +183,11 @@ pub struct PageCounts {
 impl PageCounts {
     /// Counts one page.
     pub fn add(&mut self, standing: Standing) {
-        let count = match standing {
+        *self.of(standing) += 1;
+    }
+
+    fn of(&mut self, standing: Standing) -> &mut u64 {
+        match standing {
             Standing::Ok => &mut self.ok,
             Standing::Empty => &mut self.empty,
             Standing::Unprotected => &mut self.unprotected,
@@ -178,8 +195,13 @@ impl PageCounts {
             Standing::Undecided => &mut self.undecided,
             Standing::Suspect => &mut self.suspect,
             Standing::Damaged => &mut self.damaged,
-        };
-        *count += 1;
+        }
+    }
+
+    /// Takes one page back that was counted as `standing`.
+    pub fn remove(&mut self, standing: Standing) {
+        let count = self.of(standing);
+        *count = count.saturating_sub(1);
     }
 
     /// All pages that were read: the sum of the other counts.
@@ -273,7 +295,7 @@ impl AddAssign for ModeCounts {
 }
 
 /// Where something is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// The file, relative to the target's path.
     pub file: String,
@@ -284,7 +306,7 @@ pub struct Place {
 }
 
 /// What is wrong with one page or file, and the evidence for it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// Where it is.
     #[serde(flatten)]
@@ -330,6 +352,31 @@ impl Finding {
         self.hint = Some(hint.into());
         self
     }
+}
+
+/// Neighbouring pages of one file that count as the same, for whoever draws
+/// them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stretch<'a> {
+    /// The file, relative to the target's path.
+    pub file: &'a str,
+    /// The number of the first page; `None` where it is not known.
+    pub first: Option<PageNo>,
+    /// Where the first page begins.
+    pub offset: ByteOffset,
+    /// The length of all pages in bytes; 0 where it is unknown.
+    pub length: u64,
+    /// What they count as; `None` where they could not be read.
+    pub standing: Option<Standing>,
+}
+
+/// What turned out at the end about pages that were told before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recount {
+    /// The first page that still counts as suspect counts as this.
+    Suspect(Standing),
+    /// All pages that passed count as unprotected: they carry no sums.
+    NoSums,
 }
 
 /// Bytes that could not be read. They are in no page count.

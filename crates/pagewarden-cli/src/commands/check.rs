@@ -5,54 +5,89 @@ use std::num::NonZero;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use anyhow::Context as _;
+use pagewarden::Error;
+use pagewarden::report::colours::Colours;
+use pagewarden::report::html::HtmlReport;
 use pagewarden::report::json::JsonReport;
-use pagewarden::report::text::{Colours, TextReport};
-use pagewarden::target::{self, Description, TargetKind};
+use pagewarden::report::map::Layout;
+use pagewarden::report::metrics::MetricsReport;
+use pagewarden::report::nagios::{NagiosReport, State};
+use pagewarden::report::several::Several;
+use pagewarden::report::text::TextReport;
+use pagewarden::report::{Report as _, RunEnd, TargetEnd};
+use pagewarden::source::pipe::StandardInput;
+use pagewarden::target::{self, OpenOptions, Target, TargetKind};
 use pagewarden::verdict::{Protection, Verdict};
-use pagewarden::verify::{Caching, Method, Options, Sink, Summary, verify};
+use pagewarden::verify::{Caching, Method, Options, Summary, verify};
 use signal_hook::consts::TERM_SIGNALS;
 
 use crate::args::Check;
 use crate::exit::Exit;
-use crate::progress::{Output, Show};
+use crate::progress::{Show, listed_bytes};
+use crate::replaced_file::{Content, ReplacedFile};
 
-/// Where results go.
-enum Report<'a> {
-    Text(TextReport<Output<'a>>),
-    Json(JsonReport<Output<'a>>),
+/// What is the same for all targets of a run.
+struct Run<'a> {
+    kind: Option<&'static TargetKind>,
+    open_options: OpenOptions,
+    options: Options,
+    show: &'a Show,
+    /// Somebody wants to know how much there is to read.
+    wants_total: bool,
+    /// An error has a place in the result itself.
+    errors_are_results: bool,
 }
 
 /// Runs the command.
 pub fn run(arguments: &Check) -> anyhow::Result<Exit> {
     let begin = Instant::now();
-    let kind = arguments.format.as_deref().and_then(target::kind_named);
-    let options = options(arguments)?;
+    let html_file = prepare(arguments, arguments.html.as_deref(), Content::Html)?;
+    let metrics_file = prepare(arguments, arguments.metrics.as_deref(), Content::Metrics)?;
+    let (mut html, mut metrics) = (Vec::new(), Vec::new());
     let show = Show::choose(arguments.quiet, arguments.progress);
-    let mut report = if arguments.json {
-        Report::Json(JsonReport::begin(show.output(), "check")?)
-    } else {
-        Report::Text(TextReport::new(show.output(), colours()))
+    let mut reports = Several::default();
+    add_result(&mut reports, arguments, &show)?;
+    if html_file.is_some() {
+        reports.add(HtmlReport::new(&mut html, arguments.paths.len()));
+    }
+    if let Some(file) = &metrics_file {
+        reports.add(MetricsReport::new(&mut metrics, &file.previous));
+    }
+    let run = Run {
+        kind: arguments.format.as_deref().and_then(target::kind_named),
+        open_options: OpenOptions { wal: arguments.wal.clone() },
+        options: options(arguments)?,
+        show: &show,
+        wants_total: show.wants_total()
+            || arguments.map
+            || html_file.is_some()
+            || metrics_file.is_some(),
+        errors_are_results: arguments.nagios,
     };
     let mut total = Summary::default();
     let mut worst = None;
     let mut missed = false;
     let mut opened = 0;
     for path in &arguments.paths {
-        if options.stop.load(Ordering::Relaxed) {
+        if run.options.stop.load(Ordering::Relaxed) {
             total.stopped = true;
             break;
         }
-        let verdict = match check(path, kind, &options, &show, &mut report)? {
+        let verdict = match run.check(path, &mut reports)? {
             Some((setting, summary)) => {
                 opened += 1;
                 total += &summary;
                 missed |= misses_protection(arguments, setting, &summary);
                 summary.verdict(setting)
             }
-            None => Verdict::Incomplete,
+            None => {
+                // A stream may have been waited for.
+                total.stopped |= run.options.stop.load(Ordering::Relaxed);
+                Verdict::Incomplete
+            }
         };
         worst = Some(worst.map_or(verdict, |worst: Verdict| worst.min(verdict)));
     }
@@ -62,64 +97,117 @@ pub fn run(arguments: &Check) -> anyhow::Result<Exit> {
     }
     show.end();
     total.elapsed = begin.elapsed();
-    match report {
-        // Where nothing could be opened, the errors have said all there is.
-        Report::Text(_) if opened == 0 => {}
-        Report::Text(report) => report.end(&total)?,
-        Report::Json(report) => report.end(verdict, total.bytes, total.elapsed)?,
-    }
-    Ok(exit(arguments, verdict, &total, missed))
-}
-
-/// Checks one target; `None` if it could not be opened.
-fn check(
-    path: &Path,
-    kind: Option<&TargetKind>,
-    options: &Options,
-    show: &Show,
-    report: &mut Report<'_>,
-) -> anyhow::Result<Option<(Option<Protection>, Summary)>> {
-    let target = match target::open(path, kind) {
-        Ok(target) => target,
-        Err(error) => {
-            if let Report::Json(report) = report {
-                report.failed_target(&path.to_string_lossy(), &error.to_string());
-            }
-            crate::exit::report(&error.into());
-            return Ok(None);
-        }
-    };
-    let description = target.description.clone();
-    report.begin_target(&description)?;
-    let summary = std::thread::scope(|scope| {
-        scope.spawn(|| show.measure(path, kind));
-        verify(target, options, show, report.sink())
+    reports.end(&RunEnd {
+        verdict,
+        total: &total,
+        opened,
+        protection_missed: missed,
+        ended: SystemTime::now(),
     })?;
-    report.end_target(&description, &summary)?;
-    Ok(Some((description.setting, summary)))
+    drop(reports);
+    let written = html_file
+        .map_or(Ok(()), |file| file.replace(&html))
+        .and_then(|()| metrics_file.map_or(Ok(()), |file| file.replace(&metrics)));
+    let exit = exit(arguments, verdict, &total, missed);
+    Ok(match written {
+        Ok(()) => exit,
+        Err(error) => {
+            let unable = crate::exit::report(&error);
+            // What was found is not made less by what could not be written.
+            if exit == Exit::Fine { unable } else { exit }
+        }
+    })
 }
 
-impl Report<'_> {
-    fn begin_target(&mut self, target: &Description) -> io::Result<()> {
-        match self {
-            Self::Text(report) => report.begin_target(target),
-            Self::Json(report) => report.begin_target(target),
+/// Makes sure that a file that was asked for can be written.
+fn prepare(
+    arguments: &Check,
+    path: Option<&Path>,
+    content: Content,
+) -> anyhow::Result<Option<ReplacedFile>> {
+    let checked: Vec<_> = arguments.paths.iter().chain(&arguments.wal).cloned().collect();
+    path.map(|path| ReplacedFile::prepare(path, content, &checked)).transpose()
+}
+
+/// The report on standard output.
+fn add_result<'a>(
+    reports: &mut Several<'a>,
+    arguments: &Check,
+    show: &'a Show,
+) -> anyhow::Result<()> {
+    if arguments.json {
+        reports.add(JsonReport::begin(show.output(), "check")?);
+    } else if arguments.nagios {
+        reports.add(NagiosReport::new(show.output(), arguments.paths.len()));
+    } else {
+        let report = TextReport::new(show.output(), colours());
+        reports.add(if arguments.map { report.with_map(Layout::new(width())) } else { report });
+    }
+    Ok(())
+}
+
+impl Run<'_> {
+    /// Checks one target; `None` if it could not be opened.
+    fn check(
+        &self,
+        path: &Path,
+        reports: &mut Several<'_>,
+    ) -> anyhow::Result<Option<(Option<Protection>, Summary)>> {
+        let target = match self.open(path) {
+            Ok(target) => target,
+            Err(error) => {
+                let shown = path.to_string_lossy();
+                reports.failed_target(&shown, &error.to_string(), SystemTime::now())?;
+                if !self.errors_are_results {
+                    crate::exit::report(&error.into());
+                }
+                return Ok(None);
+            }
+        };
+        let mut description = target.description.clone();
+        reports.begin_target(&description)?;
+        let (summary, listed_bytes) = std::thread::scope(|scope| {
+            let wants_total = self.wants_total && !is_standard_input(path);
+            let listed = wants_total.then(|| scope.spawn(|| self.measure(path)));
+            let summary = verify(target, &self.options, self.show, reports);
+            // A thread that panicked has counted nothing.
+            (summary, listed.and_then(|thread| thread.join().ok()).flatten())
+        });
+        let mut summary = summary?;
+        if let Some(turned_out) = summary.description.take() {
+            description = *turned_out;
         }
+        reports.end_target(&TargetEnd {
+            description: &description,
+            summary: &summary,
+            listed_bytes,
+            ended: SystemTime::now(),
+        })?;
+        Ok(Some((description.setting, summary)))
     }
 
-    fn end_target(&mut self, target: &Description, summary: &Summary) -> io::Result<()> {
-        match self {
-            Self::Text(report) => report.end_target(target, summary),
-            Self::Json(report) => report.end_target(target, summary),
+    fn open(&self, path: &Path) -> Result<Target, Error> {
+        if !is_standard_input(path) {
+            return target::open_with(path, self.kind, &self.open_options);
         }
+        if io::stdin().is_terminal() {
+            let hint = "pipe a tar archive into it, or name a file";
+            return Err(Error::unknown(path, "standard input is a terminal", hint));
+        }
+        let input = StandardInput::new(Arc::clone(&self.options.stop));
+        target::open_stream(path, Box::new(input), self.kind)
     }
 
-    fn sink(&mut self) -> &mut dyn Sink {
-        match self {
-            Self::Text(report) => report,
-            Self::Json(report) => report,
-        }
+    fn measure(&self, path: &Path) -> Option<u64> {
+        let bytes = listed_bytes(path, self.kind)?;
+        self.show.expect(bytes);
+        Some(bytes)
     }
+}
+
+/// True for the name that stands for standard input.
+fn is_standard_input(path: &Path) -> bool {
+    path == Path::new("-")
 }
 
 fn options(arguments: &Check) -> anyhow::Result<Options> {
@@ -159,6 +247,15 @@ fn colours() -> Colours {
     Colours(wanted && io::stdout().is_terminal())
 }
 
+/// The width of the terminal, or that of a page where there is none.
+fn width() -> usize {
+    const PAGE: usize = 80;
+    const WIDEST: usize = 200;
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
+    let columns = size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
+    columns.unwrap_or(PAGE).min(WIDEST)
+}
+
 fn misses_protection(arguments: &Check, setting: Option<Protection>, summary: &Summary) -> bool {
     let by_mode = summary.by_mode;
     let protected = by_mode.checksum + by_mode.torn;
@@ -171,6 +268,9 @@ fn misses_protection(arguments: &Check, setting: Option<Protection>, summary: &S
 }
 
 fn exit(arguments: &Check, verdict: Verdict, total: &Summary, missed: bool) -> Exit {
+    if arguments.nagios {
+        return Exit::Monitored(State::of(verdict, missed));
+    }
     if total.stopped {
         return Exit::Stopped;
     }

@@ -10,12 +10,16 @@
 use std::fmt;
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
+use crate::page::standings::Standings;
 use crate::verdict::{Kind, ModeCounts, PageCounts, PageNo, Protection, Severity, Standing};
 
 #[cfg(test)]
 mod conformance;
 pub mod postgres;
 pub mod sqlite;
+pub mod standings;
 
 /// Consecutive whole pages of one file.
 #[derive(Debug, Clone, Copy)]
@@ -46,19 +50,27 @@ pub struct PageFinding {
     /// What the page counts as on account of this finding; `None` where the
     /// page was counted already and this is a remark.
     pub standing: Option<Standing>,
+    /// Set where severity and standing are only known at the end of a stream.
+    pub unsettled: Option<Unsettled>,
+}
+
+/// What the end of a stream needs to know of a page that failed before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unsettled {
+    /// Only its sum speaks against it: where pages carry none, nothing does.
+    pub by_sum_alone: bool,
+    /// The position in the log that its header claims.
+    pub lsn: u64,
+    /// Its header is all zero.
+    pub blank_header: bool,
+    /// The most that a failing page of its file proves.
+    pub at_most: Severity,
 }
 
 impl PageFinding {
-    /// A page that failed its test. It counts as damaged or, where recovery
-    /// may mend it, as suspect; a failure that is only a notice (a page whose
-    /// content the engine throws away) counts as unprotected.
+    /// A page that failed its test, and counts as [`Standing::of_failed`] says.
     #[must_use]
     pub fn failed(page: PageNo, severity: Severity, kind: Kind) -> Self {
-        let standing = match severity {
-            Severity::Damage => Standing::Damaged,
-            Severity::Suspect => Standing::Suspect,
-            Severity::Notice => Standing::Unprotected,
-        };
         Self {
             page,
             severity,
@@ -67,7 +79,8 @@ impl PageFinding {
             computed: None,
             detail: None,
             hint: None,
-            standing: Some(standing),
+            standing: Some(Standing::of_failed(severity)),
+            unsettled: None,
         }
     }
 
@@ -89,6 +102,8 @@ pub struct RunVerdict {
     pub by_mode: ModeCounts,
     /// What is wrong, in page order.
     pub findings: Vec<PageFinding>,
+    /// What each page counts as, in page order.
+    pub standings: Standings,
 }
 
 impl RunVerdict {
@@ -96,16 +111,24 @@ impl RunVerdict {
     pub fn pass(&mut self, standing: Standing, protection: Protection) {
         self.counts.add(standing);
         self.by_mode.add(protection);
+        self.standings.push(Some(standing));
     }
 
     /// Counts a page that was never written.
     pub fn empty(&mut self) {
         self.counts.add(Standing::Empty);
+        self.standings.push(Some(Standing::Empty));
+    }
+
+    /// Passes over a page that is none: it is in no count.
+    pub fn skip(&mut self) {
+        self.standings.push(None);
     }
 
     /// Records a page that failed.
     pub fn fail(&mut self, protection: Protection, finding: PageFinding) {
         self.by_mode.add(protection);
+        self.standings.push(finding.standing);
         self.findings.push(finding);
     }
 }
@@ -123,8 +146,9 @@ pub trait PageFormat: Send + Sync + fmt::Debug {
     /// Bytes in a page: a power of two.
     fn page_size(&self) -> usize;
 
-    /// Judges every page of `run`: each is counted once, by
-    /// [`RunVerdict::pass`], [`RunVerdict::empty`] or [`RunVerdict::fail`].
+    /// Judges every page of `run`, in page order: each is counted once, by
+    /// [`RunVerdict::pass`], [`RunVerdict::empty`] or [`RunVerdict::fail`], or
+    /// left out by [`RunVerdict::skip`].
     fn judge(&self, run: PageRun<'_>, verdict: &mut RunVerdict);
 
     /// A second look at a page that failed, with the rest of its relation at

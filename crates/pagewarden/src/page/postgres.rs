@@ -26,7 +26,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::checksum::postgres::{blocks_matching, checksum, hash_pages};
-use crate::page::{Neighbours, PageFinding, PageFormat, PageRun, Registered, RunVerdict, Specimen};
+use crate::page::{
+    Neighbours, PageFinding, PageFormat, PageRun, Registered, RunVerdict, Specimen, Unsettled,
+};
 use crate::verdict::{Kind, PageNo, Protection, Severity, Standing};
 
 const LSN: usize = 0;
@@ -92,6 +94,13 @@ impl Header {
         })
     }
 
+    /// True if all fields are zero, as on a page that was never written.
+    #[must_use]
+    pub fn is_blank(&self) -> bool {
+        let Self { lsn, checksum, flags, lower, upper, special, page_size_version } = *self;
+        lsn == 0 && checksum == 0 && flags | lower | upper | special | page_size_version == 0
+    }
+
     /// The page size that the header claims.
     #[must_use]
     pub fn page_size(&self) -> usize {
@@ -143,6 +152,9 @@ pub enum Checksums {
     /// Being switched on or off by a running server (19 and later): pages may
     /// or may not match, and a mismatch means nothing.
     Changing,
+    /// Not known before the end of the stream that the pages come from: they
+    /// are tested as if they were on, and what comes out is unsettled.
+    Pending,
 }
 
 /// Where the write-ahead log ends, for pages that claim to be newer.
@@ -150,6 +162,26 @@ pub trait LogEnd: Send + Sync + std::fmt::Debug {
     /// The end of the log, if it is certain, asked after a page with `lsn` was
     /// read. The answer must be an upper bound for every page read before.
     fn end_for(&self, lsn: u64) -> Option<u64>;
+}
+
+/// What crash recovery will do to a page, as far as the log at hand tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate {
+    /// It overwrites the page without reading it, with what the log holds at
+    /// this position, where that can be told.
+    Overwritten(Option<u64>),
+    /// It leaves the page as it is, or fails on it, and no healthy history
+    /// explains a page that fails. How this is known, in words.
+    Kept(String),
+    /// Nobody knows. Why, in words.
+    Unknown(String),
+}
+
+/// The log that is yet to be replayed, for the pages of one file.
+pub trait Recovery: Send + Sync + std::fmt::Debug {
+    /// What will happen to a page whose header says `lsn`, and which failed its
+    /// test. May take its time: the first answer reads the log.
+    fn fate_of(&self, page: PageNo, lsn: u64) -> Fate;
 }
 
 /// What the pages of one PostgreSQL file must look like.
@@ -164,6 +196,9 @@ pub struct PostgresPages {
     /// What a page that fails is: `Damage`, or less where crash recovery or a
     /// restart would mend or discard it.
     pub failure: Severity,
+    /// What crash recovery will do to pages that fail. `None`: nothing is to be
+    /// recovered, or nothing is known of it; `failure` then holds for all.
+    pub recovery: Option<Arc<dyn Recovery>>,
     /// Where the log ends. `None`: not known for sure, or these pages have
     /// LSNs of their own (free space maps, unlogged and temporary relations).
     pub log_end: Option<Arc<dyn LogEnd>>,
@@ -173,9 +208,14 @@ impl PostgresPages {
     /// The protection that pages of this file carry.
     fn protection(&self) -> Protection {
         match self.checksums {
-            Checksums::On => Protection::Checksum,
+            Checksums::On | Checksums::Pending => Protection::Checksum,
             Checksums::Off | Checksums::Changing => Protection::None,
         }
+    }
+
+    /// True if a sum that does not match is held against a page.
+    fn tests_sums(&self) -> bool {
+        self.protection() == Protection::Checksum
     }
 
     fn judge_page(&self, page: PageNo, bytes: &[u8], hash: Option<u32>, out: &mut RunVerdict) {
@@ -189,7 +229,7 @@ impl PostgresPages {
                     Some(fault) => format!("pd_upper is 0 but the page is not empty; {fault}"),
                     None => "pd_upper is 0 but the page is not empty".to_owned(),
                 };
-                let mut finding = self.failed(page, Kind::Header).with_detail(detail);
+                let mut finding = self.failed(page, Kind::Header, &header, &detail);
                 self.note_sums(&mut finding, header.checksum, page, hash);
                 out.fail(self.protection(), finding);
             }
@@ -198,23 +238,19 @@ impl PostgresPages {
         let computed = hash.map(|hash| checksum(hash, low_block(page)));
         let matches = computed.is_none_or(|computed| computed == header.checksum);
         let fault = header.fault(self.page_size, self.max_align);
-        if self.checksums == Checksums::On && !matches {
-            let finding = match fault {
-                Some(fault) => self.failed(page, Kind::Header).with_detail(fault),
-                None => self
-                    .failed(page, Kind::Checksum)
-                    .with_detail(mismatch_detail(&header, computed)),
+        if self.tests_sums() && !matches {
+            let (kind, detail) = match fault {
+                Some(fault) => (Kind::Header, fault),
+                None => (Kind::Checksum, mismatch_detail(&header, computed)),
             };
-            let mut finding = finding;
+            let mut finding = self.failed(page, kind, &header, &detail);
             self.note_sums(&mut finding, header.checksum, page, hash);
             out.fail(self.protection(), finding);
             return;
         }
         if let Some(fault) = fault {
-            let mut finding = self.failed(page, Kind::Header).with_detail(fault);
-            if self.checksums == Checksums::On {
-                self.note_sums(&mut finding, header.checksum, page, hash);
-            }
+            let mut finding = self.failed(page, Kind::Header, &header, &fault);
+            self.note_sums(&mut finding, header.checksum, page, hash);
             out.fail(self.protection(), finding);
             return;
         }
@@ -226,12 +262,12 @@ impl PostgresPages {
                 LsnText(header.lsn),
                 LsnText(end)
             );
-            let finding = self.failed(page, Kind::FutureLsn).with_detail(detail);
+            let finding = self.failed(page, Kind::FutureLsn, &header, &detail);
             out.fail(self.protection(), finding);
             return;
         }
         match self.checksums {
-            Checksums::On => out.pass(Standing::Ok, Protection::Checksum),
+            Checksums::On | Checksums::Pending => out.pass(Standing::Ok, Protection::Checksum),
             Checksums::Changing if matches => out.pass(Standing::Ok, Protection::Checksum),
             Checksums::Changing | Checksums::Off => {
                 out.pass(Standing::Unprotected, Protection::None);
@@ -239,12 +275,46 @@ impl PostgresPages {
         }
     }
 
-    fn failed(&self, page: PageNo, kind: Kind) -> PageFinding {
-        PageFinding::failed(page, self.failure, kind)
+    /// A page that failed, with the fate that crash recovery has in store for it.
+    fn failed(&self, page: PageNo, kind: Kind, header: &Header, detail: &str) -> PageFinding {
+        let failed = |severity, fate: &str| {
+            let detail =
+                if fate.is_empty() { detail.to_owned() } else { format!("{detail}; {fate}") };
+            PageFinding::failed(page, severity, kind).with_detail(detail)
+        };
+        if self.checksums == Checksums::Pending {
+            let unsettled = Unsettled {
+                by_sum_alone: kind == Kind::Checksum,
+                lsn: header.lsn,
+                blank_header: header.is_blank(),
+                at_most: self.failure,
+            };
+            return PageFinding { unsettled: Some(unsettled), ..failed(Severity::Suspect, "") };
+        }
+        let recovery = self.recovery.as_ref().filter(|_| self.failure == Severity::Suspect);
+        match recovery.map(|recovery| recovery.fate_of(page, header.lsn)) {
+            None => failed(self.failure, ""),
+            Some(Fate::Overwritten(at)) => {
+                let at = at.map_or(String::new(), |at| format!(" at {}", LsnText(at)));
+                let fate = format!("replay of the log overwrites this page (image{at})");
+                let finding = failed(Severity::Notice, &fate);
+                PageFinding {
+                    hint: Some("nothing to do: recovery mends this page".to_owned()),
+                    ..finding
+                }
+            }
+            // A log that was lost leaves sound pages behind that are newer.
+            Some(Fate::Kept(_)) if kind == Kind::FutureLsn => failed(self.failure, ""),
+            Some(Fate::Kept(why)) => failed(Severity::Damage, &why),
+            Some(Fate::Unknown(why)) => failed(
+                self.failure,
+                &format!("it is not known if replay of the log mends it: {why}"),
+            ),
+        }
     }
 
     fn note_sums(&self, finding: &mut PageFinding, stored: u16, page: PageNo, hash: Option<u32>) {
-        if self.checksums == Checksums::On {
+        if self.tests_sums() {
             finding.stored = Some(format!("{stored:04x}"));
             finding.computed = hash.map(|hash| format!("{:04x}", checksum(hash, low_block(page))));
         }
@@ -273,7 +343,8 @@ fn mismatch_detail(header: &Header, computed: Option<u16>) -> String {
 }
 
 /// An LSN in PostgreSQL's own notation.
-struct LsnText(u64);
+#[derive(Debug, Clone, Copy)]
+pub struct LsnText(pub u64);
 
 impl std::fmt::Display for LsnText {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -370,6 +441,7 @@ fn specimens() -> Vec<Specimen> {
             max_align: MAX_ALIGN,
             checksums,
             failure: Severity::Damage,
+            recovery: None,
             log_end: None,
         })
     };
@@ -404,8 +476,7 @@ fn specimens() -> Vec<Specimen> {
         };
     let page_size = 8192;
     // The low byte of pd_upper may be anything between pd_lower and pd_special.
-    let content = [UPPER..UPPER + 1, PRUNE_XID..page_size];
-    let blind = [&[LSN..FLAGS], content.as_slice()].concat();
+    let blind = vec![LSN..FLAGS, UPPER..UPPER + 1, PRUNE_XID..page_size];
     specimens.push(unprotected(
         "postgres without checksums",
         at_rest(page_size, Checksums::Off),
@@ -419,7 +490,7 @@ fn specimens() -> Vec<Specimen> {
     let mut format = at_rest(page_size, Checksums::Off);
     format.log_end = Some(Arc::new(SpecimenLogEnd));
     // An LSN up to the end of the log may be anything.
-    let blind = [&[LSN + 4..LSN + 7, CHECKSUM..FLAGS], content.as_slice()].concat();
+    let blind = vec![LSN + 4..LSN + 7, CHECKSUM..FLAGS, UPPER..UPPER + 1, PRUNE_XID..page_size];
     specimens.push(unprotected("postgres without checksums, end of log known", format, blind));
     specimens
 }
@@ -506,6 +577,7 @@ mod tests {
             max_align: MAX_ALIGN,
             checksums: Checksums::On,
             failure: Severity::Damage,
+            recovery: None,
             log_end: None,
         }
     }

@@ -354,7 +354,9 @@ impl PageFormat for SqlitePages {
         for (page, index) in pages.zip(0_u64..) {
             let sum_fits = sums.next().is_some_and(|sum| sum == stored_sum(page));
             let number = run.first.plus(index);
-            if number.0 != skipped {
+            if number.0 == skipped {
+                verdict.skip();
+            } else {
                 self.judge_page(number, page, sum_fits, verdict);
             }
         }
@@ -545,7 +547,7 @@ mod tests {
         let page = vec![0xa5; SIZE];
         let finding = only_finding(&format, 7, &page);
         assert_eq!(finding.severity, Severity::Notice);
-        assert_eq!(finding.standing, Some(Standing::Unprotected));
+        assert_eq!(finding.standing, Some(Standing::Suspect));
         assert_eq!(only_finding(&format, 8, &page).severity, Severity::Damage);
     }
 

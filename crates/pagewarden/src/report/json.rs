@@ -3,15 +3,16 @@
 //! `docs/json.md`.
 
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use serde_json::json;
 use tempfile::SpooledTempFile;
 
+use crate::report::{Report, RunEnd, TargetEnd};
 use crate::target::Description;
-use crate::verdict::{Finding, Note, Protection, Unread, Verdict};
-use crate::verify::{Sink, Summary, mib_per_second};
+use crate::verdict::{Finding, Note, Protection, Unread};
+use crate::verify::Sink;
 
 /// Unread stretches are kept in memory up to this many bytes and in an
 /// unnamed temporary file beyond: they come after the findings, which are
@@ -52,101 +53,6 @@ impl<W: Write> JsonReport<W> {
             notes: Vec::new(),
         })
     }
-
-    /// Begins a target; its findings follow.
-    ///
-    /// # Errors
-    /// The output cannot be written.
-    pub fn begin_target(&mut self, target: &Description) -> io::Result<()> {
-        if self.targets > 0 {
-            self.out.write_all(b",")?;
-        }
-        self.targets += 1;
-        self.findings = 0;
-        self.unread = SpooledTempFile::new(UNREAD_IN_MEMORY);
-        self.unread_count = 0;
-        self.notes.clear();
-        let head = json!({
-            "path": target.path.to_string_lossy(),
-            "format": target.format,
-            "engine": target.engine,
-            "page_size": target.page_size,
-            "setting": target.setting,
-            "state": target.state,
-            "evidence": target.evidence,
-            "live": target.live,
-        });
-        // The object stays open for what follows.
-        let head = head.to_string();
-        self.out.write_all(head.strip_suffix('}').unwrap_or(&head).as_bytes())?;
-        self.out.write_all(b",\"findings\":[")
-    }
-
-    /// Ends a target with what it came to.
-    ///
-    /// # Errors
-    /// The output cannot be written.
-    pub fn end_target(&mut self, target: &Description, summary: &Summary) -> io::Result<()> {
-        self.out.write_all(b"],\"unread\":[")?;
-        self.unread.seek(SeekFrom::Start(0))?;
-        let mut unread = Vec::new();
-        // Copied in pieces: it may be larger than memory should be.
-        loop {
-            unread.clear();
-            if (&mut self.unread).take(64 << 10).read_to_end(&mut unread)? == 0 {
-                break;
-            }
-            self.out.write_all(&unread)?;
-        }
-        let verdict = summary.verdict(target.setting);
-        let tail = json!({
-            "notes": self.notes,
-            "verdict": verdict,
-            // Where no page is in use, what the next one would carry.
-            "protection": summary
-                .by_mode
-                .protection()
-                .unwrap_or(target.setting.unwrap_or(Protection::None).name()),
-            "by_mode": summary.by_mode,
-            "files": summary.files,
-            "pages": summary.pages,
-            "bytes": summary.bytes,
-            "seconds": seconds(summary.elapsed),
-            "mib_per_second": rounded(summary.mib_per_second()),
-        });
-        let tail = tail.to_string();
-        self.out.write_all(b"],")?;
-        self.out.write_all(tail.strip_prefix('{').unwrap_or(&tail).as_bytes())
-    }
-
-    /// Records a target that could not be opened at all.
-    pub fn failed_target(&mut self, path: &str, error: &str) {
-        self.failed.push(json!({ "path": path, "error": error }));
-    }
-
-    /// Ends the object.
-    ///
-    /// # Errors
-    /// The output cannot be written.
-    pub fn end(mut self, verdict: Verdict, bytes: u64, elapsed: Duration) -> io::Result<()> {
-        let mut tail = json!({
-            "verdict": verdict,
-            "bytes": bytes,
-            "seconds": seconds(elapsed),
-            "mib_per_second": rounded(mib_per_second(bytes, elapsed)),
-        });
-        if let (Some(tail), Some(first)) = (tail.as_object_mut(), self.failed.first().cloned()) {
-            if self.targets == 0 {
-                tail.insert("error".to_owned(), first.get("error").cloned().unwrap_or_default());
-            }
-            tail.insert("failed".to_owned(), self.failed.clone().into());
-        }
-        let tail = tail.to_string();
-        self.out.write_all(b"],")?;
-        self.out.write_all(tail.strip_prefix('{').unwrap_or(&tail).as_bytes())?;
-        self.out.write_all(b"\n")?;
-        self.out.flush()
-    }
 }
 
 impl<W: Write + Send> Sink for JsonReport<W> {
@@ -162,6 +68,94 @@ impl<W: Write + Send> Sink for JsonReport<W> {
         // Targets bound how many notes they give.
         self.notes.push(note.clone());
         Ok(())
+    }
+}
+
+impl<W: Write + Send> Report for JsonReport<W> {
+    fn begin_target(&mut self, target: &Description) -> io::Result<()> {
+        if self.targets > 0 {
+            self.out.write_all(b",")?;
+        }
+        self.targets += 1;
+        self.findings = 0;
+        self.unread = SpooledTempFile::new(UNREAD_IN_MEMORY);
+        self.unread_count = 0;
+        self.notes.clear();
+        let head = json!({
+            "path": target.path.to_string_lossy(),
+            "format": target.format,
+        });
+        // The object stays open for what follows.
+        let head = head.to_string();
+        self.out.write_all(head.strip_suffix('}').unwrap_or(&head).as_bytes())?;
+        self.out.write_all(b",\"findings\":[")
+    }
+
+    fn end_target(&mut self, target: &TargetEnd<'_>) -> io::Result<()> {
+        let (description, summary) = (target.description, target.summary);
+        self.out.write_all(b"],\"unread\":[")?;
+        self.unread.seek(SeekFrom::Start(0))?;
+        let mut unread = Vec::new();
+        // Copied in pieces: it may be larger than memory should be.
+        loop {
+            unread.clear();
+            if (&mut self.unread).take(64 << 10).read_to_end(&mut unread)? == 0 {
+                break;
+            }
+            self.out.write_all(&unread)?;
+        }
+        let verdict = summary.verdict(description.setting);
+        let tail = json!({
+            // Of a stream, these are only known at its end.
+            "engine": description.engine,
+            "page_size": description.page_size,
+            "setting": description.setting,
+            "state": description.state,
+            "tested_by": description.evidence.tested_by,
+            "unseen": description.evidence.unseen,
+            "live": description.live,
+            "notes": self.notes,
+            "verdict": verdict,
+            // Where no page is in use, what the next one would carry.
+            "protection": summary
+                .by_mode
+                .protection()
+                .unwrap_or(description.setting.unwrap_or(Protection::None).name()),
+            "by_mode": summary.by_mode,
+            "files": summary.files,
+            "pages": summary.pages,
+            "bytes": summary.bytes,
+            "seconds": seconds(summary.elapsed),
+            "mib_per_second": rounded(summary.mib_per_second()),
+        });
+        let tail = tail.to_string();
+        self.out.write_all(b"],")?;
+        self.out.write_all(tail.strip_prefix('{').unwrap_or(&tail).as_bytes())
+    }
+
+    fn failed_target(&mut self, path: &str, error: &str, _: SystemTime) -> io::Result<()> {
+        self.failed.push(json!({ "path": path, "error": error }));
+        Ok(())
+    }
+
+    fn end(&mut self, run: &RunEnd<'_>) -> io::Result<()> {
+        let mut tail = json!({
+            "verdict": run.verdict,
+            "bytes": run.total.bytes,
+            "seconds": seconds(run.total.elapsed),
+            "mib_per_second": rounded(run.total.mib_per_second()),
+        });
+        if let (Some(tail), Some(first)) = (tail.as_object_mut(), self.failed.first().cloned()) {
+            if self.targets == 0 {
+                tail.insert("error".to_owned(), first.get("error").cloned().unwrap_or_default());
+            }
+            tail.insert("failed".to_owned(), self.failed.clone().into());
+        }
+        let tail = tail.to_string();
+        self.out.write_all(b"],")?;
+        self.out.write_all(tail.strip_prefix('{').unwrap_or(&tail).as_bytes())?;
+        self.out.write_all(b"\n")?;
+        self.out.flush()
     }
 }
 

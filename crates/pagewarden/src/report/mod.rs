@@ -1,4 +1,75 @@
 //! How results are written down. A report sees neither files nor formats.
 
+use std::io;
+use std::time::SystemTime;
+
+use crate::target::Description;
+use crate::verdict::Verdict;
+use crate::verify::{Sink, Summary};
+
+pub mod colours;
+pub mod fold;
+pub mod html;
 pub mod json;
+pub mod map;
+pub mod metrics;
+pub mod nagios;
+pub mod several;
 pub mod text;
+pub mod words;
+
+/// A target at its end.
+#[derive(Debug, Clone, Copy)]
+pub struct TargetEnd<'a> {
+    /// What it is.
+    pub description: &'a Description,
+    /// What it came to.
+    pub summary: &'a Summary,
+    /// How many bytes there were to read, where somebody counted.
+    pub listed_bytes: Option<u64>,
+    /// When it ended.
+    pub ended: SystemTime,
+}
+
+/// A run at its end.
+#[derive(Debug, Clone, Copy)]
+pub struct RunEnd<'a> {
+    /// The worst of all targets.
+    pub verdict: Verdict,
+    /// All targets together.
+    pub total: &'a Summary,
+    /// Targets that were opened.
+    pub opened: u64,
+    /// A level of protection that was demanded is missed.
+    pub protection_missed: bool,
+    /// When it ended.
+    pub ended: SystemTime,
+}
+
+/// Writes down a run: targets one after the other, what is found in each
+/// between its beginning and its end.
+pub trait Report: Sink {
+    /// Begins a target.
+    ///
+    /// # Errors
+    /// The output cannot be written.
+    fn begin_target(&mut self, target: &Description) -> io::Result<()>;
+
+    /// Ends a target.
+    ///
+    /// # Errors
+    /// The output cannot be written.
+    fn end_target(&mut self, target: &TargetEnd<'_>) -> io::Result<()>;
+
+    /// Records a target that could not be opened at all.
+    ///
+    /// # Errors
+    /// The output cannot be written.
+    fn failed_target(&mut self, path: &str, error: &str, ended: SystemTime) -> io::Result<()>;
+
+    /// Ends the run. Nothing may follow.
+    ///
+    /// # Errors
+    /// The output cannot be written.
+    fn end(&mut self, run: &RunEnd<'_>) -> io::Result<()>;
+}

@@ -3,40 +3,16 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
-use std::time::Duration;
+use std::time::SystemTime;
 
+use crate::report::colours::Colours;
+use crate::report::fold::Folded;
+use crate::report::map::{Layout, PageMap};
+use crate::report::words::{bytes, counted, duration, grouped, printable, rate, why};
+use crate::report::{Report, RunEnd, TargetEnd};
 use crate::target::Description;
-use crate::verdict::{Finding, Note, PageCounts, Severity, Unread, Verdict};
+use crate::verdict::{Finding, Note, PageCounts, Recount, Stretch, Unread, Verdict};
 use crate::verify::{Sink, Summary, mib_per_second};
-
-/// Escape sequences, or nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Colours(pub bool);
-
-impl Colours {
-    fn paint(self, text: &str, code: &str) -> String {
-        if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
-    }
-
-    fn severity(self, severity: Severity) -> String {
-        // Padded before it is painted: escape sequences have no width.
-        let word = format!("{:<8}", severity.name());
-        match severity {
-            Severity::Damage => self.paint(&word, "1;31"),
-            Severity::Suspect => self.paint(&word, "33"),
-            Severity::Notice => self.paint(&word, "36"),
-        }
-    }
-
-    fn verdict(self, verdict: Verdict) -> String {
-        let code = match verdict {
-            Verdict::Damaged => "1;31",
-            Verdict::Incomplete | Verdict::Suspect | Verdict::Unprotected => "33",
-            Verdict::Intact => "32",
-        };
-        self.paint(verdict.name(), code)
-    }
-}
 
 /// Writes the lines; see the module.
 #[derive(Debug)]
@@ -45,63 +21,32 @@ pub struct TextReport<W> {
     colours: Colours,
     folded: Option<Folded>,
     last_hint: Option<String>,
-}
-
-/// A finding, and how many pages after it have the same fault.
-#[derive(Debug)]
-struct Folded {
-    finding: Finding,
-    pages: u64,
+    /// The circumstances as they were said at the target's beginning.
+    state: String,
+    /// How maps are laid out, if they are wanted, and that of this target.
+    layout: Option<Layout>,
+    map: Option<PageMap>,
 }
 
 impl<W: Write> TextReport<W> {
     /// A report to `out`.
     pub fn new(out: W, colours: Colours) -> Self {
-        Self { out, colours, folded: None, last_hint: None }
-    }
-
-    /// Says what a target is.
-    ///
-    /// # Errors
-    /// The output cannot be written.
-    pub fn begin_target(&mut self, target: &Description) -> io::Result<()> {
-        self.last_hint = None;
-        writeln!(
-            self.out,
-            "{}: {}, {} pages, {}",
-            printable(&target.path.to_string_lossy()),
-            target.engine,
-            bytes(u64::from(target.page_size)),
-            target.state
-        )
-    }
-
-    /// Ends a target.
-    ///
-    /// # Errors
-    /// The output cannot be written.
-    pub fn end_target(&mut self, target: &Description, summary: &Summary) -> io::Result<()> {
-        self.unfold()?;
-        let verdict = summary.verdict(target.setting);
-        writeln!(
-            self.out,
-            "  verdict: {} ({})",
-            self.colours.verdict(verdict),
-            why(verdict, summary)
-        )?;
-        if matches!(verdict, Verdict::Intact | Verdict::Damaged | Verdict::Unprotected) {
-            writeln!(self.out, "  tested by {}", target.evidence)?;
+        Self {
+            out,
+            colours,
+            folded: None,
+            last_hint: None,
+            state: String::new(),
+            layout: None,
+            map: None,
         }
-        Ok(())
     }
 
-    /// Writes the last line.
-    ///
-    /// # Errors
-    /// The output cannot be written.
-    pub fn end(mut self, total: &Summary) -> io::Result<()> {
-        writeln!(self.out, "{}", last_line(total))?;
-        self.out.flush()
+    /// The same, with a map after each target.
+    #[must_use]
+    pub fn with_map(mut self, layout: Layout) -> Self {
+        self.layout = Some(layout);
+        self
     }
 
     fn unfold(&mut self) -> io::Result<()> {
@@ -113,9 +58,8 @@ impl<W: Write> TextReport<W> {
             kind.name(),
             printable(&place.file)
         );
-        if let Some(page) = place.page {
+        if let (Some(page), Some(last)) = (place.page, folded.last()) {
             if folded.pages > 1 {
-                let last = page.plus(folded.pages - 1);
                 let _ = write!(line, " pages {page} to {last} ({} pages)", grouped(folded.pages));
             } else {
                 let _ = write!(line, " page {page}");
@@ -124,12 +68,8 @@ impl<W: Write> TextReport<W> {
         if let Some(offset) = place.offset {
             let _ = write!(line, " at byte {}", offset.0);
         }
-        let sums = match (&folded.finding.stored, &folded.finding.computed) {
-            (Some(stored), Some(computed)) if folded.pages == 1 => {
-                Some(format!("stored {stored}, computed {computed}"))
-            }
-            _ => None,
-        };
+        let sums =
+            folded.sums().map(|(stored, computed)| format!("stored {stored}, computed {computed}"));
         // The detail is the first page's; of many, it stands as an example.
         let detail = folded.finding.detail.as_deref().map(printable);
         let evidence: Vec<_> = sums.into_iter().chain(detail).collect();
@@ -147,26 +87,13 @@ impl<W: Write> TextReport<W> {
     }
 }
 
-impl Folded {
-    /// True if `next` is the same fault on the next page.
-    fn takes(&self, next: &Finding) -> bool {
-        let (Some(first), Some(page)) = (self.finding.place.page, next.place.page) else {
-            return false;
-        };
-        self.finding.place.file == next.place.file
-            && self.finding.kind == next.kind
-            && self.finding.severity == next.severity
-            && first.plus(self.pages) == page
-    }
-}
-
 impl<W: Write + Send> Sink for TextReport<W> {
     fn finding(&mut self, finding: &Finding) -> io::Result<()> {
         match &mut self.folded {
             Some(folded) if folded.takes(finding) => folded.pages += 1,
             _ => {
                 self.unfold()?;
-                self.folded = Some(Folded { finding: finding.clone(), pages: 1 });
+                self.folded = Some(Folded::one(finding));
             }
         }
         Ok(())
@@ -192,26 +119,74 @@ impl<W: Write + Send> Sink for TextReport<W> {
         };
         writeln!(self.out, "  {word} {about}{}", printable(&note.text))
     }
+
+    fn pages(&mut self, stretch: &Stretch<'_>) -> io::Result<()> {
+        if let Some(map) = &mut self.map {
+            map.add(stretch);
+        }
+        Ok(())
+    }
+
+    fn recount(&mut self, recount: &Recount) -> io::Result<()> {
+        if let Some(map) = &mut self.map {
+            map.recount(recount);
+        }
+        Ok(())
+    }
 }
 
-/// The verdict in words.
-fn why(verdict: Verdict, summary: &Summary) -> String {
-    match verdict {
-        Verdict::Damaged if summary.pages.damaged == 0 => "files are damaged or missing".to_owned(),
-        Verdict::Damaged => format!(
-            "{} of {} pages",
-            grouped(summary.pages.damaged),
-            grouped(summary.pages.total())
-        ),
-        Verdict::Incomplete if summary.stopped => "stopped before all was read".to_owned(),
-        Verdict::Incomplete if summary.unread > 0 => "not everything could be read".to_owned(),
-        Verdict::Incomplete if summary.pages.undecided > 0 => {
-            "some pages kept changing to the end".to_owned()
+impl<W: Write + Send> Report for TextReport<W> {
+    fn begin_target(&mut self, target: &Description) -> io::Result<()> {
+        self.last_hint = None;
+        self.state.clone_from(&target.state);
+        self.map = self.layout.map(|layout| PageMap::new(layout.room(), target.page_size));
+        writeln!(
+            self.out,
+            "{}: {}, {} pages, {}",
+            printable(&target.path.to_string_lossy()),
+            target.engine,
+            bytes(u64::from(target.page_size)),
+            target.state
+        )
+    }
+
+    fn end_target(&mut self, target: &TargetEnd<'_>) -> io::Result<()> {
+        self.unfold()?;
+        let (description, summary) = (target.description, target.summary);
+        let verdict = summary.verdict(description.setting);
+        if description.state != self.state {
+            writeln!(self.out, "  {}, {}", description.engine, description.state)?;
         }
-        Verdict::Incomplete => "no page could be tested without its key".to_owned(),
-        Verdict::Suspect => "recovery or a rare history could explain what was found".to_owned(),
-        Verdict::Unprotected => "nothing wrong seen, but the pages carry no checksums".to_owned(),
-        Verdict::Intact => "every page that is in use was tested".to_owned(),
+        writeln!(
+            self.out,
+            "  verdict: {} ({})",
+            self.colours.verdict(verdict),
+            why(verdict, summary)
+        )?;
+        if matches!(verdict, Verdict::Intact | Verdict::Damaged | Verdict::Unprotected) {
+            writeln!(self.out, "  tested by {}", description.evidence.tested_by)?;
+            writeln!(self.out, "  not seen: {}", description.evidence.unseen)?;
+        }
+        if let (Some(mut map), Some(layout)) = (self.map.take(), self.layout) {
+            map.end(target);
+            for line in map.lines(layout, self.colours) {
+                writeln!(self.out, "{line}")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says nothing: an error is no result, and belongs elsewhere.
+    fn failed_target(&mut self, _: &str, _: &str, _: SystemTime) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn end(&mut self, run: &RunEnd<'_>) -> io::Result<()> {
+        // Where nothing could be opened, the errors have said all there is.
+        if run.opened > 0 {
+            writeln!(self.out, "{}", last_line(run.total))?;
+        }
+        self.out.flush()
     }
 }
 
@@ -222,10 +197,10 @@ pub fn last_line(total: &Summary) -> String {
     let PageCounts { empty, unprotected, unverifiable, undecided, suspect, damaged, .. } =
         total.pages;
     let mut line = format!(
-        "Checked {} pages ({}) of {} files in {} ({} MiB/s): {} damaged, {} empty, {} unprotected",
-        grouped(total.pages.total()),
+        "Checked {} ({}) of {} in {} ({} MiB/s): {} damaged, {} empty, {} unprotected",
+        counted(total.pages.total(), "page"),
         bytes(total.bytes),
-        grouped(total.files),
+        counted(total.files, "file"),
         duration(total.elapsed),
         rate(mib_per_second(total.bytes, total.elapsed)),
         grouped(damaged),
@@ -246,98 +221,4 @@ pub fn last_line(total: &Summary) -> String {
         line.push_str(", stopped early");
     }
     line
-}
-
-/// `417,032`.
-#[must_use]
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// `3.18 GiB`, `8 KiB`, `17 bytes`.
-#[must_use]
-pub fn bytes(count: u64) -> String {
-    const UNITS: [(&str, u64); 4] =
-        [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
-    for (unit, size) in UNITS {
-        if count >= size {
-            if count.is_multiple_of(size) {
-                return format!("{} {unit}", grouped(count / size));
-            }
-            return format!("{:.2} {unit}", count as f64 / size as f64);
-        }
-    }
-    format!("{count} bytes")
-}
-
-fn rate(mib_per_second: f64) -> String {
-    if mib_per_second >= 10.0 {
-        let whole = format!("{mib_per_second:.0}");
-        return whole.parse().map_or(whole, grouped);
-    }
-    format!("{mib_per_second:.2}")
-}
-
-/// `0.64 s`, `12 min 5 s`.
-#[must_use]
-pub fn duration(elapsed: Duration) -> String {
-    let seconds = elapsed.as_secs();
-    match seconds {
-        0..60 => format!("{:.2} s", elapsed.as_secs_f64()),
-        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
-        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
-    }
-}
-
-/// A file's name may hold escape sequences; a terminal must not see them.
-fn printable(text: &str) -> String {
-    let is_plain = |c: char| {
-        !c.is_control() && !matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    text.chars()
-        .flat_map(|c| {
-            let escaped = if is_plain(c) { None } else { Some(c.escape_default()) };
-            let plain = escaped.is_none().then_some(c);
-            plain.into_iter().chain(escaped.into_iter().flatten())
-        })
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_grouped_by_thousands() {
-        for (number, text) in [
-            (0, "0"),
-            (999, "999"),
-            (1000, "1,000"),
-            (417_032, "417,032"),
-            (1_234_567, "1,234,567"),
-        ] {
-            assert_eq!(grouped(number), text);
-        }
-    }
-
-    #[test]
-    fn sizes_read_well() {
-        assert_eq!(bytes(8192), "8 KiB");
-        assert_eq!(bytes(3_416_326_144), "3.18 GiB");
-        assert_eq!(bytes(17), "17 bytes");
-    }
-
-    #[test]
-    fn control_characters_never_reach_a_terminal() {
-        assert_eq!(printable("a\x1b[2Jb\nc"), "a\\u{1b}[2Jb\\nc");
-        assert_eq!(printable("gr\u{fc}n"), "gr\u{fc}n");
-    }
 }

@@ -6,9 +6,10 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat};
 use rustix::io::Errno;
 
 /// Opens a regular file for reading.
@@ -17,19 +18,38 @@ use rustix::io::Errno;
 /// What the system says, or `InvalidInput` for anything that is no regular
 /// file.
 pub fn open_regular(path: &Path) -> io::Result<File> {
+    open_regular_with_status(path).map(|(file, _)| file)
+}
+
+/// The same, with what `fstat` says of it.
+///
+/// # Errors
+/// As [`open_regular`].
+pub fn open_regular_with_status(path: &Path) -> io::Result<(File, Stat)> {
     open_with(path, OFlags::empty())
 }
 
-/// The same past the page cache, where the file system allows it.
+/// The same for reads past the page cache, where the file system allows it.
 ///
 /// # Errors
 /// As [`open_regular`], and `InvalidInput` where `O_DIRECT` is refused.
 #[cfg(target_os = "linux")]
-pub fn open_direct(path: &Path) -> io::Result<File> {
+pub fn open_direct(path: &Path) -> io::Result<(File, Stat)> {
     open_with(path, OFlags::DIRECT)
 }
 
-fn open_with(path: &Path, extra: OFlags) -> io::Result<File> {
+/// Reads what is there at `offset`, at most `bytes`; less is no error.
+///
+/// # Errors
+/// What the system says, [`io::ErrorKind::Interrupted`] included.
+pub fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+    let read = file.read_at(bytes, offset);
+    #[cfg(test)]
+    let read = crate::source::fault::disturb(file, offset, read);
+    read
+}
+
+fn open_with(path: &Path, extra: OFlags) -> io::Result<(File, Stat)> {
     // Without O_NONBLOCK, opening a FIFO waits for a writer forever.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | extra;
     let opened = match openat(CWD, path, flags | NO_ACCESS_TIME, Mode::empty()) {
@@ -46,11 +66,11 @@ fn open_with(path: &Path, extra: OFlags) -> io::Result<File> {
         }
         other => other?,
     };
-    let kind = FileType::from_raw_mode(fstat(&file)?.st_mode);
-    if kind != FileType::RegularFile {
+    let status = fstat(&file)?;
+    if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
-    Ok(File::from(file))
+    Ok((File::from(file), status))
 }
 
 #[cfg(target_os = "linux")]

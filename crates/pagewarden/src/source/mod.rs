@@ -1,5 +1,13 @@
 //! Where bytes come from. A source never sees a page format.
 
 pub mod buffer;
+pub mod decode;
+#[cfg(test)]
+pub(crate) mod fault;
 pub mod file;
+pub mod pipe;
 pub mod queue;
+pub mod residency;
+pub mod tar;
+#[cfg(target_os = "linux")]
+pub mod uring;

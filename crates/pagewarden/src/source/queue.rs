@@ -2,14 +2,14 @@
 //!
 //! Two ways of doing it: [`BlockingQueue`] reads when it is waited for, one at
 //! a time, so that several threads are needed for several reads in flight;
-//! `uring::UringQueue` keeps many in flight from one thread.
+//! `uring::UringQueue`, on Linux, keeps many in flight from one thread.
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use crate::source::buffer::{ALIGNMENT, AlignedBuffer};
+use crate::source::file::read_at;
 
 /// What a read in flight is known by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -24,7 +24,7 @@ pub trait ReadQueue {
     fn in_flight(&self) -> usize;
 
     /// Starts a read of `length` bytes at `offset`, a multiple of the
-    /// alignment. The length is at most the one the queue was made for and is
+    /// alignment, into a buffer that no read in flight has. The length is at most the one the queue was made for and is
     /// rounded up to the alignment.
     ///
     /// # Errors
@@ -35,7 +35,8 @@ pub trait ReadQueue {
     /// in [`ReadQueue::bytes`] until the next `submit`.
     ///
     /// # Errors
-    /// The queue itself failed, which loses every read in flight.
+    /// The queue itself failed, which loses every read in flight; no other can
+    /// be submitted.
     fn wait(&mut self) -> io::Result<(Slot, io::Result<usize>)>;
 
     /// The buffer of a completed read.
@@ -77,7 +78,7 @@ impl ReadQueue for BlockingQueue {
         };
         let buffer = self.buffer.bytes_mut().get_mut(..length).unwrap_or_default();
         let read = loop {
-            match file.read_at(buffer, offset) {
+            match read_at(&file, buffer, offset) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 other => break other,
             }

@@ -11,11 +11,14 @@
 
 use std::fmt;
 use std::fs::Metadata;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::page::PageFormat;
+use crate::page::{PageFormat, Unsettled};
+use crate::source::decode::{Decoded, decode};
+use crate::source::tar::looks_like_tar;
 use crate::verdict::{ByteOffset, Finding, Note, PageNo, Protection, Severity, Unread};
 
 pub mod postgres;
@@ -36,11 +39,21 @@ pub struct Description {
     pub setting: Option<Protection>,
     /// A line of circumstances for people: `checksums on, shut down cleanly`.
     pub state: String,
-    /// How strong the evidence for a sound page is, and what passes unseen.
-    pub evidence: &'static str,
+    /// How strong the evidence for a sound page is.
+    pub evidence: Evidence,
     /// True while a server may be writing: failing pages are read again, and
     /// files may come and go.
     pub live: bool,
+}
+
+/// How much an "ok" is worth: part of every report, because formats differ
+/// widely in what they can show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Evidence {
+    /// What pages are tested by.
+    pub tested_by: &'static str,
+    /// What passes all the same.
+    pub unseen: &'static str,
 }
 
 /// A file of pages, and how to read and judge it.
@@ -62,8 +75,82 @@ pub struct PageFile {
     pub partial_page: Severity,
     /// All files of the same relation, for a second look at failing pages.
     pub relation: Option<Arc<Relation>>,
+    /// Which pages the file holds, where it does not hold all from the first
+    /// one on.
+    pub selection: Option<Arc<Selection>>,
     /// Advice for whoever finds this file damaged.
     pub hint: Option<Arc<str>>,
+}
+
+/// The pages of a file that holds some pages of a larger one, as incremental
+/// backups do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selection {
+    /// Where the first of them begins: a multiple of the page size.
+    pub begin: ByteOffset,
+    /// The number of each, counted from the file's first page, ascending.
+    pub indexes: Vec<u32>,
+}
+
+impl PageFile {
+    /// The number of the page at `offset`.
+    #[must_use]
+    pub fn page_at(&self, offset: ByteOffset) -> PageNo {
+        let page_size = self.format.page_size() as u64;
+        let Some(selection) = &self.selection else {
+            return self.first_page.plus(offset.0 / page_size);
+        };
+        let place = offset.0.saturating_sub(selection.begin.0) / page_size;
+        let index = usize::try_from(place).ok().and_then(|place| selection.indexes.get(place));
+        // Past the last of them there is none; it is no page that fits.
+        index.map_or(PageNo(u64::MAX), |index| self.first_page.plus(u64::from(*index)))
+    }
+
+    /// Where its first page begins.
+    #[must_use]
+    pub fn begin(&self) -> ByteOffset {
+        self.selection.as_ref().map_or(ByteOffset(0), |selection| selection.begin)
+    }
+
+    /// One past the last of its pages, in a file of `length` bytes.
+    #[must_use]
+    pub fn end(&self, length: u64) -> u64 {
+        let page_size = self.format.page_size() as u64;
+        let whole_pages = length - length % page_size;
+        self.selection.as_ref().map_or(whole_pages, |selection| {
+            let pages = selection.indexes.len() as u64;
+            whole_pages.min(selection.begin.0.saturating_add(pages.saturating_mul(page_size)))
+        })
+    }
+}
+
+/// Whole pages of a file that comes as a stream.
+#[derive(Debug)]
+pub struct StreamedPages {
+    /// The file. It is not opened: its path only says where it comes from.
+    pub file: Arc<PageFile>,
+    /// Where in the file they lie. At [`PageFile::begin`] the file counts as
+    /// one that was opened.
+    pub offset: ByteOffset,
+    /// The pages, about a mebibyte.
+    pub bytes: Vec<u8>,
+}
+
+/// What turned out at the end of a stream.
+pub struct Settled {
+    /// What the target is, in the place of what was thought before.
+    pub description: Description,
+    /// Its pages carry sums. If not, what only a sum speaks against is fine,
+    /// and all pages that passed count as unprotected.
+    pub has_sums: bool,
+    /// What a page that failed proves.
+    pub severity: Box<dyn Fn(&Unsettled) -> Severity + Send + Sync>,
+}
+
+impl fmt::Debug for Settled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settled").field("description", &self.description).finish_non_exhaustive()
+    }
 }
 
 /// The files of one relation, in page order.
@@ -119,6 +206,12 @@ pub enum Step {
     Unread(Unread),
     /// A circumstance worth knowing.
     Note(Note),
+    /// Pages to judge that are at hand already.
+    Pages(StreamedPages),
+    /// So many bytes were read that are no pages: they count for the pace only.
+    Passed(u64),
+    /// The end of a stream, after which nothing is unsettled.
+    Settled(Box<Settled>),
 }
 
 /// A path that is known, and the way through it.
@@ -149,6 +242,17 @@ pub enum Probe {
     Yes,
 }
 
+/// What else is known about a target beside its path.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// A folder with log of the database that is not where its server keeps
+    /// it, such as an archive.
+    pub wal: Option<PathBuf>,
+}
+
+/// Opens what comes as a stream, under the name that it is called by.
+pub type OpenStream = fn(&Path, Decoded) -> Result<Target, Error>;
+
 /// One kind of target in the registry.
 pub struct TargetKind {
     /// The name, as in `--format` and in the JSON output.
@@ -161,7 +265,10 @@ pub struct TargetKind {
     ///
     /// # Errors
     /// Where no verdict at all can be given.
-    pub open: fn(&Path, &Metadata) -> Result<Target, Error>,
+    pub open: fn(&Path, &Metadata, &OpenOptions) -> Result<Target, Error>,
+    /// Opens what comes as a stream that can be read only once; the path is
+    /// what it is called. `None`: nothing of this kind can be read so.
+    pub open_stream: Option<OpenStream>,
 }
 
 impl fmt::Debug for TargetKind {
@@ -179,6 +286,21 @@ pub static TARGETS: &[TargetKind] = &[postgres::KIND, sqlite::KIND];
 /// The path cannot be looked at, or is nothing we know. Nothing is ever
 /// written to it.
 pub fn open(path: &Path, kind: Option<&TargetKind>) -> Result<Target, Error> {
+    open_with(path, kind, &OpenOptions::default())
+}
+
+/// The same with more to go by.
+///
+/// # Errors
+/// As [`open`], and where a folder that was named cannot be listed.
+pub fn open_with(
+    path: &Path,
+    kind: Option<&TargetKind>,
+    options: &OpenOptions,
+) -> Result<Target, Error> {
+    if let Some(wal) = &options.wal {
+        std::fs::read_dir(wal).map_err(|source| Error::io("list", wal, source))?;
+    }
     let metadata = std::fs::metadata(path).map_err(|source| Error::io("open", path, source))?;
     if !metadata.is_file() && !metadata.is_dir() {
         return Err(Error::unknown(
@@ -188,7 +310,7 @@ pub fn open(path: &Path, kind: Option<&TargetKind>) -> Result<Target, Error> {
         ));
     }
     if let Some(kind) = kind {
-        return (kind.open)(path, &metadata);
+        return (kind.open)(path, &metadata, options);
     }
     let best = TARGETS
         .iter()
@@ -196,8 +318,33 @@ pub fn open(path: &Path, kind: Option<&TargetKind>) -> Result<Target, Error> {
         .filter(|(probe, _)| *probe != Probe::No)
         .reduce(|best, next| if next.0 > best.0 { next } else { best });
     match best {
-        Some((_, kind)) => (kind.open)(path, &metadata),
+        Some((_, kind)) => (kind.open)(path, &metadata, options),
         None => Err(unknown(path, &metadata)),
+    }
+}
+
+/// Opens what comes as a stream that can be read only once. `path` is what it is
+/// called in the report.
+///
+/// # Errors
+/// As [`open`], and for everything that must be read more than once.
+pub fn open_stream(
+    path: &Path,
+    source: Box<dyn Read + Send>,
+    kind: Option<&TargetKind>,
+) -> Result<Target, Error> {
+    const HINT: &str = "save it to a file and check that";
+    let decoded = decode(source).map_err(|source| Error::io("read", path, source))?;
+    let open = match kind {
+        Some(kind) => kind.open_stream,
+        None => TARGETS.iter().find_map(|kind| kind.open_stream),
+    };
+    match open {
+        Some(open) if looks_like_tar(&decoded.begin) => open(path, decoded),
+        _ if decoded.begin.is_empty() => {
+            Err(Error::unknown(path, "nothing came", "see what the writer of the stream says"))
+        }
+        _ => Err(Error::unknown(path, "a stream that is no tar archive of a backup", HINT)),
     }
 }
 
@@ -209,6 +356,9 @@ pub fn kind_named(name: &str) -> Option<&'static TargetKind> {
 
 fn unknown(path: &Path, metadata: &Metadata) -> Error {
     if metadata.is_dir() {
+        if let Err(source) = std::fs::read_dir(path) {
+            return Error::io("list", path, source);
+        }
         return match directory_below(path) {
             Some(below) => Error::unknown(
                 path,

@@ -2,7 +2,7 @@
 //!
 //! The file is opened read-only and read with plain reads; the library is never used, because it
 //! would play back what is left of an interrupted transaction. What stands beside the file is
-//! described, see [`sidecars`].
+//! described, see `sidecars.rs`.
 //!
 //! A trap for whoever uses this as a library: closing any descriptor of a file drops all POSIX locks
 //! that the same *process* holds on it. Do not check a database from within a process that has it
@@ -21,7 +21,9 @@ use rustix::fs::{Mode, OFlags};
 use crate::error::Error;
 use crate::page::sqlite::header::{DatabaseHeader, HEADER_BYTES, MAGIC};
 use crate::page::sqlite::{Excuses, FirstPage, PageSet, SqlitePages};
-use crate::target::{Description, PageFile, Probe, Step, Target, TargetKind};
+use crate::target::{
+    Description, Evidence, OpenOptions, PageFile, Probe, Step, Target, TargetKind,
+};
 use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Protection, Severity};
 
 mod freelist;
@@ -37,6 +39,7 @@ pub const KIND: TargetKind = TargetKind {
     summary: "a SQLite database file, with or without the checksum VFS",
     probe,
     open,
+    open_stream: None,
 };
 
 /// The page size of a new database, for a file that has no page yet.
@@ -55,7 +58,7 @@ fn probe(path: &Path, metadata: &Metadata) -> Probe {
     }
 }
 
-fn open(path: &Path, metadata: &Metadata) -> Result<Target, Error> {
+fn open(path: &Path, metadata: &Metadata, _: &OpenOptions) -> Result<Target, Error> {
     if !metadata.is_file() {
         return Err(Error::unknown(path, "not a file", "a SQLite database is one file: name it"));
     }
@@ -165,6 +168,7 @@ impl Database {
             first_page: PageNo(1),
             format: Arc::new(self.format),
             partial_page,
+            selection: None,
             relation: None,
             hint: Some(HINT.into()),
         }));
@@ -208,10 +212,15 @@ impl Database {
             },
             state: state.join(", "),
             evidence: if format.has_sums {
-                "64-bit sums: about 1 in 2^64 damaged pages passes; a page that was zeroed, \
-                 misplaced or replaced by an older version of itself is not seen"
+                Evidence {
+                    tested_by: "64-bit checksums and the database header",
+                    unseen: "zeroed pages; sound pages in the wrong place; older versions of a page",
+                }
             } else {
-                "header and length rules only: damage to the content of a page is not seen"
+                Evidence {
+                    tested_by: "the database header and the length of the file only",
+                    unseen: "damage to pages other than the first",
+                }
             },
             live: self.is_live,
         }
@@ -293,7 +302,7 @@ fn empty_database(path: &Path) -> Target {
             page_size: u32::try_from(PAGE_SIZE_DEFAULT).unwrap_or(u32::MAX),
             setting: Some(Protection::None),
             state: "empty".to_owned(),
-            evidence: "there is no page to judge",
+            evidence: Evidence { tested_by: "nothing", unseen: "there is no page to judge" },
             live: false,
         },
         steps: Box::new(steps.into_iter()),

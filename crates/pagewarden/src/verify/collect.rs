@@ -1,10 +1,15 @@
 //! Puts results back in the order of the files and hands them on.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 
-use crate::target::Step;
-use crate::verdict::{Finding, ModeCounts, PageCounts, Standing, Unread};
+use crate::page::standings::Standings;
+use crate::target::{Settled, Step};
+use crate::verdict::{
+    ByteOffset, Finding, ModeCounts, PageCounts, PageNo, Recount, Standing, Stretch, Unread,
+};
+use crate::verify::held::{Held, HeldFindings};
 use crate::verify::plan::{Event, counts_as_page};
 use crate::verify::{Sink, Summary};
 
@@ -23,6 +28,20 @@ pub(super) struct RunOutcome {
     pub(super) by_mode: ModeCounts,
     pub(super) findings: Vec<Finding>,
     pub(super) unread: Vec<Unread>,
+    /// Findings that wait for the end of a stream.
+    pub(super) held: Vec<Held>,
+    /// What was judged at a time, in the order of the file.
+    pub(super) judged: Vec<Judged>,
+}
+
+/// Consecutive pages that were judged, and what each of them counts as.
+#[derive(Debug)]
+pub(super) struct Judged {
+    pub(super) file: String,
+    pub(super) first: PageNo,
+    pub(super) offset: u64,
+    pub(super) page_size: u64,
+    pub(super) standings: Standings,
 }
 
 pub(super) struct Collector<'a> {
@@ -32,6 +51,7 @@ pub(super) struct Collector<'a> {
     summary: Summary,
     /// The first refusal of the sink.
     failed: Option<io::Error>,
+    held: HeldFindings,
     /// The last unread stretch, held back to be joined with the next.
     unread: Option<Unread>,
 }
@@ -44,6 +64,7 @@ impl<'a> Collector<'a> {
             waiting: BTreeMap::new(),
             summary: Summary::default(),
             failed: None,
+            held: HeldFindings::new(),
             unread: None,
         }
     }
@@ -70,6 +91,11 @@ impl<'a> Collector<'a> {
             self.hand_on(outcome);
         }
         self.flush_unread();
+        // A stream that was not read to its end, because the run was ended.
+        let mut held = std::mem::replace(&mut self.held, HeldFindings::new());
+        let passed = self.summary.pages.ok;
+        let result = held.give_up(passed, &mut |finding| self.finding(&finding));
+        self.keep(result);
         match self.failed {
             Some(error) => Err(error),
             None => Ok(self.summary),
@@ -82,23 +108,39 @@ impl<'a> Collector<'a> {
             Outcome::Event(Event::PartialPage(finding)) => {
                 if counts_as_page(&finding) {
                     self.summary.pages.add(Standing::Damaged);
+                    self.pages(&Stretch {
+                        file: &finding.place.file,
+                        first: finding.place.page,
+                        offset: finding.place.offset.unwrap_or(ByteOffset(0)),
+                        length: 0,
+                        standing: Some(Standing::Damaged),
+                    });
                 }
                 self.finding(&finding);
             }
             Outcome::Event(Event::Step(step)) => match *step {
                 Step::Finding(finding) => self.finding(&finding),
-                Step::Unread(unread) => self.unread(unread),
+                Step::Unread(unread) => {
+                    self.gap(&unread);
+                    self.unread(unread);
+                }
                 Step::Note(note) => {
                     let result = self.sink.note(&note);
                     self.keep(result);
                 }
-                // Files never get here: the plan opens them.
-                Step::File(_) => {}
+                Step::Settled(settled) => self.settle(*settled),
+                // These never get here: the plan opens and hands them out.
+                Step::File(_) | Step::Pages(_) | Step::Passed(_) => {}
             },
             Outcome::Run(run) => {
                 self.summary.bytes += run.bytes;
                 self.summary.pages += run.counts;
                 self.summary.by_mode += run.by_mode;
+                self.stretches(&run);
+                for held in &run.held {
+                    let result = self.held.add(held);
+                    self.keep(result);
+                }
                 for finding in &run.findings {
                     self.finding(finding);
                 }
@@ -107,6 +149,77 @@ impl<'a> Collector<'a> {
                 }
             }
         }
+    }
+
+    /// The end of a stream: what waited for it is decided.
+    fn settle(&mut self, settled: Settled) {
+        let mut counts = self.summary.pages;
+        let mut held = std::mem::replace(&mut self.held, HeldFindings::new());
+        if !settled.has_sums {
+            counts.unprotected += std::mem::take(&mut counts.ok);
+            let by_mode = &mut self.summary.by_mode;
+            by_mode.none += std::mem::take(&mut by_mode.checksum);
+            self.recount(&Recount::NoSums);
+        }
+        let collector = RefCell::new(&mut *self);
+        let result = held.settle(
+            &settled,
+            &mut counts,
+            &mut |finding| collector.borrow_mut().finding(&finding),
+            &mut |standing| collector.borrow_mut().recount(&Recount::Suspect(standing)),
+        );
+        self.keep(result);
+        self.summary.pages = counts;
+        self.summary.description = Some(Box::new(settled.description));
+    }
+
+    /// Hands on what the pages of a run count as, and its gaps, as they lie in
+    /// the file.
+    fn stretches(&mut self, run: &RunOutcome) {
+        let mut gaps = run.unread.iter().peekable();
+        for judged in &run.judged {
+            while let Some(gap) = gaps.next_if(|gap| gap.offset.0 < judged.offset) {
+                self.gap(gap);
+            }
+            let (mut first, mut offset) = (judged.first, judged.offset);
+            for (standing, pages) in judged.standings.iter() {
+                let length = pages.saturating_mul(judged.page_size);
+                if standing.is_some() {
+                    self.pages(&Stretch {
+                        file: &judged.file,
+                        first: Some(first),
+                        offset: ByteOffset(offset),
+                        length,
+                        standing,
+                    });
+                }
+                first = first.plus(pages);
+                offset = offset.saturating_add(length);
+            }
+        }
+        for gap in gaps {
+            self.gap(gap);
+        }
+    }
+
+    fn gap(&mut self, unread: &Unread) {
+        self.pages(&Stretch {
+            file: &unread.file,
+            first: None,
+            offset: unread.offset,
+            length: unread.length,
+            standing: None,
+        });
+    }
+
+    fn pages(&mut self, stretch: &Stretch<'_>) {
+        let result = self.sink.pages(stretch);
+        self.keep(result);
+    }
+
+    fn recount(&mut self, recount: &Recount) {
+        let result = self.sink.recount(recount);
+        self.keep(result);
     }
 
     fn finding(&mut self, finding: &Finding) {

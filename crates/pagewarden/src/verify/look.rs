@@ -4,15 +4,15 @@
 //! until it passes, or has stood still (then it is damaged), or has changed to
 //! the end (then it is undecided). It is never excused by its LSN.
 
-use std::sync::Arc;
+use std::fs::File;
 use std::time::Duration;
 
-use crate::page::{Neighbours, PageFinding, PageRun, RunVerdict};
+use crate::page::{Neighbours, PageFinding, PageFormat, PageRun, RunVerdict};
 use crate::source::file::open_regular;
-use crate::target::{Relation, Target};
+use crate::target::{PageFile, Relation, Target};
 use crate::verdict::{ByteOffset, Finding, PageNo, Place, Standing};
-use crate::verify::collect::RunOutcome;
-use crate::verify::plan::OpenFile;
+use crate::verify::collect::{Judged, RunOutcome};
+use crate::verify::held::Held;
 use crate::verify::worker::read_fully;
 
 /// Pauses before a failing page of a live target is read again. Long enough in
@@ -52,69 +52,122 @@ impl Look {
         self.live || self.woken.as_ref().is_some_and(|woken| woken())
     }
 
-    /// Judges whole pages that lie at `offset` and adds to `outcome`.
+    /// Judges whole pages that lie at `offset` and adds to `outcome`. Failing
+    /// pages of a live target are read again from `again`.
     pub(super) fn judge(
         &self,
-        file: &Arc<OpenFile>,
+        file: &PageFile,
+        again: Option<&File>,
+        offset: u64,
+        bytes: &[u8],
+        outcome: &mut RunOutcome,
+    ) {
+        if file.selection.is_none() {
+            return self.judge_stretch(file, again, offset, bytes, outcome);
+        }
+        let page_size = file.format.page_size();
+        let number_at = |at: usize| file.page_at(ByteOffset(offset + at as u64));
+        let mut begin = 0;
+        while begin < bytes.len() {
+            let first = number_at(begin);
+            let mut end = begin + page_size;
+            while end < bytes.len()
+                && number_at(end) == first.plus(((end - begin) / page_size) as u64)
+            {
+                end += page_size;
+            }
+            let stretch = bytes.get(begin..end).unwrap_or_default();
+            self.judge_stretch(file, again, offset + begin as u64, stretch, outcome);
+            begin = end;
+        }
+    }
+
+    /// Judges pages whose numbers follow one another.
+    fn judge_stretch(
+        &self,
+        file: &PageFile,
+        again: Option<&File>,
         offset: u64,
         bytes: &[u8],
         outcome: &mut RunOutcome,
     ) {
         outcome.bytes += bytes.len() as u64;
-        let run = PageRun { first: file.page_at(offset), bytes };
+        let first = file.page_at(ByteOffset(offset));
         let mut verdict = RunVerdict::default();
-        file.page_file.format.judge(run, &mut verdict);
+        file.format.judge(PageRun { first, bytes }, &mut verdict);
         if !verdict.findings.is_empty() {
-            self.look_again(file, offset, bytes, &mut verdict, outcome);
+            self.look_again(file, again, offset, bytes, &mut verdict, outcome);
         }
         outcome.counts += verdict.counts;
         outcome.by_mode += verdict.by_mode;
+        outcome.judged.push(Judged {
+            file: file.name.clone(),
+            first,
+            offset,
+            page_size: file.format.page_size() as u64,
+            standings: verdict.standings,
+        });
     }
 
     fn look_again(
         &self,
-        file: &Arc<OpenFile>,
+        file: &PageFile,
+        again: Option<&File>,
         offset: u64,
         bytes: &[u8],
         verdict: &mut RunVerdict,
         outcome: &mut RunOutcome,
     ) {
-        let page_size = file.page_file.format.page_size();
-        let first = file.page_at(offset);
+        let page_size = file.format.page_size();
+        let first = file.page_at(ByteOffset(offset));
         let (mut failing, remarks): (Vec<_>, Vec<_>) = std::mem::take(&mut verdict.findings)
             .into_iter()
             .map(|finding| {
                 let index = finding.page.0.saturating_sub(first.0);
-                let at = index.saturating_mul(file.page_size);
+                let at = index.saturating_mul(page_size as u64);
                 let begin = usize::try_from(at).unwrap_or(usize::MAX);
                 let page = bytes.get(begin..).and_then(|rest| rest.get(..page_size));
                 let bytes = page.unwrap_or_default().to_vec();
                 Failing { finding, offset: offset.saturating_add(at), bytes, unchanged: 0 }
             })
             .partition(|failing| failing.finding.standing.is_some());
-        if !failing.is_empty() && self.may_change() {
-            failing = settle(file, failing, verdict);
+        if let Some(again) = again
+            && !failing.is_empty()
+            && self.may_change()
+        {
+            failing = settle(&*file.format, again, first, failing, verdict);
         }
-        let neighbours = RelationPages { relation: file.page_file.relation.as_deref() };
+        let neighbours = RelationPages { relation: file.relation.as_deref() };
         let mut findings = Vec::with_capacity(failing.len() + remarks.len());
         for mut failing in failing.into_iter().chain(remarks) {
             if let Some(standing) = failing.finding.standing {
-                file.page_file.format.explain(&failing.bytes, &mut failing.finding, &neighbours);
+                file.format.explain(&failing.bytes, &mut failing.finding, &neighbours);
                 verdict.counts.add(standing);
             }
             findings.push((failing.offset, failing.finding));
         }
         findings.sort_by_key(|(offset, _)| *offset);
-        outcome
-            .findings
-            .extend(findings.into_iter().map(|(offset, finding)| place(file, offset, finding)));
+        for (offset, finding) in findings {
+            let unsettled = finding.unsettled;
+            let finding = place(file, offset, finding);
+            match unsettled {
+                Some(unsettled) => outcome.held.push(Held { finding, unsettled }),
+                None => outcome.findings.push(finding),
+            }
+        }
     }
 }
 
 /// Reads failing pages again. Returns those that stood still; the others are
 /// counted for what they turned out to be.
-fn settle(file: &OpenFile, failing: Vec<Failing>, verdict: &mut RunVerdict) -> Vec<Failing> {
-    let format = &file.page_file.format;
+fn settle(
+    format: &dyn PageFormat,
+    file: &File,
+    first: PageNo,
+    failing: Vec<Failing>,
+    verdict: &mut RunVerdict,
+) -> Vec<Failing> {
+    let index_of = |failing: &Failing| failing.finding.page.0.saturating_sub(first.0);
     let mut proven = Vec::new();
     let mut open = failing;
     for pause in REREAD_AFTER {
@@ -125,10 +178,13 @@ fn settle(file: &OpenFile, failing: Vec<Failing>, verdict: &mut RunVerdict) -> V
         let mut still_open = Vec::new();
         for mut failing in open {
             let mut bytes = vec![0_u8; failing.bytes.len()];
-            match read_fully(&file.cached, &mut bytes, failing.offset) {
+            match read_fully(file, &mut bytes, failing.offset) {
                 Ok(count) if count == bytes.len() => {}
                 // Truncated meanwhile: there is no such page any more.
-                Ok(_) => continue,
+                Ok(_) => {
+                    verdict.standings.set(index_of(&failing), None);
+                    continue;
+                }
                 // The first reading stands.
                 Err(_) => {
                     proven.push(failing);
@@ -140,12 +196,17 @@ fn settle(file: &OpenFile, failing: Vec<Failing>, verdict: &mut RunVerdict) -> V
             let failed = again.findings.iter().position(|finding| finding.standing.is_some());
             let Some(finding) = failed.map(|index| again.findings.swap_remove(index)) else {
                 verdict.counts += again.counts;
+                let standing = again.standings.iter().next().and_then(|(standing, _)| standing);
+                verdict.standings.set(index_of(&failing), standing);
                 continue;
             };
             if bytes == failing.bytes {
                 failing.unchanged += 1;
             } else {
                 failing.unchanged = 0;
+            }
+            if finding.standing != failing.finding.standing {
+                verdict.standings.set(index_of(&failing), finding.standing);
             }
             failing.bytes = bytes;
             failing.finding = finding;
@@ -157,16 +218,17 @@ fn settle(file: &OpenFile, failing: Vec<Failing>, verdict: &mut RunVerdict) -> V
         }
         open = still_open;
     }
-    for _ in &open {
+    for failing in &open {
         verdict.counts.add(Standing::Undecided);
+        verdict.standings.set(index_of(failing), Some(Standing::Undecided));
     }
     proven
 }
 
-fn place(file: &OpenFile, offset: u64, finding: PageFinding) -> Finding {
+fn place(file: &PageFile, offset: u64, finding: PageFinding) -> Finding {
     Finding {
         place: Place {
-            file: file.page_file.name.clone(),
+            file: file.name.clone(),
             page: Some(finding.page),
             offset: Some(ByteOffset(offset)),
         },
@@ -177,7 +239,7 @@ fn place(file: &OpenFile, offset: u64, finding: PageFinding) -> Finding {
         stored: finding.stored,
         computed: finding.computed,
         detail: finding.detail,
-        hint: finding.hint.or_else(|| file.page_file.hint.as_deref().map(str::to_owned)),
+        hint: finding.hint.or_else(|| file.hint.as_deref().map(str::to_owned)),
     }
 }
 

@@ -7,8 +7,8 @@
 //!  order)
 //! ```
 //!
-//! The plan walks the target and cuts its files into runs of about a
-//! mebibyte. Workers take runs, keep several reads in flight and judge what
+//! The plan walks the target and cuts its files into runs of two mebibytes at
+//! most. Workers take runs, keep several reads in flight and judge what
 //! came in; each byte is touched once. The collector puts the results back in
 //! order, so that findings come out as the files lie, and bounds how far the
 //! fastest worker may get ahead: memory does not grow with the target.
@@ -21,32 +21,44 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::source::queue::{BlockingQueue, ReadQueue};
-use crate::target::Target;
+#[cfg(target_os = "linux")]
+use crate::source::uring::UringQueue;
+use crate::target::{Description, Target};
 use crate::verdict::{
-    Finding, ModeCounts, Note, PageCounts, Protection, SeverityCounts, Unread, Verdict,
+    Finding, ModeCounts, Note, PageCounts, Protection, Recount, SeverityCounts, Stretch, Unread,
+    Verdict,
 };
 
 mod collect;
+mod held;
 mod look;
+mod open_file;
 mod plan;
+#[cfg(test)]
+mod tests;
 mod worker;
 
-/// Bytes read at once: past this, neither disks nor the page cache get faster
+/// Bytes read at once: one huge page, so that a direct read is one piece for
+/// the device. Past this, neither disks nor the page cache get faster
 /// (measured; see `docs/benchmarks.md`).
-pub const RUN_BYTES: usize = 1 << 20;
+pub const RUN_BYTES: usize = 2 << 20;
 
 /// Direct reads in flight over all workers, where the device decides the pace.
-const READS_IN_FLIGHT: usize = 8;
+/// Not more, because each keeps [`RUN_BYTES`] of memory.
+const READS_IN_FLIGHT: usize = 4;
 
-/// Whether reads go through the host's page cache.
+/// Whether reads go through the host's page cache. It is left as it was found,
+/// whichever way.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Caching {
     /// Through it where the data already is there, past it elsewhere.
     #[default]
     Auto,
-    /// Always past it: what is judged is what the device holds.
+    /// Always past it: what is judged is what the device holds. Where the file
+    /// system refuses that, a note says so and it is as with `Cached`.
     Direct,
-    /// Always through it.
+    /// Always through it. What was not there before is taken out again, as far
+    /// as the system says what was there.
     Cached,
 }
 
@@ -119,6 +131,25 @@ pub trait Sink: Send {
     /// # Errors
     /// As [`Sink::finding`].
     fn note(&mut self, note: &Note) -> io::Result<()>;
+
+    /// What pages count as, in the order of the files, without a gap: each page
+    /// that was read, and each stretch that could not be.
+    ///
+    /// # Errors
+    /// As [`Sink::finding`].
+    fn pages(&mut self, stretch: &Stretch<'_>) -> io::Result<()> {
+        let _ = stretch;
+        Ok(())
+    }
+
+    /// What turned out about pages that were told before.
+    ///
+    /// # Errors
+    /// As [`Sink::finding`].
+    fn recount(&mut self, recount: &Recount) -> io::Result<()> {
+        let _ = recount;
+        Ok(())
+    }
 }
 
 /// What came out, without the findings themselves.
@@ -140,6 +171,9 @@ pub struct Summary {
     pub stopped: bool,
     /// How long it took.
     pub elapsed: Duration,
+    /// What the target turned out to be, where that was not known before its
+    /// end.
+    pub description: Option<Box<Description>>,
 }
 
 impl Summary {
@@ -147,11 +181,9 @@ impl Summary {
     /// [`Verdict`]'s documentation.
     #[must_use]
     pub fn verdict(&self, setting: Option<Protection>) -> Verdict {
-        let tested = self.pages.ok;
-        let locked = self.pages.unverifiable > 0 && tested == 0;
         if self.severities.damage > 0 {
             Verdict::Damaged
-        } else if self.unread > 0 || self.pages.undecided > 0 || locked || self.stopped {
+        } else if !self.is_complete() {
             Verdict::Incomplete
         } else if self.severities.suspect > 0 {
             Verdict::Suspect
@@ -162,6 +194,13 @@ impl Summary {
         } else {
             Verdict::Intact
         }
+    }
+
+    /// True if everything that was named could be looked at, whatever was found.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        let locked = self.pages.unverifiable > 0 && self.pages.ok == 0;
+        self.unread == 0 && self.pages.undecided == 0 && !locked && !self.stopped
     }
 
     /// Mebibytes a second.
@@ -221,14 +260,42 @@ pub fn verify(
 /// A queue for each worker.
 fn queues(options: &Options) -> io::Result<Vec<Box<dyn ReadQueue + Send>>> {
     let jobs = options.jobs.get();
-    let blocking = |threads: usize| {
-        (0..threads)
-            .map(|_| Box::new(BlockingQueue::new(RUN_BYTES)) as Box<dyn ReadQueue + Send>)
-            .collect()
-    };
     if options.caching == Caching::Cached {
-        return Ok(blocking(jobs));
+        return Ok(blocking_queues(jobs));
     }
-    let _ = Method::Uring;
-    Ok(blocking(jobs.max(READS_IN_FLIGHT)))
+    if options.method != Method::Threads {
+        match uring_queues(jobs) {
+            Ok(queues) => return Ok(queues),
+            Err(error) if options.method == Method::Uring => {
+                let text = format!("io_uring cannot be used here: {error}");
+                return Err(io::Error::new(error.kind(), text));
+            }
+            Err(_) => {}
+        }
+    }
+    Ok(blocking_queues(jobs.max(READS_IN_FLIGHT)))
+}
+
+fn blocking_queues(threads: usize) -> Vec<Box<dyn ReadQueue + Send>> {
+    (0..threads)
+        .map(|_| Box::new(BlockingQueue::new(RUN_BYTES)) as Box<dyn ReadQueue + Send>)
+        .collect()
+}
+
+#[cfg(target_os = "linux")]
+fn uring_queues(jobs: usize) -> io::Result<Vec<Box<dyn ReadQueue + Send>>> {
+    UringQueue::prove()?;
+    // One more than are to be in flight, for the one that is being judged.
+    let depth = READS_IN_FLIGHT.div_ceil(jobs) + 1;
+    (0..jobs)
+        .map(|_| {
+            let queue = UringQueue::new(depth, RUN_BYTES)?;
+            Ok(Box::new(queue) as Box<dyn ReadQueue + Send>)
+        })
+        .collect()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn uring_queues(_: usize) -> io::Result<Vec<Box<dyn ReadQueue + Send>>> {
+    Err(io::ErrorKind::Unsupported.into())
 }

@@ -1,32 +1,16 @@
 //! What to read next: walks the target and cuts its files into runs.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::source::buffer::ALIGNMENT;
-use crate::source::file::open_regular;
-use crate::target::{PageFile, Step, Target};
-use crate::verdict::{ByteOffset, Finding, Kind, PageNo, Place, Severity, Unread};
-use crate::verify::{Caching, Options, RUN_BYTES};
+use rustix::io::Errno;
 
-/// A file of pages while it is read.
-#[derive(Debug)]
-pub(super) struct OpenFile {
-    pub(super) page_file: PageFile,
-    pub(super) page_size: u64,
-    /// For reads through the page cache.
-    pub(super) cached: Arc<File>,
-    /// For reads past it; `None` where the file system refuses them.
-    pub(super) direct: Option<Arc<File>>,
-    /// Set when a direct read was refused after all.
-    pub(super) direct_refused: AtomicBool,
-    /// The length when it was opened.
-    pub(super) length: u64,
-}
+use crate::source::buffer::ALIGNMENT;
+use crate::target::{PageFile, Step, StreamedPages, Target};
+use crate::verdict::{ByteOffset, Finding, Kind, Note, Place, Severity, Unread};
+use crate::verify::open_file::OpenFile;
+use crate::verify::{Caching, Options, RUN_BYTES};
 
 /// A stretch of whole pages to read and judge.
 #[derive(Debug)]
@@ -35,42 +19,6 @@ pub(super) struct Run {
     pub(super) file: Arc<OpenFile>,
     pub(super) offset: u64,
     pub(super) length: usize,
-    pub(super) direct: bool,
-}
-
-impl Run {
-    /// What to read from when it is done step by step. A run that goes past
-    /// the page cache stays past it, or a sector that has gone bad would hide
-    /// behind its cached copy; only pages smaller than the alignment of direct
-    /// reads must be read the other way.
-    pub(super) fn readable(&self) -> &File {
-        match &self.file.direct {
-            Some(direct)
-                if self.direct
-                    && self.file.page_size.is_multiple_of(ALIGNMENT as u64)
-                    && !self.file.direct_refused.load(Ordering::Relaxed) =>
-            {
-                direct
-            }
-            _ => &self.file.cached,
-        }
-    }
-}
-
-impl OpenFile {
-    /// The number of the page at `offset`.
-    pub(super) fn page_at(&self, offset: u64) -> PageNo {
-        self.page_file.first_page.plus(offset / self.page_size)
-    }
-
-    pub(super) fn unread(&self, offset: u64, length: u64, error: impl Into<String>) -> Unread {
-        Unread {
-            file: self.page_file.name.clone(),
-            offset: ByteOffset(offset),
-            length,
-            error: error.into(),
-        }
-    }
 }
 
 /// What the plan has for a worker.
@@ -78,6 +26,8 @@ impl OpenFile {
 pub(super) enum Next {
     /// Read and judge this.
     Run(Run),
+    /// Judge this.
+    Pages(u64, StreamedPages),
     /// Something that needs no reading, for the collector.
     Event(u64, Event),
     /// Nothing just now: the rate is used up for so long.
@@ -99,42 +49,90 @@ pub(super) enum Event {
 pub(super) struct Plan {
     steps: Box<dyn Iterator<Item = Step> + Send>,
     current: Option<(Arc<OpenFile>, u64)>,
+    /// What came as a stream and waits for its time.
+    streamed: Option<Streamed>,
+    /// A file that could not be opened because too many are open.
+    waiting: Option<(PageFile, Instant)>,
+    patience: Duration,
     next_sequence: u64,
     caching: Caching,
     live: bool,
     pace: Option<Pace>,
     run_bytes: u64,
+    /// What is to be said before anything else.
+    note: Option<Note>,
+    /// Whether it was said that direct reads are refused.
+    said_refused: bool,
 }
 
-/// A ceiling on the rate: no run begins before the ones before it were paid
-/// for, so that no pause is ever made up for by a burst.
+/// Bytes that were read by the target itself.
+enum Streamed {
+    Pages(StreamedPages),
+    Others(u64),
+}
+
+/// A ceiling on the rate: no run begins before it and all before it are paid
+/// for, so that from the beginning to any moment no more was read than the rate
+/// allows. Time that was not used is lost, but for one run's worth, which makes
+/// up for waking late: within any stretch of time no more is read than the rate
+/// allows and two runs.
 struct Pace {
     bytes_per_second: u64,
-    free_at: Instant,
+    /// Up to when time was paid with.
+    paid_to: Instant,
 }
+
+impl Pace {
+    /// How long a run of `length` bytes must still wait; `None` if it begins
+    /// now.
+    fn wait(&mut self, length: u64, now: Instant) -> Option<Duration> {
+        let price = Duration::from_secs_f64(length as f64 / self.bytes_per_second as f64);
+        let saved = now.saturating_duration_since(self.paid_to);
+        if let Some(wait) = price.checked_sub(saved).filter(|wait| !wait.is_zero()) {
+            return Some(wait);
+        }
+        let unused = saved.saturating_sub(price).min(price);
+        self.paid_to = now.checked_sub(unused).unwrap_or(now);
+        None
+    }
+}
+
+/// Runs for each second of a limited rate: more would cost system calls, fewer
+/// would be bursts.
+const RUNS_PER_SECOND: u64 = 8;
+
+/// How long the first file that cannot be opened for want of descriptors may
+/// wait for others to be closed. Later ones need not wait as long again.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Plan {
     pub(super) fn new(target: Target, options: &Options) -> Self {
         let pace =
-            options.rate.map(|rate| Pace { bytes_per_second: rate.get(), free_at: Instant::now() });
-        // At a low rate a whole run would be a burst: an eighth of a second's
-        // worth at a time, at least a page.
+            options.rate.map(|rate| Pace { bytes_per_second: rate.get(), paid_to: Instant::now() });
         let run_bytes = pace.as_ref().map_or(RUN_BYTES as u64, |pace| {
-            (pace.bytes_per_second / 8).clamp(1, RUN_BYTES as u64)
+            (pace.bytes_per_second / RUNS_PER_SECOND).clamp(1, RUN_BYTES as u64)
         });
         Self {
             steps: target.steps,
             current: None,
+            streamed: None,
+            waiting: None,
+            patience: PATIENCE,
             next_sequence: 0,
             caching: options.caching,
             live: target.description.live,
             pace,
             run_bytes,
+            note: None,
+            said_refused: false,
         }
     }
 
     /// The next thing to do.
     pub(super) fn next(&mut self) -> Next {
+        if let Some(note) = self.note.take() {
+            return self.event(Event::Step(Box::new(Step::Note(note))));
+        }
         loop {
             if let Some((file, offset)) = self.current.take() {
                 if let Some(next) = self.next_of_file(file, offset) {
@@ -142,17 +140,37 @@ impl Plan {
                 }
                 continue;
             }
-            let Some(step) = self.steps.next() else { return Next::End };
+            if let Some(streamed) = self.streamed.take() {
+                if let Some(next) = self.next_of_stream(streamed) {
+                    return next;
+                }
+                continue;
+            }
+            let step = match self.waiting.take() {
+                Some((page_file, since)) => {
+                    if let Some(next) = self.open(page_file, since) {
+                        return next;
+                    }
+                    continue;
+                }
+                None => self.steps.next(),
+            };
             match step {
-                Step::File(page_file) => match self.open(page_file) {
-                    Ok(Some(file)) => {
-                        self.current = Some((Arc::new(file), 0));
+                None => return Next::End,
+                Some(Step::File(page_file)) => {
+                    if let Some(next) = self.open(page_file, Instant::now()) {
+                        return next;
+                    }
+                }
+                Some(Step::Pages(pages)) => {
+                    let begins = pages.offset == pages.file.begin();
+                    self.streamed = Some(Streamed::Pages(pages));
+                    if begins {
                         return self.event(Event::Opened);
                     }
-                    Ok(None) => {}
-                    Err(unread) => return self.event(Event::Step(Box::new(Step::Unread(unread)))),
-                },
-                other => return self.event(Event::Step(Box::new(other))),
+                }
+                Some(Step::Passed(bytes)) => self.streamed = Some(Streamed::Others(bytes)),
+                Some(other) => return self.event(Event::Step(Box::new(other))),
             }
         }
     }
@@ -172,37 +190,44 @@ impl Plan {
         self.next_sequence.saturating_sub(collected)
     }
 
+    /// `None` where there is nothing to judge.
+    fn next_of_stream(&mut self, streamed: Streamed) -> Option<Next> {
+        let bytes = match &streamed {
+            Streamed::Pages(pages) => pages.bytes.len() as u64,
+            Streamed::Others(bytes) => *bytes,
+        };
+        if let Some(wait) = self.pace.as_mut().and_then(|pace| pace.wait(bytes, Instant::now())) {
+            self.streamed = Some(streamed);
+            return Some(Next::Wait(wait));
+        }
+        match streamed {
+            Streamed::Pages(pages) => Some(Next::Pages(self.sequence(), pages)),
+            Streamed::Others(_) => None,
+        }
+    }
+
     fn next_of_file(&mut self, file: Arc<OpenFile>, offset: u64) -> Option<Next> {
-        let whole_pages = file.length - file.length % file.page_size;
+        let whole_pages = file.page_file.end(file.length);
         if offset >= whole_pages {
             return self.end_of_file(&file).map(|event| self.event(event));
         }
-        let longest = (self.run_bytes - self.run_bytes % file.page_size).max(file.page_size);
-        let length = longest.min(whole_pages - offset);
-        if let Some(pace) = &mut self.pace {
-            let now = Instant::now();
-            if let Some(wait) =
-                pace.free_at.checked_duration_since(now).filter(|wait| !wait.is_zero())
-            {
-                self.current = Some((file, offset));
-                return Some(Next::Wait(wait));
-            }
-            pace.free_at =
-                now + Duration::from_secs_f64(length as f64 / pace.bytes_per_second as f64);
+        let length = self.run_length(file.page_size).min(whole_pages - offset);
+        if let Some(wait) = self.pace.as_mut().and_then(|pace| pace.wait(length, Instant::now())) {
+            self.current = Some((file, offset));
+            return Some(Next::Wait(wait));
         }
-        let direct = self.goes_direct(&file, offset, length);
         let sequence = self.sequence();
         self.current = Some((Arc::clone(&file), offset + length));
-        // A run is at most a mebibyte, or one page.
+        // A run is at most two mebibytes, or one page.
         let length = usize::try_from(length).ok()?;
-        Some(Next::Run(Run { sequence, file, offset, length, direct }))
+        Some(Next::Run(Run { sequence, file, offset, length }))
     }
 
-    fn goes_direct(&self, file: &OpenFile, offset: u64, _length: u64) -> bool {
-        file.direct.is_some()
-            && offset.is_multiple_of(ALIGNMENT as u64)
-            && !file.direct_refused.load(Ordering::Relaxed)
-            && self.caching != Caching::Cached
+    /// Whole pages, and where pages are small, whole units of direct reads.
+    fn run_length(&self, page_size: u64) -> u64 {
+        // Both are powers of two.
+        let unit = page_size.max(ALIGNMENT as u64);
+        (self.run_bytes - self.run_bytes % unit).max(unit)
     }
 
     /// What is left to say when all whole pages were given out.
@@ -242,47 +267,49 @@ impl Plan {
         Some(Event::PartialPage(finding))
     }
 
-    /// Opens a file; `None` if a live server took it away meanwhile.
-    fn open(&self, page_file: PageFile) -> Result<Option<OpenFile>, Unread> {
-        let unread = |error: io::Error| Unread {
-            file: page_file.name.clone(),
-            offset: ByteOffset(0),
-            length: page_file.listed_bytes,
-            error: error.to_string(),
-        };
-        let opened = open_regular(&page_file.path).and_then(|file| Ok((file.metadata()?, file)));
-        let (metadata, file) = match opened {
-            Ok(opened) => opened,
-            Err(error) if self.live && error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(unread(error)),
-        };
-        let direct = match self.caching {
-            Caching::Cached => None,
-            Caching::Auto | Caching::Direct => open_direct_twin(&page_file, &metadata),
-        };
-        Ok(Some(OpenFile {
-            page_size: page_file.format.page_size() as u64,
-            page_file,
-            cached: Arc::new(file),
-            direct: direct.map(Arc::new),
-            direct_refused: AtomicBool::new(false),
-            length: metadata.len(),
-        }))
+    /// Opens a file that has been waiting for it for some time. `None` if a
+    /// live server took it away meanwhile.
+    fn open(&mut self, page_file: PageFile, since: Instant) -> Option<Next> {
+        match OpenFile::open(&page_file, self.caching) {
+            Ok(file) => {
+                if self.caching == Caching::Direct && !self.said_refused && file.direct().is_none()
+                {
+                    self.said_refused = true;
+                    self.note = Some(Note {
+                        file: page_file.name,
+                        text: "direct reads are refused here (and perhaps for other files): read through the page cache".to_owned(),
+                    });
+                }
+                let begin = file.page_file.begin().0;
+                self.current = Some((Arc::new(file), begin));
+                Some(self.event(Event::Opened))
+            }
+            Err(error) if self.live && error.kind() == io::ErrorKind::NotFound => None,
+            // Others are being read and will be closed.
+            Err(error) if is_out_of_files(&error) && since.elapsed() < self.patience => {
+                self.waiting = Some((page_file, since));
+                Some(Next::Wait(Duration::from_millis(1)))
+            }
+            Err(error) => {
+                if is_out_of_files(&error) {
+                    self.patience = Duration::ZERO;
+                }
+                let unread = Unread {
+                    file: page_file.name,
+                    offset: ByteOffset(0),
+                    length: page_file.listed_bytes,
+                    error: error.to_string(),
+                };
+                Some(self.event(Event::Step(Box::new(Step::Unread(unread)))))
+            }
+        }
     }
 }
 
-/// The same file again, for direct reads; `None` where they are refused or
-/// the name has passed to another file.
-#[cfg(target_os = "linux")]
-fn open_direct_twin(page_file: &PageFile, metadata: &std::fs::Metadata) -> Option<File> {
-    let file = crate::source::file::open_direct(&page_file.path).ok()?;
-    let twin = file.metadata().ok()?;
-    ((twin.dev(), twin.ino()) == (metadata.dev(), metadata.ino())).then_some(file)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn open_direct_twin(_: &PageFile, _: &std::fs::Metadata) -> Option<File> {
-    None
+fn is_out_of_files(error: &io::Error) -> bool {
+    [Errno::MFILE, Errno::NFILE]
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 /// The length of a file that still ends inside a page after a moment.
@@ -295,4 +322,65 @@ fn still_partial(file: &OpenFile) -> Option<u64> {
 /// A finding of severity damage about a partial page counts as a page.
 pub(super) fn counts_as_page(finding: &Finding) -> bool {
     finding.severity == Severity::Damage
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asks for runs of `length` for `seconds`, a little late each time, and
+    /// says when they began.
+    fn begun(pace: &mut Pace, length: u64, seconds: u64, lateness: Duration) -> Vec<Duration> {
+        let begin = pace.paid_to;
+        let mut now = begin;
+        let mut times = Vec::new();
+        while now - begin < Duration::from_secs(seconds) {
+            match pace.wait(length, now) {
+                Some(wait) => now += wait + lateness,
+                None => times.push(now - begin),
+            }
+        }
+        times
+    }
+
+    #[test]
+    fn no_stretch_of_time_sees_more_than_the_rate_and_two_runs() {
+        const PAGE: u64 = 8 << 10;
+        for (rate, length) in [
+            (PAGE, PAGE),
+            (PAGE, 8 * PAGE),
+            (1 << 20, 128 << 10),
+            (1 << 30, 1 << 20),
+            (3 * PAGE - 1, PAGE),
+        ] {
+            for lateness in [0, 50, 700, 40_000].map(Duration::from_micros) {
+                let mut pace = Pace { bytes_per_second: rate, paid_to: Instant::now() };
+                let times = begun(&mut pace, length, 20, lateness);
+                // Prices are rounded to nanoseconds.
+                let allowed = |time: Duration| time.as_secs_f64() * rate as f64 * 1.000_001 + 2.0;
+                for (count, time) in (1_u64..).zip(&times) {
+                    assert!((count * length) as f64 <= allowed(*time), "{rate} {time:?}");
+                }
+                for (first, begin) in times.iter().enumerate().step_by(7) {
+                    for (last, end) in times.iter().enumerate().skip(first).step_by(3) {
+                        let bytes = (last - first) as u64 * length;
+                        assert!(bytes as f64 <= allowed(*end - *begin) + length as f64);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn waking_late_costs_nothing_and_a_long_pause_is_not_made_up_for() {
+        let rate = 1 << 30;
+        let begin = Instant::now();
+        let mut pace = Pace { bytes_per_second: rate, paid_to: begin };
+        let late = Duration::from_micros(300);
+        let runs = begun(&mut pace, 1 << 20, 1, late).len();
+        assert!(runs > 1000, "{runs} of 1024 runs");
+        let now = begin + Duration::from_secs(100);
+        let begun_at_once = (0..10).filter(|_| pace.wait(1 << 20, now).is_none()).count();
+        assert_eq!(begun_at_once, 2);
+    }
 }

@@ -2,16 +2,17 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::source::buffer::AlignedBuffer;
+use crate::source::buffer::{ALIGNMENT, AlignedBuffer};
+use crate::source::file::read_at;
 use crate::source::queue::ReadQueue;
 use crate::target::Target;
 use crate::verify::collect::{Collector, Outcome, RunOutcome};
 use crate::verify::look::Look;
+use crate::verify::open_file::{OpenFile, Way};
 use crate::verify::plan::{Next, Plan, Run};
 use crate::verify::{Options, Progress, Sink, Summary};
 
@@ -108,10 +109,21 @@ impl<'a> Shared<'a> {
                     Next::End => more = false,
                     Next::Wait(wait) => nap = Some(wait.min(NAP)),
                     Next::Event(sequence, event) => self.deliver(sequence, Outcome::Event(event)),
-                    Next::Run(run) if run.direct => {
-                        self.submit(queue, &mut reading, run, &mut buffer)
-                    }
-                    Next::Run(run) => self.gate.pass(|| self.read_in_steps(&run, &mut buffer)),
+                    Next::Pages(sequence, pages) => self.gate.pass(|| {
+                        let mut outcome = RunOutcome::default();
+                        self.look.judge(
+                            &pages.file,
+                            None,
+                            pages.offset.0,
+                            &pages.bytes,
+                            &mut outcome,
+                        );
+                        self.deliver(sequence, Outcome::Run(outcome));
+                    }),
+                    Next::Run(run) => match run.file.way(run.offset, run.length) {
+                        Way::Past => self.submit(queue, &mut reading, run, &mut buffer),
+                        way => self.gate.pass(|| self.read_in_steps(&run, way, &mut buffer)),
+                    },
                 }
             }
             if queue.in_flight() > 0 {
@@ -143,6 +155,10 @@ impl<'a> Shared<'a> {
         }
     }
 
+    fn judge(&self, file: &OpenFile, offset: u64, bytes: &[u8], outcome: &mut RunOutcome) {
+        self.look.judge(&file.page_file, Some(&file.cached), offset, bytes, outcome);
+    }
+
     fn submit(
         &self,
         queue: &mut dyn ReadQueue,
@@ -150,7 +166,7 @@ impl<'a> Shared<'a> {
         run: Run,
         buffer: &mut AlignedBuffer,
     ) {
-        let submitted = match &run.file.direct {
+        let submitted = match run.file.direct() {
             Some(file) => queue.submit(file, run.offset, run.length),
             None => Err(io::Error::from(io::ErrorKind::Unsupported)),
         };
@@ -160,7 +176,7 @@ impl<'a> Shared<'a> {
                     *place = Some(run);
                 }
             }
-            Err(_) => self.gate.pass(|| self.read_in_steps(&run, buffer)),
+            Err(_) => self.gate.pass(|| self.read_in_steps(&run, Way::Past, buffer)),
         }
     }
 
@@ -175,7 +191,7 @@ impl<'a> Shared<'a> {
             // The queue is lost; its runs are not.
             Err(_) => {
                 for run in reading.iter_mut().filter_map(Option::take) {
-                    self.gate.pass(|| self.read_in_steps(&run, buffer));
+                    self.gate.pass(|| self.read_in_steps(&run, Way::Past, buffer));
                 }
                 return;
             }
@@ -185,50 +201,64 @@ impl<'a> Shared<'a> {
             Ok(count) if count >= run.length => {
                 let bytes = queue.bytes(slot).get(..run.length).unwrap_or_default();
                 let mut outcome = RunOutcome::default();
-                self.look.judge(&run.file, run.offset, bytes, &mut outcome);
+                self.judge(&run.file, run.offset, bytes, &mut outcome);
                 self.deliver(run.sequence, Outcome::Run(outcome));
             }
             // A short read (the file shrank, or the system gave less than was
             // asked for) or an error: once more, in the careful way.
-            Ok(_) => self.read_in_steps(&run, buffer),
+            Ok(_) => self.read_in_steps(&run, Way::Past, buffer),
             Err(error) => {
-                if error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) {
-                    run.file.direct_refused.store(true, Ordering::Relaxed);
+                if is_refused(&error) {
+                    run.file.refuse_direct();
                 }
-                self.read_in_steps(&run, buffer);
+                self.read_in_steps(&run, Way::Past, buffer);
             }
         });
     }
 
     /// Reads a run piece by piece, and page by page where it must be: the way
     /// of the page cache, and of direct reads that went wrong.
-    fn read_in_steps(&self, run: &Run, buffer: &mut AlignedBuffer) {
+    fn read_in_steps(&self, run: &Run, way: Way, buffer: &mut AlignedBuffer) {
         let page_size = usize::try_from(run.file.page_size).unwrap_or(usize::MAX);
         let step = STEP_BYTES.max(page_size);
         if buffer.bytes().len() < step {
             *buffer = AlignedBuffer::new(step);
         }
-        let file = run.readable();
+        let (mut file, mut way) = run.file.readable(way);
+        let range = run.offset..run.offset + run.length as u64;
+        if way == Way::Through {
+            run.file.before_through(&range);
+        }
         let mut outcome = RunOutcome::default();
         let mut done = 0;
-        while done < run.length {
+        while done < run.length && !self.stop.load(Ordering::Relaxed) {
             let offset = run.offset + done as u64;
             let length = step.min(run.length - done);
             let bytes = buffer.bytes_mut().get_mut(..length).unwrap_or_default();
             match read_fully(file, bytes, offset) {
                 Ok(count) if count == length => {
-                    self.look.judge(&run.file, offset, bytes, &mut outcome);
+                    self.judge(&run.file, offset, bytes, &mut outcome);
                 }
                 Ok(count) => {
                     let whole = count - count % page_size;
                     let judged = bytes.get(..whole).unwrap_or_default();
-                    self.look.judge(&run.file, offset, judged, &mut outcome);
+                    self.judge(&run.file, offset, judged, &mut outcome);
                     self.file_ended(run, offset + whole as u64, &mut outcome);
                     break;
                 }
-                Err(_) => self.salvage(run, offset, bytes, page_size, &mut outcome),
+                // Again from here, through the page cache.
+                Err(error) if way == Way::Past && is_refused(&error) => {
+                    run.file.refuse_direct();
+                    (file, way) = run.file.readable(way);
+                    run.file.before_through(&range);
+                    continue;
+                }
+                Err(_) => self.salvage(run, file, offset, bytes, &mut outcome),
             }
             done += length;
+        }
+        if way == Way::Through {
+            run.file.after_through(&range);
         }
         self.deliver(run.sequence, Outcome::Run(outcome));
     }
@@ -238,8 +268,7 @@ impl<'a> Shared<'a> {
     fn file_ended(&self, run: &Run, offset: u64, outcome: &mut RunOutcome) {
         if !self.look.may_change() {
             let missing = run.offset + run.length as u64 - offset;
-            let error = "the file became shorter while it was read";
-            outcome.unread.push(run.file.unread(offset, missing, error));
+            outcome.unread.push(run.file.unread(offset, missing, BECAME_SHORTER));
         }
     }
 
@@ -247,21 +276,23 @@ impl<'a> Shared<'a> {
     fn salvage(
         &self,
         run: &Run,
+        source: &File,
         offset: u64,
         bytes: &mut [u8],
-        page_size: usize,
         outcome: &mut RunOutcome,
     ) {
         let file = &run.file;
+        let page_size = usize::try_from(file.page_size).unwrap_or(usize::MAX);
         for (index, page) in bytes.chunks_exact_mut(page_size).enumerate() {
+            // A failing device may take seconds for each of them.
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
             let at = offset + (index * page_size) as u64;
-            match read_fully(run.readable(), page, at) {
-                Ok(count) if count == page_size => self.look.judge(file, at, page, outcome),
+            match read_fully(source, page, at) {
+                Ok(count) if count == page_size => self.judge(file, at, page, outcome),
                 Ok(_) if self.look.may_change() => {}
-                Ok(_) => {
-                    let error = "the file became shorter while it was read";
-                    outcome.unread.push(file.unread(at, file.page_size, error));
-                }
+                Ok(_) => outcome.unread.push(file.unread(at, file.page_size, BECAME_SHORTER)),
                 Err(error) => {
                     outcome.unread.push(file.unread(at, file.page_size, error.to_string()));
                 }
@@ -270,14 +301,27 @@ impl<'a> Shared<'a> {
     }
 }
 
+/// Why the rest of a file at rest is unread.
+const BECAME_SHORTER: &str = "the file became shorter while it was read";
+
+/// True if a direct read was not done because it was one.
+fn is_refused(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error())
+}
+
 /// Reads until `bytes` is full or the file ends.
 pub(super) fn read_fully(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        match file.read_at(rest, offset + filled as u64) {
+        match read_at(file, rest, offset + filled as u64) {
             Ok(0) => break,
             Ok(count) => filled += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // A direct read may go on only from a multiple of the alignment,
+            // and ends elsewhere only where the file does.
+            Err(error) if !filled.is_multiple_of(ALIGNMENT) && is_refused(&error) => {
+                break;
+            }
             Err(error) => return Err(error),
         }
     }

@@ -14,9 +14,11 @@
 //!     24     8  time
 //!     32     8  checkPoint, the position of the latest checkpoint record
 //!   [ 40     8  prevCheckPoint, up to version 10 ]
-//!      c        checkPointCopy, which begins with the redo position
+//!      c        checkPointCopy: redo position (8), timeline (4), previous
+//!               timeline (4), fullPageWrites (1) ...
 //!    c+s     8  unloggedLSN
 //!  c+s+8     8  minRecoveryPoint
+//! c+s+16     4  minRecoveryPointTLI
 //! c+s+24     8  backupStartPoint
 //!    b-8     8  floatFormat, the number 1234567.0
 //!      b     4  blcksz, then relseg_size, xlog_blcksz, xlog_seg_size
@@ -118,8 +120,14 @@ pub struct Control {
     pub checkpoint_lsn: u64,
     /// Where replay would start.
     pub redo_lsn: u64,
+    /// The timeline of the latest checkpoint.
+    pub timeline: u32,
+    /// Whether the log holds full-page images, as of the latest checkpoint.
+    pub full_page_writes: bool,
     /// How far replay must come before a standby is consistent.
     pub min_recovery_lsn: u64,
+    /// The timeline of that position.
+    pub min_recovery_timeline: u32,
     /// Not 0 while a restored backup is not consistent yet.
     pub backup_start_lsn: u64,
     /// How the server aligns structures.
@@ -128,6 +136,8 @@ pub struct Control {
     pub page_size: usize,
     /// Pages in a full segment of a relation.
     pub segment_pages: u32,
+    /// Bytes in a page of the log.
+    pub wal_page_bytes: u32,
     /// Bytes in a segment of the log.
     pub wal_segment_bytes: u32,
     /// Whether pages carry checksums.
@@ -194,11 +204,15 @@ impl Control {
             state: ClusterState::from_number(u32_at(bytes, 16)?),
             checkpoint_lsn: u64_at(bytes, 32)?,
             redo_lsn: u64_at(bytes, layout.checkpoint_copy)?,
+            timeline: u32_at(bytes, layout.checkpoint_copy.checked_add(8)?)?,
+            full_page_writes: *bytes.get(layout.checkpoint_copy.checked_add(16)?)? != 0,
             min_recovery_lsn: u64_at(bytes, after_copy.checked_add(8)?)?,
+            min_recovery_timeline: u32_at(bytes, after_copy.checked_add(16)?)?,
             backup_start_lsn: u64_at(bytes, after_copy.checked_add(24)?)?,
             max_align: max_align.unwrap_or(MAX_ALIGN),
             page_size: usize::try_from(u32_at(bytes, block_size)?).ok()?,
             segment_pages: u32_at(bytes, block_size.checked_add(4)?)?,
+            wal_page_bytes: u32_at(bytes, block_size.checked_add(8)?)?,
             wal_segment_bytes: u32_at(bytes, block_size.checked_add(12)?)?,
             checksums: match u32_at(bytes, layout.checksum_version)? {
                 0 => Checksums::Off,
@@ -275,9 +289,33 @@ fn crc_matches(bytes: &[u8], at: usize) -> bool {
 /// CRC-32C as PostgreSQL computes it.
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
-    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-    digest.update(bytes);
-    u32::try_from(digest.finalize() & 0xFFFF_FFFF).unwrap_or(0)
+    let mut crc = Crc32c::new();
+    crc.update(bytes);
+    crc.finish()
+}
+
+/// CRC-32C of bytes that come in pieces.
+#[derive(Debug)]
+pub struct Crc32c(Digest);
+
+impl Crc32c {
+    /// Of nothing yet.
+    #[must_use]
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Self {
+        Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
+    }
+
+    /// Goes on with `bytes`.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The sum of all bytes so far.
+    #[must_use]
+    pub fn finish(&self) -> u32 {
+        u32::try_from(self.0.finalize() & 0xFFFF_FFFF).unwrap_or(0)
+    }
 }
 
 /// The little-endian number at `at`; `None` beyond the end.
@@ -286,7 +324,9 @@ pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+/// The little-endian number at `at`; `None` beyond the end.
+#[must_use]
+pub fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
@@ -356,6 +396,15 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn crc_of_pieces_is_that_of_the_whole(
+            pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9000), 0..4),
+        ) {
+            let mut crc = Crc32c::new();
+            pieces.iter().for_each(|piece| crc.update(piece));
+            prop_assert_eq!(crc.finish(), crc32c(&pieces.concat()));
+        }
+
         #[test]
         fn arbitrary_bytes_are_no_control_file(
             bytes in prop::collection::vec(any::<u8>(), 0..1024),

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::page::postgres::LogEnd;
 use crate::target::postgres::control::Control;
+use crate::target::postgres::wal::segment::SegmentName;
 
 /// The end after a clean shutdown: the position of its checkpoint.
 #[derive(Debug)]
@@ -77,40 +78,65 @@ fn newest_segment_end(folder: &Path, segment_bytes: u32) -> Option<u64> {
         .max()
 }
 
-/// The position one past the segment with this file name: 8 hexadecimal digits
-/// each of timeline, log and segment. Source: `XLogFromFileName` in
-/// `src/include/access/xlog_internal.h`.
+/// The position one past the segment with this file name.
 fn segment_end(name: &str, segment_bytes: u32) -> Option<u64> {
-    let is_segment =
-        name.len() == 24 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'A'..=b'F'));
-    if !is_segment {
-        return None;
-    }
-    let log = u64::from_str_radix(name.get(8..16)?, 16).ok()?;
-    let segment = u64::from_str_radix(name.get(16..24)?, 16).ok()?;
-    let begin =
-        log.checked_mul(1 << 32)?.checked_add(segment.checked_mul(u64::from(segment_bytes))?)?;
-    begin.checked_add(u64::from(segment_bytes))
+    SegmentName::parse(name, segment_bytes)?.begin.checked_add(u64::from(segment_bytes))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn segment_names_give_the_end_of_the_log() {
-        assert_eq!(segment_end("000000010000000000000001", 16 << 20), Some(0x200_0000));
-        assert_eq!(segment_end("0000000A00000002000000FF", 16 << 20), Some(0x3_0000_0000));
-        assert_eq!(segment_end("000000010000000000000003", 64 << 20), Some(0x1000_0000));
-        for name in [
-            "000000010000000000000001.partial",
-            "00000001.history",
-            "archive_status",
-            "",
-            "00000001000000000000000g",
-            "0000000100000000000000a1",
-        ] {
-            assert_eq!(segment_end(name, 16 << 20), None, "{name}");
+    /// A data directory with these files in its log folder.
+    fn cluster(folder: &str, segments: &[&str]) -> (tempfile::TempDir, Control) {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join(folder)).unwrap();
+        for segment in segments {
+            std::fs::write(root.path().join(folder).join(segment), b"").unwrap();
         }
+        let golden =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/postgres/15/control.on.shutdown");
+        let control = Control::parse(&std::fs::read(golden).unwrap()).unwrap();
+        (root, control)
+    }
+
+    #[test]
+    fn end_of_the_log_is_that_of_its_newest_segment_on_any_timeline() {
+        for folder in ["pg_wal", "pg_xlog"] {
+            let (root, control) = cluster(
+                folder,
+                &[
+                    "000000010000000000000003",
+                    "000000020000000000000002",
+                    "00000002.history",
+                    "000000030000000000000009.partial",
+                    "archive_status",
+                ],
+            );
+            let log = NewestSegment::find(root.path(), &control).unwrap();
+            assert_eq!(log.end_for(0x100), Some(0x400_0000), "{folder}");
+        }
+    }
+
+    #[test]
+    fn log_that_grew_is_looked_at_again_when_a_page_is_newer() {
+        let (root, control) = cluster("pg_wal", &["000000010000000000000001"]);
+        let log = NewestSegment::find(root.path(), &control).unwrap();
+        assert_eq!(log.end_for(0x200_0000), Some(0x200_0000));
+        assert_eq!(log.end_for(0x200_0001), Some(0x200_0000));
+        std::fs::write(root.path().join("pg_wal/000000010000000000000002"), b"").unwrap();
+        // An older page is no reason to list the folder.
+        assert_eq!(log.end_for(0x200_0000), Some(0x200_0000));
+        assert_eq!(log.end_for(0x200_0001), Some(0x300_0000));
+        // Segments are recycled; the end never goes back.
+        std::fs::remove_file(root.path().join("pg_wal/000000010000000000000002")).unwrap();
+        assert_eq!(log.end_for(0x300_0001), Some(0x300_0000));
+    }
+
+    #[test]
+    fn without_a_log_its_end_is_not_known() {
+        let (root, control) = cluster("pg_wal", &["00000002.history"]);
+        assert!(NewestSegment::find(root.path(), &control).is_none());
+        assert!(NewestSegment::find(&root.path().join("nowhere"), &control).is_none());
     }
 }

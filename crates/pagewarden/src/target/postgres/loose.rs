@@ -42,7 +42,8 @@ pub(crate) fn looks_like_pages(path: &Path) -> bool {
 /// first page ought to have the number of segment `segment`.
 pub(crate) fn sample(path: &Path, segment: u32) -> Seen {
     let Ok(chunks) = read_samples(path) else { return Seen::default() };
-    let Some(page_size) = vote_on_page_size(&chunks) else { return Seen::default() };
+    let bytes: Vec<_> = chunks.iter().map(|(_, bytes)| bytes.clone()).collect();
+    let Some(page_size) = vote_on_page_size(&bytes) else { return Seen::default() };
     let mut pages = Vec::new();
     for (offset, bytes) in &chunks {
         for (index, page) in bytes.chunks_exact(page_size).enumerate() {
@@ -93,11 +94,11 @@ fn most_fit(pages: &[Sum], first_page: u64) -> bool {
     fits > 0 && fits * 4 >= pages.len()
 }
 
-fn vote_on_page_size(chunks: &[(u64, Vec<u8>)]) -> Option<usize> {
+pub(crate) fn vote_on_page_size(chunks: &[Vec<u8>]) -> Option<usize> {
     let votes = |size: usize| {
         chunks
             .iter()
-            .flat_map(|(_, bytes)| bytes.chunks_exact(size))
+            .flat_map(|bytes| bytes.chunks_exact(size))
             .filter_map(Header::read)
             .filter(|header| header.upper > 0 && header.fault(size, MAX_ALIGN).is_none())
             .count()
@@ -142,6 +143,13 @@ pub(crate) fn open(path: &Path, metadata: &Metadata) -> Result<Target, Error> {
     let real = std::fs::canonicalize(path).map_err(|source| Error::io("open", path, source))?;
     crate::source::file::open_regular(&real).map_err(|source| Error::io("open", path, source))?;
     let named = relation_file(path);
+    if named.is_some_and(|file| file.is_incremental) {
+        return Err(Error::unknown(
+            path,
+            "a file of an incremental backup that lies alone",
+            "check the whole backup: its control file says how large pages are",
+        ));
+    }
     let seen = sample(&real, named.map_or(0, |file| file.segment));
     let page_size = seen.page_size.unwrap_or(8192);
     let checksums = if seen.checksums { Checksums::On } else { Checksums::Off };
@@ -150,6 +158,7 @@ pub(crate) fn open(path: &Path, metadata: &Metadata) -> Result<Target, Error> {
         max_align: MAX_ALIGN,
         checksums,
         failure: Severity::Damage,
+        recovery: None,
         log_end: None,
     });
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
@@ -173,6 +182,7 @@ pub(crate) fn open(path: &Path, metadata: &Metadata) -> Result<Target, Error> {
         first_page,
         format,
         partial_page: Severity::Damage,
+        selection: None,
         relation: Some(Arc::new(Relation {
             page_size,
             segments: vec![Segment {

@@ -54,6 +54,26 @@ pub fn check(bytes: &[u8]) -> Result<(), (Kind, String)> {
     Ok(())
 }
 
+/// The file number of a catalogue, by its oid; `None` if this map does not name
+/// it, or cannot be believed.
+#[must_use]
+pub fn file_number(bytes: &[u8], oid: u32) -> Option<u32> {
+    mappings(bytes).find(|mapping| mapping.0 == oid).map(|mapping| mapping.1)
+}
+
+/// True if the map names this file number, and can be believed.
+#[must_use]
+pub fn names_file(bytes: &[u8], number: u32) -> bool {
+    mappings(bytes).any(|mapping| mapping.1 == number)
+}
+
+/// Oids with their file numbers; none if the map cannot be believed.
+fn mappings(bytes: &[u8]) -> impl Iterator<Item = (u32, u32)> {
+    let count = check(bytes).ok().and_then(|()| usize::try_from(u32_at(bytes, 4)?).ok());
+    let pairs = bytes.get(MAPPINGS..).unwrap_or_default().chunks_exact(8);
+    pairs.take(count.unwrap_or(0)).filter_map(|pair| Some((u32_at(pair, 0)?, u32_at(pair, 4)?)))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -6,6 +6,7 @@
 //! | a folder inside one | the files below that folder |
 //! | a relation's file inside one | that file, by the control file of its cluster |
 //! | a relation's file elsewhere | that file, by what its own pages show |
+//! | an archive, a folder of archives, a stream | see `backup` |
 //!
 //! Sources: `src/bin/pg_checksums/pg_checksums.c` for what is read,
 //! `src/include/storage/relfilenode.h` for the names.
@@ -17,27 +18,33 @@ use std::sync::Arc;
 
 use crate::error::Error;
 use crate::page::postgres::{Checksums, LogEnd};
-use crate::target::{Description, Probe, Target, TargetKind};
+use crate::target::{Description, Evidence, OpenOptions, Probe, Target, TargetKind};
 use crate::verdict::{Protection, Severity};
 
+pub mod backup;
+pub mod catalogue;
 pub mod control;
+pub mod incremental;
 mod log_end;
 mod loose;
 pub mod maps;
 pub mod names;
 mod state;
+pub mod wal;
 mod walk;
 
 use control::{CONTROL_BYTES, Control, ControlFault};
 use names::RelationFile;
 use state::Circumstances;
+use wal::replay::Replay;
 
 /// The line in the registry of targets.
 pub const KIND: TargetKind = TargetKind {
     name: "postgres",
-    summary: "PostgreSQL data directories and relation files, 9.6 to 19",
+    summary: "PostgreSQL data directories, base backups and relation files, 9.6 to 19",
     probe,
     open,
+    open_stream: Some(backup::open_stream),
 };
 
 /// `RELSEG_SIZE` times the block size in every build that is distributed.
@@ -45,8 +52,10 @@ const SEGMENT_BYTES: u64 = 1 << 30;
 
 fn probe(path: &Path, metadata: &Metadata) -> Probe {
     if metadata.is_dir() {
-        let is_root = path.join("PG_VERSION").is_file() && path.join("global").is_dir();
-        return if is_root || cluster_above(path).is_some() { Probe::Yes } else { Probe::No };
+        if is_root(path) || cluster_above(path).is_some() {
+            return Probe::Yes;
+        }
+        return backup::probe(path, true);
     }
     let named = relation_file(path).is_some();
     if named && cluster_above(path).is_some() {
@@ -56,19 +65,21 @@ fn probe(path: &Path, metadata: &Metadata) -> Probe {
     match loose::looks_like_pages(path) {
         true if named => Probe::Yes,
         true => Probe::Maybe,
-        false => Probe::No,
+        false => backup::probe(path, false),
     }
 }
 
-fn open(path: &Path, metadata: &Metadata) -> Result<Target, Error> {
-    let root =
-        if metadata.is_dir() && path.join("PG_VERSION").is_file() && path.join("global").is_dir() {
-            Some(path.to_owned())
-        } else {
-            cluster_above(path)
-        };
+fn open(path: &Path, metadata: &Metadata, options: &OpenOptions) -> Result<Target, Error> {
+    let root = if metadata.is_dir() && is_root(path) {
+        Some(path.to_owned())
+    } else {
+        cluster_above(path)
+    };
     match root {
-        Some(root) => open_cluster(path, metadata, &root),
+        Some(root) => open_cluster(path, metadata, &root, options.wal.as_deref()),
+        None if backup::probe(path, metadata.is_dir()) == Probe::Yes => {
+            backup::open(path, metadata.is_dir())
+        }
         None if metadata.is_file() => loose::open(path, metadata),
         None => Err(Error::unknown(
             path,
@@ -99,9 +110,16 @@ pub(crate) struct Cluster {
     pub(crate) circumstances: Circumstances,
     /// Where the log ends, if that is certain.
     pub(crate) log_end: Option<Arc<dyn LogEnd>>,
+    /// The log that recovery has yet to replay, if it has.
+    pub(crate) replay: Option<Arc<Replay>>,
 }
 
-fn open_cluster(path: &Path, metadata: &Metadata, root: &Path) -> Result<Target, Error> {
+fn open_cluster(
+    path: &Path,
+    metadata: &Metadata,
+    root: &Path,
+    wal: Option<&Path>,
+) -> Result<Target, Error> {
     // A folder that cannot be listed is no verdict at all.
     fs::read_dir(root).map_err(|source| Error::io("list", root, source))?;
     let major = read_small(&root.join("PG_VERSION"), 64)
@@ -112,7 +130,11 @@ fn open_cluster(path: &Path, metadata: &Metadata, root: &Path) -> Result<Target,
     };
     let control = read_control_settled(root)?;
     let circumstances = Circumstances::find(root, control.as_ref().ok());
-    let cluster = Arc::new(Cluster::new(root, major, control, circumstances));
+    let mut cluster = Cluster::new(root, major, control, circumstances);
+    if let Ok(control) = &cluster.control {
+        cluster.replay = circumstances.replay(root, &cluster.major, control, wal);
+    }
+    let cluster = Arc::new(cluster);
     let description = Description {
         path: path.to_owned(),
         format: KIND.name,
@@ -122,6 +144,7 @@ fn open_cluster(path: &Path, metadata: &Metadata, root: &Path) -> Result<Target,
             (Err(_), _) => None,
             (Ok(_), Checksums::On) => Some(Protection::Checksum),
             (Ok(_), Checksums::Off | Checksums::Changing) => Some(Protection::None),
+            (Ok(_), Checksums::Pending) => None,
         },
         state: cluster.state_in_words(),
         evidence: evidence_of(cluster.checksums),
@@ -130,7 +153,14 @@ fn open_cluster(path: &Path, metadata: &Metadata, root: &Path) -> Result<Target,
     let steps: Box<dyn Iterator<Item = crate::target::Step> + Send> = if metadata.is_file() {
         Box::new(walk::one_file(&cluster, path))
     } else if path == root {
-        Box::new(walk::whole(&cluster))
+        let whole = walk::whole(&cluster);
+        // A cluster that was started has outlived its manifest.
+        match circumstances {
+            Circumstances::Backup => {
+                Box::new(whole.chain(backup::directory::against_manifest(root)))
+            }
+            _ => Box::new(whole),
+        }
     } else {
         let part = walk::part(&cluster, path);
         if part.has_no_folders() {
@@ -167,6 +197,7 @@ impl Cluster {
             checksums: Checksums::Off,
             circumstances,
             log_end: None,
+            replay: None,
             control,
         };
         match &cluster.control {
@@ -196,6 +227,7 @@ impl Cluster {
             (_, Checksums::On) => "checksums on",
             (_, Checksums::Off) => "checksums off",
             (_, Checksums::Changing) => "checksums being switched",
+            (_, Checksums::Pending) => "checksums not known yet",
         };
         let control = if self.control.is_err() { ", pg_control unreadable" } else { "" };
         format!("{checksums}, {}{control}", self.circumstances.in_words())
@@ -252,17 +284,19 @@ pub(crate) fn read_small(path: &Path, limit: usize) -> std::io::Result<Vec<u8>> 
     Ok(bytes)
 }
 
+/// True for a data directory, also one that lost its control file or its
+/// version file.
+fn is_root(folder: &Path) -> bool {
+    let global = folder.join("global");
+    global.is_dir() && (folder.join("PG_VERSION").is_file() || global.join("pg_control").is_file())
+}
+
 /// The data directory that `path` lies in: `base/5/1259`, `base/5`,
 /// `pg_tblspc/16385/PG_15_202209061/5/16390`.
 fn cluster_above(path: &Path) -> Option<PathBuf> {
     const DEEPEST: usize = 6;
     let absolute = std::path::absolute(path).ok()?;
-    absolute
-        .ancestors()
-        .skip(1)
-        .take(DEEPEST)
-        .find(|above| above.join("global").join("pg_control").is_file())
-        .map(Path::to_owned)
+    absolute.ancestors().skip(1).take(DEEPEST).find(|above| is_root(above)).map(Path::to_owned)
 }
 
 fn relation_file(path: &Path) -> Option<RelationFile> {
@@ -270,14 +304,14 @@ fn relation_file(path: &Path) -> Option<RelationFile> {
 }
 
 /// How much "ok" is worth.
-fn evidence_of(checksums: Checksums) -> &'static str {
+fn evidence_of(checksums: Checksums) -> Evidence {
     match checksums {
-        Checksums::On => {
-            "16-bit checksums and header rules: about 1 in 65,535 damaged pages passes; \
-             a page that was zeroed, or replaced by an older version of itself, is not seen"
-        }
+        Checksums::On | Checksums::Pending => Evidence {
+            tested_by: "16-bit checksums and header rules",
+            unseen: "1 damaged page in 65,535; zeroed pages; older versions of a page",
+        },
         Checksums::Off | Checksums::Changing => {
-            "header rules only: damage to the content of a page is not seen"
+            Evidence { tested_by: "header rules only", unseen: "damage to the content of a page" }
         }
     }
 }

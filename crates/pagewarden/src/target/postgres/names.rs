@@ -9,7 +9,10 @@
 //! 16397.2         main fork, segment 2
 //! 16397_fsm.1     free space map, segment 1
 //! t3_16402_vm     a temporary relation of session 3
+//! INCREMENTAL.16397.2   changed blocks of a segment, in an incremental backup
 //! ```
+
+use crate::target::postgres::incremental;
 
 /// A relation's parallel files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,12 +51,18 @@ pub struct RelationFile {
     pub fork: Fork,
     /// Which segment, from 0.
     pub segment: u32,
+    /// It holds changed blocks only.
+    pub is_incremental: bool,
 }
 
 impl RelationFile {
     /// Reads a file name; `None` if no server gives this name to a relation.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
+        let (name, is_incremental) = match name.strip_prefix(incremental::PREFIX) {
+            Some(whole) => (whole, true),
+            None => (name, false),
+        };
         let (stem, segment) = match name.split_once('.') {
             // Segment 0 has no ending.
             Some((stem, segment)) => (stem, number(segment).filter(|segment| *segment > 0)?),
@@ -75,14 +84,15 @@ impl RelationFile {
             Some((digits, "init")) => (digits, Fork::Init),
             Some(_) => return None,
         };
-        Some(Self { number: number(digits)?, session, fork, segment })
+        Some(Self { number: number(digits)?, session, fork, segment, is_incremental })
     }
 
     /// The name without the segment, as the server would write it.
     #[must_use]
     pub fn stem(&self) -> String {
         let session = self.session.map_or(String::new(), |session| format!("t{session}_"));
-        format!("{session}{}{}", self.number, self.fork.suffix())
+        let prefix = if self.is_incremental { incremental::PREFIX } else { "" };
+        format!("{prefix}{session}{}{}", self.number, self.fork.suffix())
     }
 
     /// The whole name, as the server would write it.
@@ -129,8 +139,9 @@ mod tests {
             session: Option<u32>,
             fork in fork(),
             segment: u32,
+            is_incremental: bool,
         ) {
-            let file = RelationFile { number, session, fork, segment };
+            let file = RelationFile { number, session, fork, segment, is_incremental };
             prop_assert_eq!(RelationFile::parse(&file.name()), Some(file));
         }
 
@@ -139,7 +150,7 @@ mod tests {
         fn what_was_read_is_written_back(
             name in prop_oneof![
                 any::<String>(),
-                "(t[0-9]{0,2}_)?[0-9]{1,10}(_fsm|_vm|_init|_)?([.][0-9]{0,10})?",
+                "(INCREMENTAL[.])?(t[0-9]{0,2}_)?[0-9]{1,10}(_fsm|_vm|_init|_)?([.][0-9]{0,10})?",
                 "[0-9t_.fsmvinit]{0,12}",
             ],
         ) {
@@ -160,6 +171,8 @@ mod tests {
             "t3_16402",
             "t12_16402_fsm.2",
             "t0_1",
+            "INCREMENTAL.1259",
+            "INCREMENTAL.16397_vm.2",
         ] {
             let parsed = RelationFile::parse(name).unwrap_or_else(|| panic!("{name} not parsed"));
             assert_eq!(parsed.name(), name);
@@ -196,6 +209,9 @@ mod tests {
             "16397_fsm_vm",
             "t-1_5",
             "16397.1_fsm",
+            "INCREMENTAL.",
+            "INCREMENTAL.INCREMENTAL.1",
+            "incremental.1",
         ] {
             assert_eq!(RelationFile::parse(name), None, "{name}");
         }

@@ -5,14 +5,19 @@
 //! | --- | --- |
 //! | shut down cleanly | damage |
 //! | running, past recovery | damage, once it has stood still over several reads |
-//! | crashed, recovering, or a backup | suspect: replay of the log mends torn pages |
+//! | crashed, or a backup | as the log says (see `wal`): a notice if replay overwrites it; damage if it does not, and nothing else explains it; else suspect |
+//! | recovering | suspect: replay of the log mends torn pages |
 
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::page::postgres::LogEnd;
+use crate::target::postgres::catalogue::Catalogue;
 use crate::target::postgres::control::{ClusterState, Control};
 use crate::target::postgres::log_end::{NewestSegment, ShutdownCheckpoint};
+use crate::target::postgres::wal::replay::Replay;
+use crate::target::postgres::wal::segment::Segments;
+use crate::target::postgres::wal::span::Span;
 use crate::verdict::Severity;
 
 /// What the cluster is doing while we look.
@@ -81,6 +86,27 @@ impl Circumstances {
         if self.is_settled() { Severity::Damage } else { Severity::Suspect }
     }
 
+    /// What replay of the log will do, where it is yet to be done and nobody is
+    /// at it. `wal` is where more of the log lies.
+    pub(crate) fn replay(
+        self,
+        root: &Path,
+        version: &str,
+        control: &Control,
+        wal: Option<&Path>,
+    ) -> Option<Arc<Replay>> {
+        if !matches!(self, Self::Crashed | Self::Backup) {
+            return None;
+        }
+        let log = Span::find(root, control, self).and_then(|span| {
+            let folders = ["pg_wal", "pg_xlog"].map(|folder| root.join(folder)).into_iter();
+            let folders = folders.chain(wal.map(Path::to_owned)).collect();
+            Ok((Segments::of(control, span.timeline, folders)?, span))
+        });
+        let catalogue = Catalogue::find(root, version, control);
+        Some(Arc::new(Replay::new(log, catalogue, control.full_page_writes)))
+    }
+
     /// The end of the log, where it is certain.
     pub(crate) fn log_end(self, root: &Path, control: &Control) -> Option<Arc<dyn LogEnd>> {
         match self {
@@ -129,6 +155,13 @@ fn postmaster(root: &Path, control: Option<&Control>) -> Option<Postmaster> {
     if rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH) {
         return None;
     }
+    // A server that was killed but that nobody has asked after keeps its number.
+    if let Ok(stat) =
+        super::read_small(Path::new(&format!("/proc/{}/stat", pid.as_raw_nonzero())), 512)
+        && is_dead(&String::from_utf8_lossy(&stat))
+    {
+        return None;
+    }
     // The number may have passed to another program since a crash: a server's
     // working directory is its data directory.
     if let Ok(folder) = std::fs::read_link(format!("/proc/{}/cwd", pid.as_raw_nonzero()))
@@ -148,5 +181,99 @@ fn postmaster(root: &Path, control: Option<&Control>) -> Option<Postmaster> {
             Some(Postmaster::Ready)
         }
         None => Some(Postmaster::Unsettled),
+    }
+}
+
+/// True if Linux's line about a process, `PID (name) STATE ...`, is about one
+/// that has ended. The name may hold anything.
+fn is_dead(stat: &str) -> bool {
+    let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
+    matches!(state, Some('Z' | 'X'))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A data directory with a control file in this state, as far as its
+    /// circumstances go.
+    fn cluster(state: ClusterState, backup_start_lsn: u64) -> (tempfile::TempDir, Control) {
+        let golden =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/postgres/15/control.on.shutdown");
+        let control = Control::parse(&fs::read(golden).unwrap()).unwrap();
+        (tempfile::tempdir().unwrap(), Control { state, backup_start_lsn, ..control })
+    }
+
+    #[test]
+    fn state_without_a_server_decides_what_a_failing_page_is() {
+        let cases = [
+            (ClusterState::ShutDown, 0, Circumstances::AtRest, Severity::Damage),
+            (ClusterState::ShutDownInRecovery, 0, Circumstances::StandbyAtRest, Severity::Damage),
+            (ClusterState::ShutDownInRecovery, 0x28, Circumstances::Crashed, Severity::Suspect),
+            (ClusterState::StartingUp, 0, Circumstances::Crashed, Severity::Suspect),
+            (ClusterState::ShuttingDown, 0, Circumstances::Crashed, Severity::Suspect),
+            (ClusterState::InCrashRecovery, 0, Circumstances::Crashed, Severity::Suspect),
+            (ClusterState::InArchiveRecovery, 0, Circumstances::Crashed, Severity::Suspect),
+            (ClusterState::InProduction, 0, Circumstances::Crashed, Severity::Suspect),
+            (ClusterState::Other(99), 0, Circumstances::Crashed, Severity::Suspect),
+        ];
+        for (state, backup_start, expected, failure) in cases {
+            let (root, control) = cluster(state, backup_start);
+            let found = Circumstances::find(root.path(), Some(&control));
+            assert_eq!(found, expected, "{state:?}");
+            assert_eq!(found.failure(), failure, "{state:?}");
+            // Other files prove damage after a clean stop only.
+            let cross_file = match expected {
+                Circumstances::AtRest => Severity::Damage,
+                _ => Severity::Suspect,
+            };
+            assert_eq!(found.cross_file(), cross_file, "{state:?}");
+            assert!(!found.may_change());
+
+            fs::write(root.path().join("backup_label"), "").unwrap();
+            let found = Circumstances::find(root.path(), Some(&control));
+            assert_eq!(found, Circumstances::Backup, "{state:?}");
+            assert_eq!(found.failure(), Severity::Suspect);
+        }
+        let (root, _) = cluster(ClusterState::ShutDown, 0);
+        assert_eq!(Circumstances::find(root.path(), None), Circumstances::Unknown);
+    }
+
+    /// Not only a process: one whose working directory is the data directory.
+    #[test]
+    fn pid_file_is_believed_only_with_a_process_that_works_there() {
+        let (root, control) = cluster(ClusterState::InProduction, 0);
+        let found = |pid: &str, status: Option<&str>| {
+            let mut text = format!("{pid}\n/data\n1\n5432\n/tmp\n\n1 2\n");
+            text.extend(status.map(|status| format!("{status}\n")));
+            fs::write(root.path().join("postmaster.pid"), text).unwrap();
+            Circumstances::find(root.path(), Some(&control))
+        };
+        let mut server =
+            std::process::Command::new("sleep").arg("60").current_dir(root.path()).spawn().unwrap();
+        let pid = server.id().to_string();
+        for pid in [pid.clone(), format!("-{pid}"), format!(" {pid} ")] {
+            assert_eq!(found(&pid, Some("ready   ")), Circumstances::Running, "{pid}");
+        }
+        for status in ["starting", "stopping", "standby ", "", "nonsense"] {
+            assert_eq!(found(&pid, Some(status)), Circumstances::RunningUnsettled, "{status}");
+        }
+        // 9.6 has no status: its control file says that recovery is over.
+        assert_eq!(found(&pid, None), Circumstances::Running);
+        server.kill().unwrap();
+        // Until it is waited for, its number lives on.
+        let begin = std::time::Instant::now();
+        while found(&pid, Some("ready")) != Circumstances::Crashed {
+            assert!(begin.elapsed().as_secs() < 10);
+        }
+        server.wait().unwrap();
+        // It is gone, works elsewhere, or the file is nonsense.
+        let ours = std::process::id().to_string();
+        let nobody = ["999999999", "0", "", "x", "99999999999999999999", "-2147483648"];
+        for pid in nobody.into_iter().chain([&*pid, &*ours]) {
+            assert_eq!(found(pid, Some("ready")), Circumstances::Crashed, "{pid}");
+        }
     }
 }

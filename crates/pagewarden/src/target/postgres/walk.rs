@@ -11,10 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::page::PageFormat;
-use crate::page::postgres::PostgresPages;
+use crate::page::postgres::{PostgresPages, Recovery};
+use crate::target::postgres::incremental::{self, HeaderError};
 use crate::target::postgres::names::{Fork, RelationFile, is_known_without_pages};
-use crate::target::postgres::{Cluster, maps, read_small};
-use crate::target::{PageFile, Relation, Segment, Step};
+use crate::target::postgres::wal::block::Locator;
+use crate::target::postgres::wal::replay::{self, Replay, ReplayOfFork};
+use crate::target::postgres::{Cluster, catalogue, maps, read_small};
+use crate::target::{PageFile, Relation, Segment, Selection, Step};
 use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Severity, Unread};
 
 /// Every file of the cluster.
@@ -24,16 +27,29 @@ pub(super) fn whole(cluster: &Arc<Cluster>) -> Walk {
 
 /// The files below one folder of the cluster.
 pub(super) fn part(cluster: &Arc<Cluster>, below: &Path) -> Walk {
-    let wanted = absolute(below);
-    Walk::new(cluster, below.to_owned(), |folder| absolute(folder).starts_with(&wanted), false)
+    let base = as_listed(cluster, below);
+    let (place, listed) = (absolute(below), base.clone());
+    let wanted =
+        |folder: &Path| folder.starts_with(&listed) || absolute(folder).starts_with(&place);
+    Walk::new(cluster, base, wanted, false)
 }
 
 /// One relation file of the cluster.
 pub(super) fn one_file(cluster: &Arc<Cluster>, path: &Path) -> Walk {
     let folder = absolute(path).parent().map(Path::to_owned).unwrap_or_default();
-    let mut walk = Walk::new(cluster, folder.clone(), |found| absolute(found) == folder, false);
+    let base = as_listed(cluster, &folder);
+    let mut walk = Walk::new(cluster, base, |found| absolute(found) == folder, false);
     walk.only = path.file_name().and_then(|name| RelationFile::parse(name.to_str()?));
     walk
+}
+
+/// A folder of the cluster by the name under which the walk comes upon it,
+/// however it was named: through a link, or from inside as `.`.
+fn as_listed(cluster: &Cluster, folder: &Path) -> PathBuf {
+    match absolute(folder).strip_prefix(absolute(&cluster.root)) {
+        Ok(inside) => cluster.root.join(inside),
+        Err(_) => folder.to_owned(),
+    }
 }
 
 fn absolute(path: &Path) -> PathBuf {
@@ -50,8 +66,6 @@ struct Folder {
     database: Option<u32>,
 }
 
-/// `GLOBALTABLESPACE_OID`.
-const GLOBAL_TABLESPACE: u32 = 1664;
 /// What `pg_filenode_relation` takes for a database's default tablespace.
 const DEFAULT_TABLESPACE: u32 = 0;
 
@@ -73,7 +87,13 @@ pub(super) struct Walk {
     ready: VecDeque<Step>,
     seen_folders: HashSet<(u64, u64)>,
     only: Option<RelationFile>,
+    /// How many notes there were.
+    notes: u32,
 }
+
+/// Enough to show what lies about: whoever fills a folder with foreign files
+/// must not fill memory and the report with them.
+const NOTES_MAX: u32 = 100;
 
 impl Walk {
     fn new(
@@ -91,15 +111,13 @@ impl Walk {
             ready: VecDeque::new(),
             seen_folders: HashSet::new(),
             only: None,
+            notes: 0,
         };
         walk.check_control();
         walk.find_folders();
         walk.folders.retain(|folder| wanted(&folder.path));
         if with_logs {
             walk.check_transaction_logs();
-        } else {
-            // Tablespaces elsewhere are no matter of this folder.
-            walk.ready.retain(|step| !matches!(step, Step::Note(_)));
         }
         walk
     }
@@ -109,17 +127,44 @@ impl Walk {
         self.folders.is_empty()
     }
 
+    /// The name that a path has in the report. Behind a tablespace's link the
+    /// places count, not the words.
     fn relative(&self, path: &Path) -> String {
-        let shown = path.strip_prefix(&self.base).unwrap_or(path);
+        let by_place = || {
+            let folder = fs::canonicalize(path.parent()?).ok()?.join(path.file_name()?);
+            let shown = folder.strip_prefix(absolute(&self.base)).ok()?;
+            Some(shown.to_owned())
+        };
+        let shown = match path.strip_prefix(&self.base) {
+            Ok(shown) => shown.to_owned(),
+            Err(_) => by_place().unwrap_or_else(|| path.to_owned()),
+        };
         shown.to_string_lossy().into_owned()
     }
 
+    /// True for what lies in the part of the cluster that was named: nothing
+    /// else is judged.
+    fn is_named(&self, path: &Path) -> bool {
+        path.starts_with(&self.base) || absolute(path).starts_with(absolute(&self.base))
+    }
+
     fn note(&mut self, path: &Path, text: impl Into<String>) {
-        let file = self.relative(path);
-        self.ready.push_back(Step::Note(Note { file, text: text.into() }));
+        if !self.is_named(path) {
+            return;
+        }
+        self.notes = self.notes.saturating_add(1);
+        let (file, text) = match self.notes {
+            ..NOTES_MAX => (self.relative(path), text.into()),
+            NOTES_MAX => (String::new(), "more notes like these were left out".to_owned()),
+            _ => return,
+        };
+        self.ready.push_back(Step::Note(Note { file, text }));
     }
 
     fn unread(&mut self, path: &Path, length: u64, error: &impl ToString) {
+        if !self.is_named(path) {
+            return;
+        }
         self.ready.push_back(Step::Unread(Unread {
             file: self.relative(path),
             offset: ByteOffset(0),
@@ -129,6 +174,9 @@ impl Walk {
     }
 
     fn finding(&mut self, path: &Path, severity: Severity, kind: Kind, detail: String, hint: &str) {
+        if !self.is_named(path) {
+            return;
+        }
         let finding = Finding::of_file(&self.relative(path), severity, kind, detail);
         self.ready.push_back(Step::Finding(finding.with_hint(hint)));
     }
@@ -136,6 +184,13 @@ impl Walk {
     fn check_control(&mut self) {
         let path = self.cluster.root.join("global").join("pg_control");
         match self.cluster.control.clone() {
+            Err(fault) if !self.is_named(&path) => self.ready.push_back(Step::Note(Note {
+                file: String::new(),
+                text: format!(
+                    "the control file of this cluster cannot be believed: {}; block size and checksum setting were taken from the pages themselves",
+                    fault.detail
+                ),
+            })),
             Err(fault) => self.finding(
                 &path,
                 Severity::Damage,
@@ -160,7 +215,7 @@ impl Walk {
     /// All folders with relations, without their files.
     fn find_folders(&mut self) {
         let root = self.cluster.root.clone();
-        self.add_folder(root.join("global"), GLOBAL_TABLESPACE, None);
+        self.add_folder(root.join("global"), catalogue::GLOBAL_TABLESPACE, None);
         self.add_databases(&root.join("base"), DEFAULT_TABLESPACE);
         for (name, path) in self.list_sorted(&root.join("pg_tblspc")) {
             let Some(oid) = oid(&name) else {
@@ -442,6 +497,7 @@ impl Walk {
             page_size: self.cluster.page_size,
             segments: group
                 .iter()
+                .filter(|(file, _)| !file.is_incremental)
                 .map(|(file, length)| Segment {
                     path: folder.path.join(file.name()),
                     first_page: first_page(file),
@@ -449,14 +505,22 @@ impl Walk {
                 })
                 .collect(),
         });
-        let format = self.format_for(*first);
+        let format = self.format_for(folder, *first);
         let failure = self.failure_of(*first);
-        let hint: Arc<str> = hint_for(folder, first.number).into();
+        let hint: Arc<str> = hint_for(folder.tablespace, folder.database, first.number).into();
         for (file, length) in group {
             if self.only.is_some_and(|only| only != *file) {
                 continue;
             }
             let path = folder.path.join(file.name());
+            let selection = match self.selection(*file, &path, *length) {
+                Ok(selection) => selection,
+                Err(None) => continue,
+                Err(Some(step)) => {
+                    self.ready.push_back(*step);
+                    continue;
+                }
+            };
             self.ready.push_back(Step::File(PageFile {
                 name: self.relative(&path),
                 path,
@@ -470,9 +534,53 @@ impl Walk {
                 } else {
                     Severity::Damage
                 }),
+                selection,
                 relation: Some(Arc::clone(&relation)),
                 hint: Some(Arc::clone(&hint)),
             }));
+        }
+    }
+
+    /// Which pages a file of an incremental backup holds. An error says why it
+    /// is not to be read; it is empty for a file without pages.
+    fn selection(
+        &self,
+        file: RelationFile,
+        path: &Path,
+        length: u64,
+    ) -> Result<Option<Arc<Selection>>, Option<Box<Step>>> {
+        if !file.is_incremental {
+            return Ok(None);
+        }
+        let name = self.relative(path);
+        let wrong = |kind, detail: String| {
+            let detail = format!("no file of changed blocks: {detail}");
+            Some(Box::new(Step::Finding(Finding::of_file(&name, Severity::Damage, kind, detail))))
+        };
+        let page_size = self.cluster.page_size;
+        let header =
+            crate::source::file::open_regular(path).map_err(HeaderError::Io).and_then(|file| {
+                let mut source = std::io::BufReader::new(file);
+                incremental::Header::read(&mut source, page_size, self.cluster.segment_pages)
+            });
+        match header {
+            Ok(header) if header.file_bytes(page_size) != length => {
+                let expected = header.file_bytes(page_size);
+                let kind = if length < expected { Kind::Truncated } else { Kind::Header };
+                Err(wrong(kind, format!("{length} bytes, by its header {expected}")))
+            }
+            Ok(header) if header.numbers.is_empty() => Err(None),
+            Ok(header) => Ok(Some(Arc::new(Selection {
+                begin: ByteOffset(header.header_bytes),
+                indexes: header.numbers,
+            }))),
+            Err(HeaderError::Wrong(kind, detail)) => Err(wrong(kind, detail)),
+            Err(HeaderError::Io(error)) => Err(Some(Box::new(Step::Unread(Unread {
+                file: name,
+                offset: ByteOffset(0),
+                length,
+                error: error.to_string(),
+            })))),
         }
     }
 
@@ -488,14 +596,17 @@ impl Walk {
         if discarded { Severity::Notice } else { failure }
     }
 
-    fn format_for(&self, file: RelationFile) -> Arc<dyn PageFormat> {
+    fn format_for(&self, folder: &Folder, file: RelationFile) -> Arc<dyn PageFormat> {
         let own_lsns =
             file.fork == Fork::FreeSpace || file.session.is_some() || self.is_unlogged(file);
+        let replay = self.cluster.replay.as_ref();
+        let replay = replay.filter(|_| self.failure_of(file) == Severity::Suspect);
         Arc::new(PostgresPages {
             page_size: self.cluster.page_size,
             max_align: self.cluster.max_align,
             checksums: self.cluster.checksums,
             failure: self.failure_of(file),
+            recovery: replay.and_then(|replay| recovery_of(replay, folder, file)),
             log_end: if own_lsns { None } else { self.cluster.log_end.clone() },
         })
     }
@@ -504,7 +615,9 @@ impl Walk {
     /// shorter than full although another with content follows.
     fn check_segments(&mut self, folder: &Folder, group: &[Listed]) {
         let Some((first, _)) = group.first() else { return };
-        if first.session.is_some() || self.is_unlogged(*first) {
+        // Of an incremental backup, the manifest knows what must be there.
+        let is_incremental = group.iter().any(|(file, _)| file.is_incremental);
+        if first.session.is_some() || self.is_unlogged(*first) || is_incremental {
             return;
         }
         if first.segment > 0 {
@@ -569,7 +682,7 @@ impl Walk {
             finding.place.page = Some(PageNo(pages_before.saturating_add(length / page_size)));
             finding.place.offset = Some(ByteOffset(length));
         }
-        let hint = hint_for(folder, file.number);
+        let hint = hint_for(folder.tablespace, folder.database, file.number);
         self.ready.push_back(Step::Finding(finding.with_hint(hint)));
     }
 
@@ -604,13 +717,37 @@ impl Iterator for Walk {
     }
 }
 
+/// What recovery does to pages of a fork. `None` for maps, which are changed
+/// without the log and rebuilt by the server.
+fn recovery_of(
+    replay: &Arc<Replay>,
+    folder: &Folder,
+    file: RelationFile,
+) -> Option<Arc<dyn Recovery>> {
+    let fork = match file.fork {
+        Fork::Main => replay::MAIN,
+        Fork::Init => replay::INIT,
+        Fork::FreeSpace | Fork::Visibility => return None,
+    };
+    let locator = Locator {
+        tablespace: match folder.tablespace {
+            DEFAULT_TABLESPACE => catalogue::DEFAULT_TABLESPACE,
+            tablespace => tablespace,
+        },
+        database: folder.database.unwrap_or(0),
+        number: file.number,
+    };
+    Some(Arc::new(ReplayOfFork::new(Arc::clone(replay), locator, fork)))
+}
+
 fn same_relation(a: RelationFile, b: RelationFile) -> bool {
     (a.number, a.session, a.fork) == (b.number, b.session, b.fork)
 }
 
-fn hint_for(folder: &Folder, number: u32) -> String {
-    let ask = format!("SELECT pg_filenode_relation({}, {number})", folder.tablespace);
-    match folder.database {
+/// How to name a relation.
+pub(super) fn hint_for(tablespace: u32, database: Option<u32>, number: u32) -> String {
+    let ask = format!("SELECT pg_filenode_relation({tablespace}, {number})");
+    match database {
         Some(database) => {
             format!("to name the relation, in the database with oid {database}: {ask}")
         }

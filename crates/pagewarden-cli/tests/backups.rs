@@ -1,0 +1,594 @@
+//! Base backups of a busy server in every form: sound ones raise no alarm,
+//! damage is found where it is, and what is cut off is called incomplete.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pagewarden_scratch::postgres::{Cluster, Installation, Options};
+use rustix::process::Signal;
+
+use crate::clusters::{any_installation, installations, sample};
+use crate::damage::{PAGE, page_mut};
+use crate::runner::{Finding, Started, check, pagewarden, run};
+use crate::tar_files::{BLOCK, file, header, member, members, read, seal, write};
+
+/// Backups of one busy server.
+struct Backups {
+    cluster: Cluster,
+    /// The file of a relation that nobody changed while they were taken.
+    quiet: String,
+    /// The file of one that everybody changed.
+    busy: String,
+    /// The file of a quiet relation in the tablespace, below the data directory.
+    elsewhere: String,
+}
+
+/// All forms as folders, with the arguments that make them.
+const FORMS: [(&str, &[&str]); 7] = [
+    ("plain", &["-Fp"]),
+    ("tar", &["-Ft"]),
+    ("gzip", &["-Ft", "--compress=client-gzip:1"]),
+    ("lz4", &["-Ft", "--compress=client-lz4"]),
+    ("zstd", &["-Ft", "--compress=client-zstd:1"]),
+    ("server-lz4", &["-Ft", "--compress=server-lz4"]),
+    ("sha", &["-Ft", "-Xnone", "--manifest-checksums=SHA256"]),
+];
+
+/// Those in archives, with the name of the base.
+const ARCHIVES: [(&str, &str); 6] = [
+    ("tar", "base.tar"),
+    ("gzip", "base.tar.gz"),
+    ("lz4", "base.tar.lz4"),
+    ("zstd", "base.tar.zst"),
+    ("server-lz4", "base.tar.lz4"),
+    ("sha", "base.tar"),
+];
+
+/// Statements that change pages all over the server until they are ended.
+struct Load(Child);
+
+impl Load {
+    fn on(cluster: &Cluster) -> Self {
+        let mut command = cluster.client("pgbench").unwrap();
+        command.args(["-n", "-T", "300", "-c", "3"]).stdout(Stdio::null()).stderr(Stdio::null());
+        Self(command.spawn().unwrap())
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Backups {
+    fn of(installation: &Installation) -> &'static Self {
+        type Shared = HashMap<String, Arc<OnceLock<Backups>>>;
+        static SHARED: OnceLock<Mutex<Shared>> = OnceLock::new();
+        let place = {
+            let mut shared =
+                SHARED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(shared.entry(installation.version.clone()).or_default())
+        };
+        let place: &'static OnceLock<Self> = Box::leak(Box::new(place));
+        place.get_or_init(|| Self::take_all(installation))
+    }
+
+    fn take_all(installation: &Installation) -> Self {
+        let mut options = Options::default().with("max_wal_senders", "6");
+        if installation.major >= 17 {
+            options = options.with("summarize_wal", "on");
+        }
+        let mut cluster = Cluster::init(installation, &options).unwrap();
+        cluster.start().unwrap();
+        cluster.pgbench(&["-i", "-q", "-s", "2"]).unwrap();
+        cluster.add_tablespace("elsewhere").unwrap();
+        cluster
+            .psql(
+                "CREATE TABLE quiet AS SELECT g AS n, repeat('quiet', 20) AS word \
+                     FROM generate_series(1, 5000) g; \
+                 CREATE TABLE faraway TABLESPACE elsewhere AS SELECT * FROM quiet; \
+                 VACUUM (FREEZE) quiet; VACUUM (FREEZE) faraway; CHECKPOINT;",
+            )
+            .unwrap();
+        let mut path = |relation: &str| {
+            cluster.relation_path("postgres", relation).unwrap().to_str().unwrap().to_owned()
+        };
+        let (quiet, busy) = (path("quiet"), path("pgbench_accounts"));
+        let elsewhere = path("faraway");
+        let backups = Self { cluster, quiet, busy, elsewhere };
+        let load = Load::on(&backups.cluster);
+        for (name, arguments) in FORMS {
+            backups.take(name, arguments);
+        }
+        if installation.major >= 17 {
+            let manifest = backups.folder("plain").join("backup_manifest");
+            let base = format!("--incremental={}", manifest.display());
+            backups.take("incremental", &["-Fp", &base]);
+            backups.take("incremental-tar", &["-Ft", &base]);
+        }
+        drop(load);
+        // A backup to standard output is one archive, without tablespaces.
+        backups.cluster.psql("DROP TABLE faraway; DROP TABLESPACE elsewhere;").unwrap();
+        backups
+    }
+
+    /// Takes a backup into a folder of that name.
+    fn take(&self, name: &str, arguments: &[&str]) {
+        let folder = self.folder(name);
+        let tablespace = self.cluster.home().join("tablespace_elsewhere");
+        let moved = format!(
+            "--tablespace-mapping={}={}",
+            tablespace.display(),
+            self.folder(&format!("{name}-elsewhere")).display()
+        );
+        let mut command = self.cluster.client("pg_basebackup").unwrap();
+        command.args(["-c", "fast", "-D"]).arg(&folder).args(arguments);
+        if arguments.contains(&"-Fp") {
+            command.arg(moved);
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{name}: {output:?}");
+    }
+
+    fn folder(&self, name: &str) -> PathBuf {
+        self.cluster.home().join(name)
+    }
+
+    /// A backup to standard output, of the base alone.
+    fn stream(&self) -> Command {
+        let mut command = self.cluster.client("pg_basebackup").unwrap();
+        command.args(["-c", "fast", "-D", "-", "-Ft", "-X", "none"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        command
+    }
+}
+
+fn backups() -> impl Iterator<Item = &'static Backups> {
+    let installations = installations().into_iter();
+    installations
+        .filter(|one| one.major >= 15 && one.has("pg_basebackup"))
+        .map(|one| Backups::of(&one))
+}
+
+/// A copy of a backup to be damaged.
+fn copy(folder: &Path) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    let status =
+        Command::new("cp").arg("-a").arg(folder.join(".")).arg(copy.path()).status().unwrap();
+    assert!(status.success());
+    copy
+}
+
+fn check_piped(bytes: &[u8]) -> crate::runner::Outcome {
+    let scratch = tempfile::NamedTempFile::new().unwrap();
+    fs::write(scratch.path(), bytes).unwrap();
+    let mut source =
+        Command::new("cat").arg(scratch.path()).stdout(Stdio::piped()).spawn().unwrap();
+    let input = Stdio::from(source.stdout.take().unwrap());
+    let outcome = run(pagewarden().args(["check", "--json", "-"]).stdin(input));
+    source.wait().unwrap();
+    outcome
+}
+
+#[test]
+fn backups_of_a_busy_server_are_sound_in_every_form() {
+    for backups in backups() {
+        let version = &backups.cluster.installation().version;
+        let extra = ["incremental", "incremental-tar"].iter();
+        for name in FORMS.iter().map(|(name, _)| name).chain(extra) {
+            let folder = backups.folder(name);
+            if !folder.exists() {
+                continue;
+            }
+            let outcome = check([&folder]);
+            let report = outcome.report();
+            assert_eq!(report.findings(), [], "{version} {name}");
+            assert_eq!((outcome.status, report.verdict()), (Some(0), "intact"), "{version} {name}");
+            let target = report.target();
+            assert_eq!(target["engine"], format!("PostgreSQL {version}"), "{name}");
+            assert_eq!(target["format"], "postgres");
+            assert_eq!(target["setting"], "checksum", "{version} {name}");
+            assert!(report.pages("ok") > 1000, "{version} {name}: {target}");
+            assert!(target["notes"].as_array().unwrap().is_empty(), "{version} {name}: {target}");
+        }
+    }
+}
+
+#[test]
+fn archive_alone_names_what_lies_elsewhere_and_a_tablespace_needs_no_control_file() {
+    for backups in backups() {
+        for (form, base) in ARCHIVES {
+            let outcome = check([backups.folder(form).join(base)]);
+            let report = outcome.report();
+            assert_eq!(outcome.status, Some(0), "{form}");
+            assert_eq!(report.serious(), [], "{form}");
+            let notices = report.findings();
+            assert_eq!(notices.len(), 1, "{form}: {notices:?}");
+            assert!(notices[0].file.starts_with("pg_tblspc/"));
+            assert_eq!(notices[0].kind, "missing");
+
+            let oid = notices[0].file.strip_prefix("pg_tblspc/").unwrap();
+            let tablespace = backups.folder(form).join(base.replace("base", oid));
+            let outcome = check([&tablespace]);
+            let report = outcome.report();
+            assert_eq!(outcome.status, Some(0), "{form}");
+            assert_eq!((report.findings(), report.verdict()), (vec![], "intact"), "{form}");
+            assert!(report.target()["setting"].is_null());
+            assert!(report.pages("ok") > 50);
+        }
+    }
+}
+
+#[test]
+fn backup_is_checked_while_it_is_taken() {
+    for backups in backups() {
+        let load = Load::on(&backups.cluster);
+        let mut taking = backups.stream().spawn().unwrap();
+        let input = Stdio::from(taking.stdout.take().unwrap());
+        let outcome = run(pagewarden().args(["check", "--json", "-"]).stdin(input));
+        drop(load);
+        assert!(taking.wait().unwrap().success());
+        let report = outcome.report();
+        assert_eq!(report.findings(), []);
+        assert_eq!((outcome.status, report.verdict()), (Some(0), "intact"));
+        assert!(report.pages("ok") > 1000);
+        assert!(report.target()["notes"].as_array().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn backup_whose_taking_is_killed_is_incomplete() {
+    for backups in backups() {
+        let mut taking = backups.stream().args(["-r", "8M"]).spawn().unwrap();
+        let input = Stdio::from(taking.stdout.take().unwrap());
+        let mut command = pagewarden();
+        let started = Started::spawn(command.args(["check", "--json", "-"]).stdin(input));
+        thread::sleep(Duration::from_millis(1500));
+        taking.kill().unwrap();
+        taking.wait().unwrap();
+        let outcome = started.wait();
+        let report = outcome.report();
+        assert_eq!((outcome.status, report.verdict()), (Some(2), "incomplete"));
+        assert_eq!(report.serious(), []);
+    }
+}
+
+/// The writer holds the pipe open and says nothing.
+#[test]
+fn silent_stream_is_given_up_when_told_to() {
+    let mut silent = Command::new("sleep").arg("60").stdout(Stdio::piped()).spawn().unwrap();
+    let input = Stdio::from(silent.stdout.take().unwrap());
+    let started = Started::spawn(pagewarden().args(["check", "--json", "-"]).stdin(input));
+    thread::sleep(Duration::from_millis(300));
+    let begin = Instant::now();
+    started.signal(Signal::INT);
+    let outcome = started.wait();
+    silent.kill().unwrap();
+    silent.wait().unwrap();
+    assert_eq!(outcome.status, Some(3), "{outcome:?}");
+    assert!(begin.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn stream_that_is_cut_off_is_incomplete() {
+    for backups in backups() {
+        let archive = read(&backups.folder("tar").join("base.tar"));
+        let places = [archive.len() / 2, archive.len() - 1024, archive.len() - 2000, 4096];
+        for length in places {
+            let outcome = check_piped(&archive[..length]);
+            let report = outcome.report();
+            assert_eq!((outcome.status, report.verdict()), (Some(2), "incomplete"), "{length}");
+            assert_eq!(report.serious(), [], "{length}");
+            let unread = report.unread();
+            assert!(unread.values().any(|error| error.contains("cut off")), "{unread:?}");
+        }
+        let whole = check_piped(&archive);
+        assert_eq!(whole.status, Some(0));
+        for (form, base) in &ARCHIVES[1..5] {
+            let compressed = fs::read(backups.folder(form).join(base)).unwrap();
+            let outcome = check_piped(&compressed[..compressed.len() / 3]);
+            let report = outcome.report();
+            assert_eq!((outcome.status, report.verdict()), (Some(2), "incomplete"), "{form}");
+        }
+    }
+}
+
+/// In an archive on its own, in the folder of archives, and in a plain folder.
+#[test]
+fn damaged_page_is_found_at_its_place_in_every_form() {
+    for backups in backups() {
+        for (form, base) in ARCHIVES {
+            let folder = copy(&backups.folder(form));
+            let path = folder.path().join(base);
+            let mut archive = read(&path);
+            let quiet = member(&archive, &backups.quiet);
+            page_mut(&mut archive[quiet.data..], 7)[5000] ^= 4;
+            write(&path, &archive);
+            let expected = [
+                Finding::file(&backups.quiet, "damage", "checksum"),
+                Finding::page(&backups.quiet, 7, "damage", "checksum"),
+            ];
+            for target in [folder.path(), &path] {
+                let outcome = check([target]);
+                let report = outcome.report();
+                assert_eq!((outcome.status, report.verdict()), (Some(1), "damaged"), "{form}");
+                assert_eq!(report.serious(), expected, "{form}");
+                assert_eq!(report.pages("damaged"), 1, "{form}");
+            }
+            // Without its manifest the page speaks for itself.
+            fs::remove_file(folder.path().join("backup_manifest")).unwrap();
+            let report = check([&path]).report();
+            assert_eq!(report.serious(), expected[1..], "{form}");
+            let report = check_piped(&fs::read(&path).unwrap()).report();
+            assert_eq!(report.serious(), expected[1..], "{form}");
+        }
+        let tablespace = copy(&backups.folder("tar"));
+        let archives = fs::read_dir(tablespace.path()).unwrap();
+        let path = archives
+            .map(|entry| entry.unwrap().path())
+            .find(|path| path.file_name().unwrap().to_str().unwrap().starts_with('1'))
+            .unwrap();
+        let mut archive = read(&path);
+        let inside = backups.elsewhere.split('/').skip(2).collect::<Vec<_>>().join("/");
+        let faraway = member(&archive, &inside);
+        page_mut(&mut archive[faraway.data..], 3)[5000] ^= 4;
+        write(&path, &archive);
+        let report = check([tablespace.path()]).report();
+        let page = Finding::page(&backups.elsewhere, 3, "damage", "checksum");
+        assert!(report.serious().contains(&page), "{:?}", report.serious());
+        let report = check([&path]).report();
+        let page = Finding::page(&inside, 3, "damage", "checksum");
+        assert!(report.serious().contains(&page), "{:?}", report.serious());
+    }
+}
+
+/// A page that was changed while the backup was taken may have been read half
+/// written; one from after its end may not.
+#[test]
+fn page_from_during_the_backup_is_suspect() {
+    for backups in backups() {
+        let folder = copy(&backups.folder("tar"));
+        let path = folder.path().join("base.tar");
+        let sound = read(&path);
+        let manifest = fs::read_to_string(folder.path().join("backup_manifest")).unwrap();
+        let lsn = |name: &str| {
+            let text = manifest.split(&format!("\"{name}\": \"")).nth(1).unwrap();
+            let (high, low) = text.split('"').next().unwrap().split_once('/').unwrap();
+            let word = |digits| u64::from_str_radix(digits, 16).unwrap();
+            (word(high) << 32) + word(low)
+        };
+        let (start, end) = (lsn("Start-LSN"), lsn("End-LSN"));
+        assert!(start < end);
+        for (lsn, severity) in [
+            (start - 1, "damage"),
+            (start, "suspect"),
+            (end, "suspect"),
+            (end + 1, "damage"),
+            (u64::MAX, "damage"),
+        ] {
+            let mut archive = sound.clone();
+            let begin = member(&archive, &backups.busy).data;
+            let page = page_mut(&mut archive[begin..], 2);
+            page[..4].copy_from_slice(&((lsn >> 32) as u32).to_le_bytes());
+            page[4..8].copy_from_slice(&(lsn as u32).to_le_bytes());
+            page[6000] ^= 1;
+            write(&path, &archive);
+            let report = check([&path]).report();
+            let page = Finding::page(&backups.busy, 2, severity, "checksum");
+            assert!(report.serious().contains(&page), "{lsn:x}: {:?}", report.serious());
+        }
+    }
+}
+
+#[test]
+fn file_that_is_not_as_in_the_manifest_is_damage() {
+    for backups in backups() {
+        let folder = copy(&backups.folder("tar"));
+        let path = folder.path().join("base.tar");
+        let sound = read(&path);
+        let quiet = member(&sound, &backups.quiet);
+        let without = [&sound[..quiet.header], &sound[quiet.end()..]].concat();
+        write(&path, &without);
+        let missing = Finding::file(&backups.quiet, "damage", "missing");
+        assert_eq!(check([&path]).report().serious(), vec![missing.clone()]);
+        assert_eq!(check([folder.path()]).report().serious(), vec![missing.clone()]);
+
+        // Zeroes where a page was, which nothing else could tell from a new one.
+        let mut zeroed = sound.clone();
+        page_mut(&mut zeroed[quiet.data..], 5).fill(0);
+        write(&path, &zeroed);
+        let wrong = Finding::file(&backups.quiet, "damage", "checksum");
+        assert_eq!(check([&path]).report().serious(), vec![wrong.clone()]);
+
+        let mut shorter = sound.clone();
+        let bytes = quiet.bytes - PAGE;
+        shorter.drain(quiet.data + bytes..quiet.end());
+        let field = &mut shorter[quiet.header..quiet.header + BLOCK];
+        field[124..136].copy_from_slice(format!("{bytes:011o} ").as_bytes());
+        seal(field);
+        write(&path, &shorter);
+        let truncated = Finding::file(&backups.quiet, "damage", "truncated");
+        assert_eq!(check([&path]).report().serious(), vec![truncated.clone()]);
+
+        let mut foreign = sound.clone();
+        let configuration = member(&sound, "postgresql.conf");
+        foreign[configuration.data] ^= 1;
+        write(&path, &foreign);
+        let changed = Finding::file("postgresql.conf", "damage", "checksum");
+        assert_eq!(check([&path]).report().serious(), vec![changed.clone()]);
+
+        let manifest = folder.path().join("backup_manifest");
+        let text = fs::read_to_string(&manifest).unwrap();
+        fs::write(&manifest, text.replacen("\"Size\": ", "\"Size\": 1", 1)).unwrap();
+        write(&path, &sound);
+        let broken = Finding::file("backup_manifest", "damage", "checksum");
+        assert_eq!(check([&path]).report().serious(), vec![broken.clone()]);
+
+        let plain = copy(&backups.folder("plain"));
+        fs::remove_file(plain.path().join(&backups.quiet)).unwrap();
+        let conf = plain.path().join("postgresql.conf");
+        let mut bytes = fs::read(&conf).unwrap();
+        bytes[0] ^= 1;
+        fs::write(&conf, bytes).unwrap();
+        fs::write(plain.path().join("global/stray"), "").unwrap();
+        let report = check([plain.path()]).report();
+        let mut serious = report.serious();
+        serious.sort();
+        let mut expected = vec![missing, changed];
+        expected.sort();
+        assert_eq!(serious, expected);
+        let notes = report.target()["notes"].to_string();
+        assert!(notes.contains("global/stray"), "{notes}");
+    }
+}
+
+#[test]
+fn incremental_backup_is_judged_by_the_numbers_of_its_blocks() {
+    for backups in backups() {
+        let source = backups.folder("incremental-tar");
+        if !source.exists() {
+            continue;
+        }
+        let folder = copy(&source);
+        let path = folder.path().join("base.tar");
+        let mut archive = read(&path);
+        let (parent, name) = backups.busy.rsplit_once('/').unwrap();
+        let whole = members(&archive).into_iter().find(|member| member.name == backups.busy);
+        if whole.is_some() {
+            // Nine tenths of it had changed.
+            continue;
+        }
+        let changed = format!("{parent}/INCREMENTAL.{name}");
+        let changed = member(&archive, &changed);
+        let word = |at: usize| {
+            let bytes = &archive[changed.data + at..changed.data + at + 4];
+            u32::from_le_bytes(bytes.try_into().unwrap())
+        };
+        let count = word(4) as usize;
+        assert!(count > 1);
+        let number = u64::from(word(12 + 4));
+        let begin = changed.bytes - count * PAGE + PAGE;
+        archive[changed.data + begin + 5000] ^= 16;
+        write(&path, &archive);
+        let report = check([folder.path()]).report();
+        let found: Vec<_> = report.serious().into_iter().filter(|one| one.page.is_some()).collect();
+        assert_eq!(found.len(), 1, "{:?}", report.serious());
+        assert_eq!((found[0].page, found[0].offset), (Some(number), Some(begin as u64)));
+        assert_eq!(found[0].file, changed.name);
+
+        let plain = copy(&backups.folder("incremental"));
+        let sound = check([plain.path()]).report();
+        assert_eq!(sound.serious(), []);
+        let header = plain.path().join(&changed.name);
+        if let Ok(mut bytes) = fs::read(&header) {
+            bytes[0] ^= 1;
+            fs::write(&header, bytes).unwrap();
+            let report = check([plain.path()]).report();
+            let finding = Finding::file(&changed.name, "damage", "header");
+            assert!(report.serious().contains(&finding), "{:?}", report.serious());
+        }
+    }
+}
+
+/// Packed by whoever, from a cluster that was shut down: what fails is damage.
+#[test]
+fn archive_of_a_cluster_at_rest_is_judged_like_the_cluster() {
+    let Some(installation) = any_installation() else { return };
+    for checksums in [true, false] {
+        let sample = sample(&installation, checksums);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cold.tar");
+        let status = Command::new("tar")
+            .arg("-C")
+            .arg(sample.cluster.data_dir().parent().unwrap())
+            .args(["--format=ustar", "-cf"])
+            .args([path.as_os_str(), "data".as_ref()])
+            .status()
+            .unwrap();
+        assert!(status.success());
+        let report = check([&path]).report();
+        assert_eq!(report.serious(), []);
+        let verdict = if checksums { "intact" } else { "unprotected" };
+        assert_eq!(report.verdict(), verdict);
+        let direct = check([sample.cluster.data_dir()]).report();
+        let in_archive = |name: &str| report.pages(name);
+        for name in ["ok", "empty", "unprotected"] {
+            let elsewhere = direct.pages("total") - report.pages("total");
+            assert!(in_archive(name) + elsewhere >= direct.pages(name), "{name}");
+        }
+        let mut archive = read(&path);
+        let item = format!("data/{}", sample.file("item"));
+        let place = member(&archive, &item);
+        page_mut(&mut archive[place.data..], 1)[18] = 0;
+        page_mut(&mut archive[place.data..], 2)[6000] ^= 1;
+        write(&path, &archive);
+        let report = check([&path]).report();
+        let mut expected = vec![Finding::page(&item, 1, "damage", "header")];
+        if checksums {
+            expected.push(Finding::page(&item, 2, "damage", "checksum"));
+        }
+        assert_eq!(report.serious(), expected);
+        assert_eq!(report.pages("damaged"), expected.len() as u64);
+    }
+}
+
+#[test]
+fn hostile_archives_are_refused_in_clear_words() {
+    let page = vec![0_u8; PAGE];
+    let sound = file("base/5/1259", &page);
+    let end = vec![0_u8; 2 * BLOCK];
+    let pax = |text: &str| [header("pax", b'x', text.len() as u64), padded(text)].concat();
+    for (bytes, word) in [
+        (file("../base/5/1", &page), "'..'"),
+        (file("/base/5/1", &page), "absolute"),
+        (sound.clone(), "two files of this name"),
+        (header("base/5/1", b'2', 0), "not followed"),
+        (header("base/5/1", b'1', 0), "not followed"),
+        (header("base/5/1", b'3', 0), "not followed"),
+        (header("base/5/1", b'S', 0), "sparse"),
+        (header("x", b'x', 1 << 30), "record of 1073741824 bytes"),
+        (header("x", b'L', 1 << 30), "record of 1073741824 bytes"),
+        ([pax("11 size=77\n"), file("base/5/1", &page)].concat(), "two sizes"),
+        (vec![7; BLOCK], "checksum does not fit"),
+        (file("other/base/5/7", &page), "second data directory"),
+    ] {
+        let outcome = check_piped(&[sound.clone(), bytes, end.clone()].concat());
+        let report = outcome.report();
+        assert_eq!((outcome.status, report.verdict()), (Some(2), "incomplete"), "{word}");
+        let unread = report.unread();
+        assert!(unread.values().any(|error| error.contains(word)), "{word}: {unread:?}");
+        assert!(outcome.memory_kib < 128 << 10, "{word}: {} KiB", outcome.memory_kib);
+    }
+    let outcome = check_piped(&[sound, end, b"more".to_vec()].concat());
+    assert_eq!(outcome.status, Some(0));
+    assert!(outcome.stdout.contains("something follows the end"));
+}
+
+fn padded(text: &str) -> Vec<u8> {
+    let mut bytes = text.as_bytes().to_vec();
+    bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
+    bytes
+}
+
+#[test]
+fn stream_that_is_no_backup_is_refused_with_advice() {
+    let end = vec![0_u8; 2 * BLOCK];
+    for (bytes, word) in [
+        (Vec::new(), "nothing came"),
+        (b"SQLite format 3\0 and more".to_vec(), "save it to a file"),
+        (vec![0; 8192], "no tar archive"),
+        ([file("readme", b"hello"), end].concat(), "no relations were found"),
+    ] {
+        let outcome = check_piped(&bytes);
+        assert_eq!(outcome.status, Some(2), "{word}");
+        assert!(outcome.stderr.contains(word), "{word}: {}", outcome.stderr);
+        outcome.report();
+    }
+}

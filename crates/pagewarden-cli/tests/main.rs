@@ -1,0 +1,34 @@
+//! The program from outside: real clusters, real damage, hostile input.
+//!
+//! `PAGEWARDEN_TEST_VERSIONS` chooses the PostgreSQL versions,
+//! `PAGEWARDEN_SEED` the damage, `PAGEWARDEN_REQUIRE=postgres` forbids skipping.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on must stop"
+)]
+
+mod clusters;
+mod damage;
+mod runner;
+mod tar_files;
+
+mod backups;
+mod crashed;
+mod file_damage;
+mod healthy;
+mod hostile;
+mod options;
+mod page_damage;
+mod parts;
+mod pictures;
+mod recovery;
+mod running;
+mod sqlite;
+mod words;

@@ -1,0 +1,235 @@
+//! Numbers, sizes, times and names as people read them.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::verdict::Verdict;
+use crate::verify::Summary;
+
+/// `417,032`.
+#[must_use]
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 file`, `312 files`.
+#[must_use]
+pub fn counted(number: u64, word: &str) -> String {
+    format!("{} {word}{}", grouped(number), if number == 1 { "" } else { "s" })
+}
+
+/// `3.18 GiB`, `8 KiB`, `17 bytes`.
+#[must_use]
+pub fn bytes(count: u64) -> String {
+    const UNITS: [(&str, u64); 4] =
+        [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    for (unit, size) in UNITS {
+        if count >= size {
+            if count.is_multiple_of(size) {
+                return format!("{} {unit}", grouped(count / size));
+            }
+            return format!("{:.2} {unit}", count as f64 / size as f64);
+        }
+    }
+    counted(count, "byte")
+}
+
+/// Mebibytes a second, without the unit: `4,970`, `3.25`.
+#[must_use]
+pub fn rate(mib_per_second: f64) -> String {
+    if mib_per_second >= 10.0 {
+        let whole = format!("{mib_per_second:.0}");
+        return whole.parse().map_or(whole, grouped);
+    }
+    format!("{mib_per_second:.2}")
+}
+
+/// `0.64 s`, `12 min 5 s`.
+#[must_use]
+pub fn duration(elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs();
+    match seconds {
+        0..60 => format!("{:.2} s", elapsed.as_secs_f64()),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+/// A share as people read it: `0 %` and `100 %` only where they are exact.
+#[must_use]
+pub fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 || part == 0 {
+        return "0 %".to_owned();
+    }
+    let percent = part as f64 * 100.0 / whole as f64;
+    match percent {
+        _ if part >= whole => "100 %".to_owned(),
+        percent if percent < 0.01 => "< 0.01 %".to_owned(),
+        percent if percent > 99.99 => "> 99.99 %".to_owned(),
+        percent if (1.0..99.0).contains(&percent) => format!("{percent:.1} %"),
+        percent => format!("{percent:.2} %"),
+    }
+}
+
+const SECONDS_PER_DAY: u64 = 86_400;
+/// The calendar repeats after so many days: 400 years.
+const DAYS_PER_ERA: u64 = 146_097;
+/// From 1 March of the year 0, where the count below begins, to 1970.
+const DAYS_BEFORE_1970: u64 = 719_468;
+
+/// `2026-01-31 17:05 UTC`. Years that begin in March make the leap day the
+/// last of its year and the lengths of the months regular (the arithmetic is
+/// Howard Hinnant's `civil_from_days`).
+#[must_use]
+pub fn utc(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let days = seconds / SECONDS_PER_DAY + DAYS_BEFORE_1970;
+    let day_of_era = days % DAYS_PER_ERA;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + days / DAYS_PER_ERA * 400 + u64::from(month <= 2);
+    let minute = seconds % SECONDS_PER_DAY / 60;
+    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minute / 60, minute % 60)
+}
+
+/// A file's name may hold escape sequences, or characters that turn the text
+/// around them or cannot be seen; nobody who reads must be misled by it.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let mut printed = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() || misleads(c) {
+            printed.extend(c.escape_default());
+        } else {
+            printed.push(c);
+        }
+    }
+    printed
+}
+
+/// Marks of direction, separators of lines, characters without a width.
+fn misleads(c: char) -> bool {
+    matches!(
+        c,
+        '\u{061c}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{2069}'
+            | '\u{feff}'
+    )
+}
+
+/// At most `chars_max` characters of `text`: where there are more, its
+/// beginning and its end, for the end of a path says most.
+#[must_use]
+pub fn shortened(text: &str, chars_max: usize) -> String {
+    const GAP: &str = "...";
+    let count = text.chars().count();
+    if count <= chars_max {
+        return text.to_owned();
+    }
+    let kept = chars_max.saturating_sub(GAP.len());
+    let head: String = text.chars().take(kept / 3).collect();
+    let tail: String = text.chars().skip(count - (kept - kept / 3)).collect();
+    format!("{head}{GAP}{tail}")
+}
+
+/// A verdict on a target in words.
+#[must_use]
+pub fn why(verdict: Verdict, summary: &Summary) -> String {
+    match verdict {
+        Verdict::Damaged if summary.pages.damaged == 0 => "files are damaged or missing".to_owned(),
+        Verdict::Damaged => format!(
+            "{} of {} pages",
+            grouped(summary.pages.damaged),
+            grouped(summary.pages.total())
+        ),
+        Verdict::Incomplete if summary.stopped => "stopped before all was read".to_owned(),
+        Verdict::Incomplete if summary.unread > 0 => "not everything could be read".to_owned(),
+        Verdict::Incomplete if summary.pages.undecided > 0 => {
+            "some pages kept changing to the end".to_owned()
+        }
+        Verdict::Incomplete => "no page could be tested without its key".to_owned(),
+        Verdict::Suspect => "recovery or a rare history could explain what was found".to_owned(),
+        Verdict::Unprotected => "nothing wrong seen, but the pages carry no checksums".to_owned(),
+        Verdict::Intact => "every page that is in use was tested".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_by_thousands() {
+        for (number, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1,000"),
+            (417_032, "417,032"),
+            (1_234_567, "1,234,567"),
+        ] {
+            assert_eq!(grouped(number), text);
+        }
+    }
+
+    #[test]
+    fn sizes_read_well() {
+        assert_eq!(bytes(8192), "8 KiB");
+        assert_eq!(bytes(3_416_326_144), "3.18 GiB");
+        assert_eq!(bytes(17), "17 bytes");
+    }
+
+    #[test]
+    fn shares_are_never_rounded_to_all_or_nothing() {
+        for (part, whole, text) in [
+            (0, 10, "0 %"),
+            (1, 1_000_000, "< 0.01 %"),
+            (999_999, 1_000_000, "> 99.99 %"),
+            (1, 3, "33.3 %"),
+            (995, 1000, "99.50 %"),
+            (10, 10, "100 %"),
+            (0, 0, "0 %"),
+        ] {
+            assert_eq!(percent(part, whole), text);
+        }
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00 UTC"),
+            (951_782_399, "2000-02-28 23:59 UTC"),
+            (951_782_400, "2000-02-29 00:00 UTC"),
+            (1_709_251_199, "2024-02-29 23:59 UTC"),
+            (4_107_542_400, "2100-03-01 00:00 UTC"),
+        ] {
+            assert_eq!(utc(UNIX_EPOCH + Duration::from_secs(seconds)), text);
+        }
+    }
+
+    #[test]
+    fn control_and_invisible_characters_are_shown_as_what_they_are() {
+        assert_eq!(printable("a\x1b[2Jb\nc"), "a\\u{1b}[2Jb\\nc");
+        assert_eq!(printable("gr\u{fc}n"), "gr\u{fc}n");
+        assert_eq!(printable("a\u{202e}b\u{2028}c\u{200b}"), "a\\u{202e}b\\u{2028}c\\u{200b}");
+    }
+
+    #[test]
+    fn long_names_keep_both_ends() {
+        assert_eq!(shortened("base/5/16397", 12), "base/5/16397");
+        assert_eq!(shortened("pg_tblspc/16400/PG_15/5/16397.12", 16), "pg_t.../16397.12");
+        assert_eq!(shortened("abcdef", 2).chars().count(), 3);
+    }
+}

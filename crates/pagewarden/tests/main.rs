@@ -1,0 +1,18 @@
+//! The library against what real servers wrote: the golden pages, control
+//! files and maps under `fixtures`, and what can be made from them.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on must stop"
+)]
+
+mod fixtures;
+mod golden_controls;
+mod golden_maps;
+mod golden_pages;

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# Fuzzes everything that parses bytes from disk: ./fuzz/run.sh SECONDS [TARGET...]
+#
+# SECONDS is for all targets together, without the time to build them. Prints a
+# line for each target and ends with 1 if any of them crashed; the input is then
+# in fuzz/artifacts/TARGET, and this runs it again:
+#
+#     RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir fuzz TARGET fuzz/artifacts/TARGET/crash-...
+#
+# Needs a C++ compiler, for libFuzzer. cargo-fuzz is installed if it is not there.
+#
+# FUZZ_SANITIZER=none is faster and blind to what unsafe code does wrong.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+seconds=${1:?usage: run.sh SECONDS [TARGET...]}
+shift
+# The toolchain in use does, as it brings the sanitizer along: this lets it pass
+# the flags that fuzzing needs and that are not stable yet.
+export RUSTC_BOOTSTRAP=1
+sanitizer=${FUZZ_SANITIZER:-address}
+# Leaks are not looked for: what threads that are about to end still hold looks
+# like one, and a container may forbid to stop them and look.
+export ASAN_OPTIONS=detect_leaks=0
+# Longer inputs only where a file of several pages is wanted.
+declare -A max_len=([postgres_file]=131072 [sqlite_target]=131072 [sqlite_page]=66000)
+
+if ! command -v "${CXX:-c++}" >/dev/null; then
+    echo "fuzz: no C++ compiler" >&2
+    echo "hint: install g++, or set CXX" >&2
+    exit 1
+fi
+if ! cargo fuzz --version >/dev/null 2>&1; then
+    # Not in the folder of this one's build, which may be removed with it.
+    env --unset=CARGO_TARGET_DIR --unset=RUSTC_BOOTSTRAP cargo install cargo-fuzz --locked --version 0.13.2
+fi
+./seed.sh
+
+targets=("$@")
+if [ ${#targets[@]} -eq 0 ]; then
+    mapfile -t targets < <(cargo fuzz list --fuzz-dir .)
+fi
+# The targets write small files all the time: in memory, where there is some.
+folder=$(mktemp -d -p "$([ -w /dev/shm ] && echo /dev/shm || echo "${TMPDIR:-/tmp}")" pagewarden-fuzz.XXXXXX)
+trap 'rm -rf "$folder"' EXIT
+log=$folder/log
+
+echo "fuzz: building ${#targets[@]} targets, sanitizer: $sanitizer"
+if ! cargo fuzz build --fuzz-dir . --sanitizer "$sanitizer" >"$log" 2>&1; then
+    cat "$log"
+    exit 1
+fi
+export TMPDIR=$folder
+each=$((seconds / ${#targets[@]}))
+[ "$each" -gt 0 ] || each=1
+failed=0
+for target in "${targets[@]}"; do
+    mkdir -p "corpus/$target" "artifacts/$target"
+    begin=$SECONDS
+    status=0
+    cargo fuzz run --fuzz-dir . --sanitizer "$sanitizer" "$target" "corpus/$target" -- \
+        -max_total_time="$each" -max_len="${max_len[$target]:-4096}" \
+        -timeout=30 -rss_limit_mb=4096 -detect_leaks=0 -print_final_stats=1 \
+        >"$log" 2>&1 </dev/null || status=$?
+    executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log" | tail -n 1)
+    coverage=$(sed -n 's/.*\(cov: [0-9]* ft: [0-9]*\).*/\1/p' "$log" | tail -n 1)
+    printf 'fuzz: %-18s %10s executions in %4d s, %s\n' \
+        "$target" "${executions:-no}" $((SECONDS - begin)) "${coverage:-no coverage}"
+    if [ "$status" -ne 0 ]; then
+        failed=1
+        echo "fuzz: $target FAILED with status $status:"
+        grep -m 1 -A 6 -E 'panicked at|ERROR: ' "$log" || true
+        echo ...
+        tail -n 40 "$log"
+    fi
+done
+exit "$failed"

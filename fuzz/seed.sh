@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Puts what real servers wrote (fixtures/) before the fuzz targets that take
+# bytes as they are. Their first bytes say what is done with the others: see
+# the targets. Safe to run again: files have the name of their content's origin.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+# seed TARGET PREFIX FILE: the file as an input, behind bytes in printf's notation.
+seed() {
+    mkdir -p "corpus/$1"
+    local name
+    name=$(tr / _ <<<"${3#../fixtures/}")
+    # Only the pages at the beginning: an input of a megabyte is a slow one.
+    # shellcheck disable=SC2059 # the prefix is a format on purpose
+    { printf "$2"; head -c 65536 "$3"; } >"corpus/$1/$name"
+}
+
+shopt -s nullglob
+for file in ../fixtures/postgres/*/control.*; do
+    # Behind the structure and its CRC all is padding.
+    mkdir -p corpus/postgres_control
+    name=$(tr / _ <<<"${file#../fixtures/}")
+    { printf '\0'; head -c 512 "$file"; } >"corpus/postgres_control/$name"
+done
+for file in ../fixtures/postgres/*/*.map; do
+    seed postgres_map '\0' "$file"
+done
+for file in ../fixtures/postgres/1[58]/*.page; do
+    seed postgres_file '\0' "$file"
+    seed postgres_file '\6' "$file"
+done
+for file in ../fixtures/sqlite/*/*.db; do
+    seed sqlite_page '\113\10' "$file"
+    # The last 200 bytes say what lies beside the database: nothing.
+    mkdir -p corpus/sqlite_target
+    name=$(tr / _ <<<"${file#../fixtures/}")
+    { head -c 65536 "$file"; head -c 200 /dev/zero; } >"corpus/sqlite_target/$name"
+done
+mkdir -p corpus/postgres_names
+for name in 1259 16397.1 16397_fsm 4294967295_vm.131071 16400_init t3_16402 t12_16402_fsm.2 \
+    pg_internal.init pg_filenode.map; do
+    printf '%s' "$name" >"corpus/postgres_names/$name"
+done
