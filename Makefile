@@ -29,8 +29,10 @@ test: servers check
 slow:
 	./scripts/needs.sh
 	cargo xtask servers $(ALL_SERVERS)
-	PAGEWARDEN_REQUIRE=postgres,sqlite,slow PAGEWARDEN_TEST_VERSIONS=all \
-		cargo test --workspace --locked --release
+	PAGEWARDEN_REQUIRE=postgres,sqlite PAGEWARDEN_TEST_VERSIONS=all \
+		cargo test --workspace --locked -- --include-ignored
+	PAGEWARDEN_REQUIRE=postgres PAGEWARDEN_SOAK_SECONDS=1800 \
+		cargo test --locked --package pagewarden-cli --test main -- running_cluster
 	./fuzz/run.sh 1800
 
 bench: build

@@ -12,8 +12,12 @@ use crate::clusters::{installations, sample};
 use crate::damage::{Damage, Dice, Wound};
 use crate::runner::{Finding, check};
 
-/// How long each version is kept under load.
-const LOAD: Duration = Duration::from_secs(10);
+/// How long each version is kept under load: ten seconds, or what
+/// `PAGEWARDEN_SOAK_SECONDS` says.
+fn load() -> Duration {
+    let asked = std::env::var("PAGEWARDEN_SOAK_SECONDS").ok();
+    Duration::from_secs(asked.map_or(10, |seconds| seconds.parse().unwrap()))
+}
 
 /// Runs pgbench, checkpoints, and everything that makes and removes files,
 /// while `work` runs.
@@ -27,7 +31,7 @@ fn under_load(cluster: &Cluster, work: impl FnOnce()) {
     };
     let mut pgbench = cluster.client("pgbench").unwrap();
     let mut pgbench = pgbench
-        .args(["-n", "-c", "2", "-T", "300"])
+        .args(["-n", "-c", "2", "-T", &(load().as_secs() + 300).to_string()])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -88,7 +92,7 @@ fn running_cluster_under_load_has_no_findings() {
         let (mut checks, mut undecided) = (0, 0);
         under_load(&cluster, || {
             let begin = Instant::now();
-            while begin.elapsed() < LOAD {
+            while begin.elapsed() < load() {
                 // Through the cache a page is seen half written far more often
                 // than on the device.
                 let caching = if checks % 2 == 0 { "--cached" } else { "--direct" };

@@ -5,7 +5,9 @@
 //! the end (then it is undecided). It is never excused by its LSN.
 
 use std::fs::File;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::page::{Neighbours, PageFinding, PageFormat, PageRun, RunVerdict};
 use crate::source::file::open_regular;
@@ -31,6 +33,7 @@ const STANDS_STILL: u32 = 2;
 /// What is needed to judge, beside the pages.
 pub(super) struct Look {
     live: bool,
+    stop: Arc<AtomicBool>,
     woken: Option<Box<dyn Fn() -> bool + Send + Sync>>,
 }
 
@@ -43,8 +46,8 @@ struct Failing {
 }
 
 impl Look {
-    pub(super) fn new(target: &mut Target) -> Self {
-        Self { live: target.description.live, woken: target.woken.take() }
+    pub(super) fn new(target: &mut Target, stop: Arc<AtomicBool>) -> Self {
+        Self { live: target.description.live, stop, woken: target.woken.take() }
     }
 
     /// True if files may change while they are read.
@@ -135,7 +138,7 @@ impl Look {
             && !failing.is_empty()
             && self.may_change()
         {
-            failing = settle(&*file.format, again, first, failing, verdict);
+            failing = settle(&*file.format, again, first, failing, verdict, &self.stop);
         }
         let neighbours = RelationPages { relation: file.relation.as_deref() };
         let mut findings = Vec::with_capacity(failing.len() + remarks.len());
@@ -166,15 +169,17 @@ fn settle(
     first: PageNo,
     failing: Vec<Failing>,
     verdict: &mut RunVerdict,
+    stop: &AtomicBool,
 ) -> Vec<Failing> {
     let index_of = |failing: &Failing| failing.finding.page.0.saturating_sub(first.0);
     let mut proven = Vec::new();
     let mut open = failing;
     for pause in REREAD_AFTER {
-        if open.is_empty() {
+        // A run that is stopped has nothing to wait for: what is open then is
+        // undecided.
+        if open.is_empty() || !slept(pause, stop) {
             break;
         }
-        std::thread::sleep(pause);
         let mut still_open = Vec::new();
         for mut failing in open {
             let mut bytes = vec![0_u8; failing.bytes.len()];
@@ -223,6 +228,21 @@ fn settle(
         verdict.standings.set(index_of(failing), Some(Standing::Undecided));
     }
     proven
+}
+
+/// Sleeps; false if the run was stopped meanwhile.
+fn slept(pause: Duration, stop: &AtomicBool) -> bool {
+    const SLICE: Duration = Duration::from_millis(50);
+    let begin = Instant::now();
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            return false;
+        }
+        match pause.checked_sub(begin.elapsed()) {
+            Some(left) if !left.is_zero() => std::thread::sleep(left.min(SLICE)),
+            _ => return true,
+        }
+    }
 }
 
 fn place(file: &PageFile, offset: u64, finding: PageFinding) -> Finding {

@@ -83,7 +83,7 @@ impl<'a> Shared<'a> {
         workers: usize,
     ) -> Self {
         Self {
-            look: Look::new(&mut target),
+            look: Look::new(&mut target, Arc::clone(&options.stop)),
             plan: Mutex::new(Plan::new(target, options)),
             collector: Mutex::new(Collector::new(sink)),
             progress,

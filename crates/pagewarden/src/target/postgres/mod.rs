@@ -72,8 +72,10 @@ fn probe(path: &Path, metadata: &Metadata) -> Probe {
 fn open(path: &Path, metadata: &Metadata, options: &OpenOptions) -> Result<Target, Error> {
     let root = if metadata.is_dir() && is_root(path) {
         Some(path.to_owned())
-    } else {
+    } else if metadata.is_dir() || relation_file(path).is_some() {
         cluster_above(path)
+    } else {
+        None
     };
     match root {
         Some(root) => open_cluster(path, metadata, &root, options.wal.as_deref()),
