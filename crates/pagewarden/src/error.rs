@@ -16,7 +16,7 @@ use crate::report::words::printable;
 #[non_exhaustive]
 pub enum Error {
     /// The system refused.
-    #[error("cannot {action} {}: {source}", shown(path))]
+    #[error("cannot {action} {}", shown(path))]
     Io {
         /// What was tried: `open`, `read`, `list`.
         action: &'static str,

@@ -156,10 +156,12 @@ impl Run<'_> {
         let target = match self.open(path) {
             Ok(target) => target,
             Err(error) => {
+                let error = anyhow::Error::from(error);
                 let shown = path.to_string_lossy();
-                reports.failed_target(&shown, &error.to_string(), SystemTime::now())?;
+                // With its cause: `{:#}` is the whole chain.
+                reports.failed_target(&shown, &format!("{error:#}"), SystemTime::now())?;
                 if !self.errors_are_results {
-                    crate::exit::report(&error.into());
+                    crate::exit::report(&error);
                 }
                 return Ok(None);
             }
