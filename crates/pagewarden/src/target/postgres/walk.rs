@@ -340,7 +340,7 @@ impl Walk {
 
     /// Lists the next folder.
     fn open_folder(&mut self, folder: Folder) {
-        const NOTES_MAX: usize = 20;
+        const FOREIGN_MAX: usize = 20;
         let entries = match fs::read_dir(&folder.path) {
             Ok(entries) => entries,
             Err(error) => {
@@ -355,7 +355,7 @@ impl Walk {
         let mut foreign_count = 0_usize;
         let mut set_aside = |path: PathBuf, text: &'static str| {
             foreign_count = foreign_count.saturating_add(1);
-            if foreign.len() < NOTES_MAX {
+            if foreign.len() < FOREIGN_MAX {
                 foreign.push((path, text));
             }
         };
