@@ -375,30 +375,16 @@ impl<W: Write + Send> Report for HtmlReport<W> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
     use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
-    use crate::target::Evidence;
+    use crate::report::sample::{description, stretch};
     use crate::verdict::{
-        ByteOffset, Kind, PageCounts, PageNo, Place, Protection, Severity, SeverityCounts, Standing,
+        ByteOffset, Kind, PageCounts, PageNo, Place, Severity, SeverityCounts, Standing,
     };
 
     /// Grows most when it is escaped.
     const HOSTILE: &str = "<script>alert('1')</script>\u{202e}\x1b[2J\n&\"onload=\"x";
-
-    fn description(path: &str) -> Description {
-        Description {
-            path: PathBuf::from(path),
-            format: "postgres",
-            engine: "PostgreSQL 15".to_owned(),
-            page_size: 8192,
-            setting: Some(Protection::Checksum),
-            state: "checksums on, shut down cleanly".to_owned(),
-            evidence: Evidence { tested_by: "16-bit checksums", unseen: "older versions" },
-            live: false,
-        }
-    }
 
     fn finding(file: &str, page: u64, severity: Severity) -> Finding {
         Finding {
@@ -412,16 +398,6 @@ mod tests {
             detail: Some("pd_lsn 0/1234".to_owned()),
             hint: Some("restore it".to_owned()),
             ..Finding::of_file("", severity, Kind::Checksum, String::new())
-        }
-    }
-
-    fn stretch(file: &str, first: u64, pages: u64, standing: Option<Standing>) -> Stretch<'_> {
-        Stretch {
-            file,
-            first: Some(PageNo(first)),
-            offset: ByteOffset(first * 8192),
-            length: pages * 8192,
-            standing,
         }
     }
 

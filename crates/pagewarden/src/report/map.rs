@@ -495,17 +495,8 @@ fn padded(text: &str, chars: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verdict::{ByteOffset, PageNo};
-
-    fn stretch(file: &str, first: u64, pages: u64, standing: Option<Standing>) -> Stretch<'_> {
-        Stretch {
-            file,
-            first: Some(PageNo(first)),
-            offset: ByteOffset(first * 8192),
-            length: pages * 8192,
-            standing,
-        }
-    }
+    use crate::report::sample::stretch;
+    use crate::verdict::ByteOffset;
 
     fn plain(map: &PageMap, width: usize) -> Vec<String> {
         map.lines(Layout::new(width), Colours(false))

@@ -385,11 +385,10 @@ impl<W: Write + Send> Report for MetricsReport<W> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
     use std::time::Duration;
 
     use super::*;
-    use crate::target::Evidence;
+    use crate::report::sample::description;
     use crate::verdict::Verdict;
     use crate::verify::Summary;
 
@@ -409,16 +408,7 @@ mod tests {
     }
 
     fn target(report: &mut MetricsReport<&mut Vec<u8>>, at: u64, summary: &Summary, listed: u64) {
-        let description = Description {
-            path: PathBuf::from(HOSTILE),
-            format: "postgres",
-            engine: "PostgreSQL 15".to_owned(),
-            page_size: 8192,
-            setting: None,
-            state: String::new(),
-            evidence: Evidence { tested_by: "", unseen: "" },
-            live: false,
-        };
+        let description = description(HOSTILE);
         report.begin_target(&description).unwrap();
         report
             .end_target(&TargetEnd {

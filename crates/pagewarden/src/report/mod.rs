@@ -14,6 +14,8 @@ pub mod json;
 pub mod map;
 pub mod metrics;
 pub mod nagios;
+#[cfg(test)]
+mod sample;
 pub mod several;
 pub mod text;
 pub mod words;

@@ -242,25 +242,11 @@ impl<W: Write + Send> Report for NagiosReport<W> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
     use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
-    use crate::target::Evidence;
+    use crate::report::sample::description;
     use crate::verdict::{Kind, PageCounts, PageNo, SeverityCounts};
-
-    fn description(path: &str) -> Description {
-        Description {
-            path: PathBuf::from(path),
-            format: "postgres",
-            engine: "PostgreSQL 15".to_owned(),
-            page_size: 8192,
-            setting: None,
-            state: String::new(),
-            evidence: Evidence { tested_by: "", unseen: "" },
-            live: false,
-        }
-    }
 
     fn line(act: impl FnOnce(&mut NagiosReport<&mut Vec<u8>>), run: &RunEnd<'_>) -> String {
         let mut out = Vec::new();
