@@ -5,6 +5,7 @@
 TEST_SERVERS = 15 18
 ALL_SERVERS = 9.6 10 11 12 13 14 15 16 17 18
 FUZZ_SECONDS = 30
+SOAK_SECONDS = 180
 
 .PHONY: build demo test slow check servers bench
 
@@ -22,7 +23,8 @@ servers:
 	cargo xtask servers $(TEST_SERVERS)
 
 test: servers check
-	PAGEWARDEN_REQUIRE=postgres,sqlite cargo test --workspace --locked
+	PAGEWARDEN_REQUIRE=postgres,sqlite PAGEWARDEN_SOAK_SECONDS=$(SOAK_SECONDS) \
+		cargo test --workspace --locked
 	./fuzz/run.sh $(FUZZ_SECONDS)
 
 # Hours rather than minutes: every server version, large clusters, long fuzzing.
@@ -31,7 +33,7 @@ slow:
 	cargo xtask servers $(ALL_SERVERS)
 	PAGEWARDEN_REQUIRE=postgres,sqlite PAGEWARDEN_TEST_VERSIONS=all \
 		cargo test --workspace --locked -- --include-ignored
-	PAGEWARDEN_REQUIRE=postgres PAGEWARDEN_SOAK_SECONDS=1800 \
+	PAGEWARDEN_REQUIRE=postgres PAGEWARDEN_SOAK_SECONDS=3600 \
 		cargo test --locked --package pagewarden-cli --test main -- running_cluster
 	./fuzz/run.sh 1800
 

@@ -2,6 +2,7 @@
 
 use std::num::NonZero;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::builder::styling::{AnsiColor, Styles};
@@ -64,6 +65,14 @@ pub struct Check {
     /// Tells which torn pages of a crashed cluster or a backup recovery will mend.
     #[arg(long, value_name = "DIR")]
     pub wal: Option<PathBuf>,
+
+    /// Wait so long for a running server's next checkpoint where evidence needs one, as in 10m
+    ///
+    /// A hole between the files of a running server may be a moment's matter.
+    /// What still stands after a checkpoint that began and ended since the
+    /// first look is damage; without one it stays suspect.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub settle: Option<Duration>,
 
     /// Print one JSON object on standard output
     #[arg(long)]
@@ -192,6 +201,23 @@ fn parse_rate(text: &str) -> Result<NonZero<u64>, String> {
     NonZero::new(parse_size(size)?).ok_or_else(|| "the rate must be more than nothing".to_owned())
 }
 
+/// A time as people write it: `30s`, `10m`, `1.5h`, `90`.
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let seconds = match unit.trim() {
+        "ms" => 0.001,
+        "" | "s" | "sec" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        other => return Err(format!("unknown unit '{other}' (try 30s, 10m, 1h)")),
+    };
+    let number: f64 =
+        number.parse().map_err(|_| format!("'{text}' is not a time (try 30s, 10m, 1h)"))?;
+    Duration::try_from_secs_f64(number * seconds).map_err(|_| format!("'{text}' is too long"))
+}
+
 fn parse_percent(text: &str) -> Result<f64, String> {
     let number = text.trim().strip_suffix('%').unwrap_or(text).trim();
     match number.parse::<f64>() {
@@ -224,6 +250,18 @@ mod tests {
         }
         for text in ["", "x", "1.2.3", "5 miles", "-1", "99999999999T", "1e400", "NaN"] {
             assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_are_read_as_people_write_them() {
+        for (text, milliseconds) in
+            [("10m", 600_000), ("30 s", 30_000), ("1.5h", 5_400_000), ("90", 90_000), ("5ms", 5)]
+        {
+            assert_eq!(parse_time(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+        }
+        for text in ["", "m", "10 moons", "-1s", "1.2.3s", "99999999999999999999h"] {
+            assert!(parse_time(text).is_err(), "{text}");
         }
     }
 

@@ -47,7 +47,7 @@ fn file_cut_inside_a_page_is_truncated_and_the_rest_is_checked() {
 
 /// Writes a segment of a relation made by hand: pages of a real one, stamped
 /// for where they lie.
-fn write_segment(path: &Path, pages: &[u8], segment: u64, length: Option<u64>) {
+pub fn write_segment(path: &Path, pages: &[u8], segment: u64, length: Option<u64>) {
     let mut bytes = pages.to_vec();
     for (index, page) in bytes.chunks_exact_mut(PAGE).enumerate() {
         stamp(page, u32::try_from(segment * SEGMENT_PAGES + index as u64).unwrap());

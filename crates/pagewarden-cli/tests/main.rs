@@ -25,6 +25,7 @@ mod file_damage;
 mod healthy;
 mod hostile;
 mod options;
+mod page_cache;
 mod page_damage;
 mod parts;
 mod pictures;

@@ -1,16 +1,18 @@
 //! A running server: pages change while they are read, files come and go, and
 //! nothing of that is damage.
 
+use std::fs;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pagewarden_scratch::postgres::{Cluster, StopMode};
+use pagewarden_scratch::postgres::{Cluster, Installation, StopMode};
 
-use crate::clusters::{installations, sample};
-use crate::damage::{Damage, Dice, Wound};
-use crate::runner::{Finding, check};
+use crate::clusters::{any_installation, installations, sample};
+use crate::damage::{Damage, Dice, PAGE, Wound};
+use crate::file_damage::write_segment;
+use crate::runner::{Finding, Report, check};
 
 /// How long each version is kept under load: ten seconds, or what
 /// `PAGEWARDEN_SOAK_SECONDS` says.
@@ -19,9 +21,16 @@ fn load() -> Duration {
     Duration::from_secs(asked.map_or(10, |seconds| seconds.parse().unwrap()))
 }
 
-/// Runs pgbench, checkpoints, and everything that makes and removes files,
-/// while `work` runs.
-fn under_load(cluster: &Cluster, work: impl FnOnce()) {
+/// Runs pgbench, checkpoints, and everything that makes, moves and removes
+/// files, while `work` runs.
+fn under_load(cluster: &mut Cluster, work: impl FnOnce()) {
+    cluster.add_tablespace("spare").unwrap();
+    let passing_space = cluster.add_dir("passing_space").unwrap();
+    let cluster = &*cluster;
+    cluster
+        .psql("CREATE TABLE moving AS SELECT i, md5(i::text) FROM generate_series(1, 9999) i")
+        .unwrap();
+    cluster.psql("CREATE INDEX moving_index ON moving (md5); CREATE TABLE bulk (i int)").unwrap();
     let stop = AtomicBool::new(false);
     let again = |sql: &str| {
         while !stop.load(Ordering::Relaxed) {
@@ -61,6 +70,27 @@ fn under_load(cluster: &Cluster, work: impl FnOnce()) {
                  CREATE DATABASE passing;",
             );
         });
+        scope.spawn(|| {
+            again(
+                "TRUNCATE bulk;
+                 COPY bulk FROM PROGRAM 'seq 1 60000';
+                 COPY bulk FROM PROGRAM 'seq 1 60000';
+                 DELETE FROM bulk WHERE i > 100;
+                 VACUUM bulk;",
+            );
+        });
+        scope.spawn(|| {
+            again(&format!(
+                "ALTER TABLE moving SET TABLESPACE spare;
+                 ALTER INDEX moving_index SET TABLESPACE spare;
+                 CREATE TABLESPACE passing_space LOCATION '{}';
+                 ALTER TABLE moving SET TABLESPACE passing_space;
+                 ALTER INDEX moving_index SET TABLESPACE pg_default;
+                 ALTER TABLE moving SET TABLESPACE pg_default;
+                 DROP TABLESPACE passing_space;",
+                passing_space.display()
+            ));
+        });
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         stop.store(true, Ordering::Relaxed);
         result
@@ -74,47 +104,57 @@ fn under_load(cluster: &Cluster, work: impl FnOnce()) {
 
 #[test]
 fn running_cluster_under_load_has_no_findings() {
-    for installation in installations() {
-        let version = &installation.version;
-        let mut cluster = sample(&installation, true).copy();
-        cluster
-            .append_settings([
-                // So small that pages are written all the time.
-                ("shared_buffers", "'1MB'"),
-                ("max_wal_size", "'32MB'"),
-                ("bgwriter_delay", "'10ms'"),
-            ])
-            .unwrap();
-        cluster.start().unwrap();
-        if cluster.client("pgbench").is_err() {
-            continue;
+    // At the same time: the more there is to do, the more is half done.
+    let installations = installations();
+    thread::scope(|scope| {
+        for installation in &installations {
+            scope.spawn(|| soak(installation));
         }
-        let (mut checks, mut undecided) = (0, 0);
-        under_load(&cluster, || {
-            let begin = Instant::now();
-            while begin.elapsed() < load() {
-                // Through the cache a page is seen half written far more often
-                // than on the device.
-                let caching = if checks % 2 == 0 { "--cached" } else { "--direct" };
-                let outcome = check([caching.as_ref(), cluster.data_dir().as_os_str()]);
-                let report = outcome.report();
-                let state = format!("{version}, check {checks}");
-                assert_eq!(report.findings(), [], "{state}");
-                assert!(report.unread().is_empty(), "{state}: {:?}", report.unread());
-                assert_eq!(report.target()["live"], true, "{state}");
-                assert!(report.pages("ok") > 1000, "{state}");
-                undecided += report.pages("undecided");
-                let expected = if report.pages("undecided") > 0 { 2 } else { 0 };
-                assert_eq!(outcome.status, Some(expected), "{state}");
-                checks += 1;
-            }
-        });
-        eprintln!("PostgreSQL {version}: {checks} checks under load, {undecided} undecided pages");
-        assert!(checks >= 2, "{version}: {checks}");
-        cluster.stop(StopMode::Fast).unwrap();
-        let report = check([cluster.data_dir()]).report();
-        assert_eq!((report.findings(), report.verdict()), (vec![], "intact"), "{version}");
+    });
+}
+
+/// Checks a cluster under load again and again.
+fn soak(installation: &Installation) {
+    let version = &installation.version;
+    let mut cluster = sample(installation, true).copy();
+    cluster
+        .append_settings([
+            // So small that pages are written all the time.
+            ("shared_buffers", "'1MB'"),
+            ("max_wal_size", "'32MB'"),
+            ("bgwriter_delay", "'10ms'"),
+        ])
+        .unwrap();
+    cluster.start().unwrap();
+    if cluster.client("pgbench").is_err() {
+        return;
     }
+    let root = cluster.data_dir().to_owned();
+    let (mut checks, mut undecided) = (0, 0);
+    under_load(&mut cluster, || {
+        let begin = Instant::now();
+        while begin.elapsed() < load() {
+            // Through the cache a page is seen half written far more often
+            // than on the device.
+            let caching = ["--cached", "--direct", "--jobs=1"][checks % 3];
+            let outcome = check([caching.as_ref(), root.as_os_str()]);
+            let report = outcome.report();
+            let state = format!("{version}, check {checks}, {caching}");
+            assert_eq!(report.findings(), [], "{state}");
+            assert!(report.unread().is_empty(), "{state}: {:?}", report.unread());
+            assert_eq!(report.target()["live"], true, "{state}");
+            assert!(report.pages("ok") > 1000, "{state}");
+            undecided += report.pages("undecided");
+            let expected = if report.pages("undecided") > 0 { 2 } else { 0 };
+            assert_eq!(outcome.status, Some(expected), "{state}");
+            checks += 1;
+        }
+    });
+    eprintln!("PostgreSQL {version}: {checks} checks under load, {undecided} undecided pages");
+    assert!(checks >= 2, "{version}: {checks}");
+    cluster.stop(StopMode::Fast).unwrap();
+    let report = check([cluster.data_dir()]).report();
+    assert_eq!((report.findings(), report.verdict()), (vec![], "intact"), "{version}");
 }
 
 #[test]
@@ -141,4 +181,63 @@ fn damage_on_a_running_cluster_is_found_once_it_stands_still() {
         assert_eq!(check([&root]).report().findings(), [], "{version}");
         cluster.stop(StopMode::Immediate).unwrap();
     }
+}
+
+/// What lies in several files proves something only once a checkpoint has
+/// brought them to one state.
+#[test]
+fn hole_in_a_running_cluster_is_damage_after_a_checkpoint() {
+    let Some(installation) = any_installation() else { return };
+    let sample = sample(&installation, true);
+    let mut cluster = sample.copy();
+    cluster.start().unwrap();
+    let folder = sample.file("item").rsplit_once('/').unwrap().0;
+    let short = format!("{folder}/99990");
+    let behind = cluster.data_dir().join(format!("{short}.1"));
+    let pages = fs::read(cluster.data_dir().join(sample.file("item"))).unwrap();
+    write_segment(&cluster.data_dir().join(&short), &pages[..3 * PAGE], 0, None);
+    write_segment(&behind, &pages[..PAGE], 1, None);
+    let root = cluster.data_dir().to_owned();
+    let settled = |time: &str| check(["--settle".as_ref(), time.as_ref(), root.as_os_str()]);
+    let found = |severity: &str| Finding::page(&short, 3, severity, "truncated");
+    let notes = |report: &Report| report.target()["notes"].to_string();
+
+    let report = check([&root]).report();
+    assert_eq!((report.findings(), report.verdict()), (vec![found("suspect")], "suspect"));
+    // A checkpoint from before the first look says nothing.
+    cluster.psql("CHECKPOINT").unwrap();
+    let outcome = settled("1200ms");
+    let report = outcome.report();
+    assert_eq!((report.findings(), outcome.status), (vec![found("suspect")], Some(0)));
+    assert!(notes(&report).contains("no checkpoint began and ended"), "{}", notes(&report));
+
+    let outcome = thread::scope(|scope| {
+        let waiting = scope.spawn(|| settled("60s"));
+        // One that begins in the very second of the first look does not count.
+        for _ in 0..4 {
+            thread::sleep(Duration::from_millis(700));
+            cluster
+                .psql("CREATE TABLE IF NOT EXISTS tick (); DROP TABLE tick; CHECKPOINT")
+                .unwrap();
+        }
+        waiting.join().unwrap()
+    });
+    let report = outcome.report();
+    assert_eq!((report.findings(), outcome.status), (vec![found("damage")], Some(1)));
+    assert!(report.details()[0].contains("after a checkpoint"), "{:?}", report.details());
+
+    // What closes while it waits was none.
+    let report = thread::scope(|scope| {
+        let waiting = scope.spawn(|| settled("2s"));
+        thread::sleep(Duration::from_millis(1000));
+        fs::remove_file(&behind).unwrap();
+        waiting.join().unwrap().report()
+    });
+    assert_eq!((report.findings(), report.verdict()), (vec![], "intact"));
+    assert!(notes(&report).contains("waits for a checkpoint"), "it waited: {}", notes(&report));
+    // Nothing waits, so nothing is waited for.
+    let begin = Instant::now();
+    assert_eq!(settled("60s").report().findings(), []);
+    assert!(begin.elapsed() < Duration::from_secs(50));
+    cluster.stop(StopMode::Fast).unwrap();
 }

@@ -66,6 +66,10 @@ fn control_file_of_every_version_is_read_as_its_server_shows_it() {
             assert_eq!(control.system_identifier, number("system_identifier"));
             assert_eq!(control.checkpoint_lsn, row.lsn("checkpoint_lsn"), "{version}/{name}");
             assert_eq!(control.redo_lsn, row.lsn("redo_lsn"), "{version}/{name}");
+            // The file itself was written when that checkpoint had ended.
+            let written = u64::from_le_bytes(bytes[24..32].try_into().unwrap());
+            let lasted = written.checked_sub(control.checkpoint_time).unwrap();
+            assert!(lasted < 60, "{version}/{name}: {lasted} s");
             assert_eq!(control.page_size as u64, number("block_bytes"));
             assert_eq!(u64::from(control.segment_pages), number("segment_blocks"));
             assert_eq!(u64::from(control.wal_segment_bytes), number("wal_segment_bytes"));

@@ -58,7 +58,7 @@ pub fn run(arguments: &Check) -> anyhow::Result<Exit> {
     }
     let run = Run {
         kind: arguments.format.as_deref().and_then(target::kind_named),
-        open_options: OpenOptions { wal: arguments.wal.clone() },
+        open_options: OpenOptions { wal: arguments.wal.clone(), settle: arguments.settle },
         options: options(arguments)?,
         show: &show,
         wants_total: show.wants_total()

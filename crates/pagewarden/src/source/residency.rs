@@ -43,6 +43,14 @@ pub fn absent(file: &File, length: u64) -> Option<Vec<Range<u64>>> {
     system::absent(file, length)
 }
 
+/// True if nothing of `range` in the page cache has changed since it was
+/// written to the device, and none of it is on its way there; `None` if the
+/// system does not say.
+#[must_use]
+pub fn is_clean(file: &File, range: Range<u64>) -> Option<bool> {
+    system::is_clean(file, range)
+}
+
 /// Takes `range` out of the page cache, as far as it is clean and unused.
 /// Pages that lie only partly in the range stay.
 pub fn forget(file: &File, range: &Range<u64>) {
@@ -82,10 +90,10 @@ mod system {
             return Residency::Whole;
         };
         let page = page_bytes();
-        if let Some(cached) = cached_pages(file, range.start, length) {
+        if let Some(stat) = cachestat(file, range.start, length) {
             let first = range.start / page;
             let pages = range.end.div_ceil(page).saturating_sub(first);
-            return match cached {
+            return match stat.cached {
                 0 => Residency::Nothing,
                 cached if cached >= pages => Residency::Whole,
                 _ => Residency::Part,
@@ -131,6 +139,12 @@ mod system {
             !too_many
         })?;
         (!too_many).then_some(stretches)
+    }
+
+    pub(super) fn is_clean(file: &File, range: Range<u64>) -> Option<bool> {
+        let length = range.end.checked_sub(range.start).filter(|length| *length > 0)?;
+        let stat = cachestat(file, range.start, length)?;
+        Some(stat.dirty == 0 && stat.writeback == 0)
     }
 
     pub(super) fn forget(file: &File, range: &Range<u64>) {
@@ -187,9 +201,9 @@ mod system {
         if own_numbers || x32 { None } else { Some(451) }
     };
 
-    /// Pages of the range in the page cache; `None` where the system call is
-    /// missing, forbidden or closed to us.
-    fn cached_pages(file: &File, offset: u64, length: u64) -> Option<u64> {
+    /// Pages of the range in the page cache, by state; `None` where the system
+    /// call is missing, forbidden or closed to us.
+    fn cachestat(file: &File, offset: u64, length: u64) -> Option<Cachestat> {
         let range = CachestatRange { offset, length };
         let mut answer = Cachestat::default();
         // SAFETY: both structures are laid out as the kernel has them and live
@@ -198,7 +212,7 @@ mod system {
         let result = unsafe {
             libc::syscall(SYS_CACHESTAT?, file.as_raw_fd(), &raw const range, &raw mut answer, 0)
         };
-        (result == 0).then_some(answer.cached)
+        (result == 0).then_some(answer)
     }
 
     /// Tells `told` of each page from the one with `range.start` on, until it
@@ -270,6 +284,10 @@ mod system {
     }
 
     pub(super) fn absent(_: &File, _: u64) -> Option<Vec<Range<u64>>> {
+        None
+    }
+
+    pub(super) fn is_clean(_: &File, _: Range<u64>) -> Option<bool> {
         None
     }
 

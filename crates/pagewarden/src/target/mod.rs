@@ -14,6 +14,7 @@ use std::fs::Metadata;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::Error;
 use crate::page::{PageFormat, Unsettled};
@@ -210,6 +211,8 @@ pub enum Step {
     Pages(StreamedPages),
     /// So many bytes were read that are no pages: they count for the pace only.
     Passed(u64),
+    /// Nothing yet: the target is to be asked again after so long.
+    Wait(Duration),
     /// The end of a stream, after which nothing is unsettled.
     Settled(Box<Settled>),
 }
@@ -248,6 +251,9 @@ pub struct OpenOptions {
     /// A folder with log of the database that is not where its server keeps
     /// it, such as an archive.
     pub wal: Option<PathBuf>,
+    /// How long to wait for a running server's next checkpoint, if evidence
+    /// from several of its files needs one; `None` not to wait.
+    pub settle: Option<Duration>,
 }
 
 /// Opens what comes as a stream, under the name that it is called by.

@@ -130,7 +130,7 @@ impl<'a> Collector<'a> {
                 }
                 Step::Settled(settled) => self.settle(*settled),
                 // These never get here: the plan opens and hands them out.
-                Step::File(_) | Step::Pages(_) | Step::Passed(_) => {}
+                Step::File(_) | Step::Pages(_) | Step::Passed(_) | Step::Wait(_) => {}
             },
             Outcome::Run(run) => {
                 self.summary.bytes += run.bytes;

@@ -1,18 +1,20 @@
 //! Judges what was read, and looks again at what failed.
 //!
-//! On a live server a page may be read half written. Such a page is read again
-//! until it passes, or has stood still (then it is damaged), or has changed to
-//! the end (then it is undecided). It is never excused by its LSN.
+//! On a live server a page may be read half written. Such a page is read again,
+//! the way it was read first, until it passes, or has stood still (then it is
+//! damaged), or has changed to the end (then it is undecided). It is never
+//! excused by its LSN. What still fails is read the other way too, so that
+//! damage in the page cache and on the device are told apart.
 
-use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::page::{Neighbours, PageFinding, PageFormat, PageRun, RunVerdict};
 use crate::source::file::open_regular;
 use crate::target::{PageFile, Relation, Target};
-use crate::verdict::{ByteOffset, Finding, PageNo, Place, Standing};
+use crate::verdict::{ByteOffset, Finding, PageNo, Place, Severity, Standing};
+use crate::verify::again::{Again, Copies};
 use crate::verify::collect::{Judged, RunOutcome};
 use crate::verify::held::Held;
 use crate::verify::worker::read_fully;
@@ -30,11 +32,17 @@ const REREAD_AFTER: [Duration; 5] = [
 /// still.
 const STANDS_STILL: u32 = 2;
 
+/// Enough to see a pattern: a file that is damaged all over must not be read
+/// page by page.
+const COMPARED_MAX: u32 = 1000;
+
 /// What is needed to judge, beside the pages.
 pub(super) struct Look {
     live: bool,
     stop: Arc<AtomicBool>,
     woken: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+    /// How many more failing pages are read the other way too.
+    to_compare: AtomicU32,
 }
 
 /// A page that failed, while it is looked at again.
@@ -47,7 +55,12 @@ struct Failing {
 
 impl Look {
     pub(super) fn new(target: &mut Target, stop: Arc<AtomicBool>) -> Self {
-        Self { live: target.description.live, stop, woken: target.woken.take() }
+        Self {
+            live: target.description.live,
+            stop,
+            woken: target.woken.take(),
+            to_compare: AtomicU32::new(COMPARED_MAX),
+        }
     }
 
     /// True if files may change while they are read.
@@ -55,12 +68,17 @@ impl Look {
         self.live || self.woken.as_ref().is_some_and(|woken| woken())
     }
 
+    fn may_compare(&self) -> bool {
+        let one_less = |left: u32| left.checked_sub(1);
+        self.to_compare.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
+    }
+
     /// Judges whole pages that lie at `offset` and adds to `outcome`. Failing
     /// pages of a live target are read again from `again`.
     pub(super) fn judge(
         &self,
         file: &PageFile,
-        again: Option<&File>,
+        again: Option<Again<'_>>,
         offset: u64,
         bytes: &[u8],
         outcome: &mut RunOutcome,
@@ -89,7 +107,7 @@ impl Look {
     fn judge_stretch(
         &self,
         file: &PageFile,
-        again: Option<&File>,
+        again: Option<Again<'_>>,
         offset: u64,
         bytes: &[u8],
         outcome: &mut RunOutcome,
@@ -115,7 +133,7 @@ impl Look {
     fn look_again(
         &self,
         file: &PageFile,
-        again: Option<&File>,
+        again: Option<Again<'_>>,
         offset: u64,
         bytes: &[u8],
         verdict: &mut RunVerdict,
@@ -145,6 +163,16 @@ impl Look {
         for mut failing in failing.into_iter().chain(remarks) {
             if let Some(standing) = failing.finding.standing {
                 file.format.explain(&failing.bytes, &mut failing.finding, &neighbours);
+                let standing = match again {
+                    Some(again) if self.may_compare() => {
+                        tell_copies_apart(file, again, &mut failing, standing)
+                    }
+                    _ => standing,
+                };
+                if Some(standing) != failing.finding.standing {
+                    let index = failing.finding.page.0.saturating_sub(first.0);
+                    verdict.standings.set(index, Some(standing));
+                }
                 verdict.counts.add(standing);
             }
             findings.push((failing.offset, failing.finding));
@@ -165,7 +193,7 @@ impl Look {
 /// counted for what they turned out to be.
 fn settle(
     format: &dyn PageFormat,
-    file: &File,
+    again: Again<'_>,
     first: PageNo,
     failing: Vec<Failing>,
     verdict: &mut RunVerdict,
@@ -182,9 +210,8 @@ fn settle(
         }
         let mut still_open = Vec::new();
         for mut failing in open {
-            let mut bytes = vec![0_u8; failing.bytes.len()];
-            match read_fully(file, &mut bytes, failing.offset) {
-                Ok(count) if count == bytes.len() => {}
+            let bytes = match again.read(failing.offset, failing.bytes.len()) {
+                Ok(bytes) if bytes.len() == failing.bytes.len() => bytes,
                 // Truncated meanwhile: there is no such page any more.
                 Ok(_) => {
                     verdict.standings.set(index_of(&failing), None);
@@ -195,13 +222,13 @@ fn settle(
                     proven.push(failing);
                     continue;
                 }
-            }
-            let mut again = RunVerdict::default();
-            format.judge(PageRun { first: failing.finding.page, bytes: &bytes }, &mut again);
-            let failed = again.findings.iter().position(|finding| finding.standing.is_some());
-            let Some(finding) = failed.map(|index| again.findings.swap_remove(index)) else {
-                verdict.counts += again.counts;
-                let standing = again.standings.iter().next().and_then(|(standing, _)| standing);
+            };
+            let mut second = RunVerdict::default();
+            format.judge(PageRun { first: failing.finding.page, bytes: &bytes }, &mut second);
+            let failed = second.findings.iter().position(|finding| finding.standing.is_some());
+            let Some(finding) = failed.map(|index| second.findings.swap_remove(index)) else {
+                verdict.counts += second.counts;
+                let standing = second.standings.iter().next().and_then(|(standing, _)| standing);
                 verdict.standings.set(index_of(&failing), standing);
                 continue;
             };
@@ -228,6 +255,34 @@ fn settle(
         verdict.standings.set(index_of(failing), Some(Standing::Undecided));
     }
     proven
+}
+
+/// Adds to the finding where the damage lies, if that can be told, and returns
+/// what the page counts as.
+fn tell_copies_apart(
+    file: &PageFile,
+    again: Again<'_>,
+    failing: &mut Failing,
+    standing: Standing,
+) -> Standing {
+    let finding = &mut failing.finding;
+    let Some(copies) = again.compare(&*file.format, finding.page, failing.offset) else {
+        return standing;
+    };
+    let words = copies.in_words();
+    finding.detail = Some(match finding.detail.take() {
+        None => words.to_owned(),
+        Some(detail) => format!("{detail}; {words}"),
+    });
+    if let Some(advice) = copies.advice() {
+        finding.hint = Some(advice.to_owned());
+    }
+    // A healthy server may be about to write the sound copy.
+    if copies == Copies::CachedMayBeNewer && finding.severity == Severity::Damage {
+        finding.severity = Severity::Suspect;
+        return Standing::Suspect;
+    }
+    standing
 }
 
 /// Sleeps; false if the run was stopped meanwhile.

@@ -29,6 +29,7 @@ use crate::verdict::{
     Verdict,
 };
 
+mod again;
 mod collect;
 mod held;
 mod look;

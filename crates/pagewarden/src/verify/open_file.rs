@@ -12,6 +12,7 @@ use crate::source::file::open_regular_with_status;
 use crate::source::residency::{Residency, absent, expect_random_reads, fetch, forget, residency};
 use crate::target::PageFile;
 use crate::verdict::{ByteOffset, PageNo, Unread};
+use crate::verify::again::Again;
 use crate::verify::{Caching, RUN_BYTES};
 
 /// A file of pages while it is read.
@@ -103,12 +104,17 @@ impl OpenFile {
         }
     }
 
-    /// The file for direct reads; `None` where they are refused.
+    /// The file for direct reads; `None` where they are refused or not wanted.
     pub(super) fn direct(&self) -> Option<&Arc<File>> {
-        if self.direct_refused.load(Ordering::Relaxed) {
+        if self.caching == Caching::Cached || self.direct_refused.load(Ordering::Relaxed) {
             return None;
         }
         self.direct.get_or_init(|| self.open_direct_twin().map(Arc::new)).as_ref()
+    }
+
+    /// To read pages again that were read this way.
+    pub(super) fn again(&self, way: Way) -> Again<'_> {
+        Again { file: self, was_past: way == Way::Past }
     }
 
     /// To be called when a direct read turns out to be refused.

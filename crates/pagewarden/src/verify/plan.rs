@@ -30,7 +30,7 @@ pub(super) enum Next {
     Pages(u64, StreamedPages),
     /// Something that needs no reading, for the collector.
     Event(u64, Event),
-    /// Nothing just now: the rate is used up for so long.
+    /// Nothing just now: the rate is used up, or the target waits, for so long.
     Wait(Duration),
     /// Nothing more.
     End,
@@ -169,6 +169,7 @@ impl Plan {
                         return self.event(Event::Opened);
                     }
                 }
+                Some(Step::Wait(wait)) => return Next::Wait(wait),
                 Some(Step::Passed(bytes)) => self.streamed = Some(Streamed::Others(bytes)),
                 Some(other) => return self.event(Event::Step(Box::new(other))),
             }

@@ -155,8 +155,16 @@ impl<'a> Shared<'a> {
         }
     }
 
-    fn judge(&self, file: &OpenFile, offset: u64, bytes: &[u8], outcome: &mut RunOutcome) {
-        self.look.judge(&file.page_file, Some(&file.cached), offset, bytes, outcome);
+    /// Judges what was read this way.
+    fn judge(
+        &self,
+        file: &OpenFile,
+        way: Way,
+        offset: u64,
+        bytes: &[u8],
+        outcome: &mut RunOutcome,
+    ) {
+        self.look.judge(&file.page_file, Some(file.again(way)), offset, bytes, outcome);
     }
 
     fn submit(
@@ -201,7 +209,7 @@ impl<'a> Shared<'a> {
             Ok(count) if count >= run.length => {
                 let bytes = queue.bytes(slot).get(..run.length).unwrap_or_default();
                 let mut outcome = RunOutcome::default();
-                self.judge(&run.file, run.offset, bytes, &mut outcome);
+                self.judge(&run.file, Way::Past, run.offset, bytes, &mut outcome);
                 self.deliver(run.sequence, Outcome::Run(outcome));
             }
             // A short read (the file shrank, or the system gave less than was
@@ -237,12 +245,12 @@ impl<'a> Shared<'a> {
             let bytes = buffer.bytes_mut().get_mut(..length).unwrap_or_default();
             match read_fully(file, bytes, offset) {
                 Ok(count) if count == length => {
-                    self.judge(&run.file, offset, bytes, &mut outcome);
+                    self.judge(&run.file, way, offset, bytes, &mut outcome);
                 }
                 Ok(count) => {
                     let whole = count - count % page_size;
                     let judged = bytes.get(..whole).unwrap_or_default();
-                    self.judge(&run.file, offset, judged, &mut outcome);
+                    self.judge(&run.file, way, offset, judged, &mut outcome);
                     self.file_ended(run, offset + whole as u64, &mut outcome);
                     break;
                 }
@@ -253,7 +261,7 @@ impl<'a> Shared<'a> {
                     run.file.before_through(&range);
                     continue;
                 }
-                Err(_) => self.salvage(run, file, offset, bytes, &mut outcome),
+                Err(_) => self.salvage(run, (file, way), offset, bytes, &mut outcome),
             }
             done += length;
         }
@@ -276,7 +284,7 @@ impl<'a> Shared<'a> {
     fn salvage(
         &self,
         run: &Run,
-        source: &File,
+        (source, way): (&File, Way),
         offset: u64,
         bytes: &mut [u8],
         outcome: &mut RunOutcome,
@@ -290,7 +298,7 @@ impl<'a> Shared<'a> {
             }
             let at = offset + (index * page_size) as u64;
             match read_fully(source, page, at) {
-                Ok(count) if count == page_size => self.judge(file, at, page, outcome),
+                Ok(count) if count == page_size => self.judge(file, way, at, page, outcome),
                 Ok(_) if self.look.may_change() => {}
                 Ok(_) => outcome.unread.push(file.unread(at, file.page_size, BECAME_SHORTER)),
                 Err(error) => {

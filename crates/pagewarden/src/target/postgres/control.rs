@@ -16,6 +16,7 @@
 //!   [ 40     8  prevCheckPoint, up to version 10 ]
 //!      c        checkPointCopy: redo position (8), timeline (4), previous
 //!               timeline (4), fullPageWrites (1) ...
+//! c+s-24     8  its time, followed by three transaction numbers
 //!    c+s     8  unloggedLSN
 //!  c+s+8     8  minRecoveryPoint
 //! c+s+16     4  minRecoveryPointTLI
@@ -124,6 +125,8 @@ pub struct Control {
     pub timeline: u32,
     /// Whether the log holds full-page images, as of the latest checkpoint.
     pub full_page_writes: bool,
+    /// When that checkpoint began, by the server's clock, in seconds since 1970.
+    pub checkpoint_time: u64,
     /// How far replay must come before a standby is consistent.
     pub min_recovery_lsn: u64,
     /// The timeline of that position.
@@ -206,6 +209,7 @@ impl Control {
             redo_lsn: u64_at(bytes, layout.checkpoint_copy)?,
             timeline: u32_at(bytes, layout.checkpoint_copy.checked_add(8)?)?,
             full_page_writes: *bytes.get(layout.checkpoint_copy.checked_add(16)?)? != 0,
+            checkpoint_time: u64_at(bytes, after_copy.checked_sub(24)?)?,
             min_recovery_lsn: u64_at(bytes, after_copy.checked_add(8)?)?,
             min_recovery_timeline: u32_at(bytes, after_copy.checked_add(16)?)?,
             backup_start_lsn: u64_at(bytes, after_copy.checked_add(24)?)?,

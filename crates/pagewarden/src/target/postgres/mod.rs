@@ -15,6 +15,7 @@ use std::fs::{self, File, Metadata};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::Error;
 use crate::page::postgres::{Checksums, LogEnd};
@@ -29,6 +30,7 @@ mod log_end;
 mod loose;
 pub mod maps;
 pub mod names;
+mod settle;
 mod state;
 pub mod wal;
 mod walk;
@@ -78,7 +80,7 @@ fn open(path: &Path, metadata: &Metadata, options: &OpenOptions) -> Result<Targe
         None
     };
     match root {
-        Some(root) => open_cluster(path, metadata, &root, options.wal.as_deref()),
+        Some(root) => open_cluster(path, metadata, &root, options),
         None if backup::probe(path, metadata.is_dir()) == Probe::Yes => {
             backup::open(path, metadata.is_dir())
         }
@@ -114,13 +116,16 @@ pub(crate) struct Cluster {
     pub(crate) log_end: Option<Arc<dyn LogEnd>>,
     /// The log that recovery has yet to replay, if it has.
     pub(crate) replay: Option<Arc<Replay>>,
+    /// How long to wait for a checkpoint before evidence from other files of a
+    /// running server counts; `None` not to wait.
+    pub(crate) settle: Option<Duration>,
 }
 
 fn open_cluster(
     path: &Path,
     metadata: &Metadata,
     root: &Path,
-    wal: Option<&Path>,
+    options: &OpenOptions,
 ) -> Result<Target, Error> {
     // A folder that cannot be listed is no verdict at all.
     fs::read_dir(root).map_err(|source| Error::io("list", root, source))?;
@@ -134,8 +139,10 @@ fn open_cluster(
     let circumstances = Circumstances::find(root, control.as_ref().ok());
     let mut cluster = Cluster::new(root, major, control, circumstances);
     if let Ok(control) = &cluster.control {
+        let wal = options.wal.as_deref();
         cluster.replay = circumstances.replay(root, &cluster.major, control, wal);
     }
+    cluster.settle = options.settle.filter(|_| circumstances.may_change());
     let cluster = Arc::new(cluster);
     let description = Description {
         path: path.to_owned(),
@@ -200,6 +207,7 @@ impl Cluster {
             circumstances,
             log_end: None,
             replay: None,
+            settle: None,
             control,
         };
         match &cluster.control {
@@ -256,7 +264,7 @@ fn read_control_settled(root: &Path) -> Result<Result<Control, ControlFault>, Er
     let mut fault = None;
     for attempt in 0..TRIES {
         if attempt > 0 {
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(20));
         }
         match read_small(&path, CONTROL_BYTES) {
             Ok(bytes) => match Control::parse(&bytes) {

@@ -14,6 +14,7 @@ use crate::page::PageFormat;
 use crate::page::postgres::{PostgresPages, Recovery};
 use crate::target::postgres::incremental::{self, HeaderError};
 use crate::target::postgres::names::{Fork, RelationFile, is_known_without_pages};
+use crate::target::postgres::settle::{Hole, Waiting};
 use crate::target::postgres::wal::block::Locator;
 use crate::target::postgres::wal::replay::{self, Replay, ReplayOfFork};
 use crate::target::postgres::{Cluster, catalogue, maps, read_small};
@@ -89,6 +90,8 @@ pub(super) struct Walk {
     only: Option<RelationFile>,
     /// How many notes there were.
     notes: u32,
+    /// What waits for a checkpoint.
+    waiting: Waiting,
 }
 
 /// Enough to show what lies about: whoever fills a folder with foreign files
@@ -112,6 +115,7 @@ impl Walk {
             seen_folders: HashSet::new(),
             only: None,
             notes: 0,
+            waiting: Waiting::default(),
         };
         walk.check_control();
         walk.find_folders();
@@ -222,19 +226,9 @@ impl Walk {
                 self.note(&path, "not a tablespace's name, left alone");
                 continue;
             };
-            if let Err(error) = fs::metadata(&path) {
-                self.finding(
-                    &path,
-                    Severity::Notice,
-                    Kind::Missing,
-                    format!("the tablespace is not at hand and was not judged: {error}"),
-                    "mount it, or check it where it lies",
-                );
-                continue;
-            }
-            match self.version_folder(&path) {
-                Some(folder) => self.add_databases(&folder, oid),
-                None => self.finding(
+            match self.place_of_tablespace(&path) {
+                Ok(Some(folder)) => self.add_databases(&folder, oid),
+                Ok(None) => self.finding(
                     &path,
                     Severity::Notice,
                     Kind::Missing,
@@ -242,6 +236,29 @@ impl Walk {
                         .to_owned(),
                     "check that the right file system is mounted there",
                 ),
+                Err(error) if self.has_vanished(&path, &error) => {}
+                Err(error) => self.finding(
+                    &path,
+                    Severity::Notice,
+                    Kind::Missing,
+                    format!("the tablespace is not at hand and was not judged: {error}"),
+                    "mount it, or check it where it lies",
+                ),
+            }
+        }
+    }
+
+    /// The folder of this server version behind a tablespace's link. A running
+    /// server that drops a tablespace removes first the one, then the other.
+    fn place_of_tablespace(&self, link: &Path) -> std::io::Result<Option<PathBuf>> {
+        const TRIES: u32 = 10;
+        let mut tries = if self.cluster.circumstances.may_change() { TRIES } else { 1 };
+        loop {
+            fs::metadata(link)?;
+            tries = tries.saturating_sub(1);
+            match self.version_folder(link) {
+                None if tries > 0 => std::thread::sleep(A_MOMENT),
+                found => return Ok(found),
             }
         }
     }
@@ -273,6 +290,7 @@ impl Walk {
                 Some(_) if path.is_symlink() => {
                     self.unread(&path, 0, &"a symbolic link, not followed");
                 }
+                _ if self.cluster.circumstances.may_change() && !path.exists() => {}
                 _ => self.note(&path, "not a database's folder, left alone"),
             }
         }
@@ -286,6 +304,7 @@ impl Walk {
                 self.folders.push_back(Folder { path, tablespace, database });
             }
             Ok(_) => self.note(&path, "the same folder as one named before, not read twice"),
+            Err(error) if self.may_have_vanished(&error) => {}
             Err(error) => self.unread(&path, 0, &error),
         }
     }
@@ -294,7 +313,9 @@ impl Walk {
         let entries = match fs::read_dir(folder) {
             Ok(entries) => entries,
             Err(error) => {
-                self.unread(folder, 0, &error);
+                if !self.has_vanished(folder, &error) {
+                    self.unread(folder, 0, &error);
+                }
                 return Vec::new();
             }
         };
@@ -409,6 +430,11 @@ impl Walk {
             .collect();
         self.unlogged.dedup();
         self.current = Some((folder, files.into_iter().peekable()));
+    }
+
+    /// True if a running server has removed this, not only what it leads to.
+    fn has_vanished(&self, path: &Path, error: &std::io::Error) -> bool {
+        self.may_have_vanished(error) && fs::symlink_metadata(path).is_err()
     }
 
     fn may_have_vanished(&self, error: &std::io::Error) -> bool {
@@ -662,9 +688,6 @@ impl Walk {
                 format!("segment {} of this relation is here, this one is not", later.0.segment);
             (due, Kind::Missing, detail, None)
         };
-        if self.hole_closed(&path_of(file), &path_of(later.0), full) {
-            return;
-        }
         let mut finding = Finding::of_file(
             &self.relative(&path_of(file)),
             self.cluster.circumstances.cross_file(),
@@ -674,7 +697,8 @@ impl Walk {
         // Dropping a relation empties or removes its first segment before the
         // others: what a crash in between leaves looks like this, and no
         // catalogue lists it any more.
-        if earlier.is_none_or(|(_, length)| length == 0) {
+        let may_be_a_remnant = earlier.is_none_or(|(_, length)| length == 0);
+        if may_be_a_remnant {
             finding.severity = Severity::Suspect;
         }
         if let Some(length) = end {
@@ -683,19 +707,24 @@ impl Walk {
             finding.place.offset = Some(ByteOffset(length));
         }
         let hint = hint_for(folder.tablespace, folder.database, file.number);
-        self.ready.push_back(Step::Finding(finding.with_hint(hint)));
-    }
-
-    /// True if a running server was just extending or dropping the relation
-    /// while it was listed: a moment later the hole is filled, or what lay
-    /// behind it is gone.
-    fn hole_closed(&self, hole: &Path, behind: &Path, full: u64) -> bool {
+        let hole = Hole {
+            finding: finding.with_hint(hint),
+            segment: path_of(file),
+            behind: path_of(later.0),
+            full,
+            may_be_a_remnant,
+        };
         if !self.cluster.circumstances.may_change() {
-            return false;
+            self.ready.push_back(Step::Finding(hole.finding));
+            return;
         }
+        // A running server may just be extending or dropping the relation.
         std::thread::sleep(A_MOMENT);
-        let length = |path| fs::symlink_metadata(path).map_or(0, |metadata| metadata.len());
-        length(hole) >= full || length(behind) == 0
+        match self.cluster.settle {
+            _ if hole.is_closed() => {}
+            Some(_) => self.waiting.add(hole),
+            None => self.ready.push_back(Step::Finding(hole.finding)),
+        }
     }
 }
 
@@ -709,9 +738,12 @@ impl Iterator for Walk {
             }
             if self.current.is_some() {
                 self.next_relation();
-            } else {
-                let folder = self.folders.pop_front()?;
+            } else if let Some(folder) = self.folders.pop_front() {
                 self.open_folder(folder);
+            } else {
+                let patience = self.cluster.settle?;
+                self.ready.extend(self.waiting.next(&self.cluster, patience));
+                return self.ready.pop_front();
             }
         }
     }
