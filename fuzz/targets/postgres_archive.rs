@@ -6,7 +6,7 @@ use std::io::Cursor;
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::target::open_stream;
+use pagewarden::target::{OpenOptions, open_stream};
 use pagewarden::verify::{Options, verify};
 use pagewarden_fuzz::Report;
 
@@ -47,7 +47,7 @@ fuzz_target!(|input: &[u8]| {
         archive.extend([0; 2 * BLOCK]);
     }
     let source = Box::new(Cursor::new(archive));
-    let Ok(target) = open_stream(Path::new("-"), source, None) else { return };
+    let Ok(target) = open_stream(Path::new("-"), source, None, &OpenOptions::default()) else { return };
     let mut report = Report::default();
     let summary =
         verify(target, &Options::default(), &(), &mut report).expect("this sink takes all");

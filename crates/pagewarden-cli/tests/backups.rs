@@ -2,6 +2,7 @@
 //! damage is found where it is, and what is cut off is called incomplete.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -29,7 +30,7 @@ struct Backups {
 }
 
 /// All forms as folders, with the arguments that make them.
-const FORMS: [(&str, &[&str]); 7] = [
+const FORMS: [(&str, &[&str]); 8] = [
     ("plain", &["-Fp"]),
     ("tar", &["-Ft"]),
     ("gzip", &["-Ft", "--compress=client-gzip:1"]),
@@ -37,16 +38,18 @@ const FORMS: [(&str, &[&str]); 7] = [
     ("zstd", &["-Ft", "--compress=client-zstd:1"]),
     ("server-lz4", &["-Ft", "--compress=server-lz4"]),
     ("sha", &["-Ft", "-Xnone", "--manifest-checksums=SHA256"]),
+    ("fetch", &["-Ft", "-Xfetch"]),
 ];
 
 /// Those in archives, with the name of the base.
-const ARCHIVES: [(&str, &str); 6] = [
+const ARCHIVES: [(&str, &str); 7] = [
     ("tar", "base.tar"),
     ("gzip", "base.tar.gz"),
     ("lz4", "base.tar.lz4"),
     ("zstd", "base.tar.zst"),
     ("server-lz4", "base.tar.lz4"),
     ("sha", "base.tar"),
+    ("fetch", "base.tar"),
 ];
 
 /// Statements that change pages all over the server until they are ended.
@@ -355,6 +358,8 @@ fn damaged_page_is_found_at_its_place_in_every_form() {
 fn page_from_during_the_backup_is_suspect() {
     for backups in backups() {
         let folder = copy(&backups.folder("tar"));
+        // With the log at hand, it would say more.
+        fs::remove_file(folder.path().join("pg_wal.tar")).unwrap();
         let path = folder.path().join("base.tar");
         let sound = read(&path);
         let manifest = fs::read_to_string(folder.path().join("backup_manifest")).unwrap();
@@ -385,6 +390,107 @@ fn page_from_during_the_backup_is_suspect() {
             assert!(report.serious().contains(&page), "{lsn:x}: {:?}", report.serious());
         }
     }
+}
+
+/// Blocks of a relation that the log holds a full image of before anything else
+/// is said about them, by the server's own tool.
+fn blocks_with_images(backups: &Backups, wal: &Path, relation: &str) -> Vec<u32> {
+    let mut segments: Vec<_> =
+        fs::read_dir(wal).unwrap().map(|entry| entry.unwrap().path()).collect();
+    segments.retain(|path| path.extension().is_none() && path.is_file());
+    segments.sort();
+    let mut command = backups.cluster.installation().command("pg_waldump");
+    command.arg("-p").arg(wal).arg(segments.first().unwrap().file_name().unwrap());
+    command.arg(segments.last().unwrap().file_name().unwrap());
+    // It ends with an error, at the end of what was written.
+    let output = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    let number = relation.rsplit('/').next().unwrap();
+    let mut first = std::collections::BTreeMap::new();
+    for reference in output.split("blkref #").skip(1) {
+        let reference = reference.lines().next().unwrap();
+        let words: Vec<_> = reference.split([' ', ',', ';', '/']).collect();
+        let is_ours = words.contains(&number) && !reference.contains("fork");
+        let block = words.iter().position(|word| *word == "blk").map(|at| words[at + 1]);
+        if let Some(block) = block.filter(|_| is_ours) {
+            first.entry(block.parse().unwrap()).or_insert(reference.contains("FPW"));
+        }
+    }
+    first.into_iter().filter(|(_, image)| *image).map(|(block, _)| block).collect()
+}
+
+/// In `pg_wal.tar`, in the archive itself, or in a folder that is named.
+#[test]
+fn page_that_the_log_of_the_backup_overwrites_is_a_notice() {
+    for backups in backups().filter(|backups| backups.cluster.installation().has("pg_waldump")) {
+        let wal = tempfile::tempdir().unwrap();
+        let unpack = |archive: PathBuf, only: &[&str]| {
+            let mut tar = Command::new("tar");
+            tar.arg("-xf").arg(archive).arg("-C").arg(wal.path()).args(only);
+            assert!(tar.status().unwrap().success());
+        };
+        for form in ["tar", "gzip", "zstd", "fetch"] {
+            let folder = copy(&backups.folder(form));
+            let base = ARCHIVES.iter().find(|(name, _)| *name == form).unwrap().1;
+            let path = folder.path().join(base);
+            // Only gzip compresses the log too.
+            let logs = ["pg_wal.tar", "pg_wal.tar.gz"].map(|name| folder.path().join(name));
+            let log = logs.into_iter().find(|log| log.exists()).unwrap_or_default();
+            fs::remove_dir_all(wal.path()).unwrap();
+            fs::create_dir(wal.path()).unwrap();
+            let wal = if form == "fetch" {
+                unpack(path.clone(), &["pg_wal"]);
+                wal.path().join("pg_wal")
+            } else {
+                unpack(log.clone(), &[]);
+                wal.path().to_owned()
+            };
+            let images = blocks_with_images(backups, &wal, &backups.busy);
+            let block = u64::from(images[images.len() / 2]);
+            let mut archive = read(&path);
+            let begin = member(&archive, &backups.busy).data;
+            archive[begin + block as usize * PAGE + 5000] ^= 1;
+            let quiet = member(&archive, &backups.quiet).data;
+            archive[quiet + PAGE + 5000] ^= 1;
+            write(&path, &archive);
+
+            let mended = |severity: &str| Finding::page(&backups.busy, block, severity, "checksum");
+            let expect = |what: &str, arguments: &[&OsStr], severity: &str| {
+                let what = format!("{form}, {what}");
+                let report = check(arguments).report();
+                let pages: Vec<_> =
+                    report.findings().into_iter().filter(|one| one.page.is_some()).collect();
+                assert!(pages.contains(&mended(severity)), "{what}: {pages:?}");
+                let damage = Finding::page(&backups.quiet, 1, "damage", "checksum");
+                assert!(pages.contains(&damage), "{what}: {pages:?}");
+                assert_eq!(pages.len(), 2, "{what}: {pages:?}");
+                let told = report.details().iter().any(|words| words.contains("replay of the log"));
+                assert_eq!(told, severity == "notice", "{what}: {:?}", report.details());
+            };
+            let named = [OsStr::new("--wal"), wal.as_os_str(), path.as_os_str()];
+            expect("beside", &[folder.path().as_os_str()], "notice");
+            expect("alone", &[path.as_os_str()], "notice");
+            expect("named", &named, "notice");
+            if form != "fetch" {
+                fs::remove_file(&log).unwrap();
+                expect("not at hand", &[path.as_os_str()], without_log(&archive, begin, block));
+                expect("named only", &named, "notice");
+            }
+        }
+    }
+}
+
+/// What a failing page of a server's backup is by its LSN alone: from before the
+/// backup's start, damage.
+fn without_log(archive: &[u8], begin: usize, block: u64) -> &'static str {
+    let page = &archive[begin + block as usize * PAGE..];
+    let word = |at: usize| u64::from(u32::from_le_bytes(page[at..at + 4].try_into().unwrap()));
+    let label = member(archive, "backup_label");
+    let label = std::str::from_utf8(&archive[label.data..label.data + label.bytes]).unwrap();
+    let start = label.split("START WAL LOCATION: ").nth(1).unwrap().split(' ').next().unwrap();
+    let (high, low) = start.split_once('/').unwrap();
+    let part = |digits| u64::from_str_radix(digits, 16).unwrap();
+    let start = part(high) << 32 | part(low);
+    if (word(0) << 32 | word(4)) < start { "damage" } else { "suspect" }
 }
 
 #[test]

@@ -197,7 +197,7 @@ impl Run<'_> {
             return Err(Error::unknown(path, "standard input is a terminal", hint));
         }
         let input = StandardInput::new(Arc::clone(&self.options.stop));
-        target::open_stream(path, Box::new(input), self.kind)
+        target::open_stream(path, Box::new(input), self.kind, &self.open_options)
     }
 
     fn measure(&self, path: &Path) -> Option<u64> {

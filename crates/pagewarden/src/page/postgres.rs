@@ -177,6 +177,15 @@ pub enum Fate {
     Unknown(String),
 }
 
+/// What to do about a page that recovery overwrites.
+pub(crate) const RECOVERY_MENDS: &str = "nothing to do: recovery mends this page";
+
+/// [`Fate::Overwritten`], for people.
+pub(crate) fn overwritten_in_words(at: Option<u64>) -> String {
+    let at = at.map_or(String::new(), |at| format!(" at {}", LsnText(at)));
+    format!("replay of the log overwrites this page (image{at})")
+}
+
 /// The log that is yet to be replayed, for the pages of one file.
 pub trait Recovery: Send + Sync + std::fmt::Debug {
     /// What will happen to a page whose header says `lsn`, and which failed its
@@ -295,13 +304,8 @@ impl PostgresPages {
         match recovery.map(|recovery| recovery.fate_of(page, header.lsn)) {
             None => failed(self.failure, ""),
             Some(Fate::Overwritten(at)) => {
-                let at = at.map_or(String::new(), |at| format!(" at {}", LsnText(at)));
-                let fate = format!("replay of the log overwrites this page (image{at})");
-                let finding = failed(Severity::Notice, &fate);
-                PageFinding {
-                    hint: Some("nothing to do: recovery mends this page".to_owned()),
-                    ..finding
-                }
+                let finding = failed(Severity::Notice, &overwritten_in_words(at));
+                PageFinding { hint: Some(RECOVERY_MENDS.to_owned()), ..finding }
             }
             // A log that was lost leaves sound pages behind that are newer.
             Some(Fate::Kept(_)) if kind == Kind::FutureLsn => failed(self.failure, ""),

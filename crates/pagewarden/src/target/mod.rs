@@ -137,6 +137,9 @@ pub struct StreamedPages {
     pub bytes: Vec<u8>,
 }
 
+/// See [`Settled::judge`].
+pub type Judge = Box<dyn Fn(&mut Finding, &Unsettled) + Send + Sync>;
+
 /// What turned out at the end of a stream.
 pub struct Settled {
     /// What the target is, in the place of what was thought before.
@@ -144,8 +147,9 @@ pub struct Settled {
     /// Its pages carry sums. If not, what only a sum speaks against is fine,
     /// and all pages that passed count as unprotected.
     pub has_sums: bool,
-    /// What a page that failed proves.
-    pub severity: Box<dyn Fn(&Unsettled) -> Severity + Send + Sync>,
+    /// Puts into a finding what the page that failed proves. May take its time:
+    /// the first call may read the log.
+    pub judge: Judge,
 }
 
 impl fmt::Debug for Settled {
@@ -257,7 +261,7 @@ pub struct OpenOptions {
 }
 
 /// Opens what comes as a stream, under the name that it is called by.
-pub type OpenStream = fn(&Path, Decoded) -> Result<Target, Error>;
+pub type OpenStream = fn(&Path, Decoded, &OpenOptions) -> Result<Target, Error>;
 
 /// One kind of target in the registry.
 pub struct TargetKind {
@@ -304,9 +308,7 @@ pub fn open_with(
     kind: Option<&TargetKind>,
     options: &OpenOptions,
 ) -> Result<Target, Error> {
-    if let Some(wal) = &options.wal {
-        std::fs::read_dir(wal).map_err(|source| Error::io("list", wal, source))?;
-    }
+    look_into(options)?;
     let metadata = std::fs::metadata(path).map_err(|source| Error::io("open", path, source))?;
     if !metadata.is_file() && !metadata.is_dir() {
         return Err(Error::unknown(
@@ -329,6 +331,16 @@ pub fn open_with(
     }
 }
 
+/// A folder that was named must be one.
+fn look_into(options: &OpenOptions) -> Result<(), Error> {
+    match &options.wal {
+        Some(wal) => {
+            std::fs::read_dir(wal).map(drop).map_err(|source| Error::io("list", wal, source))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Opens what comes as a stream that can be read only once. `path` is what it is
 /// called in the report.
 ///
@@ -338,15 +350,17 @@ pub fn open_stream(
     path: &Path,
     source: Box<dyn Read + Send>,
     kind: Option<&TargetKind>,
+    options: &OpenOptions,
 ) -> Result<Target, Error> {
     const HINT: &str = "save it to a file and check that";
+    look_into(options)?;
     let decoded = decode(source).map_err(|source| Error::io("read", path, source))?;
     let open = match kind {
         Some(kind) => kind.open_stream,
         None => TARGETS.iter().find_map(|kind| kind.open_stream),
     };
     match open {
-        Some(open) if looks_like_tar(&decoded.begin) => open(path, decoded),
+        Some(open) if looks_like_tar(&decoded.begin) => open(path, decoded, options),
         _ if decoded.begin.is_empty() => {
             Err(Error::unknown(path, "nothing came", "see what the writer of the stream says"))
         }

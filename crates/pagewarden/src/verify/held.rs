@@ -74,7 +74,7 @@ impl HeldFindings {
                 recounted(Standing::Unprotected);
                 continue;
             }
-            finding.severity = (settled.severity)(&unsettled);
+            (settled.judge)(&mut finding, &unsettled);
             counts.add(Standing::of_failed(finding.severity));
             recounted(Standing::of_failed(finding.severity));
             found(finding);

@@ -82,7 +82,7 @@ fn open(path: &Path, metadata: &Metadata, options: &OpenOptions) -> Result<Targe
     match root {
         Some(root) => open_cluster(path, metadata, &root, options),
         None if backup::probe(path, metadata.is_dir()) == Probe::Yes => {
-            backup::open(path, metadata.is_dir())
+            backup::open(path, metadata.is_dir(), options)
         }
         None if metadata.is_file() => loose::open(path, metadata),
         None => Err(Error::unknown(

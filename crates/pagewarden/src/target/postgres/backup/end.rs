@@ -6,6 +6,7 @@ use std::io;
 use crate::page::postgres::Checksums;
 use crate::target::postgres::backup::ground::Ground;
 use crate::target::postgres::backup::ledger::Compared;
+use crate::target::postgres::backup::log::LogAtHand;
 use crate::target::postgres::backup::stream::{ArchiveWalk, ManifestAt, NOTES_MAX};
 use crate::target::postgres::backup::{manifest, tablespace_of};
 use crate::target::postgres::control::ClusterState;
@@ -30,11 +31,26 @@ impl ArchiveWalk {
         }
         let checksums = self.checksums();
         let description = self.description(Some((ground, checksums)));
+        let log = self.log(ground);
         self.ready.push_back(Step::Settled(Box::new(Settled {
             description,
             has_sums: checksums == Checksums::On,
-            severity: Box::new(move |page| ground.severity(page)),
+            judge: Box::new(move |finding, page| {
+                finding.severity = ground.severity(page);
+                if let Some(log) = &log {
+                    log.tell(finding, page);
+                }
+            }),
         })));
+    }
+
+    /// The log that is yet to be replayed, if it is known which.
+    fn log(&mut self, ground: Ground) -> Option<LogAtHand> {
+        let control = self.facts.control.as_ref().filter(|_| ground != Ground::AtRest);
+        let control = control?.as_ref().ok()?.clone();
+        let label = self.facts.label.map(|_| std::mem::take(&mut self.facts.label_text));
+        let archives = std::mem::take(&mut self.log_archives);
+        Some(LogAtHand::new(control, label, self.wal.take(), archives))
     }
 
     fn say_control(&mut self) {

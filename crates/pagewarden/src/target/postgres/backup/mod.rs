@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::source::decode::{BEGIN_BYTES, Compression, Decoded, decode};
 use crate::source::file::open_regular;
 use crate::source::tar::looks_like_tar;
-use crate::target::{Probe, Target};
+use crate::target::{OpenOptions, Probe, Target};
 
 pub(super) mod directory;
 mod end;
@@ -27,6 +27,7 @@ mod ground;
 pub mod hash;
 pub mod label;
 mod ledger;
+mod log;
 pub mod manifest;
 mod place;
 mod stream;
@@ -35,6 +36,8 @@ use stream::{ArchiveWalk, Source};
 
 /// The archive of the data directory itself, without its compression's ending.
 const BASE: &str = "base.tar";
+/// The archive of the log that was written meanwhile.
+const LOG: &str = "pg_wal.tar";
 const ENDINGS: [&str; 4] = ["", ".gz", ".lz4", ".zst"];
 
 /// Thinks about a path by its content.
@@ -51,8 +54,8 @@ pub(super) fn probe(path: &Path, is_folder: bool) -> Probe {
 ///
 /// # Errors
 /// It cannot be read, or holds nothing of a cluster.
-pub(super) fn open(path: &Path, is_folder: bool) -> Result<Target, Error> {
-    let mut walk = ArchiveWalk::new(path.to_owned());
+pub(super) fn open(path: &Path, is_folder: bool, options: &OpenOptions) -> Result<Target, Error> {
+    let mut walk = ArchiveWalk::new(path.to_owned(), options);
     if is_folder {
         let Some(base) = base_archive(path) else {
             return Err(Error::unknown(
@@ -63,6 +66,8 @@ pub(super) fn open(path: &Path, is_folder: bool) -> Result<Target, Error> {
         };
         walk.sources = archives_of(path, base)?;
         walk.has_all_tablespaces = true;
+        walk.log_archives.extend(log_archive(path));
+        walk.log_archives.extend(walk.sources.front().map(|base| base.path.clone()));
         walk.find_manifest(path);
     } else {
         let prefix = tablespace_of(path).map(|oid| format!("pg_tblspc/{oid}/"));
@@ -74,8 +79,11 @@ pub(super) fn open(path: &Path, is_folder: bool) -> Result<Target, Error> {
             prefix: prefix.unwrap_or_default(),
         }]);
         if let Some(folder) = path.parent().filter(|_| is_named_by_server(path)) {
-            walk.find_manifest(if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+            walk.log_archives.extend(log_archive(folder));
+            walk.find_manifest(folder);
         }
+        walk.log_archives.push(path.to_owned());
     }
     walk.into_target()
 }
@@ -84,8 +92,12 @@ pub(super) fn open(path: &Path, is_folder: bool) -> Result<Target, Error> {
 ///
 /// # Errors
 /// It cannot be read, or holds nothing of a cluster.
-pub(super) fn open_stream(path: &Path, stream: Decoded) -> Result<Target, Error> {
-    let mut walk = ArchiveWalk::new(path.to_owned());
+pub(super) fn open_stream(
+    path: &Path,
+    stream: Decoded,
+    options: &OpenOptions,
+) -> Result<Target, Error> {
+    let mut walk = ArchiveWalk::new(path.to_owned(), options);
     walk.sources = VecDeque::from([Source {
         path: path.to_owned(),
         opened: Some(stream),
@@ -113,8 +125,16 @@ fn open_archive(path: &Path) -> std::io::Result<Option<Decoded>> {
 }
 
 fn base_archive(folder: &Path) -> Option<PathBuf> {
-    let paths = ENDINGS.iter().map(|ending| folder.join(format!("{BASE}{ending}")));
-    paths.into_iter().find(|path| path.is_file())
+    archive_named(folder, BASE)
+}
+
+fn log_archive(folder: &Path) -> Option<PathBuf> {
+    archive_named(folder, LOG)
+}
+
+fn archive_named(folder: &Path, name: &str) -> Option<PathBuf> {
+    let mut paths = ENDINGS.iter().map(|ending| folder.join(format!("{name}{ending}")));
+    paths.find(|path| path.is_file())
 }
 
 /// The archives that a server's backup consists of: the base first, which holds

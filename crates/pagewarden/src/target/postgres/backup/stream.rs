@@ -28,7 +28,7 @@ use crate::target::postgres::backup::place::{RelationPlace, Role, locate};
 use crate::target::postgres::control::{CONTROL_BYTES, Control, ControlFault};
 use crate::target::postgres::names::Fork;
 use crate::target::postgres::{SEGMENT_BYTES, incremental, loose, maps, walk};
-use crate::target::{PageFile, Selection, Step, StreamedPages, Target};
+use crate::target::{OpenOptions, PageFile, Selection, Step, StreamedPages, Target};
 use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Severity, Unread};
 
 /// Pages that are handed on at a time: a multiple of every page size.
@@ -90,6 +90,7 @@ pub(super) struct InMember {
 #[derive(Default)]
 pub(super) struct Facts {
     pub(super) label: Option<Label>,
+    pub(super) label_text: String,
     /// The label was the first file: so a server begins.
     pub(super) label_first: bool,
     pub(super) control: Option<Result<Control, ControlFault>>,
@@ -138,10 +139,14 @@ pub(super) struct ArchiveWalk {
     pub(super) is_cut: bool,
     pub(super) notes: usize,
     pub(super) is_done: bool,
+    /// A folder with log that was named.
+    pub(super) wal: Option<PathBuf>,
+    /// Archives that may hold the log, and can be read again.
+    pub(super) log_archives: Vec<PathBuf>,
 }
 
 impl ArchiveWalk {
-    pub(super) fn new(path: PathBuf) -> Self {
+    pub(super) fn new(path: PathBuf, options: &OpenOptions) -> Self {
         Self {
             path,
             sources: VecDeque::new(),
@@ -156,6 +161,8 @@ impl ArchiveWalk {
             is_cut: false,
             notes: 0,
             is_done: false,
+            wal: options.wal.clone(),
+            log_archives: Vec::new(),
         }
     }
 
@@ -619,7 +626,10 @@ impl ArchiveWalk {
                 let control = small.get(..CONTROL_BYTES.min(small.len())).unwrap_or_default();
                 self.facts.control = Some(Control::parse(control));
             }
-            Some(Role::Label) => self.facts.label = Some(Label::parse(&small)),
+            Some(Role::Label) => {
+                self.facts.label = Some(Label::parse(&small));
+                self.facts.label_text = String::from_utf8_lossy(&small).into_owned();
+            }
             Some(Role::TablespaceMap) => self.facts.tablespaces = label::tablespaces(&small),
             Some(Role::Version) if is_small => {
                 self.facts.has_root = true;

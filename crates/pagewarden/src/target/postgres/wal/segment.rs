@@ -22,9 +22,11 @@
 //! A file is named by timeline, and number of the segment in two parts, eight
 //! hexadecimal digits each. Source: `src/include/access/xlog_internal.h`.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::page::postgres::MAX_ALIGN;
 use crate::source::file::{open_regular, read_at};
@@ -121,7 +123,7 @@ impl PageHeader {
 }
 
 /// What the name of a file of the log says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SegmentName {
     /// The timeline.
     pub timeline: u32,
@@ -158,6 +160,8 @@ impl SegmentName {
 pub struct Segments {
     /// Folders to look in, the first one first.
     pub folders: Vec<PathBuf>,
+    /// Segments that lie in no folder, because they come from an archive.
+    pub loose: Arc<BTreeMap<SegmentName, File>>,
     /// The timeline that is followed.
     pub timeline: u32,
     /// What the first page of each must say.
@@ -182,7 +186,7 @@ impl Segments {
             segment_bytes: control.wal_segment_bytes,
             page_bytes,
         };
-        Ok(Self { folders, timeline, identity })
+        Ok(Self { folders, loose: Arc::default(), timeline, identity })
     }
 
     /// The segment that holds an address.
@@ -222,7 +226,10 @@ impl Segments {
                 }
             }
         }
-        result
+        match self.loose.get(&self.segment_of(address)) {
+            Some(file) if result.is_err() => file.try_clone(),
+            _ => result,
+        }
     }
 
     /// All whole segments there are, of any timeline, as their names say.
@@ -234,6 +241,7 @@ impl Segments {
             .filter_map(|entry| {
                 SegmentName::parse(entry.file_name().to_str()?, self.identity.segment_bytes)
             })
+            .chain(self.loose.keys().copied())
     }
 }
 

@@ -52,6 +52,17 @@ impl Span {
         }
     }
 
+    /// What has to be replayed of a copy with this label, or of one without.
+    ///
+    /// # Errors
+    /// Why that is not known, in words.
+    pub fn of_copy(label: Option<&str>, control: &Control) -> Result<Self, String> {
+        match label {
+            Some(label) => Self::of_backup(label, control),
+            None => Self::after_crash(control),
+        }
+    }
+
     fn after_crash(control: &Control) -> Result<Self, String> {
         if control.backup_start_lsn != 0 {
             return Err("a restored backup is not consistent yet".to_owned());
