@@ -41,3 +41,22 @@ for name in 1259 16397.1 16397_fsm 4294967295_vm.131071 16400_init t3_16402 t12_
     pg_internal.init pg_filenode.map; do
     printf '%s' "$name" >"corpus/postgres_names/$name"
 done
+
+mkdir -p corpus/postgres_incremental corpus/postgres_manifest corpus/postgres_archive corpus/tar
+# Pages of 8 KiB; blocks 1, 5 and 9 of a file of at least 12.
+printf '\3\3\0\0\0\14\0\0\0\1\0\0\0\5\0\0\0\11\0\0\0' >corpus/postgres_incremental/three_blocks
+for version in 1 2; do
+    # The target appends the sum that fits.
+    printf '\1{ "PostgreSQL-Backup-Manifest-Version": %s,\n%s\n%s\n],\n%s\n],' "$version" \
+        '"System-Identifier": 7392348932, "Files": [' \
+        '{ "Path": "backup_label", "Size": 225, "Last-Modified": "2024-05-01 12:00:00 GMT", "Checksum-Algorithm": "CRC32C", "Checksum": "1b2c3d4e" }, { "Encoded-Path": "626173652f35", "Size": 8192, "Last-Modified": "2024-05-01 12:00:00 GMT" }' \
+        '"WAL-Ranges": [ { "Timeline": 1, "Start-LSN": "0/2000028", "End-LSN": "0/2000120" }' \
+        >"corpus/postgres_manifest/version_$version"
+done
+# What each piece is named and how long it is stands before it: see the target.
+for version in 9.6 15 18; do
+    folder=../fixtures/postgres/$version
+    { printf '\100'; cat "$folder/heap.3.page"; printf '\102'; cat "$folder/control.on.shutdown"; } \
+        >"corpus/postgres_archive/$version"
+    tar --format=ustar -cf - -C "$folder" filenode.global.map | { printf '\0'; cat; } >"corpus/tar/$version"
+done
