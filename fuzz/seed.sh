@@ -60,3 +60,13 @@ for version in 9.6 15 18; do
         >"corpus/postgres_archive/$version"
     tar --format=ustar -cf - -C "$folder" filenode.global.map | { printf '\0'; cat; } >"corpus/tar/$version"
 done
+# Pages of indexes, read as what they are: the bit keeps the page as it is.
+for version in 9.6 13 18; do
+    for page in btree_leaf.2:'\10' hash.2:'\11' gist.1:'\12' gin.1:'\13' spgist.1:'\14' vm.0:'\10'; do
+        file=../fixtures/postgres/$version/${page%%:*}.page
+        seed postgres_index "${page#*:}" "$file"
+    done
+done
+# One fork with a limit and one chunk of two blocks; the target adds the rest.
+mkdir -p corpus/postgres_summary
+printf '\0\177\6\0\0\5\0\0\0\0\100\0\0\0\0\0\0\7\0\0\0\1\0\0\0\2\0\5\0\6\0' >corpus/postgres_summary/one_fork

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Installs the programs that the tests run beside ours, where they are missing
 # and we may: a C compiler for linking, the sqlite3 shell, Python's pip for the
-# servers that `cargo xtask servers` fetches.
+# servers that `cargo xtask servers` fetches, and MariaDB, of which temporary
+# servers are started. PAGEWARDEN_WITHOUT=mariadb leaves that out; its tests then
+# say aloud that they were skipped.
 set -euo pipefail
 
 declare -A packages=(
@@ -18,6 +20,10 @@ for program in "${!packages[@]}"; do
 done
 if command -v python3 >/dev/null && ! python3 -m pip --version >/dev/null 2>&1; then
     wanted+=(python3-pip)
+fi
+# A server's folder is often not in the PATH of an ordinary user.
+if [[ " ${PAGEWARDEN_WITHOUT:-} " != *" mariadb "* ]] && ! PATH="$PATH:/usr/sbin" command -v mariadbd >/dev/null; then
+    wanted+=(mariadb-server)
 fi
 [ ${#wanted[@]} -eq 0 ] && exit 0
 

@@ -50,6 +50,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "page::sqlite",
         ],
     ),
+    ("crates/pagewarden-lab/src/stats", &["crate::cost", "std::fs", "std::path", "pagewarden"]),
+    ("crates/pagewarden-lab/src/cost/report", &["cost::run", "cost::experiments", "std::fs"]),
     (
         "crates/pagewarden/src/report",
         &["crate::page", "crate::source", "crate::checksum", "std::fs"],

@@ -8,6 +8,8 @@ use clap::builder::PossibleValuesParser;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
 
+pub mod cost;
+
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
     .usage(AnsiColor::Green.on_default().bold())
@@ -33,6 +35,7 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Check(Check),
+    Cost(cost::Cost),
     Completions(Completions),
     Man(Man),
 }
@@ -97,6 +100,28 @@ pub struct Check {
     /// Write figures for Prometheus (node_exporter's textfile collector)
     #[arg(long, value_name = "FILE")]
     pub metrics: Option<PathBuf>,
+
+    /// Judge every page by itself only
+    ///
+    /// Else, in a PostgreSQL cluster that was shut down cleanly, catalogues,
+    /// visibility maps, indexes and summaries of the log are asked which files
+    /// must be there and which pages were in use.
+    #[arg(long)]
+    pub no_witness: bool,
+
+    /// Write a seal: what the database looks like now, if nothing is wrong with it
+    ///
+    /// Holds a fingerprint of every page, about ten bytes each, to be held
+    /// against the database another day (--against).
+    #[arg(long, value_name = "FILE", conflicts_with = "against")]
+    pub seal: Option<PathBuf>,
+
+    /// Hold the database against a seal of an earlier day
+    ///
+    /// Finds what no page tells: zeroed pages, pages that went back to an older
+    /// version, files that were cut or are gone.
+    #[arg(long, value_name = "SEAL")]
+    pub against: Option<PathBuf>,
 
     /// Exit with 1 also when something is merely suspect
     #[arg(long)]

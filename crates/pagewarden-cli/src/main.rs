@@ -11,6 +11,8 @@ mod commands;
 mod exit;
 mod progress;
 mod replaced_file;
+mod signals;
+mod terminal;
 
 use args::{Arguments, Command};
 use exit::Exit;
@@ -22,6 +24,7 @@ fn main() -> ExitCode {
     };
     let result = match arguments.command {
         Command::Check(check) => commands::check::run(&check),
+        Command::Cost(cost) => commands::cost::run(&cost),
         Command::Completions(completions) => commands::completions::run(&completions),
         Command::Man(man) => commands::man::run(&man),
     };

@@ -22,6 +22,8 @@ pub enum Content {
     Html,
     /// Figures for a monitoring system, which must be able to read them.
     Metrics,
+    /// A seal.
+    Seal,
 }
 
 impl Content {
@@ -30,6 +32,7 @@ impl Content {
         let begin = match self {
             Self::Html => pagewarden::report::html::BEGIN,
             Self::Metrics => pagewarden::report::metrics::BEGIN,
+            Self::Seal => pagewarden::seal::BEGIN,
         };
         text.is_empty() || text.starts_with(begin)
     }
@@ -37,7 +40,7 @@ impl Content {
     /// The mode of the file; for a page the user's mask has its say.
     fn create_mode(self) -> u32 {
         match self {
-            Self::Html => 0o666,
+            Self::Html | Self::Seal => 0o666,
             Self::Metrics => 0o644,
         }
     }
@@ -88,7 +91,12 @@ impl ReplacedFile {
         Ok(file)
     }
 
-    fn temporary(&self) -> Result<tempfile::NamedTempFile> {
+    /// A file beside it, to be written and then put in its place; removed if it
+    /// is dropped before.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn temporary(&self) -> Result<tempfile::NamedTempFile> {
         tempfile::Builder::new()
             .prefix(".pagewarden-")
             .suffix(".tmp")
@@ -103,8 +111,16 @@ impl ReplacedFile {
     /// It could not be written; the old one is still there.
     pub fn replace(self, bytes: &[u8]) -> Result<()> {
         let mut file = self.temporary()?;
+        file.write_all(bytes).with_context(|| format!("cannot write {}", self.path.display()))?;
+        self.put(file)
+    }
+
+    /// Puts what was written in its place.
+    ///
+    /// # Errors
+    /// It could not be; the old one is still there.
+    pub fn put(self, file: tempfile::NamedTempFile) -> Result<()> {
         let write = || {
-            file.write_all(bytes)?;
             if self.content == Content::Metrics {
                 file.as_file()
                     .set_permissions(Permissions::from_mode(self.content.create_mode()))?;

@@ -20,10 +20,12 @@ mod runner;
 mod tar_files;
 
 mod backups;
+mod cost;
 mod crashed;
 mod file_damage;
 mod healthy;
 mod hostile;
+mod matrix;
 mod options;
 mod page_cache;
 mod page_damage;

@@ -92,8 +92,8 @@ fn every_kind_of_damage_to_a_page_is_named() {
                 let finding = &report.raw_findings()[0];
                 let detail = finding["detail"].as_str().unwrap();
                 assert!(detail.contains(damage.says()), "{what}: {detail}");
-                let hint = finding["hint"].as_str().unwrap();
-                assert!(hint.contains("pg_filenode_relation("), "{what}: {hint}");
+                let name = [&finding["object"], &finding["database"]];
+                assert_eq!(name, ["public.item", "postgres"], "{what}");
                 let bytes = fs::read(&path).unwrap();
                 let sums = [stored(page(&bytes, block)), computed(page(&bytes, block), block)];
                 if damage.kind() != "future_lsn" {
@@ -347,7 +347,7 @@ fn header_rules_hold_without_checksums() {
     }
 }
 
-/// What a sound page in a wrong place, or no page at all, looks like: healthy.
+/// What a sound page in a wrong place looks like: healthy.
 /// These tests fail when we learn to see it, and are then to be turned round.
 mod blindness {
     use super::*;
@@ -390,38 +390,6 @@ mod blindness {
         assert_unseen(sample, sample.file("item"), |bytes| {
             page_mut(bytes, block).copy_from_slice(page(&sample.item_before, block));
         });
-    }
-
-    /// All zero is legal after a crash; only another file could tell.
-    #[test]
-    fn zeroed_page_without_a_witness_counts_as_empty() {
-        let Some(installation) = any_installation() else { return };
-        let sample = sample(&installation, true);
-        let before = check([sample.cluster.data_dir()]).report();
-        let report =
-            assert_unseen(sample, sample.file("item"), |bytes| page_mut(bytes, 12).fill(0));
-        assert_eq!(report.pages("empty"), before.pages("empty") + 1);
-        assert_eq!(report.pages("total"), before.pages("total"));
-    }
-
-    #[test]
-    fn file_cut_between_pages_is_not_seen() {
-        let Some(installation) = any_installation() else { return };
-        let sample = sample(&installation, true);
-        let before = check([sample.cluster.data_dir()]).report();
-        let report = assert_unseen(sample, sample.file("item"), |bytes| {
-            bytes.truncate(bytes.len() - 3 * PAGE);
-        });
-        assert_eq!(report.pages("total"), before.pages("total") - 3);
-    }
-
-    #[test]
-    fn missing_relation_is_not_seen() {
-        let Some(installation) = any_installation() else { return };
-        let sample = sample(&installation, true);
-        let cluster = sample.loan();
-        let _wound = Wound::to(cluster.data_dir().join(sample.file("item_brin"))).remove();
-        assert_eq!(check([cluster.data_dir()]).report().serious(), []);
     }
 
     /// 16 bits: a page stamped again after it was damaged is as good as sound.

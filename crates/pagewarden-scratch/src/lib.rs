@@ -8,4 +8,17 @@
 
 #![forbid(unsafe_code)]
 
+mod account;
+pub mod home;
+pub mod mariadb;
 pub mod postgres;
+mod processes;
+pub mod programs;
+mod watchman;
+
+/// True when `PAGEWARDEN_REQUIRE` lists `engine`: tests that need it must then
+/// fail where they would otherwise be skipped.
+pub fn required(engine: &str) -> bool {
+    std::env::var("PAGEWARDEN_REQUIRE")
+        .is_ok_and(|list| list.split([',', ' ']).any(|one| one.trim() == engine))
+}

@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
+use pagewarden_scratch::home::memory_limit_unavailable;
+use pagewarden_scratch::mariadb;
 use pagewarden_scratch::postgres::{Cluster, Installation, Options, StopMode};
 
 /// The version most tests run with; the others come by `every_version_...`.
@@ -178,4 +180,70 @@ fn single_user_mode_makes_a_tablespace_and_answers() {
 /// A dead process that nobody collects is still listed, as a zombie.
 fn is_alive(pid: &str) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+/// Two servers from one data directory, under two checksum algorithms; nothing
+/// is left of either.
+#[test]
+fn mariadb_answers_is_copied_and_leaves_nothing_behind() {
+    let Some(installation) = mariadb::Installation::for_test().unwrap() else {
+        return;
+    };
+    assert!(installation.version().unwrap().starts_with(|c: char| c.is_ascii_digit()));
+    let mut server = mariadb::Server::install(&installation, &[]).unwrap();
+    let mut copy = server.duplicate(&["innodb_checksum_algorithm=crc32"]).unwrap();
+    for (server, algorithm) in [(&mut server, "full_crc32"), (&mut copy, "crc32")] {
+        server.start().unwrap();
+        assert_eq!(server.sql("SELECT @@innodb_checksum_algorithm").unwrap(), algorithm);
+        let error = server.sql("SELECT nothing").unwrap_err().to_string();
+        assert!(error.contains("nothing"), "{error}");
+    }
+    server.stop().unwrap();
+    assert!(!server.is_running());
+    let homes = [server.home().path().to_owned(), copy.home().path().to_owned()];
+    let pid = copy.pid().unwrap();
+    drop((server, copy));
+    assert!(homes.iter().all(|home| !home.exists()));
+    assert!(!Path::new(&format!("/proc/{pid}")).exists());
+}
+
+/// The page cache that the server fills counts too, and the group goes with it.
+#[test]
+fn memory_limit_holds_the_whole_server_and_goes_with_it() {
+    let Some(installation) = Installation::for_test(VERSION).unwrap() else {
+        return;
+    };
+    if let Some(reason) = memory_limit_unavailable() {
+        eprintln!("SKIPPED: {reason}");
+        return;
+    }
+    let mut cluster = Cluster::init(&installation, &Options::default()).unwrap();
+    let limit = 100 << 20;
+    cluster.home_of_server().limit_memory(limit).unwrap();
+    assert!(cluster.home_of_server().limit_memory(limit).is_err(), "to be called once");
+    cluster.start().unwrap();
+    let name = cluster.home().file_name().unwrap().to_owned();
+    let group = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"]
+        .iter()
+        .map(|root| Path::new(root).join(&name))
+        .find(|group| group.is_dir())
+        .unwrap();
+    let processes = fs::read_to_string(group.join("cgroup.procs")).unwrap();
+    let postmaster = cluster.postmaster_pid().unwrap().to_string();
+    assert!(processes.lines().any(|pid| pid == postmaster), "{processes}");
+    assert!(processes.lines().count() > 3, "its children follow: {processes}");
+    // Twice what it may have.
+    cluster
+        .psql("CREATE TABLE t AS SELECT repeat(md5(i::text), 30) FROM generate_series(1, 200000) i")
+        .unwrap();
+    assert_eq!(cluster.psql("SELECT count(*) FROM t").unwrap(), "200000");
+    let used = ["memory.max_usage_in_bytes", "memory.peak"]
+        .iter()
+        .find_map(|file| fs::read_to_string(group.join(file)).ok());
+    if let Some(used) = used {
+        let used: u64 = used.trim().parse().unwrap();
+        assert!(used > limit / 2 && used <= limit, "{used} of {limit}");
+    }
+    drop(cluster);
+    assert!(!group.exists());
 }

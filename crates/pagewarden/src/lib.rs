@@ -19,6 +19,7 @@ pub mod checksum;
 pub mod error;
 pub mod page;
 pub mod report;
+pub mod seal;
 pub mod source;
 pub mod target;
 pub mod verdict;

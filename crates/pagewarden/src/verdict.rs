@@ -295,7 +295,7 @@ impl AddAssign for ModeCounts {
 }
 
 /// Where something is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Place {
     /// The file, relative to the target's path.
     pub file: String,
@@ -371,12 +371,21 @@ pub struct Stretch<'a> {
 }
 
 /// What turned out at the end about pages that were told before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recount {
     /// The first page that still counts as suspect counts as this.
     Suspect(Standing),
     /// All pages that passed count as unprotected: they carry no sums.
     NoSums,
+    /// One page that was counted before.
+    Page {
+        /// Where it is.
+        place: Place,
+        /// What it counted as.
+        from: Standing,
+        /// What it counts as.
+        to: Standing,
+    },
 }
 
 /// Bytes that could not be read. They are in no page count.

@@ -32,6 +32,7 @@ fn pages(checksums: Checksums) -> PostgresPages {
         checksums,
         failure: Severity::Damage,
         log_end: None,
+        is_logged: true,
         recovery: None,
     }
 }

@@ -12,7 +12,10 @@
     reason = "a test that cannot go on must stop"
 )]
 
+mod catalogue;
 mod fixtures;
 mod golden_controls;
 mod golden_maps;
 mod golden_pages;
+mod servers;
+mod witness;

@@ -25,6 +25,7 @@ use pagewarden::verify::{Caching, Method, Options, Summary, verify};
 use signal_hook::consts::TERM_SIGNALS;
 
 use crate::args::Check;
+use crate::commands::sealing::{SealFile, hold_against};
 use crate::exit::Exit;
 use crate::progress::{Show, listed_bytes};
 use crate::replaced_file::{Content, ReplacedFile};
@@ -39,6 +40,7 @@ struct Run<'a> {
     wants_total: bool,
     /// An error has a place in the result itself.
     errors_are_results: bool,
+    against: Option<&'a Path>,
 }
 
 /// Runs the command.
@@ -46,6 +48,10 @@ pub fn run(arguments: &Check) -> anyhow::Result<Exit> {
     let begin = Instant::now();
     let html_file = prepare(arguments, arguments.html.as_deref(), Content::Html)?;
     let metrics_file = prepare(arguments, arguments.metrics.as_deref(), Content::Metrics)?;
+    let mut seal_file = prepare(arguments, arguments.seal.as_deref(), Content::Seal)?;
+    if arguments.paths.len() > 1 && (seal_file.is_some() || arguments.against.is_some()) {
+        anyhow::bail!("a seal is of one database\nhint: name one PATH with --seal and --against");
+    }
     let (mut html, mut metrics) = (Vec::new(), Vec::new());
     let show = Show::choose(arguments.quiet, arguments.progress);
     let mut reports = Several::default();
@@ -58,7 +64,11 @@ pub fn run(arguments: &Check) -> anyhow::Result<Exit> {
     }
     let run = Run {
         kind: arguments.format.as_deref().and_then(target::kind_named),
-        open_options: OpenOptions { wal: arguments.wal.clone(), settle: arguments.settle },
+        open_options: OpenOptions {
+            wal: arguments.wal.clone(),
+            settle: arguments.settle,
+            no_witness: arguments.no_witness,
+        },
         options: options(arguments)?,
         show: &show,
         wants_total: show.wants_total()
@@ -66,7 +76,9 @@ pub fn run(arguments: &Check) -> anyhow::Result<Exit> {
             || html_file.is_some()
             || metrics_file.is_some(),
         errors_are_results: arguments.nagios,
+        against: arguments.against.as_deref(),
     };
+    let mut sealed = Ok(());
     let mut total = Summary::default();
     let mut worst = None;
     let mut missed = false;
@@ -76,9 +88,11 @@ pub fn run(arguments: &Check) -> anyhow::Result<Exit> {
             total.stopped = true;
             break;
         }
-        let verdict = match run.check(path, &mut reports)? {
-            Some((setting, summary)) => {
+        let seal_file = seal_file.take();
+        let verdict = match run.check(path, seal_file, &mut reports)? {
+            Some(Checked { setting, summary, sealed: made }) => {
                 opened += 1;
+                sealed = made;
                 total += &summary;
                 missed |= misses_protection(arguments, setting, &summary);
                 summary.verdict(setting)
@@ -107,7 +121,8 @@ pub fn run(arguments: &Check) -> anyhow::Result<Exit> {
     drop(reports);
     let written = html_file
         .map_or(Ok(()), |file| file.replace(&html))
-        .and_then(|()| metrics_file.map_or(Ok(()), |file| file.replace(&metrics)));
+        .and_then(|()| metrics_file.map_or(Ok(()), |file| file.replace(&metrics)))
+        .and(sealed);
     let exit = exit(arguments, verdict, &total, missed);
     Ok(match written {
         Ok(()) => exit,
@@ -146,14 +161,27 @@ fn add_result<'a>(
     Ok(())
 }
 
+/// A target that was verified.
+struct Checked {
+    setting: Option<Protection>,
+    summary: Summary,
+    /// Whether a seal that was wanted was made.
+    sealed: anyhow::Result<()>,
+}
+
 impl Run<'_> {
     /// Checks one target; `None` if it could not be opened.
     fn check(
         &self,
         path: &Path,
+        seal_file: Option<ReplacedFile>,
         reports: &mut Several<'_>,
-    ) -> anyhow::Result<Option<(Option<Protection>, Summary)>> {
-        let target = match self.open(path) {
+    ) -> anyhow::Result<Option<Checked>> {
+        let opened = self.open(path).and_then(|target| match self.against {
+            Some(seal) => hold_against(target, seal),
+            None => Ok(target),
+        });
+        let mut target = match opened {
             Ok(target) => target,
             Err(error) => {
                 let error = anyhow::Error::from(error);
@@ -166,6 +194,12 @@ impl Run<'_> {
                 return Ok(None);
             }
         };
+        let mut sealing = None;
+        if let Some(place) = seal_file {
+            let (sealed, begun) = SealFile::begin(target, &place)?;
+            target = sealed;
+            sealing = Some((begun, place));
+        }
         let mut description = target.description.clone();
         reports.begin_target(&description)?;
         let (summary, listed_bytes) = std::thread::scope(|scope| {
@@ -185,7 +219,10 @@ impl Run<'_> {
             listed_bytes,
             ended: SystemTime::now(),
         })?;
-        Ok(Some((description.setting, summary)))
+        let sealed = sealing.map_or(Ok(()), |(sealing, place)| {
+            sealing.end(place, summary.verdict(description.setting), summary.stopped)
+        });
+        Ok(Some(Checked { setting: description.setting, summary, sealed }))
     }
 
     fn open(&self, path: &Path) -> Result<Target, Error> {

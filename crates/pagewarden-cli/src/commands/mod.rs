@@ -2,4 +2,6 @@
 
 pub mod check;
 pub mod completions;
+pub mod cost;
 pub mod man;
+pub mod sealing;

@@ -12,10 +12,8 @@
 //!
 //! `trust` authentication is safe because nobody else can reach the socket.
 
-use std::env;
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -24,19 +22,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
-use tempfile::TempDir;
 
-use super::installation::{Installation, OrdinaryUser, is_searchable_by_all};
-use super::processes;
-use super::programs::{ToolOutput, expect_success, run};
-use super::watchman::Watchman;
+use super::installation::Installation;
+use crate::account::OrdinaryUser;
+use crate::home::{Home, copy_tree, own};
+use crate::processes;
+use crate::programs::{ToolOutput, expect_success, run};
 
 /// The only port there is, in a socket directory of our own.
 const PORT: u16 = 5432;
 /// The superuser of every scratch cluster, whatever the account is called.
 const SUPERUSER: &str = "postgres";
-/// Room for `/pagewarden-XXXXXX/.s.PGSQL.5432` in the 107 bytes of a socket path.
-const TEMP_DIR_BYTES_MAX: usize = 70;
 /// A busy machine may take long over crash recovery.
 const START_LIMIT: Duration = Duration::from_secs(120);
 const STOP_LIMIT: Duration = Duration::from_secs(120);
@@ -103,10 +99,7 @@ pub struct Cluster {
     installation: Installation,
     server: Option<Child>,
     data_dir: PathBuf,
-    // Removed before the watchman is told that all is done: fields are dropped
-    // in the order of their declaration.
-    home: TempDir,
-    _watchman: Watchman,
+    home: Home,
 }
 
 impl Cluster {
@@ -116,6 +109,7 @@ impl Cluster {
         let cluster = Self::empty(installation)?;
         let mut command = installation.command("initdb");
         command
+            .current_dir(cluster.home.path())
             .arg("-D")
             .arg(&cluster.data_dir)
             .args(["-U", SUPERUSER, "-A", "trust", "-E", "UTF8", "-N"])
@@ -156,18 +150,12 @@ impl Cluster {
     /// A home without a data directory.
     fn empty(installation: &Installation) -> Result<Self> {
         installation.check_reachable()?;
-        let home = tempfile::Builder::new()
-            .prefix("pagewarden-")
-            .tempdir_in(temp_dir()?)
-            .context("cannot make a directory for a scratch server")?;
-        own(home.path())?;
-        let watchman = Watchman::over(home.path())?;
+        let home = Home::new()?;
         Ok(Self {
             installation: installation.clone(),
             server: None,
             data_dir: home.path().join("data"),
             home,
-            _watchman: watchman,
         })
     }
 
@@ -269,6 +257,7 @@ impl Cluster {
             .with_context(|| format!("cannot start PostgreSQL {}", self.installation.version))?;
         let pid = child.id();
         self.server = Some(child);
+        self.home.take_in(pid)?;
 
         let begin = Instant::now();
         while !self.is_ready(pid, log_begin) {
@@ -394,9 +383,7 @@ impl Cluster {
             .with_context(|| {
                 format!("PostgreSQL {} comes without pg_checksums here", self.installation.version)
             })?;
-        let mut command = self.installation.command(program);
-        command.args(arguments).arg("-D").arg(&self.data_dir);
-        run(&mut command, None)
+        run(self.tool(program).args(arguments).arg("-D").arg(&self.data_dir), None)
     }
 
     /// A command that runs a client program (psql, `pg_basebackup`, pgbench)
@@ -416,11 +403,25 @@ impl Cluster {
                 .command(program)
         };
         command
+            .current_dir(self.home.path())
             .env("PGHOST", self.socket_dir())
             .env("PGPORT", PORT.to_string())
             .env("PGUSER", SUPERUSER)
             .env("PGDATABASE", "postgres");
         Ok(command)
+    }
+
+    /// A command that runs a program of this installation on the data directory.
+    /// It works in the cluster's home, so that it ends with it.
+    pub fn tool(&self, program: &str) -> Command {
+        let mut command = self.installation.command(program);
+        command.current_dir(self.home.path());
+        command
+    }
+
+    /// The home, to limit its memory or to look at its cache.
+    pub fn home_of_server(&self) -> &Home {
+        &self.home
     }
 
     /// Makes a directory in [`Cluster::home`] that the server may write to.
@@ -572,41 +573,6 @@ impl Drop for Cluster {
         }
         self.remove_shared_memory();
     }
-}
-
-/// The system's temporary directory if the server's user can get there and a
-/// socket's path fits, else `/tmp`. Links are resolved, because the watchman
-/// compares paths with what the kernel says.
-fn temp_dir() -> Result<PathBuf> {
-    let fits = |directory: &PathBuf| {
-        directory.as_os_str().len() <= TEMP_DIR_BYTES_MAX
-            && (OrdinaryUser::to_become().is_none()
-                || directory.ancestors().all(is_searchable_by_all))
-    };
-    [env::temp_dir(), PathBuf::from("/tmp")]
-        .iter()
-        .filter_map(|directory| fs::canonicalize(directory).ok())
-        .find(fits)
-        .context("no temporary directory has a short path open to every user")
-}
-
-/// Gives `directory` to the server's user, closed to others.
-fn own(directory: &Path) -> Result<()> {
-    let give = || {
-        fs::set_permissions(directory, Permissions::from_mode(0o700))?;
-        match OrdinaryUser::to_become() {
-            Some(user) => chown(directory, Some(user.uid), Some(user.gid)),
-            None => Ok(()),
-        }
-    };
-    give().with_context(|| format!("cannot give away {}", directory.display()))
-}
-
-fn copy_tree(source: &Path, target: &Path) -> Result<()> {
-    let mut command = Command::new("cp");
-    command.args(["-a", "--"]).arg(source).arg(target);
-    expect_success(&mut command, None)?;
-    Ok(())
 }
 
 fn remove_if_present(path: &Path) -> Result<()> {

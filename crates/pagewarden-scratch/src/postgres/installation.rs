@@ -13,14 +13,15 @@
 //! as the user `postgres`, or `nobody` where there is none.
 
 use std::env;
-use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{self, Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+
+use crate::account::{OrdinaryUser, is_searchable_by_all};
+use crate::required;
 
 /// The versions that Pagewarden knows, oldest first.
 pub const VERSIONS: &[&str] = &["9.6", "10", "11", "12", "13", "14", "15", "16", "17", "18"];
@@ -189,70 +190,9 @@ pub fn servers_dir() -> PathBuf {
     workspace.join("target/servers")
 }
 
-/// True when `PAGEWARDEN_REQUIRE` lists `engine`: tests that need it must then
-/// fail where they would otherwise be skipped.
-pub fn required(engine: &str) -> bool {
-    env::var("PAGEWARDEN_REQUIRE")
-        .is_ok_and(|list| list.split([',', ' ']).any(|one| one.trim() == engine))
-}
-
-/// The user that servers run as when we are root.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct OrdinaryUser {
-    pub(super) uid: u32,
-    pub(super) gid: u32,
-}
-
-impl OrdinaryUser {
-    /// The user to change to, or nothing when we are an ordinary user already.
-    pub(super) fn to_become() -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            return None;
-        }
-        let accounts = fs::read_to_string("/etc/passwd").unwrap_or_default();
-        Self::named(&accounts, "postgres").or_else(|| Self::named(&accounts, "nobody")).or(Some(
-            Self {
-                // The kernel's overflow user, "nobody" on every Linux.
-                uid: 65534,
-                gid: 65534,
-            },
-        ))
-    }
-
-    fn named(accounts: &str, name: &str) -> Option<Self> {
-        accounts.lines().find_map(|line| {
-            let mut fields = line.split(':');
-            if fields.next() != Some(name) {
-                return None;
-            }
-            let uid = fields.nth(1)?.parse().ok()?;
-            let gid = fields.next()?.parse().ok()?;
-            // A line that maps the name to root would defeat the purpose.
-            (uid != 0).then_some(Self { uid, gid })
-        })
-    }
-}
-
-/// True when any user may pass through `directory`.
-pub(super) fn is_searchable_by_all(directory: &Path) -> bool {
-    fs::metadata(directory).is_ok_and(|data| data.permissions().mode() & 0o001 != 0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ordinary_user_is_read_from_the_account_list() {
-        let accounts =
-            "root:x:0:0::/root:/bin/sh\npostgres:x:101:104:,,,:/:/bin/sh\nzero:x:0:7:::\n";
-        assert_eq!(
-            OrdinaryUser::named(accounts, "postgres"),
-            Some(OrdinaryUser { uid: 101, gid: 104 })
-        );
-        assert_eq!(OrdinaryUser::named(accounts, "nobody"), None);
-        assert_eq!(OrdinaryUser::named(accounts, "zero"), None);
-    }
 
     /// Run with `PAGEWARDEN_REQUIRE=postgres` this checks the other half.
     #[test]

@@ -19,11 +19,10 @@
 
 pub mod cluster;
 pub mod installation;
-mod processes;
-pub mod programs;
 pub mod sample;
-mod watchman;
 
 pub use cluster::{Cluster, Options, StopMode};
-pub use installation::{Installation, VERSIONS, required, servers_dir};
-pub use programs::ToolOutput;
+pub use installation::{Installation, VERSIONS, servers_dir};
+
+pub use crate::programs::ToolOutput;
+pub use crate::required;

@@ -156,6 +156,41 @@ pub trait PageFormat: Send + Sync + fmt::Debug {
     fn explain(&self, page: &[u8], finding: &mut PageFinding, neighbours: &dyn Neighbours) {
         let _ = (page, finding, neighbours);
     }
+
+    /// What is remembered of a sound page in use, to be held against it another
+    /// day.
+    fn fingerprint(&self, page: &[u8]) -> Fingerprint {
+        Fingerprint::of_bytes(0, page)
+    }
+}
+
+/// What a page was at some time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// Its position in the log; 0 where it has none, or none that says whether
+    /// the page has changed.
+    pub lsn: u64,
+    /// 64 bits of the BLAKE3 hash of what may not change under one position.
+    /// Never 0.
+    pub hash: u64,
+}
+
+impl Fingerprint {
+    /// Of bytes that must stay as they are.
+    #[must_use]
+    pub fn of_bytes(lsn: u64, bytes: &[u8]) -> Self {
+        let hash = blake3::hash(bytes);
+        let hash = hash.as_bytes().first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+        Self { lsn, hash: hash.max(1) }
+    }
+}
+
+/// Sees the pages of one file once they are judged, for evidence that lies in
+/// more than one page, or that is kept for another day.
+pub trait Witness: Send + Sync + fmt::Debug {
+    /// Sees consecutive pages and what each counts as. Every page that was read
+    /// is seen once, in any order, by several threads at a time.
+    fn see(&self, run: PageRun<'_>, standings: &Standings);
 }
 
 /// A page format in the registry.

@@ -27,9 +27,12 @@ use std::sync::Arc;
 
 use crate::checksum::postgres::{blocks_matching, checksum, hash_pages};
 use crate::page::{
-    Neighbours, PageFinding, PageFormat, PageRun, Registered, RunVerdict, Specimen, Unsettled,
+    Fingerprint, Neighbours, PageFinding, PageFormat, PageRun, Registered, RunVerdict, Specimen,
+    Unsettled,
 };
 use crate::verdict::{Kind, PageNo, Protection, Severity, Standing};
+
+mod fingerprint;
 
 const LSN: usize = 0;
 const CHECKSUM: usize = LSN + 8;
@@ -211,6 +214,8 @@ pub struct PostgresPages {
     /// Where the log ends. `None`: not known for sure, or these pages have
     /// LSNs of their own (free space maps, unlogged and temporary relations).
     pub log_end: Option<Arc<dyn LogEnd>>,
+    /// Whether every change is logged and moves a page's LSN, but for hints.
+    pub is_logged: bool,
 }
 
 impl PostgresPages {
@@ -394,6 +399,11 @@ impl PageFormat for PostgresPages {
             finding.detail = Some(home);
         }
     }
+
+    fn fingerprint(&self, page: &[u8]) -> Fingerprint {
+        let fingerprint = fingerprint::of(page);
+        if self.is_logged { fingerprint } else { Fingerprint { lsn: 0, ..fingerprint } }
+    }
 }
 
 /// How many other pages may be read to find one page's home. A 16-bit sum fits
@@ -447,6 +457,7 @@ fn specimens() -> Vec<Specimen> {
             failure: Severity::Damage,
             recovery: None,
             log_end: None,
+            is_logged: true,
         })
     };
     let mut specimens = Vec::new();
@@ -583,6 +594,7 @@ mod tests {
             failure: Severity::Damage,
             recovery: None,
             log_end: None,
+            is_logged: true,
         }
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::report::TargetEnd;
 use crate::report::colours::Colours;
 use crate::report::words::{bytes, counted, grouped, printable, shortened};
-use crate::verdict::{PageCounts, Recount, Standing, Stretch};
+use crate::verdict::{PageCounts, Place, Recount, Standing, Stretch};
 
 /// What a tile is marked by: the mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,6 +51,18 @@ pub const MARKS: [Mark; 9] = [
 ];
 
 impl Mark {
+    fn of(standing: Standing) -> Self {
+        match standing {
+            Standing::Ok => Self::Ok,
+            Standing::Empty => Self::Empty,
+            Standing::Unprotected => Self::Unprotected,
+            Standing::Unverifiable => Self::Unverifiable,
+            Standing::Undecided => Self::Undecided,
+            Standing::Suspect => Self::Suspect,
+            Standing::Damaged => Self::Damaged,
+        }
+    }
+
     /// The word in a legend.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -313,6 +325,7 @@ impl PageMap {
                     read.unprotected += std::mem::take(&mut read.ok);
                 }
             }
+            Recount::Page { place, from, to } => self.recount_page(place, *from, *to),
             Recount::Suspect(standing) => {
                 while let Some(tile) = self.tiles.get_mut(self.recount.tile) {
                     if tile.counts.read.suspect > self.recount.confirmed {
@@ -327,6 +340,34 @@ impl PageMap {
                     self.recount = Cursor { tile: self.recount.tile + 1, confirmed: 0 };
                 }
             }
+        }
+    }
+
+    /// Looks for the tile of a page by its place. The map does not know which
+    /// files lie between the first and the last of a tile: a page of one of
+    /// those is counted in the first such tile that can have it.
+    fn recount_page(&mut self, place: &Place, from: Standing, to: Standing) {
+        let Some(page) = place.page else { return };
+        let file = shortened(&printable(&place.file), NAME_CHARS_MAX);
+        let in_file = |position: &Position| *position.file == *file;
+        let has = |tile: &Tile| tile.counts.of(Mark::of(from)) > 0;
+        let holds = |tile: &Tile| {
+            let begins = match tile.begin.at {
+                At::Page(first) if in_file(&tile.begin) => first <= page.0,
+                _ => in_file(&tile.end),
+            };
+            let ends = match tile.end.at {
+                At::Page(last) if in_file(&tile.end) => last >= page.0,
+                _ => in_file(&tile.begin),
+            };
+            begins && ends && has(tile)
+        };
+        let spans = |tile: &Tile| tile.begin.file != tile.end.file && has(tile);
+        let found = self.tiles.iter().position(holds);
+        let found = found.or_else(|| self.tiles.iter().position(spans));
+        if let Some(tile) = found.and_then(|index| self.tiles.get_mut(index)) {
+            tile.counts.read.remove(from);
+            tile.counts.count(What::Standing(to), 1);
         }
     }
 

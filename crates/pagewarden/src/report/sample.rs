@@ -16,6 +16,7 @@ pub(super) fn description(path: &str) -> Description {
         state: "checksums on, shut down cleanly".to_owned(),
         evidence: Evidence { tested_by: "16-bit checksums", unseen: "older versions" },
         live: false,
+        epoch: None,
     }
 }
 

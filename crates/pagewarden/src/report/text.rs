@@ -8,7 +8,9 @@ use std::time::SystemTime;
 use crate::report::colours::Colours;
 use crate::report::fold::Folded;
 use crate::report::map::{Layout, PageMap};
-use crate::report::words::{bytes, counted, duration, grouped, printable, rate, why};
+use crate::report::words::{
+    bytes, counted, duration, grouped, printable, rate, relation_name, why,
+};
 use crate::report::{Report, RunEnd, TargetEnd};
 use crate::target::Description;
 use crate::verdict::{Finding, Note, PageCounts, Recount, Stretch, Unread, Verdict};
@@ -58,6 +60,9 @@ impl<W: Write> TextReport<W> {
             kind.name(),
             printable(&place.file)
         );
+        if let Some(name) = relation_name(&folded.finding) {
+            let _ = write!(line, " ({})", printable(&name));
+        }
         if let (Some(page), Some(last)) = (place.page, folded.last()) {
             if folded.pages > 1 {
                 let _ = write!(line, " pages {page} to {last} ({} pages)", grouped(folded.pages));

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::verdict::Verdict;
+use crate::verdict::{Finding, Verdict};
 use crate::verify::Summary;
 
 /// `417,032`.
@@ -101,6 +101,17 @@ pub fn utc(time: SystemTime) -> String {
     let year = year_of_era + days / DAYS_PER_ERA * 400 + u64::from(month <= 2);
     let minute = seconds % SECONDS_PER_DAY / 60;
     format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minute / 60, minute % 60)
+}
+
+/// Which relation a finding is about: `public.accounts in shop`.
+#[must_use]
+pub fn relation_name(finding: &Finding) -> Option<String> {
+    match (&finding.object, &finding.database) {
+        (Some(object), Some(database)) => Some(format!("{object} in {database}")),
+        (Some(object), None) => Some(object.clone()),
+        (None, Some(database)) => Some(format!("database {database}")),
+        (None, None) => None,
+    }
 }
 
 /// A file's name may hold escape sequences, or characters that turn the text

@@ -16,11 +16,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::Error;
-use crate::page::{PageFormat, Unsettled};
+use crate::page::{PageFormat, Unsettled, Witness};
 use crate::source::decode::{Decoded, decode};
 use crate::source::tar::looks_like_tar;
-use crate::verdict::{ByteOffset, Finding, Note, PageNo, Protection, Severity, Unread};
+use crate::verdict::{ByteOffset, Finding, Note, PageNo, Protection, Severity, Standing, Unread};
 
 pub mod postgres;
 pub mod sqlite;
@@ -45,6 +47,9 @@ pub struct Description {
     /// True while a server may be writing: failing pages are read again, and
     /// files may come and go.
     pub live: bool,
+    /// Which state of the database this is, where it can be held against a
+    /// seal.
+    pub epoch: Option<Epoch>,
 }
 
 /// How much an "ok" is worth: part of every report, because formats differ
@@ -55,6 +60,26 @@ pub struct Evidence {
     pub tested_by: &'static str,
     /// What passes all the same.
     pub unseen: &'static str,
+}
+
+/// Which state of a database this is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Epoch {
+    /// The same for all states of one database.
+    pub database: String,
+    /// Later states have a greater number.
+    pub position: u64,
+    /// The database was shut down cleanly: states with the same position are
+    /// the same, byte for byte.
+    pub is_at_rest: bool,
+}
+
+impl Epoch {
+    /// True if nothing was written between the two.
+    #[must_use]
+    pub fn is_same_state(&self, other: &Self) -> bool {
+        self.is_at_rest && self == other
+    }
 }
 
 /// A file of pages, and how to read and judge it.
@@ -81,6 +106,12 @@ pub struct PageFile {
     pub selection: Option<Arc<Selection>>,
     /// Advice for whoever finds this file damaged.
     pub hint: Option<Arc<str>>,
+    /// Its database by name, where it can be told.
+    pub database: Option<Arc<str>>,
+    /// Its relation or table by name, where it can be told.
+    pub object: Option<Arc<str>>,
+    /// Who else sees its pages.
+    pub witnesses: Vec<Arc<dyn Witness>>,
 }
 
 /// The pages of a file that holds some pages of a larger one, as incremental
@@ -207,6 +238,12 @@ pub enum Step {
     File(PageFile),
     /// Something wrong that was seen while listing.
     Finding(Finding),
+    /// Something wrong with a page that was judged already, and counted as
+    /// this.
+    Overruled(Finding, Standing),
+    /// The next step is not asked for before all pages of earlier ones were
+    /// judged and seen by their witnesses.
+    Barrier,
     /// Something that could not be read.
     Unread(Unread),
     /// A circumstance worth knowing.
@@ -258,6 +295,9 @@ pub struct OpenOptions {
     /// How long to wait for a running server's next checkpoint, if evidence
     /// from several of its files needs one; `None` not to wait.
     pub settle: Option<Duration>,
+    /// Pages are judged one by one only: what files say of one another is not
+    /// asked.
+    pub no_witness: bool,
 }
 
 /// Opens what comes as a stream, under the name that it is called by.

@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::page::sqlite::header::{DatabaseHeader, HEADER_BYTES, MAGIC};
 use crate::page::sqlite::{Excuses, FirstPage, PageSet, SqlitePages};
 use crate::target::{
-    Description, Evidence, OpenOptions, PageFile, Probe, Step, Target, TargetKind,
+    Description, Epoch, Evidence, OpenOptions, PageFile, Probe, Step, Target, TargetKind,
 };
 use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Protection, Severity};
 
@@ -151,6 +151,16 @@ impl Database {
         }
     }
 
+    /// The change counter, which transactions raise that are not in a WAL.
+    fn epoch(&self) -> Option<Epoch> {
+        let header = self.header.filter(|header| !header.is_wal())?;
+        Some(Epoch {
+            database: "sqlite".to_owned(),
+            position: u64::from(header.change_counter),
+            is_at_rest: self.is_at_rest,
+        })
+    }
+
     fn into_target(mut self) -> Target {
         let mut steps = self.notes();
         steps.extend(self.missing_pages().map(Step::Finding));
@@ -171,6 +181,9 @@ impl Database {
             selection: None,
             relation: None,
             hint: Some(HINT.into()),
+            database: None,
+            object: None,
+            witnesses: Vec::new(),
         }));
         let (file, bytes, modified) = (self.file, self.bytes, self.modified);
         let woken = Box::new(move || {
@@ -223,6 +236,7 @@ impl Database {
                 }
             },
             live: self.is_live,
+            epoch: self.epoch(),
         }
     }
 
@@ -304,6 +318,7 @@ fn empty_database(path: &Path) -> Target {
             state: "empty".to_owned(),
             evidence: Evidence { tested_by: "nothing", unseen: "there is no page to judge" },
             live: false,
+            epoch: None,
         },
         steps: Box::new(steps.into_iter()),
         woken: None,

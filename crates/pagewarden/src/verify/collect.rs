@@ -1,13 +1,14 @@
 //! Puts results back in the order of the files and hands them on.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 
 use crate::page::standings::Standings;
 use crate::target::{Settled, Step};
 use crate::verdict::{
-    ByteOffset, Finding, ModeCounts, PageCounts, PageNo, Recount, Standing, Stretch, Unread,
+    ByteOffset, Finding, Kind, ModeCounts, PageCounts, PageNo, Place, Recount, Standing, Stretch,
+    Unread,
 };
 use crate::verify::held::{Held, HeldFindings};
 use crate::verify::plan::{Event, counts_as_page};
@@ -54,6 +55,8 @@ pub(super) struct Collector<'a> {
     held: HeldFindings,
     /// The last unread stretch, held back to be joined with the next.
     unread: Option<Unread>,
+    /// What is known from more than one witness is told once.
+    told: HashSet<(Place, Option<Kind>)>,
 }
 
 impl<'a> Collector<'a> {
@@ -66,6 +69,7 @@ impl<'a> Collector<'a> {
             failed: None,
             held: HeldFindings::new(),
             unread: None,
+            told: HashSet::new(),
         }
     }
 
@@ -116,10 +120,15 @@ impl<'a> Collector<'a> {
                         standing: Some(Standing::Damaged),
                     });
                 }
-                self.finding(&finding);
+                if !self.is_told(&finding) {
+                    self.finding(&finding);
+                }
             }
             Outcome::Event(Event::Step(step)) => match *step {
+                Step::Finding(finding) if self.is_told(&finding) => {}
                 Step::Finding(finding) => self.finding(&finding),
+                Step::Overruled(finding, _) if self.is_told(&finding) => {}
+                Step::Overruled(finding, standing) => self.overrule(&finding, standing),
                 Step::Unread(unread) => {
                     self.gap(&unread);
                     self.unread(unread);
@@ -130,7 +139,11 @@ impl<'a> Collector<'a> {
                 }
                 Step::Settled(settled) => self.settle(*settled),
                 // These never get here: the plan opens and hands them out.
-                Step::File(_) | Step::Pages(_) | Step::Passed(_) | Step::Wait(_) => {}
+                Step::File(_)
+                | Step::Pages(_)
+                | Step::Passed(_)
+                | Step::Wait(_)
+                | Step::Barrier => {}
             },
             Outcome::Run(run) => {
                 self.summary.bytes += run.bytes;
@@ -149,6 +162,22 @@ impl<'a> Collector<'a> {
                 }
             }
         }
+    }
+
+    /// True if there is a finding of this page, or of this kind about this file,
+    /// already. Findings by a page's own test come once by themselves.
+    fn is_told(&mut self, finding: &Finding) -> bool {
+        let kind = Some(finding.kind).filter(|_| finding.place.page.is_none());
+        !self.told.insert((finding.place.clone(), kind))
+    }
+
+    /// A page that was counted as something else has a finding after all.
+    fn overrule(&mut self, finding: &Finding, from: Standing) {
+        let to = Standing::of_failed(finding.severity);
+        self.summary.pages.remove(from);
+        self.summary.pages.add(to);
+        self.recount(&Recount::Page { place: finding.place.clone(), from, to });
+        self.finding(finding);
     }
 
     /// The end of a stream: what waited for it is decided.

@@ -6,6 +6,7 @@
 //! excused by its LSN. What still fails is read the other way too, so that
 //! damage in the page cache and on the device are told apart.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -116,8 +117,15 @@ impl Look {
         let first = file.page_at(ByteOffset(offset));
         let mut verdict = RunVerdict::default();
         file.format.judge(PageRun { first, bytes }, &mut verdict);
+        let mut newer = Vec::new();
         if !verdict.findings.is_empty() {
-            self.look_again(file, again, offset, bytes, &mut verdict, outcome);
+            newer = self.look_again(file, again, offset, bytes, &mut verdict, outcome);
+        }
+        if !file.witnesses.is_empty() {
+            let bytes = with_newer(bytes, file.format.page_size(), &newer);
+            for witness in &file.witnesses {
+                witness.see(PageRun { first, bytes: &bytes }, &verdict.standings);
+            }
         }
         outcome.counts += verdict.counts;
         outcome.by_mode += verdict.by_mode;
@@ -130,6 +138,7 @@ impl Look {
         });
     }
 
+    /// Returns the pages that turned out to be sound, as they were then.
     fn look_again(
         &self,
         file: &PageFile,
@@ -138,7 +147,8 @@ impl Look {
         bytes: &[u8],
         verdict: &mut RunVerdict,
         outcome: &mut RunOutcome,
-    ) {
+    ) -> Vec<Newer> {
+        let mut newer = Vec::new();
         let page_size = file.format.page_size();
         let first = file.page_at(ByteOffset(offset));
         let (mut failing, remarks): (Vec<_>, Vec<_>) = std::mem::take(&mut verdict.findings)
@@ -156,7 +166,7 @@ impl Look {
             && !failing.is_empty()
             && self.may_change()
         {
-            failing = settle(&*file.format, again, first, failing, verdict, &self.stop);
+            failing = settle(&*file.format, again, first, failing, verdict, &mut newer, &self.stop);
         }
         let neighbours = RelationPages { relation: file.relation.as_deref() };
         let mut findings = Vec::with_capacity(failing.len() + remarks.len());
@@ -186,7 +196,29 @@ impl Look {
                 None => outcome.findings.push(finding),
             }
         }
+        newer
     }
+}
+
+/// A page that passed when it was read again.
+struct Newer {
+    /// Which of its run.
+    index: u64,
+    bytes: Vec<u8>,
+}
+
+/// A run with pages as they were when they were read again.
+fn with_newer<'a>(bytes: &'a [u8], page_size: usize, newer: &[Newer]) -> Cow<'a, [u8]> {
+    let mut bytes = Cow::Borrowed(bytes);
+    for page in newer {
+        let index = usize::try_from(page.index).unwrap_or(usize::MAX);
+        if let Some(place) = bytes.to_mut().chunks_exact_mut(page_size).nth(index)
+            && place.len() == page.bytes.len()
+        {
+            place.copy_from_slice(&page.bytes);
+        }
+    }
+    bytes
 }
 
 /// Reads failing pages again. Returns those that stood still; the others are
@@ -197,6 +229,7 @@ fn settle(
     first: PageNo,
     failing: Vec<Failing>,
     verdict: &mut RunVerdict,
+    newer: &mut Vec<Newer>,
     stop: &AtomicBool,
 ) -> Vec<Failing> {
     let index_of = |failing: &Failing| failing.finding.page.0.saturating_sub(first.0);
@@ -230,6 +263,7 @@ fn settle(
                 verdict.counts += second.counts;
                 let standing = second.standings.iter().next().and_then(|(standing, _)| standing);
                 verdict.standings.set(index_of(&failing), standing);
+                newer.push(Newer { index: index_of(&failing), bytes });
                 continue;
             };
             if bytes == failing.bytes {
@@ -309,8 +343,8 @@ fn place(file: &PageFile, offset: u64, finding: PageFinding) -> Finding {
         },
         severity: finding.severity,
         kind: finding.kind,
-        database: None,
-        object: None,
+        database: file.database.as_deref().map(str::to_owned),
+        object: file.object.as_deref().map(str::to_owned),
         stored: finding.stored,
         computed: finding.computed,
         detail: finding.detail,

@@ -63,6 +63,8 @@ pub(super) struct Plan {
     note: Option<Note>,
     /// Whether it was said that direct reads are refused.
     said_refused: bool,
+    /// The target is not asked before everything it gave is collected.
+    at_barrier: bool,
 }
 
 /// Bytes that were read by the target itself.
@@ -101,6 +103,9 @@ impl Pace {
 /// would be bursts.
 const RUNS_PER_SECOND: u64 = 8;
 
+/// How long a worker waits that finds others still at work before a barrier.
+const A_MOMENT: Duration = Duration::from_millis(1);
+
 /// How long the first file that cannot be opened for want of descriptors may
 /// wait for others to be closed. Later ones need not wait as long again.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -125,15 +130,20 @@ impl Plan {
             run_bytes,
             note: None,
             said_refused: false,
+            at_barrier: false,
         }
     }
 
-    /// The next thing to do.
-    pub(super) fn next(&mut self) -> Next {
+    /// The next thing to do, now that so many results are collected.
+    pub(super) fn next(&mut self, collected: u64) -> Next {
         if let Some(note) = self.note.take() {
             return self.event(Event::Step(Box::new(Step::Note(note))));
         }
         loop {
+            if self.at_barrier && self.ahead_of(collected) > 0 {
+                return Next::Wait(A_MOMENT);
+            }
+            self.at_barrier = false;
             if let Some((file, offset)) = self.current.take() {
                 if let Some(next) = self.next_of_file(file, offset) {
                     return next;
@@ -169,6 +179,7 @@ impl Plan {
                         return self.event(Event::Opened);
                     }
                 }
+                Some(Step::Barrier) => self.at_barrier = true,
                 Some(Step::Wait(wait)) => return Next::Wait(wait),
                 Some(Step::Passed(bytes)) => self.streamed = Some(Streamed::Others(bytes)),
                 Some(other) => return self.event(Event::Step(Box::new(other))),
@@ -257,6 +268,8 @@ impl Plan {
                 page: Some(file.page_at(offset)),
                 offset: Some(ByteOffset(offset)),
             },
+            database: file.page_file.database.as_deref().map(str::to_owned),
+            object: file.page_file.object.as_deref().map(str::to_owned),
             hint: file.page_file.hint.as_deref().map(str::to_owned),
             ..Finding::of_file(
                 "",

@@ -1,15 +1,17 @@
 //! The engine on real files with faults: what it reads, judges and leaves
 //! behind when devices, file systems and other programs misbehave.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::num::NonZero;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::page::{PageFinding, PageFormat, PageRun, RunVerdict};
+use crate::page::standings::Standings;
+use crate::page::{PageFinding, PageFormat, PageRun, RunVerdict, Witness};
 use crate::source::buffer::AlignedBuffer;
 use crate::source::fault::{Fault, heal, inject};
 use crate::source::file::{open_regular, read_at};
@@ -96,6 +98,9 @@ impl Files {
                     selection: None,
                     relation: None,
                     hint: None,
+                    database: None,
+                    object: None,
+                    witnesses: Vec::new(),
                 })
             })
             .collect();
@@ -109,6 +114,7 @@ impl Files {
                 state: String::new(),
                 evidence: Evidence { tested_by: "", unseen: "" },
                 live,
+                epoch: None,
             },
             steps: Box::new(steps.into_iter()),
             woken: None,
@@ -349,7 +355,7 @@ fn a_stop_is_heeded_at_once_and_keeps_what_was_done() {
         options.stop = Arc::default();
         let files = Files::new(8192).with("a", 1000);
         let stop = Arc::clone(&options.stop);
-        let stopped = std::sync::Mutex::new(None);
+        let stopped = Mutex::new(None);
         let stopping = AtFirst(AtomicBool::new(false), || {
             *stopped.lock().unwrap() = Some(Instant::now());
             stop.store(true, Ordering::Relaxed);
@@ -493,4 +499,64 @@ fn a_sink_that_refuses_ends_the_run() {
     files.damage("a", 0);
     let error = verify(files.target(false), &Options::default(), &(), &mut Full).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+}
+
+/// Remembers how often each page was seen, and as what.
+#[derive(Debug, Default)]
+struct Watch(Mutex<BTreeMap<u64, Vec<Standing>>>);
+
+impl Witness for Watch {
+    fn see(&self, run: PageRun<'_>, standings: &Standings) {
+        let mut seen = self.0.lock().unwrap();
+        let mut page = run.first;
+        for (standing, pages) in standings.iter() {
+            for _ in 0..pages {
+                seen.entry(page.0).or_default().extend(standing);
+                page = page.plus(1);
+            }
+        }
+        assert_eq!(run.bytes.len() as u64 / 8192, page.0 - run.first.0);
+    }
+}
+
+/// Behind a barrier all is known, and what was counted can be overruled.
+#[test]
+fn behind_a_barrier_every_page_was_seen_once() {
+    for options in ways() {
+        let pages = 30 * MIB / 8192;
+        let files = Files::new(8192).with("a", pages);
+        files.leave_the_cache("a");
+        files.damage("a", 1234);
+        let watch = Arc::new(Watch::default());
+        let mut target = files.target(false);
+        let witness: Arc<dyn Witness> = Arc::clone(&watch) as Arc<dyn Witness>;
+        let steps = target.steps.map(move |step| match step {
+            Step::File(file) => Step::File(PageFile { witnesses: vec![witness.clone()], ..file }),
+            other => other,
+        });
+        let afterwards = std::iter::from_fn({
+            let watch = Arc::clone(&watch);
+            let mut said = false;
+            move || {
+                if std::mem::replace(&mut said, true) {
+                    return None;
+                }
+                let seen = watch.0.lock().unwrap();
+                assert_eq!(seen.len() as u64, pages);
+                for (page, standings) in seen.iter() {
+                    let expected = if *page == 1234 { Standing::Damaged } else { Standing::Ok };
+                    assert_eq!(*standings, [expected], "{page}");
+                }
+                let mut finding =
+                    Finding::of_file("a", Severity::Damage, Kind::Zeroed, String::new());
+                finding.place.page = Some(PageNo(9));
+                Some(Step::Overruled(finding, Standing::Ok))
+            }
+        });
+        target.steps = Box::new(steps.chain([Step::Barrier]).chain(afterwards));
+        let (summary, seen) = run(target, &options);
+        assert_eq!((summary.pages.ok, summary.pages.damaged), (pages - 2, 2), "{options:?}");
+        assert_eq!(summary.pages.total(), pages);
+        assert_eq!(seen.findings, [("a".to_owned(), 1234), ("a".to_owned(), 9)]);
+    }
 }

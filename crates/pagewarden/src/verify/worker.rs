@@ -143,7 +143,7 @@ impl<'a> Shared<'a> {
         if plan.ahead_of(collected) >= WINDOW {
             return Next::Wait(Duration::from_millis(1));
         }
-        plan.next()
+        plan.next(collected)
     }
 
     fn deliver(&self, sequence: u64, outcome: Outcome) {

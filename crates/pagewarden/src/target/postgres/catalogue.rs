@@ -1,35 +1,46 @@
-//! Whether a relation is established: listed by a catalogue row that is
-//! committed and current, so that all of its pages have been synced once.
-//!
-//! What lies in a cluster's folders without such a row is being built, or was
-//! left behind by a crash, and its pages may be torn for ever without any harm.
-//! The rows are read from the files, without a server. Every doubt (a page that
-//! fails, a row that is being changed, an unknown version) is a no.
+//! The catalogues of a cluster, read from their files, without a server.
 //!
 //! ```text
-//! tuple:     t_xmin (4) t_xmax (4) ... t_infomask @20 (2) t_hoff @22 (1), data at t_hoff
-//! pg_class:  oid (4, from 12 on; before in front of the data), relname (64),
-//!            relnamespace reltype reloftype relowner relam relfilenode
-//!            reltablespace relpages (4 each), reltuples relallvisible (4 each),
-//!            from 18 relallfrozen (4), reltoastrelid (4), relhasindex
-//!            relisshared relpersistence relkind (1 each)
-//! pg_xact:   two bits a transaction, 1 means committed; 32 pages a file
+//! pg_filenode.map  ->  pg_database  ->  each database's pg_filenode.map
+//!                                       -> pg_class -> pg_namespace, pg_index
 //! ```
 //!
-//! Sources: `src/include/access/htup_details.h`, `src/include/catalog/pg_class.h`
-//! and `pg_database.h` of 9.6 to 18, `src/backend/access/transam/clog.c`.
+//! | file | subject |
+//! | --- | --- |
+//! | `pages` | the pages of a catalogue that pass their tests, and the gaps between |
+//! | `tuple` | rows on a page |
+//! | `transactions`, `visibility` | which version of a row counts |
+//! | `rows` | what the rows say, in every version |
+//! | `relations` | the relations of one database, by file and by oid |
+//!
+//! Two questions are answered. *Which relations are there* ([`Catalogue::databases`],
+//! [`Catalogue::relations`], [`Catalogue::shared`]): with what is in doubt marked so,
+//! and what could not be read listed. *Is this relation established*
+//! ([`Catalogue::establishes`]): listed by a row that is committed and current, so
+//! that all of its pages have been synced once. What lies in a cluster's folders
+//! without such a row is being built, or was left behind by a crash, and its pages
+//! may be torn for ever without any harm. There, every doubt is a no.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::thread;
 
-use crate::checksum::postgres::{checksum, hash_pages};
-use crate::page::postgres::{Checksums, HEADER_BYTES, Header};
-use crate::source::file::open_regular;
-use crate::target::postgres::control::{Control, u32_at};
+use crate::target::postgres::catalogue::pages::{A_MOMENT, GapReason, Gaps, Shape};
+use crate::target::postgres::catalogue::relations::{Builder, Certainty, Relations, place_of};
+use crate::target::postgres::catalogue::rows::{ClassRow, DatabaseRow, IndexRow, NamespaceRow};
+use crate::target::postgres::catalogue::transactions::{Moment, Transactions};
+use crate::target::postgres::catalogue::tuple::{Tuple, tuples};
+use crate::target::postgres::catalogue::visibility::{Visibility, visibility};
+use crate::target::postgres::control::Control;
 use crate::target::postgres::maps::{self, MAP_BYTES_MAX};
 use crate::target::postgres::read_small;
 use crate::target::postgres::wal::block::Locator;
-use crate::target::postgres::wal::segment::read_fully;
+
+pub mod pages;
+pub mod relations;
+pub mod rows;
+pub mod transactions;
+pub mod tuple;
+pub mod visibility;
 
 /// The oid of the tablespace that is `base`.
 pub const DEFAULT_TABLESPACE: u32 = 1663;
@@ -38,18 +49,12 @@ pub const GLOBAL_TABLESPACE: u32 = 1664;
 
 const PG_CLASS: u32 = 1259;
 const PG_DATABASE: u32 = 1262;
-/// Pages of a catalogue that are read at a time.
-const PAGES_AT_ONCE: usize = 16;
-
-/// `HEAP_HASOID`, up to 11.
-const HAS_OID: u16 = 0x0008;
-const XMAX_LOCK_ONLY: u16 = 0x0080;
-const XMIN_COMMITTED: u16 = 0x0100;
-const XMIN_INVALID: u16 = 0x0200;
-const XMAX_INVALID: u16 = 0x0800;
-const XMAX_IS_MULTI: u16 = 0x1000;
-/// The first transaction that is no constant: those below are always committed.
-const FIRST_TRANSACTION: u32 = 3;
+const PG_INDEX: u32 = 2610;
+const PG_NAMESPACE: u32 = 2615;
+/// `DATCONNLIMIT_INVALID_DB`: DROP DATABASE was interrupted.
+const HALF_DROPPED: i32 = -2;
+/// How often a catalogue is read that moves to another file meanwhile.
+const LOOKS: u32 = 3;
 
 /// Access methods of indexes whose pages are changed by the rules: btree, hash,
 /// gist, gin, spgist, brin.
@@ -62,14 +67,39 @@ const HEAP: u32 = 2;
 #[derive(Debug, Clone)]
 pub struct Catalogue {
     root: PathBuf,
-    page_size: usize,
-    max_align: u16,
-    checksums: Checksums,
-    segment_pages: u32,
+    shape: Shape,
     /// 9 stands for 9.6.
     major: u32,
     /// As in `PG_15_202209061`.
     version_folder: String,
+}
+
+/// A database of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Database {
+    /// Its oid, the name of its folder.
+    pub oid: u32,
+    /// Its name.
+    pub name: String,
+    /// The oid of its default tablespace.
+    pub tablespace: u32,
+    /// True if anyone may copy it.
+    pub is_template: bool,
+    /// False if nobody may connect.
+    pub allows_connections: bool,
+    /// DROP DATABASE was interrupted: any of its files may be gone.
+    pub is_half_dropped: bool,
+    /// How sure all this is.
+    pub certainty: Certainty,
+}
+
+/// The databases of the cluster.
+#[derive(Debug, Default)]
+pub struct Databases {
+    /// By oid; one that is being renamed or moved may be there twice.
+    pub listed: Vec<Database>,
+    /// What could not be read.
+    pub gaps: Gaps,
 }
 
 impl Catalogue {
@@ -82,13 +112,179 @@ impl Catalogue {
         };
         Some(Self {
             root: root.to_owned(),
-            page_size: control.page_size,
-            max_align: control.max_align,
-            checksums: control.checksums,
-            segment_pages: control.segment_pages,
+            shape: Shape {
+                page_size: control.page_size,
+                max_align: control.max_align,
+                checksums: control.checksums,
+                segment_pages: control.segment_pages,
+            },
             major,
             version_folder: format!("PG_{version}_{}", control.catalog_version),
         })
+    }
+
+    /// All databases.
+    #[must_use]
+    pub fn databases(&self, moment: Moment) -> Databases {
+        let mut databases = Databases::default();
+        let mut transactions = self.transactions(moment);
+        for look in 1..=LOOKS {
+            databases = Databases::default();
+            let Databases { listed, gaps } = &mut databases;
+            let Some(file) = self.mapped(&self.global(), PG_DATABASE, moment, gaps) else { break };
+            let path = self.global().join(file.to_string());
+            let mut is_strange = false;
+            self.rows(&path, moment, &mut transactions, gaps, |_, tuple, certainty| {
+                match DatabaseRow::read(tuple, self.major) {
+                    Some(row) => listed.push(Database::new(&row, certainty)),
+                    None => is_strange = true,
+                }
+            });
+            if is_strange {
+                gaps.add(&path, None, GapReason::Strange);
+            }
+            if self.has_moved(&self.global(), PG_DATABASE, file, moment) {
+                gaps.add(&path, None, GapReason::Moved);
+            }
+            if look == LOOKS || gaps.is_empty() || moment != Moment::Running {
+                break;
+            }
+            thread::sleep(A_MOMENT);
+            transactions = self.transactions(moment);
+        }
+        databases.listed.sort_by_key(|database| (database.oid, database.certainty));
+        databases
+    }
+
+    /// The relations of one database, without those of the whole cluster.
+    #[must_use]
+    pub fn relations(&self, database: &Database, moment: Moment) -> Relations {
+        self.load(database, false, moment)
+    }
+
+    /// The relations of the whole cluster, those in `global`. Every database lists
+    /// them: the first one whose catalogues can be read is asked.
+    #[must_use]
+    pub fn shared(&self, databases: &Databases, moment: Moment) -> Relations {
+        let mut best: Option<Relations> = None;
+        for database in &databases.listed {
+            if database.is_half_dropped || database.certainty == Certainty::InDoubt {
+                continue;
+            }
+            let relations = self.load(database, true, moment);
+            if relations.gaps.is_empty() {
+                return relations;
+            }
+            if best.as_ref().is_none_or(|best| relations.gaps.count < best.gaps.count) {
+                best = Some(relations);
+            }
+        }
+        best.unwrap_or_else(|| {
+            let mut gaps = Gaps::default();
+            gaps.add(&self.global(), None, GapReason::NotListed);
+            Builder::default().finish(gaps)
+        })
+    }
+
+    fn load(&self, database: &Database, is_shared: bool, moment: Moment) -> Relations {
+        let folder = self.folder(database.tablespace, database.oid);
+        let mut look = 1;
+        loop {
+            let mut gaps = Gaps::default();
+            let Some(file) = self.mapped(&folder, PG_CLASS, moment, &mut gaps) else {
+                return Builder::default().finish(gaps);
+            };
+            let mut transactions = self.transactions(moment);
+            let builder =
+                self.read_classes(database, file, is_shared, &mut transactions, &mut gaps);
+            // VACUUM FULL gives a catalogue another file, and cuts the old one.
+            if self.has_moved(&folder, PG_CLASS, file, moment) {
+                gaps.add(&folder.join(file.to_string()), None, GapReason::Moved);
+            }
+            if look < LOOKS && !gaps.is_empty() && moment == Moment::Running {
+                look += 1;
+                thread::sleep(A_MOMENT);
+                continue;
+            }
+            return builder.finish(gaps);
+        }
+    }
+
+    fn read_classes(
+        &self,
+        database: &Database,
+        file: u32,
+        is_shared: bool,
+        transactions: &mut Transactions,
+        gaps: &mut Gaps,
+    ) -> Builder {
+        let moment = transactions.moment();
+        let folder = self.folder(database.tablespace, database.oid);
+        let map_path =
+            if is_shared { self.global() } else { folder.clone() }.join("pg_filenode.map");
+        let map = read_small(&map_path, MAP_BYTES_MAX).unwrap_or_default();
+        let mut builder = Builder::default();
+        // The catalogues that name the rest are not in the map, and not shared.
+        let mut others = [(PG_NAMESPACE, None), (PG_INDEX, None)];
+        let path = folder.join(file.to_string());
+        let (mut is_unmapped, mut is_strange) = (false, false);
+        self.rows(&path, moment, transactions, gaps, |block, tuple, certainty| {
+            let Some(row) = ClassRow::read(tuple, self.major) else {
+                is_strange = true;
+                return;
+            };
+            let place = place_of(&row, database.tablespace);
+            for (oid, found) in &mut others {
+                if row.oid == *oid && row.number != 0 {
+                    let known = found.get_or_insert((certainty, place, row.number));
+                    *known = (*known).min((certainty, place, row.number));
+                }
+            }
+            if row.is_shared != is_shared {
+                return;
+            }
+            let has_file = relations::RelationKind::parse(row.kind).is_some();
+            let number = match row.number {
+                0 if has_file => maps::file_number(&map, row.oid).unwrap_or(0),
+                number => number,
+            };
+            is_unmapped |= has_file && number == 0;
+            builder.add(&row, block, number, place, certainty);
+        });
+        if is_unmapped {
+            gaps.add(&map_path, None, GapReason::NotMapped);
+        }
+        if is_strange {
+            gaps.add(&path, None, GapReason::Strange);
+        }
+        if builder.is_full() {
+            gaps.add(&path, None, GapReason::TooMuch);
+        }
+        builder.sort();
+        let [namespace, index] = others.map(|(_, found)| {
+            let (_, tablespace, number) = found?;
+            Some(self.folder(tablespace, database.oid).join(number.to_string()))
+        });
+        match namespace {
+            Some(path) => self.rows(&path, moment, transactions, gaps, |_, tuple, _| {
+                if let Some(row) = NamespaceRow::read(tuple, self.major) {
+                    builder.add_namespace(row.oid, row.name);
+                }
+            }),
+            None => gaps.add(&path, None, GapReason::NotListed),
+        }
+        if !builder.has_namespaces() {
+            gaps.add(&path, None, GapReason::NotListed);
+        }
+        match index {
+            Some(path) => self.rows(&path, moment, transactions, gaps, |_, tuple, certainty| {
+                if let Some(row) = IndexRow::read(tuple, self.major) {
+                    builder.add_index(&row, certainty);
+                }
+            }),
+            None => gaps.add(&path, None, GapReason::NotListed),
+        }
+        builder
     }
 
     /// True if the main fork of this relation has been complete and synced at
@@ -101,52 +297,103 @@ impl Catalogue {
     fn look_for(&self, locator: Locator) -> Option<()> {
         let Locator { tablespace, database, number } = locator;
         if database == 0 {
-            let map = read_small(&self.root.join("global/pg_filenode.map"), MAP_BYTES_MAX).ok()?;
+            let map = read_small(&self.global().join("pg_filenode.map"), MAP_BYTES_MAX).ok()?;
             return (tablespace == GLOBAL_TABLESPACE && maps::names_file(&map, number))
                 .then_some(());
         }
-        let home = self.tablespace_of(database)?;
-        let folder = self.folder(home, database);
+        let home = self
+            .databases(Moment::Unrecovered)
+            .listed
+            .into_iter()
+            .find(|one| one.oid == database && one.certainty != Certainty::InDoubt)?;
+        let folder = self.folder(home.tablespace, database);
         let map = read_small(&folder.join("pg_filenode.map"), MAP_BYTES_MAX).ok()?;
-        if tablespace == home && maps::names_file(&map, number) {
+        if tablespace == home.tablespace && maps::names_file(&map, number) {
             return Some(());
         }
         let pg_class = folder.join(maps::file_number(&map, PG_CLASS)?.to_string());
         let mut found = None;
-        self.rows(&pg_class, |row| {
-            if row.relation(self.major).is_some_and(|relation| {
-                let place = Some(relation.tablespace).filter(|oid| *oid != 0).unwrap_or(home);
-                relation.file == number && place == tablespace && relation.is_complete(self.major)
-            }) && self.is_current(&row)
-            {
-                found = Some(());
-            }
-        });
+        let mut transactions = self.transactions(Moment::Unrecovered);
+        let mut gaps = Gaps::default();
+        self.rows(
+            &pg_class,
+            Moment::Unrecovered,
+            &mut transactions,
+            &mut gaps,
+            |_, tuple, certainty| {
+                let row = ClassRow::read(tuple, self.major).filter(|row| {
+                    row.number == number && place_of(row, home.tablespace) == tablespace
+                });
+                let is_sure = certainty != Certainty::InDoubt;
+                if row.is_some_and(|row| is_sure && is_complete(&row, self.major)) {
+                    found = Some(());
+                }
+            },
+        );
         found
     }
 
-    /// The default tablespace of a database, if the database itself is
-    /// established.
-    fn tablespace_of(&self, database: u32) -> Option<u32> {
-        // Behind oid, name, owner, encoding: the two locales up to 14, the
-        // provider from 15 on; then flags, limits, horizons.
-        let at = match self.major {
-            9..=11 => 220,
-            12..=14 => 224,
-            _ => 92,
-        };
-        let map = read_small(&self.root.join("global/pg_filenode.map"), MAP_BYTES_MAX).ok()?;
-        let file = maps::file_number(&map, PG_DATABASE)?;
-        let mut found = None;
-        self.rows(&self.root.join("global").join(file.to_string()), |row| {
-            if row.oid(self.major) == Some(database) && self.is_current(&row) {
-                found = u32_at(row.data, at);
+    /// Calls `each` for the versions of rows that count, or may, with the block
+    /// that they stand on.
+    fn rows(
+        &self,
+        first_file: &Path,
+        moment: Moment,
+        transactions: &mut Transactions,
+        gaps: &mut Gaps,
+        mut each: impl FnMut(u32, &Tuple<'_>, Certainty),
+    ) {
+        self.shape.read(first_file, moment, gaps, |block, page| {
+            for tuple in tuples(page) {
+                let certainty = match (visibility(&tuple, transactions), moment) {
+                    (Visibility::Dead, _) => continue,
+                    (Visibility::InDoubt, _) => Certainty::InDoubt,
+                    (Visibility::Current, Moment::AtRest) => Certainty::Certain,
+                    (Visibility::Current, _) => Certainty::Visible,
+                };
+                each(block, &tuple, certainty);
             }
         });
-        found
     }
 
-    fn folder(&self, tablespace: u32, database: u32) -> PathBuf {
+    fn transactions(&self, moment: Moment) -> Transactions {
+        Transactions::new(&self.root, self.major, self.shape.page_size, moment)
+    }
+
+    /// The file number that a map gives a catalogue. A map that cannot be believed
+    /// is read again while a server may be writing it.
+    fn mapped(&self, folder: &Path, oid: u32, moment: Moment, gaps: &mut Gaps) -> Option<u32> {
+        let path = folder.join("pg_filenode.map");
+        let mut look = 1;
+        loop {
+            let reason = match read_small(&path, MAP_BYTES_MAX) {
+                Ok(map) => match maps::file_number(&map, oid) {
+                    Some(number) => return Some(number),
+                    None => GapReason::NotMapped,
+                },
+                Err(error) => GapReason::Unreadable(error.to_string()),
+            };
+            if look >= LOOKS || moment != Moment::Running {
+                gaps.add(&path, None, reason);
+                return None;
+            }
+            look += 1;
+            thread::sleep(A_MOMENT);
+        }
+    }
+
+    fn has_moved(&self, folder: &Path, oid: u32, number: u32, moment: Moment) -> bool {
+        moment == Moment::Running
+            && self.mapped(folder, oid, moment, &mut Gaps::default()) != Some(number)
+    }
+
+    fn global(&self) -> PathBuf {
+        self.root.join("global")
+    }
+
+    /// The folder of a database in a tablespace.
+    #[must_use]
+    pub fn folder(&self, tablespace: u32, database: u32) -> PathBuf {
         let database = database.to_string();
         if tablespace == DEFAULT_TABLESPACE {
             return self.root.join("base").join(database);
@@ -154,171 +401,35 @@ impl Catalogue {
         let link = self.root.join("pg_tblspc").join(tablespace.to_string());
         link.join(&self.version_folder).join(database)
     }
-
-    /// Calls `each` for the rows on all sound pages of a catalogue.
-    fn rows(&self, first_file: &Path, mut each: impl FnMut(Row<'_>)) {
-        let mut chunk = vec![0_u8; self.page_size.saturating_mul(PAGES_AT_ONCE)];
-        for segment in 0_u32.. {
-            let mut path = first_file.as_os_str().to_owned();
-            if segment > 0 {
-                path.push(format!(".{segment}"));
-            }
-            let Ok(file) = open_regular(Path::new(&path)) else { return };
-            let mut block = segment.saturating_mul(self.segment_pages);
-            let mut offset = 0_u64;
-            loop {
-                let filled = read_fully(&file, &mut chunk, offset).unwrap_or(0);
-                let pages = chunk.get(..filled).unwrap_or_default();
-                for page in pages.chunks_exact(self.page_size) {
-                    if self.is_sound(page, block) {
-                        rows_of_page(page, &mut each);
-                    }
-                    block = block.saturating_add(1);
-                }
-                if filled < chunk.len() {
-                    break;
-                }
-                offset = offset.saturating_add(filled as u64);
-            }
-        }
-    }
-
-    fn is_sound(&self, page: &[u8], block: u32) -> bool {
-        let Some(header) = Header::read(page).filter(|header| header.upper > 0) else {
-            return false;
-        };
-        if self.checksums == Checksums::On {
-            let mut hash = [0_u32];
-            hash_pages(page, self.page_size, &mut hash);
-            let [hash] = hash;
-            if checksum(hash, block) != header.checksum {
-                return false;
-            }
-        }
-        header.fault(self.page_size, self.max_align).is_none()
-    }
-
-    /// True if the row was committed, and nobody has replaced or removed it,
-    /// or is about to.
-    fn is_current(&self, row: &Row<'_>) -> bool {
-        let committed = match row.mask & (XMIN_COMMITTED | XMIN_INVALID) {
-            XMIN_INVALID => false,
-            0 => row.xmin < FIRST_TRANSACTION || self.is_committed(row.xmin) == Some(true),
-            // Committed, or frozen: both bits.
-            _ => true,
-        };
-        let locked_only = row.mask & XMAX_LOCK_ONLY != 0 && row.mask & XMAX_IS_MULTI == 0;
-        committed && (row.xmax == 0 || row.mask & XMAX_INVALID != 0 || locked_only)
-    }
-
-    fn is_committed(&self, transaction: u32) -> Option<bool> {
-        const PAGES_A_FILE: u64 = 32;
-        let folder = if self.major < 10 { "pg_clog" } else { "pg_xact" };
-        let file_bytes = PAGES_A_FILE.checked_mul(u64::try_from(self.page_size).ok()?)?;
-        let at = u64::from(transaction / 4);
-        let name = format!("{:04X}", at.checked_div(file_bytes)?);
-        let file: File = open_regular(&self.root.join(folder).join(name)).ok()?;
-        let mut byte = [0_u8];
-        let filled = read_fully(&file, &mut byte, at.checked_rem(file_bytes)?).ok()?;
-        let [byte] = byte;
-        (filled == 1).then_some(byte >> ((transaction % 4) * 2) & 3 == 1)
-    }
 }
 
-/// A row of a catalogue, whether it counts or not.
-#[derive(Debug, Clone, Copy)]
-struct Row<'a> {
-    xmin: u32,
-    xmax: u32,
-    mask: u16,
-    /// In front of the data, up to 11.
-    hidden_oid: Option<u32>,
-    data: &'a [u8],
-}
-
-/// What `pg_class` says of a relation.
-#[derive(Debug, Clone, Copy)]
-struct Relation {
-    method: u32,
-    file: u32,
-    /// 0 for the database's default.
-    tablespace: u32,
-    pages: u32,
-    persistence: u8,
-    kind: u8,
-}
-
-impl Row<'_> {
-    fn oid(&self, major: u32) -> Option<u32> {
-        if major < 12 { self.hidden_oid } else { u32_at(self.data, 0) }
-    }
-
-    fn relation(&self, major: u32) -> Option<Relation> {
-        const NAME_BYTES: usize = 64;
-        let oid_bytes = if major < 12 { 0 } else { 4 };
-        let frozen_bytes = if major < 18 { 0 } else { 4 };
-        let fields = self.data.get(oid_bytes + NAME_BYTES..)?;
-        let kinds = fields.get(44 + frozen_bytes..)?;
-        Some(Relation {
-            method: u32_at(fields, 16)?,
-            file: u32_at(fields, 20)?,
-            tablespace: u32_at(fields, 24)?,
-            pages: u32_at(fields, 28)?,
-            persistence: *kinds.get(2)?,
-            kind: *kinds.get(3)?,
-        })
-    }
-}
-
-impl Relation {
-    /// True if its pages follow the rules, and were all synced before the row
-    /// could look like this.
-    fn is_complete(&self, major: u32) -> bool {
-        let follows_rules = match self.kind {
-            b'r' | b't' | b'm' => self.method == if major < 12 { 0 } else { HEAP },
-            b'S' => true,
-            b'i' => {
-                let logged = self.method != HASH || major >= 10;
-                logged && self.pages > 0 && INDEX_METHODS.contains(&self.method)
-            }
-            _ => false,
-        };
-        follows_rules && self.persistence == b'p'
-    }
-}
-
-/// Calls `each` for every tuple that a line pointer of the page leads to.
-fn rows_of_page(page: &[u8], each: &mut impl FnMut(Row<'_>)) {
-    const NORMAL: u32 = 1;
-    let Some(lower) = Header::read(page).map(|header| usize::from(header.lower)) else { return };
-    let pointers = page.get(HEADER_BYTES..lower).unwrap_or_default();
-    for pointer in pointers.chunks_exact(4) {
-        // 15 bits of offset, 2 of state, 15 of length.
-        let pointer = u32_at(pointer, 0).unwrap_or(0);
-        if pointer >> 15 & 3 != NORMAL {
-            continue;
-        }
-        let begin = pointer as usize & 0x7FFF;
-        let length = (pointer >> 17) as usize;
-        let tuple = page.get(begin..).and_then(|rest| rest.get(..length));
-        if let Some(row) = tuple.and_then(row) {
-            each(row);
+impl Database {
+    fn new(row: &DatabaseRow<'_>, certainty: Certainty) -> Self {
+        let mut name = String::from_utf8_lossy(row.name).into_owned();
+        name.retain(|letter| !letter.is_control());
+        Self {
+            oid: row.oid,
+            name,
+            tablespace: row.tablespace,
+            is_template: row.is_template,
+            allows_connections: row.allows_connections,
+            is_half_dropped: row.connection_limit == HALF_DROPPED,
+            certainty,
         }
     }
 }
 
-fn row(tuple: &[u8]) -> Option<Row<'_>> {
-    let mask = u16::from_le_bytes(*tuple.get(20..)?.first_chunk()?);
-    let data_begin = usize::from(*tuple.get(22)?);
-    let hidden_oid = match mask & HAS_OID {
-        0 => None,
-        _ => u32_at(tuple, data_begin.checked_sub(4)?),
+/// True if the pages of a relation follow the rules, and were all synced before
+/// its row could look like this.
+fn is_complete(row: &ClassRow<'_>, major: u32) -> bool {
+    let follows_rules = match row.kind {
+        b'r' | b't' | b'm' => row.method == if major < 12 { 0 } else { HEAP },
+        b'S' => true,
+        b'i' => {
+            let logged = row.method != HASH || major >= 10;
+            logged && row.pages > 0 && INDEX_METHODS.contains(&row.method)
+        }
+        _ => false,
     };
-    Some(Row {
-        xmin: u32_at(tuple, 0)?,
-        xmax: u32_at(tuple, 4)?,
-        mask,
-        hidden_oid,
-        data: tuple.get(data_begin..)?,
-    })
+    follows_rules && row.persistence == b'p'
 }

@@ -160,6 +160,7 @@ pub(crate) fn open(path: &Path, metadata: &Metadata) -> Result<Target, Error> {
         failure: Severity::Damage,
         recovery: None,
         log_end: None,
+        is_logged: true,
     });
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     let first_page = PageNo(seen.first_page);
@@ -192,6 +193,9 @@ pub(crate) fn open(path: &Path, metadata: &Metadata) -> Result<Target, Error> {
             }],
         })),
         hint: None,
+        database: None,
+        object: None,
+        witnesses: Vec::new(),
     }));
     Ok(Target {
         description: Description {
@@ -207,6 +211,7 @@ pub(crate) fn open(path: &Path, metadata: &Metadata) -> Result<Target, Error> {
             .to_owned(),
             evidence: super::evidence_of(checksums),
             live: false,
+            epoch: None,
         },
         steps: Box::new(steps.into_iter()),
         woken: None,

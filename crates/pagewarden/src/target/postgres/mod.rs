@@ -19,12 +19,13 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::page::postgres::{Checksums, LogEnd};
-use crate::target::{Description, Evidence, OpenOptions, Probe, Target, TargetKind};
+use crate::target::{Description, Epoch, Evidence, OpenOptions, Probe, Target, TargetKind};
 use crate::verdict::{Protection, Severity};
 
 pub mod backup;
 pub mod catalogue;
 pub mod control;
+mod evidence;
 pub mod incremental;
 mod log_end;
 mod loose;
@@ -34,6 +35,7 @@ mod settle;
 mod state;
 pub mod wal;
 mod walk;
+pub mod witness;
 
 use control::{CONTROL_BYTES, Control, ControlFault};
 use names::RelationFile;
@@ -116,6 +118,8 @@ pub(crate) struct Cluster {
     pub(crate) log_end: Option<Arc<dyn LogEnd>>,
     /// The log that recovery has yet to replay, if it has.
     pub(crate) replay: Option<Arc<Replay>>,
+    /// Whether files are asked what they say of others.
+    pub(crate) witness: bool,
     /// How long to wait for a checkpoint before evidence from other files of a
     /// running server counts; `None` not to wait.
     pub(crate) settle: Option<Duration>,
@@ -142,6 +146,7 @@ fn open_cluster(
         let wal = options.wal.as_deref();
         cluster.replay = circumstances.replay(root, &cluster.major, control, wal);
     }
+    cluster.witness = !options.no_witness;
     cluster.settle = options.settle.filter(|_| circumstances.may_change());
     let cluster = Arc::new(cluster);
     let description = Description {
@@ -158,6 +163,11 @@ fn open_cluster(
         state: cluster.state_in_words(),
         evidence: evidence_of(cluster.checksums),
         live: cluster.circumstances.may_change(),
+        epoch: cluster.control.as_ref().ok().map(|control| Epoch {
+            database: format!("{:016x}", control.system_identifier),
+            position: control.checkpoint_lsn,
+            is_at_rest: circumstances.is_settled(),
+        }),
     };
     let steps: Box<dyn Iterator<Item = crate::target::Step> + Send> = if metadata.is_file() {
         Box::new(walk::one_file(&cluster, path))
@@ -208,6 +218,7 @@ impl Cluster {
             log_end: None,
             replay: None,
             settle: None,
+            witness: true,
             control,
         };
         match &cluster.control {

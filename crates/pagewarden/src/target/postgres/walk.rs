@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::page::PageFormat;
 use crate::page::postgres::{PostgresPages, Recovery};
+use crate::target::postgres::evidence::{Evidence, ForkPlace};
 use crate::target::postgres::incremental::{self, HeaderError};
 use crate::target::postgres::names::{Fork, RelationFile, is_known_without_pages};
 use crate::target::postgres::settle::{Hole, Waiting};
@@ -92,6 +93,9 @@ pub(super) struct Walk {
     notes: u32,
     /// What waits for a checkpoint.
     waiting: Waiting,
+    /// What files say of one another.
+    evidence: Evidence,
+    at_barrier: bool,
 }
 
 /// Enough to show what lies about: whoever fills a folder with foreign files
@@ -116,12 +120,15 @@ impl Walk {
             only: None,
             notes: 0,
             waiting: Waiting::default(),
+            evidence: Evidence::open(cluster, with_logs),
+            at_barrier: false,
         };
         walk.check_control();
         walk.find_folders();
         walk.folders.retain(|folder| wanted(&folder.path));
         if with_logs {
             walk.check_transaction_logs();
+            walk.check_databases();
         }
         walk
     }
@@ -359,6 +366,31 @@ impl Walk {
         }
     }
 
+    /// Databases that the catalogue lists must have a folder.
+    fn check_databases(&mut self) {
+        for (path, mut finding) in self.evidence.missing_folders() {
+            finding.place.file = self.relative(&path);
+            let hint = "restore the folder from a backup of the same cluster";
+            self.ready.push_back(Step::Finding(finding.with_hint(hint)));
+        }
+    }
+
+    /// Relations that the catalogue lists must have a file.
+    fn check_required(&mut self, folder: &Folder, files: &[Listed]) {
+        let (missing, note) = self.evidence.of_folder(folder.tablespace, folder.database, files);
+        for (file, mut finding) in missing {
+            finding.place.file = self.relative(&folder.path.join(file.name()));
+            let place =
+                ForkPlace { tablespace: folder.tablespace, database: folder.database, file };
+            let advice = self.evidence.identify(place).and_then(|identity| identity.advice);
+            let hint = advice.as_deref().unwrap_or("restore it from a backup of the same cluster");
+            self.ready.push_back(Step::Finding(finding.with_hint(hint)));
+        }
+        if let Some(note) = note {
+            self.note(&folder.path, note);
+        }
+    }
+
     /// Lists the next folder.
     fn open_folder(&mut self, folder: Folder) {
         const FOREIGN_MAX: usize = 20;
@@ -429,6 +461,9 @@ impl Walk {
             .map(|(file, _)| file.number)
             .collect();
         self.unlogged.dedup();
+        if self.only.is_none() {
+            self.check_required(&folder, &files);
+        }
         self.current = Some((folder, files.into_iter().peekable()));
     }
 
@@ -516,9 +551,9 @@ impl Walk {
     fn push_files(&mut self, folder: &Folder, group: &[Listed]) {
         let Some((first, _)) = group.first() else { return };
         let page_size = self.cluster.page_size as u64;
-        let first_page = |file: &RelationFile| {
-            PageNo(u64::from(file.segment).saturating_mul(self.cluster.segment_pages))
-        };
+        let segment_pages = self.cluster.segment_pages;
+        let first_page =
+            |file: &RelationFile| PageNo(u64::from(file.segment).saturating_mul(segment_pages));
         let relation = Arc::new(Relation {
             page_size: self.cluster.page_size,
             segments: group
@@ -531,9 +566,15 @@ impl Walk {
                 })
                 .collect(),
         });
-        let format = self.format_for(folder, *first);
-        let failure = self.failure_of(*first);
-        let hint: Arc<str> = hint_for(folder.tablespace, folder.database, first.number).into();
+        let place =
+            ForkPlace { tablespace: folder.tablespace, database: folder.database, file: *first };
+        let failure = self.failure_at(place);
+        let format = self.format_for(folder, *first, failure);
+        let identity = self.evidence.identify(place);
+        let hint: Option<Arc<str>> = match &identity {
+            Some(identity) => identity.advice.clone(),
+            None => Some(hint_for(folder.tablespace, folder.database, first.number).into()),
+        };
         for (file, length) in group {
             if self.only.is_some_and(|only| only != *file) {
                 continue;
@@ -547,7 +588,7 @@ impl Walk {
                     continue;
                 }
             };
-            self.ready.push_back(Step::File(PageFile {
+            let mut page_file = PageFile {
                 name: self.relative(&path),
                 path,
                 listed_bytes: *length,
@@ -562,8 +603,17 @@ impl Walk {
                 }),
                 selection,
                 relation: Some(Arc::clone(&relation)),
-                hint: Some(Arc::clone(&hint)),
-            }));
+                hint: hint.clone(),
+                database: identity.as_ref().and_then(|identity| identity.database.clone()),
+                object: identity.as_ref().map(|identity| Arc::clone(&identity.object)),
+                witnesses: Vec::new(),
+            };
+            page_file.witnesses = self.evidence.witnesses(
+                ForkPlace { file: *file, ..place },
+                &page_file,
+                identity.as_ref(),
+            );
+            self.ready.push_back(Step::File(page_file));
         }
     }
 
@@ -622,18 +672,34 @@ impl Walk {
         if discarded { Severity::Notice } else { failure }
     }
 
-    fn format_for(&self, folder: &Folder, file: RelationFile) -> Arc<dyn PageFormat> {
+    /// The same, where a crash may have left the file behind half written: then
+    /// no catalogue lists it.
+    fn failure_at(&mut self, place: ForkPlace) -> Severity {
+        let failure = self.failure_of(place.file);
+        if failure == Severity::Damage && self.evidence.is_orphan(place) {
+            return Severity::Suspect;
+        }
+        failure
+    }
+
+    fn format_for(
+        &self,
+        folder: &Folder,
+        file: RelationFile,
+        failure: Severity,
+    ) -> Arc<dyn PageFormat> {
         let own_lsns =
             file.fork == Fork::FreeSpace || file.session.is_some() || self.is_unlogged(file);
         let replay = self.cluster.replay.as_ref();
-        let replay = replay.filter(|_| self.failure_of(file) == Severity::Suspect);
+        let replay = replay.filter(|_| failure == Severity::Suspect);
         Arc::new(PostgresPages {
             page_size: self.cluster.page_size,
             max_align: self.cluster.max_align,
             checksums: self.cluster.checksums,
-            failure: self.failure_of(file),
+            failure,
             recovery: replay.and_then(|replay| recovery_of(replay, folder, file)),
             log_end: if own_lsns { None } else { self.cluster.log_end.clone() },
+            is_logged: !own_lsns && file.fork != Fork::Visibility,
         })
     }
 
@@ -706,7 +772,15 @@ impl Walk {
             finding.place.page = Some(PageNo(pages_before.saturating_add(length / page_size)));
             finding.place.offset = Some(ByteOffset(length));
         }
-        let hint = hint_for(folder.tablespace, folder.database, file.number);
+        let place = ForkPlace { tablespace: folder.tablespace, database: folder.database, file };
+        let hint = match self.evidence.identify(place) {
+            Some(identity) => {
+                finding.database = identity.database.as_deref().map(str::to_owned);
+                finding.object = Some(identity.object.as_ref().to_owned());
+                "restore it from a backup of the same cluster".to_owned()
+            }
+            None => hint_for(folder.tablespace, folder.database, file.number),
+        };
         let hole = Hole {
             finding: finding.with_hint(hint),
             segment: path_of(file),
@@ -740,6 +814,12 @@ impl Iterator for Walk {
                 self.next_relation();
             } else if let Some(folder) = self.folders.pop_front() {
                 self.open_folder(folder);
+            } else if self.evidence.is_asked() {
+                // What pages say of others is known when all were seen.
+                if !std::mem::replace(&mut self.at_barrier, true) {
+                    return Some(Step::Barrier);
+                }
+                self.ready.extend(self.evidence.conclude());
             } else {
                 let patience = self.cluster.settle?;
                 self.ready.extend(self.waiting.next(&self.cluster, patience));

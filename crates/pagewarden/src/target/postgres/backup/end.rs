@@ -219,6 +219,7 @@ impl ArchiveWalk {
             state: format!("{what} {form}, {sums}"),
             evidence: evidence_of(end.map_or(Checksums::On, |(_, checksums)| checksums)),
             live: false,
+            epoch: None,
         }
     }
 }

@@ -496,11 +496,16 @@ impl ArchiveWalk {
                 failure: at_most(place),
                 recovery: None,
                 log_end: None,
+                // An archive does not say which relations are unlogged.
+                is_logged: false,
             }),
             partial_page: Severity::Suspect,
             relation: None,
             selection: selection.map(Arc::new),
             hint,
+            database: None,
+            object: None,
+            witnesses: Vec::new(),
         })
     }
 

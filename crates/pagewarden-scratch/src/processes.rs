@@ -10,14 +10,14 @@ use rustix::process::{Pid, Signal, kill_process};
 const POLL: Duration = Duration::from_millis(10);
 
 /// Sends `signal`; a process that is gone already counts as reached.
-pub(super) fn signal(pid: u32, signal: Signal) {
+pub(crate) fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, signal);
     }
 }
 
 /// The children of `parent`.
-pub(super) fn children(parent: u32) -> Vec<u32> {
+pub(crate) fn children(parent: u32) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -28,7 +28,7 @@ pub(super) fn children(parent: u32) -> Vec<u32> {
 }
 
 /// Waits until none of `pids` runs, at most `limit`. True when all have ended.
-pub(super) fn wait_for_end(pids: &[u32], limit: Duration) -> bool {
+pub(crate) fn wait_for_end(pids: &[u32], limit: Duration) -> bool {
     let begin = Instant::now();
     loop {
         // A dead process stays as a zombie where nobody collects orphans,
@@ -46,7 +46,7 @@ pub(super) fn wait_for_end(pids: &[u32], limit: Duration) -> bool {
 }
 
 /// Waits until `pid` is stopped or gone, at most `limit`.
-pub(super) fn wait_for_stop(pid: u32, limit: Duration) {
+pub(crate) fn wait_for_stop(pid: u32, limit: Duration) {
     let begin = Instant::now();
     while begin.elapsed() < limit
         && stat(pid).is_some_and(|stat| !matches!(stat.state, 'T' | 'Z' | 'X'))

@@ -15,13 +15,15 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
-/// `$1` is the directory to remove; the data directory is `$1/data`.
+/// `$1` is the directory to remove.
 ///
-/// Every process of PostgreSQL works in its data directory, also before the
-/// server has written its pid file, and no other process does: numbers in files
-/// may belong to someone else by now. SIGQUIT is an immediate stop, which gives
-/// back the shared memory too. The second removal is for files that a process
-/// still starting up (initdb) has put in meanwhile.
+/// Every process of a server works in its data directory, also before it has
+/// written its pid file, every program that we run beside it works in `$1`, and
+/// nobody else does: numbers in files may belong to someone else by now. SIGQUIT
+/// is an immediate stop for PostgreSQL, which gives back the shared memory too,
+/// and a polite one for MariaDB. Removal is repeated for files that a process
+/// still starting up (initdb) has put in meanwhile. A control group that bears
+/// the directory's name goes too.
 const SCRIPT: &str = r#"
 trap '' HUP INT TERM QUIT
 read -r word && [ "$word" = done ] && exit 0
@@ -29,7 +31,7 @@ directory=$1
 ours() {
     for link in /proc/[0-9]*/cwd; do
         case $(readlink "$link") in
-            "$directory/data" | "$directory/data ("*)
+            "$directory" | "$directory/"* | "$directory ("*)
                 pid=${link#/proc/}
                 echo "${pid%/cwd}"
                 ;;
@@ -46,18 +48,22 @@ done
 [ -n "$pids" ] && kill -KILL $pids
 rm -rf -- "$directory"
 sleep 1
+pids=$(ours)
+[ -n "$pids" ] && kill -KILL $pids
 rm -rf -- "$directory"
+name=${directory##*/}
+rmdir "/sys/fs/cgroup/memory/$name" "/sys/fs/cgroup/$name" 2>/dev/null
 "#;
 
 /// The watchman of one directory. Dropping it tells it to go home.
 #[derive(Debug)]
-pub(super) struct Watchman {
+pub(crate) struct Watchman {
     shell: Child,
 }
 
 impl Watchman {
     /// Sets a watchman over `directory`, which must be canonical.
-    pub(super) fn over(directory: &Path) -> Result<Self> {
+    pub(crate) fn over(directory: &Path) -> Result<Self> {
         let shell = Command::new("/bin/sh")
             .args(["-c", SCRIPT, "pagewarden-watchman"])
             .arg(directory)

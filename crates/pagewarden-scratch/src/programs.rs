@@ -27,7 +27,7 @@ impl ToolOutput {
 
 /// Runs a command, `input` being its standard input.
 /// Fails only if it cannot be run at all.
-pub(super) fn run(command: &mut Command, input: Option<&str>) -> Result<ToolOutput> {
+pub(crate) fn run(command: &mut Command, input: Option<&str>) -> Result<ToolOutput> {
     let name = command.get_program().to_string_lossy().into_owned();
     let child = command
         .stdin(match input {
@@ -59,7 +59,7 @@ pub(super) fn run(command: &mut Command, input: Option<&str>) -> Result<ToolOutp
 }
 
 /// As [`run`], but any exit status other than 0 is an error.
-pub(super) fn expect_success(command: &mut Command, input: Option<&str>) -> Result<ToolOutput> {
+pub(crate) fn expect_success(command: &mut Command, input: Option<&str>) -> Result<ToolOutput> {
     let output = run(command, input)?;
     if !output.success() {
         let program = Path::new(command.get_program());

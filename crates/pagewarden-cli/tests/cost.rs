@@ -1,0 +1,201 @@
+//! `pagewarden cost` from outside: tables from elsewhere, reports, statuses.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::runner::pagewarden;
+
+/// Eight blocks in which `ON` takes about a tenth longer.
+const DEARER: &str = "run,OFF,ON\n1,100,110\n2,101,110.5\n3,99,109.5\n4,100,111\n\
+                      5,102,112\n6,100,110.2\n7,98,108\n8,100,110.7\n";
+
+struct Table {
+    folder: TempDir,
+}
+
+impl Table {
+    fn new(text: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("runs.csv"), text).unwrap();
+        Self { folder }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("runs.csv")
+    }
+
+    fn page(&self) -> PathBuf {
+        self.folder.path().join("runs.html")
+    }
+
+    fn analyse(&self, words: &[&str]) -> Output {
+        cost(&[&["analyse", self.path().to_str().unwrap()], words].concat())
+    }
+}
+
+fn cost(words: &[&str]) -> Output {
+    pagewarden().arg("cost").args(words).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn experiments_are_listed_one_a_line() {
+    let output = cost(&["--list"]);
+    assert_eq!(output.status.code(), Some(0));
+    let names: Vec<String> = stdout(&output)
+        .lines()
+        .map(|line| line.split_whitespace().next().unwrap().to_owned())
+        .collect();
+    for name in ["e0", "e2a", "e2b", "e2f"] {
+        assert!(names.iter().any(|known| known == name), "{names:?}");
+    }
+    let json: Value = serde_json::from_slice(&cost(&["--list", "--json"]).stdout).unwrap();
+    assert_eq!(json["experiments"].as_array().unwrap().len(), names.len());
+    assert_eq!(json["experiments"][0]["name"], names[0].as_str());
+}
+
+#[test]
+fn table_from_elsewhere_ends_in_medians_a_ratio_and_a_verdict() {
+    let table = Table::new(DEARER);
+    let output = table.analyse(&[]);
+    assert_eq!(output.status.code(), Some(0), "a price is no fault");
+    let text = stdout(&output);
+    for part in
+        ["100.0", "110.3", "ON/OFF  time x1.1", "throughput x0.9", "p = 0.008", "\n      worse\n"]
+    {
+        assert!(text.contains(part), "no {part:?} in\n{text}");
+    }
+    assert_eq!(text.lines().last(), Some("verdict: worse"));
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(!text.contains('\x1b'), "no colours in a pipe");
+    assert_eq!(table.analyse(&["--strict"]).status.code(), Some(1));
+    let wide = stdout(&table.analyse(&["--margin", "20%"]));
+    assert_eq!(wide.lines().last(), Some("verdict: equivalent"), "{wide}");
+    let higher = stdout(&table.analyse(&["--better", "higher"]));
+    assert_eq!(higher.lines().last(), Some("verdict: better"), "{higher}");
+}
+
+#[test]
+fn json_holds_the_verdict_and_every_sample() {
+    let output = Table::new(DEARER).analyse(&["--json"]);
+    assert_eq!(output.status.code(), Some(0));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["command"], "cost");
+    assert_eq!(json["verdict"], "worse");
+    assert!(json["pagewarden"].is_string() && json["seconds"].is_number());
+    assert_eq!(json["samples"].as_array().unwrap().len(), 16);
+    let pair = &json["experiments"][0]["results"][0]["pairs"][0];
+    assert_eq!((&pair["arm"], &pair["against"]), (&"ON".into(), &"OFF".into()));
+    assert_eq!(pair["verdict"], "worse");
+    let low = pair["cost"]["low"].as_f64().unwrap();
+    assert!(low > 1.08 && pair["ratio"]["low"] == pair["cost"]["low"], "{pair}");
+}
+
+#[test]
+fn page_is_written_whole_and_nothing_else_is_overwritten() {
+    let table = Table::new(DEARER);
+    let page = table.page();
+    let page_name = page.to_str().unwrap();
+    for _ in 0..2 {
+        let output = table.analyse(&["--html", page_name]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let text = fs::read_to_string(&page).unwrap();
+        assert!(text.contains("<h1>ON takes ") && text.ends_with("</html>\n"), "{text}");
+    }
+    let own = table.path();
+    let output = table.analyse(&["--html", own.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(fs::read_to_string(own).unwrap(), DEARER, "the table itself is safe");
+}
+
+#[test]
+fn what_cannot_be_analysed_is_said_with_its_line_and_status_2() {
+    let table = Table::new("run,A,B\n1,2,3\n2,quick,3\n");
+    let output = table.analyse(&[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("line 3, A: 'quick' is not a number"), "{}", stderr(&output));
+    let json: Value = serde_json::from_slice(&table.analyse(&["--json"]).stdout).unwrap();
+    assert!(json["error"].as_str().unwrap().contains("line 3"), "{json}");
+    for (words, part) in [
+        (&["nosuch"][..], "there is no experiment 'nosuch'"),
+        (&[], "required"),
+        (&["analyse"], "required"),
+        (&["analyse", "/nonexistent.csv"], "/nonexistent.csv"),
+        (&["--continue", "/nonexistent.jsonl"], "there is no run"),
+        (&["e2a", "--margin", "0"], "a margin lies above 0 %"),
+        (&["e2a", "--blocks", "0"], "0 is not in 1..=100000"),
+        (&["e2a", "--list"], "cannot be used with"),
+    ] {
+        let output = cost(words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(stderr(&output).contains(part), "{words:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn table_is_read_from_standard_input() {
+    let mut command = pagewarden();
+    command.args(["cost", "analyse", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(DEARER.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(stdout(&output).ends_with("verdict: worse\n"));
+}
+
+/// The kernels need no server, so that a whole run can be made anywhere.
+#[test]
+fn run_keeps_its_samples_and_can_be_analysed_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let output = cost(&[
+        "e2d",
+        "--short",
+        "--blocks",
+        "6",
+        "--seed",
+        "5",
+        "--out",
+        out,
+        "--progress",
+        "--json",
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["run"]["plan"]["seed"], 5);
+    assert!(stderr(&output).contains("e2d (1 of 1): preparing"), "{}", stderr(&output));
+    let kept = only_file(folder.path());
+    assert!(stderr(&output).contains(kept.to_str().unwrap()), "{}", stderr(&output));
+    let again = cost(&["analyse", kept.to_str().unwrap(), "--json"]);
+    let again: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!(again["experiments"], json["experiments"], "the same samples, the same results");
+    // The end cut off, it goes on.
+    let text = fs::read_to_string(&kept).unwrap();
+    fs::write(&kept, &text[..text.len() * 2 / 3]).unwrap();
+    let cut = cost(&["analyse", kept.to_str().unwrap(), "--json"]);
+    assert_eq!(cut.status.code(), Some(2), "not all that was asked for is there");
+    let whole = cost(&["--continue", kept.to_str().unwrap(), "--json", "--quiet"]);
+    assert_eq!(whole.status.code(), Some(0), "{}", stderr(&whole));
+    let whole: Value = serde_json::from_slice(&whole.stdout).unwrap();
+    let count = |json: &Value| json["samples"].as_array().unwrap().len();
+    assert_eq!(count(&whole), count(&json));
+}
+
+fn only_file(folder: &Path) -> PathBuf {
+    let mut files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let file = files.next().unwrap();
+    assert_eq!(files.next(), None);
+    file
+}

@@ -1,0 +1,201 @@
+//! What an experiment is.
+//!
+//! An experiment compares arms (checksums off, on) under one or more conditions
+//! (clients 1, 2, 4) by one or more metrics. It is one file in `experiments/`
+//! and one line in its registry.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use serde::{Deserialize, Serialize};
+
+/// How a metric's figures are turned into a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A figure with noise: needs blocks, ratios, intervals and a verdict.
+    Timed,
+    /// The same every time: shown as it is, with its ratio to the baseline.
+    Exact,
+    /// Successes out of tries, in the metrics `NAME` and `NAME_of`: shown as a
+    /// share with its interval.
+    Share,
+    /// 1 for yes and 0 for no, explained by a word in the sample.
+    Found,
+}
+
+/// Which way is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// Seconds, bytes.
+    Lower,
+    /// Transactions a second, faults detected.
+    Higher,
+}
+
+/// One thing that is measured in each run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metric {
+    /// As in the samples: `tps`, `seconds`, `wal_bytes`.
+    pub name: &'static str,
+    /// What it is counted in: `s`, `1/s`, `bytes`, or empty.
+    pub unit: &'static str,
+    /// How it becomes a result.
+    pub kind: Kind,
+    /// Which way is good.
+    pub better: Better,
+}
+
+/// One of the things that are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arm {
+    /// As in the samples: `off`, `on`, `crc32`.
+    pub name: &'static str,
+    /// What it is, in words.
+    pub what: &'static str,
+}
+
+/// A figure from the document that the experiment repeats.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SeedFigure {
+    /// The condition; empty where the experiment has only one.
+    pub condition: &'static str,
+    /// The arm; the figure is its ratio to the baseline.
+    pub arm: &'static str,
+    /// The metric.
+    pub metric: &'static str,
+    /// That ratio, as the document's own figures give it.
+    pub ratio: f64,
+    /// The figures themselves, as the document has them.
+    pub said: &'static str,
+}
+
+/// All that is known of an experiment before it runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Description {
+    /// As on the command line: `e2a`.
+    pub name: &'static str,
+    /// In a few words: `select-only with tiny buffers`.
+    pub title: &'static str,
+    /// What it asks.
+    pub question: &'static str,
+    /// The document and measurement that it repeats.
+    pub seed: &'static str,
+    /// The steps by which a database administrator repeats it by hand.
+    pub by_hand: &'static str,
+    /// What is compared; the first is the baseline.
+    pub arms: &'static [Arm],
+    /// What is measured; the first is the one that the verdict is about.
+    pub metrics: &'static [Metric],
+    /// What the document measured.
+    pub seed_figures: &'static [SeedFigure],
+    /// Blocks of a short run and of a whole one. An experiment with exact
+    /// metrics only needs one.
+    pub blocks: (u32, u32),
+}
+
+/// How large a run is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Form {
+    /// Seconds to a few minutes: a first look.
+    Short,
+    /// As large as the question needs.
+    Whole,
+}
+
+/// What an experiment may use.
+#[derive(Debug, Clone)]
+pub struct Lab<'a> {
+    /// A folder of its own for whatever it makes; removed afterwards.
+    pub folder: &'a Path,
+    /// How large.
+    pub form: Form,
+    /// The seed of whatever is random.
+    pub seed: u64,
+    /// Set when the run is to end early.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// What one run of one arm gave.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Reading {
+    /// Metrics and counters by name.
+    pub values: BTreeMap<String, f64>,
+    /// What is no number: the word that a tool used, a note.
+    pub words: BTreeMap<String, String>,
+}
+
+impl Reading {
+    /// A reading of these values, without words.
+    #[must_use]
+    pub fn of<const COUNT: usize>(values: [(&str, f64); COUNT]) -> Self {
+        let values = values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        Self { values, words: BTreeMap::new() }
+    }
+
+    /// Adds a value.
+    #[must_use]
+    pub fn with_value(mut self, name: &str, value: f64) -> Self {
+        self.values.insert(name.to_owned(), value);
+        self
+    }
+
+    /// Adds a word.
+    #[must_use]
+    pub fn with_word(mut self, name: &str, word: impl Into<String>) -> Self {
+        self.words.insert(name.to_owned(), word.into());
+        self
+    }
+}
+
+/// A kind of experiment.
+pub trait Experiment: Sync {
+    /// What is known of it.
+    fn description(&self) -> &'static Description;
+
+    /// Why it cannot run here, if it cannot: a program is missing, or a right.
+    fn unavailable(&self) -> Option<String>;
+
+    /// Makes what all runs need: data directories, one copy for each arm,
+    /// flipped.
+    ///
+    /// # Errors
+    /// It could not be made.
+    fn prepare(&self, lab: &Lab<'_>) -> anyhow::Result<Box<dyn Prepared>>;
+}
+
+/// An experiment with everything in place. Dropped, it leaves nothing behind.
+pub trait Prepared {
+    /// The conditions, in the order in which they are measured; one empty name
+    /// where there is only one.
+    fn conditions(&self) -> Vec<String>;
+
+    /// Versions and settings that the result depends on, for the record.
+    fn settings(&self) -> BTreeMap<String, String>;
+
+    /// Runs one arm once, under one condition.
+    ///
+    /// # Errors
+    /// The run failed; what was measured before stands.
+    fn measure(&mut self, condition: &str, arm: &Arm, block: u32) -> anyhow::Result<Reading>;
+
+    /// Runs several arms at the same moment, so that all of them meet the same
+    /// noise; the readings are in the order of the arms. `None` if the
+    /// experiment cannot do that, which is what stands here.
+    ///
+    /// # Errors
+    /// As for [`Prepared::measure`].
+    fn measure_together(
+        &mut self,
+        condition: &str,
+        arms: &[Arm],
+        block: u32,
+    ) -> Option<anyhow::Result<Vec<Reading>>> {
+        let _ = (condition, arms, block);
+        None
+    }
+}

@@ -1,0 +1,32 @@
+//! The experiments. To add one: one file here, one line in [`EXPERIMENTS`].
+
+mod blind_spots;
+mod clients;
+mod initialisation;
+mod kernel_dispatch;
+mod matrix;
+mod point_loop_mariadb;
+mod point_loop_postgres;
+mod select_only;
+mod seqscan;
+mod switching;
+mod wal_mechanism;
+mod worth;
+
+use crate::cost::experiment::Experiment;
+
+/// Every experiment there is, in the order in which they are listed.
+pub static EXPERIMENTS: &[&dyn Experiment] = &[
+    &point_loop_postgres::PointLoop,
+    &point_loop_mariadb::PointLoop,
+    &select_only::SelectOnly,
+    &seqscan::SequentialScan,
+    &clients::Clients,
+    &kernel_dispatch::KernelDispatch,
+    &initialisation::Initialisation,
+    &matrix::Matrix,
+    &wal_mechanism::WalMechanism,
+    &blind_spots::BlindSpots,
+    &switching::Switching,
+    &worth::Worth,
+];

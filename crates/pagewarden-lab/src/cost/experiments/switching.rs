@@ -1,0 +1,214 @@
+//! E2h: turning checksums on and off in a stopped cluster, also when that is
+//! interrupted.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use pagewarden_scratch::postgres::Cluster;
+
+use crate::cost::experiment::{
+    Arm, Better, Description, Experiment, Form, Kind, Lab, Metric, Prepared, Reading,
+};
+use crate::cost::{postgres, program};
+use crate::stats::random::Random;
+
+/// See [`DESCRIPTION`].
+#[derive(Debug)]
+pub struct Switching;
+
+const WHOLE: &str = "uninterrupted";
+const KILLED: &str = "killed at a random moment, and run again";
+
+static DESCRIPTION: Description = Description {
+    name: "e2h",
+    title: "switching checksums on and off",
+    question: "How long does pg_checksums take to turn checksums on or off, and does it survive a kill?",
+    seed: "enabling data checksums by default: Andres and Daniel on the way back; no figures",
+    by_hand: "\
+1. A stopped cluster without checksums, filled by pgbench -i -s 100; cp -a for every run.
+2. time pg_checksums --enable; time pg_checksums --enable --no-sync; time pg_checksums --disable.
+3. The same with kill -9 at a random moment of the first run: pg_controldata must still say that
+   checksums are off; the second run finishes the job (it reads everything again: there is no record).
+4. After each: pg_checksums --check must end with 0 where they are on.",
+    arms: &[
+        Arm { name: "enable", what: "pg_checksums --enable, flushed to disk" },
+        Arm { name: "enable-no-sync", what: "pg_checksums --enable --no-sync" },
+        Arm { name: "disable", what: "pg_checksums --disable: only the control file changes" },
+    ],
+    metrics: &[
+        Metric { name: "seconds", unit: "s", kind: Kind::Timed, better: Better::Lower },
+        Metric { name: "mib_per_second", unit: "MiB/s", kind: Kind::Timed, better: Better::Higher },
+        Metric { name: "sound", unit: "", kind: Kind::Found, better: Better::Higher },
+    ],
+    seed_figures: &[],
+    blocks: (3, 10),
+};
+
+impl Experiment for Switching {
+    fn description(&self) -> &'static Description {
+        &DESCRIPTION
+    }
+
+    fn unavailable(&self) -> Option<String> {
+        postgres::unavailable()
+    }
+
+    fn prepare(&self, lab: &Lab<'_>) -> Result<Box<dyn Prepared>> {
+        let scale = match lab.form {
+            Form::Short => 10,
+            Form::Whole => 100,
+        };
+        let installation = postgres::required_newest()?;
+        let off = postgres::base(&installation, scale, &lab.stop)?;
+        let on = postgres::arm(&off, true, &[], &lab.stop)?;
+        Ok(Box::new(Switches {
+            scale,
+            off,
+            on,
+            usual: BTreeMap::new(),
+            seed: lab.seed,
+            stop: Arc::clone(&lab.stop),
+        }))
+    }
+}
+
+struct Switches {
+    scale: u32,
+    off: Cluster,
+    on: Cluster,
+    /// Seconds of an uninterrupted run, to choose the moment of a kill by.
+    usual: BTreeMap<&'static str, f64>,
+    seed: u64,
+    stop: Arc<AtomicBool>,
+}
+
+impl Prepared for Switches {
+    fn conditions(&self) -> Vec<String> {
+        vec![WHOLE.to_owned(), KILLED.to_owned()]
+    }
+
+    fn settings(&self) -> BTreeMap<String, String> {
+        let mut settings = BTreeMap::new();
+        settings.insert("pgbench scale".to_owned(), self.scale.to_string());
+        postgres::add_version(&mut settings, [&self.off]);
+        settings
+    }
+
+    fn measure(&mut self, condition: &str, arm: &Arm, block: u32) -> Result<Reading> {
+        let (base, arguments): (&Cluster, &[&str]) = match arm.name {
+            "enable" => (&self.off, &["--enable"]),
+            "enable-no-sync" => (&self.off, &["--enable", "--no-sync"]),
+            "disable" => (&self.on, &["--disable"]),
+            other => bail!("no arm {other}"),
+        };
+        let cluster = base.duplicate()?;
+        // What the copy left to be written is not the switch's to wait for.
+        cluster.home_of_server().write_out()?;
+        let mut words = Reading::default();
+        if condition == KILLED {
+            let usual = self.usual.get(arm.name).copied().unwrap_or(0.5);
+            let mut random = Random::new(self.seed ^ u64::from(block) << 8);
+            let after = Duration::from_secs_f64(usual * random.uniform());
+            let word = interrupted(&cluster, arguments, after)?;
+            words = words.with_word("after the kill", word);
+        }
+        let mut command = cluster.tool("pg_checksums");
+        command.args(arguments).arg("-D").arg(cluster.data_dir());
+        let output = program::run(&mut command, "", &self.stop)?;
+        // What was finished before the kill came is refused the second time.
+        let done = output.status == Some(0) || output.stderr.contains("already");
+        ensure!(done, "pg_checksums fails: {}", output.stderr.trim());
+        if condition == WHOLE {
+            self.usual.insert(arm.name, output.seconds);
+        }
+        let (sound, word) = is_sound(&cluster, arm.name != "disable", &self.stop)?;
+        let mebibytes = bytes_of_pages(&cluster, &self.stop)? / f64::from(1 << 20);
+        let mut reading = words
+            .with_value("seconds", output.seconds)
+            .with_value("sound", f64::from(u8::from(sound)))
+            .with_word("sound", word);
+        if output.status == Some(0) && arm.name != "disable" && output.seconds > 0.0 {
+            reading = reading.with_value("mib_per_second", mebibytes / output.seconds);
+        }
+        Ok(reading)
+    }
+}
+
+/// Starts the switch, kills it, and says what the control file tells then.
+fn interrupted(cluster: &Cluster, arguments: &[&str], after: Duration) -> Result<String> {
+    let mut child = cluster
+        .tool("pg_checksums")
+        .args(arguments)
+        .arg("-D")
+        .arg(cluster.data_dir())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("cannot run pg_checksums")?;
+    let begin = Instant::now();
+    while begin.elapsed() < after && child.try_wait()?.is_none() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    child.kill()?;
+    child.wait()?;
+    Ok(match protection_version(cluster)? {
+        0 => "off",
+        1 => "on",
+        _ => "in between",
+    }
+    .to_owned())
+}
+
+/// The checksum version in the control file: 0 is off, 1 is on.
+fn protection_version(cluster: &Cluster) -> Result<u32> {
+    let output = cluster.tool("pg_controldata").arg("-D").arg(cluster.data_dir()).output();
+    let output = output.context("cannot run pg_controldata")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = text.lines().find_map(|line| line.strip_prefix("Data page checksum version:"));
+    let version = line.and_then(|rest| rest.trim().parse().ok());
+    version.with_context(|| format!("pg_controldata says: {text}"))
+}
+
+/// True if the control file says what it should and every page agrees.
+fn is_sound(cluster: &Cluster, on: bool, stop: &AtomicBool) -> Result<(bool, String)> {
+    let version = protection_version(cluster)?;
+    if version != u32::from(on) {
+        return Ok((false, format!("the control file says {version}")));
+    }
+    if !on {
+        return Ok((true, "off".to_owned()));
+    }
+    let output = check(cluster, stop)?;
+    let sound = output.status == Some(0);
+    Ok((sound, if sound { "on, every page verified" } else { "on, pages fail" }.to_owned()))
+}
+
+fn check(cluster: &Cluster, stop: &AtomicBool) -> Result<program::Output> {
+    let mut command = cluster.tool("pg_checksums");
+    command.arg("--check").arg("-D").arg(cluster.data_dir());
+    program::run(&mut command, "", stop)
+}
+
+/// Bytes of relation files, which are what the switch goes through.
+fn bytes_of_pages(cluster: &Cluster, stop: &AtomicBool) -> Result<f64> {
+    program::go_on(stop)?;
+    let mut bytes = 0;
+    let mut folders = vec![cluster.data_dir().join("base"), cluster.data_dir().join("global")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                folders.push(entry.path());
+            } else {
+                bytes += entry.metadata()?.len();
+            }
+        }
+    }
+    Ok(bytes as f64)
+}

@@ -1,0 +1,213 @@
+//! E5: what each protection is worth: the share of faults that are noticed.
+//!
+//! Faults are let happen to pages of real servers, over and over; nothing is
+//! timed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result};
+use pagewarden_scratch::mariadb::{Installation, Server};
+use pagewarden_scratch::postgres::{Cluster, Options, StopMode};
+
+use crate::cost::experiment::{
+    Arm, Better, Description, Experiment, Form, Kind, Lab, Metric, Prepared, Reading,
+};
+use crate::cost::faults::{Fault, Stock};
+use crate::cost::protection::PROTECTIONS;
+use crate::cost::{postgres, program};
+use crate::stats::random::Random;
+
+/// See [`DESCRIPTION`].
+#[derive(Debug)]
+pub struct Worth;
+
+/// Pages taken of each engine's files: enough for variety, few enough for the
+/// processor's cache.
+const STOCK_BYTES: usize = 8 << 20;
+/// The largest fault covers so many of the smallest pages.
+const LONG_FAULT: usize = 64 << 10;
+const LONG_FAULT_DIVISOR: u32 = 10;
+
+const CONDITIONS: &[(&str, Fault)] = &[
+    ("1 bit", Fault::Bits(1)),
+    ("2 bits", Fault::Bits(2)),
+    ("3 bits", Fault::Bits(3)),
+    ("4 bits", Fault::Bits(4)),
+    ("a sector of noise", Fault::Noise(512)),
+    ("4 KiB of noise", Fault::Noise(4096)),
+    ("64 KiB of noise", Fault::Noise(LONG_FAULT)),
+    ("torn write", Fault::Torn),
+    ("misplaced page", Fault::Misplaced),
+    ("zeroed page", Fault::Zeroed),
+    ("lost write", Fault::LostWrite),
+];
+
+static DESCRIPTION: Description = Description {
+    name: "e5",
+    title: "what protection is worth",
+    question: "Which share of faults does each kind of protection notice?",
+    seed: "PAGE_VERIFY modes of SQL Server: the article times NONE, TORN and CHECKSUM, and does not say what each buys",
+    by_hand: "\
+1. Take pages of real databases: pgbench's tables of PostgreSQL, a table of MariaDB.
+2. Put each protection on them by its published algorithm: PostgreSQL's and MariaDB's pages keep their own;
+   SQL Server's and SQLite's are made from the bytes of PostgreSQL's.
+3. Damage a copy of a random page: so many bits anywhere on the page; an aligned stretch of random bytes (of 64 KiB:
+   all pages that it covers); the first sectors of a newer version before the rest of the older; another page's
+   bytes; zeroes; the version before.
+4. Verify it as the engine would when it reads. Count. A fault that changes nothing is no fault.
+`detected` is by whatever the engine looks at (the page's number and header too), `by_sum` by the sum or the marks
+alone. All are faults of one page at rest: an engine may notice more by its indexes and its log.",
+    arms: &[
+        Arm { name: "none", what: "SQL Server, PAGE_VERIFY NONE: the page's number only" },
+        Arm { name: "torn", what: "SQL Server, TORN_PAGE_DETECTION: two bits a sector" },
+        Arm { name: "checksum", what: "SQL Server, CHECKSUM: 32 bits by XOR and rotation" },
+        Arm { name: "postgres", what: "PostgreSQL, data checksums: 16 bits with the block's number" },
+        Arm { name: "crc32", what: "InnoDB, crc32: 32 bits, not over the whole page" },
+        Arm { name: "full_crc32", what: "MariaDB, full_crc32: 32 bits over the whole page" },
+        Arm { name: "cksumvfs", what: "SQLite's official checksum VFS: 64 bits without a page number" },
+    ],
+    metrics: &[
+        Metric { name: "detected", unit: "", kind: Kind::Share, better: Better::Higher },
+        Metric { name: "by_sum", unit: "", kind: Kind::Share, better: Better::Higher },
+    ],
+    seed_figures: &[],
+    blocks: (1, 1),
+};
+
+impl Experiment for Worth {
+    fn description(&self) -> &'static Description {
+        &DESCRIPTION
+    }
+
+    fn unavailable(&self) -> Option<String> {
+        postgres::unavailable()
+    }
+
+    fn prepare(&self, lab: &Lab<'_>) -> Result<Box<dyn Prepared>> {
+        let tries = match lab.form {
+            Form::Short => 20_000,
+            Form::Whole => 1_000_000,
+        };
+        let of_postgres = pages_of_postgres(&lab.stop)?;
+        let (of_innodb, source) = match Installation::find() {
+            Some(installation) => (pages_of_mariadb(&installation, &lab.stop)?, "MariaDB"),
+            None => (of_postgres.clone(), "PostgreSQL, as MariaDB is not installed"),
+        };
+        let mut stocks = BTreeMap::new();
+        for protection in PROTECTIONS {
+            let bytes = if protection.name.ends_with("crc32") { &of_innodb } else { &of_postgres };
+            let stock = Stock::new(bytes, protection.page_bytes).context("too few pages")?;
+            stocks.insert(protection.name, stock);
+        }
+        let stop = Arc::clone(&lab.stop);
+        Ok(Box::new(Simulation { tries, source, stocks, seed: lab.seed, stop }))
+    }
+}
+
+struct Simulation {
+    tries: u32,
+    source: &'static str,
+    stocks: BTreeMap<&'static str, Stock>,
+    seed: u64,
+    stop: Arc<AtomicBool>,
+}
+
+impl Prepared for Simulation {
+    fn conditions(&self) -> Vec<String> {
+        CONDITIONS.iter().map(|(name, _)| (*name).to_owned()).collect()
+    }
+
+    fn settings(&self) -> BTreeMap<String, String> {
+        let mut settings = BTreeMap::from([
+            ("faults of each class".to_owned(), self.tries.to_string()),
+            ("pages for InnoDB".to_owned(), format!("of {}", self.source)),
+        ]);
+        for (name, stock) in &self.stocks {
+            settings.insert(format!("pages, {name}"), stock.page_count().to_string());
+        }
+        settings
+    }
+
+    fn measure(&mut self, condition: &str, arm: &Arm, block: u32) -> Result<Reading> {
+        let not_measured = || format!("{} under {condition} is not measured", arm.name);
+        let (index, (_, fault)) = CONDITIONS
+            .iter()
+            .enumerate()
+            .find(|(_, (name, _))| *name == condition)
+            .with_context(not_measured)?;
+        let protection =
+            PROTECTIONS.iter().find(|one| one.name == arm.name).with_context(not_measured)?;
+        let stock = self.stocks.get(arm.name).with_context(not_measured)?;
+        // Other faults in every block and condition, the same ones when it is
+        // run again.
+        let salt = u64::from(block) << 8 | u64::try_from(index)?;
+        let mut random = Random::new(self.seed ^ salt.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let tries = match fault {
+            Fault::Noise(LONG_FAULT) => self.tries / LONG_FAULT_DIVISOR,
+            _ => self.tries,
+        };
+        let (mut happened, mut by_sum, mut detected) = (0_u32, 0_u32, 0_u32);
+        for count in 0..tries {
+            if count % 1024 == 0 {
+                program::go_on(&self.stop)?;
+            }
+            if let Some(outcome) = fault.happen(stock, protection, &mut random) {
+                happened += 1;
+                by_sum += u32::from(outcome.by_sum);
+                detected += u32::from(outcome.noticed);
+            }
+        }
+        Ok(Reading::of([
+            ("detected", f64::from(detected)),
+            ("detected_of", f64::from(happened)),
+            ("by_sum", f64::from(by_sum)),
+            ("by_sum_of", f64::from(happened)),
+        ]))
+    }
+}
+
+/// Heap and index pages of pgbench's tables, some of them changed since they
+/// were loaded.
+fn pages_of_postgres(stop: &AtomicBool) -> Result<Vec<u8>> {
+    let installation = postgres::required_newest()?;
+    let mut cluster = Cluster::init(&installation, &Options::default())?;
+    cluster.start()?;
+    let initialise = ["-i", "-q", "-s", "1"];
+    program::expect(cluster.client("pgbench")?.args(initialise), "", stop)?;
+    postgres::pgbench(&cluster, &["-n", "-t", "2000"], stop)?;
+    let mut paths = Vec::new();
+    for relation in ["pgbench_accounts", "pgbench_accounts_pkey", "pgbench_history", "pg_proc"] {
+        paths.push(cluster.relation_path("postgres", relation)?);
+    }
+    cluster.stop(StopMode::Fast)?;
+    let mut bytes = Vec::new();
+    for path in paths {
+        take(&cluster.data_dir().join(path), &mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+/// Pages of a table with an index.
+fn pages_of_mariadb(installation: &Installation, stop: &AtomicBool) -> Result<Vec<u8>> {
+    let mut server = Server::install(installation, &[])?;
+    server.start()?;
+    let sql = "CREATE DATABASE cost; USE cost;
+        CREATE TABLE item (id INT PRIMARY KEY, word VARCHAR(40), body TEXT, KEY (word));
+        INSERT INTO item SELECT seq, MD5(seq), REPEAT(SHA1(seq), 1 + seq % 5) FROM seq_1_to_30000;
+        UPDATE item SET body = REVERSE(body) WHERE id % 7 = 0;";
+    program::expect(&mut server.client(), sql, stop)?;
+    server.stop()?;
+    let mut bytes = Vec::new();
+    take(&server.data_dir().join("cost/item.ibd"), &mut bytes)?;
+    Ok(bytes)
+}
+
+fn take(path: &Path, bytes: &mut Vec<u8>) -> Result<()> {
+    let file = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    bytes.extend(file.iter().take(STOCK_BYTES));
+    Ok(())
+}

@@ -1,0 +1,24 @@
+//! The cost laboratory: experiments, their design, their samples and what
+//! comes out of them.
+
+pub mod analyse;
+pub mod compare;
+pub mod csv;
+pub mod design;
+pub mod experiment;
+pub mod experiments;
+pub mod faults;
+#[cfg(test)]
+mod fixtures;
+pub mod machine;
+pub mod noise;
+pub mod postgres;
+pub mod program;
+pub mod protection;
+pub mod record;
+pub mod report;
+pub mod result;
+pub mod run;
+pub mod samples;
+pub mod sentence;
+pub mod server_cpu;

@@ -1,0 +1,215 @@
+//! The first thing that a report says: what was found, and what to do.
+
+use std::fmt::Write as _;
+
+use crate::cost::experiment::Better;
+use crate::cost::result::{ExperimentResult, Interval, MetricResult, PairResult};
+use crate::stats::verdict::{Verdict, percent};
+
+/// Names of baselines that protect nothing.
+const UNPROTECTED: &[&str] = &["off", "none", "plain", "no-hints"];
+/// More than this is told as numbers, not as advice.
+const CHEAP: f64 = 0.05;
+/// So many prices are named; the rest is below.
+const NAMED_MAX: usize = 2;
+
+/// A judged pair of a main metric, with where it comes from.
+#[derive(Clone, Copy)]
+struct Told<'a> {
+    experiment: &'a ExperimentResult,
+    result: &'a MetricResult,
+    pair: &'a PairResult,
+    verdict: Verdict,
+}
+
+/// Says it.
+#[must_use]
+pub fn sentence(experiments: &[ExperimentResult], margin: f64, incomplete: bool) -> String {
+    let told: Vec<Told<'_>> = experiments
+        .iter()
+        .flat_map(|experiment| experiment.results.iter().map(move |result| (experiment, result)))
+        .filter(|(_, result)| result.main)
+        .flat_map(|(experiment, result)| {
+            result.judged().map(move |(pair, verdict)| Told { experiment, result, pair, verdict })
+        })
+        .collect();
+    let mut text = if told.is_empty() {
+        counters(experiments)
+    } else {
+        verdicts(&told, margin, experiments.len() == 1)
+    };
+    let main = experiments.iter().flat_map(|one| &one.results).filter(|result| result.main);
+    if main.filter_map(|result| result.control.as_ref()).any(|one| one.verdict == "different") {
+        text.insert_str(0, "Two identical arms differ, so believe no verdict yet. ");
+    }
+    if incomplete {
+        text.push_str(" Not all that was asked for has been measured.");
+    }
+    text
+}
+
+fn verdicts(told: &[Told<'_>], margin: f64, single: bool) -> String {
+    let of = |wanted: &dyn Fn(Verdict) -> bool| -> Vec<Told<'_>> {
+        told.iter().copied().filter(|one| wanted(one.verdict)).collect()
+    };
+    let mut worse = of(&|verdict| verdict == Verdict::Worse);
+    let better = of(&|verdict| verdict == Verdict::Better);
+    let undecided = of(&|verdict| matches!(verdict, Verdict::Undecided { .. }));
+    let fine = told.len() - worse.len() - better.len() - undecided.len();
+    worse.sort_by(|one, other| typical(other.pair).total_cmp(&typical(one.pair)));
+    let mut text = String::new();
+    let margin = percent(margin);
+    for one in worse.iter().take(NAMED_MAX) {
+        let _ = write!(text, "{} ", price(one, single));
+    }
+    if worse.len() > NAMED_MAX {
+        let _ = write!(text, "{} smaller prices are below. ", worse.len() - NAMED_MAX);
+    }
+    for one in better.iter().take(NAMED_MAX) {
+        let _ = write!(
+            text,
+            "{} is cheaper than {}{}, by {}. ",
+            one.pair.arm,
+            one.pair.against,
+            place(one, single),
+            part(one.pair.cost.map(|cost| Interval {
+                value: 2.0 - cost.value,
+                low: 2.0 - cost.high,
+                high: 2.0 - cost.low
+            }))
+        );
+    }
+    if fine > 0 {
+        let _ = match (told.len() - fine, fine) {
+            (0, 1) => {
+                let arms = told.first().map(|one| (&one.pair.arm, &one.pair.against));
+                let (arm, against) = arms.map_or(("", ""), |(arm, against)| (arm, against));
+                write!(text, "{arm} costs nothing beyond {margin} % against {against}. ")
+            }
+            (0, _) => write!(text, "Nothing here costs measurably more than {margin} %. "),
+            _ => write!(text, "{} no more than {margin} % dearer. ", questions(fine, "is", "are")),
+        };
+    }
+    if !undecided.is_empty() {
+        let _ = write!(text, "{}", open(&undecided, &margin, told.len()));
+    }
+    let unprotected =
+        |one: &Told<'_>| UNPROTECTED.contains(&one.result.baseline().to_lowercase().as_str());
+    if undecided.is_empty() && told.iter().any(unprotected) {
+        let dearest = worse.iter().filter(|one| unprotected(one)).map(|one| typical(one.pair));
+        match dearest.reduce(f64::max) {
+            None => text.push_str("Turn protection on."),
+            Some(cost) if cost < CHEAP => text.push_str("Turn protection on all the same."),
+            Some(_) => text.push_str("Weigh that price against what protection finds."),
+        }
+    }
+    text.trim_end().to_owned()
+}
+
+/// `1 question is`, `3 questions are`.
+fn questions(count: usize, one: &str, many: &str) -> String {
+    if count == 1 { format!("1 question {one}") } else { format!("{count} questions {many}") }
+}
+
+/// What is still open, and what would close it.
+fn open(undecided: &[Told<'_>], margin: &str, all: usize) -> String {
+    let more = undecided.iter().filter_map(|one| one.pair.blocks_more).max();
+    let mut text = if undecided.len() == all {
+        let mut arms: Vec<&str> = undecided.iter().map(|one| one.pair.arm.as_str()).collect();
+        arms.dedup();
+        let against = undecided.first().map_or("", |one| one.pair.against.as_str());
+        if arms.len() <= 3 {
+            format!(
+                "Whether {} costs more than {against} is undecided at a margin of {margin} %",
+                arms.join(" or ")
+            )
+        } else {
+            format!("Nothing is decided yet at a margin of {margin} %")
+        }
+    } else {
+        format!("{} undecided", questions(undecided.len(), "is", "are"))
+    };
+    match more {
+        Some(more) => {
+            let _ = write!(text, ": about {more} more blocks would tell. ");
+        }
+        None => text.push_str(": it takes more blocks. "),
+    }
+    text
+}
+
+fn typical(pair: &PairResult) -> f64 {
+    pair.cost.map_or(0.0, |cost| cost.value - 1.0)
+}
+
+/// `on costs 1.8 % [0.9, 2.7] of throughput in select-only (8 clients).`
+fn price(one: &Told<'_>, single: bool) -> String {
+    let Told { pair, result, .. } = one;
+    let place = place(one, single);
+    let (arm, against) = (&pair.arm, &pair.against);
+    if let Some(throughput) =
+        pair.throughput_ratio.filter(|_| result.metric.better == Better::Higher)
+    {
+        // What is lost: one less the ratio, so its ends change places.
+        let lost = Interval {
+            value: 2.0 - throughput.value,
+            low: 2.0 - throughput.high,
+            high: 2.0 - throughput.low,
+        };
+        return format!("{arm} costs {} of {against}'s throughput{place}.", part(Some(lost)));
+    }
+    if pair.time_ratio.is_some() {
+        return format!("{arm} takes {} more time than {against}{place}.", part(pair.time_ratio));
+    }
+    format!("{arm} costs {} more {} than {against}{place}.", part(pair.cost), result.metric.name)
+}
+
+fn place(one: &Told<'_>, single: bool) -> String {
+    let condition = &one.result.condition;
+    match (single, condition.is_empty()) {
+        (true, true) => String::new(),
+        (true, false) => format!(" ({condition})"),
+        (false, true) => format!(" in {}", one.experiment.record.title),
+        (false, false) => format!(" in {} ({condition})", one.experiment.record.title),
+    }
+}
+
+/// A ratio above one as a percentage: `1.8 % [0.9, 2.7]`.
+fn part(ratio: Option<Interval>) -> String {
+    let Some(ratio) = ratio else { return "an unknown part".to_owned() };
+    let percent = |value: f64| format!("{:.1}", (value - 1.0) * 100.0);
+    if ratio.is_bounded() {
+        format!("{} % [{}, {}]", percent(ratio.value), percent(ratio.low), percent(ratio.high))
+    } else {
+        format!("{} %", percent(ratio.value))
+    }
+}
+
+/// Where nothing has a verdict: the largest of the exact differences.
+fn counters(experiments: &[ExperimentResult]) -> String {
+    let results = experiments
+        .iter()
+        .flat_map(|experiment| experiment.results.iter().map(move |result| (experiment, result)));
+    let dearest = results
+        .flat_map(|(experiment, result)| {
+            result.pairs.iter().map(move |pair| (experiment, result, pair))
+        })
+        .max_by(|(_, _, one), (_, _, other)| typical(one).total_cmp(&typical(other)));
+    match dearest.filter(|(_, _, pair)| typical(pair) > 0.005) {
+        Some((experiment, result, pair)) => {
+            let told = Told { experiment, result, pair, verdict: Verdict::Worse };
+            let ratio = pair.ratio.map_or(1.0, |ratio| ratio.value);
+            format!(
+                "{} has {ratio:.2} times the {} of {}{}.",
+                pair.arm,
+                result.metric.name,
+                pair.against,
+                place(&told, experiments.len() == 1)
+            )
+        }
+        None if experiments.iter().any(|experiment| !experiment.results.is_empty()) => {
+            "Measured; the figures are below.".to_owned()
+        }
+        None => "Nothing was measured.".to_owned(),
+    }
+}

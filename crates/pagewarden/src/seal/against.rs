@@ -1,0 +1,353 @@
+//! Holds a database against a seal while it is verified.
+//!
+//! | seen | since then nothing was written | else |
+//! | --- | --- | --- |
+//! | a page is zero that was not | `zeroed`, damage | damage if a later page of the file is as it was, so that the file was not cut and extended; else suspect |
+//! | a page's LSN is older | `stale`, damage | the same: no LSN goes back |
+//! | other bytes under the same LSN, hints left out | `checksum`, damage | the same |
+//! | other bytes, without an LSN to tell | `checksum`, damage | nothing: it may have been written |
+//! | a file is shorter | `truncated`, damage | a note: VACUUM and TRUNCATE do that |
+//! | a file is gone | `missing`, damage | a note: dropped or rewritten |
+//!
+//! Damage is proven only by a database that was shut down cleanly; elsewhere the
+//! same is suspect.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::error::Error;
+use crate::page::postgres::LsnText;
+use crate::page::standings::Standings;
+use crate::page::{Fingerprint, PageFormat, PageRun, Witness};
+use crate::seal::write::fingerprint;
+use crate::seal::{Sealed, SealedFile, not_of_archives};
+use crate::target::{PageFile, Step, Target};
+use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Severity, Standing, Unread};
+
+/// Findings in one file that are kept: 1 GiB of pages.
+const DIFFERING_MAX: usize = 131_072;
+
+/// A database that is held against a seal.
+#[derive(Debug)]
+pub struct Against;
+
+impl Against {
+    /// The target to verify instead.
+    ///
+    /// # Errors
+    /// The seal is of another database, or this one cannot be held against a
+    /// seal.
+    pub fn hold(target: Target, sealed: Sealed) -> Result<Target, Error> {
+        let path = target.description.path.clone();
+        let now = target.description.epoch.clone();
+        let then = sealed.header.epoch.clone();
+        let same_format = sealed.header.format == target.description.format
+            && sealed.header.page_size == target.description.page_size;
+        let of_another =
+            now.as_ref().zip(then.as_ref()).is_some_and(|(a, b)| a.database != b.database);
+        if !same_format || of_another {
+            let hint = "name the seal that was made of this database";
+            return Err(Error::unknown(&path, "the seal is of another database", hint));
+        }
+        let went_back =
+            now.as_ref().zip(then.as_ref()).is_some_and(|(a, b)| a.position < b.position);
+        let ground = Ground {
+            same_state: now.as_ref().zip(then.as_ref()).is_some_and(|(a, b)| a.is_same_state(b)),
+            at_rest: now.as_ref().is_some_and(|now| now.is_at_rest),
+        };
+        let steps = Steps {
+            left: sealed.files.clone(),
+            sealed,
+            ground,
+            went_back,
+            inner: target.steps,
+            compared: Vec::new(),
+            shorter: 0,
+            phase: Phase::Files,
+            ready: VecDeque::new(),
+        };
+        Ok(Target { steps: Box::new(steps), ..target })
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Ground {
+    /// Nothing was written since the seal.
+    same_state: bool,
+    at_rest: bool,
+}
+
+impl Ground {
+    fn severity(self) -> Severity {
+        if self.at_rest { Severity::Damage } else { Severity::Suspect }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Files,
+    Conclusions,
+    Done,
+}
+
+struct Steps {
+    inner: Box<dyn Iterator<Item = Step> + Send>,
+    sealed: Sealed,
+    /// Files of the seal that were not come upon.
+    left: BTreeMap<String, SealedFile>,
+    ground: Ground,
+    /// This is an earlier state than the sealed one.
+    went_back: bool,
+    compared: Vec<Arc<FileAgainst>>,
+    /// Files that are shorter, which may be.
+    shorter: u64,
+    phase: Phase,
+    ready: VecDeque<Step>,
+}
+
+impl Iterator for Steps {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        loop {
+            if let Some(step) = self.ready.pop_front() {
+                return Some(step);
+            }
+            match self.phase {
+                Phase::Files => match self.inner.next() {
+                    Some(Step::File(file)) => self.file(file),
+                    Some(Step::Pages(_)) => {
+                        self.phase = Phase::Done;
+                        return Some(not_of_archives());
+                    }
+                    Some(step) => return Some(step),
+                    None => {
+                        self.phase = Phase::Conclusions;
+                        return Some(Step::Barrier);
+                    }
+                },
+                Phase::Conclusions => {
+                    self.phase = Phase::Done;
+                    self.conclude();
+                }
+                Phase::Done => return None,
+            }
+        }
+    }
+}
+
+impl Steps {
+    fn file(&mut self, mut file: PageFile) {
+        if let Some(sealed) = self.left.remove(&file.name).filter(|_| !self.went_back) {
+            match self.sealed.pages(&sealed) {
+                Ok(pages) => {
+                    let against = Arc::new(FileAgainst::new(&file, pages, self.ground));
+                    self.compared.push(Arc::clone(&against));
+                    file.witnesses.push(against);
+                    self.length(&file, &sealed);
+                }
+                Err(error) => self.ready.push_back(Step::Unread(Unread {
+                    file: file.name.clone(),
+                    offset: ByteOffset(0),
+                    length: 0,
+                    error: format!("not held against the seal: {error}"),
+                })),
+            }
+        }
+        self.ready.push_back(Step::File(file));
+    }
+
+    fn length(&mut self, file: &PageFile, sealed: &SealedFile) {
+        if file.listed_bytes >= sealed.length {
+            return;
+        }
+        if !self.ground.same_state {
+            self.shorter = self.shorter.saturating_add(1);
+            return;
+        }
+        let detail =
+            format!("{} bytes, and {} when it was sealed", file.listed_bytes, sealed.length);
+        let mut finding =
+            Finding::of_file(&file.name, self.ground.severity(), Kind::Truncated, detail);
+        let end =
+            ByteOffset(file.listed_bytes - file.listed_bytes % file.format.page_size() as u64);
+        finding.place.page = Some(file.page_at(end));
+        finding.place.offset = Some(end);
+        finding.hint = file.hint.as_deref().map(str::to_owned);
+        self.ready.push_back(Step::Finding(finding));
+    }
+
+    fn conclude(&mut self) {
+        if self.went_back {
+            let detail = "this is an earlier state of the database than the sealed one: it was restored, or all of its storage went back";
+            let finding = Finding::of_file("", Severity::Suspect, Kind::Stale, detail.to_owned());
+            return self.ready.push_back(Step::Finding(finding));
+        }
+        for file in std::mem::take(&mut self.compared) {
+            self.ready.extend(file.findings());
+        }
+        let gone = std::mem::take(&mut self.left);
+        if self.ground.same_state {
+            for name in gone.keys() {
+                let detail = "it was there when the database was sealed".to_owned();
+                let severity = self.ground.severity();
+                self.ready.push_back(Step::Finding(Finding::of_file(
+                    name,
+                    severity,
+                    Kind::Missing,
+                    detail,
+                )));
+            }
+        } else if !gone.is_empty() {
+            self.note(format!("{} files of the seal are not there any more", gone.len()));
+        }
+        if self.shorter > 0 {
+            self.note(format!("{} files are shorter than when they were sealed", self.shorter));
+        }
+    }
+
+    fn note(&mut self, text: String) {
+        self.ready.push_back(Step::Note(Note { file: String::new(), text }));
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum What {
+    Zeroed { lsn: u64 },
+    Stale { lsn: u64, sealed: u64 },
+    Changed { lsn: u64 },
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Differing {
+    index: u64,
+    counted: Standing,
+    what: What,
+}
+
+/// Compares the pages of one file.
+#[derive(Debug)]
+struct FileAgainst {
+    name: String,
+    hint: Option<Arc<str>>,
+    first_page: PageNo,
+    format: Arc<dyn PageFormat>,
+    ground: Ground,
+    sealed: Vec<Fingerprint>,
+    differing: Mutex<Vec<Differing>>,
+    /// One past the last page in use that is as it was.
+    unchanged: AtomicU64,
+}
+
+impl FileAgainst {
+    fn new(file: &PageFile, sealed: Vec<Fingerprint>, ground: Ground) -> Self {
+        Self {
+            name: file.name.clone(),
+            hint: file.hint.clone(),
+            first_page: file.first_page,
+            format: Arc::clone(&file.format),
+            ground,
+            sealed,
+            differing: Mutex::default(),
+            unchanged: AtomicU64::new(0),
+        }
+    }
+
+    /// How a page differs from what was sealed, if that says something.
+    fn difference(&self, now: Fingerprint, sealed: Fingerprint) -> Option<What> {
+        let (was_empty, is_empty) = (sealed.hash == 0, now.hash == 0);
+        let same_state = self.ground.same_state;
+        match () {
+            () if now == sealed => None,
+            () if is_empty && !was_empty => Some(What::Zeroed { lsn: sealed.lsn }),
+            () if same_state && was_empty => Some(What::Changed { lsn: now.lsn }),
+            () if now.lsn != 0 && now.lsn < sealed.lsn => {
+                Some(What::Stale { lsn: now.lsn, sealed: sealed.lsn })
+            }
+            () if same_state || (now.lsn != 0 && now.lsn == sealed.lsn) => {
+                Some(What::Changed { lsn: now.lsn })
+            }
+            () => None,
+        }
+    }
+
+    fn findings(&self) -> Vec<Step> {
+        let mut differing = self.differing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut differing = std::mem::take(&mut *differing);
+        differing.sort_by_key(|page| page.index);
+        let unchanged = self.unchanged.load(Ordering::Relaxed);
+        let page_size = self.format.page_size() as u64;
+        let step = |page: Differing| {
+            let at = |lsn| if lsn == 0 { String::new() } else { format!(" {}", LsnText(lsn)) };
+            let mut severity = self.ground.severity();
+            let (kind, detail) = match page.what {
+                What::Zeroed { lsn } => {
+                    if !self.ground.same_state && page.index >= unchanged {
+                        severity = Severity::Suspect;
+                    }
+                    (
+                        Kind::Zeroed,
+                        format!("all zero, and in use when it was sealed (pd_lsn{})", at(lsn)),
+                    )
+                }
+                What::Stale { lsn, sealed } => (
+                    Kind::Stale,
+                    format!(
+                        "an older version: pd_lsn{}, and{} when it was sealed",
+                        at(lsn),
+                        at(sealed)
+                    ),
+                ),
+                What::Changed { lsn: 0 } => {
+                    (Kind::Checksum, "other bytes than when it was sealed".to_owned())
+                }
+                What::Changed { lsn } => (
+                    Kind::Checksum,
+                    format!(
+                        "other bytes than when it was sealed, under the same pd_lsn{}",
+                        at(lsn)
+                    ),
+                ),
+            };
+            let mut finding = Finding::of_file("", severity, kind, detail);
+            finding.place = Place {
+                file: self.name.clone(),
+                page: Some(self.first_page.plus(page.index)),
+                offset: Some(ByteOffset(page.index.saturating_mul(page_size))),
+            };
+            finding.hint = self.hint.as_deref().map(str::to_owned);
+            Step::Overruled(finding, page.counted)
+        };
+        differing.into_iter().map(step).collect()
+    }
+}
+
+impl Witness for FileAgainst {
+    fn see(&self, run: PageRun<'_>, standings: &Standings) {
+        let mut index = run.first.0.saturating_sub(self.first_page.0);
+        let mut pages = run.bytes.chunks_exact(self.format.page_size());
+        for (standing, count) in standings.iter() {
+            for page in pages.by_ref().take(usize::try_from(count).unwrap_or(usize::MAX)) {
+                // What failed its own test has its finding.
+                let sound = standing.filter(|standing| {
+                    matches!(standing, Standing::Ok | Standing::Empty | Standing::Unprotected)
+                });
+                let sealed = usize::try_from(index).ok().and_then(|at| self.sealed.get(at));
+                if let Some((counted, sealed)) = sound.zip(sealed) {
+                    let now = fingerprint(&*self.format, page);
+                    if now == *sealed && now.hash != 0 {
+                        self.unchanged.fetch_max(index.saturating_add(1), Ordering::Relaxed);
+                    }
+                    if let Some(what) = self.difference(now, *sealed) {
+                        let mut all = self.differing.lock().unwrap_or_else(PoisonError::into_inner);
+                        if all.len() < DIFFERING_MAX {
+                            all.push(Differing { index, counted, what });
+                        }
+                    }
+                }
+                index = index.saturating_add(1);
+            }
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Blocks of a heap that were in use: known from its visibility map and its
+//! indexes, and held against the pages that are zero or not there.
+//!
+//! One bit a block and kind of witness: 32 MiB for a tebibyte of 8 KiB pages.
+//! Pages are seen as they are read anyway, in any order.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crate::page::standings::Standings;
+use crate::page::{PageRun, Witness};
+use crate::target::Step;
+use crate::target::postgres::evidence::Identity;
+use crate::target::postgres::witness::{Method, visibility_map};
+use crate::verdict::{ByteOffset, Finding, Kind, PageNo, Place, Severity, Standing};
+
+/// Names of indexes that are shown.
+const NAMES_MAX: usize = 3;
+/// Stretches of zero pages in one heap that are kept.
+const STRETCHES_MAX: usize = 1 << 16;
+
+/// A heap, or another relation whose pages may be vouched for.
+#[derive(Debug)]
+pub(in crate::target::postgres) struct Watched {
+    /// Whole pages in all its files, as they were listed.
+    pages: u64,
+    page_size: u64,
+    /// Pages in a full segment.
+    segment_pages: u64,
+    /// The name of the first segment in the report.
+    stem: String,
+    identity: Option<Identity>,
+    hint: Option<Arc<str>>,
+    by_map: Blocks,
+    by_index: Blocks,
+    indexes: Mutex<Vec<Arc<str>>>,
+    zero: Mutex<Vec<(u64, u64)>>,
+    /// The first page is written when the relation is made, and never emptied.
+    needs_first: bool,
+    /// The end is inside a page or before a segment with content, which is
+    /// reported for itself.
+    has_odd_end: bool,
+}
+
+/// What is known before any page is read.
+#[derive(Debug)]
+pub(in crate::target::postgres) struct Facts {
+    pub(in crate::target::postgres) pages: u64,
+    pub(in crate::target::postgres) page_size: usize,
+    pub(in crate::target::postgres) segment_pages: u64,
+    pub(in crate::target::postgres) stem: String,
+    pub(in crate::target::postgres) identity: Option<Identity>,
+    pub(in crate::target::postgres) hint: Option<Arc<str>>,
+    pub(in crate::target::postgres) needs_first: bool,
+    pub(in crate::target::postgres) has_odd_end: bool,
+}
+
+/// A bit for each block, and what lies past the last.
+#[derive(Debug, Default)]
+struct Blocks {
+    bits: OnceLock<Vec<AtomicU64>>,
+    /// The lowest and highest block past the end.
+    beyond: Mutex<Option<(u64, u64)>>,
+}
+
+impl Blocks {
+    #[inline]
+    fn mark(&self, block: u32, pages: u64) {
+        let block = u64::from(block);
+        if block >= pages {
+            return self.mark_beyond(block);
+        }
+        let bits = self.bits.get_or_init(|| {
+            let words = usize::try_from(pages.div_ceil(64)).unwrap_or(0);
+            std::iter::repeat_with(|| AtomicU64::new(0)).take(words).collect()
+        });
+        let bit = 1 << (block % 64);
+        // Most are known already, and a load does not take the line from others.
+        if let Some(word) = usize::try_from(block / 64).ok().and_then(|at| bits.get(at))
+            && word.load(Ordering::Relaxed) & bit == 0
+        {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    #[cold]
+    fn mark_beyond(&self, block: u64) {
+        let mut beyond = self.beyond.lock().unwrap_or_else(PoisonError::into_inner);
+        let (lowest, highest) = beyond.unwrap_or((block, block));
+        *beyond = Some((lowest.min(block), highest.max(block)));
+    }
+
+    fn has(&self, block: u64) -> bool {
+        let word = self.bits.get().and_then(|bits| bits.get(usize::try_from(block / 64).ok()?));
+        word.is_some_and(|word| word.load(Ordering::Relaxed) >> (block % 64) & 1 == 1)
+    }
+
+    fn beyond(&self) -> Option<(u64, u64)> {
+        *self.beyond.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watched {
+    pub(in crate::target::postgres) fn new(facts: Facts) -> Self {
+        Self {
+            pages: facts.pages,
+            page_size: facts.page_size as u64,
+            segment_pages: facts.segment_pages.max(1),
+            stem: facts.stem,
+            identity: facts.identity,
+            hint: facts.hint,
+            by_map: Blocks::default(),
+            by_index: Blocks::default(),
+            indexes: Mutex::default(),
+            zero: Mutex::default(),
+            needs_first: facts.needs_first,
+            has_odd_end: facts.has_odd_end,
+        }
+    }
+
+    fn add_index(&self, name: Arc<str>) {
+        let mut indexes = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
+        if indexes.len() < NAMES_MAX {
+            indexes.push(name);
+        }
+    }
+
+    fn indexes(&self) -> String {
+        self.indexes.lock().unwrap_or_else(PoisonError::into_inner).join(", ")
+    }
+
+    /// What comes of it, once every page was seen.
+    pub(in crate::target::postgres) fn conclude(&self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        let mut zero =
+            std::mem::take(&mut *self.zero.lock().unwrap_or_else(PoisonError::into_inner));
+        zero.sort_unstable();
+        for (first, count) in zero {
+            for block in first..first.saturating_add(count) {
+                let Some(why) = self.why_in_use(block) else { continue };
+                let finding = self.finding(block, Kind::Zeroed, format!("all zero, but {why}"));
+                steps.push(Step::Overruled(finding, Standing::Empty));
+            }
+        }
+        let ends = [
+            (self.by_map.beyond(), "its visibility map has bits".to_owned()),
+            (self.by_index.beyond(), format!("entries of {} lead", self.indexes())),
+        ];
+        let highest = |end: &(Option<(u64, u64)>, String)| end.0.map(|(_, highest)| highest);
+        let end = ends.into_iter().max_by_key(highest).filter(|_| !self.has_odd_end);
+        if let Some((Some((lowest, highest)), who)) = end {
+            let detail = format!(
+                "the relation ends after {} pages, but {who} to blocks {lowest} to {highest}",
+                self.pages
+            );
+            steps.push(Step::Finding(self.finding(self.pages, Kind::Truncated, detail)));
+        }
+        steps
+    }
+
+    fn why_in_use(&self, block: u64) -> Option<String> {
+        if block == 0 && self.needs_first {
+            return Some("the first page of such a relation is never empty".to_owned());
+        }
+        let (map, index) = (self.by_map.has(block), self.by_index.has(block));
+        let entries = || format!("entries of {} lead to it", self.indexes());
+        match (map, index) {
+            (false, false) => None,
+            (true, false) => Some("its bit in the visibility map is set".to_owned()),
+            (false, true) => Some(entries()),
+            (true, true) => {
+                Some(format!("its bit in the visibility map is set, and {}", entries()))
+            }
+        }
+    }
+
+    fn finding(&self, block: u64, kind: Kind, detail: String) -> Finding {
+        // What lies past the end of a full segment is still the end of that one.
+        let is_end = kind == Kind::Truncated && block > 0;
+        let segment = (block - u64::from(is_end)) / self.segment_pages;
+        let in_segment = block - segment * self.segment_pages;
+        let file = match segment {
+            0 => self.stem.clone(),
+            segment => format!("{}.{segment}", self.stem),
+        };
+        let mut finding = Finding::of_file("", Severity::Damage, kind, detail);
+        finding.place = Place {
+            file,
+            page: Some(PageNo(block)),
+            offset: Some(ByteOffset(in_segment.saturating_mul(self.page_size))),
+        };
+        if let Some(identity) = &self.identity {
+            finding.database = identity.database.as_deref().map(str::to_owned);
+            finding.object = Some(identity.object.as_ref().to_owned());
+        }
+        finding.hint = self.hint.as_deref().map(str::to_owned);
+        finding
+    }
+}
+
+/// Sees the pages of the relation itself: which are zero.
+#[derive(Debug)]
+pub(in crate::target::postgres) struct OwnPages(pub(in crate::target::postgres) Arc<Watched>);
+
+impl Witness for OwnPages {
+    fn see(&self, run: PageRun<'_>, standings: &Standings) {
+        let mut at = run.first.0;
+        for (standing, count) in standings.iter() {
+            if standing == Some(Standing::Empty) {
+                let mut zero = self.0.zero.lock().unwrap_or_else(PoisonError::into_inner);
+                if zero.len() < STRETCHES_MAX {
+                    zero.push((at, count));
+                }
+            }
+            at = at.saturating_add(count);
+        }
+    }
+}
+
+/// Sees the visibility map of a heap.
+#[derive(Debug)]
+pub(in crate::target::postgres) struct MapPages {
+    pub(in crate::target::postgres) heap: Arc<Watched>,
+    pub(in crate::target::postgres) page_size: usize,
+}
+
+impl Witness for MapPages {
+    fn see(&self, run: PageRun<'_>, standings: &Standings) {
+        each_sound(run, standings, self.page_size, |number, page| {
+            let Ok(number) = u32::try_from(number) else { return };
+            visibility_map::visit(page, number, |block, _| {
+                self.heap.by_map.mark(block, self.heap.pages);
+            });
+        });
+    }
+}
+
+/// Sees the pages of an index on a heap.
+#[derive(Debug)]
+pub(in crate::target::postgres) struct IndexPages {
+    heap: Arc<Watched>,
+    method: Method,
+    page_size: usize,
+}
+
+impl IndexPages {
+    pub(in crate::target::postgres) fn new(
+        heap: Arc<Watched>,
+        method: Method,
+        page_size: usize,
+        name: Arc<str>,
+    ) -> Self {
+        heap.add_index(name);
+        Self { heap, method, page_size }
+    }
+}
+
+impl Witness for IndexPages {
+    fn see(&self, run: PageRun<'_>, standings: &Standings) {
+        let (blocks, pages) = (&self.heap.by_index, self.heap.pages);
+        let mut last = None;
+        each_sound(run, standings, self.page_size, |_, page| {
+            self.method.visit(page, |tid| {
+                // Neighbours in an index often are neighbours in the heap.
+                if last != Some(tid.block) {
+                    last = Some(tid.block);
+                    blocks.mark(tid.block, pages);
+                }
+            });
+        });
+    }
+}
+
+/// Calls `each` for every page in use that passed its test, with its number.
+pub(in crate::target::postgres) fn each_sound(
+    run: PageRun<'_>,
+    standings: &Standings,
+    page_size: usize,
+    mut each: impl FnMut(u64, &[u8]),
+) {
+    let mut number = run.first.0;
+    let mut pages = run.bytes.chunks_exact(page_size);
+    for (standing, count) in standings.iter() {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        for page in pages.by_ref().take(count) {
+            if matches!(standing, Some(Standing::Ok | Standing::Unprotected)) {
+                each(number, page);
+            }
+            number = number.saturating_add(1);
+        }
+    }
+}
