@@ -47,6 +47,7 @@ pub struct Arguments {
 
 /// The goals that this project set itself; see docs/benchmarks.md.
 const CPU_TO_CAT: f64 = 1.15;
+const CPU_OF_WITNESSES: f64 = 1.25;
 const CPU_TO_PG_CHECKSUMS: f64 = 0.45;
 const WALL_TO_PG_CHECKSUMS: f64 = 0.4;
 const COLD_WALL_TO_CAT: f64 = 0.65;
@@ -214,20 +215,26 @@ impl Suite {
         println!("\nIn the page cache");
         let contenders = vec![
             self.cat(),
+            self.check("check -j1 no witness", &["-j1", "--no-witness"]),
+            self.check("check -j2 no witness", &["-j2", "--no-witness"]),
+            self.pg_checksums(),
             self.check("check -j1", &["-j1"]),
             self.check("check -j2", &["-j2"]),
-            self.pg_checksums(),
         ];
         let contenders = self.rounds(contenders, FileSet::warm_up)?;
         self.print(&contenders);
-        let [cat, one, two, pg_checksums] = contenders.as_slice() else { return Ok(()) };
-        println!();
+        let [cat, one, two, pg_checksums, asked, _] = contenders.as_slice() else {
+            return Ok(());
+        };
+        println!("\nWithout witnesses, if not said otherwise");
         at_most("CPU of check -j1 to cat", Ratio::new(&one.cpu, &cat.cpu), CPU_TO_CAT);
         let name = "CPU of check -j1 to pg_checksums";
         at_most(name, Ratio::new(&one.cpu, &pg_checksums.cpu), CPU_TO_PG_CHECKSUMS);
         let name = "wall of check -j2 to pg_checksums";
         at_most(name, Ratio::new(&two.wall, &pg_checksums.wall), WALL_TO_PG_CHECKSUMS);
-        memory(&[one, two]);
+        let name = "CPU with witnesses to without, -j1";
+        at_most(name, Ratio::new(&asked.cpu, &one.cpu), CPU_OF_WITNESSES);
+        memory(&[one, two, asked]);
         Ok(())
     }
 

@@ -269,7 +269,6 @@ fn matrix_of_fifteen_kinds_of_damage() {
                     let sealed = subject.found(block, &[Path::new("--against"), &subject.seal]);
                     let expected =
                         !row.needs_a_seal() && (subject.can_witness() || !row.needs_a_witness());
-                    // Summaries may tell of lost writes without a seal.
                     let what = format!("{setting}: {}, block {block:?}", row.name());
                     assert!(alone || !expected, "{what}: not found");
                     assert!(!alone || expected || row.needs_a_seal(), "{what}: found by what?");

@@ -7,8 +7,8 @@ use std::io;
 use crate::page::standings::Standings;
 use crate::target::{Settled, Step};
 use crate::verdict::{
-    ByteOffset, Finding, Kind, ModeCounts, PageCounts, PageNo, Place, Recount, Standing, Stretch,
-    Unread,
+    ByteOffset, Finding, Kind, ModeCounts, PageCounts, PageNo, Place, Recount, Severity, Standing,
+    Stretch, Unread,
 };
 use crate::verify::held::{Held, HeldFindings};
 use crate::verify::plan::{Event, counts_as_page};
@@ -173,6 +173,10 @@ impl<'a> Collector<'a> {
 
     /// A page that was counted as something else has a finding after all.
     fn overrule(&mut self, finding: &Finding, from: Standing) {
+        // What is merely suspect changes no count.
+        if finding.severity != Severity::Damage {
+            return self.finding(finding);
+        }
         let to = Standing::of_failed(finding.severity);
         self.summary.pages.remove(from);
         self.summary.pages.add(to);

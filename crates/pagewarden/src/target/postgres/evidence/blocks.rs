@@ -1,17 +1,21 @@
 //! Blocks of a heap that were in use: known from its visibility map and its
 //! indexes, and held against the pages that are zero or not there.
 //!
-//! One bit a block and kind of witness: 32 MiB for a tebibyte of 8 KiB pages.
-//! Pages are seen as they are read anyway, in any order.
+//! And rows that an index knows and the heap's page does not hold: a page that
+//! lacks the line pointer is older than the index.
+//!
+//! One bit a block and kind of witness, 32 MiB for a tebibyte of 8 KiB pages, and
+//! four bytes a block for the rows, as long as they fit into 256 MiB (half a
+//! tebibyte). Pages are seen as they are read anyway, in any order.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::page::standings::Standings;
 use crate::page::{PageRun, Witness};
 use crate::target::Step;
 use crate::target::postgres::evidence::Identity;
-use crate::target::postgres::witness::{Method, visibility_map};
+use crate::target::postgres::witness::{Method, heap, visibility_map};
 use crate::verdict::{ByteOffset, Finding, Kind, PageNo, Place, Severity, Standing};
 
 /// Names of indexes that are shown.
@@ -33,6 +37,7 @@ pub(in crate::target::postgres) struct Watched {
     hint: Option<Arc<str>>,
     by_map: Blocks,
     by_index: Blocks,
+    rows: Option<Rows>,
     indexes: Mutex<Vec<Arc<str>>>,
     zero: Mutex<Vec<(u64, u64)>>,
     /// The first page is written when the relation is made, and never emptied.
@@ -40,6 +45,45 @@ pub(in crate::target::postgres) struct Watched {
     /// The end is inside a page or before a segment with content, which is
     /// reported for itself.
     has_odd_end: bool,
+}
+
+/// Blocks whose rows are held against what indexes know of them.
+pub(in crate::target::postgres) const ROW_BLOCKS_MAX: u64 = 64 << 20;
+
+/// For each block, the highest number of a line pointer.
+#[derive(Debug)]
+struct Rows {
+    /// That an index leads to.
+    indexed: Vec<AtomicU16>,
+    /// That the page has; 0 for a page that was not seen or failed its test.
+    held: Vec<AtomicU16>,
+}
+
+impl Rows {
+    fn new(pages: u64) -> Self {
+        let zeroes = || {
+            let count = usize::try_from(pages).unwrap_or(0);
+            std::iter::repeat_with(|| AtomicU16::new(0)).take(count).collect()
+        };
+        Self { indexed: zeroes(), held: zeroes() }
+    }
+
+    #[inline]
+    fn raise(places: &[AtomicU16], block: u64, number: u16) {
+        if let Some(place) = usize::try_from(block).ok().and_then(|block| places.get(block))
+            && place.load(Ordering::Relaxed) < number
+        {
+            place.fetch_max(number, Ordering::Relaxed);
+        }
+    }
+
+    /// Blocks of which an index knows rows that their pages lack: both numbers.
+    fn lacking(&self) -> impl Iterator<Item = (u64, u16, u16)> {
+        (0_u64..).zip(self.indexed.iter().zip(&self.held)).filter_map(|(block, (indexed, held))| {
+            let (indexed, held) = (indexed.load(Ordering::Relaxed), held.load(Ordering::Relaxed));
+            (held > 0 && indexed > held).then_some((block, indexed, held))
+        })
+    }
 }
 
 /// What is known before any page is read.
@@ -53,6 +97,8 @@ pub(in crate::target::postgres) struct Facts {
     pub(in crate::target::postgres) hint: Option<Arc<str>>,
     pub(in crate::target::postgres) needs_first: bool,
     pub(in crate::target::postgres) has_odd_end: bool,
+    /// Whether there is room to hold its rows against its indexes.
+    pub(in crate::target::postgres) with_rows: bool,
 }
 
 /// A bit for each block, and what lies past the last.
@@ -111,6 +157,7 @@ impl Watched {
             hint: facts.hint,
             by_map: Blocks::default(),
             by_index: Blocks::default(),
+            rows: facts.with_rows.then(|| Rows::new(facts.pages)),
             indexes: Mutex::default(),
             zero: Mutex::default(),
             needs_first: facts.needs_first,
@@ -141,6 +188,16 @@ impl Watched {
                 let finding = self.finding(block, Kind::Zeroed, format!("all zero, but {why}"));
                 steps.push(Step::Overruled(finding, Standing::Empty));
             }
+        }
+        for (block, indexed, held) in self.rows.iter().flat_map(Rows::lacking) {
+            let detail = format!(
+                "an older version, it seems: {} know its line pointer {indexed}, and it has {held}",
+                self.indexes()
+            );
+            let mut finding = self.finding(block, Kind::Stale, detail);
+            // The page is sound by itself, and so is the index.
+            finding.severity = Severity::Suspect;
+            steps.push(Step::Finding(finding));
         }
         let ends = [
             (self.by_map.beyond(), "its visibility map has bits".to_owned()),
@@ -198,7 +255,8 @@ impl Watched {
     }
 }
 
-/// Sees the pages of the relation itself: which are zero.
+/// Sees the pages of the relation itself: which are zero, and how many line
+/// pointers the others have.
 #[derive(Debug)]
 pub(in crate::target::postgres) struct OwnPages(pub(in crate::target::postgres) Arc<Watched>);
 
@@ -213,6 +271,12 @@ impl Witness for OwnPages {
                 }
             }
             at = at.saturating_add(count);
+        }
+        if let Some(rows) = &self.0.rows {
+            let page_size = usize::try_from(self.0.page_size).unwrap_or(usize::MAX);
+            each_sound(run, standings, page_size, |block, page| {
+                Rows::raise(&rows.held, block, heap::count(page));
+            });
         }
     }
 }
@@ -258,13 +322,12 @@ impl IndexPages {
 impl Witness for IndexPages {
     fn see(&self, run: PageRun<'_>, standings: &Standings) {
         let (blocks, pages) = (&self.heap.by_index, self.heap.pages);
-        let mut last = None;
+        let rows = self.heap.rows.as_ref();
         each_sound(run, standings, self.page_size, |_, page| {
-            self.method.visit(page, |tid| {
-                // Neighbours in an index often are neighbours in the heap.
-                if last != Some(tid.block) {
-                    last = Some(tid.block);
-                    blocks.mark(tid.block, pages);
+            self.method.visit_runs(page, |tid| {
+                blocks.mark(tid.block, pages);
+                if let Some(rows) = rows {
+                    Rows::raise(&rows.indexed, u64::from(tid.block), tid.number);
                 }
             });
         });

@@ -35,7 +35,7 @@ mod changes;
 mod files;
 mod names;
 
-use blocks::{Facts, IndexPages, MapPages, OwnPages, Watched};
+use blocks::{Facts, IndexPages, MapPages, OwnPages, ROW_BLOCKS_MAX, Watched};
 use changes::{ChangedPages, Changes};
 use names::Books;
 
@@ -82,6 +82,8 @@ struct Asked {
     watched: Vec<Arc<Watched>>,
     by_place: HashMap<Locator, Arc<Watched>>,
     changed: Vec<Arc<ChangedPages>>,
+    /// Blocks whose rows can still be held against indexes.
+    row_blocks_left: u64,
 }
 
 impl Evidence {
@@ -105,6 +107,7 @@ impl Evidence {
             watched: Vec::new(),
             by_place: HashMap::new(),
             changed: Vec::new(),
+            row_blocks_left: ROW_BLOCKS_MAX,
         });
         Self { books: Books::open(catalogue, cluster.circumstances), asked }
     }
@@ -291,9 +294,12 @@ impl Asked {
         let path = folder.join(relation.number.to_string());
         let is_index = relation.kind == RelationKind::Index;
         let (pages, has_odd_end) = self.pages(&path);
+        let left = self.row_blocks_left.checked_sub(pages).filter(|_| relation.is_heap());
+        self.row_blocks_left = left.unwrap_or(self.row_blocks_left);
         let watched = Arc::new(Watched::new(Facts {
             pages,
             has_odd_end,
+            with_rows: left.is_some(),
             page_size: self.page_size,
             segment_pages: self.segment_pages,
             stem: path.strip_prefix(&self.root).unwrap_or(&path).to_string_lossy().into_owned(),

@@ -71,6 +71,16 @@ impl Method {
         self != Self::Gist
     }
 
+    /// The same as [`Method::visit`], but of neighbours that lead to one block only
+    /// the row with the highest number may be told.
+    #[inline]
+    pub fn visit_runs(self, page: &[u8], each: impl FnMut(Tid)) {
+        match self {
+            Self::Btree => btree::visit_runs(page, each),
+            other => other.visit(page, each),
+        }
+    }
+
     /// Calls `each` for every row that a page of such an index leads to. Pages
     /// that lead to none (metapages, inner and deleted pages) are passed over. An
     /// entry that cannot be read ends the page.
