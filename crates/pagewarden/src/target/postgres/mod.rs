@@ -161,7 +161,12 @@ fn open_cluster(
             (Ok(_), Checksums::Pending) => None,
         },
         state: cluster.state_in_words(),
-        evidence: evidence_of(cluster.checksums),
+        evidence: match evidence_of(cluster.checksums) {
+            evidence if path == root && cluster.witness && circumstances.is_settled() => {
+                with_witnesses(evidence)
+            }
+            evidence => evidence,
+        },
         live: cluster.circumstances.may_change(),
         epoch: cluster.control.as_ref().ok().map(|control| Epoch {
             database: format!("{:016x}", control.system_identifier),
@@ -328,7 +333,7 @@ fn relation_file(path: &Path) -> Option<RelationFile> {
 fn evidence_of(checksums: Checksums) -> Evidence {
     match checksums {
         Checksums::On | Checksums::Pending => Evidence {
-            tested_by: "16-bit checksums and header rules",
+            tested_by: BY_SUMS,
             unseen: "1 damaged page in 65,535; zeroed pages; older versions of a page",
         },
         Checksums::Off | Checksums::Changing => {
@@ -336,6 +341,22 @@ fn evidence_of(checksums: Checksums) -> Evidence {
         }
     }
 }
+
+/// The same where files are asked what they say of one another.
+fn with_witnesses(evidence: Evidence) -> Evidence {
+    match evidence.tested_by {
+        BY_SUMS => Evidence {
+            tested_by: "16-bit checksums, header rules, and what files say of one another",
+            unseen: "1 damaged page in 65,535; zeroed pages that no map or index knows; without a seal, older versions of a page",
+        },
+        _ => Evidence {
+            tested_by: "header rules, and what files say of one another",
+            unseen: evidence.unseen,
+        },
+    }
+}
+
+const BY_SUMS: &str = "16-bit checksums and header rules";
 
 /// Text from a file that may hold anything, for showing to people.
 fn sanitised(text: &str) -> String {
