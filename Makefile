@@ -23,7 +23,7 @@ servers:
 	cargo xtask servers $(TEST_SERVERS)
 
 test: servers check
-	PAGEWARDEN_REQUIRE=postgres,sqlite PAGEWARDEN_SOAK_SECONDS=$(SOAK_SECONDS) \
+	PAGEWARDEN_REQUIRE=postgres,sqlite,mariadb PAGEWARDEN_SOAK_SECONDS=$(SOAK_SECONDS) \
 		cargo test --workspace --locked
 	./fuzz/run.sh $(FUZZ_SECONDS)
 
@@ -31,7 +31,7 @@ test: servers check
 slow:
 	./scripts/needs.sh
 	cargo xtask servers $(ALL_SERVERS)
-	PAGEWARDEN_REQUIRE=postgres,sqlite PAGEWARDEN_TEST_VERSIONS=all \
+	PAGEWARDEN_REQUIRE=postgres,sqlite,mariadb PAGEWARDEN_TEST_VERSIONS=all \
 		cargo test --workspace --locked -- --include-ignored
 	PAGEWARDEN_REQUIRE=postgres PAGEWARDEN_SOAK_SECONDS=3600 \
 		cargo test --locked --package pagewarden-cli --test main -- running_cluster

@@ -70,3 +70,9 @@ done
 # One fork with a limit and one chunk of two blocks; the target adds the rest.
 mkdir -p corpus/postgres_summary
 printf '\0\177\6\0\0\5\0\0\0\0\100\0\0\0\0\0\0\7\0\0\0\1\0\0\0\2\0\5\0\6\0' >corpus/postgres_summary/one_fork
+# Two pages, by their LSNs and hashes, as one file whose place the target adds.
+mkdir -p corpus/seal
+printf '\0\0\0\4\200\1\2\3\1\2\3\4\5\6\7\10\0\0\0\0\0\0\0\0' >corpus/seal/two_pages
+# An index of one file, "a", of no pages, and one that is not compressed.
+printf '\4\0\47\1\0a\0\40\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\20\0\0\0\0\0\0\0\0\0\0\0' >corpus/seal/index
+printf '\14\0\3abc' >corpus/seal/not_compressed

@@ -98,7 +98,7 @@ fn check_bytes(bytes: &[u8]) -> Checked {
 }
 
 /// False, said aloud, where there is no `sqlite3` shell.
-fn has_shell() -> bool {
+pub fn has_shell() -> bool {
     let found = Command::new("sqlite3").arg("--version").output().is_ok();
     if !found {
         let required = std::env::var("PAGEWARDEN_REQUIRE").unwrap_or_default();
@@ -109,7 +109,7 @@ fn has_shell() -> bool {
 }
 
 /// Runs a script in the `sqlite3` shell, in `folder`.
-fn shell(folder: &Path, script: &str) -> String {
+pub fn shell(folder: &Path, script: &str) -> String {
     let input = folder.join("script.sql");
     fs::write(&input, script).expect("write");
     let output = Command::new("sqlite3")

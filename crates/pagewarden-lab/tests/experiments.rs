@@ -2,7 +2,6 @@
 //! metrics that it describes; those with exact results give the known ones.
 
 use std::collections::BTreeMap;
-use std::env;
 use std::sync::Arc;
 
 use pagewarden_lab::cost::experiment::{Arm, Experiment, Form, Kind, Lab, Prepared, Reading};
@@ -25,8 +24,7 @@ pub(crate) fn available(name: &str) -> Option<&'static dyn Experiment> {
 }
 
 pub(crate) fn prepare(experiment: &dyn Experiment) -> Box<dyn Prepared> {
-    let folder = env::temp_dir();
-    let lab = Lab { folder: &folder, form: Form::Short, seed: 42, stop: Arc::default() };
+    let lab = Lab { form: Form::Short, seed: 42, stop: Arc::default() };
     experiment.prepare(&lab).unwrap()
 }
 

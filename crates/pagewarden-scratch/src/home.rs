@@ -158,7 +158,38 @@ fn each_file(directory: &Path, act: &dyn Fn(&File) -> Result<()>) -> Result<()> 
     Ok(())
 }
 
-/// The system's temporary directory if the server's user can get there and a
+/// Where homes are made, if somebody has chosen.
+static CHOSEN: OnceLock<PathBuf> = OnceLock::new();
+
+/// Makes all homes in `directory` from now on. To be called once, before the
+/// first server.
+///
+/// # Errors
+/// It does not exist, its path is too long for a socket, or the server's user
+/// cannot get there.
+pub fn choose_directory(directory: &Path) -> Result<()> {
+    let shown = directory.display();
+    let directory = fs::canonicalize(directory).with_context(|| format!("cannot use {shown}"))?;
+    ensure!(directory.is_dir(), "{shown} is no directory");
+    ensure!(
+        directory.as_os_str().len() <= TEMP_DIR_BYTES_MAX,
+        "{shown} has too long a path\n\
+         hint: a server's socket has room for {TEMP_DIR_BYTES_MAX} bytes before its own name"
+    );
+    ensure!(
+        is_open_to_server(&directory),
+        "{shown} cannot be reached by the ordinary user that servers run as\n\
+         hint: every directory on the way needs mode o+x"
+    );
+    ensure!(CHOSEN.set(directory).is_ok(), "the directory for servers is settled already");
+    Ok(())
+}
+
+fn is_open_to_server(directory: &Path) -> bool {
+    OrdinaryUser::to_become().is_none() || directory.ancestors().all(is_searchable_by_all)
+}
+
+/// What was chosen, or the system's temporary directory if the server's user can get there and a
 /// socket's path fits, else `/tmp`. Links are resolved, because the watchman
 /// compares paths with what the kernel says.
 ///
@@ -166,10 +197,11 @@ fn each_file(directory: &Path, act: &dyn Fn(&File) -> Result<()>) -> Result<()> 
 /// There is none.
 pub fn temp_dir() -> Result<PathBuf> {
     let fits = |directory: &PathBuf| {
-        directory.as_os_str().len() <= TEMP_DIR_BYTES_MAX
-            && (OrdinaryUser::to_become().is_none()
-                || directory.ancestors().all(is_searchable_by_all))
+        directory.as_os_str().len() <= TEMP_DIR_BYTES_MAX && is_open_to_server(directory)
     };
+    if let Some(directory) = CHOSEN.get() {
+        return Ok(directory.clone());
+    }
     [env::temp_dir(), PathBuf::from("/tmp")]
         .iter()
         .filter_map(|directory| fs::canonicalize(directory).ok())

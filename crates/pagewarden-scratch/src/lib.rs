@@ -1,10 +1,12 @@
-//! Temporary real database servers for tests, benchmarks and the demonstration.
+//! Temporary real database servers for the laboratory, tests, benchmarks and the
+//! demonstration.
 //!
 //! A server made here lives in a directory of its own under the system's
-//! temporary directory, listens on a Unix socket only, and is stopped and
+//! temporary directory or the one that was chosen, listens on a Unix socket only, and is stopped and
 //! removed when its owner is dropped, panics, exits or is killed.
 //!
-//! Nothing here ships to a user: speed and realism come before durability.
+//! No server here holds anything that is needed again: speed and realism come
+//! before durability.
 
 #![forbid(unsafe_code)]
 

@@ -4,12 +4,10 @@ use std::io::{self, IsTerminal as _};
 use std::num::NonZero;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime};
 
-use anyhow::Context as _;
 use pagewarden::Error;
-use pagewarden::report::colours::Colours;
 use pagewarden::report::html::HtmlReport;
 use pagewarden::report::json::JsonReport;
 use pagewarden::report::map::Layout;
@@ -22,13 +20,14 @@ use pagewarden::source::pipe::StandardInput;
 use pagewarden::target::{self, OpenOptions, Target, TargetKind};
 use pagewarden::verdict::{Protection, Verdict};
 use pagewarden::verify::{Caching, Method, Options, Summary, verify};
-use signal_hook::consts::TERM_SIGNALS;
 
 use crate::args::Check;
 use crate::commands::sealing::{SealFile, hold_against};
 use crate::exit::Exit;
 use crate::progress::{Show, listed_bytes};
 use crate::replaced_file::{Content, ReplacedFile};
+use crate::signals::stop_on_signals;
+use crate::terminal::{colours, width};
 
 /// What is the same for all targets of a run.
 struct Run<'a> {
@@ -266,33 +265,6 @@ fn options(arguments: &Check) -> anyhow::Result<Options> {
         },
         stop: stop_on_signals()?,
     })
-}
-
-/// A flag that the first signal sets; a second one ends the program at once.
-fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in TERM_SIGNALS {
-        let register = || {
-            signal_hook::flag::register_conditional_shutdown(*signal, 3, Arc::clone(&stop))?;
-            signal_hook::flag::register(*signal, Arc::clone(&stop))
-        };
-        register().context("cannot listen for signals")?;
-    }
-    Ok(stop)
-}
-
-fn colours() -> Colours {
-    let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    Colours(wanted && io::stdout().is_terminal())
-}
-
-/// The width of the terminal, or that of a page where there is none.
-fn width() -> usize {
-    const PAGE: usize = 80;
-    const WIDEST: usize = 200;
-    let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
-    let columns = size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
-    columns.unwrap_or(PAGE).min(WIDEST)
 }
 
 fn misses_protection(arguments: &Check, setting: Option<Protection>, summary: &Summary) -> bool {

@@ -18,6 +18,7 @@ use pagewarden_lab::cost::report::{html, json};
 use pagewarden_lab::cost::result::Analysis;
 use pagewarden_lab::cost::samples::VERSION;
 use pagewarden_lab::cost::{csv, machine, run};
+use pagewarden_scratch::home;
 
 use crate::args::cost::{Analyse, Cost, CostCommand};
 use crate::exit::Exit;
@@ -162,6 +163,9 @@ fn is_run(path: &Path) -> bool {
 
 /// Runs experiments, or goes on with a run.
 fn measure(arguments: &Cost) -> anyhow::Result<Measured> {
+    if let Some(directory) = &arguments.scratch {
+        home::choose_directory(directory)?;
+    }
     let (run, writer) = match &arguments.resume {
         Some(name) => resume(name)?,
         None => begin(arguments)?,
@@ -171,13 +175,11 @@ fn measure(arguments: &Cost) -> anyhow::Result<Measured> {
     let margin = arguments.margin.unwrap_or(run.record.plan.margin);
     let path = writer.path.clone();
     let stop = stop_on_signals()?;
-    let scratch = arguments.scratch.clone().unwrap_or_else(std::env::temp_dir);
     let mut show = show::Show::choose(arguments.quiet, arguments.progress);
     let request = run::Request {
         experiments: &experiments,
         run,
         writer,
-        scratch: &scratch,
         stop: std::sync::Arc::clone(&stop),
         sensors: &|| {
             let sensors = Sensors::start();

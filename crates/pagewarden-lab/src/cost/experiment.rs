@@ -5,7 +5,6 @@
 //! and one line in its registry.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -109,9 +108,7 @@ pub enum Form {
 
 /// What an experiment may use.
 #[derive(Debug, Clone)]
-pub struct Lab<'a> {
-    /// A folder of its own for whatever it makes; removed afterwards.
-    pub folder: &'a Path,
+pub struct Lab {
     /// How large.
     pub form: Form,
     /// The seed of whatever is random.
@@ -165,7 +162,7 @@ pub trait Experiment: Sync {
     ///
     /// # Errors
     /// It could not be made.
-    fn prepare(&self, lab: &Lab<'_>) -> anyhow::Result<Box<dyn Prepared>>;
+    fn prepare(&self, lab: &Lab) -> anyhow::Result<Box<dyn Prepared>>;
 }
 
 /// An experiment with everything in place. Dropped, it leaves nothing behind.

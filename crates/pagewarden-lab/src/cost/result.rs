@@ -27,17 +27,27 @@ impl From<Estimate> for Interval {
     }
 }
 
+/// A ratio that goes on to nothing or without end is no bound at all, and 0
+/// must not stand for one.
+fn known(bound: f64) -> f64 {
+    if bound > 0.0 && bound.is_finite() { bound } else { f64::NAN }
+}
+
 impl Interval {
     /// From logarithms to ratios.
     #[must_use]
     pub fn exp(estimate: Estimate) -> Self {
-        Self { value: estimate.value.exp(), low: estimate.low.exp(), high: estimate.high.exp() }
+        Self {
+            value: estimate.value.exp(),
+            low: known(estimate.low.exp()),
+            high: known(estimate.high.exp()),
+        }
     }
 
     /// Of the inverse ratio.
     #[must_use]
     pub fn inverse(self) -> Self {
-        Self { value: 1.0 / self.value, low: 1.0 / self.high, high: 1.0 / self.low }
+        Self { value: 1.0 / self.value, low: known(1.0 / self.high), high: known(1.0 / self.low) }
     }
 
     /// True if both ends are known and above nothing.

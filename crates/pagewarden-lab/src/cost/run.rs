@@ -24,8 +24,6 @@ pub struct Request<'a> {
     pub run: Run,
     /// Where new lines go.
     pub writer: Writer,
-    /// Where databases are made; each experiment gets a folder of its own in it.
-    pub scratch: &'a Path,
     /// Set when the run is to end early.
     pub stop: Arc<AtomicBool>,
     /// Noise sensors: begins to watch, and says what it saw when asked.
@@ -143,13 +141,7 @@ impl OneExperiment<'_, '_> {
 
     fn run(&mut self, experiment: &dyn Experiment) -> Result<(), Failure> {
         let plan = self.request.run.record.plan.clone();
-        let folder = self.folder().map_err(Failure::Experiment)?;
-        let lab = Lab {
-            folder: folder.path(),
-            form: plan.form,
-            seed: plan.seed,
-            stop: Arc::clone(&self.request.stop),
-        };
+        let lab = Lab { form: plan.form, seed: plan.seed, stop: Arc::clone(&self.request.stop) };
         let mut prepared = experiment.prepare(&lab).map_err(Failure::Experiment)?;
         let conditions = prepared.conditions();
         let record = ExperimentRecord {
@@ -169,19 +161,7 @@ impl OneExperiment<'_, '_> {
                 break;
             }
         }
-        drop(prepared);
-        folder
-            .close()
-            .context("cannot remove what the experiment made")
-            .map_err(Failure::Experiment)
-    }
-
-    fn folder(&self) -> anyhow::Result<tempfile::TempDir> {
-        let scratch = self.request.scratch;
-        tempfile::Builder::new()
-            .prefix(&format!("pagewarden-cost-{}-", self.description.name))
-            .tempdir_in(scratch)
-            .with_context(|| format!("cannot make a folder in {}", scratch.display()))
+        Ok(())
     }
 
     /// All blocks of a condition, up to the look that decides.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::cost::experiment::Better;
+use crate::cost::experiment::{Better, Kind};
 use crate::cost::result::{ExperimentResult, Interval, MetricResult, PairResult};
 use crate::stats::verdict::{Verdict, percent};
 
@@ -12,6 +12,8 @@ const UNPROTECTED: &[&str] = &["off", "none", "plain", "no-hints"];
 const CHEAP: f64 = 0.05;
 /// So many prices are named; the rest is below.
 const NAMED_MAX: usize = 2;
+/// More blocks than this are no plan for a person.
+const BLOCKS_SAID_MAX: u64 = 1000;
 
 /// A judged pair of a main metric, with where it comes from.
 #[derive(Clone, Copy)]
@@ -65,7 +67,14 @@ fn verdicts(told: &[Told<'_>], margin: f64, single: bool) -> String {
     if worse.len() > NAMED_MAX {
         let _ = write!(text, "{} smaller prices are below. ", worse.len() - NAMED_MAX);
     }
-    for one in better.iter().take(NAMED_MAX) {
+    // Beside prices, that one kernel beats another is no news to act on.
+    let unprotected =
+        |one: &Told<'_>| UNPROTECTED.contains(&one.result.baseline().to_lowercase().as_str());
+    for one in better
+        .iter()
+        .filter(|one| single || (one.experiment.record.name != "e2d" && unprotected(one)))
+        .take(NAMED_MAX)
+    {
         let _ = write!(
             text,
             "{} is cheaper than {}{}, by {}. ",
@@ -93,8 +102,6 @@ fn verdicts(told: &[Told<'_>], margin: f64, single: bool) -> String {
     if !undecided.is_empty() {
         let _ = write!(text, "{}", open(&undecided, &margin, told.len()));
     }
-    let unprotected =
-        |one: &Told<'_>| UNPROTECTED.contains(&one.result.baseline().to_lowercase().as_str());
     if undecided.is_empty() && told.iter().any(unprotected) {
         let dearest = worse.iter().filter(|one| unprotected(one)).map(|one| typical(one.pair));
         match dearest.reduce(f64::max) {
@@ -130,9 +137,10 @@ fn open(undecided: &[Told<'_>], margin: &str, all: usize) -> String {
         format!("{} undecided", questions(undecided.len(), "is", "are"))
     };
     match more {
-        Some(more) => {
+        Some(more) if more <= BLOCKS_SAID_MAX => {
             let _ = write!(text, ": about {more} more blocks would tell. ");
         }
+        Some(_) => text.push_str(": it takes many more blocks, or a quieter machine. "),
         None => text.push_str(": it takes more blocks. "),
     }
     text
@@ -207,9 +215,38 @@ fn counters(experiments: &[ExperimentResult]) -> String {
                 place(&told, experiments.len() == 1)
             )
         }
-        None if experiments.iter().any(|experiment| !experiment.results.is_empty()) => {
-            "Measured; the figures are below.".to_owned()
-        }
-        None => "Nothing was measured.".to_owned(),
+        None => noticed(experiments),
     }
+}
+
+/// A kind of fault counts as noticed from this share on.
+const NOTICED: f64 = 0.99;
+
+/// Where nothing has a price either: which arm notices how many kinds of fault.
+fn noticed(experiments: &[ExperimentResult]) -> String {
+    let mains: Vec<&MetricResult> =
+        experiments.iter().flat_map(|one| &one.results).filter(|result| result.main).collect();
+    let Some(widest) = mains.iter().max_by_key(|result| result.arms.len()) else {
+        return "Nothing was measured.".to_owned();
+    };
+    let found = match widest.metric.kind {
+        Kind::Found => "",
+        Kind::Share => " in 99 % of all cases",
+        Kind::Exact | Kind::Timed => return "Measured; the figures are below.".to_owned(),
+    };
+    let counts: Vec<String> = widest
+        .arms
+        .iter()
+        .map(|arm| {
+            let same = mains.iter().flat_map(|result| &result.arms);
+            let same = same.filter(|other| other.arm == arm.arm);
+            let count = same
+                .filter(|other| {
+                    other.share.map_or(other.median >= 0.5, |share| share.value >= NOTICED)
+                })
+                .count();
+            format!("{} {count}", arm.arm)
+        })
+        .collect();
+    format!("Kinds of fault noticed{found}, of {}: {}.", mains.len(), counts.join(", "))
 }

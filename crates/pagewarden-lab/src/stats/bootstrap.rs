@@ -15,13 +15,16 @@ const RESAMPLES_MIN: usize = 400;
 const SEED: u64 = 20_130_131;
 
 /// The median of `second` over the median of `first`, block by block the same
-/// length, with its interval.
+/// length, with its interval; one block alone has none.
 #[must_use]
 pub fn ratio_of_medians(first: &[f64], second: &[f64], confidence: f64) -> Option<Estimate> {
     if first.len() != second.len() || first.is_empty() {
         return None;
     }
     let value = median(second)? / median(first)?;
+    if first.len() == 1 {
+        return Some(Estimate { value, low: f64::NAN, high: f64::NAN });
+    }
     let mut random = Random::new(SEED);
     let resamples = (DRAWS_MAX / first.len()).clamp(RESAMPLES_MIN, RESAMPLES);
     let mut ratios = Vec::with_capacity(resamples);

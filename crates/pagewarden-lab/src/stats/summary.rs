@@ -72,9 +72,12 @@ pub fn standard_deviation(values: &[f64]) -> Option<f64> {
 }
 
 /// The standard deviation as the median absolute deviation tells it: a few wild
-/// figures do not move it.
+/// figures do not move it. One figure alone has none.
 #[must_use]
 pub fn robust_sd(values: &[f64]) -> Option<f64> {
+    if values.len() < 2 {
+        return None;
+    }
     let middle = median(values)?;
     let away: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
     Some(median(&away)? * MAD_TO_SD)

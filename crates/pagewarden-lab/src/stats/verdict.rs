@@ -134,13 +134,23 @@ pub fn judge(judged: &Judged, p: f64, costs: &[f64], margin: f64, level: Level) 
     if outer.low > 0.0 && p <= level.alpha {
         return Verdict::Worse;
     }
-    Verdict::Undecided { more: more_blocks(costs, outer.value, bound, level) }
+    // What Holm makes of p where there are other pairs beside this one. A p that
+    // ended at 1 tells less than the whole factor; such a pair shows nothing yet.
+    let strictness = if judged.p > 0.0 { (p / judged.p).max(1.0) } else { 1.0 };
+    Verdict::Undecided { more: more_blocks(costs, outer.value, bound, level, strictness) }
 }
 
 /// How many blocks more would exclude the margin if there is no difference at
-/// all. Where so many are there already, the truth lies near a bound, and the
-/// distance to the nearest one that could be passed decides.
-fn more_blocks(costs: &[f64], value: f64, bound: f64, level: Level) -> Option<u64> {
+/// all. Where so many are there already, the truth lies near a bound, and what
+/// is nearer decides: to show that it is below the margin, or that it is above
+/// nothing. The latter is corrected for the pairs beside it, so it takes more.
+fn more_blocks(
+    costs: &[f64],
+    value: f64,
+    bound: f64,
+    level: Level,
+    strictness: f64,
+) -> Option<u64> {
     if costs.len() < 3 {
         return None;
     }
@@ -153,9 +163,25 @@ fn more_blocks(costs: &[f64], value: f64, bound: f64, level: Level) -> Option<u6
     }
     let plain = blocks_needed(sd, bound, level.alpha)?;
     more(plain).or_else(|| {
-        let distance = (bound - value).max(value.abs());
-        more(blocks_needed(sd, distance, level.alpha / 2.0)?).or(Some(count.div_ceil(2)))
+        let corrected = level.alpha / strictness;
+        let below = blocks_needed(sd, bound - value, level.alpha);
+        let above = blocks_needed(sd, value, corrected / 2.0)
+            .map(|blocks| blocks.max(blocks_for_p(corrected)));
+        let nearer = [below, above].into_iter().flatten().min()?;
+        more(nearer).or(Some(count.div_ceil(2)))
     })
+}
+
+/// So many blocks that agree have a p of `alpha`: the signed rank test gives no
+/// less than 2/2^n.
+fn blocks_for_p(alpha: f64) -> u64 {
+    let mut blocks = 1;
+    let mut p = 1.0;
+    while p > alpha && blocks < BLOCKS_MIN * 10 {
+        p /= 2.0;
+        blocks += 1;
+    }
+    blocks
 }
 
 #[cfg(test)]
@@ -211,6 +237,17 @@ mod tests {
         let judged = estimate(&costs, Level::default()).unwrap();
         let verdict = judge(&judged, 0.06, &costs, MARGIN, Level::default());
         assert_eq!(verdict.name(), "undecided");
+    }
+
+    #[test]
+    fn correction_asks_for_more_blocks() {
+        let costs = [0.3; 6];
+        let judged = estimate(&costs, Level::default()).unwrap();
+        for (pairs, more) in [(2.0, 1), (3.0, 1), (4.0, 2), (20.0, 4)] {
+            let verdict = judge(&judged, pairs * judged.p, &costs, MARGIN, Level::default());
+            assert_eq!(verdict, Verdict::Undecided { more: Some(more) }, "{pairs}");
+        }
+        assert_eq!(blocks_for_p(0.05), BLOCKS_MIN);
     }
 
     #[test]

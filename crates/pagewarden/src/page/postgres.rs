@@ -48,6 +48,11 @@ const _: () = assert!(HEADER_BYTES == 24);
 
 /// `PD_VALID_FLAG_BITS`: has free line pointers, page full, all visible.
 const VALID_FLAGS: u16 = 0x0007;
+/// `PD_ALL_VISIBLE`.
+pub(crate) const PAGE_ALL_VISIBLE: u16 = 0x0004;
+/// Those below are positions that are none: 0 of what is not logged, 1 of what is
+/// being built (`GistBuildLSN`), up to `FirstNormalUnloggedLSN`.
+pub(crate) const FIRST_REAL_LSN: u64 = 1000;
 /// `PG_PAGE_LAYOUT_VERSION` since 8.3.
 const NEWEST_LAYOUT: u16 = 4;
 /// `MAXIMUM_ALIGNOF` of 64-bit servers. A 32-bit one's control file says 4.

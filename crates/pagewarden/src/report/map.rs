@@ -537,7 +537,7 @@ fn padded(text: &str, chars: usize) -> String {
 mod tests {
     use super::*;
     use crate::report::sample::stretch;
-    use crate::verdict::ByteOffset;
+    use crate::verdict::{ByteOffset, PageNo};
 
     fn plain(map: &PageMap, width: usize) -> Vec<String> {
         map.lines(Layout::new(width), Colours(false))
@@ -624,6 +624,35 @@ mod tests {
             let painted = map.lines(layout, Colours(true)).join("\n");
             assert!(painted.contains("\x1b["));
         }
+    }
+
+    /// By its place; and where its file lies inside a tile of several, somewhere
+    /// among them.
+    #[test]
+    fn page_that_is_overruled_is_marked_in_its_tile() {
+        let overruled = |file: &str, page| Recount::Page {
+            place: Place { file: file.to_owned(), page: Some(PageNo(page)), offset: None },
+            from: Standing::Empty,
+            to: Standing::Damaged,
+        };
+        let mut map = PageMap::new(4, 8192);
+        for file in ["a", "b", "c", "d"] {
+            map.add(&stretch(file, 0, 30, Some(Standing::Empty)));
+        }
+        map.recount(&overruled("d", 29));
+        map.recount(&overruled("a", 0));
+        map.recount(&overruled("b", 3));
+        let worst: Vec<_> = map.tiles().iter().map(|tile| tile.counts.of(Mark::Damaged)).collect();
+        assert_eq!(worst, [1, 1, 0, 1], "{:?}", map.tiles());
+        assert_eq!(map.tiles().iter().map(|tile| tile.counts.total()).sum::<u64>(), 120);
+        // Nothing of this kind is left to be marked there.
+        map.recount(&Recount::Page {
+            place: Place { file: "a".to_owned(), page: Some(PageNo(1)), offset: None },
+            from: Standing::Ok,
+            to: Standing::Damaged,
+        });
+        let damaged = map.tiles().iter().map(|tile| tile.counts.of(Mark::Damaged)).sum::<u64>();
+        assert_eq!(damaged, 3);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! | seen | since then nothing was written | else |
 //! | --- | --- | --- |
-//! | a page is zero that was not | `zeroed`, damage | damage if a later page of the file is as it was, so that the file was not cut and extended; else suspect |
+//! | a page is zero that was not | `zeroed`, damage | damage if a later page of the file is as it was, so that the file was not cut and extended; else suspect if the last page in use before it is as it was; else nothing: a server that extends a cut file by many pages uses the first of them, and may leave the others empty |
 //! | a page's LSN is older | `stale`, damage | the same: no LSN goes back |
 //! | other bytes under the same LSN, hints left out | `checksum`, damage | the same |
 //! | other bytes, without an LSN to tell | `checksum`, damage | nothing: it may have been written |
@@ -13,8 +13,8 @@
 //! same is suspect.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::error::Error;
 use crate::page::postgres::LsnText;
@@ -61,6 +61,7 @@ impl Against {
             sealed,
             ground,
             went_back,
+            position: now.as_ref().map(|now| now.position),
             inner: target.steps,
             compared: Vec::new(),
             shorter: 0,
@@ -99,6 +100,8 @@ struct Steps {
     ground: Ground,
     /// This is an earlier state than the sealed one.
     went_back: bool,
+    /// Of this state, if that can be told.
+    position: Option<u64>,
     compared: Vec<Arc<FileAgainst>>,
     /// Files that are shorter, which may be.
     shorter: u64,
@@ -179,7 +182,14 @@ impl Steps {
     }
 
     fn conclude(&mut self) {
-        if self.went_back {
+        // What was sealed while a server ran has pages newer than its last
+        // checkpoint. At rest nothing is newer than the position.
+        let sealed = self.compared.iter().map(|file| file.newest_sealed).max();
+        let was_running = self.sealed.header.epoch.as_ref().is_some_and(|then| !then.is_at_rest);
+        let is_older = was_running
+            && self.ground.at_rest
+            && self.position.zip(sealed).is_some_and(|(now, sealed)| now < sealed);
+        if self.went_back || is_older {
             let detail = "this is an earlier state of the database than the sealed one: it was restored, or all of its storage went back";
             let finding = Finding::of_file("", Severity::Suspect, Kind::Stale, detail.to_owned());
             return self.ready.push_back(Step::Finding(finding));
@@ -224,6 +234,16 @@ struct Differing {
     index: u64,
     counted: Standing,
     what: What,
+    /// The last page in use before it is not as it was.
+    follows_a_change: bool,
+}
+
+/// What is known of the pages of a file until all were seen.
+#[derive(Debug)]
+struct Pages {
+    sealed: Vec<Fingerprint>,
+    /// What each page is now.
+    now: Vec<AtomicU8>,
 }
 
 /// Compares the pages of one file.
@@ -234,21 +254,37 @@ struct FileAgainst {
     first_page: PageNo,
     format: Arc<dyn PageFormat>,
     ground: Ground,
-    sealed: Vec<Fingerprint>,
+    newest_sealed: u64,
+    /// Gone once every page was seen: 17 bytes a page are too much to keep for all
+    /// files.
+    pages: RwLock<Option<Pages>>,
+    /// Pages that were not seen yet.
+    left: AtomicI64,
     differing: Mutex<Vec<Differing>>,
     /// One past the last page in use that is as it was.
     unchanged: AtomicU64,
 }
 
+/// Zero, or not seen.
+const EMPTY: u8 = 0;
+const UNCHANGED: u8 = 1;
+const CHANGED: u8 = 2;
+
 impl FileAgainst {
     fn new(file: &PageFile, sealed: Vec<Fingerprint>, ground: Ground) -> Self {
+        let pages = file.listed_bytes / file.format.page_size() as u64;
         Self {
             name: file.name.clone(),
             hint: file.hint.clone(),
             first_page: file.first_page,
             format: Arc::clone(&file.format),
             ground,
-            sealed,
+            newest_sealed: sealed.iter().map(|page| page.lsn).max().unwrap_or(0),
+            pages: RwLock::new(Some(Pages {
+                now: std::iter::repeat_with(|| AtomicU8::new(EMPTY)).take(sealed.len()).collect(),
+                sealed,
+            })),
+            left: AtomicI64::new(i64::try_from(pages).unwrap_or(i64::MAX)),
             differing: Mutex::default(),
             unchanged: AtomicU64::new(0),
         }
@@ -273,6 +309,7 @@ impl FileAgainst {
     }
 
     fn findings(&self) -> Vec<Step> {
+        self.settle();
         let mut differing = self.differing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut differing = std::mem::take(&mut *differing);
         differing.sort_by_key(|page| page.index);
@@ -285,6 +322,9 @@ impl FileAgainst {
                 What::Zeroed { lsn } => {
                     if !self.ground.same_state && page.index >= unchanged {
                         severity = Severity::Suspect;
+                        if page.follows_a_change {
+                            return None;
+                        }
                     }
                     (
                         Kind::Zeroed,
@@ -317,36 +357,77 @@ impl FileAgainst {
                 offset: Some(ByteOffset(page.index.saturating_mul(page_size))),
             };
             finding.hint = self.hint.as_deref().map(str::to_owned);
-            Step::Overruled(finding, page.counted)
+            Some(Step::Overruled(finding, page.counted))
         };
-        differing.into_iter().map(step).collect()
+        differing.into_iter().filter_map(step).collect()
+    }
+
+    /// Keeps what is told of the pages that differ, and nothing of the others.
+    fn settle(&self) {
+        let Some(pages) = self.pages.write().unwrap_or_else(PoisonError::into_inner).take() else {
+            return;
+        };
+        let mut differing = self.differing.lock().unwrap_or_else(PoisonError::into_inner);
+        for page in &mut *differing {
+            page.follows_a_change = pages.follows_a_change(page.index);
+        }
+    }
+}
+
+impl Pages {
+    /// True if the last page in use before this one is not as it was.
+    fn follows_a_change(&self, index: u64) -> bool {
+        let before = usize::try_from(index).ok().and_then(|index| self.now.get(..index));
+        let states = before.unwrap_or_default().iter().rev();
+        states.map(|state| state.load(Ordering::Relaxed)).find(|state| *state != EMPTY)
+            == Some(CHANGED)
     }
 }
 
 impl Witness for FileAgainst {
     fn see(&self, run: PageRun<'_>, standings: &Standings) {
-        let mut index = run.first.0.saturating_sub(self.first_page.0);
-        let mut pages = run.bytes.chunks_exact(self.format.page_size());
-        for (standing, count) in standings.iter() {
-            for page in pages.by_ref().take(usize::try_from(count).unwrap_or(usize::MAX)) {
-                // What failed its own test has its finding.
-                let sound = standing.filter(|standing| {
-                    matches!(standing, Standing::Ok | Standing::Empty | Standing::Unprotected)
-                });
-                let sealed = usize::try_from(index).ok().and_then(|at| self.sealed.get(at));
-                if let Some((counted, sealed)) = sound.zip(sealed) {
-                    let now = fingerprint(&*self.format, page);
-                    if now == *sealed && now.hash != 0 {
-                        self.unchanged.fetch_max(index.saturating_add(1), Ordering::Relaxed);
+        let page_size = self.format.page_size();
+        let known = self.pages.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = &*known {
+            let mut index = run.first.0.saturating_sub(self.first_page.0);
+            let mut pages = run.bytes.chunks_exact(page_size);
+            for (standing, count) in standings.iter() {
+                for page in pages.by_ref().take(usize::try_from(count).unwrap_or(usize::MAX)) {
+                    // What failed its own test has its finding.
+                    let sound = standing.filter(|standing| {
+                        matches!(standing, Standing::Ok | Standing::Empty | Standing::Unprotected)
+                    });
+                    if let Some(counted) = sound {
+                        self.compare(known, index, counted, page);
                     }
-                    if let Some(what) = self.difference(now, *sealed) {
-                        let mut all = self.differing.lock().unwrap_or_else(PoisonError::into_inner);
-                        if all.len() < DIFFERING_MAX {
-                            all.push(Differing { index, counted, what });
-                        }
-                    }
+                    index = index.saturating_add(1);
                 }
-                index = index.saturating_add(1);
+            }
+        }
+        drop(known);
+        let seen = i64::try_from(run.bytes.len() / page_size).unwrap_or(i64::MAX);
+        if self.left.fetch_sub(seen, Ordering::AcqRel) == seen {
+            self.settle();
+        }
+    }
+}
+
+impl FileAgainst {
+    fn compare(&self, known: &Pages, index: u64, counted: Standing, page: &[u8]) {
+        let Ok(at) = usize::try_from(index) else { return };
+        let (Some(sealed), Some(place)) = (known.sealed.get(at), known.now.get(at)) else { return };
+        let now = fingerprint(&*self.format, page);
+        if now.hash != 0 {
+            let is_unchanged = now == *sealed;
+            place.store(if is_unchanged { UNCHANGED } else { CHANGED }, Ordering::Relaxed);
+            if is_unchanged {
+                self.unchanged.fetch_max(index.saturating_add(1), Ordering::Relaxed);
+            }
+        }
+        if let Some(what) = self.difference(now, *sealed) {
+            let mut all = self.differing.lock().unwrap_or_else(PoisonError::into_inner);
+            if all.len() < DIFFERING_MAX {
+                all.push(Differing { index, counted, what, follows_a_change: false });
             }
         }
     }

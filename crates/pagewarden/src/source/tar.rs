@@ -276,7 +276,9 @@ impl<R: Read> Archive<R> {
         self.begin_data(bytes);
         let objection = objection_to(name);
         let name = String::from_utf8_lossy(name);
-        let shown = name.strip_prefix("./").unwrap_or(&name);
+        // Of `.//etc`, what is left must not become absolute.
+        let shown = name.strip_prefix("./").map(|rest| rest.trim_start_matches('/'));
+        let shown = shown.unwrap_or(&name);
         Ok(Member { name: shown.to_owned(), kind, bytes, link, objection })
     }
 

@@ -127,7 +127,7 @@ impl Experiment for BlindSpots {
         postgres::unavailable()
     }
 
-    fn prepare(&self, lab: &Lab<'_>) -> Result<Box<dyn Prepared>> {
+    fn prepare(&self, lab: &Lab) -> Result<Box<dyn Prepared>> {
         let mut victims = Vec::new();
         for installation in postgres::installations() {
             let options = Options::default().with("autovacuum", "off");

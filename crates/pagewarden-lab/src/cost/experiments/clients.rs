@@ -56,9 +56,9 @@ impl Experiment for Clients {
         postgres::unavailable()
     }
 
-    fn prepare(&self, lab: &Lab<'_>) -> Result<Box<dyn Prepared>> {
+    fn prepare(&self, lab: &Lab) -> Result<Box<dyn Prepared>> {
         let (scale, seconds) = match lab.form {
-            Form::Short => (10, 2),
+            Form::Short => (10, 1),
             Form::Whole => (50, 10),
         };
         let installation = postgres::required_newest()?;

@@ -79,7 +79,7 @@ impl Experiment for Initialisation {
         postgres::unavailable()
     }
 
-    fn prepare(&self, lab: &Lab<'_>) -> Result<Box<dyn Prepared>> {
+    fn prepare(&self, lab: &Lab) -> Result<Box<dyn Prepared>> {
         let scale = match lab.form {
             Form::Short => 2,
             Form::Whole => 50,

@@ -74,7 +74,7 @@ impl Experiment for KernelDispatch {
         None
     }
 
-    fn prepare(&self, lab: &Lab<'_>) -> Result<Box<dyn Prepared>> {
+    fn prepare(&self, lab: &Lab) -> Result<Box<dyn Prepared>> {
         let budget = match lab.form {
             Form::Short => Duration::from_millis(100),
             Form::Whole => Duration::from_secs(1),

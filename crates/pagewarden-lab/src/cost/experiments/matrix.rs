@@ -120,7 +120,7 @@ impl Experiment for Matrix {
         postgres::unavailable()
     }
 
-    fn prepare(&self, lab: &Lab<'_>) -> Result<Box<dyn Prepared>> {
+    fn prepare(&self, lab: &Lab) -> Result<Box<dyn Prepared>> {
         let installation = postgres::required_newest()?;
         let no_limit = memory_limit_unavailable();
         let mut databases = Vec::new();

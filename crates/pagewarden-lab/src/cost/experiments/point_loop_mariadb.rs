@@ -86,7 +86,7 @@ impl Experiment for PointLoop {
         })
     }
 
-    fn prepare(&self, lab: &Lab<'_>) -> Result<Box<dyn Prepared>> {
+    fn prepare(&self, lab: &Lab) -> Result<Box<dyn Prepared>> {
         let size = match lab.form {
             Form::Short => Size { rows: 200_000, flushed: 1_000, not_flushed: 10_000 },
             Form::Whole => Size { rows: 2_000_000, flushed: 50_000, not_flushed: 1_000_000 },

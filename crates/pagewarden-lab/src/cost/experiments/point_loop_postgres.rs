@@ -91,7 +91,7 @@ impl Experiment for PointLoop {
         postgres::unavailable()
     }
 
-    fn prepare(&self, lab: &Lab<'_>) -> Result<Box<dyn Prepared>> {
+    fn prepare(&self, lab: &Lab) -> Result<Box<dyn Prepared>> {
         let size = match lab.form {
             Form::Short => Size { rows: 200_000, flushed: 1_000, not_flushed: 50_000 },
             Form::Whole => Size { rows: 2_000_000, flushed: 50_000, not_flushed: 1_000_000 },

@@ -55,7 +55,7 @@ impl Experiment for SelectOnly {
         postgres::unavailable()
     }
 
-    fn prepare(&self, lab: &Lab<'_>) -> Result<Box<dyn Prepared>> {
+    fn prepare(&self, lab: &Lab) -> Result<Box<dyn Prepared>> {
         let (scale, seconds) = match lab.form {
             Form::Short => (10, 2),
             Form::Whole => (50, 10),

@@ -58,9 +58,9 @@ impl Experiment for Switching {
         postgres::unavailable()
     }
 
-    fn prepare(&self, lab: &Lab<'_>) -> Result<Box<dyn Prepared>> {
+    fn prepare(&self, lab: &Lab) -> Result<Box<dyn Prepared>> {
         let scale = match lab.form {
-            Form::Short => 10,
+            Form::Short => 3,
             Form::Whole => 100,
         };
         let installation = postgres::required_newest()?;

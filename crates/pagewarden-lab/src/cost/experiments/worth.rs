@@ -87,7 +87,7 @@ impl Experiment for Worth {
         postgres::unavailable()
     }
 
-    fn prepare(&self, lab: &Lab<'_>) -> Result<Box<dyn Prepared>> {
+    fn prepare(&self, lab: &Lab) -> Result<Box<dyn Prepared>> {
         let tries = match lab.form {
             Form::Short => 20_000,
             Form::Whole => 1_000_000,

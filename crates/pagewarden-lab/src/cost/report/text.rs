@@ -15,12 +15,14 @@ use pagewarden::report::colours::Colours;
 
 use crate::cost::experiment::Kind;
 use crate::cost::report::words::{
-    better, counted, figure, number, p_value, percent, ratio, ratios, share, sign,
+    better, counted, figure, number, p_value, percent, ratio, ratios, sign,
 };
 use crate::cost::result::{
     Analysis, ArmResult, ExperimentResult, Interval, MetricResult, PairResult,
 };
 use crate::stats::verdict::Verdict;
+
+mod matrix;
 
 /// Columns that a line of an interval has for itself.
 const LINE_WIDTH: usize = 46;
@@ -77,9 +79,12 @@ fn experiment(out: &mut String, experiment: &ExperimentResult, margin: f64, look
     if !record.question.is_empty() {
         wrapped(out, &record.question, "  ", look.width);
     }
-    for result in &experiment.results {
+    let is_table = |result: &&MetricResult| matches!(result.metric.kind, Kind::Share | Kind::Found);
+    for result in experiment.results.iter().filter(|result| !is_table(result)) {
         self::result(out, result, margin, look);
     }
+    let tables: Vec<&MetricResult> = experiment.results.iter().filter(is_table).collect();
+    matrix::matrices(out, &tables, look);
     if experiment.results.is_empty() {
         let _ = writeln!(out, "  nothing was measured");
     }
@@ -100,25 +105,8 @@ fn result(out: &mut String, result: &MetricResult, margin: f64, look: Look) {
     match result.metric.kind {
         Kind::Timed => timed_arms(out, &result.arms, &result.metric.unit, look),
         Kind::Exact => exact_arms(out, result, look),
-        Kind::Share => {
-            for arm in &result.arms {
-                let text = arm.share.as_ref().map_or_else(|| "no tries".to_owned(), share);
-                let _ = writeln!(out, "    {:<width$}  {text}", arm.arm, width = names(result));
-            }
-        }
-        Kind::Found => {
-            for arm in &result.arms {
-                let found = if arm.median >= 0.5 { "found" } else { "not found" };
-                let word = arm.word.as_ref().map(|word| format!("  ({word})"));
-                let _ = writeln!(
-                    out,
-                    "    {:<width$}  {found}{}",
-                    arm.arm,
-                    word.unwrap_or_default(),
-                    width = names(result)
-                );
-            }
-        }
+        // These are tables of their own.
+        Kind::Share | Kind::Found => {}
     }
     if result.metric.kind == Kind::Timed {
         for pair in &result.pairs {
@@ -147,11 +135,6 @@ fn result(out: &mut String, result: &MetricResult, margin: f64, look: Look) {
         let text = format!("warning: {warning}");
         wrapped(out, &text, "    ", look.width);
     }
-}
-
-/// The width of the names of arms.
-fn names(result: &MetricResult) -> usize {
-    result.arms.iter().map(|arm| arm.arm.chars().count()).max().unwrap_or(0)
 }
 
 fn timed_arms(out: &mut String, arms: &[ArmResult], unit: &str, look: Look) {

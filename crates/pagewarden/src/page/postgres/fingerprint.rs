@@ -1,14 +1,17 @@
 //! What of a page may change while its LSN stays: left out of its fingerprint.
 //!
-//! A server changes these without the log, as hints, or recovery restores the
-//! page without them:
+//! A server changes these without the log, as hints, or whoever replays the log (a
+//! standby, recovery after a crash) makes the page without them:
 //!
 //! | on | what |
 //! | --- | --- |
 //! | every page | pd_checksum, pd_flags, pd_prune_xid, and the hole between pd_lower and pd_upper, which full images leave out |
-//! | heap | the four hint bits of t_infomask at 20 of a tuple: the fates of xmin and xmax |
+//! | heap | of a tuple the command numbers at 8, and of t_infomask at 20 that they are combined, and the fates of xmin and xmax: of a tuple that is not frozen all bits about visibility; the bytes between the end of a tuple and the next multiple of 8 |
 //! | indexes | line pointers: a normal one may have become dead |
 //! | btree, hash, gist, brin | the flags and, in btree, the cycle number in the last four bytes of the special space |
+//! | gist | the number of the last split, at the begin of the special space |
+//! | spgist | the metapage: its cache of pages with room |
+//! | deleted pages of btree, gin and hash | all, with their bounds |
 //! | sequences | all: one change in 32 is logged |
 //!
 //! Heap pages have no special space. Which page of an index it is tells the
@@ -17,20 +20,48 @@
 //! `nbtree.h`, `sequence.c`.
 
 use crate::page::Fingerprint;
-use crate::page::postgres::{CHECKSUM, FLAGS, HEADER_BYTES, Header, PRUNE_XID};
+use crate::page::postgres::{
+    CHECKSUM, FIRST_REAL_LSN, FLAGS, HEADER_BYTES, Header, LOWER, MAX_ALIGN, PRUNE_XID, SPECIAL,
+};
 
 /// `SEQ_MAGIC`, alone in the special space.
 const SEQUENCE_MAGIC: u32 = 0x1717;
-/// `GistBuildLSN`, `FirstNormalUnloggedLSN`: positions that are none.
-const FIRST_REAL_LSN: u64 = 1000;
 const LINE_POINTER_BYTES: usize = 4;
 /// The state of a line pointer: unused, normal, redirected, dead.
 const NORMAL: u32 = 1;
 const DEAD: u32 = 3;
 const STATE_SHIFT: u32 = 15;
+const LENGTH_SHIFT: u32 = 17;
+/// `t_cid`, or `t_xvac`.
+const COMMAND: usize = 8;
 const INFOMASK: usize = 20;
-/// `HEAP_XMIN_COMMITTED`, `_INVALID`, `HEAP_XMAX_COMMITTED`, `_INVALID`.
-const HINT_BITS: u16 = 0x0F00;
+/// `HEAP_COMBOCID`: the command number stands for two.
+const IS_COMBINED: u16 = 0x0020;
+/// `HEAP_XMIN_FROZEN`: `HEAP_XMIN_COMMITTED` and `HEAP_XMIN_INVALID`.
+const FROZEN: u16 = 0x0300;
+/// `HEAP_XACT_MASK`.
+const VISIBILITY: u16 = 0xFFF0;
+/// `HEAP_XMAX_COMMITTED`, `HEAP_XMAX_INVALID`: all that hints of a frozen tuple.
+const HINTS_IF_FROZEN: u16 = 0x0C00;
+/// `GIST_PAGE_ID`.
+const GIST_PAGE: u16 = 0xFF81;
+/// `HASHO_PAGE_ID`.
+const HASH_PAGE: u16 = 0xFF80;
+/// `SPGIST_PAGE_ID`.
+const SPGIST_PAGE: u16 = 0xFF82;
+/// Of its flags, at the begin of the special space.
+const SPGIST_META: u8 = 1;
+/// What comes before the cache on an SP-GiST metapage.
+const SPGIST_MAGIC_BYTES: usize = 4;
+/// `LH_PAGE_TYPE`: none of it on a page that is free.
+const HASH_PAGE_TYPE: u16 = 15;
+/// `BTP_DELETED`.
+const BTREE_DELETED: u16 = 4;
+/// `GIN_DELETED`.
+const GIN_DELETED: u16 = 4;
+/// The lowest that says which kind of index a page is of; cycle numbers of btree
+/// are not above `MAX_BT_CYCLE_ID`, 0xFF7F.
+const LOWEST_PAGE_ID: u16 = 0xFF80;
 
 /// The fingerprint of a page that passed its test.
 pub(super) fn of(page: &[u8]) -> Fingerprint {
@@ -62,13 +93,9 @@ fn mask(page: &mut [u8], header: &Header) {
         let pointer = u32::from_le_bytes(*pointer);
         let state = pointer >> STATE_SHIFT & 3;
         if is_heap && state == NORMAL {
-            let tuple = usize::try_from(pointer & 0x7FFF).unwrap_or(usize::MAX);
-            if let Some(bits) = tuple
-                .checked_add(INFOMASK)
-                .and_then(|begin| page.get_mut(begin..)?.first_chunk_mut::<2>())
-            {
-                *bits = (u16::from_le_bytes(*bits) & !HINT_BITS).to_le_bytes();
-            }
+            let offset = usize::try_from(pointer & 0x7FFF).unwrap_or(usize::MAX);
+            let length = usize::try_from(pointer >> LENGTH_SHIFT).unwrap_or(usize::MAX);
+            mask_tuple(page, offset, length);
         } else if !is_heap
             && state == DEAD
             && let Some(bytes) = page.get_mut(at..).and_then(<[u8]>::first_chunk_mut)
@@ -77,14 +104,59 @@ fn mask(page: &mut [u8], header: &Header) {
         }
         at = at.saturating_add(LINE_POINTER_BYTES);
     }
-    if !is_heap && page.len().saturating_sub(special) >= 8 {
-        let end = page.len();
-        // Of others than btree the last word says what they are, and stays.
-        clear(page, end.saturating_sub(4), end.saturating_sub(2));
-        let last = page.last_chunk().map_or(0, |word| u16::from_le_bytes(*word));
-        if last <= 0xFF7F {
-            clear(page, end.saturating_sub(2), end);
-        }
+    if !is_heap {
+        mask_special(page, special);
+    }
+}
+
+/// As `heap_mask` does it.
+fn mask_tuple(page: &mut [u8], offset: usize, length: usize) {
+    let end = offset.saturating_add(length);
+    clear(page, end, end.checked_next_multiple_of(usize::from(MAX_ALIGN)).unwrap_or(end));
+    let Some(tuple) = page.get_mut(offset..) else { return };
+    clear(tuple, COMMAND, COMMAND + 4);
+    if let Some(bits) = tuple.get_mut(INFOMASK..).and_then(<[u8]>::first_chunk_mut::<2>) {
+        let old = u16::from_le_bytes(*bits);
+        let hints = if old & FROZEN == FROZEN { HINTS_IF_FROZEN } else { VISIBILITY };
+        *bits = (old & !(hints | IS_COMBINED)).to_le_bytes();
+    }
+}
+
+/// As `btree_mask`, `gin_mask`, `gist_mask` and `hash_mask` do it, where the bytes
+/// tell which of them it is.
+fn mask_special(page: &mut [u8], special: usize) {
+    let end = page.len();
+    let bytes = end.saturating_sub(special);
+    if bytes < 8 {
+        return;
+    }
+    let last = page.last_chunk().map_or(0, |word| u16::from_le_bytes(*word));
+    let flags = page.get(end.saturating_sub(4)..).and_then(<[u8]>::first_chunk);
+    let flags = flags.map_or(0, |word| u16::from_le_bytes(*word));
+    let is_deleted = match (bytes, last) {
+        (16, HASH_PAGE) => flags & HASH_PAGE_TYPE == 0,
+        (16, ..LOWEST_PAGE_ID) => flags & BTREE_DELETED != 0,
+        (8, ..LOWEST_PAGE_ID) => last & GIN_DELETED != 0,
+        _ => false,
+    };
+    if is_deleted {
+        // Replay makes such a page anew and empty, with other bounds.
+        clear(page, LOWER, SPECIAL);
+        return clear(page, HEADER_BYTES, end);
+    }
+    // Its cache of pages with room is changed without the log.
+    if (bytes, last) == (8, SPGIST_PAGE)
+        && page.get(special).is_some_and(|flags| flags & SPGIST_META != 0)
+    {
+        clear(page, HEADER_BYTES + SPGIST_MAGIC_BYTES, special);
+    }
+    if (bytes, last) == (16, GIST_PAGE) {
+        clear(page, special, special.saturating_add(8));
+    }
+    // Of others than btree the last word says what they are, and stays.
+    clear(page, end.saturating_sub(4), end.saturating_sub(2));
+    if last < LOWEST_PAGE_ID {
+        clear(page, end.saturating_sub(2), end);
     }
 }
 
@@ -127,12 +199,19 @@ mod tests {
         assert!(is_hint(&page, hint));
     }
 
-    /// The upper byte of t_infomask holds the hints in its low half.
+    /// True for what of a tuple may change: its command numbers, the upper byte
+    /// of t_infomask as long as it is not frozen, and what follows its end.
     fn is_hint(page: &[u8], at: usize) -> bool {
         let lower = usize::from(Header::read(page).unwrap().lower);
         page[HEADER_BYTES..lower].chunks_exact(4).any(|pointer| {
             let pointer = u32::from_le_bytes(pointer.try_into().unwrap());
-            pointer >> STATE_SHIFT & 3 == NORMAL && (pointer & 0x7FFF) as usize + INFOMASK + 1 == at
+            let begin = (pointer & 0x7FFF) as usize;
+            let end = begin + (pointer >> LENGTH_SHIFT) as usize;
+            let upper_byte = begin + INFOMASK + 1;
+            pointer >> STATE_SHIFT & 3 == NORMAL
+                && ((begin + COMMAND..begin + COMMAND + 4).contains(&at)
+                    || (at == upper_byte && page[at] & 3 != 3)
+                    || (end..end.next_multiple_of(8)).contains(&at))
         })
     }
 

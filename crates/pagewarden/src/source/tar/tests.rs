@@ -97,6 +97,15 @@ fn members_come_with_their_data() {
     assert!(members.iter().all(|(member, _)| member.objection.is_none()));
 }
 
+/// Found by the fuzzer: what is left of it without its beginning was absolute.
+#[test]
+fn name_that_begins_here_never_becomes_absolute() {
+    for (name, shown) in [("./base/5", "base/5"), (".//etc/x", "etc/x"), (".////x", "x")] {
+        let (members, _) = read(&archive(&[file(name, b"")]));
+        assert_eq!(members[0].0.name, shown);
+    }
+}
+
 #[test]
 fn data_that_is_not_read_is_passed_over() {
     let bytes = archive(&[file("a", &[1; 40_000]), file("b", b"2")]);

@@ -14,6 +14,8 @@ use crate::stats::verdict::{Verdict, percent};
 
 /// Rows of the picture; of more, those of main metrics come first.
 const ROWS_MAX: usize = 60;
+/// Parts of the width of an axis between two labels at least.
+const TICK_GAP: f64 = 0.13;
 /// No axis goes further than this, whatever an interval does.
 const REACH_MAX: f64 = 2.5;
 
@@ -59,8 +61,16 @@ impl Axis {
         let down = up.clone().map(|ratio| 1.0 / ratio);
         let mut ticks: Vec<f64> =
             down.chain([1.0]).chain(up).filter(|ratio| ratio.ln().abs() <= self.reach).collect();
-        ticks.sort_by(f64::total_cmp);
-        ticks
+        // Labels that would touch on the narrowest screen are left out: those
+        // nearest to 1, which are the easiest to guess.
+        ticks.sort_by(|one, other| other.ln().abs().total_cmp(&one.ln().abs()));
+        let mut kept = vec![1.0];
+        for tick in ticks {
+            if kept.iter().all(|other| (self.place(tick) - self.place(*other)).abs() >= TICK_GAP) {
+                kept.push(tick);
+            }
+        }
+        kept
     }
 }
 
@@ -219,9 +229,7 @@ fn interval(
             at(axis.place(cost.value))
         );
     } else {
-        page.push_str(
-            "<text x=\"50%\" y=\"19\" text-anchor=\"middle\">too few blocks for an interval</text>",
-        );
+        page.push_str("<text x=\"0\" y=\"19\">too few blocks</text>");
     }
     if let Some(seed) = seed.filter(|seed| *seed > 0.0) {
         let _ = write!(

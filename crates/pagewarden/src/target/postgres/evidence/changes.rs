@@ -4,19 +4,24 @@
 //! A block that a summary from A to B lists was changed by a record that begins
 //! at A or later, so its page has an LSN behind A. One that has not lost a write.
 //! That holds for heaps and btrees with checksums on: elsewhere some records
-//! name blocks whose LSN they leave.
+//! name blocks whose LSN they leave. Whether checksums were on when the summary
+//! was made nobody knows: they may have been switched on since. While they were
+//! off, VACUUM marked pages all visible and left their LSN; the same record names
+//! the page of the visibility map. So where a summary names that too, and the page
+//! is marked, its age is suspect only. Pages that have no LSN of the log (built or
+//! made ready without it) tell nothing.
 //!
 //! Summaries are read from the newest to the oldest, and for each block only the
 //! newest counts. What was cut off since, and may have been added anew, is left
-//! out. Memory: 24 bytes or so a block, for at most 1,048,576 blocks.
+//! out. Memory: 32 bytes or so a block, for at most 1,048,576 blocks.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::io::BufReader;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::page::postgres::{Header, LsnText};
+use crate::page::postgres::{FIRST_REAL_LSN, HEADER_BYTES, Header, LsnText, PAGE_ALL_VISIBLE};
 use crate::page::standings::Standings;
 use crate::page::{PageRun, Witness};
 use crate::source::file::open_regular;
@@ -26,23 +31,34 @@ use crate::target::postgres::evidence::blocks::each_sound;
 use crate::target::postgres::names::Fork;
 use crate::target::postgres::wal::block::Locator;
 use crate::target::postgres::witness::summary::{self, Change, SummaryName};
+use crate::target::postgres::witness::visibility_map::BLOCKS_A_BYTE;
 use crate::verdict::{ByteOffset, Finding, Kind, PageNo, Place, Severity, Standing};
 
 const BLOCKS_MAX: usize = 1 << 20;
 /// Lost writes in one relation that are kept.
 const STALE_MAX: usize = 1 << 16;
 
-/// What was changed, by relation: for each block, where the newest summary that
-/// lists it begins.
+/// When a block was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::target::postgres) struct Changed {
+    /// Where the newest summary that lists it begins.
+    behind: u64,
+    /// The same summary lists its page of the visibility map.
+    with_map: bool,
+}
+
+type ChangedBlocks = HashMap<u32, Changed>;
+
+/// What was changed, by relation and block.
 #[derive(Debug, Default)]
 pub(in crate::target::postgres) struct Changes {
-    relations: HashMap<Locator, Arc<HashMap<u32, u64>>>,
+    relations: HashMap<Locator, Arc<ChangedBlocks>>,
 }
 
 impl Changes {
     /// Reads the summaries of a cluster's timeline. One that cannot be believed
     /// is left out, and all that are older.
-    pub(in crate::target::postgres) fn read(root: &Path, timeline: u32) -> Self {
+    pub(in crate::target::postgres) fn read(root: &Path, timeline: u32, page_size: usize) -> Self {
         let folder = root.join("pg_wal").join("summaries");
         let mut names: Vec<_> = std::fs::read_dir(&folder)
             .into_iter()
@@ -54,7 +70,9 @@ impl Changes {
             })
             .collect();
         names.sort_unstable();
-        let mut reading = Reading::default();
+        let in_map = page_size.saturating_sub(HEADER_BYTES);
+        let blocks_a_map_page = u32::try_from(in_map).unwrap_or(0).saturating_mul(BLOCKS_A_BYTE);
+        let mut reading = Reading { blocks_a_map_page, ..Reading::default() };
         for (begin, path) in names.into_iter().rev() {
             if reading.add(begin, &path).is_none() {
                 break;
@@ -66,17 +84,15 @@ impl Changes {
     }
 
     /// What was changed of one relation, if anything.
-    pub(in crate::target::postgres) fn of(
-        &self,
-        locator: Locator,
-    ) -> Option<Arc<HashMap<u32, u64>>> {
+    pub(in crate::target::postgres) fn of(&self, locator: Locator) -> Option<Arc<ChangedBlocks>> {
         self.relations.get(&locator).map(Arc::clone)
     }
 }
 
 #[derive(Debug, Default)]
 struct Reading {
-    blocks: HashMap<Locator, HashMap<u32, u64>>,
+    blocks: HashMap<Locator, ChangedBlocks>,
+    blocks_a_map_page: u32,
     /// What newer summaries say was cut, and to how many blocks at least.
     limits: HashMap<Locator, u32>,
     count: usize,
@@ -87,6 +103,7 @@ impl Reading {
     fn add(&mut self, begin: u64, path: &Path) -> Option<()> {
         let mut changed = Vec::new();
         let mut cut = Vec::new();
+        let mut maps = HashSet::new();
         let room = BLOCKS_MAX.checked_sub(self.count)?;
         let file = open_regular(path).ok()?;
         summary::read(BufReader::new(file), |locator, fork, change| match (fork, change) {
@@ -94,10 +111,14 @@ impl Reading {
                 changed.push((locator, block));
             }
             (Fork::Main, Change::Limit(limit)) => cut.push((locator, limit)),
+            // A page of a map stands for 32,672 blocks: there are few.
+            (Fork::Visibility, Change::Block(block)) if maps.len() <= BLOCKS_MAX => {
+                maps.insert((locator, block));
+            }
             _ => {}
         })
         .ok()?;
-        if changed.len() > room {
+        if changed.len() > room || maps.len() > BLOCKS_MAX {
             return None;
         }
         for (locator, block) in changed {
@@ -106,7 +127,9 @@ impl Reading {
             }
             let blocks = self.blocks.entry(locator).or_default();
             if let Entry::Vacant(place) = blocks.entry(block) {
-                place.insert(begin);
+                let map_block = block.checked_div(self.blocks_a_map_page).unwrap_or(0);
+                let with_map = maps.contains(&(locator, map_block));
+                place.insert(Changed { behind: begin, with_map });
                 self.count = self.count.saturating_add(1);
             }
         }
@@ -121,26 +144,39 @@ impl Reading {
 /// Sees the pages of one file of a relation.
 #[derive(Debug)]
 pub(in crate::target::postgres) struct ChangedPages {
-    pub(in crate::target::postgres) changes: Arc<HashMap<u32, u64>>,
+    pub(in crate::target::postgres) changes: Arc<ChangedBlocks>,
     pub(in crate::target::postgres) file: String,
+    pub(in crate::target::postgres) is_heap: bool,
     pub(in crate::target::postgres) first_page: PageNo,
     pub(in crate::target::postgres) page_size: usize,
     pub(in crate::target::postgres) identity: Option<Identity>,
     pub(in crate::target::postgres) hint: Option<Arc<str>>,
-    /// Page, its LSN, and where the summary begins.
-    pub(in crate::target::postgres) stale: Mutex<Vec<(u64, u64, u64)>>,
+    pub(in crate::target::postgres) stale: Mutex<Vec<Stale>>,
+}
+
+/// A page that is older than a summary says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::target::postgres) struct Stale {
+    number: u64,
+    lsn: u64,
+    behind: u64,
+    severity: Severity,
 }
 
 impl Witness for ChangedPages {
     fn see(&self, run: PageRun<'_>, standings: &Standings) {
         each_sound(run, standings, self.page_size, |number, page| {
-            let begin = u32::try_from(number).ok().and_then(|block| self.changes.get(&block));
-            let (Some(begin), Some(header)) = (begin, Header::read(page)) else { return };
-            if header.lsn <= *begin {
-                let mut stale = self.stale.lock().unwrap_or_else(PoisonError::into_inner);
-                if stale.len() < STALE_MAX {
-                    stale.push((number, header.lsn, *begin));
-                }
+            let changed = u32::try_from(number).ok().and_then(|block| self.changes.get(&block));
+            let (Some(changed), Some(header)) = (changed, Header::read(page)) else { return };
+            let Changed { behind, with_map } = *changed;
+            if !(FIRST_REAL_LSN..=behind).contains(&header.lsn) {
+                return;
+            }
+            let may_be_marked = self.is_heap && with_map && header.flags & PAGE_ALL_VISIBLE != 0;
+            let severity = if may_be_marked { Severity::Suspect } else { Severity::Damage };
+            let mut stale = self.stale.lock().unwrap_or_else(PoisonError::into_inner);
+            if stale.len() < STALE_MAX {
+                stale.push(Stale { number, lsn: header.lsn, behind, severity });
             }
         });
     }
@@ -152,13 +188,13 @@ impl ChangedPages {
         let mut stale =
             std::mem::take(&mut *self.stale.lock().unwrap_or_else(PoisonError::into_inner));
         stale.sort_unstable();
-        let step = |(number, lsn, begin): (u64, u64, u64)| {
+        let step = |Stale { number, lsn, behind, severity }: Stale| {
             let detail = format!(
                 "an older version: pd_lsn {}, and a summary of the log says that the page was changed behind {}",
                 LsnText(lsn),
-                LsnText(begin)
+                LsnText(behind)
             );
-            let mut finding = Finding::of_file("", Severity::Damage, Kind::Stale, detail);
+            let mut finding = Finding::of_file("", severity, Kind::Stale, detail);
             let index = number.saturating_sub(self.first_page.0);
             finding.place = Place {
                 file: self.file.clone(),

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use crate::target::postgres::catalogue::relations::{Certainty, RelationKind, Relations};
+use crate::target::postgres::catalogue::relations::{Certainty, Relation, RelationKind, Relations};
 use crate::target::postgres::catalogue::{Database, Databases};
 use crate::target::postgres::evidence::names::oid_of;
 use crate::target::postgres::names::{Fork, RelationFile};
+use crate::target::postgres::witness::Method;
 use crate::verdict::{Finding, Kind, Severity};
 
 /// Relations that a catalogue lists and that have no file in this folder, as
@@ -15,6 +16,7 @@ pub(in crate::target::postgres) fn missing(
     tablespace: u32,
     database: Option<u32>,
     files: &[(RelationFile, u64)],
+    logs_hash_indexes: bool,
 ) -> Vec<(RelationFile, Finding)> {
     let place = oid_of(tablespace, database);
     let mut missing = Vec::new();
@@ -32,8 +34,10 @@ pub(in crate::target::postgres) fn missing(
         let found = files.binary_search_by_key(&file, |(file, _)| *file);
         let (kind, detail) = match found.ok().and_then(|index| files.get(index)) {
             None => (Kind::Missing, "pg_class lists it, and the file is not there".to_owned()),
-            // Both begin with a page that is written when they are made.
-            Some((_, 0)) if has_first_page(required.relation.kind) && !required.may_be_reset => {
+            Some((_, 0))
+                if has_first_page(required.relation, logs_hash_indexes)
+                    && !required.may_be_reset =>
+            {
                 (Kind::Truncated, "the file is empty, and must hold a first page".to_owned())
             }
             Some(_) => continue,
@@ -47,8 +51,21 @@ pub(in crate::target::postgres) fn missing(
     missing
 }
 
-fn has_first_page(kind: RelationKind) -> bool {
-    matches!(kind, RelationKind::Index | RelationKind::Sequence)
+/// True if the first page was written when the relation was made, and is never
+/// emptied. Not of an index whose build failed, which is listed with an empty
+/// file; nor of one of a foreign method, which may keep its entries elsewhere. A
+/// hash index that is not in the log may have lost any page in a crash.
+pub(in crate::target::postgres) fn has_first_page(
+    relation: &Relation,
+    logs_hash_indexes: bool,
+) -> bool {
+    match (relation.kind, Method::by_oid(relation.method)) {
+        (RelationKind::Sequence, _) => true,
+        (RelationKind::Index, Some(method)) => {
+            relation.is_complete_index && (method != Method::Hash || logs_hash_indexes)
+        }
+        _ => false,
+    }
 }
 
 /// Files of a folder that no catalogue lists: how many, their bytes, and one of
@@ -102,15 +119,18 @@ pub(in crate::target::postgres) fn missing_folders(
         .collect()
 }
 
-/// True if a catalogue without gaps does not list this file.
+/// True if a catalogue without gaps does not list this file, or as that of an
+/// index whose build was broken off: a crash may have left either half written.
 pub(in crate::target::postgres) fn is_orphan(
     relations: &Relations,
     tablespace: u32,
     database: Option<u32>,
     file: RelationFile,
 ) -> bool {
-    relations.gaps.is_empty()
-        && relations.by_file(oid_of(tablespace, database), file.number).is_none()
+    let relation = relations.by_file(oid_of(tablespace, database), file.number);
+    let is_unfinished =
+        relation.is_none_or(|one| one.kind == RelationKind::Index && !one.is_complete_index);
+    relations.gaps.is_empty() && is_unfinished
 }
 
 /// The forks that may vouch for one another.

@@ -21,9 +21,7 @@ use crate::page::Witness;
 use crate::page::postgres::Checksums;
 use crate::target::postgres::Cluster;
 use crate::target::postgres::catalogue::Catalogue;
-use crate::target::postgres::catalogue::relations::{
-    Certainty, Persistence, Relation, RelationKind, Relations,
-};
+use crate::target::postgres::catalogue::relations::{Certainty, Persistence, Relation, Relations};
 use crate::target::postgres::names::{Fork, RelationFile};
 use crate::target::postgres::wal::block::Locator;
 use crate::target::postgres::witness::Method;
@@ -101,7 +99,7 @@ impl Evidence {
             segment_pages: cluster.segment_pages,
             logs_hash_indexes: cluster.major != "9.6",
             changes: match cluster.checksums {
-                Checksums::On => Changes::read(&cluster.root, control.timeline),
+                Checksums::On => Changes::read(&cluster.root, control.timeline, cluster.page_size),
                 _ => Changes::default(),
             },
             watched: Vec::new(),
@@ -148,9 +146,7 @@ impl Evidence {
         database: Option<u32>,
         files: &[(RelationFile, u64)],
     ) -> (Vec<(RelationFile, Finding)>, Option<String>) {
-        if self.asked.is_none() {
-            return (Vec::new(), None);
-        }
+        let Some(asked) = &self.asked else { return (Vec::new(), None) };
         let name = database.and_then(|oid| self.books.database(oid)).map(|one| one.name.clone());
         let Some(relations) = self.books.relations(database) else {
             let listed = self.books.databases().gaps.is_empty();
@@ -162,7 +158,9 @@ impl Evidence {
             .is_some_and(|database| database.is_half_dropped);
         let mut missing = match half_dropped {
             true => Vec::new(),
-            false => files::missing(&relations, tablespace, database, files),
+            false => {
+                files::missing(&relations, tablespace, database, files, asked.logs_hash_indexes)
+            }
         };
         for (_, finding) in &mut missing {
             finding.database.clone_from(&name);
@@ -259,6 +257,7 @@ impl Asked {
                 let changed = Arc::new(ChangedPages {
                     changes,
                     file: file.name.clone(),
+                    is_heap: relation.is_heap(),
                     first_page: file.first_page,
                     page_size: self.page_size,
                     identity: identity.cloned(),
@@ -292,7 +291,6 @@ impl Asked {
             Some(database) => self.catalogue.folder(relation.tablespace, database),
         };
         let path = folder.join(relation.number.to_string());
-        let is_index = relation.kind == RelationKind::Index;
         let (pages, has_odd_end) = self.pages(&path);
         let left = self.row_blocks_left.checked_sub(pages).filter(|_| relation.is_heap());
         self.row_blocks_left = left.unwrap_or(self.row_blocks_left);
@@ -305,8 +303,7 @@ impl Asked {
             stem: path.strip_prefix(&self.root).unwrap_or(&path).to_string_lossy().into_owned(),
             identity: identity.cloned(),
             hint: identity.and_then(|identity| identity.advice.clone()),
-            needs_first: relation.kind == RelationKind::Sequence
-                || (is_index && Method::by_oid(relation.method).is_some()),
+            needs_first: files::has_first_page(relation, self.logs_hash_indexes),
         }));
         self.by_place.insert(locator, Arc::clone(&watched));
         self.watched.push(Arc::clone(&watched));
@@ -314,9 +311,16 @@ impl Asked {
     }
 
     /// Whole pages of a fork, up to the first segment that is not full, and
-    /// whether that one has an odd end.
+    /// whether that one has an odd end. So does one that has no file: it is
+    /// reported as missing, or lies in a tablespace that is not at hand.
     fn pages(&self, first: &Path) -> (u64, bool) {
-        let length = |path: &Path| std::fs::symlink_metadata(path).map_or(0, |data| data.len());
+        let length = |path: &Path| match std::fs::symlink_metadata(path) {
+            Ok(data) if data.is_file() => data.len(),
+            _ => 0,
+        };
+        if !std::fs::symlink_metadata(first).is_ok_and(|data| data.is_file()) {
+            return (0, true);
+        }
         let page_size = self.page_size as u64;
         let mut pages = 0_u64;
         let mut path = first.to_owned();

@@ -17,7 +17,7 @@
 use crate::page::postgres::HEADER_BYTES;
 
 /// Heap blocks in a byte.
-const BLOCKS_A_BYTE: u32 = 4;
+pub const BLOCKS_A_BYTE: u32 = 4;
 
 /// Calls `each` for every heap block that has a bit on page `map_block` of the
 /// map: all visible, and whether all frozen.
