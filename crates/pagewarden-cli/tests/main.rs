@@ -36,4 +36,5 @@ mod recovery;
 mod running;
 mod seals;
 mod sqlite;
+mod witnesses;
 mod words;
