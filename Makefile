@@ -32,6 +32,7 @@ slow:
 	./scripts/needs.sh
 	cargo xtask servers $(ALL_SERVERS)
 	PAGEWARDEN_REQUIRE=postgres,sqlite,mariadb PAGEWARDEN_TEST_VERSIONS=all \
+		PAGEWARDEN_SEEDS=20 PAGEWARDEN_KILLS=20 \
 		cargo test --workspace --locked -- --include-ignored
 	PAGEWARDEN_REQUIRE=postgres PAGEWARDEN_SOAK_SECONDS=3600 \
 		cargo test --locked --package pagewarden-cli --test main -- running_cluster

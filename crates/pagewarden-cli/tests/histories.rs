@@ -493,6 +493,11 @@ fn promoted_standby_is_sound_by_the_seal_of_its_primary() {
         let sockets = primary.add_dir("sockets").unwrap();
         second.arg("-D").arg(&standby).arg("-k").arg(&sockets).args(["-p", "5433"]);
         let mut server = second.spawn().unwrap();
+        let stop = |server: &mut std::process::Child| {
+            let pid = rustix::process::Pid::from_raw(server.id().try_into().unwrap()).unwrap();
+            rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+            server.wait().unwrap();
+        };
         let ask = |sql: &str| {
             let mut command = primary.client("psql").unwrap();
             command.args(["-XAtq", "-p", "5433", "-h"]).arg(&sockets);
@@ -508,11 +513,13 @@ fn promoted_standby_is_sound_by_the_seal_of_its_primary() {
             }
         };
         wait_for(&format!("SELECT pg_last_wal_replay_lsn() >= '{position}'"));
+        stop(&mut server);
+        assert_sound(&standby, None, &format!("{version}, a standby, shut down"));
+        server = second.spawn().unwrap();
+        wait_for("SELECT pg_is_in_recovery()");
         ask("SELECT pg_promote()");
         wait_for("SELECT NOT pg_is_in_recovery()");
-        let pid = rustix::process::Pid::from_raw(server.id().try_into().unwrap()).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-        server.wait().unwrap();
+        stop(&mut server);
         assert_sound(&standby, None, &format!("{version}, promoted"));
         assert_sound(&standby, Some(&seal), &format!("{version}, promoted"));
         primary.stop(StopMode::Fast).unwrap();

@@ -329,7 +329,20 @@ pub struct Finding {
     pub hint: Option<String>,
 }
 
+/// Evidence and more of it.
+pub(crate) fn joined(detail: Option<String>, words: &str) -> String {
+    match detail {
+        None => words.to_owned(),
+        Some(detail) => format!("{detail}; {words}"),
+    }
+}
+
 impl Finding {
+    /// Adds to the evidence, behind what is there.
+    pub fn add_detail(&mut self, words: &str) {
+        self.detail = Some(joined(self.detail.take(), words));
+    }
+
     /// A finding about a whole file.
     #[must_use]
     pub fn of_file(file: &str, severity: Severity, kind: Kind, detail: String) -> Self {

@@ -20,7 +20,9 @@ use std::io::{self, Write};
 use std::time::SystemTime;
 
 use crate::report::html::section::Gathered;
-use crate::report::words::{bytes, counted, duration, grouped, printable, rate, shortened, utc};
+use crate::report::words::{
+    bytes, counted, duration, escaped_for_html, grouped, printable, rate, shortened, utc,
+};
 use crate::report::{Report, RunEnd, TargetEnd};
 use crate::target::Description;
 use crate::verdict::{Finding, Note, Recount, Stretch, Unread, Verdict};
@@ -278,19 +280,7 @@ fn target_sentence(verdict: Verdict, summary: &Summary) -> String {
 
 /// Text from outside, made harmless for a person and for a browser.
 fn escaped(text: &str) -> String {
-    let text = shortened(&printable(text), TEXT_CHARS_MAX);
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            c => safe.push(c),
-        }
-    }
-    safe
+    escaped_for_html(&shortened(&printable(text), TEXT_CHARS_MAX))
 }
 
 /// Says that there is more than is listed.

@@ -114,6 +114,23 @@ pub fn relation_name(finding: &Finding) -> Option<String> {
     }
 }
 
+/// Text as it stands in a web page, in an attribute too.
+#[must_use]
+pub fn escaped_for_html(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
 /// A file's name may hold escape sequences, or characters that turn the text
 /// around them or cannot be seen; nobody who reads must be misled by it.
 #[must_use]

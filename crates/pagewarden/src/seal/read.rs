@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::page::Fingerprint;
 use crate::seal::{FOOTER_BYTES, HASH_BYTES, Header, MAGIC, PROLOGUE_BYTES, VERSION};
-use crate::source::file::{open_regular, read_at};
+use crate::source::file::{open_regular, read_fully};
 use crate::verdict::PageNo;
 
 const HEADER_BYTES_MAX: u32 = 1 << 20;
@@ -201,16 +201,10 @@ fn exactly(file: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     let mut bytes = vec![0_u8; length];
-    let mut filled = 0_usize;
-    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        match read_at(file, rest, offset.saturating_add(filled as u64)) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => filled = filled.saturating_add(count),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
+    match read_fully(file, &mut bytes, offset)? {
+        count if count == length => Ok(bytes),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }
-    Ok(bytes)
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {

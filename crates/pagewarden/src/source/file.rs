@@ -49,6 +49,23 @@ pub fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> 
     read
 }
 
+/// Fills `bytes` from `offset` on; how much there was.
+///
+/// # Errors
+/// What the system says.
+pub fn read_fully(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut filled = 0_usize;
+    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match read_at(file, rest, offset.saturating_add(filled as u64)) {
+            Ok(0) => break,
+            Ok(count) => filled = filled.saturating_add(count),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
 fn open_with(path: &Path, extra: OFlags) -> io::Result<(File, Stat)> {
     // Without O_NONBLOCK, opening a FIFO waits for a writer forever.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | extra;

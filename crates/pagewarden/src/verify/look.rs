@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::page::{Neighbours, PageFinding, PageFormat, PageRun, RunVerdict};
 use crate::source::file::open_regular;
 use crate::target::{PageFile, Relation, Target};
-use crate::verdict::{ByteOffset, Finding, PageNo, Place, Severity, Standing};
+use crate::verdict::{ByteOffset, Finding, PageNo, Place, Severity, Standing, joined};
 use crate::verify::again::{Again, Copies};
 use crate::verify::collect::{Judged, RunOutcome};
 use crate::verify::held::Held;
@@ -303,11 +303,7 @@ fn tell_copies_apart(
     let Some(copies) = again.compare(&*file.format, finding.page, failing.offset) else {
         return standing;
     };
-    let words = copies.in_words();
-    finding.detail = Some(match finding.detail.take() {
-        None => words.to_owned(),
-        Some(detail) => format!("{detail}; {words}"),
-    });
+    finding.detail = Some(joined(finding.detail.take(), copies.in_words()));
     if let Some(advice) = copies.advice() {
         finding.hint = Some(advice.to_owned());
     }

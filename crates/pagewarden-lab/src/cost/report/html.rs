@@ -18,7 +18,7 @@
 use std::fmt::Write as _;
 
 use pagewarden::report::html::BEGIN;
-use pagewarden::report::words::{printable, shortened};
+use pagewarden::report::words::{escaped_for_html, printable, shortened};
 
 use crate::cost::record::Run;
 use crate::cost::report::words::counted;
@@ -131,23 +131,7 @@ fn sections(page: &mut String, experiments: &[ExperimentResult]) {
 /// Text from outside, made harmless for a person and for a browser.
 fn escaped(text: &str) -> String {
     let text = shortened(&printable(text), TEXT_CHARS_MAX);
-    escaped_whole(&text)
-}
-
-/// As [`escaped`], without shortening: for what is ours.
-fn escaped_whole(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            c => safe.push(c),
-        }
-    }
-    safe
+    escaped_for_html(&text)
 }
 
 #[cfg(test)]

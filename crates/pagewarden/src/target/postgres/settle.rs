@@ -47,10 +47,7 @@ impl Hole {
     fn outlived(self) -> Finding {
         const WORDS: &str = "still so after a checkpoint that began and ended since";
         let mut finding = self.finding;
-        finding.detail = Some(match finding.detail.take() {
-            None => WORDS.to_owned(),
-            Some(detail) => format!("{detail}; {WORDS}"),
-        });
+        finding.add_detail(WORDS);
         if !self.may_be_a_remnant {
             finding.severity = Severity::Damage;
         }

@@ -3,13 +3,14 @@
 use std::fmt::Write as _;
 
 use crate::cost::experiment::Kind;
+use crate::cost::report::html::escaped;
 use crate::cost::report::html::figures::{bar, colour, strip};
 use crate::cost::report::html::forest::tag;
-use crate::cost::report::html::{escaped, escaped_whole};
 use crate::cost::report::words::{
     better, counted, figure, number, p_value, percent, ratio, ratios, share,
 };
 use crate::cost::result::{ExperimentResult, MetricResult, PairResult};
+use pagewarden::report::words::escaped_for_html;
 
 /// Rows of a table; more is for the JSON.
 const ROWS_MAX: usize = 40;
@@ -26,7 +27,7 @@ pub(super) fn section(experiment: &ExperimentResult, points: bool, room: usize) 
     }
     page.push_str("</h2>\n");
     if !record.question.is_empty() {
-        let _ = writeln!(page, "<p class=\"lead\">{}</p>", escaped_whole(&record.question));
+        let _ = writeln!(page, "<p class=\"lead\">{}</p>", escaped_for_html(&record.question));
     }
     if record.arms.iter().any(|arm| !arm.what.is_empty()) {
         page.push_str("<p class=\"note\">");
@@ -63,7 +64,7 @@ pub(super) fn section(experiment: &ExperimentResult, points: bool, room: usize) 
         let _ = writeln!(
             page,
             "<details><summary>How to repeat it by hand</summary><pre>{}</pre></details>",
-            escaped_whole(&record.by_hand)
+            escaped_for_html(&record.by_hand)
         );
     }
     page.push_str("</section>\n");

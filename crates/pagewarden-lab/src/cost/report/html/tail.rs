@@ -4,9 +4,10 @@
 use std::fmt::Write as _;
 
 use crate::cost::record::{Note, Run};
-use crate::cost::report::html::{escaped, escaped_whole};
+use crate::cost::report::html::escaped;
 use crate::cost::report::words::{number, ratio};
 use crate::cost::result::{Analysis, ExperimentResult, Sign};
+use pagewarden::report::words::escaped_for_html;
 
 /// Rows of a table; more is for the JSON.
 const ROWS_MAX: usize = 60;
@@ -111,7 +112,7 @@ pub(super) fn record(page: &mut String, analysis: &Analysis) {
     let _ = writeln!(
         page,
         "<p class=\"note\">To run it again in the same order:</p>\n<pre>{}</pre></section>",
-        escaped_whole(&command(analysis))
+        escaped_for_html(&command(analysis))
     );
 }
 

@@ -59,12 +59,8 @@ impl LogAtHand {
         let replay = self.replay.get_or_init(|| Arc::new(self.read()));
         let fork = ReplayOfFork::new(Arc::clone(replay), locator, fork);
         let Fate::Overwritten(at) = fork.fate_of(number, page.lsn) else { return };
-        let words = overwritten_in_words(at);
         finding.severity = Severity::Notice;
-        finding.detail = Some(match finding.detail.take() {
-            Some(detail) => format!("{detail}; {words}"),
-            None => words,
-        });
+        finding.add_detail(&overwritten_in_words(at));
         finding.hint = Some(RECOVERY_MENDS.to_owned());
     }
 

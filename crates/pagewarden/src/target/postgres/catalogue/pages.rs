@@ -16,8 +16,8 @@ use std::time::Duration;
 use crate::checksum::postgres::{checksum, hash_pages};
 use crate::page::postgres::{Checksums, Header};
 use crate::source::file::open_regular;
+use crate::source::file::read_fully;
 use crate::target::postgres::catalogue::transactions::Moment;
-use crate::target::postgres::wal::segment::read_fully;
 
 /// Pages that are read at a time.
 const PAGES_AT_ONCE: usize = 16;

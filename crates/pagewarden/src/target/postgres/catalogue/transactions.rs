@@ -35,8 +35,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::source::file::open_regular;
+use crate::source::file::read_fully;
 use crate::target::postgres::control::u32_at;
-use crate::target::postgres::wal::segment::read_fully;
 
 /// The first transaction that is no constant: those below have committed.
 const FIRST_TRANSACTION: u32 = 3;

@@ -10,11 +10,12 @@
 
 use std::fs::File;
 
+use crate::source::file::read_fully;
 use crate::target::postgres::control::Crc32c;
 use crate::target::postgres::wal::block::{
     Dialect, HEAD_BYTES, OF_LOG, RECORD_HEADER_BYTES, RecordHeader, SWITCH,
 };
-use crate::target::postgres::wal::segment::{LONG_HEADER_BYTES, PageHeader, Segments, read_fully};
+use crate::target::postgres::wal::segment::{LONG_HEADER_BYTES, PageHeader, Segments};
 
 /// Records begin at multiples of this, on 64-bit machines.
 const ALIGNMENT: u64 = 8;

@@ -29,7 +29,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::page::postgres::MAX_ALIGN;
-use crate::source::file::{open_regular, read_at};
+use crate::source::file::open_regular;
 use crate::target::postgres::control::{Control, u32_at, u64_at};
 
 /// Bytes in the header of most pages.
@@ -243,23 +243,6 @@ impl Segments {
             })
             .chain(self.loose.keys().copied())
     }
-}
-
-/// Fills `bytes` from `offset` on; how much there was.
-///
-/// # Errors
-/// What the system says.
-pub fn read_fully(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
-    let mut filled = 0_usize;
-    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        match read_at(file, rest, offset.saturating_add(filled as u64)) {
-            Ok(0) => break,
-            Ok(count) => filled = filled.saturating_add(count),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
 }
 
 #[cfg(test)]
