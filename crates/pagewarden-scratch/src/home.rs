@@ -5,9 +5,11 @@
 
 use std::env;
 use std::fs::{self, File, Permissions};
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::{self, Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result, ensure};
@@ -63,12 +65,26 @@ impl Home {
         Ok(())
     }
 
-    /// Puts a process under the limit, if there is one; its children follow.
-    pub(crate) fn take_in(&self, pid: u32) -> Result<()> {
-        match self.memory.get() {
-            Some(group) => group.take_in(pid),
-            None => Ok(()),
+    /// Starts a server that writes to `log`, as the ordinary user, under the
+    /// limit if there is one. Ctrl-C is for its owner, whose end takes it along.
+    pub(crate) fn start(&self, command: &mut Command, log: &File) -> Result<Child> {
+        let into_the_log = |command: &mut Command, input: Stdio| -> Result<Child> {
+            command.stdin(input).stdout(log.try_clone()?).stderr(log.try_clone()?);
+            Ok(command.process_group(0).spawn()?)
+        };
+        let Some(group) = self.memory.get() else {
+            return into_the_log(command, Stdio::null());
+        };
+        let mut child = into_the_log(&mut behind_a_gate(command), Stdio::piped())?;
+        let opened = group.take_in(child.id()).and_then(|()| {
+            let mut gate = child.stdin.take().context("the gate has no handle")?;
+            Ok(gate.write_all(b"open\n")?)
+        });
+        if opened.is_err() {
+            child.kill()?;
+            child.wait()?;
         }
+        opened.map(|()| child)
     }
 
     /// Writes everything below the home to the disk, so that the system does not
@@ -141,6 +157,28 @@ impl Drop for ControlGroup {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
     }
+}
+
+/// `command`, waiting for a line on its input before it begins: a server that
+/// was taken into a group a moment late has children outside of it. The end of
+/// the input, which is our own end, is no line.
+fn behind_a_gate(command: &Command) -> Command {
+    let mut gated = Command::new("sh");
+    gated.args(["-c", "read -r gate && exec \"$@\" </dev/null", "sh"]);
+    gated.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => gated.env(name, value),
+            None => gated.env_remove(name),
+        };
+    }
+    if let Some(directory) = command.get_current_dir() {
+        gated.current_dir(directory);
+    }
+    if let Some(user) = OrdinaryUser::to_become() {
+        gated.uid(user.uid).gid(user.gid);
+    }
+    gated
 }
 
 fn each_file(directory: &Path, act: &dyn Fn(&File) -> Result<()>) -> Result<()> {

@@ -11,9 +11,8 @@
 //! reach the socket.
 
 use std::fs::{self, OpenOptions};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -146,17 +145,7 @@ impl Server {
         for option in BASE_OPTIONS.iter().copied().chain(self.options.iter().map(String::as_str)) {
             command.arg(format!("--{option}"));
         }
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            // Ctrl-C is for the owner; its end takes the server along.
-            .process_group(0)
-            .spawn()
-            .context("cannot start MariaDB")?;
-        let pid = child.id();
-        self.server = Some(child);
-        self.home.take_in(pid)?;
+        self.server = Some(self.home.start(&mut command, &log).context("cannot start MariaDB")?);
         let begin = Instant::now();
         while !self.answers() {
             if begin.elapsed() > START_LIMIT || !self.is_running() {

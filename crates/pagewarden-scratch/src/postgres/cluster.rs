@@ -14,7 +14,6 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -240,24 +239,19 @@ impl Cluster {
         }
         let log = self.open_log()?;
         let log_begin = self.log().len();
-        let child = self
-            .installation
-            .command("postgres")
+        let mut command = self.installation.command("postgres");
+        command
             .arg("-D")
             .arg(&self.data_dir)
             .arg("-k")
             .arg(self.socket_dir())
-            .args(["-p", &PORT.to_string()])
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            // Ctrl-C is for the test; its end takes the server along.
-            .process_group(0)
-            .spawn()
+            .args(["-p", &PORT.to_string()]);
+        let child = self
+            .home
+            .start(&mut command, &log)
             .with_context(|| format!("cannot start PostgreSQL {}", self.installation.version))?;
         let pid = child.id();
         self.server = Some(child);
-        self.home.take_in(pid)?;
 
         let begin = Instant::now();
         while !self.is_ready(pid, log_begin) {
