@@ -359,7 +359,11 @@ mod tests {
         let (throughput, time) = (pair.throughput_ratio.unwrap(), pair.time_ratio.unwrap());
         assert!((throughput.value * time.value - 1.0).abs() < 1e-12);
         assert!(throughput.high < 1.0 && time.low > 1.0);
-        assert!(higher.sentence.contains("of A's throughput"), "{}", higher.sentence);
+        let price = format!("The price of {} against A is ", pair.arm);
+        assert!(higher.sentence.starts_with(&price), "{}", higher.sentence);
+        assert!(higher.sentence.contains(" of throughput."), "{}", higher.sentence);
+        let saving = format!("The saving of {} against A is ", pair.arm);
+        assert!(lower.sentence.starts_with(&saving), "{}", lower.sentence);
     }
 
     fn sample(arm: &str, condition: &str, values: &[(&str, f64)], word: Option<&str>) -> Sample {

@@ -17,9 +17,9 @@ const MEASURED: &[&str] = &["15", "18"];
 const PROGRAMS: &[&str] = &["psql", "pgbench", "pg_checksums"];
 
 /// The arms of most experiments.
-pub const OFF_ON: &[Arm] = &[
-    Arm { name: "off", what: "data checksums off" },
-    Arm { name: "on", what: "data checksums on" },
+pub const NONE_OR_CHECKSUMS: &[Arm] = &[
+    Arm { name: "none", what: "data checksums off" },
+    Arm { name: "checksums", what: "data checksums on" },
 ];
 
 /// What the experiments with pgbench measure.
@@ -342,8 +342,8 @@ pub fn started_arms(
 ) -> Result<BTreeMap<&'static str, Cluster>> {
     base.stop(StopMode::Fast)?;
     let mut arms = BTreeMap::new();
-    for arm in OFF_ON {
-        let mut cluster = self::arm(&base, arm.name == "on", settings, stop)?;
+    for arm in NONE_OR_CHECKSUMS {
+        let mut cluster = self::arm(&base, arm.name == "checksums", settings, stop)?;
         cluster.start()?;
         arms.insert(arm.name, cluster);
     }

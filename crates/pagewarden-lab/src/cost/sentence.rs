@@ -70,30 +70,18 @@ fn verdicts(told: &[Told<'_>], margin: f64, single: bool) -> String {
     // Beside prices, that one kernel beats another is no news to act on.
     let unprotected =
         |one: &Told<'_>| UNPROTECTED.contains(&one.result.baseline().to_lowercase().as_str());
-    for one in better
-        .iter()
-        .filter(|one| single || (one.experiment.record.name != "e2d" && unprotected(one)))
-        .take(NAMED_MAX)
-    {
-        let _ = write!(
-            text,
-            "{} is cheaper than {}{}, by {}. ",
-            one.pair.arm,
-            one.pair.against,
-            place(one, single),
-            part(one.pair.cost.map(|cost| Interval {
-                value: 2.0 - cost.value,
-                low: 2.0 - cost.high,
-                high: 2.0 - cost.low
-            }))
-        );
+    for one in better.iter().filter(|one| single || unprotected(one)).take(NAMED_MAX) {
+        let Told { pair: PairResult { arm, against, .. }, .. } = one;
+        let saved = part(one.pair.cost.map(less));
+        let place = place(one, single);
+        let _ = write!(text, "The saving of {arm} against {against} is {saved}{place}. ");
     }
     if fine > 0 {
         let _ = match (told.len() - fine, fine) {
             (0, 1) => {
                 let arms = told.first().map(|one| (&one.pair.arm, &one.pair.against));
                 let (arm, against) = arms.map_or(("", ""), |(arm, against)| (arm, against));
-                write!(text, "{arm} costs nothing beyond {margin} % against {against}. ")
+                write!(text, "The price of {arm} against {against} is no more than {margin} %. ")
             }
             (0, _) => write!(text, "Nothing here costs measurably more than {margin} %. "),
             _ => write!(text, "{} no more than {margin} % dearer. ", questions(fine, "is", "are")),
@@ -127,8 +115,8 @@ fn open(undecided: &[Told<'_>], margin: &str, all: usize) -> String {
         let against = undecided.first().map_or("", |one| one.pair.against.as_str());
         if arms.len() <= 3 {
             format!(
-                "Whether {} costs more than {against} is undecided at a margin of {margin} %",
-                arms.join(" or ")
+                "The price of {} against {against} is undecided at a margin of {margin} %",
+                arms.join(" and of ")
             )
         } else {
             format!("Nothing is decided yet at a margin of {margin} %")
@@ -150,26 +138,24 @@ fn typical(pair: &PairResult) -> f64 {
     pair.cost.map_or(0.0, |cost| cost.value - 1.0)
 }
 
-/// `on costs 1.8 % [0.9, 2.7] of throughput in select-only (8 clients).`
+/// `The price of checksums against none is 1.8 % [0.9, 2.7] of throughput in
+/// select-only with tiny buffers (8 clients).`
 fn price(one: &Told<'_>, single: bool) -> String {
     let Told { pair, result, .. } = one;
+    let lost = pair.throughput_ratio.filter(|_| result.metric.better == Better::Higher).map(less);
+    let (part, what) = match (lost, pair.time_ratio) {
+        (Some(lost), _) => (part(Some(lost)), "of throughput".to_owned()),
+        (None, Some(ratio)) => (part(Some(ratio)), "more time".to_owned()),
+        (None, None) => (part(pair.cost), format!("more {}", result.metric.name)),
+    };
     let place = place(one, single);
-    let (arm, against) = (&pair.arm, &pair.against);
-    if let Some(throughput) =
-        pair.throughput_ratio.filter(|_| result.metric.better == Better::Higher)
-    {
-        // What is lost: one less the ratio, so its ends change places.
-        let lost = Interval {
-            value: 2.0 - throughput.value,
-            low: 2.0 - throughput.high,
-            high: 2.0 - throughput.low,
-        };
-        return format!("{arm} costs {} of {against}'s throughput{place}.", part(Some(lost)));
-    }
-    if pair.time_ratio.is_some() {
-        return format!("{arm} takes {} more time than {against}{place}.", part(pair.time_ratio));
-    }
-    format!("{arm} costs {} more {} than {against}{place}.", part(pair.cost), result.metric.name)
+    format!("The price of {} against {} is {part} {what}{place}.", pair.arm, pair.against)
+}
+
+/// The part that is lost, on the same scale: one less a ratio, so that its ends
+/// change places.
+fn less(ratio: Interval) -> Interval {
+    Interval { value: 2.0 - ratio.value, low: 2.0 - ratio.high, high: 2.0 - ratio.low }
 }
 
 fn place(one: &Told<'_>, single: bool) -> String {

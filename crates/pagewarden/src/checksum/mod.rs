@@ -1,3 +1,5 @@
 //! Checksum kernels: pure functions over slices.
+pub mod innodb;
 pub mod postgres;
 pub mod sqlite;
+pub mod sqlserver;

@@ -15,10 +15,13 @@ use serde::{Deserialize, Serialize};
 use crate::page::standings::Standings;
 use crate::verdict::{Kind, ModeCounts, PageCounts, PageNo, Protection, Severity, Standing};
 
+pub mod aria;
 #[cfg(test)]
 mod conformance;
+pub mod innodb;
 pub mod postgres;
 pub mod sqlite;
+pub mod sqlserver;
 pub mod standings;
 
 /// Consecutive whole pages of one file.

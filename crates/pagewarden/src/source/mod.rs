@@ -5,9 +5,13 @@ pub mod decode;
 #[cfg(test)]
 pub(crate) mod fault;
 pub mod file;
+pub mod mssqlbak;
+pub mod mtf;
 pub mod pipe;
 pub mod queue;
 pub mod residency;
 pub mod tar;
 #[cfg(target_os = "linux")]
 pub mod uring;
+pub mod xbstream;
+pub mod xpress;

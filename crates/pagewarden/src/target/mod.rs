@@ -24,8 +24,10 @@ use crate::source::decode::{Decoded, decode};
 use crate::source::tar::looks_like_tar;
 use crate::verdict::{ByteOffset, Finding, Note, PageNo, Protection, Severity, Standing, Unread};
 
+pub mod innodb;
 pub mod postgres;
 pub mod sqlite;
+pub mod sqlserver;
 
 /// What is known of a target before its pages are read.
 #[derive(Debug, Clone)]

@@ -27,14 +27,14 @@ const IN_CACHE: &str = "in cache, 1 MiB";
 
 #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 const ARMS: &[Arm] = &[
-    Arm { name: "plain", what: "whatever the compiler makes for any processor of this kind" },
+    Arm { name: "portable", what: "whatever the compiler makes for any processor of this kind" },
     Arm { name: "sse4.1", what: "16-byte vectors with a 32-bit multiplication" },
     Arm { name: "avx2", what: "32-byte vectors, pages side by side" },
     Arm { name: "avx512", what: "64-byte vectors, pages side by side" },
 ];
 #[cfg(not(any(target_arch = "x86", target_arch = "x86_64")))]
 const ARMS: &[Arm] = &[
-    Arm { name: "plain", what: "whatever the compiler makes for any processor of this kind" },
+    Arm { name: "portable", what: "whatever the compiler makes for any processor of this kind" },
     Arm { name: "neon", what: "16-byte vectors, pages side by side" },
 ];
 

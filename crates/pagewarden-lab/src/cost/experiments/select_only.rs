@@ -10,7 +10,7 @@ use pagewarden_scratch::postgres::Cluster;
 use crate::cost::experiment::{
     Arm, Description, Experiment, Form, Lab, Prepared, Reading, SeedFigure,
 };
-use crate::cost::postgres::{self, OFF_ON, ReadOnlyArms, THROUGHPUT};
+use crate::cost::postgres::{self, NONE_OR_CHECKSUMS, ReadOnlyArms, THROUGHPUT};
 
 /// See [`DESCRIPTION`].
 #[derive(Debug)]
@@ -34,11 +34,11 @@ static DESCRIPTION: Description = Description {
 4. By turns in each, many times: pgbench -n -S -M prepared -c 2 -j 1 -T 10
 5. Compare the ratios of neighbouring runs. Beside them: user and system time of all processes
    of the server (fields 14 to 17 of /proc/PID/stat), divided by the number of transactions.",
-    arms: OFF_ON,
+    arms: NONE_OR_CHECKSUMS,
     metrics: THROUGHPUT,
     seed_figures: &[SeedFigure {
         condition: "",
-        arm: "on",
+        arm: "checksums",
         metric: "tps",
         ratio: 92551.0 / 97363.0,
         said: "97363 and 92551 transactions a second",

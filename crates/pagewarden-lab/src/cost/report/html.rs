@@ -175,8 +175,12 @@ mod tests {
         let page = of_table(
             "run,NONE,SUM\n1,100,110\n2,101,110\n3,99,109.5\n4,100,111\n5,102,112\n6,100,110\n7,98,108\n8,100,110.5\n",
         );
-        for text in ["<p class=\"word\">Worse</p>", "SUM takes 1", "SUM against NONE", "throughput"]
-        {
+        for text in [
+            "<p class=\"word\">Worse</p>",
+            "The price of SUM against NONE is 1",
+            "SUM against NONE",
+            "throughput",
+        ] {
             assert!(page.contains(text), "no {text} in\n{page}");
         }
     }

@@ -130,7 +130,7 @@ impl Kernel {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Plain => "plain",
+            Self::Plain => "portable",
             Self::Sse41 => "sse4.1",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",

@@ -1,0 +1,1 @@
+//! The checksums of InnoDB pages.

@@ -1,0 +1,1 @@
+//! The checksum and the torn-page marks of SQL Server pages.

@@ -1,0 +1,1 @@
+//! The pages of a SQL Server data file.

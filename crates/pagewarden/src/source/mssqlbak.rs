@@ -1,0 +1,1 @@
+//! The container of a compressed SQL Server backup.

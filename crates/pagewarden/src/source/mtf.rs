@@ -1,0 +1,1 @@
+//! The Microsoft Tape Format, as SQL Server writes its backups.

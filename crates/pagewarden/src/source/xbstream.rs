@@ -1,0 +1,1 @@
+//! The stream format of xtrabackup and mariabackup.

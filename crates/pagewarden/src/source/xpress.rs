@@ -1,0 +1,1 @@
+//! LZ77 with Huffman codes, as [MS-XCA] defines it.

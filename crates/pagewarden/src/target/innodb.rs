@@ -1,0 +1,1 @@
+//! InnoDB tablespaces and data directories.

@@ -1,0 +1,1 @@
+//! SQL Server data files and backups.
