@@ -65,7 +65,10 @@ fn verdicts(told: &[Told<'_>], margin: f64, single: bool) -> String {
         let _ = write!(text, "{} ", price(one, single));
     }
     if worse.len() > NAMED_MAX {
-        let _ = write!(text, "{} smaller prices are below. ", worse.len() - NAMED_MAX);
+        let _ = match worse.len() - NAMED_MAX {
+            1 => write!(text, "1 smaller price is below. "),
+            more => write!(text, "{more} smaller prices are below. "),
+        };
     }
     // Beside prices, that one kernel beats another is no news to act on.
     let unprotected =

@@ -40,7 +40,7 @@ static DESCRIPTION: Description = Description {
         bernd("8 clients", 0.822),
         bernd("16 clients", 0.907),
     ],
-    blocks: (3, 12),
+    blocks: (7, 12),
 };
 
 const fn bernd(condition: &'static str, ratio: f64) -> SeedFigure {

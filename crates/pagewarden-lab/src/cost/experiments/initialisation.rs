@@ -59,7 +59,7 @@ static DESCRIPTION: Description = Description {
         small("hints", 423.0 / 365.0, "365 s and 423 s"),
         small("checksums", 504.0 / 365.0, "365 s and 504 s"),
     ],
-    blocks: (3, 10),
+    blocks: (6, 10),
 };
 
 const fn seconds(name: &'static str) -> Metric {

@@ -99,7 +99,7 @@ A measured pgbench -i is the experiment e2e-init.",
         small("read-only, in buffers", "checksums", 37510.0 / 38680.0, "38680 and 37510 tps"),
         small("read-only, beyond memory", "checksums", 0.68, "68 % with SATA disks (lower end)"),
     ],
-    blocks: (2, 12),
+    blocks: (6, 12),
 };
 
 const fn small(

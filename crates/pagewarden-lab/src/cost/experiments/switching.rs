@@ -46,7 +46,7 @@ static DESCRIPTION: Description = Description {
         Metric { name: "sound", unit: "", kind: Kind::Found, better: Better::Higher },
     ],
     seed_figures: &[],
-    blocks: (3, 10),
+    blocks: (6, 10),
 };
 
 impl Experiment for Switching {

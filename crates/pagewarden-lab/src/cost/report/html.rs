@@ -64,7 +64,7 @@ pub fn page(analysis: &Analysis, run: &Run) -> String {
          <title>{word}: what protection costs - pagewarden</title>\n\
          <style>\n{STYLE}</style></head>\n<body><main>\n\
          <header class=\"{class}\"><p class=\"word\">{word}</p><h1>{}</h1>\n<p>{}</p></header>\n",
-        escaped(&analysis.sentence),
+        escaped_for_html(&printable(&analysis.sentence)),
         escaped(&circumstances(analysis))
     );
     forest::draw(&mut page, analysis);

@@ -23,6 +23,7 @@ use crate::cost::result::{
 use crate::stats::verdict::Verdict;
 
 mod matrix;
+mod summary;
 
 /// Columns that a line of an interval has for itself.
 const LINE_WIDTH: usize = 46;
@@ -49,6 +50,7 @@ pub fn text(analysis: &Analysis, look: Look) -> String {
         let of = if note.experiment.is_empty() { "" } else { ": " };
         wrapped(&mut out, &format!("{}{of}{}", note.experiment, note.text), "", look.width);
     }
+    summary::summary(&mut out, analysis, look);
     if !analysis.noise.is_empty() {
         let seen: Vec<String> = analysis
             .noise
@@ -230,12 +232,7 @@ fn pair(out: &mut String, pair: &PairResult, result: &MetricResult, margin: f64,
         let _ = writeln!(out, "      cost {}", interval(&cost, pair.cost_bound, margin, room));
     }
     let phrase = pair.phrase.as_deref().unwrap_or_default();
-    let code = match verdict {
-        Verdict::Worse => "1;31",
-        Verdict::Undecided { .. } => "33",
-        Verdict::NoWorse | Verdict::Equivalent | Verdict::Better => "32",
-    };
-    let _ = writeln!(out, "      {}", look.colours.paint(phrase, code));
+    let _ = writeln!(out, "      {}", look.colours.paint(phrase, code(verdict)));
     tests(out, pair, look);
     let mut more = Vec::new();
     if let Some(bound) = pair.cost_bound.filter(|bound| bound.is_finite()) {
@@ -251,6 +248,15 @@ fn pair(out: &mut String, pair: &PairResult, result: &MetricResult, margin: f64,
     if let Some(seed) = &pair.seed {
         let text = format!("document: x{:.3} ({}): {}", seed.ratio, seed.said, sign(seed.sign));
         wrapped(out, &text, "      ", look.width);
+    }
+}
+
+/// The colour of a verdict.
+fn code(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Worse => "1;31",
+        Verdict::Undecided { .. } => "33",
+        Verdict::NoWorse | Verdict::Equivalent | Verdict::Better => "32",
     }
 }
 
@@ -279,10 +285,22 @@ pub fn interval(cost: &Interval, bound: Option<f64>, margin: f64, width: usize) 
     if !cost.is_bounded() {
         return "too few blocks for an interval".to_owned();
     }
+    let reach = reach(cost, margin);
+    let columns = width.saturating_sub(14).max(9);
+    let line = line(cost, bound, margin, reach, columns);
+    format!("{:.2} {line} {:.2}", (-reach).exp(), reach.exp())
+}
+
+/// How far a line must reach to either side of 1, as a logarithm.
+fn reach(cost: &Interval, margin: f64) -> f64 {
+    let furthest = [cost.low.ln().abs(), cost.high.ln().abs(), 1.5 * margin.ln_1p(), 1e-6];
+    furthest.into_iter().fold(0.0, f64::max) * 1.05
+}
+
+/// An interval as so many columns. What lies beyond `reach` is at the edge.
+fn line(cost: &Interval, bound: Option<f64>, margin: f64, reach: f64, columns: usize) -> String {
     let margin = margin.ln_1p();
     let (low, high, value) = (cost.low.ln(), cost.high.ln(), cost.value.ln());
-    let reach = [low.abs(), high.abs(), 1.5 * margin, 1e-6].into_iter().fold(0.0, f64::max) * 1.05;
-    let columns = width.saturating_sub(14).max(9);
     let at = |logarithm: f64| {
         let place = (logarithm / reach + 1.0) / 2.0 * (columns - 1) as f64;
         // Within the line, whatever comes.
@@ -316,8 +334,7 @@ pub fn interval(cost: &Interval, bound: Option<f64>, margin: f64, width: usize) 
             *cell = ':';
         }
     }
-    let line: String = line.into_iter().collect();
-    format!("{:.2} {line} {:.2}", (-reach).exp(), reach.exp())
+    line.into_iter().collect()
 }
 
 /// Text over as many lines as it takes, all with the same beginning.

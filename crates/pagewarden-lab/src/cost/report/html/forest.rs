@@ -16,8 +16,9 @@ use crate::stats::verdict::{Verdict, percent};
 const ROWS_MAX: usize = 60;
 /// Parts of the width of an axis between two labels at least.
 const TICK_GAP: f64 = 0.13;
-/// No axis goes further than this, whatever an interval does.
-const REACH_MAX: f64 = 2.5;
+/// No axis goes further than a factor of two, or the differences that matter
+/// would lie in one place. What is beyond has a mark at the edge.
+const REACH_MAX: f64 = std::f64::consts::LN_2;
 
 /// A row.
 struct Row<'a> {
@@ -42,6 +43,10 @@ impl Axis {
         Self { reach: (far * 1.08).min(REACH_MAX) }
     }
 
+    fn holds(self, ratio: f64) -> bool {
+        ratio.ln().abs() <= self.reach
+    }
+
     fn place(self, ratio: f64) -> f64 {
         ((ratio.ln() / self.reach + 1.0) / 2.0).clamp(0.0, 1.0)
     }
@@ -54,8 +59,7 @@ impl Axis {
             ..0.08 => &[0.02, 0.05],
             ..0.2 => &[0.05, 0.1],
             ..0.5 => &[0.1, 0.25],
-            ..1.0 => &[0.25, 0.5, 1.0],
-            _ => &[0.5, 1.0, 3.0, 9.0],
+            _ => &[0.25, 0.5, 1.0],
         };
         let up = steps.iter().map(|step| 1.0 + step);
         let down = up.clone().map(|ratio| 1.0 / ratio);
@@ -220,18 +224,25 @@ fn interval(
             page,
             "<title>{}</title><line class=\"outer\" x1=\"{}\" x2=\"{}\" y1=\"15\" y2=\"15\"/>\
              <line class=\"inner\" x1=\"{}\" x2=\"{}\" y1=\"15\" y2=\"15\"/>\
-             <circle class=\"dot\" cx=\"{}\" cy=\"15\" r=\"5\"/>",
+             {}",
             ratio(cost),
             at(axis.place(cost.low)),
             at(axis.place(cost.high)),
             at(axis.place(inner_low)),
             at(axis.place(inner_high)),
-            at(axis.place(cost.value))
+            if axis.holds(cost.value) {
+                format!(
+                    "<circle class=\"dot\" cx=\"{}\" cy=\"15\" r=\"5\"/>",
+                    at(axis.place(cost.value))
+                )
+            } else {
+                beyond(cost.value)
+            }
         );
     } else {
         page.push_str("<text x=\"0\" y=\"19\">too few blocks</text>");
     }
-    if let Some(seed) = seed.filter(|seed| *seed > 0.0) {
+    if let Some(seed) = seed.filter(|seed| *seed > 0.0 && axis.holds(*seed)) {
         let _ = write!(
             page,
             "<svg x=\"{}\" y=\"15\"><path class=\"seedmark\" d=\"M0-7 7 0 0 7-7 0z\"><title>the \
@@ -240,6 +251,16 @@ fn interval(
         );
     }
     page.push_str("</svg>");
+}
+
+/// An estimate that the axis has no room for: an arrow at the edge.
+fn beyond(ratio: f64) -> String {
+    if ratio < 1.0 {
+        "<path class=\"arrow\" d=\"M0 15 9 9v12z\"/>".to_owned()
+    } else {
+        "<svg x=\"100%\" overflow=\"visible\"><path class=\"arrow\" d=\"M0 15-9 9v12z\"/></svg>"
+            .to_owned()
+    }
 }
 
 /// The axis below the intervals.
