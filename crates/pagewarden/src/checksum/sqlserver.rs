@@ -313,8 +313,7 @@ mod tests {
                 let at = word * WORD_BYTES;
                 page[at..at + WORD_BYTES].copy_from_slice(&0x8001_0005_u32.to_le_bytes());
                 let behind = u32::try_from(15 - at / SECTOR_BYTES).unwrap();
-                let expected =
-                    if at == FIELD_AT { 0 } else { 0x8001_0005_u32.rotate_left(behind) };
+                let expected = if at == FIELD_AT { 0 } else { 0x8001_0005_u32.rotate_left(behind) };
                 assert_eq!(checksum_with(*kernel, &page), expected, "{kernel:?} {word}");
             }
         }
