@@ -330,7 +330,7 @@ impl fmt::Debug for TargetKind {
 }
 
 /// Every kind of target there is. Where several think `Maybe`, the first wins.
-pub static TARGETS: &[TargetKind] = &[postgres::KIND, sqlite::KIND];
+pub static TARGETS: &[TargetKind] = &[postgres::KIND, sqlite::KIND, sqlserver::KIND];
 
 /// Finds out what `path` is and opens it.
 ///
