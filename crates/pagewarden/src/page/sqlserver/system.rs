@@ -9,7 +9,7 @@
 //! | boot | record + 4 | 2 | version of the database |
 //! | | record + 6 | 2 | version it was made with |
 //! | | record + 36 | 4 | status: 0x10 torn bits, 0x10000 checksums, 0x40000000 shut down cleanly |
-//! | | record + 52 | 256 | name of the database, UTF-16, padded with blanks |
+//! | | record + 52 | 256 | name of the database, UTF-16, padded with bytes 0x20 |
 //! | | record + 348 | 10 | position of the last checkpoint |
 //! | file header | column 2 | 2 | number of the file |
 //! | | column 4 | 4 | pages in the file |
@@ -53,6 +53,8 @@ const PFS_LENGTH_AT: usize = HEADER_BYTES + 2;
 const PFS_RECORD_BYTES: u16 = 8092;
 const PFS_AT: usize = HEADER_BYTES + 4;
 const PFS_ALLOCATED: u8 = 0x40;
+/// What names are padded with, taken as UTF-16: two blanks.
+const BLANKS: char = '\u{2020}';
 /// Names are of so many characters at most.
 const NAME_CHARACTERS: usize = 128;
 
@@ -227,7 +229,7 @@ fn name(bytes: &[u8]) -> Option<String> {
     let words = bytes.as_chunks::<2>().0.iter().map(|word| u16::from_le_bytes(*word));
     let words: Vec<_> = words.take(NAME_CHARACTERS).take_while(|word| *word != 0).collect();
     let text = String::from_utf16(&words).ok()?;
-    let text = text.trim_end();
+    let text = text.trim_end_matches([' ', BLANKS]);
     let is_name = !text.is_empty() && !text.chars().any(char::is_control);
     is_name.then(|| text.to_owned())
 }
