@@ -74,6 +74,25 @@ pub enum XpressError {
     Length,
 }
 
+/// Whether bytes can be the beginning of a block: quick to tell, and few that are
+/// none can.
+#[must_use]
+pub fn begins_with_code_lengths(bytes: &[u8]) -> bool {
+    let Some(lengths) = bytes.first_chunk::<TABLE_BYTES>() else { return false };
+    let mut space = 0_u32;
+    for byte in lengths {
+        for bits in [byte & 15, byte >> 4] {
+            if bits > 0 {
+                space = space.wrapping_add(CODE_SPACE >> bits);
+            }
+        }
+        if space > CODE_SPACE {
+            return false;
+        }
+    }
+    space == CODE_SPACE
+}
+
 /// Expands blocks. It holds the tables of the one before and can be used again.
 pub struct Decoder {
     /// By the next [`QUICK_BITS`] bits: the symbol and, in the low four bits,

@@ -1,5 +1,7 @@
 //! Known blocks, round trips through an encoder made for this, and damage.
 
+#![allow(clippy::arithmetic_side_effects, clippy::cast_possible_truncation)]
+
 use proptest::prelude::*;
 
 use super::*;
@@ -215,7 +217,8 @@ fn round_trip(bytes: &[u8]) {
     assert!(decoded(&block, bytes.len()).unwrap() == bytes);
     if bytes.len() < OUTPUT_BYTES_MAX {
         let longer = decoded(&block, bytes.len() + 1);
-        let is_told = matches!(longer, Err(XpressError::Short { end: Some(end) }) if end == bytes.len());
+        let is_told =
+            matches!(longer, Err(XpressError::Short { end: Some(end) }) if end == bytes.len());
         assert!(is_told, "{longer:?}");
     }
 }
