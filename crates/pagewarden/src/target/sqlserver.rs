@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `.mdf`, `.ndf` | all pages of the file; see `data_file` |
 //! | `.ldf` | its first page: the rest are blocks of the log |
+//! | `.bak` | all pages in it; see `backup` |
 //!
 //! Names say nothing here but in doubt: a file is known by its pages.
 
@@ -14,30 +15,45 @@ use std::path::Path;
 
 use crate::error::Error;
 use crate::source::file::{open_regular, read_fully};
-use crate::target::{Evidence, OpenOptions, Probe, Target, TargetKind};
+use crate::target::{Evidence, OpenOptions, Part, Probe, Target, TargetKind, Together};
 use crate::verdict::Protection;
 
 mod allocation;
+pub mod backup;
 mod data_file;
 mod strays;
 
 /// SQL Server's entry in the list of target kinds.
 pub const KIND: TargetKind = TargetKind {
     name: "sqlserver",
-    summary: "SQL Server data files (.mdf, .ndf), 2005 to 2022",
+    summary: "SQL Server data files (.mdf, .ndf) and backups (.bak), 2005 to 2022",
     probe,
     open,
     open_stream: None,
 };
 
+/// The stripes of a backup.
+pub const STRIPES: Together = Together {
+    kind: KIND.name,
+    part: |path| {
+        let media = backup::media(path)?;
+        Some(Part { whole: media.set_id, number: media.family })
+    },
+    open: backup::open,
+};
+
 /// Bytes that tell what a file is that is none of ours.
-const HEAD_BYTES: usize = 512;
+const HEAD_BYTES: usize = backup::HEAD_BYTES;
 
 fn probe(path: &Path, metadata: &Metadata) -> Probe {
     if !metadata.is_file() {
         return Probe::No;
     }
-    let known = open_file(path).is_ok_and(|file| data_file::identify(&file, path).is_some());
+    let is_known = |file: File| {
+        read_head(&file).is_ok_and(|head| backup::is_backup(&head))
+            || data_file::identify(&file, path).is_some()
+    };
+    let known = open_file(path).is_ok_and(is_known);
     match (known, has_our_name(path)) {
         (true, _) => Probe::Yes,
         (false, true) => Probe::Maybe,
@@ -54,15 +70,27 @@ fn open(path: &Path, metadata: &Metadata, _: &OpenOptions) -> Result<Target, Err
         ));
     }
     let file = open_file(path).map_err(|source| Error::io("open", path, source))?;
+    let head = read_head(&file).map_err(|source| Error::io("read", path, source))?;
+    if backup::is_backup(&head) {
+        return backup::open(&[path.to_owned()]);
+    }
     match data_file::identify(&file, path) {
         Some(identity) => data_file::open(path, file, identity),
-        None => Err(not_ours(path, &file)),
+        None => Err(not_ours(path, &head)),
     }
 }
 
 /// Opens a regular file, through a link that was named.
 fn open_file(path: &Path) -> std::io::Result<File> {
     open_regular(&std::fs::canonicalize(path)?)
+}
+
+/// The bytes that tell what a file is.
+fn read_head(file: &File) -> std::io::Result<Vec<u8>> {
+    let mut head = vec![0; HEAD_BYTES];
+    let length = read_fully(file, &mut head, 0)?;
+    head.truncate(length);
+    Ok(head)
 }
 
 fn has_our_name(path: &Path) -> bool {
@@ -72,16 +100,10 @@ fn has_our_name(path: &Path) -> bool {
 }
 
 /// Why a file is none of SQL Server's, in words that fit what it is.
-fn not_ours(path: &Path, file: &File) -> Error {
+fn not_ours(path: &Path, head: &[u8]) -> Error {
     const HINT: &str = "name the files of a SQL Server database or backup: x.mdf, x.ndf, x.bak";
-    let mut head = vec![0; HEAD_BYTES];
-    let length = match read_fully(file, &mut head, 0) {
-        Ok(length) => length,
-        Err(source) => return Error::io("read", path, source),
-    };
-    head.truncate(length);
-    let text = String::from_utf8_lossy(&head).trim_start().to_ascii_lowercase();
-    if length == 0 {
+    let text = String::from_utf8_lossy(head).trim_start().to_ascii_lowercase();
+    if head.is_empty() {
         return Error::unknown(path, "an empty file", "there is nothing in it to check");
     }
     if text.starts_with("version https://git-lfs") {

@@ -17,7 +17,7 @@ use std::time::SystemTime;
 use crate::checksum::sqlserver::PAGE_BYTES;
 use crate::error::Error;
 use crate::page::sqlserver::SqlServerPages;
-use crate::page::sqlserver::header::{Header, fixed_type, kinds};
+use crate::page::sqlserver::header::{Header, fixed_type};
 use crate::page::sqlserver::system::{BOOT_PAGE, BootPage, FileHeader};
 use crate::source::file::{open_regular, read_fully};
 use crate::target::sqlserver::allocation::FileAllocations;

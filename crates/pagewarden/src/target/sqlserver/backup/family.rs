@@ -214,10 +214,6 @@ impl Family {
             F::Trailing(bytes) => self.note(format!(
                 "{bytes} bytes behind the last backup set, from byte {offset} on, are no part of it"
             )),
-            other => {
-                self.is_broken = true;
-                self.unread(offset, 0, format!("{other:?}"));
-            }
         }
     }
 
@@ -268,7 +264,6 @@ impl Family {
                     let detail = format!("{count} entries of an index name no chunk");
                     self.find(offset, Severity::Damage, Kind::Header, &detail);
                 }
-                other => self.unread(offset, 0, format!("{other:?}")),
             }
         }
     }
@@ -294,8 +289,7 @@ impl Family {
     }
 
     fn finding(&self, offset: u64, severity: Severity, kind: Kind, detail: &str) -> Finding {
-        let place =
-            Place { file: self.name.clone(), page: None, offset: Some(ByteOffset(offset)) };
+        let place = Place { file: self.name.clone(), page: None, offset: Some(ByteOffset(offset)) };
         let finding = Finding::of_file(&self.name, severity, kind, detail.to_owned());
         Finding { place, ..finding }.with_hint(
             "make another backup while the database is there; pagewarden unpack saves what is \

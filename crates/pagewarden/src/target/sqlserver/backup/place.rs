@@ -85,9 +85,8 @@ impl ExtentMap {
     pub(super) fn exactly(&self, begin: u64, end: Option<u64>, count: usize) -> Option<Vec<u64>> {
         // To the end of the interval, where nothing is known of the next.
         let last_interval = end.map_or(begin / GAM_EXTENTS, |end| end / GAM_EXTENTS);
-        let end = end.unwrap_or_else(|| {
-            last_interval.saturating_add(1).saturating_mul(GAM_EXTENTS)
-        });
+        let end =
+            end.unwrap_or_else(|| last_interval.saturating_add(1).saturating_mul(GAM_EXTENTS));
         if end.saturating_sub(begin) > GAM_EXTENTS {
             return None;
         }
