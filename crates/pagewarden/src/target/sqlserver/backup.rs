@@ -16,19 +16,21 @@
 //! stream. A page may come twice: from SQL Server 2019 on the first extents are written once more at
 //! the end.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::checksum::sqlserver::{PAGE_BYTES, Page};
 use crate::error::Error;
+use crate::page::Witness;
 use crate::page::sqlserver::header::Lsn;
 use crate::page::sqlserver::system::{BOOT_PAGE, BootPage, PFS_PAGES, engine};
 use crate::page::sqlserver::{Allocation, Allocations, SqlServerPages};
 use crate::source::decode::Decoded;
 use crate::source::file::{open_regular, read_fully};
 use crate::source::mssqlbak;
-use crate::source::mtf::details::{Configuration, Media};
+use crate::source::mtf::details::{Configuration, DatabaseFile, Media};
 use crate::source::mtf::{EXTENT_BYTES, looks_like_backup};
 use crate::target::sqlserver::allocation::{Interval, StreamAllocations};
 use crate::target::sqlserver::strays::Strays;
@@ -76,6 +78,36 @@ pub fn open(paths: &[PathBuf]) -> Result<Target, Error> {
     let first = paths.first().map_or(Path::new(""), PathBuf::as_path);
     let extents = extents(paths)?;
     Backup::new(first, extents).into_target()
+}
+
+/// Somebody who takes the pages of a backup set's data files, beside their being judged.
+pub struct Taker {
+    /// The set, counted from 1 on; others are judged only.
+    pub set: u32,
+    /// Asked once for each data file of the set: who sees its pages. What is known of the file is
+    /// what the backup says of it. Pages whose place is not certain are not shown. Where pages come
+    /// twice, the later ones come after the others were seen.
+    pub file: TakeFile,
+}
+
+/// See [`Taker::file`].
+pub type TakeFile = Box<dyn FnMut(u16, Option<&DatabaseFile>) -> Option<Arc<dyn Witness>> + Send>;
+
+impl std::fmt::Debug for Taker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Taker").field("set", &self.set).finish_non_exhaustive()
+    }
+}
+
+/// Opens the families of one backup for somebody who takes pages.
+///
+/// # Errors
+/// A file cannot be opened, or is no backup.
+pub fn open_with_taker(paths: &[PathBuf], taker: Taker) -> Result<Target, Error> {
+    let first = paths.first().map_or(Path::new(""), PathBuf::as_path);
+    let mut backup = Backup::new(first, extents(paths)?);
+    backup.taker = Some(taker);
+    backup.into_target()
 }
 
 /// The extents of one backup.
@@ -137,6 +169,7 @@ fn name_apart(families: &mut [Family]) {
 struct DataFile {
     allocations: Arc<StreamAllocations>,
     strays: Arc<Strays>,
+    taker: Option<Arc<dyn Witness>>,
     /// Extents that came for the first time.
     extents: u64,
 }
@@ -170,6 +203,9 @@ struct Backup {
     is_partial: bool,
     /// What is to be said once all pages of the set were judged.
     after_barrier: Option<Vec<(String, Arc<Strays>)>>,
+    taker: Option<Taker>,
+    /// Data of this set comes again.
+    comes_again: bool,
     has_ended: bool,
 }
 
@@ -200,6 +236,8 @@ impl Backup {
             sets: 0,
             is_partial: false,
             after_barrier: None,
+            taker: None,
+            comes_again: false,
             has_ended: false,
         };
         backup.say_absent_families();
@@ -283,9 +321,10 @@ impl Backup {
             }
             Event::Set { is_partial, .. } => {
                 self.sets = self.sets.saturating_add(1);
-                self.is_partial = is_partial;
+                (self.is_partial, self.comes_again) = (is_partial, false);
                 self.checkpoint = Arc::default();
                 (self.configuration, self.boot) = (None, None);
+                self.say_partial(is_partial);
             }
             Event::Configuration(configuration) => {
                 let lsn = configuration.checkpoint_lsn;
@@ -301,6 +340,18 @@ impl Backup {
         }
     }
 
+    /// A differential backup, or one of the log.
+    fn say_partial(&mut self, is_partial: bool) {
+        if is_partial {
+            let file = self.extents.names().next().unwrap_or_default().to_owned();
+            let text = format!(
+                "backup set {} is no full backup: it holds the pages that changed, or log",
+                self.sets
+            );
+            self.ready.push_back(Step::Note(Note { file, text }));
+        }
+    }
+
     fn take_extent(&mut self, placed: Placed) {
         if placed.file == 0 {
             self.hand_on();
@@ -313,13 +364,29 @@ impl Backup {
             return self.unread(placed.family, placed.extent.offset, placed.extent.bytes, error);
         }
         self.learn(&placed);
+        if placed.is_again
+            && !std::mem::replace(&mut self.comes_again, true)
+            && self.taker.is_some()
+        {
+            self.hand_on();
+            self.ready.push_back(Step::Barrier);
+        }
         let is_new = !self.files.contains_key(&placed.file);
-        let checkpoint = &self.checkpoint;
-        let file = self.files.entry(placed.file).or_insert_with(|| DataFile {
-            allocations: Arc::new(StreamAllocations::new(checkpoint)),
-            strays: Arc::new(Strays::new()),
-            extents: 0,
-        });
+        let file = match self.files.entry(placed.file) {
+            Entry::Occupied(file) => file.into_mut(),
+            Entry::Vacant(place) => {
+                let listed = self.configuration.iter().flat_map(|of| &of.files);
+                let mut listed = listed.filter(|file| file.id == u32::from(placed.file));
+                let is_taken = !self.is_partial;
+                let taker = self.taker.as_mut().filter(|of| is_taken && of.set == self.sets);
+                place.insert(DataFile {
+                    allocations: Arc::new(StreamAllocations::new(&self.checkpoint)),
+                    strays: Arc::new(Strays::new()),
+                    taker: taker.and_then(|taker| (taker.file)(placed.file, listed.next())),
+                    extents: 0,
+                })
+            }
+        };
         if !placed.is_again {
             file.extents = file.extents.saturating_add(1);
         }
@@ -405,7 +472,9 @@ impl Backup {
             hint: None,
             database,
             object: None,
-            witnesses: vec![file.strays.clone()],
+            witnesses: std::iter::once(file.strays.clone() as Arc<dyn Witness>)
+                .chain(file.taker.clone().filter(|_| chunk.is_certain))
+                .collect(),
         };
         self.ready.push_back(Step::Pages(StreamedPages {
             file: Arc::new(file),

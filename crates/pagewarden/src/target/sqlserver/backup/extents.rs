@@ -17,6 +17,7 @@ use crate::target::sqlserver::backup::place::{Address, ExtentMap, between, claim
 const WAITING_MAX: usize = 64;
 
 /// An extent and where it belongs.
+#[derive(Debug)]
 pub struct Placed {
     /// Which of the families it comes from.
     pub family: usize,
@@ -35,6 +36,7 @@ pub struct Placed {
 }
 
 /// What comes along in a backup.
+#[derive(Debug)]
 pub enum Event {
     /// A backup set begins.
     Set {
@@ -67,6 +69,12 @@ pub struct Extents {
     /// All families of the set are here.
     is_complete: bool,
     data_block: u32,
+}
+
+impl std::fmt::Debug for Extents {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Extents").field("set", &self.set).finish_non_exhaustive()
+    }
 }
 
 /// How far a family is.
