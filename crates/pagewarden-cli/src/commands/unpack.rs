@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use pagewarden::checksum::sqlserver::{PAGE_BYTES, restore_torn_bits};
+use pagewarden::checksum::sqlserver::{PAGE_BYTES, is_zero, restore_torn_bits};
 use pagewarden::page::sqlserver::header::{HAS_TORN_BITS, Header};
 use pagewarden::page::standings::Standings;
 use pagewarden::page::{PageRun, Witness};
@@ -26,7 +26,7 @@ use pagewarden::report::text::TextReport;
 use pagewarden::report::words::bytes;
 use pagewarden::report::{Report as _, RunEnd, TargetEnd};
 use pagewarden::source::mtf::details::DatabaseFile;
-use pagewarden::target::sqlserver::backup::{Taker, is_backup, open_with_taker};
+use pagewarden::target::sqlserver::backup::{Taker, is_backup, media, open_with_taker};
 use pagewarden::target::{self};
 use pagewarden::verdict::{Note, Standing, Verdict};
 use pagewarden::verify::{Options, Sink as _, verify};
@@ -54,6 +54,8 @@ pub fn run(arguments: &Unpack) -> Result<Exit> {
         target::grouped(paths, None).len() == 1,
         "these are not the files of one backup\nhint: name the stripes of one backup, or one file"
     );
+    let families = paths.first().and_then(|path| media(path)).map_or(1, |media| media.families);
+    let is_complete = usize::from(families) <= paths.len();
     make_folder(folder)?;
     let stop = stop_on_signals()?;
     let unpacked = Arc::new(Unpacked {
@@ -102,7 +104,7 @@ pub fn run(arguments: &Unpack) -> Result<Exit> {
     })?;
     show.end();
     let mut verdict = summary.verdict(description.setting);
-    if kept.is_err() {
+    if kept.is_err() || !is_complete {
         verdict = verdict.min(Verdict::Incomplete);
     }
     reports.end(&RunEnd {
@@ -116,6 +118,11 @@ pub fn run(arguments: &Unpack) -> Result<Exit> {
     match kept {
         Err(error) => Ok(crate::exit::report(&error)),
         Ok(_) if summary.stopped => Ok(Exit::Stopped),
+        Ok(_) if !is_complete => Ok(crate::exit::report(&anyhow::anyhow!(
+            "{} of {families} files of this backup were named: what lies in the others is a hole\n\
+             hint: name all of them together",
+            paths.len()
+        ))),
         Ok(_) => Ok(Exit::from(verdict)),
     }
 }
@@ -298,7 +305,7 @@ impl Extraction {
             let before = self.end.fetch_max(end, Ordering::Relaxed);
             self.pages.fetch_add(1, Ordering::Relaxed);
             // A hole does; but for a page that came before with something on it.
-            if begin >= before && page.iter().all(|byte| *byte == 0) {
+            if begin >= before && is_zero(page) {
                 continue;
             }
             if self.restore_bits && standing == Some(Standing::Ok) {

@@ -149,6 +149,16 @@ fn fold(page: &Page) -> u32 {
     lanes.iter().fold(0, |sum, lane| sum ^ lane)
 }
 
+/// True for a page of zeroes.
+#[must_use]
+pub fn is_zero(page: &Page) -> bool {
+    // All words of a sector together: a loop that may stop at each of them is no vector code.
+    page.as_chunks::<SECTOR_BYTES>().0.iter().all(|sector| {
+        let words = sector.as_chunks::<8>().0;
+        words.iter().fold(0, |any, word| any | u64::from_le_bytes(*word)) == 0
+    })
+}
+
 /// What the field holds: the checksum or the torn bits, or neither.
 #[must_use]
 pub fn stored(page: &Page) -> u32 {
@@ -301,6 +311,17 @@ mod tests {
         }
         assert!(Kernel::Portable.available() && Kernel::best().available());
         assert_eq!(checksum(&[0; PAGE_BYTES]), 0);
+    }
+
+    #[test]
+    fn a_single_bit_is_not_zero() {
+        let mut page = [0; PAGE_BYTES];
+        assert!(is_zero(&page));
+        for byte in 0..PAGE_BYTES {
+            page[byte] = 1 << (byte % 8);
+            assert!(!is_zero(&page), "{byte}");
+            page[byte] = 0;
+        }
     }
 
     /// The sum of a page in which one word is set is that word, rotated once for each sector behind

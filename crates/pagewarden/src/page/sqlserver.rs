@@ -32,8 +32,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::checksum::sqlserver::{
-    FlippedColumn, PAGE_BYTES, Page, SECTOR_COUNT, TornBits, checksum, flipped_column, stored,
-    torn_bits,
+    FlippedColumn, PAGE_BYTES, Page, SECTOR_COUNT, TornBits, checksum, flipped_column, is_zero,
+    stored, torn_bits,
 };
 use crate::page::{Neighbours, PageFinding, PageFormat, PageRun, Registered, RunVerdict};
 use crate::verdict::{Kind, PageNo, Protection, Severity, Standing, joined};
@@ -158,7 +158,7 @@ impl SqlServerPages {
         verdict: &mut RunVerdict,
     ) {
         let fixed = fixed_type(self.file, number.0);
-        let is_zero = page.as_chunks::<64>().0.iter().all(|bytes| *bytes == [0; 64]);
+        let is_zero = is_zero(page);
         let allocation = match fixed {
             // No engine ever leaves these out.
             Some(_) => Allocation::InUse(Severity::Damage),

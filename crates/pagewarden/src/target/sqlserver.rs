@@ -52,6 +52,7 @@ fn probe(path: &Path, metadata: &Metadata) -> Probe {
     let is_known = |file: File| {
         read_head(&file).is_ok_and(|head| backup::is_backup(&head))
             || data_file::identify(&file, path).is_some()
+            || (has_our_name(path) && data_file::identify_by_sample(&file).is_some())
     };
     let known = open_file(path).is_ok_and(is_known);
     match (known, has_our_name(path)) {
@@ -74,7 +75,9 @@ fn open(path: &Path, metadata: &Metadata, _: &OpenOptions) -> Result<Target, Err
     if backup::is_backup(&head) {
         return backup::open(&[path.to_owned()]);
     }
-    match data_file::identify(&file, path) {
+    let identity =
+        data_file::identify(&file, path).or_else(|| data_file::identify_by_sample(&file));
+    match identity {
         Some(identity) => data_file::open(path, file, identity),
         None => Err(not_ours(path, &head)),
     }

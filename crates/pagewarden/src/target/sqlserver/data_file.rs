@@ -17,7 +17,7 @@ use std::time::SystemTime;
 use crate::checksum::sqlserver::PAGE_BYTES;
 use crate::error::Error;
 use crate::page::sqlserver::SqlServerPages;
-use crate::page::sqlserver::header::{Header, fixed_type};
+use crate::page::sqlserver::header::{Header, Tested, fixed_type, tested};
 use crate::page::sqlserver::system::{BOOT_PAGE, BootPage, FileHeader};
 use crate::source::file::{open_regular, read_fully};
 use crate::target::sqlserver::allocation::FileAllocations;
@@ -33,6 +33,10 @@ const PAGE: u64 = PAGE_BYTES as u64;
 const VOTERS: u64 = 10;
 /// Votes that prove it.
 const VOTES_MIN: usize = 2;
+/// Pages that are asked at each of several places of a file without a beginning.
+const SAMPLE_PAGES: u64 = 64;
+/// Of those, so many must name their own place and fit their own sum.
+const SAMPLED_MIN: usize = 3;
 const HINT: &str = "restore the file from a backup, or the database, and run DBCC CHECKDB";
 
 /// What the first pages of a file say of it.
@@ -73,6 +77,29 @@ pub(super) fn identify(file: &File, path: &Path) -> Option<Identity> {
     let is_header = read_page(file, 0).is_some_and(|page| FileHeader::parse(&page).is_some());
     (first == Some(number) && (named_log || is_header))
         .then_some(Identity { number, is_log: named_log })
+}
+
+/// Finds out which file this is by pages anywhere, where its first ones are lost.
+pub(super) fn identify_by_sample(file: &File) -> Option<Identity> {
+    let pages = file.metadata().ok()?.len() / PAGE;
+    let mut votes: Vec<(u16, usize)> = Vec::new();
+    for part in 0..8 {
+        let begin = (pages / 8).saturating_mul(part);
+        for number in begin..begin.saturating_add(SAMPLE_PAGES).min(pages) {
+            let Some(page) = read_page(file, number) else { break };
+            let header = Header::parse(&page);
+            let is_sound = header.is_of(header.file, number)
+                && header.file != 0
+                && tested(&page, &header) == Tested::Sound;
+            match votes.iter_mut().find(|(file, _)| is_sound && *file == header.file) {
+                Some((_, count)) => *count = count.saturating_add(1),
+                None if is_sound => votes.push((header.file, 1)),
+                None => {}
+            }
+        }
+    }
+    let (number, count) = votes.into_iter().max_by_key(|(_, count)| *count)?;
+    (count >= SAMPLED_MIN).then_some(Identity { number, is_log: false })
 }
 
 /// Opens a file of which this is known.

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::checksum::sqlserver::PAGE_BYTES;
+use crate::checksum::sqlserver::{PAGE_BYTES, is_zero};
 use crate::page::standings::Standings;
 use crate::page::{PageRun, Witness};
 use crate::target::Step;
@@ -49,7 +49,7 @@ impl Witness for Strays {
         for (standing, count) in standings.iter() {
             let count = usize::try_from(count).unwrap_or(usize::MAX);
             for (page, index) in pages.by_ref().take(count) {
-                if standing == Some(Standing::Empty) && page.iter().any(|byte| *byte != 0) {
+                if standing == Some(Standing::Empty) && !is_zero(page) {
                     self.count.fetch_add(1, Ordering::Relaxed);
                     self.first.fetch_min(run.first.plus(index).0, Ordering::Relaxed);
                 }
