@@ -14,7 +14,8 @@
 //!
 //! `offset` is the byte in the file; in a compressed backup that of a page is the byte in the expanded
 //! stream. A page may come twice: from SQL Server 2019 on the first extents are written once more at
-//! the end.
+//! the end. So that a page number means one page, `file` is `x.bak, set 2` for the second set of a file,
+//! `x.bak, file 3` where a set has several data files, and `x.bak, again` for what comes twice.
 
 use std::collections::VecDeque;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -179,6 +180,7 @@ struct Chunk {
     family: usize,
     file: u16,
     is_certain: bool,
+    is_again: bool,
     offset: u64,
     indexes: Vec<u32>,
     bytes: Vec<u8>,
@@ -417,8 +419,8 @@ impl Backup {
     /// Adds a page to those that are judged together.
     fn add(&mut self, placed: &Placed, offset: u64, number: u32, page: &Page, begins: bool) {
         let is_next = self.chunk.as_ref().is_some_and(|chunk| {
-            (chunk.family, chunk.file, chunk.is_certain)
-                == (placed.family, placed.file, placed.is_certain)
+            (chunk.family, chunk.file, chunk.is_certain, chunk.is_again)
+                == (placed.family, placed.file, placed.is_certain, placed.is_again)
                 && chunk.offset.checked_add(chunk.bytes.len() as u64) == Some(offset)
                 && chunk.bytes.len() < CHUNK_EXTENTS.saturating_mul(EXTENT_BYTES)
         });
@@ -429,6 +431,7 @@ impl Backup {
             family: placed.family,
             file: placed.file,
             is_certain: placed.is_certain,
+            is_again: placed.is_again,
             offset,
             indexes: Vec::new(),
             bytes: Vec::with_capacity(CHUNK_EXTENTS.saturating_mul(EXTENT_BYTES)),
@@ -454,7 +457,7 @@ impl Backup {
         indexes.extend(chunk.indexes);
         let database = self.configuration.as_ref().map(|of| of.database.as_str().into());
         let file = PageFile {
-            name: family.name.clone(),
+            name: self.name_of(&family.name, chunk.file, chunk.is_again),
             path: family.path.clone(),
             listed_bytes: 0,
             first_page: PageNo(0),
@@ -481,6 +484,23 @@ impl Backup {
             offset: ByteOffset(chunk.offset),
             bytes: chunk.bytes,
         }));
+    }
+
+    /// What the place of pages is called: the file that they lie in, and where one page number may
+    /// come more than once, which of them this is.
+    fn name_of(&self, family: &str, file: u16, is_again: bool) -> String {
+        let mut name = family.to_owned();
+        if self.sets > 1 {
+            name.push_str(&format!(", set {}", self.sets));
+        }
+        let files = self.configuration.iter().flat_map(|of| &of.files);
+        if file != 1 || files.filter(|file| !file.is_log).count() > 1 {
+            name.push_str(&format!(", file {file}"));
+        }
+        if is_again {
+            name.push_str(", again");
+        }
+        name
     }
 
     /// Looks for the boot page.
