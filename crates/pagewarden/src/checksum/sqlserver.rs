@@ -253,15 +253,17 @@ impl FlippedColumn {
     /// True if a flip of this bit of the page explains the mismatch.
     #[must_use]
     pub fn explains(self, byte: usize, bit: u32) -> bool {
-        if byte >= PAGE_BYTES {
+        let (Ok(sector), Ok(in_word)) =
+            (u32::try_from(byte / SECTOR_BYTES), u32::try_from(byte % WORD_BYTES))
+        else {
             return false;
-        }
+        };
+        let bit = in_word * u8::BITS + bit;
         // The field itself is compared as it is.
-        let in_word = (byte % WORD_BYTES) as u32 * u8::BITS + bit;
         if byte / WORD_BYTES == FIELD_AT / WORD_BYTES {
-            return in_word == self.0;
+            return bit == self.0;
         }
-        self.bit_in_sector((byte / SECTOR_BYTES) as u32) == in_word
+        byte < PAGE_BYTES && self.bit_in_sector(sector) == bit
     }
 }
 

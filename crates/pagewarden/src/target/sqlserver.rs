@@ -78,7 +78,7 @@ fn open(path: &Path, metadata: &Metadata, _: &OpenOptions) -> Result<Target, Err
     let identity =
         data_file::identify(&file, path).or_else(|| data_file::identify_by_sample(&file));
     match identity {
-        Some(identity) => data_file::open(path, file, identity),
+        Some(identity) => data_file::open(path, &file, identity),
         None => Err(not_ours(path, &head)),
     }
 }
@@ -97,7 +97,7 @@ fn read_head(file: &File) -> std::io::Result<Vec<u8>> {
 }
 
 fn has_our_name(path: &Path) -> bool {
-    let extension = path.extension().map(|extension| extension.to_ascii_lowercase());
+    let extension = path.extension().map(std::ffi::OsStr::to_ascii_lowercase);
     let known = ["mdf", "ndf", "ldf", "bak"];
     extension.is_some_and(|extension| known.iter().any(|known| extension == *known))
 }

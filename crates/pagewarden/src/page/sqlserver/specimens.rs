@@ -19,10 +19,6 @@ const PAGE: PageNo = PageNo(40);
 
 /// All of them. In these files every page is in use.
 pub(super) fn all() -> Vec<Specimen> {
-    let stamps: [(&str, fn(&mut [u8], PageNo)); 2] = [
-        ("sqlserver page with a checksum", with_checksum),
-        ("sqlserver page with torn bits", with_torn_bits),
-    ];
     let specimen = |name, stamp: fn(&mut [u8], PageNo)| {
         let mut good = page();
         stamp(&mut good, PAGE);
@@ -38,7 +34,8 @@ pub(super) fn all() -> Vec<Specimen> {
             zero: Standing::Damaged,
         }
     };
-    let [checksum, torn_bits] = stamps.map(|(name, stamp)| specimen(name, stamp));
+    let checksum = specimen("sqlserver page with a checksum", with_checksum);
+    let torn_bits = specimen("sqlserver page with torn bits", with_torn_bits);
     let mut plain = page();
     put_identity(&mut plain, PAGE, 0);
     vec![

@@ -1,5 +1,7 @@
 //! What comes out for pages of every fate.
 
+#![allow(clippy::arithmetic_side_effects, reason = "a test's own numbers")]
+
 use super::*;
 use crate::checksum::sqlserver::{restore_torn_bits, stamp_checksum, stamp_torn_bits};
 use header::kinds;

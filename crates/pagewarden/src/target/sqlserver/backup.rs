@@ -208,6 +208,8 @@ struct Backup {
     taker: Option<Taker>,
     /// Data of this set comes again.
     comes_again: bool,
+    /// Pages were among what came.
+    has_pages: bool,
     has_ended: bool,
 }
 
@@ -240,6 +242,7 @@ impl Backup {
             after_barrier: None,
             taker: None,
             comes_again: false,
+            has_pages: false,
             has_ended: false,
         };
         backup.say_absent_families();
@@ -319,7 +322,7 @@ impl Backup {
             Event::Say(step) => {
                 // In the order of the file: what came before it first.
                 self.hand_on();
-                self.ready.push_back(step);
+                self.ready.push_back(*step);
             }
             Event::Set { is_partial, .. } => {
                 self.sets = self.sets.saturating_add(1);
@@ -337,7 +340,7 @@ impl Backup {
                 }
                 self.configuration = Some(configuration);
             }
-            Event::Extent(placed) => self.take_extent(*placed),
+            Event::Extent(placed) => self.take_extent(&placed),
             Event::SetEnd => self.end_set(),
         }
     }
@@ -354,7 +357,7 @@ impl Backup {
         }
     }
 
-    fn take_extent(&mut self, placed: Placed) {
+    fn take_extent(&mut self, placed: &Placed) {
         if placed.file == 0 {
             self.hand_on();
             let error = "an extent without a page that says where it belongs";
@@ -365,7 +368,7 @@ impl Backup {
             let error = "behind something that was lost: it is not known where pages begin";
             return self.unread(placed.family, placed.extent.offset, placed.extent.bytes, error);
         }
-        self.learn(&placed);
+        self.learn(placed);
         if placed.is_again
             && !std::mem::replace(&mut self.comes_again, true)
             && self.taker.is_some()
@@ -392,7 +395,7 @@ impl Backup {
         if !placed.is_again {
             file.extents = file.extents.saturating_add(1);
         }
-        learn_allocations(&file.allocations, &placed);
+        learn_allocations(&file.allocations, placed);
         let first = placed.index.saturating_mul(EXTENT_PAGES);
         let pages = placed.bytes.as_chunks::<PAGE_BYTES>().0;
         for (page, slot) in pages.iter().zip(0_u64..) {
@@ -412,7 +415,7 @@ impl Backup {
                 continue;
             }
             let Ok(number) = u32::try_from(first.saturating_add(slot)) else { continue };
-            self.add(&placed, offset, number, page, is_new && slot == 0);
+            self.add(placed, offset, number, page, is_new && slot == 0);
         }
     }
 
@@ -444,6 +447,7 @@ impl Backup {
     /// Hands the pages on that were gathered.
     fn hand_on(&mut self) {
         let Some(chunk) = self.chunk.take() else { return };
+        self.has_pages = true;
         let Some(file) = self.files.get(&chunk.file) else { return };
         let Some(family) = self.extents.families.get(chunk.family) else { return };
         let allocations: Arc<dyn Allocations> =
@@ -542,7 +546,8 @@ impl Backup {
     }
 
     fn say_missing_pages(&mut self) {
-        let is_whole = self.extents.is_complete()
+        let is_whole = !self.is_partial
+            && self.extents.is_complete()
             && !self.extents.families.iter().any(|family| family.is_broken);
         let Some(configuration) = self.configuration.as_ref().filter(|_| is_whole) else { return };
         let mut steps = Vec::new();
@@ -602,10 +607,14 @@ impl Iterator for Backup {
                 None => {
                     self.has_ended = true;
                     self.hand_on();
-                    if self.sets == 0 {
-                        let text = "no backup set was found in it".to_owned();
+                    if self.first.is_none() && !self.has_pages {
+                        let error = "no backup of a SQL Server database was found in it";
+                        self.unread(0, 0, 0, error);
+                    } else if !self.has_pages {
+                        let text = "there is no page of a data file in it: what else there is, such \
+                                    as log, was only walked through";
                         let file = file_name(&self.path);
-                        self.ready.push_back(Step::Note(Note { file, text }));
+                        self.ready.push_back(Step::Note(Note { file, text: text.to_owned() }));
                     }
                 }
             }

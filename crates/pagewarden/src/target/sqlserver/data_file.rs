@@ -103,14 +103,14 @@ pub(super) fn identify_by_sample(file: &File) -> Option<Identity> {
 }
 
 /// Opens a file of which this is known.
-pub(super) fn open(path: &Path, file: File, identity: Identity) -> Result<Target, Error> {
+pub(super) fn open(path: &Path, file: &File, identity: Identity) -> Result<Target, Error> {
     let real_path = std::fs::canonicalize(path).map_err(|e| Error::io("open", path, e))?;
     let metadata = file.metadata().map_err(|source| Error::io("open", path, source))?;
     let own = open_regular(&real_path).map_err(|source| Error::io("open", path, source))?;
     let boot = (identity.number == 1 && !identity.is_log)
-        .then(|| read_settled(&file, BOOT_PAGE, BootPage::parse))
+        .then(|| read_settled(file, BOOT_PAGE, BootPage::parse))
         .flatten();
-    let header = read_settled(&file, 0, FileHeader::parse);
+    let header = read_settled(file, 0, FileHeader::parse);
     Ok(DataFile {
         path: path.to_owned(),
         real_path,

@@ -52,7 +52,7 @@ pub enum Event {
     /// The set is over.
     SetEnd,
     /// To be said to whoever wants to know.
-    Say(Step),
+    Say(Box<Step>),
 }
 
 /// See the module.
@@ -125,7 +125,7 @@ impl Extents {
             while head.extent.is_none() && !head.has_ended {
                 match family.next() {
                     None => head.has_ended = true,
-                    Some(Item::Say(step)) => self.ready.push_back(Event::Say(step)),
+                    Some(Item::Say(step)) => self.ready.push_back(Event::Say(Box::new(step))),
                     Some(Item::Set { is_full }) => {
                         head.set = head.set.saturating_add(1);
                         (head.data_block, head.last) = (0, None);

@@ -134,6 +134,7 @@ pub(super) fn between(
 }
 
 #[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "a test's own numbers")]
 mod tests {
     use super::*;
 
