@@ -451,8 +451,8 @@ impl<S: Stretches> Expanded<S> {
         let bytes = usize::from(u16::from_le_bytes([low, high])).saturating_add(HEADER_BYTES);
         let seen = self.window.see(bytes.saturating_add(DATA_HEADER_BYTES))?;
         let (padding, next) = seen.split_at_checked(bytes).unwrap_or((seen, &[]));
-        let is_zero = padding.iter().skip(4).all(|byte| *byte == 0);
-        if !is_zero || !may_follow(next) {
+        // What it holds is not looked at: nobody reads it.
+        if !may_follow(next) {
             return self.unknown();
         }
         let is_cut_off = padding.len() < bytes;
@@ -530,7 +530,10 @@ impl<S: Stretches> Expanded<S> {
         }
         let whole = DATA_HEADER_BYTES.saturating_add(length);
         let payload = self.window.see(whole)?.get(DATA_HEADER_BYTES..whole);
-        let fits = payload.is_some_and(|payload| sum(payload) == header.sum);
+        // Zeroes have a sum of zero.
+        let fits = payload.is_some_and(|payload| {
+            xpress::begins_with_code_lengths(payload) && sum(payload) == header.sum
+        });
         if !fits || !self.window.is_there(whole) {
             return Ok(false);
         }
@@ -625,10 +628,8 @@ impl IndexHead {
 }
 
 fn index_head(bytes: &[u8]) -> Option<IndexHead> {
-    let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
-    let head = rest.first_chunk::<INDEX_HEAD_BYTES>()?;
-    let is_index = header.first() == Some(&INDEX) && header.iter().skip(1).all(|byte| *byte == 0);
-    (is_index && head.starts_with(&[1, 0, 1, 0])).then_some(IndexHead(*head))
+    let head = bytes.get(HEADER_BYTES..)?.first_chunk::<INDEX_HEAD_BYTES>()?;
+    (bytes.starts_with(&[INDEX]) && head.starts_with(&[1, 0, 1, 0])).then_some(IndexHead(*head))
 }
 
 /// Looked through at once for the next chunk.
@@ -670,7 +671,10 @@ impl Search {
                 zeroes.iter().all(|byte| *byte == 0)
                     && bytes.get(end..).is_some_and(|next| next.starts_with(FILEMARK))
             }
-            [INDEX, ..] => index_head(bytes).is_some(),
+            [INDEX, header @ ..] => {
+                let mut zeroes = header.iter().take(HEADER_BYTES.saturating_sub(1));
+                zeroes.all(|byte| *byte == 0) && index_head(bytes).is_some()
+            }
             _ => bytes.starts_with(FILEMARK) && block_sum_fits(bytes),
         }
     }

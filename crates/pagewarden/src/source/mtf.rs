@@ -107,6 +107,12 @@ const STREAMS: [[u8; 4]; 9] =
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Type(pub [u8; 4]);
 
+impl Type {
+    fn is_possible(self) -> bool {
+        self.0.iter().all(u8::is_ascii_alphanumeric)
+    }
+}
+
 impl std::fmt::Display for Type {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.0.escape_ascii())
@@ -244,7 +250,7 @@ pub enum FaultKind {
     },
     /// A header lies where nothing can be read.
     Unreadable,
-    /// A block's header has its sum, and its size is impossible.
+    /// A header has its sum, and its type or size is impossible: zeroes, perhaps.
     Layout,
     /// A block of a type that is not known. Its streams are walked all the same.
     UnknownBlock(Type),
@@ -274,7 +280,7 @@ pub struct Walk<S> {
     block: Option<Type>,
     set: u32,
     data_block: u32,
-    /// Between SSET and ESET, or before the first.
+    /// Before the filemark behind ESET.
     is_unfinished: bool,
     ready: VecDeque<Event>,
 }
@@ -374,7 +380,8 @@ impl<S: Stretches> Walk<S> {
         }
         let Some(header) = BlockHeader::read(seen) else {
             let count = seen.len() as u64;
-            if self.is_unfinished {
+            let is_block = BLOCKS.iter().any(|kind| seen.starts_with(kind));
+            if self.is_unfinished || is_block {
                 self.fault(FaultKind::Truncated);
             } else {
                 self.fault(FaultKind::Trailing(count));
@@ -410,7 +417,8 @@ impl<S: Stretches> Walk<S> {
                 self.is_unfinished = true;
             }
             b"MSDA" => self.data_block = self.data_block.saturating_add(1),
-            b"ESET" => self.is_unfinished = false,
+            // The last thing of a set.
+            b"SFMB" if self.block == Some(Type(*b"ESET")) => self.is_unfinished = false,
             _ => {}
         }
         self.block = Some(header.kind);
@@ -505,7 +513,7 @@ impl<S: Stretches> Walk<S> {
             return Ok(());
         };
         let is_there = self.window.is_there(STREAM_HEADER_BYTES);
-        if !is_there || header.stored != header.computed {
+        if !is_there || header.stored != header.computed || !header.kind.is_possible() {
             return self.at_bad_stream(header, is_there);
         }
         let StreamHeader { kind, attributes, bytes, encryption, compression, .. } = header;
@@ -528,6 +536,11 @@ impl<S: Stretches> Walk<S> {
         if is_data && (stream.is_encrypted() || stream.is_compressed()) {
             self.fault(FaultKind::Encoded);
         } else if is_data {
+            if self.block != Some(Type(*b"MSDA")) {
+                // Its block was lost.
+                self.block = Some(Type(*b"MSDA"));
+                self.data_block = self.data_block.saturating_add(1);
+            }
             let left = bytes.saturating_sub(EXTENTS_BEGIN as u64);
             if !left.is_multiple_of(EXTENT_BYTES as u64) {
                 self.fault(FaultKind::Extents(left));
@@ -573,8 +586,11 @@ impl<S: Stretches> Walk<S> {
     fn at_bad_stream(&mut self, header: StreamHeader, is_there: bool) -> io::Result<()> {
         let offset = self.window.offset();
         let StreamHeader { stored, computed, .. } = header;
-        let kind = FaultKind::StreamSum { stored, computed };
-        self.fault(if is_there { kind } else { FaultKind::Unreadable });
+        self.fault(match (is_there, stored == computed) {
+            (false, _) => FaultKind::Unreadable,
+            (_, true) => FaultKind::Layout,
+            (_, false) => FaultKind::StreamSum { stored, computed },
+        });
         // Only extents begin at a multiple of 512.
         let extents = offset.saturating_add((STREAM_HEADER_BYTES + EXTENTS_BEGIN) as u64);
         if self.block.is_some_and(|block| block.0 == *b"MSDA") && extents.is_multiple_of(ALIGNMENT)
@@ -668,7 +684,8 @@ impl BlockHeader {
         let size = usize::from(self.first_stream);
         let is_filemark = self.kind.0 == *b"SFMB";
         let unit = if is_filemark { ALIGNMENT } else { STREAM_ALIGNMENT };
-        (BLOCK_HEADER_BYTES..=BLOCK_BYTES_MAX).contains(&size)
+        self.kind.is_possible()
+            && (BLOCK_HEADER_BYTES..=BLOCK_BYTES_MAX).contains(&size)
             && u64::from(self.first_stream).is_multiple_of(unit)
     }
 }

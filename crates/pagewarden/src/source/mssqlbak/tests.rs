@@ -43,3 +43,210 @@ fn real_backup_expands_to_its_size() {
     };
     assert_eq!(tally, expected);
 }
+
+/// Every chunk of the fixture: its kind, place and bytes.
+fn chunks(file: &[u8]) -> Vec<(u8, usize, usize)> {
+    let mut chunks = Vec::new();
+    let mut at = FILE_HEADER_BYTES;
+    while at < file.len() {
+        let word = |at: usize| usize::from(u16::from_le_bytes([file[at], file[at + 1]]));
+        let bytes = match file[at] {
+            DATA => DATA_HEADER_BYTES + word(at + 2),
+            PADDING => HEADER_BYTES + word(at + 2),
+            INDEX => HEADER_BYTES + word(at + 32),
+            _ => word(at + 8),
+        };
+        chunks.push((file[at], at, bytes));
+        at += bytes;
+    }
+    assert_eq!(at, file.len());
+    chunks
+}
+
+/// Bytes of a chunk's header that mean something, but the sum.
+fn meaning(kind: u8) -> Vec<usize> {
+    match kind {
+        DATA => (0..4).collect(),
+        PADDING => vec![0, 2, 3],
+        INDEX => std::iter::once(0).chain(24..72).collect(),
+        _ => (0..10).collect(),
+    }
+}
+
+/// A chunk's header is in no sum, yet each of its fields has a witness: the sum of
+/// the contents, the size that they expand to, what comes next.
+#[test]
+fn any_damaged_byte_of_any_header_is_told_and_costs_nothing() {
+    let Some(mut file) = fixtures::bytes(FIXTURE) else { return };
+    let (whole, ..) = expand(&file);
+    for (kind, chunk, _) in chunks(&file) {
+        for at in meaning(kind).into_iter().map(|at| chunk + at) {
+            for flip in [0x01, 0x10, 0xFF] {
+                file[at] ^= flip;
+                let (stream, faults, tally) = expand(&file);
+                file[at] ^= flip;
+                let raw = kind == b'S';
+                assert!(!faults.is_empty() || raw, "{kind:#x} at {chunk}: {at} is not told");
+                if !raw {
+                    assert!(stream == whole, "{kind:#x} at {chunk}: {at} {flip} {faults:?}");
+                    assert_eq!(tally.lost_bytes, 0, "{at}: {faults:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn damaged_contents_are_a_hole_of_their_size() {
+    let Some(mut file) = fixtures::bytes(FIXTURE) else { return };
+    let (whole, ..) = expand(&file);
+    let mut begin = 0;
+    for (kind, chunk, bytes) in chunks(&file) {
+        let size = match kind {
+            DATA => usize::from(file[chunk + 1]) * 512,
+            b'S' => bytes,
+            _ => continue,
+        };
+        for at in [24, 28, 28 + TABLE_PROBE, bytes / 2, bytes - 1] {
+            if kind != DATA {
+                break;
+            }
+            file[chunk + at] ^= 0x40;
+            let (mut stream, faults, tally) = expand(&file);
+            file[chunk + at] ^= 0x40;
+            let [fault] = faults.as_slice() else { panic!("{faults:?}") };
+            assert!(matches!(fault.kind, FaultKind::Sum { .. }), "{fault:?}");
+            let place = (fault.file_offset, fault.stream_offset, fault.lost_bytes);
+            assert_eq!(place, (chunk as u64, begin as u64, size as u64));
+            assert_eq!((tally.chunks, tally.chunks_sound), (51, 50));
+            assert!(stream[begin..begin + size].iter().all(|byte| *byte == 0));
+            stream[begin..begin + size].copy_from_slice(&whole[begin..begin + size]);
+            assert!(stream == whole);
+        }
+        begin += size;
+    }
+    assert_eq!(begin, whole.len());
+}
+
+/// Somewhere in the code lengths.
+const TABLE_PROBE: usize = 60;
+
+#[test]
+fn contents_with_a_right_sum_that_do_not_expand_are_told() {
+    let Some(mut file) = fixtures::bytes(FIXTURE) else { return };
+    let (_, chunk, bytes) = chunks(&file)[5];
+    for at in [28 + TABLE_PROBE, 28 + 256, bytes - 1] {
+        file[chunk + at] ^= 0x40;
+        let sum = sum(&file[chunk + DATA_HEADER_BYTES..chunk + bytes]);
+        let header = file[chunk + 24..chunk + 28].to_vec();
+        file[chunk + 24..chunk + 28].copy_from_slice(&sum.to_le_bytes());
+        let (stream, faults, _) = expand(&file);
+        file[chunk + 24..chunk + 28].copy_from_slice(&header);
+        file[chunk + at] ^= 0x40;
+        assert_eq!(stream.len(), 3_063_808, "{at}");
+        // The last bits are unused, or the damage gives another block.
+        if let [fault] = faults.as_slice() {
+            assert!(matches!(fault.kind, FaultKind::Expand(_)), "{fault:?}");
+        } else {
+            assert_eq!(faults, [], "{at}");
+        }
+    }
+}
+
+#[test]
+fn wherever_it_is_cut_the_cut_is_told() {
+    let Some(file) = fixtures::bytes(FIXTURE) else { return };
+    let (whole, ..) = expand(&file);
+    let chunks = chunks(&file);
+    let mut ends: Vec<_> = chunks.iter().map(|(_, at, _)| *at).collect();
+    ends.push(file.len());
+    let near = ends.iter().flat_map(|end| end - 3..=(end + 30).min(file.len()));
+    let lengths: Vec<_> = (0..file.len()).step_by(3001).chain(near).collect();
+    for length in lengths {
+        let (stream, faults, _) = expand(&file[..length]);
+        assert_eq!(faults.is_empty(), ends.contains(&length), "{length}: {faults:?}");
+        let lost = faults.iter().map(|fault| fault.lost_bytes as usize).sum::<usize>();
+        assert!(whole.starts_with(&stream[..stream.len() - lost]), "{length}");
+        assert!(lost <= 1 << 16, "{length}: {faults:?}");
+    }
+}
+
+#[test]
+fn unknown_kind_is_told_with_its_place_and_what_follows_is_found() {
+    let Some(file) = fixtures::bytes(FIXTURE) else { return };
+    let (whole, ..) = expand(&file);
+    let (_, at, bytes) = chunks(&file)[7];
+    let mut other = file.clone();
+    other[at] = 0x31;
+    // With a sum that is none of ours.
+    other[at + 24] ^= 1;
+    let (stream, faults, tally) = expand(&other);
+    let kind = FaultKind::Unknown { kind: 0x31, file_bytes: bytes as u64 };
+    let begin = faults[0].stream_offset;
+    let lost_bytes = 1 << 16;
+    assert_eq!(faults[0], Fault { file_offset: at as u64, stream_offset: begin, lost_bytes, kind });
+    // This one was of the size that is assumed.
+    assert_eq!(stream.len(), whole.len());
+    let begin = begin as usize;
+    assert!(stream[..begin] == whole[..begin]);
+    assert!(stream[begin + (1 << 16)..] == whole[begin + (1 << 16)..]);
+    // Offsets are no longer certain, so no index is held against them.
+    assert_eq!((tally.index_entries, tally.index_entries_compared), (2, 0));
+    assert_eq!(faults.len(), 1);
+}
+
+#[test]
+fn index_that_names_other_places_is_told() {
+    let Some(mut file) = fixtures::bytes(FIXTURE) else { return };
+    let (_, at, _) = *chunks(&file).iter().find(|(kind, ..)| *kind == INDEX).unwrap();
+    let seal = |file: &mut Vec<u8>| {
+        let end = file.len() - (file.len() - at) + 24 + 4018 - 16;
+        let sum = sum(&file[at + 40..at + 72]).to_le_bytes();
+        file[at + 36..at + 40].copy_from_slice(&sum);
+        file[end + 12..end + 16].copy_from_slice(&sum);
+    };
+    // The second entry's place in the stream, then in the file.
+    for place in [56, 64] {
+        file[at + place + 1] ^= 2;
+        let (_, faults, _) = expand(&file);
+        assert!(matches!(faults[0].kind, FaultKind::IndexSum { .. }), "{faults:?}");
+        let before = file.clone();
+        seal(&mut file);
+        let (_, faults, _) = expand(&file);
+        let kinds: Vec<_> = faults.iter().map(|fault| fault.kind).collect();
+        assert_eq!(kinds, [FaultKind::IndexEntries(1)]);
+        file = before;
+        file[at + place + 1] ^= 2;
+    }
+}
+
+#[test]
+fn noise_ends_and_is_told() {
+    let mut noise: Vec<u8> = (0..1_000_000_u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
+    noise[..8].copy_from_slice(MAGIC);
+    let (stream, faults, _) = expand(&noise);
+    assert!(faults.len() >= 2 && faults.len() < 20, "{faults:?}");
+    assert!(stream.len() < 20 << 16);
+    // Looks like a chunk everywhere.
+    let mut chunks = vec![DATA; 3_000_000];
+    chunks[..8].copy_from_slice(MAGIC);
+    let (_, faults, _) = expand(&chunks);
+    assert!(!faults.is_empty());
+}
+
+#[test]
+fn damage_everywhere_does_no_harm() {
+    let Some(file) = fixtures::bytes(FIXTURE) else { return };
+    for step in [1009, 4099, 30_011] {
+        for begin in 0..7 {
+            let mut damaged = file.clone();
+            for at in (FILE_HEADER_BYTES + begin..file.len()).step_by(step) {
+                damaged[at] = damaged[at].wrapping_add(begin as u8 + 1);
+            }
+            let (stream, faults, tally) = expand(&damaged);
+            assert!(!faults.is_empty());
+            assert!(tally.chunks_sound < 51);
+            assert!(stream.len() < 2 * 3_063_808, "{}", stream.len());
+        }
+    }
+}
