@@ -65,6 +65,8 @@ const DATA: u8 = 0x21;
 const PADDING: u8 = 0x24;
 const INDEX: u8 = 0x2C;
 const FILEMARK: &[u8; 4] = b"SFMB";
+const FILEMARK_BYTES_MIN: usize = 512;
+const FILEMARK_BYTES_MAX: usize = 4096;
 const DATA_HEADER_BYTES: usize = 28;
 const HEADER_BYTES: usize = 24;
 const INDEX_HEAD_BYTES: usize = 16;
@@ -290,9 +292,11 @@ impl<S: Stretches> Expanded<S> {
         self.is_exact &= is_exact;
     }
 
-    fn give(&mut self, bytes: usize) {
-        (self.given, self.filled) = (0, bytes);
-        self.stream_offset = self.stream_offset.saturating_add(bytes as u64);
+    /// Gives out so many bytes of `output`, which has no more.
+    fn give(&mut self, bytes: u64) {
+        let filled = usize::try_from(bytes).unwrap_or_default();
+        (self.given, self.filled) = (0, filled);
+        self.stream_offset = self.stream_offset.saturating_add(bytes);
     }
 
     /// Remembers that a chunk begins here.
@@ -315,7 +319,7 @@ impl<S: Stretches> Expanded<S> {
             [DATA, ..] => self.data()?,
             [PADDING, ..] => self.padding()?,
             [INDEX, ..] => self.index()?,
-            _ if head.starts_with(FILEMARK) => self.raw_block()?,
+            _ if is_filemark(head) => self.raw_block()?,
             _ => self.unknown()?,
         }
         Ok(())
@@ -361,10 +365,14 @@ impl<S: Stretches> Expanded<S> {
         let computed = sum(payload);
         let next_is_plain = may_follow(seen.get(bytes..).unwrap_or_default());
         if computed == header.sum && self.window.is_there(bytes) {
-            self.chunk();
-            self.expand(header);
-            self.window.pass(bytes);
-            return Ok(());
+            // A length that is a little off leaves the sum of trailing zeroes.
+            if next_is_plain || self.decode(header, header.bytes()).is_ok() {
+                self.chunk();
+                self.expand(header);
+                self.window.pass(bytes);
+                return Ok(());
+            }
+            return self.mend_or_search(header);
         }
         if header.size_is_possible() && next_is_plain {
             self.chunk();
@@ -385,31 +393,34 @@ impl<S: Stretches> Expanded<S> {
         self.tally.chunks = self.tally.chunks.saturating_add(1);
     }
 
-    /// Expands the chunk the window stands on, whose sum fits.
-    fn expand(&mut self, header: DataHeader) {
+    /// Expands the chunk the window stands on into `output`.
+    fn decode(&mut self, header: DataHeader, size: u64) -> Result<(), XpressError> {
         let end = DATA_HEADER_BYTES.saturating_add(header.compressed_bytes);
         let payload = self.window.seen_up_to(end).get(DATA_HEADER_BYTES..).unwrap_or_default();
-        let declared = usize::try_from(header.bytes()).unwrap_or(usize::MAX);
-        let mut decode = |size: usize| match self.output.get_mut(..size) {
-            Some(output) => self.decoder.decode(payload, output),
-            None => Err(XpressError::OutputSize),
-        };
-        let Err(error) = decode(declared) else {
+        let output = usize::try_from(size).ok().and_then(|size| self.output.get_mut(..size));
+        self.decoder.decode(payload, output.ok_or(XpressError::OutputSize)?)
+    }
+
+    /// Gives out the chunk the window stands on, whose sum fits.
+    fn expand(&mut self, header: DataHeader) {
+        const WHOLE: u64 = xpress::OUTPUT_BYTES_MAX as u64;
+        let Err(error) = self.decode(header, header.bytes()) else {
             self.tally.chunks_sound = self.tally.chunks_sound.saturating_add(1);
-            self.give(declared);
+            self.give(header.bytes());
             return;
         };
         // The sum is right and the size is not in it: the block says its size.
-        if let Err(XpressError::Short { end: Some(size) }) = decode(xpress::OUTPUT_BYTES_MAX)
-            && (size as u64).is_multiple_of(UNIT_BYTES)
-            && size > 0
-            && decode(size).is_ok()
-        {
+        let size = match self.decode(header, WHOLE) {
+            Ok(()) => Some(WHOLE),
+            Err(XpressError::Short { end }) => end
+                .map(|end| end as u64)
+                .filter(|size| *size > 0 && size.is_multiple_of(UNIT_BYTES))
+                .filter(|size| self.decode(header, *size).is_ok()),
+            Err(_) => None,
+        };
+        if let Some(size) = size {
             self.fault(0, FaultKind::Header(1));
             self.give(size);
-        } else if decode(xpress::OUTPUT_BYTES_MAX).is_ok() {
-            self.fault(0, FaultKind::Header(1));
-            self.give(xpress::OUTPUT_BYTES_MAX);
         } else {
             let size_is_possible = header.size_is_possible();
             let lost = if size_is_possible { header.bytes() } else { ASSUMED_BYTES };
@@ -420,13 +431,19 @@ impl<S: Stretches> Expanded<S> {
     /// A block of the stream as it stands in the file.
     fn raw_block(&mut self) -> io::Result<()> {
         let head = self.window.seen_up_to(DATA_HEADER_BYTES);
-        let length = head.get(8..10).and_then(<[u8]>::first_chunk).copied();
-        let length = usize::from(u16::from_le_bytes(length.unwrap_or_default()));
-        let is_possible = length > 0 && (length as u64).is_multiple_of(UNIT_BYTES);
-        let seen = if is_possible { self.window.see(length)? } else { &[] };
-        if !is_possible || seen.is_empty() {
-            return self.unknown();
-        }
+        let declared = head.get(8..10).and_then(<[u8]>::first_chunk).copied();
+        let declared = usize::from(u16::from_le_bytes(declared.unwrap_or_default()));
+        let seen =
+            self.window.see(declared.max(FILEMARK_BYTES_MAX).saturating_add(DATA_HEADER_BYTES))?;
+        let fits = |length: &usize| seen.get(*length..).is_none_or(may_follow);
+        let length = if block_sum_fits(seen) {
+            Some(declared).filter(|length| (*length as u64).is_multiple_of(UNIT_BYTES))
+        } else {
+            // The walk of the stream tells of the sum.
+            [FILEMARK_BYTES_MIN, FILEMARK_BYTES_MAX].into_iter().find(fits)
+        };
+        let seen = self.window.seen_up_to(length.unwrap_or_default());
+        let Some(length) = length.filter(|_| !seen.is_empty()) else { return self.unknown() };
         let count = seen.len();
         if let Some(place) = self.output.get_mut(..count) {
             place.copy_from_slice(seen);
@@ -439,7 +456,7 @@ impl<S: Stretches> Expanded<S> {
             if count < length {
                 self.fault(0, FaultKind::Truncated);
             }
-            self.give(count);
+            self.give(count as u64);
         }
         self.window.pass(count);
         Ok(())
@@ -451,8 +468,12 @@ impl<S: Stretches> Expanded<S> {
         let bytes = usize::from(u16::from_le_bytes([low, high])).saturating_add(HEADER_BYTES);
         let seen = self.window.see(bytes.saturating_add(DATA_HEADER_BYTES))?;
         let (padding, next) = seen.split_at_checked(bytes).unwrap_or((seen, &[]));
-        // What it holds is not looked at: nobody reads it.
-        if !may_follow(next) {
+        // What it holds does not matter, unless that is the block it is to end at.
+        let is_too_long = padding
+            .windows(FILEMARK.len())
+            .zip(0..)
+            .any(|(bytes, at)| bytes == FILEMARK && padding.get(at..).is_some_and(block_sum_fits));
+        if is_too_long || !may_follow(next) {
             return self.unknown();
         }
         let is_cut_off = padding.len() < bytes;
@@ -578,14 +599,26 @@ impl<S: Stretches> Expanded<S> {
         } else if entries.wrong > 0 {
             self.fault_at(begin, 0, FaultKind::IndexEntries(entries.wrong));
         }
-        self.window.pass_unseen(rest)?;
-        let end = self.window.see(INDEX_HEAD_BYTES)?;
-        if end.len() < INDEX_HEAD_BYTES {
-            self.fault(0, FaultKind::Truncated);
-        } else if end != head.0 {
-            self.fault(0, FaultKind::IndexEnd);
+        let rest = usize::try_from(rest).unwrap_or_default().saturating_add(INDEX_HEAD_BYTES);
+        let seen = self.window.see(rest.saturating_add(CHUNK_BYTES_MAX))?;
+        let (end, next) = seen.split_at_checked(rest).unwrap_or((seen, &[]));
+        let (mut count, mut kind) = (end.len(), None);
+        if count < rest || !end.ends_with(&head.0) {
+            kind = Some(FaultKind::IndexEnd);
+            // Its length may be wrong; what follows is another witness.
+            if count < rest || !may_follow(next) {
+                let mut search = Search { sum_bytes_left: SEARCH_SUM_BYTES_MAX };
+                match search.first(seen, 0) {
+                    Some(found) => count = found,
+                    None if count < rest => kind = Some(FaultKind::Truncated),
+                    None => {}
+                }
+            }
         }
-        self.window.pass(INDEX_HEAD_BYTES);
+        if let Some(kind) = kind {
+            self.fault(0, kind);
+        }
+        self.window.pass(count);
         Ok(())
     }
 
@@ -680,13 +713,19 @@ impl Search {
     }
 }
 
+/// Whether a block stands here, one byte of whose type may be damaged.
+fn is_filemark(bytes: &[u8]) -> bool {
+    let right = bytes.iter().zip(FILEMARK).filter(|(a, b)| a == b).count();
+    right.saturating_add(1) >= FILEMARK.len()
+}
+
 /// Whether a chunk, or the end, may begin with these bytes.
 fn may_follow(bytes: &[u8]) -> bool {
     match bytes {
         [] => true,
         [DATA, ..] => DataHeader::read(bytes).is_none_or(|header| header.is_possible()),
         [PADDING | INDEX, 0, ..] => true,
-        _ => bytes.starts_with(FILEMARK),
+        _ => is_filemark(bytes),
     }
 }
 
