@@ -50,6 +50,7 @@
 #![deny(clippy::arithmetic_side_effects)]
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 
 use crate::source::mtf::{block_sum_fits, looks_like_backup};
@@ -145,6 +146,36 @@ pub enum FaultKind {
     IndexEnd,
     /// Entries of an index that name no chunk where there is one; so many.
     IndexEntries(u64),
+}
+
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Versions(first, second) => {
+                write!(f, "a compressed backup of the unknown versions {first} and {second}")
+            }
+            Self::Sum { stored, computed } => {
+                write!(f, "a chunk's header says {stored:#010x} and it sums up to {computed:#010x}")
+            }
+            Self::Expand(error) => write!(f, "a chunk does not expand: {error}"),
+            Self::Header(0) => f.write_str("a chunk's header is wrong in its kind"),
+            Self::Header(1) => f.write_str("a chunk's header is wrong in its size"),
+            Self::Header(_) => f.write_str("a chunk's header is wrong in its length"),
+            Self::Unknown { kind, file_bytes } => {
+                write!(f, "a chunk of the unknown kind {kind:#04x}; {file_bytes} bytes are passed")
+            }
+            Self::Unreadable => f.write_str("a chunk that cannot be read"),
+            Self::Truncated => f.write_str("the file is cut off"),
+            Self::IndexSum { stored, computed } => {
+                write!(f, "an index says {stored:#010x} and sums up to {computed:#010x}")
+            }
+            Self::IndexEnd => f.write_str("an index whose end is not as its beginning"),
+            Self::IndexEntries(1) => f.write_str("an entry of an index names no chunk's place"),
+            Self::IndexEntries(count) => {
+                write!(f, "{count} entries of an index name no chunk's place")
+            }
+        }
+    }
 }
 
 /// What a container was made of, so far.

@@ -60,6 +60,7 @@
 #![deny(clippy::arithmetic_side_effects)]
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::ops::Range;
 
@@ -113,14 +114,14 @@ impl Type {
     }
 }
 
-impl std::fmt::Display for Type {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0.escape_ascii())
     }
 }
 
-impl std::fmt::Debug for Type {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
     }
 }
@@ -271,7 +272,48 @@ pub enum FaultKind {
     Trailing(u64),
 }
 
-/// Walks a stream; see the module.
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BlockSum { stored, computed } => {
+                write!(f, "a block's header says {stored:#06x} and sums up to {computed:#06x}")
+            }
+            Self::StreamSum { stored, computed } => {
+                write!(f, "a stream's header says {stored:#06x} and sums up to {computed:#06x}")
+            }
+            Self::Unreadable => f.write_str("a header that cannot be read"),
+            Self::Layout => f.write_str("a header of an impossible type or size"),
+            Self::UnknownBlock(kind) => write!(f, "a block of the unknown type {kind}"),
+            Self::UnknownStream(kind) => write!(f, "a stream of the unknown type {kind}"),
+            Self::Skipped(bytes) => {
+                write!(f, "{bytes} bytes passed in search of the next header that sums up")
+            }
+            Self::Encoded => f.write_str("a data stream that is encrypted or compressed"),
+            Self::Extents(bytes) => {
+                write!(f, "a data stream of {bytes} bytes, which are not whole extents")
+            }
+            Self::Truncated => f.write_str("the backup is cut off"),
+            Self::Unfinished => f.write_str("the backup ends before its backup set does"),
+            Self::Trailing(bytes) => {
+                write!(f, "{bytes} bytes that are no part of the backup follow its end")
+            }
+        }
+    }
+}
+
+/// Walks a stream.
+///
+/// ```text
+/// let container = Container::of(&first_512_bytes, Sectors::new(file)?)?;
+/// let mut walk = Walk::new(container);
+/// let mut buffer = Box::new([0; EXTENT_BYTES]);
+/// while let Some(event) = walk.next_event(&mut buffer)? {
+///     match event { Event::Extent(extent) => judge(&buffer[..extent.bytes], &extent), ... }
+/// }
+/// ```
+///
+/// Faults of a compressed container and bad sectors wait in the source, whose
+/// buffers are bounded: take them now and then, with [`Walk::source_mut`].
 #[derive(Debug)]
 pub struct Walk<S> {
     window: Window<S>,
