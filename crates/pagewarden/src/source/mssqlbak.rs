@@ -85,9 +85,11 @@ const INDEX_REST_MAX: u64 = 1 << 16;
 const PLACES_MAX: usize = 1 << 18;
 /// Faults kept until someone takes them.
 const FAULTS_MAX: usize = 4096;
-/// Bytes summed up in the search for one next chunk, so that a file made to
-/// look like chunks everywhere does not take forever.
-const SEARCH_SUM_BYTES_MAX: u64 = 64 << 20;
+/// Bytes that may be summed up in searches for the next chunk, at once and more
+/// for each byte of the file: one made to look like chunks everywhere must not
+/// take forever.
+const SEARCH_SUM_BYTES: u64 = 64 << 20;
+const SEARCH_SUM_BYTES_EACH: u64 = 16;
 /// Where the size of what is lost is unknown, this is assumed: most chunks'.
 const ASSUMED_BYTES: u64 = 1 << 16;
 
@@ -228,6 +230,8 @@ pub struct Expanded<S> {
     tally: Tally,
     faults: VecDeque<Fault>,
     has_ended: bool,
+    /// Bytes summed up in searches.
+    searched: u64,
 }
 
 /// A data chunk's header, whether or not it is one.
@@ -279,6 +283,7 @@ impl<S: Stretches> Expanded<S> {
             tally: Tally::default(),
             faults: VecDeque::new(),
             has_ended: false,
+            searched: 0,
         }
     }
 
@@ -536,10 +541,11 @@ impl<S: Stretches> Expanded<S> {
             return Ok(());
         }
         let begin = self.window.offset();
-        let mut search = Search { sum_bytes_left: SEARCH_SUM_BYTES_MAX };
+        let mut search = self.search();
         let head = self.window.see(SEARCH_BYTES + CHUNK_BYTES_MAX)?;
         let head_begin = head.first_chunk::<HEADER_BYTES>().copied().unwrap_or_default();
         let mut found = search.first(head, 1);
+        self.searched = self.searched.saturating_add(search.used);
         if let Some(at) = found
             && header.kind == DATA
             && self.mend(header, at.saturating_sub(DATA_HEADER_BYTES), 2)?
@@ -552,7 +558,9 @@ impl<S: Stretches> Expanded<S> {
                 < header.compressed_bytes.saturating_add(DATA_HEADER_BYTES);
         while found.is_none() && !self.window.see(SEARCH_BYTES)?.is_empty() {
             self.window.pass(SEARCH_BYTES);
+            let mut search = self.search();
             found = search.first(self.window.see(SEARCH_BYTES + CHUNK_BYTES_MAX)?, 0);
+            self.searched = self.searched.saturating_add(search.used);
         }
         self.window.pass(found.unwrap_or_default());
         let file_bytes = self.window.offset().saturating_sub(begin);
@@ -573,6 +581,12 @@ impl<S: Stretches> Expanded<S> {
         self.fault_at(begin, lost, fault);
         self.leave(lost, is_cut_off);
         Ok(())
+    }
+
+    fn search(&self) -> Search {
+        let earned = self.window.offset().saturating_mul(SEARCH_SUM_BYTES_EACH);
+        let left = SEARCH_SUM_BYTES.saturating_add(earned).saturating_sub(self.searched);
+        Search { left, used: 0 }
     }
 
     /// Takes the chunk here as one of data of this length if its sum says so.
@@ -631,6 +645,7 @@ impl<S: Stretches> Expanded<S> {
             self.fault_at(begin, 0, FaultKind::IndexEntries(entries.wrong));
         }
         let rest = usize::try_from(rest).unwrap_or_default().saturating_add(INDEX_HEAD_BYTES);
+        let mut search = self.search();
         let seen = self.window.see(rest.saturating_add(CHUNK_BYTES_MAX))?;
         let (end, next) = seen.split_at_checked(rest).unwrap_or((seen, &[]));
         let (mut count, mut kind) = (end.len(), None);
@@ -638,7 +653,6 @@ impl<S: Stretches> Expanded<S> {
             kind = Some(FaultKind::IndexEnd);
             // Its length may be wrong; what follows is another witness.
             if count < rest || !may_follow(next) {
-                let mut search = Search { sum_bytes_left: SEARCH_SUM_BYTES_MAX };
                 match search.first(seen, 0) {
                     Some(found) => count = found,
                     None if count < rest => kind = Some(FaultKind::Truncated),
@@ -646,6 +660,7 @@ impl<S: Stretches> Expanded<S> {
                 }
             }
         }
+        self.searched = self.searched.saturating_add(search.used);
         if let Some(kind) = kind {
             self.fault(0, kind);
         }
@@ -702,7 +717,9 @@ const CHUNK_BYTES_MAX: usize = DATA_HEADER_BYTES + COMPRESSED_BYTES_MAX;
 
 /// Looks for the next chunk, whatever comes before it.
 struct Search {
-    sum_bytes_left: u64,
+    /// Bytes that may yet be summed up, and those that were.
+    left: u64,
+    used: u64,
 }
 
 impl Search {
@@ -723,9 +740,9 @@ impl Search {
                     .get(DATA_HEADER_BYTES..)
                     .and_then(|rest| rest.get(..header.compressed_bytes))
                     .filter(|payload| xpress::begins_with_code_lengths(payload));
-                let left = self.sum_bytes_left.checked_sub(header.compressed_bytes as u64);
-                let (Some(payload), Some(left)) = (payload, left) else { return false };
-                self.sum_bytes_left = left;
+                let used = self.used.saturating_add(header.compressed_bytes as u64);
+                let Some(payload) = payload.filter(|_| used <= self.left) else { return false };
+                self.used = used;
                 sum(payload) == header.sum
             }
             [PADDING, 0, low, high, ..] => {

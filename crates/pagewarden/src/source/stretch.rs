@@ -166,9 +166,10 @@ pub struct Hole {
 #[derive(Debug)]
 pub struct Window<S> {
     source: S,
-    /// What was read and not yet passed is `begin..`.
+    /// What was read and not yet passed is `begin..end`.
     bytes: Vec<u8>,
     begin: usize,
+    end: usize,
     /// Of the first byte not passed.
     offset: u64,
     /// Those not passed, in order.
@@ -188,6 +189,7 @@ impl<S: Stretches> Window<S> {
             source,
             bytes: Vec::new(),
             begin: 0,
+            end: 0,
             offset: 0,
             holes: VecDeque::new(),
             hole_left: 0,
@@ -229,27 +231,33 @@ impl<S: Stretches> Window<S> {
     }
 
     fn seen(&self) -> &[u8] {
-        self.bytes.get(self.begin..).unwrap_or_default()
+        self.bytes.get(self.begin..self.end).unwrap_or_default()
     }
 
     fn read(&mut self, count: usize) -> io::Result<()> {
-        if self.begin > 0 {
-            self.bytes.drain(..self.begin);
-            self.begin = 0;
+        let left = self.begin..self.end;
+        let filled = left.len();
+        if left.start > 0 && left.end <= self.bytes.len() {
+            self.bytes.copy_within(left, 0);
         }
-        let filled = self.bytes.len();
-        let room = READ_BYTES.max(count.saturating_sub(self.seen().len()));
+        (self.begin, self.end) = (0, filled);
+        let room = READ_BYTES.max(count.saturating_sub(filled));
+        let wanted = filled.saturating_add(room);
+        if self.bytes.len() < wanted {
+            self.bytes.resize(wanted, 0);
+        }
+        let free = self.bytes.get_mut(filled..wanted).unwrap_or_default();
         if self.hole_left > 0 {
             let part = usize::try_from(self.hole_left).unwrap_or(usize::MAX).min(room);
-            self.bytes.resize(filled.saturating_add(part), 0);
+            free.iter_mut().take(part).for_each(|byte| *byte = 0);
+            self.end = filled.saturating_add(part);
             self.hole_left = self.hole_left.saturating_sub(part as u64);
             return Ok(());
         }
-        self.bytes.resize(filled.saturating_add(room), 0);
-        let free = self.bytes.get_mut(filled..).unwrap_or_default();
         let stretch = self.source.next_stretch(free);
-        let count = if let Ok(Stretch::Bytes(count)) = stretch { count.min(room) } else { 0 };
-        self.bytes.truncate(filled.saturating_add(count));
+        if let Ok(Stretch::Bytes(count)) = stretch {
+            self.end = filled.saturating_add(count.min(room));
+        }
         match stretch? {
             Stretch::Bytes(_) => {}
             Stretch::Hole { bytes, is_exact } => {
@@ -267,10 +275,6 @@ impl<S: Stretches> Window<S> {
         let count = count.min(self.seen().len());
         self.begin = self.begin.saturating_add(count);
         self.offset = self.offset.saturating_add(count as u64);
-        if self.begin == self.bytes.len() {
-            self.bytes.clear();
-            self.begin = 0;
-        }
         while self.holes.front().is_some_and(|hole| hole.at.end <= self.offset) {
             self.holes.pop_front();
         }
