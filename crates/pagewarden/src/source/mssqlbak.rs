@@ -120,7 +120,8 @@ pub enum FaultKind {
         /// The sum they have.
         computed: u32,
     },
-    /// A chunk whose sum fits does not expand. It is lost.
+    /// A chunk whose sum fits does not expand. It is lost, but with its sum it may
+    /// as well be whole, in a form that is not known.
     Expand(XpressError),
     /// A chunk's header is wrong in this byte (0: kind, 1: size, 2: length), and
     /// the sum and the expanded size say what it must be. Nothing is lost.
@@ -146,7 +147,8 @@ pub enum FaultKind {
     },
     /// An index's end does not repeat its header.
     IndexEnd,
-    /// Entries of an index that name no chunk where there is one; so many.
+    /// Entries of an index that name no chunk where there is one; so many. What
+    /// they must be was measured on one file, so that this alone proves nothing.
     IndexEntries(u64),
 }
 

@@ -262,7 +262,8 @@ pub enum FaultKind {
     /// A data stream whose contents are encrypted or compressed in a way that is
     /// not known; it is passed by its length.
     Encoded,
-    /// A data stream of so many bytes, which are not whole extents.
+    /// A data stream of so many bytes, which are not whole extents, as in all
+    /// backups seen. Its header sums up, so that this alone proves nothing.
     Extents(u64),
     /// The stream ends inside a block, a stream or an extent.
     Truncated,
@@ -798,4 +799,4 @@ fn is_stream(bytes: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
