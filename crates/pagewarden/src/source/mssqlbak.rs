@@ -50,6 +50,7 @@
 #![deny(clippy::arithmetic_side_effects)]
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 
 use crate::source::mtf::{block_sum_fits, looks_like_backup};
@@ -65,6 +66,8 @@ const DATA: u8 = 0x21;
 const PADDING: u8 = 0x24;
 const INDEX: u8 = 0x2C;
 const FILEMARK: &[u8; 4] = b"SFMB";
+const FILEMARK_BYTES_MIN: usize = 512;
+const FILEMARK_BYTES_MAX: usize = 4096;
 const DATA_HEADER_BYTES: usize = 28;
 const HEADER_BYTES: usize = 24;
 const INDEX_HEAD_BYTES: usize = 16;
@@ -82,9 +85,11 @@ const INDEX_REST_MAX: u64 = 1 << 16;
 const PLACES_MAX: usize = 1 << 18;
 /// Faults kept until someone takes them.
 const FAULTS_MAX: usize = 4096;
-/// Bytes summed up in the search for one next chunk, so that a file made to
-/// look like chunks everywhere does not take forever.
-const SEARCH_SUM_BYTES_MAX: u64 = 64 << 20;
+/// Bytes that may be summed up in searches for the next chunk, at once and more
+/// for each byte of the file: one made to look like chunks everywhere must not
+/// take forever.
+const SEARCH_SUM_BYTES: u64 = 64 << 20;
+const SEARCH_SUM_BYTES_EACH: u64 = 16;
 /// Where the size of what is lost is unknown, this is assumed: most chunks'.
 const ASSUMED_BYTES: u64 = 1 << 16;
 
@@ -115,7 +120,8 @@ pub enum FaultKind {
         /// The sum they have.
         computed: u32,
     },
-    /// A chunk whose sum fits does not expand. It is lost.
+    /// A chunk whose sum fits does not expand. It is lost, but with its sum it may
+    /// as well be whole, in a form that is not known.
     Expand(XpressError),
     /// A chunk's header is wrong in this byte (0: kind, 1: size, 2: length), and
     /// the sum and the expanded size say what it must be. Nothing is lost.
@@ -141,8 +147,39 @@ pub enum FaultKind {
     },
     /// An index's end does not repeat its header.
     IndexEnd,
-    /// Entries of an index that name no chunk where there is one; so many.
+    /// Entries of an index that name no chunk where there is one; so many. What
+    /// they must be was measured on one file, so that this alone proves nothing.
     IndexEntries(u64),
+}
+
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Versions(first, second) => {
+                write!(f, "a compressed backup of the unknown versions {first} and {second}")
+            }
+            Self::Sum { stored, computed } => {
+                write!(f, "a chunk's header says {stored:#010x} and it sums up to {computed:#010x}")
+            }
+            Self::Expand(error) => write!(f, "a chunk does not expand: {error}"),
+            Self::Header(0) => f.write_str("a chunk's header is wrong in its kind"),
+            Self::Header(1) => f.write_str("a chunk's header is wrong in its size"),
+            Self::Header(_) => f.write_str("a chunk's header is wrong in its length"),
+            Self::Unknown { kind, file_bytes } => {
+                write!(f, "a chunk of the unknown kind {kind:#04x}; {file_bytes} bytes are passed")
+            }
+            Self::Unreadable => f.write_str("a chunk that cannot be read"),
+            Self::Truncated => f.write_str("the file is cut off"),
+            Self::IndexSum { stored, computed } => {
+                write!(f, "an index says {stored:#010x} and sums up to {computed:#010x}")
+            }
+            Self::IndexEnd => f.write_str("an index whose end is not as its beginning"),
+            Self::IndexEntries(1) => f.write_str("an entry of an index names no chunk's place"),
+            Self::IndexEntries(count) => {
+                write!(f, "{count} entries of an index name no chunk's place")
+            }
+        }
+    }
 }
 
 /// What a container was made of, so far.
@@ -195,6 +232,8 @@ pub struct Expanded<S> {
     tally: Tally,
     faults: VecDeque<Fault>,
     has_ended: bool,
+    /// Bytes summed up in searches.
+    searched: u64,
 }
 
 /// A data chunk's header, whether or not it is one.
@@ -246,6 +285,7 @@ impl<S: Stretches> Expanded<S> {
             tally: Tally::default(),
             faults: VecDeque::new(),
             has_ended: false,
+            searched: 0,
         }
     }
 
@@ -290,9 +330,11 @@ impl<S: Stretches> Expanded<S> {
         self.is_exact &= is_exact;
     }
 
-    fn give(&mut self, bytes: usize) {
-        (self.given, self.filled) = (0, bytes);
-        self.stream_offset = self.stream_offset.saturating_add(bytes as u64);
+    /// Gives out so many bytes of `output`, which has no more.
+    fn give(&mut self, bytes: u64) {
+        let filled = usize::try_from(bytes).unwrap_or_default();
+        (self.given, self.filled) = (0, filled);
+        self.stream_offset = self.stream_offset.saturating_add(bytes);
     }
 
     /// Remembers that a chunk begins here.
@@ -315,7 +357,7 @@ impl<S: Stretches> Expanded<S> {
             [DATA, ..] => self.data()?,
             [PADDING, ..] => self.padding()?,
             [INDEX, ..] => self.index()?,
-            _ if head.starts_with(FILEMARK) => self.raw_block()?,
+            _ if is_filemark(head) => self.raw_block()?,
             _ => self.unknown()?,
         }
         Ok(())
@@ -361,10 +403,14 @@ impl<S: Stretches> Expanded<S> {
         let computed = sum(payload);
         let next_is_plain = may_follow(seen.get(bytes..).unwrap_or_default());
         if computed == header.sum && self.window.is_there(bytes) {
-            self.chunk();
-            self.expand(header);
-            self.window.pass(bytes);
-            return Ok(());
+            // A length that is a little off leaves the sum of trailing zeroes.
+            if next_is_plain || self.decode(header, header.bytes()).is_ok() {
+                self.chunk();
+                self.expand(header);
+                self.window.pass(bytes);
+                return Ok(());
+            }
+            return self.mend_or_search(header);
         }
         if header.size_is_possible() && next_is_plain {
             self.chunk();
@@ -385,31 +431,34 @@ impl<S: Stretches> Expanded<S> {
         self.tally.chunks = self.tally.chunks.saturating_add(1);
     }
 
-    /// Expands the chunk the window stands on, whose sum fits.
-    fn expand(&mut self, header: DataHeader) {
+    /// Expands the chunk the window stands on into `output`.
+    fn decode(&mut self, header: DataHeader, size: u64) -> Result<(), XpressError> {
         let end = DATA_HEADER_BYTES.saturating_add(header.compressed_bytes);
         let payload = self.window.seen_up_to(end).get(DATA_HEADER_BYTES..).unwrap_or_default();
-        let declared = usize::try_from(header.bytes()).unwrap_or(usize::MAX);
-        let mut decode = |size: usize| match self.output.get_mut(..size) {
-            Some(output) => self.decoder.decode(payload, output),
-            None => Err(XpressError::OutputSize),
-        };
-        let Err(error) = decode(declared) else {
+        let output = usize::try_from(size).ok().and_then(|size| self.output.get_mut(..size));
+        self.decoder.decode(payload, output.ok_or(XpressError::OutputSize)?)
+    }
+
+    /// Gives out the chunk the window stands on, whose sum fits.
+    fn expand(&mut self, header: DataHeader) {
+        const WHOLE: u64 = xpress::OUTPUT_BYTES_MAX as u64;
+        let Err(error) = self.decode(header, header.bytes()) else {
             self.tally.chunks_sound = self.tally.chunks_sound.saturating_add(1);
-            self.give(declared);
+            self.give(header.bytes());
             return;
         };
         // The sum is right and the size is not in it: the block says its size.
-        if let Err(XpressError::Short { end: Some(size) }) = decode(xpress::OUTPUT_BYTES_MAX)
-            && (size as u64).is_multiple_of(UNIT_BYTES)
-            && size > 0
-            && decode(size).is_ok()
-        {
+        let size = match self.decode(header, WHOLE) {
+            Ok(()) => Some(WHOLE),
+            Err(XpressError::Short { end }) => end
+                .map(|end| end as u64)
+                .filter(|size| *size > 0 && size.is_multiple_of(UNIT_BYTES))
+                .filter(|size| self.decode(header, *size).is_ok()),
+            Err(_) => None,
+        };
+        if let Some(size) = size {
             self.fault(0, FaultKind::Header(1));
             self.give(size);
-        } else if decode(xpress::OUTPUT_BYTES_MAX).is_ok() {
-            self.fault(0, FaultKind::Header(1));
-            self.give(xpress::OUTPUT_BYTES_MAX);
         } else {
             let size_is_possible = header.size_is_possible();
             let lost = if size_is_possible { header.bytes() } else { ASSUMED_BYTES };
@@ -420,13 +469,19 @@ impl<S: Stretches> Expanded<S> {
     /// A block of the stream as it stands in the file.
     fn raw_block(&mut self) -> io::Result<()> {
         let head = self.window.seen_up_to(DATA_HEADER_BYTES);
-        let length = head.get(8..10).and_then(<[u8]>::first_chunk).copied();
-        let length = usize::from(u16::from_le_bytes(length.unwrap_or_default()));
-        let is_possible = length > 0 && (length as u64).is_multiple_of(UNIT_BYTES);
-        let seen = if is_possible { self.window.see(length)? } else { &[] };
-        if !is_possible || seen.is_empty() {
-            return self.unknown();
-        }
+        let declared = head.get(8..10).and_then(<[u8]>::first_chunk).copied();
+        let declared = usize::from(u16::from_le_bytes(declared.unwrap_or_default()));
+        let seen =
+            self.window.see(declared.max(FILEMARK_BYTES_MAX).saturating_add(DATA_HEADER_BYTES))?;
+        let fits = |length: &usize| seen.get(*length..).is_none_or(may_follow);
+        let length = if block_sum_fits(seen) {
+            Some(declared).filter(|length| (*length as u64).is_multiple_of(UNIT_BYTES))
+        } else {
+            // The walk of the stream tells of the sum.
+            [FILEMARK_BYTES_MIN, FILEMARK_BYTES_MAX].into_iter().find(fits)
+        };
+        let seen = self.window.seen_up_to(length.unwrap_or_default());
+        let Some(length) = length.filter(|_| !seen.is_empty()) else { return self.unknown() };
         let count = seen.len();
         if let Some(place) = self.output.get_mut(..count) {
             place.copy_from_slice(seen);
@@ -439,7 +494,7 @@ impl<S: Stretches> Expanded<S> {
             if count < length {
                 self.fault(0, FaultKind::Truncated);
             }
-            self.give(count);
+            self.give(count as u64);
         }
         self.window.pass(count);
         Ok(())
@@ -451,8 +506,12 @@ impl<S: Stretches> Expanded<S> {
         let bytes = usize::from(u16::from_le_bytes([low, high])).saturating_add(HEADER_BYTES);
         let seen = self.window.see(bytes.saturating_add(DATA_HEADER_BYTES))?;
         let (padding, next) = seen.split_at_checked(bytes).unwrap_or((seen, &[]));
-        let is_zero = padding.iter().skip(4).all(|byte| *byte == 0);
-        if !is_zero || !may_follow(next) {
+        // What it holds does not matter, unless that is the block it is to end at.
+        let is_too_long = padding
+            .windows(FILEMARK.len())
+            .zip(0..)
+            .any(|(bytes, at)| bytes == FILEMARK && padding.get(at..).is_some_and(block_sum_fits));
+        if is_too_long || !may_follow(next) {
             return self.unknown();
         }
         let is_cut_off = padding.len() < bytes;
@@ -484,10 +543,11 @@ impl<S: Stretches> Expanded<S> {
             return Ok(());
         }
         let begin = self.window.offset();
-        let mut search = Search { sum_bytes_left: SEARCH_SUM_BYTES_MAX };
+        let mut search = self.search();
         let head = self.window.see(SEARCH_BYTES + CHUNK_BYTES_MAX)?;
         let head_begin = head.first_chunk::<HEADER_BYTES>().copied().unwrap_or_default();
         let mut found = search.first(head, 1);
+        self.searched = self.searched.saturating_add(search.used);
         if let Some(at) = found
             && header.kind == DATA
             && self.mend(header, at.saturating_sub(DATA_HEADER_BYTES), 2)?
@@ -500,7 +560,9 @@ impl<S: Stretches> Expanded<S> {
                 < header.compressed_bytes.saturating_add(DATA_HEADER_BYTES);
         while found.is_none() && !self.window.see(SEARCH_BYTES)?.is_empty() {
             self.window.pass(SEARCH_BYTES);
+            let mut search = self.search();
             found = search.first(self.window.see(SEARCH_BYTES + CHUNK_BYTES_MAX)?, 0);
+            self.searched = self.searched.saturating_add(search.used);
         }
         self.window.pass(found.unwrap_or_default());
         let file_bytes = self.window.offset().saturating_sub(begin);
@@ -523,6 +585,12 @@ impl<S: Stretches> Expanded<S> {
         Ok(())
     }
 
+    fn search(&self) -> Search {
+        let earned = self.window.offset().saturating_mul(SEARCH_SUM_BYTES_EACH);
+        let left = SEARCH_SUM_BYTES.saturating_add(earned).saturating_sub(self.searched);
+        Search { left, used: 0 }
+    }
+
     /// Takes the chunk here as one of data of this length if its sum says so.
     fn mend(&mut self, header: DataHeader, length: usize, wrong: u8) -> io::Result<bool> {
         if !(COMPRESSED_BYTES_MIN..=COMPRESSED_BYTES_MAX).contains(&length) {
@@ -530,7 +598,10 @@ impl<S: Stretches> Expanded<S> {
         }
         let whole = DATA_HEADER_BYTES.saturating_add(length);
         let payload = self.window.see(whole)?.get(DATA_HEADER_BYTES..whole);
-        let fits = payload.is_some_and(|payload| sum(payload) == header.sum);
+        // Zeroes have a sum of zero.
+        let fits = payload.is_some_and(|payload| {
+            xpress::begins_with_code_lengths(payload) && sum(payload) == header.sum
+        });
         if !fits || !self.window.is_there(whole) {
             return Ok(false);
         }
@@ -575,14 +646,27 @@ impl<S: Stretches> Expanded<S> {
         } else if entries.wrong > 0 {
             self.fault_at(begin, 0, FaultKind::IndexEntries(entries.wrong));
         }
-        self.window.pass_unseen(rest)?;
-        let end = self.window.see(INDEX_HEAD_BYTES)?;
-        if end.len() < INDEX_HEAD_BYTES {
-            self.fault(0, FaultKind::Truncated);
-        } else if end != head.0 {
-            self.fault(0, FaultKind::IndexEnd);
+        let rest = usize::try_from(rest).unwrap_or_default().saturating_add(INDEX_HEAD_BYTES);
+        let mut search = self.search();
+        let seen = self.window.see(rest.saturating_add(CHUNK_BYTES_MAX))?;
+        let (end, next) = seen.split_at_checked(rest).unwrap_or((seen, &[]));
+        let (mut count, mut kind) = (end.len(), None);
+        if count < rest || !end.ends_with(&head.0) {
+            kind = Some(FaultKind::IndexEnd);
+            // Its length may be wrong; what follows is another witness.
+            if count < rest || !may_follow(next) {
+                match search.first(seen, 0) {
+                    Some(found) => count = found,
+                    None if count < rest => kind = Some(FaultKind::Truncated),
+                    None => {}
+                }
+            }
         }
-        self.window.pass(INDEX_HEAD_BYTES);
+        self.searched = self.searched.saturating_add(search.used);
+        if let Some(kind) = kind {
+            self.fault(0, kind);
+        }
+        self.window.pass(count);
         Ok(())
     }
 
@@ -625,10 +709,8 @@ impl IndexHead {
 }
 
 fn index_head(bytes: &[u8]) -> Option<IndexHead> {
-    let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
-    let head = rest.first_chunk::<INDEX_HEAD_BYTES>()?;
-    let is_index = header.first() == Some(&INDEX) && header.iter().skip(1).all(|byte| *byte == 0);
-    (is_index && head.starts_with(&[1, 0, 1, 0])).then_some(IndexHead(*head))
+    let head = bytes.get(HEADER_BYTES..)?.first_chunk::<INDEX_HEAD_BYTES>()?;
+    (bytes.starts_with(&[INDEX]) && head.starts_with(&[1, 0, 1, 0])).then_some(IndexHead(*head))
 }
 
 /// Looked through at once for the next chunk.
@@ -637,7 +719,9 @@ const CHUNK_BYTES_MAX: usize = DATA_HEADER_BYTES + COMPRESSED_BYTES_MAX;
 
 /// Looks for the next chunk, whatever comes before it.
 struct Search {
-    sum_bytes_left: u64,
+    /// Bytes that may yet be summed up, and those that were.
+    left: u64,
+    used: u64,
 }
 
 impl Search {
@@ -658,9 +742,9 @@ impl Search {
                     .get(DATA_HEADER_BYTES..)
                     .and_then(|rest| rest.get(..header.compressed_bytes))
                     .filter(|payload| xpress::begins_with_code_lengths(payload));
-                let left = self.sum_bytes_left.checked_sub(header.compressed_bytes as u64);
-                let (Some(payload), Some(left)) = (payload, left) else { return false };
-                self.sum_bytes_left = left;
+                let used = self.used.saturating_add(header.compressed_bytes as u64);
+                let Some(payload) = payload.filter(|_| used <= self.left) else { return false };
+                self.used = used;
                 sum(payload) == header.sum
             }
             [PADDING, 0, low, high, ..] => {
@@ -670,10 +754,19 @@ impl Search {
                 zeroes.iter().all(|byte| *byte == 0)
                     && bytes.get(end..).is_some_and(|next| next.starts_with(FILEMARK))
             }
-            [INDEX, ..] => index_head(bytes).is_some(),
+            [INDEX, header @ ..] => {
+                let mut zeroes = header.iter().take(HEADER_BYTES.saturating_sub(1));
+                zeroes.all(|byte| *byte == 0) && index_head(bytes).is_some()
+            }
             _ => bytes.starts_with(FILEMARK) && block_sum_fits(bytes),
         }
     }
+}
+
+/// Whether a block stands here, one byte of whose type may be damaged.
+fn is_filemark(bytes: &[u8]) -> bool {
+    let right = bytes.iter().zip(FILEMARK).filter(|(a, b)| a == b).count();
+    right.saturating_add(1) >= FILEMARK.len()
 }
 
 /// Whether a chunk, or the end, may begin with these bytes.
@@ -682,7 +775,7 @@ fn may_follow(bytes: &[u8]) -> bool {
         [] => true,
         [DATA, ..] => DataHeader::read(bytes).is_none_or(|header| header.is_possible()),
         [PADDING | INDEX, 0, ..] => true,
-        _ => bytes.starts_with(FILEMARK),
+        _ => is_filemark(bytes),
     }
 }
 

@@ -60,6 +60,7 @@
 #![deny(clippy::arithmetic_side_effects)]
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::ops::Range;
 
@@ -107,14 +108,20 @@ const STREAMS: [[u8; 4]; 9] =
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Type(pub [u8; 4]);
 
-impl std::fmt::Display for Type {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Type {
+    fn is_possible(self) -> bool {
+        self.0.iter().all(u8::is_ascii_alphanumeric)
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0.escape_ascii())
     }
 }
 
-impl std::fmt::Debug for Type {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
     }
 }
@@ -244,7 +251,7 @@ pub enum FaultKind {
     },
     /// A header lies where nothing can be read.
     Unreadable,
-    /// A block's header has its sum, and its size is impossible.
+    /// A header has its sum, and its type or size is impossible: zeroes, perhaps.
     Layout,
     /// A block of a type that is not known. Its streams are walked all the same.
     UnknownBlock(Type),
@@ -255,7 +262,8 @@ pub enum FaultKind {
     /// A data stream whose contents are encrypted or compressed in a way that is
     /// not known; it is passed by its length.
     Encoded,
-    /// A data stream of so many bytes, which are not whole extents.
+    /// A data stream of so many bytes, which are not whole extents, as in all
+    /// backups seen. Its header sums up, so that this alone proves nothing.
     Extents(u64),
     /// The stream ends inside a block, a stream or an extent.
     Truncated,
@@ -265,7 +273,48 @@ pub enum FaultKind {
     Trailing(u64),
 }
 
-/// Walks a stream; see the module.
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BlockSum { stored, computed } => {
+                write!(f, "a block's header says {stored:#06x} and sums up to {computed:#06x}")
+            }
+            Self::StreamSum { stored, computed } => {
+                write!(f, "a stream's header says {stored:#06x} and sums up to {computed:#06x}")
+            }
+            Self::Unreadable => f.write_str("a header that cannot be read"),
+            Self::Layout => f.write_str("a header of an impossible type or size"),
+            Self::UnknownBlock(kind) => write!(f, "a block of the unknown type {kind}"),
+            Self::UnknownStream(kind) => write!(f, "a stream of the unknown type {kind}"),
+            Self::Skipped(bytes) => {
+                write!(f, "{bytes} bytes passed in search of the next header that sums up")
+            }
+            Self::Encoded => f.write_str("a data stream that is encrypted or compressed"),
+            Self::Extents(bytes) => {
+                write!(f, "a data stream of {bytes} bytes, which are not whole extents")
+            }
+            Self::Truncated => f.write_str("the backup is cut off"),
+            Self::Unfinished => f.write_str("the backup ends before its backup set does"),
+            Self::Trailing(bytes) => {
+                write!(f, "{bytes} bytes that are no part of the backup follow its end")
+            }
+        }
+    }
+}
+
+/// Walks a stream.
+///
+/// ```text
+/// let container = Container::of(&first_512_bytes, Sectors::new(file)?)?;
+/// let mut walk = Walk::new(container);
+/// let mut buffer = Box::new([0; EXTENT_BYTES]);
+/// while let Some(event) = walk.next_event(&mut buffer)? {
+///     match event { Event::Extent(extent) => judge(&buffer[..extent.bytes], &extent), ... }
+/// }
+/// ```
+///
+/// Faults of a compressed container and bad sectors wait in the source, whose
+/// buffers are bounded: take them now and then, with [`Walk::source_mut`].
 #[derive(Debug)]
 pub struct Walk<S> {
     window: Window<S>,
@@ -274,7 +323,7 @@ pub struct Walk<S> {
     block: Option<Type>,
     set: u32,
     data_block: u32,
-    /// Between SSET and ESET, or before the first.
+    /// Before the filemark behind ESET.
     is_unfinished: bool,
     ready: VecDeque<Event>,
 }
@@ -374,7 +423,8 @@ impl<S: Stretches> Walk<S> {
         }
         let Some(header) = BlockHeader::read(seen) else {
             let count = seen.len() as u64;
-            if self.is_unfinished {
+            let is_block = BLOCKS.iter().any(|kind| seen.starts_with(kind));
+            if self.is_unfinished || is_block {
                 self.fault(FaultKind::Truncated);
             } else {
                 self.fault(FaultKind::Trailing(count));
@@ -410,7 +460,8 @@ impl<S: Stretches> Walk<S> {
                 self.is_unfinished = true;
             }
             b"MSDA" => self.data_block = self.data_block.saturating_add(1),
-            b"ESET" => self.is_unfinished = false,
+            // The last thing of a set.
+            b"SFMB" if self.block == Some(Type(*b"ESET")) => self.is_unfinished = false,
             _ => {}
         }
         self.block = Some(header.kind);
@@ -505,7 +556,7 @@ impl<S: Stretches> Walk<S> {
             return Ok(());
         };
         let is_there = self.window.is_there(STREAM_HEADER_BYTES);
-        if !is_there || header.stored != header.computed {
+        if !is_there || header.stored != header.computed || !header.kind.is_possible() {
             return self.at_bad_stream(header, is_there);
         }
         let StreamHeader { kind, attributes, bytes, encryption, compression, .. } = header;
@@ -528,6 +579,11 @@ impl<S: Stretches> Walk<S> {
         if is_data && (stream.is_encrypted() || stream.is_compressed()) {
             self.fault(FaultKind::Encoded);
         } else if is_data {
+            if self.block != Some(Type(*b"MSDA")) {
+                // Its block was lost.
+                self.block = Some(Type(*b"MSDA"));
+                self.data_block = self.data_block.saturating_add(1);
+            }
             let left = bytes.saturating_sub(EXTENTS_BEGIN as u64);
             if !left.is_multiple_of(EXTENT_BYTES as u64) {
                 self.fault(FaultKind::Extents(left));
@@ -573,8 +629,11 @@ impl<S: Stretches> Walk<S> {
     fn at_bad_stream(&mut self, header: StreamHeader, is_there: bool) -> io::Result<()> {
         let offset = self.window.offset();
         let StreamHeader { stored, computed, .. } = header;
-        let kind = FaultKind::StreamSum { stored, computed };
-        self.fault(if is_there { kind } else { FaultKind::Unreadable });
+        self.fault(match (is_there, stored == computed) {
+            (false, _) => FaultKind::Unreadable,
+            (_, true) => FaultKind::Layout,
+            (_, false) => FaultKind::StreamSum { stored, computed },
+        });
         // Only extents begin at a multiple of 512.
         let extents = offset.saturating_add((STREAM_HEADER_BYTES + EXTENTS_BEGIN) as u64);
         if self.block.is_some_and(|block| block.0 == *b"MSDA") && extents.is_multiple_of(ALIGNMENT)
@@ -668,7 +727,8 @@ impl BlockHeader {
         let size = usize::from(self.first_stream);
         let is_filemark = self.kind.0 == *b"SFMB";
         let unit = if is_filemark { ALIGNMENT } else { STREAM_ALIGNMENT };
-        (BLOCK_HEADER_BYTES..=BLOCK_BYTES_MAX).contains(&size)
+        self.kind.is_possible()
+            && (BLOCK_HEADER_BYTES..=BLOCK_BYTES_MAX).contains(&size)
             && u64::from(self.first_stream).is_multiple_of(unit)
     }
 }
@@ -739,4 +799,4 @@ fn is_stream(bytes: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -7,8 +7,11 @@
 #![deny(clippy::arithmetic_side_effects)]
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
+
+use crate::source::file::read_at;
 
 /// What comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +55,104 @@ impl<R: Read> Stretches for Whole<R> {
     }
 }
 
+/// What of a file could not be read.
+#[derive(Debug)]
+pub struct Bad {
+    /// Its bytes.
+    pub at: Range<u64>,
+    /// What the system said of the first of them.
+    pub error: io::Error,
+}
+
+/// A file, whose bad sectors are holes.
+#[derive(Debug)]
+pub struct Sectors {
+    file: File,
+    at: u64,
+    /// The size when it was opened: past it nothing is missing.
+    size: u64,
+    /// Read in small pieces up to here, since a large one failed.
+    small_until: u64,
+    bad: Vec<Bad>,
+    /// Stretches past [`BAD_MAX`], told by their holes only.
+    bad_dropped: u64,
+}
+
+/// Read at a time near a bad sector.
+const SECTOR_BYTES: u64 = 4096;
+/// Bad stretches that are kept until someone takes them.
+const BAD_MAX: usize = 4096;
+
+impl Sectors {
+    /// Reads a file from its beginning.
+    ///
+    /// # Errors
+    /// Its size cannot be asked for.
+    pub fn new(file: File) -> io::Result<Self> {
+        let size = file.metadata()?.len();
+        Ok(Self { file, at: 0, size, small_until: 0, bad: Vec::new(), bad_dropped: 0 })
+    }
+
+    /// The size when it was opened.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Takes what could not be read since the last time, neighbours joined.
+    pub fn take_bad(&mut self) -> impl Iterator<Item = Bad> {
+        std::mem::take(&mut self.bad).into_iter()
+    }
+
+    /// How many bad stretches were dropped, since nobody took those before.
+    pub fn bad_dropped(&self) -> u64 {
+        self.bad_dropped
+    }
+
+    fn note(&mut self, at: Range<u64>, error: io::Error) {
+        let before = self.bad.last_mut().filter(|last| last.at.end == at.start);
+        if let Some(before) = before {
+            before.at.end = at.end;
+        } else if self.bad.len() < BAD_MAX {
+            self.bad.push(Bad { at, error });
+        } else {
+            self.bad_dropped = self.bad_dropped.saturating_add(1);
+        }
+    }
+}
+
+impl Stretches for Sectors {
+    fn next_stretch(&mut self, bytes: &mut [u8]) -> io::Result<Stretch> {
+        loop {
+            let to_sector_end = SECTOR_BYTES.saturating_sub(self.at % SECTOR_BYTES);
+            let is_small = self.at < self.small_until;
+            let most = if is_small { to_sector_end } else { u64::MAX };
+            let most = usize::try_from(most).unwrap_or(usize::MAX).min(bytes.len());
+            let buffer = bytes.get_mut(..most).unwrap_or_default();
+            match read_at(&self.file, buffer, self.at) {
+                Ok(0) => return Ok(Stretch::End),
+                Ok(count) => {
+                    self.at = self.at.saturating_add(count as u64);
+                    return Ok(Stretch::Bytes(count));
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) if !is_small => {
+                    self.small_until = self.at.saturating_add(bytes.len() as u64);
+                }
+                Err(error) => {
+                    let end = self.at.saturating_add(to_sector_end).min(self.size);
+                    let count = end.saturating_sub(self.at);
+                    if count == 0 {
+                        return Err(error);
+                    }
+                    self.note(self.at..end, error);
+                    self.at = end;
+                    return Ok(Stretch::Hole { bytes: count, is_exact: true });
+                }
+            }
+        }
+    }
+}
+
 /// A hole, by its place in the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hole {
@@ -65,9 +166,10 @@ pub struct Hole {
 #[derive(Debug)]
 pub struct Window<S> {
     source: S,
-    /// What was read and not yet passed is `begin..`.
+    /// What was read and not yet passed is `begin..end`.
     bytes: Vec<u8>,
     begin: usize,
+    end: usize,
     /// Of the first byte not passed.
     offset: u64,
     /// Those not passed, in order.
@@ -87,6 +189,7 @@ impl<S: Stretches> Window<S> {
             source,
             bytes: Vec::new(),
             begin: 0,
+            end: 0,
             offset: 0,
             holes: VecDeque::new(),
             hole_left: 0,
@@ -128,27 +231,33 @@ impl<S: Stretches> Window<S> {
     }
 
     fn seen(&self) -> &[u8] {
-        self.bytes.get(self.begin..).unwrap_or_default()
+        self.bytes.get(self.begin..self.end).unwrap_or_default()
     }
 
     fn read(&mut self, count: usize) -> io::Result<()> {
-        if self.begin > 0 {
-            self.bytes.drain(..self.begin);
-            self.begin = 0;
+        let left = self.begin..self.end;
+        let filled = left.len();
+        if left.start > 0 && left.end <= self.bytes.len() {
+            self.bytes.copy_within(left, 0);
         }
-        let filled = self.bytes.len();
-        let room = READ_BYTES.max(count.saturating_sub(self.seen().len()));
+        (self.begin, self.end) = (0, filled);
+        let room = READ_BYTES.max(count.saturating_sub(filled));
+        let wanted = filled.saturating_add(room);
+        if self.bytes.len() < wanted {
+            self.bytes.resize(wanted, 0);
+        }
+        let free = self.bytes.get_mut(filled..wanted).unwrap_or_default();
         if self.hole_left > 0 {
             let part = usize::try_from(self.hole_left).unwrap_or(usize::MAX).min(room);
-            self.bytes.resize(filled.saturating_add(part), 0);
+            free.iter_mut().take(part).for_each(|byte| *byte = 0);
+            self.end = filled.saturating_add(part);
             self.hole_left = self.hole_left.saturating_sub(part as u64);
             return Ok(());
         }
-        self.bytes.resize(filled.saturating_add(room), 0);
-        let free = self.bytes.get_mut(filled..).unwrap_or_default();
         let stretch = self.source.next_stretch(free);
-        let count = if let Ok(Stretch::Bytes(count)) = stretch { count.min(room) } else { 0 };
-        self.bytes.truncate(filled.saturating_add(count));
+        if let Ok(Stretch::Bytes(count)) = stretch {
+            self.end = filled.saturating_add(count.min(room));
+        }
         match stretch? {
             Stretch::Bytes(_) => {}
             Stretch::Hole { bytes, is_exact } => {
@@ -166,10 +275,6 @@ impl<S: Stretches> Window<S> {
         let count = count.min(self.seen().len());
         self.begin = self.begin.saturating_add(count);
         self.offset = self.offset.saturating_add(count as u64);
-        if self.begin == self.bytes.len() {
-            self.bytes.clear();
-            self.begin = 0;
-        }
         while self.holes.front().is_some_and(|hole| hole.at.end <= self.offset) {
             self.holes.pop_front();
         }
@@ -209,7 +314,10 @@ impl<S: Stretches> Window<S> {
 #[cfg(test)]
 #[allow(clippy::arithmetic_side_effects, clippy::cast_possible_truncation)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
+    use crate::source::fault::{self, Fault};
 
     /// Stretches from a list, bytes counting up.
     struct List(VecDeque<Stretch>, u8);
@@ -269,6 +377,34 @@ mod tests {
         assert!(window.is_there(1));
         assert_eq!(window.see(2).unwrap(), [2]);
         assert_eq!(window.pass_unseen(5).unwrap(), 1);
+    }
+
+    #[test]
+    fn bad_sectors_are_holes_and_all_else_is_read() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let bytes: Vec<u8> = (0..999_999_u32).map(|number| (number % 251 + 1) as u8).collect();
+        file.write_all(&bytes).unwrap();
+        fault::heal(file.path());
+        let faults = [Fault::BadByte(300_000), Fault::BadByte(302_000), Fault::BadByte(999_998)];
+        for fault in faults.into_iter().chain([Fault::ShortReads(70_000)]) {
+            fault::inject(file.path(), fault);
+        }
+        let mut window = Window::new(Sectors::new(file.reopen().unwrap()).unwrap());
+        let mut read: Vec<u8> = Vec::new();
+        while !window.see(10_000).unwrap().is_empty() {
+            read.extend(window.seen_up_to(10_000));
+            window.pass(10_000);
+        }
+        assert_eq!(read.len(), bytes.len());
+        let mut expected = bytes;
+        let holes = [299_008..303_104, 999_424..999_999];
+        for hole in &holes {
+            expected[hole.clone()].fill(0);
+        }
+        assert!(read == expected);
+        let bad: Vec<_> = window.source_mut().take_bad().map(|bad| bad.at).collect();
+        assert_eq!(bad, holes.map(|hole| hole.start as u64..hole.end as u64));
+        fault::heal(file.path());
     }
 
     #[test]

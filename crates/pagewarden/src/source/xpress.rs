@@ -383,4 +383,4 @@ impl<'a> Bits<'a> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
