@@ -117,7 +117,7 @@ fn page_that_was_in_use_before_the_checkpoint_is_proven_and_a_newer_one_is_not()
 #[test]
 fn headers_that_do_not_fit_their_sums_are_damage() {
     let Some(bytes) = fixture(PUBS.0) else { return };
-    for what in [b"SSET", b"MQCI", b"MSDA", b"ESET"] {
+    for what in [b"TAPE", b"RAID", b"SSET", b"MQCI", b"MSDA", b"ESET"] {
         let at = find(&bytes, what);
         let mut damaged = bytes.clone();
         damaged[at + 9] ^= 1;

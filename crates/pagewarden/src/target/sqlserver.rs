@@ -52,7 +52,9 @@ fn probe(path: &Path, metadata: &Metadata) -> Probe {
     let is_known = |file: File| {
         read_head(&file).is_ok_and(|head| backup::is_backup(&head))
             || data_file::identify(&file, path).is_some()
-            || (has_our_name(path) && data_file::identify_by_sample(&file).is_some())
+            || (has_our_name(path)
+                && (data_file::identify_by_sample(&file).is_some()
+                    || backup::is_backup_without_its_beginning(&file)))
     };
     let known = open_file(path).is_ok_and(is_known);
     match (known, has_our_name(path)) {
@@ -72,7 +74,7 @@ fn open(path: &Path, metadata: &Metadata, _: &OpenOptions) -> Result<Target, Err
     }
     let file = open_file(path).map_err(|source| Error::io("open", path, source))?;
     let head = read_head(&file).map_err(|source| Error::io("read", path, source))?;
-    if backup::is_backup(&head) {
+    if backup::is_backup(&head) || backup::is_backup_without_its_beginning(&file) {
         return backup::open(&[path.to_owned()]);
     }
     let identity =

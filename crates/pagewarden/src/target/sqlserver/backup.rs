@@ -19,6 +19,7 @@
 
 use std::collections::VecDeque;
 use std::collections::btree_map::{BTreeMap, Entry};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -32,7 +33,8 @@ use crate::source::decode::Decoded;
 use crate::source::file::{open_regular, read_fully};
 use crate::source::mssqlbak;
 use crate::source::mtf::details::{Configuration, DatabaseFile, Media};
-use crate::source::mtf::{EXTENT_BYTES, looks_like_backup};
+use crate::source::mtf::{EXTENT_BYTES, block_sum_fits, looks_like_backup};
+use crate::source::stretch::{Sectors, Whole};
 use crate::target::sqlserver::allocation::{Interval, StreamAllocations};
 use crate::target::sqlserver::strays::Strays;
 use crate::target::sqlserver::{KIND, evidence_of, file_name, setting_in_words};
@@ -47,7 +49,7 @@ mod place;
 
 pub use extents::{Event, Extents, Placed};
 
-use family::Family;
+use family::{Family, Source};
 use place::EXTENT_PAGES;
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -62,6 +64,18 @@ const STEPS_AHEAD: usize = 4096;
 #[must_use]
 pub fn is_backup(begin: &[u8]) -> bool {
     begin.starts_with(mssqlbak::MAGIC) || looks_like_backup(begin)
+}
+
+/// True for a file in which a block of a backup follows soon, where the first one is damaged.
+#[must_use]
+pub fn is_backup_without_its_beginning(file: &File) -> bool {
+    /// What stands before the first backup set in all files that were seen, and more.
+    const SEARCHED_BYTES: usize = 64 << 10;
+    const ALIGNMENT: usize = 512;
+    let mut bytes = vec![0; SEARCHED_BYTES];
+    let length = read_fully(file, &mut bytes, 0).unwrap_or(0);
+    let bytes = bytes.get(..length).unwrap_or_default();
+    bytes.chunks(ALIGNMENT).any(|block| block.starts_with(b"SSET") && block_sum_fits(block))
 }
 
 /// Which media set a file belongs to, and which of its families it is; `None` for what is no part of
@@ -136,8 +150,8 @@ pub fn extents(paths: &[PathBuf]) -> Result<Extents, Error> {
 /// Opens a backup that comes as a stream.
 pub fn open_stream(path: &Path, decoded: Decoded) -> Result<Target, Error> {
     let begin = decoded.begin.clone();
-    let mut family =
-        Family::new(file_name(path), path.to_owned(), &begin, Box::new(decoded.reader));
+    let source = Source::Stream(Whole(Box::new(decoded.reader)));
+    let mut family = Family::new(file_name(path), path.to_owned(), &begin, source);
     family.find_media();
     Backup::new(path, Extents::new(vec![family])).into_target()
 }
@@ -148,12 +162,12 @@ fn family_of(path: &Path) -> std::io::Result<Option<Family>> {
     let mut head = [0; HEAD_BYTES];
     let length = read_fully(&file, &mut head, 0)?;
     let head = head.get(..length).unwrap_or_default();
-    if !is_backup(head) {
+    if !is_backup(head) && !is_backup_without_its_beginning(&file) {
         return Ok(None);
     }
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
-    let input = Box::new(std::io::BufReader::with_capacity(1 << 18, file));
-    Ok(Some(Family::new(file_name(path), real_path, head, input)))
+    let source = Source::File(Sectors::new(file)?);
+    Ok(Some(Family::new(file_name(path), real_path, head, source)))
 }
 
 /// Files of one name in several folders are called by their paths.

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
-use crate::source::mssqlbak::{self, Expanded};
+use crate::source::mssqlbak::{self, Container, Expanded};
 use crate::source::mtf::details::{Configuration, Details, Media};
 use crate::source::mtf::{self, EXTENT_BYTES, Event, Extent, Walk};
-use crate::source::stretch::{Stretch, Stretches, Whole};
+use crate::source::stretch::{Sectors, Stretch, Stretches, Whole};
 use crate::target::Step;
 use crate::verdict::{ByteOffset, Finding, Kind, Note, Place, Severity, Unread};
 
@@ -17,7 +17,21 @@ const NOTES_MAX: usize = 20;
 const FAULTS_MAX: usize = 10_000;
 
 /// Where a family's bytes come from.
-pub type Input = Box<dyn Read + Send>;
+pub(super) enum Source {
+    /// A file, whose bad sectors cost what lies in them.
+    File(Sectors),
+    /// What can be read only once.
+    Stream(Whole<Box<dyn Read + Send>>),
+}
+
+impl Stretches for Source {
+    fn next_stretch(&mut self, bytes: &mut [u8]) -> io::Result<Stretch> {
+        match self {
+            Self::File(file) => file.next_stretch(bytes),
+            Self::Stream(stream) => stream.next_stretch(bytes),
+        }
+    }
+}
 
 /// What comes along in a family.
 pub(super) enum Item {
@@ -48,7 +62,7 @@ pub(super) struct Family {
     pub(super) is_compressed: bool,
     /// Something of it is lost, and what was lost is not known exactly.
     pub(super) is_broken: bool,
-    walk: Walk<Bytes>,
+    walk: Walk<Container<Source>>,
     buffer: Box<[u8; EXTENT_BYTES]>,
     ready: VecDeque<Item>,
     has_ended: bool,
@@ -57,28 +71,13 @@ pub(super) struct Family {
     faults: usize,
 }
 
-/// The stream of a family.
-enum Bytes {
-    Plain(Whole<Input>),
-    Compressed(Box<Expanded<Whole<Input>>>),
-}
-
-impl Stretches for Bytes {
-    fn next_stretch(&mut self, bytes: &mut [u8]) -> io::Result<Stretch> {
-        match self {
-            Self::Plain(plain) => plain.next_stretch(bytes),
-            Self::Compressed(compressed) => compressed.next_stretch(bytes),
-        }
-    }
-}
-
 impl Family {
-    /// Of a file that begins with these bytes, which come again with `input`.
-    pub(super) fn new(name: String, path: PathBuf, begin: &[u8], input: Input) -> Self {
+    /// Of a file that begins with these bytes, which come again with `source`.
+    pub(super) fn new(name: String, path: PathBuf, begin: &[u8], source: Source) -> Self {
         let is_compressed = begin.starts_with(mssqlbak::MAGIC);
         let bytes = match is_compressed {
-            true => Bytes::Compressed(Box::new(Expanded::new(Whole(input)))),
-            false => Bytes::Plain(Whole(input)),
+            true => Container::Compressed(Box::new(Expanded::new(source))),
+            false => Container::Plain(source),
         };
         Self {
             name,
@@ -107,6 +106,7 @@ impl Family {
             }
             let event = self.walk.next_event(&mut self.buffer);
             self.take_container_faults();
+            self.take_bad_sectors();
             match event {
                 Ok(Some(event)) => self.take(event),
                 Ok(None) => self.has_ended = true,
@@ -186,7 +186,7 @@ impl Family {
             }
             F::Unreadable => {
                 self.is_broken = true;
-                self.unread(offset, 0, "a header lies where nothing can be read".to_owned());
+                self.unread(offset, 0, fault.kind.to_string());
             }
             F::Layout => {
                 self.find(offset, Severity::Damage, Kind::Header, "a block of impossible size");
@@ -203,8 +203,7 @@ impl Family {
             }
             F::Encoded => {
                 self.is_broken = true;
-                let error = "the data is encrypted or compressed in a way that is not known";
-                self.unread(offset, 0, error.to_owned());
+                self.unread(offset, 0, fault.kind.to_string());
             }
             F::Extents(bytes) => {
                 let detail = format!("a data stream of {bytes} bytes, which are not whole extents");
@@ -219,7 +218,7 @@ impl Family {
 
     fn take_container_faults(&mut self) {
         use mssqlbak::FaultKind as F;
-        let Bytes::Compressed(expanded) = self.walk.source_mut() else { return };
+        let Some(expanded) = self.walk.source_mut().expanded() else { return };
         let faults: Vec<_> = expanded.take_faults().collect();
         for fault in faults {
             let offset = fault.file_offset;
@@ -232,10 +231,8 @@ impl Family {
                     let what = "a compressed chunk does not fit its sum";
                     self.sums(offset, what, stored, computed, 8);
                 }
-                F::Expand(error) => {
-                    let detail = format!("a compressed chunk does not expand: {error:?}");
-                    self.find(offset, Severity::Damage, Kind::Header, &detail);
-                }
+                // Whole by its sum: it may be of a form that is not known.
+                F::Expand(_) => self.unread(offset, 0, fault.kind.to_string()),
                 F::Header(byte) => {
                     let detail = format!(
                         "byte {byte} of a chunk's header is wrong; its sum and its size tell what \
@@ -243,13 +240,10 @@ impl Family {
                     );
                     self.find(offset, Severity::Damage, Kind::Header, &detail);
                 }
-                F::Unknown { kind, file_bytes } => {
-                    let error = format!("a chunk of unknown kind 0x{kind:02x}");
-                    self.unread(offset, file_bytes, error);
+                F::Unknown { file_bytes, .. } => {
+                    self.unread(offset, file_bytes, fault.kind.to_string());
                 }
-                F::Unreadable => {
-                    self.unread(offset, 0, "a chunk that cannot be read".to_owned());
-                }
+                F::Unreadable => self.unread(offset, 0, fault.kind.to_string()),
                 F::Truncated => self.truncated(offset),
                 F::IndexSum { stored, computed } => {
                     self.sums(offset, "an index does not fit its sum", stored, computed, 8);
@@ -260,11 +254,18 @@ impl Family {
                     Kind::Header,
                     "the end of an index does not repeat its beginning",
                 ),
-                F::IndexEntries(count) => {
-                    let detail = format!("{count} entries of an index name no chunk");
-                    self.find(offset, Severity::Damage, Kind::Header, &detail);
-                }
+                F::IndexEntries(_) => self.note(format!("{} at byte {offset}", fault.kind)),
             }
+        }
+    }
+
+    fn take_bad_sectors(&mut self) {
+        let Container::Plain(Source::File(file)) = self.walk.source_mut() else { return };
+        let bad: Vec<_> = file.take_bad().collect();
+        for bad in bad {
+            self.is_broken = true;
+            let length = bad.at.end.saturating_sub(bad.at.start);
+            self.unread(bad.at.start, length, bad.error.to_string());
         }
     }
 
