@@ -27,9 +27,9 @@ use pagewarden::report::words::bytes;
 use pagewarden::report::{Report as _, RunEnd, TargetEnd};
 use pagewarden::source::mtf::details::DatabaseFile;
 use pagewarden::target::sqlserver::backup::{Taker, is_backup, media, open_with_taker};
-use pagewarden::target::{self};
+use pagewarden::target::{self, Target};
 use pagewarden::verdict::{Note, Standing, Verdict};
-use pagewarden::verify::{Options, Sink as _, verify};
+use pagewarden::verify::{Options, Sink as _, Summary, verify};
 use tempfile::NamedTempFile;
 
 use crate::args::Unpack;
@@ -47,31 +47,6 @@ pub fn run(arguments: &Unpack) -> Result<Exit> {
     let Some((folder, paths)) = arguments.paths.split_last() else {
         bail!("name a backup and a folder")
     };
-    for path in paths {
-        look_at(path)?;
-    }
-    ensure!(
-        target::grouped(paths, None).len() == 1,
-        "these are not the files of one backup\nhint: name the stripes of one backup, or one file"
-    );
-    let families = paths.first().and_then(|path| media(path)).map_or(1, |media| media.families);
-    let is_complete = usize::from(families) <= paths.len();
-    make_folder(folder)?;
-    let stop = stop_on_signals()?;
-    let unpacked = Arc::new(Unpacked {
-        folder: folder.clone(),
-        restore_bits: arguments.restore_bits,
-        stop: Arc::clone(&stop),
-        files: Mutex::default(),
-        failure: Mutex::default(),
-    });
-    let taker = {
-        let unpacked = Arc::clone(&unpacked);
-        let begin = move |number, listed: Option<&DatabaseFile>| unpacked.begin(number, listed);
-        Taker { set: arguments.set, file: Box::new(begin) }
-    };
-    let target = open_with_taker(paths, taker)?;
-
     let show = Show::choose(arguments.quiet, arguments.progress);
     let mut reports = Several::default();
     if arguments.json {
@@ -79,55 +54,105 @@ pub fn run(arguments: &Unpack) -> Result<Exit> {
     } else {
         reports.add(TextReport::new(show.output(), colours()));
     }
-    let mut description = target.description.clone();
-    reports.begin_target(&description)?;
-    let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
-    let options = Options {
-        jobs: arguments.jobs.unwrap_or(cores),
-        rate: arguments.rate,
-        stop,
-        ..Options::default()
-    };
-    let mut summary = verify(target, &options, &show, &mut reports)?;
-    if let Some(turned_out) = summary.description.take() {
-        description = *turned_out;
-    }
-    let kept = unpacked.keep(summary.stopped, arguments);
-    for note in kept.iter().flatten() {
-        reports.note(note)?;
-    }
-    reports.end_target(&TargetEnd {
-        description: &description,
-        summary: &summary,
-        listed_bytes: None,
-        ended: SystemTime::now(),
-    })?;
+    let mut summary = Summary::default();
+    let mut setting = None;
+    let mut opened = 0;
+    let unpacked = prepare(arguments, folder, paths).and_then(|(target, unpacked)| {
+        opened = 1;
+        let mut description = target.description.clone();
+        reports.begin_target(&description)?;
+        summary = verify(target, &options(arguments, &unpacked), &show, &mut reports)?;
+        if let Some(turned_out) = summary.description.take() {
+            description = *turned_out;
+        }
+        setting = description.setting;
+        let kept = unpacked.keep(summary.stopped, arguments);
+        for note in kept.iter().flatten() {
+            reports.note(note)?;
+        }
+        reports.end_target(&TargetEnd {
+            description: &description,
+            summary: &summary,
+            listed_bytes: None,
+            ended: SystemTime::now(),
+        })?;
+        kept.and_then(|_| if summary.stopped { Ok(()) } else { all_named(paths) })
+    });
     show.end();
-    let mut verdict = summary.verdict(description.setting);
-    if kept.is_err() || !is_complete {
+    let mut verdict = summary.verdict(setting);
+    if let Err(error) = &unpacked {
         verdict = verdict.min(Verdict::Incomplete);
+        let path = paths.first().map_or(Path::new(""), PathBuf::as_path);
+        let error = format!("{error:#}");
+        reports.failed_target(&path.to_string_lossy(), &error, SystemTime::now())?;
     }
     reports.end(&RunEnd {
         verdict,
         total: &summary,
-        opened: 1,
+        opened,
         protection_missed: false,
         ended: SystemTime::now(),
     })?;
     drop(reports);
-    match kept {
-        Err(error) => Ok(crate::exit::report(&error)),
-        Ok(_) if summary.stopped => Ok(Exit::Stopped),
-        Ok(_) if !is_complete => Ok(crate::exit::report(&anyhow::anyhow!(
-            "{} of {families} files of this backup were named: what lies in the others is a hole\n\
-             hint: name all of them together",
-            paths.len()
-        ))),
-        Ok(_) => Ok(Exit::from(verdict)),
+    Ok(match unpacked {
+        Err(error) => crate::exit::report(&error),
+        Ok(()) if summary.stopped => Exit::Stopped,
+        Ok(()) => Exit::from(verdict),
+    })
+}
+
+/// Opens the backup, and says in time what cannot be unpacked.
+fn prepare(
+    arguments: &Unpack,
+    folder: &Path,
+    paths: &[PathBuf],
+) -> Result<(Target, Arc<Unpacked>)> {
+    for path in paths {
+        look_at(path)?;
+    }
+    ensure!(
+        target::grouped(paths, None).len() == 1,
+        "these are not the files of one backup\nhint: name the stripes of one backup, or one file"
+    );
+    make_folder(folder)?;
+    let unpacked = Arc::new(Unpacked {
+        folder: folder.to_owned(),
+        restore_bits: arguments.restore_bits,
+        stop: stop_on_signals()?,
+        files: Mutex::default(),
+        failure: Mutex::default(),
+    });
+    let begin = {
+        let unpacked = Arc::clone(&unpacked);
+        move |number, listed: Option<&DatabaseFile>| unpacked.begin(number, listed)
+    };
+    let target = open_with_taker(paths, Taker { set: arguments.set, file: Box::new(begin) })?;
+    Ok((target, unpacked))
+}
+
+fn options(arguments: &Unpack, unpacked: &Unpacked) -> Options {
+    let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
+    Options {
+        jobs: arguments.jobs.unwrap_or(cores),
+        rate: arguments.rate,
+        stop: Arc::clone(&unpacked.stop),
+        ..Options::default()
     }
 }
 
-/// Says in time what cannot be unpacked.
+/// Half of a backup is not the backup.
+fn all_named(paths: &[PathBuf]) -> Result<()> {
+    let families = paths.first().and_then(|path| media(path)).map_or(1, |media| media.families);
+    ensure!(
+        usize::from(families) <= paths.len(),
+        "{} of {families} files of this backup were named: what lies in the others is a hole\n\
+         hint: name all of them together",
+        paths.len()
+    );
+    Ok(())
+}
+
+/// Says of a file that it is no backup.
 fn look_at(path: &Path) -> Result<()> {
     let shown = path.display();
     let mut head = vec![0; HEAD_BYTES];
@@ -144,12 +169,7 @@ fn look_at(path: &Path) -> Result<()> {
 }
 
 fn make_folder(folder: &Path) -> Result<()> {
-    match fs::create_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        other => other.with_context(|| format!("cannot make {}", folder.display()))?,
-    }
-    ensure!(folder.is_dir(), "{} exists and is no folder", folder.display());
-    Ok(())
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
 }
 
 /// The files that are being written.

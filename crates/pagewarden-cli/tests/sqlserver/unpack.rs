@@ -158,7 +158,10 @@ fn nothing_that_exists_is_overwritten_and_nothing_is_left_behind() {
     assert_eq!(outcome.status, Some(2), "{outcome:?}");
     assert!(fs::read(&copy.path).unwrap() == bytes);
     let not_one = Copy::of("y.bak", b"no backup at all");
-    assert_eq!(unpack(&[], &[&not_one.path], &copy.beside("none")).status, Some(2));
+    let outcome = unpack(&[], &[&not_one.path], &copy.beside("none"));
+    assert_eq!(outcome.status, Some(2));
+    let error = outcome.report().json["error"].as_str().unwrap().to_owned();
+    assert!(error.contains("is no SQL Server backup"), "{error}");
     assert!(!copy.beside("none").exists());
 }
 

@@ -11,7 +11,7 @@ use crate::source::mtf::details::Configuration;
 use crate::source::mtf::{EXTENT_BYTES, Extent};
 use crate::target::Step;
 use crate::target::sqlserver::backup::family::{Family, Item};
-use crate::target::sqlserver::backup::place::{Address, ExtentMap, between, claimed};
+use crate::target::sqlserver::backup::place::{Address, ExtentMap, Seen, between, claimed};
 
 /// Extents that wait for their place: 4 MiB.
 const WAITING_MAX: usize = 64;
@@ -63,6 +63,8 @@ pub struct Extents {
     set: u32,
     is_in_set: bool,
     maps: BTreeMap<u16, ExtentMap>,
+    /// Places that extents named, of this data block.
+    seen: BTreeMap<u16, Seen>,
     /// The last extent that was placed, of this data block.
     last: Option<Address>,
     waiting: Vec<Placed>,
@@ -101,6 +103,7 @@ impl Extents {
             set: 0,
             is_in_set: false,
             maps: BTreeMap::new(),
+            seen: BTreeMap::new(),
             last: None,
             waiting: Vec::new(),
             is_complete,
@@ -178,13 +181,11 @@ impl Extents {
         if data_block != self.data_block {
             self.settle(None);
             self.last = None;
+            self.seen.clear();
             self.data_block = data_block;
         }
-        // What goes back is no place: a page lies where it does not belong, or the bytes are foreign.
-        let place = place.filter(|place| match self.last {
-            Some(last) if last.file == place.file => place.extent > last.extent,
-            _ => true,
-        });
+        // What came already is no place: a page lies where it does not belong.
+        let place = place.filter(|place| self.seen.entry(place.file).or_default().add(place.extent));
         if let (Some(place), Some(head)) = (place, self.heads.get_mut(index)) {
             head.last = Some(place);
         }
@@ -226,6 +227,7 @@ impl Extents {
         self.ready.push_back(Event::Set { set, is_partial });
         self.ready.extend(configuration.map(Event::Configuration));
         self.maps.clear();
+        self.seen.clear();
         (self.set, self.last, self.data_block) = (set, None, 0);
     }
 

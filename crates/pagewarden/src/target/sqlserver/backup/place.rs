@@ -106,6 +106,29 @@ impl ExtentMap {
     }
 }
 
+/// Extents of one file, small where they lie together.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    words: BTreeMap<u64, u64>,
+}
+
+impl Seen {
+    /// 4 TiB of a file; the first ones are forgotten then.
+    const WORDS_MAX: usize = 1 << 20;
+
+    /// Adds an extent; false if it was added before.
+    pub(super) fn add(&mut self, extent: u64) -> bool {
+        let word = self.words.entry(extent / 64).or_default();
+        let bit = 1 << (extent % 64);
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        if self.words.len() > Self::WORDS_MAX {
+            self.words.pop_first();
+        }
+        is_new
+    }
+}
+
 fn is_gam(page: &Page, file: u16, number: u64) -> bool {
     let header = Header::parse(page);
     header.kind == kinds::GAM
