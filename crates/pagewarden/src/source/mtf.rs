@@ -30,10 +30,10 @@
 //!     22        contents
 //! ```
 //!
-//! Source: Microsoft Tape Format Specification, version 1.00a, sections 5.2 and
-//! 6.1. That SQL Server keeps to it, and what follows, was measured on real
-//! backups of 2008 R2 to 2019: all 112 blocks and 163 streams of the fixtures
-//! have the sums above.
+//! Source: Microsoft Tape Format Specification, version 1.00a, revision 1.8; the
+//! attributes are its table 18. That SQL Server keeps to it, and what follows,
+//! was measured on real backups of 2008 R2 to 2019, 113 blocks and 163 streams,
+//! all of which have these sums.
 //!
 //! ```text
 //! TAPE SFMB { SSET VOLB MSCI MSDA... MSTL... MSLS SFMB ESET ESET SFMB }...
