@@ -6,12 +6,12 @@
 //!
 //! ```text
 //! TAPE                                    source
-//!     52     4  media family id           MTF 1.00a 5.2.2
+//!     52     4  media family id           MTF 1.00a
 //!     64     2  soft filemark size / 512  MTF
 //!     84     2  logical block size        MTF
 //!     88     5  date                      MTF
 //! SSET, ESET
-//!     52     4  attributes: 0x4 normal    MTF 5.2.3; 0x8 differential and 0x10
+//!     52     4  attributes: 0x4 normal    MTF; 0x8 differential and 0x10
 //!               incremental not seen
 //! SSET
 //!     62     2  number of the set         MTF

@@ -130,7 +130,6 @@ fn every_set_says_what_it_is_of() {
         for (index, (first, begin)) in configurations.chunks(2).zip(begins).enumerate() {
             sets += 1;
             let [at_begin, at_end] = first else { panic!("two for each set") };
-            eprintln!("{name}: {at_end:?}");
             let version = (at_begin.server_version.0, at_begin.server_version.1);
             assert_eq!((at_begin.begun, version), (Some(begin.0), begin.1));
             assert_eq!(at_begin.ended, None);
