@@ -76,3 +76,27 @@ printf '\0\0\0\4\200\1\2\3\1\2\3\4\5\6\7\10\0\0\0\0\0\0\0\0' >corpus/seal/two_pa
 # An index of one file, "a", of no pages, and one that is not compressed.
 printf '\4\0\47\1\0a\0\40\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\20\0\0\0\0\0\0\0\0\0\0\0' >corpus/seal/index
 printf '\14\0\3abc' >corpus/seal/not_compressed
+# SQL Server backups are not ours to keep: where they lie beside the project, the
+# beginning and the end of each, where all headers but the data's are.
+backups=${PAGEWARDEN_FIXTURES:-../../shared/fixtures}/sqlserver
+mkdir -p corpus/mtf corpus/mssqlbak corpus/xpress
+for file in "$backups"/*.bak; do
+    name=$(basename "$file")
+    if [ "$(head -c 8 "$file" | tr -d '\0')" = MSSQLBAK ]; then
+        { printf '\0'; head -c 16000 "$file"; } >"corpus/mssqlbak/begin_$name"
+        # The header of the file, and the index with what follows it.
+        { printf '\0'; head -c 480 "$file"; tail -c 15900 "$file"; } >"corpus/mssqlbak/end_$name"
+        # A chunk's contents, for 4 KiB.
+        { printf '\0\0\020'; head -c 862 "$file" | tail -c 354; } >"corpus/xpress/chunk_$name"
+    else
+        { printf '\1'; head -c 9000 "$file"; } >"corpus/mtf/begin_$name"
+        { printf '\0'; tail -c 7300 "$file"; } >"corpus/mtf/end_$name"
+    fi
+done
+# A whole one but for its extents, of which the target gives it three: the eight
+# bytes are the length.
+file=$backups/northwind-stripe2of2-torn-2008r2.bak
+if [ -f "$file" ]; then
+    { printf '\2'; head -c 7664 "$file"; printf '\2\0\3\0\0\0\0\0'
+      head -c 7678 "$file" | tail -c 6; tail -c 21504 "$file"; } >corpus/mtf/three_extents
+fi

@@ -298,7 +298,7 @@ impl Suite {
     }
 }
 
-fn at_most(name: &str, ratio: Option<Ratio>, goal: f64) {
+pub fn at_most(name: &str, ratio: Option<Ratio>, goal: f64) {
     verdict(name, ratio, "at most", goal, |ratio| ratio <= goal);
 }
 
@@ -357,7 +357,7 @@ fn page_files(dir: &Path) -> anyhow::Result<FileSet> {
 }
 
 /// The load averages: more than the contenders' own threads means noise.
-fn load() -> String {
+pub fn load() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }

@@ -8,6 +8,7 @@ mod check;
 mod kernel;
 mod process;
 mod samples;
+mod sqlserver;
 
 /// Measures pagewarden beside its peers, in pairs, and prints medians and ratios
 #[derive(Debug, Parser)]
@@ -23,11 +24,14 @@ enum Benchmark {
     Kernel,
     /// `pagewarden check` on a pgbench cluster against cat, `pg_checksums` and fio
     Check(check::Arguments),
+    /// `pagewarden check` on a SQL Server data file against cat
+    Sqlserver(sqlserver::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Benchmark::Kernel => kernel::run(),
         Benchmark::Check(arguments) => check::run(&arguments),
+        Benchmark::Sqlserver(arguments) => sqlserver::run(&arguments),
     }
 }

@@ -35,6 +35,7 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Check(Check),
+    Unpack(Unpack),
     Cost(cost::Cost),
     Completions(Completions),
     Man(Man),
@@ -43,19 +44,20 @@ pub enum Command {
 /// Verify every page of database files and data directories
 ///
 /// Finds out by itself what each PATH is: a PostgreSQL data directory, a
-/// folder or a relation file in one, or a SQLite database. Reads only what is
-/// named, and writes nothing.
+/// folder or a relation file in one, a SQL Server data file or backup, or a
+/// SQLite database. Reads only what is named, and writes nothing.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     pagewarden check /var/lib/postgresql/15/main      a whole cluster, running or not\n  \
     pagewarden check base/5/16397 shop.sqlite         one relation, one SQLite database\n  \
     pagewarden check backup/base.tar.gz               a base backup as it lies\n  \
+    pagewarden check shop1.bak shop2.bak              a SQL Server backup in two stripes\n  \
     pg_basebackup -D - -Ft -X none | pagewarden check -\n  \
     pagewarden check --json --rate 100MiB/s DIR       for scripts, at a gentle pace\n\n\
     Exit status: 0 nothing wrong, 1 damage found (or --strict, --require-protection or\n\
     --min-protected not met), 2 not everything could be looked at, 3 stopped early.")]
 pub struct Check {
-    /// Data directories, database files, backups; - reads a tar archive from standard input
+    /// Data directories, database files, backups; - reads a backup from standard input
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
 
@@ -155,6 +157,62 @@ pub struct Check {
     #[arg(long, value_name = "METHOD", default_value = "auto",
         value_parser = PossibleValuesParser::new(["auto", "uring", "threads"]))]
     pub io: String,
+
+    /// Show no progress
+    #[arg(short, long, conflicts_with = "progress")]
+    pub quiet: bool,
+
+    /// Show progress as plain lines, every few seconds, also without a terminal
+    #[arg(long)]
+    pub progress: bool,
+}
+
+/// Extract the data files of a SQL Server backup
+///
+/// Every page is verified on the way, and written as it lies in the backup: what
+/// is damaged is reported and extracted all the same. The backup's log is not
+/// applied, so that the files are those of a moment's disk, not of a consistent
+/// database. Parts of a file that the backup leaves out are holes. Nothing that
+/// exists is overwritten.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    pagewarden unpack shop.bak files/           the data files of a backup\n  \
+    pagewarden unpack a.bak b.bak files/        of one that is striped over two files\n  \
+    pagewarden unpack --set 2 shop.bak files/   of the second backup in the file\n\n\
+    Exit status: 0 all extracted and nothing wrong, 1 damage found, 2 not all of it could be\n\
+    extracted, 3 stopped early.")]
+pub struct Unpack {
+    /// The files of one backup, and the folder for what is in it; made if it does not exist
+    #[arg(required = true, num_args = 2.., value_name = "FILE... DIR")]
+    pub paths: Vec<PathBuf>,
+
+    /// Which of several backup sets, counted from 1 on, as RESTORE does (FILE = 1)
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub set: u32,
+
+    /// Put back the bits of each sound page that torn bits displaced, and take their flag off
+    ///
+    /// For programs that read rows. The engine does this itself when it reads a
+    /// page; without this option files are as RESTORE writes them.
+    #[arg(long)]
+    pub restore_bits: bool,
+
+    /// Make each file as long as it was, with a hole behind the last page that was backed up
+    #[arg(long)]
+    pub full_size: bool,
+
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+
+    /// Threads that verify pages [default: the available cores]
+    #[arg(short, long, value_name = "N")]
+    pub jobs: Option<NonZero<usize>>,
+
+    /// Read no faster than this, for example 200MiB/s
+    #[arg(long, value_name = "BYTES/S", value_parser = parse_rate)]
+    pub rate: Option<NonZero<u64>>,
 
     /// Show no progress
     #[arg(short, long, conflicts_with = "progress")]

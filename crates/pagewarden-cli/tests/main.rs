@@ -36,5 +36,6 @@ mod recovery;
 mod running;
 mod seals;
 mod sqlite;
+mod sqlserver;
 mod witnesses;
 mod words;

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal as _};
 use std::num::NonZero;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime};
@@ -48,21 +48,23 @@ pub fn run(arguments: &Check) -> anyhow::Result<Exit> {
     let html_file = prepare(arguments, arguments.html.as_deref(), Content::Html)?;
     let metrics_file = prepare(arguments, arguments.metrics.as_deref(), Content::Metrics)?;
     let mut seal_file = prepare(arguments, arguments.seal.as_deref(), Content::Seal)?;
+    let kind = arguments.format.as_deref().and_then(target::kind_named);
+    let targets = target::grouped(&arguments.paths, kind);
     if arguments.paths.len() > 1 && (seal_file.is_some() || arguments.against.is_some()) {
         anyhow::bail!("a seal is of one database\nhint: name one PATH with --seal and --against");
     }
     let (mut html, mut metrics) = (Vec::new(), Vec::new());
     let show = Show::choose(arguments.quiet, arguments.progress);
     let mut reports = Several::default();
-    add_result(&mut reports, arguments, &show)?;
+    add_result(&mut reports, arguments, targets.len(), &show)?;
     if html_file.is_some() {
-        reports.add(HtmlReport::new(&mut html, arguments.paths.len()));
+        reports.add(HtmlReport::new(&mut html, targets.len()));
     }
     if let Some(file) = &metrics_file {
         reports.add(MetricsReport::new(&mut metrics, &file.previous));
     }
     let run = Run {
-        kind: arguments.format.as_deref().and_then(target::kind_named),
+        kind,
         open_options: OpenOptions {
             wal: arguments.wal.clone(),
             settle: arguments.settle,
@@ -82,13 +84,13 @@ pub fn run(arguments: &Check) -> anyhow::Result<Exit> {
     let mut worst = None;
     let mut missed = false;
     let mut opened = 0;
-    for path in &arguments.paths {
+    for paths in &targets {
         if run.options.stop.load(Ordering::Relaxed) {
             total.stopped = true;
             break;
         }
         let seal_file = seal_file.take();
-        let verdict = match run.check(path, seal_file, &mut reports)? {
+        let verdict = match run.check(paths, seal_file, &mut reports)? {
             Some(Checked { setting, summary, sealed: made }) => {
                 opened += 1;
                 sealed = made;
@@ -147,12 +149,13 @@ fn prepare(
 fn add_result<'a>(
     reports: &mut Several<'a>,
     arguments: &Check,
+    targets: usize,
     show: &'a Show,
 ) -> anyhow::Result<()> {
     if arguments.json {
         reports.add(JsonReport::begin(show.output(), "check")?);
     } else if arguments.nagios {
-        reports.add(NagiosReport::new(show.output(), arguments.paths.len()));
+        reports.add(NagiosReport::new(show.output(), targets));
     } else {
         let report = TextReport::new(show.output(), colours());
         reports.add(if arguments.map { report.with_map(Layout::new(width())) } else { report });
@@ -169,14 +172,16 @@ struct Checked {
 }
 
 impl Run<'_> {
-    /// Checks one target; `None` if it could not be opened.
+    /// Checks one target, which may lie in several files; `None` if it could not
+    /// be opened.
     fn check(
         &self,
-        path: &Path,
+        paths: &[PathBuf],
         seal_file: Option<ReplacedFile>,
         reports: &mut Several<'_>,
     ) -> anyhow::Result<Option<Checked>> {
-        let opened = self.open(path).and_then(|target| match self.against {
+        let path = paths.first().map_or(Path::new(""), PathBuf::as_path);
+        let opened = self.open(paths).and_then(|target| match self.against {
             Some(seal) => hold_against(target, seal),
             None => Ok(target),
         });
@@ -224,10 +229,11 @@ impl Run<'_> {
         Ok(Some(Checked { setting: description.setting, summary, sealed }))
     }
 
-    fn open(&self, path: &Path) -> Result<Target, Error> {
-        if !is_standard_input(path) {
-            return target::open_with(path, self.kind, &self.open_options);
-        }
+    fn open(&self, paths: &[PathBuf]) -> Result<Target, Error> {
+        let path = match paths {
+            [path] if is_standard_input(path) => path,
+            _ => return target::open_together(paths, self.kind, &self.open_options),
+        };
         if io::stdin().is_terminal() {
             let hint = "pipe a tar archive into it, or name a file";
             return Err(Error::unknown(path, "standard input is a terminal", hint));

@@ -5,3 +5,4 @@ pub mod completions;
 pub mod cost;
 pub mod man;
 pub mod sealing;
+pub mod unpack;

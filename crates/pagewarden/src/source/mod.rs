@@ -5,11 +5,14 @@ pub mod decode;
 #[cfg(test)]
 pub(crate) mod fault;
 pub mod file;
+#[cfg(test)]
+pub(crate) mod fixtures;
 pub mod mssqlbak;
 pub mod mtf;
 pub mod pipe;
 pub mod queue;
 pub mod residency;
+pub mod stretch;
 pub mod tar;
 #[cfg(target_os = "linux")]
 pub mod uring;

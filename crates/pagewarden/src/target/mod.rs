@@ -330,7 +330,85 @@ impl fmt::Debug for TargetKind {
 }
 
 /// Every kind of target there is. Where several think `Maybe`, the first wins.
-pub static TARGETS: &[TargetKind] = &[postgres::KIND, sqlite::KIND];
+pub static TARGETS: &[TargetKind] = &[postgres::KIND, sqlite::KIND, sqlserver::KIND];
+
+/// Files that are one target when they are named together.
+pub struct Together {
+    /// The kind of target.
+    pub kind: &'static str,
+    /// Which whole a file is a part of, and which part it is; `None` for a file
+    /// that is none.
+    pub part: fn(&Path) -> Option<Part>,
+    /// Opens the parts of one whole.
+    ///
+    /// # Errors
+    /// As [`open`].
+    pub open: fn(&[PathBuf]) -> Result<Target, Error>,
+}
+
+impl fmt::Debug for Together {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Together").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+/// A part of a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// The same for all parts of one whole.
+    pub whole: [u8; 16],
+    /// Which of them it is.
+    pub number: u16,
+}
+
+/// Every kind of target that may lie in several files.
+pub static TOGETHER: &[Together] = &[sqlserver::STRIPES];
+
+/// Puts paths together that are parts of one target, in the order in which they
+/// are named. A part that is named twice is a target of its own.
+#[must_use]
+pub fn grouped(paths: &[PathBuf], kind: Option<&TargetKind>) -> Vec<Vec<PathBuf>> {
+    let mut groups: Vec<(Vec<PathBuf>, Vec<Part>)> = Vec::new();
+    for path in paths {
+        let mut kinds = TOGETHER.iter().filter(|one| kind.is_none_or(|kind| kind.name == one.kind));
+        let part = kinds.find_map(|kind| (kind.part)(path)).filter(|_| paths.len() > 1);
+        let fits = |(_, parts): &&mut (Vec<PathBuf>, Vec<Part>)| {
+            part.is_some_and(|part| {
+                parts.iter().all(|other| other.whole == part.whole && other.number != part.number)
+                    && !parts.is_empty()
+            })
+        };
+        match groups.iter_mut().find(fits) {
+            Some((paths, parts)) => {
+                paths.push(path.clone());
+                parts.extend(part);
+            }
+            None => groups.push((vec![path.clone()], part.into_iter().collect())),
+        }
+    }
+    groups.into_iter().map(|(paths, _)| paths).collect()
+}
+
+/// Opens paths that belong together, see [`grouped`].
+///
+/// # Errors
+/// As [`open_with`].
+pub fn open_together(
+    paths: &[PathBuf],
+    kind: Option<&TargetKind>,
+    options: &OpenOptions,
+) -> Result<Target, Error> {
+    match paths {
+        [path] => open_with(path, kind, options),
+        paths => {
+            let first = paths.first().map_or(Path::new(""), PathBuf::as_path);
+            match TOGETHER.iter().find(|kind| (kind.part)(first).is_some()) {
+                Some(kind) => (kind.open)(paths),
+                None => open_with(first, kind, options),
+            }
+        }
+    }
+}
 
 /// Finds out what `path` is and opens it.
 ///
@@ -403,6 +481,9 @@ pub fn open_stream(
     };
     match open {
         Some(open) if looks_like_tar(&decoded.begin) => open(path, decoded, options),
+        _ if sqlserver::backup::is_backup(&decoded.begin) => {
+            sqlserver::backup::open_stream(path, decoded)
+        }
         _ if decoded.begin.is_empty() => {
             Err(Error::unknown(path, "nothing came", "see what the writer of the stream says"))
         }

@@ -1,1 +1,171 @@
-//! SQL Server data files and backups.
+//! SQL Server: data files, the first page of log files, backups.
+//!
+//! | path | what is read |
+//! |---|---|
+//! | `.mdf`, `.ndf` | all pages of the file; see `data_file` |
+//! | `.ldf` | its first page: the rest are blocks of the log |
+//! | `.bak` | all pages in it; see `backup` |
+//!
+//! Names say nothing here but in doubt: a file is known by its pages.
+
+#![deny(clippy::arithmetic_side_effects)]
+
+use std::fs::{File, Metadata};
+use std::path::Path;
+
+use crate::error::Error;
+use crate::source::file::{open_regular, read_fully};
+use crate::target::{Evidence, OpenOptions, Part, Probe, Target, TargetKind, Together};
+use crate::verdict::Protection;
+
+mod allocation;
+pub mod backup;
+mod data_file;
+mod strays;
+
+/// SQL Server's entry in the list of target kinds.
+pub const KIND: TargetKind = TargetKind {
+    name: "sqlserver",
+    summary: "SQL Server data files (.mdf, .ndf) and backups (.bak), 2005 to 2022",
+    probe,
+    open,
+    open_stream: None,
+};
+
+/// The stripes of a backup.
+pub const STRIPES: Together = Together {
+    kind: KIND.name,
+    part: |path| {
+        let media = backup::media(path)?;
+        Some(Part { whole: media.set_id, number: media.family })
+    },
+    open: backup::open,
+};
+
+/// Bytes that tell what a file is that is none of ours.
+const HEAD_BYTES: usize = backup::HEAD_BYTES;
+
+fn probe(path: &Path, metadata: &Metadata) -> Probe {
+    if !metadata.is_file() {
+        return Probe::No;
+    }
+    let is_known = |file: File| {
+        read_head(&file).is_ok_and(|head| backup::is_backup(&head))
+            || data_file::identify(&file, path).is_some()
+            || (has_our_name(path)
+                && (data_file::identify_by_sample(&file).is_some()
+                    || backup::is_backup_without_its_beginning(&file)))
+    };
+    let known = open_file(path).is_ok_and(is_known);
+    match (known, has_our_name(path)) {
+        (true, _) => Probe::Yes,
+        (false, true) => Probe::Maybe,
+        (false, false) => Probe::No,
+    }
+}
+
+fn open(path: &Path, metadata: &Metadata, _: &OpenOptions) -> Result<Target, Error> {
+    if !metadata.is_file() {
+        return Err(Error::unknown(
+            path,
+            "not a file",
+            "name the files of a SQL Server database or backup: x.mdf, x.ndf, x.bak",
+        ));
+    }
+    let file = open_file(path).map_err(|source| Error::io("open", path, source))?;
+    let head = read_head(&file).map_err(|source| Error::io("read", path, source))?;
+    if backup::is_backup(&head) || backup::is_backup_without_its_beginning(&file) {
+        return backup::open(&[path.to_owned()]);
+    }
+    let identity =
+        data_file::identify(&file, path).or_else(|| data_file::identify_by_sample(&file));
+    match identity {
+        Some(identity) => data_file::open(path, &file, identity),
+        None => Err(not_ours(path, &head)),
+    }
+}
+
+/// Opens a regular file, through a link that was named.
+fn open_file(path: &Path) -> std::io::Result<File> {
+    open_regular(&std::fs::canonicalize(path)?)
+}
+
+/// The bytes that tell what a file is.
+fn read_head(file: &File) -> std::io::Result<Vec<u8>> {
+    let mut head = vec![0; HEAD_BYTES];
+    let length = read_fully(file, &mut head, 0)?;
+    head.truncate(length);
+    Ok(head)
+}
+
+fn has_our_name(path: &Path) -> bool {
+    let extension = path.extension().map(std::ffi::OsStr::to_ascii_lowercase);
+    let known = ["mdf", "ndf", "ldf", "bak"];
+    extension.is_some_and(|extension| known.iter().any(|known| extension == *known))
+}
+
+/// Why a file is none of SQL Server's, in words that fit what it is.
+fn not_ours(path: &Path, head: &[u8]) -> Error {
+    const HINT: &str = "name the files of a SQL Server database or backup: x.mdf, x.ndf, x.bak";
+    let text = String::from_utf8_lossy(head).trim_start().to_ascii_lowercase();
+    if head.is_empty() {
+        return Error::unknown(path, "an empty file", "there is nothing in it to check");
+    }
+    if text.starts_with("version https://git-lfs") {
+        return Error::unknown(
+            path,
+            "not a SQL Server file but a Git LFS pointer to one",
+            "fetch the file itself: git lfs pull",
+        );
+    }
+    if ["<!doctype", "<html", "<?xml"].iter().any(|begin| text.starts_with(begin)) {
+        return Error::unknown(
+            path,
+            "not a SQL Server file but a web page or XML text",
+            "it may be the page of a download that was refused: fetch the file again",
+        );
+    }
+    if head.starts_with(b"PK\x03\x04") {
+        return Error::unknown(
+            path,
+            "not a SQL Server file but a zip archive or an office document",
+            "unpack it, and name the file in it",
+        );
+    }
+    if head.iter().all(|byte| *byte == 0) {
+        return Error::unknown(path, "not a SQL Server file: it begins with zeroes", HINT);
+    }
+    Error::unknown(path, "not a SQL Server file: none of its first pages is one", HINT)
+}
+
+fn setting_in_words(setting: Protection) -> &'static str {
+    match setting {
+        Protection::Checksum => "PAGE_VERIFY CHECKSUM",
+        Protection::Torn => "PAGE_VERIFY TORN_PAGE_DETECTION",
+        Protection::None => "PAGE_VERIFY NONE",
+    }
+}
+
+/// How much "ok" is worth. The checksum is linear, which is weaker than its 32 bits sound.
+fn evidence_of(setting: Option<Protection>) -> Evidence {
+    match setting {
+        Some(Protection::Checksum) | None => Evidence {
+            tested_by: "32-bit linear checksums or torn bits, page numbers, and the page free space",
+            unseen: "words of a sector that changed places, 1 in 30 pairs of flipped bits, a sector of one repeated word turned into another (free space, allocation maps), older versions of a page",
+        },
+        Some(Protection::Torn) => Evidence {
+            tested_by: "torn bits, page numbers, and the page free space",
+            unseen: "damage to the content of a page: torn bits show torn writes and little else",
+        },
+        Some(Protection::None) => Evidence {
+            tested_by: "page numbers, the page free space, and the checksums of pages written before",
+            unseen: "damage to the content of pages written since checksums were turned off",
+        },
+    }
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name()
+        .map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy())
+        .into_owned()
+}

@@ -25,6 +25,8 @@ pub(super) struct OpenFile {
     /// The length when it was opened.
     pub(super) length: u64,
     caching: Caching,
+    /// It takes less room than it is long: some of it was never written.
+    has_holes: bool,
     /// For reads past the page cache, opened when they are first wanted;
     /// `None` where they are refused.
     direct: OnceLock<Option<Arc<File>>>,
@@ -37,6 +39,8 @@ pub(super) struct OpenFile {
     fetched_to: AtomicU64,
 }
 
+/// What `st_blocks` counts in, everywhere.
+const STATUS_BLOCK_BYTES: i64 = 512;
 /// How far is read ahead through the page cache.
 const AHEAD_BYTES: u64 = 4 * RUN_BYTES as u64;
 
@@ -50,6 +54,9 @@ pub(super) enum Way {
     /// Through the page cache, since there is no other way or none is wanted:
     /// what it did not hold before is taken out of it again.
     Through,
+    /// Not at all: nothing was ever written there, and reading it would give
+    /// zeroes.
+    Hole,
 }
 
 impl OpenFile {
@@ -66,6 +73,7 @@ impl OpenFile {
             cached: Arc::new(file),
             length: u64::try_from(status.st_size).unwrap_or(0),
             caching,
+            has_holes: status.st_blocks.saturating_mul(STATUS_BLOCK_BYTES) < status.st_size,
             direct: OnceLock::new(),
             direct_refused: AtomicBool::new(false),
             absent_before: OnceLock::new(),
@@ -89,6 +97,9 @@ impl OpenFile {
 
     /// The way for a run that has not been read yet.
     pub(super) fn way(&self, offset: u64, length: usize) -> Way {
+        if self.has_holes && is_hole(&self.cached, &(offset..offset + length as u64)) {
+            return Way::Hole;
+        }
         if self.caching == Caching::Cached {
             return Way::Through;
         }
@@ -178,6 +189,22 @@ impl OpenFile {
     }
 }
 
+/// True if nothing was ever written to `range`; false also where nobody can tell.
+#[cfg(target_os = "linux")]
+fn is_hole(file: &File, range: &Range<u64>) -> bool {
+    use rustix::fs::{SeekFrom, seek};
+    // Moves the descriptor's position, which nobody uses.
+    match seek(file, SeekFrom::Data(range.start)) {
+        Ok(data) => data >= range.end,
+        Err(error) => error == rustix::io::Errno::NXIO,
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_hole(_: &File, _: &Range<u64>) -> bool {
+    false
+}
+
 impl Drop for OpenFile {
     /// Once more for all of the file: the kernel may keep in one piece what
     /// lies across the ends of two runs.
@@ -199,6 +226,20 @@ fn overlaps(gaps: &[Range<u64>], range: &Range<u64>) -> impl Iterator<Item = Ran
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_never_written_is_known_and_what_was_is_read() {
+        use std::os::unix::fs::FileExt as _;
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(64 << 20).unwrap();
+        file.write_all_at(b"data", 32 << 20).unwrap();
+        assert!(!is_hole(&file, &(31 << 20..33 << 20)));
+        assert!(!is_hole(&file, &(32 << 20..(32 << 20) + 4096)));
+        if cfg!(target_os = "linux") && !is_hole(&file, &(0..1 << 20)) {
+            // A file system that cannot tell says so by calling all of it data.
+            assert!(!is_hole(&file, &(40 << 20..41 << 20)));
+        }
+    }
 
     #[test]
     fn overlaps_are_what_is_in_both() {

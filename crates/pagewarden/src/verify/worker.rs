@@ -122,6 +122,7 @@ impl<'a> Shared<'a> {
                     }),
                     Next::Run(run) => match run.file.way(run.offset, run.length) {
                         Way::Past => self.submit(queue, &mut reading, run, &mut buffer),
+                        Way::Hole => self.gate.pass(|| self.judge_hole(&run)),
                         way => self.gate.pass(|| self.read_in_steps(&run, way, &mut buffer)),
                     },
                 }
@@ -165,6 +166,21 @@ impl<'a> Shared<'a> {
         outcome: &mut RunOutcome,
     ) {
         self.look.judge(&file.page_file, Some(file.again(way)), offset, bytes, outcome);
+    }
+
+    /// A run that was never written: as if zeroes had been read.
+    fn judge_hole(&self, run: &Run) {
+        static ZEROES: [u8; STEP_BYTES] = [0; STEP_BYTES];
+        let mut outcome = RunOutcome::default();
+        let page_size = usize::try_from(run.file.page_size).unwrap_or(usize::MAX);
+        let step = STEP_BYTES - STEP_BYTES % page_size.min(STEP_BYTES);
+        let mut done = 0;
+        while done < run.length {
+            let zeroes = ZEROES.get(..step.min(run.length - done)).unwrap_or_default();
+            self.judge(&run.file, Way::Hole, run.offset + done as u64, zeroes, &mut outcome);
+            done += zeroes.len();
+        }
+        self.deliver(run.sequence, Outcome::Run(outcome));
     }
 
     fn submit(

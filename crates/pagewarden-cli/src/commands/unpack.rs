@@ -1,0 +1,420 @@
+//! `pagewarden unpack`: extracts the data files of a SQL Server backup, verified on
+//! the way.
+//!
+//! The backup is checked as `pagewarden check` does it; whoever writes the files is
+//! one more who sees its pages. Each file is written under a temporary name beside
+//! its own, and gets that when all of it is on the disk.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io;
+use std::num::NonZero;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use pagewarden::checksum::sqlserver::{PAGE_BYTES, is_zero, restore_torn_bits};
+use pagewarden::page::sqlserver::header::{HAS_TORN_BITS, Header};
+use pagewarden::page::standings::Standings;
+use pagewarden::page::{PageRun, Witness};
+use pagewarden::report::json::JsonReport;
+use pagewarden::report::several::Several;
+use pagewarden::report::text::TextReport;
+use pagewarden::report::words::bytes;
+use pagewarden::report::{Report as _, RunEnd, TargetEnd};
+use pagewarden::source::mtf::details::DatabaseFile;
+use pagewarden::target::sqlserver::backup::{Taker, is_backup, media, open_with_taker};
+use pagewarden::target::{self, Target};
+use pagewarden::verdict::{Note, Standing, Verdict};
+use pagewarden::verify::{Options, Sink as _, Summary, verify};
+use tempfile::NamedTempFile;
+
+use crate::args::Unpack;
+use crate::exit::Exit;
+use crate::progress::Show;
+use crate::signals::stop_on_signals;
+use crate::terminal::colours;
+
+const PAGE: u64 = PAGE_BYTES as u64;
+/// How many first bytes tell what a file is.
+const HEAD_BYTES: usize = 512;
+
+/// Runs the command.
+pub fn run(arguments: &Unpack) -> Result<Exit> {
+    let Some((folder, paths)) = arguments.paths.split_last() else {
+        bail!("name a backup and a folder")
+    };
+    let show = Show::choose(arguments.quiet, arguments.progress);
+    let mut reports = Several::default();
+    if arguments.json {
+        reports.add(JsonReport::begin(show.output(), "unpack")?);
+    } else {
+        reports.add(TextReport::new(show.output(), colours()));
+    }
+    let mut summary = Summary::default();
+    let mut setting = None;
+    let mut opened = 0;
+    let unpacked = prepare(arguments, folder, paths).and_then(|(target, unpacked)| {
+        opened = 1;
+        let mut description = target.description.clone();
+        reports.begin_target(&description)?;
+        summary = verify(target, &options(arguments, &unpacked), &show, &mut reports)?;
+        if let Some(turned_out) = summary.description.take() {
+            description = *turned_out;
+        }
+        setting = description.setting;
+        let kept = unpacked.keep(summary.stopped, arguments);
+        for note in kept.iter().flatten() {
+            reports.note(note)?;
+        }
+        reports.end_target(&TargetEnd {
+            description: &description,
+            summary: &summary,
+            listed_bytes: None,
+            ended: SystemTime::now(),
+        })?;
+        kept.and_then(|_| if summary.stopped { Ok(()) } else { all_named(paths) })
+    });
+    show.end();
+    let mut verdict = summary.verdict(setting);
+    if let Err(error) = &unpacked {
+        verdict = verdict.min(Verdict::Incomplete);
+        let path = paths.first().map_or(Path::new(""), PathBuf::as_path);
+        let error = format!("{error:#}");
+        reports.failed_target(&path.to_string_lossy(), &error, SystemTime::now())?;
+    }
+    reports.end(&RunEnd {
+        verdict,
+        total: &summary,
+        opened,
+        protection_missed: false,
+        ended: SystemTime::now(),
+    })?;
+    drop(reports);
+    Ok(match unpacked {
+        Err(error) => crate::exit::report(&error),
+        Ok(()) if summary.stopped => Exit::Stopped,
+        Ok(()) => Exit::from(verdict),
+    })
+}
+
+/// Opens the backup, and says in time what cannot be unpacked.
+fn prepare(
+    arguments: &Unpack,
+    folder: &Path,
+    paths: &[PathBuf],
+) -> Result<(Target, Arc<Unpacked>)> {
+    for path in paths {
+        look_at(path)?;
+    }
+    ensure!(
+        target::grouped(paths, None).len() == 1,
+        "these are not the files of one backup\nhint: name the stripes of one backup, or one file"
+    );
+    make_folder(folder)?;
+    let unpacked = Arc::new(Unpacked {
+        folder: folder.to_owned(),
+        restore_bits: arguments.restore_bits,
+        stop: stop_on_signals()?,
+        files: Mutex::default(),
+        failure: Mutex::default(),
+    });
+    let begin = {
+        let unpacked = Arc::clone(&unpacked);
+        move |number, listed: Option<&DatabaseFile>| unpacked.begin(number, listed)
+    };
+    let target = open_with_taker(paths, Taker { set: arguments.set, file: Box::new(begin) })?;
+    Ok((target, unpacked))
+}
+
+fn options(arguments: &Unpack, unpacked: &Unpacked) -> Options {
+    let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
+    Options {
+        jobs: arguments.jobs.unwrap_or(cores),
+        rate: arguments.rate,
+        stop: Arc::clone(&unpacked.stop),
+        ..Options::default()
+    }
+}
+
+/// Half of a backup is not the backup.
+fn all_named(paths: &[PathBuf]) -> Result<()> {
+    let families = paths.first().and_then(|path| media(path)).map_or(1, |media| media.families);
+    ensure!(
+        usize::from(families) <= paths.len(),
+        "{} of {families} files of this backup were named: what lies in the others is a hole\n\
+         hint: name all of them together",
+        paths.len()
+    );
+    Ok(())
+}
+
+/// Says of a file that it is no backup.
+fn look_at(path: &Path) -> Result<()> {
+    let shown = path.display();
+    let mut head = vec![0; HEAD_BYTES];
+    let file = File::open(path).with_context(|| format!("cannot open {shown}"))?;
+    ensure!(file.metadata()?.is_file(), "{shown} is no file\nhint: name the files of a backup");
+    let length = file.read_at(&mut head, 0).with_context(|| format!("cannot read {shown}"))?;
+    head.truncate(length);
+    ensure!(
+        is_backup(&head),
+        "{shown} is no SQL Server backup\n\
+         hint: name the files of one backup and then a folder: pagewarden unpack x.bak DIR"
+    );
+    Ok(())
+}
+
+fn make_folder(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
+}
+
+/// The files that are being written.
+#[derive(Debug)]
+struct Unpacked {
+    folder: PathBuf,
+    restore_bits: bool,
+    stop: Arc<AtomicBool>,
+    files: Mutex<Vec<Arc<Extraction>>>,
+    /// Why no more is written.
+    failure: Mutex<Option<anyhow::Error>>,
+}
+
+/// A file that is being written.
+#[derive(Debug)]
+struct Extraction {
+    name: String,
+    number: u16,
+    /// What it said to be long, before it was backed up.
+    listed_bytes: Option<u64>,
+    file: Mutex<Option<NamedTempFile>>,
+    /// For writes at any place, by several threads.
+    writer: File,
+    restore_bits: bool,
+    pages: AtomicU64,
+    end: AtomicU64,
+    stop: Arc<AtomicBool>,
+    failure: Mutex<Option<io::Error>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Unpacked {
+    /// Begins the file of this number.
+    fn begin(&self, number: u16, listed: Option<&DatabaseFile>) -> Option<Arc<dyn Witness>> {
+        match self.try_begin(number, listed) {
+            Ok(file) => Some(file),
+            Err(error) => {
+                lock(&self.failure).get_or_insert(error);
+                self.stop.store(true, Ordering::Relaxed);
+                None
+            }
+        }
+    }
+
+    fn try_begin(&self, number: u16, listed: Option<&DatabaseFile>) -> Result<Arc<Extraction>> {
+        let mut files = lock(&self.files);
+        let taken: HashSet<String> = files.iter().map(|file| file.name.to_lowercase()).collect();
+        let mut name = file_name(number, listed);
+        if taken.contains(&name.to_lowercase()) {
+            name = format!("file-{number}-{name}");
+        }
+        let path = self.folder.join(&name);
+        if fs::symlink_metadata(&path).is_ok() {
+            bail!(
+                "{} exists and is not overwritten\nhint: name a folder of its own",
+                path.display()
+            );
+        }
+        let temporary = tempfile::Builder::new()
+            .prefix(".pagewarden-")
+            .suffix(".tmp")
+            .permissions(fs::Permissions::from_mode(0o666))
+            .tempfile_in(&self.folder)
+            .with_context(|| format!("cannot write into {}", self.folder.display()))?;
+        let writer = temporary.as_file().try_clone()?;
+        let file = Arc::new(Extraction {
+            name,
+            number,
+            listed_bytes: listed.map(|listed| listed.bytes),
+            file: Mutex::new(Some(temporary)),
+            writer,
+            restore_bits: self.restore_bits,
+            pages: AtomicU64::new(0),
+            end: AtomicU64::new(0),
+            stop: Arc::clone(&self.stop),
+            failure: Mutex::default(),
+        });
+        files.push(Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Gives the files their names, when all was written; says what they are.
+    fn keep(&self, is_stopped: bool, arguments: &Unpack) -> Result<Vec<Note>> {
+        if let Some(error) = lock(&self.failure).take() {
+            return Err(error);
+        }
+        let files = std::mem::take(&mut *lock(&self.files));
+        for file in &files {
+            if let Some(error) = lock(&file.failure).take() {
+                let shown = self.folder.join(&file.name);
+                return Err(error).context(format!("cannot write {}", shown.display()));
+            }
+        }
+        if is_stopped {
+            return Ok(Vec::new());
+        }
+        ensure!(
+            !files.is_empty(),
+            "backup set {} has no data file that can be extracted\n\
+             hint: a full backup is needed; --set N names another set of the file",
+            arguments.set
+        );
+        let mut notes = Vec::new();
+        for file in &files {
+            let path = self.folder.join(&file.name);
+            let length = file
+                .keep(&path, arguments.full_size)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+            notes.push(Note {
+                file: file.name.clone(),
+                text: format!(
+                    "unpacked: file {} of the database, {} pages in {}",
+                    file.number,
+                    file.pages.load(Ordering::Relaxed),
+                    bytes(length)
+                ),
+            });
+        }
+        // Names last when the folder does.
+        File::open(&self.folder)
+            .and_then(|folder| folder.sync_all())
+            .with_context(|| format!("cannot write {}", self.folder.display()))?;
+        Ok(notes)
+    }
+}
+
+impl Extraction {
+    /// Gives the file its name; how long it is.
+    fn keep(&self, path: &Path, full_size: bool) -> io::Result<u64> {
+        let end = self.end.load(Ordering::Relaxed);
+        let length = match self.listed_bytes.filter(|_| full_size) {
+            Some(listed) => end.max(listed),
+            None => end,
+        };
+        let Some(file) = lock(&self.file).take() else { return Ok(length) };
+        file.as_file().set_len(length)?;
+        file.as_file().sync_all()?;
+        file.persist_noclobber(path).map_err(|error| error.error)?;
+        Ok(length)
+    }
+
+    fn write(&self, run: PageRun<'_>, standings: &Standings) -> io::Result<()> {
+        let mut standings =
+            standings.iter().flat_map(|(standing, count)| (0..count).map(move |_| standing));
+        for (page, index) in run.bytes.as_chunks::<PAGE_BYTES>().0.iter().zip(0..) {
+            let standing = standings.next().flatten();
+            let number = run.first.plus(index).0;
+            let begin = number.checked_mul(PAGE).ok_or(io::ErrorKind::FileTooLarge)?;
+            let end = begin.checked_add(PAGE).ok_or(io::ErrorKind::FileTooLarge)?;
+            let before = self.end.fetch_max(end, Ordering::Relaxed);
+            self.pages.fetch_add(1, Ordering::Relaxed);
+            // A hole does; but for a page that came before with something on it.
+            if begin >= before && is_zero(page) {
+                continue;
+            }
+            if self.restore_bits && standing == Some(Standing::Ok) {
+                self.writer.write_all_at(&with_own_bits(page), begin)?;
+            } else {
+                self.writer.write_all_at(page, begin)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The page without torn bits.
+fn with_own_bits(page: &[u8; PAGE_BYTES]) -> [u8; PAGE_BYTES] {
+    const FLAGS_AT: usize = 4;
+    let mut own = *page;
+    let flags = Header::parse(page).flags;
+    if flags & HAS_TORN_BITS != 0 {
+        restore_torn_bits(&mut own);
+        if let Some(field) = own.get_mut(FLAGS_AT..).and_then(<[u8]>::first_chunk_mut) {
+            *field = (flags & !HAS_TORN_BITS).to_le_bytes();
+        }
+    }
+    own
+}
+
+impl Witness for Extraction {
+    fn see(&self, run: PageRun<'_>, standings: &Standings) {
+        if self.stop.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Err(error) = self.write(run, standings) {
+            lock(&self.failure).get_or_insert(error);
+            // Whatever follows is for nothing.
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What to call a file: as it was called on its server, without its folder.
+fn file_name(number: u16, listed: Option<&DatabaseFile>) -> String {
+    let extension = if number == 1 { "mdf" } else { "ndf" };
+    let physical = listed.and_then(|listed| listed.path.rsplit(['\\', '/']).next());
+    let logical = listed.map(|listed| format!("{}.{extension}", listed.name));
+    let fits = |name: &str| {
+        let stem = name.trim_end_matches(['.', ' ']);
+        let is_name = !stem.is_empty() && name.len() <= 200 && !name.starts_with('.');
+        is_name && !name.chars().any(|c| c.is_control() || matches!(c, '/' | '\\' | ':'))
+    };
+    physical
+        .map(str::to_owned)
+        .into_iter()
+        .chain(logical)
+        .find(|name| fits(name))
+        .unwrap_or_else(|| format!("file-{number}.{extension}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(name: &str, path: &str) -> DatabaseFile {
+        DatabaseFile {
+            id: 3,
+            pages: 8,
+            is_log: false,
+            bytes: 65_536,
+            page_bytes: 8192,
+            sector_bytes: 512,
+            name: name.to_owned(),
+            path: path.to_owned(),
+        }
+    }
+
+    /// The names come out of the backup, which may be anybody's.
+    #[test]
+    fn names_never_lead_out_of_the_folder() {
+        for (name, path, expected) in [
+            ("pubs", "C:\\Data\\pubs.mdf", "pubs.mdf"),
+            ("pubs", "/var/opt/mssql/data/pubs.ndf", "pubs.ndf"),
+            ("pubs", "C:\\Data\\..", "pubs.ndf"),
+            ("pubs", "", "pubs.ndf"),
+            ("..", "..\\..", "file-3.ndf"),
+            ("/etc/passwd", "C:\\x\\", "file-3.ndf"),
+            ("a\nb", ".hidden", "file-3.ndf"),
+            ("c:x", "a/c:x", "file-3.ndf"),
+        ] {
+            assert_eq!(file_name(3, Some(&listed(name, path))), expected, "{name} {path}");
+        }
+        assert_eq!(file_name(1, None), "file-1.mdf");
+    }
+}

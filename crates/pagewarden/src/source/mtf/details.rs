@@ -1,0 +1,382 @@
+//! What blocks and streams say besides their headers.
+//!
+//! Every place below was held against all sets of the fixtures: names and paths
+//! are readable, builds are ones that were released, database versions are those
+//! of the boot pages, pages of files add up to those in the data streams.
+//!
+//! ```text
+//! TAPE                                    source
+//!     52     4  media family id           MTF 1.00a
+//!     64     2  soft filemark size / 512  MTF
+//!     84     2  logical block size        MTF
+//!     88     5  date                      MTF
+//! SSET, ESET
+//!     52     4  attributes: 0x4 normal    MTF; 0x8 differential and 0x10
+//!               incremental not seen
+//! SSET
+//!     62     2  number of the set         MTF
+//!  64,66  2, 2  size, offset of its name  MTF
+//!  76,78  2, 2  of the user's name        MTF
+//!     88     5  date                      MTF
+//!  93,94  1, 1  version of the software   MTF; 10 and 50: SQL Server 2008 R2
+//!     95     1  time zone, quarter hours  MTF; 127 is unknown
+//! ESET
+//!     78     2  number of the set         MTF
+//! RAID
+//!      0    16  media set id              measured
+//!     20     2  count of media families   measured: 2 in stripes
+//!     22     2  count of mirrors          measured: 1
+//!     24     2  number of this family     measured
+//! MQCI: records, each a name, u32 length of the whole, contents
+//! "SCIN", the database
+//!     24     2  build of the server       measured
+//!  26,27  1, 1  its minor, major version  measured
+//!     32    10  first LSN                 measured: not after the last one
+//!     42    10  last LSN                  measured
+//!     52    10  checkpoint LSN            measured: in the second set of a file
+//!     62    10  that of the full backup     62 is 52 of the first
+//!               before; zero if none
+//!     72     5  creation of the database  measured: a date before 77
+//!     77     5  begin of the backup       measured: as in SSET
+//!     82     5  its end                   measured: zero in MSCI, set in MSLS
+//!     91     1  compatibility level       measured
+//!     94     2  database version          measured: as in the boot page
+//! 104,106 2, 2  size, offset of its name  measured
+//! 108,110 2, 2  of the server's name      measured
+//! "SFIN", a file
+//!     16     4  page size                 measured: 8192
+//!     20     4  file id                   measured
+//!     24     4  pages that follow         measured: in MSCI those of the first
+//!                                           MSDA of all families, in MSLS of the
+//!                                           second or the same; log: no pages
+//!     28     4  1 data, 2 log             measured
+//!     32     4  sector size               measured: 512 or 4096
+//!     40     8  size of the file          measured
+//!  48,50  2, 2  size, offset of its name  measured
+//!  52,54  2, 2  of its path               measured
+//! an LSN: u32 file of the log, u32 block, u16 slot
+//! a date: 14 bits year, 4 month, 5 day, 5 hour, 6 minute, 6 second; the server's
+//! ```
+//!
+//! Sizes are in bytes, of UTF-16. Offsets count from the beginning of the block
+//! or record.
+
+use std::fmt;
+
+use super::Type;
+
+/// Names longer than this are none: Windows takes 32,767 characters.
+const NAME_BYTES_MAX: usize = 1 << 16;
+
+/// What a block says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Details {
+    /// TAPE.
+    Tape {
+        /// The media family's id.
+        family_id: u32,
+        /// The size of a soft filemark.
+        filemark_bytes: u32,
+        /// The size that logical addresses count in.
+        logical_block_bytes: u16,
+        /// When the medium was written first.
+        date: Option<Date>,
+    },
+    /// SSET.
+    SetBegin {
+        /// 0x4: a full backup, as far as was seen.
+        attributes: u32,
+        /// From 1 on.
+        number: u16,
+        /// What the backup is called.
+        name: String,
+        /// Who made it.
+        user: String,
+        /// When it began.
+        date: Option<Date>,
+        /// The version of SQL Server, 10 and 50 for 2008 R2.
+        version: (u8, u8),
+        /// Minutes from UTC.
+        time_zone_minutes: Option<i16>,
+    },
+    /// ESET.
+    SetEnd {
+        /// From 1 on.
+        number: u16,
+    },
+}
+
+impl Details {
+    /// What the block says whose bytes, up to its first stream, are these.
+    pub(super) fn read(kind: Type, block: &[u8]) -> Option<Self> {
+        let fields = Fields(block);
+        match &kind.0 {
+            b"TAPE" => Some(Self::Tape {
+                family_id: fields.u32(52)?,
+                filemark_bytes: u32::from(fields.u16(64)?).saturating_mul(512),
+                logical_block_bytes: fields.u16(84)?,
+                date: fields.date(88),
+            }),
+            b"SSET" => Some(Self::SetBegin {
+                attributes: fields.u32(52)?,
+                number: fields.u16(62)?,
+                name: fields.text(64)?,
+                user: fields.text(76)?,
+                date: fields.date(88),
+                version: (fields.u8(93)?, fields.u8(94)?),
+                time_zone_minutes: match i8::from_le_bytes([fields.u8(95)?]) {
+                    127 => None,
+                    quarters => Some(i16::from(quarters).saturating_mul(15)),
+                },
+            }),
+            b"ESET" => Some(Self::SetEnd { number: fields.u16(78)? }),
+            _ => None,
+        }
+    }
+}
+
+/// The medium a file is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Media {
+    /// The same for all families of a set.
+    pub set_id: [u8; 16],
+    /// How many files the backup is striped over.
+    pub families: u16,
+    /// How many copies of each were made.
+    pub mirrors: u16,
+    /// Which of them this is, from 1 on.
+    pub family: u16,
+}
+
+impl Media {
+    pub(super) fn read(contents: &[u8]) -> Option<Self> {
+        let fields = Fields(contents);
+        Some(Self {
+            set_id: fields.bytes(0)?,
+            families: fields.u16(20)?,
+            mirrors: fields.u16(22)?,
+            family: fields.u16(24)?,
+        })
+    }
+}
+
+/// The database that was backed up, and its files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Configuration {
+    /// The database's name.
+    pub database: String,
+    /// The server's, with its instance.
+    pub server: String,
+    /// Major version, minor version and build of the server.
+    pub server_version: (u8, u8, u16),
+    /// The version of the database's files, as in the boot page.
+    pub database_version: u16,
+    /// The compatibility level, 150 for SQL Server 2019.
+    pub compatibility: u8,
+    /// From here on the log is in the backup.
+    pub first_lsn: Lsn,
+    /// Up to here.
+    pub last_lsn: Lsn,
+    /// Of the checkpoint the backup began with.
+    pub checkpoint_lsn: Lsn,
+    /// That of the full backup before; zero if there was none.
+    pub previous_full_lsn: Lsn,
+    /// When the database was made.
+    pub created: Option<Date>,
+    /// When the backup began.
+    pub begun: Option<Date>,
+    /// When it ended: only in MSLS.
+    pub ended: Option<Date>,
+    /// The database's files, of the log too.
+    pub files: Vec<DatabaseFile>,
+}
+
+/// A file of a database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatabaseFile {
+    /// Its id, which is in its pages.
+    pub id: u32,
+    /// Its pages in the backup: in MSCI those of the first data block, over all
+    /// families; in MSLS those of the second, where there is one.
+    pub pages: u32,
+    /// Whether it is of the log.
+    pub is_log: bool,
+    /// The size of the file that was backed up.
+    pub bytes: u64,
+    /// Its page size.
+    pub page_bytes: u32,
+    /// The sector size of what it lay on.
+    pub sector_bytes: u32,
+    /// Its logical name.
+    pub name: String,
+    /// Where it lay.
+    pub path: String,
+}
+
+impl Configuration {
+    pub(super) fn read(contents: &[u8]) -> Option<Self> {
+        let mut records = Records(contents);
+        let (b"SCIN", scin) = records.next()? else { return None };
+        let mut files = Vec::new();
+        for (name, record) in records {
+            if name == b"SFIN" {
+                files.push(DatabaseFile::read(record)?);
+            }
+        }
+        Some(Self {
+            database: scin.text(104)?,
+            server: scin.text(108)?,
+            server_version: (scin.u8(27)?, scin.u8(26)?, scin.u16(24)?),
+            database_version: scin.u16(94)?,
+            compatibility: scin.u8(91)?,
+            first_lsn: scin.lsn(32)?,
+            last_lsn: scin.lsn(42)?,
+            checkpoint_lsn: scin.lsn(52)?,
+            previous_full_lsn: scin.lsn(62)?,
+            created: scin.date(72),
+            begun: scin.date(77),
+            ended: scin.date(82),
+            files,
+        })
+    }
+}
+
+impl DatabaseFile {
+    fn read(record: Fields<'_>) -> Option<Self> {
+        Some(Self {
+            id: record.u32(20)?,
+            pages: record.u32(24)?,
+            is_log: record.u32(28)? == 2,
+            bytes: record.bytes(40).map(u64::from_le_bytes)?,
+            page_bytes: record.u32(16)?,
+            sector_bytes: record.u32(32)?,
+            name: record.text(48)?,
+            path: record.text(52)?,
+        })
+    }
+}
+
+/// A place in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Lsn {
+    /// The virtual log file.
+    pub file: u32,
+    /// The block in it.
+    pub block: u32,
+    /// The slot in that.
+    pub slot: u16,
+}
+
+impl fmt::Display for Lsn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // As the server's own commands write it.
+        write!(f, "{}:{}:{}", self.file, self.block, self.slot)
+    }
+}
+
+/// A time of the server's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Date {
+    /// In full, 2026.
+    pub year: u16,
+    /// From 1 on.
+    pub month: u8,
+    /// From 1 on.
+    pub day: u8,
+    /// To 23.
+    pub hour: u8,
+    /// To 59.
+    pub minute: u8,
+    /// To 60.
+    pub second: u8,
+}
+
+impl fmt::Display for Date {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { year, month, day, hour, minute, second } = self;
+        write!(f, "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
+    }
+}
+
+/// Fields by their offsets; `None` past the end.
+#[derive(Clone, Copy)]
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn bytes<const COUNT: usize>(self, offset: usize) -> Option<[u8; COUNT]> {
+        self.0.get(offset..)?.first_chunk().copied()
+    }
+
+    fn u8(self, offset: usize) -> Option<u8> {
+        self.bytes(offset).map(u8::from_le_bytes)
+    }
+
+    fn u16(self, offset: usize) -> Option<u16> {
+        self.bytes(offset).map(u16::from_le_bytes)
+    }
+
+    fn u32(self, offset: usize) -> Option<u32> {
+        self.bytes(offset).map(u32::from_le_bytes)
+    }
+
+    fn lsn(self, offset: usize) -> Option<Lsn> {
+        let [a, b, c, d, e, f, g, h, i, j] = self.bytes(offset)?;
+        Some(Lsn {
+            file: u32::from_le_bytes([a, b, c, d]),
+            block: u32::from_le_bytes([e, f, g, h]),
+            slot: u16::from_le_bytes([i, j]),
+        })
+    }
+
+    /// `None` also for a date that is not set, or that no calendar has.
+    fn date(self, offset: usize) -> Option<Date> {
+        let [a, b, c, d, e] = self.bytes(offset)?;
+        let bits = u64::from_be_bytes([0, 0, 0, a, b, c, d, e]);
+        let field = |low: u32, mask: u64| u8::try_from(bits >> low & mask).ok();
+        let date = Date {
+            year: u16::try_from(bits >> 26).ok()?,
+            month: field(22, 0xF)?,
+            day: field(17, 0x1F)?,
+            hour: field(12, 0x1F)?,
+            minute: field(6, 0x3F)?,
+            second: field(0, 0x3F)?,
+        };
+        let is_possible = (1..=12).contains(&date.month)
+            && date.day >= 1
+            && date.hour < 24
+            && date.minute < 60
+            && date.second <= 60;
+        is_possible.then_some(date)
+    }
+
+    /// A text, whose size and offset stand here.
+    fn text(self, offset: usize) -> Option<String> {
+        let [size, begin] = [self.bytes(offset)?, self.bytes(offset.checked_add(2)?)?]
+            .map(|bytes| usize::from(u16::from_le_bytes(bytes)));
+        if size == 0 {
+            return Some(String::new());
+        }
+        let bytes = self.0.get(begin..begin.checked_add(size.min(NAME_BYTES_MAX))?)?;
+        let units = bytes.as_chunks::<2>().0.iter().map(|unit| u16::from_le_bytes(*unit));
+        let text =
+            char::decode_utf16(units).map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER));
+        Some(text.collect())
+    }
+}
+
+/// The records of MQCI.
+struct Records<'a>(&'a [u8]);
+
+impl<'a> Iterator for Records<'a> {
+    type Item = (&'a [u8; 4], Fields<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let name = self.0.first_chunk::<4>()?;
+        let length = usize::try_from(Fields(self.0).u32(4)?).ok()?;
+        // Its name and length are in it.
+        let (record, rest) = self.0.split_at_checked(length).filter(|_| length >= 8)?;
+        self.0 = rest;
+        Some((name, Fields(record)))
+    }
+}
