@@ -1,7 +1,11 @@
 //! InnoDB tablespaces and data directories.
 
+mod aria;
+pub mod doublewrite;
 mod fields;
+pub mod names;
 pub mod redo;
+pub mod state;
 
 /// A file of the shared fixtures; `None` where they are not at hand, said aloud.
 #[cfg(test)]
