@@ -43,11 +43,16 @@ pub struct AriaTable<'a> {
 }
 
 impl AriaTable<'_> {
+    /// Where its files are.
+    #[must_use]
+    pub fn paths(&self) -> [PathBuf; 2] {
+        [INDEX_ENDING, DATA_ENDING].map(|ending| with_ending(self.stem, ending))
+    }
+
     /// Its files, or what is wrong with them.
     #[must_use]
     pub fn steps(&self, surroundings: Surroundings) -> Vec<Step> {
-        let index_path = with_ending(self.stem, INDEX_ENDING);
-        let data_path = with_ending(self.stem, DATA_ENDING);
+        let [index_path, data_path] = self.paths();
         let shown = |ending: &str| format!("{}.{ending}", self.shown);
         let has_data = data_path.is_file();
         let Some(head) = read_small(&index_path, HEADER_BYTES) else {

@@ -182,14 +182,16 @@ fn judge(
     let kind = label.map_or("", |label| label.kind.as_str());
     match (log, no_log) {
         // Without a log of its own: the server makes a new one.
-        (None, Some(NoLog::Missing)) if kind == "full-prepared" => Circumstances::Prepared,
+        (None, Some(NoLog::Missing)) if matches!(kind, "full-prepared" | "log-applied") => {
+            Circumstances::Prepared
+        }
         (None, Some(NoLog::Missing)) if !kind.is_empty() => Circumstances::Backup,
         (None, _) => Circumstances::Unknown,
         (Some(log), _) => match (&log.pending, kind) {
-            (Pending::Nothing, "full-prepared") => Circumstances::Prepared,
+            (Pending::Nothing, "full-prepared" | "log-applied") => Circumstances::Prepared,
             // Its pages were copied while they were changing, and what was
             // changed may be in a log that was not copied with them.
-            (_, "full-backuped" | "incremental" | "log-applied") => Circumstances::Backup,
+            (_, "full-backuped" | "incremental") => Circumstances::Backup,
             (Pending::Nothing, _) => Circumstances::AtRest,
             _ if log.faults.iter().any(|fault| !fault.may_be_healthy) => Circumstances::Unknown,
             _ => Circumstances::Crashed,
@@ -279,7 +281,8 @@ mod tests {
             ("full-backuped", Some(Pending::Nothing), Circumstances::Backup),
             ("full-backuped", None, Circumstances::Backup),
             ("incremental", Some(changes()), Circumstances::Backup),
-            ("log-applied", Some(changes()), Circumstances::Backup),
+            ("log-applied", Some(changes()), Circumstances::Crashed),
+            ("log-applied", Some(Pending::Nothing), Circumstances::Prepared),
         ] {
             let label = format!("backup_type = {kind}\nfrom_lsn = 0\nto_lsn = 7\nlast_lsn = 9\n");
             let label = BackupLabel::parse(&label).filter(|_| !kind.is_empty());

@@ -214,8 +214,8 @@ impl<'a> Ring<'a> {
 
     fn fill(&mut self) -> Option<()> {
         if self.left == 0 {
-            // All round: then it is not known where it ends.
-            self.is_given_up = true;
+            // All round, as in a backup, whose log is as long as it must be.
+            self.is_given_up = self.capacity > READ_BYTES_MAX;
             return None;
         }
         let place = self.place_of(self.lsn);
