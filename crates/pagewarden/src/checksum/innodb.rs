@@ -57,9 +57,9 @@ pub(crate) const POLYNOMIAL: u32 = 0x82F6_3B78;
 /// CRC-32C bit by bit: the reference of [`crc32c`].
 #[must_use]
 pub fn crc32c_plain(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(u32::MAX, |state, byte| {
-        (0..8).fold(state ^ u32::from(*byte), |state, _| step(state))
-    })
+    !bytes
+        .iter()
+        .fold(u32::MAX, |state, byte| (0..8).fold(state ^ u32::from(*byte), |state, _| step(state)))
 }
 
 /// One zero bit more.

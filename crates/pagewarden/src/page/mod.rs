@@ -239,4 +239,4 @@ impl fmt::Debug for Specimen {
 }
 
 /// Every page format there is.
-pub static FORMATS: &[Registered] = &[postgres::REGISTERED, sqlite::REGISTERED];
+pub static FORMATS: &[Registered] = &[postgres::REGISTERED, sqlite::REGISTERED, innodb::REGISTERED];
