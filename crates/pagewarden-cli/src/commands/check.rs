@@ -67,6 +67,7 @@ pub fn run(arguments: &Check) -> anyhow::Result<Exit> {
             wal: arguments.wal.clone(),
             settle: arguments.settle,
             no_witness: arguments.no_witness,
+            keyring: arguments.keyring.clone(),
         },
         options: options(arguments)?,
         show: &show,
@@ -139,7 +140,8 @@ fn prepare(
     path: Option<&Path>,
     content: Content,
 ) -> anyhow::Result<Option<ReplacedFile>> {
-    let checked: Vec<_> = arguments.paths.iter().chain(&arguments.wal).cloned().collect();
+    let checked: Vec<_> =
+        arguments.paths.iter().chain(&arguments.wal).chain(&arguments.keyring).cloned().collect();
     path.map(|path| ReplacedFile::prepare(path, content, &checked)).transpose()
 }
 

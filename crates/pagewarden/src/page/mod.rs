@@ -239,4 +239,5 @@ impl fmt::Debug for Specimen {
 }
 
 /// Every page format there is.
-pub static FORMATS: &[Registered] = &[postgres::REGISTERED, sqlite::REGISTERED, aria::REGISTERED];
+pub static FORMATS: &[Registered] =
+    &[postgres::REGISTERED, sqlite::REGISTERED, innodb::REGISTERED, aria::REGISTERED];

@@ -1,11 +1,58 @@
-//! InnoDB tablespaces and data directories.
+//! InnoDB: tablespaces, data directories and backups of MySQL and MariaDB.
+//!
+//! | path | what is read |
+//! | --- | --- |
+//! | a data directory, or a backup of one | all of it: see `directory` |
+//! | a folder inside one | the tables in that folder |
+//! | a tablespace file | that file: see `single` |
+//! | a file of an Aria table | that file, by the table's `.MAI` |
+//! | a doublewrite file of MySQL | the sums of the pages in it |
+
+use std::fs::Metadata;
+use std::path::Path;
+
+use crate::error::Error;
+use crate::target::{OpenOptions, Probe, Target, TargetKind};
 
 mod aria;
+mod delta;
+mod directory;
 pub mod doublewrite;
+mod evidence;
 mod fields;
+mod in_use;
+mod lone;
 pub mod names;
 pub mod redo;
+pub mod single;
 pub mod state;
+pub mod tablespace;
+mod tablespaces;
+
+/// InnoDB's entry in the list of target kinds.
+pub const KIND: TargetKind = TargetKind {
+    name: "innodb",
+    summary: "data directories, backups and tablespaces of MySQL and MariaDB, with Aria tables",
+    probe,
+    open,
+    open_stream: None,
+};
+
+fn probe(path: &Path, metadata: &Metadata) -> Probe {
+    match metadata.is_dir() {
+        true => directory::probe(path),
+        false if lone::is_known(path) => Probe::Yes,
+        false => single::probe(path, metadata),
+    }
+}
+
+fn open(path: &Path, metadata: &Metadata, options: &OpenOptions) -> Result<Target, Error> {
+    match metadata.is_dir() {
+        true => directory::open(path, options),
+        false if lone::is_known(path) => lone::open(path),
+        false => single::open(path, metadata, options),
+    }
+}
 
 /// A file of the shared fixtures; `None` where they are not at hand, said aloud.
 #[cfg(test)]

@@ -300,6 +300,8 @@ pub struct OpenOptions {
     /// Pages are judged one by one only: what files say of one another is not
     /// asked.
     pub no_witness: bool,
+    /// A file with the keys of encrypted pages.
+    pub keyring: Option<PathBuf>,
 }
 
 /// Opens what comes as a stream, under the name that it is called by.
@@ -330,7 +332,7 @@ impl fmt::Debug for TargetKind {
 }
 
 /// Every kind of target there is. Where several think `Maybe`, the first wins.
-pub static TARGETS: &[TargetKind] = &[postgres::KIND, sqlite::KIND];
+pub static TARGETS: &[TargetKind] = &[postgres::KIND, sqlite::KIND, innodb::KIND];
 
 /// Finds out what `path` is and opens it.
 ///

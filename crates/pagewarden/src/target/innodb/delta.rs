@@ -97,12 +97,13 @@ pub(crate) fn open(path: &Path, shown: &str) -> Result<Delta, Box<Step>> {
         Box::new(Step::Unread(Unread { file, offset, length: 0, error }))
     };
     let file = open_regular(path).map_err(|error| unread(error.to_string()))?;
-    let listed_bytes =
-        file.metadata().map_err(|error| unread(error.to_string()))?.len();
+    let listed_bytes = file.metadata().map_err(|error| unread(error.to_string()))?.len();
     let meta = read_small(&path.with_extension("meta"), META_BYTES_MAX);
     let meta = meta.and_then(|text| Meta::parse(&String::from_utf8_lossy(&text)));
     let Some(meta) = meta else {
-        return Err(unread("its .meta file is not there or does not say how large a page is".into()));
+        return Err(unread(
+            "its .meta file is not there or does not say how large a page is".into(),
+        ));
     };
     let indexes = match numbers(&file, meta.page_size, listed_bytes) {
         Ok(indexes) => indexes,
@@ -258,10 +259,15 @@ mod tests {
     #[test]
     fn meta_says_how_large_pages_are() {
         let meta = Meta::parse("page_size = 16384\nzip_size = 0 \nspace_id = 5\n").unwrap();
-        assert_eq!((meta.page_size, meta.is_zip, meta.space, meta.flags), (16_384, false, Some(5), None));
+        assert_eq!(
+            (meta.page_size, meta.is_zip, meta.space, meta.flags),
+            (16_384, false, Some(5), None)
+        );
         let meta = Meta::parse("page_size = 16384\nzip_size = 4096\nspace_id = 5\n").unwrap();
         assert_eq!((meta.page_size, meta.is_zip), (4096, true));
-        for text in ["", "page_size = 0", "page_size = 5000", "page_size = x", "zip_size = 4096000000"] {
+        for text in
+            ["", "page_size = 0", "page_size = 5000", "page_size = x", "zip_size = 4096000000"]
+        {
             assert_eq!(Meta::parse(text), None, "{text}");
         }
     }

@@ -26,13 +26,11 @@ use crate::target::innodb::doublewrite::Doublewrite;
 use crate::target::innodb::evidence::Evidence;
 use crate::target::innodb::redo::NoLog;
 use crate::target::innodb::state::{self, Circumstances, State, read_small};
-use crate::target::innodb::tablespace::{open_file, read_keyring, Context};
+use crate::target::innodb::tablespace::{Context, open_file, read_keyring};
 use crate::target::innodb::tablespaces::{Opening, OpeningKind, Tablespaces};
 use crate::target::innodb::{KIND, aria, delta, doublewrite, names};
 use crate::target::{Description, Epoch, Evidence as Strength, OpenOptions, Probe, Step, Target};
-use crate::verdict::{
-    ByteOffset, Finding, Kind, Note, Place, Protection, Severity, Unread,
-};
+use crate::verdict::{ByteOffset, Finding, Kind, Note, Place, Protection, Severity, Unread};
 
 /// Tablespaces whose numbers are remembered, to find one that is there twice.
 const SPACES_MAX: usize = 1 << 18;
@@ -81,9 +79,8 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Target, Error> 
     let keyring = options.keyring.as_deref().map(read_keyring).transpose()?;
     let mut found = State::find(&root);
     let system = open_file(&root.join("ibdata1"), Context::alone("ibdata1".to_owned())).ok();
-    let page_size = system.as_ref().map_or(PAGE_BYTES_DEFAULT, |system| {
-        system.geometry.layout.page_size
-    });
+    let page_size =
+        system.as_ref().map_or(PAGE_BYTES_DEFAULT, |system| system.geometry.layout.page_size);
     let circumstances = found.circumstances;
     let description = Description {
         path: path.to_owned(),
@@ -340,7 +337,12 @@ impl Walk {
     }
 
     fn unread(&mut self, file: String, error: String) {
-        self.ready.push_back(Step::Unread(Unread { file, offset: ByteOffset(0), length: 0, error }));
+        self.ready.push_back(Step::Unread(Unread {
+            file,
+            offset: ByteOffset(0),
+            length: 0,
+            error,
+        }));
     }
 
     fn note(&mut self, file: String, text: impl Into<String>) {

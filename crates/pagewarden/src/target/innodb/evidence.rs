@@ -51,11 +51,12 @@ impl Evidence {
         let circumstances = state.circumstances;
         let log = state.log.as_mut();
         let (checkpoint, end) = log.as_ref().map_or((0, None), |log| (log.checkpoint, log.end));
-        let pending = log.and_then(|log| match std::mem::replace(&mut log.pending, Pending::Unknown) {
-            Pending::Nothing => Some(PageChanges::default()),
-            Pending::Pages(changes) => Some(changes),
-            Pending::Unknown => None,
-        });
+        let pending =
+            log.and_then(|log| match std::mem::replace(&mut log.pending, Pending::Unknown) {
+                Pending::Nothing => Some(PageChanges::default()),
+                Pending::Pages(changes) => Some(changes),
+                Pending::Unknown => None,
+            });
         let log_end = end.and_then(|end| Some((end, circumstances.cross_file()?)));
         Arc::new(Self { circumstances, doublewrite, checkpoint, log_end, pending })
     }
@@ -152,7 +153,8 @@ impl InDirectory {
             let number = run.first.plus(index);
             let at = first_index.saturating_add(index);
             let standing = standing_at(verdict, at);
-            let Some(passed @ (Standing::Ok | Standing::Unprotected | Standing::Unverifiable)) = standing
+            let Some(passed @ (Standing::Ok | Standing::Unprotected | Standing::Unverifiable)) =
+                standing
             else {
                 continue;
             };

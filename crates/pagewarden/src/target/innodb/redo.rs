@@ -249,6 +249,13 @@ impl RedoLog {
     }
 }
 
+/// Who wrote the log of a data directory, without reading more than its header.
+#[must_use]
+pub fn creator(root: &Path) -> Option<String> {
+    let files = open_files(root, &mut Vec::new()).ok()?;
+    files.into_iter().map(|file| file.header.creator).find(|creator| !creator.is_empty())
+}
+
 /// The log's files in their order, those with headers that can be believed.
 fn open_files(root: &Path, faults: &mut Vec<LogFault>) -> Result<Vec<LogFile>, NoLog> {
     let mut files = Vec::new();

@@ -211,12 +211,7 @@ impl Tablespaces {
         OpenedFile { space, steps }
     }
 
-    fn mark_in_use(
-        &self,
-        opening: &Opening,
-        file: &mut PageFile,
-        identity: Option<FileIdentity>,
-    ) {
+    fn mark_in_use(&self, opening: &Opening, file: &mut PageFile, identity: Option<FileIdentity>) {
         file.format = Arc::new(InUse {
             pages: Arc::clone(&file.format),
             path: file.path.clone(),
@@ -312,7 +307,12 @@ impl Tablespaces {
     }
 
     /// A file of copies of pages.
-    pub(crate) fn doublewrite_file(&self, name: &str, shown: String, path: PathBuf) -> Option<Step> {
+    pub(crate) fn doublewrite_file(
+        &self,
+        name: &str,
+        shown: String,
+        path: PathBuf,
+    ) -> Option<Step> {
         let bytes = path.metadata().map_or(0, |metadata| metadata.len());
         let page_size = doublewrite::slot_bytes_of(name)?;
         Some(Step::File(doublewrite_file(shown, path, page_size, bytes)))
