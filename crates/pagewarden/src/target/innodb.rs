@@ -7,18 +7,21 @@
 //! | a tablespace file | that file: see `single` |
 //! | a file of an Aria table | that file, by the table's `.MAI` |
 //! | a doublewrite file of MySQL | the sums of the pages in it |
+//! | an xbstream, from a file or a pipe | the tables in it: see `stream` |
 
 use std::fs::Metadata;
 use std::path::Path;
 
 use crate::error::Error;
-use crate::target::{OpenOptions, Probe, Target, TargetKind};
+use crate::source::xbstream::looks_like_xbstream;
+use crate::target::{OpenOptions, Probe, StreamKind, Target, TargetKind};
 
 mod aria;
 mod delta;
 mod directory;
 pub mod doublewrite;
 mod evidence;
+mod feed;
 mod fields;
 mod in_use;
 mod lone;
@@ -26,6 +29,7 @@ pub mod names;
 pub mod redo;
 pub mod single;
 pub mod state;
+mod stream;
 pub mod tablespace;
 mod tablespaces;
 
@@ -35,13 +39,17 @@ pub const KIND: TargetKind = TargetKind {
     summary: "data directories, backups and tablespaces of MySQL and MariaDB, with Aria tables",
     probe,
     open,
-    open_stream: None,
+    stream: Some(StreamKind {
+        name: "xbstream of a MySQL or MariaDB backup",
+        probe: looks_like_xbstream,
+        open: stream::open,
+    }),
 };
 
 fn probe(path: &Path, metadata: &Metadata) -> Probe {
     match metadata.is_dir() {
         true => directory::probe(path),
-        false if lone::is_known(path) => Probe::Yes,
+        false if lone::is_known(path) || stream::is_known(path) => Probe::Yes,
         false => single::probe(path, metadata),
     }
 }
@@ -50,6 +58,7 @@ fn open(path: &Path, metadata: &Metadata, options: &OpenOptions) -> Result<Targe
     match metadata.is_dir() {
         true => directory::open(path, options),
         false if lone::is_known(path) => lone::open(path),
+        false if stream::is_known(path) => stream::open_file(path, options),
         false => single::open(path, metadata, options),
     }
 }

@@ -21,7 +21,6 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::page::{PageFormat, Unsettled, Witness};
 use crate::source::decode::{Decoded, decode};
-use crate::source::tar::looks_like_tar;
 use crate::verdict::{ByteOffset, Finding, Note, PageNo, Protection, Severity, Standing, Unread};
 
 pub mod innodb;
@@ -304,8 +303,16 @@ pub struct OpenOptions {
     pub keyring: Option<PathBuf>,
 }
 
-/// Opens what comes as a stream, under the name that it is called by.
-pub type OpenStream = fn(&Path, Decoded, &OpenOptions) -> Result<Target, Error>;
+/// What comes as a stream, decompressed.
+#[derive(Debug)]
+pub struct StreamKind {
+    /// What it is, for people: `a tar archive of a PostgreSQL backup`.
+    pub name: &'static str,
+    /// Looks at the first bytes.
+    pub probe: fn(&[u8]) -> bool,
+    /// Opens it, under the name that it is called by.
+    pub open: fn(&Path, Decoded, &OpenOptions) -> Result<Target, Error>,
+}
 
 /// One kind of target in the registry.
 pub struct TargetKind {
@@ -322,7 +329,7 @@ pub struct TargetKind {
     pub open: fn(&Path, &Metadata, &OpenOptions) -> Result<Target, Error>,
     /// Opens what comes as a stream that can be read only once; the path is
     /// what it is called. `None`: nothing of this kind can be read so.
-    pub open_stream: Option<OpenStream>,
+    pub stream: Option<StreamKind>,
 }
 
 impl fmt::Debug for TargetKind {
@@ -399,16 +406,21 @@ pub fn open_stream(
     const HINT: &str = "save it to a file and check that";
     look_into(options)?;
     let decoded = decode(source).map_err(|source| Error::io("read", path, source))?;
-    let open = match kind {
-        Some(kind) => kind.open_stream,
-        None => TARGETS.iter().find_map(|kind| kind.open_stream),
-    };
-    match open {
-        Some(open) if looks_like_tar(&decoded.begin) => open(path, decoded, options),
-        _ if decoded.begin.is_empty() => {
-            Err(Error::unknown(path, "nothing came", "see what the writer of the stream says"))
+    if decoded.begin.is_empty() {
+        let hint = "see what the writer of the stream says";
+        return Err(Error::unknown(path, "nothing came", hint));
+    }
+    let streams = || TARGETS.iter().filter_map(|kind| kind.stream.as_ref());
+    let of_kind = kind.map(|kind| kind.stream.as_ref());
+    let mut known = streams()
+        .filter(|one| of_kind.is_none_or(|kind| kind.is_some_and(|it| it.name == one.name)));
+    match known.find(|stream| (stream.probe)(&decoded.begin)) {
+        Some(stream) => (stream.open)(path, decoded, options),
+        None => {
+            let names: Vec<_> = streams().map(|stream| stream.name).collect();
+            let reason = format!("a stream that is no {}", names.join(" and no "));
+            Err(Error::unknown(path, reason, HINT))
         }
-        _ => Err(Error::unknown(path, "a stream that is no tar archive of a backup", HINT)),
     }
 }
 

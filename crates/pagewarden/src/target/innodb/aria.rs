@@ -10,7 +10,7 @@ use crate::page::aria::header::{AriaHeader, HEADER_BYTES};
 use crate::page::aria::{AriaFile, AriaPages};
 use crate::target::innodb::state::read_small;
 use crate::target::{PageFile, Step};
-use crate::verdict::{Finding, Kind, Note, PageNo, Severity};
+use crate::verdict::{Finding, Kind, PageNo, Severity};
 
 /// The two files of a table.
 pub const INDEX_ENDING: &str = "MAI";
@@ -105,13 +105,18 @@ impl AriaTable<'_> {
             }
         } else if header.has_data_pages {
             steps.push(file(&data_path, DATA_ENDING, AriaFile::Data));
-        } else {
-            steps.push(Step::Note(Note {
-                file: shown(DATA_ENDING),
-                text: "rows of a format without pages: nothing to verify them by".to_owned(),
-            }));
         }
         steps
+    }
+
+    /// True if the rows are of a format without pages: there is nothing to verify
+    /// them by.
+    #[must_use]
+    pub fn has_rows_without_pages(&self) -> bool {
+        let [index_path, _] = self.paths();
+        let header =
+            read_small(&index_path, HEADER_BYTES).and_then(|head| AriaHeader::parse(&head));
+        header.is_some_and(|header| !header.has_data_pages)
     }
 
     fn missing(&self, file: &str, surroundings: Surroundings) -> Step {

@@ -28,6 +28,7 @@ use crate::page::{PageFinding, PageFormat, PageRun, RunVerdict};
 use crate::source::file::{open_regular, read_fully};
 use crate::target::innodb::fields::u32_at;
 use crate::target::innodb::state::read_small;
+use crate::target::innodb::tablespace::SYSTEM_SPACE;
 use crate::target::{PageFile, Selection, Step};
 use crate::verdict::{ByteOffset, Finding, Kind, PageNo, Severity, Unread};
 
@@ -36,10 +37,12 @@ const MAGIC_OF_LAST: &[u8; 4] = b"XTRA";
 const NUMBER_BYTES: usize = 4;
 const END: u32 = u32::MAX;
 /// Stands in the list of numbers where a page of numbers lies.
-const PAGE_OF_NUMBERS: u32 = u32::MAX;
-const META_BYTES_MAX: usize = 4096;
-/// Pages of which the layout is guessed from.
-const SAMPLE_PAGES: usize = 16;
+pub(super) const PAGE_OF_NUMBERS: u32 = u32::MAX;
+/// On page 0: the tablespace's flags.
+const FSP_FLAGS: usize = 54;
+pub(super) const META_BYTES_MAX: usize = 4096;
+/// So many pages are asked for their layout.
+pub(super) const SAMPLE_PAGES: usize = 16;
 /// 16 GiB of changes in pages of 4 KiB: a list of 16 MiB.
 const PAGES_MAX: usize = 1 << 22;
 
@@ -114,8 +117,19 @@ pub(crate) fn open(path: &Path, shown: &str) -> Result<Delta, Box<Step>> {
             return Err(Box::new(Step::Finding(finding)));
         }
     };
-    let layout = layout_of(&file, &meta, &indexes);
+    let layout = meta.layout_of(&samples(&file, &meta, &indexes));
     Ok(Delta { meta, indexes, layout, listed_bytes })
+}
+
+/// The numbers on a list of pages, and whether it is the last; `None` if it is none.
+pub(super) fn pages_of(list: &[u8]) -> Option<(Vec<u32>, bool)> {
+    let is_last = list.starts_with(MAGIC_OF_LAST);
+    if !is_last && !list.starts_with(MAGIC) {
+        return None;
+    }
+    let places = (NUMBER_BYTES..list.len()).step_by(NUMBER_BYTES);
+    let numbers = places.filter_map(|at| u32_at(list, at)).take_while(|page| *page != END);
+    Some((numbers.collect(), is_last))
 }
 
 enum Broken {
@@ -134,14 +148,12 @@ fn numbers(file: &File, page_size: usize, bytes: u64) -> Result<Vec<u32>, Broken
             let detail = format!("it ends at {bytes} bytes without a last list of pages");
             return Err(Broken::Kind(Kind::Truncated, detail));
         }
-        let is_last = page.starts_with(MAGIC_OF_LAST);
-        if !is_last && !page.starts_with(MAGIC) {
+        let Some((listed, is_last)) = pages_of(&page) else {
             let detail = format!("at offset {place} a list of pages must begin, and does not");
             return Err(Broken::Kind(Kind::Header, detail));
-        }
+        };
         indexes.push(PAGE_OF_NUMBERS);
-        let places = (NUMBER_BYTES..page_size).step_by(NUMBER_BYTES);
-        indexes.extend(places.filter_map(|at| u32_at(&page, at)).take_while(|page| *page != END));
+        indexes.extend(listed);
         if is_last || indexes.len() > PAGES_MAX {
             break;
         }
@@ -154,11 +166,10 @@ fn numbers(file: &File, page_size: usize, bytes: u64) -> Result<Vec<u32>, Broken
     Ok(indexes)
 }
 
-/// By the flags, if they are known, or by the layout that most of the first pages
-/// have.
-fn layout_of(file: &File, meta: &Meta, indexes: &[u32]) -> Layout {
+/// The first pages with their numbers.
+fn samples(file: &File, meta: &Meta, indexes: &[u32]) -> Vec<(u32, Vec<u8>)> {
     let page_bytes = u64::try_from(meta.page_size).unwrap_or(u64::MAX);
-    let samples: Vec<(u32, Vec<u8>)> = indexes
+    indexes
         .iter()
         .zip(0_u64..)
         .filter(|(index, _)| **index != PAGE_OF_NUMBERS)
@@ -168,29 +179,36 @@ fn layout_of(file: &File, meta: &Meta, indexes: &[u32]) -> Layout {
             let count = read_fully(file, &mut page, at.checked_mul(page_bytes)?).ok()?;
             (count == meta.page_size).then_some((*index, page))
         })
-        .collect();
-    let flags = meta.flags.or_else(|| {
-        let (_, first) = samples.iter().find(|(index, _)| *index == 0)?;
-        u32_at(first, 54)
-    });
-    if let Some(layout) = flags.and_then(Layout::of_flags)
-        && layout.page_size == meta.page_size
-    {
-        return layout;
-    }
-    let forms: &[Form] = if meta.is_zip { &[Form::Zip] } else { &[Form::FullCrc32, Form::Old] };
-    let fitting = |form: &Form| {
-        let format = InnodbPages::new(Layout::guessed(*form, meta.page_size));
-        let is_sound = |(index, page): &&(u32, Vec<u8>)| {
-            let mut verdict = RunVerdict::default();
-            let run = PageRun { first: PageNo(u64::from(*index)), bytes: page };
-            format.judge(run, &mut verdict);
-            verdict.counts.ok > 0
+        .collect()
+}
+
+impl Meta {
+    /// By the flags, if they are known, or by the layout that most of these pages
+    /// have.
+    pub(super) fn layout_of(&self, samples: &[(u32, Vec<u8>)]) -> Layout {
+        let flags = self.flags.or_else(|| {
+            let (_, first) = samples.iter().find(|(index, _)| *index == 0)?;
+            u32_at(first, FSP_FLAGS)
+        });
+        if let Some(layout) = flags.and_then(Layout::of_flags)
+            && layout.page_size == self.page_size
+        {
+            return layout;
+        }
+        let forms: &[Form] = if self.is_zip { &[Form::Zip] } else { &[Form::FullCrc32, Form::Old] };
+        let fitting = |form: &Form| {
+            let format = InnodbPages::new(Layout::guessed(*form, self.page_size));
+            let is_sound = |(index, page): &&(u32, Vec<u8>)| {
+                let mut verdict = RunVerdict::default();
+                let run = PageRun { first: PageNo(u64::from(*index)), bytes: page };
+                format.judge(run, &mut verdict);
+                verdict.counts.ok > 0
+            };
+            samples.iter().filter(is_sound).count()
         };
-        samples.iter().filter(is_sound).count()
-    };
-    let form = forms.iter().copied().max_by_key(fitting).unwrap_or(Form::Old);
-    Layout::guessed(form, meta.page_size)
+        let form = forms.iter().copied().max_by_key(fitting).unwrap_or(Form::Old);
+        Layout::guessed(form, self.page_size)
+    }
 }
 
 impl Delta {
@@ -205,14 +223,12 @@ impl Delta {
         if self.indexes.iter().all(|index| *index == PAGE_OF_NUMBERS) {
             return None;
         }
-        let mut pages = InnodbPages::new(self.layout);
-        pages.space_id = self.meta.space;
         Some(PageFile {
             name: shown.to_owned(),
             path,
             listed_bytes: self.listed_bytes,
             first_page: PageNo(0),
-            format: Arc::new(ChangedPages(pages)),
+            format: Arc::new(ChangedPages::new(self.layout, self.meta.space)),
             partial_page: Severity::Damage,
             relation: None,
             selection: Some(Arc::new(Selection { begin: ByteOffset(0), indexes: self.indexes })),
@@ -226,7 +242,20 @@ impl Delta {
 
 /// Pages of a tablespace among lists of their numbers.
 #[derive(Debug)]
-struct ChangedPages(InnodbPages);
+pub(super) struct ChangedPages(InnodbPages);
+
+impl ChangedPages {
+    pub(super) fn new(layout: Layout, space: Option<u32>) -> Self {
+        let mut pages = InnodbPages::new(layout);
+        pages.space_id = space;
+        if space == Some(SYSTEM_SPACE) {
+            // The doublewrite area, where every server puts it when it makes the file.
+            let extent = u64::try_from(layout.extent_pages()).unwrap_or(0);
+            pages.doublewrite = std::iter::once(extent..extent.saturating_mul(3)).collect();
+        }
+        Self(pages)
+    }
+}
 
 impl PageFormat for ChangedPages {
     fn page_size(&self) -> usize {

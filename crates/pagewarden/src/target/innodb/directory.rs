@@ -22,10 +22,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::Error;
+use crate::target::innodb::delta::{META_BYTES_MAX, Meta};
 use crate::target::innodb::doublewrite::Doublewrite;
 use crate::target::innodb::evidence::Evidence;
+use crate::target::innodb::feed::Before;
 use crate::target::innodb::redo::NoLog;
 use crate::target::innodb::state::{self, Circumstances, State, read_small};
+use crate::target::innodb::stream::Unpacking;
 use crate::target::innodb::tablespace::{Context, open_file, read_keyring};
 use crate::target::innodb::tablespaces::{Opening, OpeningKind, Tablespaces};
 use crate::target::innodb::{KIND, aria, delta, doublewrite, names};
@@ -269,6 +272,8 @@ pub(crate) struct Walk {
     /// Where each tablespace was seen.
     spaces: HashMap<u32, Box<str>>,
     foreign_tables: u64,
+    /// A packed file that is being read.
+    unpacking: Option<Unpacking>,
     stage: Stage,
     /// How often files that were replaced are looked for.
     rounds_left: u32,
@@ -300,6 +305,7 @@ impl Walk {
             ready: VecDeque::new(),
             spaces: HashMap::new(),
             foreign_tables: 0,
+            unpacking: None,
             stage: Stage::Files,
             rounds_left: ROUNDS_MAX,
         };
@@ -432,7 +438,7 @@ impl Walk {
                 };
                 return self.ready.extend(step);
             }
-            Role::Compressed => return self.unpack(&folder, &name, path),
+            Role::Compressed => return self.unpack(&folder, &name, &path),
             Role::Link => {
                 let target = fs::read_to_string(&path).unwrap_or_default();
                 let place: String = target.trim().chars().take(300).collect();
@@ -445,13 +451,27 @@ impl Walk {
         self.open(&Opening { path, shown, database, object, kind });
     }
 
-    fn unpack(&mut self, folder: &Folder, name: &str, path: PathBuf) {
-        let _ = path;
-        self.unread(folder.shown(name), "compressed".to_owned());
+    /// Begins with a file that is packed by itself.
+    fn unpack(&mut self, folder: &Folder, name: &str, path: &Path) {
+        let shown = folder.shown(name);
+        let inner = path.with_extension("");
+        let beside = |ending: &str| inner.with_extension(ending);
+        let before = Before {
+            // Not packed, for it is small.
+            meta: read_small(&beside("meta"), META_BYTES_MAX)
+                .and_then(|text| Meta::parse(&String::from_utf8_lossy(&text))),
+            aria: None,
+            keyring: self.tablespaces.keyring(),
+        };
+        match Unpacking::open(path, &shown, before) {
+            Ok(unpacking) => self.unpacking = Some(unpacking),
+            Err(error) => self.unread(shown, error),
+        }
     }
 
     fn open(&mut self, opening: &Opening) {
         let opened = self.tablespaces.open(opening);
+        self.foreign_tables = self.foreign_tables.saturating_add(u64::from(opened.is_foreign));
         if let Some(space) = opened.space
             && opening.kind != OpeningKind::Fleeting
             && !self.tablespaces.is_live()
@@ -475,8 +495,8 @@ impl Walk {
             let foreign = std::mem::take(&mut self.foreign_tables);
             if foreign > 0 {
                 let text = format!(
-                    "{foreign} tables of other engines (MyISAM, CSV, ARCHIVE): their files have \
-                     no pages with checksums and were not read"
+                    "{foreign} tables of other formats (MyISAM, CSV, Aria without ROW_FORMAT=PAGE): \
+                     their rows are in no pages and were not read"
                 );
                 self.note(String::new(), text);
             }
@@ -510,7 +530,11 @@ impl Iterator for Walk {
             if let Some(step) = self.ready.pop_front() {
                 return Some(step);
             }
-            if self.current.is_some() {
+            if let Some(unpacking) = &mut self.unpacking {
+                if !unpacking.advance(&mut self.ready) {
+                    self.unpacking = None;
+                }
+            } else if self.current.is_some() {
                 self.next_file();
             } else if let Some(folder) = self.folders.pop_front() {
                 self.open_folder(folder);

@@ -72,17 +72,15 @@ impl Extents {
         (first > 0 && second > 0).then_some(Self { first, second, pages })
     }
 
-    /// True for a page of one of them.
+    /// Their pages.
     #[must_use]
-    pub fn contains(&self, page: u64) -> bool {
-        let is_in = |first: u64| page.checked_sub(first).is_some_and(|at| at < self.pages);
-        is_in(self.first) || is_in(self.second)
+    pub fn ranges(&self) -> [std::ops::Range<u64>; 2] {
+        [self.first, self.second].map(|first| first..first.saturating_add(self.pages))
     }
 
     /// The numbers of their pages.
     fn all(&self) -> impl Iterator<Item = u64> + use<> {
-        let of = |first: u64, pages: u64| first..first.saturating_add(pages);
-        of(self.first, self.pages).chain(of(self.second, self.pages))
+        self.ranges().into_iter().flatten()
     }
 }
 
@@ -263,8 +261,7 @@ mod tests {
         assert_eq!(Extents::parse(&page), None, "no magic");
         page[header + 10..header + 14].copy_from_slice(&MAGIC_VALUE.to_be_bytes());
         let extents = Extents::parse(&page).unwrap();
-        assert!(extents.contains(64) && extents.contains(191));
-        assert!(!extents.contains(63) && !extents.contains(192));
+        assert_eq!(extents.ranges(), [64..128, 128..192]);
         assert_eq!(extents.all().count(), 128);
         assert_eq!(Extents::parse(&page[..100]), None);
         assert_eq!([4096, 8192, 16_384, 32_768, 65_536].map(extent_pages), [256, 128, 64, 64, 64]);

@@ -11,7 +11,7 @@ use crate::target::innodb::doublewrite::slot_bytes_of;
 use crate::target::innodb::state::{directory_above, is_in_use, read_small};
 use crate::target::innodb::tablespaces::doublewrite_file;
 use crate::target::{Description, Evidence, Step, Target};
-use crate::verdict::{Protection, Severity};
+use crate::verdict::{Note, Protection, Severity};
 
 /// True for a file that is opened here.
 pub(super) fn is_known(path: &Path) -> bool {
@@ -49,9 +49,12 @@ pub(super) fn open(path: &Path) -> Result<Target, Error> {
             let mut steps = table.steps(Surroundings { failure: Severity::Damage, is_live });
             steps.retain(|step| match step {
                 Step::File(file) => file.name == name,
-                Step::Note(note) => note.file == name,
                 _ => true,
             });
+            if steps.is_empty() {
+                let text = "rows of a format without pages: nothing to verify them by".to_owned();
+                steps.push(Step::Note(Note { file: name, text }));
+            }
             let state = if header.has_sums { "page checksums" } else { "no page checksums" };
             (steps, header.page_size, "Aria (MariaDB)", state)
         }

@@ -99,7 +99,7 @@ pub struct BackupLabel {
 
 /// The files in which they say so: of every version, and of later ones of
 /// MariaDB's.
-const LABELS: [&str; 2] = ["xtrabackup_checkpoints", "mariadb_backup_checkpoints"];
+pub(super) const LABELS: [&str; 2] = ["xtrabackup_checkpoints", "mariadb_backup_checkpoints"];
 const LABEL_BYTES_MAX: usize = 4096;
 
 impl BackupLabel {

@@ -67,6 +67,8 @@ pub(crate) struct OpenedFile {
     pub(crate) space: Option<u32>,
     /// The file, and what was seen of it.
     pub(crate) steps: Vec<Step>,
+    /// Part of it has no pages.
+    pub(crate) is_foreign: bool,
 }
 
 /// See the module.
@@ -80,6 +82,10 @@ pub(crate) struct Tablespaces {
 impl Tablespaces {
     pub(crate) fn new(evidence: Arc<Evidence>, keyring: Option<Arc<Keyring>>) -> Self {
         Self { evidence, keyring, replaced: Arc::default() }
+    }
+
+    pub(crate) fn keyring(&self) -> Option<Arc<Keyring>> {
+        self.keyring.clone()
     }
 
     pub(crate) fn is_live(&self) -> bool {
@@ -141,7 +147,7 @@ impl Tablespaces {
                 Error::Unknown { reason, .. } => reason.clone(),
             },
         };
-        OpenedFile { space: None, steps: vec![Step::Unread(unread)] }
+        OpenedFile { steps: vec![Step::Unread(unread)], ..OpenedFile::default() }
     }
 
     fn context(&self, opening: &Opening) -> Context {
@@ -208,7 +214,7 @@ impl Tablespaces {
             });
         }
         steps.push(Step::File(file));
-        OpenedFile { space, steps }
+        OpenedFile { space, steps, is_foreign: false }
     }
 
     fn mark_in_use(&self, opening: &Opening, file: &mut PageFile, identity: Option<FileIdentity>) {
@@ -256,7 +262,7 @@ impl Tablespaces {
                 self.mark_in_use(opening, file, identity);
             }
         }
-        OpenedFile { space: None, steps }
+        OpenedFile { space: None, steps, is_foreign: table.has_rows_without_pages() }
     }
 
     /// The system tablespace, by the numbers of its files.
