@@ -35,7 +35,7 @@ use crate::target::innodb::state::{BackupLabel, LABELS, read_small};
 use crate::target::innodb::tablespace::read_keyring;
 use crate::target::innodb::{KIND, single};
 use crate::target::{Description, Evidence, OpenOptions, Settled, Step, Target};
-use crate::verdict::{ByteOffset, Finding, Kind, Note, Protection, Severity};
+use crate::verdict::{Finding, Kind, Note, Protection, Severity};
 
 /// Files that may be under way at a time: the programs copy with dozens of threads.
 const FILES_MAX: usize = 256;
