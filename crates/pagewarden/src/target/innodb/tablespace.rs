@@ -32,13 +32,14 @@ use std::sync::Arc;
 
 use crate::error::Error;
 use crate::page::innodb::allocation::{AllocationMap, descriptor_pages, free_limit};
+use crate::page::innodb::compression::Unpacked;
 use crate::page::innodb::encryption::{Cipher, KeyInfo, Keyring};
 use crate::page::innodb::fields::{
     FSP_FLAGS, FSP_SIZE, PAGE_TYPE, TYPE_FSP_HDR, TYPE_PAGE_COMPRESSED_ENCRYPTED, TYPE_TRX_SYS,
     read_u16, read_u32,
 };
 use crate::page::innodb::layout::{Form, Layout, Writer};
-use crate::page::innodb::{InnodbPages, Look, Severities};
+use crate::page::innodb::{InnodbPages, Look, Severities, locked_sum_fits};
 use crate::source::file::{open_regular, read_fully};
 use crate::target::{PageFile, Relation, Segment, Step};
 use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Severity, Standing};
@@ -320,6 +321,7 @@ impl Opened<'_> {
                 Err(reason) => steps.push(self.note(format!("{reason}: not verified with it"))),
             }
         }
+        format.locked_pages_have_sums = self.locked_pages_have_sums();
         format.doublewrite = self.doublewrite_area(&format);
         let allocated = self.allocation(&format, header);
         if allocated.is_cut() {
@@ -438,20 +440,33 @@ impl Opened<'_> {
         if matches!(cipher, Cipher::MySql { .. }) {
             return Ok(cipher);
         }
-        let layout = self.geometry.layout;
-        let mut format = InnodbPages::new(layout);
-        format.cipher = Some(cipher.clone());
-        let pages = self.head.chunks_exact(layout.page_size.max(1)).zip(self.geometry.first_page..);
-        let mut tried = pages
-            .filter(|(page, _)| read_u16(page, PAGE_TYPE) == TYPE_PAGE_COMPRESSED_ENCRYPTED)
-            .map(|(page, number)| {
-                matches!(format.look(number, page, None), Look::Sound(Standing::Ok, _))
-            })
-            .peekable();
-        if tried.peek().is_some() && !tried.any(|opened| opened) {
+        let mut was_wrong = false;
+        for page in self.locked_pages() {
+            match cipher.decrypt_mariadb(page) {
+                Some(Unpacked::Page(_)) => return Ok(cipher),
+                Some(Unpacked::Broken(_)) => was_wrong = true,
+                // By lzo: the key may be right.
+                Some(Unpacked::Unsupported) | None => {}
+            }
+        }
+        if was_wrong {
             return Err("the key of the key file is another one".to_owned());
         }
         Ok(cipher)
+    }
+
+    /// The first pages that MariaDB compressed and encrypted in the old layout.
+    fn locked_pages(&self) -> impl Iterator<Item = &[u8]> {
+        let pages = self.head.chunks_exact(self.geometry.layout.page_size.max(1));
+        pages.filter(|page| read_u16(page, PAGE_TYPE) == TYPE_PAGE_COMPRESSED_ENCRYPTED)
+    }
+
+    /// Servers write a sum on such pages, and never read it. It is believed where all of the
+    /// first pages have one that fits.
+    fn locked_pages_have_sums(&self) -> bool {
+        self.geometry.layout.form == Form::Old
+            && self.locked_pages().count() > 1
+            && self.locked_pages().all(locked_sum_fits)
     }
 
     /// A page, if it is there and passes its test.
