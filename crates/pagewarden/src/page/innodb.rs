@@ -209,7 +209,13 @@ impl InnodbPages {
                 let fault = Fault::new(Kind::Checksum, "");
                 return Look::Faulty(Fault { stored, computed, detail, ..fault });
             }
-            Seal::Contradicts(fault) => return Look::Faulty(fault),
+            Seal::Contradicts(fault) => {
+                // What only raises suspicion gives way to what does more.
+                let other = (fault.at_most < Severity::Damage)
+                    .then(|| self.identity_fault(number, page, Content::NumberAndSpace))
+                    .flatten();
+                return Look::Faulty(other.unwrap_or(fault));
+            }
         };
         match self.identity_fault(number, page, content) {
             Some(fault) => Look::Faulty(Fault { protection, ..fault }),
@@ -236,12 +242,12 @@ impl InnodbPages {
             }
     }
 
-    /// The space id of a page with a sum that fits, if it is not encrypted or compressed.
+    /// The space id of a page with a sum that fits, or that needs a key, if it is in the clear.
     pub(crate) fn clear_space_id(&self, page: &[u8]) -> Option<u32> {
         let is_clear = !self.is_blank(page)
             && match self.seal(page, None) {
                 Seal::Fits(content) => content != Content::Number,
-                Seal::None => true,
+                Seal::None | Seal::Locked => true,
                 _ => false,
             };
         is_clear.then(|| read_u32(page, SPACE_ID))
@@ -268,7 +274,7 @@ impl InnodbPages {
         if u64::from(own) != number {
             return Some(Fault::new(
                 Kind::Misplaced,
-                format!("sound, but by its own number it is page {own}"),
+                format!("by its own number it is page {own}"),
             ));
         }
         if content == Content::Number {
@@ -278,7 +284,7 @@ impl InnodbPages {
         if let Some(expected) = self.space_id.filter(|expected| *expected != space) {
             return Some(Fault::new(
                 Kind::Misplaced,
-                format!("sound, but of tablespace {space}, and this is {expected}"),
+                format!("of tablespace {space} by its own word, and this is {expected}"),
             ));
         }
         if content == Content::NumberAndSpace {
@@ -405,9 +411,12 @@ impl InnodbPages {
 
     /// The page in a page of MariaDB's page compression, and the envelope.
     fn mariadb_seal(&self, page: &[u8], unpacked: Unpacked) -> Seal {
+        let is_marked = read_u32(page, CHECKSUM) == NO_CHECKSUM_MAGIC;
         let inner = match unpacked {
             Unpacked::Page(inner) => inner,
-            Unpacked::Unsupported if self.layout.may_be_page_compressed => return Seal::Locked,
+            Unpacked::Unsupported if self.layout.may_be_page_compressed && is_marked => {
+                return Seal::Locked;
+            }
             Unpacked::Unsupported => return Seal::broken_because("page_compressed by lzo"),
             Unpacked::Broken(why) => return Seal::broken_because(why),
         };
@@ -423,7 +432,7 @@ impl InnodbPages {
                 "its header is not that of the page compressed in it",
             ));
         }
-        if read_u32(page, CHECKSUM) != NO_CHECKSUM_MAGIC {
+        if !is_marked {
             return Seal::Contradicts(Fault::new(
                 Kind::Header,
                 "its first four bytes are not the mark that page_compressed pages have",
