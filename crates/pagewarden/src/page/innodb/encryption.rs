@@ -336,7 +336,7 @@ fn decrypt_blocks_256(key: &[u8; KEY_BYTES], vector: &[u8; BLOCK], bytes: &mut [
 }
 
 fn decrypt_mysql_run(key: &[u8; KEY_BYTES], vector: &[u8; BLOCK], bytes: &mut [u8]) {
-    if bytes.len() % BLOCK != 0 {
+    if !bytes.len().is_multiple_of(BLOCK) {
         let tail = bytes.len().saturating_sub(MYSQL_STORED_MIN);
         if let Some(tail) = bytes.get_mut(tail..) {
             decrypt_blocks_256(key, vector, tail);

@@ -25,6 +25,8 @@
 //!
 //! Source: MariaDB and MySQL `trx0sys.h`.
 
+#![deny(clippy::arithmetic_side_effects)]
+
 use std::fs::File;
 use std::io;
 use std::path::Path;
