@@ -195,7 +195,7 @@ impl Tablespace {
     /// Whole pages in the file.
     #[must_use]
     pub fn pages(&self) -> u64 {
-        self.bytes / page_bytes(&self.geometry.layout)
+        whole_pages(self.bytes, &self.geometry.layout)
     }
 
     /// The server, as far as the file tells.
@@ -346,7 +346,7 @@ impl Opened<'_> {
         }
         let has_key = format.cipher.is_some();
         let first_page = PageNo(self.geometry.first_page);
-        let pages = self.bytes / page_bytes(&layout);
+        let pages = whole_pages(self.bytes, &layout);
         let relation = Relation {
             page_size: layout.page_size,
             segments: vec![Segment { path: self.path.to_owned(), first_page, pages }],
@@ -512,7 +512,7 @@ impl Opened<'_> {
         }
         let layout = self.geometry.layout;
         let first = self.geometry.first_page;
-        let end = first.saturating_add(self.bytes / page_bytes(&layout));
+        let end = first.saturating_add(whole_pages(self.bytes, &layout));
         let limit = if header.is_some() { free_limit(self.first()) } else { u64::MAX };
         for number in descriptor_pages(&layout, first, end) {
             // Damaged descriptors prove nothing. Servers before 5.1 did not write their type.
@@ -570,6 +570,10 @@ impl Opened<'_> {
         let next = number.and_then(|number| number.checked_add(1));
         next.is_some_and(|next| self.path.with_file_name(format!("{stem}{next}")).is_file())
     }
+}
+
+fn whole_pages(bytes: u64, layout: &Layout) -> u64 {
+    bytes.checked_div(page_bytes(layout)).unwrap_or(0)
 }
 
 fn page_bytes(layout: &Layout) -> u64 {
