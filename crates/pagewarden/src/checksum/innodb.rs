@@ -191,7 +191,7 @@ mod tests {
             let mut bytes = Vec::new();
             let mut at = run.start;
             while at < run.end {
-                if at % 8 == 0 && at + 8 <= run.end {
+                if at.is_multiple_of(8) && at + 8 <= run.end {
                     bytes.extend(page[at..at + 8].iter().rev());
                     at += 8;
                 } else {

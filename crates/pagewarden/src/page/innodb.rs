@@ -46,10 +46,11 @@ use allocation::AllocationMap;
 use compression::{Unpacked, unpack_mariadb, unpack_mysql};
 use encryption::Cipher;
 use fields::{
-    CHECKSUM, ENCRYPTED_SUM, KEY_VERSION, KEY_VERSION_FULL_CRC32, LSN, LSN_LOW, PAGE_NUMBER,
-    PAGE_TYPE, SPACE_ID, TYPE_COMPRESSED, TYPE_COMPRESSED_AND_ENCRYPTED, TYPE_COMPRESSED_MARK,
-    TYPE_ENCRYPTED, TYPE_ENCRYPTED_RTREE, TYPE_PAGE_COMPRESSED, TYPE_PAGE_COMPRESSED_ENCRYPTED,
-    read_u16, read_u32, read_u64, trailer_first, trailer_second,
+    CHECKSUM, ENCRYPTED_SUM, KEY_VERSION, KEY_VERSION_FULL_CRC32, LSN, LSN_LOW,
+    MARIADB_ENCRYPTED_PAYLOAD, MARIADB_PAYLOAD_BYTES, PAGE_NUMBER, PAGE_TYPE, SPACE_ID,
+    TYPE_COMPRESSED, TYPE_COMPRESSED_AND_ENCRYPTED, TYPE_COMPRESSED_MARK, TYPE_ENCRYPTED,
+    TYPE_ENCRYPTED_RTREE, TYPE_PAGE_COMPRESSED, TYPE_PAGE_COMPRESSED_ENCRYPTED, read_u16, read_u32,
+    read_u64, trailer_first, trailer_second,
 };
 use layout::{Form, Layout};
 
@@ -95,6 +96,9 @@ pub struct InnodbPages {
     pub severities: Severities,
     /// What opens encrypted pages.
     pub cipher: Option<Cipher>,
+    /// Pages that MariaDB compressed and encrypted in the old layout have a sum that fits, in this
+    /// file. Without the key a page that has none is suspect.
+    pub locked_pages_have_sums: bool,
     /// The last page with a sum had the slow one.
     folds: AtomicBool,
 }
@@ -110,6 +114,7 @@ impl InnodbPages {
             doublewrite: Vec::new(),
             severities: Severities::at_rest(),
             cipher: None,
+            locked_pages_have_sums: false,
             folds: AtomicBool::new(false),
         }
     }
@@ -134,6 +139,8 @@ pub(crate) struct Fault {
     stored: Option<u32>,
     computed: Option<u32>,
     detail: Option<String>,
+    /// The most that it proves.
+    at_most: Severity,
 }
 
 impl Fault {
@@ -144,6 +151,7 @@ impl Fault {
             stored: None,
             computed: None,
             detail: Some(detail.into()),
+            at_most: Severity::Damage,
         }
     }
 }
@@ -198,11 +206,16 @@ impl InnodbPages {
             Seal::None => (Content::Clear, Standing::Unprotected, Protection::None),
             Seal::Locked => (Content::NumberAndSpace, Standing::Unverifiable, Protection::Checksum),
             Seal::Broken { stored, computed, detail } => {
-                let protection = Protection::Checksum;
-                let kind = Kind::Checksum;
-                return Look::Faulty(Fault { kind, protection, stored, computed, detail });
+                let fault = Fault::new(Kind::Checksum, "");
+                return Look::Faulty(Fault { stored, computed, detail, ..fault });
             }
-            Seal::Contradicts(fault) => return Look::Faulty(fault),
+            Seal::Contradicts(fault) => {
+                // What only raises suspicion gives way to what does more.
+                let other = (fault.at_most < Severity::Damage)
+                    .then(|| self.identity_fault(number, page, Content::NumberAndSpace))
+                    .flatten();
+                return Look::Faulty(other.unwrap_or(fault));
+            }
         };
         match self.identity_fault(number, page, content) {
             Some(fault) => Look::Faulty(Fault { protection, ..fault }),
@@ -229,12 +242,12 @@ impl InnodbPages {
             }
     }
 
-    /// The space id of a page with a sum that fits, if it is not encrypted or compressed.
+    /// The space id of a page with a sum that fits, or that needs a key, if it is in the clear.
     pub(crate) fn clear_space_id(&self, page: &[u8]) -> Option<u32> {
         let is_clear = !self.is_blank(page)
             && match self.seal(page, None) {
                 Seal::Fits(content) => content != Content::Number,
-                Seal::None => true,
+                Seal::None | Seal::Locked => true,
                 _ => false,
             };
         is_clear.then(|| read_u32(page, SPACE_ID))
@@ -261,7 +274,7 @@ impl InnodbPages {
         if u64::from(own) != number {
             return Some(Fault::new(
                 Kind::Misplaced,
-                format!("sound, but by its own number it is page {own}"),
+                format!("by its own number it is page {own}"),
             ));
         }
         if content == Content::Number {
@@ -271,7 +284,7 @@ impl InnodbPages {
         if let Some(expected) = self.space_id.filter(|expected| *expected != space) {
             return Some(Fault::new(
                 Kind::Misplaced,
-                format!("sound, but of tablespace {space}, and this is {expected}"),
+                format!("of tablespace {space} by its own word, and this is {expected}"),
             ));
         }
         if content == Content::NumberAndSpace {
@@ -309,8 +322,10 @@ impl InnodbPages {
             TYPE_PAGE_COMPRESSED => self.mariadb_seal(page, unpack_mariadb(page)),
             TYPE_PAGE_COMPRESSED_ENCRYPTED if self.layout.may_be_page_compressed => {
                 match self.cipher.as_ref().and_then(|cipher| cipher.decrypt_mariadb(page)) {
-                    Some(unpacked) => self.mariadb_seal(page, unpacked),
-                    None => Seal::Locked,
+                    Some(unpacked) if unpacked != Unpacked::Unsupported => {
+                        self.mariadb_seal(page, unpacked)
+                    }
+                    _ => self.locked_seal(page),
                 }
             }
             TYPE_COMPRESSED => self.inner_seal(unpack_mysql(page)),
@@ -327,6 +342,22 @@ impl InnodbPages {
             // By its sum an ordinary page whose type was overwritten says less than its payload.
             _ => special,
         }
+    }
+
+    /// A page that MariaDB compressed and encrypted, without the key.
+    fn locked_seal(&self, page: &[u8]) -> Seal {
+        if !self.locked_pages_have_sums || locked_sum_fits(page) {
+            return Seal::Locked;
+        }
+        Seal::Contradicts(Fault {
+            at_most: Severity::Suspect,
+            stored: Some(read_u32(page, ENCRYPTED_SUM)),
+            ..Fault::new(
+                Kind::Checksum,
+                "the sum of the encrypted page, which other pages here have, does not fit; only \
+                 the key can tell",
+            )
+        })
     }
 
     /// A page of the old layout as it was before it was compressed or encrypted.
@@ -380,9 +411,12 @@ impl InnodbPages {
 
     /// The page in a page of MariaDB's page compression, and the envelope.
     fn mariadb_seal(&self, page: &[u8], unpacked: Unpacked) -> Seal {
+        let is_marked = read_u32(page, CHECKSUM) == NO_CHECKSUM_MAGIC;
         let inner = match unpacked {
             Unpacked::Page(inner) => inner,
-            Unpacked::Unsupported if self.layout.may_be_page_compressed => return Seal::Locked,
+            Unpacked::Unsupported if self.layout.may_be_page_compressed && is_marked => {
+                return Seal::Locked;
+            }
             Unpacked::Unsupported => return Seal::broken_because("page_compressed by lzo"),
             Unpacked::Broken(why) => return Seal::broken_because(why),
         };
@@ -398,7 +432,7 @@ impl InnodbPages {
                 "its header is not that of the page compressed in it",
             ));
         }
-        if read_u32(page, CHECKSUM) != NO_CHECKSUM_MAGIC {
+        if !is_marked {
             return Seal::Contradicts(Fault::new(
                 Kind::Header,
                 "its first four bytes are not the mark that page_compressed pages have",
@@ -499,6 +533,7 @@ impl InnodbPages {
                 } else {
                     self.severities.failing
                 };
+                let severity = severity.min(fault.at_most);
                 let finding = PageFinding {
                     stored: fault.stored.map(|sum| format!("{sum:08x}")),
                     computed: fault.computed.map(|sum| format!("{sum:08x}")),
@@ -535,6 +570,17 @@ fn is_stored_otherwise(page_type: u16) -> bool {
 fn folds_fit(page: &[u8], first: u32, second: u32, fold: u32) -> bool {
     // Before 4.0.14 the trailer began with the high half of the LSN.
     first == fold && (second == old_fold(page) || second == read_u32(page, LSN))
+}
+
+/// True if a page that MariaDB compressed and encrypted in the old layout has a sum that fits: it
+/// was taken when all behind the payload was zero, which need not have been written.
+pub(crate) fn locked_sum_fits(page: &[u8]) -> bool {
+    let length = usize::from(read_u16(page, MARIADB_PAYLOAD_BYTES));
+    let mut whole = page.to_vec();
+    if let Some(rest) = whole.get_mut(MARIADB_ENCRYPTED_PAYLOAD.saturating_add(length)..) {
+        rest.fill(0);
+    }
+    crc32(&whole) == read_u32(page, ENCRYPTED_SUM)
 }
 
 /// A zip page that is not encrypted by MySQL.

@@ -36,6 +36,8 @@ use crc_fast::{CrcAlgorithm, Digest};
 
 /// What each chunk begins with.
 pub const MAGIC: &[u8; 8] = b"XBSTCK01";
+/// Up to the name.
+const HEAD_BYTES: usize = 14;
 const FLAG_IGNORABLE: u8 = 1;
 const NAME_BYTES_MAX: u32 = 512;
 const HOLES_MAX: u32 = 1 << 17;
@@ -160,34 +162,32 @@ impl<R: Read> Chunks<R> {
         while self.data_left > 0 {
             self.read_data(&mut buffer)?;
         }
-        loop {
-            let mut head = [0_u8; 14];
-            match self.fill(&mut head)? {
-                0 => return Ok(None),
-                14 => {}
-                _ => return Err(StreamError::CutOff),
+        let mut head = [0_u8; HEAD_BYTES];
+        match self.fill(&mut head)? {
+            0 => return Ok(None),
+            HEAD_BYTES => {}
+            _ => return Err(StreamError::CutOff),
+        }
+        let [magic @ .., flags, kind, n0, n1, n2, n3] = head;
+        if &magic != MAGIC {
+            return Err(refused("a chunk does not begin as one"));
+        }
+        let name = self.read_name(u32::from_le_bytes([n0, n1, n2, n3]))?;
+        match kind {
+            b'E' => Ok(Some(named(ChunkKind::End, &name))),
+            b'P' | b'S' => self.read_payload_head(&name, kind == b'S').map(Some),
+            // The new name follows.
+            b'N' => {
+                let length = self.number::<4>()?;
+                self.read_name(u32::try_from(length).unwrap_or(u32::MAX))?;
+                Ok(Some(named(ChunkKind::Other, &name)))
             }
-            let [magic @ .., flags, kind, n0, n1, n2, n3] = head;
-            if &magic != MAGIC {
-                return Err(refused("a chunk does not begin as one"));
+            b'R' => Ok(Some(named(ChunkKind::Other, &name))),
+            _ if flags & FLAG_IGNORABLE != 0 => {
+                let chunk = self.read_payload_head(&name, false)?;
+                Ok(Some(Chunk { kind: ChunkKind::Other, ..chunk }))
             }
-            let name = self.read_name(u32::from_le_bytes([n0, n1, n2, n3]))?;
-            match kind {
-                b'E' => return Ok(Some(named(ChunkKind::End, &name))),
-                b'P' | b'S' => return self.read_payload_head(&name, kind == b'S').map(Some),
-                // The new name, or nothing, follows as a payload would.
-                b'N' => {
-                    let length = self.number::<4>()?;
-                    self.read_name(u32::try_from(length).unwrap_or(u32::MAX))?;
-                    return Ok(Some(named(ChunkKind::Other, &name)));
-                }
-                b'R' => return Ok(Some(named(ChunkKind::Other, &name))),
-                _ if flags & FLAG_IGNORABLE != 0 => {
-                    let chunk = self.read_payload_head(&name, false)?;
-                    return Ok(Some(Chunk { kind: ChunkKind::Other, ..chunk }));
-                }
-                other => return Err(refused(format!("a chunk of unknown kind {other}"))),
-            }
+            other => Err(refused(format!("a chunk of unknown kind {other}"))),
         }
     }
 

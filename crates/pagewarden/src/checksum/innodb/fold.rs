@@ -48,9 +48,7 @@ pub fn new_folds(pages: &[u8], page_size: usize, sums: &mut Vec<u32>) {
         return;
     }
     let mut bodies: [&[u8]; LANE_COUNT] = [&[]; LANE_COUNT];
-    let whole = pages.len().saturating_sub(pages.len() % page_size);
-    for group in pages.get(..whole).unwrap_or_default().chunks(page_size.saturating_mul(LANE_COUNT))
-    {
+    for group in pages.chunks(page_size.saturating_mul(LANE_COUNT)) {
         let in_group = group.chunks_exact(page_size);
         if in_group.len() < LANES_WORTHWHILE {
             sums.extend(in_group.map(new_fold));

@@ -98,10 +98,10 @@ pub(super) mod tests {
         file[..8].copy_from_slice(&[0xFE, 0xFE, 9, 3, 8, 2, 4, 0]);
         file[BASE_BEGIN..BASE_BEGIN + 2].copy_from_slice(&[0x01, 0x1F]);
         file[DATA_FILE_TYPE] = 3;
-        let base = 0x11F;
-        file[base + BASE_KEY_START + 6] = 0x20;
-        file[base + BASE_PAGE_BYTES] = 0x20;
-        file[base + BASE_TRANSACTIONAL] = 1;
+        let base = &mut file[0x11F..];
+        base[BASE_KEY_START..BASE_KEY_START + 8].copy_from_slice(&8192_u64.to_be_bytes());
+        base[BASE_PAGE_BYTES] = 0x20;
+        base[BASE_TRANSACTIONAL] = 1;
         file
     }
 

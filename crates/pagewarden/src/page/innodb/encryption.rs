@@ -10,6 +10,8 @@
 //! | 43 | 64 | key (32) and initial vector (16 of 32), AES-256-ECB with the master key |
 //! | 107 | 4 | CRC-32C of the 64 bytes in the clear |
 //!
+//! MariaDB's lies 38 bytes further on (the length of the page header, which it adds twice):
+//!
 //! | MariaDB, offset | bytes | what |
 //! |---|---|---|
 //! | 0 | 6 | `73 0E 0C 52 45 74` |
@@ -47,7 +49,7 @@ use crate::checksum::innodb::crc32c;
 
 const BLOCK: usize = 16;
 const MYSQL_MAGICS: [&[u8]; 2] = [b"lCB", b"lCC"];
-const MARIADB_MAGIC: &[u8] = b"s\x0e\x0cRet";
+const MARIADB_MAGIC: &[u8] = b"s\x0e\x0cREt";
 const KEY_BYTES: usize = 32;
 const DESCRIPTOR_HEAD_BYTES: usize = 24;
 
@@ -166,6 +168,7 @@ impl KeyInfo {
     #[must_use]
     pub fn of_first_page(layout: &Layout, page: &[u8]) -> Option<Self> {
         let info = page.get(info_offset(layout)?..)?;
+        let mariadb = info.get(BODY..)?;
         if MYSQL_MAGICS.iter().any(|magic| info.starts_with(magic)) {
             let uuid = std::str::from_utf8(info.get(7..43)?).ok()?;
             let number = read_u32(info, 3);
@@ -175,10 +178,10 @@ impl KeyInfo {
                 sum: read_u32(info, 107),
             });
         }
-        if info.starts_with(MARIADB_MAGIC) && info.get(6..8) == Some(&[1, 16]) {
+        if mariadb.starts_with(MARIADB_MAGIC) && mariadb.get(6..8) == Some(&[1, 16]) {
             return Some(Self::MariaDb {
-                seed: *info.get(8..)?.first_chunk()?,
-                key_number: read_u32(info, 28),
+                seed: *mariadb.get(8..)?.first_chunk()?,
+                key_number: read_u32(mariadb, 28),
             });
         }
         None
@@ -333,7 +336,7 @@ fn decrypt_blocks_256(key: &[u8; KEY_BYTES], vector: &[u8; BLOCK], bytes: &mut [
 }
 
 fn decrypt_mysql_run(key: &[u8; KEY_BYTES], vector: &[u8; BLOCK], bytes: &mut [u8]) {
-    if bytes.len() % BLOCK != 0 {
+    if !bytes.len().is_multiple_of(BLOCK) {
         let tail = bytes.len().saturating_sub(MYSQL_STORED_MIN);
         if let Some(tail) = bytes.get_mut(tail..) {
             decrypt_blocks_256(key, vector, tail);

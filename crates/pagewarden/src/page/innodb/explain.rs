@@ -84,17 +84,20 @@ impl InnodbPages {
     }
 
     fn has_clear_space_id(&self, page: &[u8]) -> bool {
-        self.layout.form != Form::FullCrc32 || self.has_clear_trailer(page)
+        self.layout.form != Form::FullCrc32 || self.is_in_the_clear(page)
+    }
+
+    fn has_clear_trailer(&self, page: &[u8]) -> bool {
+        self.layout.form != Form::Zip && self.is_in_the_clear(page)
     }
 
     /// The page is neither encrypted nor compressed, as far as its header can be believed.
-    fn has_clear_trailer(&self, page: &[u8]) -> bool {
+    pub(crate) fn is_in_the_clear(&self, page: &[u8]) -> bool {
+        let page_type = read_u16(page, PAGE_TYPE);
         match self.layout.form {
-            Form::Old => !is_stored_otherwise(read_u16(page, PAGE_TYPE)),
-            Form::Zip => false,
+            Form::Old | Form::Zip => !is_stored_otherwise(page_type),
             Form::FullCrc32 => {
-                read_u16(page, PAGE_TYPE) & TYPE_COMPRESSED_MARK == 0
-                    && read_u32(page, KEY_VERSION_FULL_CRC32) == 0
+                page_type & TYPE_COMPRESSED_MARK == 0 && read_u32(page, KEY_VERSION_FULL_CRC32) == 0
             }
         }
     }

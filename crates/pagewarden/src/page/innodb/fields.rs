@@ -33,6 +33,8 @@
 //!
 //! Sources: MariaDB `fil0fil.h`, `fsp0fsp.h`, `fil0crypt.cc`; MySQL `fil0types.h`, `os0enc.cc`.
 
+#![deny(clippy::arithmetic_side_effects)]
+
 /// See the table at the top of this file.
 pub const CHECKSUM: usize = 0;
 /// See above.

@@ -34,7 +34,7 @@ const KEY: u32 = 3;
 
 /// See the module.
 pub fn specimens() -> Vec<Specimen> {
-    let uncovered = vec![KEY_VERSION..SPACE_ID];
+    let uncovered: Vec<_> = std::iter::once(KEY_VERSION..SPACE_ID).collect();
     let body = SIZE - 8;
     vec![
         specimen("innodb page, crc32", Form::Old, stamp_crc32, uncovered.clone()),
@@ -51,7 +51,7 @@ pub fn specimens() -> Vec<Specimen> {
             "innodb page, full_crc32, page_compressed",
             Form::FullCrc32,
             stamp_full_crc32_compressed,
-            vec![STORED..SIZE],
+            std::iter::once(STORED..SIZE).collect(),
         ),
         specimen(
             "innodb page, encrypted by MariaDB",

@@ -70,6 +70,8 @@ const HEADER_SUM: usize = 508;
 
 const FORMAT_BEFORE_57: u32 = 0;
 const FORMAT_MYSQL_8030: u32 = 6;
+/// From here on MariaDB's, later ones of MySQL being far away.
+const FORMATS_OF_MARIADB: u32 = 100;
 const FORMAT_MARIADB_105: u32 = 0x5048_5953;
 const FORMAT_MARIADB_108: u32 = 0x5068_7973;
 const FORMAT_IS_ENCRYPTED: u32 = 1 << 31;
@@ -294,8 +296,8 @@ fn open_files(root: &Path, faults: &mut Vec<LogFault>) -> Result<Vec<LogFile>, N
             }
         }
     }
-    let is_row = |file: &LogFile| file.header.format >= FORMAT_MYSQL_8030;
-    if files.first().is_some_and(|first| is_row(first) && first.header.format < 100) {
+    let mysql = FORMAT_MYSQL_8030..FORMATS_OF_MARIADB;
+    if files.first().is_some_and(|first| mysql.contains(&first.header.format)) {
         files.sort_by_key(|file| file.header.start_lsn);
     }
     Ok(files)

@@ -1,5 +1,7 @@
 //! One tablespace file that was named by itself.
 
+#![deny(clippy::arithmetic_side_effects)]
+
 use std::fs::{File, Metadata};
 use std::path::Path;
 

@@ -23,17 +23,16 @@ use zstd::stream::raw::{Decoder, InBuffer, Operation as _, OutBuffer};
 use crate::error::Error;
 use crate::page::aria::header::AriaHeader;
 use crate::page::innodb::encryption::Keyring;
-use crate::page::innodb::layout::Form;
 use crate::source::decode::{Decoded, decode};
 use crate::source::file::open_regular;
 use crate::source::xbstream::{Chunk, ChunkKind, Chunks, looks_like_xbstream};
+use crate::target::innodb::KIND;
 use crate::target::innodb::aria::{DATA_ENDING, INDEX_ENDING};
 use crate::target::innodb::delta::Meta;
 use crate::target::innodb::directory::Role;
 use crate::target::innodb::feed::{Before, CHUNK_BYTES, Feed, unread};
 use crate::target::innodb::state::{BackupLabel, LABELS, read_small};
 use crate::target::innodb::tablespace::read_keyring;
-use crate::target::innodb::{KIND, single};
 use crate::target::{Description, Evidence, OpenOptions, Settled, Step, Target};
 use crate::verdict::{Finding, Kind, Note, Protection, Severity};
 
@@ -168,8 +167,8 @@ impl StreamWalk {
             setting: Some(Protection::Checksum),
             state,
             evidence: Evidence {
+                tested_by: "32-bit checksums, page and tablespace numbers",
                 unseen: "older versions of a page; zeroed pages; a table that is missing as a whole",
-                ..single::evidence(Form::FullCrc32)
             },
             live: false,
             epoch: None,
@@ -238,13 +237,14 @@ impl StreamWalk {
             let file = self.begin_file(&chunk.name);
             self.files.insert(chunk.name.clone(), file);
         }
-        if let Some(file) = self.files.get_mut(&chunk.name) {
-            if chunk.offset != file.offset && !file.is_given_up {
-                file.is_given_up = true;
-                let error =
-                    format!("a piece for offset {} comes, {} was due", chunk.offset, file.offset);
-                self.ready.push_back(unread(&chunk.name, file.offset, error));
-            }
+        if let Some(file) = self.files.get_mut(&chunk.name)
+            && chunk.offset != file.offset
+            && !file.is_given_up
+        {
+            file.is_given_up = true;
+            let error =
+                format!("a piece for offset {} comes, {} was due", chunk.offset, file.offset);
+            self.ready.push_back(unread(&chunk.name, file.offset, error));
         }
         let hole_bytes: u64 = chunk.holes.iter().map(|(hole, _)| u64::from(*hole)).sum();
         if hole_bytes > HOLE_BYTES_MAX {

@@ -25,6 +25,8 @@
 //!
 //! Source: MariaDB and MySQL `trx0sys.h`.
 
+#![deny(clippy::arithmetic_side_effects)]
+
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -32,13 +34,14 @@ use std::sync::Arc;
 
 use crate::error::Error;
 use crate::page::innodb::allocation::{AllocationMap, descriptor_pages, free_limit};
+use crate::page::innodb::compression::Unpacked;
 use crate::page::innodb::encryption::{Cipher, KeyInfo, Keyring};
 use crate::page::innodb::fields::{
-    FSP_FLAGS, FSP_SIZE, LSN, PAGE_TYPE, TYPE_FSP_HDR, TYPE_PAGE_COMPRESSED_ENCRYPTED,
-    TYPE_TRX_SYS, read_u16, read_u32, read_u64,
+    FSP_FLAGS, FSP_SIZE, LSN, PAGE_TYPE, TYPE_PAGE_COMPRESSED_ENCRYPTED, TYPE_TRX_SYS, read_u16,
+    read_u32, read_u64,
 };
 use crate::page::innodb::layout::{Form, Layout, Writer};
-use crate::page::innodb::{InnodbPages, Look, Severities};
+use crate::page::innodb::{InnodbPages, Look, Severities, locked_sum_fits};
 use crate::source::file::{open_regular, read_fully};
 use crate::target::{PageFile, Relation, Segment, Step};
 use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Severity, Standing};
@@ -57,7 +60,6 @@ const DOUBLEWRITE_FROM_END: usize = 200;
 const DOUBLEWRITE_MAGIC_AT: usize = 10;
 const DOUBLEWRITE_BLOCKS_AT: [usize; 2] = [14, 18];
 const DOUBLEWRITE_MAGIC: u32 = 536_853_855;
-const TYPE_EXTENT_DESCRIPTORS: u16 = 9;
 const MEBIBYTE: u64 = 1 << 20;
 const HINT: &str = "restore the file from a backup, or save what is readable with innodb_force_recovery \
                     and a dump";
@@ -198,7 +200,7 @@ impl Tablespace {
     /// Whole pages in the file.
     #[must_use]
     pub fn pages(&self) -> u64 {
-        self.bytes / page_bytes(&self.geometry.layout)
+        whole_pages(self.bytes, &self.geometry.layout)
     }
 
     /// The server, as far as the file tells.
@@ -325,6 +327,7 @@ impl Opened<'_> {
                 Err(reason) => steps.push(self.note(format!("{reason}: not verified with it"))),
             }
         }
+        format.locked_pages_have_sums = self.locked_pages_have_sums();
         format.doublewrite = self.doublewrite_area(&format);
         let allocated = self.allocation(&format, header);
         if allocated.is_cut() {
@@ -349,7 +352,7 @@ impl Opened<'_> {
         }
         let has_key = format.cipher.is_some();
         let first_page = PageNo(self.geometry.first_page);
-        let pages = self.bytes / page_bytes(&layout);
+        let pages = whole_pages(self.bytes, &layout);
         let relation = Relation {
             page_size: layout.page_size,
             segments: vec![Segment { path: self.path.to_owned(), first_page, pages }],
@@ -445,20 +448,34 @@ impl Opened<'_> {
         if matches!(cipher, Cipher::MySql { .. }) {
             return Ok(cipher);
         }
-        let layout = self.geometry.layout;
-        let mut format = InnodbPages::new(layout);
-        format.cipher = Some(cipher.clone());
-        let pages = self.head.chunks_exact(layout.page_size.max(1)).zip(self.geometry.first_page..);
-        let mut tried = pages
-            .filter(|(page, _)| read_u16(page, PAGE_TYPE) == TYPE_PAGE_COMPRESSED_ENCRYPTED)
-            .map(|(page, number)| {
-                matches!(format.look(number, page, None), Look::Sound(Standing::Ok, _))
-            })
-            .peekable();
-        if tried.peek().is_some() && !tried.any(|opened| opened) {
+        let mut was_wrong = false;
+        for page in self.locked_pages() {
+            match cipher.decrypt_mariadb(page) {
+                Some(Unpacked::Page(_)) => return Ok(cipher),
+                Some(Unpacked::Broken(_)) => was_wrong = true,
+                // By lzo: the key may be right.
+                Some(Unpacked::Unsupported) | None => {}
+            }
+        }
+        if was_wrong {
             return Err("the key of the key file is another one".to_owned());
         }
         Ok(cipher)
+    }
+
+    /// The first pages that MariaDB compressed and encrypted in the old layout.
+    fn locked_pages(&self) -> impl Iterator<Item = &[u8]> {
+        let pages = self.head.chunks_exact(self.geometry.layout.page_size.max(1));
+        pages.filter(|page| read_u16(page, PAGE_TYPE) == TYPE_PAGE_COMPRESSED_ENCRYPTED)
+    }
+
+    /// Servers write a sum on such pages, and never read it. It is believed where nearly all of
+    /// the first pages have one that fits.
+    fn locked_pages_have_sums(&self) -> bool {
+        const MOST: usize = 3;
+        let fits = self.locked_pages().filter(|page| locked_sum_fits(page)).count();
+        let misses = self.locked_pages().count().saturating_sub(fits);
+        self.geometry.layout.form == Form::Old && fits > misses.saturating_mul(MOST)
     }
 
     /// A page, if it is there and passes its test.
@@ -502,16 +519,15 @@ impl Opened<'_> {
         }
         let layout = self.geometry.layout;
         let first = self.geometry.first_page;
-        let end = first.saturating_add(self.bytes / page_bytes(&layout));
+        let end = first.saturating_add(whole_pages(self.bytes, &layout));
         let limit = if header.is_some() { free_limit(self.first()) } else { u64::MAX };
         for number in descriptor_pages(&layout, first, end) {
-            // Damaged descriptors prove nothing.
-            let Some(page) = self.sound_page(format, number) else { continue };
-            if self.context.descriptors_up_to.is_some_and(|newest| read_u64(&page, LSN) > newest) {
-                continue;
-            }
-            let page_type = read_u16(&page, PAGE_TYPE);
-            if matches!(page_type, TYPE_FSP_HDR | TYPE_EXTENT_DESCRIPTORS) {
+            // Damaged descriptors prove nothing. Servers before 5.1 did not write their type.
+            let page = self.sound_page(format, number).filter(|page| format.is_in_the_clear(page));
+            let is_old_enough = |page: &Vec<u8>| {
+                self.context.descriptors_up_to.is_none_or(|newest| read_u64(page, LSN) <= newest)
+            };
+            if let Some(page) = page.filter(is_old_enough) {
                 map.read(&layout, number, limit, end, &page);
             }
         }
@@ -564,6 +580,10 @@ impl Opened<'_> {
         let next = number.and_then(|number| number.checked_add(1));
         next.is_some_and(|next| self.path.with_file_name(format!("{stem}{next}")).is_file())
     }
+}
+
+fn whole_pages(bytes: u64, layout: &Layout) -> u64 {
+    bytes.checked_div(page_bytes(layout)).unwrap_or(0)
 }
 
 fn page_bytes(layout: &Layout) -> u64 {

@@ -15,8 +15,8 @@
 use crate::source::file::read_fully;
 use crate::target::innodb::fields::{u16_at, u32_at, u64_at};
 use crate::target::innodb::redo::{
-    FLAGS_WITHOUT_LOG, FORMAT_BEFORE_57, FORMAT_MARIADB_105, FORMAT_MYSQL_8030, Layout, LogFault,
-    LogFile, NoLog, Pending, READ_BYTES_MAX, RedoLog, sums_of,
+    FLAGS_WITHOUT_LOG, FORMAT_BEFORE_57, FORMAT_MARIADB_105, FORMAT_MYSQL_8030, FORMATS_OF_MARIADB,
+    Layout, LogFault, LogFile, NoLog, Pending, READ_BYTES_MAX, RedoLog, sums_of,
 };
 use crate::verdict::Kind;
 
@@ -44,7 +44,8 @@ const NO_SUM: u32 = 0xDEAD_BEEF;
 
 /// The records that confirm a checkpoint and change no page: MySQL 5.7 and
 /// MariaDB up to 10.4, and MariaDB 10.5 to 10.7; each with its length.
-const CONFIRMATIONS: [(u8, u64); 2] = [(0x38, 9), (0xFA, 12)];
+const CONFIRMATION: (u8, u64) = (0x38, 9);
+const CONFIRMATION_OF_105: (u8, u64) = (0xFA, 12);
 
 /// A checkpoint that can be believed.
 struct Checkpoint {
@@ -62,7 +63,7 @@ struct At {
 
 pub(super) fn read(files: &[LogFile], mut faults: Vec<LogFault>) -> Result<RedoLog, NoLog> {
     let Some(first) = files.first() else { return Err(NoLog::Missing) };
-    let is_row = first.header.format >= FORMAT_MYSQL_8030 && first.header.format < 100;
+    let is_row = (FORMAT_MYSQL_8030..FORMATS_OF_MARIADB).contains(&first.header.format);
     let mut newest: Option<Checkpoint> = None;
     for file in files {
         let found = checkpoints_of(file, is_row, &mut faults);
@@ -204,7 +205,7 @@ fn next_of(files: &[LogFile], is_row: bool, at: At) -> Option<At> {
 /// What a block is, where one with this LSN is due.
 enum Found {
     /// It, with so many bytes in use.
-    Due(u64, [u8; BLOCK]),
+    Due(u64, Box<[u8; BLOCK]>),
     /// Another: the log was not written as far.
     Other,
     /// It or another, torn or damaged.
@@ -230,7 +231,7 @@ fn look(file: &LogFile, offset: u64, lsn: u64) -> std::io::Result<Found> {
         return Ok(Found::Other);
     }
     let used = u64::from(u16_at(&block, USED).unwrap_or(0) & USED_MASK);
-    Ok(Found::Due(used, block))
+    Ok(Found::Due(used, Box::new(block)))
 }
 
 /// Goes from the block of the checkpoint to the end.
@@ -306,12 +307,15 @@ fn walk(files: &[LogFile], is_row: bool, begin: At, block_lsn: u64, log: &mut Re
 /// confirms it.
 fn is_confirmation(block: &[u8; BLOCK], files: &[LogFile], checkpoint: u64, end: u64) -> bool {
     let format = files.first().map_or(0, |file| file.header.format);
-    if format >= FORMAT_MYSQL_8030 && format < 100 {
+    if (FORMAT_MYSQL_8030..FORMATS_OF_MARIADB).contains(&format) {
         return false;
     }
     let at = usize::try_from(checkpoint & 511).unwrap_or(0);
     let length = end.saturating_sub(checkpoint);
-    let expected = CONFIRMATIONS[usize::from(format == FORMAT_MARIADB_105)];
+    let expected = match format {
+        FORMAT_MARIADB_105 => CONFIRMATION_OF_105,
+        _ => CONFIRMATION,
+    };
     // Only where it lies within one block: else its length is not its own.
     block.get(at).is_some_and(|kind| (*kind, length) == expected)
 }

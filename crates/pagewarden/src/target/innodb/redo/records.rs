@@ -114,7 +114,7 @@ pub(super) fn read(file: &LogFile, mut faults: Vec<LogFault>) -> Result<RedoLog,
     let mut end = checkpoint;
     while ring.next_transaction(&mut transaction).is_some() {
         end = ring.lsn;
-        for about in records_of(&transaction, file.header.is_encrypted) {
+        for about in records_of(&transaction) {
             match about {
                 About::Nothing => continue,
                 About::Freed(page) => {
@@ -241,14 +241,14 @@ impl<'a> Ring<'a> {
     fn next_transaction(&mut self, records: &mut Vec<u8>) -> Option<()> {
         let begin = self.lsn;
         records.clear();
-        let mark = loop {
+        loop {
             let mark_lsn = self.lsn;
             let head = self.byte()?;
             if head <= 1 {
                 if head != self.mark_at(mark_lsn) {
                     return None;
                 }
-                break head;
+                break;
             }
             records.push(head);
             let mut length = usize::from(head & 0x0F);
@@ -269,8 +269,7 @@ impl<'a> Ring<'a> {
             if records.len() >= MINI_TRANSACTION_BYTES_MAX {
                 return None;
             }
-        };
-        let _ = mark;
+        }
         // Never written.
         if records.is_empty() || self.lsn == begin {
             return None;
@@ -290,10 +289,10 @@ impl<'a> Ring<'a> {
 }
 
 /// What the records of a mini-transaction are about.
-fn records_of(mut records: &[u8], is_encrypted: bool) -> Vec<About> {
+fn records_of(mut records: &[u8]) -> Vec<About> {
     let mut found = Vec::new();
     let mut has_page = false;
-    while let Some((about, rest)) = record(records, &mut has_page, is_encrypted) {
+    while let Some((about, rest)) = record(records, &mut has_page) {
         found.push(about);
         records = rest;
     }
@@ -304,11 +303,7 @@ fn records_of(mut records: &[u8], is_encrypted: bool) -> Vec<About> {
     found
 }
 
-fn record<'a>(
-    records: &'a [u8],
-    has_page: &mut bool,
-    _is_encrypted: bool,
-) -> Option<(About, &'a [u8])> {
+fn record<'a>(records: &'a [u8], has_page: &mut bool) -> Option<(About, &'a [u8])> {
     let (head, mut rest) = records.split_first()?;
     let mut length = usize::from(head & 0x0F);
     if length == 0 {
@@ -356,9 +351,10 @@ fn varint(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let (taken, rest) = bytes.split_at_checked(count)?;
     let mask = 0x7F_u8.checked_shr(u32::try_from(count.checked_sub(1)?).ok()?).unwrap_or(0);
     let high = u32::from(first & mask);
-    let number = taken.iter().skip(1).try_fold(high, |number, byte| {
-        Some(number.checked_mul(256)?.checked_add(u32::from(*byte))?)
-    });
+    let number = taken
+        .iter()
+        .skip(1)
+        .try_fold(high, |number, byte| number.checked_mul(256)?.checked_add(u32::from(*byte)));
     let begin = *BEGINS.get(count.checked_sub(1)?)?;
     Some((number?.checked_add(begin)?, rest))
 }
@@ -391,7 +387,7 @@ mod tests {
     #[test]
     fn records_tell_pages_that_are_made_anew_or_given_back() {
         let one = |bytes: &[u8]| {
-            let found = records_of(bytes, false);
+            let found = records_of(bytes);
             found
                 .into_iter()
                 .map(|about| match about {

@@ -6,13 +6,14 @@
 //! |---|---|
 //! | passes under its flags, or under those of MariaDB 10.1.0 to 10.1.20 | its flags |
 //! | fails | the page size and form under which most of the first pages pass, with numbers in a row |
-//! | fails, and no other page has a sum that can be tested | its flags, if a server could have written them |
+//! | fails, and no other page has a sum that can be tested | its flags, if a server could have written them; else the page size under which most pages have their number |
 
 use std::collections::HashMap;
 
 use crate::page::innodb::fields::{
-    BODY, FSP_FLAGS, FSP_SPACE_ID, PAGE_NUMBER, PAGE_TYPE, SPACE_ID, TYPE_FSP_HDR, read_u16,
-    read_u32,
+    BODY, FSP_FLAGS, FSP_SPACE_ID, LSN, PAGE_NUMBER, PAGE_TYPE, SPACE_ID,
+    TYPE_COMPRESSED_AND_ENCRYPTED, TYPE_ENCRYPTED, TYPE_ENCRYPTED_RTREE, TYPE_FSP_HDR,
+    TYPE_PAGE_COMPRESSED_ENCRYPTED, read_u16, read_u32, read_u64,
 };
 use crate::page::innodb::layout::{Form, Layout};
 use crate::page::innodb::{InnodbPages, Look};
@@ -55,8 +56,11 @@ impl Geometry {
             let by_vote = !by_flags.contains(&layout);
             return Some(Self::of(head, anything_goes(layout), first_page, by_vote));
         }
-        let layout = by_flags.first().filter(|_| looks_like_first_page(head))?;
-        Some(Self::of(head, anything_goes(*layout), 0, false))
+        if let Some(layout) = by_flags.first().filter(|_| looks_like_first_page(head)) {
+            return Some(Self::of(head, anything_goes(*layout), 0, false));
+        }
+        let page_size = size_by_numbers(head)?;
+        Some(Self::of(head, Layout::guessed(Form::Old, page_size), 0, true))
     }
 
     /// For a file that has the name of a tablespace, and nothing else.
@@ -80,7 +84,9 @@ impl Geometry {
         let sample = Sample::of(head, &layout, first_page);
         let own = (first_page == 0 && first_is_sound).then(|| read_u32(first, FSP_SPACE_ID));
         let alike = read_u32(first, FSP_SPACE_ID);
-        let unproven = (first_page == 0 && alike == read_u32(first, SPACE_ID)).then_some(alike);
+        let is_alike = first_page == 0 && alike == read_u32(first, SPACE_ID);
+        let is_written = read_u64(first, LSN) != 0;
+        let unproven = (is_alike && is_written).then_some(alike);
         Self {
             layout,
             first_page,
@@ -163,6 +169,28 @@ fn votes(head: &[u8], layout: &Layout) -> Option<(usize, u64)> {
         .into_iter()
         .map(|(first, votes)| (votes, first))
         .max_by_key(|(votes, first)| (*votes, std::cmp::Reverse(*first)))
+}
+
+/// The page size under which most pages that need a key have their number.
+fn size_by_numbers(head: &[u8]) -> Option<usize> {
+    const PAGES_MIN: usize = 3;
+    let count = |size: &usize| {
+        let pages = head.chunks_exact(*size).take(VOTERS).zip(0_u64..);
+        let is_locked = |page: &[u8]| {
+            matches!(
+                read_u16(page, PAGE_TYPE),
+                TYPE_ENCRYPTED
+                    | TYPE_COMPRESSED_AND_ENCRYPTED
+                    | TYPE_ENCRYPTED_RTREE
+                    | TYPE_PAGE_COMPRESSED_ENCRYPTED
+            )
+        };
+        pages
+            .filter(|(page, at)| u64::from(read_u32(page, PAGE_NUMBER)) == *at && is_locked(page))
+            .count()
+    };
+    let best = PAGE_SIZES.iter().max_by_key(|size| count(size))?;
+    (count(best) >= PAGES_MIN).then_some(*best)
 }
 
 /// The first pages under a layout.
