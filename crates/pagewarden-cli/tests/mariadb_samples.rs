@@ -43,7 +43,8 @@ impl Shape {
         let mut options = vec![
             format!("innodb_page_size={}K", self.page_kib),
             format!("innodb_checksum_algorithm={}", self.algorithm),
-            "innodb_buffer_pool_size=8M".to_owned(),
+            // As small as the server allows: pages are written all the time.
+            format!("innodb_buffer_pool_size={}M", if self.page_kib > 16 { 24 } else { 8 }),
             "innodb_log_file_size=16M".to_owned(),
         ];
         if self.encrypted {

@@ -257,6 +257,18 @@ mod tests {
         verdict
     }
 
+    /// See `fixtures/aria`.
+    #[test]
+    fn pages_of_a_real_server_pass_at_their_place_only() {
+        const DATA: &[u8] = include_bytes!("../../../../fixtures/aria/10.11/data.1.page");
+        const INDEX: &[u8] = include_bytes!("../../../../fixtures/aria/10.11/index.1.page");
+        for (file, page) in [(AriaFile::Data, DATA), (AriaFile::Index(1), INDEX)] {
+            let format = AriaPages { file, ..data_pages(|_| ()) };
+            assert_eq!(judge(&format, 1, page).counts.ok, 1, "{file:?}");
+            assert_eq!(judge(&format, 2, page).findings.len(), 1, "{file:?}");
+        }
+    }
+
     #[test]
     fn page_without_a_sum_is_unprotected() {
         let mut page = vec![7; 8192];
