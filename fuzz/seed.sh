@@ -100,3 +100,21 @@ if [ -f "$file" ]; then
     { printf '\2'; head -c 7664 "$file"; printf '\2\0\3\0\0\0\0\0'
       head -c 7678 "$file" | tail -c 6; tail -c 21504 "$file"; } >corpus/mtf/three_extents
 fi
+# Aria: a transactional table's data pages of 8 KiB from page 1 on; its index.
+mkdir -p corpus/aria_page corpus/xbstream corpus/innodb_redo corpus/innodb_doublewrite
+for page in data:'\2' index:'\6'; do
+    { printf "${page#*:}\3\1"; cat "../fixtures/aria/10.11/${page%%:*}.1.page"; } >"corpus/aria_page/${page%%:*}"
+done
+# One piece of a table, its end, a label.
+printf '\1\0\0\20\0abcdefghijklmnop\4\0\0\0\0\10\32\0backup_type = incremental\n' >corpus/xbstream/two_files
+# A block that is the log's last one, behind a header and a checkpoint.
+{ printf '\1\3\0\0\0\6\0\0\0\0\0\0\0\0\0\0\20\0MySQL 9.7.4'; head -c 485 /dev/zero
+  printf '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\20\24'; head -c 496 /dev/zero
+  head -c 1024 /dev/zero
+  printf '\0\0\0\11\0\24\0\0\0\0\0\1'; head -c 500 /dev/zero; } >corpus/innodb_redo/mysql
+# "Phys": a header, a checkpoint at LSN 12288, a record that confirms it.
+{ printf '\0\3Phys\0\0\0\0\0\0\0\0\0\0\60\0MariaDB 10.11'; head -c 483 /dev/zero
+  printf '\0\0\0\0\0\0\60\0\0\0\0\0\0\0\60\0'; head -c 48 /dev/zero
+  printf '\372\0\0\0\0\0\0\0\0\60\0\1\0\0\0\0'; head -c 400 /dev/zero; } >corpus/innodb_redo/mariadb
+# A list of two pages, and the pages.
+{ printf '\3XTRA\0\0\0\1\0\0\0\7'; head -c 1012 /dev/zero | tr '\0' '\377'; head -c 2048 /dev/zero; } >corpus/innodb_doublewrite/delta

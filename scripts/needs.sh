@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs the programs that the tests run beside ours, where they are missing
 # and we may: a C compiler for linking, the sqlite3 shell, Python's pip for the
-# servers that `cargo xtask servers` fetches, and MariaDB, of which temporary
-# servers are started. PAGEWARDEN_WITHOUT=mariadb leaves that out; its tests then
+# servers that `cargo xtask servers` fetches, and MariaDB with its backup program,
+# of which temporary servers are started. PAGEWARDEN_WITHOUT=mariadb leaves that out; its tests then
 # say aloud that they were skipped.
 set -euo pipefail
 
@@ -24,6 +24,10 @@ fi
 # A server's folder is often not in the PATH of an ordinary user.
 if [[ " ${PAGEWARDEN_WITHOUT:-} " != *" mariadb "* ]] && ! PATH="$PATH:/usr/sbin" command -v mariadbd >/dev/null; then
     wanted+=(mariadb-server)
+fi
+# Its backup program, for tests of backups.
+if [[ " ${PAGEWARDEN_WITHOUT:-} " != *" mariadb "* ]] && ! command -v mariabackup >/dev/null; then
+    wanted+=(mariadb-backup)
 fi
 [ ${#wanted[@]} -eq 0 ] && exit 0
 

@@ -44,12 +44,14 @@ pub enum Command {
 /// Verify every page of database files and data directories
 ///
 /// Finds out by itself what each PATH is: a PostgreSQL data directory, a
-/// folder or a relation file in one, a SQL Server data file or backup, or a
-/// SQLite database. Reads only what is named, and writes nothing.
+/// folder or a relation file in one, a MySQL or MariaDB data directory or
+/// tablespace, a SQL Server data file, a backup of any of them, or a SQLite
+/// database. Reads only what is named, and writes nothing.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     pagewarden check /var/lib/postgresql/15/main      a whole cluster, running or not\n  \
     pagewarden check base/5/16397 shop.sqlite         one relation, one SQLite database\n  \
+    pagewarden check shop/orders.ibd                  one InnoDB tablespace\n  \
     pagewarden check backup/base.tar.gz               a base backup as it lies\n  \
     pagewarden check shop1.bak shop2.bak              a SQL Server backup in two stripes\n  \
     pg_basebackup -D - -Ft -X none | pagewarden check -\n  \
@@ -70,6 +72,14 @@ pub struct Check {
     /// Tells which torn pages of a crashed cluster or a backup recovery will mend.
     #[arg(long, value_name = "DIR")]
     pub wal: Option<PathBuf>,
+
+    /// A file with the keys of encrypted InnoDB pages
+    ///
+    /// That of MySQL's component_keyring_file (JSON), or of MariaDB's
+    /// file_key_management. Without it, pages that need a key count as
+    /// unverifiable.
+    #[arg(long, value_name = "FILE")]
+    pub keyring: Option<PathBuf>,
 
     /// Wait so long for a running server's next checkpoint where evidence needs one, as in 10m
     ///

@@ -16,6 +16,7 @@
 
 mod clusters;
 mod damage;
+mod mariadb_samples;
 mod runner;
 mod tar_files;
 
@@ -26,6 +27,9 @@ mod file_damage;
 mod healthy;
 mod histories;
 mod hostile;
+mod innodb_backups;
+mod innodb_directories;
+mod innodb_running;
 mod matrix;
 mod options;
 mod page_cache;

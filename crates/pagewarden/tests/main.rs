@@ -17,5 +17,7 @@ mod fixtures;
 mod golden_controls;
 mod golden_maps;
 mod golden_pages;
+mod innodb;
+mod innodb_damage;
 mod servers;
 mod witness;

@@ -17,7 +17,7 @@ use pagewarden::report::several::Several;
 use pagewarden::report::text::TextReport;
 use pagewarden::report::{Report as _, RunEnd, TargetEnd};
 use pagewarden::source::pipe::StandardInput;
-use pagewarden::target::{self, OpenOptions, Target, TargetKind};
+use pagewarden::target::{self, OpenOptions, Target, TargetKind, parts};
 use pagewarden::verdict::{Protection, Verdict};
 use pagewarden::verify::{Caching, Method, Options, Summary, verify};
 
@@ -49,7 +49,7 @@ pub fn run(arguments: &Check) -> anyhow::Result<Exit> {
     let metrics_file = prepare(arguments, arguments.metrics.as_deref(), Content::Metrics)?;
     let mut seal_file = prepare(arguments, arguments.seal.as_deref(), Content::Seal)?;
     let kind = arguments.format.as_deref().and_then(target::kind_named);
-    let targets = target::grouped(&arguments.paths, kind);
+    let targets = parts::grouped(&arguments.paths, kind);
     if arguments.paths.len() > 1 && (seal_file.is_some() || arguments.against.is_some()) {
         anyhow::bail!("a seal is of one database\nhint: name one PATH with --seal and --against");
     }
@@ -69,6 +69,7 @@ pub fn run(arguments: &Check) -> anyhow::Result<Exit> {
             wal: arguments.wal.clone(),
             settle: arguments.settle,
             no_witness: arguments.no_witness,
+            keyring: arguments.keyring.clone(),
         },
         options: options(arguments)?,
         show: &show,
@@ -141,7 +142,8 @@ fn prepare(
     path: Option<&Path>,
     content: Content,
 ) -> anyhow::Result<Option<ReplacedFile>> {
-    let checked: Vec<_> = arguments.paths.iter().chain(&arguments.wal).cloned().collect();
+    let checked: Vec<_> =
+        arguments.paths.iter().chain(&arguments.wal).chain(&arguments.keyring).cloned().collect();
     path.map(|path| ReplacedFile::prepare(path, content, &checked)).transpose()
 }
 
@@ -232,7 +234,7 @@ impl Run<'_> {
     fn open(&self, paths: &[PathBuf]) -> Result<Target, Error> {
         let path = match paths {
             [path] if is_standard_input(path) => path,
-            _ => return target::open_together(paths, self.kind, &self.open_options),
+            _ => return parts::open_together(paths, self.kind, &self.open_options),
         };
         if io::stdin().is_terminal() {
             let hint = "pipe a tar archive into it, or name a file";

@@ -27,7 +27,7 @@ use pagewarden::report::words::bytes;
 use pagewarden::report::{Report as _, RunEnd, TargetEnd};
 use pagewarden::source::mtf::details::DatabaseFile;
 use pagewarden::target::sqlserver::backup::{Taker, is_backup, media, open_with_taker};
-use pagewarden::target::{self, Target};
+use pagewarden::target::{Target, parts};
 use pagewarden::verdict::{Note, Standing, Verdict};
 use pagewarden::verify::{Options, Sink as _, Summary, verify};
 use tempfile::NamedTempFile;
@@ -111,7 +111,7 @@ fn prepare(
         look_at(path)?;
     }
     ensure!(
-        target::grouped(paths, None).len() == 1,
+        parts::grouped(paths, None).len() == 1,
         "these are not the files of one backup\nhint: name the stripes of one backup, or one file"
     );
     make_folder(folder)?;

@@ -1,4 +1,5 @@
 //! Checksum kernels: pure functions over slices.
+pub mod aria;
 pub mod innodb;
 pub mod postgres;
 pub mod sqlite;

@@ -239,5 +239,10 @@ impl fmt::Debug for Specimen {
 }
 
 /// Every page format there is.
-pub static FORMATS: &[Registered] =
-    &[postgres::REGISTERED, sqlite::REGISTERED, sqlserver::REGISTERED];
+pub static FORMATS: &[Registered] = &[
+    postgres::REGISTERED,
+    sqlite::REGISTERED,
+    innodb::REGISTERED,
+    aria::REGISTERED,
+    sqlserver::REGISTERED,
+];

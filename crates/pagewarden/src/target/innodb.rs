@@ -1,1 +1,83 @@
-//! InnoDB tablespaces and data directories.
+//! InnoDB: tablespaces, data directories and backups of MySQL and MariaDB.
+//!
+//! | path | what is read |
+//! | --- | --- |
+//! | a data directory, or a backup of one | all of it: see `directory` |
+//! | a folder inside one | the tables in that folder |
+//! | a tablespace file | that file: see `single` |
+//! | a file of an Aria table | that file, by the table's `.MAI` |
+//! | a doublewrite file of MySQL | the sums of the pages in it |
+//! | an xbstream, from a file or a pipe | the tables in it: see `stream` |
+
+use std::fs::Metadata;
+use std::path::Path;
+
+use crate::error::Error;
+use crate::source::xbstream::looks_like_xbstream;
+use crate::target::{OpenOptions, Probe, StreamKind, Target, TargetKind};
+
+mod aria;
+mod delta;
+mod directory;
+pub mod doublewrite;
+mod evidence;
+mod feed;
+mod fields;
+mod in_use;
+mod lone;
+pub mod names;
+pub mod redo;
+pub mod single;
+pub mod state;
+mod stream;
+pub mod tablespace;
+mod tablespaces;
+
+/// InnoDB's entry in the list of target kinds.
+pub const KIND: TargetKind = TargetKind {
+    name: "innodb",
+    summary: "data directories, backups and tablespaces of MySQL and MariaDB, with Aria tables",
+    probe,
+    open,
+    stream: Some(StreamKind {
+        name: "xbstream of a MySQL or MariaDB backup",
+        probe: looks_like_xbstream,
+        open: stream::open,
+    }),
+    parts: None,
+};
+
+fn probe(path: &Path, metadata: &Metadata) -> Probe {
+    match metadata.is_dir() {
+        true => directory::probe(path),
+        false if lone::is_known(path) || stream::is_known(path) => Probe::Yes,
+        false => single::probe(path, metadata),
+    }
+}
+
+fn open(path: &Path, metadata: &Metadata, options: &OpenOptions) -> Result<Target, Error> {
+    match metadata.is_dir() {
+        true => directory::open(path, options),
+        false if lone::is_known(path) => lone::open(path),
+        false if stream::is_known(path) => stream::open_file(path, options),
+        false => single::open(path, metadata, options),
+    }
+}
+
+/// A file of the shared fixtures; `None` where they are not at hand, said aloud.
+#[cfg(test)]
+fn fixture(name: &str) -> Option<Vec<u8>> {
+    let root = std::env::var_os("PAGEWARDEN_FIXTURES").map_or_else(
+        || concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/fixtures").into(),
+        std::path::PathBuf::from,
+    );
+    let path = root.join("innodb").join(name);
+    match std::fs::read(&path) {
+        Ok(bytes) => Some(bytes),
+        Err(error) if std::env::var_os("CI").is_some() => panic!("{}: {error}", path.display()),
+        Err(_) => {
+            eprintln!("SKIPPED: {} is not there", path.display());
+            None
+        }
+    }
+}

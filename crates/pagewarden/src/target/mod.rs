@@ -21,10 +21,11 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::page::{PageFormat, Unsettled, Witness};
 use crate::source::decode::{Decoded, decode};
-use crate::source::tar::looks_like_tar;
+use crate::target::parts::PartsKind;
 use crate::verdict::{ByteOffset, Finding, Note, PageNo, Protection, Severity, Standing, Unread};
 
 pub mod innodb;
+pub mod parts;
 pub mod postgres;
 pub mod sqlite;
 pub mod sqlserver;
@@ -300,10 +301,20 @@ pub struct OpenOptions {
     /// Pages are judged one by one only: what files say of one another is not
     /// asked.
     pub no_witness: bool,
+    /// A file with the keys of encrypted pages.
+    pub keyring: Option<PathBuf>,
 }
 
-/// Opens what comes as a stream, under the name that it is called by.
-pub type OpenStream = fn(&Path, Decoded, &OpenOptions) -> Result<Target, Error>;
+/// What comes as a stream, decompressed.
+#[derive(Debug)]
+pub struct StreamKind {
+    /// What it is, for people: `a tar archive of a PostgreSQL backup`.
+    pub name: &'static str,
+    /// Looks at the first bytes.
+    pub probe: fn(&[u8]) -> bool,
+    /// Opens it, under the name that it is called by.
+    pub open: fn(&Path, Decoded, &OpenOptions) -> Result<Target, Error>,
+}
 
 /// One kind of target in the registry.
 pub struct TargetKind {
@@ -320,7 +331,9 @@ pub struct TargetKind {
     pub open: fn(&Path, &Metadata, &OpenOptions) -> Result<Target, Error>,
     /// Opens what comes as a stream that can be read only once; the path is
     /// what it is called. `None`: nothing of this kind can be read so.
-    pub open_stream: Option<OpenStream>,
+    pub stream: Option<StreamKind>,
+    /// Several files may be one target; `None`: never.
+    pub parts: Option<PartsKind>,
 }
 
 impl fmt::Debug for TargetKind {
@@ -330,85 +343,7 @@ impl fmt::Debug for TargetKind {
 }
 
 /// Every kind of target there is. Where several think `Maybe`, the first wins.
-pub static TARGETS: &[TargetKind] = &[postgres::KIND, sqlite::KIND, sqlserver::KIND];
-
-/// Files that are one target when they are named together.
-pub struct Together {
-    /// The kind of target.
-    pub kind: &'static str,
-    /// Which whole a file is a part of, and which part it is; `None` for a file
-    /// that is none.
-    pub part: fn(&Path) -> Option<Part>,
-    /// Opens the parts of one whole.
-    ///
-    /// # Errors
-    /// As [`open`].
-    pub open: fn(&[PathBuf]) -> Result<Target, Error>,
-}
-
-impl fmt::Debug for Together {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Together").field("kind", &self.kind).finish_non_exhaustive()
-    }
-}
-
-/// A part of a whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
-    /// The same for all parts of one whole.
-    pub whole: [u8; 16],
-    /// Which of them it is.
-    pub number: u16,
-}
-
-/// Every kind of target that may lie in several files.
-pub static TOGETHER: &[Together] = &[sqlserver::STRIPES];
-
-/// Puts paths together that are parts of one target, in the order in which they
-/// are named. A part that is named twice is a target of its own.
-#[must_use]
-pub fn grouped(paths: &[PathBuf], kind: Option<&TargetKind>) -> Vec<Vec<PathBuf>> {
-    let mut groups: Vec<(Vec<PathBuf>, Vec<Part>)> = Vec::new();
-    for path in paths {
-        let mut kinds = TOGETHER.iter().filter(|one| kind.is_none_or(|kind| kind.name == one.kind));
-        let part = kinds.find_map(|kind| (kind.part)(path)).filter(|_| paths.len() > 1);
-        let fits = |(_, parts): &&mut (Vec<PathBuf>, Vec<Part>)| {
-            part.is_some_and(|part| {
-                parts.iter().all(|other| other.whole == part.whole && other.number != part.number)
-                    && !parts.is_empty()
-            })
-        };
-        match groups.iter_mut().find(fits) {
-            Some((paths, parts)) => {
-                paths.push(path.clone());
-                parts.extend(part);
-            }
-            None => groups.push((vec![path.clone()], part.into_iter().collect())),
-        }
-    }
-    groups.into_iter().map(|(paths, _)| paths).collect()
-}
-
-/// Opens paths that belong together, see [`grouped`].
-///
-/// # Errors
-/// As [`open_with`].
-pub fn open_together(
-    paths: &[PathBuf],
-    kind: Option<&TargetKind>,
-    options: &OpenOptions,
-) -> Result<Target, Error> {
-    match paths {
-        [path] => open_with(path, kind, options),
-        paths => {
-            let first = paths.first().map_or(Path::new(""), PathBuf::as_path);
-            match TOGETHER.iter().find(|kind| (kind.part)(first).is_some()) {
-                Some(kind) => (kind.open)(paths),
-                None => open_with(first, kind, options),
-            }
-        }
-    }
-}
+pub static TARGETS: &[TargetKind] = &[postgres::KIND, sqlite::KIND, innodb::KIND, sqlserver::KIND];
 
 /// Finds out what `path` is and opens it.
 ///
@@ -475,19 +410,21 @@ pub fn open_stream(
     const HINT: &str = "save it to a file and check that";
     look_into(options)?;
     let decoded = decode(source).map_err(|source| Error::io("read", path, source))?;
-    let open = match kind {
-        Some(kind) => kind.open_stream,
-        None => TARGETS.iter().find_map(|kind| kind.open_stream),
-    };
-    match open {
-        Some(open) if looks_like_tar(&decoded.begin) => open(path, decoded, options),
-        _ if sqlserver::backup::is_backup(&decoded.begin) => {
-            sqlserver::backup::open_stream(path, decoded)
+    if decoded.begin.is_empty() {
+        let hint = "see what the writer of the stream says";
+        return Err(Error::unknown(path, "nothing came", hint));
+    }
+    let streams = || TARGETS.iter().filter_map(|kind| kind.stream.as_ref());
+    let of_kind = kind.map(|kind| kind.stream.as_ref());
+    let mut known = streams()
+        .filter(|one| of_kind.is_none_or(|kind| kind.is_some_and(|it| it.name == one.name)));
+    match known.find(|stream| (stream.probe)(&decoded.begin)) {
+        Some(stream) => (stream.open)(path, decoded, options),
+        None => {
+            let names: Vec<_> = streams().map(|stream| stream.name).collect();
+            let reason = format!("a stream that is no {}", names.join(" and no "));
+            Err(Error::unknown(path, reason, HINT))
         }
-        _ if decoded.begin.is_empty() => {
-            Err(Error::unknown(path, "nothing came", "see what the writer of the stream says"))
-        }
-        _ => Err(Error::unknown(path, "a stream that is no tar archive of a backup", HINT)),
     }
 }
 

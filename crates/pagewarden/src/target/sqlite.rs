@@ -39,7 +39,8 @@ pub const KIND: TargetKind = TargetKind {
     summary: "a SQLite database file, with or without the checksum VFS",
     probe,
     open,
-    open_stream: None,
+    stream: None,
+    parts: None,
 };
 
 /// The page size of a new database, for a file that has no page yet.

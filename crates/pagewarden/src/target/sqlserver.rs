@@ -15,7 +15,8 @@ use std::path::Path;
 
 use crate::error::Error;
 use crate::source::file::{open_regular, read_fully};
-use crate::target::{Evidence, OpenOptions, Part, Probe, Target, TargetKind, Together};
+use crate::target::parts::{Part, PartsKind};
+use crate::target::{Evidence, OpenOptions, Probe, StreamKind, Target, TargetKind};
 use crate::verdict::Protection;
 
 mod allocation;
@@ -29,17 +30,19 @@ pub const KIND: TargetKind = TargetKind {
     summary: "SQL Server data files (.mdf, .ndf) and backups (.bak), 2005 to 2022",
     probe,
     open,
-    open_stream: None,
-};
-
-/// The stripes of a backup.
-pub const STRIPES: Together = Together {
-    kind: KIND.name,
-    part: |path| {
-        let media = backup::media(path)?;
-        Some(Part { whole: media.set_id, number: media.family })
-    },
-    open: backup::open,
+    stream: Some(StreamKind {
+        name: "SQL Server backup",
+        probe: backup::is_backup,
+        open: |path, decoded, _| backup::open_stream(path, decoded),
+    }),
+    // The stripes of a backup.
+    parts: Some(PartsKind {
+        part: |path| {
+            let media = backup::media(path)?;
+            Some(Part { whole: media.set_id, number: media.family })
+        },
+        open: backup::open,
+    }),
 };
 
 /// Bytes that tell what a file is that is none of ours.

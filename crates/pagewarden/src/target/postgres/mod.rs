@@ -19,7 +19,10 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::page::postgres::{Checksums, LogEnd};
-use crate::target::{Description, Epoch, Evidence, OpenOptions, Probe, Target, TargetKind};
+use crate::source::tar::looks_like_tar;
+use crate::target::{
+    Description, Epoch, Evidence, OpenOptions, Probe, StreamKind, Target, TargetKind,
+};
 use crate::verdict::{Protection, Severity};
 
 pub mod backup;
@@ -48,7 +51,12 @@ pub const KIND: TargetKind = TargetKind {
     summary: "PostgreSQL data directories, base backups and relation files, 9.6 to 19",
     probe,
     open,
-    open_stream: Some(backup::open_stream),
+    stream: Some(StreamKind {
+        name: "tar archive of a PostgreSQL backup",
+        probe: looks_like_tar,
+        open: backup::open_stream,
+    }),
+    parts: None,
 };
 
 /// `RELSEG_SIZE` times the block size in every build that is distributed.

@@ -185,7 +185,8 @@ impl Extents {
             self.data_block = data_block;
         }
         // What came already is no place: a page lies where it does not belong.
-        let place = place.filter(|place| self.seen.entry(place.file).or_default().add(place.extent));
+        let place =
+            place.filter(|place| self.seen.entry(place.file).or_default().add(place.extent));
         if let (Some(place), Some(head)) = (place, self.heads.get_mut(index)) {
             head.last = Some(place);
         }

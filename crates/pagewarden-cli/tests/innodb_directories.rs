@@ -1,0 +1,354 @@
+//! Data directories of MariaDB: shut down, crashed, and damaged on purpose.
+
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use pagewarden_scratch::mariadb::Server;
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::mariadb_samples::{CHANGES, Shape, copy, inside, installation, listing, server, tables};
+use crate::runner::{Finding, Report, check};
+
+/// A server with tables that was shut down, as a copy of its files.
+fn stopped(shape: Shape) -> Option<(TempDir, TempDir)> {
+    let installation = installation()?;
+    let (mut server, keys) = server(&installation, shape);
+    server.start().unwrap();
+    server.sql(&tables(shape)).unwrap();
+    server.stop().unwrap();
+    Some((copy(server.data_dir()), keys))
+}
+
+fn kill(server: &mut Server) {
+    let pid = Pid::from_raw(server.pid().unwrap().try_into().unwrap()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+    while server.is_running() {}
+}
+
+fn without_findings(report: &Report, what: &str) {
+    assert_eq!(report.findings(), [], "{what}: {:?}", report.details());
+    assert!(report.unread().is_empty(), "{what}: {:?}", report.unread());
+    assert!(report.pages("ok") > 500, "{what}: {}", report.json);
+}
+
+fn state(report: &Report) -> String {
+    report.target()["state"].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn healthy_directories_of_every_shape_have_no_findings() {
+    let Some(installation) = installation() else { return };
+    for shape in Shape::chosen() {
+        let (mut server, _keys) = server(&installation, shape);
+        let root = server.data_dir().to_owned();
+        server.start().unwrap();
+        server.sql(&tables(shape)).unwrap();
+        let outcome = check([&root]);
+        let report = outcome.report();
+        without_findings(&report, &format!("{shape:?}, in use"));
+        assert_eq!(report.target()["live"], true);
+        server.stop().unwrap();
+
+        let before = listing(&root);
+        let outcome = check([&root]);
+        let report = outcome.report();
+        without_findings(&report, &format!("{shape:?}, shut down"));
+        assert_eq!((outcome.status, report.verdict()), (Some(0), "intact"), "{shape:?}");
+        assert_eq!(state(&report), "shut down cleanly");
+        assert!(report.target()["engine"].as_str().unwrap().starts_with("MariaDB 10."));
+        assert_eq!(report.target()["page_size"], shape.page());
+        assert_eq!(listing(&root), before, "nothing was written");
+
+        server.start().unwrap();
+        server.sql(CHANGES).unwrap();
+        kill(&mut server);
+        let report = check([&root]).report();
+        without_findings(&report, &format!("{shape:?}, crashed"));
+        assert!(state(&report).contains("recovery has yet to run"), "{}", state(&report));
+        // It was healthy.
+        server.start().unwrap();
+        assert_eq!(
+            server.sql("CHECK TABLE shop.dynamic").unwrap().split('\t').next_back(),
+            Some("OK")
+        );
+        server.stop().unwrap();
+        without_findings(&check([&root]).report(), &format!("{shape:?}, recovered"));
+    }
+}
+
+/// Where the server's own program is right, both agree.
+#[test]
+fn innochecksum_agrees_on_tablespaces() {
+    let Some((copied, _keys)) = stopped(Shape::USUAL) else { return };
+    let Ok(help) = Command::new("innochecksum").arg("--help").output() else { return };
+    assert!(help.status.success());
+    let mut tried = 0;
+    for entry in fs::read_dir(inside(&copied).join("shop")).unwrap().flatten() {
+        let path = entry.path();
+        if path.extension().is_none_or(|ending| ending != "ibd") {
+            continue;
+        }
+        for is_damaged in [false, true] {
+            if is_damaged {
+                flip(&path, 3 * 16_384 + 5000, 0x10);
+            }
+            let theirs = Command::new("innochecksum").arg(&path).output().unwrap();
+            let ours = check([&path]).report();
+            let is_found = !ours.findings().is_empty();
+            assert_eq!(is_found, !theirs.status.success(), "{path:?}: {:?}", ours.findings());
+            tried += 1;
+        }
+    }
+    assert!(tried >= 12, "{tried}");
+}
+
+fn flip(path: &Path, at: u64, bits: u8) {
+    let file = fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ bits], at).unwrap();
+}
+
+fn read_page(path: &Path, page: usize, number: u64) -> Vec<u8> {
+    let mut bytes = vec![0; page];
+    fs::File::open(path).unwrap().read_exact_at(&mut bytes, number * page as u64).unwrap();
+    bytes
+}
+
+fn write_page(path: &Path, number: u64, bytes: &[u8]) {
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(bytes, number * bytes.len() as u64).unwrap();
+}
+
+/// As the server sums a page of `full_crc32`.
+fn stamp(page: &mut [u8]) {
+    let end = page.len() - 4;
+    let sum = pagewarden::checksum::innodb::full_crc32(page);
+    page[end..].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// What is planted into a copy, and what must come out.
+struct Plant<'a> {
+    what: &'a str,
+    damage: &'a dyn Fn(&Path),
+    expected: Vec<Finding>,
+}
+
+#[test]
+fn damage_planted_in_a_stopped_directory_is_found_and_named() {
+    const PAGE: usize = 16_384;
+    let Some((copied, _keys)) = stopped(Shape::USUAL) else { return };
+    let table = |root: &Path| root.join("shop/dynamic.ibd");
+    let page = |number: u64, kind: &str| {
+        Finding::page_at("shop/dynamic.ibd", number, number * PAGE as u64, "damage", kind)
+    };
+    let length = fs::metadata(table(&inside(&copied))).unwrap().len();
+    let plants = [
+        Plant {
+            what: "a flipped bit",
+            damage: &|root| flip(&table(root), 4 * PAGE as u64 + 999, 4),
+            expected: vec![page(4, "bit_flip")],
+        },
+        Plant {
+            what: "a zeroed page",
+            damage: &|root| write_page(&table(root), 5, &[0; PAGE]),
+            expected: vec![page(5, "zeroed")],
+        },
+        Plant {
+            what: "a page in another's place",
+            damage: &|root| write_page(&table(root), 6, &read_page(&table(root), PAGE, 5)),
+            expected: vec![page(6, "misplaced")],
+        },
+        Plant {
+            what: "a page of another table",
+            damage: &|root| {
+                let other = read_page(&root.join("shop/compact.ibd"), PAGE, 5);
+                write_page(&table(root), 5, &other);
+            },
+            expected: vec![page(5, "misplaced")],
+        },
+        Plant {
+            what: "a page from the future",
+            damage: &|root| {
+                let mut bytes = read_page(&table(root), PAGE, 5);
+                let lsn: u64 = 1 << 50 | 77;
+                bytes[16..24].copy_from_slice(&lsn.to_be_bytes());
+                bytes[PAGE - 8..PAGE - 4].copy_from_slice(&77_u32.to_be_bytes());
+                stamp(&mut bytes);
+                write_page(&table(root), 5, &bytes);
+            },
+            expected: vec![page(5, "future_lsn")],
+        },
+        Plant {
+            what: "a file that was cut",
+            damage: &|root| {
+                let file = fs::OpenOptions::new().write(true).open(table(root)).unwrap();
+                file.set_len(length - 2 * PAGE as u64).unwrap();
+            },
+            expected: vec![page(length / PAGE as u64 - 2, "truncated")],
+        },
+        Plant {
+            what: "a flipped bit in an Aria table",
+            damage: &|root| flip(&root.join("shop/aria_sums.MAD"), 3 * 8192 + 500, 1),
+            expected: vec![Finding::page("shop/aria_sums.MAD", 3, "damage", "bit_flip")],
+        },
+        Plant {
+            what: "a flipped bit in an Aria index",
+            damage: &|root| flip(&root.join("shop/aria_sums.MAI"), 8192 + 40, 1),
+            expected: vec![Finding::page("shop/aria_sums.MAI", 1, "damage", "bit_flip")],
+        },
+        Plant {
+            what: "half of an Aria table",
+            damage: &|root| fs::remove_file(root.join("shop/aria_sums.MAD")).unwrap(),
+            expected: vec![Finding::file("shop/aria_sums.MAD", "damage", "missing")],
+        },
+        Plant {
+            what: "a tablespace twice",
+            damage: &|root| {
+                fs::copy(table(root), root.join("shop/copied.ibd")).unwrap();
+            },
+            expected: vec![Finding::file("shop/dynamic.ibd", "suspect", "misplaced")],
+        },
+        Plant {
+            what: "the log's header",
+            damage: &|root| flip(&root.join("ib_logfile0"), 12, 1),
+            expected: vec![Finding {
+                offset: Some(0),
+                ..Finding::file("ib_logfile0", "damage", "checksum")
+            }],
+        },
+    ];
+    for Plant { what, damage, expected } in plants {
+        let root = copy(&inside(&copied));
+        damage(&inside(&root));
+        let outcome = check([inside(&root)]);
+        let report = outcome.report();
+        assert_eq!(report.findings(), expected, "{what}: {:?}", report.details());
+        let is_damaged = expected.iter().any(|one| one.severity == "damage");
+        assert_eq!(outcome.status, Some(i32::from(is_damaged)), "{what}");
+        let first = &report.target()["findings"][0];
+        if first["file"].as_str().unwrap().starts_with("shop/") {
+            assert_eq!(first["database"], "shop", "{what}");
+            let object = first["object"].as_str().unwrap();
+            assert!(["shop.dynamic", "shop.aria_sums"].contains(&object), "{what}: {object}");
+        }
+    }
+}
+
+#[test]
+fn names_of_tables_are_decoded() {
+    let Some((copied, _keys)) = stopped(Shape::USUAL) else { return };
+    let root = inside(&copied);
+    flip(&root.join("odd@002dname/a@0020table.ibd"), 4 * 16_384 + 999, 4);
+    flip(&root.join("shop/parts#P#p1.ibd"), 4 * 16_384 + 999, 4);
+    let report = check([&root]).report();
+    let found = report.target()["findings"].as_array().unwrap();
+    let named: Vec<_> = found
+        .iter()
+        .map(|one| (one["database"].as_str().unwrap(), one["object"].as_str().unwrap()))
+        .collect();
+    assert_eq!(named, [("odd-name", "odd-name.a table"), ("shop", "shop.parts partition p1")]);
+    // A folder by itself is judged by the directory around it.
+    let report = check([root.join("shop")]).report();
+    assert_eq!(state(&report), "shut down cleanly");
+    assert_eq!(report.findings()[0].file, "parts#P#p1.ibd");
+}
+
+/// The doublewrite area's own header is on page 5; what is planted goes where a
+/// server would have put it.
+fn plant_copy(root: &Path, page: &[u8]) {
+    write_page(&root.join("ibdata1"), 64 + 3, page);
+}
+
+#[test]
+fn sound_copy_of_a_damaged_page_is_named_and_mends_it_after_a_crash() {
+    const PAGE: usize = 16_384;
+    let Some(installation) = installation() else { return };
+    let (mut server, _keys) = server(&installation, Shape::USUAL);
+    server.start().unwrap();
+    server.sql(&tables(Shape::USUAL)).unwrap();
+    server.stop().unwrap();
+    let at_rest = copy(server.data_dir());
+    server.start().unwrap();
+    server.sql(CHANGES).unwrap();
+    kill(&mut server);
+    let crashed = copy(server.data_dir());
+
+    // At rest a copy helps nobody by itself, but whoever repairs.
+    let root = copy(&inside(&at_rest));
+    let table = inside(&root).join("shop/compact.ibd");
+    let sound = read_page(&table, PAGE, 4);
+    plant_copy(&inside(&root), &sound);
+    flip(&table, 4 * PAGE as u64 + 7000, 0xFF);
+    let report = check([inside(&root)]).report();
+    let found = Finding::page_at("shop/compact.ibd", 4, 4 * PAGE as u64, "damage", "checksum");
+    assert_eq!(report.findings(), [found]);
+    let hint = report.target()["findings"][0]["hint"].as_str().unwrap();
+    assert!(hint.contains("a sound copy of this page is in ibdata1 at offset 1097728"), "{hint}");
+
+    // Crashed: what was written last is newer than the checkpoint.
+    let tear = |lsn_is_new: bool, with_copy: bool| {
+        let root = copy(&inside(&crashed));
+        // It was not touched since it was read: recovery does not make it anew.
+        let table = inside(&root).join("shop/source.ibd");
+        let mut page = read_page(&table, PAGE, 4);
+        if lsn_is_new {
+            let log = fs::read(inside(&root).join("ib_logfile0")).unwrap();
+            let checkpoints =
+                [4096, 8192].map(|at| u64::from_be_bytes(log[at..at + 8].try_into().unwrap()));
+            let lsn = checkpoints.iter().max().unwrap() + 5;
+            page[16..24].copy_from_slice(&lsn.to_be_bytes());
+            page[PAGE - 8..PAGE - 4].copy_from_slice(&lsn.to_be_bytes()[4..]);
+            stamp(&mut page);
+        }
+        if with_copy {
+            plant_copy(&inside(&root), &page);
+        }
+        page[PAGE / 2..].fill(0x5A);
+        write_page(&table, 4, &page);
+        let outcome = check([inside(&root)]);
+        let report = outcome.report();
+        let severities: Vec<_> = report.findings().into_iter().map(|one| one.severity).collect();
+        (severities, report.verdict().to_owned(), report.details().join(";"))
+    };
+    let (severities, verdict, details) = tear(true, true);
+    assert_eq!((severities, verdict.as_str()), (vec!["notice".to_owned()], "intact"), "{details}");
+    assert!(details.contains("recovery will take the sound copy in ibdata1"), "{details}");
+    let (severities, verdict, details) = tear(true, false);
+    assert_eq!((severities, verdict.as_str()), (vec!["damage".to_owned()], "damaged"), "{details}");
+    // The server passes over copies from before the checkpoint.
+    let (severities, _, details) = tear(false, true);
+    assert_eq!(severities, ["damage"], "{details}");
+}
+
+#[test]
+fn further_files_of_the_system_tablespace_continue_the_first() {
+    let Some(installation) = installation() else { return };
+    let options = ["innodb_data_file_path=ibdata1:12M;ibdata2:2M:autoextend"];
+    let mut server = Server::install(&installation, &options).unwrap();
+    server.start().unwrap();
+    server
+        .sql(
+            "SET GLOBAL innodb_file_per_table=0; CREATE DATABASE shop; USE shop;
+             CREATE TABLE t (id INT PRIMARY KEY, body VARCHAR(900)) ENGINE=InnoDB;
+             INSERT INTO t SELECT seq, REPEAT(MD5(seq), 25) FROM seq_1_to_8000;",
+        )
+        .unwrap();
+    server.stop().unwrap();
+    let root = server.data_dir();
+    let report = check([root]).report();
+    without_findings(&report, "two files");
+    flip(&root.join("ibdata2"), 20 * 16_384 + 900, 0xFF);
+    let report = check([root]).report();
+    let page = 12 * 64 + 20;
+    let found = Finding::page_at("ibdata2", page, 20 * 16_384, "damage", "checksum");
+    assert_eq!(report.findings(), [found]);
+    // Without its second file.
+    fs::remove_file(root.join("ibdata2")).unwrap();
+    let report = check([root]).report();
+    assert_eq!(report.findings()[0].kind, "truncated", "{:?}", report.findings());
+    assert_eq!(report.findings()[0].severity, "damage");
+}

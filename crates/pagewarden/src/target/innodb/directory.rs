@@ -1,0 +1,605 @@
+//! Whole data directories, folders of them, and backups as they lie.
+//!
+//! | in the data directory | |
+//! | --- | --- |
+//! | `ibdata1`, `ibdata2` ... | the system tablespace: page numbers go on from file to file |
+//! | `undoNNN`, `undo_NNN`, `*.ibu` | undo tablespaces |
+//! | `mysql.ibd`, other `*.ibd` | general tablespaces |
+//! | `#ib_SIZE_N.dblwr` | copies of pages: their sums only |
+//! | `ibtmp1`, `#innodb_temp` | temporary: nothing in them outlives their server, and they are not read |
+//! | a folder | a database: `*.ibd`, `*.MAI` with `*.MAD` |
+//!
+//! Files that hold no pages (MyISAM, CSV and others) are counted in a note.
+//!
+//! The walk is folder by folder, each with its names in order.
+
+#![deny(clippy::arithmetic_side_effects)]
+
+use std::collections::{HashMap, VecDeque};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::target::innodb::delta::{META_BYTES_MAX, Meta};
+use crate::target::innodb::doublewrite::Doublewrite;
+use crate::target::innodb::evidence::Evidence;
+use crate::target::innodb::feed::Before;
+use crate::target::innodb::redo::NoLog;
+use crate::target::innodb::state::{self, Circumstances, State, read_small};
+use crate::target::innodb::stream::Unpacking;
+use crate::target::innodb::tablespace::{Context, open_file, read_keyring};
+use crate::target::innodb::tablespaces::{Opening, OpeningKind, Tablespaces};
+use crate::target::innodb::{KIND, aria, delta, doublewrite, names};
+use crate::target::{Description, Epoch, Evidence as Strength, OpenOptions, Probe, Step, Target};
+use crate::verdict::{ByteOffset, Finding, Kind, Note, Place, Protection, Severity, Unread};
+
+/// Tablespaces whose numbers are remembered, to find one that is there twice.
+const SPACES_MAX: usize = 1 << 18;
+/// A table may be rebuilt again while its new file is checked.
+const ROUNDS_MAX: u32 = 3;
+const PAGE_BYTES_DEFAULT: usize = 16_384;
+
+/// Thinks about a folder.
+pub(super) fn probe(folder: &Path) -> Probe {
+    if state::is_root(folder) {
+        return Probe::Yes;
+    }
+    match (holds_tables(folder), state::directory_above(folder)) {
+        (true, Some(_)) => Probe::Yes,
+        (true, None) => Probe::Maybe,
+        (false, _) => Probe::No,
+    }
+}
+
+fn holds_tables(folder: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(folder) else { return false };
+    let is_table = |name: &str| {
+        matches!(Role::of(name), Role::Tablespace | Role::Aria | Role::Compressed | Role::Delta)
+    };
+    entries.flatten().any(|entry| entry.file_name().to_str().is_some_and(is_table))
+}
+
+/// Opens a data directory, or a folder of one.
+///
+/// # Errors
+/// It cannot be listed, or is none; or the keys cannot be read.
+pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Target, Error> {
+    fs::read_dir(path).map_err(|source| Error::io("list", path, source))?;
+    let is_root = state::is_root(path);
+    if !is_root && !holds_tables(path) {
+        return Err(Error::unknown(
+            path,
+            "not a MySQL or MariaDB data directory: it has no ibdata1, no log and no tables",
+            "name the data directory itself (SELECT @@datadir tells it)",
+        ));
+    }
+    let root = match is_root {
+        true => path.to_owned(),
+        false => state::directory_above(path).unwrap_or_else(|| path.to_owned()),
+    };
+    let keyring = options.keyring.as_deref().map(read_keyring).transpose()?;
+    let mut found = State::find(&root);
+    let system = open_file(&root.join("ibdata1"), Context::alone("ibdata1".to_owned())).ok();
+    let page_size =
+        system.as_ref().map_or(PAGE_BYTES_DEFAULT, |system| system.geometry.layout.page_size);
+    let circumstances = found.circumstances;
+    let description = Description {
+        path: path.to_owned(),
+        format: KIND.name,
+        engine: engine_of(&root, &found),
+        page_size: u32::try_from(page_size).unwrap_or(0),
+        setting: system.is_some().then_some(Protection::Checksum),
+        state: in_words(&found),
+        evidence: strength(circumstances),
+        live: circumstances.may_change(),
+        epoch: found.log.as_ref().map(|log| Epoch {
+            database: "innodb".to_owned(),
+            position: log.checkpoint,
+            is_at_rest: circumstances.is_settled(),
+        }),
+    };
+    let evidence = Evidence::new(&mut found, Doublewrite::of(&root, page_size));
+    let tablespaces = Tablespaces::new(evidence, keyring);
+    let only = (!is_root).then_some(path);
+    let steps = Walk::new(&root, only, &found, tablespaces);
+    let woken = Box::new(move || state::is_in_use(&root));
+    Ok(Target { description, steps: Box::new(steps), woken: Some(woken) })
+}
+
+/// The server, by its log or by what its installer left.
+fn engine_of(root: &Path, state: &State) -> String {
+    const VERSION_BYTES_MAX: usize = 64;
+    let creator = match &state.log {
+        Some(log) => Some(log.creator.clone()),
+        None => crate::target::innodb::redo::creator(root),
+    };
+    let creator = creator.filter(|creator| !creator.is_empty());
+    if let Some(creator) = creator {
+        let name = match creator.split_once(' ') {
+            // The backup program of MariaDB.
+            Some(("Backup", version)) => format!("MariaDB {version}"),
+            _ => creator,
+        };
+        return name.chars().filter(|character| !character.is_control()).collect();
+    }
+    let upgraded = ["mysql_upgrade_info", "mariadb_upgrade_info"]
+        .iter()
+        .find_map(|name| read_small(&root.join(name), VERSION_BYTES_MAX));
+    if let Some(text) = upgraded {
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let version = text.trim().trim_end_matches(char::from(0)).to_owned();
+        if let Some(version) = version.strip_suffix("-MariaDB") {
+            return format!("MariaDB {version}");
+        }
+    }
+    match root.join("mysql.ibd").is_file() {
+        true => "MySQL 8.0 or later".to_owned(),
+        false => "InnoDB".to_owned(),
+    }
+}
+
+fn in_words(state: &State) -> String {
+    let mut words = state.circumstances.in_words().to_owned();
+    if state.circumstances == Circumstances::Unknown {
+        words.push_str(match &state.no_log {
+            Some(NoLog::Missing) => ": its log is not here",
+            _ => ": its log cannot be believed",
+        });
+    }
+    if state.label.as_ref().is_some_and(state::BackupLabel::is_incremental) {
+        words.push_str(", incremental: changed pages only");
+    }
+    words
+}
+
+fn strength(circumstances: Circumstances) -> Strength {
+    Strength {
+        tested_by: match circumstances {
+            Circumstances::AtRest | Circumstances::Prepared => {
+                "32-bit checksums, page and tablespace numbers, extent maps, lengths, and the end of \
+                 the log"
+            }
+            Circumstances::Crashed => {
+                "32-bit checksums, page and tablespace numbers, and what the log has yet to change"
+            }
+            Circumstances::Running | Circumstances::Backup | Circumstances::Unknown => {
+                "32-bit checksums, page and tablespace numbers"
+            }
+        },
+        unseen: match circumstances {
+            Circumstances::AtRest | Circumstances::Prepared => {
+                "older versions of a page; a table that is missing as a whole"
+            }
+            _ => "older versions of a page; zeroed pages; a table that is missing as a whole",
+        },
+    }
+}
+
+/// What a name in a data directory stands for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Role {
+    /// A file of the system tablespace, by its number.
+    System(u32),
+    Undo,
+    /// A general tablespace, or that of a table.
+    Tablespace,
+    /// One as a backup holds it.
+    Compressed,
+    /// The changed pages of one, in an incremental backup.
+    Delta,
+    /// Both files of an Aria table, listed once.
+    Aria,
+    Doublewrite,
+    /// Lies elsewhere; this file says where.
+    Link,
+    /// A table of another engine.
+    Foreign,
+    /// Nothing to do with pages.
+    None,
+}
+
+impl Role {
+    pub(crate) fn of(name: &str) -> Self {
+        let (stem, ending) = name.rsplit_once('.').unwrap_or((name, ""));
+        match ending {
+            "ibd" => return Self::Tablespace,
+            "ibu" => return Self::Undo,
+            "isl" => return Self::Link,
+            aria::INDEX_ENDING | aria::DATA_ENDING => return Self::Aria,
+            "delta" if Self::of(stem).has_pages() => return Self::Delta,
+            "zst" | "lz4" | "qp" | "xbcrypt" if Self::of(stem).is_worth_unpacking() => {
+                return Self::Compressed;
+            }
+            "MYD" | "CSV" | "ARZ" => return Self::Foreign,
+            _ => {}
+        }
+        if doublewrite::slot_bytes_of(name).is_some() {
+            return Self::Doublewrite;
+        }
+        let number = |rest: &str| {
+            let is_number = !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
+            is_number.then(|| rest.parse::<u32>().ok()).flatten()
+        };
+        if let Some(number) = name.strip_prefix("ibdata").and_then(number) {
+            return Self::System(number);
+        }
+        let undo = name.strip_prefix("undo").map(|rest| rest.strip_prefix('_').unwrap_or(rest));
+        match undo.and_then(number) {
+            Some(_) => Self::Undo,
+            None => Self::None,
+        }
+    }
+
+    fn has_pages(&self) -> bool {
+        matches!(self, Self::System(_) | Self::Undo | Self::Tablespace)
+    }
+
+    fn is_worth_unpacking(&self) -> bool {
+        // One layer, or two: compressed and encrypted.
+        self.has_pages() || matches!(self, Self::Delta | Self::Compressed | Self::Aria)
+    }
+}
+
+/// A folder to go through.
+#[derive(Debug, Clone)]
+struct Folder {
+    path: PathBuf,
+    /// The database's name as it is on disk; empty for the data directory itself.
+    database: String,
+    /// What stands before its files' names in the report.
+    prefix: String,
+}
+
+impl Folder {
+    fn shown(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    fn is_root(&self) -> bool {
+        self.database.is_empty()
+    }
+}
+
+/// See the module.
+pub(crate) struct Walk {
+    tablespaces: Tablespaces,
+    folders: VecDeque<Folder>,
+    /// The folder that is gone through, and the names left in it.
+    current: Option<(Folder, std::vec::IntoIter<(Role, String)>)>,
+    ready: VecDeque<Step>,
+    /// Where each tablespace was seen.
+    spaces: HashMap<u32, Box<str>>,
+    foreign_tables: u64,
+    /// A packed file that is being read.
+    unpacking: Option<Unpacking>,
+    stage: Stage,
+    /// How often files that were replaced are looked for.
+    rounds_left: u32,
+}
+
+/// How far a walk has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Files,
+    /// All pages that were given out are to be judged first.
+    AtBarrier,
+    Over,
+}
+
+impl Walk {
+    /// Goes through a data directory, or only through one folder of it.
+    pub(crate) fn new(
+        root: &Path,
+        only: Option<&Path>,
+        state: &State,
+        tablespaces: Tablespaces,
+    ) -> Self {
+        let path = only.unwrap_or(root).to_owned();
+        let database = only.map(file_name).unwrap_or_default();
+        let mut walk = Self {
+            tablespaces,
+            folders: VecDeque::from([Folder { path, database, prefix: String::new() }]),
+            current: None,
+            ready: VecDeque::new(),
+            spaces: HashMap::new(),
+            foreign_tables: 0,
+            unpacking: None,
+            stage: Stage::Files,
+            rounds_left: ROUNDS_MAX,
+        };
+        if only.is_none() {
+            walk.tell_log(state);
+        }
+        walk
+    }
+
+    /// What is wrong with the log.
+    fn tell_log(&mut self, state: &State) {
+        let (refused, unread) = match &state.no_log {
+            Some(NoLog::Faulty(faults)) => (faults.as_slice(), None),
+            Some(NoLog::Unreadable(file, error)) => (&[][..], Some((file, error.to_string()))),
+            Some(NoLog::Missing) | None => (&[][..], None),
+        };
+        let faults = state.log.as_ref().map_or(refused, |log| log.faults.as_slice());
+        for fault in faults {
+            let severity = if fault.may_be_healthy { Severity::Suspect } else { Severity::Damage };
+            let finding = Finding {
+                place: Place {
+                    file: fault.file.clone(),
+                    page: None,
+                    offset: Some(ByteOffset(fault.offset)),
+                },
+                stored: fault.sums.map(|sums| format!("{:08x}", sums.0)),
+                computed: fault.sums.map(|sums| format!("{:08x}", sums.1)),
+                ..Finding::of_file("", severity, fault.kind, fault.detail.clone())
+            };
+            self.ready.push_back(Step::Finding(finding.with_hint(LOG_HINT)));
+        }
+        if let Some((file, error)) = unread {
+            self.unread(file.clone(), error);
+        }
+    }
+
+    fn unread(&mut self, file: String, error: String) {
+        self.ready.push_back(Step::Unread(Unread {
+            file,
+            offset: ByteOffset(0),
+            length: 0,
+            error,
+        }));
+    }
+
+    fn note(&mut self, file: String, text: impl Into<String>) {
+        self.ready.push_back(Step::Note(Note { file, text: text.into() }));
+    }
+
+    fn open_folder(&mut self, folder: Folder) {
+        let is_live = self.tablespaces.is_live();
+        let entries = match fs::read_dir(&folder.path) {
+            Ok(entries) => entries,
+            Err(error) if is_live && error.kind() == ErrorKind::NotFound => return,
+            Err(error) => return self.unread(folder.database, error.to_string()),
+        };
+        let mut files = Vec::new();
+        let mut below = Vec::new();
+        for entry in entries.flatten() {
+            let Ok(kind) = entry.file_type() else { continue };
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if kind.is_symlink() {
+                let leads_to_folder = folder.is_root() && entry.path().is_dir();
+                if Role::of(&name).has_pages() || leads_to_folder {
+                    let text = "a link to what lies elsewhere, which was not followed: name it as a \
+                                path of its own";
+                    self.note(folder.shown(&name), text);
+                }
+            } else if kind.is_dir() {
+                if folder.is_root() && is_database(&name) {
+                    let prefix = format!("{}{name}/", folder.prefix);
+                    below.push(Folder { path: entry.path(), database: name, prefix });
+                }
+            } else if kind.is_file() {
+                match Role::of(&name) {
+                    Role::None => {}
+                    Role::Foreign => self.foreign_tables = self.foreign_tables.saturating_add(1),
+                    Role::Aria => {
+                        // Both files are one table.
+                        let stem = name.rsplit_once('.').map_or("", |(stem, _)| stem);
+                        files.push((Role::Aria, stem.to_owned()));
+                    }
+                    role => files.push((role, name)),
+                }
+            }
+        }
+        files.sort();
+        files.dedup();
+        below.sort_by(|a, b| a.database.cmp(&b.database));
+        self.folders.extend(below);
+        if folder.is_root() {
+            let system = files.iter().filter_map(|(role, name)| match role {
+                Role::System(number) => Some((*number, folder.path.join(name))),
+                _ => None,
+            });
+            let steps = self.tablespaces.open_system(&system.collect(), &folder.prefix);
+            self.ready.extend(steps);
+            files.retain(|(role, _)| !matches!(role, Role::System(_)));
+        }
+        self.current = Some((folder, files.into_iter()));
+    }
+
+    fn next_file(&mut self) {
+        let Some((folder, files)) = &mut self.current else { return };
+        let Some((role, name)) = files.next() else {
+            self.current = None;
+            return;
+        };
+        let folder = folder.clone();
+        let shown = folder.shown(&name);
+        let path = folder.path.join(&name);
+        let stem = name.rsplit_once('.').map_or(name.as_str(), |(stem, _)| stem);
+        let kind = match role {
+            Role::Tablespace if names::is_temporary(stem) => OpeningKind::Fleeting,
+            Role::Aria if names::is_temporary(&name) => return,
+            Role::Tablespace | Role::System(_) => OpeningKind::Tablespace,
+            Role::Undo => OpeningKind::Undo,
+            Role::Aria => OpeningKind::Aria,
+            Role::Doublewrite => {
+                let step = self.tablespaces.doublewrite_file(&name, shown, path);
+                return self.ready.extend(step);
+            }
+            Role::Delta => {
+                let (database, object) = names_of(&folder, &name);
+                let step = match delta::open(&path, &shown) {
+                    Ok(opened) => {
+                        opened.into_page_file(&shown, path, database, object).map(Step::File)
+                    }
+                    Err(step) => Some(*step),
+                };
+                return self.ready.extend(step);
+            }
+            Role::Compressed => return self.unpack(&folder, &name, &path),
+            Role::Link => {
+                let target = fs::read_to_string(&path).unwrap_or_default();
+                let place: String = target.trim().chars().take(300).collect();
+                let text = format!("this table's file lies elsewhere and was not read: {place}");
+                return self.note(shown, text);
+            }
+            Role::Foreign | Role::None => return,
+        };
+        let (database, object) = names_of(&folder, &name);
+        self.open(&Opening { path, shown, database, object, kind });
+    }
+
+    /// Begins with a file that is packed by itself.
+    fn unpack(&mut self, folder: &Folder, name: &str, path: &Path) {
+        let shown = folder.shown(name);
+        let inner = path.with_extension("");
+        let beside = |ending: &str| inner.with_extension(ending);
+        let before = Before {
+            // Not packed, for it is small.
+            meta: read_small(&beside("meta"), META_BYTES_MAX)
+                .and_then(|text| Meta::parse(&String::from_utf8_lossy(&text))),
+            aria: None,
+            keyring: self.tablespaces.keyring(),
+        };
+        match Unpacking::open(path, &shown, before) {
+            Ok(unpacking) => self.unpacking = Some(unpacking),
+            Err(error) => self.unread(shown, error),
+        }
+    }
+
+    fn open(&mut self, opening: &Opening) {
+        let opened = self.tablespaces.open(opening);
+        self.foreign_tables = self.foreign_tables.saturating_add(u64::from(opened.is_foreign));
+        if let Some(space) = opened.space
+            && opening.kind != OpeningKind::Fleeting
+            && !self.tablespaces.is_live()
+            && self.spaces.len() < SPACES_MAX
+            && let Some(before) = self.spaces.insert(space, opening.shown.as_str().into())
+        {
+            let detail = format!("its tablespace number {space} is that of {before} too");
+            let finding = Finding {
+                database: opening.database.as_deref().map(str::to_owned),
+                object: opening.object.as_deref().map(str::to_owned),
+                ..Finding::of_file(&opening.shown, Severity::Suspect, Kind::Misplaced, detail)
+            };
+            self.ready.push_back(Step::Finding(finding.with_hint(TWICE_HINT)));
+        }
+        self.ready.extend(opened.steps);
+    }
+
+    /// What comes when all files were listed.
+    fn end(&mut self) {
+        if self.stage == Stage::Files {
+            let foreign = std::mem::take(&mut self.foreign_tables);
+            if foreign > 0 {
+                let text = format!(
+                    "{foreign} tables of other formats (MyISAM, CSV, Aria without ROW_FORMAT=PAGE): \
+                     their rows are in no pages and were not read"
+                );
+                self.note(String::new(), text);
+            }
+        }
+        if self.stage == Stage::AtBarrier {
+            let replaced = self.tablespaces.take_replaced();
+            self.stage = if replaced.is_empty() { Stage::Over } else { Stage::Files };
+            replaced.iter().for_each(|opening| self.open(opening));
+            return;
+        }
+        if !self.tablespaces.is_live() || self.rounds_left == 0 {
+            self.stage = Stage::Over;
+            return;
+        }
+        self.rounds_left = self.rounds_left.saturating_sub(1);
+        self.stage = Stage::AtBarrier;
+        self.ready.push_back(Step::Barrier);
+    }
+}
+
+const LOG_HINT: &str = "without its log a database that was not shut down cannot be recovered: keep a \
+                        copy of all files before anything else, and look for a backup";
+const TWICE_HINT: &str =
+    "one of the two is a copy that was left behind: a server takes one of them only";
+
+impl Iterator for Walk {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        loop {
+            if let Some(step) = self.ready.pop_front() {
+                return Some(step);
+            }
+            if let Some(unpacking) = &mut self.unpacking {
+                if !unpacking.advance(&mut self.ready) {
+                    self.unpacking = None;
+                }
+            } else if self.current.is_some() {
+                self.next_file();
+            } else if let Some(folder) = self.folders.pop_front() {
+                self.open_folder(folder);
+            } else if self.stage == Stage::Over {
+                return None;
+            } else {
+                self.end();
+            }
+        }
+    }
+}
+
+/// The database and the table of a file, by its folder and its name.
+fn names_of(folder: &Folder, name: &str) -> (Option<Arc<str>>, Option<Arc<str>>) {
+    if folder.is_root() {
+        return (None, None);
+    }
+    // Of `t.ibd`, `t.ibd.delta` and `t.ibd.zst`.
+    let stem = name.split_once(".ibd").map_or(name, |(stem, _)| stem);
+    let database = names::decoded(&folder.database);
+    let object = names::object(&folder.database, stem);
+    (Some(database.into()), Some(object.into()))
+}
+
+/// A folder of tables: not one of the server's own.
+fn is_database(name: &str) -> bool {
+    !name.starts_with('#') && !name.starts_with('.') && name != "lost+found"
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_what_files_are() {
+        for (name, role) in [
+            ("ibdata1", Role::System(1)),
+            ("ibdata12", Role::System(12)),
+            ("ibdata", Role::None),
+            ("ibtmp1", Role::None),
+            ("undo001", Role::Undo),
+            ("undo_002", Role::Undo),
+            ("extra.ibu", Role::Undo),
+            ("undone", Role::None),
+            ("mysql.ibd", Role::Tablespace),
+            ("t#P#p0.ibd", Role::Tablespace),
+            ("t.ibd.zst", Role::Compressed),
+            ("ibdata1.qp", Role::Compressed),
+            ("t.ibd.zst.xbcrypt", Role::Compressed),
+            ("t.frm.zst", Role::None),
+            ("t.ibd.delta", Role::Delta),
+            ("t.ibd.meta", Role::None),
+            ("t.MAD", Role::Aria),
+            ("t.MAI", Role::Aria),
+            ("t.MYD", Role::Foreign),
+            ("t.MYI", Role::None),
+            ("#ib_16384_1.dblwr", Role::Doublewrite),
+            ("ib_logfile0", Role::None),
+            ("t.isl", Role::Link),
+        ] {
+            assert_eq!(Role::of(name), role, "{name}");
+        }
+    }
+}

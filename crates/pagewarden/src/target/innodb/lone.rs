@@ -1,0 +1,85 @@
+//! One file that is no tablespace but has pages: of an Aria table, or of MySQL's
+//! doublewrite area.
+
+use std::path::Path;
+
+use crate::error::Error;
+use crate::page::aria::header::{AriaHeader, HEADER_BYTES};
+use crate::target::innodb::KIND;
+use crate::target::innodb::aria::{AriaTable, DATA_ENDING, INDEX_ENDING, Surroundings};
+use crate::target::innodb::doublewrite::slot_bytes_of;
+use crate::target::innodb::state::{directory_above, is_in_use, read_small};
+use crate::target::innodb::tablespaces::doublewrite_file;
+use crate::target::{Description, Evidence, Step, Target};
+use crate::verdict::{Note, Protection, Severity};
+
+/// True for a file that is opened here.
+pub(super) fn is_known(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    slot_bytes_of(name).is_some() || aria_header(path).is_some()
+}
+
+/// What the index file of a table says, whichever of its files is named.
+fn aria_header(path: &Path) -> Option<AriaHeader> {
+    let ending = path.extension()?.to_str()?;
+    if ending != INDEX_ENDING && ending != DATA_ENDING {
+        return None;
+    }
+    AriaHeader::parse(&read_small(&path.with_extension(INDEX_ENDING), HEADER_BYTES)?)
+}
+
+/// Opens it.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn open(path: &Path) -> Result<Target, Error> {
+    let metadata = path.metadata().map_err(|source| Error::io("open", path, source))?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let root = directory_above(path);
+    let is_live = root.as_deref().is_some_and(is_in_use);
+    let (steps, page_size, engine, state) = match (slot_bytes_of(&name), aria_header(path)) {
+        (Some(bytes), _) => {
+            let file = doublewrite_file(name, path.to_owned(), bytes, metadata.len());
+            (vec![Step::File(file)], bytes, "InnoDB (MySQL 8.0 or later)", "copies of pages")
+        }
+        (None, Some(header)) => {
+            let stem = path.with_extension("");
+            let shown = stem.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let table = AriaTable { stem: &stem, shown: &shown, database: None, object: None };
+            let mut steps = table.steps(Surroundings { failure: Severity::Damage, is_live });
+            steps.retain(|step| match step {
+                Step::File(file) => file.name == name,
+                _ => true,
+            });
+            if steps.is_empty() {
+                let text = "rows of a format without pages: nothing to verify them by".to_owned();
+                steps.push(Step::Note(Note { file: name, text }));
+            }
+            let state = if header.has_sums { "page checksums" } else { "no page checksums" };
+            (steps, header.page_size, "Aria (MariaDB)", state)
+        }
+        (None, None) => {
+            return Err(Error::unknown(
+                path,
+                "neither a file of an Aria table nor one of a doublewrite area",
+                "name the data directory",
+            ));
+        }
+    };
+    let description = Description {
+        path: path.to_owned(),
+        format: KIND.name,
+        engine: engine.to_owned(),
+        page_size: u32::try_from(page_size).unwrap_or(0),
+        setting: (state != "no page checksums").then_some(Protection::Checksum),
+        state: state.to_owned(),
+        evidence: Evidence {
+            tested_by: "32-bit checksums",
+            unseen: "older versions of a page; zeroed pages",
+        },
+        live: is_live,
+        epoch: None,
+    };
+    let woken = Box::new(move || root.as_deref().is_some_and(is_in_use));
+    Ok(Target { description, steps: Box::new(steps.into_iter()), woken: Some(woken) })
+}

@@ -1,0 +1,126 @@
+//! One tablespace file that was named by itself.
+
+#![deny(clippy::arithmetic_side_effects)]
+
+use std::fs::{File, Metadata};
+use std::path::Path;
+
+use rustix::process::{Flock, FlockType, fcntl_getlk};
+
+use super::KIND;
+use super::tablespace::geometry::Geometry;
+use super::tablespace::{
+    Context, FileSeverities, Tablespace, always_has_sums, is_tablespace_name, open_file,
+    read_keyring, state_in_words,
+};
+use crate::error::Error;
+use crate::page::innodb::layout::Form;
+use crate::source::file::{open_regular, read_fully};
+use crate::target::{Description, Evidence, OpenOptions, Probe, Step, Target};
+use crate::verdict::Protection;
+
+/// Enough for one of the largest pages, and for sixteen of those of 16K.
+const PROBE_BYTES: usize = 256 << 10;
+
+/// Looks at the first pages of a file.
+#[must_use]
+pub fn probe(path: &Path, metadata: &Metadata) -> Probe {
+    if !metadata.is_file() {
+        return Probe::No;
+    }
+    let by_name = if is_tablespace_name(&file_name(path)) { Probe::Maybe } else { Probe::No };
+    let Ok(file) = std::fs::canonicalize(path).and_then(|path| open_regular(&path)) else {
+        return by_name;
+    };
+    let mut head = vec![0; PROBE_BYTES];
+    let Ok(length) = read_fully(&file, &mut head, 0) else { return by_name };
+    head.truncate(length);
+    match Geometry::find(&head) {
+        Some(geometry) if geometry.is_mixture => by_name,
+        Some(geometry) if geometry.first_is_sound || geometry.by_vote => Probe::Yes,
+        Some(_) => Probe::Maybe,
+        None => by_name,
+    }
+}
+
+/// Opens it.
+///
+/// # Errors
+/// It cannot be read, or is no tablespace; or the keys cannot be read.
+pub fn open(path: &Path, metadata: &Metadata, options: &OpenOptions) -> Result<Target, Error> {
+    if !metadata.is_file() {
+        return Err(Error::unknown(path, "not a file", "name a tablespace file, such as t.ibd"));
+    }
+    // The user may name a link; the servers themselves follow them.
+    let real = std::fs::canonicalize(path).map_err(|source| Error::io("open", path, source))?;
+    let file = open_regular(&real).map_err(|source| Error::io("open", path, source))?;
+    let is_live = is_locked(&file);
+    let mut context = Context::alone(file_name(path));
+    if is_live {
+        context.severities = FileSeverities::live();
+    }
+    context.keyring = options.keyring.as_deref().map(read_keyring).transpose()?;
+    let mut tablespace = open_file(&real, context)?;
+    let description = description(path, &tablespace, is_live);
+    let mut steps = std::mem::take(&mut tablespace.steps);
+    steps.push(Step::File(tablespace.file));
+    let (bytes, modified) = (metadata.len(), metadata.modified().ok());
+    let woken = Box::new(move || {
+        is_locked(&file)
+            || file
+                .metadata()
+                .map_or(true, |now| now.len() != bytes || now.modified().ok() != modified)
+    });
+    Ok(Target { description, steps: Box::new(steps.into_iter()), woken: Some(woken) })
+}
+
+fn description(path: &Path, tablespace: &Tablespace, is_live: bool) -> Description {
+    let layout = &tablespace.geometry.layout;
+    let mut state = state_in_words(tablespace);
+    if is_live {
+        state.push_str(", open in a server");
+    }
+    Description {
+        path: path.to_owned(),
+        format: KIND.name,
+        engine: tablespace.engine().to_owned(),
+        page_size: u32::try_from(layout.page_size).unwrap_or(u32::MAX),
+        setting: always_has_sums(layout).then_some(Protection::Checksum),
+        state,
+        evidence: evidence(layout.form),
+        live: is_live,
+        epoch: None,
+    }
+}
+
+/// What an "ok" is worth in a form of page.
+#[must_use]
+pub fn evidence(form: Form) -> Evidence {
+    match form {
+        Form::Old => Evidence {
+            tested_by: "32-bit checksums, page number, space id, the LSN at both ends, the extent \
+                        map and the length",
+            unseen: "older versions of a page; bytes 26 to 33 of a page",
+        },
+        Form::Zip => Evidence {
+            tested_by: "32-bit checksums, page number, space id, the extent map and the length",
+            unseen: "older versions of a page; its LSN and bytes 26 to 33",
+        },
+        Form::FullCrc32 => Evidence {
+            tested_by: "CRC-32C of whole pages, page number, space id, the extent map and the length",
+            unseen: "older versions of a page",
+        },
+    }
+}
+
+/// True if a server has the file open: it locks all of it. Only asks, and takes no lock.
+#[must_use]
+pub fn is_locked(file: &File) -> bool {
+    matches!(fcntl_getlk(file, &Flock::from(FlockType::WriteLock)), Ok(Some(_)))
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name()
+        .map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy())
+        .into_owned()
+}

@@ -1,0 +1,615 @@
+//! One file of an InnoDB tablespace: `.ibd`, `ibdata1`, `undo_001`, under any name, whole or its
+//! first pages only.
+//!
+//! [`open_file`] looks at a file and gives all that is needed to check it. Whoever knows more than
+//! the file says (a data directory, a backup) says so in a [`Context`]:
+//!
+//! | field | for whom |
+//! |---|---|
+//! | `name` | what the file is called in the report |
+//! | `object`, `database` | the table, where it is known |
+//! | `member` | a further file of a tablespace (`ibdata2`): layout, space id and number of its first page come from the files before it |
+//! | `rest` | how many pages further files of the same tablespace have |
+//! | `severities` | what findings prove: see [`FileSeverities`] |
+//! | `keyring` | the keys, read once by [`read_keyring`] |
+//!
+//! Pages are judged later, one by one. Before, this is read: the first mebibyte for the layout
+//! ([`geometry`]), the pages of extent descriptors for what is in use (one page in 16384 of 16K), and
+//! page 5 of the system tablespace for where its doublewrite area lies.
+//!
+//! | offset on page 5, from its end minus 200 | bytes | what |
+//! |---|---|---|
+//! | 10 | 4 | 536853855 |
+//! | 14 | 4 | the first page of one extent of copies |
+//! | 18 | 4 | the first page of another |
+//!
+//! Source: MariaDB and MySQL `trx0sys.h`.
+
+#![deny(clippy::arithmetic_side_effects)]
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::page::innodb::allocation::{AllocationMap, descriptor_pages, free_limit};
+use crate::page::innodb::compression::Unpacked;
+use crate::page::innodb::encryption::{Cipher, KeyInfo, Keyring};
+use crate::page::innodb::fields::{
+    FSP_FLAGS, FSP_SIZE, LSN, PAGE_TYPE, TYPE_PAGE_COMPRESSED_ENCRYPTED, TYPE_TRX_SYS, read_u16,
+    read_u32, read_u64,
+};
+use crate::page::innodb::layout::{Form, Layout, Writer};
+use crate::page::innodb::{InnodbPages, Look, Severities, locked_sum_fits};
+use crate::source::file::{open_regular, read_fully};
+use crate::target::{PageFile, Relation, Segment, Step};
+use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Severity, Standing};
+
+pub mod geometry;
+
+use geometry::{Geometry, HEAD_BYTES};
+
+/// The number of the system tablespace.
+pub const SYSTEM_SPACE: u32 = 0;
+/// The temporary tablespaces of MariaDB and MySQL, made anew at every start.
+const TEMPORARY_SPACES: [u32; 2] = [0xffff_fffe, 0xffff_fffd];
+/// The page that says where the doublewrite area is.
+const TRX_SYS_PAGE: u64 = 5;
+const DOUBLEWRITE_FROM_END: usize = 200;
+const DOUBLEWRITE_MAGIC_AT: usize = 10;
+const DOUBLEWRITE_BLOCKS_AT: [usize; 2] = [14, 18];
+const DOUBLEWRITE_MAGIC: u32 = 536_853_855;
+const MEBIBYTE: u64 = 1 << 20;
+const HINT: &str = "restore the file from a backup, or save what is readable with innodb_force_recovery \
+                    and a dump";
+
+/// What findings about a file prove.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileSeverities {
+    /// About its pages.
+    pub pages: Severities,
+    /// It ends before its header says.
+    pub truncated: Severity,
+    /// It ends inside a page.
+    pub partial_page: Severity,
+}
+
+impl FileSeverities {
+    /// Of a file that a server closed in order.
+    #[must_use]
+    pub fn at_rest() -> Self {
+        Self {
+            pages: Severities::at_rest(),
+            truncated: Severity::Damage,
+            partial_page: Severity::Damage,
+        }
+    }
+
+    /// Of a file that a server has open: what one page says of another may be out of date.
+    #[must_use]
+    pub fn live() -> Self {
+        Self {
+            pages: Severities { zeroed: Some(Severity::Suspect), ..Severities::at_rest() },
+            truncated: Severity::Suspect,
+            partial_page: Severity::Suspect,
+        }
+    }
+
+    /// Of a file that no server will read again.
+    #[must_use]
+    pub fn worthless() -> Self {
+        let failing = Severity::Notice;
+        Self {
+            pages: Severities { failing, zeroed: None, doublewrite: failing },
+            truncated: failing,
+            partial_page: failing,
+        }
+    }
+}
+
+/// What a further file of a tablespace takes from the files before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Member {
+    /// The tablespace's layout.
+    pub layout: Layout,
+    /// The tablespace's number.
+    pub space_id: u32,
+    /// The number of the file's first page.
+    pub first_page: u64,
+}
+
+/// How many pages of the tablespace lie in further files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rest {
+    /// So many.
+    Pages(u64),
+    /// Not known: the system tablespace may have some elsewhere.
+    Unknown,
+}
+
+/// What is known of a file beside its bytes.
+#[derive(Debug, Clone)]
+pub struct Context {
+    /// What the file is called in the report.
+    pub name: String,
+    /// Its database by name.
+    pub database: Option<Arc<str>>,
+    /// Its table by name.
+    pub object: Option<Arc<str>>,
+    /// Set where the file is not the first one of its tablespace.
+    pub member: Option<Member>,
+    /// Its tablespace's further files.
+    pub rest: Rest,
+    /// What findings prove.
+    pub severities: FileSeverities,
+    /// Extent descriptors on pages with a later LSN than this prove nothing.
+    pub descriptors_up_to: Option<u64>,
+    /// The keys.
+    pub keyring: Option<Arc<Keyring>>,
+}
+
+impl Context {
+    /// Of a file by itself, which a server closed in order.
+    #[must_use]
+    pub fn alone(name: String) -> Self {
+        Self {
+            name,
+            database: None,
+            object: None,
+            member: None,
+            rest: Rest::Unknown,
+            severities: FileSeverities::at_rest(),
+            descriptors_up_to: None,
+            keyring: None,
+        }
+    }
+}
+
+/// A file that was looked at.
+#[derive(Debug)]
+pub struct Tablespace {
+    /// How its pages lie, and whose they are.
+    pub geometry: Geometry,
+    /// What page 0 says of the whole tablespace; `None` where it is damaged, or elsewhere.
+    pub header: Option<Header>,
+    /// Bytes in the file.
+    pub bytes: u64,
+    /// The pages, for the engine.
+    pub file: PageFile,
+    /// What was seen so far: findings and notes, to be reported before the pages.
+    pub steps: Vec<Step>,
+    /// Encrypted pages can be opened.
+    pub has_key: bool,
+    /// The tablespace's key information on page 0.
+    pub is_encrypted: bool,
+    /// The pages in use, as far as they were asked for.
+    pub allocated: Arc<AllocationMap>,
+}
+
+/// Page 0 on the whole tablespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Pages in all files.
+    pub pages: u64,
+    /// The flags.
+    pub flags: u32,
+}
+
+impl Tablespace {
+    /// Whole pages in the file.
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        whole_pages(self.bytes, &self.geometry.layout)
+    }
+
+    /// The server, as far as the file tells.
+    #[must_use]
+    pub fn engine(&self) -> &'static str {
+        match self.geometry.layout.writer {
+            Some(Writer::MariaDb) => "InnoDB (MariaDB)",
+            Some(Writer::MySql8) => "InnoDB (MySQL 8.0 or later)",
+            None => "InnoDB",
+        }
+    }
+}
+
+/// Reads a file of keys.
+///
+/// # Errors
+/// It cannot be read, or holds no keys.
+pub fn read_keyring(path: &Path) -> Result<Arc<Keyring>, Error> {
+    /// A thousand keys are a tenth of this.
+    const BYTES_MAX: usize = 1 << 20;
+    let io_error = |source| Error::io("read", path, source);
+    let file = File::open(path).map_err(io_error)?;
+    let mut bytes = vec![0; BYTES_MAX];
+    let length = read_fully(&file, &mut bytes, 0).map_err(io_error)?;
+    Keyring::parse(bytes.get(..length).unwrap_or_default()).map(Arc::new).map_err(|reason| {
+        let hint = "name the file of MySQL's component_keyring_file or of MariaDB's \
+                    file_key_management";
+        Error::unknown(path, reason, hint)
+    })
+}
+
+/// The first bytes of a file, as many as its layout is found from.
+///
+/// # Errors
+/// What the system says.
+pub fn read_head(file: &File) -> io::Result<Vec<u8>> {
+    let length = file.metadata()?.len();
+    let mut head = vec![0; usize::try_from(length).unwrap_or(usize::MAX).min(HEAD_BYTES)];
+    let filled = read_fully(file, &mut head, 0)?;
+    head.truncate(filled);
+    Ok(head)
+}
+
+/// True if a file's name says that it is of a tablespace.
+#[must_use]
+pub fn is_tablespace_name(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    let numbered = |prefix: &str| {
+        lower
+            .strip_prefix(prefix)
+            .is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    lower.ends_with(".ibd")
+        || lower.ends_with(".ibu")
+        || numbered("ibdata")
+        || numbered("undo_")
+        || numbered("undo")
+}
+
+/// Looks at a file.
+///
+/// # Errors
+/// It cannot be read, or is no tablespace; damage is no error.
+pub fn open_file(path: &Path, context: Context) -> Result<Tablespace, Error> {
+    let io_error = |source| Error::io("read", path, source);
+    let file = open_regular(path).map_err(|source| Error::io("open", path, source))?;
+    let bytes = file.metadata().map_err(io_error)?.len();
+    let head = read_head(&file).map_err(io_error)?;
+    let geometry = match &context.member {
+        Some(member) => Geometry {
+            space_id: Some(member.space_id),
+            is_mixture: false,
+            ..Geometry::of(&head, member.layout, member.first_page, false)
+        },
+        None => find_geometry(path, &context.name, &head)?,
+    };
+    if geometry.is_mixture {
+        return Err(Error::unknown(
+            path,
+            "pages of several tablespaces, as in a doublewrite file",
+            "name the data directory that it belongs to",
+        ));
+    }
+    Ok(Opened { path, file, bytes, head, geometry, context }.look())
+}
+
+fn find_geometry(path: &Path, name: &str, head: &[u8]) -> Result<Geometry, Error> {
+    let last = name.rsplit('/').next().unwrap_or(name);
+    Geometry::find(head)
+        .or_else(|| is_tablespace_name(last).then(Geometry::of_name_only))
+        .ok_or_else(|| {
+            Error::unknown(
+                path,
+                "neither its header nor its pages are those of an InnoDB tablespace",
+                "name a tablespace file (.ibd, ibdata1, undo_001) or a data directory",
+            )
+        })
+}
+
+/// A file whose layout is known.
+struct Opened<'a> {
+    path: &'a Path,
+    file: File,
+    bytes: u64,
+    head: Vec<u8>,
+    geometry: Geometry,
+    context: Context,
+}
+
+impl Opened<'_> {
+    fn look(self) -> Tablespace {
+        let layout = self.geometry.layout;
+        let mut format = InnodbPages::new(layout);
+        format.space_id = self.geometry.space_id;
+        let severities = self.severities();
+        format.severities = severities.pages;
+        let header = self.header();
+        let mut steps = Vec::new();
+        self.note_circumstances(header, &mut steps);
+        let key_info = self.key_info();
+        if let (Some(info), Some(keyring)) = (&key_info, &self.context.keyring) {
+            match info.open(keyring).and_then(|cipher| self.proven(cipher)) {
+                Ok(cipher) => format.cipher = Some(cipher),
+                Err(reason) => steps.push(self.note(format!("{reason}: not verified with it"))),
+            }
+        }
+        format.locked_pages_have_sums = self.locked_pages_have_sums();
+        format.doublewrite = self.doublewrite_area(&format);
+        let allocated = self.allocation(&format, header);
+        if allocated.is_cut() {
+            let text = "larger than the map of pages in use that is kept: zeroed pages at its \
+                        end are not told";
+            steps.push(self.note(text.to_owned()));
+        }
+        let allocated = Arc::new(allocated);
+        format.allocated = Arc::clone(&allocated);
+        let missing = header.and_then(|header| self.missing_pages(header, severities.truncated));
+        steps.extend(missing);
+        if self.bytes == 0 {
+            steps.push(Step::Finding(
+                Finding::of_file(
+                    &self.context.name,
+                    severities.truncated,
+                    Kind::Truncated,
+                    "the file is empty".to_owned(),
+                )
+                .with_hint(HINT),
+            ));
+        }
+        let has_key = format.cipher.is_some();
+        let first_page = PageNo(self.geometry.first_page);
+        let pages = whole_pages(self.bytes, &layout);
+        let relation = Relation {
+            page_size: layout.page_size,
+            segments: vec![Segment { path: self.path.to_owned(), first_page, pages }],
+        };
+        let file = PageFile {
+            name: self.context.name.clone(),
+            path: self.path.to_owned(),
+            listed_bytes: self.bytes,
+            first_page,
+            format: Arc::new(format),
+            partial_page: severities.partial_page,
+            relation: Some(Arc::new(relation)),
+            selection: None,
+            hint: Some(HINT.into()),
+            database: self.context.database.clone(),
+            object: self.context.object.clone(),
+            witnesses: Vec::new(),
+        };
+        Tablespace {
+            geometry: self.geometry,
+            header,
+            bytes: self.bytes,
+            file,
+            steps,
+            has_key,
+            is_encrypted: key_info.is_some(),
+            allocated,
+        }
+    }
+
+    fn note(&self, text: String) -> Step {
+        Step::Note(Note { file: self.context.name.clone(), text })
+    }
+
+    fn is_temporary(&self) -> bool {
+        self.geometry.layout.is_temporary
+            || self.geometry.space_id.is_some_and(|space| TEMPORARY_SPACES.contains(&space))
+    }
+
+    fn severities(&self) -> FileSeverities {
+        if self.is_temporary() {
+            return FileSeverities::worthless();
+        }
+        let mut severities = self.context.severities;
+        // Fragments beside the doublewrite area of MariaDB are in use and never written.
+        if self.geometry.space_id == Some(SYSTEM_SPACE) {
+            severities.pages.zeroed = None;
+        }
+        severities
+    }
+
+    fn first(&self) -> &[u8] {
+        self.head.get(..self.geometry.layout.page_size).unwrap_or_default()
+    }
+
+    fn header(&self) -> Option<Header> {
+        let is_there = self.geometry.first_page == 0 && self.geometry.first_is_sound;
+        is_there.then(|| Header {
+            pages: u64::from(read_u32(self.first(), FSP_SIZE)),
+            flags: read_u32(self.first(), FSP_FLAGS),
+        })
+    }
+
+    fn note_circumstances(&self, header: Option<Header>, steps: &mut Vec<Step>) {
+        let Geometry { layout, first_page, first_is_sound, by_vote, .. } = self.geometry;
+        if self.context.member.is_none() && first_page > 0 {
+            steps.push(self.note(format!(
+                "its first page is number {first_page}: a further file of a tablespace whose first \
+                 file was not named"
+            )));
+        } else if by_vote && self.context.member.is_none() && !first_is_sound {
+            steps.push(self.note(format!(
+                "page 0 fails, and its flags ({:#x}) are not those of the pages behind it, which \
+                 are {} of {} bytes",
+                read_u32(self.first(), FSP_FLAGS),
+                layout.form.name(),
+                layout.page_size
+            )));
+        }
+        if self.is_temporary() && header.is_some() {
+            steps.push(self.note("a temporary tablespace, made anew at every start".to_owned()));
+        }
+    }
+
+    fn key_info(&self) -> Option<KeyInfo> {
+        (self.geometry.first_page == 0)
+            .then(|| KeyInfo::of_first_page(&self.geometry.layout, self.first()))
+            .flatten()
+    }
+
+    /// The cipher, unless no page can be opened with it. MySQL's was proven by a sum already.
+    fn proven(&self, cipher: Cipher) -> Result<Cipher, String> {
+        if matches!(cipher, Cipher::MySql { .. }) {
+            return Ok(cipher);
+        }
+        let mut was_wrong = false;
+        for page in self.locked_pages() {
+            match cipher.decrypt_mariadb(page) {
+                Some(Unpacked::Page(_)) => return Ok(cipher),
+                Some(Unpacked::Broken(_)) => was_wrong = true,
+                // By lzo: the key may be right.
+                Some(Unpacked::Unsupported) | None => {}
+            }
+        }
+        if was_wrong {
+            return Err("the key of the key file is another one".to_owned());
+        }
+        Ok(cipher)
+    }
+
+    /// The first pages that MariaDB compressed and encrypted in the old layout.
+    fn locked_pages(&self) -> impl Iterator<Item = &[u8]> {
+        let pages = self.head.chunks_exact(self.geometry.layout.page_size.max(1));
+        pages.filter(|page| read_u16(page, PAGE_TYPE) == TYPE_PAGE_COMPRESSED_ENCRYPTED)
+    }
+
+    /// Servers write a sum on such pages, and never read it. It is believed where nearly all of
+    /// the first pages have one that fits.
+    fn locked_pages_have_sums(&self) -> bool {
+        const MOST: usize = 3;
+        let fits = self.locked_pages().filter(|page| locked_sum_fits(page)).count();
+        let misses = self.locked_pages().count().saturating_sub(fits);
+        self.geometry.layout.form == Form::Old && fits > misses.saturating_mul(MOST)
+    }
+
+    /// A page, if it is there and passes its test.
+    fn sound_page(&self, format: &InnodbPages, number: u64) -> Option<Vec<u8>> {
+        let layout = &self.geometry.layout;
+        let index = number.checked_sub(self.geometry.first_page)?;
+        let mut page = vec![0; layout.page_size];
+        let offset = index.checked_mul(page_bytes(layout))?;
+        let count = read_fully(&self.file, &mut page, offset).ok()?;
+        let look = format.look(number, &page, None);
+        (count == page.len()
+            && matches!(look, Look::Sound(Standing::Ok | Standing::Unprotected, _)))
+        .then_some(page)
+    }
+
+    fn doublewrite_area(&self, format: &InnodbPages) -> Vec<std::ops::Range<u64>> {
+        if self.geometry.space_id != Some(SYSTEM_SPACE) || self.geometry.first_page != 0 {
+            return Vec::new();
+        }
+        let Some(page) = self.sound_page(format, TRX_SYS_PAGE) else { return Vec::new() };
+        let begin = page.len().saturating_sub(DOUBLEWRITE_FROM_END);
+        let field = |at: usize| read_u32(&page, begin.saturating_add(at));
+        if read_u16(&page, PAGE_TYPE) != TYPE_TRX_SYS
+            || field(DOUBLEWRITE_MAGIC_AT) != DOUBLEWRITE_MAGIC
+        {
+            return Vec::new();
+        }
+        let extent = u64::try_from(self.geometry.layout.extent_pages()).unwrap_or(0);
+        DOUBLEWRITE_BLOCKS_AT
+            .map(field)
+            .into_iter()
+            .filter(|first| *first > 0)
+            .map(|first| u64::from(first)..u64::from(first).saturating_add(extent))
+            .collect()
+    }
+
+    fn allocation(&self, format: &InnodbPages, header: Option<Header>) -> AllocationMap {
+        let mut map = AllocationMap::default();
+        if format.severities.zeroed.is_none() {
+            return map;
+        }
+        let layout = self.geometry.layout;
+        let first = self.geometry.first_page;
+        let end = first.saturating_add(whole_pages(self.bytes, &layout));
+        let limit = if header.is_some() { free_limit(self.first()) } else { u64::MAX };
+        for number in descriptor_pages(&layout, first, end) {
+            // Damaged descriptors prove nothing. Servers before 5.1 did not write their type.
+            let page = self.sound_page(format, number).filter(|page| format.is_in_the_clear(page));
+            let is_old_enough = |page: &Vec<u8>| {
+                self.context.descriptors_up_to.is_none_or(|newest| read_u64(page, LSN) <= newest)
+            };
+            if let Some(page) = page.filter(is_old_enough) {
+                map.read(&layout, number, limit, end, &page);
+            }
+        }
+        map
+    }
+
+    /// The pages that page 0 counts and that are not there. One that is cut in the middle is
+    /// reported with the pages.
+    fn missing_pages(&self, header: Header, severity: Severity) -> Option<Step> {
+        let page_size = page_bytes(&self.geometry.layout);
+        let begun = self.bytes.div_ceil(page_size);
+        let elsewhere = match self.context.rest {
+            Rest::Pages(pages) => pages,
+            Rest::Unknown => 0,
+        };
+        let missing =
+            header.pages.checked_sub(begun.saturating_add(elsewhere)).filter(|it| *it > 0)?;
+        let counted = format!("the header counts {} pages, here are {begun}", header.pages);
+        let mut severity = severity;
+        let may_have_more =
+            self.context.rest == Rest::Unknown && self.geometry.space_id == Some(SYSTEM_SPACE);
+        if may_have_more && self.has_sister() {
+            return Some(self.note(format!("{counted}: the others are in further files")));
+        }
+        let mut detail = format!("{counted}: {missing} are missing");
+        // Files of the system tablespace are whole mebibytes long.
+        if may_have_more && self.bytes.is_multiple_of(MEBIBYTE) {
+            severity = severity.min(Severity::Suspect);
+            detail.push_str(", if they are not in further files elsewhere");
+        }
+        let finding = Finding {
+            place: Place {
+                file: self.context.name.clone(),
+                page: Some(PageNo(begun)),
+                offset: begun.checked_mul(page_size).map(ByteOffset),
+            },
+            database: self.context.database.as_deref().map(str::to_owned),
+            object: self.context.object.as_deref().map(str::to_owned),
+            ..Finding::of_file(&self.context.name, severity, Kind::Truncated, detail)
+                .with_hint(HINT)
+        };
+        Some(Step::Finding(finding))
+    }
+
+    /// `ibdata2` lies beside `ibdata1`.
+    fn has_sister(&self) -> bool {
+        let Some(name) = self.path.file_name().and_then(|name| name.to_str()) else { return false };
+        let stem = name.trim_end_matches(|digit: char| digit.is_ascii_digit());
+        let number = name.strip_prefix(stem).and_then(|digits| digits.parse::<u64>().ok());
+        let next = number.and_then(|number| number.checked_add(1));
+        next.is_some_and(|next| self.path.with_file_name(format!("{stem}{next}")).is_file())
+    }
+}
+
+fn whole_pages(bytes: u64, layout: &Layout) -> u64 {
+    bytes.checked_div(page_bytes(layout)).unwrap_or(0)
+}
+
+fn page_bytes(layout: &Layout) -> u64 {
+    u64::try_from(layout.page_size).unwrap_or(u64::MAX).max(1)
+}
+
+/// A line on how the pages are protected.
+#[must_use]
+pub fn state_in_words(tablespace: &Tablespace) -> String {
+    let Geometry { layout, space_id, .. } = &tablespace.geometry;
+    let mut words = vec![layout.form.name().to_owned()];
+    if layout.may_be_page_compressed && layout.writer.is_some() {
+        words.push("page_compressed".to_owned());
+    }
+    if tablespace.is_encrypted {
+        let key = if tablespace.has_key { "encrypted, with the key" } else { "encrypted" };
+        words.push(key.to_owned());
+    }
+    if let Some(space) = space_id {
+        words.push(format!("tablespace {space}"));
+    }
+    words.join(", ")
+}
+
+/// True if this form of page has a sum whatever the server is set to.
+#[must_use]
+pub fn always_has_sums(layout: &Layout) -> bool {
+    layout.form == Form::FullCrc32
+}
