@@ -25,7 +25,8 @@ pub(super) struct OpenFile {
     /// The length when it was opened.
     pub(super) length: u64,
     caching: Caching,
-    /// It takes less room than it is long: some of it was never written.
+    /// Nobody is writing to it, and it takes less room than it is long: some of
+    /// it was never written.
     has_holes: bool,
     /// For reads past the page cache, opened when they are first wanted;
     /// `None` where they are refused.
@@ -64,8 +65,9 @@ impl OpenFile {
     ///
     /// # Errors
     /// What the system says, or that it is no regular file.
-    pub(super) fn open(page_file: &PageFile, caching: Caching) -> io::Result<Self> {
+    pub(super) fn open(page_file: &PageFile, caching: Caching, live: bool) -> io::Result<Self> {
         let (file, status) = open_regular_with_status(&page_file.path)?;
+        let held_bytes = status.st_blocks.saturating_mul(STATUS_BLOCK_BYTES);
         expect_random_reads(&file);
         Ok(Self {
             page_size: page_file.format.page_size() as u64,
@@ -73,7 +75,7 @@ impl OpenFile {
             cached: Arc::new(file),
             length: u64::try_from(status.st_size).unwrap_or(0),
             caching,
-            has_holes: status.st_blocks.saturating_mul(STATUS_BLOCK_BYTES) < status.st_size,
+            has_holes: !live && held_bytes < status.st_size,
             direct: OnceLock::new(),
             direct_refused: AtomicBool::new(false),
             absent_before: OnceLock::new(),
@@ -196,7 +198,11 @@ fn is_hole(file: &File, range: &Range<u64>) -> bool {
     // Moves the descriptor's position, which nobody uses.
     match seek(file, SeekFrom::Data(range.start)) {
         Ok(data) => data >= range.end,
-        Err(error) => error == rustix::io::Errno::NXIO,
+        // Nothing from there to the end, or the end itself has come nearer.
+        Err(rustix::io::Errno::NXIO) => {
+            file.metadata().is_ok_and(|metadata| metadata.len() >= range.end)
+        }
+        Err(_) => false,
     }
 }
 
@@ -235,6 +241,7 @@ mod tests {
         file.write_all_at(b"data", 32 << 20).unwrap();
         assert!(!is_hole(&file, &(31 << 20..33 << 20)));
         assert!(!is_hole(&file, &(32 << 20..(32 << 20) + 4096)));
+        assert!(!is_hole(&file, &(63 << 20..65 << 20)), "the file ends before");
         if cfg!(target_os = "linux") && !is_hole(&file, &(0..1 << 20)) {
             // A file system that cannot tell says so by calling all of it data.
             assert!(!is_hole(&file, &(40 << 20..41 << 20)));

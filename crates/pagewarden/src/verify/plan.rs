@@ -284,7 +284,7 @@ impl Plan {
     /// Opens a file that has been waiting for it for some time. `None` if a
     /// live server took it away meanwhile.
     fn open(&mut self, page_file: PageFile, since: Instant) -> Option<Next> {
-        match OpenFile::open(&page_file, self.caching) {
+        match OpenFile::open(&page_file, self.caching, self.live) {
             Ok(file) => {
                 if self.caching == Caching::Direct && !self.said_refused && file.direct().is_none()
                 {

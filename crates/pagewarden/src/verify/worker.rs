@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::page::{PageRun, RunVerdict};
 use crate::source::buffer::{ALIGNMENT, AlignedBuffer};
 use crate::source::file::read_at;
 use crate::source::queue::ReadQueue;
@@ -122,7 +123,11 @@ impl<'a> Shared<'a> {
                     }),
                     Next::Run(run) => match run.file.way(run.offset, run.length) {
                         Way::Past => self.submit(queue, &mut reading, run, &mut buffer),
-                        Way::Hole => self.gate.pass(|| self.judge_hole(&run)),
+                        Way::Hole => self.gate.pass(|| {
+                            if !self.judge_hole(&run) {
+                                self.read_in_steps(&run, Way::Through, &mut buffer);
+                            }
+                        }),
                         way => self.gate.pass(|| self.read_in_steps(&run, way, &mut buffer)),
                     },
                 }
@@ -168,19 +173,33 @@ impl<'a> Shared<'a> {
         self.look.judge(&file.page_file, Some(file.again(way)), offset, bytes, outcome);
     }
 
-    /// A run that was never written: as if zeroes had been read.
-    fn judge_hole(&self, run: &Run) {
+    /// A run that was never written: as if zeroes had been read. False, and
+    /// nothing is done, if zeroes would be a finding: on account of what was not
+    /// read nothing is said.
+    fn judge_hole(&self, run: &Run) -> bool {
         static ZEROES: [u8; STEP_BYTES] = [0; STEP_BYTES];
-        let mut outcome = RunOutcome::default();
         let page_size = usize::try_from(run.file.page_size).unwrap_or(usize::MAX);
         let step = STEP_BYTES - STEP_BYTES % page_size.min(STEP_BYTES);
-        let mut done = 0;
-        while done < run.length {
-            let zeroes = ZEROES.get(..step.min(run.length - done)).unwrap_or_default();
-            self.judge(&run.file, Way::Hole, run.offset + done as u64, zeroes, &mut outcome);
-            done += zeroes.len();
+        let steps = || {
+            (0..run.length).step_by(step).map(|done| {
+                let zeroes = ZEROES.get(..step.min(run.length - done)).unwrap_or_default();
+                (run.offset + done as u64, zeroes)
+            })
+        };
+        let mut verdict = RunVerdict::default();
+        for (offset, bytes) in steps() {
+            let first = run.file.page_at(offset);
+            run.file.page_file.format.judge(PageRun { first, bytes }, &mut verdict);
+            if !verdict.findings.is_empty() {
+                return false;
+            }
+        }
+        let mut outcome = RunOutcome::default();
+        for (offset, bytes) in steps() {
+            self.judge(&run.file, Way::Hole, offset, bytes, &mut outcome);
         }
         self.deliver(run.sequence, Outcome::Run(outcome));
+        true
     }
 
     fn submit(
