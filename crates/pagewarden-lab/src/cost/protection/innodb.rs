@@ -9,14 +9,9 @@
 //! | end - 8, u32 | checksum again | low half of the LSN |
 //! | end - 4, u32 | low half of the LSN | checksum |
 //!
-//! Integers are big-endian. `crc32` is CRC-32C of bytes 4 to 26 XOR CRC-32C of
-//! bytes 38 to end - 8; bytes 26 to 38 are not covered, the space number among
-//! them. `full_crc32` is one CRC-32C of all but the last four bytes.
-//!
-//! Source: MariaDB's `fil0fil.h` and `buf0checksum.cc`, and pages that a server
-//! wrote, which the tests read.
+//! Integers are big-endian. The sums and their sources: `checksum::innodb`.
 
-use crc_fast::{CrcAlgorithm, Digest};
+use pagewarden::checksum::innodb::{crc32, full_crc32};
 
 use super::{Protection, field, is_zero, put};
 
@@ -26,7 +21,6 @@ const PAGE_NUMBER: usize = 4;
 const LSN: usize = 16;
 const FLUSH_LSN: usize = 26;
 const SPACE: usize = 34;
-const BODY: usize = 38;
 const SPACE_NUMBER: u32 = 5;
 
 pub(super) const CRC32: Protection = Protection {
@@ -81,24 +75,6 @@ fn full_crc32_fits(page: &[u8]) -> bool {
     full_crc32(page).to_be_bytes() == field_from_end(page, 4)
 }
 
-fn crc32(page: &[u8]) -> u32 {
-    let body_end = page.len().saturating_sub(8);
-    let head = page.get(PAGE_NUMBER..FLUSH_LSN).unwrap_or_default();
-    let body = page.get(BODY..body_end).unwrap_or_default();
-    crc32c(head) ^ crc32c(body)
-}
-
-fn full_crc32(page: &[u8]) -> u32 {
-    crc32c(page.get(..page.len().saturating_sub(4)).unwrap_or_default())
-}
-
-fn crc32c(bytes: &[u8]) -> u32 {
-    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-    digest.update(bytes);
-    // The value of a 32-bit sum fills the low half.
-    u32::try_from(digest.finalize()).unwrap_or_default()
-}
-
 fn field_from_end<const BYTES: usize>(page: &[u8], from_end: usize) -> [u8; BYTES] {
     field(page, page.len().saturating_sub(from_end))
 }
@@ -134,10 +110,5 @@ mod tests {
             }
             assert!(count >= 4, "{name} holds only {count} pages in use");
         }
-    }
-
-    #[test]
-    fn known_value_of_the_sum() {
-        assert_eq!(crc32c(b"123456789"), 0xE306_9283);
     }
 }
