@@ -76,3 +76,20 @@ printf '\0\0\0\4\200\1\2\3\1\2\3\4\5\6\7\10\0\0\0\0\0\0\0\0' >corpus/seal/two_pa
 # An index of one file, "a", of no pages, and one that is not compressed.
 printf '\4\0\47\1\0a\0\40\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\20\0\0\0\0\0\0\0\0\0\0\0' >corpus/seal/index
 printf '\14\0\3abc' >corpus/seal/not_compressed
+# Tablespaces lie beside the project, where they are at hand. The first bytes: page 0 as it is;
+# pages of 16K in the old layout, of 8K in zip files, of 16K in full_crc32.
+innodb=${PAGEWARDEN_FIXTURES:-../../shared/fixtures}/innodb
+mkdir -p corpus/innodb_target corpus/innodb_page corpus/innodb_keyring
+for file in "$innodb"/*/*/*.ibd "$innodb"/public/*; do
+    name=${file#"$innodb"/}
+    { printf '\4'; head -c 131071 "$file"; } >"corpus/innodb_target/${name//\//_}"
+done
+for page in pcz:'\14' pcl:'\14' enc:'\14' red:'\14'; do
+    for folder in mariadb-10.11/crc32-16k mysql-9.7/crc32-16k; do
+        file=$innodb/$folder/${page%%:*}.ibd
+        [ -e "$file" ] || continue
+        { printf "${page#*:}"'\1'; tail -c +81921 "$file" | head -c 16384; } >"corpus/innodb_page/${folder//\//_}_${page%%:*}"
+    done
+done
+printf '\6{"elements":[{"data_id":"k","data":"00"}]}lCC' >corpus/innodb_keyring/json
+printf '\121;000102030405060708090a0b0c0d0e0f' >corpus/innodb_keyring/lines
