@@ -88,7 +88,7 @@ for page in pcz:'\14' pcl:'\14' enc:'\14' red:'\14'; do
     for folder in mariadb-10.11/crc32-16k mysql-9.7/crc32-16k; do
         file=$innodb/$folder/${page%%:*}.ibd
         [ -e "$file" ] || continue
-        { printf "${page#*:}"'\1'; tail -c +81921 "$file" | head -c 16384; } >"corpus/innodb_page/${folder//\//_}_${page%%:*}"
+        { printf "${page#*:}"'\1'; dd if="$file" bs=16384 skip=5 count=1 status=none; } >"corpus/innodb_page/${folder//\//_}_${page%%:*}"
     done
 done
 printf '\6{"elements":[{"data_id":"k","data":"00"}]}lCC' >corpus/innodb_keyring/json
