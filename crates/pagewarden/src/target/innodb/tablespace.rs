@@ -475,7 +475,9 @@ impl Opened<'_> {
             }
         }
         if was_wrong {
-            return Err("the key of the key file is another one".to_owned());
+            return Err(
+                "the key of the key file is another one, or its cipher is not AES_CBC".to_owned()
+            );
         }
         Ok(cipher)
     }
