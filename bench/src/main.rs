@@ -5,6 +5,7 @@ use clap::{Parser, Subcommand};
 
 mod cache;
 mod check;
+mod innodb;
 mod kernel;
 mod process;
 mod samples;
@@ -26,6 +27,8 @@ enum Benchmark {
     Check(check::Arguments),
     /// `pagewarden check` on a SQL Server data file against cat
     Sqlserver(sqlserver::Arguments),
+    /// `pagewarden check` on large InnoDB tablespaces against cat and innochecksum
+    Innodb(innodb::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -33,5 +36,6 @@ fn main() -> anyhow::Result<()> {
         Benchmark::Kernel => kernel::run(),
         Benchmark::Check(arguments) => check::run(&arguments),
         Benchmark::Sqlserver(arguments) => sqlserver::run(&arguments),
+        Benchmark::Innodb(arguments) => innodb::run(&arguments),
     }
 }

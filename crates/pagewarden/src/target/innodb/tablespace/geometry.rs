@@ -41,6 +41,8 @@ pub struct Geometry {
     pub by_vote: bool,
     /// Most pages pass, but at other places than these: a file of copies.
     pub is_mixture: bool,
+    /// Some of the pages asked pass at other places than these.
+    pub has_strangers: bool,
 }
 
 impl Geometry {
@@ -73,6 +75,7 @@ impl Geometry {
             first_is_sound: false,
             by_vote: true,
             is_mixture: false,
+            has_strangers: false,
         }
     }
 
@@ -85,7 +88,8 @@ impl Geometry {
         let own = (first_page == 0 && first_is_sound).then(|| read_u32(first, FSP_SPACE_ID));
         let alike = read_u32(first, FSP_SPACE_ID);
         let is_alike = first_page == 0 && alike == read_u32(first, SPACE_ID);
-        let is_written = read_u64(first, LSN) != 0;
+        // Pages of temporary tablespaces have no LSN.
+        let is_written = read_u64(first, LSN) != 0 || read_u16(first, PAGE_TYPE) == TYPE_FSP_HDR;
         let unproven = (is_alike && is_written).then_some(alike);
         Self {
             layout,
@@ -94,6 +98,7 @@ impl Geometry {
             first_is_sound,
             by_vote,
             is_mixture: sample.is_mixture(first_page),
+            has_strangers: !sample.foreign.is_empty(),
         }
     }
 }
