@@ -89,7 +89,13 @@ impl AriaTable<'_> {
                 listed_bytes,
                 first_page: PageNo(0),
                 format: Arc::new(AriaPages { header, file: which, failure }),
-                partial_page: failure.min(Severity::Suspect),
+                // A file that was being made, or extended, ends anywhere.
+                partial_page: match failure {
+                    Severity::Damage if header.is_closed && !surroundings.is_live => {
+                        Severity::Damage
+                    }
+                    _ => Severity::Notice,
+                },
                 relation: None,
                 selection: None,
                 hint: Some(HINT.into()),

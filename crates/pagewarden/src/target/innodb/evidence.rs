@@ -23,6 +23,7 @@ use crate::target::innodb::doublewrite::{Doublewrite, GoodCopy};
 use crate::target::innodb::fields::u64_at;
 use crate::target::innodb::redo::{PageChanges, Pending};
 use crate::target::innodb::state::{Circumstances, State};
+use crate::target::innodb::tablespace::SYSTEM_SPACE;
 use crate::verdict::{Kind, PageNo, Severity, Standing};
 
 const PAGE_LSN: usize = 16;
@@ -109,7 +110,8 @@ pub(crate) struct InDirectory {
 impl InDirectory {
     fn copy_of(&self, page: PageNo) -> Option<GoodCopy> {
         let id = (self.space?, u32::try_from(page.0).ok()?);
-        self.evidence.doublewrite.good_copy(id, &*self.pages)
+        let log_end = self.evidence.log_end.map(|(end, _)| end);
+        self.evidence.doublewrite.good_copy(id, log_end, &*self.pages)
     }
 
     /// Puts into a finding what recovery does to the page. False if nothing is
@@ -158,7 +160,11 @@ impl InDirectory {
             else {
                 continue;
             };
-            if self.allocated.as_ref().is_some_and(|allocated| !allocated.contains(number.0)) {
+            let is_free =
+                self.allocated.as_ref().is_some_and(|allocated| !allocated.contains(number.0));
+            let is_copy =
+                self.space == Some(SYSTEM_SPACE) && self.evidence.doublewrite.is_copy(number.0);
+            if is_free || is_copy {
                 continue;
             }
             let detail = format!(
