@@ -94,3 +94,20 @@ printf '\1\0\0\20\0abcdefghijklmnop\4\0\0\0\0\10\32\0backup_type = incremental\n
   printf '\372\0\0\0\0\0\0\0\0\60\0\1\0\0\0\0'; head -c 400 /dev/zero; } >corpus/innodb_redo/mariadb
 # A list of two pages, and the pages.
 { printf '\3XTRA\0\0\0\1\0\0\0\7'; head -c 1012 /dev/zero | tr '\0' '\377'; head -c 2048 /dev/zero; } >corpus/innodb_doublewrite/delta
+# Tablespaces lie beside the project, where they are at hand. The first bytes: page 0 as it is;
+# pages of 16K in the old layout, of 8K in zip files, of 16K in full_crc32.
+innodb=${PAGEWARDEN_FIXTURES:-../../shared/fixtures}/innodb
+mkdir -p corpus/innodb_target corpus/innodb_page corpus/innodb_keyring
+for file in "$innodb"/*/*/*.ibd "$innodb"/public/*; do
+    name=${file#"$innodb"/}
+    { printf '\4'; head -c 131071 "$file"; } >"corpus/innodb_target/${name//\//_}"
+done
+for page in pcz:'\14' pcl:'\14' enc:'\14' red:'\14'; do
+    for folder in mariadb-10.11/crc32-16k mysql-9.7/crc32-16k; do
+        file=$innodb/$folder/${page%%:*}.ibd
+        [ -e "$file" ] || continue
+        { printf "${page#*:}"'\1'; dd if="$file" bs=16384 skip=5 count=1 status=none; } >"corpus/innodb_page/${folder//\//_}_${page%%:*}"
+    done
+done
+printf '\6{"elements":[{"data_id":"k","data":"00"}]}lCC' >corpus/innodb_keyring/json
+printf '\121;000102030405060708090a0b0c0d0e0f' >corpus/innodb_keyring/lines

@@ -118,18 +118,18 @@ struct Suite {
 type OwnTime = fn(&[u8]) -> anyhow::Result<f64>;
 
 /// Somebody to be measured.
-struct Contender {
-    name: String,
+pub struct Contender {
+    pub name: String,
     command: Command,
     /// The seconds that count, if not those of the whole process.
     own_time: Option<OwnTime>,
-    wall: Vec<f64>,
-    cpu: Vec<f64>,
-    memory_bytes: u64,
+    pub wall: Vec<f64>,
+    pub cpu: Vec<f64>,
+    pub memory_bytes: u64,
 }
 
 impl Contender {
-    fn new(name: impl Into<String>, command: Command) -> Self {
+    pub fn new(name: impl Into<String>, command: Command) -> Self {
         Self {
             name: name.into(),
             command,
@@ -140,7 +140,7 @@ impl Contender {
         }
     }
 
-    fn run(&mut self) -> anyhow::Result<()> {
+    pub fn run(&mut self) -> anyhow::Result<()> {
         let measured: Measured = measure(&mut self.command, self.own_time.is_some())?;
         self.wall.push(match self.own_time {
             Some(own_time) => own_time(&measured.output)?,
@@ -298,7 +298,7 @@ impl Suite {
     }
 }
 
-fn at_most(name: &str, ratio: Option<Ratio>, goal: f64) {
+pub fn at_most(name: &str, ratio: Option<Ratio>, goal: f64) {
     verdict(name, ratio, "at most", goal, |ratio| ratio <= goal);
 }
 
@@ -316,7 +316,7 @@ fn verdict(name: &str, ratio: Option<Ratio>, bound: &str, goal: f64, met: impl F
     );
 }
 
-fn memory(contenders: &[&Contender]) {
+pub fn memory(contenders: &[&Contender]) {
     let most = contenders.iter().map(|contender| contender.memory_bytes).max().unwrap_or(0);
     println!(
         "{:<36} {:.1} MiB; goal at most {} MiB: {}",
@@ -357,7 +357,7 @@ fn page_files(dir: &Path) -> anyhow::Result<FileSet> {
 }
 
 /// The load averages: more than the contenders' own threads means noise.
-fn load() -> String {
+pub fn load() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }

@@ -5,6 +5,7 @@ use clap::{Parser, Subcommand};
 
 mod cache;
 mod check;
+mod innodb;
 mod kernel;
 mod process;
 mod samples;
@@ -23,11 +24,14 @@ enum Benchmark {
     Kernel,
     /// `pagewarden check` on a pgbench cluster against cat, `pg_checksums` and fio
     Check(check::Arguments),
+    /// `pagewarden check` on large InnoDB tablespaces against cat and innochecksum
+    Innodb(innodb::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Benchmark::Kernel => kernel::run(),
         Benchmark::Check(arguments) => check::run(&arguments),
+        Benchmark::Innodb(arguments) => innodb::run(&arguments),
     }
 }

@@ -14,11 +14,11 @@ use pagewarden_scratch::mariadb::Server;
 use crate::mariadb_samples::{Shape, installation, server, server_with, tables};
 use crate::runner::check;
 
-/// How long: ten seconds, or what `PAGEWARDEN_SOAK_SECONDS` says, of which an
-/// ordinary run gives this a third.
+/// How long: ten seconds, or a sixth of what `PAGEWARDEN_SOAK_SECONDS` says: others
+/// are under load at the same time.
 fn load() -> Duration {
     let asked = std::env::var("PAGEWARDEN_SOAK_SECONDS").ok();
-    Duration::from_secs(asked.map_or(10, |seconds| seconds.parse::<u64>().unwrap() / 3))
+    Duration::from_secs(asked.map_or(10, |seconds| seconds.parse::<u64>().unwrap() / 6))
 }
 
 /// How often a server is killed under load: twice, or `PAGEWARDEN_KILLS`.

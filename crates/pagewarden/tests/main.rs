@@ -19,5 +19,6 @@ mod golden_maps;
 mod golden_pages;
 mod innodb;
 mod innodb_damage;
+mod innodb_servers;
 mod servers;
 mod witness;

@@ -27,7 +27,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::checksum::innodb::fold::{new_fold, new_folds, old_fold};
+use crate::checksum::innodb::fold::{PAGES_AT_ONCE, new_fold, new_folds, old_fold};
 use crate::checksum::innodb::{
     NO_CHECKSUM_MAGIC, crc32, crc32_other_order, full_crc32, zip_adler32, zip_crc32,
 };
@@ -650,6 +650,11 @@ impl PageFormat for InnodbPages {
         for (page, index) in run.bytes.chunks_exact(page_size).zip(0_u64..) {
             self.judge_page(run.first.plus(index), page, folds.next(), verdict);
         }
+    }
+
+    fn bytes_at_once(&self) -> usize {
+        let folds = self.layout.form == Form::Old && self.folds.load(Ordering::Relaxed);
+        if folds { PAGES_AT_ONCE.saturating_mul(self.layout.page_size) } else { 0 }
     }
 
     fn explain(&self, page: &[u8], finding: &mut PageFinding, neighbours: &dyn Neighbours) {

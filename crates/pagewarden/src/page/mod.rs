@@ -154,6 +154,11 @@ pub trait PageFormat: Send + Sync + fmt::Debug {
     /// left out by [`RunVerdict::skip`].
     fn judge(&self, run: PageRun<'_>, verdict: &mut RunVerdict);
 
+    /// So many bytes together are judged fastest; 0 where it makes no difference.
+    fn bytes_at_once(&self) -> usize {
+        0
+    }
+
     /// A second look at a page that failed, with the rest of its relation at
     /// hand: may make the finding more precise, never milder.
     fn explain(&self, page: &[u8], finding: &mut PageFinding, neighbours: &dyn Neighbours) {

@@ -228,7 +228,8 @@ impl<'a> Shared<'a> {
     /// of the page cache, and of direct reads that went wrong.
     fn read_in_steps(&self, run: &Run, way: Way, buffer: &mut AlignedBuffer) {
         let page_size = usize::try_from(run.file.page_size).unwrap_or(usize::MAX);
-        let step = STEP_BYTES.max(page_size);
+        let wish = run.file.page_file.format.bytes_at_once().min(run.length);
+        let step = STEP_BYTES.max(wish - wish % page_size.max(1)).max(page_size);
         if buffer.bytes().len() < step {
             *buffer = AlignedBuffer::new(step);
         }

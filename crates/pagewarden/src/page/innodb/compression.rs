@@ -188,3 +188,85 @@ fn unpack_xz(payload: &[u8], page: &mut [u8]) -> Option<()> {
 fn to_u64(bytes: &[u8]) -> u64 {
     u64::try_from(bytes.len()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    const SIZE: usize = 1024;
+
+    /// What liblzma makes of [`page`] at level 6 without a check, as MariaDB does.
+    const XZ: &str = "fd377a585a000000ff12d9410200210116000000742fe5a3e003ff01255d0000020f570268c678ced80f90e6\
+         ebb6dd1f7062b0212714f9b1958a5860217a2cace77798df4586daac6934690d386455e2b71816aa442064d1\
+         4d868c5e7f3ce1cd1f5db13895a2376e69d867ddfe180f3c9be3bb8ab676e41017518426fe1e0fa80df05b0e\
+         b18280cfaeaa407640bdef7629beafafa4ba9d186947ae3f447c2e9f1acf090da453bb55f0deb5cbc208b757\
+         2fdc763818da59034a0271cfe2c5de6b0077d1e7f4382d8bfacd759414e8cf5da80f45503d1ce5abf6cb121c\
+         aa1dcce790954becec5299af0a83e0b4ab3ff386c26f4093276845fc018e7b4bd82ed07c5a5e104b87260f62\
+         2f96f0fde417fac30f604e12ef6333d592ba9cade1a55364f614152e59b532ba6655d0388cfdfda35a17a31f\
+         bcb829532f121c33cb9df05b62d6c400000000000001b9028008000083221a67a8000afc020000000000595a";
+
+    fn page() -> Vec<u8> {
+        (0..SIZE).map(|at| u8::try_from((at * 7 + at / 50) % 256).unwrap()).collect()
+    }
+
+    fn payloads() -> Vec<(Algorithm, Vec<u8>)> {
+        let page = page();
+        let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+        zlib.write_all(&page).unwrap();
+        let mut bzip2 = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::default());
+        bzip2.write_all(&page).unwrap();
+        let xz =
+            (0..XZ.len()).step_by(2).map(|at| u8::from_str_radix(&XZ[at..at + 2], 16).unwrap());
+        vec![
+            (Algorithm::Zlib, zlib.finish().unwrap()),
+            (Algorithm::Lz4, lz4_flex::block::compress(&page)),
+            (Algorithm::Lzma, xz.collect()),
+            (Algorithm::Bzip2, bzip2.finish().unwrap()),
+            (Algorithm::Snappy, snap::raw::Encoder::new().compress_vec(&page).unwrap()),
+        ]
+    }
+
+    #[test]
+    fn pages_of_every_algorithm_are_unpacked() {
+        for (algorithm, payload) in payloads() {
+            assert_eq!(unpack(algorithm, &payload, SIZE), Unpacked::Page(page()), "{algorithm:?}");
+        }
+        assert_eq!(unpack(Algorithm::Lzo, b"any", SIZE), Unpacked::Unsupported);
+    }
+
+    /// Too long, too short, cut, or with more behind: none of them is a page.
+    #[test]
+    fn payloads_that_are_not_exactly_a_page_are_broken() {
+        for (algorithm, payload) in payloads() {
+            for size in [SIZE - 1, SIZE + 1, SIZE / 2, 0] {
+                assert_eq!(unpack(algorithm, &payload, size), BAD_PAYLOAD, "{algorithm:?} {size}");
+            }
+            let cut = &payload[..payload.len() - 1];
+            assert_eq!(unpack(algorithm, cut, SIZE), BAD_PAYLOAD, "{algorithm:?} cut");
+            let more = [&payload[..], &[0x55; 9]].concat();
+            assert_eq!(unpack(algorithm, &more, SIZE), BAD_PAYLOAD, "{algorithm:?} with more");
+            assert_eq!(unpack(algorithm, &[], SIZE), BAD_PAYLOAD, "{algorithm:?} of nothing");
+        }
+    }
+
+    /// A dictionary of 4 GiB is not even begun.
+    #[test]
+    fn lzma_streams_that_ask_for_much_memory_are_refused() {
+        let (_, mut payload) = payloads().swap_remove(2);
+        // Block header: size, flags, filter 0x21, one byte of properties: the dictionary's size.
+        let at = 12 + 4;
+        assert_eq!(payload[at - 2..at], [0x21, 1]);
+        payload[at] = 40;
+        // The header's own CRC-32 has to fit for the size to be believed.
+        let mut crc = u32::MAX;
+        for byte in &payload[12..20] {
+            crc = (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+                (crc >> 1) ^ if crc & 1 == 1 { 0xEDB8_8320 } else { 0 }
+            });
+        }
+        payload[20..24].copy_from_slice(&(!crc).to_le_bytes());
+        assert_eq!(unpack(Algorithm::Lzma, &payload, SIZE), BAD_PAYLOAD);
+    }
+}

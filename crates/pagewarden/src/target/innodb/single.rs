@@ -8,19 +8,15 @@ use std::path::Path;
 use rustix::process::{Flock, FlockType, fcntl_getlk};
 
 use super::KIND;
-use super::tablespace::geometry::Geometry;
 use super::tablespace::{
-    Context, FileSeverities, Tablespace, always_has_sums, is_tablespace_name, open_file,
+    Context, FileSeverities, Tablespace, always_has_sums, is_tablespace_name, open_file, read_head,
     read_keyring, state_in_words,
 };
 use crate::error::Error;
 use crate::page::innodb::layout::Form;
-use crate::source::file::{open_regular, read_fully};
+use crate::source::file::open_regular;
 use crate::target::{Description, Evidence, OpenOptions, Probe, Step, Target};
 use crate::verdict::Protection;
-
-/// Enough for one of the largest pages, and for sixteen of those of 16K.
-const PROBE_BYTES: usize = 256 << 10;
 
 /// Looks at the first pages of a file.
 #[must_use]
@@ -32,10 +28,7 @@ pub fn probe(path: &Path, metadata: &Metadata) -> Probe {
     let Ok(file) = std::fs::canonicalize(path).and_then(|path| open_regular(&path)) else {
         return by_name;
     };
-    let mut head = vec![0; PROBE_BYTES];
-    let Ok(length) = read_fully(&file, &mut head, 0) else { return by_name };
-    head.truncate(length);
-    match Geometry::find(&head) {
+    match read_head(&file).map_or(None, |(_, geometry)| geometry) {
         Some(geometry) if geometry.is_mixture => by_name,
         Some(geometry) if geometry.first_is_sound || geometry.by_vote => Probe::Yes,
         Some(_) => Probe::Maybe,

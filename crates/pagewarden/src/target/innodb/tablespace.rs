@@ -13,8 +13,8 @@
 //! | `severities` | what findings prove: see [`FileSeverities`] |
 //! | `keyring` | the keys, read once by [`read_keyring`] |
 //!
-//! Pages are judged later, one by one. Before, this is read: the first mebibyte for the layout
-//! ([`geometry`]), the pages of extent descriptors for what is in use (one page in 16384 of 16K), and
+//! Pages are judged later, one by one. Before, this is read: the first pages for the layout
+//! ([`geometry`]; a mebibyte if page 0 is damaged), the pages of extent descriptors for what is in use (one page in 16384 of 16K), and
 //! page 5 of the system tablespace for where its doublewrite area lies.
 //!
 //! | offset on page 5, from its end minus 200 | bytes | what |
@@ -232,13 +232,38 @@ pub fn read_keyring(path: &Path) -> Result<Arc<Keyring>, Error> {
     })
 }
 
-/// The first bytes of a file, as many as its layout is found from.
+/// What the layout is found from where nothing is wrong: one of the largest pages, and four of
+/// 16K.
+const FIRST_BYTES: usize = 64 << 10;
+/// Pages that are looked at before they are judged.
+const FIRST_PAGES: usize = 4;
+
+/// The first bytes of a file, and the layout of its pages if it can be told. Few where all is
+/// well, since they are read twice.
 ///
 /// # Errors
 /// What the system says.
-pub fn read_head(file: &File) -> io::Result<Vec<u8>> {
+pub fn read_head(file: &File) -> io::Result<(Vec<u8>, Option<Geometry>)> {
+    let head = read_first(file, FIRST_BYTES)?;
+    let geometry = Geometry::find(&head);
+    let Some(geometry) = geometry.filter(|geometry| geometry.first_is_sound) else {
+        let head = read_first(file, HEAD_BYTES)?;
+        let geometry = Geometry::find(&head);
+        return Ok((head, geometry));
+    };
+    let wanted = geometry.layout.page_size.saturating_mul(FIRST_PAGES).max(FIRST_BYTES);
+    let wanted = if geometry.has_strangers { HEAD_BYTES } else { wanted };
+    if wanted == FIRST_BYTES {
+        return Ok((head, Some(geometry)));
+    }
+    let head = read_first(file, wanted)?;
+    let geometry = Geometry::find(&head);
+    Ok((head, geometry))
+}
+
+fn read_first(file: &File, bytes: usize) -> io::Result<Vec<u8>> {
     let length = file.metadata()?.len();
-    let mut head = vec![0; usize::try_from(length).unwrap_or(usize::MAX).min(HEAD_BYTES)];
+    let mut head = vec![0; usize::try_from(length).unwrap_or(usize::MAX).min(bytes)];
     let filled = read_fully(file, &mut head, 0)?;
     head.truncate(filled);
     Ok(head)
@@ -268,14 +293,14 @@ pub fn open_file(path: &Path, context: Context) -> Result<Tablespace, Error> {
     let io_error = |source| Error::io("read", path, source);
     let file = open_regular(path).map_err(|source| Error::io("open", path, source))?;
     let bytes = file.metadata().map_err(io_error)?.len();
-    let head = read_head(&file).map_err(io_error)?;
+    let (head, found) = read_head(&file).map_err(io_error)?;
     let geometry = match &context.member {
         Some(member) => Geometry {
             space_id: Some(member.space_id),
             is_mixture: false,
             ..Geometry::of(&head, member.layout, member.first_page, false)
         },
-        None => find_geometry(path, &context.name, &head)?,
+        None => found.map_or_else(|| by_name(path, &context.name), Ok)?,
     };
     if geometry.is_mixture {
         return Err(Error::unknown(
@@ -287,17 +312,16 @@ pub fn open_file(path: &Path, context: Context) -> Result<Tablespace, Error> {
     Ok(Opened { path, file, bytes, head, geometry, context }.look())
 }
 
-fn find_geometry(path: &Path, name: &str, head: &[u8]) -> Result<Geometry, Error> {
+/// A file of which no page tells the layout.
+fn by_name(path: &Path, name: &str) -> Result<Geometry, Error> {
     let last = name.rsplit('/').next().unwrap_or(name);
-    Geometry::find(head)
-        .or_else(|| is_tablespace_name(last).then(Geometry::of_name_only))
-        .ok_or_else(|| {
-            Error::unknown(
-                path,
-                "neither its header nor its pages are those of an InnoDB tablespace",
-                "name a tablespace file (.ibd, ibdata1, undo_001) or a data directory",
-            )
-        })
+    is_tablespace_name(last).then(Geometry::of_name_only).ok_or_else(|| {
+        Error::unknown(
+            path,
+            "neither its header nor its pages are those of an InnoDB tablespace",
+            "name a tablespace file (.ibd, ibdata1, undo_001) or a data directory",
+        )
+    })
 }
 
 /// A file whose layout is known.

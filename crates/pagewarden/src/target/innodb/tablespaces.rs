@@ -250,8 +250,11 @@ impl Tablespaces {
         };
         let circumstances = self.circumstances();
         let identities = table.paths().map(|path| FileIdentity::of(&path));
-        let surroundings =
-            Surroundings { failure: circumstances.failure(), is_live: self.is_live() };
+        let surroundings = Surroundings {
+            failure: circumstances.failure(),
+            is_live: self.is_live(),
+            is_settled: circumstances.is_settled(),
+        };
         let mut steps = table.steps(surroundings);
         if self.is_live() {
             for step in &mut steps {

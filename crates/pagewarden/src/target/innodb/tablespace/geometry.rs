@@ -41,6 +41,8 @@ pub struct Geometry {
     pub by_vote: bool,
     /// Most pages pass, but at other places than these: a file of copies.
     pub is_mixture: bool,
+    /// Some of the pages asked pass at other places than these.
+    pub has_strangers: bool,
 }
 
 impl Geometry {
@@ -73,6 +75,7 @@ impl Geometry {
             first_is_sound: false,
             by_vote: true,
             is_mixture: false,
+            has_strangers: false,
         }
     }
 
@@ -94,6 +97,7 @@ impl Geometry {
             first_is_sound,
             by_vote,
             is_mixture: sample.is_mixture(first_page),
+            has_strangers: !sample.foreign.is_empty(),
         }
     }
 }

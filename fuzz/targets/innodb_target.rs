@@ -1,0 +1,61 @@
+//! A file of arbitrary bytes as an InnoDB tablespace: its first page, its flags, its extent map.
+//!
+//! The first byte of the input says what is made of page 0.
+
+#![no_main]
+
+use std::fs;
+use std::num::NonZero;
+
+use libfuzzer_sys::fuzz_target;
+use pagewarden::checksum::innodb::{crc32, full_crc32, zip_crc32};
+use pagewarden::page::innodb::fields::{FSP_FLAGS, read_u32};
+use pagewarden::page::innodb::layout::{Form, Layout};
+use pagewarden::target::kind_named;
+use pagewarden_fuzz::{check, empty_folder};
+
+fuzz_target!(|input: &[u8]| {
+    let [make, bytes @ ..] = input else { return };
+    let mut bytes = bytes.to_vec();
+    if make & 1 != 0 && bytes.len() > 64 {
+        let flags = [0x21_u32, 0x15, 0x29, 0xe1, 0x13, 0x23, 0x1_0021, 0x6021];
+        let flags = flags[usize::from(make >> 5)];
+        bytes[FSP_FLAGS..FSP_FLAGS + 4].copy_from_slice(&flags.to_be_bytes());
+        let size = Layout::of_flags(flags).map_or(0, |layout| layout.page_size);
+        bytes.resize(bytes.len().max(size), 0);
+    }
+    let flags = read_u32(&bytes, FSP_FLAGS);
+    let layout = Layout::of_flags(flags).filter(|layout| bytes.len() >= layout.page_size);
+    if let (Some(layout), true) = (layout, make & 2 != 0) {
+        let page = &mut bytes[..layout.page_size];
+        page[4..8].fill(0);
+        let low = page[20..24].to_vec();
+        let size = page.len();
+        match layout.form {
+            Form::Old => {
+                page[size - 4..].copy_from_slice(&low);
+                let sum = crc32(page).to_be_bytes();
+                page[..4].copy_from_slice(&sum);
+                page[size - 8..size - 4].copy_from_slice(&sum);
+            }
+            Form::Zip => {
+                let sum = zip_crc32(page).to_be_bytes();
+                page[..4].copy_from_slice(&sum);
+            }
+            Form::FullCrc32 => {
+                page[..4].fill(0);
+                page[size - 8..size - 4].copy_from_slice(&low);
+                let sum = full_crc32(page).to_be_bytes();
+                page[size - 4..].copy_from_slice(&sum);
+            }
+        }
+    }
+    let name = if make & 4 != 0 { "t.ibd" } else { "ibdata1" };
+    let path = empty_folder().join(if make & 8 != 0 { "any" } else { name });
+    fs::write(&path, &bytes).expect("the folder is ours");
+    check(&path, None, NonZero::<usize>::MIN);
+    if let Some(report) = check(&path, kind_named("innodb"), NonZero::<usize>::MIN) {
+        assert!(report.summary.bytes <= bytes.len() as u64);
+        assert!(report.unread.is_empty(), "{:?}", report.unread);
+    }
+});
