@@ -274,3 +274,55 @@ fn files_with_the_name_of_a_tablespace_and_nothing_in_them_are_damaged() {
         assert_eq!(report.summary.verdict(None), Verdict::Damaged);
     }
 }
+
+/// Their pages carry no sums that fit, and nobody reads them after a restart.
+#[test]
+fn temporary_tablespaces_are_worth_a_notice_at_most() {
+    let Some(root) = root() else { return };
+    let mut bytes = fs::read(root.join("mariadb-10.11/full_crc32-16k/dyn.ibd")).unwrap();
+    for (page, at) in bytes.chunks_exact_mut(16_384).zip(0..) {
+        page[34..38].copy_from_slice(&0xffff_fffe_u32.to_be_bytes());
+        page[16..24].fill(0);
+        if at == 0 {
+            page[38..42].copy_from_slice(&0xffff_fffe_u32.to_be_bytes());
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ibtmp1");
+    fs::write(&path, &bytes).unwrap();
+    let report = check(&path, None).unwrap();
+    assert!(report.findings.iter().all(|it| it.severity == Severity::Notice), "{report:?}");
+    assert_eq!(report.summary.pages.damaged, 0);
+}
+
+/// As a data directory opens the files of the system tablespace.
+#[test]
+fn further_file_of_a_tablespace_takes_its_place_from_the_first() {
+    use pagewarden::target::innodb::tablespace::{Context, Member, Rest, open_file};
+    use pagewarden::target::{Step, Target};
+
+    let Some(root) = root() else { return };
+    let folder = root.join("mariadb-10.11/multi-file-4k");
+    let alone = target::open(&folder.join("ibdata1"), None).unwrap();
+    let context = Context { rest: Rest::Pages(2048), ..Context::alone("ibdata1".to_owned()) };
+    let first = open_file(&folder.join("ibdata1"), context).unwrap();
+    assert_eq!(first.header.unwrap().pages, 3328);
+    assert!(first.steps.is_empty(), "1280 pages here and 2048 elsewhere: {:?}", first.steps);
+    for (first_page, damaged) in [(first.pages(), 0), (first.pages() + 1, 61)] {
+        let layout = first.geometry.layout;
+        let member = Some(Member { layout, space_id: 0, first_page });
+        let context = Context { member, ..Context::alone("ibdata2".to_owned()) };
+        let second = open_file(&folder.join("ibdata2"), context).unwrap();
+        assert!(second.steps.is_empty(), "{:?}", second.steps);
+        let mut report = Report::default();
+        let target = Target {
+            description: alone.description.clone(),
+            steps: Box::new(std::iter::once(Step::File(second.file))),
+            woken: None,
+        };
+        let options = Options { caching: Caching::Cached, ..Options::default() };
+        report.summary = verify(target, &options, &(), &mut report).unwrap();
+        assert_eq!(report.summary.pages.damaged, damaged, "from {first_page}");
+        assert_eq!(report.summary.pages.empty, 67);
+    }
+}

@@ -208,7 +208,9 @@ mod tests {
          bcb829532f121c33cb9df05b62d6c400000000000001b9028008000083221a67a8000afc020000000000595a";
 
     fn page() -> Vec<u8> {
-        (0..SIZE).map(|at| u8::try_from((at * 7 + at / 50) % 256).unwrap()).collect()
+        (0..SIZE)
+            .map(|at| u8::try_from(at.wrapping_mul(7).wrapping_add(at / 50) % 256).unwrap())
+            .collect()
     }
 
     fn payloads() -> Vec<(Algorithm, Vec<u8>)> {
@@ -217,8 +219,9 @@ mod tests {
         zlib.write_all(&page).unwrap();
         let mut bzip2 = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::default());
         bzip2.write_all(&page).unwrap();
-        let xz =
-            (0..XZ.len()).step_by(2).map(|at| u8::from_str_radix(&XZ[at..at + 2], 16).unwrap());
+        let byte =
+            |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+        let xz = XZ.as_bytes().as_chunks().0.iter().map(byte);
         vec![
             (Algorithm::Zlib, zlib.finish().unwrap()),
             (Algorithm::Lz4, lz4_flex::block::compress(&page)),

@@ -88,7 +88,8 @@ impl Geometry {
         let own = (first_page == 0 && first_is_sound).then(|| read_u32(first, FSP_SPACE_ID));
         let alike = read_u32(first, FSP_SPACE_ID);
         let is_alike = first_page == 0 && alike == read_u32(first, SPACE_ID);
-        let is_written = read_u64(first, LSN) != 0;
+        // Pages of temporary tablespaces have no LSN.
+        let is_written = read_u64(first, LSN) != 0 || read_u16(first, PAGE_TYPE) == TYPE_FSP_HDR;
         let unproven = (is_alike && is_written).then_some(alike);
         Self {
             layout,
