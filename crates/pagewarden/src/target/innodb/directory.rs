@@ -129,7 +129,7 @@ fn open_part(
             is_at_rest: circumstances.is_settled(),
         }),
     };
-    let evidence = Evidence::new(&mut found, Doublewrite::of(root, page_size));
+    let evidence = Evidence::new(root, &mut found, Doublewrite::of(root, page_size));
     let tablespaces = Tablespaces::new(evidence, keyring);
     let steps = Walk::new(root, part, &found, tablespaces);
     let root = root.to_owned();

@@ -263,6 +263,16 @@ pub fn creator(root: &Path) -> Option<String> {
     files.into_iter().map(|file| file.header.creator).find(|creator| !creator.is_empty())
 }
 
+/// Where recovery would begin now, without reading the log behind it.
+#[must_use]
+pub fn newest_checkpoint(root: &Path) -> Option<u64> {
+    let files = open_files(root, &mut Vec::new()).ok()?;
+    match files.first()?.header.format {
+        FORMAT_MARIADB_108 => records::newest_checkpoint(files.first()?),
+        _ => blocks::newest_checkpoint(&files),
+    }
+}
+
 /// The log's files in their order, those with headers that can be believed.
 fn open_files(root: &Path, faults: &mut Vec<LogFault>) -> Result<Vec<LogFile>, NoLog> {
     let mut files = Vec::new();
