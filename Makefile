@@ -34,8 +34,8 @@ slow:
 	PAGEWARDEN_REQUIRE=postgres,sqlite,mariadb PAGEWARDEN_TEST_VERSIONS=all \
 		PAGEWARDEN_SEEDS=20 PAGEWARDEN_KILLS=20 \
 		cargo test --workspace --locked -- --include-ignored
-	PAGEWARDEN_REQUIRE=postgres PAGEWARDEN_SOAK_SECONDS=3600 \
-		cargo test --locked --package pagewarden-cli --test main -- running_cluster
+	PAGEWARDEN_REQUIRE=postgres,mariadb PAGEWARDEN_SOAK_SECONDS=3600 \
+		cargo test --locked --package pagewarden-cli --test main -- running_cluster running_server
 	./fuzz/run.sh 1800
 
 bench: build

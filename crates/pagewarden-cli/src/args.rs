@@ -43,18 +43,19 @@ pub enum Command {
 
 /// Verify every page of database files and data directories
 ///
-/// Finds out by itself what each PATH is: a PostgreSQL data directory, a
-/// folder or a relation file in one, a MySQL or MariaDB data directory or
-/// tablespace, a SQL Server data file, a backup of any of them, or a SQLite
-/// database. Reads only what is named, and writes nothing.
+/// Finds out by itself what each PATH is: a data directory of PostgreSQL, MySQL
+/// or MariaDB, a folder or a file in one, a SQL Server data file, a backup, or a
+/// SQLite database. Reads only what is named, and writes nothing.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     pagewarden check /var/lib/postgresql/15/main      a whole cluster, running or not\n  \
     pagewarden check base/5/16397 shop.sqlite         one relation, one SQLite database\n  \
+    pagewarden check /var/lib/mysql                   MySQL or MariaDB, running or not\n  \
     pagewarden check shop/orders.ibd                  one InnoDB tablespace\n  \
     pagewarden check backup/base.tar.gz               a base backup as it lies\n  \
     pagewarden check shop1.bak shop2.bak              a SQL Server backup in two stripes\n  \
     pg_basebackup -D - -Ft -X none | pagewarden check -\n  \
+    mariabackup --backup --stream=xbstream | pagewarden check -\n  \
     pagewarden check --json --rate 100MiB/s DIR       for scripts, at a gentle pace\n\n\
     Exit status: 0 nothing wrong, 1 damage found (or --strict, --require-protection or\n\
     --min-protected not met), 2 not everything could be looked at, 3 stopped early.")]

@@ -68,6 +68,14 @@ fn healthy_directories_of_every_shape_have_no_findings() {
         let report = check([&root]).report();
         without_findings(&report, &format!("{shape:?}, crashed"));
         assert!(state(&report).contains("recovery has yet to run"), "{}", state(&report));
+        // A file by itself is judged by the directory that it lies in.
+        for file in ["shop/late.ibd", "shop/squeezed.ibd", "ibdata1", "undo001"] {
+            if root.join(file).is_file() {
+                let report = check([root.join(file)]).report();
+                assert_eq!(report.findings(), [], "{shape:?}, {file}: {:?}", report.details());
+                assert!(state(&report).contains("recovery has yet"), "{}", state(&report));
+            }
+        }
         // It was healthy.
         server.start().unwrap();
         assert_eq!(
@@ -203,7 +211,7 @@ fn damage_planted_in_a_stopped_directory_is_found_and_named() {
         Plant {
             what: "half of an Aria table",
             damage: &|root| fs::remove_file(root.join("shop/aria_sums.MAD")).unwrap(),
-            expected: vec![Finding::file("shop/aria_sums.MAD", "damage", "missing")],
+            expected: vec![Finding::file("shop/aria_sums.MAD", "suspect", "missing")],
         },
         Plant {
             what: "a tablespace twice",

@@ -1,24 +1,33 @@
 //! A running MariaDB: pages change while they are read, tables come and go, and
 //! nothing of that is damage.
 
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use pagewarden_scratch::mariadb::Server;
 
-use crate::mariadb_samples::{Shape, installation, server, tables};
+use crate::mariadb_samples::{Shape, installation, server, server_with, tables};
 use crate::runner::check;
 
-/// How long: ten seconds, or what `PAGEWARDEN_SOAK_SECONDS` says, of which an
-/// ordinary run gives this a third.
+/// How long: ten seconds, or a sixth of what `PAGEWARDEN_SOAK_SECONDS` says: others
+/// are under load at the same time.
 fn load() -> Duration {
     let asked = std::env::var("PAGEWARDEN_SOAK_SECONDS").ok();
-    Duration::from_secs(asked.map_or(10, |seconds| seconds.parse::<u64>().unwrap() / 3))
+    Duration::from_secs(asked.map_or(10, |seconds| seconds.parse::<u64>().unwrap() / 6))
+}
+
+/// How often a server is killed under load: twice, or `PAGEWARDEN_KILLS`.
+fn kills() -> usize {
+    std::env::var("PAGEWARDEN_KILLS").map_or(2, |kills| kills.parse().unwrap())
 }
 
 /// Writes, and everything that makes, moves and removes files, while `work` runs.
-fn under_load(server: &Server, work: impl FnOnce()) {
+fn under_load<T>(server: &Server, work: impl FnOnce() -> T) -> T {
     let stop = AtomicBool::new(false);
     let again = |sql: &str| {
         while !stop.load(Ordering::Relaxed) {
@@ -81,8 +90,9 @@ fn under_load(server: &Server, work: impl FnOnce()) {
         stop.store(true, Ordering::Relaxed);
         result
     });
-    if let Err(panic) = result {
-        std::panic::resume_unwind(panic);
+    match result {
+        Ok(done) => done,
+        Err(panic) => std::panic::resume_unwind(panic),
     }
 }
 
@@ -114,5 +124,114 @@ fn running_server_under_load_has_no_findings() {
     eprintln!("MariaDB: {checks} checks under load, {pages} pages, {undecided} undecided");
     server.stop().unwrap();
     let report = check([&root]).report();
+    assert_eq!((report.findings(), report.verdict()), (vec![], "intact"), "{:?}", report.details());
+}
+
+/// What is half done when a server is killed, recovery finishes: none of it is
+/// damage. Pages that are given back are erased, undo logs are cut off, the log goes
+/// round many times, and is encrypted or not.
+#[test]
+fn killed_server_leaves_no_findings() {
+    let Some(installation) = installation() else { return };
+    let erasing = [
+        "innodb_undo_tablespaces=3",
+        "innodb_undo_log_truncate=ON",
+        "innodb_max_undo_log_size=10M",
+        "innodb_immediate_scrub_data_uncompressed=ON",
+        "innodb_log_file_size=4M",
+    ];
+    let secretive = ["innodb_encrypt_log=ON", "innodb_log_file_size=6M", "aria_log_file_size=8M"];
+    for (round, more) in [&erasing[..], &secretive[..]].into_iter().enumerate() {
+        let shape = Shape { encrypted: true, ..Shape::USUAL };
+        let (mut server, _keys) = server_with(&installation, shape, more);
+        let root = server.data_dir().to_owned();
+        server.start().unwrap();
+        server.sql(&tables(shape)).unwrap();
+        let pid = |server: &mut Server| {
+            rustix::process::Pid::from_raw(server.pid().unwrap().try_into().unwrap()).unwrap()
+        };
+        for kill in 0..kills().div_ceil(2) {
+            server.start().unwrap();
+            let victim = pid(&mut server);
+            let wait = Duration::from_millis(1500 + 700 * (kill as u64 % 7));
+            under_load(&server, || {
+                thread::sleep(wait);
+                rustix::process::kill_process(victim, rustix::process::Signal::KILL).unwrap();
+            });
+            while server.is_running() {}
+            let report = check([&root]).report();
+            let state = report.target()["state"].as_str().unwrap();
+            assert!(
+                state.contains("recovery has yet to run"),
+                "{round} {kill} {state} {:?}",
+                report.details()
+            );
+            assert_eq!(report.serious(), [], "round {round}, kill {kill}: {:?}", report.details());
+            assert!(report.unread().is_empty(), "{:?}", report.unread());
+        }
+        server.start().unwrap();
+        server.stop().unwrap();
+        let report = check([&root]).report();
+        assert_eq!(report.findings(), [], "round {round}: {:?}", report.details());
+    }
+}
+
+/// A table that comes from a server with a longer history keeps pages of that time
+/// where it has free ones.
+#[test]
+fn imported_table_is_not_newer_than_the_log() {
+    let Some(installation) = installation() else { return };
+    let (mut older, _keys) = server(&installation, Shape::USUAL);
+    older.start().unwrap();
+    older.sql(&tables(Shape::USUAL)).unwrap();
+    older
+        .sql(
+            "USE shop; INSERT INTO dynamic SELECT id + 10000, word, body FROM source;
+             DELETE FROM dynamic WHERE id > 200; SET GLOBAL innodb_max_dirty_pages_pct=0;",
+        )
+        .unwrap();
+    older.stop().unwrap();
+    older.start().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let from = older.data_dir().join("shop");
+    let mut client = older.client();
+    let script = format!(
+        "USE shop; FLUSH TABLES dynamic FOR EXPORT;\n\
+         system cp {0}/dynamic.ibd {0}/dynamic.cfg {1}/\nUNLOCK TABLES;",
+        from.display(),
+        folder.path().display()
+    );
+    crate::runner::open_to_all(folder.path());
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let mut child = client.stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+    older.stop().unwrap();
+
+    let (mut younger, _keys) = server(&installation, Shape::USUAL);
+    younger.start().unwrap();
+    younger
+        .sql(
+            "CREATE DATABASE shop; USE shop;
+             CREATE TABLE dynamic (id INT PRIMARY KEY, word VARCHAR(60), body VARCHAR(300),
+               KEY (word)) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
+             ALTER TABLE dynamic DISCARD TABLESPACE;",
+        )
+        .unwrap();
+    for name in ["dynamic.ibd", "dynamic.cfg"] {
+        let place = younger.data_dir().join("shop").join(name);
+        assert!(
+            Command::new("cp")
+                .arg("-p")
+                .arg(folder.path().join(name))
+                .arg(place)
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+    younger.sql("USE shop; ALTER TABLE dynamic IMPORT TABLESPACE").unwrap();
+    younger.stop().unwrap();
+    let report = check([younger.data_dir()]).report();
     assert_eq!((report.findings(), report.verdict()), (vec![], "intact"), "{:?}", report.details());
 }

@@ -62,13 +62,18 @@ pub fn installation() -> Option<Installation> {
 
 /// A server of this shape, stopped, without tables of ours.
 pub fn server(installation: &Installation, shape: Shape) -> (Server, TempDir) {
+    server_with(installation, shape, &[])
+}
+
+/// The same with options of its own, which win.
+pub fn server_with(installation: &Installation, shape: Shape, more: &[&str]) -> (Server, TempDir) {
     let keys = tempfile::Builder::new().prefix("pagewarden-").tempdir_in("/tmp").unwrap();
     crate::runner::open_to_all(keys.path());
     let key_file = keys.path().join("keys");
     // A key for these tests only.
     fs::write(&key_file, "1;000102030405060708090a0b0c0d0e0f\n").unwrap();
     let options = shape.options(&key_file);
-    let options: Vec<_> = options.iter().map(String::as_str).collect();
+    let options: Vec<_> = options.iter().map(String::as_str).chain(more.iter().copied()).collect();
     (Server::install(installation, &options).unwrap(), keys)
 }
 

@@ -59,6 +59,9 @@ impl Server {
         let mut command = installation.install();
         command
             .current_dir(server.home.path())
+            // Each server clears the temporary tables in its folder away when it starts, those of
+            // others too.
+            .env("TMPDIR", server.home.path())
             .args(["--no-defaults", "--auth-root-authentication-method=normal"])
             .args(["--skip-test-db", "--skip-name-resolve"])
             .arg(format!("--datadir={}", server.data_dir.display()));

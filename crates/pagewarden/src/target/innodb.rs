@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | a data directory, or a backup of one | all of it: see `directory` |
 //! | a folder inside one | the tables in that folder |
-//! | a tablespace file | that file: see `single` |
+//! | a tablespace file | that file: see `single`; in a directory that is not at rest, by its state |
 //! | a file of an Aria table | that file, by the table's `.MAI` |
 //! | a doublewrite file of MySQL | the sums of the pages in it |
 //! | an xbstream, from a file or a pipe | the tables in it: see `stream` |
@@ -60,7 +60,10 @@ fn open(path: &Path, metadata: &Metadata, options: &OpenOptions) -> Result<Targe
         true => directory::open(path, options),
         false if lone::is_known(path) => lone::open(path),
         false if stream::is_known(path) => stream::open_file(path, options),
-        false => single::open(path, metadata, options),
+        false => match directory::open_inside(path, options)? {
+            Some(target) => Ok(target),
+            None => single::open(path, metadata, options),
+        },
     }
 }
 

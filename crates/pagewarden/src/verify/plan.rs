@@ -1,6 +1,7 @@
 //! What to read next: walks the target and cuts its files into runs.
 
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -326,11 +327,18 @@ fn is_out_of_files(error: &io::Error) -> bool {
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-/// The length of a file that still ends inside a page after a moment.
+/// The length of a file that still ends inside a page after a while. One that was
+/// removed meanwhile is of no interest, nor one that grows.
 fn still_partial(file: &OpenFile) -> Option<u64> {
-    std::thread::sleep(Duration::from_millis(20));
-    let length = file.cached.metadata().ok()?.len();
-    (length == file.length).then_some(length)
+    const LOOKS: u32 = 20;
+    for _ in 0..LOOKS {
+        std::thread::sleep(Duration::from_millis(20));
+        let metadata = file.cached.metadata().ok()?;
+        if metadata.len() != file.length || metadata.nlink() == 0 {
+            return None;
+        }
+    }
+    Some(file.length)
 }
 
 /// A finding of severity damage about a partial page counts as a page.

@@ -10,7 +10,7 @@ use crate::page::aria::header::{AriaHeader, HEADER_BYTES};
 use crate::page::aria::{AriaFile, AriaPages};
 use crate::target::innodb::state::read_small;
 use crate::target::{PageFile, Step};
-use crate::verdict::{Finding, Kind, PageNo, Severity};
+use crate::verdict::{ByteOffset, Finding, Kind, PageNo, Severity, Unread};
 
 /// The two files of a table.
 pub const INDEX_ENDING: &str = "MAI";
@@ -27,6 +27,8 @@ pub struct Surroundings {
     pub failure: Severity,
     /// Files may come and go.
     pub is_live: bool,
+    /// Nothing was going on when they were last written.
+    pub is_settled: bool,
 }
 
 /// One table, by its files without their endings.
@@ -56,14 +58,22 @@ impl AriaTable<'_> {
         let shown = |ending: &str| format!("{}.{ending}", self.shown);
         let has_data = data_path.is_file();
         let Some(head) = read_small(&index_path, HEADER_BYTES) else {
-            return match (surroundings.is_live, has_data) {
-                (true, _) | (_, false) => Vec::new(),
-                (false, true) => vec![self.missing(&shown(INDEX_ENDING), surroundings)],
+            let name = shown(INDEX_ENDING);
+            return match (index_path.is_file(), has_data) {
+                // Not ours to read.
+                (true, _) => vec![Step::Unread(Unread {
+                    file: name,
+                    offset: ByteOffset(0),
+                    length: 0,
+                    error: "the header of the table cannot be read".to_owned(),
+                })],
+                (false, true) => self.missing(&name, surroundings),
+                (false, false) => Vec::new(),
             };
         };
         let Some(header) = AriaHeader::parse(&head) else {
-            // One that is being made.
-            if surroundings.is_live || head.is_empty() {
+            // One that is being made, or was when the server was killed.
+            if surroundings.is_live || head.len() < HEADER_BYTES {
                 return Vec::new();
             }
             let finding = Finding::of_file(
@@ -74,6 +84,9 @@ impl AriaTable<'_> {
             );
             return vec![Step::Finding(self.named(finding))];
         };
+        if surroundings.is_live && is_being_made(&index_path, header.page_size) {
+            return Vec::new();
+        }
         // While a table is open, or after a crash, a page may be half written.
         let failure = match header.is_closed || surroundings.is_live {
             true => surroundings.failure,
@@ -89,7 +102,13 @@ impl AriaTable<'_> {
                 listed_bytes,
                 first_page: PageNo(0),
                 format: Arc::new(AriaPages { header, file: which, failure }),
-                partial_page: failure.min(Severity::Suspect),
+                // A file that was being made, or extended, ends anywhere.
+                partial_page: match failure {
+                    Severity::Damage if header.is_closed && !surroundings.is_live => {
+                        Severity::Damage
+                    }
+                    _ => Severity::Notice,
+                },
                 relation: None,
                 selection: None,
                 hint: Some(HINT.into()),
@@ -100,9 +119,7 @@ impl AriaTable<'_> {
         };
         let mut steps = vec![file(&index_path, INDEX_ENDING, AriaFile::Index(index_pages))];
         if !has_data {
-            if !surroundings.is_live {
-                steps.push(self.missing(&shown(DATA_ENDING), surroundings));
-            }
+            steps.extend(self.missing(&shown(DATA_ENDING), surroundings));
         } else if header.has_data_pages {
             steps.push(file(&data_path, DATA_ENDING, AriaFile::Data));
         }
@@ -119,10 +136,15 @@ impl AriaTable<'_> {
         header.is_some_and(|header| !header.has_data_pages)
     }
 
-    fn missing(&self, file: &str, surroundings: Surroundings) -> Step {
+    /// Whoever makes, renames or removes a table does it file by file. Aria's log does
+    /// not tell here whether that was going on, so that this is never proven.
+    fn missing(&self, file: &str, surroundings: Surroundings) -> Vec<Step> {
+        if !surroundings.is_settled {
+            return Vec::new();
+        }
         let detail = "the other file of this table is there, this one is not".to_owned();
-        let severity = surroundings.failure;
-        Step::Finding(self.named(Finding::of_file(file, severity, Kind::Missing, detail)))
+        let finding = Finding::of_file(file, Severity::Suspect, Kind::Missing, detail);
+        vec![Step::Finding(self.named(finding))]
     }
 
     fn named(&self, finding: Finding) -> Finding {
@@ -132,6 +154,20 @@ impl AriaTable<'_> {
             ..finding.with_hint(HINT)
         }
     }
+}
+
+/// True for a file that does not even have its first page for some time.
+fn is_being_made(path: &Path, page_size: usize) -> bool {
+    const LOOKS: u32 = 5;
+    const A_MOMENT: std::time::Duration = std::time::Duration::from_millis(20);
+    let page_bytes = u64::try_from(page_size).unwrap_or(u64::MAX);
+    (0..LOOKS).all(|_| {
+        let is_short = path.metadata().map_or(true, |metadata| metadata.len() < page_bytes);
+        if is_short {
+            std::thread::sleep(A_MOMENT);
+        }
+        is_short
+    })
 }
 
 /// A path with an ending more: table names may have dots in them.

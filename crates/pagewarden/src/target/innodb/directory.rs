@@ -79,8 +79,37 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Target, Error> 
         true => path.to_owned(),
         false => state::directory_above(path).unwrap_or_else(|| path.to_owned()),
     };
+    let found = State::find(&root);
+    let part = if is_root { Part::Whole } else { Part::Folder(path) };
+    open_part(path, &root, part, found, options)
+}
+
+/// Opens a file in a directory that is in use, crashed or to be prepared: then it
+/// is not judged by itself. `None` for any other.
+///
+/// # Errors
+/// The keys cannot be read.
+pub(super) fn open_inside(path: &Path, options: &OpenOptions) -> Result<Option<Target>, Error> {
+    let name = file_name(path);
+    let is_table = matches!(Role::of(&name), Role::System(_) | Role::Undo | Role::Tablespace);
+    let Some(root) = state::directory_above(path).filter(|_| is_table) else { return Ok(None) };
+    let found = State::find(&root);
+    match found.circumstances {
+        Circumstances::Running | Circumstances::Crashed | Circumstances::Backup => {
+            open_part(path, &root, Part::File(path), found, options).map(Some)
+        }
+        Circumstances::AtRest | Circumstances::Prepared | Circumstances::Unknown => Ok(None),
+    }
+}
+
+fn open_part(
+    path: &Path,
+    root: &Path,
+    part: Part<'_>,
+    mut found: State,
+    options: &OpenOptions,
+) -> Result<Target, Error> {
     let keyring = options.keyring.as_deref().map(read_keyring).transpose()?;
-    let mut found = State::find(&root);
     let system = open_file(&root.join("ibdata1"), Context::alone("ibdata1".to_owned())).ok();
     let page_size =
         system.as_ref().map_or(PAGE_BYTES_DEFAULT, |system| system.geometry.layout.page_size);
@@ -88,7 +117,7 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Target, Error> 
     let description = Description {
         path: path.to_owned(),
         format: KIND.name,
-        engine: engine_of(&root, &found),
+        engine: engine_of(root, &found),
         page_size: u32::try_from(page_size).unwrap_or(0),
         setting: system.is_some().then_some(Protection::Checksum),
         state: in_words(&found),
@@ -100,12 +129,23 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Target, Error> 
             is_at_rest: circumstances.is_settled(),
         }),
     };
-    let evidence = Evidence::new(&mut found, Doublewrite::of(&root, page_size));
+    let evidence = Evidence::new(root, &mut found, Doublewrite::of(root, page_size));
     let tablespaces = Tablespaces::new(evidence, keyring);
-    let only = (!is_root).then_some(path);
-    let steps = Walk::new(&root, only, &found, tablespaces);
+    let steps = Walk::new(root, part, &found, tablespaces);
+    let root = root.to_owned();
     let woken = Box::new(move || state::is_in_use(&root));
     Ok(Target { description, steps: Box::new(steps), woken: Some(woken) })
+}
+
+/// How much of a data directory is gone through.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Part<'a> {
+    /// All of it.
+    Whole,
+    /// One folder.
+    Folder(&'a Path),
+    /// One file.
+    File(&'a Path),
 }
 
 /// The server, by its log or by what its installer left.
@@ -289,18 +329,28 @@ enum Stage {
 }
 
 impl Walk {
-    /// Goes through a data directory, or only through one folder of it.
+    /// Goes through a data directory, or a part of it.
     pub(crate) fn new(
         root: &Path,
-        only: Option<&Path>,
+        part: Part<'_>,
         state: &State,
         tablespaces: Tablespaces,
     ) -> Self {
-        let path = only.unwrap_or(root).to_owned();
-        let database = only.map(file_name).unwrap_or_default();
+        let (path, database) = match part {
+            Part::Whole => (root.to_owned(), String::new()),
+            Part::Folder(folder) => (folder.to_owned(), file_name(folder)),
+            Part::File(file) => {
+                let folder = std::path::absolute(file).ok();
+                let folder = folder.as_deref().and_then(Path::parent).unwrap_or(root).to_owned();
+                let is_root = std::path::absolute(root).is_ok_and(|root| root == folder);
+                let database = if is_root { String::new() } else { file_name(&folder) };
+                (folder, database)
+            }
+        };
+        let folder = Folder { path, database, prefix: String::new() };
         let mut walk = Self {
             tablespaces,
-            folders: VecDeque::from([Folder { path, database, prefix: String::new() }]),
+            folders: VecDeque::new(),
             current: None,
             ready: VecDeque::new(),
             spaces: HashMap::new(),
@@ -309,10 +359,38 @@ impl Walk {
             stage: Stage::Files,
             rounds_left: ROUNDS_MAX,
         };
-        if only.is_none() {
-            walk.tell_log(state);
+        match part {
+            Part::Whole => {
+                walk.tell_log(state);
+                walk.folders.push_back(folder);
+            }
+            Part::Folder(_) => walk.folders.push_back(folder),
+            Part::File(file) => walk.only(folder, &file_name(file)),
         }
         walk
+    }
+
+    /// Goes through one file of a folder.
+    fn only(&mut self, folder: Folder, name: &str) {
+        if !matches!(Role::of(name), Role::System(_)) {
+            self.current = Some((folder, vec![(Role::of(name), name.to_owned())].into_iter()));
+            return;
+        }
+        // Its pages' numbers follow from the files before it.
+        let entries = fs::read_dir(&folder.path).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let files = names.filter_map(|name| match Role::of(&name) {
+            Role::System(number) => Some((number, folder.path.join(name))),
+            _ => None,
+        });
+        let mut steps = self.tablespaces.open_system(&files.collect(), &folder.prefix);
+        steps.retain(|step| match step {
+            Step::File(file) => file.name == name,
+            Step::Finding(finding) => finding.place.file == name,
+            Step::Note(note) => note.file == name,
+            _ => true,
+        });
+        self.ready.extend(steps);
     }
 
     /// What is wrong with the log.

@@ -15,6 +15,9 @@
 //!     18     4  first page of the second
 //! ```
 //!
+//! MariaDB writes a copy before the log that belongs to it, and the page itself only
+//! behind that log: a copy may be newer than the end of the log.
+//!
 //! A slot holds a page of any tablespace, in the layout of that tablespace; one
 //! that is shorter than the slot is followed by what was there before. So a slot is
 //! judged by the format of the page that it is to stand in for.
@@ -123,6 +126,7 @@ struct Found {
     slots: HashMap<PageId, Vec<Slot>>,
     /// There is an area, and it could be read.
     is_known: bool,
+    extents: Option<Extents>,
 }
 
 impl Doublewrite {
@@ -138,9 +142,22 @@ impl Doublewrite {
         self.found().is_known
     }
 
-    /// The newest sound copy of a page. `format` is that of its tablespace.
+    /// True for a page of the system tablespace that is a copy.
     #[must_use]
-    pub fn good_copy(&self, page: PageId, format: &dyn PageFormat) -> Option<GoodCopy> {
+    pub fn is_copy(&self, page: u64) -> bool {
+        let extents = self.found().extents;
+        extents.is_some_and(|extents| extents.ranges().iter().any(|range| range.contains(&page)))
+    }
+
+    /// The newest sound copy of a page that is no newer than the log, where its end
+    /// is known. `format` is that of its tablespace.
+    #[must_use]
+    pub fn good_copy(
+        &self,
+        page: PageId,
+        log_end: Option<u64>,
+        format: &dyn PageFormat,
+    ) -> Option<GoodCopy> {
         let found = self.found();
         let slots = found.slots.get(&page)?;
         let copies = slots.iter().filter_map(|slot| {
@@ -153,7 +170,7 @@ impl Doublewrite {
             let lsn = u64_at(&bytes, PAGE_LSN)?;
             is_sound.then(|| GoodCopy { file: file.clone(), offset: slot.offset, lsn })
         });
-        copies.max_by_key(|copy| copy.lsn)
+        copies.filter(|copy| log_end.is_none_or(|end| copy.lsn <= end)).max_by_key(|copy| copy.lsn)
     }
 
     fn read(&self, file: &str, offset: u64, length: usize) -> Option<Vec<u8>> {
@@ -178,6 +195,7 @@ impl Doublewrite {
         let Some(extents) = page_at(TRANSACTION_PAGE).and_then(|page| Extents::parse(&page)) else {
             return;
         };
+        found.extents = Some(extents);
         let file = found.add_file(NAME.to_owned());
         for page in extents.all() {
             let Some(bytes) = page_at(page) else { return };

@@ -7,7 +7,7 @@
 //! | fails, crashed | there is a sound copy, newer than the checkpoint | a notice |
 //! | fails, crashed | neither, and the log and the copies are known in full | damage |
 //! | fails, at rest | there is a sound copy | damage; the hint says where the copy is |
-//! | is zero, crashed | recovery makes it anew, or it was given back | empty |
+//! | is zero, at rest | a server has come to life since | empty |
 //! | is newer than the end of the log | | `future_lsn`: copied without its log |
 //!
 //! Free pages are not asked for their LSN: a tablespace that was imported keeps
@@ -15,14 +15,16 @@
 
 #![deny(clippy::arithmetic_side_effects)]
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::page::innodb::allocation::AllocationMap;
 use crate::page::{Fingerprint, Neighbours, PageFinding, PageFormat, PageRun, RunVerdict};
 use crate::target::innodb::doublewrite::{Doublewrite, GoodCopy};
 use crate::target::innodb::fields::u64_at;
-use crate::target::innodb::redo::{PageChanges, Pending};
-use crate::target::innodb::state::{Circumstances, State};
+use crate::target::innodb::redo::{PageChanges, Pending, newest_checkpoint};
+use crate::target::innodb::state::{Circumstances, State, is_in_use};
+use crate::target::innodb::tablespace::SYSTEM_SPACE;
 use crate::verdict::{Kind, PageNo, Severity, Standing};
 
 const PAGE_LSN: usize = 16;
@@ -31,6 +33,7 @@ const PAGE_LSN: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Evidence {
     pub(crate) circumstances: Circumstances,
+    root: PathBuf,
     doublewrite: Arc<Doublewrite>,
     checkpoint: u64,
     /// Where the log ends, if that is certain, and what a newer page then is.
@@ -47,7 +50,7 @@ enum Fate {
 
 impl Evidence {
     /// Takes what it needs out of a directory's state.
-    pub(crate) fn new(state: &mut State, doublewrite: Arc<Doublewrite>) -> Arc<Self> {
+    pub(crate) fn new(root: &Path, state: &mut State, doublewrite: Arc<Doublewrite>) -> Arc<Self> {
         let circumstances = state.circumstances;
         let log = state.log.as_mut();
         let (checkpoint, end) = log.as_ref().map_or((0, None), |log| (log.checkpoint, log.end));
@@ -58,7 +61,14 @@ impl Evidence {
                 Pending::Unknown => None,
             });
         let log_end = end.and_then(|end| Some((end, circumstances.cross_file()?)));
-        Arc::new(Self { circumstances, doublewrite, checkpoint, log_end, pending })
+        Arc::new(Self {
+            circumstances,
+            root: root.to_owned(),
+            doublewrite,
+            checkpoint,
+            log_end,
+            pending,
+        })
     }
 
     /// Where recovery begins; 0 where that is not known.
@@ -67,20 +77,23 @@ impl Evidence {
     }
 
     /// What a page in use is that is all zero; `None` where that proves nothing.
-    /// The second is the newest LSN that the page may have on which it is written
-    /// that it is in use; `None` for any.
     ///
-    /// A page that was in use before the checkpoint was written before it. But it
-    /// may have been given back and erased since: then the log says so.
-    pub(crate) fn zeroed(&self) -> Option<(Severity, Option<u64>)> {
+    /// After a crash it does not, even if the page and the extent map were written
+    /// before the checkpoint: MariaDB erases pages that it gives back, and killed
+    /// servers were seen that had, with nothing of it in map or log.
+    pub(crate) fn zeroed(&self) -> Option<Severity> {
         match self.circumstances {
-            Circumstances::AtRest | Circumstances::Prepared => Some((Severity::Damage, None)),
-            Circumstances::Unknown => Some((Severity::Suspect, None)),
-            Circumstances::Crashed => {
-                self.pending.as_ref().map(|_| (Severity::Suspect, Some(self.checkpoint)))
-            }
-            Circumstances::Running | Circumstances::Backup => None,
+            Circumstances::AtRest | Circumstances::Prepared => Some(Severity::Damage),
+            Circumstances::Unknown => Some(Severity::Suspect),
+            Circumstances::Crashed | Circumstances::Running | Circumstances::Backup => None,
         }
+    }
+
+    /// False if a server has come to life on the directory since it was looked at:
+    /// then a page may be newer than what it is held against.
+    fn still_stands(&self) -> bool {
+        let now = newest_checkpoint(&self.root);
+        !is_in_use(&self.root) && now.is_none_or(|now| now == self.checkpoint)
     }
 
     fn fate(&self, space: Option<u32>, page: PageNo) -> Fate {
@@ -109,20 +122,22 @@ pub(crate) struct InDirectory {
 impl InDirectory {
     fn copy_of(&self, page: PageNo) -> Option<GoodCopy> {
         let id = (self.space?, u32::try_from(page.0).ok()?);
-        self.evidence.doublewrite.good_copy(id, &*self.pages)
+        let log_end = self.evidence.log_end.map(|(end, _)| end);
+        self.evidence.doublewrite.good_copy(id, log_end, &*self.pages)
     }
 
     /// Puts into a finding what recovery does to the page. False if nothing is
     /// wrong with it.
     fn weigh(&self, finding: &mut PageFinding) -> bool {
+        if finding.kind == Kind::Zeroed && !self.evidence.still_stands() {
+            return false;
+        }
         if self.evidence.circumstances != Circumstances::Crashed {
             return true;
         }
         let (severity, detail) = match self.evidence.fate(self.space, finding.page) {
-            Fate::Rebuilt | Fate::Freed if finding.kind == Kind::Zeroed => return false,
             Fate::Rebuilt => (Severity::Notice, "recovery makes this page anew".to_owned()),
             Fate::Freed => (Severity::Notice, "by the log it belongs to nobody".to_owned()),
-            Fate::Kept if finding.kind == Kind::Zeroed => return true,
             Fate::Kept => match self.copy_of(finding.page) {
                 Some(copy) if copy.lsn >= self.evidence.checkpoint => {
                     let place = in_words(&copy);
@@ -149,6 +164,9 @@ impl InDirectory {
             .filter_map(|(page, index)| Some((index, u64_at(page, PAGE_LSN)?)))
             .filter(|(_, lsn)| *lsn > end)
             .collect();
+        if newer.is_empty() || !self.evidence.still_stands() {
+            return;
+        }
         for (index, lsn) in newer {
             let number = run.first.plus(index);
             let at = first_index.saturating_add(index);
@@ -158,7 +176,11 @@ impl InDirectory {
             else {
                 continue;
             };
-            if self.allocated.as_ref().is_some_and(|allocated| !allocated.contains(number.0)) {
+            let is_free =
+                self.allocated.as_ref().is_some_and(|allocated| !allocated.contains(number.0));
+            let is_copy =
+                self.space == Some(SYSTEM_SPACE) && self.evidence.doublewrite.is_copy(number.0);
+            if is_free || is_copy {
                 continue;
             }
             let detail = format!(

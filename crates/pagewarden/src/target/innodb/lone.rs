@@ -46,7 +46,8 @@ pub(super) fn open(path: &Path) -> Result<Target, Error> {
             let stem = path.with_extension("");
             let shown = stem.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let table = AriaTable { stem: &stem, shown: &shown, database: None, object: None };
-            let mut steps = table.steps(Surroundings { failure: Severity::Damage, is_live });
+            let mut steps =
+                table.steps(Surroundings { failure: Severity::Damage, is_live, is_settled: false });
             steps.retain(|step| match step {
                 Step::File(file) => file.name == name,
                 _ => true,

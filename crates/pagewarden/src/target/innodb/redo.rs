@@ -12,8 +12,8 @@
 //! ```text
 //! offset  size  field
 //!      0     4  format: 0 before MySQL 5.7.9; 1 to 6 MySQL; 1, 103, 104 MariaDB;
-//!               "PHYS" MariaDB 10.5; "Phys" MariaDB 10.8; the high bit set where
-//!               MariaDB encrypts its log
+//!               "PHYS" MariaDB 10.5; "Phys" MariaDB 10.8. Where MariaDB encrypts
+//!               its log the high bit is set, or from 10.8 on it is F0 9F 97 9D
 //!      8     8  the LSN at the beginning of the file
 //!     16    32  who wrote it, as text
 //!     48     4  MySQL 8: flags, 1 and 2 where redo logging is off or was at a crash
@@ -74,6 +74,7 @@ const FORMAT_MYSQL_8030: u32 = 6;
 const FORMATS_OF_MARIADB: u32 = 100;
 const FORMAT_MARIADB_105: u32 = 0x5048_5953;
 const FORMAT_MARIADB_108: u32 = 0x5068_7973;
+const FORMAT_MARIADB_108_ENCRYPTED: u32 = 0xF09F_979D;
 const FORMAT_IS_ENCRYPTED: u32 = 1 << 31;
 /// MySQL: changes are not logged, or were not when the server crashed.
 const FLAGS_WITHOUT_LOG: u32 = 1 << 1 | 1 << 2;
@@ -204,11 +205,15 @@ impl Header {
         }
         let creator = block.get(CREATOR).unwrap_or_default();
         let creator = creator.split(|byte| *byte == 0).next().unwrap_or_default();
-        let is_mariadb_new = [FORMAT_MARIADB_105, FORMAT_MARIADB_108, 103, 104]
-            .contains(&(format & !FORMAT_IS_ENCRYPTED));
+        let is_encrypted = format & FORMAT_IS_ENCRYPTED != 0;
+        let format = match format {
+            FORMAT_MARIADB_108_ENCRYPTED => FORMAT_MARIADB_108,
+            other => other & !FORMAT_IS_ENCRYPTED,
+        };
+        let is_mariadb_new = format >= FORMATS_OF_MARIADB;
         Ok(Self {
-            format: format & !FORMAT_IS_ENCRYPTED,
-            is_encrypted: format & FORMAT_IS_ENCRYPTED != 0,
+            format,
+            is_encrypted,
             start_lsn: u64_at(block, START_LSN).unwrap_or(0),
             creator: String::from_utf8_lossy(creator).trim().to_owned(),
             flags: u32_at(block, FLAGS).filter(|_| !is_mariadb_new).unwrap_or(0),
@@ -256,6 +261,16 @@ impl RedoLog {
 pub fn creator(root: &Path) -> Option<String> {
     let files = open_files(root, &mut Vec::new()).ok()?;
     files.into_iter().map(|file| file.header.creator).find(|creator| !creator.is_empty())
+}
+
+/// Where recovery would begin now, without reading the log behind it.
+#[must_use]
+pub fn newest_checkpoint(root: &Path) -> Option<u64> {
+    let files = open_files(root, &mut Vec::new()).ok()?;
+    match files.first()?.header.format {
+        FORMAT_MARIADB_108 => records::newest_checkpoint(files.first()?),
+        _ => blocks::newest_checkpoint(&files),
+    }
 }
 
 /// The log's files in their order, those with headers that can be believed.

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Flock, FlockOffsetType, FlockType, fcntl_getlk};
 
 use crate::source::file::{open_regular, read_fully};
-use crate::target::innodb::redo::{NoLog, Pending, RedoLog};
+use crate::target::innodb::redo::{MYSQL_FOLDER, NoLog, Pending, RedoLog};
 use crate::verdict::Severity;
 
 /// What is happening to a data directory.
@@ -125,6 +125,12 @@ impl BackupLabel {
         })
     }
 
+    /// Its log was applied.
+    #[must_use]
+    pub fn is_prepared(&self) -> bool {
+        matches!(self.kind.as_str(), "full-prepared" | "log-applied")
+    }
+
     /// The files hold changed pages only.
     #[must_use]
     pub fn is_incremental(&self) -> bool {
@@ -165,13 +171,20 @@ impl State {
         if is_in_use(root) {
             return in_use(None);
         }
+        let is_prepared = label.as_ref().is_some_and(BackupLabel::is_prepared);
         let (log, no_log) = match log {
+            // What Percona's program applied already.
+            Ok(_) if is_prepared && !has_log_of_a_server(root) => (None, Some(NoLog::Missing)),
             Ok(log) => (Some(log), None),
             Err(no_log) => (None, Some(no_log)),
         };
         let circumstances = judge(log.as_ref(), no_log.as_ref(), label.as_ref());
         Self { circumstances, log, no_log, label }
     }
+}
+
+fn has_log_of_a_server(root: &Path) -> bool {
+    root.join("ib_logfile0").is_file() || root.join(MYSQL_FOLDER).is_dir()
 }
 
 fn judge(
@@ -233,7 +246,7 @@ pub fn is_root(folder: &Path) -> bool {
     has_file("ibdata1")
         || has_file("aria_log_control")
         || has_file("ib_logfile0")
-        || folder.join(crate::target::innodb::redo::MYSQL_FOLDER).is_dir()
+        || folder.join(MYSQL_FOLDER).is_dir()
         || LABELS.iter().any(|name| has_file(name))
         // Compressed, or the changed pages only.
         || ["ibdata1.zst", "ibdata1.lz4", "ibdata1.qp", "ibdata1.delta"].iter().any(|name| has_file(name))

@@ -37,7 +37,7 @@ use crate::target::{Description, Evidence, OpenOptions, Settled, Step, Target};
 use crate::verdict::{Finding, Kind, Note, Protection, Severity};
 
 /// Files that may be under way at a time: the programs copy with dozens of threads.
-const FILES_MAX: usize = 256;
+const FILES_MAX: usize = 128;
 /// Small files that are looked into are kept up to this.
 const SMALL_BYTES_MAX: usize = 16 << 10;
 /// Index files and `.meta` files that are remembered.

@@ -37,8 +37,8 @@ use crate::page::innodb::allocation::{AllocationMap, descriptor_pages, free_limi
 use crate::page::innodb::compression::Unpacked;
 use crate::page::innodb::encryption::{Cipher, KeyInfo, Keyring};
 use crate::page::innodb::fields::{
-    FSP_FLAGS, FSP_SIZE, LSN, PAGE_TYPE, TYPE_PAGE_COMPRESSED_ENCRYPTED, TYPE_TRX_SYS, read_u16,
-    read_u32, read_u64,
+    FSP_FLAGS, FSP_SIZE, PAGE_TYPE, TYPE_PAGE_COMPRESSED_ENCRYPTED, TYPE_TRX_SYS, read_u16,
+    read_u32,
 };
 use crate::page::innodb::layout::{Form, Layout, Writer};
 use crate::page::innodb::{InnodbPages, Look, Severities, locked_sum_fits};
@@ -143,8 +143,6 @@ pub struct Context {
     pub rest: Rest,
     /// What findings prove.
     pub severities: FileSeverities,
-    /// Extent descriptors on pages with a later LSN than this prove nothing.
-    pub descriptors_up_to: Option<u64>,
     /// The keys.
     pub keyring: Option<Arc<Keyring>>,
 }
@@ -160,7 +158,6 @@ impl Context {
             member: None,
             rest: Rest::Unknown,
             severities: FileSeverities::at_rest(),
-            descriptors_up_to: None,
             keyring: None,
         }
     }
@@ -550,10 +547,7 @@ impl Opened<'_> {
         for number in descriptor_pages(&layout, first, end) {
             // Damaged descriptors prove nothing. Servers before 5.1 did not write their type.
             let page = self.sound_page(format, number).filter(|page| format.is_in_the_clear(page));
-            let is_old_enough = |page: &Vec<u8>| {
-                self.context.descriptors_up_to.is_none_or(|newest| read_u64(page, LSN) <= newest)
-            };
-            if let Some(page) = page.filter(is_old_enough) {
+            if let Some(page) = page {
                 map.read(&layout, number, limit, end, &page);
             }
         }

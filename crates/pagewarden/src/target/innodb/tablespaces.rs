@@ -151,16 +151,13 @@ impl Tablespaces {
     }
 
     fn context(&self, opening: &Opening) -> Context {
-        let zeroed = self.evidence.zeroed();
-        let mut context = Context {
+        Context {
             database: opening.database.clone(),
             object: opening.object.clone(),
             keyring: self.keyring.clone(),
             severities: self.severities(opening.kind),
             ..Context::alone(opening.shown.clone())
-        };
-        context.descriptors_up_to = zeroed.and_then(|(_, newest)| newest);
-        context
+        }
     }
 
     fn severities(&self, kind: OpeningKind) -> FileSeverities {
@@ -169,11 +166,10 @@ impl Tablespaces {
             return FileSeverities::worthless();
         }
         let is_asked = kind != OpeningKind::Undo || circumstances.is_settled();
-        let zeroed = self.evidence.zeroed().filter(|_| is_asked);
         FileSeverities {
             pages: Severities {
                 failing: circumstances.failure(),
-                zeroed: zeroed.map(|(severity, _)| severity),
+                zeroed: self.evidence.zeroed().filter(|_| is_asked),
                 doublewrite: Severity::Notice,
             },
             truncated: circumstances.cross_file().unwrap_or(Severity::Suspect),
@@ -250,8 +246,11 @@ impl Tablespaces {
         };
         let circumstances = self.circumstances();
         let identities = table.paths().map(|path| FileIdentity::of(&path));
-        let surroundings =
-            Surroundings { failure: circumstances.failure(), is_live: self.is_live() };
+        let surroundings = Surroundings {
+            failure: circumstances.failure(),
+            is_live: self.is_live(),
+            is_settled: circumstances.is_settled(),
+        };
         let mut steps = table.steps(surroundings);
         if self.is_live() {
             for step in &mut steps {

@@ -61,12 +61,25 @@ struct At {
     offset: u64,
 }
 
-pub(super) fn read(files: &[LogFile], mut faults: Vec<LogFault>) -> Result<RedoLog, NoLog> {
-    let Some(first) = files.first() else { return Err(NoLog::Missing) };
-    let is_row = (FORMAT_MYSQL_8030..FORMATS_OF_MARIADB).contains(&first.header.format);
+fn is_row(files: &[LogFile]) -> bool {
+    let of_mysql = FORMAT_MYSQL_8030..FORMATS_OF_MARIADB;
+    files.first().is_some_and(|first| of_mysql.contains(&first.header.format))
+}
+
+/// Where recovery begins.
+pub(super) fn newest_checkpoint(files: &[LogFile]) -> Option<u64> {
+    let newest = newest_of(files, is_row(files), &mut Vec::new()).ok()?;
+    newest.map(|checkpoint| checkpoint.lsn)
+}
+
+fn newest_of(
+    files: &[LogFile],
+    is_row: bool,
+    faults: &mut Vec<LogFault>,
+) -> Result<Option<Checkpoint>, NoLog> {
     let mut newest: Option<Checkpoint> = None;
     for file in files {
-        let found = checkpoints_of(file, is_row, &mut faults);
+        let found = checkpoints_of(file, is_row, faults);
         let found = found.map_err(|error| NoLog::Unreadable(file.name.clone(), error))?;
         let older = |than: &Checkpoint| newest.as_ref().is_none_or(|newest| newest.lsn < than.lsn);
         if let Some(found) = found.filter(older) {
@@ -77,6 +90,13 @@ pub(super) fn read(files: &[LogFile], mut faults: Vec<LogFault>) -> Result<RedoL
             break;
         }
     }
+    Ok(newest)
+}
+
+pub(super) fn read(files: &[LogFile], mut faults: Vec<LogFault>) -> Result<RedoLog, NoLog> {
+    let Some(first) = files.first() else { return Err(NoLog::Missing) };
+    let is_row = is_row(files);
+    let newest = newest_of(files, is_row, &mut faults)?;
     let Some(checkpoint) = newest else {
         if faults.is_empty() {
             faults.push(LogFault {

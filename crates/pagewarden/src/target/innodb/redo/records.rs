@@ -56,16 +56,26 @@ enum About {
     File,
 }
 
-pub(super) fn read(file: &LogFile, mut faults: Vec<LogFault>) -> Result<RedoLog, NoLog> {
-    let unreadable = |error| NoLog::Unreadable(file.name.clone(), error);
-    let fault = |offset, kind, detail: &str| LogFault {
+/// Where recovery begins.
+pub(super) fn newest_checkpoint(file: &LogFile) -> Option<u64> {
+    let newest = newest_of(file, &mut Vec::new()).ok()?;
+    newest.map(|(checkpoint, _)| checkpoint)
+}
+
+fn fault(file: &LogFile, offset: u64, kind: Kind, detail: &str) -> LogFault {
+    LogFault {
         file: file.name.clone(),
         offset,
         kind,
         may_be_healthy: false,
         sums: None,
         detail: detail.to_owned(),
-    };
+    }
+}
+
+/// The newer of the two checkpoints, and where it is confirmed.
+fn newest_of(file: &LogFile, faults: &mut Vec<LogFault>) -> Result<Option<(u64, u64)>, NoLog> {
+    let unreadable = |error| NoLog::Unreadable(file.name.clone(), error);
     let mut newest: Option<(u64, u64)> = None;
     let mut torn = Vec::new();
     for at in CHECKPOINTS {
@@ -77,7 +87,7 @@ pub(super) fn read(file: &LogFile, mut faults: Vec<LogFault>) -> Result<RedoLog,
         let sums = sums_of(&block, CHECKPOINT_SUM);
         if sums.0 != sums.1 {
             let detail = "the sum of a checkpoint in the log's header does not fit";
-            let fault = fault(at, Kind::Checksum, detail);
+            let fault = fault(file, at, Kind::Checksum, detail);
             torn.push(LogFault { sums: Some(sums), may_be_healthy: true, ..fault });
             continue;
         }
@@ -85,13 +95,19 @@ pub(super) fn read(file: &LogFile, mut faults: Vec<LogFault>) -> Result<RedoLog,
         let confirmed_at = u64_at(&block, CHECKPOINT_CONFIRMED_AT).unwrap_or(0);
         newest = newest.max(Some((lsn, confirmed_at)));
     }
+    // A crash may tear the one that is being written, never both.
     if newest.is_none() {
         torn.iter_mut().for_each(|fault| fault.may_be_healthy = false);
     }
     faults.append(&mut torn);
+    Ok(newest)
+}
+
+pub(super) fn read(file: &LogFile, mut faults: Vec<LogFault>) -> Result<RedoLog, NoLog> {
+    let newest = newest_of(file, &mut faults)?;
     let Some((checkpoint, confirmed_at)) = newest else {
         if faults.is_empty() {
-            faults.push(fault(4096, Kind::Header, "the log has no checkpoint"));
+            faults.push(fault(file, 4096, Kind::Header, "the log has no checkpoint"));
         }
         return Err(NoLog::Faulty(faults));
     };
@@ -105,7 +121,7 @@ pub(super) fn read(file: &LogFile, mut faults: Vec<LogFault>) -> Result<RedoLog,
     };
     let Some(mut ring) = Ring::new(file, checkpoint) else {
         let detail = "the checkpoint lies outside of the log";
-        log.faults.push(fault(4096, Kind::Header, detail));
+        log.faults.push(fault(file, 4096, Kind::Header, detail));
         return Ok(log);
     };
     let mut changes = Some(PageChanges::default());
@@ -139,7 +155,7 @@ pub(super) fn read(file: &LogFile, mut faults: Vec<LogFault>) -> Result<RedoLog,
     if end <= confirmed_at {
         let place = ring.place_of(end);
         let detail = "the log breaks off before the record that confirms its checkpoint";
-        log.faults.push(fault(place, Kind::Checksum, detail));
+        log.faults.push(fault(file, place, Kind::Checksum, detail));
         return Ok(log);
     }
     log.end = Some(end);
