@@ -369,9 +369,12 @@ pub static TOGETHER: &[Together] = &[sqlserver::STRIPES];
 #[must_use]
 pub fn grouped(paths: &[PathBuf], kind: Option<&TargetKind>) -> Vec<Vec<PathBuf>> {
     let mut groups: Vec<(Vec<PathBuf>, Vec<Part>)> = Vec::new();
+    if let [path] = paths {
+        return vec![vec![path.clone()]];
+    }
     for path in paths {
         let mut kinds = TOGETHER.iter().filter(|one| kind.is_none_or(|kind| kind.name == one.kind));
-        let part = kinds.find_map(|kind| (kind.part)(path)).filter(|_| paths.len() > 1);
+        let part = kinds.find_map(|kind| (kind.part)(path));
         let fits = |(_, parts): &&mut (Vec<PathBuf>, Vec<Part>)| {
             part.is_some_and(|part| {
                 parts.iter().all(|other| other.whole == part.whole && other.number != part.number)

@@ -2,7 +2,7 @@
 //!
 //! A backup is a stream of extents, 64 KiB each, with headers around them. Pages are those of the data
 //! files, byte for byte, so that they are judged as there; what differs is what follows from other
-//! pages: see [`StreamAllocations`].
+//! pages: see `allocation`.
 //!
 //! | what is wrong | what is reported |
 //! |---|---|
