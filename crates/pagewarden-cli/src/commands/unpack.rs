@@ -156,8 +156,10 @@ fn all_named(paths: &[PathBuf]) -> Result<()> {
 fn look_at(path: &Path) -> Result<()> {
     let shown = path.display();
     let mut head = vec![0; HEAD_BYTES];
+    // What is no file, such as a pipe, is not opened: that might take forever.
+    let metadata = fs::metadata(path).with_context(|| format!("cannot open {shown}"))?;
+    ensure!(metadata.is_file(), "{shown} is no file\nhint: name the files of a backup");
     let file = File::open(path).with_context(|| format!("cannot open {shown}"))?;
-    ensure!(file.metadata()?.is_file(), "{shown} is no file\nhint: name the files of a backup");
     let length = file.read_at(&mut head, 0).with_context(|| format!("cannot read {shown}"))?;
     head.truncate(length);
     ensure!(
