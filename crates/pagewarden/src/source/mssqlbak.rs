@@ -50,12 +50,17 @@
 #![deny(clippy::arithmetic_side_effects)]
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::io;
 
 use crate::source::mtf::{block_sum_fits, looks_like_backup};
 use crate::source::stretch::{Stretch, Stretches, Window};
 use crate::source::xpress::{self, Decoder, XpressError};
+
+mod fault;
+mod search;
+
+pub use fault::{Fault, FaultKind};
+use search::{CHUNK_BYTES_MAX, SEARCH_BYTES, Search, is_filemark, may_follow};
 
 /// What such a file begins with.
 pub const MAGIC: &[u8; 8] = b"MSSQLBAK";
@@ -92,95 +97,6 @@ const SEARCH_SUM_BYTES: u64 = 64 << 20;
 const SEARCH_SUM_BYTES_EACH: u64 = 16;
 /// Where the size of what is lost is unknown, this is assumed: most chunks'.
 const ASSUMED_BYTES: u64 = 1 << 16;
-
-/// Something wrong with the container.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    /// Where in the file.
-    pub file_offset: u64,
-    /// Where in the expanded stream.
-    pub stream_offset: u64,
-    /// Bytes of the expanded stream that are lost by it.
-    pub lost_bytes: u64,
-    /// What.
-    pub kind: FaultKind,
-}
-
-/// What is wrong with the container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum FaultKind {
-    /// The words behind the magic are not those of the backups known. What
-    /// follows is read all the same.
-    Versions(u32, u32),
-    /// A chunk's bytes do not have the sum in its header. They are lost.
-    Sum {
-        /// The sum in the header.
-        stored: u32,
-        /// The sum they have.
-        computed: u32,
-    },
-    /// A chunk whose sum fits does not expand. It is lost, but with its sum it may
-    /// as well be whole, in a form that is not known.
-    Expand(XpressError),
-    /// A chunk's header is wrong in this byte (0: kind, 1: size, 2: length), and
-    /// the sum and the expanded size say what it must be. Nothing is lost.
-    Header(u8),
-    /// A chunk of this kind is not known. It is lost, and with it all up to the
-    /// next chunk whose sum fits; how much that is can only be assumed.
-    Unknown {
-        /// Its first byte.
-        kind: u8,
-        /// Bytes of the file up to the next chunk, or to the end.
-        file_bytes: u64,
-    },
-    /// A chunk lies in a part of the file that cannot be read. It is lost.
-    Unreadable,
-    /// The file ends inside a chunk.
-    Truncated,
-    /// An index's entries do not have the sum in its header.
-    IndexSum {
-        /// The sum in the header.
-        stored: u32,
-        /// The sum they have.
-        computed: u32,
-    },
-    /// An index's end does not repeat its header.
-    IndexEnd,
-    /// Entries of an index that name no chunk where there is one; so many. What
-    /// they must be was measured on one file, so that this alone proves nothing.
-    IndexEntries(u64),
-}
-
-impl fmt::Display for FaultKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Versions(first, second) => {
-                write!(f, "a compressed backup of the unknown versions {first} and {second}")
-            }
-            Self::Sum { stored, computed } => {
-                write!(f, "a chunk's header says {stored:#010x} and it sums up to {computed:#010x}")
-            }
-            Self::Expand(error) => write!(f, "a chunk does not expand: {error}"),
-            Self::Header(0) => f.write_str("a chunk's header is wrong in its kind"),
-            Self::Header(1) => f.write_str("a chunk's header is wrong in its size"),
-            Self::Header(_) => f.write_str("a chunk's header is wrong in its length"),
-            Self::Unknown { kind, file_bytes } => {
-                write!(f, "a chunk of the unknown kind {kind:#04x}; {file_bytes} bytes are passed")
-            }
-            Self::Unreadable => f.write_str("a chunk that cannot be read"),
-            Self::Truncated => f.write_str("the file is cut off"),
-            Self::IndexSum { stored, computed } => {
-                write!(f, "an index says {stored:#010x} and sums up to {computed:#010x}")
-            }
-            Self::IndexEnd => f.write_str("an index whose end is not as its beginning"),
-            Self::IndexEntries(1) => f.write_str("an entry of an index names no chunk's place"),
-            Self::IndexEntries(count) => {
-                write!(f, "{count} entries of an index name no chunk's place")
-            }
-        }
-    }
-}
 
 /// What a container was made of, so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -459,6 +375,10 @@ impl<S: Stretches> Expanded<S> {
         if let Some(size) = size {
             self.fault(0, FaultKind::Header(1));
             self.give(size);
+        } else if self.decode(header, header.bytes()) == Err(XpressError::Long) {
+            // The sum and the size fit. How a block must end was seen on few.
+            self.tally.chunks_sound = self.tally.chunks_sound.saturating_add(1);
+            self.give(header.bytes());
         } else {
             let size_is_possible = header.size_is_possible();
             let lost = if size_is_possible { header.bytes() } else { ASSUMED_BYTES };
@@ -711,72 +631,6 @@ impl IndexHead {
 fn index_head(bytes: &[u8]) -> Option<IndexHead> {
     let head = bytes.get(HEADER_BYTES..)?.first_chunk::<INDEX_HEAD_BYTES>()?;
     (bytes.starts_with(&[INDEX]) && head.starts_with(&[1, 0, 1, 0])).then_some(IndexHead(*head))
-}
-
-/// Looked through at once for the next chunk.
-const SEARCH_BYTES: usize = 1 << 16;
-const CHUNK_BYTES_MAX: usize = DATA_HEADER_BYTES + COMPRESSED_BYTES_MAX;
-
-/// Looks for the next chunk, whatever comes before it.
-struct Search {
-    /// Bytes that may yet be summed up, and those that were.
-    left: u64,
-    used: u64,
-}
-
-impl Search {
-    /// The first place of [`SEARCH_BYTES`], from `begin` on, where a chunk
-    /// proves to be one.
-    fn first(&mut self, bytes: &[u8], begin: usize) -> Option<usize> {
-        let count = bytes.len().min(SEARCH_BYTES);
-        (begin..count).find(|at| bytes.get(*at..).is_some_and(|bytes| self.is_chunk(bytes)))
-    }
-
-    fn is_chunk(&mut self, bytes: &[u8]) -> bool {
-        match bytes {
-            [DATA, ..] => {
-                let Some(header) = DataHeader::read(bytes).filter(DataHeader::is_possible) else {
-                    return false;
-                };
-                let payload = bytes
-                    .get(DATA_HEADER_BYTES..)
-                    .and_then(|rest| rest.get(..header.compressed_bytes))
-                    .filter(|payload| xpress::begins_with_code_lengths(payload));
-                let used = self.used.saturating_add(header.compressed_bytes as u64);
-                let Some(payload) = payload.filter(|_| used <= self.left) else { return false };
-                self.used = used;
-                sum(payload) == header.sum
-            }
-            [PADDING, 0, low, high, ..] => {
-                let bytes_count = usize::from(u16::from_le_bytes([*low, *high]));
-                let end = bytes_count.saturating_add(HEADER_BYTES);
-                let zeroes = bytes.get(4..end).unwrap_or(&[1]);
-                zeroes.iter().all(|byte| *byte == 0)
-                    && bytes.get(end..).is_some_and(|next| next.starts_with(FILEMARK))
-            }
-            [INDEX, header @ ..] => {
-                let mut zeroes = header.iter().take(HEADER_BYTES.saturating_sub(1));
-                zeroes.all(|byte| *byte == 0) && index_head(bytes).is_some()
-            }
-            _ => bytes.starts_with(FILEMARK) && block_sum_fits(bytes),
-        }
-    }
-}
-
-/// Whether a block stands here, one byte of whose type may be damaged.
-fn is_filemark(bytes: &[u8]) -> bool {
-    let right = bytes.iter().zip(FILEMARK).filter(|(a, b)| a == b).count();
-    right.saturating_add(1) >= FILEMARK.len()
-}
-
-/// Whether a chunk, or the end, may begin with these bytes.
-fn may_follow(bytes: &[u8]) -> bool {
-    match bytes {
-        [] => true,
-        [DATA, ..] => DataHeader::read(bytes).is_none_or(|header| header.is_possible()),
-        [PADDING | INDEX, 0, ..] => true,
-        _ => is_filemark(bytes),
-    }
 }
 
 /// The sum of a chunk.

@@ -67,25 +67,25 @@ use std::ops::Range;
 use crate::source::stretch::{Hole, Stretches, Window};
 
 pub mod details;
+mod header;
+
+pub use header::{Type, block_sum_fits, looks_like_backup};
 
 use details::{Configuration, Details, Media};
+use header::{BLOCKS, BlockHeader, STREAMS, StreamHeader, is_block, is_stream};
 
 /// Extents of a data stream; a data file is made of them.
 pub const EXTENT_BYTES: usize = 1 << 16;
 /// What a block's header takes of it.
 pub const BLOCK_HEADER_BYTES: usize = 52;
 
-const BLOCK_SUM: usize = 50;
 const STREAM_HEADER_BYTES: usize = 22;
-const STREAM_SUM: usize = 20;
 /// Blocks stand at multiples of this.
 const ALIGNMENT: u64 = 512;
 /// Before the extents of MQDA.
 const EXTENTS_BEGIN: usize = 2;
 /// Streams stand at multiples of this.
 const STREAM_ALIGNMENT: u64 = 4;
-/// A block with all its strings is not larger.
-const BLOCK_BYTES_MAX: usize = 1 << 16;
 /// A configuration past this is passed unread: about a thousand files.
 const CONFIGURATION_BYTES_MAX: u64 = 1 << 20;
 const SEARCH_BYTES: usize = 1 << 16;
@@ -93,38 +93,6 @@ const SEARCH_BYTES: usize = 1 << 16;
 const ENCRYPTED: u16 = 0x8;
 const COMPRESSED: u16 = 0x10;
 const CHECKSUMMED: u16 = 0x20;
-
-/// The types of blocks that were seen, and EOTM: the end of a medium that goes
-/// on with another.
-const BLOCKS: [[u8; 4]; 10] = [
-    *b"TAPE", *b"SFMB", *b"SSET", *b"VOLB", *b"MSCI", *b"MSDA", *b"MSTL", *b"MSLS", *b"ESET",
-    *b"EOTM",
-];
-/// The types of streams that were seen, and CSUM of the document.
-const STREAMS: [[u8; 4]; 9] =
-    [*b"RAID", *b"SPAD", *b"APAD", *b"MQCI", *b"MQDA", *b"MQTL", *b"OTCP", *b"TSMP", *b"CSUM"];
-
-/// A block's or stream's type.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Type(pub [u8; 4]);
-
-impl Type {
-    fn is_possible(self) -> bool {
-        self.0.iter().all(u8::is_ascii_alphanumeric)
-    }
-}
-
-impl fmt::Display for Type {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0.escape_ascii())
-    }
-}
-
-impl fmt::Debug for Type {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
-    }
-}
 
 /// A descriptor block.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -697,111 +665,12 @@ impl<S: Stretches> Walk<S> {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-struct BlockHeader {
-    kind: Type,
-    attributes: u32,
-    first_stream: u16,
-    stored: u16,
-    computed: u16,
-}
-
-impl BlockHeader {
-    fn read(bytes: &[u8]) -> Option<Self> {
-        let header = bytes.first_chunk::<BLOCK_HEADER_BYTES>()?;
-        let (summed, stored) = header.split_first_chunk::<BLOCK_SUM>()?;
-        let [a, b, c, d, e, f, g, h, low, high, ..] = *summed;
-        Some(Self {
-            kind: Type([a, b, c, d]),
-            attributes: u32::from_le_bytes([e, f, g, h]),
-            first_stream: u16::from_le_bytes([low, high]),
-            stored: word(stored),
-            computed: sum(summed),
-        })
-    }
-
-    /// Whether its size is a possible one.
-    fn is_plain(&self) -> bool {
-        let size = usize::from(self.first_stream);
-        let is_filemark = self.kind.0 == *b"SFMB";
-        let unit = if is_filemark { ALIGNMENT } else { STREAM_ALIGNMENT };
-        self.kind.is_possible()
-            && (BLOCK_HEADER_BYTES..=BLOCK_BYTES_MAX).contains(&size)
-            && u64::from(self.first_stream).is_multiple_of(unit)
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-struct StreamHeader {
-    kind: Type,
-    attributes: u16,
-    bytes: u64,
-    encryption: u16,
-    compression: u16,
-    stored: u16,
-    computed: u16,
-}
-
-impl StreamHeader {
-    fn read(bytes: &[u8]) -> Option<Self> {
-        let header = bytes.first_chunk::<STREAM_HEADER_BYTES>()?;
-        let (summed, stored) = header.split_first_chunk::<STREAM_SUM>()?;
-        let (kind, rest) = summed.split_first_chunk::<4>()?;
-        let (attributes, rest) = rest.get(2..)?.split_first_chunk::<2>()?;
-        let (bytes, rest) = rest.split_first_chunk::<8>()?;
-        Some(Self {
-            kind: Type(*kind),
-            attributes: u16::from_le_bytes(*attributes),
-            bytes: u64::from_le_bytes(*bytes),
-            encryption: word(rest),
-            compression: word(rest.get(2..)?),
-            stored: word(stored),
-            computed: sum(summed),
-        })
-    }
-}
-
 /// Where a stream may begin in the next [`SEARCH_BYTES`], from `first` on.
 fn places(offset: u64, first: usize) -> impl Iterator<Item = usize> {
     let begin = offset.saturating_add(first as u64);
     let aligned = begin.checked_next_multiple_of(STREAM_ALIGNMENT).unwrap_or(u64::MAX);
     let first = usize::try_from(aligned.saturating_sub(offset)).unwrap_or(usize::MAX);
     (first..SEARCH_BYTES).step_by(4)
-}
-
-/// A little-endian word; what is not there is zero.
-fn word(bytes: &[u8]) -> u16 {
-    bytes.first_chunk().copied().map_or(0, u16::from_le_bytes)
-}
-
-fn sum(bytes: &[u8]) -> u16 {
-    bytes.as_chunks::<2>().0.iter().fold(0, |sum, word| sum ^ u16::from_le_bytes(*word))
-}
-
-/// Whether a block's header stands here, of any type, and has its sum.
-#[must_use]
-pub fn block_sum_fits(bytes: &[u8]) -> bool {
-    BlockHeader::read(bytes).is_some_and(|header| header.stored == header.computed)
-}
-
-/// Whether a file that begins with these bytes is a backup: not a compressed one,
-/// which begins with [`super::mssqlbak::MAGIC`].
-#[must_use]
-pub fn looks_like_backup(begin: &[u8]) -> bool {
-    begin.starts_with(b"TAPE") && block_sum_fits(begin)
-}
-
-/// Whether a block of a known type stands here and has its sum.
-fn is_block(bytes: &[u8]) -> bool {
-    bytes.first_chunk().is_some_and(|kind| BLOCKS.contains(kind))
-        && BlockHeader::read(bytes)
-            .is_some_and(|header| header.stored == header.computed && header.is_plain())
-}
-
-/// Whether a stream of a known type begins here and has its sum.
-fn is_stream(bytes: &[u8]) -> bool {
-    bytes.first_chunk().is_some_and(|kind| STREAMS.contains(kind))
-        && StreamHeader::read(bytes).is_some_and(|header| header.stored == header.computed)
 }
 
 #[cfg(test)]

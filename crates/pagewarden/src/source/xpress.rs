@@ -63,8 +63,9 @@ pub enum XpressError {
         /// Output bytes before the mark.
         end: Option<usize>,
     },
-    /// The output was full and the input was not at its end.
-    #[error("it goes on after its end")]
+    /// The output is full, and the input does not end there as it should: it goes
+    /// on, or lacks the end mark. What stands in the output is what it says.
+    #[error("it does not end where it should")]
     Long,
     /// A match reaches back to before the beginning.
     #[error("a match begins before the beginning")]
@@ -141,7 +142,8 @@ impl Decoder {
     /// Expands one block, which must fill `output` and end there.
     ///
     /// # Errors
-    /// It does not; what stands in `output` then is of no use.
+    /// It does not; what stands in `output` then is of no use, but for
+    /// [`XpressError::Long`].
     pub fn decode(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), XpressError> {
         if output.len() > OUTPUT_BYTES_MAX {
             return Err(XpressError::OutputSize);

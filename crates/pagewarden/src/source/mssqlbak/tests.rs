@@ -288,6 +288,28 @@ fn pack(stream: &[u8], blocks: &[Block]) -> Vec<u8> {
     file
 }
 
+/// All blocks seen end with their input. Another writer's need not, and are whole
+/// if their sum and their size are.
+#[test]
+fn block_with_bytes_behind_its_end_is_no_fault() {
+    let bytes: Vec<u8> = (0..2048_u32).map(|number| (number / 9) as u8).collect();
+    let block = encode(&parse(&bytes));
+    for more in [&[][..], &[7], &[0; 6]] {
+        let payload = [&block, more].concat();
+        let mut file = vec![0; FILE_HEADER_BYTES];
+        file[..8].copy_from_slice(MAGIC);
+        (file[8], file[12]) = (2, 3);
+        let length = u16::try_from(payload.len()).unwrap().to_le_bytes();
+        file.extend([DATA, 4, length[0], length[1]]);
+        file.extend([0; 20]);
+        file.extend(sum(&payload).to_le_bytes());
+        file.extend(payload);
+        let (stream, faults, tally) = expand(&file);
+        assert!(stream == bytes, "{more:?} {faults:?}");
+        assert_eq!((faults, tally.chunks_sound), (Vec::new(), 1), "{more:?}");
+    }
+}
+
 /// What was not seen compressed, packed here: several sets, stripes, filemarks of
 /// 512 bytes, two data blocks. The walk must not know the difference.
 #[test]

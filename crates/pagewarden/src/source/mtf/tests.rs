@@ -276,7 +276,7 @@ fn what_follows_the_last_set_is_told_as_that() {
 /// Gives a header its sum again.
 fn seal(header: &mut [u8]) {
     let end = header.len() - 2;
-    let sum = sum(&header[..end]);
+    let sum = header::sum(&header[..end]);
     header[end..].copy_from_slice(&sum.to_le_bytes());
 }
 
