@@ -100,3 +100,11 @@ if [ -f "$file" ]; then
     { printf '\2'; head -c 7664 "$file"; printf '\2\0\3\0\0\0\0\0'
       head -c 7678 "$file" | tail -c 6; tail -c 21504 "$file"; } >corpus/mtf/three_extents
 fi
+# The boot page of each data file as page 9, and behind what the target puts itself.
+mkdir -p corpus/sqlserver_page corpus/sqlserver_pfs
+for file in "$backups"/*.mdf; do
+    name=$(basename "$file")
+    { printf '\1\11\3\2'; head -c 81920 "$file" | tail -c 8192; } >"corpus/sqlserver_page/boot_$name"
+    { printf '\1\1\140\0'; head -c 81920 "$file" | tail -c 8096; } >"corpus/sqlserver_pfs/boot_$name"
+    { printf '\0\1\140\0'; head -c 8192 "$file" | tail -c 8096; } >"corpus/sqlserver_pfs/file_$name"
+done
