@@ -41,3 +41,4 @@ slow:
 bench: build
 	cargo run --release --locked --package pagewarden-bench -- kernel
 	cargo run --release --locked --package pagewarden-bench -- check
+	cargo run --release --locked --package pagewarden-bench -- sqlserver

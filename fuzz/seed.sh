@@ -135,3 +135,11 @@ for page in pcz:'\14' pcl:'\14' enc:'\14' red:'\14'; do
 done
 printf '\6{"elements":[{"data_id":"k","data":"00"}]}lCC' >corpus/innodb_keyring/json
 printf '\121;000102030405060708090a0b0c0d0e0f' >corpus/innodb_keyring/lines
+# The boot page of each data file as page 9, and behind what the target puts itself.
+mkdir -p corpus/sqlserver_page corpus/sqlserver_pfs
+for file in "$backups"/*.mdf; do
+    name=$(basename "$file")
+    { printf '\1\11\3\2'; head -c 81920 "$file" | tail -c 8192; } >"corpus/sqlserver_page/boot_$name"
+    { printf '\1\1\140\0'; head -c 81920 "$file" | tail -c 8096; } >"corpus/sqlserver_pfs/boot_$name"
+    { printf '\0\1\140\0'; head -c 8192 "$file" | tail -c 8096; } >"corpus/sqlserver_pfs/file_$name"
+done

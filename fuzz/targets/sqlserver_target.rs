@@ -42,7 +42,8 @@ fn page(input: &Input, number: usize) -> Page {
     let mut page = [0; PAGE_BYTES];
     let fixed = FIXED.iter().find(|(at, _)| *at == number).map(|(_, kind)| *kind);
     let made = input.pages.get(number).unwrap_or(&Made::Zero);
-    let made = if fixed.is_some() && matches!(made, Made::Zero) { &Made::Checksum(7) } else { made };
+    let made =
+        if fixed.is_some() && matches!(made, Made::Zero) { &Made::Checksum(7) } else { made };
     let claimed = match made {
         Made::Zero => return page,
         Made::Noise(byte) => return [*byte; PAGE_BYTES],
@@ -61,7 +62,12 @@ fn page(input: &Input, number: usize) -> Page {
         }
         Some(13) => {
             page[8190] = 96;
-            page[96 + 36..96 + 40].copy_from_slice(&[0, 0, 1, if input.is_clean { 0x40 } else { 0 }]);
+            page[96 + 36..96 + 40].copy_from_slice(&[
+                0,
+                0,
+                1,
+                if input.is_clean { 0x40 } else { 0 },
+            ]);
         }
         _ => page[200..4000].fill(input.file),
     }
@@ -88,9 +94,10 @@ fn sum(bytes: &mut [u8], at: usize) {
 
 fn block(file: &mut Vec<u8>, kind: &[u8; 4]) {
     file.resize(file.len().next_multiple_of(512), 0);
-    let mut block = vec![0; 128];
+    let bytes = if kind == b"SFMB" { 512_u16 } else { 128 };
+    let mut block = vec![0; usize::from(bytes)];
     block[..4].copy_from_slice(kind);
-    block[8] = 128;
+    block[8..10].copy_from_slice(&bytes.to_le_bytes());
     block[10..12].copy_from_slice(&[14, 1]);
     block[52] = 4;
     sum(&mut block, 50);
@@ -105,6 +112,12 @@ fn stream(file: &mut Vec<u8>, kind: &[u8; 4], contents: &[u8]) {
     file.extend(header);
     file.extend(contents);
     file.resize(file.len().next_multiple_of(4), 0);
+}
+
+/// Fills a block up.
+fn padding(file: &mut Vec<u8>) {
+    let begin = file.len() + 22;
+    stream(file, b"SPAD", &vec![0; begin.next_multiple_of(512) - begin]);
 }
 
 /// A backup of these pages.
@@ -123,10 +136,11 @@ fn backup(pages: &[u8]) -> Vec<u8> {
             stream(&mut file, b"MQDA", &contents);
             stream(&mut file, b"MQDA", &[]);
         }
-        stream(&mut file, b"SPAD", &[]);
+        padding(&mut file);
     }
     block(&mut file, b"ESET");
-    stream(&mut file, b"SPAD", &[]);
+    padding(&mut file);
+    block(&mut file, b"SFMB");
     file.resize(file.len().next_multiple_of(512), 0);
     file
 }

@@ -193,9 +193,13 @@ pub struct Check {
     Exit status: 0 all extracted and nothing wrong, 1 damage found, 2 not all of it could be\n\
     extracted, 3 stopped early.")]
 pub struct Unpack {
-    /// The files of one backup, and the folder for what is in it; made if it does not exist
-    #[arg(required = true, num_args = 2.., value_name = "FILE... DIR")]
-    pub paths: Vec<PathBuf>,
+    /// The files of one backup, all its stripes
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// The folder for what is in it; made if it does not exist
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
 
     /// Which of several backup sets, counted from 1 on, as RESTORE does (FILE = 1)
     #[arg(long, value_name = "N", default_value_t = 1,

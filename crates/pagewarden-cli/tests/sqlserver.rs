@@ -155,6 +155,9 @@ fn first_page_of_a_log_file_is_a_page_and_the_rest_is_said_not_to_be() {
     assert_eq!((report.verdict(), report.pages("total"), report.pages("ok")), ("intact", 1, 1));
     let notes = report.target()["notes"].to_string();
     assert!(notes.contains("the blocks of the log"), "{notes}");
+    // Under another name it is a log all the same, and under a data file's a data file.
+    assert_eq!(Copy::of("pubs.log", &log).check().pages("total"), 1);
+    assert_eq!(Copy::of("pubs.mdf", &log).check().pages("damaged"), 6);
     log[500] ^= 4;
     let report = Copy::of("pubs_log.ldf", &log).check();
     assert_eq!((report.verdict(), report.pages("damaged")), ("damaged", 1));

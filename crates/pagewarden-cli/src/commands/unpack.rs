@@ -44,9 +44,7 @@ const HEAD_BYTES: usize = 512;
 
 /// Runs the command.
 pub fn run(arguments: &Unpack) -> Result<Exit> {
-    let Some((folder, paths)) = arguments.paths.split_last() else {
-        bail!("name a backup and a folder")
-    };
+    let paths = arguments.files.as_slice();
     let show = Show::choose(arguments.quiet, arguments.progress);
     let mut reports = Several::default();
     if arguments.json {
@@ -57,7 +55,7 @@ pub fn run(arguments: &Unpack) -> Result<Exit> {
     let mut summary = Summary::default();
     let mut setting = None;
     let mut opened = 0;
-    let unpacked = prepare(arguments, folder, paths).and_then(|(target, unpacked)| {
+    let unpacked = prepare(arguments).and_then(|(target, unpacked)| {
         opened = 1;
         let mut description = target.description.clone();
         reports.begin_target(&description)?;
@@ -102,11 +100,8 @@ pub fn run(arguments: &Unpack) -> Result<Exit> {
 }
 
 /// Opens the backup, and says in time what cannot be unpacked.
-fn prepare(
-    arguments: &Unpack,
-    folder: &Path,
-    paths: &[PathBuf],
-) -> Result<(Target, Arc<Unpacked>)> {
+fn prepare(arguments: &Unpack) -> Result<(Target, Arc<Unpacked>)> {
+    let (paths, folder) = (arguments.files.as_slice(), arguments.folder.as_path());
     for path in paths {
         look_at(path)?;
     }
@@ -156,8 +151,10 @@ fn all_named(paths: &[PathBuf]) -> Result<()> {
 fn look_at(path: &Path) -> Result<()> {
     let shown = path.display();
     let mut head = vec![0; HEAD_BYTES];
+    // What is no file, such as a pipe, is not opened: that might take forever.
+    let metadata = fs::metadata(path).with_context(|| format!("cannot open {shown}"))?;
+    ensure!(metadata.is_file(), "{shown} is no file\nhint: name the files of a backup");
     let file = File::open(path).with_context(|| format!("cannot open {shown}"))?;
-    ensure!(file.metadata()?.is_file(), "{shown} is no file\nhint: name the files of a backup");
     let length = file.read_at(&mut head, 0).with_context(|| format!("cannot read {shown}"))?;
     head.truncate(length);
     ensure!(

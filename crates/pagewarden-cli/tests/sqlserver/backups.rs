@@ -98,6 +98,48 @@ fn extent_that_was_destroyed_as_a_whole_is_missed_page_by_page() {
     }
 }
 
+/// Servers read several disks at a time: what comes in another order is as good.
+#[test]
+fn extents_in_any_order_are_no_false_alarm() {
+    for (name, first, extents) in [(PUBS.0, PUBS.1, 49), ("test-2datafiles-2016.bak", 16_384, 51)] {
+        let Some(bytes) = fixture(name) else { return };
+        let expected = Copy::of(name, &bytes).check();
+        let mut shuffled = bytes.clone();
+        // The first eight stay: what says which pages are allocated comes first.
+        for index in 8..extents {
+            let from = 8 + (index - 8) * 5 % (extents - 8);
+            let [from, to] = [from, index].map(|index| first + index * EXTENT);
+            shuffled[to..to + EXTENT].copy_from_slice(&bytes[from..from + EXTENT]);
+        }
+        assert!(shuffled != bytes);
+        let report = Copy::of(name, &shuffled).check();
+        assert_eq!(report.findings(), [], "{name}");
+        for class in ["total", "ok", "empty", "unprotected"] {
+            assert_eq!(report.pages(class), expected.pages(class), "{name}: {class}");
+        }
+    }
+}
+
+/// Sixty-four KiB written to a wrong place: sound pages, and all of them in order.
+#[test]
+fn extent_that_lies_in_the_place_of_another_is_found() {
+    let Some(bytes) = fixture(PUBS.0) else { return };
+    let [early, late] = [96, 160].map(|page| page_at(&bytes, PUBS.1, page));
+    let mut damaged = bytes.clone();
+    damaged[late..late + EXTENT].copy_from_slice(&bytes[early..early + EXTENT]);
+    let report = Copy::of("pubs.bak", &damaged).check();
+    assert_eq!(found(&report), (160..168).collect::<BTreeSet<u64>>());
+    assert!(report.serious().iter().all(|finding| finding.kind == "misplaced"));
+    // The other way round, what belongs there comes behind it.
+    let mut damaged = bytes.clone();
+    damaged[early..early + EXTENT].copy_from_slice(&bytes[late..late + EXTENT]);
+    let report = Copy::of("pubs.bak", &damaged).check();
+    let serious = report.serious();
+    assert_eq!((serious.len(), serious[0].kind.as_str()), (1, "misplaced"), "{serious:?}");
+    assert_eq!(serious[0].offset, Some(late as u64));
+    assert_eq!(report.verdict(), "damaged");
+}
+
 #[test]
 fn page_that_was_in_use_before_the_checkpoint_is_proven_and_a_newer_one_is_not() {
     let Some(bytes) = fixture(PUBS.0) else { return };

@@ -2,7 +2,7 @@
 //!
 //! A backup is a stream of extents, 64 KiB each, with headers around them. Pages are those of the data
 //! files, byte for byte, so that they are judged as there; what differs is what follows from other
-//! pages: see [`StreamAllocations`].
+//! pages: see `allocation`.
 //!
 //! | what is wrong | what is reported |
 //! |---|---|
@@ -383,6 +383,7 @@ impl Backup {
             return self.unread(placed.family, placed.extent.offset, placed.extent.bytes, error);
         }
         self.learn(placed);
+        self.say_double(placed);
         if placed.is_again
             && !std::mem::replace(&mut self.comes_again, true)
             && self.taker.is_some()
@@ -431,6 +432,27 @@ impl Backup {
             let Ok(number) = u32::try_from(first.saturating_add(slot)) else { continue };
             self.add(placed, offset, number, page, is_new && slot == 0);
         }
+    }
+
+    /// Where its neighbours say the same as its pages, an extent came twice: the other one lies
+    /// where something else belongs, and that is lost.
+    fn say_double(&mut self, placed: &Placed) {
+        let is_elsewhere = |extent| placed.is_certain && extent != placed.index;
+        let Some(extent) = placed.double_of.filter(|extent| !is_elsewhere(*extent)) else { return };
+        self.hand_on();
+        let first = extent.saturating_mul(EXTENT_PAGES);
+        let last = first.saturating_add(EXTENT_PAGES - 1);
+        let file = placed.file;
+        let detail = format!(
+            "the extent of the pages {file}:{first} to {file}:{last} came before in this backup: \
+             one of the two lies where another belongs, which is lost"
+        );
+        let name = self.extents.families.get(placed.family).map_or("", |one| one.name.as_str());
+        let mut finding = Finding::of_file(name, Severity::Damage, Kind::Misplaced, detail)
+            .with_hint("make another backup while the database is there, and run DBCC CHECKDB");
+        finding.place.offset = Some(ByteOffset(placed.extent.offset));
+        finding.database = self.configuration.as_ref().map(|of| of.database.clone());
+        self.ready.push_back(Step::Finding(finding));
     }
 
     /// Adds a page to those that are judged together.

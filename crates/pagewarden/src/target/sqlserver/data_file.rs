@@ -73,10 +73,9 @@ pub(super) fn identify(file: &File, path: &Path) -> Option<Identity> {
     }
     // Behind its first page a log has none. Nor has a data file that was destroyed from there on:
     // the name decides.
-    let named_log = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("ldf"));
-    let is_header = read_page(file, 0).is_some_and(|page| FileHeader::parse(&page).is_some());
-    (first == Some(number) && (named_log || is_header))
-        .then_some(Identity { number, is_log: named_log })
+    let extension = path.extension().map(std::ffi::OsStr::to_ascii_lowercase);
+    let is_log = !extension.is_some_and(|extension| extension == "mdf" || extension == "ndf");
+    (first == Some(number)).then_some(Identity { number, is_log })
 }
 
 /// Finds out which file this is by pages anywhere, where its first ones are lost.

@@ -33,6 +33,9 @@ pub struct Placed {
     pub is_certain: bool,
     /// Some of the set's data came before, and comes again.
     pub is_again: bool,
+    /// Its pages say that it is this extent, which came already, so that it was placed by its
+    /// neighbours.
+    pub double_of: Option<u64>,
 }
 
 /// What comes along in a backup.
@@ -184,15 +187,17 @@ impl Extents {
             self.seen.clear();
             self.data_block = data_block;
         }
-        // What came already is no place: a page lies where it does not belong.
+        // What came already is no place: one of the two does not belong where it lies.
+        let claim = place;
         let place =
-            place.filter(|place| self.seen.entry(place.file).or_default().add(place.extent));
+            claim.filter(|claim| self.seen.entry(claim.file).or_default().add(claim.extent));
         if let (Some(place), Some(head)) = (place, self.heads.get_mut(index)) {
             head.last = Some(place);
         }
         let mut placed = Placed {
             family: index,
             is_again: data_block > 1,
+            double_of: claim.filter(|_| place.is_none()).map(|claim| claim.extent),
             extent,
             bytes,
             file: 0,

@@ -207,7 +207,8 @@ impl Family {
             }
             F::Extents(bytes) => {
                 let detail = format!("a data stream of {bytes} bytes, which are not whole extents");
-                self.find(offset, Severity::Damage, Kind::Header, &detail);
+                // Its header's sum fits: it may be of a form that is not known.
+                self.find(offset, Severity::Suspect, Kind::Header, &detail);
             }
             F::Truncated | F::Unfinished => self.truncated(offset),
             F::Trailing(bytes) => self.note(format!(
