@@ -235,7 +235,10 @@ fn files_that_are_no_tablespaces_are_not_called_damaged_ones() {
     let Some(root) = root() else { return };
     for name in ["ib_16384_0.dblwr", "redo_active"] {
         let path = root.join("mysql-9.7/crc32-16k").join(name);
-        assert!(check(&path, None).is_err(), "{name}");
+        // Under its own name such a file may be known for what it is.
+        if let Ok(report) = check(&path, None) {
+            assert_eq!(report.findings, [], "{name}");
+        }
         let kind = target::kind_named("innodb");
         let copy = tempfile::tempdir().unwrap();
         let renamed = copy.path().join("t.ibd");

@@ -186,13 +186,10 @@ impl State {
     }
 }
 
-/// A server removes these when it is shut down: one that was killed while it had
-/// nothing to do has left them, and other engines at their work.
+/// A server removes this when it is shut down: one that was killed while it had
+/// nothing to do has left it, and other engines at their work.
 fn has_temporary_tables(root: &Path) -> bool {
-    let sessions = root.join("#innodb_temp");
-    let has_sessions =
-        std::fs::read_dir(sessions).is_ok_and(|mut entries| entries.next().is_some());
-    root.join("ibtmp1").exists() || has_sessions
+    root.join("ibtmp1").exists()
 }
 
 fn has_log_of_a_server(root: &Path) -> bool {
