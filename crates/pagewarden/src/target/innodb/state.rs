@@ -3,7 +3,7 @@
 //!
 //! | circumstances | a page that fails is | what files say of one another is |
 //! | --- | --- | --- |
-//! | shut down: the log ends at its checkpoint | damage | damage |
+//! | shut down: the log ends at its checkpoint, and there are no temporary tables | damage | damage |
 //! | a prepared backup: the same | damage | damage |
 //! | in use | damage, once it has stood still over several reads | not asked |
 //! | crashed | a notice if recovery mends it; damage if it is known that it cannot; else suspect | suspect |
@@ -178,9 +178,18 @@ impl State {
             Ok(log) => (Some(log), None),
             Err(no_log) => (None, Some(no_log)),
         };
-        let circumstances = judge(log.as_ref(), no_log.as_ref(), label.as_ref());
+        let circumstances = match judge(log.as_ref(), no_log.as_ref(), label.as_ref()) {
+            Circumstances::AtRest if has_temporary_tables(root) => Circumstances::Crashed,
+            other => other,
+        };
         Self { circumstances, log, no_log, label }
     }
+}
+
+/// A server removes this when it is shut down: one that was killed while it had
+/// nothing to do has left it, and other engines at their work.
+fn has_temporary_tables(root: &Path) -> bool {
+    root.join("ibtmp1").exists()
 }
 
 fn has_log_of_a_server(root: &Path) -> bool {
