@@ -78,9 +78,9 @@ impl Evidence {
 
     /// What a page in use is that is all zero; `None` where that proves nothing.
     ///
-    /// After a crash it does not, even if the page and the extent map were written
-    /// before the checkpoint: MariaDB erases pages that it gives back, and killed
-    /// servers were seen that had, with nothing of it in map or log.
+    /// After a crash it does not, even if the extent map was written before the
+    /// checkpoint: such pages were seen in a page_compressed table of a killed
+    /// MariaDB server, with nothing of it in map or log. The cause is not known.
     pub(crate) fn zeroed(&self) -> Option<Severity> {
         match self.circumstances {
             Circumstances::AtRest | Circumstances::Prepared => Some(Severity::Damage),
