@@ -4,4 +4,5 @@ pub mod check;
 pub mod completions;
 pub mod cost;
 pub mod man;
+pub mod protect;
 pub mod sealing;
