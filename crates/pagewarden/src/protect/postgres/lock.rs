@@ -44,6 +44,9 @@ const SERVERS: &str = "postmaster.pid";
 /// Our own name of the same file.
 const OURS: &str = "pagewarden-protect.lock";
 
+/// What no server writes there.
+const WORDS: &str = "pagewarden protect is changing this cluster";
+
 /// No server starts on the cluster while this lives.
 pub(super) struct ServerLock<'a> {
     disk: &'a dyn Disk,
@@ -70,26 +73,36 @@ impl<'a> ServerLock<'a> {
         let (ours, servers) = (root.join(OURS), root.join(SERVERS));
         let file = locked(disk, &ours, owner)?;
         let text = content(root);
+        // Synced before it has the name that servers look for: they refuse to
+        // start over an empty one.
         disk.write_at(&file, text.as_bytes(), 0)
             .and_then(|()| disk.set_length(&file, text.len() as u64))
+            .and_then(|()| disk.sync(&file))
             .map_err(|error| Error::io("write", &ours, error))?;
         let lock = Self { disk, file, servers, ours, _presence: presence };
-        match disk.link(&lock.ours, &lock.servers) {
+        match lock.link(root) {
             Ok(()) => Ok(lock),
-            // Left by a run of ours that was killed.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && lock.is_held() => {
-                Ok(lock)
-            }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let refusal = whose(root, &lock.servers);
+            Err(refusal) => {
                 lock.release();
                 Err(refusal)
             }
-            Err(error) => {
-                let error = Error::io("create", &lock.servers, error);
-                lock.release();
-                Err(error)
+        }
+    }
+
+    fn link(&self, root: &Path) -> Result<(), Error> {
+        let mut linked = self.disk.link(&self.ours, &self.servers);
+        if linked.is_err() && !self.is_held() && is_left_over(&self.servers) {
+            linked = self
+                .disk
+                .remove(&self.servers)
+                .and_then(|()| self.disk.link(&self.ours, &self.servers));
+        }
+        match linked {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                // A run of ours that was killed leaves both names.
+                if self.is_held() { Ok(()) } else { Err(whose(root, &self.servers)) }
             }
+            linked => linked.map_err(|error| Error::io("create", &self.servers, error)),
         }
     }
 
@@ -136,6 +149,16 @@ fn locked(disk: &dyn Disk, path: &Path, owner: &Metadata) -> Result<Written, Err
     ))
 }
 
+/// True for a file of ours that has lost its other name, and that nobody holds.
+fn is_left_over(path: &Path) -> bool {
+    let is_ours = read_small(path, 4096)
+        .is_ok_and(|bytes| String::from_utf8_lossy(&bytes).lines().nth(4) == Some(WORDS));
+    is_ours
+        && Written::open(path).is_ok_and(|file| {
+            rustix::fs::flock(&file.file, FlockOperation::NonBlockingLockExclusive).is_ok()
+        })
+}
+
 fn is_same(file: &Written, path: &Path) -> bool {
     let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
     match (file.file.metadata(), fs::symlink_metadata(path)) {
@@ -147,11 +170,7 @@ fn is_same(file: &Written, path: &Path) -> bool {
 fn content(root: &Path) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let root = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
-    format!(
-        "-{}\n{}\n{now}\n0\npagewarden protect is changing this cluster\n",
-        std::process::id(),
-        root.display()
-    )
+    format!("-{}\n{}\n{now}\n0\n{WORDS}\n", std::process::id(), root.display())
 }
 
 /// Refuses, for there is a lock file of somebody else.
@@ -237,6 +256,19 @@ mod tests {
         assert_eq!(text, content(root));
         lock.release();
         assert_eq!(fs::read_dir(root).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_is_left_of_our_lock_without_its_other_name_is_taken_over() {
+        let (folder, owner) = folder();
+        let root = folder.path();
+        fs::write(root.join(SERVERS), content(root)).unwrap();
+        let lock = ServerLock::take(&System, root, &owner).unwrap();
+        assert!(lock.is_held());
+        // But not while somebody holds it.
+        fs::remove_file(root.join(OURS)).unwrap();
+        assert!(ServerLock::take(&System, root, &owner).is_err());
+        assert!(lock.is_held());
     }
 
     #[test]
