@@ -7,6 +7,7 @@ mod cache;
 mod check;
 mod kernel;
 mod process;
+mod protect;
 mod samples;
 
 /// Measures pagewarden beside its peers, in pairs, and prints medians and ratios
@@ -23,11 +24,14 @@ enum Benchmark {
     Kernel,
     /// `pagewarden check` on a pgbench cluster against cat, `pg_checksums` and fio
     Check(check::Arguments),
+    /// `pagewarden protect` on a pgbench cluster against `pg_checksums --enable`
+    Protect(protect::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Benchmark::Kernel => kernel::run(),
         Benchmark::Check(arguments) => check::run(&arguments),
+        Benchmark::Protect(arguments) => protect::run(&arguments),
     }
 }

@@ -219,8 +219,12 @@ fn last_line(arguments: &Protect, outcome: &Outcome) -> String {
     }
     let damaged = outcome.pages.damaged;
     if damaged > 0 && outcome.after != outcome.wanted {
+        let what = match &arguments.copy_to {
+            Some(_) => "The copy is not made".to_owned(),
+            None => format!("Checksums stay {before}"),
+        };
         return format!(
-            "Checksums stay {before}: {} must be mended first (from a backup), or left for the server to report (--skip-damaged)",
+            "{what}: {} must be mended first (from a backup), or left for the server to report (--skip-damaged)",
             counted(damaged, "damaged page")
         );
     }

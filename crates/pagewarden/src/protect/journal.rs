@@ -189,6 +189,7 @@ fn record(text: &str) -> Option<(String, Stamp)> {
 }
 
 #[cfg(test)]
+#[allow(clippy::arithmetic_side_effects)]
 mod tests {
     use proptest::prelude::*;
 

@@ -116,6 +116,7 @@ fn work(
         journal: None,
         may_write: &|| true,
         run_bytes: run.run_bytes,
+        batch_files: run.batch_files,
     };
     let worked = work.run()?;
     outcome.warnings.extend(listing.warnings.iter().cloned());

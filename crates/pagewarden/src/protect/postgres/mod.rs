@@ -45,7 +45,7 @@ mod tests;
 
 use files::Listing;
 use lock::{ServerLock, check_not_running};
-use pages::{Layout, RUN_BYTES, Work, Worked, server_came};
+use pages::{BATCH_FILES, Layout, RUN_BYTES, Work, Worked, server_came};
 
 /// The line in the registry of engines.
 pub const ENGINE: Engine = Engine {
@@ -60,7 +60,15 @@ pub const ENGINE: Engine = Engine {
 const JOURNAL: &str = "pagewarden-protect.journal";
 
 fn run(request: &Request, options: &Options, progress: &dyn Progress) -> Result<Outcome, Error> {
-    Run { disk: &System, request, options, progress, run_bytes: RUN_BYTES }.run()
+    Run {
+        disk: &System,
+        request,
+        options,
+        progress,
+        run_bytes: RUN_BYTES,
+        batch_files: BATCH_FILES,
+    }
+    .run()
 }
 
 /// A request on its way.
@@ -70,6 +78,7 @@ struct Run<'a> {
     options: &'a Options,
     progress: &'a dyn Progress,
     run_bytes: usize,
+    batch_files: usize,
 }
 
 /// A cluster that may be changed: at rest, and of a version that we know.
@@ -160,6 +169,7 @@ impl Run<'_> {
             journal: begun.map(Mutex::new),
             may_write: &is_held,
             run_bytes: self.run_bytes,
+            batch_files: self.batch_files,
         };
         let worked = work.run()?;
         let had_journal = work.journal.is_some();

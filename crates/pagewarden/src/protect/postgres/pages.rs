@@ -1,8 +1,8 @@
 //! The work on the pages: read, judge, set the checksum, write, sync, read back.
 //!
-//! Threads take pieces of files, large files first. The thread that finishes the
-//! last piece of a file waits for the device, reads back what was written, and
-//! puts the file into the journal, while the others go on.
+//! Threads take pieces of files, large files first. Files that are written gather
+//! until they are worth waiting for the device: then one thread syncs them, reads
+//! back what was written, and puts them into the journal, while the others go on.
 
 use std::fs::File;
 use std::io;
@@ -29,6 +29,11 @@ use crate::verify::Progress;
 pub(super) const RUN_BYTES: usize = 1 << 20;
 /// Bytes of a file that one thread takes.
 pub(super) const PIECE_BYTES: u64 = 32 << 20;
+
+/// Files, and bytes in them, that are synced together: the first sync of many then
+/// commits the file system's own journal for all of them.
+pub(super) const BATCH_FILES: usize = 128;
+const BATCH_BYTES: u64 = 64 << 20;
 
 /// What pages of a cluster look like.
 #[derive(Debug, Clone, Copy)]
@@ -58,6 +63,7 @@ pub(super) struct Work<'a> {
     /// Asked before anything is written: false if a server has come.
     pub(super) may_write: &'a (dyn Fn() -> bool + Sync),
     pub(super) run_bytes: usize,
+    pub(super) batch_files: usize,
 }
 
 /// What came out of it.
@@ -99,6 +105,8 @@ struct Shared<'a, 'w> {
     pace: Pace,
     queue: Mutex<Queue>,
     result: Mutex<Worked>,
+    /// Files that wait to be synced.
+    batch: Mutex<Batch>,
     /// The first error, which ends the work.
     failed: Mutex<Option<Error>>,
     /// Set with the first error, and by the signal's flag.
@@ -111,6 +119,13 @@ struct Shared<'a, 'w> {
 struct Queue {
     next_entry: usize,
     current: Option<(Arc<OpenFile>, u64)>,
+}
+
+/// Files that wait to be synced.
+#[derive(Default)]
+struct Batch {
+    files: Vec<Arc<OpenFile>>,
+    bytes: u64,
 }
 
 /// A part of a file, for one thread.
@@ -127,6 +142,7 @@ impl Work<'_> {
             pace: Pace::new(self.options.rate),
             queue: Mutex::default(),
             result: Mutex::default(),
+            batch: Mutex::default(),
             failed: Mutex::default(),
             stop: AtomicBool::new(false),
             damage: AtomicBool::new(false),
@@ -143,6 +159,10 @@ impl Work<'_> {
         });
         if let Some(error) = lock(&shared.failed).take() {
             return Err(error);
+        }
+        let batch = std::mem::take(&mut *lock(&shared.batch));
+        if !self.options.stop.load(Ordering::Relaxed) {
+            shared.settle(&batch)?;
         }
         let mut result = std::mem::take(&mut *lock(&shared.result));
         result.findings.sort_by(|a, b| {
@@ -399,26 +419,52 @@ impl Shared<'_, '_> {
         self.work.progress.advance(length);
     }
 
-    /// All of a file is written: makes it durable, reads it back, and says so.
-    fn finish(&self, file: &OpenFile) -> Result<(), Error> {
+    /// All of a file is written: it waits for others, or they for it.
+    fn finish(&self, file: &Arc<OpenFile>) -> Result<(), Error> {
+        let batch = {
+            let mut batch = lock(&self.batch);
+            batch.files.push(Arc::clone(file));
+            batch.bytes = batch.bytes.saturating_add(file.entry.length);
+            if batch.files.len() < self.work.batch_files && batch.bytes < BATCH_BYTES {
+                return Ok(());
+            }
+            std::mem::take(&mut *batch)
+        };
+        self.settle(&batch)
+    }
+
+    /// Makes files durable, reads them back, and says so.
+    fn settle(&self, batch: &Batch) -> Result<(), Error> {
         let work = self.work;
-        let Some(target) = file.target.as_ref() else { return Ok(()) };
         if self.damage.load(Ordering::Relaxed) && !work.skip_damaged {
             return Ok(());
         }
-        if work.copy.is_some() {
-            let like = file.source.metadata();
-            like.and_then(|like| work.disk.set_attributes(target, &like))
-                .map_err(|error| Error::io("copy to", &target.path, error))?;
+        let written = || {
+            let files = batch.files.iter();
+            files.filter_map(|file| file.target.as_ref().map(|target| (file, target)))
+        };
+        for (file, target) in written() {
+            if work.copy.is_some() {
+                let like = file.source.metadata();
+                like.and_then(|like| work.disk.set_attributes(target, &like))
+                    .map_err(|error| Error::io("copy to", &target.path, error))?;
+            }
+            if work.options.sync {
+                // Also where this run wrote nothing: what an interrupted run wrote
+                // may not have reached the device.
+                work.disk.sync(target).map_err(|error| Error::io("sync", &target.path, error))?;
+            }
         }
-        if work.options.sync {
-            // Also where this run wrote nothing: what an interrupted run wrote may
-            // not have reached the device.
-            work.disk.sync(target).map_err(|error| Error::io("sync", &target.path, error))?;
-        }
+        written().try_for_each(|(file, target)| self.conclude(file, target))
+    }
+
+    /// A file is durable: reads back what was written, and says that it is done.
+    fn conclude(&self, file: &OpenFile, target: &Written) -> Result<(), Error> {
+        let work = self.work;
         let mut marks = std::mem::take(&mut *lock(&file.marks));
         if work.done.is_some() {
-            marks.written = vec![0..file.entry.length];
+            marks.written.clear();
+            marks.written.push(0..file.entry.length);
         }
         if work.options.verify {
             let first = first_block(&file.entry, work.layout.segment_pages);

@@ -9,7 +9,7 @@ use crate::checksum::postgres::{checksum, hash_pages};
 use crate::page::postgres::{CHECKSUM_FIELD, Header};
 use crate::protect::disk::{Disk, System};
 use crate::protect::plan::Wish;
-use crate::protect::postgres::pages::RUN_BYTES;
+use crate::protect::postgres::pages::{BATCH_FILES, RUN_BYTES};
 use crate::protect::postgres::{JOURNAL, Run};
 use crate::protect::{Options, Outcome, Request};
 use crate::target::postgres::control::Control;
@@ -177,14 +177,22 @@ pub(super) fn run_on(
     request: &Request,
     options: &Options,
 ) -> Result<Outcome, crate::Error> {
-    // Small runs, so that there are many moments to be interrupted at.
-    Run { disk, request, options, progress: &(), run_bytes: 2 * PAGE }.run()
+    // Small runs and batches, so that there are many moments to be interrupted at.
+    Run { disk, request, options, progress: &(), run_bytes: 2 * PAGE, batch_files: 3 }.run()
 }
 
 /// As it is run by a user.
 pub(super) fn run(request: &Request) -> Result<Outcome, crate::Error> {
     let options = Options::default();
-    Run { disk: &System, request, options: &options, progress: &(), run_bytes: RUN_BYTES }.run()
+    Run {
+        disk: &System,
+        request,
+        options: &options,
+        progress: &(),
+        run_bytes: RUN_BYTES,
+        batch_files: BATCH_FILES,
+    }
+    .run()
 }
 
 pub(super) fn setting(image: &BTreeMap<PathBuf, Option<Vec<u8>>>) -> Option<Protection> {

@@ -370,7 +370,7 @@ fn killed_at_any_change_the_same_command_finishes() {
         assert!(was_done || second.before == Protection::None);
         resumed_most = resumed_most.max(second.files_resumed);
     }
-    assert!(resumed_most > 30, "the journal was of no use: {resumed_most}");
+    assert!(resumed_most > 20, "the journal was of no use: {resumed_most}");
 }
 
 #[test]
