@@ -244,9 +244,9 @@ fn kill_again_and_again(sample: &Cluster, installation: &Installation, kills: us
         let mut cluster = sample.duplicate().unwrap();
         let root = cluster.data_dir().to_owned();
         let mut command = pagewarden();
-        command.args(["protect", "--mode", "checksum", "--rate", "150MiB/s"]).arg(&root);
+        command.args(["protect", "--mode", "checksum", "--rate", "60MiB/s"]).arg(&root);
         let at_work = Started::spawn(&mut command);
-        thread::sleep(Duration::from_micros(dice.within(0..600_000) as u64));
+        thread::sleep(Duration::from_micros(dice.within(0..3_500_000) as u64));
         at_work.signal(Signal::KILL);
         interrupted += usize::from(at_work.wait().status.is_none());
         // Whatever it says now must be true.

@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::checksum::postgres::{checksum, hash_pages};
 use crate::error::Error;
@@ -20,13 +21,16 @@ use crate::protect::pace::Pace;
 use crate::protect::postgres::files::{Entry, Listing};
 use crate::protect::postgres::read_back::read_back;
 use crate::protect::{Options, PageTally};
+use crate::source::buffer::AlignedBuffer;
 use crate::source::file::{open_regular, read_fully};
 use crate::source::write_back;
 use crate::verdict::{ByteOffset, Finding, Kind, PageNo, Place, Severity};
 use crate::verify::Progress;
 
-/// Bytes read and written at once.
-pub(super) const RUN_BYTES: usize = 1 << 20;
+/// Bytes read and written at once: they stay in a core's own cache between.
+pub(super) const RUN_BYTES: usize = 512 << 10;
+/// Memory of this size asks for huge pages.
+const HUGE_BYTES: usize = 2 << 20;
 /// Bytes of a file that one thread takes.
 pub(super) const PIECE_BYTES: u64 = 32 << 20;
 
@@ -34,6 +38,8 @@ pub(super) const PIECE_BYTES: u64 = 32 << 20;
 /// commits the file system's own journal for all of them.
 pub(super) const BATCH_FILES: usize = 128;
 const BATCH_BYTES: u64 = 64 << 20;
+/// How long a file waits at most, once the next one comes.
+const BATCH_TIME: Duration = Duration::from_secs(1);
 
 /// What pages of a cluster look like.
 #[derive(Debug, Clone, Copy)]
@@ -126,6 +132,8 @@ struct Queue {
 struct Batch {
     files: Vec<Arc<OpenFile>>,
     bytes: u64,
+    /// When the first came.
+    begun: Option<Instant>,
 }
 
 /// A part of a file, for one thread.
@@ -160,10 +168,9 @@ impl Work<'_> {
         if let Some(error) = lock(&shared.failed).take() {
             return Err(error);
         }
+        // Also when the run is to stop: it is little, and need not be done again.
         let batch = std::mem::take(&mut *lock(&shared.batch));
-        if !self.options.stop.load(Ordering::Relaxed) {
-            shared.settle(&batch)?;
-        }
+        shared.settle(&batch)?;
         let mut result = std::mem::take(&mut *lock(&shared.result));
         result.findings.sort_by(|a, b| {
             let key = |finding: &Finding| finding.place.page.map(|page| page.0);
@@ -181,9 +188,12 @@ impl Shared<'_, '_> {
     fn work(&self) -> Result<(), Error> {
         let page_size = self.work.layout.page_size;
         let wanted = self.pace.step_bytes(self.work.run_bytes).max(page_size);
-        let mut buffer = vec![0_u8; wanted - wanted % page_size];
+        // Huge pages make the copies from and to the page cache cheaper.
+        let mut memory = AlignedBuffer::new(HUGE_BYTES.max(wanted));
+        let buffer = memory.bytes_mut().get_mut(..wanted - wanted % page_size);
+        let buffer = buffer.unwrap_or_default();
         while let Some(piece) = self.next()? {
-            self.work_on(&piece, &mut buffer)?;
+            self.work_on(&piece, buffer)?;
             if self.must_stop() {
                 break;
             }
@@ -425,7 +435,9 @@ impl Shared<'_, '_> {
             let mut batch = lock(&self.batch);
             batch.files.push(Arc::clone(file));
             batch.bytes = batch.bytes.saturating_add(file.entry.length);
-            if batch.files.len() < self.work.batch_files && batch.bytes < BATCH_BYTES {
+            let is_young = batch.begun.get_or_insert_with(Instant::now).elapsed() < BATCH_TIME;
+            let is_small = batch.files.len() < self.work.batch_files && batch.bytes < BATCH_BYTES;
+            if is_young && is_small {
                 return Ok(());
             }
             std::mem::take(&mut *batch)
