@@ -337,7 +337,7 @@ fn fio_seconds(output: &[u8]) -> anyhow::Result<f64> {
 }
 
 /// A cluster filled by pgbench and shut down cleanly. Removed with the value.
-fn make_cluster(installation: &Installation, scale: u32) -> anyhow::Result<Cluster> {
+pub fn make_cluster(installation: &Installation, scale: u32) -> anyhow::Result<Cluster> {
     println!("making a cluster of scale {scale}");
     let mut cluster = Cluster::init(installation, &Options::default())?;
     cluster.start()?;
@@ -347,7 +347,7 @@ fn make_cluster(installation: &Installation, scale: u32) -> anyhow::Result<Clust
 }
 
 /// The files that hold pages, as `pagewarden check` reads them.
-fn page_files(dir: &Path) -> anyhow::Result<FileSet> {
+pub fn page_files(dir: &Path) -> anyhow::Result<FileSet> {
     let target = target::open(dir, None)?;
     let files = target.steps.filter_map(|step| match step {
         Step::File(file) if file.listed_bytes > 0 => Some((file.path, file.listed_bytes)),

@@ -8,6 +8,7 @@ mod check;
 mod innodb;
 mod kernel;
 mod process;
+mod protect;
 mod samples;
 mod sqlserver;
 
@@ -29,6 +30,8 @@ enum Benchmark {
     Sqlserver(sqlserver::Arguments),
     /// `pagewarden check` on large InnoDB tablespaces against cat and innochecksum
     Innodb(innodb::Arguments),
+    /// `pagewarden protect` on a pgbench cluster against `pg_checksums --enable`
+    Protect(protect::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -37,5 +40,6 @@ fn main() -> anyhow::Result<()> {
         Benchmark::Check(arguments) => check::run(&arguments),
         Benchmark::Sqlserver(arguments) => sqlserver::run(&arguments),
         Benchmark::Innodb(arguments) => innodb::run(&arguments),
+        Benchmark::Protect(arguments) => protect::run(&arguments),
     }
 }

@@ -9,6 +9,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
 
 pub mod cost;
+pub mod protect;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -19,7 +20,7 @@ const STYLES: Styles = Styles::styled()
 /// Is my data still what was written?
 ///
 /// Pagewarden verifies the pages of database files and data directories,
-/// without needing the server and without ever writing to them.
+/// without needing the server. Only `protect` ever writes to them.
 #[derive(Debug, Parser)]
 #[command(name = "pagewarden", version, styles = STYLES, max_term_width = 100)]
 #[command(after_help = "Example:\n  pagewarden check /var/lib/postgresql/15/main\n\n\
@@ -36,6 +37,7 @@ pub struct Arguments {
 pub enum Command {
     Check(Check),
     Unpack(Unpack),
+    Protect(protect::Protect),
     Cost(cost::Cost),
     Completions(Completions),
     Man(Man),
@@ -294,7 +296,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     }
 }
 
-fn parse_rate(text: &str) -> Result<NonZero<u64>, String> {
+pub fn parse_rate(text: &str) -> Result<NonZero<u64>, String> {
     let size = text.trim().strip_suffix("/s").unwrap_or(text);
     NonZero::new(parse_size(size)?).ok_or_else(|| "the rate must be more than nothing".to_owned())
 }

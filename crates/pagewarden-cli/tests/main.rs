@@ -36,6 +36,7 @@ mod page_cache;
 mod page_damage;
 mod parts;
 mod pictures;
+mod protect;
 mod recovery;
 mod running;
 mod seals;

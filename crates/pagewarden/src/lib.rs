@@ -13,11 +13,13 @@
 //! [`target::open`] finds out what a path is, [`verify::verify`] drives every
 //! page of it through its [`page::PageFormat`], and a [`report`] writes down
 //! what comes out. The library does not print, parse flags or open sockets,
-//! and never writes to what it looks at.
+//! and never writes to what it looks at. The one exception is [`protect`], whose
+//! work is to write.
 
 pub mod checksum;
 pub mod error;
 pub mod page;
+pub mod protect;
 pub mod report;
 pub mod seal;
 pub mod source;

@@ -4,5 +4,6 @@ pub mod check;
 pub mod completions;
 pub mod cost;
 pub mod man;
+pub mod protect;
 pub mod sealing;
 pub mod unpack;

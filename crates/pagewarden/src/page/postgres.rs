@@ -42,6 +42,8 @@ const UPPER: usize = LOWER + 2;
 const SPECIAL: usize = UPPER + 2;
 const PAGE_SIZE_VERSION: usize = SPECIAL + 2;
 const PRUNE_XID: usize = PAGE_SIZE_VERSION + 2;
+/// Where `pd_checksum` lies.
+pub(crate) const CHECKSUM_FIELD: Range<usize> = CHECKSUM..FLAGS;
 /// Bytes in the page header, where the line pointers begin.
 pub const HEADER_BYTES: usize = PRUNE_XID + 4;
 const _: () = assert!(HEADER_BYTES == 24);

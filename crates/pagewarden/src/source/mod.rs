@@ -10,11 +10,13 @@ pub(crate) mod fixtures;
 pub mod mssqlbak;
 pub mod mtf;
 pub mod pipe;
+pub mod presence;
 pub mod queue;
 pub mod residency;
 pub mod stretch;
 pub mod tar;
 #[cfg(target_os = "linux")]
 pub mod uring;
+pub mod write_back;
 pub mod xbstream;
 pub mod xpress;

@@ -247,6 +247,40 @@ impl Control {
     }
 }
 
+/// The largest part of the file that devices write whole: the structure of every
+/// version lies in it.
+pub const CONTROL_SECTOR_BYTES: usize = 512;
+
+/// The first sector of a control file of 9.6 to 18 with the checksum setting
+/// `on`; everything else in it is as it was.
+///
+/// # Errors
+/// The file cannot be believed, or is of a version whose layout is not certain.
+pub fn with_checksums(bytes: &[u8], on: bool) -> Result<[u8; CONTROL_SECTOR_BYTES], ControlFault> {
+    let control = Control::parse(bytes)?;
+    let layout = LAYOUTS
+        .iter()
+        .find(|layout| layout.version == control.version && layout.version < ONLINE_SWITCHING)
+        .ok_or_else(|| {
+            let text = format!("control version {} is none of 9.6 to 18", control.version);
+            ControlFault::new(Kind::Header, text)
+        })?;
+    let mut sector = *bytes.first_chunk().ok_or_else(too_short)?;
+    put_u32(&mut sector, layout.checksum_version, u32::from(on)).ok_or_else(too_short)?;
+    let crc = crc32c(sector.get(..layout.crc).ok_or_else(too_short)?);
+    put_u32(&mut sector, layout.crc, crc).ok_or_else(too_short)?;
+    Ok(sector)
+}
+
+fn put_u32(bytes: &mut [u8], at: usize, value: u32) -> Option<()> {
+    *bytes.get_mut(at..)?.first_chunk_mut()? = value.to_le_bytes();
+    Some(())
+}
+
+/// From 19 on a running server switches checksums, and the setting has states
+/// between on and off.
+pub const ONLINE_SWITCHING: u32 = 1900;
+
 fn too_short() -> ControlFault {
     ControlFault::new(Kind::Truncated, "the file is too short for its structure")
 }
@@ -382,6 +416,32 @@ mod tests {
             for length in 0..end {
                 assert!(Control::parse(&bytes[..length]).is_err(), "{path}: {length} bytes");
             }
+        }
+    }
+
+    /// Real control files of both settings exist: what is made of the one must
+    /// be believed, and differ from it in the setting and the CRC only.
+    #[test]
+    fn setting_is_changed_and_nothing_else() {
+        for (path, bytes, layout) in golden() {
+            let before = Control::parse(&bytes).unwrap();
+            let on = before.checksums == Checksums::Off;
+            let changed = with_checksums(&bytes, on);
+            if layout.version >= ONLINE_SWITCHING {
+                assert!(changed.is_err(), "{path}");
+                continue;
+            }
+            let mut after = bytes.clone();
+            after[..CONTROL_SECTOR_BYTES].copy_from_slice(&changed.unwrap());
+            let checksums = if on { Checksums::On } else { Checksums::Off };
+            assert_eq!(Control::parse(&after), Ok(Control { checksums, ..before }), "{path}");
+            for at in (0..bytes.len()).filter(|at| bytes[*at] != after[*at]) {
+                let in_field = |begin: usize| (begin..begin + 4).contains(&at);
+                assert!(in_field(layout.checksum_version) || in_field(layout.crc), "{path}: {at}");
+            }
+            // There and back again.
+            let back = with_checksums(&after, !on).unwrap();
+            assert_eq!(back, bytes[..CONTROL_SECTOR_BYTES], "{path}");
         }
     }
 

@@ -320,7 +320,7 @@ pub(crate) fn read_small(path: &Path, limit: usize) -> std::io::Result<Vec<u8>> 
 
 /// True for a data directory, also one that lost its control file or its
 /// version file.
-fn is_root(folder: &Path) -> bool {
+pub(crate) fn is_root(folder: &Path) -> bool {
     let global = folder.join("global");
     global.is_dir() && (folder.join("PG_VERSION").is_file() || global.join("pg_control").is_file())
 }

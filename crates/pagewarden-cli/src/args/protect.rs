@@ -1,0 +1,96 @@
+//! `pagewarden protect`: its part of the command line.
+
+use std::num::NonZero;
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args, ValueEnum};
+
+/// Turn page verification of a database on or off
+///
+/// The database must be shut down cleanly, and no server can start on it
+/// meanwhile. Interrupted at any point, also by power failure, it is as it was
+/// to its server; the same command goes on where it was.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("wish").required(true).args(["mode", "for_upgrade", "like"]))]
+#[command(after_help = "Examples:\n  \
+    pagewarden protect --mode checksum /var/lib/postgresql/15/main\n  \
+    pagewarden protect --mode checksum --dry-run DIR      what would change\n  \
+    pagewarden protect --mode checksum DIR --copy-to NEW  a protected copy\n  \
+    pagewarden protect OLD --for-upgrade NEW              before pg_upgrade\n\n\
+    Exit status: 0 done, 1 damaged pages (nothing was switched, or with --skip-damaged they\n\
+    are still damaged), 2 it could not be done, 3 stopped early: run it again to go on.")]
+pub struct Protect {
+    /// The data directory of a PostgreSQL cluster, 9.6 to 18
+    pub path: PathBuf,
+
+    /// How pages are to be protected
+    #[arg(long, value_enum)]
+    pub mode: Option<Mode>,
+
+    /// Fit PATH, the old cluster, to this new one that pg_upgrade is to fill
+    ///
+    /// pg_upgrade demands the same checksum setting on both sides.
+    #[arg(long, value_name = "NEWDIR")]
+    pub for_upgrade: Option<PathBuf>,
+
+    /// Fit PATH, the new and still empty cluster, to this old one
+    #[arg(long, value_name = "OLDDIR", conflicts_with = "copy_to")]
+    pub like: Option<PathBuf>,
+
+    /// Leave PATH as it is, and make a changed copy here
+    ///
+    /// DIR must not exist or be empty. It is no cluster before it is complete.
+    #[arg(long, value_name = "DIR")]
+    pub copy_to: Option<PathBuf>,
+
+    /// Only say what would change
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Go on where pages are damaged; they stay as they are, for the server to report
+    #[arg(long)]
+    pub skip_damaged: bool,
+
+    /// Do not read back from the device what was written
+    #[arg(long)]
+    pub no_verify: bool,
+
+    /// Do not wait until the device holds what was written
+    ///
+    /// For databases that can be made again: after a power failure the setting
+    /// may claim more than is true. There is no journal then; a run that was
+    /// interrupted looks at every page again.
+    #[arg(long)]
+    pub no_sync: bool,
+
+    /// Read and write no more than this, for example 200MiB/s
+    #[arg(long, value_name = "BYTES/S", value_parser = super::parse_rate)]
+    pub rate: Option<NonZero<u64>>,
+
+    /// Threads that work on pages [default: the available cores]
+    #[arg(short, long, value_name = "N")]
+    pub jobs: Option<NonZero<usize>>,
+
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+
+    /// Show no progress
+    #[arg(short, long, conflicts_with = "progress")]
+    pub quiet: bool,
+
+    /// Show progress as plain lines, every few seconds, also without a terminal
+    #[arg(long)]
+    pub progress: bool,
+}
+
+/// What `--mode` takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// A checksum on every page
+    Checksum,
+    /// Marks that show torn writes only (no PostgreSQL)
+    Torn,
+    /// Nothing
+    None,
+}

@@ -1,0 +1,264 @@
+//! `pagewarden protect`: switches how the pages of a database are protected.
+
+use std::io::{self, Write as _};
+use std::num::NonZero;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use pagewarden::protect::{Cost, Options, Outcome, Request, Wish, protect};
+use pagewarden::report::words::{bytes, counted, duration, grouped, printable, rate};
+use pagewarden::verdict::{Finding, Protection};
+use pagewarden::verify::mib_per_second;
+use serde_json::{Value, json};
+
+use crate::args::protect::{Mode, Protect};
+use crate::exit::{self, Exit};
+use crate::progress::{Show, listed_bytes};
+use crate::signals::stop_on_signals;
+
+/// Runs the command.
+pub fn run(arguments: &Protect) -> anyhow::Result<Exit> {
+    let begin = Instant::now();
+    let result = run_request(arguments);
+    let mut out = io::stdout().lock();
+    match result {
+        Ok(outcome) => {
+            if arguments.json {
+                writeln!(out, "{}", object(arguments, &outcome))?;
+            } else {
+                for warning in &outcome.warnings {
+                    writeln!(io::stderr(), "warning: {}", printable(warning))?;
+                }
+                write!(out, "{}", text(arguments, &outcome))?;
+            }
+            out.flush()?;
+            Ok(exit_of(&outcome))
+        }
+        Err(error) => {
+            if arguments.json {
+                let object = json!({
+                    "pagewarden": pagewarden::VERSION,
+                    "command": "protect",
+                    "verdict": "incomplete",
+                    "seconds": seconds(begin.elapsed()),
+                    "error": format!("{error:#}"),
+                });
+                writeln!(out, "{object}")?;
+            }
+            Ok(exit::report(&error))
+        }
+    }
+}
+
+fn run_request(arguments: &Protect) -> anyhow::Result<Outcome> {
+    let wish = match (arguments.mode, &arguments.for_upgrade, &arguments.like) {
+        (_, Some(other), _) => Wish::ForUpgrade(other.clone()),
+        (_, _, Some(other)) => Wish::Like(other.clone()),
+        (Some(Mode::Torn), ..) => Wish::Mode(Protection::Torn),
+        (Some(Mode::Checksum), ..) => Wish::Mode(Protection::Checksum),
+        (Some(Mode::None) | None, ..) => Wish::Mode(Protection::None),
+    };
+    let request = Request {
+        path: arguments.path.clone(),
+        wish,
+        copy_to: arguments.copy_to.clone(),
+        dry_run: arguments.dry_run,
+        skip_damaged: arguments.skip_damaged,
+    };
+    let options = options(arguments, stop_on_signals()?);
+    let show = Show::choose(arguments.quiet, arguments.progress);
+    if show.wants_total() && request.wish != Wish::Mode(Protection::None) {
+        show.expect(listed_bytes(&request.path, None).unwrap_or(0));
+    }
+    let outcome = protect(&request, &options, &show);
+    show.end();
+    Ok(outcome?)
+}
+
+fn options(arguments: &Protect, stop: Arc<AtomicBool>) -> Options {
+    let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
+    Options {
+        jobs: arguments.jobs.unwrap_or(cores),
+        rate: arguments.rate,
+        verify: !arguments.no_verify,
+        sync: !arguments.no_sync,
+        stop,
+    }
+}
+
+fn exit_of(outcome: &Outcome) -> Exit {
+    if outcome.stopped {
+        Exit::Stopped
+    } else if outcome.pages.damaged > 0 {
+        Exit::Wrong
+    } else {
+        Exit::Fine
+    }
+}
+
+/// The words of `check`, for what was looked at.
+fn verdict(outcome: &Outcome) -> &'static str {
+    if outcome.pages.damaged > 0 {
+        "damaged"
+    } else if outcome.stopped {
+        "incomplete"
+    } else if outcome.after == Protection::None {
+        "unprotected"
+    } else {
+        "intact"
+    }
+}
+
+fn object(arguments: &Protect, outcome: &Outcome) -> Value {
+    let pages = &outcome.pages;
+    json!({
+        "pagewarden": pagewarden::VERSION,
+        "command": "protect",
+        "verdict": verdict(outcome),
+        "path": arguments.path.to_string_lossy(),
+        "copy": arguments.copy_to.as_ref().map(|path| path.to_string_lossy()),
+        "engine": outcome.engine,
+        "before": outcome.before.name(),
+        "wanted": outcome.wanted.name(),
+        "after": outcome.after.name(),
+        "dry_run": arguments.dry_run,
+        "stopped": outcome.stopped,
+        "files": outcome.files,
+        "files_resumed": outcome.files_resumed,
+        "pages": {
+            "total": pages.total(),
+            "changed": pages.changed,
+            "right": pages.right,
+            "empty": pages.empty,
+            "damaged": pages.damaged,
+        },
+        "bytes_read": outcome.bytes_read,
+        "bytes_written": outcome.bytes_written,
+        "bytes_verified": outcome.bytes_verified,
+        "findings": outcome.findings,
+        "warnings": outcome.warnings,
+        "costs": outcome.costs.as_ref().map(|costs| costs.each_ref().map(cost_object)),
+        "seconds": seconds(outcome.elapsed),
+        "mib_per_second": mib_per_second(outcome.bytes_read, outcome.elapsed),
+    })
+}
+
+fn cost_object(cost: &Cost) -> Value {
+    json!({
+        "path": cost.path.to_string_lossy(),
+        "wanted": cost.wanted.name(),
+        "pages": cost.pages,
+        "bytes": cost.bytes,
+    })
+}
+
+fn seconds(elapsed: Duration) -> f64 {
+    (elapsed.as_secs_f64() * 1000.0).round() / 1000.0
+}
+
+fn shown(path: &Path) -> String {
+    printable(&path.to_string_lossy())
+}
+
+/// What a person reads; the last line is the result.
+fn text(arguments: &Protect, outcome: &Outcome) -> String {
+    let path = shown(&arguments.path);
+    let mut text = format!("{path}: {}, checksums {}\n", outcome.engine, on(outcome.before));
+    for finding in &outcome.findings {
+        text.push_str(&finding_line(finding));
+    }
+    if let Some([chosen, otherwise]) = &outcome.costs {
+        text.push_str(&format!("  this way:  {}\n", cost_line(chosen)));
+        text.push_str(&format!("  the other: {}\n", cost_line(otherwise)));
+    }
+    let pages = &outcome.pages;
+    if pages.total() > 0 {
+        let would = if arguments.dry_run { "to change" } else { "changed" };
+        text.push_str(&format!(
+            "{} pages ({}) of {} in {} ({} MiB/s): {} {would}, {} right already, {} empty, {} damaged\n",
+            grouped(pages.total()),
+            bytes(outcome.bytes_read),
+            counted(outcome.files - outcome.files_resumed, "file"),
+            duration(outcome.elapsed),
+            rate(mib_per_second(outcome.bytes_read, outcome.elapsed)),
+            grouped(pages.changed),
+            grouped(pages.right),
+            grouped(pages.empty),
+            grouped(pages.damaged),
+        ));
+    }
+    if outcome.files_resumed > 0 {
+        let files = counted(outcome.files_resumed, "file");
+        text.push_str(&format!("{files} had been finished by an earlier run\n"));
+    }
+    text.push_str(&last_line(arguments, outcome));
+    text.push('\n');
+    text
+}
+
+fn last_line(arguments: &Protect, outcome: &Outcome) -> String {
+    let (before, wanted, after) = (on(outcome.before), on(outcome.wanted), on(outcome.after));
+    let what = match &arguments.copy_to {
+        Some(copy) => format!("of the copy in {}", shown(copy)),
+        None => format!("of {}", shown(&arguments.path)),
+    };
+    if outcome.stopped {
+        return match &arguments.copy_to {
+            Some(_) => "Stopped: the copy is no cluster yet; run the same command again".to_owned(),
+            None => format!("Stopped: checksums stay {before}; run the same command to go on"),
+        };
+    }
+    if arguments.dry_run {
+        return if outcome.before == outcome.wanted {
+            format!("Checksums {what} would stay {wanted}: nothing was written")
+        } else {
+            format!("Checksums {what} would be turned {wanted}: nothing was written")
+        };
+    }
+    let damaged = outcome.pages.damaged;
+    if damaged > 0 && outcome.after != outcome.wanted {
+        let what = match &arguments.copy_to {
+            Some(_) => "The copy is not made".to_owned(),
+            None => format!("Checksums stay {before}"),
+        };
+        return format!(
+            "{what}: {} must be mended first (from a backup), or left for the server to report (--skip-damaged)",
+            counted(damaged, "damaged page")
+        );
+    }
+    let left = match damaged {
+        0 => String::new(),
+        _ => format!("; {} left, which a server will report", counted(damaged, "damaged page")),
+    };
+    if outcome.before == outcome.after && arguments.copy_to.is_none() {
+        return format!("Checksums {what} are {after} already: nothing was changed");
+    }
+    format!("Checksums {what} are {after}{left}")
+}
+
+fn on(protection: Protection) -> &'static str {
+    match protection {
+        Protection::None => "off",
+        _ => "on",
+    }
+}
+
+fn finding_line(finding: &Finding) -> String {
+    format!(
+        "  damage   {} page {} at byte {}: {}\n",
+        printable(&finding.place.file),
+        finding.place.page.map_or(0, |page| page.0),
+        finding.place.offset.map_or(0, |offset| offset.0),
+        printable(finding.detail.as_deref().unwrap_or_default())
+    )
+}
+
+fn cost_line(cost: &Cost) -> String {
+    let to_write = match cost.pages {
+        0 => "no page to rewrite".to_owned(),
+        pages => format!("up to {} pages ({}) to rewrite", grouped(pages), bytes(cost.bytes)),
+    };
+    format!("checksums of {} {}: {to_write}", shown(&cost.path), on(cost.wanted))
+}

@@ -1,0 +1,158 @@
+//! Everything that `protect` changes on a disk goes through here, so that tests
+//! can see every change, end a run at any of them, and build what a power failure
+//! would leave behind.
+
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Gid, OFlags, Timespec, Timestamps, Uid};
+use rustix::io::Errno;
+
+/// A file that is written to, with the name it was opened by.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) file: File,
+    pub(super) path: PathBuf,
+}
+
+impl Written {
+    /// Opens a regular file of the database to change it.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
+        let flags = i32::try_from(flags).unwrap_or(0);
+        let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        Ok(Self { file, path: path.to_owned() })
+    }
+}
+
+/// Changes to a disk; what each method does unless a test wants more of it.
+pub(super) trait Disk: Sync {
+    /// Makes a file that must not exist yet, for the owner of `like`.
+    fn create(&self, path: &Path, like: &Metadata) -> io::Result<Written> {
+        let file =
+            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        give_to_owner(&file, like)?;
+        Ok(Written { file, path: path.to_owned() })
+    }
+
+    /// Writes all of `bytes`.
+    fn write_at(&self, file: &Written, bytes: &[u8], offset: u64) -> io::Result<()> {
+        file.file.write_all_at(bytes, offset)
+    }
+
+    /// Makes the file so long.
+    fn set_length(&self, file: &Written, length: u64) -> io::Result<()> {
+        file.file.set_len(length)
+    }
+
+    /// Makes the file share the blocks of `source`, where the file system can.
+    fn share_blocks(&self, file: &Written, source: &File) -> bool {
+        clone_blocks(&file.file, source)
+    }
+
+    /// Gives the file the owner, mode and times of `like`.
+    fn set_attributes(&self, file: &Written, like: &Metadata) -> io::Result<()> {
+        give_to_owner(&file.file, like)?;
+        file.file.set_permissions(Permissions::from_mode(like.mode() & 0o7777))?;
+        Ok(rustix::fs::futimens(&file.file, &times(like))?)
+    }
+
+    /// Waits until the device holds the file.
+    fn sync(&self, file: &Written) -> io::Result<()> {
+        file.file.sync_all()
+    }
+
+    /// Waits until the device holds the names in a folder.
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    /// Gives a file a second name, which must not exist yet.
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::hard_link(from, to)
+    }
+
+    /// Gives a file another name.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    /// Takes a name away.
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    /// Makes a folder, unless it is there.
+    fn make_folder(&self, path: &Path) -> io::Result<()> {
+        match fs::DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_folder(path) => Ok(()),
+            made => made,
+        }
+    }
+
+    /// Gives a folder the owner, mode and times of `like`.
+    fn set_folder_attributes(&self, path: &Path, like: &Metadata) -> io::Result<()> {
+        let folder = File::open(path)?;
+        give_to_owner(&folder, like)?;
+        folder.set_permissions(Permissions::from_mode(like.mode() & 0o7777))?;
+        Ok(rustix::fs::futimens(&folder, &times(like))?)
+    }
+
+    /// Makes a symbolic link, for the owner of `like`.
+    fn make_link(&self, content: &Path, path: &Path, like: &Metadata) -> io::Result<()> {
+        std::os::unix::fs::symlink(content, path)?;
+        permitted(std::os::unix::fs::lchown(path, Some(like.uid()), Some(like.gid())))
+    }
+}
+
+/// The disk as it is.
+#[derive(Debug)]
+pub(super) struct System;
+
+impl Disk for System {}
+
+fn is_folder(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir())
+}
+
+/// Only root can give files away; anybody else's are their own.
+fn give_to_owner(file: &File, like: &Metadata) -> io::Result<()> {
+    let metadata = file.metadata()?;
+    if (metadata.uid(), metadata.gid()) == (like.uid(), like.gid()) {
+        return Ok(());
+    }
+    let (user, group) = (Uid::from_raw(like.uid()), Gid::from_raw(like.gid()));
+    permitted(rustix::fs::fchown(file, Some(user), Some(group)).map_err(io::Error::from))
+}
+
+fn permitted(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => Ok(()),
+        other => other,
+    }
+}
+
+fn times(like: &Metadata) -> Timestamps {
+    let time = |seconds, nanoseconds| Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
+    Timestamps {
+        last_access: time(like.atime(), like.atime_nsec()),
+        last_modification: time(like.mtime(), like.mtime_nsec()),
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn clone_blocks(file: &File, source: &File) -> bool {
+    rustix::fs::ioctl_ficlone(file, source).is_ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn clone_blocks(_: &File, _: &File) -> bool {
+    false
+}

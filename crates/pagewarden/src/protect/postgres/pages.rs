@@ -1,0 +1,584 @@
+//! The work on the pages: read, judge, set the checksum, write, sync, read back.
+//!
+//! Threads take pieces of files, large files first. Files that are written gather
+//! until they are worth waiting for the device: then one thread syncs them, reads
+//! back what was written, and puts them into the journal, while the others go on.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::checksum::postgres::{checksum, hash_pages};
+use crate::error::Error;
+use crate::page::postgres::{CHECKSUM_FIELD, Header};
+use crate::protect::disk::{Disk, Written};
+use crate::protect::journal::{Done, Journal, Stamp};
+use crate::protect::pace::Pace;
+use crate::protect::postgres::files::{Entry, Listing};
+use crate::protect::postgres::read_back::read_back;
+use crate::protect::{Options, PageTally};
+use crate::source::buffer::AlignedBuffer;
+use crate::source::file::{open_regular, read_fully};
+use crate::source::write_back;
+use crate::verdict::{ByteOffset, Finding, Kind, PageNo, Place, Severity};
+use crate::verify::Progress;
+
+/// Bytes read and written at once: they stay in a core's own cache between.
+pub(super) const RUN_BYTES: usize = 512 << 10;
+/// Memory of this size asks for huge pages.
+const HUGE_BYTES: usize = 2 << 20;
+/// Bytes of a file that one thread takes.
+pub(super) const PIECE_BYTES: u64 = 32 << 20;
+
+/// Files, and bytes in them, that are synced together: the first sync of many then
+/// commits the file system's own journal for all of them.
+pub(super) const BATCH_FILES: usize = 128;
+const BATCH_BYTES: u64 = 64 << 20;
+/// How long a file waits at most, once the next one comes.
+const BATCH_TIME: Duration = Duration::from_secs(1);
+
+/// What pages of a cluster look like.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Layout {
+    pub(super) page_size: usize,
+    pub(super) max_align: u16,
+    pub(super) segment_pages: u64,
+}
+
+/// What is to be done to all files of a listing.
+pub(super) struct Work<'a> {
+    pub(super) disk: &'a dyn Disk,
+    pub(super) options: &'a Options,
+    pub(super) progress: &'a dyn Progress,
+    pub(super) listing: &'a Listing,
+    pub(super) layout: Layout,
+    /// Nothing is written.
+    pub(super) dry_run: bool,
+    /// Damage does not stop writing.
+    pub(super) skip_damaged: bool,
+    /// The data directory of a copy that is being made.
+    pub(super) copy: Option<&'a Path>,
+    /// What an earlier run had finished. Its unfinished files are read back
+    /// whole, for nobody knows which of their pages it wrote.
+    pub(super) done: Option<Done>,
+    pub(super) journal: Option<Mutex<Journal<'a>>>,
+    /// Asked before anything is written: false if a server has come.
+    pub(super) may_write: &'a (dyn Fn() -> bool + Sync),
+    pub(super) run_bytes: usize,
+    pub(super) batch_files: usize,
+}
+
+/// What came out of it.
+#[derive(Debug, Default)]
+pub(super) struct Worked {
+    pub(super) files: u64,
+    pub(super) files_resumed: u64,
+    pub(super) pages: PageTally,
+    pub(super) bytes_read: u64,
+    pub(super) bytes_written: u64,
+    pub(super) bytes_verified: u64,
+    pub(super) findings: Vec<Finding>,
+}
+
+/// A file while it is worked on.
+pub(super) struct OpenFile {
+    entry: Entry,
+    pub(super) name: String,
+    source: File,
+    /// What is written to: the file itself, or its copy.
+    target: Option<Written>,
+    /// The copy has all bytes of the source already.
+    is_clone: bool,
+    pieces_left: AtomicUsize,
+    marks: Mutex<Marks>,
+}
+
+/// What was done to a file.
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    /// Written, in no order.
+    pub(super) written: Vec<Range<u64>>,
+    /// Where damaged pages begin.
+    pub(super) damaged: Vec<u64>,
+}
+
+struct Shared<'a, 'w> {
+    work: &'a Work<'w>,
+    pace: Pace,
+    queue: Mutex<Queue>,
+    result: Mutex<Worked>,
+    /// Files that wait to be synced.
+    batch: Mutex<Batch>,
+    /// The first error, which ends the work.
+    failed: Mutex<Option<Error>>,
+    /// Set with the first error, and by the signal's flag.
+    stop: AtomicBool,
+    /// A damaged page was seen.
+    damage: AtomicBool,
+}
+
+#[derive(Default)]
+struct Queue {
+    next_entry: usize,
+    current: Option<(Arc<OpenFile>, u64)>,
+}
+
+/// Files that wait to be synced.
+#[derive(Default)]
+struct Batch {
+    files: Vec<Arc<OpenFile>>,
+    bytes: u64,
+    /// When the first came.
+    begun: Option<Instant>,
+}
+
+/// A part of a file, for one thread.
+struct Piece {
+    file: Arc<OpenFile>,
+    range: Range<u64>,
+}
+
+impl Work<'_> {
+    /// Does it. Findings come in the order of the files' names.
+    pub(super) fn run(&self) -> Result<Worked, Error> {
+        let shared = Shared {
+            work: self,
+            pace: Pace::new(self.options.rate),
+            queue: Mutex::default(),
+            result: Mutex::default(),
+            batch: Mutex::default(),
+            failed: Mutex::default(),
+            stop: AtomicBool::new(false),
+            damage: AtomicBool::new(false),
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..self.options.jobs.get() {
+                scope.spawn(|| {
+                    if let Err(error) = shared.work() {
+                        shared.stop.store(true, Ordering::Relaxed);
+                        lock(&shared.failed).get_or_insert(error);
+                    }
+                });
+            }
+        });
+        if let Some(error) = lock(&shared.failed).take() {
+            return Err(error);
+        }
+        // Also when the run is to stop: it is little, and need not be done again.
+        let batch = std::mem::take(&mut *lock(&shared.batch));
+        shared.settle(&batch)?;
+        let mut result = std::mem::take(&mut *lock(&shared.result));
+        result.findings.sort_by(|a, b| {
+            let key = |finding: &Finding| finding.place.page.map(|page| page.0);
+            (&a.place.file, key(a)).cmp(&(&b.place.file, key(b)))
+        });
+        Ok(result)
+    }
+
+    fn writes(&self) -> bool {
+        !self.dry_run
+    }
+}
+
+impl Shared<'_, '_> {
+    fn work(&self) -> Result<(), Error> {
+        let page_size = self.work.layout.page_size;
+        let wanted = self.pace.step_bytes(self.work.run_bytes).max(page_size);
+        // Huge pages make the copies from and to the page cache cheaper.
+        let mut memory = AlignedBuffer::new(HUGE_BYTES.max(wanted));
+        let buffer = memory.bytes_mut().get_mut(..wanted - wanted % page_size);
+        let buffer = buffer.unwrap_or_default();
+        while let Some(piece) = self.next()? {
+            self.work_on(&piece, buffer)?;
+            if self.must_stop() {
+                break;
+            }
+            if piece.file.pieces_left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                self.finish(&piece.file)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn must_stop(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.work.options.stop.load(Ordering::Relaxed)
+    }
+
+    /// The next piece; opens the next file where it must.
+    fn next(&self) -> Result<Option<Piece>, Error> {
+        let mut queue = lock(&self.queue);
+        loop {
+            if self.must_stop() {
+                return Ok(None);
+            }
+            if let Some((file, begin)) = queue.current.take() {
+                let end = begin.saturating_add(PIECE_BYTES).min(file.entry.length);
+                if end < file.entry.length {
+                    queue.current = Some((Arc::clone(&file), end));
+                }
+                return Ok(Some(Piece { file, range: begin..end }));
+            }
+            let Some(entry) = self.work.listing.entries.get(queue.next_entry).copied() else {
+                return Ok(None);
+            };
+            queue.next_entry += 1;
+            if let Some(file) = self.open(entry)? {
+                queue.current = Some((Arc::new(file), 0));
+            }
+        }
+    }
+
+    /// Opens a file, and makes its copy. `None` if there is nothing to do to it.
+    fn open(&self, entry: Entry) -> Result<Option<OpenFile>, Error> {
+        let work = self.work;
+        let (name, path) = (work.listing.name(&entry), work.listing.path(&entry));
+        if let Some(stamp) = work.done.as_ref().and_then(|done| done.get(&name)) {
+            let metadata = std::fs::symlink_metadata(&path);
+            if metadata.is_ok_and(|metadata| Stamp::of(&metadata) == *stamp) {
+                let mut result = lock(&self.result);
+                result.files += 1;
+                result.files_resumed += 1;
+                self.work.progress.advance(entry.length);
+                return Ok(None);
+            }
+        }
+        let opened = |error| Error::io("open", &path, error);
+        let source;
+        let mut target = None;
+        let mut is_clone = false;
+        match work.copy {
+            None if work.writes() => {
+                if !(work.may_write)() {
+                    return Err(server_came(&path));
+                }
+                let written = Written::open(&path).map_err(opened)?;
+                source = written.file.try_clone().map_err(opened)?;
+                target = Some(written);
+            }
+            None => source = open_regular(&path).map_err(opened)?,
+            Some(root) => {
+                source = open_regular(&path).map_err(opened)?;
+                let copy = root.join(&name);
+                let made = self.create_copy(&copy, &source, entry.length);
+                let (written, cloned) = made.map_err(|error| Error::io("copy to", &copy, error))?;
+                (target, is_clone) = (Some(written), cloned);
+            }
+        }
+        let length = source.metadata().map_err(opened)?.len();
+        if length != entry.length {
+            return Err(changed_meanwhile(&path));
+        }
+        lock(&self.result).files += 1;
+        // A file of no pages has no piece either, and is none to sync: nothing of
+        // it is claimed.
+        if length == 0 && work.copy.is_none() {
+            return Ok(None);
+        }
+        let pieces = usize::try_from(length.div_ceil(PIECE_BYTES)).unwrap_or(usize::MAX).max(1);
+        Ok(Some(OpenFile {
+            entry,
+            name,
+            source,
+            target,
+            is_clone,
+            pieces_left: AtomicUsize::new(pieces),
+            marks: Mutex::default(),
+        }))
+    }
+
+    fn create_copy(&self, copy: &Path, source: &File, length: u64) -> io::Result<(Written, bool)> {
+        let disk = self.work.disk;
+        match disk.remove(copy) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let written = disk.create(copy, &source.metadata()?)?;
+        let cloned = disk.share_blocks(&written, source);
+        if !cloned {
+            disk.set_length(&written, length)?;
+        }
+        Ok((written, cloned))
+    }
+
+    fn work_on(&self, piece: &Piece, buffer: &mut [u8]) -> Result<(), Error> {
+        let work = self.work;
+        let mut offset = piece.range.start;
+        while offset < piece.range.end && !self.must_stop() {
+            if let Some(hole_end) = self.hole(piece, offset) {
+                self.pass_hole(hole_end - offset);
+                offset = hole_end;
+                continue;
+            }
+            let left = usize::try_from(piece.range.end - offset).unwrap_or(usize::MAX);
+            let length = left.min(buffer.len());
+            let Some(bytes) = buffer.get_mut(..length) else { return Ok(()) };
+            self.pace.pay(length as u64, &work.options.stop);
+            let path = || work.listing.path(&piece.file.entry);
+            let count = read_fully(&piece.file.source, bytes, offset)
+                .map_err(|error| Error::io("read", &path(), error))?;
+            if count < length {
+                return Err(changed_meanwhile(&path()));
+            }
+            let judged = self.judge(&piece.file, offset, bytes);
+            let written = self.write(&piece.file, offset, bytes, &judged)?;
+            self.tell(&piece.file, offset, length as u64, written, judged);
+            offset += length as u64;
+        }
+        Ok(())
+    }
+
+    /// The end of the hole that begins at `offset`, where a copy may leave it one.
+    fn hole(&self, piece: &Piece, offset: u64) -> Option<u64> {
+        if self.work.copy.is_none() || piece.file.is_clone {
+            return None;
+        }
+        let data = match rustix::fs::seek(&piece.file.source, rustix::fs::SeekFrom::Data(offset)) {
+            Ok(data) => data,
+            Err(rustix::io::Errno::NXIO) => piece.range.end,
+            Err(_) => return None,
+        };
+        let page = self.work.layout.page_size as u64;
+        let end = data.min(piece.range.end);
+        // Pages that are hole only in part are read.
+        let end = end - end % page;
+        (end > offset).then_some(end)
+    }
+
+    fn pass_hole(&self, length: u64) {
+        lock(&self.result).pages.empty += length / self.work.layout.page_size as u64;
+        self.work.progress.advance(length);
+    }
+
+    fn judge(&self, file: &OpenFile, offset: u64, bytes: &mut [u8]) -> Judged {
+        let Layout { page_size, max_align, segment_pages } = self.work.layout;
+        let first = first_block(&file.entry, segment_pages) + offset / page_size as u64;
+        let mut judged = judge_pages(bytes, first, page_size, max_align);
+        let rest = bytes.len() % page_size;
+        if rest > 0 {
+            let at = bytes.len() - rest;
+            let detail = format!("the file ends {rest} bytes into a page");
+            judged.damaged.push((at, Kind::Truncated, detail));
+        }
+        judged
+    }
+
+    /// Writes what has to be; how many bytes.
+    fn write(
+        &self,
+        file: &OpenFile,
+        offset: u64,
+        bytes: &[u8],
+        judged: &Judged,
+    ) -> Result<u64, Error> {
+        let work = self.work;
+        if !judged.damaged.is_empty() {
+            self.damage.store(true, Ordering::Relaxed);
+        }
+        // Pages that fail are known by now or not: what is written before is
+        // right under either setting.
+        let stays = self.damage.load(Ordering::Relaxed) && !work.skip_damaged;
+        let Some(target) = file.target.as_ref().filter(|_| work.writes() && !stays) else {
+            return Ok(0);
+        };
+        let whole = 0..bytes.len();
+        let copied = work.copy.is_some() && !file.is_clone;
+        let stretches =
+            if copied { std::slice::from_ref(&whole) } else { judged.changed.as_slice() };
+        let mut sum = 0;
+        for stretch in stretches {
+            let Some(part) = bytes.get(stretch.clone()) else { continue };
+            let at = offset + stretch.start as u64;
+            self.pace.pay(part.len() as u64, &work.options.stop);
+            work.disk
+                .write_at(target, part, at)
+                .map_err(|error| Error::io("write", &target.path, error))?;
+            sum += part.len() as u64;
+            join(&mut lock(&file.marks).written, at..at + part.len() as u64);
+        }
+        if sum > 0 && work.options.sync {
+            write_back::begin(&target.file, &(offset..offset + bytes.len() as u64));
+        }
+        Ok(sum)
+    }
+
+    fn tell(&self, file: &OpenFile, offset: u64, length: u64, written: u64, judged: Judged) {
+        let Layout { page_size, segment_pages, .. } = self.work.layout;
+        let first = first_block(&file.entry, segment_pages);
+        let mut result = lock(&self.result);
+        result.bytes_read += length;
+        result.bytes_written += written;
+        result.pages += PageTally { damaged: judged.damaged.len() as u64, ..judged.tally };
+        for (at, kind, detail) in judged.damaged {
+            let at = offset + at as u64;
+            lock(&file.marks).damaged.push(at);
+            let page = PageNo(first + at / page_size as u64);
+            result.findings.push(Finding {
+                place: Place {
+                    file: file.name.clone(),
+                    page: Some(page),
+                    offset: Some(ByteOffset(at)),
+                },
+                ..Finding::of_file("", Severity::Damage, kind, detail)
+            });
+        }
+        drop(result);
+        self.work.progress.advance(length);
+    }
+
+    /// All of a file is written: it waits for others, or they for it.
+    fn finish(&self, file: &Arc<OpenFile>) -> Result<(), Error> {
+        let batch = {
+            let mut batch = lock(&self.batch);
+            batch.files.push(Arc::clone(file));
+            batch.bytes = batch.bytes.saturating_add(file.entry.length);
+            let is_young = batch.begun.get_or_insert_with(Instant::now).elapsed() < BATCH_TIME;
+            let is_small = batch.files.len() < self.work.batch_files && batch.bytes < BATCH_BYTES;
+            if is_young && is_small {
+                return Ok(());
+            }
+            std::mem::take(&mut *batch)
+        };
+        self.settle(&batch)
+    }
+
+    /// Makes files durable, reads them back, and says so.
+    fn settle(&self, batch: &Batch) -> Result<(), Error> {
+        let work = self.work;
+        if self.damage.load(Ordering::Relaxed) && !work.skip_damaged {
+            return Ok(());
+        }
+        let written = || {
+            let files = batch.files.iter();
+            files.filter_map(|file| file.target.as_ref().map(|target| (file, target)))
+        };
+        for (file, target) in written() {
+            if work.copy.is_some() {
+                let like = file.source.metadata();
+                like.and_then(|like| work.disk.set_attributes(target, &like))
+                    .map_err(|error| Error::io("copy to", &target.path, error))?;
+            }
+            if work.options.sync {
+                // Also where this run wrote nothing: what an interrupted run wrote
+                // may not have reached the device.
+                work.disk.sync(target).map_err(|error| Error::io("sync", &target.path, error))?;
+            }
+        }
+        written().try_for_each(|(file, target)| self.conclude(file, target))
+    }
+
+    /// A file is durable: reads back what was written, and says that it is done.
+    fn conclude(&self, file: &OpenFile, target: &Written) -> Result<(), Error> {
+        let work = self.work;
+        let mut marks = std::mem::take(&mut *lock(&file.marks));
+        if work.done.is_some() {
+            marks.written.clear();
+            marks.written.push(0..file.entry.length);
+        }
+        if work.options.verify {
+            let first = first_block(&file.entry, work.layout.segment_pages);
+            let bytes = read_back(target, &marks, first, work.layout, &self.pace, work.options)?;
+            lock(&self.result).bytes_verified += bytes;
+        }
+        if let Some(journal) = work.journal.as_ref().filter(|_| marks.damaged.is_empty()) {
+            let metadata =
+                target.file.metadata().map_err(|error| Error::io("sync", &target.path, error))?;
+            lock(journal)
+                .record(&file.name, Stamp::of(&metadata))
+                .map_err(|error| Error::io("write the journal of", &target.path, error))?;
+        }
+        Ok(())
+    }
+}
+
+/// The number of the first block in a file.
+fn first_block(entry: &Entry, segment_pages: u64) -> u64 {
+    u64::from(entry.file.segment).saturating_mul(segment_pages)
+}
+
+/// Adds a stretch to those of a file; threads go forward, so that most continue
+/// the last one.
+fn join(stretches: &mut Vec<Range<u64>>, next: Range<u64>) {
+    match stretches.last_mut().filter(|last| last.end == next.start) {
+        Some(last) => last.end = next.end,
+        None => stretches.push(next),
+    }
+}
+
+/// What was found in a run of pages.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Judged {
+    /// Without the damaged ones.
+    tally: PageTally,
+    /// Stretches of pages whose checksum was set.
+    changed: Vec<Range<usize>>,
+    /// Where damaged pages begin, and what is wrong with each.
+    damaged: Vec<(usize, Kind, String)>,
+}
+
+/// Sets the checksum of every whole page that is sound.
+///
+/// A page whose `pd_upper` is 0 is new to `pg_checksums`, whatever else it holds;
+/// a server then refuses to read it, unless all of it is zero.
+fn judge_pages(bytes: &mut [u8], first: u64, page_size: usize, max_align: u16) -> Judged {
+    let mut judged = Judged::default();
+    let count = bytes.len() / page_size;
+    let mut hashes = vec![0; count];
+    let Some(whole) = bytes.get_mut(..count * page_size) else { return judged };
+    hash_pages(whole, page_size, &mut hashes);
+    for (index, (page, hash)) in whole.chunks_exact_mut(page_size).zip(hashes).enumerate() {
+        let at = index * page_size;
+        let Some(header) = Header::read(page) else { continue };
+        if header.upper == 0 {
+            if page.iter().all(|byte| *byte == 0) {
+                judged.tally.empty += 1;
+            } else {
+                let detail = "pd_upper is 0 but the page is not empty".to_owned();
+                judged.damaged.push((at, Kind::Header, detail));
+            }
+            continue;
+        }
+        if let Some(fault) = header.fault(page_size, max_align) {
+            judged.damaged.push((at, Kind::Header, fault));
+            continue;
+        }
+        let block = first + index as u64;
+        let sum = checksum(hash, u32::try_from(block).unwrap_or(u32::MAX));
+        if sum == header.checksum {
+            judged.tally.right += 1;
+            continue;
+        }
+        if let Some(field) = page.get_mut(CHECKSUM_FIELD) {
+            field.copy_from_slice(&sum.to_le_bytes());
+        }
+        judged.tally.changed += 1;
+        match judged.changed.last_mut().filter(|last| last.end == at) {
+            Some(last) => last.end = at + page_size,
+            None => judged.changed.push(at..at + page_size),
+        }
+    }
+    judged
+}
+
+fn changed_meanwhile(path: &Path) -> Error {
+    Error::unknown(
+        path,
+        "its length changed while it was worked on",
+        "see that no server and no other program changes this data directory",
+    )
+}
+
+pub(super) fn server_came(path: &Path) -> Error {
+    Error::unknown(
+        path,
+        "a server was started on this cluster meanwhile, so nothing more is written",
+        "stop it cleanly, and run this again",
+    )
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
