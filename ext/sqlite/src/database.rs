@@ -236,7 +236,10 @@ impl Database {
         suspects::note(&self.path, number.into(), kind, &words);
         let path = &self.path;
         if self.ignores {
-            log(ffi::SQLITE_WARNING, &format!("page {number} of {path} is damaged, ignored: {words}"));
+            log(
+                ffi::SQLITE_WARNING,
+                &format!("page {number} of {path} is damaged, ignored: {words}"),
+            );
             return ffi::SQLITE_OK;
         }
         log(ffi::SQLITE_IOERR_DATA, &format!("page {number} of {path} is damaged: {words}"));

@@ -33,16 +33,15 @@ pub fn answer(
             None => Ok(setting(database).to_owned()),
             Some(word) => match Mode::of_name(word) {
                 Some(mode) => set(database, host, mode),
-                None => Err(format!(
-                    "page_verify is NONE, TORN_PAGE_DETECTION or CHECKSUM, not {word}"
-                )),
+                None => {
+                    Err(format!("page_verify is NONE, TORN_PAGE_DETECTION or CHECKSUM, not {word}"))
+                }
             },
         })
     } else if name.eq_ignore_ascii_case("page_verify_ignore") {
         if let Some(word) = argument {
-            database.ignores = ["1", "on", "true", "yes"]
-                .iter()
-                .any(|yes| word.trim().eq_ignore_ascii_case(yes));
+            database.ignores =
+                ["1", "on", "true", "yes"].iter().any(|yes| word.trim().eq_ignore_ascii_case(yes));
         }
         Some(Ok(u8::from(database.ignores).to_string()))
     } else if name.eq_ignore_ascii_case("page_size") && argument.is_some() {
@@ -119,8 +118,7 @@ fn set(database: &mut Database, host: Option<Host>, mode: Mode) -> Answer {
 /// In WAL mode, only a checkpoint writes the main file.
 fn set_in_wal_mode(database: &mut Database, mode: Mode) -> c_int {
     let exclusive = ffi::SQLITE_SHM_EXCLUSIVE;
-    let result =
-        database.file.shm_lock(CHECKPOINT_LOCK, 1, ffi::SQLITE_SHM_LOCK | exclusive);
+    let result = database.file.shm_lock(CHECKPOINT_LOCK, 1, ffi::SQLITE_SHM_LOCK | exclusive);
     if result != ffi::SQLITE_OK {
         return result;
     }
@@ -153,9 +151,10 @@ fn schema(host: Host) -> Option<CString> {
     let mut statement = connection.prepare("PRAGMA database_list").ok()?;
     let names: Vec<String> =
         statement.query_map([], |row| row.get(1)).ok()?.filter_map(Result::ok).collect();
-    names.into_iter().filter_map(|name| CString::new(name).ok()).find(|name| {
-        file_of(host.db, name) == host.file
-    })
+    names
+        .into_iter()
+        .filter_map(|name| CString::new(name).ok())
+        .find(|name| file_of(host.db, name) == host.file)
 }
 
 /// The file that `db` has open as `schema`.

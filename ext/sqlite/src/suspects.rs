@@ -57,8 +57,7 @@ const SCHEMA: &std::ffi::CStr =
 
 /// Gives `db` the table.
 pub fn create_module(db: &Connection) -> Result<()> {
-    const MODULE: &Module<'static, SuspectTable> =
-        &Module::eponymous_only_module();
+    const MODULE: &Module<'static, SuspectTable> = &Module::eponymous_only_module();
     db.create_module(NAME, MODULE, None)
 }
 
@@ -112,7 +111,8 @@ struct SuspectCursor<'vtab> {
 // SAFETY: the struct is `repr(C)` and begins with `sqlite3_vtab_cursor`.
 unsafe impl VTabCursor for SuspectCursor<'_> {
     fn filter(&mut self, _: c_int, _: Option<&str>, _: &Filters<'_>) -> Result<()> {
-        self.rows = suspects().iter().map(|(key, suspect)| (key.clone(), suspect.clone())).collect();
+        self.rows =
+            suspects().iter().map(|(key, suspect)| (key.clone(), suspect.clone())).collect();
         self.row = 0;
         Ok(())
     }

@@ -256,7 +256,9 @@ pub fn reserve_in_new(db: *mut ffi::sqlite3) {
 unsafe fn initial_mode(name: *const c_char) -> Mode {
     // SAFETY: by the caller; the answer is null or lies behind the name.
     let word = unsafe {
-        ffi::sqlite3_uri_parameter(name, PARAMETER.as_ptr()).as_ref().map(|word| CStr::from_ptr(word))
+        ffi::sqlite3_uri_parameter(name, PARAMETER.as_ptr())
+            .as_ref()
+            .map(|word| CStr::from_ptr(word))
     };
     word.and_then(|word| Mode::of_name(word.to_str().ok()?)).unwrap_or(Mode::Checksum)
 }

@@ -13,12 +13,18 @@
 //! |---|---|---|
 //! | 0, 48 | 48 each | header, twice; numbers in the machine's order |
 //! | 16 | 4 | last valid frame |
-//! | 24 | 8 | its sum |
 //! | 32 | 8 | salt, as in the log |
 //! | 96 | 4 | frames that are in the main file already |
 //!
 //! A frame's sum goes on from the one before, over its first 8 bytes and its page. Facts from
 //! SQLite's public documentation (`fileformat2.html`, `walformat.html`).
+//!
+//! A healthy log may have gaps: SQLite 3.40.1 leaves committed frames without a salt and a sum
+//! (all 16 bytes zero) where a page was written twice in a transaction and a savepoint before both
+//! was rolled back. The frame behind a gap goes on from the gap's zeroes, or from the frame in
+//! front of it. (Its recovery stops there; the checkpoint that is asked for here saves the rest.)
+//! So each frame is held against the sum that stands in the frame before it, and a gap and the
+//! frame behind it are not judged.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -43,13 +49,13 @@ pub struct WalFile(pub Parent);
 pub struct WalPosition {
     salt: [u8; 8],
     frames: u32,
+    /// The sum that stands in the last of them.
     sum: (u32, u32),
 }
 
 /// What the wal-index says of the log.
 struct Index {
     last_frame: u32,
-    last_sum: (u32, u32),
     salt: [u8; 8],
     backfilled: u32,
 }
@@ -89,17 +95,34 @@ impl WalPosition {
             }
             for frame in buffer.chunks_exact(frame_bytes) {
                 let (head, page) = frame.split_at(FRAME_HEADER_BYTES);
-                position.sum = add(position.sum, head.get(..8).unwrap_or(&[]), is_big_endian);
-                position.sum = add(position.sum, page, is_big_endian);
+                let (covered, stored) = head.split_at(8);
+                let stored = sum_of(stored.get(8..).unwrap_or(&[]));
+                if position.sum != GAP && stored != GAP {
+                    let sum = add(position.sum, covered, is_big_endian);
+                    if add(sum, page, is_big_endian) != stored {
+                        return false;
+                    }
+                }
+                position.sum = stored;
             }
             position.frames = position.frames.saturating_add(count);
         }
-        let is_sound = position.frames > index.last_frame || position.sum == index.last_sum;
-        if is_sound {
-            *self = position;
-        }
-        is_sound
+        *self = position;
+        true
     }
+}
+
+/// What stands in the place of a sum in a gap.
+const GAP: (u32, u32) = (0, 0);
+
+fn sum_of(bytes: &[u8]) -> (u32, u32) {
+    let word = |at: usize| {
+        bytes
+            .get(at..)
+            .and_then(|rest| rest.first_chunk())
+            .map_or(0, |word| u32::from_be_bytes(*word))
+    };
+    (word(0), word(4))
 }
 
 /// The sum goes on over `bytes`, two words at a time.
@@ -136,17 +159,12 @@ impl Index {
         if first != second {
             return None;
         }
-        let [_, _, _, _, last_frame, _, sum_a, sum_b, salt_a, salt_b, ..] = *first;
+        let [_, _, _, _, last_frame, _, _, _, salt_a, salt_b, ..] = *first;
         // The salt is kept as it is in the file.
         #[allow(clippy::host_endian_bytes)]
         let (salt_a, salt_b) = (salt_a.to_ne_bytes(), salt_b.to_ne_bytes());
         let [a, b, c, d] = salt_a;
         let [e, f, g, h] = salt_b;
-        Some(Self {
-            last_frame,
-            last_sum: (sum_a, sum_b),
-            salt: [a, b, c, d, e, f, g, h],
-            backfilled: *rest.first()?,
-        })
+        Some(Self { last_frame, salt: [a, b, c, d, e, f, g, h], backfilled: *rest.first()? })
     }
 }

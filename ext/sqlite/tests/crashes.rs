@@ -18,7 +18,9 @@ fn crash_at_any_moment_loses_nothing_and_raises_no_alarm() {
     }
     let modes = ["DELETE", "TRUNCATE", "PERSIST", "WAL"];
     let mut random = Random(0xc0ffee);
-    for (mode, first) in modes.iter().flat_map(|mode| [(mode, "CHECKSUM"), (mode, "TORN_PAGE_DETECTION")]) {
+    for (mode, first) in
+        modes.iter().flat_map(|mode| [(mode, "CHECKSUM"), (mode, "TORN_PAGE_DETECTION")])
+    {
         let folder = Folder::new();
         let mut script = format!(
             "PRAGMA page_size=1024; PRAGMA page_verify={first}; PRAGMA journal_mode={mode}; \

@@ -116,7 +116,8 @@ fn old_page_and_content_without_a_sum_are_not_seen() {
     folder.rows("x.db", "UPDATE t SET b='new' WHERE a=300;");
     let mut bytes = folder.read("x.db");
     let last = bytes.len() / PAGE - 1;
-    let page = (1..=last).rev().find(|page| old[page * PAGE..][..PAGE] != bytes[page * PAGE..][..PAGE]);
+    let page =
+        (1..=last).rev().find(|page| old[page * PAGE..][..PAGE] != bytes[page * PAGE..][..PAGE]);
     let at = page.unwrap() * PAGE;
     bytes[at..at + PAGE].copy_from_slice(&old[at..at + PAGE]);
     folder.write("x.db", &bytes);

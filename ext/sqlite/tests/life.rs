@@ -68,8 +68,12 @@ fn statements(seed: u64, count: u64) -> String {
     for _ in 0..count {
         let (key, size) = (random.below(400), random.below(6000));
         let line = match random.below(24) {
-            0..=7 => format!("INSERT OR REPLACE INTO t VALUES({key}, 'b{size}', zeroblob({size}));"),
-            8..=10 => format!("UPDATE t SET c=hex(zeroblob({})) WHERE a>{key} AND a<{key}+9;", size / 4),
+            0..=7 => {
+                format!("INSERT OR REPLACE INTO t VALUES({key}, 'b{size}', zeroblob({size}));")
+            }
+            8..=10 => {
+                format!("UPDATE t SET c=hex(zeroblob({})) WHERE a>{key} AND a<{key}+9;", size / 4)
+            }
             11..=12 => format!("DELETE FROM t WHERE a BETWEEN {key} AND {key}+7;"),
             13 => "BEGIN;".to_owned(),
             14 => "COMMIT;".to_owned(),
@@ -93,6 +97,15 @@ fn statements(seed: u64, count: u64) -> String {
     script
 }
 
+/// The first line that is not the same, but for the lines of SQLite's log.
+fn first_difference(ours: &str, plain: &str) -> Option<(String, String)> {
+    let lines = |text: &str| -> Vec<String> {
+        let end = "(the end)".to_owned();
+        text.lines().filter(|line| !line.starts_with('(')).map(str::to_owned).chain([end]).collect()
+    };
+    lines(ours).into_iter().zip(lines(plain)).find(|(ours, plain)| ours != plain)
+}
+
 /// `PAGEWARDEN_STATEMENTS` sets how many.
 #[test]
 fn random_statements_give_what_they_give_without_the_extension() {
@@ -105,11 +118,8 @@ fn random_statements_give_what_they_give_without_the_extension() {
         let folder = Folder::new();
         let script = format!("PRAGMA page_size={page_size};\n{}", statements(seed, count / 3));
         let (plain, ours) = (folder.run_plain("plain.db", &script), folder.run("x.db", &script));
-        let same = |text: &str| -> Vec<String> {
-            text.lines().filter(|line| !line.starts_with('(')).map(str::to_owned).collect()
-        };
-        assert_eq!(same(&ours.rows), same(&plain.rows), "seed {seed}");
-        assert_eq!(same(&ours.errors), same(&plain.errors), "seed {seed}");
+        assert_eq!(first_difference(&ours.errors, &plain.errors), None, "seed {seed}");
+        assert_eq!(first_difference(&ours.rows, &plain.rows), None, "seed {seed}");
         assert_eq!(folder.check("x.db").damage(), Vec::<&_>::new());
     }
 }
@@ -185,10 +195,10 @@ fn official_database_is_verified_and_kept_as_the_official_vfs_has_it() {
         assert_eq!(rows, "ok\nCHECKSUM\n");
         assert_eq!(folder.check("x.db").findings, []);
         let mut bytes = folder.read("x.db");
-        let last = bytes.len() - 100;
-        bytes[last] ^= 1;
+        let page_size = usize::from(u16::from_be_bytes([bytes[16], bytes[17]]));
+        bytes[2 * page_size - 20] ^= 1;
         folder.write("x.db", &bytes);
-        let output = folder.run("x.db", "SELECT sum(length(z)) FROM more;");
+        let output = folder.run("x.db", "PRAGMA integrity_check;");
         assert!(output.errors.contains("is damaged"), "{output:?}");
     }
 }

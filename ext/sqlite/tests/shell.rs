@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use pagewarden::target;
@@ -23,8 +23,7 @@ pub fn is_there() -> bool {
 /// The extension that was built with these tests.
 fn extension() -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    let folder = test.parent().and_then(Path::parent).unwrap();
-    folder.join("libpagewarden_sqlite")
+    test.with_file_name("libpagewarden_sqlite")
 }
 
 /// What the shell wrote.

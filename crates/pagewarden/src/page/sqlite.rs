@@ -344,8 +344,10 @@ impl SqlitePages {
         }
         let is_marked = self.markers.is_some();
         let foreign_hint = if is_marked { FOREIGN_WRITER_HINT_MARKED } else { FOREIGN_WRITER_HINT };
-        // A writer without the VFS leaves old markers, but no zeroes and no page elsewhere.
-        let may_be_foreign = !is_marked || finding.kind == Kind::Checksum || number == PageNo(1);
+        // A writer without the VFS leaves old markers and unwritten pages, but moves none.
+        let may_be_foreign = !is_marked
+            || matches!(finding.kind, Kind::Checksum | Kind::Zeroed)
+            || number == PageNo(1);
         if self.excuses.foreign_writer && may_be_foreign {
             let detail = if number == PageNo(1) { STALE_FIRST } else { FOREIGN_WRITER };
             return milder(Severity::Suspect, detail, foreign_hint);
