@@ -25,12 +25,15 @@ mod wal;
 pub fn register() -> rusqlite::Result<()> {
     let error = |code| rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
     vfs::register().map_err(error)?;
-    let set_up = set_up as *const ();
-    // SAFETY: SQLite declares the parameter without arguments, and calls it with those of an
-    // extension's entry, which `set_up` has.
-    let entry = unsafe { std::mem::transmute::<*const (), unsafe extern "C" fn()>(set_up) };
+    #[cfg(feature = "loadable")]
+    let set_up = {
+        let set_up = set_up as *const ();
+        // SAFETY: SQLite declares the parameter without arguments, and calls it with those of an
+        // extension's entry, which `set_up` has.
+        unsafe { std::mem::transmute::<*const (), unsafe extern "C" fn()>(set_up) }
+    };
     // SAFETY: the function only registers.
-    match unsafe { ffi::sqlite3_auto_extension(Some(entry)) } {
+    match unsafe { ffi::sqlite3_auto_extension(Some(set_up)) } {
         ffi::SQLITE_OK => Ok(()),
         code => Err(error(code)),
     }

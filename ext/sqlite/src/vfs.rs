@@ -297,11 +297,11 @@ static METHODS_1: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
 
 /// The state behind a file that SQLite calls a method of ours with.
 macro_rules! state {
-    ($file:expr, $missing:expr) => {
+    ($file:expr, $($missing:expr)?) => {
         // SAFETY: SQLite calls methods of open files only, for one file from one thread at a time.
         match unsafe { state_of($file) } {
             Some(state) => state,
-            None => return $missing,
+            None => return $($missing)?,
         }
     };
 }
@@ -543,7 +543,7 @@ unsafe extern "C" fn shm_lock(
 }
 
 unsafe extern "C" fn shm_barrier(file: *mut ffi::sqlite3_file) {
-    state!(file, ()).parent().shm_barrier();
+    state!(file,).parent().shm_barrier();
 }
 
 unsafe extern "C" fn shm_unmap(file: *mut ffi::sqlite3_file, delete: c_int) -> c_int {

@@ -34,13 +34,13 @@ fn damaged_page_is_an_error_that_names_it_and_check_agrees() {
     let mut random = Random(0xdead);
     for round in 0..60 {
         // All but page 1, which may have no row of t.
-        let page = 2 + random.below(pages as u64 - 2) as usize;
-        let other = 2 + (page - 2 + 1 + random.below(pages as u64 - 3) as usize) % (pages - 2);
+        let page = 2 + random.index(pages - 2);
+        let other = 2 + (page - 2 + 1 + random.index(pages - 3)) % (pages - 2);
         let at = (page - 1) * PAGE;
         let mut bytes = clean.clone();
         let (what, kind) = match round % 5 {
             0 => {
-                bytes[at + random.below(4080) as usize] ^= 1 << random.below(8);
+                bytes[at + random.index(4080)] ^= 1 << random.below(8);
                 ("flipped bit", "bit_flip")
             }
             1 => {
@@ -52,7 +52,7 @@ fn damaged_page_is_an_error_that_names_it_and_check_agrees() {
                 ("misplaced page", "misplaced")
             }
             3 => {
-                let sector = at + 512 * random.below(8) as usize;
+                let sector = at + 512 * random.index(8);
                 bytes[sector..sector + 512].fill(0xa5);
                 ("overwritten sector", "checksum")
             }

@@ -153,4 +153,8 @@ impl Random {
         self.0 ^= self.0 << 17;
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % end
     }
+
+    pub fn index(&mut self, end: usize) -> usize {
+        usize::try_from(self.below(u64::try_from(end).unwrap())).unwrap()
+    }
 }
