@@ -5,19 +5,19 @@
 //! SQLite's own sum, which covers none of the last 16 bytes.
 
 use std::ffi::c_int;
-use std::ptr::NonNull;
 
 use rusqlite::ffi;
 
 use crate::database::Database;
 use crate::parent::Parent;
+use crate::vfs;
 
 /// The open rollback journal of a database.
 #[derive(Debug)]
 pub struct Journal {
     pub file: Parent,
-    /// The state of the main file, which SQLite closes after its journal.
-    main: NonNull<Database>,
+    /// The main file, which SQLite closes after its journal.
+    main: *mut ffi::sqlite3_file,
     /// A page number that was written, and where the page must follow.
     written: Option<(u32, i64)>,
     /// The same of one that was read.
@@ -29,16 +29,16 @@ pub struct Journal {
 impl Journal {
     /// # Safety
     ///
-    /// `main` is the state of an open main file, which is not closed before this journal, and is
-    /// used by no other thread at the same time.
-    pub unsafe fn new(file: Parent, main: NonNull<Database>) -> Self {
+    /// `main` is an open main file of ours, which is not closed before this journal, and is used by
+    /// no other thread at the same time.
+    pub unsafe fn new(file: Parent, main: *mut ffi::sqlite3_file) -> Self {
         Self { file, main, written: None, read: None, sum_at: -1 }
     }
 
-    fn main(&mut self) -> &mut Database {
+    fn main(&mut self) -> Option<&mut Database> {
         // SAFETY: by `new`; SQLite calls into one connection's files one after another, and no
         // reference is kept between calls.
-        unsafe { self.main.as_mut() }
+        unsafe { vfs::database_of(self.main) }
     }
 
     pub fn read(&mut self, buffer: &mut [u8], offset: i64) -> c_int {
@@ -50,8 +50,9 @@ impl Journal {
             self.read = Some((number, offset.saturating_add(4)));
         } else if let Some((number, at)) = self.read.take()
             && at == offset
+            && let Some(main) = self.main()
         {
-            self.main().see_playback(number, buffer);
+            main.see_playback(number, buffer);
         }
         result
     }
@@ -62,7 +63,9 @@ impl Journal {
         } else if let Some((number, at)) = self.written.take()
             && at == offset
         {
-            self.main().stamp_image(number, buffer);
+            if let Some(main) = self.main() {
+                main.stamp_image(number, buffer);
+            }
             let bytes = i64::try_from(buffer.len()).unwrap_or(i64::MAX);
             self.sum_at = offset.saturating_add(bytes);
         }

@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr;
+use std::time::{Duration, Instant};
 
 use pagewarden::checksum::page_verify::Mode;
 use rusqlite::{Connection, ffi};
@@ -11,8 +12,33 @@ use crate::database::{Database, Layout, RESERVE};
 /// The lock that a checkpoint holds, among those of the wal-index.
 const CHECKPOINT_LOCK: c_int = 1;
 
+/// How long a change of the setting waits for other processes.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(2);
+
 /// What a pragma answers: a row, or an error.
-pub type Answer = Result<String, String>;
+pub type Answer = Result<Row, String>;
+
+/// A row that a pragma answers.
+#[derive(Debug)]
+pub struct Row {
+    pub words: String,
+    /// First the connection must be asked to leave room for markers.
+    pub needs_reserve: bool,
+}
+
+impl Row {
+    fn new(words: impl Into<String>) -> Self {
+        Self { words: words.into(), needs_reserve: false }
+    }
+}
+
+/// True if the pragma is one that changes the setting.
+pub fn is_change(name: &str, argument: Option<&str>) -> bool {
+    name.eq_ignore_ascii_case(SETTING) && argument.is_some()
+}
+
+const SETTING: &str = "page_verify";
 
 /// The connection that has a file open, and the file as it knows it.
 #[derive(Debug, Clone, Copy)]
@@ -28,9 +54,9 @@ pub fn answer(
     name: &str,
     argument: Option<&str>,
 ) -> Option<Answer> {
-    if name.eq_ignore_ascii_case("page_verify") {
+    if name.eq_ignore_ascii_case(SETTING) {
         Some(match argument {
-            None => Ok(setting(database).to_owned()),
+            None => Ok(Row::new(setting(database))),
             Some(word) => match Mode::of_name(word) {
                 Some(mode) => set(database, host, mode),
                 None => {
@@ -43,7 +69,7 @@ pub fn answer(
             database.ignores =
                 ["1", "on", "true", "yes"].iter().any(|yes| word.trim().eq_ignore_ascii_case(yes));
         }
-        Some(Ok(u8::from(database.ignores).to_string()))
+        Some(Ok(Row::new(u8::from(database.ignores).to_string())))
     } else if name.eq_ignore_ascii_case("page_size") && argument.is_some() {
         // A VACUUM would write pages of the new size in pieces of the old one.
         (database.layout != Layout::Plain).then(|| {
@@ -81,7 +107,7 @@ fn set(database: &mut Database, host: Option<Host>, mode: Mode) -> Answer {
     }
     database.look();
     match database.layout {
-        Layout::Official if mode == Mode::Checksum => Ok(mode.name().to_owned()),
+        Layout::Official if mode == Mode::Checksum => Ok(Row::new(mode.name())),
         Layout::Official => {
             Err("8 reserved bytes hold the official checksum and no mode: VACUUM INTO a database \
                  with 16"
@@ -89,29 +115,35 @@ fn set(database: &mut Database, host: Option<Host>, mode: Mode) -> Answer {
         }
         Layout::Plain => {
             database.initial = mode;
-            if mode == Mode::None && !is_empty(database) {
-                return Ok(mode.name().to_owned());
-            }
-            let reserved = host.is_some_and(reserve);
-            match (reserved, is_empty(database)) {
-                (true, true) => Ok(mode.name().to_owned()),
-                (true, false) => Ok(format!("NONE, and after VACUUM {}", mode.name())),
-                (false, _) => Err("the connection could not be asked for 16 reserved bytes".into()),
-            }
-        }
-        Layout::Marked { .. } => {
-            let result = if database.has_shm {
-                set_in_wal_mode(database, mode)
-            } else {
-                set_under_lock(database, mode)
+            let words = match (is_empty(database), mode) {
+                (true, _) => mode.name().to_owned(),
+                (false, Mode::None) => return Ok(Row::new(mode.name())),
+                (false, _) => format!("NONE, and after VACUUM {}", mode.name()),
             };
-            match result {
-                ffi::SQLITE_OK => Ok(mode.name().to_owned()),
-                ffi::SQLITE_BUSY => Err("the database is in use: try again".to_owned()),
-                ffi::SQLITE_IOERR_DATA => Err("page 1 is damaged".to_owned()),
-                other => Err(format!("the setting could not be written (error {other})")),
-            }
+            Ok(Row { words, needs_reserve: true })
         }
+        Layout::Marked { .. } => match set_when_free(database, mode) {
+            ffi::SQLITE_OK => Ok(Row::new(mode.name())),
+            ffi::SQLITE_BUSY => Err("the database is in use: try again".to_owned()),
+            ffi::SQLITE_IOERR_DATA => Err("page 1 is damaged".to_owned()),
+            other => Err(format!("the setting could not be written (error {other})")),
+        },
+    }
+}
+
+/// Others hold their locks for moments only.
+fn set_when_free(database: &mut Database, mode: Mode) -> c_int {
+    let begin = Instant::now();
+    loop {
+        let result = if database.has_shm {
+            set_in_wal_mode(database, mode)
+        } else {
+            set_under_lock(database, mode)
+        };
+        if result != ffi::SQLITE_BUSY || begin.elapsed() > PATIENCE {
+            return result;
+        }
+        std::thread::sleep(PAUSE);
     }
 }
 
@@ -144,8 +176,8 @@ fn set_under_lock(database: &mut Database, mode: Mode) -> c_int {
     result
 }
 
-/// The name by which `host.db` knows the file.
-fn schema(host: Host) -> Option<CString> {
+/// The name by which `host.db` knows the file. Calls SQLite, which calls into the file again.
+pub fn schema(host: Host) -> Option<CString> {
     // SAFETY: the connection is open, and this one does not close it: it is not the owner.
     let connection = unsafe { Connection::from_handle(host.db) }.ok()?;
     let mut statement = connection.prepare("PRAGMA database_list").ok()?;
@@ -155,6 +187,19 @@ fn schema(host: Host) -> Option<CString> {
         .into_iter()
         .filter_map(|name| CString::new(name).ok())
         .find(|name| file_of(host.db, name) == host.file)
+}
+
+/// Has SQLite look at the file, as any reader does; what comes of it does not matter. In WAL mode
+/// this opens the wal-index, which has the lock that a change of the setting needs.
+pub fn read_something(db: *mut ffi::sqlite3, schema: &CStr) {
+    // SAFETY: as in `schema`.
+    let Ok(connection) = (unsafe { Connection::from_handle(db) }) else { return };
+    let name = schema.to_string_lossy().replace('"', "\"\"");
+    let _ = connection.query_row(
+        &format!("SELECT 1 FROM \"{name}\".sqlite_master LIMIT 1"),
+        [],
+        |_| Ok(()),
+    );
 }
 
 /// The file that `db` has open as `schema`.
@@ -173,12 +218,7 @@ pub fn file_of(db: *mut ffi::sqlite3, schema: &CStr) -> *mut ffi::sqlite3_file {
 }
 
 /// Asks the connection to leave room for markers on each page, from the next VACUUM on, or from the
-/// first page of an empty database.
-fn reserve(host: Host) -> bool {
-    schema(host).is_some_and(|name| reserve_in(host.db, &name))
-}
-
-/// The same, where the name is known.
+/// first page of an empty database. Calls into the file again.
 pub fn reserve_in(db: *mut ffi::sqlite3, schema: &CStr) -> bool {
     let mut bytes = c_int::from(RESERVE);
     // SAFETY: this operation reads and writes one integer.

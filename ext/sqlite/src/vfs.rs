@@ -154,12 +154,14 @@ unsafe extern "C" fn open(
     if !is_main && !is_journal {
         // SAFETY: the allocation is longer than the parent asks for; the arguments are SQLite's.
         let result = unsafe { parent_open(beneath(), name, file, flags, out_flags) };
-        if let (ffi::SQLITE_OK, true, Some(mut main)) =
+        if let (ffi::SQLITE_OK, true, Some(main)) =
             (result, flags & ffi::SQLITE_OPEN_WAL != 0, main)
+            // SAFETY: the main file is open.
+            && let Some(main) = unsafe { database_of(main) }
         {
             // SAFETY: the log is open. SQLite closes it before the main file, and starts a
             // checkpoint, where alone it is used, only with a log open, which sets this anew.
-            unsafe { main.as_mut() }.wal = Some(WalFile(unsafe { Parent::new(file) }));
+            main.wal = Some(WalFile(unsafe { Parent::new(file) }));
         }
         return result;
     }
@@ -206,20 +208,30 @@ unsafe extern "C" fn open(
     ffi::SQLITE_OK
 }
 
-/// The state of the main file that a journal or log belongs to, if that file is ours.
+/// The main file that a journal or log belongs to, if that file is ours.
 ///
 /// # Safety
 ///
 /// `name` and `flags` are those that SQLite gave to xOpen.
-unsafe fn main_of(name: *const c_char, flags: c_int) -> Option<NonNull<Database>> {
+unsafe fn main_of(name: *const c_char, flags: c_int) -> Option<*mut ffi::sqlite3_file> {
     if name.is_null() || flags & (ffi::SQLITE_OPEN_MAIN_JOURNAL | ffi::SQLITE_OPEN_WAL) == 0 {
         return None;
     }
     // SAFETY: for these two kinds of file, the name is one that SQLite made.
     let main = unsafe { ffi::sqlite3_database_file_object(name) };
     // SAFETY: the main file is open.
-    match unsafe { state_of(main) }? {
-        State::Main(database, _) => Some(NonNull::from(&mut **database)),
+    unsafe { database_of(main) }.map(|_| main)
+}
+
+/// The state of a main file, if it is one of ours.
+///
+/// # Safety
+///
+/// As for [`state_of`].
+pub unsafe fn database_of<'a>(file: *mut ffi::sqlite3_file) -> Option<&'a mut Database> {
+    // SAFETY: by the caller.
+    match unsafe { state_of(file) }? {
+        State::Main(database, _) => Some(database),
         State::Journal(_) => None,
     }
 }
@@ -242,10 +254,13 @@ unsafe fn state_of<'a>(file: *mut ffi::sqlite3_file) -> Option<&'a mut State> {
 /// Gives a new main database of `db` room for markers, where it is a file of ours without a page.
 pub fn reserve_in_new(db: *mut ffi::sqlite3) {
     let file = pragma::file_of(db, c"main");
-    // SAFETY: SQLite's answer: null, or the connection's open file.
-    if let Some(State::Main(database, _)) = unsafe { state_of(file) }
-        && database.file.size() == Ok(0)
-    {
+    // SAFETY: SQLite's answer: null, or the connection's open file. The reference ends here:
+    // the next call leads back into the file.
+    let is_new = matches!(
+        unsafe { state_of(file) },
+        Some(State::Main(database, _)) if database.file.size() == Ok(0)
+    );
+    if is_new {
         pragma::reserve_in(db, c"main");
     }
 }
@@ -426,6 +441,15 @@ unsafe extern "C" fn file_control(
     op: c_int,
     argument: *mut c_void,
 ) -> c_int {
+    if op == ffi::SQLITE_FCNTL_PRAGMA {
+        // SAFETY: this operation brings three words: a place for the answer, the name, the
+        // argument or null.
+        let words = unsafe { slice::from_raw_parts_mut(argument.cast::<*mut c_char>(), 3) };
+        // SAFETY: as above.
+        if let Some(result) = unsafe { answer_pragma(file, words) } {
+            return result;
+        }
+    }
     let state = state!(file, ffi::SQLITE_NOTFOUND);
     let parent = state.parent();
     let State::Main(database, db) = state else {
@@ -433,17 +457,6 @@ unsafe extern "C" fn file_control(
         return unsafe { parent.file_control(op, argument) };
     };
     match op {
-        ffi::SQLITE_FCNTL_PRAGMA => {
-            // SAFETY: the connection behind the pointer is the one that has the file open.
-            let connection = unsafe { db.as_ref() }.copied().filter(|db| !db.is_null());
-            let host = connection.map(|db| Host { db, file });
-            // SAFETY: this operation brings three words.
-            let words = unsafe { slice::from_raw_parts_mut(argument.cast::<*mut c_char>(), 3) };
-            // SAFETY: as above.
-            if let Some(result) = unsafe { answer_pragma(database, host, words) } {
-                return result;
-            }
-        }
         ffi::SQLITE_FCNTL_PDB => *db = argument.cast(),
         ffi::SQLITE_FCNTL_SYNC => {
             let result = database.before_sync();
@@ -473,22 +486,42 @@ unsafe extern "C" fn file_control(
     result
 }
 
+/// Answers a pragma that is one of ours. Where SQLite is called, it calls into the file again, so
+/// no reference to the state is held then.
+///
 /// # Safety
 ///
-/// `words` are those of a pragma: a place for the answer, the name, and the argument or null.
-unsafe fn answer_pragma(
-    database: &mut Database,
-    host: Option<Host>,
-    words: &mut [*mut c_char],
-) -> Option<c_int> {
+/// `file` is a file of ours; `words` are those of a pragma: a place for the answer, the name, and
+/// the argument or null.
+unsafe fn answer_pragma(file: *mut ffi::sqlite3_file, words: &mut [*mut c_char]) -> Option<c_int> {
     let [answer, name, argument] = words else { return None };
     // SAFETY: by the caller, both are strings or null.
     let text = |word: *mut c_char| unsafe {
         word.as_ref().map(|word| CStr::from_ptr(word).to_string_lossy().into_owned())
     };
     let (name, argument) = (text(*name)?, text(*argument));
-    let (result, words) = match pragma::answer(database, host, &name, argument.as_deref())? {
-        Ok(words) => (ffi::SQLITE_OK, words),
+    // SAFETY: by the caller. The connection behind the pointer is the one that has it open.
+    let db = match unsafe { state_of(file) }? {
+        // SAFETY: SQLite keeps the pointer that it gave us for as long as the file is open.
+        State::Main(_, db) => unsafe { db.as_ref() }.copied().filter(|db| !db.is_null()),
+        State::Journal(_) => return None,
+    };
+    let host = db.map(|db| Host { db, file });
+    let schema = host
+        .filter(|_| pragma::is_change(&name, argument.as_deref()))
+        .and_then(|host| Some((host.db, pragma::schema(host)?)));
+    if let Some((db, schema)) = &schema {
+        pragma::read_something(*db, schema);
+    }
+    // SAFETY: by the caller.
+    let State::Main(database, _) = unsafe { state_of(file) }? else { return None };
+    let row = pragma::answer(database, host, &name, argument.as_deref())?;
+    let (result, words) = match row {
+        Ok(row) if row.needs_reserve => match schema {
+            Some((db, schema)) if pragma::reserve_in(db, &schema) => (ffi::SQLITE_OK, row.words),
+            _ => (ffi::SQLITE_ERROR, "the connection leaves no room for markers".to_owned()),
+        },
+        Ok(row) => (ffi::SQLITE_OK, row.words),
         Err(words) => (ffi::SQLITE_ERROR, words),
     };
     *answer = allocated(&words);
