@@ -20,7 +20,9 @@ use crate::{log, suspects};
 const RESERVE_OFFICIAL: u8 = 8;
 /// Our own.
 pub const RESERVE: u8 = 16;
-/// A page of another database at this place: SQLite's bytes to say so.
+/// The lowest number that the page with SQLite's lock byte has: with the largest pages.
+const LOCK_PAGE_MIN: u32 = 16_385;
+/// Pages that are asked what the file is, where page 1 does not say.
 const PAGES_ASKED: u32 = 8;
 
 /// What the pages of a file carry.
@@ -177,15 +179,17 @@ impl Database {
 
     /// The number of the page that these bytes are; `None` if they are not one page.
     fn page_number(&self, bytes: usize, offset: i64) -> Option<u32> {
+        // A page size is a power of two: no division for every page that is read.
         let page_bytes = signed(self.page_size);
-        if bytes != self.page_size || offset.checked_rem(page_bytes)? != 0 {
+        if bytes != self.page_size || offset & page_bytes.wrapping_sub(1) != 0 {
             return None;
         }
-        u32::try_from(offset.checked_div(page_bytes)?.checked_add(1)?).ok()
+        let index = offset.checked_shr(self.page_size.trailing_zeros())?;
+        u32::try_from(index).ok()?.checked_add(1)
     }
 
     fn is_lock_page(&self, number: u32) -> bool {
-        u64::from(number) == lock_byte_page(self.page_size)
+        number >= LOCK_PAGE_MIN && u64::from(number) == lock_byte_page(self.page_size)
     }
 
     fn passes(&self, page: &[u8], number: u32) -> bool {
