@@ -202,3 +202,34 @@ fn official_database_is_verified_and_kept_as_the_official_vfs_has_it() {
         assert!(output.errors.contains("is damaged"), "{output:?}");
     }
 }
+
+#[test]
+fn setting_is_switched_beside_other_processes_that_write() {
+    if !shell::is_there() {
+        return;
+    }
+    for mode in ["DELETE", "WAL"] {
+        let folder = Folder::new();
+        let begin =
+            format!("PRAGMA journal_mode={mode}; CREATE TABLE t(a INTEGER PRIMARY KEY, b);");
+        folder.rows("x.db", &begin);
+        let writes = "INSERT INTO t(b) VALUES(hex(randomblob(300)));\n\
+                      UPDATE t SET b=hex(randomblob(250)) WHERE a%7=abs(random())%7;\n"
+            .repeat(100);
+        let writes = format!("PRAGMA busy_timeout=30000;\n{writes}");
+        let switches = "PRAGMA page_verify=TORN_PAGE_DETECTION;\nPRAGMA page_verify=CHECKSUM;\n";
+        std::thread::scope(|scope| {
+            let writers = [(); 2].map(|()| scope.spawn(|| folder.run("x.db", &writes)));
+            let switched = folder.run("x.db", &switches.repeat(20)).rows;
+            assert!(switched.contains("CHECKSUM"), "{mode}");
+            for writer in writers {
+                let output = writer.join().unwrap();
+                assert!(!output.errors.contains("error"), "{mode} {}", output.errors);
+            }
+        });
+        let script = "SELECT count(*) FROM t; PRAGMA integrity_check; \
+                      SELECT count(*) FROM pagewarden_suspect_pages;";
+        assert_eq!(folder.rows("x.db", script), "200\nok\n0\n", "{mode}");
+        assert_eq!(folder.check("x.db").findings, [], "{mode}");
+    }
+}
