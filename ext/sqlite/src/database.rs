@@ -435,7 +435,9 @@ impl Database {
         }
         self.playback = None;
         if number == 1 {
+            // The file is again what it was; under an exclusive lock nobody else tells.
             self.converts = false;
+            self.see_first(buffer);
         }
         true
     }

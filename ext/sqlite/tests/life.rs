@@ -45,7 +45,7 @@ fn every_page_size_and_journal_mode_gives_the_same_rows_and_sound_pages() {
                           .backup main file:backup.db?vfs=pagewarden\n\
                           SELECT count(*) FROM pagewarden_suspect_pages;";
             assert_eq!(folder.rows("x.db", copies), "0\n", "{what}");
-            for name in ["x.db", "into.db"] {
+            for name in ["x.db", "into.db", "backup.db"] {
                 let count = "SELECT count(*) FROM t; PRAGMA integrity_check;";
                 assert_eq!(folder.rows(name, count), "1000\nok\n", "{what} {name}");
                 let checked = folder.check(name);
