@@ -25,6 +25,7 @@ servers:
 test: servers check
 	PAGEWARDEN_REQUIRE=postgres,sqlite,mariadb PAGEWARDEN_SOAK_SECONDS=$(SOAK_SECONDS) \
 		cargo test --workspace --locked
+	PAGEWARDEN_REQUIRE=sqlite cargo test --locked --manifest-path ext/sqlite/Cargo.toml
 	./fuzz/run.sh $(FUZZ_SECONDS)
 
 # Hours rather than minutes: every server version, large clusters, long fuzzing.
@@ -34,6 +35,8 @@ slow:
 	PAGEWARDEN_REQUIRE=postgres,sqlite,mariadb PAGEWARDEN_TEST_VERSIONS=all \
 		PAGEWARDEN_SEEDS=20 PAGEWARDEN_KILLS=20 \
 		cargo test --workspace --locked -- --include-ignored
+	PAGEWARDEN_REQUIRE=sqlite PAGEWARDEN_STATEMENTS=100000 \
+		cargo test --locked --manifest-path ext/sqlite/Cargo.toml
 	PAGEWARDEN_REQUIRE=postgres,mariadb PAGEWARDEN_SOAK_SECONDS=3600 \
 		cargo test --locked --package pagewarden-cli --test main -- running_cluster running_server
 	./fuzz/run.sh 1800
@@ -42,3 +45,5 @@ bench: build
 	cargo run --release --locked --package pagewarden-bench -- kernel
 	cargo run --release --locked --package pagewarden-bench -- check
 	cargo run --release --locked --package pagewarden-bench -- sqlserver
+	cargo run --release --locked --manifest-path ext/sqlite/Cargo.toml \
+		--no-default-features --features bundled --example cost

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | page 1 | the database header and the frame of the b-tree page it stands on |
 //! | any page, checksum VFS in use | the sum in its last eight bytes |
+//! | any page, our own VFS in use | the marker in its last 16 bytes, see `sqlite/marked.rs` |
 //! | any other page without it | nothing: `unprotected` (or `empty`, if all zero) |
 //! | pages of an encrypted database | nothing: `unverifiable` without the key |
 //! | the page of byte 2^30 | never written by SQLite: skipped, and in no count |
@@ -43,8 +44,10 @@ use crate::page::{PageFinding, PageFormat, PageRun, Registered, RunVerdict, Spec
 use crate::verdict::{Kind, PageNo, Protection, Severity, Standing};
 
 pub mod header;
+pub mod marked;
 
 use header::{DatabaseHeader, HEADER_BYTES, btree_fault, table_cells_fault};
+use marked::Markers;
 
 /// The pages of one SQLite database.
 #[derive(Debug, Default)]
@@ -55,6 +58,8 @@ pub struct SqlitePages {
     pub reserved_bytes: u8,
     /// The checksum VFS is in use: pages carry sums.
     pub has_sums: bool,
+    /// Our own VFS is in use: pages carry markers.
+    pub markers: Option<Markers>,
     /// The pages need a key: nothing can be verified.
     pub is_encrypted: bool,
     /// Where the database ends, if its header says so.
@@ -181,14 +186,27 @@ const WAL_MODE_HINT: &str = "restore from a backup; but if a program without the
                              here in WAL mode and PRAGMA integrity_check finds nothing, VACUUM with \
                              the VFS loaded and PRAGMA checksum_verification=OFF";
 
+const FOREIGN_WRITER_HINT_MARKED: &str = "if PRAGMA integrity_check finds nothing, VACUUM with vfs=pagewarden and PRAGMA \
+     page_verify_ignore=1; else restore from a backup";
+const WAL_MODE_HINT_MARKED: &str = "restore from a backup; but if a program without the pagewarden VFS wrote here in WAL mode and \
+     PRAGMA integrity_check finds nothing, VACUUM with vfs=pagewarden and PRAGMA \
+     page_verify_ignore=1";
+
 impl SqlitePages {
     /// Looks at page 1: its header, its frame and, where pages carry sums, its sum.
     #[must_use]
     pub fn judge_first(&self, page: &[u8]) -> FirstPage {
         let first = PageNo(1);
-        let sum_fails = self.has_sums && stored_sum(page) != page_sum(page);
         let mut finding = PageFinding::failed(first, Severity::Damage, Kind::Header);
-        if sum_fails {
+        let mut sum_fails = false;
+        if let Some(markers) = self.markers {
+            sum_fails = !markers.pass(page, first);
+            finding = if sum_fails { markers.finding(page, first) } else { finding };
+            if sum_fails && finding.kind != Kind::Checksum {
+                return FirstPage::Wrong(finding);
+            }
+        } else if self.has_sums && stored_sum(page) != page_sum(page) {
+            sum_fails = true;
             finding.stored = Some(stored_sum(page).to_hex());
             finding.computed = Some(page_sum(page).to_hex());
             if let Some(flip) = flipped_bit(page) {
@@ -256,7 +274,11 @@ impl SqlitePages {
     }
 
     fn judge_page(&self, number: PageNo, page: &[u8], sum_fits: bool, verdict: &mut RunVerdict) {
-        let protection = if self.has_sums { Protection::Checksum } else { Protection::None };
+        let protection = match self.markers {
+            Some(markers) => markers.protection_of(page),
+            None if self.has_sums => Protection::Checksum,
+            None => Protection::None,
+        };
         if let Some(known) = self.condemned.iter().find(|finding| finding.page == number) {
             return verdict.fail(protection, known.clone());
         }
@@ -268,10 +290,12 @@ impl SqlitePages {
                     return verdict.fail(protection, self.excused(finding));
                 }
             }
-        } else if page.iter().all(|byte| *byte == 0) {
+        } else if self.markers.is_none() && page.iter().all(|byte| *byte == 0) {
             return verdict.empty();
         }
-        if self.is_encrypted {
+        if let Some(markers) = self.markers {
+            markers.judge(self, number, page, verdict);
+        } else if self.is_encrypted {
             verdict.pass(Standing::Unverifiable, Protection::Checksum);
         } else if !self.has_sums {
             verdict.pass(Standing::Unprotected, Protection::None);
@@ -284,35 +308,57 @@ impl SqlitePages {
 
     /// The finding of a page whose sum does not fit its content.
     fn failed(&self, number: PageNo, page: &[u8]) -> PageFinding {
+        if let Some(markers) = self.markers {
+            return self.weighed(markers.finding(page, number), false);
+        }
         let (stored, computed) = (stored_sum(page), page_sum(page));
-        let new = |severity, detail: &str, hint: &str| PageFinding {
+        let mut finding = PageFinding {
             stored: Some(stored.to_hex()),
             computed: Some(computed.to_hex()),
-            hint: Some(hint.to_owned()).filter(|hint| !hint.is_empty()),
-            detail: Some(detail.to_owned()).filter(|detail| !detail.is_empty()),
-            ..PageFinding::failed(number, severity, Kind::Checksum)
+            ..PageFinding::failed(number, Severity::Damage, Kind::Checksum)
         };
-        if self.page_count.is_some_and(|count| number.0 > count) {
-            return new(Severity::Notice, BEYOND_THE_END, NOTHING_TO_DO);
-        }
-        if self.free_leaves.is_everything() {
-            return new(Severity::Suspect, "the freelist is too long to know: may be free", "");
-        }
-        if self.free_leaves.contains(number.0) {
-            return new(Severity::Notice, FREE_PAGE, NOTHING_TO_DO);
-        }
-        if self.excuses.foreign_writer {
-            let detail = if number == PageNo(1) { STALE_FIRST } else { FOREIGN_WRITER };
-            return new(Severity::Suspect, detail, FOREIGN_WRITER_HINT);
-        }
-        if self.excuses.sums_are_rare && stored.0 == 0 {
-            return new(Severity::Suspect, NEVER_SUMMED, FOREIGN_WRITER_HINT);
-        }
-        let hint = if self.excuses.wal_mode { WAL_MODE_HINT } else { "" };
-        let mut finding = new(Severity::Damage, "", hint);
         if let Some(flip) = flipped_bit(page) {
             finding.kind = Kind::BitFlip;
             finding.detail = Some(describe_flip(flip));
+        }
+        self.weighed(finding, self.excuses.sums_are_rare && stored.0 == 0)
+    }
+
+    /// Turns the damage of a failing page into less where a healthy history may explain it.
+    fn weighed(&self, finding: PageFinding, was_never_summed: bool) -> PageFinding {
+        let number = finding.page;
+        let milder = |severity, detail: &str, hint: &str| PageFinding {
+            stored: finding.stored.clone(),
+            computed: finding.computed.clone(),
+            hint: Some(hint.to_owned()).filter(|hint| !hint.is_empty()),
+            ..PageFinding::failed(number, severity, Kind::Checksum).with_detail(detail)
+        };
+        if self.page_count.is_some_and(|count| number.0 > count) {
+            return milder(Severity::Notice, BEYOND_THE_END, NOTHING_TO_DO);
+        }
+        if self.free_leaves.is_everything() {
+            return milder(Severity::Suspect, "the freelist is too long to know: may be free", "");
+        }
+        if self.free_leaves.contains(number.0) {
+            return milder(Severity::Notice, FREE_PAGE, NOTHING_TO_DO);
+        }
+        let is_marked = self.markers.is_some();
+        let foreign_hint = if is_marked { FOREIGN_WRITER_HINT_MARKED } else { FOREIGN_WRITER_HINT };
+        // A writer without the VFS leaves old markers and unwritten pages, but moves none.
+        let may_be_foreign = !is_marked
+            || matches!(finding.kind, Kind::Checksum | Kind::Zeroed)
+            || number == PageNo(1);
+        if self.excuses.foreign_writer && may_be_foreign {
+            let detail = if number == PageNo(1) { STALE_FIRST } else { FOREIGN_WRITER };
+            return milder(Severity::Suspect, detail, foreign_hint);
+        }
+        if was_never_summed {
+            return milder(Severity::Suspect, NEVER_SUMMED, FOREIGN_WRITER_HINT);
+        }
+        let mut finding = finding;
+        if self.excuses.wal_mode {
+            let hint = if is_marked { WAL_MODE_HINT_MARKED } else { WAL_MODE_HINT };
+            finding.hint = Some(hint.to_owned());
         }
         self.excused(finding)
     }
@@ -394,7 +440,7 @@ fn specimens() -> Vec<Specimen> {
         stamp(&mut page);
         page
     };
-    vec![
+    let mut specimens = vec![
         Specimen {
             name: "sqlite page without a sum",
             format: Box::new(plain),
@@ -439,7 +485,9 @@ fn specimens() -> Vec<Specimen> {
             blind_bits: Vec::new(),
             zero: Standing::Damaged,
         },
-    ]
+    ];
+    specimens.extend(marked::specimens(specimen_first(16), &specimen_leaf(16)));
+    specimens
 }
 
 /// Of page 1 without a sum: fields that may hold anything, and all behind the b-tree header.

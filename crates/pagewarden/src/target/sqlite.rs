@@ -20,6 +20,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::error::Error;
 use crate::page::sqlite::header::{DatabaseHeader, HEADER_BYTES, MAGIC};
+use crate::page::sqlite::marked::protection as protection_of;
 use crate::page::sqlite::{Excuses, FirstPage, PageSet, SqlitePages};
 use crate::target::{
     Description, Epoch, Evidence, OpenOptions, PageFile, Probe, Step, Target, TargetKind,
@@ -36,7 +37,7 @@ use sidecars::Sidecars;
 /// SQLite's entry in the list of target kinds.
 pub const KIND: TargetKind = TargetKind {
     name: "sqlite",
-    summary: "a SQLite database file, with or without the checksum VFS",
+    summary: "a SQLite database file, with or without a checksum VFS",
     probe,
     open,
     stream: None,
@@ -108,6 +109,7 @@ impl Database {
             page_size: geometry.page_size,
             reserved_bytes: geometry.reserved_bytes,
             has_sums: geometry.has_sums,
+            markers: geometry.markers,
             is_encrypted: geometry.is_encrypted,
             ..SqlitePages::default()
         };
@@ -119,7 +121,8 @@ impl Database {
             if !geometry.is_encrypted {
                 let pages = format.page_count.unwrap_or(u64::MAX);
                 let list = freelist::walk(&file, &format, &header, pages);
-                format.free_leaves = if format.has_sums { list.leaves } else { PageSet::default() };
+                let has_sums = format.has_sums || format.markers.is_some();
+                format.free_leaves = if has_sums { list.leaves } else { PageSet::default() };
                 // A fault between two pages is one only if nobody wrote in between.
                 let is_unchanged = || {
                     !sidecars::is_locked(&file)
@@ -198,7 +201,9 @@ impl Database {
 
     fn description(&self) -> Description {
         let format = &self.format;
-        let protection = if format.is_encrypted {
+        let protection = if format.markers.is_some() {
+            "page_verify VFS"
+        } else if format.is_encrypted {
             "encrypted"
         } else if format.has_sums {
             "checksum VFS"
@@ -219,13 +224,22 @@ impl Database {
             engine: "SQLite 3".to_owned(),
             page_size: u32::try_from(format.page_size).unwrap_or(u32::MAX),
             setting: match (format.has_sums, format.is_encrypted, format.reserved_bytes) {
+                _ if format.markers.is_some() => {
+                    format.markers.and_then(|markers| markers.setting).map(protection_of)
+                }
                 (true, _, _) => Some(Protection::Checksum),
                 // Somebody uses the end of each page for something that cannot be read here.
                 (false, true, _) | (false, false, SUM_RESERVE) => None,
                 (false, false, _) => Some(Protection::None),
             },
             state: state.join(", "),
-            evidence: if format.has_sums {
+            evidence: if format.markers.is_some() {
+                Evidence {
+                    tested_by: "64-bit markers with the page's number, by each page's own mode, and \
+                                the database header",
+                    unseen: "older versions of a page; the content of pages in the mode NONE",
+                }
+            } else if format.has_sums {
                 Evidence {
                     tested_by: "64-bit checksums and the database header",
                     unseen: "zeroed pages; sound pages in the wrong place; older versions of a page",
@@ -253,7 +267,7 @@ impl Database {
                 "8 reserved bytes on each page, but they are not the checksum VFS's sums"
                     .to_owned(),
             );
-        } else if !format.has_sums && format.reserved_bytes > 0 {
+        } else if !format.has_sums && format.markers.is_none() && format.reserved_bytes > 0 {
             texts.push(format!(
                 "{} reserved bytes on each page, used by something that is not known",
                 format.reserved_bytes

@@ -54,7 +54,11 @@ pub fn walk(file: &File, format: &SqlitePages, header: &DatabaseHeader, pages: u
         if !read_page(file, trunk, &mut page) {
             return found;
         }
-        if format.has_sums && stored_sum(&page) != page_sum(&page) {
+        let fails = match format.markers {
+            Some(markers) => !markers.pass(&page, PageNo(trunk)),
+            None => format.has_sums && stored_sum(&page) != page_sum(&page),
+        };
+        if fails {
             // The page's own failure is reported when its turn comes.
             return found;
         }

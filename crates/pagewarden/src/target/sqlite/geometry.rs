@@ -4,6 +4,7 @@
 //! | question | answered by |
 //! |---|---|
 //! | page size | the header; where that is impossible: sums that fit, the header's page count against the file's length, pages that look like b-tree pages |
+//! | our own VFS in use | 16 reserved bytes and markers that fit, or most pages with such a marker |
 //! | checksum VFS in use | 8 reserved bytes, and sums that fit; or sums that fit although the header says otherwise |
 //! | encrypted | a header that is readable for its first 32 bytes alone, and pages that look random |
 
@@ -12,12 +13,15 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use crate::checksum::page_verify::{MARKER_BYTES, Marker, verify};
 use crate::checksum::sqlite::{SUM_BYTES, page_sum, stored_sum};
 use crate::page::sqlite::header::{
     DatabaseHeader, HEADER_BYTES, MAGIC, PAGE_SIZE_MAX, PAGE_SIZE_MIN, USABLE_BYTES_MIN,
     btree_fault, is_page_size,
 };
 use crate::page::sqlite::lock_byte_page;
+use crate::page::sqlite::marked::Markers;
+use crate::verdict::PageNo;
 
 /// Pages looked at, spread over the file. More would tell no more, and cost a seek each.
 const SAMPLE_PAGES: u64 = 64;
@@ -33,7 +37,11 @@ const ENCRYPTION_FAULTS_MIN: usize = 3;
 /// Bytes of the magic that must be left for a file to be taken for a damaged database.
 const MAGIC_BYTES_MIN: usize = 12;
 
+/// The reserve of our own VFS.
+const MARKER_RESERVE: u8 = 16;
+
 const _: () = assert!(SUM_RESERVE as usize == SUM_BYTES);
+const _: () = assert!(MARKER_RESERVE as usize == MARKER_BYTES);
 
 /// How the pages lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +52,8 @@ pub struct Geometry {
     pub reserved_bytes: u8,
     /// The pages carry the checksum VFS's sums.
     pub has_sums: bool,
+    /// The pages carry the markers of our own VFS.
+    pub markers: Option<Markers>,
     /// Less than half of the pages looked at have a sum that fits.
     pub sums_are_rare: bool,
     /// The pages are encrypted.
@@ -77,13 +87,18 @@ pub fn find(file: &File, file_bytes: u64, head: &[u8]) -> Option<Geometry> {
 
     let sample = Sample::take(file, file_bytes, page_size, SAMPLE_PAGES);
     let reserved_field = header.map_or(0, |header| header.reserved_bytes);
-    let has_sums = if reserved_field == SUM_RESERVE {
+    let markers =
+        sample.markers.filter(|_| reserved_field == MARKER_RESERVE || sample.most_are_marked());
+    let has_sums = if markers.is_some() {
+        false
+    } else if reserved_field == SUM_RESERVE {
         sample.fitting > 0
     } else {
         // Damage to this one byte must not switch the protection of all pages off.
         sample.most_fit() || first_fits_with_reserve(file, page_size)
     };
     let reserved_bytes = match (has_sums, header) {
+        _ if markers.is_some() => MARKER_RESERVE,
         (true, _) => SUM_RESERVE,
         (false, Some(_)) if usize::from(reserved_field) + USABLE_BYTES_MIN <= page_size => {
             reserved_field
@@ -94,8 +109,10 @@ pub fn find(file: &File, file_bytes: u64, head: &[u8]) -> Option<Geometry> {
         page_size,
         reserved_bytes,
         has_sums,
+        markers,
         sums_are_rare: has_sums && !sample.most_fit(),
         is_encrypted: !has_sums
+            && markers.is_none()
             && header.is_some_and(|header| is_encrypted(&header, head, &sample)),
     })
 }
@@ -122,7 +139,7 @@ fn vote(
         || (PAGE_SIZE_MIN.trailing_zeros()..=PAGE_SIZE_MAX.trailing_zeros()).map(|n| 1 << n);
     let samples: Vec<(usize, Sample)> =
         sizes().map(|size| (size, Sample::take(file, file_bytes, size, VOTE_PAGES))).collect();
-    let by_sums = samples.iter().find(|(_, sample)| sample.most_fit());
+    let by_sums = samples.iter().find(|(_, sample)| sample.most_fit() || sample.most_are_marked());
     // Twice the true size shows the frames of every other page in order, so the smallest wins. In
     // half of it no frame is in order: the cells lie at the end of the page.
     let most_frames = samples.iter().map(|(_, sample)| sample.frames_in_a_thousand()).max();
@@ -153,6 +170,10 @@ struct Sample {
     used: u64,
     /// Of these, pages with a sum that fits.
     fitting: u64,
+    /// Of these, pages with a marker that fits.
+    marked: u64,
+    /// What those markers say: page 1's, or those of the first page that has one.
+    markers: Option<Markers>,
     /// Pages behind page 1 that are not all zero.
     behind_first: u64,
     /// Of these, pages that are sound as b-tree pages.
@@ -173,21 +194,25 @@ impl Sample {
             let offset = index.saturating_mul(page_bytes);
             let is_lock_page = index.saturating_add(1) == lock_byte_page(page_size);
             if !is_lock_page && file.read_exact_at(&mut page, offset).is_ok() {
-                sample.see(&page, index == 0);
+                sample.see(&page, PageNo(index.saturating_add(1)));
             }
             index = index.saturating_add(step);
         }
         sample
     }
 
-    fn see(&mut self, page: &[u8], is_first: bool) {
+    fn see(&mut self, page: &[u8], number: PageNo) {
         if page.iter().all(|byte| *byte == 0) {
             return;
         }
         self.used = self.used.saturating_add(1);
         let fits = stored_sum(page) == page_sum(page);
         self.fitting = self.fitting.saturating_add(u64::from(fits));
-        if is_first {
+        if let Some(Marker { database, setting, .. }) = verify(page, number) {
+            self.marked = self.marked.saturating_add(1);
+            self.markers.get_or_insert(Markers { database, setting });
+        }
+        if number == PageNo(1) {
             return;
         }
         self.behind_first = self.behind_first.saturating_add(1);
@@ -199,6 +224,10 @@ impl Sample {
 
     fn most_fit(&self) -> bool {
         self.fitting > 0 && self.fitting.saturating_mul(2) >= self.used
+    }
+
+    fn most_are_marked(&self) -> bool {
+        self.marked > 0 && self.marked.saturating_mul(2) >= self.used
     }
 
     fn frames_in_a_thousand(&self) -> u64 {

@@ -1,0 +1,564 @@
+//! The main file of a database: verifies what is read, stamps what is written. See
+//! `docs/sqlite-vfs.md` for the rules and why they are so.
+
+use std::ffi::c_int;
+use std::num::NonZeroU32;
+
+use pagewarden::checksum::page_verify::{self, Fault, Marker, Mode};
+use pagewarden::checksum::sqlite as official;
+use pagewarden::page::sqlite::header::{DatabaseHeader, HEADER_BYTES};
+use pagewarden::page::sqlite::lock_byte_page;
+use pagewarden::verdict::PageNo;
+use rusqlite::ffi;
+
+use crate::free_pages;
+use crate::parent::Parent;
+use crate::wal::{WalFile, WalPosition};
+use crate::{log, suspects};
+
+/// The reserve of the official checksum VFS.
+const RESERVE_OFFICIAL: u8 = 8;
+/// Our own.
+pub const RESERVE: u8 = 16;
+/// The lowest number that the page with SQLite's lock byte has: with the largest pages.
+const LOCK_PAGE_MIN: u32 = 16_385;
+/// Pages that are asked what the file is, where page 1 does not say.
+const PAGES_ASKED: u32 = 8;
+
+/// What the pages of a file carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// Nothing.
+    Plain,
+    /// The sums of the official checksum VFS.
+    Official,
+    /// Our markers.
+    Marked {
+        /// The number on all of them.
+        database: NonZeroU32,
+        /// The mode of pages to be written.
+        setting: Mode,
+    },
+}
+
+/// A checkpoint that is going on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Checkpoint {
+    Sound,
+    /// The log's own sum fails: nothing of it may reach the main file.
+    Rotten,
+}
+
+/// The open main file of a database.
+#[derive(Debug)]
+pub struct Database {
+    pub file: Parent,
+    /// For messages.
+    pub path: String,
+    pub layout: Layout,
+    pub page_size: usize,
+    /// The mode that a database gets which has none yet.
+    pub initial: Mode,
+    /// Pages that fail are handed out all the same.
+    pub ignores: bool,
+    /// The level of SQLite's lock on the file.
+    pub lock: c_int,
+    /// The connection is in WAL mode.
+    pub has_shm: bool,
+    pub wal: Option<WalFile>,
+    wal_position: WalPosition,
+    checkpoint: Option<Checkpoint>,
+    /// Random bits for a database number.
+    seed: NonZeroU32,
+    /// Where the file ends, while it is written.
+    end: i64,
+    /// Page 1 was written with another reserve than the file had.
+    converts: bool,
+    /// The layout as of the commit that is under way.
+    next_layout: Option<Layout>,
+    /// What was read from the rollback journal last: page number, and CRC of the image.
+    playback: Option<(u32, u64)>,
+}
+
+/// A number that fits what SQLite takes.
+fn signed(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+fn crc(bytes: &[u8]) -> u64 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, bytes)
+}
+
+impl Database {
+    pub fn new(file: Parent, path: String, initial: Mode, seed: NonZeroU32) -> Self {
+        Self {
+            file,
+            path,
+            layout: Layout::Plain,
+            page_size: 0,
+            initial,
+            ignores: false,
+            lock: ffi::SQLITE_LOCK_NONE,
+            has_shm: false,
+            wal: None,
+            wal_position: WalPosition::default(),
+            checkpoint: None,
+            seed,
+            end: 0,
+            converts: false,
+            next_layout: None,
+            playback: None,
+        }
+    }
+
+    /// Reads page 1 from the file and takes from it what the file is.
+    pub fn look(&mut self) {
+        let mut head = [0; HEADER_BYTES];
+        if self.file.read(&mut head, 0) != ffi::SQLITE_OK {
+            self.layout = Layout::Plain;
+            return;
+        }
+        let Some(page_size) = DatabaseHeader::parse(&head).and_then(|header| header.page_size())
+        else {
+            return;
+        };
+        let mut page = vec![0; page_size];
+        if self.file.read_or_zero(&mut page, 0) == ffi::SQLITE_OK {
+            self.see_first(&page);
+        }
+    }
+
+    /// Takes from page 1 what the file is.
+    fn see_first(&mut self, page: &[u8]) {
+        let Some(header) = DatabaseHeader::parse(page).filter(|header| header.has_magic) else {
+            return;
+        };
+        let Some(page_size) = header.page_size() else { return };
+        if page_size != page.len() {
+            return;
+        }
+        self.page_size = page_size;
+        let marked = |marker: Marker| Layout::Marked {
+            database: marker.database,
+            setting: marker.setting.unwrap_or(Mode::Checksum),
+        };
+        self.layout = match header.reserved_bytes {
+            RESERVE_OFFICIAL => Layout::Official,
+            // Damaged or not: a marker says what the file is.
+            RESERVE => match Marker::read(page) {
+                Some(marker) => marked(marker),
+                None => self.ask_other_pages(page),
+            },
+            _ => match Marker::read(page).filter(|_| reserve_is_damaged(page)) {
+                Some(marker) => marked(marker),
+                None => Layout::Plain,
+            },
+        };
+    }
+
+    /// Page 1 has room for a marker and none: damaged, or never protected.
+    fn ask_other_pages(&self, first: &[u8]) -> Layout {
+        if let Layout::Marked { .. } = self.layout {
+            return self.layout;
+        }
+        let mut page = vec![0; first.len()];
+        for number in 2..2_u32.saturating_add(PAGES_ASKED) {
+            if self.file.read(&mut page, self.offset(number)) != ffi::SQLITE_OK {
+                break;
+            }
+            if let Some(marker) = page_verify::verify(&page, PageNo(number.into())) {
+                return Layout::Marked { database: marker.database, setting: Mode::Checksum };
+            }
+        }
+        Layout::Plain
+    }
+
+    fn offset(&self, number: u32) -> i64 {
+        i64::from(number).saturating_sub(1).saturating_mul(signed(self.page_size))
+    }
+
+    /// The number of the page that these bytes are; `None` if they are not one page.
+    fn page_number(&self, bytes: usize, offset: i64) -> Option<u32> {
+        // A page size is a power of two: no division for every page that is read.
+        let page_bytes = signed(self.page_size);
+        if bytes != self.page_size || offset & page_bytes.wrapping_sub(1) != 0 {
+            return None;
+        }
+        let index = offset.checked_shr(self.page_size.trailing_zeros())?;
+        u32::try_from(index).ok()?.checked_add(1)
+    }
+
+    fn is_lock_page(&self, number: u32) -> bool {
+        number >= LOCK_PAGE_MIN && u64::from(number) == lock_byte_page(self.page_size)
+    }
+
+    fn passes(&self, page: &[u8], number: u32) -> bool {
+        match self.layout {
+            Layout::Plain => true,
+            Layout::Official => official::stored_sum(page) == official::page_sum(page),
+            Layout::Marked { database, .. } => page_verify::verify(page, PageNo(number.into()))
+                .is_some_and(|marker| marker.database == database),
+        }
+    }
+
+    pub fn read(&mut self, buffer: &mut [u8], offset: i64) -> c_int {
+        let result = self.file.read(buffer, offset);
+        if result != ffi::SQLITE_OK {
+            return result;
+        }
+        if offset == 0 && self.lock < ffi::SQLITE_LOCK_RESERVED {
+            if buffer.len() >= 512 {
+                self.see_first(buffer);
+            } else if buffer.len() >= HEADER_BYTES {
+                self.look();
+            }
+        } else if self.layout == Layout::Plain && self.has_shm && offset != 0 {
+            // Page 1 may lie in the WAL, so that nobody reads it here, and another process may
+            // have begun to protect the file.
+            self.look();
+        }
+        match self.page_number(buffer.len(), offset) {
+            Some(number) if !self.is_lock_page(number) && !self.passes(buffer, number) => {
+                self.failed(buffer, number, offset)
+            }
+            _ => ffi::SQLITE_OK,
+        }
+    }
+
+    /// A page failed: reads it once more, then tells.
+    #[cold]
+    fn failed(&mut self, page: &mut [u8], number: u32, offset: i64) -> c_int {
+        let result = self.file.read(page, offset);
+        if result != ffi::SQLITE_OK {
+            return result;
+        }
+        // Our own setting on page 1 may have been written at that moment.
+        if self.passes(page, number) || self.is_free_page(number) {
+            return ffi::SQLITE_OK;
+        }
+        let (kind, words) = self.describe(page, number);
+        suspects::note(&self.path, number.into(), kind, &words);
+        let path = &self.path;
+        if self.ignores {
+            log(
+                ffi::SQLITE_WARNING,
+                &format!("page {number} of {path} is damaged, ignored: {words}"),
+            );
+            return ffi::SQLITE_OK;
+        }
+        log(ffi::SQLITE_IOERR_DATA, &format!("page {number} of {path} is damaged: {words}"));
+        ffi::SQLITE_IOERR_DATA
+    }
+
+    /// SQLite neither logs nor reads what is on a leaf of the freelist, and a crash may tear it.
+    fn is_free_page(&self, number: u32) -> bool {
+        !self.has_shm
+            && self.lock < ffi::SQLITE_LOCK_RESERVED
+            && free_pages::contain(self.page_size, number, |number, page| {
+                self.file.read(page, self.offset(number)) == ffi::SQLITE_OK
+                    && self.passes(page, number)
+            })
+    }
+
+    fn describe(&self, page: &[u8], number: u32) -> (&'static str, String) {
+        if self.layout == Layout::Official {
+            let (stored, computed) = (official::stored_sum(page), official::page_sum(page));
+            let words =
+                format!("its sum is {}, its content's {}", stored.to_hex(), computed.to_hex());
+            return ("checksum", words);
+        }
+        match page_verify::fault(page, PageNo(number.into())) {
+            None => ("misplaced", "it belongs to another database".to_owned()),
+            Some(Fault::Zeroed) => ("zeroed", "it is all zero".to_owned()),
+            Some(Fault::Misplaced(own)) => ("misplaced", format!("it is page {own}")),
+            Some(Fault::FlippedBit { byte, bit }) => {
+                ("bit_flip", format!("bit {bit} of byte {byte} is flipped"))
+            }
+            Some(Fault::Torn { parts, part_bytes }) => {
+                ("torn", format!("of other age are the {part_bytes} bytes from {parts:?}"))
+            }
+            Some(Fault::NoMarker) => ("checksum", "it has no marker".to_owned()),
+            Some(Fault::Mismatch) => {
+                let stored = page_verify::stored_digest(page);
+                let words = format!(
+                    "its digest {stored:016x} is not that of its content, or it was written \
+                     without this VFS"
+                );
+                ("checksum", words)
+            }
+        }
+    }
+
+    fn stamp(&self, page: &mut [u8], number: u32, layout: Layout) {
+        match layout {
+            Layout::Plain => {}
+            Layout::Official => official::stamp(page),
+            Layout::Marked { database, setting } => {
+                let setting_there = (number == 1).then_some(setting);
+                let marker = Marker { mode: setting, setting: setting_there, database };
+                page_verify::stamp(page, PageNo(number.into()), marker);
+            }
+        }
+    }
+
+    /// Writes, and stamps whole pages in `buffer` itself, so that SQLite's cache holds what the
+    /// file holds.
+    pub fn write(&mut self, buffer: &mut [u8], offset: i64) -> c_int {
+        if self.checkpoint == Some(Checkpoint::Rotten) {
+            return ffi::SQLITE_IOERR_DATA;
+        }
+        let is_playback = self.is_playback(buffer, offset);
+        if offset == 0 && !is_playback {
+            let result = self.write_first(buffer);
+            if result != ffi::SQLITE_OK {
+                return result;
+            }
+        }
+        if self.layout != Layout::Plain && !is_playback {
+            let Some(number) = self.page_number(buffer.len(), offset) else {
+                // Parts of a page come only where the page size is changed.
+                log(ffi::SQLITE_IOERR_WRITE, &format!("{}: a write that is no page", self.path));
+                return ffi::SQLITE_IOERR_WRITE;
+            };
+            if !(number == 1 && self.converts) {
+                self.stamp(buffer, number, self.layout);
+            }
+            let result = self.fill_holes(offset);
+            if result != ffi::SQLITE_OK {
+                return result;
+            }
+        }
+        let result = self.file.write(buffer, offset);
+        if result == ffi::SQLITE_OK {
+            self.end = self.end.max(offset.saturating_add(signed(buffer.len())));
+        }
+        result
+    }
+
+    /// Page 1 is about to be written: does it make another kind of file of this one?
+    fn write_first(&mut self, page: &[u8]) -> c_int {
+        let Some(header) = DatabaseHeader::parse(page).filter(|header| header.has_magic) else {
+            return ffi::SQLITE_OK;
+        };
+        let reserve = match self.layout {
+            Layout::Plain => 0,
+            Layout::Official => RESERVE_OFFICIAL,
+            Layout::Marked { .. } => RESERVE,
+        };
+        let wanted = match header.reserved_bytes {
+            kept @ (RESERVE | RESERVE_OFFICIAL) => kept,
+            _ => 0,
+        };
+        if wanted != 0 && header.page_size() != Some(page.len()) {
+            let words = "the page size of a protected database is changed by VACUUM INTO only";
+            log(ffi::SQLITE_IOERR_WRITE, &format!("{}: {words}", self.path));
+            return ffi::SQLITE_IOERR_WRITE;
+        }
+        if self.checkpoint.is_some() {
+            // Page 1 comes first, and all pages that must change with it are in the log.
+            if wanted != reserve {
+                self.page_size = page.len();
+                self.layout = self.new_layout(wanted);
+            }
+        } else if wanted == reserve {
+            self.converts = false;
+        } else if wanted > reserve {
+            self.converts = true;
+            self.page_size = page.len();
+        } else {
+            let words = "a database without reserved bytes cannot be copied over a protected one";
+            log(ffi::SQLITE_IOERR_WRITE, &format!("{}: {words}", self.path));
+            return ffi::SQLITE_IOERR_WRITE;
+        }
+        ffi::SQLITE_OK
+    }
+
+    fn new_layout(&self, reserve: u8) -> Layout {
+        match reserve {
+            RESERVE => Layout::Marked { database: self.seed, setting: self.initial },
+            RESERVE_OFFICIAL => Layout::Official,
+            _ => Layout::Plain,
+        }
+    }
+
+    /// Pages between the end of the file and `offset` become empty pages that pass.
+    fn fill_holes(&mut self, offset: i64) -> c_int {
+        let (Layout::Marked { .. }, true) = (self.layout, offset > self.end) else {
+            return ffi::SQLITE_OK;
+        };
+        let mut page = vec![0; self.page_size];
+        let first = self.end.checked_div(signed(self.page_size)).unwrap_or(0);
+        let Ok(first) = u32::try_from(first.saturating_add(1)) else { return ffi::SQLITE_OK };
+        for number in first..=u32::MAX {
+            let at = self.offset(number);
+            if at >= offset {
+                break;
+            }
+            if self.is_lock_page(number) {
+                continue;
+            }
+            page.fill(0);
+            self.stamp(&mut page, number, self.layout);
+            let result = self.file.write(&page, at);
+            if result != ffi::SQLITE_OK {
+                return result;
+            }
+        }
+        self.end = offset;
+        ffi::SQLITE_OK
+    }
+
+    pub fn truncate(&mut self, bytes: i64) -> c_int {
+        let result = self.fill_holes(bytes);
+        if result != ffi::SQLITE_OK {
+            return result;
+        }
+        let result = self.file.truncate(bytes);
+        if result == ffi::SQLITE_OK {
+            self.end = bytes;
+        }
+        result
+    }
+
+    /// The journal was read: an image of page `number`.
+    pub fn see_playback(&mut self, number: u32, image: &[u8]) {
+        self.playback = Some((number, crc(image)));
+    }
+
+    /// What comes from the journal is written as it stands: it was stamped when it went there, or
+    /// is from a time when the file had no room for a marker.
+    fn is_playback(&mut self, buffer: &[u8], offset: i64) -> bool {
+        let Some((number, image)) = self.playback else { return false };
+        let at = i64::from(number).saturating_sub(1).saturating_mul(signed(buffer.len()));
+        if at != offset || crc(buffer) != image {
+            return false;
+        }
+        self.playback = None;
+        if number == 1 {
+            // The file is again what it was; under an exclusive lock nobody else tells.
+            self.converts = false;
+            self.see_first(buffer);
+        }
+        true
+    }
+
+    /// An image of page `number` is about to go into the rollback journal.
+    pub fn stamp_image(&self, number: u32, image: &mut [u8]) {
+        if image.len() == self.page_size && number != 0 {
+            self.stamp(image, number, self.layout);
+        }
+    }
+
+    pub fn locked(&mut self, level: c_int) {
+        let was = self.lock;
+        self.lock = level;
+        if level >= ffi::SQLITE_LOCK_RESERVED && was < ffi::SQLITE_LOCK_RESERVED {
+            self.begin();
+        }
+    }
+
+    /// Somebody else may have written since: what is this file, and where does it end?
+    fn begin(&mut self) {
+        self.look();
+        self.end = self.file.size().unwrap_or(0);
+        self.converts = false;
+        self.next_layout = None;
+    }
+
+    pub fn unlocking(&mut self, level: c_int) {
+        if level < ffi::SQLITE_LOCK_RESERVED && (self.converts || self.next_layout.is_some()) {
+            self.converts = false;
+            self.next_layout = None;
+            self.look();
+        }
+        self.lock = level;
+    }
+
+    /// All pages are written and the journal is still there. A transaction that made another kind
+    /// of file of this one is stamped now, as a whole.
+    pub fn before_sync(&mut self) -> c_int {
+        if !self.converts || self.lock < ffi::SQLITE_LOCK_RESERVED {
+            return ffi::SQLITE_OK;
+        }
+        match self.convert() {
+            Ok(layout) => {
+                self.converts = false;
+                self.next_layout = Some(layout);
+                ffi::SQLITE_OK
+            }
+            Err(error) => error,
+        }
+    }
+
+    fn convert(&self) -> Result<Layout, c_int> {
+        let check = |result| if result == ffi::SQLITE_OK { Ok(()) } else { Err(result) };
+        let mut page = vec![0; self.page_size];
+        check(self.file.read_or_zero(&mut page, 0))?;
+        let Some(header) = DatabaseHeader::parse(&page) else { return Err(ffi::SQLITE_IOERR_READ) };
+        let layout = self.new_layout(header.reserved_bytes);
+        // Page 1 last: before it is written, the file is not one of ours.
+        for number in (1..=header.page_count_field).rev() {
+            if self.is_lock_page(number) {
+                continue;
+            }
+            check(self.file.read_or_zero(&mut page, self.offset(number)))?;
+            self.stamp(&mut page, number, layout);
+            check(self.file.write(&page, self.offset(number)))?;
+        }
+        Ok(layout)
+    }
+
+    pub fn committed(&mut self) {
+        if let Some(layout) = self.next_layout.take() {
+            self.layout = layout;
+        }
+    }
+
+    pub fn checkpoint_starts(&mut self) {
+        self.begin();
+        let is_sound = self.layout == Layout::Plain
+            || !self.has_shm
+            || self.wal.as_ref().is_none_or(|wal| self.wal_position.advance(wal, self.file));
+        if !is_sound {
+            let words = "the write-ahead log is damaged: nothing of it is written to the database";
+            log(ffi::SQLITE_IOERR_DATA, &format!("{}: {words}", self.path));
+        }
+        self.checkpoint = Some(if is_sound { Checkpoint::Sound } else { Checkpoint::Rotten });
+    }
+
+    pub fn checkpoint_ends(&mut self) {
+        self.checkpoint = None;
+    }
+
+    /// Writes the setting into page 1's marker. The caller has made sure that nobody else writes.
+    pub fn write_setting(&mut self, setting: Mode) -> c_int {
+        self.look();
+        let Layout::Marked { database, .. } = self.layout else { return ffi::SQLITE_ERROR };
+        let mut page = vec![0; self.page_size];
+        let result = self.file.read(&mut page, 0);
+        if result != ffi::SQLITE_OK {
+            return result;
+        }
+        let Some(marker) = page_verify::verify(&page, PageNo(1)) else {
+            return ffi::SQLITE_IOERR_DATA;
+        };
+        let marker = Marker { setting: Some(setting), database, ..marker };
+        page_verify::stamp(&mut page, PageNo(1), marker);
+        let begin = self.page_size.saturating_sub(page_verify::MARKER_BYTES);
+        let result = self.file.write(page.get(begin..).unwrap_or(&[]), signed(begin));
+        if result == ffi::SQLITE_OK {
+            self.layout = Layout::Marked { database, setting };
+            return self.file.sync(ffi::SQLITE_SYNC_NORMAL);
+        }
+        result
+    }
+}
+
+/// Page 1 passes once its reserve is ours: that one byte is damaged.
+fn reserve_is_damaged(page: &[u8]) -> bool {
+    let mut page = page.to_vec();
+    if let Some(reserve) = page.get_mut(20) {
+        *reserve = RESERVE;
+    }
+    page_verify::verify(&page, PageNo(1)).is_some()
+}

@@ -1,0 +1,82 @@
+//! SQL Server's PAGE_VERIFY for SQLite, as a VFS: see `docs/sqlite-vfs.md`.
+//!
+//! Loaded as an extension (`sqlite3_extension_init`), or linked into a program, which calls
+//! [`register`] once. Then databases are opened as `file:x.db?vfs=pagewarden`.
+
+use std::ffi::{CString, c_char, c_int};
+
+use rusqlite::{Connection, ffi};
+
+mod database;
+mod free_pages;
+mod journal;
+mod parent;
+mod pragma;
+mod suspects;
+mod vfs;
+mod wal;
+
+/// Makes the VFS known to SQLite, and gives every connection from now on the table
+/// `pagewarden_suspect_pages`. More than one call does no harm.
+///
+/// # Errors
+///
+/// SQLite's own, when it cannot register a VFS.
+pub fn register() -> rusqlite::Result<()> {
+    let error = |code| rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+    vfs::register().map_err(error)?;
+    #[cfg(feature = "loadable")]
+    let set_up = {
+        let set_up = set_up as *const ();
+        // SAFETY: SQLite declares the parameter without arguments, and calls it with those of an
+        // extension's entry, which `set_up` has.
+        unsafe { std::mem::transmute::<*const (), unsafe extern "C" fn()>(set_up) }
+    };
+    // SAFETY: the function only registers.
+    match unsafe { ffi::sqlite3_auto_extension(Some(set_up)) } {
+        ffi::SQLITE_OK => Ok(()),
+        code => Err(error(code)),
+    }
+}
+
+/// Sets a new connection up.
+unsafe extern "C" fn set_up(
+    db: *mut ffi::sqlite3,
+    _message: *mut *mut c_char,
+    _api: *const ffi::sqlite3_api_routines,
+) -> c_int {
+    vfs::reserve_in_new(db);
+    // SAFETY: the connection is open, and stays SQLite's: this value does not own it.
+    let result = unsafe { Connection::from_handle(db) }
+        .and_then(|connection| suspects::create_module(&connection));
+    result.map_or(ffi::SQLITE_ERROR, |()| ffi::SQLITE_OK)
+}
+
+/// What SQLite calls when it loads the extension.
+///
+/// # Safety
+///
+/// Only SQLite calls this.
+#[cfg(feature = "loadable")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sqlite3_extension_init(
+    db: *mut ffi::sqlite3,
+    message: *mut *mut c_char,
+    api: *mut ffi::sqlite3_api_routines,
+) -> c_int {
+    let init = |connection: Connection| {
+        register()?;
+        suspects::create_module(&connection)?;
+        // A VFS cannot go away while files are open.
+        Ok(true)
+    };
+    // SAFETY: the arguments are SQLite's own.
+    unsafe { Connection::extension_init2(db, message, api, init) }
+}
+
+/// A line in SQLite's error log.
+fn log(code: c_int, message: &str) {
+    let Ok(message) = CString::new(message) else { return };
+    // SAFETY: the format takes one string.
+    unsafe { ffi::sqlite3_log(code, c"%s".as_ptr(), message.as_ptr()) };
+}

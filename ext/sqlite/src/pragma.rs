@@ -1,0 +1,234 @@
+//! `PRAGMA page_verify` and `PRAGMA page_verify_ignore`.
+
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use pagewarden::checksum::page_verify::Mode;
+use rusqlite::{Connection, ffi};
+
+use crate::database::{Database, Layout, RESERVE};
+
+/// The lock that a checkpoint holds, among those of the wal-index.
+const CHECKPOINT_LOCK: c_int = 1;
+
+/// How long a change of the setting waits for other processes.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// What a pragma answers: a row, or an error.
+pub type Answer = Result<Row, String>;
+
+/// A row that a pragma answers.
+#[derive(Debug)]
+pub struct Row {
+    pub words: String,
+    /// First the connection must be asked to leave room for markers.
+    pub needs_reserve: bool,
+}
+
+impl Row {
+    fn new(words: impl Into<String>) -> Self {
+        Self { words: words.into(), needs_reserve: false }
+    }
+}
+
+/// True if the pragma is one that changes the setting.
+pub fn is_change(name: &str, argument: Option<&str>) -> bool {
+    name.eq_ignore_ascii_case(SETTING) && argument.is_some()
+}
+
+const SETTING: &str = "page_verify";
+
+/// The connection that has a file open, and the file as it knows it.
+#[derive(Debug, Clone, Copy)]
+pub struct Host {
+    pub db: *mut ffi::sqlite3,
+    pub file: *mut ffi::sqlite3_file,
+}
+
+/// Answers a pragma; `None` if it is none of ours.
+pub fn answer(
+    database: &mut Database,
+    host: Option<Host>,
+    name: &str,
+    argument: Option<&str>,
+) -> Option<Answer> {
+    if name.eq_ignore_ascii_case(SETTING) {
+        Some(match argument {
+            None => Ok(Row::new(setting(database))),
+            Some(word) => match Mode::of_name(word) {
+                Some(mode) => set(database, host, mode),
+                None => {
+                    Err(format!("page_verify is NONE, TORN_PAGE_DETECTION or CHECKSUM, not {word}"))
+                }
+            },
+        })
+    } else if name.eq_ignore_ascii_case("page_verify_ignore") {
+        if let Some(word) = argument {
+            database.ignores =
+                ["1", "on", "true", "yes"].iter().any(|yes| word.trim().eq_ignore_ascii_case(yes));
+        }
+        Some(Ok(Row::new(u8::from(database.ignores).to_string())))
+    } else if name.eq_ignore_ascii_case("page_size") && argument.is_some() {
+        // A VACUUM would write pages of the new size in pieces of the old one.
+        (database.layout != Layout::Plain).then(|| {
+            Err("the page size of a protected database cannot be changed in place: VACUUM INTO a \
+                 new one"
+                .to_owned())
+        })
+    } else {
+        None
+    }
+}
+
+fn is_empty(database: &Database) -> bool {
+    database.file.size() == Ok(0)
+}
+
+fn setting(database: &mut Database) -> &'static str {
+    if database.lock < ffi::SQLITE_LOCK_RESERVED {
+        database.look();
+    }
+    match database.layout {
+        Layout::Marked { setting, .. } => setting.name(),
+        Layout::Official => Mode::Checksum.name(),
+        Layout::Plain if is_empty(database) => database.initial.name(),
+        Layout::Plain => Mode::None.name(),
+    }
+}
+
+fn set(database: &mut Database, host: Option<Host>, mode: Mode) -> Answer {
+    // SAFETY: the connection is open: it is the one that asks.
+    let is_in_transaction =
+        host.is_some_and(|host| unsafe { ffi::sqlite3_get_autocommit(host.db) } == 0);
+    if is_in_transaction || database.lock >= ffi::SQLITE_LOCK_RESERVED {
+        return Err("page_verify cannot be changed inside a transaction".to_owned());
+    }
+    database.look();
+    match database.layout {
+        Layout::Official if mode == Mode::Checksum => Ok(Row::new(mode.name())),
+        Layout::Official => {
+            Err("8 reserved bytes hold the official checksum and no mode: VACUUM INTO a database \
+                 with 16"
+                .to_owned())
+        }
+        Layout::Plain => {
+            database.initial = mode;
+            let words = match (is_empty(database), mode) {
+                (true, _) => mode.name().to_owned(),
+                (false, Mode::None) => return Ok(Row::new(mode.name())),
+                (false, _) => format!("NONE, and after VACUUM {}", mode.name()),
+            };
+            Ok(Row { words, needs_reserve: true })
+        }
+        Layout::Marked { .. } => match set_when_free(database, mode) {
+            ffi::SQLITE_OK => Ok(Row::new(mode.name())),
+            ffi::SQLITE_BUSY => Err("the database is in use: try again".to_owned()),
+            ffi::SQLITE_IOERR_DATA => Err("page 1 is damaged".to_owned()),
+            other => Err(format!("the setting could not be written (error {other})")),
+        },
+    }
+}
+
+/// Others hold their locks for moments only.
+fn set_when_free(database: &mut Database, mode: Mode) -> c_int {
+    let begin = Instant::now();
+    loop {
+        let result = if database.has_shm {
+            set_in_wal_mode(database, mode)
+        } else {
+            set_under_lock(database, mode)
+        };
+        if result != ffi::SQLITE_BUSY || begin.elapsed() > PATIENCE {
+            return result;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// In WAL mode, only a checkpoint writes the main file.
+fn set_in_wal_mode(database: &mut Database, mode: Mode) -> c_int {
+    let exclusive = ffi::SQLITE_SHM_EXCLUSIVE;
+    let result = database.file.shm_lock(CHECKPOINT_LOCK, 1, ffi::SQLITE_SHM_LOCK | exclusive);
+    if result != ffi::SQLITE_OK {
+        return result;
+    }
+    let result = database.write_setting(mode);
+    database.file.shm_lock(CHECKPOINT_LOCK, 1, ffi::SQLITE_SHM_UNLOCK | exclusive);
+    result
+}
+
+fn set_under_lock(database: &mut Database, mode: Mode) -> c_int {
+    let before = database.lock;
+    let levels = [ffi::SQLITE_LOCK_SHARED, ffi::SQLITE_LOCK_RESERVED, ffi::SQLITE_LOCK_EXCLUSIVE];
+    let mut result = ffi::SQLITE_OK;
+    for level in levels.into_iter().filter(|level| *level > before) {
+        result = database.file.lock(level);
+        if result != ffi::SQLITE_OK {
+            break;
+        }
+    }
+    if result == ffi::SQLITE_OK {
+        result = database.write_setting(mode);
+    }
+    database.file.unlock(before);
+    result
+}
+
+/// The name by which `host.db` knows the file. Calls SQLite, which calls into the file again.
+pub fn schema(host: Host) -> Option<CString> {
+    // SAFETY: the connection is open, and this one does not close it: it is not the owner.
+    let connection = unsafe { Connection::from_handle(host.db) }.ok()?;
+    let mut statement = connection.prepare("PRAGMA database_list").ok()?;
+    let names: Vec<String> =
+        statement.query_map([], |row| row.get(1)).ok()?.filter_map(Result::ok).collect();
+    names
+        .into_iter()
+        .filter_map(|name| CString::new(name).ok())
+        .find(|name| file_of(host.db, name) == host.file)
+}
+
+/// Has SQLite look at the file, as any reader does; what comes of it does not matter. In WAL mode
+/// this opens the wal-index, which has the lock that a change of the setting needs.
+pub fn read_something(db: *mut ffi::sqlite3, schema: &CStr) {
+    // SAFETY: as in `schema`.
+    let Ok(connection) = (unsafe { Connection::from_handle(db) }) else { return };
+    let name = schema.to_string_lossy().replace('"', "\"\"");
+    let _ = connection.query_row(
+        &format!("SELECT 1 FROM \"{name}\".sqlite_master LIMIT 1"),
+        [],
+        |_| Ok(()),
+    );
+}
+
+/// The file that `db` has open as `schema`.
+pub fn file_of(db: *mut ffi::sqlite3, schema: &CStr) -> *mut ffi::sqlite3_file {
+    let mut file: *mut ffi::sqlite3_file = ptr::null_mut();
+    // SAFETY: this operation writes one pointer.
+    unsafe {
+        ffi::sqlite3_file_control(
+            db,
+            schema.as_ptr(),
+            ffi::SQLITE_FCNTL_FILE_POINTER,
+            (&raw mut file).cast::<c_void>(),
+        );
+    }
+    file
+}
+
+/// Asks the connection to leave room for markers on each page, from the next VACUUM on, or from the
+/// first page of an empty database. Calls into the file again.
+pub fn reserve_in(db: *mut ffi::sqlite3, schema: &CStr) -> bool {
+    let mut bytes = c_int::from(RESERVE);
+    // SAFETY: this operation reads and writes one integer.
+    let result = unsafe {
+        ffi::sqlite3_file_control(
+            db,
+            schema.as_ptr(),
+            ffi::SQLITE_FCNTL_RESERVE_BYTES,
+            (&raw mut bytes).cast::<c_void>(),
+        )
+    };
+    result == ffi::SQLITE_OK
+}

@@ -1,0 +1,588 @@
+//! The VFS and its files, as SQLite calls them.
+//!
+//! A file of ours is a [`Shim`] with the parent's file behind it in the same allocation, which is
+//! SQLite's. Main files and rollback journals are ours; all others (WAL, temporary files,
+//! statement journals) are opened by the parent in our place and never come back here.
+//!
+//! No panic leaves: an `extern "C"` function that panics ends the process instead, and nothing
+//! here is meant to.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::mem::size_of;
+use std::num::NonZeroU32;
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::OnceLock;
+
+use pagewarden::checksum::page_verify::Mode;
+use rusqlite::ffi;
+
+use crate::database::Database;
+use crate::journal::Journal;
+use crate::parent::Parent;
+use crate::pragma::{self, Host};
+use crate::wal::WalFile;
+
+/// The name to open databases by: `file:x.db?vfs=pagewarden`.
+pub const NAME: &CStr = c"pagewarden";
+/// The parameter of a database's name that gives its first setting.
+const PARAMETER: &CStr = c"page_verify";
+/// Writes that are atomic as a batch go without a journal; reads of parts of pages cannot be
+/// verified.
+const MASKED: c_int = 0x4000 | 0x8000;
+
+/// A file of ours, as SQLite allocates it.
+#[repr(C)]
+struct Shim {
+    base: ffi::sqlite3_file,
+    state: *mut State,
+}
+
+enum State {
+    Main(Box<Database>, *mut *mut ffi::sqlite3),
+    Journal(Journal),
+}
+
+const _: () = assert!(size_of::<Shim>().is_multiple_of(8));
+
+/// The VFS beneath.
+struct Beneath(NonNull<ffi::sqlite3_vfs>);
+
+// SAFETY: a VFS is used by any thread, and is never unregistered: the extension stays loaded.
+unsafe impl Send for Beneath {}
+// SAFETY: as above.
+unsafe impl Sync for Beneath {}
+
+static BENEATH: OnceLock<Beneath> = OnceLock::new();
+
+fn beneath() -> *mut ffi::sqlite3_vfs {
+    BENEATH.get().map_or(ptr::null_mut(), |vfs| vfs.0.as_ptr())
+}
+
+/// Registers the VFS over the default one; once, later calls do nothing.
+pub fn register() -> Result<(), c_int> {
+    // SAFETY: SQLite's own function; null asks for the default VFS.
+    let parent = unsafe { ffi::sqlite3_vfs_find(ptr::null()) };
+    let parent = NonNull::new(parent).ok_or(ffi::SQLITE_ERROR)?;
+    let mut is_new = false;
+    BENEATH.get_or_init(|| {
+        is_new = true;
+        Beneath(parent)
+    });
+    if !is_new {
+        return Ok(());
+    }
+    // SAFETY: registered by SQLite, so it is there and stays.
+    let parent = unsafe { parent.as_ref() };
+    let own_bytes = c_int::try_from(size_of::<Shim>()).unwrap_or(c_int::MAX);
+    let vfs = Box::new(ffi::sqlite3_vfs {
+        iVersion: parent.iVersion.min(2),
+        szOsFile: parent.szOsFile.saturating_add(own_bytes),
+        mxPathname: parent.mxPathname,
+        pNext: ptr::null_mut(),
+        zName: NAME.as_ptr(),
+        pAppData: ptr::null_mut(),
+        xOpen: Some(open),
+        xDelete: Some(delete),
+        xAccess: Some(access),
+        xFullPathname: Some(full_pathname),
+        xDlOpen: Some(dl_open),
+        xDlError: Some(dl_error),
+        xDlSym: Some(dl_sym),
+        xDlClose: Some(dl_close),
+        xRandomness: Some(randomness),
+        xSleep: Some(sleep),
+        xCurrentTime: Some(current_time),
+        xGetLastError: Some(get_last_error),
+        xCurrentTimeInt64: parent.xCurrentTimeInt64.map(|_| current_time_int64 as _),
+        xSetSystemCall: None,
+        xGetSystemCall: None,
+        xNextSystemCall: None,
+    });
+    // SAFETY: the VFS is complete and is never freed.
+    match unsafe { ffi::sqlite3_vfs_register(Box::into_raw(vfs), 0) } {
+        ffi::SQLITE_OK => Ok(()),
+        error => Err(error),
+    }
+}
+
+/// Forwards a call to the VFS beneath.
+macro_rules! forward {
+    ($name:ident, $method:ident, ($($argument:ident: $type:ty),*) $(-> $result:ty, $missing:expr)?) => {
+        unsafe extern "C" fn $name(_: *mut ffi::sqlite3_vfs $(, $argument: $type)*) $(-> $result)? {
+            // SAFETY: the VFS beneath is registered and stays; the arguments are SQLite's own, for
+            // the method of this name.
+            match unsafe { beneath().as_ref() }.and_then(|vfs| vfs.$method) {
+                // SAFETY: as above.
+                Some(method) => unsafe { method(beneath() $(, $argument)*) },
+                None => { $($missing as $result)? }
+            }
+        }
+    };
+}
+
+type Symbol = Option<unsafe extern "C" fn(*mut ffi::sqlite3_vfs, *mut c_void, *const c_char)>;
+
+forward!(delete, xDelete, (name: *const c_char, sync: c_int) -> c_int, ffi::SQLITE_IOERR_DELETE);
+forward!(access, xAccess, (name: *const c_char, flags: c_int, result: *mut c_int) -> c_int, ffi::SQLITE_IOERR_ACCESS);
+forward!(full_pathname, xFullPathname, (name: *const c_char, bytes: c_int, path: *mut c_char) -> c_int, ffi::SQLITE_CANTOPEN);
+forward!(dl_open, xDlOpen, (name: *const c_char) -> *mut c_void, ptr::null_mut::<c_void>());
+forward!(dl_error, xDlError, (bytes: c_int, message: *mut c_char));
+forward!(dl_sym, xDlSym, (library: *mut c_void, name: *const c_char) -> Symbol, None::<unsafe extern "C" fn(*mut ffi::sqlite3_vfs, *mut c_void, *const c_char)>);
+forward!(dl_close, xDlClose, (library: *mut c_void));
+forward!(randomness, xRandomness, (bytes: c_int, buffer: *mut c_char) -> c_int, 0);
+forward!(sleep, xSleep, (microseconds: c_int) -> c_int, 0);
+forward!(current_time, xCurrentTime, (time: *mut f64) -> c_int, ffi::SQLITE_ERROR);
+forward!(current_time_int64, xCurrentTimeInt64, (time: *mut ffi::sqlite3_int64) -> c_int, ffi::SQLITE_ERROR);
+forward!(get_last_error, xGetLastError, (bytes: c_int, message: *mut c_char) -> c_int, 0);
+
+unsafe extern "C" fn open(
+    _: *mut ffi::sqlite3_vfs,
+    name: *const c_char,
+    file: *mut ffi::sqlite3_file,
+    flags: c_int,
+    out_flags: *mut c_int,
+) -> c_int {
+    // SAFETY: the VFS beneath is registered and stays.
+    let Some(parent_open) = unsafe { beneath().as_ref() }.and_then(|vfs| vfs.xOpen) else {
+        return ffi::SQLITE_CANTOPEN;
+    };
+    // SAFETY: SQLite gives a name that it made itself for these kinds of file, or null.
+    let main = unsafe { main_of(name, flags) };
+    let is_main = flags & ffi::SQLITE_OPEN_MAIN_DB != 0 && !name.is_null();
+    let is_journal = flags & ffi::SQLITE_OPEN_MAIN_JOURNAL != 0 && main.is_some();
+    if !is_main && !is_journal {
+        // SAFETY: the allocation is longer than the parent asks for; the arguments are SQLite's.
+        let result = unsafe { parent_open(beneath(), name, file, flags, out_flags) };
+        if let (ffi::SQLITE_OK, true, Some(main)) =
+            (result, flags & ffi::SQLITE_OPEN_WAL != 0, main)
+            // SAFETY: the main file is open.
+            && let Some(main) = unsafe { database_of(main) }
+        {
+            // SAFETY: the log is open. SQLite closes it before the main file, and starts a
+            // checkpoint, where alone it is used, only with a log open, which sets this anew.
+            main.wal = Some(WalFile(unsafe { Parent::new(file) }));
+        }
+        return result;
+    }
+
+    // SAFETY: SQLite allocated szOsFile bytes: a shim and the parent's file, which is aligned
+    // since the shim's length is a multiple of 8.
+    let below = unsafe { file.cast::<Shim>().add(1) }.cast::<ffi::sqlite3_file>();
+    // SAFETY: `file` is ours to fill. SQLite calls xClose only where methods are set.
+    unsafe { (*file).pMethods = ptr::null() };
+    // SAFETY: as for the call above, with the parent's own part of the allocation.
+    let result = unsafe { parent_open(beneath(), name, below, flags, out_flags) };
+    if result != ffi::SQLITE_OK {
+        // SAFETY: a parent that failed may still want to be closed.
+        unsafe {
+            if !(*below).pMethods.is_null() {
+                Parent::new(below).close();
+            }
+        }
+        return result;
+    }
+    // SAFETY: open from here to xClose.
+    let parent = unsafe { Parent::new(below) };
+    let state = match main {
+        // SAFETY: SQLite closes the journal before the main file, and uses both from one thread
+        // at a time.
+        Some(main) if is_journal => State::Journal(unsafe { Journal::new(parent, main) }),
+        _ => {
+            // SAFETY: the name is SQLite's own, with its parameters behind it.
+            let path = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+            // SAFETY: as above.
+            let initial = unsafe { initial_mode(name) };
+            let database = Database::new(parent, path, initial, random_number());
+            State::Main(Box::new(database), ptr::null_mut())
+        }
+    };
+    let has_shm = parent.version() >= 2;
+    // SAFETY: the memory is ours; it is freed in `close`.
+    unsafe {
+        file.cast::<Shim>().write(Shim {
+            base: ffi::sqlite3_file { pMethods: if has_shm { &METHODS } else { &METHODS_1 } },
+            state: Box::into_raw(Box::new(state)),
+        });
+    }
+    ffi::SQLITE_OK
+}
+
+/// The main file that a journal or log belongs to, if that file is ours.
+///
+/// # Safety
+///
+/// `name` and `flags` are those that SQLite gave to xOpen.
+unsafe fn main_of(name: *const c_char, flags: c_int) -> Option<*mut ffi::sqlite3_file> {
+    if name.is_null() || flags & (ffi::SQLITE_OPEN_MAIN_JOURNAL | ffi::SQLITE_OPEN_WAL) == 0 {
+        return None;
+    }
+    // SAFETY: for these two kinds of file, the name is one that SQLite made.
+    let main = unsafe { ffi::sqlite3_database_file_object(name) };
+    // SAFETY: the main file is open.
+    unsafe { database_of(main) }.map(|_| main)
+}
+
+/// The state of a main file, if it is one of ours.
+///
+/// # Safety
+///
+/// As for [`state_of`].
+pub unsafe fn database_of<'a>(file: *mut ffi::sqlite3_file) -> Option<&'a mut Database> {
+    // SAFETY: by the caller.
+    match unsafe { state_of(file) }? {
+        State::Main(database, _) => Some(database),
+        State::Journal(_) => None,
+    }
+}
+
+/// The state of a file, if the file is ours.
+///
+/// # Safety
+///
+/// `file` is null, or was opened by some VFS and is used by no other thread meanwhile.
+unsafe fn state_of<'a>(file: *mut ffi::sqlite3_file) -> Option<&'a mut State> {
+    // SAFETY: by the caller.
+    let methods = unsafe { file.as_ref() }?.pMethods;
+    if !ptr::eq(methods, &raw const METHODS) && !ptr::eq(methods, &raw const METHODS_1) {
+        return None;
+    }
+    // SAFETY: with our methods, it was filled by `open`.
+    unsafe { (*file.cast::<Shim>()).state.as_mut() }
+}
+
+/// Gives a new main database of `db` room for markers, where it is a file of ours without a page.
+pub fn reserve_in_new(db: *mut ffi::sqlite3) {
+    let file = pragma::file_of(db, c"main");
+    // SAFETY: SQLite's answer: null, or the connection's open file. The reference ends here:
+    // the next call leads back into the file.
+    let is_new = matches!(
+        unsafe { state_of(file) },
+        Some(State::Main(database, _)) if database.file.size() == Ok(0)
+    );
+    if is_new {
+        pragma::reserve_in(db, c"main");
+    }
+}
+
+/// # Safety
+///
+/// `name` is the one that SQLite gave to xOpen for a main file.
+unsafe fn initial_mode(name: *const c_char) -> Mode {
+    // SAFETY: by the caller; the answer is null or lies behind the name.
+    let word = unsafe {
+        ffi::sqlite3_uri_parameter(name, PARAMETER.as_ptr())
+            .as_ref()
+            .map(|word| CStr::from_ptr(word))
+    };
+    word.and_then(|word| Mode::of_name(word.to_str().ok()?)).unwrap_or(Mode::Checksum)
+}
+
+fn random_number() -> NonZeroU32 {
+    let mut bytes = [0_u8; 4];
+    // SAFETY: the buffer is as long as is said.
+    unsafe { ffi::sqlite3_randomness(4, bytes.as_mut_ptr().cast()) };
+    NonZeroU32::new(u32::from_le_bytes(bytes)).unwrap_or(NonZeroU32::MIN)
+}
+
+/// Methods with shared memory, and without where the parent has none. There is no xFetch: memory
+/// maps are refused.
+static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods { iVersion: 2, ..METHODS_1 };
+static METHODS_1: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
+    iVersion: 1,
+    xClose: Some(close),
+    xRead: Some(read),
+    xWrite: Some(write),
+    xTruncate: Some(truncate),
+    xSync: Some(sync),
+    xFileSize: Some(file_size),
+    xLock: Some(lock),
+    xUnlock: Some(unlock),
+    xCheckReservedLock: Some(check_reserved_lock),
+    xFileControl: Some(file_control),
+    xSectorSize: Some(sector_size),
+    xDeviceCharacteristics: Some(device_characteristics),
+    xShmMap: Some(shm_map),
+    xShmLock: Some(shm_lock),
+    xShmBarrier: Some(shm_barrier),
+    xShmUnmap: Some(shm_unmap),
+    xFetch: None,
+    xUnfetch: None,
+};
+
+/// The state behind a file that SQLite calls a method of ours with.
+macro_rules! state {
+    ($file:expr, $($missing:expr)?) => {
+        // SAFETY: SQLite calls methods of open files only, for one file from one thread at a time.
+        match unsafe { state_of($file) } {
+            Some(state) => state,
+            None => return $($missing)?,
+        }
+    };
+}
+
+impl State {
+    fn parent(&self) -> Parent {
+        match self {
+            Self::Main(database, _) => database.file,
+            Self::Journal(journal) => journal.file,
+        }
+    }
+}
+
+unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
+    let result = state!(file, ffi::SQLITE_OK).parent().close();
+    // SAFETY: made by `open` from a box, and not used again: the methods are taken away.
+    unsafe {
+        drop(Box::from_raw((*file.cast::<Shim>()).state));
+        (*file).pMethods = ptr::null();
+    }
+    result
+}
+
+/// A buffer of SQLite's.
+///
+/// # Safety
+///
+/// `buffer` points to `bytes` bytes that nobody else uses while the result lives.
+unsafe fn buffer_of<'a>(buffer: *mut c_void, bytes: c_int) -> &'a mut [u8] {
+    match usize::try_from(bytes) {
+        Ok(bytes) if bytes > 0 && !buffer.is_null() => {
+            // SAFETY: by the caller.
+            unsafe { slice::from_raw_parts_mut(buffer.cast(), bytes) }
+        }
+        _ => &mut [],
+    }
+}
+
+unsafe extern "C" fn read(
+    file: *mut ffi::sqlite3_file,
+    buffer: *mut c_void,
+    bytes: c_int,
+    offset: ffi::sqlite3_int64,
+) -> c_int {
+    // SAFETY: SQLite's buffer of that length, to be filled.
+    let buffer = unsafe { buffer_of(buffer, bytes) };
+    match state!(file, ffi::SQLITE_IOERR_READ) {
+        State::Main(database, _) => database.read(buffer, offset),
+        State::Journal(journal) => journal.read(buffer, offset),
+    }
+}
+
+unsafe extern "C" fn write(
+    file: *mut ffi::sqlite3_file,
+    buffer: *const c_void,
+    bytes: c_int,
+    offset: ffi::sqlite3_int64,
+) -> c_int {
+    // SAFETY: SQLite's buffer of that length. Whole pages come from its page cache or its scratch
+    // page, both of which it may write and shares with no other thread during the call; the
+    // official checksum VFS writes into them in the same way. Anything else is only read.
+    let buffer = unsafe { buffer_of(buffer.cast_mut(), bytes) };
+    match state!(file, ffi::SQLITE_IOERR_WRITE) {
+        State::Main(database, _) => database.write(buffer, offset),
+        State::Journal(journal) => journal.write(buffer, offset),
+    }
+}
+
+unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, bytes: ffi::sqlite3_int64) -> c_int {
+    match state!(file, ffi::SQLITE_IOERR_TRUNCATE) {
+        State::Main(database, _) => database.truncate(bytes),
+        State::Journal(journal) => journal.file.truncate(bytes),
+    }
+}
+
+unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
+    state!(file, ffi::SQLITE_IOERR_FSYNC).parent().sync(flags)
+}
+
+unsafe extern "C" fn file_size(
+    file: *mut ffi::sqlite3_file,
+    size: *mut ffi::sqlite3_int64,
+) -> c_int {
+    match state!(file, ffi::SQLITE_IOERR_FSTAT).parent().size() {
+        Ok(bytes) => {
+            // SAFETY: SQLite's own place for the answer.
+            unsafe { *size = bytes };
+            ffi::SQLITE_OK
+        }
+        Err(error) => error,
+    }
+}
+
+unsafe extern "C" fn lock(file: *mut ffi::sqlite3_file, level: c_int) -> c_int {
+    let state = state!(file, ffi::SQLITE_IOERR_LOCK);
+    let result = state.parent().lock(level);
+    if let (ffi::SQLITE_OK, State::Main(database, _)) = (result, state) {
+        database.locked(level);
+    }
+    result
+}
+
+unsafe extern "C" fn unlock(file: *mut ffi::sqlite3_file, level: c_int) -> c_int {
+    let state = state!(file, ffi::SQLITE_IOERR_UNLOCK);
+    if let State::Main(database, _) = state {
+        database.unlocking(level);
+    }
+    state.parent().unlock(level)
+}
+
+unsafe extern "C" fn check_reserved_lock(
+    file: *mut ffi::sqlite3_file,
+    result: *mut c_int,
+) -> c_int {
+    let parent = state!(file, ffi::SQLITE_IOERR_CHECKRESERVEDLOCK).parent();
+    // SAFETY: SQLite's own place for the answer.
+    unsafe { parent.check_reserved_lock(result) }
+}
+
+unsafe extern "C" fn file_control(
+    file: *mut ffi::sqlite3_file,
+    op: c_int,
+    argument: *mut c_void,
+) -> c_int {
+    if op == ffi::SQLITE_FCNTL_PRAGMA {
+        // SAFETY: this operation brings three words: a place for the answer, the name, the
+        // argument or null.
+        let words = unsafe { slice::from_raw_parts_mut(argument.cast::<*mut c_char>(), 3) };
+        // SAFETY: as above.
+        if let Some(result) = unsafe { answer_pragma(file, words) } {
+            return result;
+        }
+    }
+    let state = state!(file, ffi::SQLITE_NOTFOUND);
+    let parent = state.parent();
+    let State::Main(database, db) = state else {
+        // SAFETY: SQLite's own argument for this operation.
+        return unsafe { parent.file_control(op, argument) };
+    };
+    match op {
+        ffi::SQLITE_FCNTL_PDB => *db = argument.cast(),
+        ffi::SQLITE_FCNTL_SYNC => {
+            let result = database.before_sync();
+            if result != ffi::SQLITE_OK {
+                return result;
+            }
+        }
+        ffi::SQLITE_FCNTL_COMMIT_PHASETWO => database.committed(),
+        ffi::SQLITE_FCNTL_CKPT_START => database.checkpoint_starts(),
+        ffi::SQLITE_FCNTL_CKPT_DONE => database.checkpoint_ends(),
+        // Space allocated ahead would be pages of zeroes.
+        ffi::SQLITE_FCNTL_CHUNK_SIZE | ffi::SQLITE_FCNTL_SIZE_HINT => return ffi::SQLITE_OK,
+        _ => {}
+    }
+    // SAFETY: SQLite's own argument for this operation.
+    let result = unsafe { parent.file_control(op, argument) };
+    if op == ffi::SQLITE_FCNTL_VFSNAME && result == ffi::SQLITE_OK {
+        // SAFETY: this operation brings a place for a string that SQLite frees.
+        unsafe {
+            let name = argument.cast::<*mut c_char>();
+            let below = (*name).as_ref().map(|below| CStr::from_ptr(below).to_string_lossy());
+            let own = format!("{}/{}", NAME.to_string_lossy(), below.as_deref().unwrap_or(""));
+            ffi::sqlite3_free((*name).cast());
+            *name = allocated(&own);
+        }
+    }
+    result
+}
+
+/// Answers a pragma that is one of ours. Where SQLite is called, it calls into the file again, so
+/// no reference to the state is held then.
+///
+/// # Safety
+///
+/// `file` is a file of ours; `words` are those of a pragma: a place for the answer, the name, and
+/// the argument or null.
+unsafe fn answer_pragma(file: *mut ffi::sqlite3_file, words: &mut [*mut c_char]) -> Option<c_int> {
+    let [answer, name, argument] = words else { return None };
+    // SAFETY: by the caller, both are strings or null.
+    let text = |word: *mut c_char| unsafe {
+        word.as_ref().map(|word| CStr::from_ptr(word).to_string_lossy().into_owned())
+    };
+    let (name, argument) = (text(*name)?, text(*argument));
+    // SAFETY: by the caller. The connection behind the pointer is the one that has it open.
+    let db = match unsafe { state_of(file) }? {
+        // SAFETY: SQLite keeps the pointer that it gave us for as long as the file is open.
+        State::Main(_, db) => unsafe { db.as_ref() }.copied().filter(|db| !db.is_null()),
+        State::Journal(_) => return None,
+    };
+    let host = db.map(|db| Host { db, file });
+    let schema = host
+        .filter(|_| pragma::is_change(&name, argument.as_deref()))
+        .and_then(|host| Some((host.db, pragma::schema(host)?)));
+    if let Some((db, schema)) = &schema {
+        pragma::read_something(*db, schema);
+    }
+    // SAFETY: by the caller.
+    let State::Main(database, _) = unsafe { state_of(file) }? else { return None };
+    let row = pragma::answer(database, host, &name, argument.as_deref())?;
+    let (result, words) = match row {
+        Ok(row) if row.needs_reserve => match schema {
+            Some((db, schema)) if pragma::reserve_in(db, &schema) => (ffi::SQLITE_OK, row.words),
+            _ => (ffi::SQLITE_ERROR, "the connection leaves no room for markers".to_owned()),
+        },
+        Ok(row) => (ffi::SQLITE_OK, row.words),
+        Err(words) => (ffi::SQLITE_ERROR, words),
+    };
+    *answer = allocated(&words);
+    Some(result)
+}
+
+/// A string in SQLite's memory, which SQLite frees; null where there is no memory.
+fn allocated(text: &str) -> *mut c_char {
+    let Ok(text) = CString::new(text) else { return ptr::null_mut() };
+    let bytes = text.as_bytes_with_nul();
+    let Ok(count) = c_int::try_from(bytes.len()) else { return ptr::null_mut() };
+    // SAFETY: SQLite's allocator; the copy is as long as what was asked for.
+    unsafe {
+        let memory = ffi::sqlite3_malloc(count).cast::<u8>();
+        if !memory.is_null() {
+            ptr::copy_nonoverlapping(bytes.as_ptr(), memory, bytes.len());
+        }
+        memory.cast()
+    }
+}
+
+unsafe extern "C" fn sector_size(file: *mut ffi::sqlite3_file) -> c_int {
+    state!(file, 4096).parent().sector_size()
+}
+
+unsafe extern "C" fn device_characteristics(file: *mut ffi::sqlite3_file) -> c_int {
+    state!(file, 0).parent().device_characteristics() & !MASKED
+}
+
+unsafe extern "C" fn shm_map(
+    file: *mut ffi::sqlite3_file,
+    region: c_int,
+    bytes: c_int,
+    extend: c_int,
+    address: *mut *mut c_void,
+) -> c_int {
+    let state = state!(file, ffi::SQLITE_IOERR_SHMMAP);
+    if let State::Main(database, _) = state {
+        database.has_shm = true;
+    }
+    // SAFETY: SQLite's own place for the answer.
+    unsafe { state.parent().shm_map(region, bytes, extend, address) }
+}
+
+unsafe extern "C" fn shm_lock(
+    file: *mut ffi::sqlite3_file,
+    offset: c_int,
+    count: c_int,
+    flags: c_int,
+) -> c_int {
+    state!(file, ffi::SQLITE_IOERR_SHMLOCK).parent().shm_lock(offset, count, flags)
+}
+
+unsafe extern "C" fn shm_barrier(file: *mut ffi::sqlite3_file) {
+    state!(file,).parent().shm_barrier();
+}
+
+unsafe extern "C" fn shm_unmap(file: *mut ffi::sqlite3_file, delete: c_int) -> c_int {
+    let state = state!(file, ffi::SQLITE_IOERR_SHMMAP);
+    if let State::Main(database, _) = state {
+        database.has_shm = false;
+    }
+    state.parent().shm_unmap(delete)
+}

@@ -1,0 +1,235 @@
+//! What databases live through: every page size and journal mode gives the rows that SQLite gives
+//! without the extension, and a file on which every page passes.
+
+use crate::shell::{self, Folder, Random};
+
+const LIFE: &str = "
+PRAGMA page_size=@PAGE; PRAGMA auto_vacuum=@AUTO; PRAGMA journal_mode=@MODE; PRAGMA cache_size=20;
+CREATE TABLE t(a INTEGER PRIMARY KEY, b, c BLOB);
+CREATE INDEX i ON t(b);
+BEGIN;
+WITH RECURSIVE n(v) AS (SELECT 1 UNION ALL SELECT v+1 FROM n WHERE v<1500)
+INSERT INTO t SELECT v, hex(v*v*7919), zeroblob(v%3000) FROM n;
+COMMIT;
+SELECT count(*), sum(length(b)), sum(length(c)) FROM t;
+BEGIN; DELETE FROM t WHERE a%3=0;
+SAVEPOINT s; UPDATE t SET c=zeroblob(500) WHERE a%5=0; ROLLBACK TO s;
+UPDATE t SET b='z' WHERE a%7=0; RELEASE s; COMMIT;
+BEGIN; DELETE FROM t; CREATE TABLE u AS SELECT a, zeroblob(900) FROM t; ROLLBACK;
+BEGIN; CREATE TABLE u AS SELECT a, zeroblob(900) z FROM t; DROP TABLE u; COMMIT;
+SELECT count(*), sum(length(b)), sum(length(c)) FROM t;
+PRAGMA incremental_vacuum(5);
+PRAGMA integrity_check;
+VACUUM;
+PRAGMA integrity_check;
+SELECT * FROM t WHERE a%17=0;
+";
+
+#[test]
+fn every_page_size_and_journal_mode_gives_the_same_rows_and_sound_pages() {
+    if !shell::is_there() {
+        return;
+    }
+    for (index, mode) in ["DELETE", "TRUNCATE", "PERSIST", "WAL", "MEMORY"].iter().enumerate() {
+        for page_size in [512, 1024, 4096, 65_536] {
+            let what = format!("{mode} {page_size}");
+            let folder = Folder::new();
+            let script = LIFE
+                .replace("@PAGE", &page_size.to_string())
+                .replace("@AUTO", &(index % 3).to_string())
+                .replace("@MODE", mode);
+            let plain = folder.run_plain("plain.db", &script);
+            let rows = folder.rows("x.db", &script);
+            assert_eq!(rows, plain.rows, "{what}");
+            let copies = "VACUUM INTO 'file:into.db?vfs=pagewarden';\n\
+                          .backup main file:backup.db?vfs=pagewarden\n\
+                          SELECT count(*) FROM pagewarden_suspect_pages;";
+            assert_eq!(folder.rows("x.db", copies), "0\n", "{what}");
+            for name in ["x.db", "into.db", "backup.db"] {
+                let count = "SELECT count(*) FROM t; PRAGMA integrity_check;";
+                assert_eq!(folder.rows(name, count), "1000\nok\n", "{what} {name}");
+                let checked = folder.check(name);
+                assert_eq!(checked.findings, [], "{what} {name}");
+                assert_eq!(checked.setting, Some("checksum"));
+                let pages = checked.summary.pages;
+                assert!(pages.ok > 0 && pages.ok == pages.total(), "{what} {name} {pages:?}");
+            }
+        }
+    }
+}
+
+/// Statements at random, with the failures that come of them.
+fn statements(seed: u64, count: u64) -> String {
+    let mut random = Random(seed);
+    let mut script = String::from(
+        "PRAGMA cache_size=15; PRAGMA synchronous=OFF;\n\
+         CREATE TABLE t(a INTEGER PRIMARY KEY, b UNIQUE, c);\nCREATE INDEX i ON t(c);\n",
+    );
+    for _ in 0..count {
+        let (key, size) = (random.below(400), random.below(6000));
+        let line = match random.below(24) {
+            0..=7 => {
+                format!("INSERT OR REPLACE INTO t VALUES({key}, 'b{size}', zeroblob({size}));")
+            }
+            8..=10 => {
+                format!("UPDATE t SET c=hex(zeroblob({})) WHERE a>{key} AND a<{key}+9;", size / 4)
+            }
+            11..=12 => format!("DELETE FROM t WHERE a BETWEEN {key} AND {key}+7;"),
+            13 => "BEGIN;".to_owned(),
+            14 => "COMMIT;".to_owned(),
+            15 => "ROLLBACK;".to_owned(),
+            16 => "SAVEPOINT s;".to_owned(),
+            17 => "ROLLBACK TO s;".to_owned(),
+            18 => "RELEASE s;".to_owned(),
+            19 => format!("INSERT INTO t SELECT a+{key}, b||'x', c FROM t LIMIT 20;"),
+            20 if size < 600 => "VACUUM;".to_owned(),
+            21 if size < 1500 => {
+                let mode = ["DELETE", "WAL", "TRUNCATE", "PERSIST", "MEMORY"][(key % 5) as usize];
+                format!("PRAGMA journal_mode={mode};")
+            }
+            22 if size < 1500 => "PRAGMA wal_checkpoint(TRUNCATE);".to_owned(),
+            _ => format!("SELECT a, b, length(c) FROM t WHERE a>={key} ORDER BY a LIMIT 5;"),
+        };
+        script.push_str(&line);
+        script.push('\n');
+    }
+    script.push_str("SELECT count(*), sum(length(c)), sum(a) FROM t; PRAGMA integrity_check;\n");
+    script
+}
+
+/// The first line that is not the same, but for the lines of SQLite's log.
+fn first_difference(ours: &str, plain: &str) -> Option<(String, String)> {
+    let lines = |text: &str| -> Vec<String> {
+        let end = "(the end)".to_owned();
+        text.lines().filter(|line| !line.starts_with('(')).map(str::to_owned).chain([end]).collect()
+    };
+    lines(ours).into_iter().zip(lines(plain)).find(|(ours, plain)| ours != plain)
+}
+
+/// `PAGEWARDEN_STATEMENTS` sets how many.
+#[test]
+fn random_statements_give_what_they_give_without_the_extension() {
+    if !shell::is_there() {
+        return;
+    }
+    let count = std::env::var("PAGEWARDEN_STATEMENTS").ok().and_then(|count| count.parse().ok());
+    let count: u64 = count.unwrap_or(3000);
+    for (seed, page_size) in [(0x5eed_0001, 512), (0x5eed_0002, 4096), (0x5eed_0003, 16_384)] {
+        let folder = Folder::new();
+        let script = format!("PRAGMA page_size={page_size};\n{}", statements(seed, count / 3));
+        let (plain, ours) = (folder.run_plain("plain.db", &script), folder.run("x.db", &script));
+        assert_eq!(first_difference(&ours.errors, &plain.errors), None, "seed {seed}");
+        assert_eq!(first_difference(&ours.rows, &plain.rows), None, "seed {seed}");
+        assert_eq!(folder.check("x.db").damage(), Vec::<&_>::new());
+    }
+}
+
+#[test]
+fn setting_changes_no_page_but_those_that_are_written() {
+    if !shell::is_there() {
+        return;
+    }
+    for mode in ["DELETE", "WAL"] {
+        let folder = Folder::new();
+        let fill = "PRAGMA journal_mode=@; CREATE TABLE t(a INTEGER PRIMARY KEY, b);
+            WITH RECURSIVE n(v) AS (SELECT 1 UNION ALL SELECT v+1 FROM n WHERE v<2000)
+            INSERT INTO t SELECT v, hex(zeroblob(100)) FROM n;";
+        folder.rows("x.db", &fill.replace('@', mode));
+        let before = folder.read("x.db");
+        let answer = folder.rows("x.db", "PRAGMA page_verify=TORN_PAGE_DETECTION;");
+        assert_eq!(answer, "TORN_PAGE_DETECTION\n");
+        let after = folder.read("x.db");
+        let changed: Vec<_> = (0..before.len()).filter(|at| before[*at] != after[*at]).collect();
+        assert!(changed.iter().all(|at| (4080..4096).contains(at)), "{changed:?}");
+        let script = "UPDATE t SET b='torn' WHERE a=1000; PRAGMA page_verify=NONE;
+            UPDATE t SET b='none' WHERE a=1; PRAGMA wal_checkpoint(TRUNCATE); PRAGMA page_verify;";
+        let rows = folder.rows("x.db", script);
+        assert!(rows.ends_with("NONE\n"), "{rows}");
+        let checked = folder.check("x.db");
+        assert_eq!((checked.setting, checked.findings), (Some("none"), Vec::new()));
+        let modes = checked.summary.by_mode;
+        assert!(modes.checksum > 50 && modes.none > 0, "{mode} {modes:?}");
+        assert!(mode == "WAL" || modes.torn > 0, "{mode} {modes:?}");
+    }
+}
+
+#[test]
+fn database_without_markers_gets_them_by_vacuum() {
+    if !shell::is_there() {
+        return;
+    }
+    for mode in ["DELETE", "WAL", "MEMORY"] {
+        let folder = Folder::new();
+        let fill = format!(
+            "PRAGMA journal_mode={mode}; CREATE TABLE t(a INTEGER PRIMARY KEY, b);
+            WITH RECURSIVE n(v) AS (SELECT 1 UNION ALL SELECT v+1 FROM n WHERE v<3000)
+            INSERT INTO t SELECT v, hex(zeroblob(v%100)) FROM n;"
+        );
+        folder.run_plain("x.db", &fill);
+        let convert = format!(
+            "PRAGMA journal_mode={mode}; PRAGMA page_verify; PRAGMA page_verify=CHECKSUM; \
+             PRAGMA cache_size=5; VACUUM; PRAGMA page_verify; SELECT count(*) FROM t; \
+             PRAGMA integrity_check; UPDATE t SET b=b||'x'; PRAGMA wal_checkpoint;"
+        );
+        let rows = folder.rows("x.db", &convert);
+        assert!(rows.contains("NONE\nNONE, and after VACUUM CHECKSUM\n"), "{rows}");
+        assert!(rows.contains("3000\nok\n"), "{mode} {rows}");
+        assert_eq!(folder.rows("x.db", "PRAGMA page_verify;"), "CHECKSUM\n");
+        let checked = folder.check("x.db");
+        assert_eq!((checked.setting, checked.findings), (Some("checksum"), Vec::new()), "{mode}");
+    }
+}
+
+#[test]
+fn official_database_is_verified_and_kept_as_the_official_vfs_has_it() {
+    if !shell::is_there() {
+        return;
+    }
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/sqlite/3.40.1");
+    for name in ["cksumvfs-512.db", "cksumvfs-4096.db"] {
+        let folder = Folder::new();
+        folder.write("x.db", &std::fs::read(format!("{golden}/{name}")).unwrap());
+        let script = "PRAGMA integrity_check; CREATE TABLE more AS SELECT zeroblob(9000) z; \
+                      PRAGMA page_verify;";
+        let rows = folder.rows("x.db", script);
+        assert_eq!(rows, "ok\nCHECKSUM\n");
+        assert_eq!(folder.check("x.db").findings, []);
+        let mut bytes = folder.read("x.db");
+        let page_size = usize::from(u16::from_be_bytes([bytes[16], bytes[17]]));
+        bytes[2 * page_size - 20] ^= 1;
+        folder.write("x.db", &bytes);
+        let output = folder.run("x.db", "PRAGMA integrity_check;");
+        assert!(output.errors.contains("is damaged"), "{output:?}");
+    }
+}
+
+#[test]
+fn setting_is_switched_beside_other_processes_that_write() {
+    if !shell::is_there() {
+        return;
+    }
+    for mode in ["DELETE", "WAL"] {
+        let folder = Folder::new();
+        let begin =
+            format!("PRAGMA journal_mode={mode}; CREATE TABLE t(a INTEGER PRIMARY KEY, b);");
+        folder.rows("x.db", &begin);
+        let writes = "INSERT INTO t(b) VALUES(hex(randomblob(300)));\n\
+                      UPDATE t SET b=hex(randomblob(250)) WHERE a%7=abs(random())%7;\n"
+            .repeat(100);
+        let writes = format!("PRAGMA busy_timeout=30000;\n{writes}");
+        let switches = "PRAGMA page_verify=TORN_PAGE_DETECTION;\nPRAGMA page_verify=CHECKSUM;\n";
+        std::thread::scope(|scope| {
+            let writers = [(); 2].map(|()| scope.spawn(|| folder.run("x.db", &writes)));
+            let switched = folder.run("x.db", &switches.repeat(20)).rows;
+            assert!(switched.contains("CHECKSUM"), "{mode}");
+            for writer in writers {
+                let output = writer.join().unwrap();
+                assert!(!output.errors.contains("error"), "{mode} {}", output.errors);
+            }
+        });
+        let script = "SELECT count(*) FROM t; PRAGMA integrity_check; \
+                      SELECT count(*) FROM pagewarden_suspect_pages;";
+        assert_eq!(folder.rows("x.db", script), "200\nok\n0\n", "{mode}");
+        assert_eq!(folder.check("x.db").findings, [], "{mode}");
+    }
+}
