@@ -112,7 +112,10 @@ fn page_is_written_whole_and_nothing_else_is_overwritten() {
         let output = table.analyse(&["--html", page_name]);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         let text = fs::read_to_string(&page).unwrap();
-        assert!(text.contains("<h1>ON takes ") && text.ends_with("</html>\n"), "{text}");
+        assert!(
+            text.contains("<h1>The price of ON against OFF is ") && text.ends_with("</html>\n"),
+            "{text}"
+        );
     }
     let own = table.path();
     let output = table.analyse(&["--html", own.to_str().unwrap()]);

@@ -24,6 +24,7 @@ mod evidence;
 mod feed;
 mod fields;
 mod in_use;
+mod links;
 mod lone;
 pub mod names;
 pub mod redo;

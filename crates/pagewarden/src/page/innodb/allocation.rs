@@ -54,7 +54,8 @@ impl AllocationMap {
         self.words.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
-    fn insert(&mut self, page: u64) {
+    /// Adds a page.
+    pub(crate) fn insert(&mut self, page: u64) {
         if page >= PAGES_MAX {
             self.is_cut = true;
             return;

@@ -7,7 +7,8 @@
 //! | fails, crashed | there is a sound copy, newer than the checkpoint | a notice |
 //! | fails, crashed | neither, and the log and the copies are known in full | damage |
 //! | fails, at rest | there is a sound copy | damage; the hint says where the copy is |
-//! | is zero, at rest | a server has come to life since | empty |
+//! | is zero, at rest | its neighbours in an index lead to it | damage |
+//! | is zero, at rest | nothing leads to it, or a server has come to life since | empty: see `links` |
 //! | is newer than the end of the log | | `future_lsn`: copied without its log |
 //!
 //! Free pages are not asked for their LSN: a tablespace that was imported keeps
@@ -22,6 +23,7 @@ use crate::page::innodb::allocation::AllocationMap;
 use crate::page::{Fingerprint, Neighbours, PageFinding, PageFormat, PageRun, RunVerdict};
 use crate::target::innodb::doublewrite::{Doublewrite, GoodCopy};
 use crate::target::innodb::fields::u64_at;
+use crate::target::innodb::links::Links;
 use crate::target::innodb::redo::{PageChanges, Pending, newest_checkpoint};
 use crate::target::innodb::state::{Circumstances, State, is_in_use};
 use crate::target::innodb::tablespace::SYSTEM_SPACE;
@@ -115,6 +117,8 @@ pub(crate) struct InDirectory {
     pub(crate) space: Option<u32>,
     /// The pages in use; `None` where all count.
     pub(crate) allocated: Option<Arc<AllocationMap>>,
+    /// The pages that others lead to.
+    pub(crate) links: Links,
     /// What is known.
     pub(crate) evidence: Arc<Evidence>,
 }
@@ -129,8 +133,12 @@ impl InDirectory {
     /// Puts into a finding what recovery does to the page. False if nothing is
     /// wrong with it.
     fn weigh(&self, finding: &mut PageFinding) -> bool {
-        if finding.kind == Kind::Zeroed && !self.evidence.still_stands() {
-            return false;
+        if finding.kind == Kind::Zeroed {
+            if !self.links.lead_to(finding.page) || !self.evidence.still_stands() {
+                return false;
+            }
+            let words = "its neighbours in the index lead to it";
+            finding.detail = Some(crate::verdict::joined(finding.detail.take(), words));
         }
         if self.evidence.circumstances != Circumstances::Crashed {
             return true;

@@ -18,6 +18,7 @@ use crate::target::innodb::doublewrite;
 use crate::target::innodb::evidence::{Evidence, InDirectory};
 use crate::target::innodb::fields::u64_at;
 use crate::target::innodb::in_use::{FileIdentity, InUse, Replaced};
+use crate::target::innodb::links::Links;
 use crate::target::innodb::state::{Circumstances, read_small};
 use crate::target::innodb::tablespace::{
     Context, FileSeverities, Member, Rest, SYSTEM_SPACE, Tablespace, open_file,
@@ -205,6 +206,11 @@ impl Tablespaces {
             file.format = Arc::new(InDirectory {
                 pages: Arc::clone(&file.format),
                 space,
+                links: Links::new(
+                    file.path.clone(),
+                    file.format.page_size(),
+                    Arc::clone(&allocated),
+                ),
                 allocated: (!is_native).then_some(allocated),
                 evidence: Arc::clone(&self.evidence),
             });
