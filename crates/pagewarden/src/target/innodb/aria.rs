@@ -102,13 +102,10 @@ impl AriaTable<'_> {
                 listed_bytes,
                 first_page: PageNo(0),
                 format: Arc::new(AriaPages { header, file: which, failure }),
-                // A file that was being made, or extended, ends anywhere.
-                partial_page: match failure {
-                    Severity::Damage if header.is_closed && !surroundings.is_live => {
-                        Severity::Damage
-                    }
-                    _ => Severity::Notice,
-                },
+                // A file that was being made or extended ends anywhere, and a table that
+                // nobody opened since its server was killed keeps that end: seen after a
+                // recovery and a clean stop.
+                partial_page: Severity::Notice,
                 relation: None,
                 selection: None,
                 hint: Some(HINT.into()),

@@ -137,7 +137,7 @@ impl InDirectory {
             if !self.links.lead_to(finding.page) || !self.evidence.still_stands() {
                 return false;
             }
-            let words = "its neighbours in the index lead to it";
+            let words = "its index leads to it";
             finding.detail = Some(crate::verdict::joined(finding.detail.take(), words));
         }
         if self.evidence.circumstances != Circumstances::Crashed {

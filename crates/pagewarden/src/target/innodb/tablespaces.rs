@@ -209,6 +209,7 @@ impl Tablespaces {
                 links: Links::new(
                     file.path.clone(),
                     file.format.page_size(),
+                    geometry.layout.extent_pages(),
                     Arc::clone(&allocated),
                 ),
                 allocated: (!is_native).then_some(allocated),
