@@ -184,6 +184,12 @@ impl DataHeader {
     }
 }
 
+/// The block of the chunk the window stands on, as much of it as is there.
+fn payload<S: Stretches>(window: &Window<S>, header: DataHeader) -> &[u8] {
+    let end = DATA_HEADER_BYTES.saturating_add(header.compressed_bytes);
+    window.seen_up_to(end).get(DATA_HEADER_BYTES..).unwrap_or_default()
+}
+
 impl<S: Stretches> Expanded<S> {
     /// Expands a file from its beginning.
     pub fn new(source: S) -> Self {
@@ -349,32 +355,25 @@ impl<S: Stretches> Expanded<S> {
 
     /// Expands the chunk the window stands on into `output`.
     fn decode(&mut self, header: DataHeader, size: u64) -> Result<(), XpressError> {
-        let end = DATA_HEADER_BYTES.saturating_add(header.compressed_bytes);
-        let payload = self.window.seen_up_to(end).get(DATA_HEADER_BYTES..).unwrap_or_default();
+        let payload = payload(&self.window, header);
         let output = usize::try_from(size).ok().and_then(|size| self.output.get_mut(..size));
         self.decoder.decode(payload, output.ok_or(XpressError::OutputSize)?)
     }
 
     /// Gives out the chunk the window stands on, whose sum fits.
     fn expand(&mut self, header: DataHeader) {
-        const WHOLE: u64 = xpress::OUTPUT_BYTES_MAX as u64;
         let Err(error) = self.decode(header, header.bytes()) else {
             self.tally.chunks_sound = self.tally.chunks_sound.saturating_add(1);
             self.give(header.bytes());
             return;
         };
         // The sum is right and the size is not in it: the block says its size.
-        let size = match self.decode(header, WHOLE) {
-            Ok(()) => Some(WHOLE),
-            Err(XpressError::Short { end }) => end
-                .map(|end| end as u64)
-                .filter(|size| *size > 0 && size.is_multiple_of(UNIT_BYTES))
-                .filter(|size| self.decode(header, *size).is_ok()),
-            Err(_) => None,
-        };
-        if let Some(size) = size {
+        let payload = payload(&self.window, header);
+        let may_end = |size: usize| size > 0 && (size as u64).is_multiple_of(UNIT_BYTES);
+        let size = self.decoder.decode_to_end(payload, &mut self.output, may_end);
+        if let Ok(size) = size {
             self.fault(0, FaultKind::Header(1));
-            self.give(size);
+            self.give(size as u64);
         } else if self.decode(header, header.bytes()) == Err(XpressError::Long) {
             // The sum and the size fit. How a block must end was seen on few.
             self.tally.chunks_sound = self.tally.chunks_sound.saturating_add(1);

@@ -56,13 +56,9 @@ pub enum XpressError {
     /// The lengths are of no code, or the input ends within them.
     #[error("its code lengths are of no possible code")]
     CodeLengths,
-    /// The input ended before the output was full. `end` is where an end mark
-    /// was seen with no input left, so that the block is perhaps this long.
+    /// The input ended before the output was full.
     #[error("it ends too early")]
-    Short {
-        /// Output bytes before the mark.
-        end: Option<usize>,
-    },
+    Short,
     /// The output is full, and the input does not end there as it should: it goes
     /// on, or lacks the end mark. What stands in the output is what it says.
     #[error("it does not end where it should")]
@@ -145,16 +141,31 @@ impl Decoder {
     /// It does not; what stands in `output` then is of no use, but for
     /// [`XpressError::Long`].
     pub fn decode(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), XpressError> {
+        let bytes = output.len();
+        self.decode_to_end(input, output, |size| size == bytes)?;
+        Ok(())
+    }
+
+    /// Expands one block whose size is not known; returns it. An end mark looks
+    /// like a match of three bytes, and words are read ahead, so that the last
+    /// few matches of a block may be taken for its end: `may_end` says which
+    /// sizes can be.
+    ///
+    /// # Errors
+    /// It has no such end within `output`.
+    pub fn decode_to_end(
+        &mut self,
+        input: &[u8],
+        output: &mut [u8],
+        may_end: impl Fn(usize) -> bool,
+    ) -> Result<usize, XpressError> {
         if output.len() > OUTPUT_BYTES_MAX {
             return Err(XpressError::OutputSize);
         }
         let (lengths, _) =
             input.split_first_chunk::<TABLE_BYTES>().ok_or(XpressError::CodeLengths)?;
         self.build(lengths)?;
-        let mut end = None;
-        let expanded = self.expand(&mut Bits::new(input)?, output, &mut end);
-        // What was read past an end mark says nothing.
-        expanded.map_err(|error| if end.is_some() { XpressError::Short { end } } else { error })
+        self.expand(&mut Bits::new(input)?, output, may_end)
     }
 
     /// The tables for codes of these lengths, which must fill the code space.
@@ -210,40 +221,38 @@ impl Decoder {
         Ok(())
     }
 
-    /// `end` is set to where an end mark may have been.
+    /// Returns the place of the first end mark that may be one.
     fn expand(
         &self,
         bits: &mut Bits<'_>,
         output: &mut [u8],
-        end: &mut Option<usize>,
-    ) -> Result<(), XpressError> {
-        const SHORT: XpressError = XpressError::Short { end: None };
+        may_end: impl Fn(usize) -> bool,
+    ) -> Result<usize, XpressError> {
         let mut at = 0_usize;
         loop {
             let symbol = self.symbol(bits);
             if let (Some(place), Ok(byte)) = (output.get_mut(at), u8::try_from(symbol)) {
                 *place = byte;
                 at = at.wrapping_add(1);
-                bits.refill().ok_or(SHORT)?;
+                bits.refill().ok_or(XpressError::Short)?;
                 continue;
             }
-            bits.refill().ok_or(SHORT)?;
-            if at == output.len() {
-                // The words are read ahead: none may be left.
-                let ended = symbol == END && bits.rest().is_empty();
-                return if ended { Ok(()) } else { Err(XpressError::Long) };
+            bits.refill().ok_or(XpressError::Short)?;
+            // The words are read ahead: none may be left.
+            if symbol == END && bits.rest().is_empty() && may_end(at) {
+                return Ok(at);
             }
-            if symbol == END && bits.rest().is_empty() {
-                end.get_or_insert(at);
+            if at == output.len() {
+                return Err(XpressError::Long);
             }
             let mut length = usize::from(symbol & 15);
             if length == 15 {
-                length = bits.length().ok_or(SHORT)??;
+                length = bits.length().ok_or(XpressError::Short)??;
             }
             length = length.saturating_add(LENGTH_MIN);
             let distance_bits = u32::from(symbol >> 4 & 15);
             let distance = bits.distance(distance_bits) as usize;
-            bits.refill().ok_or(SHORT)?;
+            bits.refill().ok_or(XpressError::Short)?;
             at = copy(output, at, distance, length)?;
         }
     }
@@ -324,7 +333,7 @@ impl<'a> Bits<'a> {
     fn new(input: &'a [u8]) -> Result<Self, XpressError> {
         let mut bits = Self { input, at: TABLE_BYTES, register: 0, spare: 0 };
         let words = (bits.bytes::<2>(), bits.bytes::<2>());
-        let (Some(high), Some(low)) = words else { return Err(XpressError::Short { end: None }) };
+        let (Some(high), Some(low)) = words else { return Err(XpressError::Short) };
         bits.register =
             u32::from(u16::from_le_bytes(high)) << 16 | u32::from(u16::from_le_bytes(low));
         bits.spare = 16;
