@@ -12,6 +12,8 @@ mod free_pages;
 mod journal;
 mod parent;
 mod pragma;
+#[cfg(feature = "bundled")]
+pub mod protect;
 mod suspects;
 mod vfs;
 mod wal;

@@ -13,7 +13,9 @@
 //! ends a run early leaves a database with its old setting, whose pages are sound
 //! under it; the same request, made again, goes on from the journal.
 //!
-//! To add an engine: one file here, one line in [`ENGINES`].
+//! To add an engine: one file here, one line in [`ENGINES`]. SQLite's is not among
+//! them: its work is here ([`sqlite`]), but needs the library SQLite, which this one
+//! does not link. Who does makes an engine of both and asks [`protect_among`].
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -30,11 +32,12 @@ mod journal;
 mod pace;
 mod plan;
 pub mod postgres;
+pub mod sqlite;
 
 pub use plan::{Cost, Wish};
 
 /// An engine whose databases can be protected.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Engine {
     /// The name of its format.
     pub name: &'static str,
@@ -172,10 +175,23 @@ pub fn protect(
     options: &Options,
     progress: &dyn Progress,
 ) -> Result<Outcome, Error> {
+    protect_among(ENGINES, request, options, progress)
+}
+
+/// The same, with engines of the caller's beside those of this library.
+///
+/// # Errors
+/// As [`protect`].
+pub fn protect_among(
+    engines: &[Engine],
+    request: &Request,
+    options: &Options,
+    progress: &dyn Progress,
+) -> Result<Outcome, Error> {
     let metadata = std::fs::metadata(&request.path)
         .map_err(|error| Error::io("open", &request.path, error))?;
-    let Some(engine) = ENGINES.iter().find(|engine| (engine.probe)(&request.path)) else {
-        let names: Vec<_> = ENGINES.iter().map(|engine| engine.summary).collect();
+    let Some(engine) = engines.iter().find(|engine| (engine.probe)(&request.path)) else {
+        let names: Vec<_> = engines.iter().map(|engine| engine.summary).collect();
         let what = if metadata.is_dir() { "this folder is" } else { "this file is" };
         return Err(Error::unknown(
             &request.path,
