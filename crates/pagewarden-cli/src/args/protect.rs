@@ -16,11 +16,16 @@ use clap::{ArgGroup, Args, ValueEnum};
     pagewarden protect --mode checksum /var/lib/postgresql/15/main\n  \
     pagewarden protect --mode checksum --dry-run DIR      what would change\n  \
     pagewarden protect --mode checksum DIR --copy-to NEW  a protected copy\n  \
-    pagewarden protect OLD --for-upgrade NEW              before pg_upgrade\n\n\
+    pagewarden protect OLD --for-upgrade NEW              before pg_upgrade\n  \
+    pagewarden protect --mode torn shop.mdf --copy-to NEW SQL Server, experimental\n\n\
     Exit status: 0 done, 1 damaged pages (nothing was switched, or with --skip-damaged they\n\
     are still damaged), 2 it could not be done, 3 stopped early: run it again to go on.")]
 pub struct Protect {
-    /// The data directory of a PostgreSQL cluster, 9.6 to 18
+    /// The data directory of a PostgreSQL cluster, 9.6 to 18; or, with --copy-to, a
+    /// SQL Server data file or a folder of them, 2005 to 2022 (experimental)
+    ///
+    /// What is written for SQL Server was judged by `pagewarden check` and the rules
+    /// that pages of real files keep. No server has read it.
     pub path: PathBuf,
 
     /// How pages are to be protected
@@ -39,7 +44,8 @@ pub struct Protect {
 
     /// Leave PATH as it is, and make a changed copy here
     ///
-    /// DIR must not exist or be empty. It is no cluster before it is complete.
+    /// DIR must not exist or be empty. What is in it is no database before it is
+    /// complete.
     #[arg(long, value_name = "DIR")]
     pub copy_to: Option<PathBuf>,
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use pagewarden::protect::{Cost, Options, Outcome, Request, Wish, protect};
+use pagewarden::protect::{Cost, Options, Outcome, Request, Wish, protect, sqlserver};
 use pagewarden::report::words::{bytes, counted, duration, grouped, printable, rate};
 use pagewarden::verdict::{Finding, Protection};
 use pagewarden::verify::mib_per_second;
@@ -69,7 +69,10 @@ fn run_request(arguments: &Protect) -> anyhow::Result<Outcome> {
     };
     let options = options(arguments, stop_on_signals()?);
     let show = Show::choose(arguments.quiet, arguments.progress);
-    if show.wants_total() && request.wish != Wish::Mode(Protection::None) {
+    if show.wants_total() && (sqlserver::ENGINE.probe)(&request.path) {
+        // Here every mode is a matter of every page.
+        show.expect(sqlserver::listed_bytes(&request.path));
+    } else if show.wants_total() && request.wish != Wish::Mode(Protection::None) {
         show.expect(listed_bytes(&request.path, None).unwrap_or(0));
     }
     let outcome = protect(&request, &options, &show);
@@ -165,7 +168,7 @@ fn shown(path: &Path) -> String {
 /// What a person reads; the last line is the result.
 fn text(arguments: &Protect, outcome: &Outcome) -> String {
     let path = shown(&arguments.path);
-    let mut text = format!("{path}: {}, checksums {}\n", outcome.engine, on(outcome.before));
+    let mut text = format!("{path}: {}, {}\n", outcome.engine, setting(outcome.before));
     for finding in &outcome.findings {
         text.push_str(&finding_line(finding));
     }
@@ -199,32 +202,41 @@ fn text(arguments: &Protect, outcome: &Outcome) -> String {
 }
 
 fn last_line(arguments: &Protect, outcome: &Outcome) -> String {
-    let (before, wanted, after) = (on(outcome.before), on(outcome.wanted), on(outcome.after));
+    let (before, wanted, after) = (outcome.before, outcome.wanted, outcome.after);
     let what = match &arguments.copy_to {
         Some(copy) => format!("of the copy in {}", shown(copy)),
         None => format!("of {}", shown(&arguments.path)),
     };
     if outcome.stopped {
         return match &arguments.copy_to {
-            Some(_) => "Stopped: the copy is no cluster yet; run the same command again".to_owned(),
-            None => format!("Stopped: checksums stay {before}; run the same command to go on"),
+            Some(_) => {
+                "Stopped: the copy is no database yet; run the same command again".to_owned()
+            }
+            None => {
+                format!("Stopped: {} as before; run the same command to go on", setting(before))
+            }
         };
     }
     if arguments.dry_run {
-        return if outcome.before == outcome.wanted {
-            format!("Checksums {what} would stay {wanted}: nothing was written")
+        let (subject, _, state) = words(wanted);
+        return if before == wanted && outcome.pages.changed == 0 {
+            format!("{subject} {what} would stay {state}: nothing was written")
         } else {
-            format!("Checksums {what} would be turned {wanted}: nothing was written")
+            format!("{subject} {what} would be turned {state}: nothing was written")
         };
     }
     let damaged = outcome.pages.damaged;
     if damaged > 0 && outcome.after != outcome.wanted {
         let what = match &arguments.copy_to {
             Some(_) => "The copy is not made".to_owned(),
-            None => format!("Checksums stay {before}"),
+            None => format!("Nothing is changed ({})", setting(before)),
+        };
+        let or_left = match outcome.engine.starts_with("SQLite") {
+            true => "",
+            false => ", or left for the server to report (--skip-damaged)",
         };
         return format!(
-            "{what}: {} must be mended first (from a backup), or left for the server to report (--skip-damaged)",
+            "{what}: {} must be mended first (from a backup){or_left}",
             counted(damaged, "damaged page")
         );
     }
@@ -232,16 +244,28 @@ fn last_line(arguments: &Protect, outcome: &Outcome) -> String {
         0 => String::new(),
         _ => format!("; {} left, which a server will report", counted(damaged, "damaged page")),
     };
-    if outcome.before == outcome.after && arguments.copy_to.is_none() {
-        return format!("Checksums {what} are {after} already: nothing was changed");
+    let (subject, is, state) = words(after);
+    if before == after && outcome.pages.changed == 0 && arguments.copy_to.is_none() {
+        return format!("{subject} {what} {is} {state} already: nothing was changed");
     }
-    format!("Checksums {what} are {after}{left}")
+    format!("{subject} {what} {is} {state}{left}")
 }
 
-fn on(protection: Protection) -> &'static str {
+/// A protection as a sentence says it: what, is or are, on or off.
+fn words(protection: Protection) -> (&'static str, &'static str, &'static str) {
     match protection {
-        Protection::None => "off",
-        _ => "on",
+        Protection::Checksum => ("Checksums", "are", "on"),
+        Protection::Torn => ("Torn page detection", "is", "on"),
+        Protection::None => ("Checksums", "are", "off"),
+    }
+}
+
+/// A protection in a few words.
+fn setting(protection: Protection) -> &'static str {
+    match protection {
+        Protection::Checksum => "checksums on",
+        Protection::Torn => "torn page detection on",
+        Protection::None => "checksums off",
     }
 }
 
@@ -260,5 +284,5 @@ fn cost_line(cost: &Cost) -> String {
         0 => "no page to rewrite".to_owned(),
         pages => format!("up to {} pages ({}) to rewrite", grouped(pages), bytes(cost.bytes)),
     };
-    format!("checksums of {} {}: {to_write}", shown(&cost.path), on(cost.wanted))
+    format!("{}, {}: {to_write}", shown(&cost.path), setting(cost.wanted))
 }

@@ -30,6 +30,7 @@ mod journal;
 mod pace;
 mod plan;
 pub mod postgres;
+pub mod sqlserver;
 
 pub use plan::{Cost, Wish};
 
@@ -49,7 +50,7 @@ pub struct Engine {
 }
 
 /// All engines, in the order in which they are asked.
-pub const ENGINES: &[Engine] = &[postgres::ENGINE];
+pub const ENGINES: &[Engine] = &[postgres::ENGINE, sqlserver::ENGINE];
 
 /// What is asked for.
 #[derive(Debug, Clone)]
