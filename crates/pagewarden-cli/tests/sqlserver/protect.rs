@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pagewarden::checksum::sqlserver::{PAGE_BYTES, Page, stamp_checksum};
 use rustix::process::Signal;
@@ -374,18 +374,21 @@ fn damaged_pages_are_named_and_left() {
 fn killed_at_any_time_the_copy_is_unfinished_and_the_same_command_makes_it() {
     let Some((folder, root)) = two_files() else { return };
     fs::remove_file(root.join("Test_log.ldf")).unwrap();
+    const RATE: &str = "24MiB/s";
     let kills = std::env::var("PAGEWARDEN_KILLS").ok().and_then(|text| text.parse().ok());
     let whole = folder.path().join("whole");
-    result(&protect(&root, "torn", &whole, &[]), 0);
+    let begin = Instant::now();
+    result(&protect(&root, "torn", &whole, &["--rate", RATE]), 0);
+    let length = begin.elapsed().as_micros() as usize;
     let of = |root: &Path, name: &str| fs::read(root.join(name));
     let (mut interrupted, mut unfinished, mut complete) = (0, 0, 0);
     let mut dice = Dice::seeded();
     for round in 0..kills.unwrap_or(15) {
         let copy = folder.path().join(format!("copy-{round}"));
         let mut command = pagewarden();
-        command.args(["protect", "--mode", "torn", "--rate", "16MiB/s"]);
+        command.args(["protect", "--mode", "torn", "--rate", RATE]);
         let at_work = Started::spawn(command.arg(&root).arg("--copy-to").arg(&copy));
-        thread::sleep(Duration::from_micros(dice.within(0..900_000) as u64));
+        thread::sleep(Duration::from_micros(dice.within(0..length) as u64));
         at_work.signal(Signal::KILL);
         interrupted += usize::from(at_work.wait().status.is_none());
         // Whatever has its own name is whole, and the primary file has it last.
