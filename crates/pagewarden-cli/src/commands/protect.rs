@@ -271,7 +271,8 @@ fn setting(protection: Protection) -> &'static str {
 
 fn finding_line(finding: &Finding) -> String {
     format!(
-        "  damage   {} page {} at byte {}: {}\n",
+        "  {:<8} {} page {} at byte {}: {}\n",
+        finding.severity.name(),
         printable(&finding.place.file),
         finding.place.page.map_or(0, |page| page.0),
         finding.place.offset.map_or(0, |offset| offset.0),

@@ -117,13 +117,14 @@ fn large_file_is_copied_with_its_holes_and_all_of_its_intervals() {
             (&json["pages"]["changed"], &json["pages"]["total"]),
             (&changed.into(), &PAGES.into())
         );
-        assert!(json["bytes_written"].as_u64().unwrap() < PAGES * PAGE_BYTES as u64 / 20, "{json}");
         assert!(outcome.memory_kib < 128 << 10, "{} KiB", outcome.memory_kib);
         source = copy.join("large.mdf");
         let report = check([&source]).report();
         assert_eq!((report.findings(), report.pages("total")), (vec![], PAGES));
         assert_eq!(report.target()["by_mode"][mode], 280 + written);
-        assert!(source.metadata().unwrap().blocks() <= path.metadata().unwrap().blocks() * 20);
+        // File systems keep their own notes in blocks, too.
+        let [copied, blocks] = [&source, &path].map(|path| path.metadata().unwrap().blocks());
+        assert!(copied <= blocks + blocks / 10, "{copied} blocks of {blocks}");
     }
     // All pages had a checksum but two, which have one now, too.
     let differing = differing_pages(&path, &source);

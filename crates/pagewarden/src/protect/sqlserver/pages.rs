@@ -12,6 +12,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rustix::fs::SeekFrom;
+
 use crate::checksum::sqlserver::{PAGE_BYTES, Page};
 use crate::error::Error;
 use crate::page::sqlserver::stamp::stamp;
@@ -170,11 +172,10 @@ impl Work<'_> {
         let source = job.source;
         let mut offset = range.start;
         while offset < range.end && !self.must_stop() {
-            let left = usize::try_from(range.end - offset).unwrap_or(usize::MAX);
-            let hole = hole(&source.file, offset, range.end);
-            let length = left.min(buffer.len()).min(hole.unwrap_or(usize::MAX));
+            let (left, is_hole) = stretch(&source.file, offset, range.end);
+            let length = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
             let Some(bytes) = buffer.get_mut(..length) else { return Ok(()) };
-            if hole.is_some() {
+            if is_hole {
                 // Pages of zeroes may be missed, too.
                 bytes.fill(0);
             } else {
@@ -191,7 +192,7 @@ impl Work<'_> {
                 None => Vec::new(),
             };
             if let Some(copy) = &job.copy {
-                self.write(copy, offset, bytes, &changed, hole.is_some())?;
+                self.write(copy, offset, bytes, &changed, is_hole)?;
             }
             self.progress.advance(length as u64);
             offset += length as u64;
@@ -368,17 +369,22 @@ impl Work<'_> {
     }
 }
 
-/// How much of the stretch from `offset` to `end` is a hole, in whole pages.
-fn hole(file: &File, offset: u64, end: u64) -> Option<usize> {
-    let data = match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset)) {
-        Ok(data) => data,
-        Err(rustix::io::Errno::NXIO) => end,
+/// How far data or a hole goes from `offset` on, to `end` at most; true for a hole. Pages that are
+/// hole only in part are data.
+fn stretch(file: &File, offset: u64, end: u64) -> (u64, bool) {
+    let seek = |to| match rustix::fs::seek(file, to) {
+        Ok(found) => Some(found.min(end)),
+        Err(rustix::io::Errno::NXIO) => Some(end),
         // Where holes are not told, there are none.
-        Err(_) => return None,
+        Err(_) => None,
     };
-    let length = data.min(end).saturating_sub(offset);
-    let length = length - length % PAGE;
-    usize::try_from(length).ok().filter(|length| *length > 0)
+    let until = |found: u64| found.saturating_sub(offset);
+    let hole = seek(SeekFrom::Data(offset)).map_or(0, until);
+    if hole >= PAGE {
+        return (hole - hole % PAGE, true);
+    }
+    let data = seek(SeekFrom::Hole(offset.saturating_add(hole))).unwrap_or(end);
+    (until(data).next_multiple_of(PAGE).min(end - offset), false)
 }
 
 fn found_at(source: &SourceFile, pages: &Pages, found: PageFinding) -> Finding {
