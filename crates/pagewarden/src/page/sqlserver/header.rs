@@ -209,3 +209,31 @@ pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |field| u32::from_le_bytes(*field))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_lead_to_the_page_between_its_header_and_themselves() {
+        let with = |count: u16, last: u16| {
+            let mut page = [0; PAGE_BYTES];
+            page[SLOT_COUNT_AT..SLOT_COUNT_AT + 2].copy_from_slice(&count.to_le_bytes());
+            let Some(at) = PAGE_BYTES.checked_sub(SLOT_BYTES * usize::from(count)) else {
+                return page;
+            };
+            if count > 0 {
+                page[at..at + 2].copy_from_slice(&last.to_le_bytes());
+            }
+            page
+        };
+        let fits = |page: &Page| slots_lead_to_records(page, &Header::parse(page));
+        for (count, last) in [(0, 0), (1, 0), (1, 96), (3, 8185), (4048, 0)] {
+            assert!(fits(&with(count, last)), "{count} slots, the last leads to {last}");
+        }
+        for (count, last) in [(1, 95), (1, 8190), (3, 8186), (2, 0xFFFF), (4049, 0), (u16::MAX, 0)]
+        {
+            assert!(!fits(&with(count, last)), "{count} slots, the last leads to {last}");
+        }
+    }
+}

@@ -16,6 +16,9 @@
 //! | these synced and read back, then the first pages too | files that no server takes, by name |
 //! | the files' own names, that of the primary file last | no database: its primary file is missing |
 //! | what says that it is not finished taken away | the copy |
+//!
+//! Where blocks are shared with the source, a file is the source's own for a moment
+//! before its first page is taken out of it: unchanged, under a name of ours.
 
 use std::path::Path;
 
