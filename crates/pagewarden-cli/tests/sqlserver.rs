@@ -19,6 +19,7 @@ use crate::runner::{Report, check};
 mod backups;
 mod large;
 mod mutations;
+mod protect;
 mod unpack;
 
 /// A folder with one file in it.

@@ -17,11 +17,16 @@ use clap::{ArgGroup, Args, ValueEnum};
     pagewarden protect --mode checksum --dry-run DIR      what would change\n  \
     pagewarden protect --mode checksum DIR --copy-to NEW  a protected copy\n  \
     pagewarden protect OLD --for-upgrade NEW              before pg_upgrade\n  \
-    pagewarden protect --mode torn app.db                 a SQLite database\n\n\
+    pagewarden protect --mode torn app.db                 a SQLite database\n  \
+    pagewarden protect --mode torn shop.mdf --copy-to NEW SQL Server, experimental\n\n\
     Exit status: 0 done, 1 damaged pages (nothing was switched, or with --skip-damaged they\n\
     are still damaged), 2 it could not be done, 3 stopped early: run it again to go on.")]
 pub struct Protect {
-    /// The data directory of a PostgreSQL cluster, 9.6 to 18, or a SQLite database
+    /// The data directory of a PostgreSQL cluster, 9.6 to 18; a SQLite database; or, with
+    /// --copy-to, a SQL Server data file or a folder of them, 2005 to 2022 (experimental)
+    ///
+    /// What is written for SQL Server was judged by `pagewarden check` and the rules
+    /// that pages of real files keep. No server has read it.
     pub path: PathBuf,
 
     /// How pages are to be protected
@@ -40,8 +45,9 @@ pub struct Protect {
 
     /// Leave PATH as it is, and make a changed copy here
     ///
-    /// DIR must not exist or be empty. It is no cluster before it is complete. For a
-    /// SQLite database: a file that does not exist, or a folder to put it into.
+    /// DIR must not exist or be empty. What is in it is no database before it is
+    /// complete. For a SQLite database: a file that does not exist, or a folder to put
+    /// it into.
     #[arg(long, value_name = "DIR")]
     pub copy_to: Option<PathBuf>,
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use pagewarden::protect::{Cost, ENGINES, Engine, Options, Outcome, Request, Wish, protect_among};
+use pagewarden::protect::{
+    Cost, ENGINES, Engine, Options, Outcome, Request, Wish, protect_among, sqlserver,
+};
 use pagewarden::report::words::{bytes, counted, duration, grouped, printable, rate};
 use pagewarden::verdict::{Finding, Protection};
 use pagewarden::verify::mib_per_second;
@@ -69,7 +71,10 @@ fn run_request(arguments: &Protect) -> anyhow::Result<Outcome> {
     };
     let options = options(arguments, stop_on_signals()?);
     let show = Show::choose(arguments.quiet, arguments.progress);
-    if show.wants_total() && request.wish != Wish::Mode(Protection::None) {
+    if show.wants_total() && (sqlserver::ENGINE.probe)(&request.path) {
+        // Here every mode is a matter of every page.
+        show.expect(sqlserver::listed_bytes(&request.path));
+    } else if show.wants_total() && request.wish != Wish::Mode(Protection::None) {
         show.expect(listed_bytes(&request.path, None).unwrap_or(0));
     }
     let outcome = protect_among(&engines(), &request, &options, &show);
@@ -273,7 +278,8 @@ fn setting(protection: Protection) -> &'static str {
 
 fn finding_line(finding: &Finding) -> String {
     format!(
-        "  damage   {} page {} at byte {}: {}\n",
+        "  {:<8} {} page {} at byte {}: {}\n",
+        finding.severity.name(),
         printable(&finding.place.file),
         finding.place.page.map_or(0, |page| page.0),
         finding.place.offset.map_or(0, |offset| offset.0),

@@ -14,18 +14,18 @@ const CHECKSUM: u16 = 0x200;
 const TORN: u16 = 0x100;
 
 /// What is done to a page; true if that changed it.
-type Damage = fn(&mut Page, &mut Random) -> bool;
+pub type Damage = fn(&mut Page, &mut Random) -> bool;
 
 /// Whether damage that changed a page is seen: for sure, never, or as it happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Seen {
+pub enum Seen {
     Always,
     Never,
     AsItHappens,
 }
 
 /// The damage, and what checksum and torn bits see of it by theory.
-const TABLE: [(&str, Damage, Seen, Seen); 8] = [
+pub const TABLE: [(&str, Damage, Seen, Seen); 8] = [
     ("one flipped bit", one_bit, Seen::Always, Seen::AsItHappens),
     ("two flipped bits", two_bits, Seen::AsItHappens, Seen::AsItHappens),
     ("a sector of noise", noise, Seen::Always, Seen::AsItHappens),
@@ -112,7 +112,7 @@ fn reckoned(page: &Page) -> u32 {
     })
 }
 
-fn is_sound(page: &Page) -> bool {
+pub fn is_sound(page: &Page) -> bool {
     match u16_at(page, 4) & (CHECKSUM | TORN) {
         CHECKSUM => u32_at(page, 60) == reckoned(page),
         TORN => {
@@ -124,7 +124,7 @@ fn is_sound(page: &Page) -> bool {
 }
 
 /// The pages of a file that carry something to test, by what they carry.
-fn protected(bytes: &[u8]) -> Vec<(u64, u16)> {
+pub fn protected(bytes: &[u8]) -> Vec<(u64, u16)> {
     let file = u16_at(bytes, 36);
     let pages = bytes.chunks_exact(PAGE_BYTES).zip(0..);
     pages

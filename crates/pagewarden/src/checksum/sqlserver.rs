@@ -171,6 +171,11 @@ pub fn stamp_checksum(page: &mut Page) {
     put_field(page, sum);
 }
 
+/// Writes nothing into the field.
+pub fn clear_field(page: &mut Page) {
+    put_field(page, 0);
+}
+
 fn put_field(page: &mut Page, value: u32) {
     if let Some(field) = page.get_mut(FIELD_AT..).and_then(<[u8]>::first_chunk_mut) {
         *field = value.to_le_bytes();

@@ -40,6 +40,7 @@ use crate::verdict::{Kind, PageNo, Protection, Severity, Standing, joined};
 
 pub mod header;
 mod specimens;
+pub mod stamp;
 pub mod system;
 
 use header::{

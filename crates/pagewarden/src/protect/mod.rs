@@ -33,6 +33,7 @@ mod pace;
 mod plan;
 pub mod postgres;
 pub mod sqlite;
+pub mod sqlserver;
 
 pub use plan::{Cost, Wish};
 
@@ -52,7 +53,7 @@ pub struct Engine {
 }
 
 /// All engines, in the order in which they are asked.
-pub const ENGINES: &[Engine] = &[postgres::ENGINE];
+pub const ENGINES: &[Engine] = &[postgres::ENGINE, sqlserver::ENGINE];
 
 /// What is asked for.
 #[derive(Debug, Clone)]

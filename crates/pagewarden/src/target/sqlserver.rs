@@ -21,7 +21,7 @@ use crate::verdict::Protection;
 
 mod allocation;
 pub mod backup;
-mod data_file;
+pub(crate) mod data_file;
 mod strays;
 
 /// SQL Server's entry in the list of target kinds.
@@ -89,12 +89,12 @@ fn open(path: &Path, metadata: &Metadata, _: &OpenOptions) -> Result<Target, Err
 }
 
 /// Opens a regular file, through a link that was named.
-fn open_file(path: &Path) -> std::io::Result<File> {
+pub(crate) fn open_file(path: &Path) -> std::io::Result<File> {
     open_regular(&std::fs::canonicalize(path)?)
 }
 
 /// The bytes that tell what a file is.
-fn read_head(file: &File) -> std::io::Result<Vec<u8>> {
+pub(crate) fn read_head(file: &File) -> std::io::Result<Vec<u8>> {
     let mut head = vec![0; HEAD_BYTES];
     let length = read_fully(file, &mut head, 0)?;
     head.truncate(length);
@@ -108,7 +108,7 @@ fn has_our_name(path: &Path) -> bool {
 }
 
 /// Why a file is none of SQL Server's, in words that fit what it is.
-fn not_ours(path: &Path, head: &[u8]) -> Error {
+pub(crate) fn not_ours(path: &Path, head: &[u8]) -> Error {
     const HINT: &str = "name the files of a SQL Server database or backup: x.mdf, x.ndf, x.bak";
     let text = String::from_utf8_lossy(head).trim_start().to_ascii_lowercase();
     if head.is_empty() {
@@ -167,7 +167,7 @@ fn evidence_of(setting: Option<Protection>) -> Evidence {
     }
 }
 
-fn file_name(path: &Path) -> String {
+pub(crate) fn file_name(path: &Path) -> String {
     path.file_name()
         .map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy())
         .into_owned()

@@ -15,13 +15,14 @@
 //! servers, 2005 to 2022. Public claims that the flags are 0x10 and 0x20, or that the field lies at
 //! 0x3E, are contradicted by every one of them.
 
-use crate::checksum::sqlserver::{Page, TornBits, checksum, stored, torn_bits};
+use crate::checksum::sqlserver::{PAGE_BYTES, Page, TornBits, checksum, stored, torn_bits};
 use crate::verdict::Protection;
 
 pub(super) const VERSION_AT: usize = 0;
 pub(super) const TYPE_AT: usize = 1;
 pub(super) const FLAGS_AT: usize = 4;
 const SLOT_COUNT_AT: usize = 22;
+const SLOT_BYTES: usize = 2;
 pub(super) const PAGE_AT: usize = 32;
 pub(super) const FILE_AT: usize = PAGE_AT + 4;
 const LSN_AT: usize = 40;
@@ -41,6 +42,8 @@ pub const HAS_TORN_BITS: u16 = 0x100;
 pub mod kinds {
     /// Rows.
     pub const DATA: u8 = 1;
+    /// Rows of an index.
+    pub const INDEX: u8 = 2;
     /// Global allocation map: extents.
     pub const GAM: u8 = 8;
     /// Shared global allocation map: mixed extents.
@@ -160,6 +163,22 @@ impl Header {
     }
 }
 
+/// True if the slots of a page with its own bits in place lead to places on it, or nowhere; so they do
+/// on all 2,771 formatted pages of eleven real files. Those of an encrypted page do not.
+#[must_use]
+pub fn slots_lead_to_records(page: &Page, header: &Header) -> bool {
+    let count = usize::from(header.slots);
+    let Some(begin) = PAGE_BYTES.checked_sub(count.saturating_mul(SLOT_BYTES)) else {
+        return false;
+    };
+    let slots = page.get(begin..).unwrap_or_default().as_chunks::<SLOT_BYTES>().0;
+    let leads = |slot: &[u8; SLOT_BYTES]| {
+        let to = usize::from(u16::from_le_bytes(*slot));
+        to == 0 || (HEADER_BYTES..begin).contains(&to)
+    };
+    begin >= HEADER_BYTES && slots.iter().all(leads)
+}
+
 /// What a page's own protection says of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tested {
@@ -189,4 +208,32 @@ pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
 
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |field| u32::from_le_bytes(*field))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_lead_to_the_page_between_its_header_and_themselves() {
+        let with = |count: u16, last: u16| {
+            let mut page = [0; PAGE_BYTES];
+            page[SLOT_COUNT_AT..SLOT_COUNT_AT + 2].copy_from_slice(&count.to_le_bytes());
+            let Some(at) = PAGE_BYTES.checked_sub(SLOT_BYTES * usize::from(count)) else {
+                return page;
+            };
+            if count > 0 {
+                page[at..at + 2].copy_from_slice(&last.to_le_bytes());
+            }
+            page
+        };
+        let fits = |page: &Page| slots_lead_to_records(page, &Header::parse(page));
+        for (count, last) in [(0, 0), (1, 0), (1, 96), (3, 8185), (4048, 0)] {
+            assert!(fits(&with(count, last)), "{count} slots, the last leads to {last}");
+        }
+        for (count, last) in [(1, 95), (1, 8190), (3, 8186), (2, 0xFFFF), (4049, 0), (u16::MAX, 0)]
+        {
+            assert!(!fits(&with(count, last)), "{count} slots, the last leads to {last}");
+        }
+    }
 }

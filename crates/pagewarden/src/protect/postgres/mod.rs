@@ -39,7 +39,7 @@ mod copy;
 mod files;
 mod lock;
 mod pages;
-mod read_back;
+pub(in crate::protect) mod read_back;
 #[cfg(test)]
 mod tests;
 

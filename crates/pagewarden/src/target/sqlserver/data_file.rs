@@ -41,15 +41,15 @@ const HINT: &str = "restore the file from a backup, or the database, and run DBC
 
 /// What the first pages of a file say of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(crate) struct Identity {
     /// The number of the file.
-    number: u16,
+    pub(crate) number: u16,
     /// Its first page is all that it has of pages.
-    is_log: bool,
+    pub(crate) is_log: bool,
 }
 
 /// Finds out which file this is; `None` where it is none of SQL Server's.
-pub(super) fn identify(file: &File, path: &Path) -> Option<Identity> {
+pub(crate) fn identify(file: &File, path: &Path) -> Option<Identity> {
     let mut votes: Vec<(u16, usize)> = Vec::new();
     let mut first = None;
     for number in 0..VOTERS {
@@ -79,7 +79,7 @@ pub(super) fn identify(file: &File, path: &Path) -> Option<Identity> {
 }
 
 /// Finds out which file this is by pages anywhere, where its first ones are lost.
-pub(super) fn identify_by_sample(file: &File) -> Option<Identity> {
+pub(crate) fn identify_by_sample(file: &File) -> Option<Identity> {
     let pages = file.metadata().ok()?.len() / PAGE;
     let mut votes: Vec<(u16, usize)> = Vec::new();
     for part in 0..8 {
@@ -102,7 +102,7 @@ pub(super) fn identify_by_sample(file: &File) -> Option<Identity> {
 }
 
 /// Opens a file of which this is known.
-pub(super) fn open(path: &Path, file: &File, identity: Identity) -> Result<Target, Error> {
+pub(crate) fn open(path: &Path, file: &File, identity: Identity) -> Result<Target, Error> {
     let real_path = std::fs::canonicalize(path).map_err(|e| Error::io("open", path, e))?;
     let metadata = file.metadata().map_err(|source| Error::io("open", path, source))?;
     let own = open_regular(&real_path).map_err(|source| Error::io("open", path, source))?;
@@ -138,12 +138,9 @@ struct DataFile {
 }
 
 impl DataFile {
-    /// Shut down cleanly, for sure. What lies in the database of temporary tables nobody ever
-    /// flushes, however the server ends.
+    /// Shut down cleanly, for sure.
     fn is_clean(&self) -> bool {
-        self.boot.as_ref().is_some_and(|boot| {
-            boot.is_clean && boot.database.as_deref().is_none_or(|name| name != "tempdb")
-        })
+        self.boot.as_ref().is_some_and(BootPage::is_at_rest)
     }
 
     /// What evidence from other pages proves.
@@ -302,7 +299,8 @@ impl DataFile {
     }
 }
 
-fn read_page(file: &File, number: u64) -> Option<[u8; PAGE_BYTES]> {
+/// Reads a page; `None` if it cannot be read, or the file ends before it does.
+pub(crate) fn read_page(file: &File, number: u64) -> Option<[u8; PAGE_BYTES]> {
     let mut page = [0; PAGE_BYTES];
     let read = read_fully(file, &mut page, number.checked_mul(PAGE)?).ok()?;
     (read == PAGE_BYTES).then_some(page)
