@@ -42,5 +42,6 @@ mod running;
 mod seals;
 mod sqlite;
 mod sqlserver;
+mod sysbench;
 mod witnesses;
 mod words;
