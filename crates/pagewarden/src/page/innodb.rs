@@ -43,7 +43,7 @@ pub mod layout;
 mod specimens;
 
 use allocation::AllocationMap;
-use compression::{Unpacked, unpack_mariadb, unpack_mysql};
+use compression::{Unpacked, unpack_mariadb, unpack_mariadb_otherwise, unpack_mysql};
 use encryption::Cipher;
 use fields::{
     CHECKSUM, ENCRYPTED_SUM, KEY_VERSION, KEY_VERSION_FULL_CRC32, LSN, LSN_LOW,
@@ -415,7 +415,15 @@ impl InnodbPages {
         let inner = match unpacked {
             Unpacked::Page(inner) => inner,
             Unpacked::Unsupported if self.layout.may_be_page_compressed && is_marked => {
-                return Seal::Locked;
+                // A flipped bit makes lzo of zlib or lz4.
+                let mut others = unpack_mariadb_otherwise(page);
+                return match others.any(|it| matches!(self.inner_seal(it), Seal::Fits(_))) {
+                    true => Seal::Contradicts(Fault::new(
+                        Kind::Header,
+                        "it says that it was packed by lzo, and was packed by another algorithm",
+                    )),
+                    false => Seal::Locked,
+                };
             }
             Unpacked::Unsupported => return Seal::broken_because("page_compressed by lzo"),
             Unpacked::Broken(why) => return Seal::broken_because(why),

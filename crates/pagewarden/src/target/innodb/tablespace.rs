@@ -16,14 +16,6 @@
 //! Pages are judged later, one by one. Before, this is read: the first pages for the layout
 //! ([`geometry`]; a mebibyte if page 0 is damaged), the pages of extent descriptors for what is in use (one page in 16384 of 16K), and
 //! page 5 of the system tablespace for where its doublewrite area lies.
-//!
-//! | offset on page 5, from its end minus 200 | bytes | what |
-//! |---|---|---|
-//! | 10 | 4 | 536853855 |
-//! | 14 | 4 | the first page of one extent of copies |
-//! | 18 | 4 | the first page of another |
-//!
-//! Source: MariaDB and MySQL `trx0sys.h`.
 
 #![deny(clippy::arithmetic_side_effects)]
 
@@ -37,12 +29,12 @@ use crate::page::innodb::allocation::{AllocationMap, descriptor_pages, free_limi
 use crate::page::innodb::compression::Unpacked;
 use crate::page::innodb::encryption::{Cipher, KeyInfo, Keyring};
 use crate::page::innodb::fields::{
-    FSP_FLAGS, FSP_SIZE, PAGE_TYPE, TYPE_PAGE_COMPRESSED_ENCRYPTED, TYPE_TRX_SYS, read_u16,
-    read_u32,
+    FSP_FLAGS, FSP_SIZE, PAGE_TYPE, TYPE_PAGE_COMPRESSED_ENCRYPTED, read_u16, read_u32,
 };
 use crate::page::innodb::layout::{Form, Layout, Writer};
 use crate::page::innodb::{InnodbPages, Look, Severities, locked_sum_fits};
 use crate::source::file::{open_regular, read_fully};
+use crate::target::innodb::doublewrite::{Extents, TRANSACTION_PAGE};
 use crate::target::{PageFile, Relation, Segment, Step};
 use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Severity, Standing};
 
@@ -54,12 +46,6 @@ use geometry::{Geometry, HEAD_BYTES};
 pub const SYSTEM_SPACE: u32 = 0;
 /// The temporary tablespaces of MariaDB and MySQL, made anew at every start.
 const TEMPORARY_SPACES: [u32; 2] = [0xffff_fffe, 0xffff_fffd];
-/// The page that says where the doublewrite area is.
-const TRX_SYS_PAGE: u64 = 5;
-const DOUBLEWRITE_FROM_END: usize = 200;
-const DOUBLEWRITE_MAGIC_AT: usize = 10;
-const DOUBLEWRITE_BLOCKS_AT: [usize; 2] = [14, 18];
-const DOUBLEWRITE_MAGIC: u32 = 536_853_855;
 const MEBIBYTE: u64 = 1 << 20;
 const HINT: &str = "restore the file from a backup, or save what is readable with innodb_force_recovery \
                     and a dump";
@@ -518,21 +504,9 @@ impl Opened<'_> {
         if self.geometry.space_id != Some(SYSTEM_SPACE) || self.geometry.first_page != 0 {
             return Vec::new();
         }
-        let Some(page) = self.sound_page(format, TRX_SYS_PAGE) else { return Vec::new() };
-        let begin = page.len().saturating_sub(DOUBLEWRITE_FROM_END);
-        let field = |at: usize| read_u32(&page, begin.saturating_add(at));
-        if read_u16(&page, PAGE_TYPE) != TYPE_TRX_SYS
-            || field(DOUBLEWRITE_MAGIC_AT) != DOUBLEWRITE_MAGIC
-        {
-            return Vec::new();
-        }
-        let extent = u64::try_from(self.geometry.layout.extent_pages()).unwrap_or(0);
-        DOUBLEWRITE_BLOCKS_AT
-            .map(field)
-            .into_iter()
-            .filter(|first| *first > 0)
-            .map(|first| u64::from(first)..u64::from(first).saturating_add(extent))
-            .collect()
+        let page = self.sound_page(format, TRANSACTION_PAGE);
+        let extents = page.and_then(|page| Extents::parse(&page));
+        extents.map_or_else(Vec::new, |extents| extents.ranges().to_vec())
     }
 
     fn allocation(&self, format: &InnodbPages, header: Option<Header>) -> AllocationMap {
