@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use pagewarden_scratch::mariadb::Server;
 
 use crate::mariadb_samples::{Shape, installation, server, server_with, tables};
-use crate::runner::check;
+use crate::runner::{Finding, check};
 use crate::sysbench::{Running, Sysbench};
 
 /// How long: ten seconds, or a sixth of what `PAGEWARDEN_SOAK_SECONDS` says: others
@@ -330,4 +330,67 @@ fn imported_table_is_not_newer_than_the_log() {
     younger.stop().unwrap();
     let report = check([younger.data_dir()]).report();
     assert_eq!((report.findings(), report.verdict()), (vec![], "intact"), "{:?}", report.details());
+}
+
+/// IMPORT TABLESPACE gives the pages of a file another number, one after the other: for a large
+/// table that takes minutes, and a server may be killed meanwhile.
+#[test]
+fn table_that_is_being_imported_is_not_damaged() {
+    const PAGE: usize = 16_384;
+    let Some(installation) = installation() else { return };
+    let (mut server, _keys) = server(&installation, Shape::USUAL);
+    let root = server.data_dir().to_owned();
+    server.start().unwrap();
+    server.sql(&tables(Shape::USUAL)).unwrap();
+    server.sql("CREATE TABLE shop.moved LIKE shop.source").unwrap();
+    let own = fs::read(root.join("shop/moved.ibd")).unwrap()[34..38].to_vec();
+    server.sql("ALTER TABLE shop.moved DISCARD TABLESPACE").unwrap();
+    server.sql("FLUSH TABLES shop.source FOR EXPORT").unwrap();
+    server.sql("SET GLOBAL innodb_log_checkpoint_now=1").unwrap();
+    let exported = fs::read(root.join("shop/source.ibd")).unwrap();
+    // Behind them the file is empty.
+    let is_used = |page: &[u8]| page.iter().any(|byte| *byte != 0);
+    let pages = exported.chunks_exact(PAGE).rposition(is_used).unwrap() + 1;
+    let give = |page: &mut [u8], space: &[u8]| {
+        if !is_used(page) {
+            return;
+        }
+        page[34..38].copy_from_slice(space);
+        if page[4..8] == [0; 4] {
+            page[38..42].copy_from_slice(space);
+        }
+        crate::innodb_directories::stamp(page);
+    };
+    let at_page = |done: usize| {
+        let mut bytes = exported.clone();
+        bytes.chunks_exact_mut(PAGE).take(done).for_each(|page| give(page, &own));
+        bytes
+    };
+    let moved = root.join("shop/moved.ibd");
+    for done in [0, 2, 9, pages / 2, pages] {
+        fs::write(&moved, at_page(done)).unwrap();
+        let report = check([&root]).report();
+        assert_eq!(report.findings(), [], "{done} of {pages}: {:?}", report.details());
+        let notes = report.target()["notes"].to_string();
+        let is_told = notes.contains("an import that is not done");
+        assert_eq!(is_told, (2..pages).contains(&done), "{done} of {pages}: {notes}");
+    }
+    // A page of a third tablespace is as wrong as ever.
+    let mut bytes = at_page(9);
+    give(&mut bytes[12 * PAGE..13 * PAGE], &[0, 0, 7, 7]);
+    fs::write(&moved, &bytes).unwrap();
+    let wrong = Finding::page_at("shop/moved.ibd", 12, 12 * PAGE as u64, "damage", "misplaced");
+    assert_eq!(check([&root]).report().findings(), [wrong]);
+    // And one page of another table is none that is on its way.
+    let mut bytes = at_page(pages);
+    give(&mut bytes[12 * PAGE..13 * PAGE], &exported[34..38]);
+    fs::write(&moved, &bytes).unwrap();
+    assert_eq!(check([&root]).report().findings().len(), 1);
+
+    fs::write(&moved, at_page(pages / 2)).unwrap();
+    let pid = rustix::process::Pid::from_raw(server.pid().unwrap().try_into().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    while server.is_running() {}
+    let report = check([&root]).report();
+    assert_eq!(report.serious(), [], "killed: {:?}", report.details());
 }

@@ -481,10 +481,12 @@ fn try_one(
 
 /// True if the bit is one that was encrypted, of a page whose content can be unpacked.
 fn opens_with_the_key(page: &[u8], flipped: Option<(usize, u32)>) -> bool {
+    const LZO: u16 = 3;
     let Some((at, _)) = flipped else { return false };
     let end = match read_u16(page, PAGE_TYPE) {
         15 | 17 => page.len(),
         16 => 38 + usize::from(read_u16(page, 32)),
+        TYPE_PAGE_COMPRESSED_ENCRYPTED if read_u16(page, 40) == LZO => 0,
         _ => 42 + usize::from(read_u16(page, 38)),
     };
     at < end

@@ -88,6 +88,8 @@ pub struct InnodbPages {
     pub layout: Layout,
     /// The tablespace's number, where it is known.
     pub space_id: Option<u32>,
+    /// The number that part of its pages still have, or have already, while it is imported.
+    pub import_space_id: Option<u32>,
     /// The pages in use.
     pub allocated: Arc<AllocationMap>,
     /// Pages that are copies of others, of any tablespace.
@@ -110,6 +112,7 @@ impl InnodbPages {
         Self {
             layout,
             space_id: None,
+            import_space_id: None,
             allocated: Arc::default(),
             doublewrite: Vec::new(),
             severities: Severities::at_rest(),
@@ -281,7 +284,8 @@ impl InnodbPages {
             return None;
         }
         let space = read_u32(page, SPACE_ID);
-        if let Some(expected) = self.space_id.filter(|expected| *expected != space) {
+        let is_imported = self.import_space_id == Some(space);
+        if let Some(expected) = self.space_id.filter(|it| *it != space && !is_imported) {
             return Some(Fault::new(
                 Kind::Misplaced,
                 format!("of tablespace {space} by its own word, and this is {expected}"),

@@ -10,6 +10,7 @@
 //! | `object`, `database` | the table, where it is known |
 //! | `member` | a further file of a tablespace (`ibdata2`): layout, space id and number of its first page come from the files before it |
 //! | `rest` | how many pages further files of the same tablespace have |
+//! | `may_be_imported` | its pages may be on their way from another number to this one |
 //! | `severities` | what findings prove: see [`FileSeverities`] |
 //! | `keyring` | the keys, read once by [`read_keyring`] |
 //!
@@ -29,7 +30,7 @@ use crate::page::innodb::allocation::{AllocationMap, descriptor_pages, free_limi
 use crate::page::innodb::compression::Unpacked;
 use crate::page::innodb::encryption::{Cipher, KeyInfo, Keyring};
 use crate::page::innodb::fields::{
-    FSP_FLAGS, FSP_SIZE, PAGE_TYPE, TYPE_PAGE_COMPRESSED_ENCRYPTED, read_u16, read_u32,
+    FSP_FLAGS, FSP_SIZE, PAGE_NUMBER, PAGE_TYPE, TYPE_PAGE_COMPRESSED_ENCRYPTED, read_u16, read_u32,
 };
 use crate::page::innodb::layout::{Form, Layout, Writer};
 use crate::page::innodb::{InnodbPages, Look, Severities, locked_sum_fits};
@@ -127,6 +128,8 @@ pub struct Context {
     pub member: Option<Member>,
     /// Its tablespace's further files.
     pub rest: Rest,
+    /// A server may be importing it just now, or was when it was killed.
+    pub may_be_imported: bool,
     /// What findings prove.
     pub severities: FileSeverities,
     /// The keys.
@@ -143,6 +146,7 @@ impl Context {
             object: None,
             member: None,
             rest: Rest::Unknown,
+            may_be_imported: false,
             severities: FileSeverities::at_rest(),
             keyring: None,
         }
@@ -326,6 +330,14 @@ impl Opened<'_> {
         format.severities = severities.pages;
         let header = self.header();
         let mut steps = Vec::new();
+        if let Some([from, to]) = self.import(&format) {
+            format.import_space_id =
+                [from, to].into_iter().find(|space| Some(*space) != format.space_id);
+            steps.push(self.note(format!(
+                "an import that is not done: its first pages are those of tablespace {to}, its last \
+                 ones still those of {from}"
+            )));
+        }
         self.note_circumstances(header, &mut steps);
         let key_info = self.key_info();
         if let (Some(info), Some(keyring)) = (&key_info, &self.context.keyring) {
@@ -498,6 +510,37 @@ impl Opened<'_> {
         (count == page.len()
             && matches!(look, Look::Sound(Standing::Ok | Standing::Unprotected, _)))
         .then_some(page)
+    }
+
+    /// The numbers that the last and the first pages have, while they differ: ALTER TABLE ... IMPORT
+    /// TABLESPACE gives the pages of a file its table's number, one after the other.
+    fn import(&self, format: &InnodbPages) -> Option<[u32; 2]> {
+        const PAGES_MAX: u64 = 1024;
+        if !self.context.may_be_imported || self.geometry.first_page > 0 {
+            return None;
+        }
+        let pages = whole_pages(self.bytes, &self.geometry.layout);
+        let first = self.space_of_two(format, 0..pages.min(PAGES_MAX))?;
+        let last = self.space_of_two(format, (pages.saturating_sub(PAGES_MAX)..pages).rev())?;
+        (first != last).then_some([last, first])
+    }
+
+    /// The tablespace of the first two of these pages that tell theirs, if it is one.
+    fn space_of_two(
+        &self,
+        format: &InnodbPages,
+        numbers: impl Iterator<Item = u64>,
+    ) -> Option<u32> {
+        let layout = &self.geometry.layout;
+        let mut page = vec![0; layout.page_size];
+        let mut spaces = numbers.filter_map(|number| {
+            let offset = number.checked_mul(page_bytes(layout))?;
+            let count = read_fully(&self.file, &mut page, offset).ok()?;
+            let is_its_own = u64::from(read_u32(&page, PAGE_NUMBER)) == number;
+            format.clear_space_id(&page).filter(|_| is_its_own && count == layout.page_size)
+        });
+        let (first, second) = (spaces.next()?, spaces.next()?);
+        (first == second).then_some(first)
     }
 
     fn doublewrite_area(&self, format: &InnodbPages) -> Vec<std::ops::Range<u64>> {
