@@ -394,3 +394,54 @@ fn table_that_is_being_imported_is_not_damaged() {
     let report = check([&root]).report();
     assert_eq!(report.serious(), [], "killed: {:?}", report.details());
 }
+
+/// It has no data directory above it, and the server locks none but its own first file.
+#[test]
+fn table_in_a_folder_of_its_own_is_in_use_while_its_server_has_it_open() {
+    let Some(installation) = installation() else { return };
+    let shape = Shape { page_kib: 4, ..Shape::USUAL };
+    // So that pages stay in memory for long.
+    let (mut server, _keys) = server_with(&installation, shape, &["innodb_buffer_pool_size=64M"]);
+    let folder = tempfile::Builder::new().prefix("pagewarden-").tempdir_in("/tmp").unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    server.start().unwrap();
+    server
+        .sql(&format!(
+            "CREATE DATABASE shop; USE shop;
+             CREATE TABLE apart (id INT PRIMARY KEY AUTO_INCREMENT, body VARCHAR(900))
+               ENGINE=InnoDB DATA DIRECTORY='{}';",
+            folder.path().display()
+        ))
+        .unwrap();
+    let file = folder.path().join("shop/apart.ibd");
+    for rows in [0, 300, 3000] {
+        let insert = format!(
+            "USE shop; INSERT INTO apart (body) SELECT REPEAT(MD5(seq), 20) FROM seq_1_to_{rows};"
+        );
+        server.sql(if rows > 0 { &insert } else { "DO 0" }).unwrap();
+        for path in [file.clone(), folder.path().join("shop")] {
+            let report = check([&path]).report();
+            let what = format!("{rows} rows, {}", path.display());
+            assert_eq!(report.findings(), [], "{what}: {:?}", report.details());
+            assert_eq!(report.target()["live"], true, "{what}");
+        }
+    }
+    server.sql("SET GLOBAL innodb_log_checkpoint_now=1").unwrap();
+    let report = check([&file]).report();
+    assert_eq!(report.target()["page_size"], 4096);
+    assert!(report.pages("ok") > 500, "{}", report.json);
+    let root = server.data_dir().to_owned();
+    server.stop().unwrap();
+    let notes = check([&root]).report().target()["notes"].to_string();
+    assert!(notes.contains(&*file.to_string_lossy()), "{notes}");
+    for path in [&file, &folder.path().join("shop")] {
+        let report = check([path]).report();
+        assert_eq!((report.findings(), report.verdict()), (vec![], "intact"));
+        assert_eq!(report.target()["live"], false);
+    }
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[40 * 4096..41 * 4096].fill(0);
+    fs::write(&file, bytes).unwrap();
+    let zeroed = Finding::page_at("apart.ibd", 40, 40 * 4096, "damage", "zeroed");
+    assert_eq!(check([&file]).report().findings(), [zeroed]);
+}
