@@ -130,7 +130,8 @@ fn layouts() -> Vec<(&'static str, &'static str)> {
     pairs.collect()
 }
 
-/// The tables of one server, each in every form that its pages can have.
+/// The tables of one server, each in every form that its pages can have, and what packs them: in
+/// the old layout that is what the server is set to when it writes a page.
 fn forms(page_kib: usize, packers: &[&str]) -> Vec<(String, String, &'static str)> {
     let table = |name: String, options: &str| (name, options.to_owned(), "zlib");
     let mut forms: Vec<_> = ["DYNAMIC", "COMPACT", "REDUNDANT"]
@@ -201,10 +202,11 @@ fn every_layout_that_a_server_offers_is_intact() {
             server
                 .sql(&format!(
                     "SET GLOBAL innodb_compression_algorithm={packer}; USE t;
-                     CREATE TABLE {name} (id INT PRIMARY KEY, v VARCHAR(200), b BLOB, KEY (v)) {options};
+                     CREATE TABLE {name} (id INT PRIMARY KEY, v VARCHAR(200), b MEDIUMBLOB, KEY (v)) {options};
                      INSERT INTO {name} SELECT seq, REPEAT(MD5(seq), 1 + seq % 6),
                        IF(seq % 300 = 0, REPEAT(SHA1(seq), 2000), NULL) FROM seq_1_to_1500;
-                     DELETE FROM {name} WHERE id % 3 = 0"
+                     DELETE FROM {name} WHERE id % 3 = 0;
+                     FLUSH TABLES {name} FOR EXPORT; UNLOCK TABLES"
                 ))
                 .unwrap();
         }
@@ -218,7 +220,8 @@ fn every_layout_that_a_server_offers_is_intact() {
             let what = format!("{size} {algorithm} {name}");
             let is_locked = is_old
                 && (name.starts_with("sealed") || (name.starts_with("packed") && *packer == "lzo"));
-            assert_eq!(report.summary.pages.unverifiable > 0, is_locked, "{what}: {report:?}");
+            // A page that does not get smaller by it is not packed.
+            assert!(report.summary.pages.unverifiable == 0 || is_locked, "{what}: {report:?}");
             locked += report.summary.pages.unverifiable;
             pages += report.summary.pages.total();
             files += 1;
@@ -248,6 +251,7 @@ fn every_layout_that_a_server_offers_is_intact() {
         assert!(report.notes.iter().all(|note| note.contains("other formats")), "{report:?}");
         pages += report.summary.pages.total();
     }
+    assert!(locked > 100, "{locked} pages of tables that are compressed and encrypted");
     eprintln!(
         "MariaDB: {files} tables in {} layouts, {pages} pages, {locked} of them locked, no finding; \
          innochecksum agrees on {agreed}",

@@ -231,7 +231,7 @@ impl Theory<'_> {
     }
 
     /// By the extent map, as far as it is there.
-    fn is_used(&self, index: usize) -> bool {
+    pub fn is_used(&self, index: usize) -> bool {
         let size = self.layout.page_size;
         let number = index + self.first_page;
         let map = number / size * size;
