@@ -223,6 +223,9 @@ fn patients(mut trial: impl FnMut(&Path, &[Value], &Patient<'_>)) {
     assert!(tried > 65, "{tried} files");
 }
 
+/// A page afterwards, and the byte and the bit if one was flipped.
+type Inflicted = (Vec<u8>, Option<(usize, u32)>);
+
 /// What is done to one page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Wound {
@@ -266,15 +269,14 @@ const WOUNDS: [(Wound, &str); 17] = [
 ];
 
 impl Wound {
-    /// The page as it is afterwards, and the one bit that was flipped. Nothing where there is
-    /// none such.
+    /// Nothing where this cannot be done to the page.
     fn inflict(
         self,
         patient: &Patient<'_>,
         index: usize,
         foreign: &[Vec<u8>],
         dice: &mut Dice,
-    ) -> Option<(Vec<u8>, Option<(usize, u32)>)> {
+    ) -> Option<Inflicted> {
         let mut page = patient.page(index).to_vec();
         let size = page.len();
         let mut flipped = None;
@@ -392,13 +394,12 @@ fn damage_drawn_by_lot_is_seen_exactly_as_theory_says() {
                     Wound::AnotherTablespace => patient.foreigners(root, lines, index),
                     _ => Vec::new(),
                 };
-                let Some((after, flipped)) = wound.inflict(patient, index, &foreign, &mut dice)
-                else {
+                let Some(inflicted) = wound.inflict(patient, index, &foreign, &mut dice) else {
                     continue;
                 };
                 let what = format!("{} page {index}: {name}, seed {seed:#x}", patient.name);
                 let tally = tallies.entry(*wound).or_default();
-                try_one(patient, *wound, (index, after, flipped), &what, tally);
+                try_one(patient, *wound, index, inflicted, &what, tally);
             }
         }
     });
@@ -410,7 +411,8 @@ fn damage_drawn_by_lot_is_seen_exactly_as_theory_says() {
 fn try_one(
     patient: &Patient<'_>,
     wound: Wound,
-    (index, after, flipped): (usize, Vec<u8>, Option<(usize, u32)>),
+    index: usize,
+    (after, flipped): Inflicted,
     what: &str,
     tally: &mut Tally,
 ) {

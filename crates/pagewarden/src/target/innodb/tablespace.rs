@@ -563,7 +563,7 @@ impl Opened<'_> {
         }
         let layout = self.geometry.layout;
         let first = self.geometry.first_page;
-        let within_the_last_block = BLOCK_BYTES / page_bytes(&layout);
+        let within_the_last_block = BLOCK_BYTES.checked_div(page_bytes(&layout)).unwrap_or(0);
         let end = first
             .saturating_add(whole_pages(self.bytes, &layout))
             .saturating_add(within_the_last_block);
@@ -595,7 +595,8 @@ impl Opened<'_> {
         let missing =
             header.pages.checked_sub(begun.saturating_add(elsewhere)).filter(|it| *it > 0)?;
         let counted_bytes = header.pages.saturating_mul(page_size);
-        let is_rounded_down = self.bytes >= counted_bytes / BLOCK_BYTES * BLOCK_BYTES
+        let whole_blocks = counted_bytes.saturating_sub(counted_bytes % BLOCK_BYTES);
+        let is_rounded_down = self.bytes >= whole_blocks
             && !(begun..header.pages).any(|page| allocated.contains(page));
         if is_rounded_down {
             return None;
