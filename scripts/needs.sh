@@ -29,6 +29,15 @@ fi
 if [[ " ${PAGEWARDEN_WITHOUT:-} " != *" mariadb "* ]] && ! command -v mariabackup >/dev/null; then
     wanted+=(mariadb-backup)
 fi
+# Not needed, and used where they are: a load for running servers, and what compresses tables.
+if [[ " ${PAGEWARDEN_WITHOUT:-} " != *" mariadb "* ]] && command -v apt-cache >/dev/null; then
+    for package in sysbench mariadb-plugin-provider-{bzip2,lz4,lzma,lzo,snappy}; do
+        if ! dpkg-query --show "$package" >/dev/null 2>&1 && [ "$(id -u)" -eq 0 ] &&
+            apt-cache show "$package" >/dev/null 2>&1; then
+            wanted+=("$package")
+        fi
+    done
+fi
 [ ${#wanted[@]} -eq 0 ] && exit 0
 
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then

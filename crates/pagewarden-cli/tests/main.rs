@@ -43,5 +43,6 @@ mod running;
 mod seals;
 mod sqlite;
 mod sqlserver;
+mod sysbench;
 mod witnesses;
 mod words;

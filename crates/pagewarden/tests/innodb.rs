@@ -329,3 +329,27 @@ fn further_file_of_a_tablespace_takes_its_place_from_the_first() {
         assert_eq!(report.summary.pages.empty, 67);
     }
 }
+
+/// Seen in `KEY_BLOCK_SIZE=1` tables of a MariaDB 10.11 that was stopped.
+#[test]
+fn closed_table_of_small_pages_may_end_before_its_last_block_is_full() {
+    use pagewarden::checksum::innodb::zip_crc32;
+    use pagewarden::page::innodb::fields::FSP_SIZE;
+
+    let Some(root) = root() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("zip1.ibd");
+    let healthy = fs::read(root.join("mariadb-10.11/crc32-16k/zip1.ibd")).unwrap();
+    let pages = u32::try_from(healthy.len() / 1024).unwrap();
+    assert_eq!(pages % 4, 0);
+    for (counted, is_cut) in [(pages, false), (pages + 3, false), (pages + 4, true)] {
+        let mut bytes = healthy.clone();
+        bytes[FSP_SIZE..FSP_SIZE + 4].copy_from_slice(&counted.to_be_bytes());
+        let sum = zip_crc32(&bytes[..1024]);
+        bytes[..4].copy_from_slice(&sum.to_be_bytes());
+        fs::write(&path, &bytes).unwrap();
+        let kinds: Vec<_> = check(&path, None).unwrap().findings.iter().map(|it| it.kind).collect();
+        let expected: &[_] = if is_cut { &[Kind::Truncated] } else { &[] };
+        assert_eq!(kinds, expected, "{counted} of {pages}");
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use pagewarden::verdict::{Severity, Verdict};
 use pagewarden_scratch::mariadb::{Installation, Server};
@@ -12,6 +13,9 @@ const KEYS: &str = "1;0f0e0d0c0b0a09080706050403020100\n\
                     2;000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n";
 const OTHER_KEYS: &str = "1;ff0e0d0c0b0a09080706050403020100\n\
                           2;ff0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n";
+
+/// What page_compressed packs pages by: zlib is built in, others come as plugins.
+const PACKERS: [&str; 6] = ["zlib", "lz4", "lzo", "lzma", "bzip2", "snappy"];
 
 /// Name and options of each table.
 const TABLES: &[(&str, &str)] = &[
@@ -110,6 +114,159 @@ fn every_kind_of_table_of_a_stopped_server_is_intact() {
         let report = sound(&database.file("sealed"), Some(&database.keys("other", OTHER_KEYS)));
         let says = |words: &str| report.notes.iter().any(|note| note.contains(words));
         assert_eq!(says("another one"), is_old, "{:?}", report.notes);
+    }
+}
+
+/// Page sizes and algorithms of an ordinary run, or all with `PAGEWARDEN_TEST_VERSIONS=all`.
+fn layouts() -> Vec<(&'static str, &'static str)> {
+    const ALGORITHMS: [&str; 4] = ["crc32", "full_crc32", "strict_crc32", "strict_full_crc32"];
+    let sizes = ["4k", "8k", "16k", "32k", "64k"];
+    let all = std::env::var("PAGEWARDEN_TEST_VERSIONS").is_ok_and(|versions| versions == "all");
+    let pairs = sizes.iter().enumerate().flat_map(|(at, size)| {
+        let chosen =
+            ALGORITHMS.iter().enumerate().filter(move |(index, _)| all || *index == at % 2);
+        chosen.map(|(_, algorithm)| (*size, *algorithm))
+    });
+    pairs.collect()
+}
+
+/// The tables of one server, each in every form that its pages can have, and what packs them: in
+/// the old layout that is what the server is set to when it writes a page.
+fn forms(page_kib: usize, packers: &[&str]) -> Vec<(String, String, &'static str)> {
+    let table = |name: String, options: &str| (name, options.to_owned(), "zlib");
+    let mut forms: Vec<_> = ["DYNAMIC", "COMPACT", "REDUNDANT"]
+        .iter()
+        .map(|format| table(format.to_lowercase(), &format!("ROW_FORMAT={format}")))
+        .collect();
+    for block in [1, 2, 4, 8, 16] {
+        if page_kib <= 16 && block <= page_kib {
+            let zip = format!("ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE={block}");
+            forms.push(table(format!("zip{block}"), &zip));
+            forms.push(table(format!("ziplock{block}"), &format!("{zip} ENCRYPTED=YES")));
+        }
+    }
+    forms.push(table("secret".to_owned(), "ENCRYPTED=YES ENCRYPTION_KEY_ID=2"));
+    for packer in PACKERS.into_iter().filter(|packer| packers.contains(packer)) {
+        forms.push((format!("packed_{packer}"), "PAGE_COMPRESSED=1".to_owned(), packer));
+        let sealed = "PAGE_COMPRESSED=1 ENCRYPTED=YES".to_owned();
+        forms.push((format!("sealed_{packer}"), sealed, packer));
+    }
+    forms
+}
+
+/// Those that this server has.
+fn packers(server: &Server) -> Vec<&'static str> {
+    let has = |packer: &&str| {
+        let is_there =
+            *packer == "zlib" || server.sql(&format!("INSTALL SONAME 'provider_{packer}'")).is_ok();
+        if !is_there {
+            eprintln!("SKIPPED: no page_compressed by {packer}: mariadb-plugin-provider-{packer}");
+        }
+        is_there
+    };
+    PACKERS.into_iter().filter(has).collect()
+}
+
+/// Says whether MariaDB's own program finds nothing wrong.
+fn innochecksum(path: &Path) -> Option<bool> {
+    let output = Command::new("innochecksum").arg(path).output().ok()?;
+    Some(output.status.success())
+}
+
+#[test]
+fn every_layout_that_a_server_offers_is_intact() {
+    let Some(installation) = Installation::for_test().unwrap() else { return };
+    let keys = tempfile::Builder::new().prefix("pagewarden-").tempdir_in("/tmp").unwrap();
+    let key_file = keys.path().join("keys");
+    fs::write(&key_file, KEYS).unwrap();
+    for path in [keys.path(), &key_file] {
+        use std::os::unix::fs::PermissionsExt as _;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let (mut files, mut pages, mut agreed, mut locked) = (0, 0, 0, 0);
+    for (size, algorithm) in layouts() {
+        let page_kib: usize = size.trim_end_matches('k').parse().unwrap();
+        let options = [
+            format!("innodb_checksum_algorithm={algorithm}"),
+            format!("innodb_page_size={size}"),
+            "innodb_buffer_pool_size=64M".to_owned(),
+            "plugin_load_add=file_key_management".to_owned(),
+            format!("file_key_management_filename={}", key_file.display()),
+        ];
+        let options: Vec<_> = options.iter().map(String::as_str).collect();
+        let mut server = Server::install(&installation, &options).unwrap();
+        server.start().unwrap();
+        let forms = forms(page_kib, &packers(&server));
+        server.sql("CREATE DATABASE t").unwrap();
+        for (name, options, packer) in &forms {
+            server
+                .sql(&format!(
+                    "SET GLOBAL innodb_compression_algorithm={packer}; USE t;
+                     CREATE TABLE {name} (id INT PRIMARY KEY, v VARCHAR(200), b MEDIUMBLOB, KEY (v)) {options};
+                     INSERT INTO {name} SELECT seq, REPEAT(MD5(seq), 1 + seq % 6),
+                       IF(seq % 300 = 0, REPEAT(SHA1(seq), 2000), NULL) FROM seq_1_to_1500;
+                     DELETE FROM {name} WHERE id % 3 = 0;
+                     FLUSH TABLES {name} FOR EXPORT; UNLOCK TABLES"
+                ))
+                .unwrap();
+        }
+        server.stop().unwrap();
+        let root = server.data_dir();
+        let is_old =
+            algorithm.ends_with("_crc32") && !algorithm.contains("full") || algorithm == "crc32";
+        for (name, _, packer) in &forms {
+            let path = root.join(format!("t/{name}.ibd"));
+            let report = sound(&path, None);
+            let what = format!("{size} {algorithm} {name}");
+            let is_locked = is_old
+                && (name.starts_with("sealed") || (name.starts_with("packed") && *packer == "lzo"));
+            // A page that does not get smaller by it is not packed.
+            assert!(report.summary.pages.unverifiable == 0 || is_locked, "{what}: {report:?}");
+            locked += report.summary.pages.unverifiable;
+            pages += report.summary.pages.total();
+            files += 1;
+            if is_locked && *packer != "lzo" {
+                let report = sound(&path, Some(&key_file));
+                assert_eq!(report.summary.pages.unverifiable, 0, "{what}: {report:?}");
+            }
+            let Some(theirs) = innochecksum(&path) else { continue };
+            assert!(theirs, "{what}: innochecksum finds something, and we do not");
+            // What it passes over, it cannot agree on.
+            if is_old && (name.starts_with("sealed") || name.starts_with("packed")) {
+                continue;
+            }
+            let healthy = fs::read(&path).unwrap();
+            let mut bytes = healthy.clone();
+            let physical = report.summary.bytes / report.summary.pages.total();
+            // A compressed page stores 256 bytes at least.
+            bytes[3 * physical as usize + 100] ^= 0x10;
+            fs::write(&path, &bytes).unwrap();
+            let ours = check(&path, None).unwrap().findings.is_empty();
+            assert_eq!(innochecksum(&path), Some(ours), "{what}: a flipped bit");
+            assert!(!ours, "{what}: a flipped bit");
+            fs::write(&path, &healthy).unwrap();
+            agreed += 1;
+        }
+        // All of it: the system's own tables, undo logs, Aria.
+        let report = sound(root, None);
+        assert!(report.notes.iter().all(|note| note.contains("other formats")), "{report:?}");
+        pages += report.summary.pages.total();
+    }
+    assert!(locked > 100, "{locked} pages of tables that are compressed and encrypted");
+    eprintln!(
+        "MariaDB: {files} tables in {} layouts, {pages} pages, {locked} of them locked, no finding; \
+         innochecksum agrees on {agreed}",
+        layouts().len()
+    );
+}
+
+/// Algorithms that it reads in old files, and writes no more.
+#[test]
+fn server_writes_no_other_algorithm() {
+    let Some(installation) = Installation::for_test().unwrap() else { return };
+    for algorithm in ["none", "innodb", "strict_none"] {
+        let option = format!("innodb_checksum_algorithm={algorithm}");
+        assert!(Server::install(&installation, &[&option]).is_err(), "{algorithm}");
     }
 }
 

@@ -1,14 +1,32 @@
-//! Seeded damage to every page of every real data file, held against a plain
-//! reckoning of what checksum and torn bits can see.
+//! Seeded damage to every page of every real data file and of every backup that is not packed,
+//! held against a plain reckoning of what checksum and torn bits can see. What they cannot, a
+//! seal of the same state shows.
+//!
+//! `PAGEWARDEN_SEEDS` says how often each kind is drawn (2 if it is not set), `PAGEWARDEN_SEED`
+//! where that begins. `--nocapture` shows the table.
 
 use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
 
 use pagewarden::checksum::sqlserver::{PAGE_BYTES, Page, SECTOR_BYTES, SECTOR_COUNT};
+use pagewarden::seal::{Against, Header, Sealed, Sealing};
+use pagewarden::target::{self, Description, Epoch, Target};
+use pagewarden::verdict::{Note, Unread};
+use pagewarden::verify::{Caching, Options, Sink, verify};
 
 use super::{Copy, DATA_FILES, Random, fixture, found, page_of, u16_at, u32_at};
 use crate::runner::Finding;
 
-const SEEDS: u64 = 2;
+/// Those that are read as they lie; pages of the other are packed.
+const BACKUPS: [&str; 5] = [
+    "das-verifynone-2sets-2008r2.bak",
+    "northwind-stripe2of2-torn-2008r2.bak",
+    "products-full-2019.bak",
+    "pubs-full-2012.bak",
+    "test-2datafiles-2016.bak",
+];
 const HEADER: usize = 96;
 const CHECKSUM: u16 = 0x200;
 const TORN: u16 = 0x100;
@@ -25,7 +43,7 @@ pub enum Seen {
 }
 
 /// The damage, and what checksum and torn bits see of it by theory.
-pub const TABLE: [(&str, Damage, Seen, Seen); 8] = [
+pub const TABLE: [(&str, Damage, Seen, Seen); 9] = [
     ("one flipped bit", one_bit, Seen::Always, Seen::AsItHappens),
     ("two flipped bits", two_bits, Seen::AsItHappens, Seen::AsItHappens),
     ("a sector of noise", noise, Seen::Always, Seen::AsItHappens),
@@ -34,7 +52,14 @@ pub const TABLE: [(&str, Damage, Seen, Seen); 8] = [
     ("two sectors that changed places", swapped_sectors, Seen::Always, Seen::Never),
     ("two words that changed places in a sector", swapped_words, Seen::Never, Seen::AsItHappens),
     ("two bits of one column", one_column, Seen::Never, Seen::AsItHappens),
+    ("4 KiB of other content", other_half, Seen::AsItHappens, Seen::AsItHappens),
 ];
+
+fn seeds() -> std::ops::Range<u64> {
+    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let first = number("PAGEWARDEN_SEED").unwrap_or(0);
+    first..first + number("PAGEWARDEN_SEEDS").unwrap_or(2)
+}
 
 /// Anywhere but in the header, which has rules of its own.
 fn somewhere(random: &mut Random) -> usize {
@@ -103,6 +128,15 @@ fn one_column(page: &mut Page, random: &mut Random) -> bool {
     true
 }
 
+/// As of another page: what lay in the sectors of the second half lies in other ones of it.
+fn other_half(page: &mut Page, random: &mut Random) -> bool {
+    let before = *page;
+    let half = PAGE_BYTES / 2;
+    let turn = SECTOR_BYTES * (1 + random.below(SECTOR_COUNT / 2 - 1)) + 4 * random.below(128);
+    page[half..].rotate_left(turn);
+    *page != before
+}
+
 /// The checksum as it is written down.
 fn reckoned(page: &Page) -> u32 {
     (0..SECTOR_COUNT).fold(0_u32, |sum, sector| {
@@ -136,41 +170,190 @@ pub fn protected(bytes: &[u8]) -> Vec<(u64, u16)> {
         .collect()
 }
 
+/// A page that carries something to test.
+#[derive(Debug, Clone, Copy)]
+struct Protected {
+    /// Its place in the file.
+    offset: usize,
+    number: u64,
+    flags: u16,
+}
+
+/// Those of a data file, but for the ones that say what the others are: where these change
+/// unseen, sound pages may seem to be in the wrong.
+fn of_data_file(bytes: &[u8]) -> Vec<Protected> {
+    let pages = protected(bytes).into_iter().filter(|(number, _)| *number > 15);
+    pages
+        .map(|(number, flags)| Protected { offset: number as usize * PAGE_BYTES, number, flags })
+        .collect()
+}
+
+/// The same of a backup: whole extents behind two bytes of each data stream.
+fn of_backup(bytes: &[u8]) -> Vec<Protected> {
+    const STREAM_HEADER: usize = 22;
+    let is_stream = |at: &usize| {
+        let header = &bytes[*at..(*at + STREAM_HEADER).min(bytes.len())];
+        let xor = header.chunks_exact(2).fold(0, |sum, word| sum ^ u16_at(word, 0));
+        header.starts_with(b"MQDA") && xor == 0
+    };
+    let mut pages = Vec::new();
+    for at in (0..bytes.len()).step_by(4).filter(is_stream) {
+        let length = u64::from_le_bytes(bytes[at + 8..at + 16].try_into().unwrap()) as usize;
+        let begin = at + STREAM_HEADER + 2;
+        for offset in (begin..at + STREAM_HEADER + length).step_by(PAGE_BYTES) {
+            let page: &Page = bytes[offset..offset + PAGE_BYTES].try_into().unwrap();
+            let number = u64::from(u32_at(page, 32));
+            let flags = u16_at(page, 4) & (CHECKSUM | TORN);
+            let is_in_its_slot = number as usize % 8 == (offset - begin) / PAGE_BYTES % 8;
+            if page[0] == 1 && flags != 0 && is_in_its_slot && is_sound(page) && number > 15 {
+                pages.push(Protected { offset, number, flags });
+            }
+        }
+    }
+    assert!(pages.len() > 80, "{}", pages.len());
+    pages
+}
+
+/// How much of one kind of damage was seen.
+#[derive(Debug, Default, Clone, Copy)]
+struct Tally {
+    files: u32,
+    /// Pages that were changed, and those of them that were seen: by checksum, by torn bits.
+    changed: [usize; 2],
+    seen: [usize; 2],
+    by_seal: usize,
+}
+
+fn print(tallies: &[Tally]) {
+    eprintln!("{:<44}{:>7}{:>16}{:>16}{:>9}", "damage", "files", "CHECKSUM", "TORN", "by seal");
+    for ((what, ..), tally) in TABLE.iter().zip(tallies) {
+        let of = |which: usize| format!("{}/{}", tally.seen[which], tally.changed[which]);
+        eprintln!("{what:<44}{:>7}{:>16}{:>16}{:>9}", tally.files, of(0), of(1), tally.by_seal);
+    }
+}
+
+/// Damages every page of a copy; says which were changed and which of those must be seen.
+fn inflict(
+    row: usize,
+    pages: &[Protected],
+    damaged: &mut [u8],
+    random: &mut Random,
+    tally: &mut Tally,
+) -> [BTreeSet<usize>; 2] {
+    let (what, damage, by_checksum, by_torn_bits) = TABLE[row];
+    let [mut all_changed, mut all_seen] = [BTreeSet::new(), BTreeSet::new()];
+    for Protected { offset, number, flags } in pages {
+        let page: &mut Page = (&mut damaged[*offset..offset + PAGE_BYTES]).try_into().unwrap();
+        let before = *page;
+        damage(page, random);
+        let (changed, seen) = (*page != before, !is_sound(page));
+        let which = usize::from(*flags == TORN);
+        match [by_checksum, by_torn_bits][which] {
+            // A page whose sectors are alike is not changed by all of it.
+            Seen::Always => assert!(seen || !changed, "page {number}: {what}"),
+            Seen::Never => assert!(!seen, "page {number}: {what}"),
+            Seen::AsItHappens => {}
+        }
+        tally.changed[which] += usize::from(changed);
+        tally.seen[which] += usize::from(seen);
+        all_changed.extend(changed.then_some(*offset));
+        all_seen.extend(seen.then_some(*offset));
+    }
+    tally.files += 1;
+    [all_changed, all_seen]
+}
+
+/// The places of a report's findings of at least suspicion.
+fn places(report: &crate::runner::Report) -> BTreeSet<usize> {
+    report.serious().iter().filter_map(|finding| finding.offset).map(|at| at as usize).collect()
+}
+
 #[test]
 fn damage_to_content_is_found_exactly_where_theory_says() {
-    for name in DATA_FILES {
+    let mut tallies = [Tally::default(); TABLE.len()];
+    for name in DATA_FILES.into_iter().chain(BACKUPS) {
         let Some(bytes) = fixture(name) else { return };
-        for (index, (what, damage, by_checksum, by_torn_bits)) in TABLE.iter().enumerate() {
-            for seed in 0..SEEDS {
-                let mut random = Random(seed * 100 + index as u64);
+        let is_backup = name.ends_with("bak");
+        let pages = if is_backup { of_backup(&bytes) } else { of_data_file(&bytes) };
+        let copy = Copy::of(name, &bytes);
+        let seal = copy.beside("seal");
+        if !is_backup {
+            make_seal(&copy.path, &seal);
+        }
+        for (row, tally) in tallies.iter_mut().enumerate() {
+            for seed in seeds() {
+                let mut random = Random(seed * 100 + row as u64);
                 let mut damaged = bytes.clone();
-                let mut expected = BTreeSet::new();
-                // Not those that say what the others are: where these change unseen, sound pages
-                // may seem to be in the wrong.
-                for (number, flags) in protected(&bytes).into_iter().filter(|(at, _)| *at > 15) {
-                    let page = page_of(&mut damaged, number);
-                    let changed = damage(page, &mut random);
-                    let seen = !is_sound(page);
-                    if seen {
-                        expected.insert(number);
-                    }
-                    let theory = if flags == TORN { *by_torn_bits } else { *by_checksum };
-                    let what = format!("{name} page {number}: {what}, seed {seed}");
-                    match theory {
-                        // A page whose sectors are alike is not changed by all of it.
-                        Seen::Always => assert!(seen || !changed, "{what}"),
-                        Seen::Never => assert!(!seen, "{what}"),
-                        Seen::AsItHappens => {}
-                    }
-                }
-                let report = Copy::of(name, &damaged).check();
-                assert_eq!(found(&report), expected, "{name}: {what}, seed {seed}");
+                let [changed, seen] = inflict(row, &pages, &mut damaged, &mut random, tally);
+                fs::write(&copy.path, &damaged).unwrap();
+                let report = copy.check();
+                let what = format!("{name}: {}, seed {seed}", TABLE[row].0);
+                assert_eq!(places(&report), seen, "{what}");
                 for finding in report.serious() {
-                    assert_eq!(finding.severity, "damage");
+                    assert_eq!(finding.severity, "damage", "{what}");
                     assert!(["checksum", "torn", "header", "bit_flip"].contains(&&*finding.kind));
+                }
+                if !is_backup {
+                    assert_eq!(differing(&copy.path, &seal), changed, "{what}, by the seal");
+                    tally.by_seal += changed.len() - seen.len();
                 }
             }
         }
+    }
+    print(&tallies);
+}
+
+/// A file as it was when its database was last shut down. (Which moment that was, the program does
+/// not read from it: seals of single files tell of less.)
+fn same_state(path: &Path) -> Target {
+    let target = target::open(path, None).unwrap();
+    let epoch = Epoch { database: "one".to_owned(), position: 1, is_at_rest: true };
+    let description = Description { epoch: Some(epoch), ..target.description };
+    Target { description, ..target }
+}
+
+fn options() -> Options {
+    Options { caching: Caching::Cached, ..Options::default() }
+}
+
+fn make_seal(path: &Path, seal: &Path) {
+    let target = same_state(path);
+    let header = Header {
+        pagewarden: String::new(),
+        format: target.description.format.to_owned(),
+        engine: String::new(),
+        page_size: target.description.page_size,
+        epoch: target.description.epoch.clone(),
+        made: 0,
+    };
+    let (target, sealing) = Sealing::begin(target, &header, File::create(seal).unwrap()).unwrap();
+    verify(target, &options(), &(), &mut Places::default()).unwrap();
+    sealing.finish().unwrap();
+}
+
+/// The places of the pages that fail, by themselves or held against a seal.
+fn differing(path: &Path, seal: &Path) -> BTreeSet<usize> {
+    let target = Against::hold(same_state(path), Sealed::open(seal).unwrap()).unwrap();
+    let mut places = Places::default();
+    verify(target, &options(), &(), &mut places).unwrap();
+    places.0
+}
+
+#[derive(Debug, Default)]
+struct Places(BTreeSet<usize>);
+
+impl Sink for Places {
+    fn finding(&mut self, finding: &pagewarden::verdict::Finding) -> io::Result<()> {
+        self.0.extend(finding.place.offset.map(|at| at.0 as usize));
+        Ok(())
+    }
+
+    fn unread(&mut self, unread: &Unread) -> io::Result<()> {
+        panic!("{unread:?}")
+    }
+
+    fn note(&mut self, _: &Note) -> io::Result<()> {
+        Ok(())
     }
 }
 

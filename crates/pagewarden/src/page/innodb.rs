@@ -43,7 +43,7 @@ pub mod layout;
 mod specimens;
 
 use allocation::AllocationMap;
-use compression::{Unpacked, unpack_mariadb, unpack_mysql};
+use compression::{Unpacked, unpack_mariadb, unpack_mariadb_otherwise, unpack_mysql};
 use encryption::Cipher;
 use fields::{
     CHECKSUM, ENCRYPTED_SUM, KEY_VERSION, KEY_VERSION_FULL_CRC32, LSN, LSN_LOW,
@@ -88,6 +88,8 @@ pub struct InnodbPages {
     pub layout: Layout,
     /// The tablespace's number, where it is known.
     pub space_id: Option<u32>,
+    /// The number that part of its pages still have, or have already, while it is imported.
+    pub import_space_id: Option<u32>,
     /// The pages in use.
     pub allocated: Arc<AllocationMap>,
     /// Pages that are copies of others, of any tablespace.
@@ -110,6 +112,7 @@ impl InnodbPages {
         Self {
             layout,
             space_id: None,
+            import_space_id: None,
             allocated: Arc::default(),
             doublewrite: Vec::new(),
             severities: Severities::at_rest(),
@@ -281,7 +284,8 @@ impl InnodbPages {
             return None;
         }
         let space = read_u32(page, SPACE_ID);
-        if let Some(expected) = self.space_id.filter(|expected| *expected != space) {
+        let is_imported = self.import_space_id == Some(space);
+        if let Some(expected) = self.space_id.filter(|it| *it != space && !is_imported) {
             return Some(Fault::new(
                 Kind::Misplaced,
                 format!("of tablespace {space} by its own word, and this is {expected}"),
@@ -415,7 +419,15 @@ impl InnodbPages {
         let inner = match unpacked {
             Unpacked::Page(inner) => inner,
             Unpacked::Unsupported if self.layout.may_be_page_compressed && is_marked => {
-                return Seal::Locked;
+                // A flipped bit makes lzo of zlib or lz4.
+                let mut others = unpack_mariadb_otherwise(page);
+                return match others.any(|it| matches!(self.inner_seal(it), Seal::Fits(_))) {
+                    true => Seal::Contradicts(Fault::new(
+                        Kind::Header,
+                        "it says that it was packed by lzo, and was packed by another algorithm",
+                    )),
+                    false => Seal::Locked,
+                };
             }
             Unpacked::Unsupported => return Seal::broken_because("page_compressed by lzo"),
             Unpacked::Broken(why) => return Seal::broken_because(why),

@@ -394,8 +394,12 @@ impl Witness for FileAgainst {
             for (standing, count) in standings.iter() {
                 for page in pages.by_ref().take(usize::try_from(count).unwrap_or(usize::MAX)) {
                     // What failed its own test has its finding.
-                    let sound = standing.filter(|standing| {
-                        matches!(standing, Standing::Ok | Standing::Empty | Standing::Unprotected)
+                    let sound = standing.filter(|standing| match standing {
+                        Standing::Ok
+                        | Standing::Empty
+                        | Standing::Unprotected
+                        | Standing::Unverifiable => true,
+                        Standing::Damaged | Standing::Suspect | Standing::Undecided => false,
                     });
                     if let Some(counted) = sound {
                         self.compare(known, index, counted, page);

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | a data directory, or a backup of one | all of it: see `directory` |
 //! | a folder inside one | the tables in that folder |
-//! | a tablespace file | that file: see `single`; in a directory that is not at rest, by its state |
+//! | a tablespace file | that file: see `single`; by its directory's state where that is not at rest; as in use where a server has it open |
 //! | a file of an Aria table | that file, by the table's `.MAI` |
 //! | a doublewrite file of MySQL | the sums of the pages in it |
 //! | an xbstream, from a file or a pipe | the tables in it: see `stream` |
@@ -27,6 +27,7 @@ mod in_use;
 mod links;
 mod lone;
 pub mod names;
+mod open_files;
 pub mod redo;
 pub mod single;
 pub mod state;

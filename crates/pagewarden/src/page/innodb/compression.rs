@@ -34,6 +34,9 @@ pub enum Algorithm {
     Snappy,
 }
 
+/// MariaDB numbers them from 1 to this.
+const ALGORITHMS: u64 = 6;
+
 impl Algorithm {
     /// MariaDB's number for it.
     #[must_use]
@@ -85,6 +88,17 @@ pub fn unpack_mariadb(page: &[u8]) -> Unpacked {
         Some(payload) if length > 0 => unpack(algorithm, payload, page.len()),
         _ => BAD_LENGTH,
     }
+}
+
+/// What the payload of such a page may hold, if it is not packed by the algorithm that is named,
+/// but by one of those that can be unpacked here.
+pub fn unpack_mariadb_otherwise(page: &[u8]) -> impl Iterator<Item = Unpacked> {
+    let length = usize::from(read_u16(page, MARIADB_PAYLOAD_BYTES));
+    let payload = page.get(MARIADB_PAYLOAD..).and_then(|rest| rest.get(..length));
+    (1..=ALGORITHMS).filter_map(Algorithm::of_mariadb).filter_map(move |algorithm| {
+        let unpacked = unpack(algorithm, payload?, page.len());
+        matches!(unpacked, Unpacked::Page(_)).then_some(unpacked)
+    })
 }
 
 /// Unpacks a payload that holds a page of `page_size` bytes.

@@ -94,8 +94,6 @@ pub const TYPE_ENCRYPTED: u16 = 15;
 pub const TYPE_COMPRESSED_AND_ENCRYPTED: u16 = 16;
 /// The R-tree page that MySQL encrypted.
 pub const TYPE_ENCRYPTED_RTREE: u16 = 17;
-/// The page of the transaction system.
-pub const TYPE_TRX_SYS: u16 = 7;
 /// Page 0.
 pub const TYPE_FSP_HDR: u16 = 8;
 /// A page of an R-tree.

@@ -26,6 +26,7 @@ use crate::target::innodb::delta::{META_BYTES_MAX, Meta};
 use crate::target::innodb::doublewrite::Doublewrite;
 use crate::target::innodb::evidence::Evidence;
 use crate::target::innodb::feed::Before;
+use crate::target::innodb::open_files::any_is_open;
 use crate::target::innodb::redo::NoLog;
 use crate::target::innodb::state::{self, Circumstances, State, read_small};
 use crate::target::innodb::stream::Unpacking;
@@ -79,20 +80,41 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Target, Error> 
         true => path.to_owned(),
         false => state::directory_above(path).unwrap_or_else(|| path.to_owned()),
     };
-    let found = State::find(&root);
+    // Tables that lie apart from their data directory.
+    let is_apart =
+        !is_root && root == path && any_is_open(tables_in(path).iter().map(PathBuf::as_path));
+    let found = if is_apart { State::in_use() } else { State::find(&root) };
     let part = if is_root { Part::Whole } else { Part::Folder(path) };
     open_part(path, &root, part, found, options)
 }
 
-/// Opens a file in a directory that is in use, crashed or to be prepared: then it
-/// is not judged by itself. `None` for any other.
+fn tables_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_table = |path: &PathBuf| Role::of(&file_name(path)) == Role::Tablespace;
+    entries.map(|entry| entry.path()).filter(is_table).collect()
+}
+
+/// Opens a file in a directory that is in use, crashed or to be prepared, or one that a server
+/// has open: then it is not judged by itself. `None` for any other.
 ///
 /// # Errors
 /// The keys cannot be read.
 pub(super) fn open_inside(path: &Path, options: &OpenOptions) -> Result<Option<Target>, Error> {
     let name = file_name(path);
     let is_table = matches!(Role::of(&name), Role::System(_) | Role::Undo | Role::Tablespace);
-    let Some(root) = state::directory_above(path).filter(|_| is_table) else { return Ok(None) };
+    if !is_table {
+        return Ok(None);
+    }
+    let Some(root) = state::directory_above(path) else {
+        let folder =
+            std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned));
+        return match folder.filter(|_| any_is_open([path])) {
+            Some(root) => {
+                open_part(path, &root, Part::File(path), State::in_use(), options).map(Some)
+            }
+            None => Ok(None),
+        };
+    };
     let found = State::find(&root);
     match found.circumstances {
         Circumstances::Running | Circumstances::Crashed | Circumstances::Backup => {
@@ -111,8 +133,14 @@ fn open_part(
 ) -> Result<Target, Error> {
     let keyring = options.keyring.as_deref().map(read_keyring).transpose()?;
     let system = open_file(&root.join("ibdata1"), Context::alone("ibdata1".to_owned())).ok();
-    let page_size =
-        system.as_ref().map_or(PAGE_BYTES_DEFAULT, |system| system.geometry.layout.page_size);
+    let alone = match part {
+        Part::File(path) if system.is_none() => open_file(path, Context::alone(String::new())).ok(),
+        _ => None,
+    };
+    let page_size = system
+        .as_ref()
+        .or(alone.as_ref())
+        .map_or(PAGE_BYTES_DEFAULT, |opened| opened.geometry.layout.page_size);
     let circumstances = found.circumstances;
     let description = Description {
         path: path.to_owned(),

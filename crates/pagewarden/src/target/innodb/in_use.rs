@@ -6,6 +6,9 @@
 //! meant. So a page that fails is believed only while the name still stands for the
 //! file that was looked at first; if not, the new file is checked for itself in the
 //! end.
+//!
+//! The same if page 0 names another tablespace than then: IMPORT TABLESPACE writes that
+//! name into all pages of a file.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -13,7 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::page::{Fingerprint, Neighbours, PageFinding, PageFormat, PageRun, RunVerdict};
-use crate::target::innodb::tablespaces::Opening;
+use crate::source::file::{open_regular, read_fully};
+use crate::target::innodb::tablespaces::{Opening, OpeningKind};
 
 /// More files are not opened again.
 const REPLACED_MAX: usize = 10_000;
@@ -23,13 +27,34 @@ const REPLACED_MAX: usize = 10_000;
 pub(crate) struct FileIdentity {
     device: u64,
     inode: u64,
+    space: Option<u32>,
 }
+
+/// Where page 0 has its tablespace's number, in every layout.
+const SPACE_ID: u64 = 34;
 
 impl FileIdentity {
     /// Of the file that has this name now.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let metadata = std::fs::symlink_metadata(path).ok()?;
-        Some(Self { device: metadata.dev(), inode: metadata.ino() })
+        Some(Self { device: metadata.dev(), inode: metadata.ino(), space: None })
+    }
+
+    /// The same of a tablespace, which goes by its number too.
+    pub(crate) fn of_tablespace(path: &Path) -> Option<Self> {
+        let mut space = [0; 4];
+        let read = open_regular(path).and_then(|file| read_fully(&file, &mut space, SPACE_ID));
+        let space = matches!(read, Ok(4)).then(|| u32::from_be_bytes(space));
+        Some(Self { space, ..Self::of(path)? })
+    }
+
+    fn now(opening: &Opening, path: &Path) -> Option<Self> {
+        match opening.kind {
+            OpeningKind::Aria => Self::of(path),
+            OpeningKind::Tablespace | OpeningKind::Undo | OpeningKind::Fleeting => {
+                Self::of_tablespace(path)
+            }
+        }
     }
 }
 
@@ -75,7 +100,9 @@ impl PageFormat for InUse {
     fn judge(&self, run: PageRun<'_>, verdict: &mut RunVerdict) {
         let mut found = RunVerdict::default();
         self.pages.judge(run, &mut found);
-        if !found.findings.is_empty() && FileIdentity::of(&self.path) != self.identity {
+        if !found.findings.is_empty()
+            && FileIdentity::now(&self.opening, &self.path) != self.identity
+        {
             self.replaced.add(&self.opening);
             run.bytes.chunks_exact(self.page_size()).for_each(|_| verdict.skip());
             return;

@@ -8,6 +8,7 @@ use std::path::Path;
 use rustix::process::{Flock, FlockType, fcntl_getlk};
 
 use super::KIND;
+use super::open_files::any_is_open;
 use super::tablespace::{
     Context, FileSeverities, Tablespace, always_has_sums, is_tablespace_name, open_file, read_head,
     read_keyring, state_in_words,
@@ -60,6 +61,7 @@ pub fn open(path: &Path, metadata: &Metadata, options: &OpenOptions) -> Result<T
     let (bytes, modified) = (metadata.len(), metadata.modified().ok());
     let woken = Box::new(move || {
         is_locked(&file)
+            || any_is_open([real.as_path()])
             || file
                 .metadata()
                 .map_or(true, |now| now.len() != bytes || now.modified().ok() != modified)

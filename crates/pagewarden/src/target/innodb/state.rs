@@ -153,23 +153,23 @@ pub struct State {
 }
 
 impl State {
+    /// Of what a server has open.
+    #[must_use]
+    pub fn in_use() -> Self {
+        Self { circumstances: Circumstances::Running, log: None, no_log: None, label: None }
+    }
+
     /// Finds out about a data directory.
     #[must_use]
     pub fn find(root: &Path) -> Self {
         let label = BackupLabel::find(root);
-        let in_use = |log: Option<RedoLog>| Self {
-            circumstances: Circumstances::Running,
-            log,
-            no_log: None,
-            label: label.clone(),
-        };
         if is_in_use(root) {
-            return in_use(None);
+            return Self { label, ..Self::in_use() };
         }
         let log = RedoLog::read(root);
         // One that came to life while its log was read.
         if is_in_use(root) {
-            return in_use(None);
+            return Self { label, ..Self::in_use() };
         }
         let is_prepared = label.as_ref().is_some_and(BackupLabel::is_prepared);
         let (log, no_log) = match log {

@@ -10,20 +10,13 @@
 //! | `object`, `database` | the table, where it is known |
 //! | `member` | a further file of a tablespace (`ibdata2`): layout, space id and number of its first page come from the files before it |
 //! | `rest` | how many pages further files of the same tablespace have |
+//! | `may_be_imported` | its pages may be on their way from another number to this one |
 //! | `severities` | what findings prove: see [`FileSeverities`] |
 //! | `keyring` | the keys, read once by [`read_keyring`] |
 //!
 //! Pages are judged later, one by one. Before, this is read: the first pages for the layout
 //! ([`geometry`]; a mebibyte if page 0 is damaged), the pages of extent descriptors for what is in use (one page in 16384 of 16K), and
 //! page 5 of the system tablespace for where its doublewrite area lies.
-//!
-//! | offset on page 5, from its end minus 200 | bytes | what |
-//! |---|---|---|
-//! | 10 | 4 | 536853855 |
-//! | 14 | 4 | the first page of one extent of copies |
-//! | 18 | 4 | the first page of another |
-//!
-//! Source: MariaDB and MySQL `trx0sys.h`.
 
 #![deny(clippy::arithmetic_side_effects)]
 
@@ -37,12 +30,12 @@ use crate::page::innodb::allocation::{AllocationMap, descriptor_pages, free_limi
 use crate::page::innodb::compression::Unpacked;
 use crate::page::innodb::encryption::{Cipher, KeyInfo, Keyring};
 use crate::page::innodb::fields::{
-    FSP_FLAGS, FSP_SIZE, PAGE_TYPE, TYPE_PAGE_COMPRESSED_ENCRYPTED, TYPE_TRX_SYS, read_u16,
-    read_u32,
+    FSP_FLAGS, FSP_SIZE, PAGE_NUMBER, PAGE_TYPE, TYPE_PAGE_COMPRESSED_ENCRYPTED, read_u16, read_u32,
 };
 use crate::page::innodb::layout::{Form, Layout, Writer};
 use crate::page::innodb::{InnodbPages, Look, Severities, locked_sum_fits};
 use crate::source::file::{open_regular, read_fully};
+use crate::target::innodb::doublewrite::{Extents, TRANSACTION_PAGE};
 use crate::target::{PageFile, Relation, Segment, Step};
 use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Severity, Standing};
 
@@ -54,13 +47,10 @@ use geometry::{Geometry, HEAD_BYTES};
 pub const SYSTEM_SPACE: u32 = 0;
 /// The temporary tablespaces of MariaDB and MySQL, made anew at every start.
 const TEMPORARY_SPACES: [u32; 2] = [0xffff_fffe, 0xffff_fffd];
-/// The page that says where the doublewrite area is.
-const TRX_SYS_PAGE: u64 = 5;
-const DOUBLEWRITE_FROM_END: usize = 200;
-const DOUBLEWRITE_MAGIC_AT: usize = 10;
-const DOUBLEWRITE_BLOCKS_AT: [usize; 2] = [14, 18];
-const DOUBLEWRITE_MAGIC: u32 = 536_853_855;
 const MEBIBYTE: u64 = 1 << 20;
+/// Servers extend files by blocks of this, rounded down, and count pages all the same: of pages of
+/// 1K up to three that nobody uses are not there (seen in tables of MariaDB 10.11 that were closed).
+const BLOCK_BYTES: u64 = 4096;
 const HINT: &str = "restore the file from a backup, or save what is readable with innodb_force_recovery \
                     and a dump";
 
@@ -141,6 +131,8 @@ pub struct Context {
     pub member: Option<Member>,
     /// Its tablespace's further files.
     pub rest: Rest,
+    /// A server may be importing it just now, or was when it was killed.
+    pub may_be_imported: bool,
     /// What findings prove.
     pub severities: FileSeverities,
     /// The keys.
@@ -157,6 +149,7 @@ impl Context {
             object: None,
             member: None,
             rest: Rest::Unknown,
+            may_be_imported: false,
             severities: FileSeverities::at_rest(),
             keyring: None,
         }
@@ -340,6 +333,14 @@ impl Opened<'_> {
         format.severities = severities.pages;
         let header = self.header();
         let mut steps = Vec::new();
+        if let Some([from, to]) = self.import(&format) {
+            format.import_space_id =
+                [from, to].into_iter().find(|space| Some(*space) != format.space_id);
+            steps.push(self.note(format!(
+                "an import that is not done: its first pages are those of tablespace {to}, its last \
+                 ones still those of {from}"
+            )));
+        }
         self.note_circumstances(header, &mut steps);
         let key_info = self.key_info();
         if let (Some(info), Some(keyring)) = (&key_info, &self.context.keyring) {
@@ -358,7 +359,8 @@ impl Opened<'_> {
         }
         let allocated = Arc::new(allocated);
         format.allocated = Arc::clone(&allocated);
-        let missing = header.and_then(|header| self.missing_pages(header, severities.truncated));
+        let missing = header
+            .and_then(|header| self.missing_pages(header, &format.allocated, severities.truncated));
         steps.extend(missing);
         if self.bytes == 0 {
             steps.push(Step::Finding(
@@ -514,25 +516,44 @@ impl Opened<'_> {
         .then_some(page)
     }
 
+    /// The numbers that the last and the first pages have, while they differ: ALTER TABLE ... IMPORT
+    /// TABLESPACE gives the pages of a file its table's number, one after the other.
+    fn import(&self, format: &InnodbPages) -> Option<[u32; 2]> {
+        const PAGES_MAX: u64 = 1024;
+        if !self.context.may_be_imported || self.geometry.first_page > 0 {
+            return None;
+        }
+        let pages = whole_pages(self.bytes, &self.geometry.layout);
+        let first = self.space_of_two(format, 0..pages.min(PAGES_MAX))?;
+        let last = self.space_of_two(format, (pages.saturating_sub(PAGES_MAX)..pages).rev())?;
+        (first != last).then_some([last, first])
+    }
+
+    /// The tablespace of the first two of these pages that tell theirs, if it is one.
+    fn space_of_two(
+        &self,
+        format: &InnodbPages,
+        numbers: impl Iterator<Item = u64>,
+    ) -> Option<u32> {
+        let layout = &self.geometry.layout;
+        let mut page = vec![0; layout.page_size];
+        let mut spaces = numbers.filter_map(|number| {
+            let offset = number.checked_mul(page_bytes(layout))?;
+            let count = read_fully(&self.file, &mut page, offset).ok()?;
+            let is_its_own = u64::from(read_u32(&page, PAGE_NUMBER)) == number;
+            format.clear_space_id(&page).filter(|_| is_its_own && count == layout.page_size)
+        });
+        let (first, second) = (spaces.next()?, spaces.next()?);
+        (first == second).then_some(first)
+    }
+
     fn doublewrite_area(&self, format: &InnodbPages) -> Vec<std::ops::Range<u64>> {
         if self.geometry.space_id != Some(SYSTEM_SPACE) || self.geometry.first_page != 0 {
             return Vec::new();
         }
-        let Some(page) = self.sound_page(format, TRX_SYS_PAGE) else { return Vec::new() };
-        let begin = page.len().saturating_sub(DOUBLEWRITE_FROM_END);
-        let field = |at: usize| read_u32(&page, begin.saturating_add(at));
-        if read_u16(&page, PAGE_TYPE) != TYPE_TRX_SYS
-            || field(DOUBLEWRITE_MAGIC_AT) != DOUBLEWRITE_MAGIC
-        {
-            return Vec::new();
-        }
-        let extent = u64::try_from(self.geometry.layout.extent_pages()).unwrap_or(0);
-        DOUBLEWRITE_BLOCKS_AT
-            .map(field)
-            .into_iter()
-            .filter(|first| *first > 0)
-            .map(|first| u64::from(first)..u64::from(first).saturating_add(extent))
-            .collect()
+        let page = self.sound_page(format, TRANSACTION_PAGE);
+        let extents = page.and_then(|page| Extents::parse(&page));
+        extents.map_or_else(Vec::new, |extents| extents.ranges().to_vec())
     }
 
     fn allocation(&self, format: &InnodbPages, header: Option<Header>) -> AllocationMap {
@@ -542,7 +563,10 @@ impl Opened<'_> {
         }
         let layout = self.geometry.layout;
         let first = self.geometry.first_page;
-        let end = first.saturating_add(whole_pages(self.bytes, &layout));
+        let within_the_last_block = BLOCK_BYTES.checked_div(page_bytes(&layout)).unwrap_or(0);
+        let end = first
+            .saturating_add(whole_pages(self.bytes, &layout))
+            .saturating_add(within_the_last_block);
         let limit = if header.is_some() { free_limit(self.first()) } else { u64::MAX };
         for number in descriptor_pages(&layout, first, end) {
             // Damaged descriptors prove nothing. Servers before 5.1 did not write their type.
@@ -556,7 +580,12 @@ impl Opened<'_> {
 
     /// The pages that page 0 counts and that are not there. One that is cut in the middle is
     /// reported with the pages.
-    fn missing_pages(&self, header: Header, severity: Severity) -> Option<Step> {
+    fn missing_pages(
+        &self,
+        header: Header,
+        allocated: &AllocationMap,
+        severity: Severity,
+    ) -> Option<Step> {
         let page_size = page_bytes(&self.geometry.layout);
         let begun = self.bytes.div_ceil(page_size);
         let elsewhere = match self.context.rest {
@@ -565,6 +594,13 @@ impl Opened<'_> {
         };
         let missing =
             header.pages.checked_sub(begun.saturating_add(elsewhere)).filter(|it| *it > 0)?;
+        let counted_bytes = header.pages.saturating_mul(page_size);
+        let whole_blocks = counted_bytes.saturating_sub(counted_bytes % BLOCK_BYTES);
+        let is_rounded_down = self.bytes >= whole_blocks
+            && !(begun..header.pages).any(|page| allocated.contains(page));
+        if is_rounded_down {
+            return None;
+        }
         let counted = format!("the header counts {} pages, here are {begun}", header.pages);
         let mut severity = severity;
         let may_have_more =

@@ -111,10 +111,10 @@ impl Tablespaces {
         loop {
             looks = looks.saturating_add(1);
             let is_last = looks >= LOOKS_MAX || !self.is_live();
-            let before = FileIdentity::of(&opening.path);
+            let before = FileIdentity::of_tablespace(&opening.path);
             let is_blank = begins_blank(&opening.path);
             let opened = open_file(&opening.path, self.context(opening));
-            let is_same = FileIdentity::of(&opening.path) == before;
+            let is_same = FileIdentity::of_tablespace(&opening.path) == before;
             match opened {
                 Ok(opened) if is_same && opened.geometry.first_is_sound => {
                     return self.finish(opening, opened, before);
@@ -156,6 +156,8 @@ impl Tablespaces {
             database: opening.database.clone(),
             object: opening.object.clone(),
             keyring: self.keyring.clone(),
+            may_be_imported: opening.kind == OpeningKind::Tablespace
+                && matches!(self.circumstances(), Circumstances::Running | Circumstances::Crashed),
             severities: self.severities(opening.kind),
             ..Context::alone(opening.shown.clone())
         }
@@ -301,7 +303,7 @@ impl Tablespaces {
                 let page_size = u64::try_from(page_size).unwrap_or(u64::MAX);
                 context.rest = Rest::Pages(bytes.checked_div(page_size).unwrap_or(0));
             }
-            let identity = FileIdentity::of(path);
+            let identity = FileIdentity::of_tablespace(path);
             match open_file(path, context) {
                 Ok(opened) => {
                     let first_page = before.map_or(0, |before| before.first_page);
