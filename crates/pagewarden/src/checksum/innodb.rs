@@ -52,7 +52,7 @@ const _: () = assert!(HEADER_RUN.end < BODY_BEGIN && ZIP_RUNS[1].end < ZIP_BODY_
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
-    if bytes.len() >= fused::BYTES_MIN && fused::is_fastest() {
+    if fused::is_fastest() {
         // SAFETY: the processor has what the function asks for.
         if let Some(sum) = unsafe { fused::crc32c(bytes) } {
             return sum;
