@@ -149,8 +149,8 @@ pub fn fold_groups<const GROUPS: usize>(
         for (words, begins) in words.iter_mut().zip(&begins) {
             let mut loaded = [zero; LANE_COUNT];
             for (place, begin) in loaded.iter_mut().zip(begins) {
-                // SAFETY: every lane has more lines than `at`, of 64 bytes, which are read. The load
-                // asks for no alignment.
+                // SAFETY: every lane has more lines than `at`, of 64 bytes, which are read. The
+                // load asks for no alignment.
                 *place = unsafe { _mm512_loadu_si512(begin.add(at).cast()) };
             }
             *words = turn(loaded);
