@@ -17,8 +17,7 @@
 //! | 48 | 13 | 9.6 |
 //! | 64 | 16 | 9.7 |
 //!
-//! 64 pages of 16K are as much as the second cache holds, and from the third they come at the same
-//! speed. Fetching lines ahead gained nothing. Pages that do not lie so cost a third, since each load
+//! 64 pages of 16K are as much as the second cache holds. From memory it is 9. Fetching lines ahead gained nothing. Pages that do not lie so cost a third, since each load
 //! then takes parts of two lines.
 //!
 //! Facts from the public source of MySQL (`ut0rnd.ic`, `buf0checksum.cc`).

@@ -10,11 +10,18 @@
 //! AMD's Zen 5 begins a multiplication of 64 bytes every other cycle, and folding 64 bytes takes
 //! two: 16 bytes a cycle, however many vectors take turns. Two `crc32` instructions can begin in
 //! each cycle, another 16 bytes, and each takes three: six chains are the least. Measured in one
-//! thread on pages of 16K, medians, against `crc-fast`, which multiplies only (`pagewarden-bench
-//! kernel`): 120 to 68 GB/s in the first cache, 118 to 68 in the second, 74 to 65 in the third,
-//! 24 to 28 from memory. The streams lie so that all addresses are one register and a constant;
-//! with distances that were known only at run time it was 106 and 91 GB/s in the first two. Without
-//! fetching ahead it is 126 GB/s in the first cache, and less in all others: 21 from memory.
+//! thread on pages of 16K, GB/s, medians of 15 rounds of `pagewarden-bench kernel`:
+//!
+//! | pages in | `crc-fast`, which multiplies only | this |
+//! |---|---|---|
+//! | 32 KiB | 67 | 108 |
+//! | 256 KiB | 69 | 119 |
+//! | 1 MiB | 67 | 110 |
+//! | memory | 30 | 24 |
+//!
+//! The streams lie so that all addresses are one register and a constant; with distances that were
+//! known only at run time a quarter was lost. Without fetching ahead it is a little faster in the
+//! first cache and slower everywhere else.
 //!
 //! On other processors the share of each would have to be another, so it is not used there.
 //!
