@@ -17,8 +17,9 @@
 //! | 48 | 13 | 9.6 |
 //! | 64 | 16 | 9.7 |
 //!
-//! 64 pages of 16K are as much as the second cache holds. From memory it is 9. Fetching lines ahead gained nothing. Pages that do not lie so cost a third, since each load
-//! then takes parts of two lines.
+//! 64 pages of 16K are as much as the second cache holds. From memory it is 9. Fetching lines ahead
+//! gained nothing. Pages that do not lie so cost a third, since each load then takes parts of two
+//! lines.
 //!
 //! Facts from the public source of MySQL (`ut0rnd.ic`, `buf0checksum.cc`).
 
