@@ -3,7 +3,7 @@
 //!
 //! A temporary MariaDB writes the tablespaces of `crc32` and `full_crc32`. That with the sum
 //! `innodb`, which this server no longer writes, is a copy of the first with other sums; its
-//! `innochecksum` cannot check it.
+//! `innochecksum` cannot check it. Each is measured in two states of the page cache, see `pieces.rs`.
 #![allow(clippy::print_stdout)]
 
 use std::fs::{self, File};
@@ -17,6 +17,7 @@ use pagewarden_scratch::mariadb::{Installation, Server};
 
 use crate::cache::FileSet;
 use crate::check::{Contender, at_most, load, memory};
+use crate::pieces::{Pieces, states};
 use crate::process::measure;
 use crate::samples::{Ratio, spread};
 
@@ -64,8 +65,14 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     rustix::fs::sync();
     println!("{} rounds, one thread each, load {}", arguments.rounds, load());
+    let copies = tempfile::tempdir_in(&arguments.dir)?;
     for (file, sum) in [(&full_crc32, "full_crc32"), (&crc32, "crc32"), (&legacy, "innodb")] {
-        measure_file(arguments, &pagewarden, file, sum)?;
+        for pieces in states(PAGE_BYTES) {
+            let copy = copies.path().join(format!("{sum}.ibd"));
+            pieces.copy(file, &copy)?;
+            measure_file(arguments, &pagewarden, &copy, sum, pieces)?;
+            fs::remove_file(&copy)?;
+        }
     }
     println!("\nload {}", load());
     Ok(())
@@ -76,9 +83,16 @@ fn measure_file(
     pagewarden: &Path,
     file: &Path,
     sum: &str,
+    pieces: Pieces,
 ) -> anyhow::Result<()> {
     let files = FileSet { files: vec![(file.to_owned(), fs::metadata(file)?.len())] };
-    println!("\n{sum}: {} bytes, in the page cache", files.bytes());
+    println!(
+        "\n{sum}: {} bytes in the page cache as left by {}, {} bytes at a time; load {}",
+        files.bytes(),
+        pieces.left_by,
+        pieces.bytes,
+        load()
+    );
     let mut check = Command::new(pagewarden);
     check.args(["check", "--quiet", "-j1"]).arg(file);
     let mut cat = Command::new("cat");

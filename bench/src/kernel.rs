@@ -75,13 +75,14 @@ fn gigabytes_per_second(kernel: Kernel, pages: &[u8], hashes: &mut [u32]) -> f64
     bytes / seconds / 1e9
 }
 
-fn thread_seconds() -> f64 {
+/// CPU time of this thread so far.
+pub fn thread_seconds() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// Bytes without a pattern, the same on each run (xorshift64).
-fn random_bytes(count: usize) -> Vec<u8> {
+pub fn random_bytes(count: usize) -> Vec<u8> {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let mut bytes = Vec::with_capacity(count);
     while bytes.len() < count {

@@ -7,10 +7,12 @@ mod cache;
 mod check;
 mod innodb;
 mod kernel;
+mod pieces;
 mod process;
 mod protect;
 mod samples;
 mod sqlserver;
+mod sums;
 
 /// Measures pagewarden beside its peers, in pairs, and prints medians and ratios
 #[derive(Debug, Parser)]
@@ -22,7 +24,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Benchmark {
-    /// The checksum kernels against the plain one
+    /// The checksum kernels against plain ones and others'
     Kernel,
     /// `pagewarden check` on a pgbench cluster against cat, `pg_checksums` and fio
     Check(check::Arguments),
@@ -36,7 +38,7 @@ enum Benchmark {
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
-        Benchmark::Kernel => kernel::run(),
+        Benchmark::Kernel => kernel::run().and_then(|()| sums::run()),
         Benchmark::Check(arguments) => check::run(&arguments),
         Benchmark::Sqlserver(arguments) => sqlserver::run(&arguments),
         Benchmark::Innodb(arguments) => innodb::run(&arguments),

@@ -1,8 +1,8 @@
 //! `pagewarden check` on a SQL Server data file in the page cache, beside `cat`.
 //!
 //! The file is made here: every page carries a checksum, as in a database of
-//! today, and every page is allocated. Contenders run once in each round, in an
-//! order that turns.
+//! today, and every page is allocated. It is measured in two states of the page
+//! cache, see `pieces.rs`. Contenders run once in each round, in an order that turns.
 #![allow(clippy::print_stdout)]
 
 use std::io::{BufWriter, Write as _};
@@ -14,6 +14,7 @@ use pagewarden::checksum::sqlserver::{PAGE_BYTES, stamp_checksum};
 
 use crate::cache::FileSet;
 use crate::check::{at_most, load};
+use crate::pieces::{Pieces, states};
 use crate::process::measure;
 use crate::samples::{Ratio, median, spread};
 
@@ -53,21 +54,43 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let path = folder.path().join("bench.mdf");
     let pages = arguments.mebibytes.saturating_mul(PAGES_PER_MEBIBYTE);
     make(&path, pages).with_context(|| format!("cannot make {}", path.display()))?;
-    let files = FileSet { files: vec![(path.clone(), pages * PAGE_BYTES as u64)] };
-    println!("{} bytes of SQL Server, {} rounds, load {}", files.bytes(), arguments.rounds, load());
+    for pieces in states(PAGE_BYTES) {
+        let copy = folder.path().join("copy.mdf");
+        pieces.copy(&path, &copy)?;
+        measure_file(arguments.rounds, &pagewarden, &copy, pieces)?;
+        std::fs::remove_file(&copy)?;
+    }
+    println!("\nload {}", load());
+    Ok(())
+}
 
+fn measure_file(
+    rounds: usize,
+    pagewarden: &Path,
+    path: &Path,
+    pieces: Pieces,
+) -> anyhow::Result<()> {
+    let files = FileSet { files: vec![(path.to_owned(), std::fs::metadata(path)?.len())] };
+    println!(
+        "\n{} bytes of SQL Server in the page cache as left by {}, {} bytes at a time; {rounds} \
+         rounds, load {}",
+        files.bytes(),
+        pieces.left_by,
+        pieces.bytes,
+        load()
+    );
     let check = |jobs: &str| {
-        let mut command = Command::new(&pagewarden);
-        command.args(["check", "--quiet", jobs]).arg(&path);
+        let mut command = Command::new(pagewarden);
+        command.args(["check", "--quiet", jobs]).arg(path);
         command
     };
     let mut cat = Command::new("cat");
-    cat.arg(&path);
+    cat.arg(path);
     let mut contenders = [("cat", cat), ("check -j1", check("-j1")), ("check -j2", check("-j2"))];
     let mut cpu = vec![Vec::new(); contenders.len()];
     let mut wall = vec![Vec::new(); contenders.len()];
     let count = contenders.len();
-    for round in 0..arguments.rounds {
+    for round in 0..rounds {
         for index in 0..count {
             let turn = (index + round) % count;
             files.warm_up()?;
@@ -84,7 +107,6 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let [cat, one, _] = cpu.as_slice() else { return Ok(()) };
     at_most("CPU of check -j1 to cat", Ratio::new(one, cat), CPU_TO_CAT);
-    println!("load {}", load());
     Ok(())
 }
 

@@ -21,11 +21,14 @@
 //! (`buf0checksum.cc`, `page0zip.cc`), settled by pages of real servers.
 
 #![deny(clippy::arithmetic_side_effects)]
+#![allow(unsafe_code)]
 
 use std::ops::Range;
 
 pub mod flip;
 pub mod fold;
+#[cfg(target_arch = "x86_64")]
+mod fused;
 
 /// Stands in the checksum fields of a page without a sum.
 pub const NO_CHECKSUM_MAGIC: u32 = 0xDEAD_BEEF;
@@ -48,6 +51,13 @@ const _: () = assert!(HEADER_RUN.end < BODY_BEGIN && ZIP_RUNS[1].end < ZIP_BODY_
 /// CRC-32C, by the fastest kernel of the processor.
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    if fused::is_fastest() {
+        // SAFETY: the processor has what the function asks for.
+        if let Some(sum) = unsafe { fused::crc32c(bytes) } {
+            return sum;
+        }
+    }
     crc_fast::crc32_iscsi(bytes)
 }
 
@@ -63,7 +73,7 @@ pub fn crc32c_plain(bytes: &[u8]) -> u32 {
 }
 
 /// One zero bit more.
-pub(crate) fn step(state: u32) -> u32 {
+pub(crate) const fn step(state: u32) -> u32 {
     (state >> 1) ^ if state & 1 == 1 { POLYNOMIAL } else { 0 }
 }
 

@@ -234,10 +234,11 @@ impl InnodbPages {
         }
     }
 
-    /// True of a page whose own marks or sum say that it has this layout, wherever it lies.
-    pub(crate) fn has_fitting_sum(&self, page: &[u8]) -> bool {
+    /// True of a page whose own marks or sum say that it has this layout, wherever it lies. `fold` is
+    /// its [`new_fold`], where that is known already.
+    pub(crate) fn has_fitting_sum(&self, page: &[u8], fold: Option<u32>) -> bool {
         !self.is_blank(page)
-            && match self.seal(page, None) {
+            && match self.seal(page, fold) {
                 Seal::Fits(_) => true,
                 // Two marks at the ends of a page say that it is one; a single mark says little.
                 Seal::None => self.layout.form == Form::Old,

@@ -1,15 +1,16 @@
 //! The fold for x86 with AVX-512: sixteen pages in a vector.
 
 use std::arch::x86_64::{
-    __m512i, _mm512_add_epi32, _mm512_and_si512, _mm512_loadu_si512, _mm512_set1_epi32,
-    _mm512_setzero_si512, _mm512_shuffle_i32x4, _mm512_slli_epi32, _mm512_srli_epi32,
-    _mm512_storeu_si512, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi32,
-    _mm512_unpacklo_epi64, _mm512_xor_si512,
+    __m512i, _mm_set_epi32, _mm512_add_epi32, _mm512_broadcast_i32x4, _mm512_loadu_si512,
+    _mm512_set1_epi32, _mm512_setzero_si512, _mm512_shuffle_epi8, _mm512_shuffle_i32x4,
+    _mm512_slli_epi32, _mm512_storeu_si512, _mm512_ternarylogic_epi32, _mm512_unpackhi_epi32,
+    _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64, _mm512_xor_si512,
 };
+use std::ops::Range;
 
 use super::{
-    Folds, LANE_COUNT, LINE_BYTES, LINE_WORDS, Lanes, MASK_ADDED, MASK_SHIFTED, fold_rest,
-    line_count,
+    BYTES_OF_WORDS, Folds, LANE_COUNT, LINE_BYTES, LINE_WORDS, Lanes, MASK_ADDED, MASK_SHIFTED,
+    WORD_BYTES, line_count, pieces,
 };
 
 type Vector = __m512i;
@@ -18,21 +19,16 @@ const _: () = assert!(LINE_WORDS == LANE_COUNT && size_of::<Vector>() == LINE_BY
 
 /// Whether this processor can run it.
 pub fn available() -> bool {
-    is_x86_feature_detected!("avx512f")
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn load(line: &[u8; LINE_BYTES]) -> Vector {
-    // SAFETY: the reference covers the 64 bytes read; the load asks for no alignment.
-    unsafe { _mm512_loadu_si512(line.as_ptr().cast()) }
+    is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw")
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn step(fold: Vector, byte: Vector) -> Vector {
-    let masked = _mm512_xor_si512(byte, _mm512_set1_epi32(MASK_SHIFTED.cast_signed()));
-    let shifted = _mm512_slli_epi32::<8>(_mm512_xor_si512(fold, masked));
+    const XOR_OF_THREE: i32 = 0x96;
+    let mask = _mm512_set1_epi32(MASK_SHIFTED.cast_signed());
+    let shifted =
+        _mm512_slli_epi32::<8>(_mm512_ternarylogic_epi32::<XOR_OF_THREE>(fold, byte, mask));
     let added = _mm512_add_epi32(shifted, fold);
     let mixed = _mm512_xor_si512(added, _mm512_set1_epi32(MASK_ADDED.cast_signed()));
     _mm512_add_epi32(mixed, byte)
@@ -84,35 +80,85 @@ fn join_quarters(a: Vector, b: Vector, c: Vector, d: Vector) -> [Vector; 4] {
     ]
 }
 
-/// See [`super::fold_groups_plain`].
+/// The words of one line of every page, as [`turn`] makes them.
+type Words<const GROUPS: usize> = [[Vector; LINE_WORDS]; GROUPS];
+
+/// What puts one byte of each word alone.
+#[inline]
 #[target_feature(enable = "avx512f")]
-pub fn fold_groups<const GROUPS: usize>(groups: &[Lanes<'_>; GROUPS]) -> [Folds; GROUPS] {
-    let zero = _mm512_setzero_si512();
-    let low_byte = _mm512_set1_epi32(0xff);
-    let lines = groups.map(|lanes| lanes.map(|lane| lane.as_chunks::<LINE_BYTES>().0));
-    let count = line_count(groups);
-    let mut vectors = [zero; GROUPS];
-    for at in 0..count {
-        let mut words = [[zero; LINE_WORDS]; GROUPS];
-        for (words, lines) in words.iter_mut().zip(&lines) {
-            let mut loaded = [zero; LANE_COUNT];
-            for (place, lines) in loaded.iter_mut().zip(lines) {
-                if let Some(line) = lines.get(at) {
-                    *place = load(line);
+fn picks() -> [Vector; WORD_BYTES] {
+    let mut picks = [_mm512_setzero_si512(); WORD_BYTES];
+    for (pick, [a, b, c, d]) in picks.iter_mut().zip(BYTES_OF_WORDS) {
+        *pick = _mm512_broadcast_i32x4(_mm_set_epi32(d, c, b, a));
+    }
+    picks
+}
+
+/// Goes on over one line of every page. Apart, so that the words stay in memory: there are more of
+/// them than registers.
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn fold_line<const GROUPS: usize>(folds: &mut [Vector; GROUPS], words: &Words<GROUPS>) {
+    let picks = picks();
+    let mut now = *folds;
+    for at in 0..LINE_WORDS {
+        // The groups take turns, so that none waits for itself.
+        for pick in picks {
+            for (fold, words) in now.iter_mut().zip(words) {
+                if let Some(word) = words.get(at) {
+                    *fold = step(*fold, _mm512_shuffle_epi8(*word, pick));
                 }
+            }
+        }
+    }
+    *folds = now;
+}
+
+/// Goes on over some bytes of a line of every page.
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn fold_part<const GROUPS: usize>(
+    folds: &mut [Vector; GROUPS],
+    words: &Words<GROUPS>,
+    bytes: Range<usize>,
+) {
+    let picks = picks();
+    for byte in bytes {
+        let Some(pick) = picks.get(byte % WORD_BYTES) else { continue };
+        for (fold, words) in folds.iter_mut().zip(words) {
+            if let Some(word) = words.get(byte / WORD_BYTES) {
+                *fold = step(*fold, _mm512_shuffle_epi8(*word, *pick));
+            }
+        }
+    }
+}
+
+/// See [`super::fold_groups`].
+#[target_feature(enable = "avx512f,avx512bw")]
+pub fn fold_groups<const GROUPS: usize>(
+    groups: &[Lanes<'_>; GROUPS],
+    bytes: Range<usize>,
+) -> [Folds; GROUPS] {
+    let zero = _mm512_setzero_si512();
+    let mut vectors = [zero; GROUPS];
+    let mut words = [[zero; LINE_WORDS]; GROUPS];
+    // A test for each lane and line would take a third of the time.
+    let in_all = line_count(groups);
+    let begins = groups.map(|lanes| lanes.map(<[_]>::as_ptr));
+    for (at, own) in pieces(&bytes, LINE_BYTES).take_while(|(at, _)| *at < in_all) {
+        for (words, begins) in words.iter_mut().zip(&begins) {
+            let mut loaded = [zero; LANE_COUNT];
+            for (place, begin) in loaded.iter_mut().zip(begins) {
+                // SAFETY: every lane has more lines than `at`, of 64 bytes, which are read. The
+                // load asks for no alignment.
+                *place = unsafe { _mm512_loadu_si512(begin.add(at).cast()) };
             }
             *words = turn(loaded);
         }
-        for at in 0..LINE_WORDS {
-            // The groups take turns, so that none waits for itself.
-            for _ in 0..size_of::<u32>() {
-                for (fold, words) in vectors.iter_mut().zip(&mut words) {
-                    if let Some(word) = words.get_mut(at) {
-                        *fold = step(*fold, _mm512_and_si512(*word, low_byte));
-                        *word = _mm512_srli_epi32::<8>(*word);
-                    }
-                }
-            }
+        if own == (0..LINE_BYTES) {
+            fold_line(&mut vectors, &words);
+        } else {
+            fold_part(&mut vectors, &words, own);
         }
     }
     let mut folds = [[0; LANE_COUNT]; GROUPS];
@@ -120,6 +166,5 @@ pub fn fold_groups<const GROUPS: usize>(groups: &[Lanes<'_>; GROUPS]) -> [Folds;
         // SAFETY: the array has the 64 bytes written; the store asks for no alignment.
         unsafe { _mm512_storeu_si512(folds.as_mut_ptr().cast(), vector) };
     }
-    fold_rest(groups, count, &mut folds);
     folds
 }

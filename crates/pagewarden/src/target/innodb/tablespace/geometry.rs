@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 
+use crate::checksum::innodb::fold::new_folds;
 use crate::page::innodb::fields::{
     BODY, FSP_FLAGS, FSP_SPACE_ID, LSN, PAGE_NUMBER, PAGE_TYPE, SPACE_ID,
     TYPE_COMPRESSED_AND_ENCRYPTED, TYPE_ENCRYPTED, TYPE_ENCRYPTED_RTREE, TYPE_FSP_HDR,
@@ -161,11 +162,19 @@ fn vote(head: &[u8], by_flags: &[Layout]) -> Option<(Layout, u64)> {
 
 fn votes(head: &[u8], layout: &Layout) -> Option<(usize, u64)> {
     let mut by_first: HashMap<u64, usize> = HashMap::new();
-    for (page, index) in head.chunks_exact(layout.page_size.max(1)).take(VOTERS).zip(0_u64..) {
+    let page_size = layout.page_size.max(1);
+    let asked = head.get(..page_size.saturating_mul(VOTERS)).unwrap_or(head);
+    // One after the other they would take longer than all else that is done to open a file.
+    let mut folds = Vec::new();
+    if layout.form == Form::Old {
+        new_folds(asked, page_size, &mut folds);
+    }
+    let format = InnodbPages::new(*layout);
+    for (page, index) in asked.chunks_exact(page_size).zip(0_usize..) {
         let own = u64::from(read_u32(page, PAGE_NUMBER));
-        let Some(first) = own.checked_sub(index) else { continue };
+        let Some(first) = own.checked_sub(index as u64) else { continue };
         // A page that can only be tested with a key says nothing about the layout.
-        if InnodbPages::new(*layout).has_fitting_sum(page) {
+        if format.has_fitting_sum(page, folds.get(index).copied()) {
             let votes = by_first.entry(first).or_default();
             *votes = votes.saturating_add(1);
         }

@@ -1,0 +1,95 @@
+//! How fast the sums of InnoDB's and SQL Server's pages are: each kernel beside what it is to beat,
+//! in turns within each round, in CPU time of one thread.
+#![allow(clippy::print_stdout)]
+
+use std::hint::black_box;
+
+use anyhow::ensure;
+use pagewarden::checksum::innodb::crc32c;
+use pagewarden::checksum::innodb::fold::{new_fold, new_folds};
+use pagewarden::checksum::sqlserver;
+use pagewarden::source::buffer::ALIGNMENT;
+
+use crate::kernel::{random_bytes, thread_seconds};
+
+const PAGE_BYTES: usize = 16_384;
+const PLACES: [(&str, usize); 4] =
+    [("32 KiB", 32 << 10), ("256 KiB", 256 << 10), ("1 MiB", 1 << 20), ("256 MiB", 256 << 20)];
+/// Bytes summed in one timed run.
+const RUN_BYTES: usize = 64 << 20;
+const ROUND_COUNT: usize = 15;
+
+/// The sums of all pages.
+type Sums = fn(&[u8]) -> Vec<u32>;
+
+/// Ways to the same sums.
+type Ways = Vec<(String, Sums)>;
+
+/// Measures and prints the tables. Fails only if two ways come to different sums.
+pub fn run() -> anyhow::Result<()> {
+    let longest = PLACES.iter().map(|place| place.1).max().unwrap_or_default();
+    let bytes = random_bytes(longest + ALIGNMENT);
+    // Pages lie so that no line of the cache has bytes of two, as in buffers that were read into.
+    let begin = bytes.as_ptr().align_offset(ALIGNMENT);
+    let bytes = bytes.get(begin..).unwrap_or_default();
+    let crc: Ways = vec![
+        ("crc-fast".to_owned(), |pages| of_each(pages, crc_fast::crc32_iscsi)),
+        ("ours".to_owned(), |pages| of_each(pages, crc32c)),
+    ];
+    table("CRC-32C, pages of 16384 bytes", &crc, bytes)?;
+    let fold: Ways = vec![
+        ("one page".to_owned(), |pages| of_each(pages, new_fold)),
+        ("side by side".to_owned(), |pages| {
+            let mut sums = Vec::new();
+            new_folds(pages, PAGE_BYTES, &mut sums);
+            sums
+        }),
+    ];
+    table("sum innodb, pages of 16384 bytes", &fold, bytes)?;
+    let sectors: Ways = vec![
+        ("portable".to_owned(), |pages| of_sql_server(pages, sqlserver::Kernel::Portable)),
+        ("fastest".to_owned(), |pages| of_sql_server(pages, sqlserver::Kernel::best())),
+    ];
+    table("SQL Server, pages of 8192 bytes", &sectors, bytes)
+}
+
+fn of_each(pages: &[u8], sum: fn(&[u8]) -> u32) -> Vec<u32> {
+    pages.chunks_exact(PAGE_BYTES).map(sum).collect()
+}
+
+fn of_sql_server(pages: &[u8], kernel: sqlserver::Kernel) -> Vec<u32> {
+    let pages = pages.as_chunks::<{ sqlserver::PAGE_BYTES }>().0;
+    pages.iter().map(|page| sqlserver::checksum_with(kernel, page)).collect()
+}
+
+fn table(name: &str, ways: &Ways, bytes: &[u8]) -> anyhow::Result<()> {
+    println!("\n{name}, one thread, GB/s of CPU time, median and least..most of {ROUND_COUNT}");
+    for (place, length) in PLACES {
+        let pages = bytes.get(..length).unwrap_or_default();
+        let mut speeds = vec![Vec::new(); ways.len()];
+        for _ in 0..ROUND_COUNT {
+            let mut expected = None;
+            for ((name, sums), speeds) in ways.iter().zip(&mut speeds) {
+                let repeats = (RUN_BYTES / pages.len().max(1)).max(1);
+                let begin = thread_seconds();
+                for _ in 1..repeats {
+                    black_box(sums(black_box(pages)));
+                }
+                let sums = sums(black_box(pages));
+                let seconds = thread_seconds() - begin;
+                speeds.push(pages.len() as f64 * repeats as f64 / seconds / 1e9);
+                ensure!(*expected.get_or_insert_with(|| sums.clone()) == sums, "{name} differs");
+            }
+        }
+        for ((name, _), mut speeds) in ways.iter().zip(speeds) {
+            speeds.sort_by(f64::total_cmp);
+            let at = |index: usize| speeds.get(index).copied().unwrap_or(f64::NAN);
+            let (least, median, most) = (at(0), at(ROUND_COUNT / 2), at(ROUND_COUNT - 1));
+            println!(
+                "{place:<8} {name:<13} {median:>7.1} {:>16}",
+                format!("{least:.1}..{most:.1}")
+            );
+        }
+    }
+    Ok(())
+}
