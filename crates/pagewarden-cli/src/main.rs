@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         Command::Unpack(unpack) => commands::unpack::run(&unpack),
         Command::Protect(protect) => commands::protect::run(&protect),
         Command::Cost(cost) => commands::cost::run(&cost),
+        Command::RunArm => commands::cost::run_arm(),
         Command::Completions(completions) => commands::completions::run(&completions),
         Command::Man(man) => commands::man::run(&man),
     };
