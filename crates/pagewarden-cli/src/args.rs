@@ -39,9 +39,6 @@ pub enum Command {
     Unpack(Unpack),
     Protect(protect::Protect),
     Cost(cost::Cost),
-    /// Run one arm of an experiment: how `cost` starts processes of its own
-    #[command(hide = true)]
-    RunArm,
     Completions(Completions),
     Man(Man),
 }

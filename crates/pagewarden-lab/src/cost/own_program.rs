@@ -30,7 +30,7 @@ const TASK_BYTES_MAX: u64 = 1 << 16;
 /// How this program is started once more.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnProgram {
-    /// What tells it to call [`serve`].
+    /// What it is told beside [`IS_ARM`], so that it calls [`serve`].
     pub arm: &'static [&'static str],
     /// Whether it is `pagewarden`, and so knows the other commands.
     pub has_commands: bool,

@@ -50,7 +50,8 @@ static DESCRIPTION: Description = Description {
         torn(ROLLBACK),
         checksum(ROLLBACK),
     ],
-    blocks: (6, 30),
+    // Fewer than 8 cannot tell four arms from the baseline at once.
+    blocks: (8, 30),
 };
 
 const fn torn(condition: &'static str) -> SeedFigure {

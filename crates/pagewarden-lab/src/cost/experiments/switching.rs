@@ -52,7 +52,8 @@ static DESCRIPTION: Description = Description {
         Metric { name: "sound", unit: "", kind: Kind::Found, better: Better::Higher },
     ],
     seed_figures: &[],
-    blocks: (6, 10),
+    // Fewer than 8 cannot tell six arms from the baseline at once.
+    blocks: (8, 10),
 };
 
 impl Experiment for Switching {
