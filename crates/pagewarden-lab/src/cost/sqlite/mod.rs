@@ -145,9 +145,9 @@ impl Databases {
     fn run(&self, arm: &Arm, database: &str, work: Work) -> Result<Reading> {
         if arm.name == CKSUMVFS && self.official.is_none() {
             return Ok(Reading::unavailable(
-                "SQLite's checksum VFS is not here\n\
-                 hint: compile ext/misc/cksumvfs.c of SQLite's source and name the library in \
-                 PAGEWARDEN_CKSUMVFS, or in this source tree: cargo xtask cksumvfs",
+                "SQLite's checksum VFS is not here; compile ext/misc/cksumvfs.c of SQLite's source \
+                 and name the library in PAGEWARDEN_CKSUMVFS, or run cargo xtask cksumvfs in the \
+                 source tree of this program",
             ));
         }
         let task = Task {
