@@ -203,7 +203,7 @@ fn arms_on_sqlite_run_and_the_missing_one_is_said_aloud() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().to_str().unwrap();
     let mut command = pagewarden();
-    command.args(["cost", "e2b-sqlite", "--short", "--blocks", "1", "--json", "--out", out]);
+    command.args(["cost", "e2b-sqlite", "--short", "--blocks", "2", "--json", "--out", out]);
     let output = command.env("PAGEWARDEN_CKSUMVFS", "/nowhere/cksumvfs.so").output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
