@@ -4,6 +4,7 @@
 #![allow(clippy::print_stderr)]
 
 mod check;
+mod cksumvfs;
 mod golden;
 mod servers;
 mod tidy;
@@ -26,6 +27,8 @@ enum Task {
     Check,
     /// Install real database servers for the tests into target/servers
     Servers(servers::Arguments),
+    /// Build SQLite's own checksum VFS into target/servers, for the laboratory
+    Cksumvfs,
     /// Make the golden pages under fixtures/postgres from real servers
     Golden(golden::Arguments),
 }
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Task::Check => check::run(),
         Task::Servers(arguments) => servers::run(&arguments),
+        Task::Cksumvfs => cksumvfs::run(),
         Task::Golden(arguments) => golden::run(&arguments),
     };
     match result {

@@ -278,7 +278,7 @@ fn exists(program: &str) -> bool {
 }
 
 /// Runs a command, showing it and what it prints on standard error.
-fn execute(command: &mut Command) -> Result<()> {
+pub(crate) fn execute(command: &mut Command) -> Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
     let arguments: Vec<_> = command.get_args().map(|one| one.to_string_lossy()).collect();
     say(&format!("+ {name} {}", arguments.join(" ")))?;
@@ -296,7 +296,7 @@ fn execute(command: &mut Command) -> Result<()> {
 }
 
 /// The file below `directory` whose name ends in `suffix`.
-fn find_file(directory: &Path, suffix: &str) -> Result<PathBuf> {
+pub(crate) fn find_file(directory: &Path, suffix: &str) -> Result<PathBuf> {
     let mut open = vec![directory.to_owned()];
     while let Some(next) = open.pop() {
         for entry in fs::read_dir(&next)? {
@@ -323,7 +323,7 @@ fn report(version: &str) -> Result<()> {
     say(&format!("{version}: PostgreSQL {running} in {}", found.program("").display()))
 }
 
-fn remove_dir(directory: &Path) -> Result<()> {
+pub(crate) fn remove_dir(directory: &Path) -> Result<()> {
     if directory.exists() {
         fs::remove_dir_all(directory)
             .with_context(|| format!("cannot remove {}", directory.display()))?;
@@ -331,7 +331,7 @@ fn remove_dir(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-fn say(line: &str) -> Result<()> {
+pub(crate) fn say(line: &str) -> Result<()> {
     Ok(writeln!(io::stderr(), "{line}")?)
 }
 

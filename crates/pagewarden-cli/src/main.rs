@@ -18,6 +18,10 @@ use args::{Arguments, Command};
 use exit::Exit;
 
 fn main() -> ExitCode {
+    // No command: nobody but `cost` starts this.
+    if commands::cost::is_arm() {
+        return commands::cost::run_arm().unwrap_or_else(|error| exit::report(&error)).into();
+    }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error).into(),

@@ -8,6 +8,7 @@ use std::process::{Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::clusters::any_installation;
 use crate::runner::pagewarden;
 
 /// Eight blocks in which `ON` takes about a tenth longer.
@@ -194,6 +195,55 @@ fn run_keeps_its_samples_and_can_be_analysed_again() {
     let whole: Value = serde_json::from_slice(&whole.stdout).unwrap();
     let count = |json: &Value| json["samples"].as_array().unwrap().len();
     assert_eq!(count(&whole), count(&json));
+}
+
+/// Each of them is this program once more; the one that is not to be had is named.
+#[test]
+fn arms_on_sqlite_run_and_the_missing_one_is_said_aloud() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let mut command = pagewarden();
+    command.args(["cost", "e2b-sqlite", "--short", "--blocks", "2", "--json", "--out", out]);
+    let output = command.env("PAGEWARDEN_CKSUMVFS", "/nowhere/cksumvfs.so").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let notes = json["notes"].as_array().unwrap();
+    assert_eq!(notes.len(), 1, "said once: {notes:?}");
+    let text = notes[0]["text"].as_str().unwrap();
+    assert!(text.starts_with("cksumvfs is not measured: SQLite's checksum VFS is not"), "{text}");
+    assert_eq!(json["incomplete"], false);
+    for arm in ["plain", "none", "torn", "checksum", "plain (again)"] {
+        let sample = sample(&json, "", arm);
+        assert!(sample["values"]["cpu_seconds"].as_f64().unwrap() > 0.0, "{sample}");
+        // 100,000 rows of 96 characters, four times.
+        assert!(sample["values"]["read_bytes"].as_f64().unwrap() > 4e7, "{sample}");
+    }
+}
+
+/// The laboratory's own tests run the arms of the server's tool.
+#[test]
+fn protect_is_measured_beside_the_servers_tool_and_survives_a_kill() {
+    if any_installation().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let words = ["e2h", "--short", "--blocks", "1", "--no-control", "--json", "--out", out];
+    let output = cost(&words);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for condition in ["uninterrupted", "killed at a random moment, and run again"] {
+        for arm in ["enable", "protect", "protect-no-verify", "protect-no-sync", "protect-none"] {
+            let sample = sample(&json, condition, arm);
+            assert_eq!(sample["values"]["sound"], 1.0, "{sample}");
+        }
+    }
+}
+
+fn sample<'a>(json: &'a Value, condition: &str, arm: &str) -> &'a Value {
+    let mut samples = json["samples"].as_array().unwrap().iter();
+    let found = samples.find(|one| one["condition"] == condition && one["arm"] == arm);
+    found.unwrap_or_else(|| panic!("no sample of {arm} under {condition:?}: {json}"))
 }
 
 fn only_file(folder: &Path) -> PathBuf {

@@ -17,7 +17,7 @@ use crate::experiments::{available, prepare};
 /// Says to the test that is killed which experiment it is to run.
 const VICTIM: &str = "PAGEWARDEN_LAB_VICTIM";
 /// Those that start servers of either kind, copy, limit memory, flip.
-const KILLED: &[&str] = &["e2f", "e0-mariadb", "e2e", "e2h", "e2g", "e5"];
+const KILLED: &[&str] = &["e2f", "e0-mariadb", "e2e", "e2h", "e2g", "e5", "e0-sqlite"];
 const KILLS: u32 = 3;
 const LIFE_MAX_SECONDS: f64 = 8.0;
 /// A busy machine may take long over ending a server.

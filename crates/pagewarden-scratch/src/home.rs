@@ -38,7 +38,11 @@ pub struct Home {
 }
 
 impl Home {
-    pub(crate) fn new() -> Result<Self> {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// There is no place for it, or no watchman to be had.
+    pub fn new() -> Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix("pagewarden-")
             .tempdir_in(temp_dir()?)

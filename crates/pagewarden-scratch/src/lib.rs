@@ -16,6 +16,7 @@ pub mod mariadb;
 pub mod postgres;
 mod processes;
 pub mod programs;
+pub mod sqlite;
 mod watchman;
 
 /// True when `PAGEWARDEN_REQUIRE` lists `engine`: tests that need it must then

@@ -12,6 +12,7 @@ use pagewarden_lab::cost::design::{Order, Plan};
 use pagewarden_lab::cost::experiment::{Better, Experiment, Form};
 use pagewarden_lab::cost::experiments::EXPERIMENTS;
 use pagewarden_lab::cost::noise::Sensors;
+use pagewarden_lab::cost::own_program::{self, IS_ARM, OwnProgram};
 use pagewarden_lab::cost::record::{self, Run, RunRecord, Writer};
 use pagewarden_lab::cost::report::text::{Look, text};
 use pagewarden_lab::cost::report::{html, json};
@@ -59,6 +60,17 @@ pub fn run(arguments: &Cost) -> anyhow::Result<Exit> {
         }
         other => other,
     }
+}
+
+/// True in a process that this command has started to run one arm of an experiment.
+pub fn is_arm() -> bool {
+    std::env::var_os(IS_ARM).is_some()
+}
+
+/// Runs that arm.
+pub fn run_arm() -> anyhow::Result<Exit> {
+    own_program::serve(io::stdin(), io::stdout())?;
+    Ok(Exit::Fine)
 }
 
 fn report(arguments: &Cost, begin: Instant) -> anyhow::Result<Exit> {
@@ -181,6 +193,7 @@ fn measure(arguments: &Cost) -> anyhow::Result<Measured> {
         run,
         writer,
         stop: std::sync::Arc::clone(&stop),
+        program: OwnProgram { arm: &[], has_commands: true },
         sensors: &|| {
             let sensors = Sensors::start();
             Box::new(|| sensors.stop())

@@ -10,6 +10,8 @@ use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cost::own_program::OwnProgram;
+
 /// How a metric's figures are turned into a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -115,10 +117,15 @@ pub struct Lab {
     pub seed: u64,
     /// Set when the run is to end early.
     pub stop: Arc<AtomicBool>,
+    /// For arms that are processes of their own.
+    pub program: OwnProgram,
 }
 
+/// The word of a reading that has no values.
+const UNAVAILABLE: &str = "unavailable";
+
 /// What one run of one arm gave.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
     /// Metrics and counters by name.
     pub values: BTreeMap<String, f64>,
@@ -132,6 +139,18 @@ impl Reading {
     pub fn of<const COUNT: usize>(values: [(&str, f64); COUNT]) -> Self {
         let values = values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         Self { values, words: BTreeMap::new() }
+    }
+
+    /// The arm cannot be measured here, and why. The run says so once.
+    #[must_use]
+    pub fn unavailable(why: impl Into<String>) -> Self {
+        Self::default().with_word(UNAVAILABLE, why)
+    }
+
+    /// Why the arm could not be measured, if that is what this says.
+    #[must_use]
+    pub fn why_unavailable(&self) -> Option<&str> {
+        self.words.get(UNAVAILABLE).map(String::as_str)
     }
 
     /// Adds a value.

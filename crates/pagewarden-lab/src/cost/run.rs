@@ -12,6 +12,7 @@ use anyhow::Context as _;
 use crate::cost::analyse::control_name;
 use crate::cost::design::{Block, Order};
 use crate::cost::experiment::{Arm, Better, Description, Experiment, Lab, Prepared, Reading};
+use crate::cost::own_program::OwnProgram;
 use crate::cost::record::{ExperimentRecord, Line, Note, Run, RunRecord, Writer};
 use crate::cost::samples::Sample;
 use crate::stats::verdict::{Level, Verdict, estimate, judge};
@@ -26,6 +27,8 @@ pub struct Request<'a> {
     pub writer: Writer,
     /// Set when the run is to end early.
     pub stop: Arc<AtomicBool>,
+    /// This program, for arms that are processes of their own.
+    pub program: OwnProgram,
     /// Noise sensors: begins to watch, and says what it saw when asked.
     pub sensors: &'a dyn Fn() -> Box<dyn FnOnce() -> BTreeMap<String, f64>>,
 }
@@ -139,9 +142,18 @@ impl OneExperiment<'_, '_> {
         self.request.add(Line::Note(note))
     }
 
+    /// A note that every run of an arm would repeat. Nothing of what was asked for is missing: the
+    /// machine lacks what the arm is about.
+    fn note_once(&mut self, text: String) -> anyhow::Result<()> {
+        let name = self.description.name;
+        let known = |note: &Note| note.experiment == name && note.text == text;
+        if self.request.run.notes.iter().any(known) { Ok(()) } else { self.note(text, false) }
+    }
+
     fn run(&mut self, experiment: &dyn Experiment) -> Result<(), Failure> {
         let plan = self.request.run.record.plan.clone();
-        let lab = Lab { form: plan.form, seed: plan.seed, stop: Arc::clone(&self.request.stop) };
+        let stop = Arc::clone(&self.request.stop);
+        let lab = Lab { form: plan.form, seed: plan.seed, stop, program: self.request.program };
         let mut prepared = experiment.prepare(&lab).map_err(Failure::Experiment)?;
         let conditions = prepared.conditions();
         let record = ExperimentRecord {
@@ -332,6 +344,9 @@ impl OneExperiment<'_, '_> {
         reading: Reading,
         noise: BTreeMap<String, f64>,
     ) -> Result<(), Failure> {
+        if let Some(why) = reading.why_unavailable() {
+            self.note_once(format!("{arm} is not measured: {why}")).map_err(Failure::Samples)?;
+        }
         let order = self.request.run.samples.len();
         let sample = Sample {
             experiment: self.description.name.to_owned(),

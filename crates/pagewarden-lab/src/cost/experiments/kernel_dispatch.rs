@@ -114,8 +114,7 @@ impl Prepared for Kernels {
         let kernel = Kernel::all().iter().copied().find(|kernel| kernel.name() == arm.name);
         let kernel = kernel.with_context(|| format!("no kernel {}", arm.name))?;
         if !kernel.available() {
-            let word = "this processor does not have it";
-            return Ok(Reading::default().with_word("unavailable", word));
+            return Ok(Reading::unavailable("this processor does not have it"));
         }
         let bytes = CONDITIONS.iter().find(|(name, _)| *name == condition);
         let (_, bytes) = bytes.with_context(|| format!("{condition} is not measured"))?;

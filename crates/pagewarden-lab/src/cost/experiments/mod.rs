@@ -7,8 +7,10 @@ mod kernel_dispatch;
 mod matrix;
 mod point_loop_mariadb;
 mod point_loop_postgres;
+mod point_loop_sqlite;
 mod select_only;
 mod seqscan;
+mod seqscan_sqlite;
 mod switching;
 mod wal_mechanism;
 mod worth;
@@ -19,8 +21,10 @@ use crate::cost::experiment::Experiment;
 pub static EXPERIMENTS: &[&dyn Experiment] = &[
     &point_loop_postgres::PointLoop,
     &point_loop_mariadb::PointLoop,
+    &point_loop_sqlite::PointLoop,
     &select_only::SelectOnly,
     &seqscan::SequentialScan,
+    &seqscan_sqlite::SequentialScan,
     &clients::Clients,
     &kernel_dispatch::KernelDispatch,
     &initialisation::Initialisation,

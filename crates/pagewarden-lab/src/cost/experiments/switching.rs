@@ -2,7 +2,7 @@
 //! interrupted.
 
 use std::collections::BTreeMap;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -14,6 +14,7 @@ use pagewarden_scratch::postgres::Cluster;
 use crate::cost::experiment::{
     Arm, Better, Description, Experiment, Form, Kind, Lab, Metric, Prepared, Reading,
 };
+use crate::cost::own_program::OwnProgram;
 use crate::cost::{postgres, program};
 use crate::stats::random::Random;
 
@@ -27,18 +28,23 @@ const KILLED: &str = "killed at a random moment, and run again";
 static DESCRIPTION: Description = Description {
     name: "e2h",
     title: "switching checksums on and off",
-    question: "How long does pg_checksums take to turn checksums on or off, and does it survive a kill?",
+    question: "How long do pg_checksums and pagewarden protect take to turn checksums on or off, and do they survive a kill?",
     seed: "enabling data checksums by default: Andres and Daniel on the way back; no figures",
     by_hand: "\
 1. A stopped cluster without checksums, filled by pgbench -i -s 100; cp -a for every run.
 2. time pg_checksums --enable; time pg_checksums --enable --no-sync; time pg_checksums --disable.
 3. The same with kill -9 at a random moment of the first run: pg_controldata must still say that
-   checksums are off; the second run finishes the job (it reads everything again: there is no record).
-4. After each: pg_checksums --check must end with 0 where they are on.",
+   checksums are off; the second run finishes the job (pg_checksums reads everything again: it keeps no record).
+4. time pagewarden protect --mode checksum; with --no-verify; with --no-sync; --mode none; and killed in the same way.
+5. After each: pg_checksums --check must end with 0 where they are on.",
     arms: &[
         Arm { name: "enable", what: "pg_checksums --enable, flushed to disk" },
         Arm { name: "enable-no-sync", what: "pg_checksums --enable --no-sync" },
         Arm { name: "disable", what: "pg_checksums --disable: only the control file changes" },
+        Arm { name: "protect", what: "pagewarden protect --mode checksum, flushed to disk and read back from there" },
+        Arm { name: "protect-no-verify", what: "pagewarden protect --mode checksum --no-verify: flushed, not read back" },
+        Arm { name: "protect-no-sync", what: "pagewarden protect --mode checksum --no-sync --no-verify" },
+        Arm { name: "protect-none", what: "pagewarden protect --mode none" },
     ],
     metrics: &[
         Metric { name: "seconds", unit: "s", kind: Kind::Timed, better: Better::Lower },
@@ -46,7 +52,8 @@ static DESCRIPTION: Description = Description {
         Metric { name: "sound", unit: "", kind: Kind::Found, better: Better::Higher },
     ],
     seed_figures: &[],
-    blocks: (6, 10),
+    // Fewer than 8 cannot tell six arms from the baseline at once.
+    blocks: (8, 10),
 };
 
 impl Experiment for Switching {
@@ -72,6 +79,7 @@ impl Experiment for Switching {
             on,
             usual: BTreeMap::new(),
             seed: lab.seed,
+            program: lab.program,
             stop: Arc::clone(&lab.stop),
         }))
     }
@@ -84,7 +92,37 @@ struct Switches {
     /// Seconds of an uninterrupted run, to choose the moment of a kill by.
     usual: BTreeMap<&'static str, f64>,
     seed: u64,
+    program: OwnProgram,
     stop: Arc<AtomicBool>,
+}
+
+/// Whose switch it is.
+#[derive(Debug, Clone, Copy)]
+enum Tool {
+    PgChecksums,
+    /// This program.
+    Protect,
+}
+
+impl Switches {
+    /// The switch of `cluster`; `None` if this program is not the one to do it.
+    fn command(&self, cluster: &Cluster, tool: Tool, arguments: &[&str]) -> Option<Command> {
+        let mut command = match tool {
+            Tool::PgChecksums => {
+                let mut command = cluster.tool("pg_checksums");
+                command.args(arguments).arg("-D");
+                command
+            }
+            Tool::Protect => {
+                let mut command = self.program.command(&["protect", "--quiet"])?;
+                // Where the watchman finds it if we are killed.
+                command.args(arguments).current_dir(cluster.home_of_server().path());
+                command
+            }
+        };
+        command.arg(cluster.data_dir());
+        Some(command)
+    }
 }
 
 impl Prepared for Switches {
@@ -100,13 +138,23 @@ impl Prepared for Switches {
     }
 
     fn measure(&mut self, condition: &str, arm: &Arm, block: u32) -> Result<Reading> {
-        let (base, arguments): (&Cluster, &[&str]) = match arm.name {
-            "enable" => (&self.off, &["--enable"]),
-            "enable-no-sync" => (&self.off, &["--enable", "--no-sync"]),
-            "disable" => (&self.on, &["--disable"]),
+        let (tool, on, arguments): (_, _, &[&str]) = match arm.name {
+            "enable" => (Tool::PgChecksums, true, &["--enable"]),
+            "enable-no-sync" => (Tool::PgChecksums, true, &["--enable", "--no-sync"]),
+            "disable" => (Tool::PgChecksums, false, &["--disable"]),
+            "protect" => (Tool::Protect, true, &["--mode", "checksum"]),
+            "protect-no-verify" => (Tool::Protect, true, &["--mode", "checksum", "--no-verify"]),
+            "protect-no-sync" => {
+                (Tool::Protect, true, &["--mode", "checksum", "--no-sync", "--no-verify"])
+            }
+            "protect-none" => (Tool::Protect, false, &["--mode", "none"]),
             other => bail!("no arm {other}"),
         };
+        let base = if on { &self.off } else { &self.on };
         let cluster = base.duplicate()?;
+        let Some(mut command) = self.command(&cluster, tool, arguments) else {
+            return Ok(Reading::unavailable("this program has no command `protect`"));
+        };
         // What the copy left to be written is not the switch's to wait for.
         cluster.home_of_server().write_out()?;
         let mut words = Reading::default();
@@ -114,25 +162,23 @@ impl Prepared for Switches {
             let usual = self.usual.get(arm.name).copied().unwrap_or(0.5);
             let mut random = Random::new(self.seed ^ u64::from(block) << 8);
             let after = Duration::from_secs_f64(usual * random.uniform());
-            let word = interrupted(&cluster, arguments, after)?;
+            let word = interrupted(&mut command, &cluster, after)?;
             words = words.with_word("after the kill", word);
         }
-        let mut command = cluster.tool("pg_checksums");
-        command.args(arguments).arg("-D").arg(cluster.data_dir());
         let output = program::run(&mut command, "", &self.stop)?;
         // What was finished before the kill came is refused the second time.
         let done = output.status == Some(0) || output.stderr.contains("already");
-        ensure!(done, "pg_checksums fails: {}", output.stderr.trim());
+        ensure!(done, "{} fails: {}", arm.name, output.stderr.trim());
         if condition == WHOLE {
             self.usual.insert(arm.name, output.seconds);
         }
-        let (sound, word) = is_sound(&cluster, arm.name != "disable", &self.stop)?;
+        let (sound, word) = is_sound(&cluster, on, &self.stop)?;
         let mebibytes = bytes_of_pages(&cluster, &self.stop)? / f64::from(1 << 20);
         let mut reading = words
             .with_value("seconds", output.seconds)
             .with_value("sound", f64::from(u8::from(sound)))
             .with_word("sound", word);
-        if output.status == Some(0) && arm.name != "disable" && output.seconds > 0.0 {
+        if output.status == Some(0) && on && output.seconds > 0.0 {
             reading = reading.with_value("mib_per_second", mebibytes / output.seconds);
         }
         Ok(reading)
@@ -140,17 +186,13 @@ impl Prepared for Switches {
 }
 
 /// Starts the switch, kills it, and says what the control file tells then.
-fn interrupted(cluster: &Cluster, arguments: &[&str], after: Duration) -> Result<String> {
-    let mut child = cluster
-        .tool("pg_checksums")
-        .args(arguments)
-        .arg("-D")
-        .arg(cluster.data_dir())
+fn interrupted(command: &mut Command, cluster: &Cluster, after: Duration) -> Result<String> {
+    let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .context("cannot run pg_checksums")?;
+        .context("cannot run the switch")?;
     let begin = Instant::now();
     while begin.elapsed() < after && child.try_wait()?.is_none() {
         thread::sleep(Duration::from_millis(1));

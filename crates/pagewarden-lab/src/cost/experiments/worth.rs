@@ -54,7 +54,7 @@ static DESCRIPTION: Description = Description {
     by_hand: "\
 1. Take pages of real databases: pgbench's tables of PostgreSQL, a table of MariaDB.
 2. Put each protection on them by its published algorithm: PostgreSQL's and MariaDB's pages keep their own;
-   SQL Server's and SQLite's are made from the bytes of PostgreSQL's.
+   SQL Server's, SQLite's and the markers of our VFS are made from the bytes of PostgreSQL's.
 3. Damage a copy of a random page: so many bits anywhere on the page; an aligned stretch of random bytes (of 64 KiB:
    all pages that it covers); the first sectors of a newer version before the rest of the older; another page's
    bytes; zeroes; the version before.
@@ -69,6 +69,9 @@ alone. All are faults of one page at rest: an engine may notice more by its inde
         Arm { name: "crc32", what: "InnoDB, crc32: 32 bits, not over the whole page" },
         Arm { name: "full_crc32", what: "MariaDB, full_crc32: 32 bits over the whole page" },
         Arm { name: "cksumvfs", what: "SQLite's official checksum VFS: 64 bits without a page number" },
+        Arm { name: "marker-none", what: "our VFS for SQLite, NONE: a marker with the page's number" },
+        Arm { name: "marker-torn", what: "our VFS, TORN_PAGE_DETECTION: 8 bits for each eighth of the page, and the number" },
+        Arm { name: "marker-checksum", what: "our VFS, CHECKSUM: 64 bits with the page's number" },
     ],
     metrics: &[
         Metric { name: "detected", unit: "", kind: Kind::Share, better: Better::Higher },

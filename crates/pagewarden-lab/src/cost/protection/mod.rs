@@ -36,6 +36,9 @@ pub const PROTECTIONS: &[Protection] = &[
     innodb::CRC32,
     innodb::FULL_CRC32,
     sqlite::CKSUMVFS,
+    sqlite::MARKER_NONE,
+    sqlite::MARKER_TORN,
+    sqlite::MARKER_CHECKSUM,
 ];
 
 fn is_zero(page: &[u8]) -> bool {
@@ -73,7 +76,7 @@ mod tests {
                 let page = written(protection, seed, generation);
                 assert!((protection.sum_fits)(&page, 57), "{}", protection.name);
                 assert!((protection.is_taken)(&page, 57), "{}", protection.name);
-                // By its sum or by its number, except SQLite's, which has none.
+                // By its sum or by its number, except SQLite's own, which has none.
                 let elsewhere = (protection.is_taken)(&page, 58);
                 assert_eq!(elsewhere, protection.name == "cksumvfs", "{}", protection.name);
             }
@@ -85,7 +88,7 @@ mod tests {
         for protection in PROTECTIONS {
             let mut page = written(protection, 4, 1);
             page[protection.page_bytes / 2 + 1] ^= 0x20;
-            let expected = matches!(protection.name, "none" | "torn");
+            let expected = matches!(protection.name, "none" | "torn" | "marker-none");
             assert_eq!((protection.sum_fits)(&page, 57), expected, "{}", protection.name);
         }
     }

@@ -1,7 +1,13 @@
 //! SQLite's official checksum VFS: 64 bits at the end of the page, no page
-//! number, and an all-zero page fits. The library's own function computes it.
+//! number, and an all-zero page fits. And the marker of our own VFS in its three
+//! modes: 16 bytes there, with the page's number and the database's. The
+//! library's own functions compute both.
 
+use std::num::NonZeroU32;
+
+use pagewarden::checksum::page_verify::{self, Marker, Mode};
 use pagewarden::checksum::sqlite::{page_sum, stamp, stored_sum};
+use pagewarden::verdict::PageNo;
 
 use super::Protection;
 
@@ -12,3 +18,45 @@ pub(super) const CKSUMVFS: Protection = Protection {
     sum_fits: |page, _| page_sum(page) == stored_sum(page),
     is_taken: |page, _| page_sum(page) == stored_sum(page),
 };
+
+pub(super) const MARKER_NONE: Protection = Protection {
+    name: "marker-none",
+    page_bytes: 4096,
+    write: |page, number, _| mark(page, number, Mode::None),
+    sum_fits,
+    is_taken,
+};
+
+pub(super) const MARKER_TORN: Protection = Protection {
+    name: "marker-torn",
+    page_bytes: 4096,
+    write: |page, number, _| mark(page, number, Mode::Torn),
+    sum_fits,
+    is_taken,
+};
+
+pub(super) const MARKER_CHECKSUM: Protection = Protection {
+    name: "marker-checksum",
+    page_bytes: 4096,
+    write: |page, number, _| mark(page, number, Mode::Checksum),
+    sum_fits,
+    is_taken,
+};
+
+/// Any number but 0, the same on all pages of a database.
+const DATABASE: NonZeroU32 = NonZeroU32::MIN;
+
+fn mark(page: &mut [u8], number: u32, mode: Mode) {
+    let marker = Marker { mode, setting: None, database: DATABASE };
+    page_verify::stamp(page, PageNo(number.into()), marker);
+}
+
+/// By the page's own mode, whatever the database's setting is.
+fn sum_fits(page: &[u8], number: u32) -> bool {
+    page_verify::verify(page, PageNo(number.into())).is_some()
+}
+
+fn is_taken(page: &[u8], number: u32) -> bool {
+    let marker = page_verify::verify(page, PageNo(number.into()));
+    marker.is_some_and(|marker| marker.database == DATABASE)
+}

@@ -4,6 +4,7 @@ use super::*;
 use crate::cost::analyse::analyse;
 use crate::cost::design::Plan;
 use crate::cost::experiment::{Kind, Metric};
+use crate::cost::own_program::OwnProgram;
 use crate::cost::record::read;
 use crate::cost::samples::VERSION;
 use crate::stats::random::Random;
@@ -111,6 +112,7 @@ impl Place {
             run,
             writer,
             stop: Arc::new(AtomicBool::new(false)),
+            program: OwnProgram { arm: &[], has_commands: false },
             sensors: &|| Box::new(|| BTreeMap::from([("load".to_owned(), 0.5)])),
         };
         super::run(request, &mut |_| {}).unwrap()
