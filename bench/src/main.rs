@@ -9,8 +9,10 @@ mod innodb;
 mod kernel;
 mod process;
 mod protect;
+mod rewrite;
 mod samples;
 mod sqlserver;
+mod subject;
 
 /// Measures pagewarden beside its peers, in pairs, and prints medians and ratios
 #[derive(Debug, Parser)]
@@ -32,6 +34,9 @@ enum Benchmark {
     Innodb(innodb::Arguments),
     /// `pagewarden protect` on a pgbench cluster against `pg_checksums --enable`
     Protect(protect::Arguments),
+    /// Reads files and writes them back: what `protect` is measured beside
+    #[command(hide = true)]
+    Rewrite(rewrite::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -41,5 +46,6 @@ fn main() -> anyhow::Result<()> {
         Benchmark::Sqlserver(arguments) => sqlserver::run(&arguments),
         Benchmark::Innodb(arguments) => innodb::run(&arguments),
         Benchmark::Protect(arguments) => protect::run(&arguments),
+        Benchmark::Rewrite(arguments) => rewrite::run(&arguments),
     }
 }

@@ -15,6 +15,7 @@ use crate::protect::{Options, Outcome, Request};
 use crate::target::postgres::control::Control;
 use crate::target::postgres::names::RelationFile;
 use crate::verdict::Protection;
+use crate::verify::Caching;
 
 mod crashes;
 mod refusals;
@@ -177,8 +178,18 @@ pub(super) fn run_on(
     request: &Request,
     options: &Options,
 ) -> Result<Outcome, crate::Error> {
+    run_cached(disk, request, options, Caching::Auto)
+}
+
+pub(super) fn run_cached(
+    disk: &dyn Disk,
+    request: &Request,
+    options: &Options,
+    caching: Caching,
+) -> Result<Outcome, crate::Error> {
     // Small runs and batches, so that there are many moments to be interrupted at.
-    Run { disk, request, options, progress: &(), run_bytes: 2 * PAGE, batch_files: 3 }.run()
+    Run { disk, request, options, progress: &(), caching, run_bytes: 2 * PAGE, batch_files: 3 }
+        .run()
 }
 
 /// As it is run by a user.
@@ -189,6 +200,7 @@ pub(super) fn run(request: &Request) -> Result<Outcome, crate::Error> {
         request,
         options: &options,
         progress: &(),
+        caching: Caching::Auto,
         run_bytes: RUN_BYTES,
         batch_files: BATCH_FILES,
     }
