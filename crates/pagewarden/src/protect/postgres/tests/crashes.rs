@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use super::{
@@ -46,14 +45,14 @@ pub(in crate::protect::postgres) struct Recorder {
     root: PathBuf,
     lives: usize,
     changes: Mutex<(Vec<Change>, Dice)>,
-    /// How many writes went past the page cache.
-    past: AtomicUsize,
+    /// The file of each write that went past the page cache.
+    past: Mutex<Vec<PathBuf>>,
 }
 
 impl Recorder {
     pub(in crate::protect::postgres) fn new(root: &Path, lives: usize, seed: u64) -> Self {
         let changes = Mutex::new((Vec::new(), Dice(seed.max(1))));
-        Self { root: root.to_owned(), lives, changes, past: AtomicUsize::new(0) }
+        Self { root: root.to_owned(), lives, changes, past: Mutex::default() }
     }
 
     /// The file names that were made in the root.
@@ -64,6 +63,12 @@ impl Recorder {
             _ => None,
         });
         names.collect()
+    }
+
+    /// How many writes to a file went past the page cache.
+    pub(in crate::protect::postgres) fn writes_past(&self, name: &str) -> usize {
+        let past = self.past.lock().unwrap();
+        past.iter().filter(|written| **written == Path::new(name)).count()
     }
 
     fn name(&self, path: &Path) -> PathBuf {
@@ -99,7 +104,7 @@ impl Disk for Recorder {
         bytes: &[u8],
         offset: u64,
     ) -> io::Result<()> {
-        self.past.fetch_add(1, Ordering::Relaxed);
+        self.past.lock().unwrap().push(self.name(&file.path));
         assert!(is_direct(direct), "it goes through the cache");
         self.write_by(direct, file, bytes, offset)
     }
@@ -363,7 +368,7 @@ fn assert_true_to_its_word(before: &Image, root: &Path) {
 fn whole_record(request: &Request, root: &Path, caching: Caching) -> (Vec<Change>, usize) {
     let recorder = Recorder::new(root, usize::MAX, 0);
     run_cached(&recorder, request, &one_thread(), caching).unwrap();
-    (recorder.changes.into_inner().unwrap().0, recorder.past.into_inner())
+    (recorder.changes.into_inner().unwrap().0, recorder.past.into_inner().unwrap().len())
 }
 
 /// In memory where there is such a place: hundreds of clusters are made here.
