@@ -7,17 +7,16 @@
 //! verified.
 #![allow(clippy::print_stdout)]
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context as _, ensure};
-use pagewarden::target::{self, Step};
-use pagewarden_scratch::postgres::{Cluster, Installation, Options, StopMode};
+use anyhow::Context as _;
+use pagewarden_scratch::postgres::Installation;
 
 use crate::cache::FileSet;
 use crate::process::{Measured, measure};
 use crate::samples::{Ratio, spread};
+use crate::subject::{load, make_cluster, page_files, pagewarden, postgres};
 
 /// What to measure, and on what.
 #[derive(Debug, clap::Args)]
@@ -61,18 +60,8 @@ const FIO_BLOCK_BYTES: u64 = 1 << 20;
 
 /// Runs the benchmark and prints its tables.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let installation = Installation::find(&arguments.version).with_context(|| {
-        format!("no PostgreSQL {0}\nhint: cargo xtask servers {0}", arguments.version)
-    })?;
-    let pagewarden = match &arguments.pagewarden {
-        Some(path) => path.clone(),
-        None => std::env::current_exe()?.with_file_name("pagewarden"),
-    };
-    ensure!(
-        pagewarden.is_file(),
-        "{} is not there\nhint: cargo build --release",
-        pagewarden.display()
-    );
+    let installation = postgres(&arguments.version)?;
+    let pagewarden = pagewarden(arguments.pagewarden.as_deref())?;
     let cluster;
     let dir = match &arguments.dir {
         Some(dir) if dir.exists() => dir.clone(),
@@ -334,32 +323,6 @@ fn fio_seconds(output: &[u8]) -> anyhow::Result<f64> {
     let line = text.lines().find(|line| line.starts_with("3;")).context("no result of fio")?;
     let field = line.split(';').nth(8).context("a short result of fio")?;
     Ok(field.parse::<f64>()? / 1000.0)
-}
-
-/// A cluster filled by pgbench and shut down cleanly. Removed with the value.
-pub fn make_cluster(installation: &Installation, scale: u32) -> anyhow::Result<Cluster> {
-    println!("making a cluster of scale {scale}");
-    let mut cluster = Cluster::init(installation, &Options::default())?;
-    cluster.start()?;
-    cluster.pgbench(&["--initialize", "--quiet", "--scale", &scale.to_string()])?;
-    cluster.stop(StopMode::Fast)?;
-    Ok(cluster)
-}
-
-/// The files that hold pages, as `pagewarden check` reads them.
-pub fn page_files(dir: &Path) -> anyhow::Result<FileSet> {
-    let target = target::open(dir, None)?;
-    let files = target.steps.filter_map(|step| match step {
-        Step::File(file) if file.listed_bytes > 0 => Some((file.path, file.listed_bytes)),
-        _ => None,
-    });
-    Ok(FileSet { files: files.collect() })
-}
-
-/// The load averages: more than the contenders' own threads means noise.
-pub fn load() -> String {
-    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

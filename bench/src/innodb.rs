@@ -11,15 +11,16 @@ use std::io::{BufReader, BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use pagewarden::checksum::innodb::fold::{new_fold, old_fold};
 use pagewarden_scratch::mariadb::{Installation, Server};
 
 use crate::cache::FileSet;
-use crate::check::{Contender, at_most, load, memory};
+use crate::check::{Contender, at_most, memory};
 use crate::pieces::{Pieces, states};
 use crate::process::measure;
 use crate::samples::{Ratio, spread};
+use crate::subject::{load, pagewarden};
 
 /// What to measure, and on what.
 #[derive(Debug, clap::Args)]
@@ -51,11 +52,7 @@ const ROWS_AT_ONCE: u64 = 10_000;
 
 /// Runs the benchmark and prints its tables.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let pagewarden = match &arguments.pagewarden {
-        Some(path) => path.clone(),
-        None => std::env::current_exe()?.with_file_name("pagewarden"),
-    };
-    ensure!(pagewarden.is_file(), "{} is not there", pagewarden.display());
+    let pagewarden = pagewarden(arguments.pagewarden.as_deref())?;
     fs::create_dir_all(&arguments.dir)?;
     let crc32 = tablespace(arguments, "crc32")?;
     let full_crc32 = tablespace(arguments, "full_crc32")?;

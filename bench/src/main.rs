@@ -10,8 +10,10 @@ mod kernel;
 mod pieces;
 mod process;
 mod protect;
+mod rewrite;
 mod samples;
 mod sqlserver;
+mod subject;
 mod sums;
 
 /// Measures pagewarden beside its peers, in pairs, and prints medians and ratios
@@ -34,6 +36,9 @@ enum Benchmark {
     Innodb(innodb::Arguments),
     /// `pagewarden protect` on a pgbench cluster against `pg_checksums --enable`
     Protect(protect::Arguments),
+    /// Reads files and writes them back: what `protect` is measured beside
+    #[command(hide = true)]
+    Rewrite(rewrite::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -43,5 +48,6 @@ fn main() -> anyhow::Result<()> {
         Benchmark::Sqlserver(arguments) => sqlserver::run(&arguments),
         Benchmark::Innodb(arguments) => innodb::run(&arguments),
         Benchmark::Protect(arguments) => protect::run(&arguments),
+        Benchmark::Rewrite(arguments) => rewrite::run(&arguments),
     }
 }

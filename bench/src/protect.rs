@@ -2,7 +2,9 @@
 //!
 //! Before each run every page is given a wrong checksum and the cluster's setting
 //! is off (or, for runs with nothing to change, every checksum is right), and the
-//! device holds all of it. The files are in the page cache.
+//! device holds all of it. The files are in the page cache, as the server and what came
+//! after it left them there, or out of it. Where every page is changed in the cache,
+//! `rewrite` tells what of that is the system's own work.
 #![allow(clippy::print_stdout)]
 
 use std::fs::OpenOptions;
@@ -10,13 +12,13 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Context as _;
 use pagewarden_scratch::postgres::Installation;
 
 use crate::cache::FileSet;
-use crate::check::{load, make_cluster, page_files};
+use crate::check::Contender;
 use crate::process::measure;
 use crate::samples::{Ratio, spread};
+use crate::subject::{load, make_cluster, page_files, pagewarden, postgres};
 
 /// What to measure, and on what.
 #[derive(Debug, clap::Args)]
@@ -30,6 +32,9 @@ pub struct Arguments {
     /// How often each contender runs
     #[arg(long, default_value_t = 5)]
     rounds: usize,
+    /// Only the cases whose names contain this
+    #[arg(long, default_value = "")]
+    only: String,
     /// The program to measure; otherwise the one built beside this one
     #[arg(long)]
     pagewarden: Option<PathBuf>,
@@ -38,39 +43,56 @@ pub struct Arguments {
 const PAGE_BYTES: u64 = 8192;
 const CHECKSUM_OFFSET: u64 = 8;
 
+const READ_BACK: &str = "with reading back";
+
 /// Runs of both programs under the same conditions.
 struct Case {
     name: &'static str,
+    /// Whether the files are in the page cache.
+    cached: bool,
     /// Whether pages are to be changed.
     changes: bool,
-    theirs: &'static [&'static str],
-    ours: &'static [&'static str],
+    /// Whether the device is waited for.
+    syncs: bool,
     cpu_goal: f64,
     wall_goal: f64,
 }
 
-const CASES: [Case; 3] = [
-    Case {
-        name: "every page, synced",
-        changes: true,
-        theirs: &[],
-        ours: &["--no-verify"],
-        cpu_goal: 0.4,
-        wall_goal: 0.6,
-    },
-    Case {
-        name: "every page, not synced",
-        changes: true,
-        theirs: &["--no-sync"],
-        ours: &["--no-verify", "--no-sync"],
-        cpu_goal: 0.4,
-        wall_goal: 0.35,
-    },
+const CACHED: Case = Case {
+    name: "every page, synced",
+    cached: true,
+    changes: true,
+    syncs: true,
+    cpu_goal: 0.4,
+    wall_goal: 0.6,
+};
+
+/// Those in the page cache come first: what was read into it anew lies there in larger
+/// pieces than what a server wrote.
+const CASES: [Case; 6] = [
+    CACHED,
+    Case { name: "every page, not synced", syncs: false, wall_goal: 0.35, ..CACHED },
     Case {
         name: "nothing to change",
         changes: false,
-        theirs: &["--no-sync"],
-        ours: &["--no-verify", "--no-sync"],
+        syncs: false,
+        cpu_goal: 0.5,
+        wall_goal: 0.5,
+        ..CACHED
+    },
+    Case { name: "out of the page cache, every page, synced", cached: false, ..CACHED },
+    Case {
+        name: "out of the page cache, every page, not synced",
+        cached: false,
+        syncs: false,
+        wall_goal: 0.35,
+        ..CACHED
+    },
+    Case {
+        name: "out of the page cache, nothing to change",
+        cached: false,
+        changes: false,
+        syncs: false,
         cpu_goal: 0.5,
         wall_goal: 0.5,
     },
@@ -78,12 +100,8 @@ const CASES: [Case; 3] = [
 
 /// Runs the benchmark and prints its tables.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let installation = Installation::find(&arguments.version)
-        .with_context(|| format!("no PostgreSQL {}", arguments.version))?;
-    let pagewarden = match &arguments.pagewarden {
-        Some(path) => path.clone(),
-        None => std::env::current_exe()?.with_file_name("pagewarden"),
-    };
+    let installation = postgres(&arguments.version)?;
+    let pagewarden = pagewarden(arguments.pagewarden.as_deref())?;
     let cluster = make_cluster(&installation, arguments.scale)?;
     let files = page_files(cluster.data_dir())?;
     println!(
@@ -95,7 +113,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         load()
     );
     let suite = Suite { files, dir: cluster.data_dir().to_owned(), pagewarden, installation };
-    for case in &CASES {
+    for case in CASES.iter().filter(|case| case.name.contains(&arguments.only)) {
         suite.compare(case, arguments.rounds)?;
     }
     println!("\nload {}", load());
@@ -111,31 +129,34 @@ struct Suite {
 
 impl Suite {
     fn compare(&self, case: &Case, rounds: usize) -> anyhow::Result<()> {
-        let mut cpu = [Vec::new(), Vec::new()];
-        let mut wall = [Vec::new(), Vec::new()];
+        let mut contenders = vec![
+            Contender::new("pg_checksums", self.theirs(case)),
+            Contender::new("pagewarden", self.ours(case)),
+        ];
+        if case.cached && case.changes {
+            contenders.push(Contender::new("rewriting alone", self.rewriting(case)?));
+        }
+        if case.changes && case.syncs {
+            contenders.push(Contender::new(READ_BACK, self.protecting()));
+        }
+        let count = contenders.len();
         for round in 0..rounds {
-            for turn in 0..2 {
-                let who = (round + turn) % 2;
-                self.prepare(case.changes)?;
-                let mut command = if who == 0 { self.theirs(case) } else { self.ours(case) };
-                let measured = measure(&mut command, false)?;
-                if let (Some(cpu), Some(wall)) = (cpu.get_mut(who), wall.get_mut(who)) {
-                    cpu.push(measured.cpu.as_secs_f64());
-                    wall.push(measured.wall.as_secs_f64());
+            for turn in 0..count {
+                self.prepare(case)?;
+                if let Some(contender) = contenders.get_mut((round + turn) % count) {
+                    contender.run()?;
                 }
             }
         }
         println!("\n{}", case.name);
-        for (who, name) in ["pg_checksums", "pagewarden"].iter().enumerate() {
-            if let (Some(cpu), Some(wall)) = (cpu.get(who), wall.get(who)) {
-                println!("{name:<14} CPU {:>22}  wall {:>24}", spread(cpu), spread(wall));
-            }
+        for contender in &contenders {
+            let (cpu, wall) = (spread(&contender.cpu), spread(&contender.wall));
+            println!("{:<17} CPU {cpu:>22}  wall {wall:>24}", contender.name);
         }
-        let [their_cpu, our_cpu] = &cpu;
-        let [their_wall, our_wall] = &wall;
+        let [theirs, ours, others @ ..] = contenders.as_slice() else { return Ok(()) };
         for (name, ratio, goal) in [
-            ("CPU", Ratio::new(our_cpu, their_cpu), case.cpu_goal),
-            ("wall", Ratio::new(our_wall, their_wall), case.wall_goal),
+            ("CPU", Ratio::new(&ours.cpu, &theirs.cpu), case.cpu_goal),
+            ("wall", Ratio::new(&ours.wall, &theirs.wall), case.wall_goal),
         ] {
             let Some(ratio) = ratio else { continue };
             println!(
@@ -145,20 +166,27 @@ impl Suite {
                 if ratio.paired <= goal { "met" } else { "NOT met" }
             );
         }
+        for other in others {
+            let cpu = Ratio::new(&other.cpu, &theirs.cpu);
+            let wall = Ratio::new(&other.wall, &theirs.wall);
+            let Some((cpu, wall)) = cpu.zip(wall) else { continue };
+            let (cpu, wall) = (cpu.paired, wall.paired);
+            println!("{} to pg_checksums: CPU {cpu:.3}, wall {wall:.3} paired", other.name);
+        }
         Ok(())
     }
 
     /// Checksums off, and of the pages all or none wrong.
-    fn prepare(&self, wrong: bool) -> anyhow::Result<()> {
+    fn prepare(&self, case: &Case) -> anyhow::Result<()> {
         measure(self.protect().args(["--mode", "checksum", "--no-verify"]), false)?;
         measure(self.protect().args(["--mode", "none"]), false)?;
-        if wrong {
+        if case.changes {
             for (path, length) in &self.files.files {
                 spoil(path, *length)?;
             }
         }
         rustix::fs::sync();
-        self.files.warm_up()
+        if case.cached { self.files.warm_up() } else { self.files.cool_down() }
     }
 
     fn protect(&self) -> Command {
@@ -167,16 +195,32 @@ impl Suite {
         command
     }
 
-    fn ours(&self, case: &Case) -> Command {
+    /// As it is without options: what was written is read back from the device.
+    fn protecting(&self) -> Command {
         let mut command = self.protect();
-        command.args(["--mode", "checksum"]).args(case.ours);
+        command.args(["--mode", "checksum"]);
+        command
+    }
+
+    fn ours(&self, case: &Case) -> Command {
+        let mut command = self.protecting();
+        command.arg("--no-verify");
+        command.args((!case.syncs).then_some("--no-sync"));
         command
     }
 
     fn theirs(&self, case: &Case) -> Command {
         let mut command = self.installation.command("pg_checksums");
-        command.arg("--enable").args(case.theirs).arg("-D").arg(&self.dir);
+        command.arg("--enable").args((!case.syncs).then_some("--no-sync"));
+        command.arg("-D").arg(&self.dir);
         command
+    }
+
+    fn rewriting(&self, case: &Case) -> anyhow::Result<Command> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("rewrite").args(case.syncs.then_some("--sync"));
+        command.args(self.files.files.iter().map(|(path, _)| path));
+        Ok(command)
     }
 }
 

@@ -9,14 +9,15 @@ use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use pagewarden::checksum::sqlserver::{PAGE_BYTES, stamp_checksum};
 
 use crate::cache::FileSet;
-use crate::check::{at_most, load};
+use crate::check::at_most;
 use crate::pieces::{Pieces, states};
 use crate::process::measure;
 use crate::samples::{Ratio, median, spread};
+use crate::subject::{load, pagewarden};
 
 /// What to measure, and on what.
 #[derive(Debug, clap::Args)]
@@ -42,11 +43,7 @@ const PAGES_PER_MEBIBYTE: u64 = (1 << 20) / PAGE_BYTES as u64;
 
 /// Runs the benchmark and prints its table.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let pagewarden = match &arguments.pagewarden {
-        Some(path) => path.clone(),
-        None => std::env::current_exe()?.with_file_name("pagewarden"),
-    };
-    ensure!(pagewarden.is_file(), "{} is not there", pagewarden.display());
+    let pagewarden = pagewarden(arguments.pagewarden.as_deref())?;
     let folder = match &arguments.dir {
         Some(dir) => tempfile::tempdir_in(dir)?,
         None => tempfile::tempdir()?,

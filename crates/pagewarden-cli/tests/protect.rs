@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pagewarden_scratch::postgres::{Cluster, Installation, StopMode};
+use pagewarden_scratch::postgres::{Cluster, Installation, Options, StopMode};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -303,7 +303,7 @@ fn assert_server_reads_all_of_catalogue(cluster: &mut Cluster, setting: &str) {
 fn old_cluster_is_fitted_to_the_new_one_that_demands_it() {
     for installation in installations() {
         let old = sample(&installation, false).copy();
-        let new = Cluster::init(&installation, &pagewarden_scratch::postgres::Options::default());
+        let new = Cluster::init(&installation, &Options::default());
         let new = new.unwrap();
         let (old_root, new_root) = (old.data_dir(), new.data_dir());
         let new_text = new_root.to_str().unwrap();
@@ -322,6 +322,49 @@ fn old_cluster_is_fitted_to_the_new_one_that_demands_it() {
         assert_eq!((&json["before"], &json["after"]), (&"checksum".into(), &"none".into()));
         let json = result(&protect(old_root, &["--like", new_text]), 2);
         assert!(json["error"].as_str().unwrap().contains("--for-upgrade"), "{json}");
+    }
+}
+
+/// The real tool refuses two clusters of different settings and takes them once either
+/// was fitted to the other; what comes out is whole.
+#[test]
+#[ignore = "slow: makes eight clusters and upgrades four of them"]
+fn pg_upgrade_takes_clusters_that_were_fitted_either_way() {
+    let installations = ["14", "18"].map(|version| Installation::for_test(version).unwrap());
+    let [Some(from), Some(to)] = installations else { return };
+    for (checksums, fitted) in
+        [(false, "--for-upgrade"), (false, "--like"), (true, "--for-upgrade"), (true, "--like")]
+    {
+        let options = |checksums| Options { checksums, ..Options::default() };
+        let mut old = Cluster::init(&from, &options(checksums)).unwrap();
+        old.start().unwrap();
+        old.psql("CREATE TABLE numbers AS SELECT generate_series(1, 50000) AS n").unwrap();
+        old.stop(StopMode::Fast).unwrap();
+        let mut new = Cluster::init(&to, &options(!checksums)).unwrap();
+        let upgrade = |arguments: &[&str]| {
+            let mut command = new.client("pg_upgrade").unwrap();
+            command.arg("-b").arg(from.program("initdb").parent().unwrap());
+            command.arg("-B").arg(to.program("initdb").parent().unwrap());
+            command.arg("-d").arg(old.data_dir()).arg("-D").arg(new.data_dir());
+            command.args(arguments).output().unwrap()
+        };
+        let refused = upgrade(&["--check"]);
+        let words = String::from_utf8_lossy(&refused.stdout).into_owned();
+        assert!(!refused.status.success() && words.contains("checksums"), "{refused:?}");
+        let (changed, other) = if fitted == "--like" { (&new, &old) } else { (&old, &new) };
+        let arguments = [fitted, other.data_dir().to_str().unwrap()];
+        let json = result(&protect(changed.data_dir(), &arguments), 0);
+        let is_on = json["after"] == "checksum";
+        assert_eq!(is_on, checksums == (fitted == "--like"), "{json}");
+        let upgraded = upgrade(&[]);
+        assert!(upgraded.status.success(), "{upgraded:?}");
+        if is_on {
+            assert_tool_agrees(&new);
+        }
+        new.start().unwrap();
+        assert_eq!(new.psql("SHOW data_checksums").unwrap(), if is_on { "on" } else { "off" });
+        assert_eq!(new.psql("SELECT count(*), sum(n) FROM numbers").unwrap(), "50000|1250025000");
+        new.stop(StopMode::Fast).unwrap();
     }
 }
 

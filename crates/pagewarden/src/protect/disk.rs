@@ -30,6 +30,29 @@ impl Written {
         }
         Ok(Self { file, path: path.to_owned() })
     }
+
+    /// The same file again, to read and write past the page cache; `None` where
+    /// that is refused, or the name has passed to another file.
+    #[cfg(target_os = "linux")]
+    pub(super) fn open_direct(&self) -> Option<File> {
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::DIRECT).bits();
+        let flags = i32::try_from(flags).unwrap_or(0);
+        let options = OpenOptions::new().read(true).write(true).custom_flags(flags).clone();
+        let file = options.open(&self.path).ok()?;
+        is_same_file(&file, &self.file).ok()?.then_some(file)
+    }
+
+    /// Refused.
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn open_direct(&self) -> Option<File> {
+        None
+    }
+}
+
+/// True if both descriptors lead to one file.
+pub(super) fn is_same_file(one: &File, other: &File) -> io::Result<bool> {
+    let (one, other) = (one.metadata()?, other.metadata()?);
+    Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
 }
 
 /// Changes to a disk; what each method does unless a test wants more of it.
@@ -45,6 +68,19 @@ pub(super) trait Disk: Sync {
     /// Writes all of `bytes`.
     fn write_at(&self, file: &Written, bytes: &[u8], offset: u64) -> io::Result<()> {
         file.file.write_all_at(bytes, offset)
+    }
+
+    /// The same by `direct`, a descriptor of `file` that goes past the page cache.
+    /// It outlives a power failure no sooner: the device may still hold it in its
+    /// own memory.
+    fn write_past(
+        &self,
+        _file: &Written,
+        direct: &File,
+        bytes: &[u8],
+        offset: u64,
+    ) -> io::Result<()> {
+        direct.write_all_at(bytes, offset)
     }
 
     /// Makes the file so long.

@@ -27,6 +27,7 @@ use crate::error::Error;
 use crate::verdict::{Finding, Protection};
 use crate::verify::Progress;
 
+mod cold;
 mod disk;
 mod journal;
 mod pace;

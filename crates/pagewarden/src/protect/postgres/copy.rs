@@ -115,6 +115,7 @@ fn work(
         done: None,
         journal: None,
         may_write: &|| true,
+        caching: run.caching,
         run_bytes: run.run_bytes,
         batch_files: run.batch_files,
     };

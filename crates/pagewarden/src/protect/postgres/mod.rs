@@ -33,7 +33,7 @@ use crate::target::postgres::control::{
 };
 use crate::target::postgres::{is_root, read_small};
 use crate::verdict::Protection;
-use crate::verify::Progress;
+use crate::verify::{Caching, Progress};
 
 mod copy;
 mod files;
@@ -65,6 +65,7 @@ fn run(request: &Request, options: &Options, progress: &dyn Progress) -> Result<
         request,
         options,
         progress,
+        caching: Caching::Auto,
         run_bytes: RUN_BYTES,
         batch_files: BATCH_FILES,
     }
@@ -77,6 +78,7 @@ struct Run<'a> {
     request: &'a Request,
     options: &'a Options,
     progress: &'a dyn Progress,
+    caching: Caching,
     run_bytes: usize,
     batch_files: usize,
 }
@@ -168,6 +170,7 @@ impl Run<'_> {
             done,
             journal: begun.map(Mutex::new),
             may_write: &is_held,
+            caching: self.caching,
             run_bytes: self.run_bytes,
             batch_files: self.batch_files,
         };

@@ -1,6 +1,8 @@
 //! The work on the pages: read, judge, set the checksum, write, sync, read back.
 //!
-//! Threads take pieces of files, large files first. Files that are written gather
+//! Each thread takes pieces of a file of its own, large files first, and at the end of
+//! those that are left: two that write to one file wait for each other. What the page
+//! cache holds is changed there, the rest past it. Files that are written gather
 //! until they are worth waiting for the device: then one thread syncs them, reads
 //! back what was written, and puts them into the journal, while the others go on.
 
@@ -15,7 +17,8 @@ use std::time::{Duration, Instant};
 use crate::checksum::postgres::{checksum, hash_pages};
 use crate::error::Error;
 use crate::page::postgres::{CHECKSUM_FIELD, Header};
-use crate::protect::disk::{Disk, Written};
+use crate::protect::cold::Cold;
+use crate::protect::disk::{Disk, Written, is_same_file};
 use crate::protect::journal::{Done, Journal, Stamp};
 use crate::protect::pace::Pace;
 use crate::protect::postgres::files::{Entry, Listing};
@@ -23,14 +26,20 @@ use crate::protect::postgres::read_back::read_back;
 use crate::protect::{Options, PageTally};
 use crate::source::buffer::AlignedBuffer;
 use crate::source::file::{open_regular, read_fully};
+use crate::source::residency::expect_random_reads;
 use crate::source::write_back;
 use crate::verdict::{ByteOffset, Finding, Kind, PageNo, Place, Severity};
-use crate::verify::Progress;
+use crate::verify::{Caching, Progress};
 
-/// Bytes read and written at once: they stay in a core's own cache between.
+/// Bytes read and written at once through the page cache: they stay in a core's own
+/// cache between.
 pub(super) const RUN_BYTES: usize = 512 << 10;
-/// Memory of this size asks for huge pages.
-const HUGE_BYTES: usize = 2 << 20;
+/// How many times as many are past it: the device wants long requests. Memory for
+/// so many asks for huge pages.
+const RUNS_PAST: usize = 4;
+/// With more stretches than this, a run that was read past the page cache is written
+/// through it, which gathers them; past it each is a request that is waited for.
+const STRETCHES_PAST_MAX: usize = 16;
 /// Bytes of a file that one thread takes.
 pub(super) const PIECE_BYTES: u64 = 32 << 20;
 
@@ -68,6 +77,7 @@ pub(super) struct Work<'a> {
     pub(super) journal: Option<Mutex<Journal<'a>>>,
     /// Asked before anything is written: false if a server has come.
     pub(super) may_write: &'a (dyn Fn() -> bool + Sync),
+    pub(super) caching: Caching,
     pub(super) run_bytes: usize,
     pub(super) batch_files: usize,
 }
@@ -93,6 +103,7 @@ pub(super) struct OpenFile {
     target: Option<Written>,
     /// The copy has all bytes of the source already.
     is_clone: bool,
+    cold: Cold,
     pieces_left: AtomicUsize,
     marks: Mutex<Marks>,
 }
@@ -124,7 +135,8 @@ struct Shared<'a, 'w> {
 #[derive(Default)]
 struct Queue {
     next_entry: usize,
-    current: Option<(Arc<OpenFile>, u64)>,
+    /// Files of which pieces are left, and where the next of each begins.
+    begun: Vec<(Arc<OpenFile>, u64)>,
 }
 
 /// Files that wait to be synced.
@@ -186,50 +198,64 @@ impl Work<'_> {
 
 impl Shared<'_, '_> {
     fn work(&self) -> Result<(), Error> {
-        let page_size = self.work.layout.page_size;
-        let wanted = self.pace.step_bytes(self.work.run_bytes).max(page_size);
         // Huge pages make the copies from and to the page cache cheaper.
-        let mut memory = AlignedBuffer::new(HUGE_BYTES.max(wanted));
-        let buffer = memory.bytes_mut().get_mut(..wanted - wanted % page_size);
-        let buffer = buffer.unwrap_or_default();
-        while let Some(piece) = self.next()? {
-            self.work_on(&piece, buffer)?;
+        let mut memory = AlignedBuffer::new(self.run_bytes(true));
+        let mut last = None;
+        while let Some(piece) = self.next(last.as_ref())? {
+            self.work_on(&piece, memory.bytes_mut())?;
             if self.must_stop() {
                 break;
             }
             if piece.file.pieces_left.fetch_sub(1, Ordering::AcqRel) == 1 {
                 self.finish(&piece.file)?;
             }
+            last = Some(piece.file);
         }
         Ok(())
+    }
+
+    /// How much to read and write at once.
+    fn run_bytes(&self, past: bool) -> usize {
+        let page_size = self.work.layout.page_size;
+        let most = self.work.run_bytes * if past { RUNS_PAST } else { 1 };
+        let wanted = self.pace.step_bytes(most).max(page_size);
+        wanted - wanted % page_size
     }
 
     fn must_stop(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.work.options.stop.load(Ordering::Relaxed)
     }
 
-    /// The next piece; opens the next file where it must.
-    fn next(&self) -> Result<Option<Piece>, Error> {
+    /// The next piece, of the file of the last one if any is left of it; opens the
+    /// next file where it must.
+    fn next(&self, last: Option<&Arc<OpenFile>>) -> Result<Option<Piece>, Error> {
         let mut queue = lock(&self.queue);
-        loop {
-            if self.must_stop() {
-                return Ok(None);
-            }
-            if let Some((file, begin)) = queue.current.take() {
+        let is_last =
+            |(file, _): &(Arc<OpenFile>, u64)| last.is_some_and(|last| Arc::ptr_eq(file, last));
+        let mut index = queue.begun.iter().position(is_last);
+        while !self.must_stop() {
+            if let Some((file, begin)) = index.and_then(|index| queue.begun.get_mut(index)) {
                 let end = begin.saturating_add(PIECE_BYTES).min(file.entry.length);
-                if end < file.entry.length {
-                    queue.current = Some((Arc::clone(&file), end));
+                let piece = Piece { file: Arc::clone(file), range: *begin..end };
+                *begin = end;
+                if end == file.entry.length {
+                    queue.begun.swap_remove(index.unwrap_or_default());
                 }
-                return Ok(Some(Piece { file, range: begin..end }));
+                return Ok(Some(piece));
             }
-            let Some(entry) = self.work.listing.entries.get(queue.next_entry).copied() else {
-                return Ok(None);
-            };
-            queue.next_entry += 1;
-            if let Some(file) = self.open(entry)? {
-                queue.current = Some((Arc::new(file), 0));
+            match self.work.listing.entries.get(queue.next_entry).copied() {
+                Some(entry) => {
+                    queue.next_entry += 1;
+                    if let Some(file) = self.open(entry)? {
+                        index = Some(queue.begun.len());
+                        queue.begun.push((Arc::new(file), 0));
+                    }
+                }
+                None if queue.begun.is_empty() => return Ok(None),
+                None => index = Some(0),
             }
         }
+        Ok(None)
     }
 
     /// Opens a file, and makes its copy. `None` if there is nothing to do to it.
@@ -256,7 +282,10 @@ impl Shared<'_, '_> {
                     return Err(server_came(&path));
                 }
                 let written = Written::open(&path).map_err(opened)?;
-                source = written.file.try_clone().map_err(opened)?;
+                source = open_regular(&path).map_err(opened)?;
+                if !is_same_file(&source, &written.file).map_err(opened)? {
+                    return Err(changed_meanwhile(&path));
+                }
                 target = Some(written);
             }
             None => source = open_regular(&path).map_err(opened)?,
@@ -280,6 +309,7 @@ impl Shared<'_, '_> {
         }
         let pieces = usize::try_from(length.div_ceil(PIECE_BYTES)).unwrap_or(usize::MAX).max(1);
         Ok(Some(OpenFile {
+            cold: Cold::of(&source, length, work.layout.page_size, work.caching),
             entry,
             name,
             source,
@@ -304,7 +334,7 @@ impl Shared<'_, '_> {
         Ok((written, cloned))
     }
 
-    fn work_on(&self, piece: &Piece, buffer: &mut [u8]) -> Result<(), Error> {
+    fn work_on(&self, piece: &Piece, memory: &mut [u8]) -> Result<(), Error> {
         let work = self.work;
         let mut offset = piece.range.start;
         while offset < piece.range.end && !self.must_stop() {
@@ -313,19 +343,28 @@ impl Shared<'_, '_> {
                 offset = hole_end;
                 continue;
             }
-            let left = usize::try_from(piece.range.end - offset).unwrap_or(usize::MAX);
-            let length = left.min(buffer.len());
-            let Some(bytes) = buffer.get_mut(..length) else { return Ok(()) };
+            let file = &piece.file;
+            let path = || work.listing.path(&file.entry);
+            let (direct, end) = file.cold.way_from(offset, || file.open_direct(&path()));
+            let most = self.run_bytes(direct.is_some());
+            let left = piece.range.end.min(end) - offset;
+            let length = usize::try_from(left).unwrap_or(usize::MAX).min(most);
+            let Some(bytes) = memory.get_mut(..length) else { return Ok(()) };
             self.pace.pay(length as u64, &work.options.stop);
-            let path = || work.listing.path(&piece.file.entry);
-            let count = read_fully(&piece.file.source, bytes, offset)
-                .map_err(|error| Error::io("read", &path(), error))?;
+            let count = match read_fully(direct.unwrap_or(&file.source), bytes, offset) {
+                // Refused only when it comes to reading.
+                Err(error) if direct.is_some() && error.kind() == io::ErrorKind::InvalidInput => {
+                    file.cold.refuse();
+                    continue;
+                }
+                read => read.map_err(|error| Error::io("read", &path(), error))?,
+            };
             if count < length {
                 return Err(changed_meanwhile(&path()));
             }
-            let judged = self.judge(&piece.file, offset, bytes);
-            let written = self.write(&piece.file, offset, bytes, &judged)?;
-            self.tell(&piece.file, offset, length as u64, written, judged);
+            let judged = self.judge(file, offset, bytes);
+            let written = self.write(file, direct, offset, bytes, &judged)?;
+            self.tell(file, offset, length as u64, written, judged);
             offset += length as u64;
         }
         Ok(())
@@ -366,10 +405,11 @@ impl Shared<'_, '_> {
         judged
     }
 
-    /// Writes what has to be; how many bytes.
+    /// Writes what has to be, by `direct` what was read by it; how many bytes.
     fn write(
         &self,
         file: &OpenFile,
+        direct: Option<&File>,
         offset: u64,
         bytes: &[u8],
         judged: &Judged,
@@ -388,18 +428,22 @@ impl Shared<'_, '_> {
         let copied = work.copy.is_some() && !file.is_clone;
         let stretches =
             if copied { std::slice::from_ref(&whole) } else { judged.changed.as_slice() };
+        let is_past = work.copy.is_none() && stretches.len() <= STRETCHES_PAST_MAX;
+        let direct = direct.filter(|_| is_past);
         let mut sum = 0;
         for stretch in stretches {
             let Some(part) = bytes.get(stretch.clone()) else { continue };
             let at = offset + stretch.start as u64;
             self.pace.pay(part.len() as u64, &work.options.stop);
-            work.disk
-                .write_at(target, part, at)
-                .map_err(|error| Error::io("write", &target.path, error))?;
+            match direct {
+                Some(direct) => work.disk.write_past(target, direct, part, at),
+                None => work.disk.write_at(target, part, at),
+            }
+            .map_err(|error| Error::io("write", &target.path, error))?;
             sum += part.len() as u64;
             join(&mut lock(&file.marks).written, at..at + part.len() as u64);
         }
-        if sum > 0 && work.options.sync {
+        if sum > 0 && work.options.sync && direct.is_none() {
             write_back::begin(&target.file, &(offset..offset + bytes.len() as u64));
         }
         Ok(sum)
@@ -492,6 +536,30 @@ impl Shared<'_, '_> {
         }
         Ok(())
     }
+}
+
+impl OpenFile {
+    /// For what goes past the page cache: the file itself to read and write, where it
+    /// is changed in place, and else to read.
+    fn open_direct(&self, path: &Path) -> Option<File> {
+        let direct = match self.target.as_ref().filter(|target| target.path == path) {
+            Some(target) => target.open_direct(),
+            None => read_direct(path, &self.source),
+        };
+        // Nothing is to be read ahead into the cache of what is read past it.
+        direct.inspect(|_| expect_random_reads(&self.source))
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn read_direct(path: &Path, source: &File) -> Option<File> {
+    let (file, _) = crate::source::file::open_direct(path).ok()?;
+    is_same_file(&file, source).ok()?.then_some(file)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn read_direct(_: &Path, _: &File) -> Option<File> {
+    None
 }
 
 /// The number of the first block in a file.

@@ -15,6 +15,7 @@ use crate::protect::{Options, Outcome, Request};
 use crate::target::postgres::control::Control;
 use crate::target::postgres::names::RelationFile;
 use crate::verdict::Protection;
+use crate::verify::Caching;
 
 mod crashes;
 mod refusals;
@@ -177,8 +178,18 @@ pub(super) fn run_on(
     request: &Request,
     options: &Options,
 ) -> Result<Outcome, crate::Error> {
+    run_cached(disk, request, options, Caching::Auto)
+}
+
+pub(super) fn run_cached(
+    disk: &dyn Disk,
+    request: &Request,
+    options: &Options,
+    caching: Caching,
+) -> Result<Outcome, crate::Error> {
     // Small runs and batches, so that there are many moments to be interrupted at.
-    Run { disk, request, options, progress: &(), run_bytes: 2 * PAGE, batch_files: 3 }.run()
+    Run { disk, request, options, progress: &(), caching, run_bytes: 2 * PAGE, batch_files: 3 }
+        .run()
 }
 
 /// As it is run by a user.
@@ -189,6 +200,7 @@ pub(super) fn run(request: &Request) -> Result<Outcome, crate::Error> {
         request,
         options: &options,
         progress: &(),
+        caching: Caching::Auto,
         run_bytes: RUN_BYTES,
         batch_files: BATCH_FILES,
     }
@@ -314,4 +326,45 @@ fn without_waiting_for_the_device_there_is_no_journal() {
     run_on(&recorder, &request, &options).unwrap();
     assert!(recorder.names_made().iter().all(|name| name != JOURNAL));
     assert_protected(&before, &root);
+}
+
+/// Past the page cache each of them would be waited for.
+#[test]
+fn many_short_writes_go_through_the_page_cache_and_long_ones_past_it() {
+    let (_folder, root) = cluster();
+    let mut dice = Dice(9);
+    let mut pages = |stamped_every| {
+        let one = |block| {
+            let mut page = heap_page(&mut dice);
+            if block % stamped_every == 1 {
+                stamp(&mut page, block);
+            }
+            page
+        };
+        (0..64).flat_map(one).collect::<Vec<_>>()
+    };
+    let (short, long) = ("base/5/20000", "base/5/20001");
+    fs::write(root.join(short), pages(2)).unwrap();
+    fs::write(root.join(long), pages(1000)).unwrap();
+    let before = image(&root);
+    let recorder = crashes::Recorder::new(&root, usize::MAX, 0);
+    let request = request(&root, Protection::Checksum);
+    let options = one_thread();
+    let run = Run {
+        disk: &recorder,
+        request: &request,
+        options: &options,
+        progress: &(),
+        caching: Caching::Direct,
+        run_bytes: 16 * PAGE,
+        batch_files: 3,
+    };
+    run.run().unwrap();
+    assert_protected(&before, &root);
+    if recorder.writes_past(long) == 0 {
+        eprintln!("skipped: this file system has no way past the page cache");
+        return;
+    }
+    // Before and after the one page that is right.
+    assert_eq!((recorder.writes_past(short), recorder.writes_past(long)), (0, 2));
 }

@@ -13,14 +13,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
 use super::{
-    Dice, all_pages_are_right, assert_protected, cluster_in, image, one_thread, request, run_on,
-    setting,
+    Dice, all_pages_are_right, assert_protected, cluster_in, image, one_thread, request,
+    run_cached, run_on, setting,
 };
 use crate::protect::Request;
 use crate::protect::disk::{Disk, System, Written};
 use crate::protect::journal::{Journal, Stamp};
 use crate::protect::postgres::JOURNAL;
 use crate::verdict::Protection;
+use crate::verify::Caching;
 
 const SECTOR: usize = 512;
 
@@ -44,12 +45,14 @@ pub(in crate::protect::postgres) struct Recorder {
     root: PathBuf,
     lives: usize,
     changes: Mutex<(Vec<Change>, Dice)>,
+    /// The file of each write that went past the page cache.
+    past: Mutex<Vec<PathBuf>>,
 }
 
 impl Recorder {
     pub(in crate::protect::postgres) fn new(root: &Path, lives: usize, seed: u64) -> Self {
         let changes = Mutex::new((Vec::new(), Dice(seed.max(1))));
-        Self { root: root.to_owned(), lives, changes }
+        Self { root: root.to_owned(), lives, changes, past: Mutex::default() }
     }
 
     /// The file names that were made in the root.
@@ -60,6 +63,12 @@ impl Recorder {
             _ => None,
         });
         names.collect()
+    }
+
+    /// How many writes to a file went past the page cache.
+    pub(in crate::protect::postgres) fn writes_past(&self, name: &str) -> usize {
+        let past = self.past.lock().unwrap();
+        past.iter().filter(|written| **written == Path::new(name)).count()
     }
 
     fn name(&self, path: &Path) -> PathBuf {
@@ -83,16 +92,21 @@ impl Disk for Recorder {
     }
 
     fn write_at(&self, file: &Written, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let change = Change::Write(self.name(&file.path), offset, bytes.to_vec());
-        let Ok(_guard) = self.note(change) else {
-            // Killed inside this write: the system may have done part of it.
-            let mut changes = self.changes.lock().unwrap();
-            if changes.0.len() == self.lives {
-                self.write_part(&mut changes, file, bytes, offset);
-            }
-            return Err(io::Error::other("dead"));
-        };
-        System.write_at(file, bytes, offset)
+        self.write_by(&file.file, file, bytes, offset)
+    }
+
+    // The same to whoever looks after a kill, for a read sees both; and to power
+    // failure, for what no sync has waited for may be lost either way, by sectors.
+    fn write_past(
+        &self,
+        file: &Written,
+        direct: &File,
+        bytes: &[u8],
+        offset: u64,
+    ) -> io::Result<()> {
+        self.past.lock().unwrap().push(self.name(&file.path));
+        assert!(is_direct(direct), "it goes through the cache");
+        self.write_by(direct, file, bytes, offset)
     }
 
     fn set_length(&self, file: &Written, length: u64) -> io::Result<()> {
@@ -149,18 +163,39 @@ impl Recorder {
     /// names that exist already are never made anew in these tests.)
     fn forget(&self) {}
 
-    fn write_part(
-        &self,
-        changes: &mut (Vec<Change>, Dice),
-        file: &Written,
-        bytes: &[u8],
-        offset: u64,
-    ) {
-        let part = &bytes[..changes.1.below(bytes.len() + 1)];
-        System.write_at(file, part, offset).unwrap();
-        // Counts as the moment of death.
-        changes.0.push(Change::Attributes);
+    fn write_by(&self, by: &File, file: &Written, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let change = Change::Write(self.name(&file.path), offset, bytes.to_vec());
+        let Ok(_guard) = self.note(change) else {
+            // Killed inside this write: the system may have done part of it, and of
+            // one past the cache whole sectors in any order.
+            let mut changes = self.changes.lock().unwrap();
+            if changes.0.len() == self.lives {
+                let dice = &mut changes.1;
+                if is_direct(by) {
+                    for (sector, part) in (0..).zip(bytes.chunks(SECTOR)) {
+                        if dice.below(2) == 0 {
+                            System.write_at(file, part, offset + sector * SECTOR as u64).unwrap();
+                        }
+                    }
+                } else {
+                    let part = &bytes[..dice.below(bytes.len() + 1)];
+                    System.write_at(file, part, offset).unwrap();
+                }
+                // Counts as the moment of death.
+                changes.0.push(Change::Attributes);
+            }
+            return Err(io::Error::other("dead"));
+        };
+        if is_direct(by) {
+            System.write_past(file, by, bytes, offset)
+        } else {
+            System.write_at(file, bytes, offset)
+        }
     }
+}
+
+fn is_direct(file: &File) -> bool {
+    rustix::fs::fcntl_getfl(file).unwrap().contains(rustix::fs::OFlags::DIRECT)
 }
 
 /// Does not wait for the device: these tests have no power failures of their own.
@@ -329,11 +364,11 @@ fn assert_true_to_its_word(before: &Image, root: &Path) {
     }
 }
 
-/// How many changes a whole run makes, and its record.
-fn whole_record(request: &Request, root: &Path) -> Vec<Change> {
+/// Every change of a whole run, and how many writes went past the page cache.
+fn whole_record(request: &Request, root: &Path, caching: Caching) -> (Vec<Change>, usize) {
     let recorder = Recorder::new(root, usize::MAX, 0);
-    run_on(&recorder, request, &one_thread()).unwrap();
-    recorder.changes.into_inner().unwrap().0
+    run_cached(&recorder, request, &one_thread(), caching).unwrap();
+    (recorder.changes.into_inner().unwrap().0, recorder.past.into_inner().unwrap().len())
 }
 
 /// In memory where there is such a place: hundreds of clusters are made here.
@@ -351,20 +386,36 @@ fn laid_out(before: &Image) -> (tempfile::TempDir, PathBuf) {
 
 #[test]
 fn killed_at_any_change_the_same_command_finishes() {
+    kill_at_any_change(Caching::Cached);
+}
+
+#[test]
+fn killed_at_any_change_past_the_page_cache_the_same_command_finishes() {
+    kill_at_any_change(Caching::Direct);
+}
+
+fn kill_at_any_change(caching: Caching) {
     let (_folder, root) = cluster_in(in_memory());
     let before = image(&root);
-    let count = whole_record(&request(&root, Protection::Checksum), &root).len();
-    assert!(count >= 200, "{count} moments");
+    let (changes, past) = whole_record(&request(&root, Protection::Checksum), &root, caching);
+    if caching == Caching::Direct && past == 0 {
+        eprintln!("skipped: this file system has no way past the page cache");
+        return;
+    }
+    assert_eq!(past > 50, caching == Caching::Direct);
+    let count = changes.len();
+    // Past the cache runs are longer, and so fewer.
+    assert!(count >= if past > 0 { 150 } else { 200 }, "{count} moments");
     let mut resumed_most = 0;
     for lives in 0..count {
         let (_folder, root) = laid_out(&before);
         let request = request(&root, Protection::Checksum);
         let recorder = Recorder::new(&root, lives, lives as u64 + 1);
-        let first = run_on(&recorder, &request, &one_thread());
+        let first = run_cached(&recorder, &request, &one_thread(), caching);
         assert_true_to_its_word(&before, &root);
         // Whoever dies while it tidies up has done its work.
         let was_done = first.is_ok() || setting(&image(&root)) == Some(Protection::Checksum);
-        let second = run_on(&Hasty, &request, &one_thread())
+        let second = run_cached(&Hasty, &request, &one_thread(), caching)
             .unwrap_or_else(|error| panic!("after {lives} of {count}: {error}"));
         assert_protected(&before, &root);
         assert!(was_done || second.before == Protection::None);
@@ -391,20 +442,34 @@ fn killed_with_several_threads_the_same_command_finishes() {
 
 #[test]
 fn after_power_failure_at_any_change_the_same_command_finishes() {
+    fail_power_at_any_change(Caching::Cached, 3);
+}
+
+#[test]
+fn after_power_failure_past_the_page_cache_the_same_command_finishes() {
+    fail_power_at_any_change(Caching::Direct, 1);
+}
+
+fn fail_power_at_any_change(caching: Caching, times: usize) {
     let (_folder, root) = cluster_in(in_memory());
     let before = image(&root);
-    let changes = whole_record(&request(&root, Protection::Checksum), &root);
+    let (changes, past) = whole_record(&request(&root, Protection::Checksum), &root, caching);
+    if caching == Caching::Direct && past == 0 {
+        eprintln!("skipped: this file system has no way past the page cache");
+        return;
+    }
     let mut dice = Dice(3);
     let mut resumed_most = 0;
     for end in 0..=changes.len() {
-        for _ in 0..3 {
+        for _ in 0..times {
             let folder = in_memory();
             let root = folder.path().join("data");
             fs::create_dir(&root).unwrap();
             Remains::of(&before, &changes[..end], &mut dice).lay_out(&root);
             assert_true_to_its_word(&before, &root);
             let_journal_name_these_files(&root);
-            let outcome = run_on(&Hasty, &request(&root, Protection::Checksum), &one_thread())
+            let request = request(&root, Protection::Checksum);
+            let outcome = run_cached(&Hasty, &request, &one_thread(), caching)
                 .unwrap_or_else(|error| panic!("after {end}: {error}"));
             resumed_most = resumed_most.max(outcome.files_resumed);
             assert_protected(&before, &root);
@@ -418,7 +483,8 @@ fn after_power_failure_at_any_change_the_same_command_finishes() {
 fn power_failure_without_syncs_would_be_noticed() {
     let (_folder, root) = cluster_in(in_memory());
     let before = image(&root);
-    let mut changes = whole_record(&request(&root, Protection::Checksum), &root);
+    let request = request(&root, Protection::Checksum);
+    let (mut changes, _) = whole_record(&request, &root, Caching::Cached);
     changes.retain(|change| !matches!(change, Change::Sync(_)));
     let mut dice = Dice(3);
     let mut lies = 0;
