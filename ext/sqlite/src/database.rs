@@ -255,10 +255,11 @@ impl Database {
         ffi::SQLITE_IOERR_DATA
     }
 
-    /// SQLite neither logs nor reads what is on a leaf of the freelist, and a crash may tear it.
+    /// SQLite neither logs nor reads what is on a leaf of the freelist, and a crash may tear it. In
+    /// WAL mode this is asked only for a page that no frame of the log has: what it was when the log
+    /// began, and the main file says that, it still is.
     fn is_free_page(&self, number: u32) -> bool {
-        !self.has_shm
-            && self.lock < ffi::SQLITE_LOCK_RESERVED
+        self.lock < ffi::SQLITE_LOCK_RESERVED
             && free_pages::contain(self.page_size, number, |number, page| {
                 self.file.read(page, self.offset(number)) == ffi::SQLITE_OK
                     && self.passes(page, number)
@@ -312,6 +313,7 @@ impl Database {
         if self.checkpoint == Some(Checkpoint::Rotten) {
             return ffi::SQLITE_IOERR_DATA;
         }
+        self.begin_without_lock();
         let is_playback = self.is_playback(buffer, offset);
         if offset == 0 && !is_playback {
             let result = self.write_first(buffer);
@@ -414,6 +416,7 @@ impl Database {
     }
 
     pub fn truncate(&mut self, bytes: i64) -> c_int {
+        self.begin_without_lock();
         let result = self.fill_holes(bytes);
         if result != ffi::SQLITE_OK {
             return result;
@@ -459,6 +462,14 @@ impl Database {
         self.lock = level;
         if level >= ffi::SQLITE_LOCK_RESERVED && was < ffi::SQLITE_LOCK_RESERVED {
             self.begin();
+        }
+    }
+
+    /// With `nolock=1` SQLite takes no lock before it writes, and gives none back: from here on it is
+    /// as if it had the file to itself.
+    fn begin_without_lock(&mut self) {
+        if self.lock < ffi::SQLITE_LOCK_RESERVED && self.checkpoint.is_none() {
+            self.locked(ffi::SQLITE_LOCK_EXCLUSIVE);
         }
     }
 

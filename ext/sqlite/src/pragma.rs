@@ -33,9 +33,9 @@ impl Row {
     }
 }
 
-/// True if the pragma is one that changes the setting.
-pub fn is_change(name: &str, argument: Option<&str>) -> bool {
-    name.eq_ignore_ascii_case(SETTING) && argument.is_some()
+/// True if the pragma is the one that tells or changes the setting.
+pub fn is_setting(name: &str) -> bool {
+    name.eq_ignore_ascii_case(SETTING)
 }
 
 const SETTING: &str = "page_verify";
@@ -54,9 +54,12 @@ pub fn answer(
     name: &str,
     argument: Option<&str>,
 ) -> Option<Answer> {
-    if name.eq_ignore_ascii_case(SETTING) {
+    if is_setting(name) {
         Some(match argument {
-            None => Ok(Row::new(setting(database))),
+            // So that what is answered for a database without a page comes true.
+            None => {
+                Ok(Row { words: setting(database).to_owned(), needs_reserve: is_new(database) })
+            }
             Some(word) => match Mode::of_name(word) {
                 Some(mode) => set(database, host, mode),
                 None => {
@@ -86,6 +89,10 @@ fn is_empty(database: &Database) -> bool {
     database.file.size() == Ok(0)
 }
 
+fn is_new(database: &Database) -> bool {
+    database.layout == Layout::Plain && is_empty(database)
+}
+
 fn setting(database: &mut Database) -> &'static str {
     if database.lock < ffi::SQLITE_LOCK_RESERVED {
         database.look();
@@ -99,10 +106,13 @@ fn setting(database: &mut Database) -> &'static str {
 }
 
 fn set(database: &mut Database, host: Option<Host>, mode: Mode) -> Answer {
-    // SAFETY: the connection is open: it is the one that asks.
-    let is_in_transaction =
-        host.is_some_and(|host| unsafe { ffi::sqlite3_get_autocommit(host.db) } == 0);
-    if is_in_transaction || database.lock >= ffi::SQLITE_LOCK_RESERVED {
+    let is_in_transaction = match host {
+        // SAFETY: the connection is open: it is the one that asks. With an exclusive locking mode
+        // it has its lock outside of transactions too.
+        Some(host) => unsafe { ffi::sqlite3_get_autocommit(host.db) == 0 },
+        None => database.lock >= ffi::SQLITE_LOCK_RESERVED,
+    };
+    if is_in_transaction {
         return Err("page_verify cannot be changed inside a transaction".to_owned());
     }
     database.look();
@@ -126,6 +136,10 @@ fn set(database: &mut Database, host: Option<Host>, mode: Mode) -> Answer {
             ffi::SQLITE_OK => Ok(Row::new(mode.name())),
             ffi::SQLITE_BUSY => Err("the database is in use: try again".to_owned()),
             ffi::SQLITE_IOERR_DATA => Err("page 1 is damaged".to_owned()),
+            ffi::SQLITE_IOERR_LOCK | ffi::SQLITE_IOERR_WRITE | ffi::SQLITE_READONLY => {
+                Err("the setting cannot be written: the database is open for reading only"
+                    .to_owned())
+            }
             other => Err(format!("the setting could not be written (error {other})")),
         },
     }

@@ -506,16 +506,20 @@ unsafe fn answer_pragma(file: *mut ffi::sqlite3_file, words: &mut [*mut c_char])
     };
     let (name, argument) = (text(*name)?, text(*argument));
     // SAFETY: by the caller. The connection behind the pointer is the one that has it open.
-    let db = match unsafe { state_of(file) }? {
-        // SAFETY: SQLite keeps the pointer that it gave us for as long as the file is open.
-        State::Main(_, db) => unsafe { db.as_ref() }.copied().filter(|db| !db.is_null()),
+    let (db, is_new) = match unsafe { state_of(file) }? {
+        State::Main(database, db) => {
+            // SAFETY: SQLite keeps the pointer that it gave us for as long as the file is open.
+            let db = unsafe { db.as_ref() }.copied().filter(|db| !db.is_null());
+            (db, database.file.size() == Ok(0))
+        }
         State::Journal(_) | State::Wal(_) => return None,
     };
     let host = db.map(|db| Host { db, file });
+    let is_change = argument.is_some();
     let schema = host
-        .filter(|_| pragma::is_change(&name, argument.as_deref()))
+        .filter(|_| pragma::is_setting(&name) && (is_change || is_new))
         .and_then(|host| Some((host.db, pragma::schema(host)?)));
-    if let Some((db, schema)) = &schema {
+    if let Some((db, schema)) = schema.as_ref().filter(|_| is_change) {
         pragma::read_something(*db, schema);
     }
     // SAFETY: by the caller.
@@ -524,6 +528,7 @@ unsafe fn answer_pragma(file: *mut ffi::sqlite3_file, words: &mut [*mut c_char])
     let (result, words) = match row {
         Ok(row) if row.needs_reserve => match schema {
             Some((db, schema)) if pragma::reserve_in(db, &schema) => (ffi::SQLITE_OK, row.words),
+            _ if !is_change => (ffi::SQLITE_OK, Mode::None.name().to_owned()),
             _ => (ffi::SQLITE_ERROR, "the connection leaves no room for markers".to_owned()),
         },
         Ok(row) => (ffi::SQLITE_OK, row.words),

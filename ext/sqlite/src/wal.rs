@@ -43,6 +43,8 @@ const INDEX_HEADER_BYTES: usize = 48;
 const INDEX_REGION_BYTES: i32 = 32_768;
 /// Frames read at once.
 const FRAMES_READ: u32 = 16;
+/// A wal-index that is still being written then was left so by a process that ended.
+const INDEX_READS_MAX: u32 = 1000;
 
 type FrameHeader = [u8; FRAME_HEADER_BYTES];
 type Salt = [u8; 8];
@@ -93,8 +95,16 @@ impl Wal {
         Self { file, page_size: 0, salt, seen, walked }
     }
 
-    /// Bytes that were written to the log, or read from it in recovery.
-    pub fn see(&mut self, bytes: &[u8], offset: i64) {
+    /// Bytes that were read from the log in recovery. Behind its end lie frames of older logs.
+    fn see_read(&mut self, bytes: &[u8], offset: i64) {
+        let salt = bytes.get(8..).and_then(|rest| rest.first_chunk());
+        if offset == 0 || salt == Some(&self.salt) {
+            self.see_written(bytes, offset);
+        }
+    }
+
+    /// Bytes that were written to the log.
+    fn see_written(&mut self, bytes: &[u8], offset: i64) {
         let Ok(offset) = usize::try_from(offset) else { return };
         let Some(after_header) = offset.checked_sub(HEADER_BYTES) else {
             match bytes.first_chunk() {
@@ -160,7 +170,7 @@ impl Wal {
         self.seen.get_mut(frame)
     }
 
-    pub fn truncated(&mut self, bytes: i64) {
+    fn truncated(&mut self, bytes: i64) {
         let frame_bytes = self.page_size.saturating_add(FRAME_HEADER_BYTES);
         let bytes = usize::try_from(bytes).unwrap_or(0);
         self.seen.truncate(bytes.saturating_sub(HEADER_BYTES) / frame_bytes);
@@ -171,7 +181,7 @@ impl Wal {
     /// connection is alone with the log, and has seen all of it.
     pub fn is_sound(&mut self, main: Option<Parent>) -> bool {
         let index = match main {
-            Some(main) => match Index::read(main) {
+            Some(main) => match Index::read_when_written(main) {
                 Some(index) => index,
                 None => return true,
             },
@@ -265,10 +275,10 @@ impl WalFile {
         let result = self.file.read(buffer, offset);
         // Recovery reads the header and whole frames; all else reads pages alone.
         if result == ffi::SQLITE_OK
-            && !buffer.len().is_power_of_two()
+            && (offset == 0 || !buffer.len().is_power_of_two())
             && let Some(wal) = self.wal()
         {
-            wal.see(buffer, offset);
+            wal.see_read(buffer, offset);
         }
         result
     }
@@ -277,7 +287,7 @@ impl WalFile {
         let result = self.file.write(buffer, offset);
         if let Some(wal) = self.wal() {
             match result {
-                ffi::SQLITE_OK => wal.see(buffer, offset),
+                ffi::SQLITE_OK => wal.see_written(buffer, offset),
                 _ => wal.truncated(0),
             }
         }
@@ -339,6 +349,17 @@ fn add(sum: (u32, u32), bytes: &[u8], is_big_endian: bool) -> (u32, u32) {
 }
 
 impl Index {
+    /// Others write it in a moment.
+    fn read_when_written(main: Parent) -> Option<Self> {
+        (0..INDEX_READS_MAX).find_map(|_| {
+            let index = Self::read(main);
+            if index.is_none() {
+                std::thread::yield_now();
+            }
+            index
+        })
+    }
+
     /// `None` if there is no wal-index, or it is being written.
     fn read(main: Parent) -> Option<Self> {
         let mut address: *mut c_void = ptr::null_mut();
