@@ -253,7 +253,7 @@ fn read_only_database_keeps_its_setting() {
     }
     let folder = Folder::new();
     folder.rows("x.db", "CREATE TABLE t AS SELECT hex(zeroblob(9000)) AS a;");
-    for name in ["x.db?mode=ro", "x.db?immutable=1"] {
+    for name in ["x.db?mode=ro"] {
         let output = folder.run(name, "SELECT length(a) FROM t;\nPRAGMA page_verify=NONE;");
         assert_eq!(output.rows, "18000\n", "{name}");
         assert!(output.errors.contains("reading only"), "{name} {}", output.errors);
