@@ -136,10 +136,6 @@ fn set(database: &mut Database, host: Option<Host>, mode: Mode) -> Answer {
             ffi::SQLITE_OK => Ok(Row::new(mode.name())),
             ffi::SQLITE_BUSY => Err("the database is in use: try again".to_owned()),
             ffi::SQLITE_IOERR_DATA => Err("page 1 is damaged".to_owned()),
-            ffi::SQLITE_IOERR_LOCK | ffi::SQLITE_IOERR_WRITE | ffi::SQLITE_READONLY => {
-                Err("the setting cannot be written: the database is open for reading only"
-                    .to_owned())
-            }
             other => Err(format!("the setting could not be written (error {other})")),
         },
     }
@@ -214,6 +210,12 @@ pub fn read_something(db: *mut ffi::sqlite3, schema: &CStr) {
         [],
         |_| Ok(()),
     );
+}
+
+/// True if SQLite writes nothing to this database: its file cannot be written, or is immutable.
+pub fn is_read_only(db: *mut ffi::sqlite3, schema: &CStr) -> bool {
+    // SAFETY: the connection is open.
+    unsafe { ffi::sqlite3_db_readonly(db, schema.as_ptr()) == 1 }
 }
 
 /// The file that `db` has open as `schema`.

@@ -521,6 +521,10 @@ unsafe fn answer_pragma(file: *mut ffi::sqlite3_file, words: &mut [*mut c_char])
         .and_then(|host| Some((host.db, pragma::schema(host)?)));
     if let Some((db, schema)) = schema.as_ref().filter(|_| is_change) {
         pragma::read_something(*db, schema);
+        if pragma::is_read_only(*db, schema) {
+            *answer = allocated("the setting cannot be written: the database is read-only");
+            return Some(ffi::SQLITE_ERROR);
+        }
     }
     // SAFETY: by the caller.
     let State::Main(database, _) = unsafe { state_of(file) }? else { return None };

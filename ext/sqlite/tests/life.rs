@@ -253,10 +253,10 @@ fn read_only_database_keeps_its_setting() {
     }
     let folder = Folder::new();
     folder.rows("x.db", "CREATE TABLE t AS SELECT hex(zeroblob(9000)) AS a;");
-    for name in ["x.db?mode=ro"] {
+    for name in ["x.db?mode=ro", "x.db?immutable=1"] {
         let output = folder.run(name, "SELECT length(a) FROM t;\nPRAGMA page_verify=NONE;");
         assert_eq!(output.rows, "18000\n", "{name}");
-        assert!(output.errors.contains("reading only"), "{name} {}", output.errors);
+        assert!(output.errors.contains("read-only"), "{name} {}", output.errors);
     }
     assert_eq!(folder.rows("x.db", "PRAGMA page_verify;"), "CHECKSUM\n");
     let mut bytes = folder.read("x.db");
