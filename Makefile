@@ -6,6 +6,8 @@ TEST_SERVERS = 15 18
 ALL_SERVERS = 9.6 10 11 12 13 14 15 16 17 18
 FUZZ_SECONDS = 30
 SOAK_SECONDS = 180
+# With a SQLite of its own. The extension that is built then cannot be loaded, so it has a place apart.
+SQLITE_LINKED = --no-default-features --features bundled --target-dir ext/sqlite/target/linked
 
 .PHONY: build demo test slow check servers bench
 
@@ -26,6 +28,7 @@ test: servers check
 	PAGEWARDEN_REQUIRE=postgres,sqlite,mariadb PAGEWARDEN_SOAK_SECONDS=$(SOAK_SECONDS) \
 		cargo test --workspace --locked
 	PAGEWARDEN_REQUIRE=sqlite cargo test --locked --manifest-path ext/sqlite/Cargo.toml
+	cargo test --locked --manifest-path ext/sqlite/Cargo.toml $(SQLITE_LINKED) --test power_loss
 	./fuzz/run.sh $(FUZZ_SECONDS)
 
 # Hours rather than minutes: every server version, large clusters, long fuzzing.
@@ -35,8 +38,10 @@ slow:
 	PAGEWARDEN_REQUIRE=postgres,sqlite,mariadb PAGEWARDEN_TEST_VERSIONS=all \
 		PAGEWARDEN_SEEDS=20 PAGEWARDEN_KILLS=20 \
 		cargo test --workspace --locked -- --include-ignored
-	PAGEWARDEN_REQUIRE=sqlite PAGEWARDEN_STATEMENTS=100000 \
+	PAGEWARDEN_REQUIRE=sqlite PAGEWARDEN_STATEMENTS=10000 \
 		cargo test --locked --manifest-path ext/sqlite/Cargo.toml
+	PAGEWARDEN_POWER_LOSSES=3000 \
+		cargo test --locked --manifest-path ext/sqlite/Cargo.toml $(SQLITE_LINKED) --test power_loss
 	PAGEWARDEN_REQUIRE=postgres,mariadb PAGEWARDEN_SOAK_SECONDS=3600 \
 		cargo test --locked --package pagewarden-cli --test main -- running_cluster running_server
 	./fuzz/run.sh 1800
@@ -45,5 +50,4 @@ bench: build
 	cargo run --release --locked --package pagewarden-bench -- kernel
 	cargo run --release --locked --package pagewarden-bench -- check
 	cargo run --release --locked --package pagewarden-bench -- sqlserver
-	cargo run --release --locked --manifest-path ext/sqlite/Cargo.toml \
-		--no-default-features --features bundled --example cost
+	cargo run --release --locked --manifest-path ext/sqlite/Cargo.toml $(SQLITE_LINKED) --example cost

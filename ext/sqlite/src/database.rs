@@ -13,7 +13,7 @@ use rusqlite::ffi;
 
 use crate::free_pages;
 use crate::parent::Parent;
-use crate::wal::{WalFile, WalPosition};
+use crate::wal::Wal;
 use crate::{log, suspects};
 
 /// The reserve of the official checksum VFS.
@@ -65,8 +65,7 @@ pub struct Database {
     pub lock: c_int,
     /// The connection is in WAL mode.
     pub has_shm: bool,
-    pub wal: Option<WalFile>,
-    wal_position: WalPosition,
+    pub wal: Option<Wal>,
     checkpoint: Option<Checkpoint>,
     /// Random bits for a database number.
     seed: NonZeroU32,
@@ -101,7 +100,6 @@ impl Database {
             lock: ffi::SQLITE_LOCK_NONE,
             has_shm: false,
             wal: None,
-            wal_position: WalPosition::default(),
             checkpoint: None,
             seed,
             end: 0,
@@ -113,6 +111,13 @@ impl Database {
 
     /// Reads page 1 from the file and takes from it what the file is.
     pub fn look(&mut self) {
+        // As a rule it is as long as it was.
+        if self.page_size != 0 {
+            let mut page = vec![0; self.page_size];
+            if self.file.read(&mut page, 0) == ffi::SQLITE_OK && self.see_first(&page) {
+                return;
+            }
+        }
         let mut head = [0; HEADER_BYTES];
         if self.file.read(&mut head, 0) != ffi::SQLITE_OK {
             self.layout = Layout::Plain;
@@ -128,15 +133,14 @@ impl Database {
         }
     }
 
-    /// Takes from page 1 what the file is.
-    fn see_first(&mut self, page: &[u8]) {
+    /// Takes from page 1 what the file is. False if this is no page 1 of the length that it says.
+    fn see_first(&mut self, page: &[u8]) -> bool {
         let Some(header) = DatabaseHeader::parse(page).filter(|header| header.has_magic) else {
-            return;
+            return false;
         };
-        let Some(page_size) = header.page_size() else { return };
-        if page_size != page.len() {
-            return;
-        }
+        let Some(page_size) = header.page_size().filter(|size| *size == page.len()) else {
+            return false;
+        };
         self.page_size = page_size;
         let marked = |marker: Marker| Layout::Marked {
             database: marker.database,
@@ -154,6 +158,7 @@ impl Database {
                 None => Layout::Plain,
             },
         };
+        true
     }
 
     /// Page 1 has room for a marker and none: damaged, or never protected.
@@ -250,10 +255,11 @@ impl Database {
         ffi::SQLITE_IOERR_DATA
     }
 
-    /// SQLite neither logs nor reads what is on a leaf of the freelist, and a crash may tear it.
+    /// SQLite neither logs nor reads what is on a leaf of the freelist, and a crash may tear it. In
+    /// WAL mode this is asked only for a page that no frame of the log has: what it was when the log
+    /// began, and the main file says that, it still is.
     fn is_free_page(&self, number: u32) -> bool {
-        !self.has_shm
-            && self.lock < ffi::SQLITE_LOCK_RESERVED
+        self.lock < ffi::SQLITE_LOCK_RESERVED
             && free_pages::contain(self.page_size, number, |number, page| {
                 self.file.read(page, self.offset(number)) == ffi::SQLITE_OK
                     && self.passes(page, number)
@@ -307,6 +313,7 @@ impl Database {
         if self.checkpoint == Some(Checkpoint::Rotten) {
             return ffi::SQLITE_IOERR_DATA;
         }
+        self.begin_without_lock();
         let is_playback = self.is_playback(buffer, offset);
         if offset == 0 && !is_playback {
             let result = self.write_first(buffer);
@@ -409,6 +416,7 @@ impl Database {
     }
 
     pub fn truncate(&mut self, bytes: i64) -> c_int {
+        self.begin_without_lock();
         let result = self.fill_holes(bytes);
         if result != ffi::SQLITE_OK {
             return result;
@@ -454,6 +462,14 @@ impl Database {
         self.lock = level;
         if level >= ffi::SQLITE_LOCK_RESERVED && was < ffi::SQLITE_LOCK_RESERVED {
             self.begin();
+        }
+    }
+
+    /// With `nolock=1` SQLite takes no lock before it writes, and gives none back: from here on it is
+    /// as if it had the file to itself.
+    fn begin_without_lock(&mut self) {
+        if self.lock < ffi::SQLITE_LOCK_RESERVED && self.checkpoint.is_none() {
+            self.locked(ffi::SQLITE_LOCK_EXCLUSIVE);
         }
     }
 
@@ -516,9 +532,9 @@ impl Database {
 
     pub fn checkpoint_starts(&mut self) {
         self.begin();
-        let is_sound = self.layout == Layout::Plain
-            || !self.has_shm
-            || self.wal.as_ref().is_none_or(|wal| self.wal_position.advance(wal, self.file));
+        let main = self.has_shm.then_some(self.file);
+        let is_sound =
+            self.layout == Layout::Plain || self.wal.as_mut().is_none_or(|wal| wal.is_sound(main));
         if !is_sound {
             let words = "the write-ahead log is damaged: nothing of it is written to the database";
             log(ffi::SQLITE_IOERR_DATA, &format!("{}: {words}", self.path));

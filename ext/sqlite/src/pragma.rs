@@ -33,9 +33,9 @@ impl Row {
     }
 }
 
-/// True if the pragma is one that changes the setting.
-pub fn is_change(name: &str, argument: Option<&str>) -> bool {
-    name.eq_ignore_ascii_case(SETTING) && argument.is_some()
+/// True if the pragma is the one that tells or changes the setting.
+pub fn is_setting(name: &str) -> bool {
+    name.eq_ignore_ascii_case(SETTING)
 }
 
 const SETTING: &str = "page_verify";
@@ -54,9 +54,12 @@ pub fn answer(
     name: &str,
     argument: Option<&str>,
 ) -> Option<Answer> {
-    if name.eq_ignore_ascii_case(SETTING) {
+    if is_setting(name) {
         Some(match argument {
-            None => Ok(Row::new(setting(database))),
+            // So that what is answered for a database without a page comes true.
+            None => {
+                Ok(Row { words: setting(database).to_owned(), needs_reserve: is_new(database) })
+            }
             Some(word) => match Mode::of_name(word) {
                 Some(mode) => set(database, host, mode),
                 None => {
@@ -86,6 +89,10 @@ fn is_empty(database: &Database) -> bool {
     database.file.size() == Ok(0)
 }
 
+fn is_new(database: &Database) -> bool {
+    database.layout == Layout::Plain && is_empty(database)
+}
+
 fn setting(database: &mut Database) -> &'static str {
     if database.lock < ffi::SQLITE_LOCK_RESERVED {
         database.look();
@@ -99,10 +106,13 @@ fn setting(database: &mut Database) -> &'static str {
 }
 
 fn set(database: &mut Database, host: Option<Host>, mode: Mode) -> Answer {
-    // SAFETY: the connection is open: it is the one that asks.
-    let is_in_transaction =
-        host.is_some_and(|host| unsafe { ffi::sqlite3_get_autocommit(host.db) } == 0);
-    if is_in_transaction || database.lock >= ffi::SQLITE_LOCK_RESERVED {
+    let is_in_transaction = match host {
+        // SAFETY: the connection is open: it is the one that asks. With an exclusive locking mode
+        // it has its lock outside of transactions too.
+        Some(host) => unsafe { ffi::sqlite3_get_autocommit(host.db) == 0 },
+        None => database.lock >= ffi::SQLITE_LOCK_RESERVED,
+    };
+    if is_in_transaction {
         return Err("page_verify cannot be changed inside a transaction".to_owned());
     }
     database.look();
@@ -200,6 +210,12 @@ pub fn read_something(db: *mut ffi::sqlite3, schema: &CStr) {
         [],
         |_| Ok(()),
     );
+}
+
+/// True if SQLite writes nothing to this database: its file cannot be written, or is immutable.
+pub fn is_read_only(db: *mut ffi::sqlite3, schema: &CStr) -> bool {
+    // SAFETY: the connection is open.
+    unsafe { ffi::sqlite3_db_readonly(db, schema.as_ptr()) == 1 }
 }
 
 /// The file that `db` has open as `schema`.

@@ -1,8 +1,8 @@
 //! The VFS and its files, as SQLite calls them.
 //!
 //! A file of ours is a [`Shim`] with the parent's file behind it in the same allocation, which is
-//! SQLite's. Main files and rollback journals are ours; all others (WAL, temporary files,
-//! statement journals) are opened by the parent in our place and never come back here.
+//! SQLite's. Main files, rollback journals and logs are ours; all others (temporary files, statement
+//! journals) are opened by the parent in our place and never come back here.
 //!
 //! No panic leaves: an `extern "C"` function that panics ends the process instead, and nothing
 //! here is meant to.
@@ -21,7 +21,7 @@ use crate::database::Database;
 use crate::journal::Journal;
 use crate::parent::Parent;
 use crate::pragma::{self, Host};
-use crate::wal::WalFile;
+use crate::wal::{Wal, WalFile};
 
 /// The name to open databases by: `file:x.db?vfs=pagewarden`.
 pub const NAME: &CStr = c"pagewarden";
@@ -41,6 +41,7 @@ struct Shim {
 enum State {
     Main(Box<Database>, *mut *mut ffi::sqlite3),
     Journal(Journal),
+    Wal(WalFile),
 }
 
 const _: () = assert!(size_of::<Shim>().is_multiple_of(8));
@@ -150,20 +151,9 @@ unsafe extern "C" fn open(
     // SAFETY: SQLite gives a name that it made itself for these kinds of file, or null.
     let main = unsafe { main_of(name, flags) };
     let is_main = flags & ffi::SQLITE_OPEN_MAIN_DB != 0 && !name.is_null();
-    let is_journal = flags & ffi::SQLITE_OPEN_MAIN_JOURNAL != 0 && main.is_some();
-    if !is_main && !is_journal {
+    if !is_main && main.is_none() {
         // SAFETY: the allocation is longer than the parent asks for; the arguments are SQLite's.
-        let result = unsafe { parent_open(beneath(), name, file, flags, out_flags) };
-        if let (ffi::SQLITE_OK, true, Some(main)) =
-            (result, flags & ffi::SQLITE_OPEN_WAL != 0, main)
-            // SAFETY: the main file is open.
-            && let Some(main) = unsafe { database_of(main) }
-        {
-            // SAFETY: the log is open. SQLite closes it before the main file, and starts a
-            // checkpoint, where alone it is used, only with a log open, which sets this anew.
-            main.wal = Some(WalFile(unsafe { Parent::new(file) }));
-        }
-        return result;
+        return unsafe { parent_open(beneath(), name, file, flags, out_flags) };
     }
 
     // SAFETY: SQLite allocated szOsFile bytes: a shim and the parent's file, which is aligned
@@ -185,10 +175,18 @@ unsafe extern "C" fn open(
     // SAFETY: open from here to xClose.
     let parent = unsafe { Parent::new(below) };
     let state = match main {
-        // SAFETY: SQLite closes the journal before the main file, and uses both from one thread
-        // at a time.
-        Some(main) if is_journal => State::Journal(unsafe { Journal::new(parent, main) }),
-        _ => {
+        Some(main) if flags & ffi::SQLITE_OPEN_WAL != 0 => {
+            // SAFETY: the main file is open.
+            if let Some(database) = unsafe { database_of(main) } {
+                database.wal = Some(Wal::new(parent));
+            }
+            // SAFETY: SQLite closes the log before the main file, and uses both from one thread
+            // at a time.
+            State::Wal(unsafe { WalFile::new(parent, main) })
+        }
+        // SAFETY: as for the log.
+        Some(main) => State::Journal(unsafe { Journal::new(parent, main) }),
+        None => {
             // SAFETY: the name is SQLite's own, with its parameters behind it.
             let path = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
             // SAFETY: as above.
@@ -232,7 +230,7 @@ pub unsafe fn database_of<'a>(file: *mut ffi::sqlite3_file) -> Option<&'a mut Da
     // SAFETY: by the caller.
     match unsafe { state_of(file) }? {
         State::Main(database, _) => Some(database),
-        State::Journal(_) => None,
+        State::Journal(_) | State::Wal(_) => None,
     }
 }
 
@@ -326,12 +324,16 @@ impl State {
         match self {
             Self::Main(database, _) => database.file,
             Self::Journal(journal) => journal.file,
+            Self::Wal(wal) => wal.file,
         }
     }
 }
 
 unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
-    let result = state!(file, ffi::SQLITE_OK).parent().close();
+    let result = match state!(file, ffi::SQLITE_OK) {
+        State::Wal(wal) => wal.close(),
+        state => state.parent().close(),
+    };
     // SAFETY: made by `open` from a box, and not used again: the methods are taken away.
     unsafe {
         drop(Box::from_raw((*file.cast::<Shim>()).state));
@@ -366,6 +368,7 @@ unsafe extern "C" fn read(
     match state!(file, ffi::SQLITE_IOERR_READ) {
         State::Main(database, _) => database.read(buffer, offset),
         State::Journal(journal) => journal.read(buffer, offset),
+        State::Wal(wal) => wal.read(buffer, offset),
     }
 }
 
@@ -382,6 +385,7 @@ unsafe extern "C" fn write(
     match state!(file, ffi::SQLITE_IOERR_WRITE) {
         State::Main(database, _) => database.write(buffer, offset),
         State::Journal(journal) => journal.write(buffer, offset),
+        State::Wal(wal) => wal.write(buffer, offset),
     }
 }
 
@@ -389,6 +393,7 @@ unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, bytes: ffi::sqlite3_
     match state!(file, ffi::SQLITE_IOERR_TRUNCATE) {
         State::Main(database, _) => database.truncate(bytes),
         State::Journal(journal) => journal.file.truncate(bytes),
+        State::Wal(wal) => wal.truncate(bytes),
     }
 }
 
@@ -501,17 +506,25 @@ unsafe fn answer_pragma(file: *mut ffi::sqlite3_file, words: &mut [*mut c_char])
     };
     let (name, argument) = (text(*name)?, text(*argument));
     // SAFETY: by the caller. The connection behind the pointer is the one that has it open.
-    let db = match unsafe { state_of(file) }? {
-        // SAFETY: SQLite keeps the pointer that it gave us for as long as the file is open.
-        State::Main(_, db) => unsafe { db.as_ref() }.copied().filter(|db| !db.is_null()),
-        State::Journal(_) => return None,
+    let (db, is_new) = match unsafe { state_of(file) }? {
+        State::Main(database, db) => {
+            // SAFETY: SQLite keeps the pointer that it gave us for as long as the file is open.
+            let db = unsafe { db.as_ref() }.copied().filter(|db| !db.is_null());
+            (db, database.file.size() == Ok(0))
+        }
+        State::Journal(_) | State::Wal(_) => return None,
     };
     let host = db.map(|db| Host { db, file });
+    let is_change = argument.is_some();
     let schema = host
-        .filter(|_| pragma::is_change(&name, argument.as_deref()))
+        .filter(|_| pragma::is_setting(&name) && (is_change || is_new))
         .and_then(|host| Some((host.db, pragma::schema(host)?)));
-    if let Some((db, schema)) = &schema {
+    if let Some((db, schema)) = schema.as_ref().filter(|_| is_change) {
         pragma::read_something(*db, schema);
+        if pragma::is_read_only(*db, schema) {
+            *answer = allocated("the setting cannot be written: the database is read-only");
+            return Some(ffi::SQLITE_ERROR);
+        }
     }
     // SAFETY: by the caller.
     let State::Main(database, _) = unsafe { state_of(file) }? else { return None };
@@ -519,6 +532,7 @@ unsafe fn answer_pragma(file: *mut ffi::sqlite3_file, words: &mut [*mut c_char])
     let (result, words) = match row {
         Ok(row) if row.needs_reserve => match schema {
             Some((db, schema)) if pragma::reserve_in(db, &schema) => (ffi::SQLITE_OK, row.words),
+            _ if !is_change => (ffi::SQLITE_OK, Mode::None.name().to_owned()),
             _ => (ffi::SQLITE_ERROR, "the connection leaves no room for markers".to_owned()),
         },
         Ok(row) => (ffi::SQLITE_OK, row.words),

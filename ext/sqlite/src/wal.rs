@@ -26,12 +26,16 @@
 //! So each frame is held against the sum that stands in the frame before it, and a gap and the
 //! frame behind it are not judged.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
+use std::num::NonZeroU32;
 use std::ptr;
 
+use pagewarden::checksum::page_verify::{self, Marker, Mode};
+use pagewarden::verdict::PageNo;
 use rusqlite::ffi;
 
 use crate::parent::Parent;
+use crate::vfs;
 
 const HEADER_BYTES: usize = 32;
 const FRAME_HEADER_BYTES: usize = 24;
@@ -39,15 +43,40 @@ const INDEX_HEADER_BYTES: usize = 48;
 const INDEX_REGION_BYTES: i32 = 32_768;
 /// Frames read at once.
 const FRAMES_READ: u32 = 16;
+/// A wal-index that is still being written then was left so by a process that ended.
+const INDEX_READS_MAX: u32 = 1000;
 
-/// The log's file, open in the VFS beneath.
+type FrameHeader = [u8; FRAME_HEADER_BYTES];
+type Salt = [u8; 8];
+
+/// A frame as it went through this connection: nothing that was read back.
+#[derive(Debug, Default, Clone, Copy)]
+struct Seen {
+    /// All zero where the frame was not seen as a whole: page numbers begin at 1.
+    header: FrameHeader,
+    page: u64,
+}
+
+/// The open log of a database.
+///
+/// SQLite's sum has a step for every word that waits for the one before, so a walk by it takes
+/// longer than all else that a checkpoint computes. What this connection wrote itself, or read in
+/// recovery, is remembered by a faster sum, and held against that first. Only a frame that does not
+/// fit, since another process wrote it or it is damaged, is held against SQLite's.
 #[derive(Debug)]
-pub struct WalFile(pub Parent);
+pub struct Wal {
+    file: Parent,
+    page_size: usize,
+    /// Of the frames seen.
+    salt: Salt,
+    seen: Vec<Seen>,
+    walked: Walked,
+}
 
 /// How far the log has been walked.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct WalPosition {
-    salt: [u8; 8],
+struct Walked {
+    salt: Salt,
     frames: u32,
     /// The sum that stands in the last of them.
     sum: (u32, u32),
@@ -56,73 +85,252 @@ pub struct WalPosition {
 /// What the wal-index says of the log.
 struct Index {
     last_frame: u32,
-    salt: [u8; 8],
+    salt: Salt,
     backfilled: u32,
 }
 
-impl WalPosition {
-    /// Walks on to the last frame. False if the log is not what was written there.
-    pub fn advance(&mut self, wal: &WalFile, main: Parent) -> bool {
-        let Some(index) = Index::read(main) else { return true };
+impl Wal {
+    pub fn new(file: Parent) -> Self {
+        let (salt, seen, walked) = (Salt::default(), Vec::new(), Walked::default());
+        Self { file, page_size: 0, salt, seen, walked }
+    }
+
+    /// Bytes that were read from the log in recovery. Behind its end lie frames of older logs.
+    fn see_read(&mut self, bytes: &[u8], offset: i64) {
+        let salt = bytes.get(8..).and_then(|rest| rest.first_chunk());
+        if offset == 0 || salt == Some(&self.salt) {
+            self.see_written(bytes, offset);
+        }
+    }
+
+    /// Bytes that were written to the log.
+    fn see_written(&mut self, bytes: &[u8], offset: i64) {
+        let Ok(offset) = usize::try_from(offset) else { return };
+        let Some(after_header) = offset.checked_sub(HEADER_BYTES) else {
+            match bytes.first_chunk() {
+                Some(header) if offset == 0 => self.see_header(header),
+                _ => self.seen.clear(),
+            }
+            return;
+        };
+        let frame_bytes = self.page_size.saturating_add(FRAME_HEADER_BYTES);
+        let (frame, at) = (after_header / frame_bytes, after_header % frame_bytes);
+        let (header, page) = match at {
+            0 => bytes.split_first_chunk().map_or((None, bytes), |(head, page)| (Some(head), page)),
+            _ => (None, bytes),
+        };
+        let is_whole_page = page.len() == self.page_size && self.page_size != 0;
+        match (header, at) {
+            (Some(header), _) if page.is_empty() => self.see_frame_header(frame, header),
+            (Some(header), _) if is_whole_page => {
+                self.see_frame_header(frame, header);
+                self.see_page(frame, page);
+            }
+            (None, FRAME_HEADER_BYTES) if is_whole_page => self.see_page(frame, page),
+            _ => {
+                // Pieces: what they leave is not known.
+                let end = after_header.saturating_add(bytes.len()).div_ceil(frame_bytes);
+                let end = end.min(self.seen.len());
+                self.seen.get_mut(frame..end).unwrap_or(&mut []).fill(Seen::default());
+            }
+        }
+    }
+
+    fn see_header(&mut self, header: &[u8; HEADER_BYTES]) {
+        let Some((page_size, salt)) = page_size_and_salt(header) else { return };
+        if (page_size, salt) != (self.page_size, self.salt) {
+            self.seen.clear();
+        }
+        (self.page_size, self.salt) = (page_size, salt);
+    }
+
+    fn see_frame_header(&mut self, frame: usize, header: &FrameHeader) {
+        let [_, _, _, _, _, _, _, _, a, b, c, d, e, f, g, h, ..] = *header;
+        let salt = [a, b, c, d, e, f, g, h];
+        if salt != self.salt {
+            self.seen.clear();
+            self.salt = salt;
+        }
+        if let Some(seen) = self.slot(frame) {
+            seen.header = *header;
+        }
+    }
+
+    fn see_page(&mut self, frame: usize, page: &[u8]) {
+        let sum = sum_of_page(page);
+        if let Some(seen) = self.slot(frame) {
+            seen.page = sum;
+        }
+    }
+
+    fn slot(&mut self, frame: usize) -> Option<&mut Seen> {
+        if frame >= self.seen.len() {
+            self.seen.resize(frame.saturating_add(1), Seen::default());
+        }
+        self.seen.get_mut(frame)
+    }
+
+    fn truncated(&mut self, bytes: i64) {
+        let frame_bytes = self.page_size.saturating_add(FRAME_HEADER_BYTES);
+        let bytes = usize::try_from(bytes).unwrap_or(0);
+        self.seen.truncate(bytes.saturating_sub(HEADER_BYTES) / frame_bytes);
+    }
+
+    /// Walks on to the last frame. False if the log is not what was written there. `main` is the
+    /// main file where it has shared memory, which says how far the log is valid; else this
+    /// connection is alone with the log, and has seen all of it.
+    pub fn is_sound(&mut self, main: Option<Parent>) -> bool {
+        let index = match main {
+            Some(main) => match Index::read_when_written(main) {
+                Some(index) => index,
+                None => return true,
+            },
+            None => Index { last_frame: self.seen_count(), salt: self.salt, backfilled: 0 },
+        };
+        if index.last_frame == 0 {
+            return true;
+        }
         let mut header = [0; HEADER_BYTES];
-        if wal.0.read(&mut header, 0) != ffi::SQLITE_OK {
+        if self.file.read(&mut header, 0) != ffi::SQLITE_OK {
             return false;
         }
-        let word = |at: usize| header.get(at..).and_then(|rest| rest.first_chunk::<4>()).copied();
-        let (Some([.., magic]), Some(page_size)) = (word(0), word(8)) else { return false };
-        let is_big_endian = magic & 1 == 1;
-        let salt = header.get(16..).and_then(|rest| rest.first_chunk::<8>()).copied();
-        if salt != Some(index.salt) {
+        let Some((page_size, salt)) = page_size_and_salt(&header) else { return false };
+        if salt != index.salt {
             return false;
         }
+        self.see_header(&header);
+        let is_big_endian = header.get(3).is_some_and(|magic| magic & 1 == 1);
         // What was walked before may have rotted since, unless it is in the main file.
-        if self.salt != index.salt || self.frames > index.backfilled {
+        if self.walked.salt != salt || self.walked.frames > index.backfilled {
             let sum = add((0, 0), header.get(..24).unwrap_or(&[]), is_big_endian);
-            *self = Self { salt: index.salt, frames: 0, sum };
+            self.walked = Walked { salt, frames: 0, sum };
         }
-        let Ok(page_size) = usize::try_from(u32::from_be_bytes(page_size)) else { return false };
         let frame_bytes = page_size.saturating_add(FRAME_HEADER_BYTES);
-        let mut position = *self;
+        let mut walked = self.walked;
         let mut buffer = Vec::new();
-        while position.frames < index.last_frame {
-            let count = index.last_frame.saturating_sub(position.frames).min(FRAMES_READ);
-            let Ok(frames) = usize::try_from(count) else { return false };
+        while walked.frames < index.last_frame {
+            let count = index.last_frame.saturating_sub(walked.frames).min(FRAMES_READ);
+            let (Ok(frames), Ok(first)) = (usize::try_from(count), usize::try_from(walked.frames))
+            else {
+                return false;
+            };
             buffer.resize(frames.saturating_mul(frame_bytes), 0);
-            let Ok(frame_bytes_signed) = i64::try_from(frame_bytes) else { return false };
-            let offset = i64::from(position.frames).saturating_mul(frame_bytes_signed);
-            if wal.0.read(&mut buffer, offset.saturating_add(32)) != ffi::SQLITE_OK {
+            let offset = first.saturating_mul(frame_bytes).saturating_add(HEADER_BYTES);
+            let Ok(offset) = i64::try_from(offset) else { return false };
+            if self.file.read(&mut buffer, offset) != ffi::SQLITE_OK {
                 return false;
             }
-            for frame in buffer.chunks_exact(frame_bytes) {
-                let (head, page) = frame.split_at(FRAME_HEADER_BYTES);
-                let (covered, stored) = head.split_at(8);
-                let stored = sum_of(stored.get(8..).unwrap_or(&[]));
-                if position.sum != GAP && stored != GAP {
-                    let sum = add(position.sum, covered, is_big_endian);
+            for (frame, number) in buffer.chunks_exact(frame_bytes).zip(first..) {
+                let Some((head, page)) = frame.split_first_chunk() else { return false };
+                let stored = stored_sum(head);
+                let seen = self.seen.get(number);
+                let is_as_seen = || {
+                    seen.is_some_and(|seen| seen.header == *head && seen.page == sum_of_page(page))
+                };
+                if walked.sum != GAP && stored != GAP && !is_as_seen() {
+                    let (covered, _) = head.split_at(8);
+                    let sum = add(walked.sum, covered, is_big_endian);
                     if add(sum, page, is_big_endian) != stored {
                         return false;
                     }
                 }
-                position.sum = stored;
+                walked.sum = stored;
             }
-            position.frames = position.frames.saturating_add(count);
+            walked.frames = walked.frames.saturating_add(count);
         }
-        *self = position;
+        self.walked = walked;
         true
     }
+
+    /// Frames from the first one on that were seen as a whole.
+    fn seen_count(&self) -> u32 {
+        let count = self.seen.iter().take_while(|seen| seen.header != [0; _]).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+}
+
+/// The log's file, as SQLite has it open.
+#[derive(Debug)]
+pub struct WalFile {
+    pub file: Parent,
+    /// The main file, which SQLite closes after its log.
+    main: *mut ffi::sqlite3_file,
+}
+
+impl WalFile {
+    /// # Safety
+    ///
+    /// As for [`crate::journal::Journal::new`].
+    pub unsafe fn new(file: Parent, main: *mut ffi::sqlite3_file) -> Self {
+        Self { file, main }
+    }
+
+    fn wal(&mut self) -> Option<&mut Wal> {
+        // SAFETY: by `new`; SQLite calls into one connection's files one after another, and no
+        // reference is kept between calls.
+        unsafe { vfs::database_of(self.main) }?.wal.as_mut()
+    }
+
+    pub fn read(&mut self, buffer: &mut [u8], offset: i64) -> c_int {
+        let result = self.file.read(buffer, offset);
+        // Recovery reads the header and whole frames; all else reads pages alone.
+        if result == ffi::SQLITE_OK
+            && (offset == 0 || !buffer.len().is_power_of_two())
+            && let Some(wal) = self.wal()
+        {
+            wal.see_read(buffer, offset);
+        }
+        result
+    }
+
+    pub fn write(&mut self, buffer: &[u8], offset: i64) -> c_int {
+        let result = self.file.write(buffer, offset);
+        if let Some(wal) = self.wal() {
+            match result {
+                ffi::SQLITE_OK => wal.see_written(buffer, offset),
+                _ => wal.truncated(0),
+            }
+        }
+        result
+    }
+
+    pub fn truncate(&mut self, bytes: i64) -> c_int {
+        if let Some(wal) = self.wal() {
+            wal.truncated(bytes);
+        }
+        self.file.truncate(bytes)
+    }
+
+    pub fn close(&mut self) -> c_int {
+        // SAFETY: as in `wal`.
+        if let Some(main) = unsafe { vfs::database_of(self.main) } {
+            main.wal = None;
+        }
+        self.file.close()
+    }
+}
+
+/// A sum of a page, for this process.
+fn sum_of_page(page: &[u8]) -> u64 {
+    let marker = Marker { mode: Mode::Checksum, setting: None, database: NonZeroU32::MIN };
+    // The last eight bytes are not in it.
+    page_verify::digest(page, marker, PageNo(0)).wrapping_mul(3) ^ page_verify::stored_digest(page)
+}
+
+/// Of the log's header; `None` if it is none.
+fn page_size_and_salt(header: &[u8; HEADER_BYTES]) -> Option<(usize, Salt)> {
+    let page_size = header.get(8..).and_then(|rest| rest.first_chunk())?;
+    let salt = header.get(16..).and_then(|rest| rest.first_chunk())?;
+    let page_size = usize::try_from(u32::from_be_bytes(*page_size)).ok()?;
+    (page_size.is_power_of_two() && page_size <= 65_536).then_some((page_size, *salt))
 }
 
 /// What stands in the place of a sum in a gap.
 const GAP: (u32, u32) = (0, 0);
 
-fn sum_of(bytes: &[u8]) -> (u32, u32) {
-    let word = |at: usize| {
-        bytes
-            .get(at..)
-            .and_then(|rest| rest.first_chunk())
-            .map_or(0, |word| u32::from_be_bytes(*word))
-    };
-    (word(0), word(4))
+fn stored_sum(header: &FrameHeader) -> (u32, u32) {
+    let [.., a, b, c, d, e, f, g, h] = *header;
+    (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]))
 }
 
 /// The sum goes on over `bytes`, two words at a time.
@@ -141,6 +349,17 @@ fn add(sum: (u32, u32), bytes: &[u8], is_big_endian: bool) -> (u32, u32) {
 }
 
 impl Index {
+    /// Others write it in a moment.
+    fn read_when_written(main: Parent) -> Option<Self> {
+        (0..INDEX_READS_MAX).find_map(|_| {
+            let index = Self::read(main);
+            if index.is_none() {
+                std::thread::yield_now();
+            }
+            index
+        })
+    }
+
     /// `None` if there is no wal-index, or it is being written.
     fn read(main: Parent) -> Option<Self> {
         let mut address: *mut c_void = ptr::null_mut();

@@ -192,3 +192,72 @@ fn rotten_write_ahead_log_is_not_laundered_by_a_checkpoint() {
     assert!(output.errors.contains("the write-ahead log is damaged"), "{output:?}");
     assert_eq!(folder.read("x.db"), before);
 }
+
+/// Alone with the log there is no shared memory that says how far it is valid.
+#[test]
+fn rotten_log_is_not_laundered_by_a_connection_that_is_alone_with_it() {
+    if !shell::is_there() {
+        return;
+    }
+    const ALONE: &str = "PRAGMA locking_mode=EXCLUSIVE; PRAGMA wal_autocheckpoint=0;";
+    const ROT: &str = ".shell printf Z | dd of=x.db-wal bs=1 seek=3000 conv=notrunc status=none\n";
+    let folder = database("CHECKSUM");
+    folder.rows("x.db", "PRAGMA journal_mode=WAL;");
+    let clean = folder.read("x.db");
+    let written_here = format!(
+        "{ALONE} UPDATE t SET b='in the log';\n{ROT}PRAGMA wal_checkpoint;\n.shell cp x.db y.db\n"
+    );
+    let output = folder.run("x.db", &written_here);
+    assert!(output.errors.contains("the write-ahead log is damaged"), "{output:?}");
+    assert_eq!(folder.read("y.db"), clean);
+
+    // The same of a log that was found there, in front of the rest of an older one.
+    let folder = database("CHECKSUM");
+    folder.rows("x.db", "PRAGMA journal_mode=WAL;");
+    folder.rows(
+        "x.db",
+        "PRAGMA wal_autocheckpoint=0; UPDATE t SET b='before'; PRAGMA wal_checkpoint; \
+         UPDATE t SET b='in the log' WHERE a<50;\n\
+         .shell cp x.db y.db; cp x.db-wal y.db-wal\n",
+    );
+    let clean = folder.read("y.db");
+    let rot = ROT.replace("x.db", "y.db");
+    let found = format!(
+        "{ALONE} SELECT max(b) FROM t;\n{rot}PRAGMA wal_checkpoint;\n.shell cp y.db z.db\n"
+    );
+    let output = folder.run("y.db", &found);
+    assert!(output.rows.contains("in the log"), "{output:?}");
+    assert!(output.errors.contains("the write-ahead log is damaged"), "{output:?}");
+    assert_eq!(folder.read("z.db"), clean);
+}
+
+/// What lies on a free page is never read as rows, so it stays as the crash left it, also when the
+/// database is changed to WAL mode.
+#[test]
+fn torn_free_page_is_no_damage_in_any_journal_mode() {
+    if !shell::is_there() {
+        return;
+    }
+    for mode in ["DELETE", "WAL"] {
+        let folder = database("CHECKSUM");
+        folder.rows("x.db", "PRAGMA secure_delete=0; DELETE FROM t WHERE a>20;");
+        let mut bytes = folder.read("x.db");
+        let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+        // The freelist's first trunk page is named in the header; its leaves begin at its byte 8.
+        let trunk = (word(32) - 1) * PAGE;
+        let leaves: Vec<usize> = (0..word(trunk + 4)).map(|at| word(trunk + 8 + 4 * at)).collect();
+        assert!(leaves.len() > 20, "{leaves:?}");
+        for leaf in leaves {
+            bytes[(leaf - 1) * PAGE + 700] ^= 1;
+        }
+        folder.write("x.db", &bytes);
+        let script = format!(
+            "PRAGMA journal_mode={mode};\n.backup main file:backup.db?vfs=pagewarden\n\
+             SELECT count(*) FROM t; PRAGMA integrity_check; \
+             SELECT count(*) FROM pagewarden_suspect_pages;"
+        );
+        let rows = folder.rows("x.db", &script);
+        assert!(rows.ends_with("20\nok\n0\n"), "{mode} {rows}");
+        assert_eq!(folder.rows("backup.db", "SELECT count(*) FROM t;"), "20\n", "{mode}");
+    }
+}

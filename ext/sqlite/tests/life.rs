@@ -58,12 +58,16 @@ fn every_page_size_and_journal_mode_gives_the_same_rows_and_sound_pages() {
     }
 }
 
-/// Statements at random, with the failures that come of them.
-fn statements(seed: u64, count: u64) -> String {
+const MODES: [&str; 5] = ["DELETE", "WAL", "TRUNCATE", "PERSIST", "MEMORY"];
+
+/// Statements at random, with the failures that come of them. Without a journal mode, that changes
+/// too.
+fn statements(seed: u64, count: u64, journal: Option<&str>) -> String {
     let mut random = Random(seed);
-    let mut script = String::from(
-        "PRAGMA cache_size=15; PRAGMA synchronous=OFF;\n\
+    let mut script = format!(
+        "PRAGMA cache_size=15; PRAGMA synchronous=OFF; PRAGMA journal_mode={};\n\
          CREATE TABLE t(a INTEGER PRIMARY KEY, b UNIQUE, c);\nCREATE INDEX i ON t(c);\n",
+        journal.unwrap_or("DELETE")
     );
     for _ in 0..count {
         let (key, size) = (random.below(400), random.below(6000));
@@ -83,8 +87,8 @@ fn statements(seed: u64, count: u64) -> String {
             18 => "RELEASE s;".to_owned(),
             19 => format!("INSERT INTO t SELECT a+{key}, b||'x', c FROM t LIMIT 20;"),
             20 if size < 600 => "VACUUM;".to_owned(),
-            21 if size < 1500 => {
-                let mode = ["DELETE", "WAL", "TRUNCATE", "PERSIST", "MEMORY"][(key % 5) as usize];
+            21 if size < 1500 && journal.is_none() => {
+                let mode = MODES[(key % 5) as usize];
                 format!("PRAGMA journal_mode={mode};")
             }
             22 if size < 1500 => "PRAGMA wal_checkpoint(TRUNCATE);".to_owned(),
@@ -106,21 +110,65 @@ fn first_difference(ours: &str, plain: &str) -> Option<(String, String)> {
     lines(ours).into_iter().zip(lines(plain)).find(|(ours, plain)| ours != plain)
 }
 
-/// `PAGEWARDEN_STATEMENTS` sets how many.
+/// `PAGEWARDEN_STATEMENTS` sets how many, for each journal mode and page size.
 #[test]
 fn random_statements_give_what_they_give_without_the_extension() {
     if !shell::is_there() {
         return;
     }
     let count = std::env::var("PAGEWARDEN_STATEMENTS").ok().and_then(|count| count.parse().ok());
-    let count: u64 = count.unwrap_or(3000);
-    for (seed, page_size) in [(0x5eed_0001, 512), (0x5eed_0002, 4096), (0x5eed_0003, 16_384)] {
+    let count: u64 = count.unwrap_or(300);
+    let journals = [None].into_iter().chain(MODES.map(Some));
+    for (seed, journal) in (0x5eed_0001..).zip(journals) {
+        for page_size in [512, 4096, 16_384, 65_536] {
+            let what = format!("{journal:?} {page_size} seed {seed:#x}");
+            let folder = Folder::new();
+            let script = statements(seed + page_size, count, journal);
+            let script = format!("PRAGMA page_size={page_size};\n{script}");
+            let (plain, ours) =
+                (folder.run_plain("plain.db", &script), folder.run("x.db", &script));
+            assert_eq!(first_difference(&ours.errors, &plain.errors), None, "{what}");
+            assert_eq!(first_difference(&ours.rows, &plain.rows), None, "{what}");
+            assert_eq!(folder.check("x.db").damage(), Vec::<&_>::new(), "{what}");
+        }
+    }
+}
+
+/// No locks, or one for good: the file is written all the same, and in full.
+#[test]
+fn connection_that_locks_otherwise_writes_what_it_writes_without_the_extension() {
+    if !shell::is_there() {
+        return;
+    }
+    let fill = "CREATE TABLE t(a INTEGER PRIMARY KEY, b);
+        WITH RECURSIVE n(v) AS (SELECT 1 UNION ALL SELECT v+1 FROM n WHERE v<900)
+        INSERT INTO t SELECT v, hex(v*v*7919)||hex(zeroblob(v%90)) FROM n;";
+    let work = "PRAGMA cache_size=5; UPDATE t SET b='x'||b WHERE a%13=0; BEGIN; \
+        DELETE FROM t WHERE a%3=0; ROLLBACK; DELETE FROM t WHERE a>700; PRAGMA page_verify=NONE; \
+        UPDATE t SET b=b||a WHERE a=5; PRAGMA page_verify=CHECKSUM; INSERT INTO t SELECT a+5000, b \
+        FROM t; VACUUM; SELECT * FROM t; PRAGMA integrity_check;";
+    for (name, first) in [
+        ("x.db?nolock=1", ""),
+        ("x.db", "PRAGMA locking_mode=EXCLUSIVE;"),
+        ("x.db", "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;"),
+        ("x.db", "PRAGMA mmap_size=100000000;"),
+    ] {
+        let what = format!("{name} {first}");
         let folder = Folder::new();
-        let script = format!("PRAGMA page_size={page_size};\n{}", statements(seed, count / 3));
-        let (plain, ours) = (folder.run_plain("plain.db", &script), folder.run("x.db", &script));
-        assert_eq!(first_difference(&ours.errors, &plain.errors), None, "seed {seed}");
-        assert_eq!(first_difference(&ours.rows, &plain.rows), None, "seed {seed}");
-        assert_eq!(folder.check("x.db").damage(), Vec::<&_>::new());
+        folder.rows("x.db", fill);
+        folder.run_plain("plain.db", fill);
+        let script = format!("{first} {work}");
+        let plain = folder.run_plain("plain.db", &script).rows;
+        let ours = folder.rows(name, &script);
+        assert!(plain.ends_with("ok\n"), "{what}");
+        // But for what the pragmas of the extension answer, and how much is mapped: nothing.
+        let rows = |text: &str| -> Vec<String> {
+            let is_row = |line: &&str| !["NONE", "CHECKSUM", "0", "100000000"].contains(line);
+            text.lines().filter(is_row).map(str::to_owned).collect()
+        };
+        assert!(rows(&ours) == rows(&plain), "{what}\n{ours:.600}\n{plain:.600}");
+        assert_eq!(folder.check("x.db").findings, [], "{what}");
+        assert_eq!(folder.rows("x.db", "PRAGMA integrity_check;"), "ok\n", "{what}");
     }
 }
 
@@ -177,6 +225,47 @@ fn database_without_markers_gets_them_by_vacuum() {
         assert_eq!(folder.rows("x.db", "PRAGMA page_verify;"), "CHECKSUM\n");
         let checked = folder.check("x.db");
         assert_eq!((checked.setting, checked.findings), (Some("checksum"), Vec::new()), "{mode}");
+    }
+}
+
+/// What the pragma answers for a database without a page is what its first page will carry.
+#[test]
+fn new_database_that_is_attached_is_protected_once_it_was_asked() {
+    if !shell::is_there() {
+        return;
+    }
+    let folder = Folder::new();
+    let script = "ATTACH 'file:y.db?vfs=pagewarden' AS y; PRAGMA y.page_verify; \
+        CREATE TABLE y.t AS SELECT 1 AS a; PRAGMA y.page_verify; CREATE TABLE main.t(a); \
+        PRAGMA main.page_verify;";
+    assert_eq!(folder.rows("x.db", script), "CHECKSUM\nCHECKSUM\nCHECKSUM\n");
+    for name in ["x.db", "y.db"] {
+        let checked = folder.check(name);
+        assert_eq!((checked.setting, checked.findings), (Some("checksum"), Vec::new()), "{name}");
+    }
+}
+
+/// A file that cannot be written says so, and is verified like any other.
+#[test]
+fn read_only_database_keeps_its_setting() {
+    if !shell::is_there() {
+        return;
+    }
+    let folder = Folder::new();
+    folder.rows("x.db", "CREATE TABLE t AS SELECT hex(zeroblob(9000)) AS a;");
+    for name in ["x.db?mode=ro", "x.db?immutable=1"] {
+        let output = folder.run(name, "SELECT length(a) FROM t;\nPRAGMA page_verify=NONE;");
+        assert_eq!(output.rows, "18000\n", "{name}");
+        assert!(output.errors.contains("read-only"), "{name} {}", output.errors);
+    }
+    assert_eq!(folder.rows("x.db", "PRAGMA page_verify;"), "CHECKSUM\n");
+    let mut bytes = folder.read("x.db");
+    let middle = bytes.len() - 5000;
+    bytes[middle] ^= 1;
+    folder.write("x.db", &bytes);
+    for name in ["x.db?mode=ro", "x.db?immutable=1", "x.db?nolock=1", "x.db?cache=shared"] {
+        let output = folder.run(name, "SELECT length(a), a FROM t;");
+        assert!(output.errors.contains("is damaged"), "{name} {}", output.errors);
     }
 }
 

@@ -30,6 +30,8 @@ use crc_fast::{CrcAlgorithm, checksum};
 
 use crate::verdict::PageNo;
 
+mod crc64;
+
 /// Bytes of the marker, at the end of the page.
 pub const MARKER_BYTES: usize = 16;
 
@@ -38,8 +40,6 @@ const TAG: [u8; 2] = *b"PW";
 const LAYOUT: u8 = 0x10;
 const PART_BYTES_MIN: usize = 512;
 const PART_COUNT_MAX: usize = 8;
-/// CRC-64/NVME's polynomial, lowest bit first.
-const POLYNOMIAL: u64 = 0x9a6c_9329_ac4b_c9b5;
 
 /// How a page is verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -230,16 +230,17 @@ fn flipped_head_bit(page: &[u8], number: PageNo) -> Option<Fault> {
     None
 }
 
-fn crc(bytes: &[u8]) -> u64 {
-    checksum(CrcAlgorithm::Crc64Nvme, bytes)
-}
-
 fn sum(page: &[u8], mode: Mode) -> u64 {
-    let content = covered(page, mode);
     let (count, part_bytes) = parts(page.len());
-    if mode != Mode::Torn || count == 1 {
-        return crc(content);
+    match mode {
+        Mode::None => {
+            let head = page.last_chunk::<MARKER_BYTES>().and_then(|tail| tail.first_chunk());
+            return crc64::of_word(head.copied().unwrap_or_default());
+        }
+        Mode::Torn if count > 1 => {}
+        _ => return crc64::of_page(page),
     }
+    let content = covered(page, mode);
     let bits = part_bits(count);
     content.chunks(part_bytes).take(count).zip(0_u32..).fold(0, |sum, (part, index)| {
         let shift = index.saturating_mul(bits);
@@ -289,14 +290,14 @@ fn flipped_bit(page: &[u8], mode: Mode, difference: u64) -> Option<(usize, u32)>
         return Some((end.checked_add(usize::try_from(place / 8).ok()?)?, place % 8));
     }
     // What the last bit of the content adds to the CRC; each bit before it, one step more.
-    let mut effect = POLYNOMIAL;
+    let mut effect = crc64::POLYNOMIAL;
     for back in 0..content.len().checked_mul(8)? {
         if effect == difference {
             let byte = end.checked_sub(1)?.checked_sub(back / 8)?;
             let bit = 7_usize.checked_sub(back % 8)?;
             return Some((byte, u32::try_from(bit).ok()?));
         }
-        effect = (effect >> 1) ^ if effect & 1 == 1 { POLYNOMIAL } else { 0 };
+        effect = (effect >> 1) ^ if effect & 1 == 1 { crc64::POLYNOMIAL } else { 0 };
     }
     None
 }
@@ -350,7 +351,7 @@ mod tests {
         let slow_crc = |bytes: &[u8]| {
             !bytes.iter().fold(u64::MAX, |crc, byte| {
                 (0..8).fold(crc ^ u64::from(*byte), |crc, _| {
-                    (crc >> 1) ^ if crc & 1 == 1 { POLYNOMIAL } else { 0 }
+                    (crc >> 1) ^ if crc & 1 == 1 { crc64::POLYNOMIAL } else { 0 }
                 })
             })
         };

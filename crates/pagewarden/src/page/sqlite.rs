@@ -77,7 +77,8 @@ pub struct SqlitePages {
 pub struct Excuses {
     /// A rollback journal waits to be played back.
     pub hot_journal: bool,
-    /// Pages of which the write-ahead log holds a version.
+    /// Pages of which the write-ahead log holds a version, or in front of which it ends the
+    /// database.
     pub in_wal: PageSet,
     /// Page 1 looks as if a writer without the checksum VFS had been at work.
     pub foreign_writer: bool,
@@ -91,6 +92,8 @@ pub struct Excuses {
 #[derive(Debug, Default)]
 pub struct PageSet {
     groups: HashMap<u64, [u64; GROUP_WORDS]>,
+    /// This page and all behind it are in the set too.
+    tail: Option<u64>,
     is_everything: bool,
 }
 
@@ -104,7 +107,7 @@ impl PageSet {
     /// The set of all pages: for when it cannot be told which.
     #[must_use]
     pub fn everything() -> Self {
-        Self { groups: HashMap::new(), is_everything: true }
+        Self { is_everything: true, ..Self::default() }
     }
 
     /// Adds a page. A set that would grow too large becomes the set of all pages.
@@ -127,10 +130,16 @@ impl PageSet {
         }
     }
 
+    /// Adds `first` and all pages behind it.
+    pub fn insert_from(&mut self, first: u64) {
+        self.tail = Some(self.tail.map_or(first, |tail| tail.min(first)));
+    }
+
     /// True if `page` is in the set.
     #[must_use]
     pub fn contains(&self, page: u64) -> bool {
         self.is_everything
+            || self.tail.is_some_and(|first| page >= first)
             || self
                 .groups
                 .get(&(page / GROUP_PAGES))
@@ -368,7 +377,7 @@ impl SqlitePages {
         let reason = if self.excuses.hot_journal {
             "a rollback journal waits to be played back and may hold this page"
         } else if self.excuses.in_wal.contains(finding.page.0) {
-            "the write-ahead log holds a version of this page"
+            "the write-ahead log holds a version of this page, or ends the database before it"
         } else {
             return finding;
         };
@@ -667,6 +676,15 @@ mod tests {
 
     #[test]
     fn page_set_holds_what_was_put_in() {
+        let mut tail = PageSet::default();
+        tail.insert(3);
+        tail.insert_from(9);
+        tail.insert_from(12);
+        assert_eq!(
+            (1..14).filter(|page| tail.contains(*page)).collect::<Vec<_>>(),
+            [3, 9, 10, 11, 12, 13]
+        );
+
         let mut set = PageSet::default();
         let pages = [0, 1, 63, 64, 4095, 4096, 1 << 31, u64::MAX];
         for page in pages {

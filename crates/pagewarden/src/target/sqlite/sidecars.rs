@@ -97,12 +97,13 @@ impl Sidecars {
     }
 }
 
-/// The pages that have a frame in the log, valid or left over from before; `None` if the log is not
-/// understood.
+/// The pages that have a frame in the log, valid or left over from before, and those behind the
+/// shortest length that one of its transactions gave the database: a checkpoint may have stopped
+/// before it cut the file. `None` if the log is not understood.
 fn wal_pages(file: &File, bytes: u64, page_size: usize) -> Option<PageSet> {
-    let mut header = [0; 12];
+    let mut header = [0; 24];
     file.read_exact_at(&mut header, 0).ok()?;
-    let [m0, m1, m2, m3, .., s0, s1, s2, s3] = header;
+    let [m0, m1, m2, m3, _, _, _, _, s0, s1, s2, s3, _, _, _, _, salt @ ..] = header;
     let magic = u32::from_be_bytes([m0, m1, m2, m3]);
     let log_page_size = u32::from_be_bytes([s0, s1, s2, s3]);
     let page_size = u64::try_from(page_size).ok()?;
@@ -116,10 +117,15 @@ fn wal_pages(file: &File, bytes: u64, page_size: usize) -> Option<PageSet> {
     }
     let mut pages = PageSet::default();
     for frame in 0..frames {
-        let mut number = [0; 4];
+        let mut header = [0; 16];
         let offset = frame.checked_mul(frame_bytes)?.checked_add(WAL_HEADER_BYTES)?;
-        file.read_exact_at(&mut number, offset).ok()?;
-        pages.insert(u64::from(u32::from_be_bytes(number)));
+        file.read_exact_at(&mut header, offset).ok()?;
+        let [n0, n1, n2, n3, c0, c1, c2, c3, frame_salt @ ..] = header;
+        pages.insert(u64::from(u32::from_be_bytes([n0, n1, n2, n3])));
+        let page_count = u32::from_be_bytes([c0, c1, c2, c3]);
+        if page_count != 0 && frame_salt == salt {
+            pages.insert_from(u64::from(page_count).saturating_add(1));
+        }
     }
     Some(pages)
 }
