@@ -26,6 +26,7 @@ use crate::verdict::{Finding, Protection};
 use crate::verify::Progress;
 
 mod disk;
+pub mod innodb;
 mod journal;
 mod pace;
 mod plan;
@@ -49,7 +50,7 @@ pub struct Engine {
 }
 
 /// All engines, in the order in which they are asked.
-pub const ENGINES: &[Engine] = &[postgres::ENGINE];
+pub const ENGINES: &[Engine] = &[postgres::ENGINE, innodb::ENGINE];
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -104,13 +105,15 @@ pub struct PageTally {
     pub empty: u64,
     /// Damaged, and left as they are.
     pub damaged: u64,
+    /// Sound, but stored in a way that allows no change: left as they are.
+    pub left: u64,
 }
 
 impl PageTally {
     /// All of them.
     #[must_use]
     pub fn total(&self) -> u64 {
-        [self.changed, self.right, self.empty, self.damaged]
+        [self.changed, self.right, self.empty, self.damaged, self.left]
             .iter()
             .fold(0, |sum, count| sum.saturating_add(*count))
     }
@@ -122,6 +125,7 @@ impl std::ops::AddAssign for PageTally {
         self.right = self.right.saturating_add(other.right);
         self.empty = self.empty.saturating_add(other.empty);
         self.damaged = self.damaged.saturating_add(other.damaged);
+        self.left = self.left.saturating_add(other.left);
     }
 }
 

@@ -18,7 +18,7 @@ use crate::target::{OpenOptions, Probe, StreamKind, Target, TargetKind};
 
 mod aria;
 mod delta;
-mod directory;
+pub(crate) mod directory;
 pub mod doublewrite;
 mod evidence;
 mod feed;

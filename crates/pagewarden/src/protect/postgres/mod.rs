@@ -39,9 +39,9 @@ mod copy;
 mod files;
 mod lock;
 mod pages;
-mod read_back;
+pub(in crate::protect) mod read_back;
 #[cfg(test)]
-mod tests;
+pub(in crate::protect) mod tests;
 
 use files::Listing;
 use lock::{ServerLock, check_not_running};

@@ -82,17 +82,17 @@ fn wrong_pages(bytes: &[u8], first_block: u64, page_size: usize) -> Vec<u64> {
 }
 
 /// A file, read past the page cache if that can be.
-struct Reader {
+pub(in crate::protect) struct Reader {
     direct: Option<File>,
     cached: File,
 }
 
 impl Reader {
-    fn open(path: &Path) -> std::io::Result<Self> {
+    pub(in crate::protect) fn open(path: &Path) -> std::io::Result<Self> {
         Ok(Self { direct: open_direct(path), cached: open_regular(path)? })
     }
 
-    fn read<'a>(
+    pub(in crate::protect) fn read<'a>(
         &mut self,
         buffer: &'a mut AlignedBuffer,
         offset: u64,
