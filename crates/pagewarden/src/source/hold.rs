@@ -62,7 +62,7 @@ pub fn is_locked(file: &File) -> bool {
     // SAFETY: the descriptor is open while `file` is borrowed, and the pointer is to a live lock,
     // into which the answer is written.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &raw mut question) };
-    result == 0 && i32::from(question.l_type) != i32::from(libc::F_UNLCK)
+    result == 0 && i32::from(question.l_type) != libc::F_UNLCK
 }
 
 /// True if a file that has no name any more is open elsewhere too; `None` where the system does
@@ -93,7 +93,8 @@ pub fn is_open_elsewhere(_: &File) -> Option<bool> {
     None
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use std::fs;
     use std::process::{Command, Stdio};

@@ -262,7 +262,7 @@ impl Copy<'_> {
         let (from, to) = (self.database.path.join(name), self.target.join(name));
         let source = open_regular(&from).map_err(|error| Error::io("open", &from, error))?;
         let like = source.metadata().map_err(|error| Error::io("open", &from, error))?;
-        let mut replacement = Replacement::begin(self.tools, to.clone(), &source, 0)?;
+        let mut replacement = Replacement::begin(self.tools, &to, &source, 0)?;
         let mut buffer = vec![0; self.tools.run_bytes];
         let mut offset = 0;
         while offset < like.len() && !self.run.options.stop.load(Ordering::Relaxed) {

@@ -8,7 +8,7 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::checksum::innodb::crc32c;
 use crate::error::Error;
@@ -57,14 +57,14 @@ impl<'a> Replacement<'a> {
     /// Makes it at `path`, with all of the original before `offset` in it.
     pub(super) fn begin(
         tools: Tools<'a>,
-        path: PathBuf,
+        path: &Path,
         original: &File,
         offset: u64,
     ) -> Result<Self, Error> {
-        let failed = |error| Error::io("copy to", &path, error);
+        let failed = |error| Error::io("copy to", path, error);
         let like = original.metadata().map_err(failed)?;
-        remove(tools.disk, &path)?;
-        let written = tools.disk.create(&path, &like).map_err(failed)?;
+        remove(tools.disk, path)?;
+        let written = tools.disk.create(path, &like).map_err(failed)?;
         let is_clone = tools.disk.share_blocks(&written, original);
         let mut replacement =
             Self { tools, written, is_clone, notes: Vec::new(), bytes_written: 0 };

@@ -105,9 +105,9 @@ fn old_space(dice: &mut Dice, size: usize, space: u32, flags: u32, sums: &[Sum])
         };
         let sum = sums[dice.below(sums.len())];
         if size == ZIP {
-            stamp_zip(&mut page, sum)
+            stamp_zip(&mut page, sum);
         } else {
-            stamp(&mut page, sum)
+            stamp(&mut page, sum);
         }
         if number > 1 && dice.below(6) == 0 {
             page.fill(0);

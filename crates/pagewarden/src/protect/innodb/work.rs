@@ -417,7 +417,7 @@ impl<'a, 'b, 'w: 'b> Current<'a, 'b, 'w> {
     fn begin(&mut self, offset: u64) -> Result<(), Error> {
         let work = self.work();
         let target = work.target(self.entry);
-        self.replacement = Some(Replacement::begin(work.tools, target, &self.original, offset)?);
+        self.replacement = Some(Replacement::begin(work.tools, &target, &self.original, offset)?);
         Ok(())
     }
 
