@@ -11,7 +11,8 @@
 //! The order is the whole safety: the setting that makes an engine verify its
 //! pages is written when every page is on the device, and never before. Whatever
 //! ends a run early leaves a database with its old setting, whose pages are sound
-//! under it; the same request, made again, goes on from the journal.
+//! under it; the same request, made again, goes on from the journal. (InnoDB has no
+//! such setting: see [`innodb`].)
 //!
 //! To add an engine: one file here, one line in [`ENGINES`].
 

@@ -456,6 +456,47 @@ fn lone_tablespace_is_changed_by_itself_and_in_its_directory() {
     assert!(link.is_symlink() && fs::read(&lone).unwrap() == wanted);
 }
 
+/// Files that real servers wrote, with the pages that are changed, right, left and empty: what
+/// the table of fixtures counts.
+#[test]
+fn pages_that_real_servers_wrote_become_what_their_kind_says() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, size, [changed, right, left, empty]) in [
+        ("mysql-9.7/innodb-4k/dyn.ibd", 4096, [31, 0, 0, 2]),
+        ("mysql-9.7/innodb-4k/zip4.ibd", 4096, [30, 0, 0, 1]),
+        ("mysql-9.7/innodb-32k/red.ibd", 32_768, [5, 0, 0, 2]),
+        // Compressed by the server, with the older sum inside.
+        ("mysql-9.7/innodb-32k/tpl.ibd", 32_768, [1, 0, 14, 1]),
+        ("mysql-9.7/none-64k/red.ibd", 65_536, [5, 0, 0, 2]),
+        ("mysql-9.7/crc32-16k/tpz.ibd", LARGE, [0, 20, 0, 1]),
+        ("mysql-9.7/crc32-16k/enc.ibd", LARGE, [0, 1, 20, 1]),
+        ("mariadb-10.11/crc32-16k/enc.ibd", LARGE, [0, 22, 0, 0]),
+        ("mariadb-10.11/crc32-16k/encpc.ibd", LARGE, [0, 1, 21, 0]),
+        ("mariadb-10.11/crc32-16k/pcz.ibd", LARGE, [0, 22, 0, 0]),
+        ("mariadb-10.11/crc32-16k/zip1.ibd", ZIP, [0, 11, 0, 53]),
+        ("mariadb-10.11/full_crc32-16k/encpc.ibd", LARGE, [0, 22, 0, 0]),
+    ] {
+        let Some(before) = crate::target::innodb::fixture(name) else { return };
+        let path = folder.path().join("t.ibd");
+        fs::write(&path, &before).unwrap();
+        let pages = run(&request(&path)).unwrap().pages;
+        let found = [pages.changed, pages.right, pages.left, pages.empty];
+        assert_eq!((found, pages.damaged), ([changed, right, left, empty], 0), "{name}");
+        let after = fs::read(&path).unwrap();
+        let is_zip = name.contains("zip");
+        for (old, new) in before.chunks(size).zip(after.chunks(size)) {
+            let mut restored = new.to_vec();
+            put(&mut restored, 0, &old[..4]);
+            if !is_zip {
+                put(&mut restored, size - 8, &old[size - 8..size - 4]);
+            }
+            assert!(restored == old, "{name}: more than a sum has changed");
+            assert!(changed > 0 || new == old, "{name}");
+        }
+        assert_eq!(run(&request(&path)).unwrap().pages.changed, 0, "{name}");
+    }
+}
+
 #[test]
 fn holes_stay_holes() {
     use std::os::unix::fs::{FileExt as _, MetadataExt as _};
