@@ -287,8 +287,10 @@ fn last_line_of_innodb(arguments: &Protect, outcome: &Outcome) -> String {
     if outcome.files_resumed > 0 {
         return format!("The pages of {path} have crc32 now{left}");
     }
-    if pages.changed == 0 && !is_copy {
-        return format!("No page of {path} was to change: nothing was written{left}");
+    match pages.changed {
+        0 if is_copy => return format!("The copy in {path} is made; no page was to change{left}"),
+        0 => return format!("No page of {path} was to change: nothing was written{left}"),
+        _ => {}
     }
     format!("{} of {path} have crc32 now{left}", counted(pages.changed, "page"))
 }
