@@ -37,6 +37,7 @@ mod page_damage;
 mod parts;
 mod pictures;
 mod protect;
+mod protect_innodb;
 mod protect_sqlite;
 mod recovery;
 mod running;

@@ -16,14 +16,16 @@ use clap::{ArgGroup, Args, ValueEnum};
     pagewarden protect --mode checksum /var/lib/postgresql/15/main\n  \
     pagewarden protect --mode checksum --dry-run DIR      what would change\n  \
     pagewarden protect --mode checksum DIR --copy-to NEW  a protected copy\n  \
-    pagewarden protect OLD --for-upgrade NEW              before pg_upgrade\n  \
+    pagewarden protect --mode checksum /var/lib/mysql     InnoDB pages of older sums get crc32\n  \
     pagewarden protect --mode torn app.db                 a SQLite database\n  \
-    pagewarden protect --mode torn shop.mdf --copy-to NEW SQL Server, experimental\n\n\
+    pagewarden protect --mode torn shop.mdf --copy-to NEW SQL Server, experimental\n  \
+    pagewarden protect OLD --for-upgrade NEW              before pg_upgrade\n\n\
     Exit status: 0 done, 1 damaged pages (nothing was switched, or with --skip-damaged they\n\
     are still damaged), 2 it could not be done, 3 stopped early: run it again to go on.")]
 pub struct Protect {
-    /// The data directory of a PostgreSQL cluster, 9.6 to 18; a SQLite database; or, with
-    /// --copy-to, a SQL Server data file or a folder of them, 2005 to 2022 (experimental)
+    /// A data directory of PostgreSQL (9.6 to 18), MySQL or MariaDB; an InnoDB tablespace; a
+    /// SQLite database; or, with --copy-to, a SQL Server data file or a folder of them, 2005
+    /// to 2022 (experimental)
     ///
     /// What is written for SQL Server was judged by `pagewarden check` and the rules
     /// that pages of real files keep. No server has read it.
@@ -95,10 +97,10 @@ pub struct Protect {
 /// What `--mode` takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// A checksum on every page
+    /// A checksum on every page (InnoDB: crc32)
     Checksum,
-    /// Marks that show torn writes only (no PostgreSQL)
+    /// Marks that show torn writes only (no PostgreSQL, no InnoDB)
     Torn,
-    /// Nothing
+    /// Nothing (no InnoDB)
     None,
 }

@@ -143,6 +143,7 @@ fn object(arguments: &Protect, outcome: &Outcome) -> Value {
             "right": pages.right,
             "empty": pages.empty,
             "damaged": pages.damaged,
+            "left": pages.left,
         },
         "bytes_read": outcome.bytes_read,
         "bytes_written": outcome.bytes_written,
@@ -175,7 +176,14 @@ fn shown(path: &Path) -> String {
 /// What a person reads; the last line is the result.
 fn text(arguments: &Protect, outcome: &Outcome) -> String {
     let path = shown(&arguments.path);
-    let mut text = format!("{path}: {}, {}\n", outcome.engine, setting(outcome.before));
+    let engine = ENGINES.iter().find(|engine| (engine.probe)(&arguments.path));
+    let is_innodb = engine.is_some_and(|engine| engine.name == "innodb");
+    let before = match (is_innodb, outcome.before) {
+        (true, Protection::Checksum) => "all pages with crc32 or better",
+        (true, _) => "pages with older sums or none",
+        (false, before) => setting(before),
+    };
+    let mut text = format!("{path}: {}, {before}\n", printable(&outcome.engine));
     for finding in &outcome.findings {
         text.push_str(&finding_line(finding));
     }
@@ -186,8 +194,12 @@ fn text(arguments: &Protect, outcome: &Outcome) -> String {
     let pages = &outcome.pages;
     if pages.total() > 0 {
         let would = if arguments.dry_run { "to change" } else { "changed" };
+        let left = match pages.left {
+            0 => String::new(),
+            left => format!(", {} left as they are", grouped(left)),
+        };
         text.push_str(&format!(
-            "{} pages ({}) of {} in {} ({} MiB/s): {} {would}, {} right already, {} empty, {} damaged\n",
+            "{} pages ({}) of {} in {} ({} MiB/s): {} {would}, {} right already, {} empty, {} damaged{left}\n",
             grouped(pages.total()),
             bytes(outcome.bytes_read),
             counted(outcome.files - outcome.files_resumed, "file"),
@@ -203,7 +215,10 @@ fn text(arguments: &Protect, outcome: &Outcome) -> String {
         let files = counted(outcome.files_resumed, "file");
         text.push_str(&format!("{files} had been finished by an earlier run\n"));
     }
-    text.push_str(&last_line(arguments, outcome));
+    text.push_str(&match is_innodb {
+        true => last_line_of_innodb(arguments, outcome),
+        false => last_line(arguments, outcome),
+    });
     text.push('\n');
     text
 }
@@ -256,6 +271,47 @@ fn last_line(arguments: &Protect, outcome: &Outcome) -> String {
         return format!("{subject} {what} {is} {state} already: nothing was changed");
     }
     format!("{subject} {what} {is} {state}{left}")
+}
+
+/// There is no setting: what counts is what every page says of itself.
+fn last_line_of_innodb(arguments: &Protect, outcome: &Outcome) -> String {
+    let path = shown(arguments.copy_to.as_deref().unwrap_or(&arguments.path));
+    let is_copy = arguments.copy_to.is_some();
+    let pages = &outcome.pages;
+    if outcome.stopped && is_copy {
+        return "Stopped: the copy is no database yet; run the same command again".to_owned();
+    }
+    if outcome.stopped {
+        return "Stopped: every file is as it was, or done; run the same command to go on"
+            .to_owned();
+    }
+    if arguments.dry_run {
+        let changed = counted(pages.changed, "page");
+        return format!("{changed} would get crc32: nothing was written");
+    }
+    if pages.damaged > 0 && !arguments.skip_damaged {
+        let what =
+            if is_copy { "The copy is not made" } else { "Files with damage stay as they are" };
+        return format!(
+            "{what}: {} must be mended first (from a backup), or left for the server to report (--skip-damaged)",
+            counted(pages.damaged, "damaged page")
+        );
+    }
+    let left = match pages.damaged {
+        0 => String::new(),
+        _ => {
+            format!("; {} left, which a server will report", counted(pages.damaged, "damaged page"))
+        }
+    };
+    if outcome.files_resumed > 0 {
+        return format!("The pages of {path} have crc32 now{left}");
+    }
+    match pages.changed {
+        0 if is_copy => return format!("The copy in {path} is made; no page was to change{left}"),
+        0 => return format!("No page of {path} was to change: nothing was written{left}"),
+        _ => {}
+    }
+    format!("{} of {path} have crc32 now{left}", counted(pages.changed, "page"))
 }
 
 /// A protection as a sentence says it: what, is or are, on or off.

@@ -41,6 +41,7 @@ mod explain;
 pub mod fields;
 pub mod layout;
 mod specimens;
+pub(crate) mod stamp;
 
 use allocation::AllocationMap;
 use compression::{Unpacked, unpack_mariadb, unpack_mariadb_otherwise, unpack_mysql};

@@ -11,7 +11,8 @@
 //! The order is the whole safety: the setting that makes an engine verify its
 //! pages is written when every page is on the device, and never before. Whatever
 //! ends a run early leaves a database with its old setting, whose pages are sound
-//! under it; the same request, made again, goes on from the journal.
+//! under it; the same request, made again, goes on from the journal. (InnoDB has no
+//! such setting: see [`innodb`].)
 //!
 //! To add an engine: one file here, one line in [`ENGINES`]. SQLite's is not among
 //! them: its work is here ([`sqlite`]), but needs the library SQLite, which this one
@@ -29,6 +30,7 @@ use crate::verify::Progress;
 
 mod cold;
 mod disk;
+pub mod innodb;
 mod journal;
 mod pace;
 mod plan;
@@ -54,7 +56,7 @@ pub struct Engine {
 }
 
 /// All engines, in the order in which they are asked.
-pub const ENGINES: &[Engine] = &[postgres::ENGINE, sqlserver::ENGINE];
+pub const ENGINES: &[Engine] = &[postgres::ENGINE, innodb::ENGINE, sqlserver::ENGINE];
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -109,13 +111,15 @@ pub struct PageTally {
     pub empty: u64,
     /// Damaged, and left as they are.
     pub damaged: u64,
+    /// Sound, but stored in a way that allows no change: left as they are.
+    pub left: u64,
 }
 
 impl PageTally {
     /// All of them.
     #[must_use]
     pub fn total(&self) -> u64 {
-        [self.changed, self.right, self.empty, self.damaged]
+        [self.changed, self.right, self.empty, self.damaged, self.left]
             .iter()
             .fold(0, |sum, count| sum.saturating_add(*count))
     }
@@ -127,6 +131,7 @@ impl std::ops::AddAssign for PageTally {
         self.right = self.right.saturating_add(other.right);
         self.empty = self.empty.saturating_add(other.empty);
         self.damaged = self.damaged.saturating_add(other.damaged);
+        self.left = self.left.saturating_add(other.left);
     }
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod fault;
 pub mod file;
 #[cfg(test)]
 pub(crate) mod fixtures;
+pub mod hold;
 pub mod mssqlbak;
 pub mod mtf;
 pub mod pipe;

@@ -18,7 +18,7 @@ use crate::target::{OpenOptions, Probe, StreamKind, Target, TargetKind};
 
 mod aria;
 mod delta;
-mod directory;
+pub(crate) mod directory;
 pub mod doublewrite;
 mod evidence;
 mod feed;
@@ -71,7 +71,7 @@ fn open(path: &Path, metadata: &Metadata, options: &OpenOptions) -> Result<Targe
 
 /// A file of the shared fixtures; `None` where they are not at hand, said aloud.
 #[cfg(test)]
-fn fixture(name: &str) -> Option<Vec<u8>> {
+pub(crate) fn fixture(name: &str) -> Option<Vec<u8>> {
     let root = std::env::var_os("PAGEWARDEN_FIXTURES").map_or_else(
         || concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/fixtures").into(),
         std::path::PathBuf::from,

@@ -41,7 +41,7 @@ mod lock;
 mod pages;
 pub(in crate::protect) mod read_back;
 #[cfg(test)]
-mod tests;
+pub(in crate::protect) mod tests;
 
 use files::Listing;
 use lock::{ServerLock, check_not_running};

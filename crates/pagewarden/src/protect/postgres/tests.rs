@@ -17,23 +17,23 @@ use crate::target::postgres::names::RelationFile;
 use crate::verdict::Protection;
 use crate::verify::Caching;
 
-mod crashes;
+pub(in crate::protect) mod crashes;
 mod refusals;
 
 pub(super) const PAGE: usize = 8192;
 
 /// Numbers that look random, the same in every run (xorshift64*).
-pub(super) struct Dice(pub(super) u64);
+pub(in crate::protect) struct Dice(pub(in crate::protect) u64);
 
 impl Dice {
-    pub(super) fn next(&mut self) -> u64 {
+    pub(in crate::protect) fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    pub(super) fn below(&mut self, end: usize) -> usize {
+    pub(in crate::protect) fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() % end as u64).unwrap()
     }
 }
@@ -140,7 +140,7 @@ fn cluster_in(folder: tempfile::TempDir) -> (tempfile::TempDir, PathBuf) {
 }
 
 /// Every file by its path below `root`; folders with no content.
-pub(super) fn image(root: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+pub(in crate::protect) fn image(root: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     let mut image = BTreeMap::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {

@@ -177,7 +177,7 @@ pub(crate) enum Part<'a> {
 }
 
 /// The server, by its log or by what its installer left.
-fn engine_of(root: &Path, state: &State) -> String {
+pub(crate) fn engine_of(root: &Path, state: &State) -> String {
     const VERSION_BYTES_MAX: usize = 64;
     let creator = match &state.log {
         Some(log) => Some(log.creator.clone()),
@@ -300,7 +300,7 @@ impl Role {
         }
     }
 
-    fn has_pages(&self) -> bool {
+    pub(crate) fn has_pages(&self) -> bool {
         matches!(self, Self::System(_) | Self::Undo | Self::Tablespace)
     }
 
@@ -666,7 +666,7 @@ fn names_of(folder: &Folder, name: &str) -> (Option<Arc<str>>, Option<Arc<str>>)
 }
 
 /// A folder of tables: not one of the server's own.
-fn is_database(name: &str) -> bool {
+pub(crate) fn is_database(name: &str) -> bool {
     !name.starts_with('#') && !name.starts_with('.') && name != "lost+found"
 }
 

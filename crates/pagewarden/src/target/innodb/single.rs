@@ -2,10 +2,8 @@
 
 #![deny(clippy::arithmetic_side_effects)]
 
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::path::Path;
-
-use rustix::process::{Flock, FlockType, fcntl_getlk};
 
 use super::KIND;
 use super::open_files::any_is_open;
@@ -16,6 +14,7 @@ use super::tablespace::{
 use crate::error::Error;
 use crate::page::innodb::layout::Form;
 use crate::source::file::open_regular;
+use crate::source::hold::is_locked;
 use crate::target::{Description, Evidence, OpenOptions, Probe, Step, Target};
 use crate::verdict::Protection;
 
@@ -106,12 +105,6 @@ pub fn evidence(form: Form) -> Evidence {
             unseen: "older versions of a page",
         },
     }
-}
-
-/// True if a server has the file open: it locks all of it. Only asks, and takes no lock.
-#[must_use]
-pub fn is_locked(file: &File) -> bool {
-    matches!(fcntl_getlk(file, &Flock::from(FlockType::WriteLock)), Ok(Some(_)))
 }
 
 fn file_name(path: &Path) -> String {

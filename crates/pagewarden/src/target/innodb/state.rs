@@ -13,12 +13,10 @@
 //! Who uses a directory holds a lock on `ibdata1` (InnoDB) or `aria_log_control`
 //! (Aria). It is asked for, and never taken.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use rustix::process::{Flock, FlockOffsetType, FlockType, fcntl_getlk};
-
 use crate::source::file::{open_regular, read_fully};
+use crate::source::hold::is_locked;
 use crate::target::innodb::redo::{MYSQL_FOLDER, NoLog, Pending, RedoLog};
 use crate::verdict::Severity;
 
@@ -162,15 +160,19 @@ impl State {
     /// Finds out about a data directory.
     #[must_use]
     pub fn find(root: &Path) -> Self {
-        let label = BackupLabel::find(root);
+        let in_use = || Self { label: BackupLabel::find(root), ..Self::in_use() };
         if is_in_use(root) {
-            return Self { label, ..Self::in_use() };
+            return in_use();
         }
-        let log = RedoLog::read(root);
+        let found = Self::of_idle(root);
         // One that came to life while its log was read.
-        if is_in_use(root) {
-            return Self { label, ..Self::in_use() };
-        }
+        if is_in_use(root) { in_use() } else { found }
+    }
+
+    /// The same for a directory that cannot come to life: who asks holds its locks.
+    pub(crate) fn of_idle(root: &Path) -> Self {
+        let label = BackupLabel::find(root);
+        let log = RedoLog::read(root);
         let is_prepared = label.as_ref().is_some_and(BackupLabel::is_prepared);
         let (log, no_log) = match log {
             // What Percona's program applied already.
@@ -226,17 +228,6 @@ fn judge(
 pub fn is_in_use(root: &Path) -> bool {
     const LOCKED: [&str; 4] = ["ibdata1", "aria_log_control", "ib_logfile0", "mysql.ibd"];
     LOCKED.iter().any(|name| open_regular(&root.join(name)).is_ok_and(|file| is_locked(&file)))
-}
-
-/// True if another process holds a lock on any part of a file. Takes none.
-fn is_locked(file: &File) -> bool {
-    let question = Flock {
-        start: 0,
-        length: 0,
-        offset_type: FlockOffsetType::Set,
-        ..Flock::from(FlockType::WriteLock)
-    };
-    matches!(fcntl_getlk(file, &question), Ok(Some(_)))
 }
 
 /// The data directory that a file or folder lies in: at most two levels up.

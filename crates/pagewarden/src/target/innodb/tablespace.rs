@@ -26,6 +26,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::Error;
+use crate::page::PageFormat;
 use crate::page::innodb::allocation::{AllocationMap, descriptor_pages, free_limit};
 use crate::page::innodb::compression::Unpacked;
 use crate::page::innodb::encryption::{Cipher, KeyInfo, Keyring};
@@ -167,6 +168,8 @@ pub struct Tablespace {
     pub bytes: u64,
     /// The pages, for the engine.
     pub file: PageFile,
+    /// Their format, which the file has too.
+    pub pages: Arc<InnodbPages>,
     /// What was seen so far: findings and notes, to be reported before the pages.
     pub steps: Vec<Step>,
     /// Encrypted pages can be opened.
@@ -380,12 +383,13 @@ impl Opened<'_> {
             page_size: layout.page_size,
             segments: vec![Segment { path: self.path.to_owned(), first_page, pages }],
         };
+        let format = Arc::new(format);
         let file = PageFile {
             name: self.context.name.clone(),
             path: self.path.to_owned(),
             listed_bytes: self.bytes,
             first_page,
-            format: Arc::new(format),
+            format: Arc::clone(&format) as Arc<dyn PageFormat>,
             partial_page: severities.partial_page,
             relation: Some(Arc::new(relation)),
             selection: None,
@@ -399,6 +403,7 @@ impl Opened<'_> {
             header,
             bytes: self.bytes,
             file,
+            pages: format,
             steps,
             has_key,
             is_encrypted: key_info.is_some(),

@@ -27,7 +27,7 @@ const SECTOR: usize = 512;
 
 /// A change to the disk.
 #[derive(Debug, Clone)]
-enum Change {
+pub(in crate::protect) enum Change {
     Create(PathBuf),
     Write(PathBuf, u64, Vec<u8>),
     Length(PathBuf, u64),
@@ -41,22 +41,22 @@ enum Change {
 }
 
 /// Notes every change, and dies at one of them: from then on nothing happens.
-pub(in crate::protect::postgres) struct Recorder {
+pub(in crate::protect) struct Recorder {
     root: PathBuf,
     lives: usize,
-    changes: Mutex<(Vec<Change>, Dice)>,
+    pub(in crate::protect) changes: Mutex<(Vec<Change>, Dice)>,
     /// The file of each write that went past the page cache.
     past: Mutex<Vec<PathBuf>>,
 }
 
 impl Recorder {
-    pub(in crate::protect::postgres) fn new(root: &Path, lives: usize, seed: u64) -> Self {
+    pub(in crate::protect) fn new(root: &Path, lives: usize, seed: u64) -> Self {
         let changes = Mutex::new((Vec::new(), Dice(seed.max(1))));
         Self { root: root.to_owned(), lives, changes, past: Mutex::default() }
     }
 
     /// The file names that were made in the root.
-    pub(in crate::protect::postgres) fn names_made(&self) -> Vec<String> {
+    pub(in crate::protect) fn names_made(&self) -> Vec<String> {
         let changes = self.changes.lock().unwrap();
         let names = changes.0.iter().filter_map(|change| match change {
             Change::Create(name) => name.to_str().map(str::to_owned),
@@ -199,7 +199,7 @@ fn is_direct(file: &File) -> bool {
 }
 
 /// Does not wait for the device: these tests have no power failures of their own.
-struct Hasty;
+pub(in crate::protect) struct Hasty;
 
 impl Disk for Hasty {
     fn sync(&self, _: &Written) -> io::Result<()> {
@@ -211,10 +211,10 @@ impl Disk for Hasty {
     }
 }
 
-type Image = BTreeMap<PathBuf, Option<Vec<u8>>>;
+pub(in crate::protect) type Image = BTreeMap<PathBuf, Option<Vec<u8>>>;
 
 /// A disk as power failure may leave it: files by number, names that lead to them.
-struct Remains {
+pub(in crate::protect) struct Remains {
     files: Vec<Vec<u8>>,
     /// `None` for folders.
     names: BTreeMap<PathBuf, Option<usize>>,
@@ -222,7 +222,7 @@ struct Remains {
 
 impl Remains {
     /// What may be left of `before` and `changes`.
-    fn of(before: &Image, changes: &[Change], dice: &mut Dice) -> Self {
+    pub(in crate::protect) fn of(before: &Image, changes: &[Change], dice: &mut Dice) -> Self {
         let mut remains = Self { files: Vec::new(), names: BTreeMap::new() };
         for (name, bytes) in before {
             let file = bytes.as_ref().map(|bytes| {
@@ -312,8 +312,16 @@ impl Remains {
         file[begin..begin + part.len()].copy_from_slice(part);
     }
 
+    /// Puts what is left below a folder that the run made itself, if that is left, into an empty
+    /// one.
+    pub(in crate::protect) fn lay_out_below(mut self, root: &Path) {
+        if self.names.remove(Path::new("")).is_some() {
+            self.lay_out(root);
+        }
+    }
+
     /// Puts it into an empty folder.
-    fn lay_out(&self, root: &Path) {
+    pub(in crate::protect) fn lay_out(&self, root: &Path) {
         let mut first: HashMap<usize, PathBuf> = HashMap::new();
         for (name, file) in &self.names {
             let path = root.join(name);
@@ -337,7 +345,7 @@ impl Remains {
 
 /// Files that were laid out anew have other numbers and times than those that the
 /// journal names: lets it name these, so that it is believed as it would be.
-fn let_journal_name_these_files(root: &Path) {
+pub(in crate::protect) fn let_journal_name_these_files(root: &Path) {
     let path = root.join(JOURNAL);
     let Ok(bytes) = fs::read(&path) else { return };
     let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -372,11 +380,11 @@ fn whole_record(request: &Request, root: &Path, caching: Caching) -> (Vec<Change
 }
 
 /// In memory where there is such a place: hundreds of clusters are made here.
-fn in_memory() -> tempfile::TempDir {
+pub(in crate::protect) fn in_memory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
 
-fn laid_out(before: &Image) -> (tempfile::TempDir, PathBuf) {
+pub(in crate::protect) fn laid_out(before: &Image) -> (tempfile::TempDir, PathBuf) {
     let folder = in_memory();
     let root = folder.path().join("data");
     fs::create_dir(&root).unwrap();
@@ -540,11 +548,8 @@ fn copy_that_is_interrupted_is_no_cluster_and_is_finished() {
         let folder = in_memory();
         let copy = folder.path().join("copy");
         let remains = Remains::of(&BTreeMap::new(), &changes[..end], &mut dice);
-        if remains.names.contains_key(Path::new("")) {
-            fs::create_dir(&copy).unwrap();
-            let names = remains.names.into_iter().filter(|(name, _)| name != Path::new(""));
-            Remains { names: names.collect(), files: remains.files }.lay_out(&copy);
-        }
+        fs::create_dir(&copy).unwrap();
+        remains.lay_out_below(&copy);
         is_true(&copy);
     }
     assert_eq!(image(&root), before, "the source was written to");
