@@ -31,7 +31,8 @@ impl Source {
         let (mut server, keys) = server(&installation, Shape::USUAL);
         server.start().unwrap();
         server.sql(&tables(Shape::USUAL)).unwrap();
-        // So that all pages are in the files, and not in the log only.
+        // So that all pages are in the files, and not in the log only, and none is purged later.
+        server.sql("SET GLOBAL innodb_fast_shutdown=0").unwrap();
         server.stop().unwrap();
         server.start().unwrap();
         let folder = tempfile::Builder::new().prefix("pagewarden-").tempdir_in("/tmp").unwrap();

@@ -14,8 +14,10 @@ const KEYS: &str = "1;0f0e0d0c0b0a09080706050403020100\n\
 const OTHER_KEYS: &str = "1;ff0e0d0c0b0a09080706050403020100\n\
                           2;ff0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n";
 
-/// What page_compressed packs pages by: zlib is built in, others come as plugins.
-const PACKERS: [&str; 6] = ["zlib", "lz4", "lzo", "lzma", "bzip2", "snappy"];
+/// What page_compressed packs pages by: zlib is built in, others come as plugins. The server may
+/// write a page once more when it is set to another one already, so that the one that we cannot
+/// unpack comes first.
+const PACKERS: [&str; 6] = ["lzo", "zlib", "lz4", "lzma", "bzip2", "snappy"];
 
 /// Name and options of each table.
 const TABLES: &[(&str, &str)] = &[
