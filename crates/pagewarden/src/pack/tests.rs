@@ -157,7 +157,7 @@ fn verdict(path: &Path) -> Option<Verdict> {
 
 #[test]
 fn any_byte_that_flips_is_found_and_none_is_served_wrong() {
-    let bytes = content(6_000);
+    let bytes = content(3_000);
     let files = vec![
         (folder("d"), Vec::new()),
         (file("d/f", &bytes), bytes.clone()),
@@ -167,7 +167,7 @@ fn any_byte_that_flips_is_found_and_none_is_served_wrong() {
     let path = folder.path().join("x.pwk");
     for settings in [
         settings(4096, Method::Lz4),
-        Settings { dictionary: content(500), ..settings(8192, Method::Zstd(3)) },
+        Settings { dictionary: content(200), ..settings(8192, Method::Zstd(3)) },
     ] {
         let whole = packed(&files, &settings);
         fs::write(&path, &whole).unwrap();

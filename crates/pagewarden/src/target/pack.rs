@@ -53,19 +53,25 @@ fn open(path: &Path, _: &Metadata, _: &OpenOptions) -> Result<Target, Error> {
         other => Error::unknown(path, other.to_string(), HINT),
     })?;
     let pack = Arc::new(pack);
-    let report: Option<Report> =
-        pack.report().ok().and_then(|report| serde_json::from_slice(&report).ok());
+    let report = pack.report();
+    let report_is_sound = report.is_ok();
+    let report: Option<Report> = report.ok().and_then(|json| serde_json::from_slice(&json).ok());
     let description = description(path, &pack, report.as_ref());
     let mut ready = VecDeque::new();
     if let Some(report) = report.filter(|report| report.verdict != "intact") {
         let text = format!("the check that was made while packing said: {}", report.verdict);
         ready.push_back(Step::Note(Note { file: String::new(), text }));
     }
-    if !pack.has_sound_file_records().unwrap_or(false) {
-        let detail = "its records of files are damaged; its table of them is sound".to_owned();
-        let mut finding = Finding::of_file("", Severity::Damage, Kind::Header, detail);
-        finding.hint = Some(HINT.to_owned());
-        ready.push_back(Step::Finding(finding));
+    let parts = [
+        (report_is_sound, "the report of the check that was made while packing is damaged"),
+        (
+            pack.has_sound_file_records().unwrap_or(false),
+            "its records of files are damaged; its table of them is sound",
+        ),
+    ];
+    for (_, detail) in parts.into_iter().filter(|(is_sound, _)| !is_sound) {
+        let finding = Finding::of_file("", Severity::Damage, Kind::Header, detail.to_owned());
+        ready.push_back(Step::Finding(finding.with_hint(HINT)));
     }
     let steps = Steps::new(Files::new(pack, path), ready);
     Ok(Target { description, steps: Box::new(steps), woken: None })
