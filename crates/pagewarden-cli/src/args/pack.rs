@@ -30,8 +30,8 @@ pub struct Pack {
     pub output: Option<PathBuf>,
 
     /// Read and verify as a backup would, and store nothing
-    #[arg(long, value_enum, value_name = "SINK")]
-    pub to: Option<Sink>,
+    #[arg(long, value_name = "null:", value_parser = ["null:"])]
+    pub to: Option<String>,
 
     /// What it is to be good at
     #[arg(long, value_enum, conflicts_with = "to")]
@@ -73,14 +73,6 @@ pub struct Pack {
     /// Show progress as plain lines, every few seconds, also without a terminal
     #[arg(long)]
     pub progress: bool,
-}
-
-/// What `--to` takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Sink {
-    /// Nowhere
-    #[value(name = "null:", alias = "null")]
-    Null,
 }
 
 /// What `--profile` takes. Without one blocks have 64 KiB, by zstd of level 3.

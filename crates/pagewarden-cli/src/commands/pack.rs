@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
-use pagewarden::pack::{Content, Method, Packing, Root, Settings, Totals, train};
+use pagewarden::pack::{Content, Method, Packing, Root, Settings, Strays, Totals, train};
 use pagewarden::report::json::JsonReport;
 use pagewarden::report::several::Several;
 use pagewarden::report::text::TextReport;
@@ -79,6 +79,7 @@ fn run_to_file(
     show.end();
     let packed = packed?;
     let elapsed = begin.elapsed();
+    let mut out = show.output();
     if arguments.json {
         let mut object = json!({
             "pagewarden": pagewarden::VERSION,
@@ -103,11 +104,11 @@ fn run_to_file(
             });
             object.insert("packed".to_owned(), packed);
         }
-        writeln!(show.output(), "{object}")?;
+        writeln!(out, "{object}")?;
     } else if let Some((root, totals)) = packed.made {
         writeln!(
-            show.output(),
-            "Packed {} ({}) into {}, {:.2} times smaller, in {} ({}/s)\nRoot {root}",
+            out,
+            "Packed {} ({}) into {}, {:.2} times smaller, in {} ({} MiB/s)\nRoot {root}",
             counted(totals.files, "file"),
             bytes(totals.bytes),
             bytes(totals.stored_bytes),
@@ -116,6 +117,7 @@ fn run_to_file(
             rate(mib_per_second(totals.bytes, elapsed)),
         )?;
     }
+    out.flush()?;
     Ok(match packed.made {
         _ if packed.verdict == Verdict::Damaged => Exit::Wrong,
         Some(_) => Exit::Fine,
@@ -152,7 +154,7 @@ fn make(
     show: &Show,
 ) -> Result<Packed> {
     let options = options(arguments, stop);
-    let content = Content::list(&arguments.source)?;
+    let content = Content::list(&arguments.source, Strays::Refused)?;
     let settings = settings(arguments, &content)?;
     show.expect(content.bytes());
     let out = BufWriter::with_capacity(1 << 20, place.file.reopen()?);

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, Metadata};
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,15 @@ use crate::pack::table::{Attributes, Entry, ROOT, What};
 const STATUS_BLOCK_BYTES: u64 = 512;
 /// A name has two bytes for its length in a pack.
 const NAME_BYTES_MAX: usize = u16::MAX as usize;
+
+/// What to do about links, sockets and the like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strays {
+    /// A pack that leaves one out would not be what it seems.
+    Refused,
+    /// They are left out; files that are gone before they are looked at, too.
+    PassedOver,
+}
 
 /// The files and folders below a path.
 #[derive(Debug, Clone)]
@@ -51,15 +61,15 @@ impl Content {
     /// Lists what lies below `path`: a folder or a file.
     ///
     /// # Errors
-    /// Something cannot be looked at, or is neither a file nor a folder: a pack
-    /// that leaves out a link would not be what it seems.
-    pub fn list(path: &Path) -> Result<Self, Error> {
+    /// Something cannot be looked at, or is neither a file nor a folder and may not
+    /// be passed over.
+    pub fn list(path: &Path, strays: Strays) -> Result<Self, Error> {
         let metadata = fs::metadata(path).map_err(|error| Error::io("open", path, error))?;
         if metadata.is_dir() {
             let mut content =
                 Self { folder: path.to_owned(), entries: Vec::new(), seen: Vec::new() };
             content.add(PathBuf::from(ROOT), &metadata)?;
-            content.list_folder(Path::new(""))?;
+            content.list_folder(Path::new(""), strays)?;
             return Ok(content);
         }
         let name = path.file_name().map(PathBuf::from).unwrap_or_default();
@@ -69,7 +79,7 @@ impl Content {
         Ok(content)
     }
 
-    fn list_folder(&mut self, below: &Path) -> Result<(), Error> {
+    fn list_folder(&mut self, below: &Path, strays: Strays) -> Result<(), Error> {
         let folder = self.folder.join(below);
         let failed = |error| Error::io("list", &folder, error);
         let mut names = Vec::new();
@@ -80,12 +90,22 @@ impl Content {
         for name in names {
             let name = below.join(name);
             let path = self.folder.join(&name);
-            let metadata =
-                fs::symlink_metadata(&path).map_err(|error| Error::io("open", &path, error))?;
+            let metadata = match fs::symlink_metadata(&path) {
+                Err(error)
+                    if strays == Strays::PassedOver && error.kind() == ErrorKind::NotFound =>
+                {
+                    continue;
+                }
+                metadata => metadata.map_err(|error| Error::io("open", &path, error))?,
+            };
+            let is_stray = !metadata.is_dir() && !metadata.is_file();
+            if is_stray && strays == Strays::PassedOver {
+                continue;
+            }
             let is_folder = metadata.is_dir();
             self.add(name.clone(), &metadata)?;
             if is_folder {
-                self.list_folder(&name)?;
+                self.list_folder(&name, strays)?;
             }
         }
         Ok(())

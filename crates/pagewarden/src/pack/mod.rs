@@ -60,7 +60,7 @@ use std::io;
 
 pub(crate) use codec::block_sum;
 pub use codec::{Method, Settings};
-pub use content::Content;
+pub use content::{Content, Strays};
 pub use dictionary::train;
 pub use packing::Packing;
 pub use read::{Contents, Pack, Root};

@@ -8,11 +8,11 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::Result;
-use pagewarden::pack::{Content, What};
+use pagewarden::pack::{Content, Strays, What};
 use pagewarden::report::words::{counted, grouped, printable, rate};
 use pagewarden::source::file::{open_regular, read_fully};
 use pagewarden::target;
@@ -33,7 +33,7 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
     let source = arguments.source.as_path();
     let target = target::open(source, None)?;
     let description = target.description.clone();
-    let content = Content::list(source)?;
+    let content = Content::list(source, Strays::PassedOver)?;
     show.expect(content.bytes());
     let out = Mutex::new(show.output());
     let percent = Percent {
@@ -51,10 +51,7 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
         pages: 0,
         seen: HashSet::new(),
     };
-    let mut summary = verify(target, &options(arguments, stop), &percent, &mut lines)?;
-    if let Some(turned_out) = summary.description.take() {
-        summary.description = Some(turned_out);
-    }
+    let summary = verify(target, &options(arguments, stop), &percent, &mut lines)?;
     lines.end_file()?;
     let seen = std::mem::take(&mut lines.seen);
     let others = read_others(&content, &seen, description.live, stop, &percent)?;
@@ -64,7 +61,7 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
     let verdict = summary.verdict(setting);
     let bytes = summary.bytes.saturating_add(others);
     let speed = mib_per_second(bytes, elapsed);
-    let mut out = show.output();
+    let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
     if arguments.json {
         let object = json!({
             "pagewarden": pagewarden::VERSION,
@@ -80,7 +77,7 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
     } else {
         let pages = grouped(summary.pages.total());
         let seconds = elapsed.as_secs_f64();
-        writeln!(out, "Processed {pages} pages in {seconds:.1} seconds ({}/s).", rate(speed))?;
+        writeln!(out, "Processed {pages} pages in {seconds:.1} seconds ({} MiB/s).", rate(speed))?;
         writeln!(out, "{}", found(&summary))?;
     }
     out.flush()?;

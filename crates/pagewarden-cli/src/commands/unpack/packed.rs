@@ -106,7 +106,7 @@ fn report(
     } else {
         writeln!(
             out,
-            "Unpacked {} ({}) in {} ({}/s)",
+            "Unpacked {} ({}) in {} ({} MiB/s)",
             counted(restored.files, "file"),
             bytes(restored.bytes),
             duration(elapsed),
