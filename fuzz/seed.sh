@@ -76,6 +76,10 @@ printf '\0\0\0\4\200\1\2\3\1\2\3\4\5\6\7\10\0\0\0\0\0\0\0\0' >corpus/seal/two_pa
 # An index of one file, "a", of no pages, and one that is not compressed.
 printf '\4\0\47\1\0a\0\40\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\20\0\0\0\0\0\0\0\0\0\0\0' >corpus/seal/index
 printf '\14\0\3abc' >corpus/seal/not_compressed
+# A table of one file, "a", of 4 bytes; an index of one block, stored as it is.
+mkdir -p corpus/pack
+{ printf '\0\104\0\1\1\0a'; head -c 24 /dev/zero; printf '\4\0\0\0\0\0\0\0'; head -c 32 /dev/zero
+  printf '\24\0\44\0\0\0\0\0\0\0\4\0\0\1\0\0\0\0\0\0\0\0SPANabcd'; } >corpus/pack/one_file
 # SQL Server backups are not ours to keep: where they lie beside the project, the
 # beginning and the end of each, where all headers but the data's are.
 backups=${PAGEWARDEN_FIXTURES:-../../shared/fixtures}/sqlserver

@@ -9,6 +9,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
 
 pub mod cost;
+pub mod pack;
 pub mod protect;
 
 const STYLES: Styles = Styles::styled()
@@ -37,6 +38,7 @@ pub struct Arguments {
 pub enum Command {
     Check(Check),
     Unpack(Unpack),
+    Pack(pack::Pack),
     Protect(protect::Protect),
     Cost(cost::Cost),
     Completions(Completions),
@@ -180,28 +182,38 @@ pub struct Check {
     pub progress: bool,
 }
 
-/// Extract the data files of a SQL Server backup
+/// Extract the files of a pack, or the data files of a SQL Server backup
 ///
-/// Every page is verified on the way, and written as it lies in the backup: what
-/// is damaged is reported and extracted all the same. The backup's log is not
-/// applied, so that the files are those of a moment's disk, not of a consistent
-/// database. Parts of a file that the backup leaves out are holes. Nothing that
-/// exists is overwritten.
+/// Of a pack: the very files again, with their modes and times, and as root their
+/// owners. DIR must not exist or be empty, and gets its name when all of it is
+/// tested and on the device.
+///
+/// Of a backup: every page is verified on the way, and written as it lies in the
+/// backup; what is damaged is reported and extracted all the same. The backup's
+/// log is not applied, so that the files are those of a moment's disk, not of a
+/// consistent database. Parts of a file that the backup leaves out are holes.
+/// Nothing that exists is overwritten.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
+    pagewarden unpack old.pwk DIR               all that was packed\n  \
+    pagewarden unpack old.pwk DIR --only base/5 a part of it\n  \
     pagewarden unpack shop.bak files/           the data files of a backup\n  \
     pagewarden unpack a.bak b.bak files/        of one that is striped over two files\n  \
     pagewarden unpack --set 2 shop.bak files/   of the second backup in the file\n\n\
     Exit status: 0 all extracted and nothing wrong, 1 damage found, 2 not all of it could be\n\
     extracted, 3 stopped early.")]
 pub struct Unpack {
-    /// The files of one backup, all its stripes
+    /// A pack, or the files of one backup, all its stripes
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
     /// The folder for what is in it; made if it does not exist
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
+
+    /// Of a pack only this file or folder; may be given several times
+    #[arg(long, value_name = "NAME")]
+    pub only: Vec<PathBuf>,
 
     /// Which of several backup sets, counted from 1 on, as RESTORE does (FILE = 1)
     #[arg(long, value_name = "N", default_value_t = 1,

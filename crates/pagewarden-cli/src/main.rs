@@ -29,6 +29,7 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Check(check) => commands::check::run(&check),
         Command::Unpack(unpack) => commands::unpack::run(&unpack),
+        Command::Pack(pack) => commands::pack::run(&pack),
         Command::Protect(protect) => commands::protect::run(&protect),
         Command::Cost(cost) => commands::cost::run(&cost),
         Command::Completions(completions) => commands::completions::run(&completions),

@@ -32,6 +32,7 @@ mod innodb_directories;
 mod innodb_running;
 mod matrix;
 mod options;
+mod packs;
 mod page_cache;
 mod page_damage;
 mod parts;

@@ -18,6 +18,7 @@
 
 pub mod checksum;
 pub mod error;
+pub mod pack;
 pub mod page;
 pub mod protect;
 pub mod report;

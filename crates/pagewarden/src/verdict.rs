@@ -377,6 +377,8 @@ pub struct Stretch<'a> {
     pub first: Option<PageNo>,
     /// Where the first page begins.
     pub offset: ByteOffset,
+    /// How many they are; 0 where that is unknown.
+    pub pages: u64,
     /// The length of all pages in bytes; 0 where it is unknown.
     pub length: u64,
     /// What they count as; `None` where they could not be read.

@@ -1,7 +1,7 @@
-//! `pagewarden unpack`: extracts the data files of a SQL Server backup, verified on
-//! the way.
+//! `pagewarden unpack`: extracts the files of a pack, or the data files of a SQL
+//! Server backup, verified on the way.
 //!
-//! The backup is checked as `pagewarden check` does it; whoever writes the files is
+//! A backup is checked as `pagewarden check` does it; whoever writes the files is
 //! one more who sees its pages. Each file is written under a temporary name beside
 //! its own, and gets that when all of it is on the disk.
 
@@ -38,6 +38,8 @@ use crate::progress::Show;
 use crate::signals::stop_on_signals;
 use crate::terminal::colours;
 
+mod packed;
+
 const PAGE: u64 = PAGE_BYTES as u64;
 /// How many first bytes tell what a file is.
 const HEAD_BYTES: usize = 512;
@@ -45,6 +47,10 @@ const HEAD_BYTES: usize = 512;
 /// Runs the command.
 pub fn run(arguments: &Unpack) -> Result<Exit> {
     let paths = arguments.files.as_slice();
+    if let Some(path) = paths.iter().find(|path| packed::is_pack(path)) {
+        return packed::run(arguments, path);
+    }
+    ensure!(arguments.only.is_empty(), "--only is for packs, and this is none");
     let show = Show::choose(arguments.quiet, arguments.progress);
     let mut reports = Several::default();
     if arguments.json {

@@ -581,6 +581,7 @@ mod tests {
             file: "huge",
             first: None,
             offset: ByteOffset(0),
+            pages: 0,
             length: 100 << 40,
             standing: None,
         });

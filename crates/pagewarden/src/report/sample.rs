@@ -31,6 +31,7 @@ pub(super) fn stretch(
         file,
         first: Some(PageNo(first)),
         offset: ByteOffset(first * 8192),
+        pages,
         length: pages * 8192,
         standing,
     }

@@ -25,6 +25,7 @@ use crate::target::parts::PartsKind;
 use crate::verdict::{ByteOffset, Finding, Note, PageNo, Protection, Severity, Standing, Unread};
 
 pub mod innodb;
+pub mod pack;
 pub mod parts;
 pub mod postgres;
 pub mod sqlite;
@@ -343,7 +344,8 @@ impl fmt::Debug for TargetKind {
 }
 
 /// Every kind of target there is. Where several think `Maybe`, the first wins.
-pub static TARGETS: &[TargetKind] = &[postgres::KIND, sqlite::KIND, innodb::KIND, sqlserver::KIND];
+pub static TARGETS: &[TargetKind] =
+    &[postgres::KIND, sqlite::KIND, innodb::KIND, sqlserver::KIND, pack::KIND];
 
 /// Finds out what `path` is and opens it.
 ///

@@ -116,6 +116,7 @@ impl<'a> Collector<'a> {
                         file: &finding.place.file,
                         first: finding.place.page,
                         offset: finding.place.offset.unwrap_or(ByteOffset(0)),
+                        pages: 1,
                         length: 0,
                         standing: Some(Standing::Damaged),
                     });
@@ -222,6 +223,7 @@ impl<'a> Collector<'a> {
                         file: &judged.file,
                         first: Some(first),
                         offset: ByteOffset(offset),
+                        pages,
                         length,
                         standing,
                     });
@@ -240,6 +242,7 @@ impl<'a> Collector<'a> {
             file: &unread.file,
             first: None,
             offset: unread.offset,
+            pages: 0,
             length: unread.length,
             standing: None,
         });

@@ -1,0 +1,98 @@
+//! `pagewarden pack`: its part of the command line.
+
+use std::num::NonZero;
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args, ValueEnum};
+
+/// Make one compressed, verified file of a database that is only read
+///
+/// Every page is verified on the way, and damage ends it: a pack is worth what
+/// went into it. Any block of it can be read by itself, and is tested whenever it
+/// is. The database must be shut down. Nothing is changed in it.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("sink").required(true).args(["output", "to"]))]
+#[command(after_help = "Examples:\n  \
+    pagewarden pack /var/lib/postgresql/15/old -o old.pwk\n  \
+    pagewarden pack --profile oltp stock.sqlite -o stock.pwk   for lookups of single rows\n  \
+    pagewarden check old.pwk                                   is it still what was packed?\n  \
+    pagewarden unpack old.pwk DIR                              the very files again\n  \
+    pagewarden pack --to null: DIR                             how fast can all of it be read?\n\n\
+    Exit status: 0 done, 1 damage found (no pack was made, or with --keep-damaged it holds\n\
+    the damage), 2 it could not be done, 3 stopped early: no pack was made.")]
+pub struct Pack {
+    /// A data directory or a database file
+    #[arg(value_name = "SOURCE")]
+    pub source: PathBuf,
+
+    /// The pack, which must not exist
+    #[arg(short, long, value_name = "FILE.pwk")]
+    pub output: Option<PathBuf>,
+
+    /// Read and verify as a backup would, and store nothing
+    #[arg(long, value_name = "null:", value_parser = ["null:"])]
+    pub to: Option<String>,
+
+    /// What it is to be good at
+    #[arg(long, value_enum, conflicts_with = "to")]
+    pub profile: Option<Profile>,
+
+    /// How blocks are compressed, in the place of the profile's way
+    #[arg(long, value_enum, conflicts_with = "to")]
+    pub codec: Option<Codec>,
+
+    /// The level of zstd, in the place of the profile's
+    #[arg(long, value_name = "N", conflicts_with = "to",
+        value_parser = clap::value_parser!(i32).range(1..=22))]
+    pub level: Option<i32>,
+
+    /// Pack damaged pages too, as they are; the pack remembers them
+    #[arg(long, conflicts_with = "to")]
+    pub keep_damaged: bool,
+
+    /// Say how much is done each so many percent
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub stats: Option<u8>,
+
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+
+    /// Threads that verify and compress [default: the available cores]
+    #[arg(short, long, value_name = "N")]
+    pub jobs: Option<NonZero<usize>>,
+
+    /// Read no faster than this, for example 200MiB/s
+    #[arg(long, value_name = "BYTES/S", value_parser = super::parse_rate)]
+    pub rate: Option<NonZero<u64>>,
+
+    /// Show no progress
+    #[arg(short, long, conflicts_with = "progress")]
+    pub quiet: bool,
+
+    /// Show progress as plain lines, every few seconds, also without a terminal
+    #[arg(long)]
+    pub progress: bool,
+}
+
+/// What `--profile` takes. Without one blocks have 64 KiB, by zstd of level 3.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Profile {
+    /// Lookups of single rows: blocks of 16 KiB with a dictionary
+    Oltp,
+    /// Scans of whole tables: blocks of 256 KiB
+    Scan,
+    /// Little room, slow to make: blocks of 1 MiB, zstd of level 19
+    Archive,
+}
+
+/// What `--codec` takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Codec {
+    /// Not at all
+    Raw,
+    /// LZ4: shrinks less, expands at the speed of memory
+    Lz4,
+    /// Zstandard
+    Zstd,
+}

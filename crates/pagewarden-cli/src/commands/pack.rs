@@ -1,0 +1,279 @@
+//! `pagewarden pack`: verifies a database and makes one compressed file of it, or
+//! throws it away to learn how fast it can be read.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write as _};
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Instant, SystemTime};
+
+use anyhow::{Context as _, Result, ensure};
+use pagewarden::pack::{Content, Method, Packing, Root, Settings, Strays, Totals, train};
+use pagewarden::report::json::JsonReport;
+use pagewarden::report::several::Several;
+use pagewarden::report::text::TextReport;
+use pagewarden::report::words::{bytes, counted, duration, rate};
+use pagewarden::report::{Report as _, RunEnd, TargetEnd};
+use pagewarden::target::{self, Target};
+use pagewarden::verdict::Verdict;
+use pagewarden::verify::{Options, Summary, mib_per_second, verify};
+use serde_json::{Value, json};
+use tempfile::NamedTempFile;
+
+use crate::args::pack::{Codec, Pack, Profile};
+use crate::exit::Exit;
+use crate::progress::Show;
+use crate::signals::stop_on_signals;
+use crate::terminal::colours;
+
+mod null;
+
+/// Runs the command.
+pub fn run(arguments: &Pack) -> Result<Exit> {
+    let stop = stop_on_signals()?;
+    let show = Show::choose(arguments.quiet, arguments.progress);
+    match &arguments.output {
+        Some(output) => run_to_file(arguments, output, &stop, &show),
+        None => null::run(arguments, &stop, &show),
+    }
+}
+
+fn options(arguments: &Pack, stop: &Arc<AtomicBool>) -> Options {
+    let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
+    Options {
+        jobs: arguments.jobs.unwrap_or(cores),
+        rate: arguments.rate,
+        stop: Arc::clone(stop),
+        ..Options::default()
+    }
+}
+
+/// What came out.
+struct Packed {
+    verdict: Verdict,
+    summary: Summary,
+    /// The report of the check.
+    check: Vec<u8>,
+    /// `None` if no pack was made.
+    made: Option<(Root, Totals)>,
+}
+
+fn run_to_file(
+    arguments: &Pack,
+    output: &Path,
+    stop: &Arc<AtomicBool>,
+    show: &Show,
+) -> Result<Exit> {
+    let begin = Instant::now();
+    let place = Place::prepare(output, &arguments.source)?;
+    let target = open(&arguments.source)?;
+    ensure!(
+        !target.description.live,
+        "cannot pack {}: a server runs on it, or has not ended properly\n\
+         hint: shut it down first, or pack a backup of it",
+        arguments.source.display()
+    );
+    let packed = make(arguments, target, place, stop, show);
+    show.end();
+    let packed = packed?;
+    let elapsed = begin.elapsed();
+    let mut out = show.output();
+    if arguments.json {
+        let mut object = json!({
+            "pagewarden": pagewarden::VERSION,
+            "command": "pack",
+            "verdict": packed.verdict.name(),
+            "output": output,
+            "packed": null,
+            "check": serde_json::from_slice::<Value>(&packed.check)?,
+            "seconds": elapsed.as_secs_f64(),
+        });
+        if let (Some((root, totals)), Some(object)) = (packed.made, object.as_object_mut()) {
+            let packed = json!({
+                "root": root.to_string(),
+                "files": totals.files,
+                "bytes": totals.bytes,
+                "stored_bytes": totals.stored_bytes,
+                "blocks": {
+                    "compressed": totals.compressed_blocks,
+                    "raw": totals.raw_blocks,
+                    "zero": totals.zero_blocks,
+                },
+            });
+            object.insert("packed".to_owned(), packed);
+        }
+        writeln!(out, "{object}")?;
+    } else if let Some((root, totals)) = packed.made {
+        writeln!(
+            out,
+            "Packed {} ({}) into {}, {:.2} times smaller, in {} ({} MiB/s)\nRoot {root}",
+            counted(totals.files, "file"),
+            bytes(totals.bytes),
+            bytes(totals.stored_bytes),
+            totals.bytes as f64 / totals.stored_bytes.max(1) as f64,
+            duration(elapsed),
+            rate(mib_per_second(totals.bytes, elapsed)),
+        )?;
+    }
+    out.flush()?;
+    Ok(match packed.made {
+        _ if packed.verdict == Verdict::Damaged => Exit::Wrong,
+        Some(_) => Exit::Fine,
+        None if packed.summary.stopped => Exit::Stopped,
+        None => Exit::Unable,
+    })
+}
+
+fn open(source: &Path) -> Result<Target> {
+    let target = target::open(source, None)?;
+    if target.description.format == "sqlite" {
+        for (suffix, what) in [("-wal", "log"), ("-journal", "rollback journal")] {
+            let mut name = source.as_os_str().to_owned();
+            name.push(suffix);
+            let beside = PathBuf::from(name);
+            let is_needed = fs::metadata(&beside).is_ok_and(|metadata| metadata.len() > 0);
+            ensure!(
+                !is_needed,
+                "cannot pack {}: its {what} {} is part of it\n\
+                 hint: open it with sqlite3 and run PRAGMA journal_mode = DELETE",
+                source.display(),
+                beside.display()
+            );
+        }
+    }
+    Ok(target)
+}
+
+fn make(
+    arguments: &Pack,
+    target: Target,
+    place: Place,
+    stop: &Arc<AtomicBool>,
+    show: &Show,
+) -> Result<Packed> {
+    let options = options(arguments, stop);
+    let content = Content::list(&arguments.source, Strays::Refused)?;
+    let settings = settings(arguments, &content)?;
+    show.expect(content.bytes());
+    let out = BufWriter::with_capacity(1 << 20, place.file.reopen()?);
+    let mut description = target.description.clone();
+    let (target, packing) = Packing::begin(target, content, settings, out, stop)?;
+    let mut check = Vec::new();
+    let mut reports = Several::default();
+    reports.add(JsonReport::begin(&mut check, "check")?);
+    if !arguments.json {
+        reports.add(TextReport::new(show.output(), colours()));
+    }
+    reports.begin_target(&description)?;
+    let mut summary = verify(target, &options, show, &mut reports)?;
+    if let Some(turned_out) = summary.description.take() {
+        description = *turned_out;
+    }
+    let verdict = summary.verdict(description.setting);
+    let now = SystemTime::now();
+    let end =
+        TargetEnd { description: &description, summary: &summary, listed_bytes: None, ended: now };
+    reports.end_target(&end)?;
+    reports.end(&RunEnd {
+        verdict,
+        total: &summary,
+        opened: 1,
+        protection_missed: false,
+        ended: now,
+    })?;
+    drop(reports);
+    if let Some(error) = packing.failure() {
+        return Err(error).with_context(|| format!("cannot write {}", place.path.display()));
+    }
+    let is_kept = verdict != Verdict::Damaged || arguments.keep_damaged;
+    if summary.stopped || !is_kept {
+        return Ok(Packed { verdict, summary, check, made: None });
+    }
+    match packing.pack_rest(options.jobs.get(), show) {
+        Err(_) if stop.load(Ordering::Relaxed) => {
+            summary.stopped = true;
+            return Ok(Packed { verdict, summary, check, made: None });
+        }
+        packed => packed?,
+    }
+    let written = packing.finish(&check);
+    let (out, root, totals) =
+        written.with_context(|| format!("cannot write {}", place.path.display()))?;
+    drop(out);
+    place.keep()?;
+    Ok(Packed { verdict, summary, check, made: Some((root, totals)) })
+}
+
+fn settings(arguments: &Pack, content: &Content) -> Result<Settings> {
+    let (block_bytes, level) = match arguments.profile {
+        None => (64 << 10, 3),
+        Some(Profile::Oltp) => (16 << 10, 3),
+        Some(Profile::Scan) => (256 << 10, 3),
+        Some(Profile::Archive) => (1 << 20, 19),
+    };
+    let method = match arguments.codec {
+        Some(Codec::Raw) => Method::Raw,
+        Some(Codec::Lz4) => Method::Lz4,
+        Some(Codec::Zstd) | None => Method::Zstd(arguments.level.unwrap_or(level)),
+    };
+    let wants_dictionary =
+        arguments.profile == Some(Profile::Oltp) && matches!(method, Method::Zstd(_));
+    let dictionary = if wants_dictionary {
+        train(content, block_bytes)
+            .with_context(|| format!("cannot read {}", arguments.source.display()))?
+    } else {
+        Vec::new()
+    };
+    Ok(Settings { block_bytes, method, dictionary })
+}
+
+/// Where the pack will be, and the file that becomes it.
+struct Place {
+    path: PathBuf,
+    folder: PathBuf,
+    file: NamedTempFile,
+}
+
+impl Place {
+    /// Makes sure that it can be written, before hours are spent on it.
+    fn prepare(path: &Path, source: &Path) -> Result<Self> {
+        let shown = path.display();
+        ensure!(
+            fs::symlink_metadata(path).is_err(),
+            "cannot write {shown}: it exists\nhint: name another file, or remove this one"
+        );
+        ensure!(path.file_name().is_some(), "cannot write {shown}: it names no file");
+        let folder = match path.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        let real = fs::canonicalize(folder)
+            .with_context(|| format!("cannot write {shown}: its folder is not to be had"))?;
+        ensure!(
+            !fs::canonicalize(source).is_ok_and(|source| real.starts_with(source)),
+            "cannot write {shown}: it lies inside {}, which is only read\n\
+             hint: name a file somewhere else",
+            source.display()
+        );
+        let file = tempfile::Builder::new()
+            .prefix(".pagewarden-")
+            .suffix(".tmp")
+            .tempfile_in(&real)
+            .with_context(|| format!("cannot write {shown}"))?;
+        Ok(Self { path: path.to_owned(), folder: real, file })
+    }
+
+    /// Gives it its name, once all of it is on the device.
+    fn keep(self) -> Result<()> {
+        let Self { path, folder, file } = self;
+        let keep = || {
+            file.as_file().sync_all()?;
+            file.persist_noclobber(&path)?;
+            // The name lasts when the folder does.
+            File::open(&folder)?.sync_all()
+        };
+        keep().with_context(|| format!("cannot write {}", path.display()))
+    }
+}

@@ -1,0 +1,220 @@
+//! `pagewarden pack`, `unpack` and `check` of packs, on real clusters and SQLite
+//! databases.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use pagewarden_scratch::postgres::StopMode;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::clusters::{any_installation, contents, metadata, sample};
+use crate::damage::Dice;
+use crate::runner::{Outcome, Started, pagewarden, run};
+use crate::sqlite;
+
+/// Runs `pagewarden COMMAND --json ARGUMENTS` to its end.
+fn json(command: &str, arguments: &[&Path], status: i32) -> Value {
+    let outcome = run(pagewarden().args([command, "--json"]).args(arguments));
+    assert_eq!(outcome.status, Some(status), "{outcome:?}");
+    serde_json::from_str(&outcome.stdout).unwrap()
+}
+
+/// A sum over each file below a folder.
+fn below(root: &Path) -> BTreeMap<PathBuf, u32> {
+    let relative = |path: PathBuf| path.strip_prefix(root).unwrap().to_owned();
+    contents(root).into_iter().map(|(path, sum)| (relative(path), sum)).collect()
+}
+
+fn refused(arguments: &[&Path]) -> String {
+    let outcome: Outcome = run(pagewarden().arg("pack").args(arguments));
+    assert_eq!(outcome.status, Some(2), "{outcome:?}");
+    outcome.stderr
+}
+
+/// A database of some hundred pages, if there is a shell to make it.
+fn database(folder: &Path) -> Option<PathBuf> {
+    if !sqlite::has_shell() {
+        return None;
+    }
+    sqlite::shell(
+        folder,
+        ".open shop.db\n\
+         CREATE TABLE stock(id INTEGER PRIMARY KEY, quantity INT, data TEXT);\n\
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)\n\
+         INSERT INTO stock SELECT i, i % 100, hex(randomblob(30)) FROM n;",
+    );
+    Some(folder.join("shop.db"))
+}
+
+#[test]
+fn a_cluster_comes_back_as_it_was_and_its_server_starts() {
+    let Some(installation) = any_installation() else { return };
+    let mut source = sample(&installation, true).copy();
+    let folder = tempfile::tempdir().unwrap();
+    let pack = folder.path().join("x.pwk");
+    let output = Path::new("--output");
+    let message = refused(&[source.data_dir(), output, &pack]);
+    assert!(message.contains("a link leads out of this folder"), "{message}");
+    source.execute("postgres", &["DROP TABLE elsewhere"]).unwrap();
+    source.execute("postgres", &["DROP TABLESPACE sample_space"]).unwrap();
+    let mut target = source.duplicate().unwrap();
+    let from = source.data_dir().to_owned();
+    let before = (contents(&from), metadata(&from));
+    let made = json("pack", &[&from, output, &pack], 0);
+    assert_eq!((&made["verdict"], &made["check"]["verdict"]), (&"intact".into(), &"intact".into()));
+    assert_eq!((contents(&from), metadata(&from)), before, "nothing is changed");
+
+    let checked = json("check", &[&pack], 0);
+    assert_eq!(checked["targets"][0]["format"], "pack");
+    assert_eq!(checked["verdict"], "intact");
+
+    let to = target.data_dir().to_owned();
+    fs::remove_dir_all(&to).unwrap();
+    let unpacked = json("unpack", &[&pack, &to], 0);
+    assert_eq!(unpacked["root"], made["packed"]["root"]);
+    assert_eq!(below(&to), below(&from));
+    for name in ["", "base", "global/pg_control", "PG_VERSION"] {
+        let attributes = |root: &Path| {
+            let data = fs::metadata(root.join(name)).unwrap();
+            (data.mode(), data.uid(), data.gid(), data.mtime(), data.mtime_nsec())
+        };
+        assert_eq!(attributes(&to), attributes(&from), "{name}");
+    }
+    target.start().unwrap();
+    assert!(target.is_running());
+    target.stop(StopMode::Fast).unwrap();
+
+    // A part of it.
+    let part = folder.path().join("part");
+    json("unpack", &[&pack, &part, Path::new("--only"), Path::new("global")], 0);
+    assert!(part.join("global/pg_control").exists() && !part.join("base").exists());
+}
+
+#[test]
+fn damage_ends_it_or_is_remembered() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(database) = database(folder.path()) else { return };
+    // The header of a page of the table.
+    let file = fs::OpenOptions::new().write(true).open(&database).unwrap();
+    file.write_all_at(&[0xEE; 8], 8 * 4096).unwrap();
+    let pack = folder.path().join("x.pwk");
+    let refused = json("pack", &[&database, Path::new("-o"), &pack], 1);
+    assert_eq!((&refused["verdict"], &refused["packed"]), (&"damaged".into(), &Value::Null));
+    assert!(!pack.exists());
+    let kept = json("pack", &[&database, Path::new("-o"), &pack, Path::new("--keep-damaged")], 1);
+    assert_eq!(kept["check"]["targets"][0]["pages"]["damaged"], 1);
+    let checked = json("check", &[&pack], 0);
+    assert!(checked.to_string().contains("said: damaged"), "{checked}");
+    let back = folder.path().join("back");
+    json("unpack", &[&pack, &back], 0);
+    assert_eq!(fs::read(back.join("shop.db")).unwrap(), fs::read(&database).unwrap());
+}
+
+#[test]
+fn what_cannot_be_packed_soundly_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(database) = database(folder.path()) else { return };
+    let output = Path::new("-o");
+    let pack = folder.path().join("x.pwk");
+    fs::write(&pack, "precious").unwrap();
+    assert!(refused(&[&database, output, &pack]).contains("it exists"));
+    assert_eq!(fs::read(&pack).unwrap(), b"precious");
+    assert!(refused(&[folder.path(), output, &folder.path().join("y.pwk")]).contains("inside"));
+    fs::write(folder.path().join("shop.db-wal"), "not empty").unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let message = refused(&[&database, output, &other.path().join("y.pwk")]);
+    assert!(message.contains("-wal is part of it"), "{message}");
+    assert_eq!(fs::read_dir(other.path()).unwrap().count(), 0, "nothing is left");
+    // No pack, and a folder that is in use.
+    symlink(&database, folder.path().join("link")).unwrap();
+    json("unpack", &[&pack, &folder.path().join("new")], 2);
+}
+
+#[test]
+fn a_flipped_byte_of_a_pack_is_found_and_never_unpacked() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(database) = database(folder.path()) else { return };
+    let pack = folder.path().join("x.pwk");
+    json("pack", &[&database, Path::new("-o"), &pack], 0);
+    let whole = fs::read(&pack).unwrap();
+    let mut dice = Dice::seeded();
+    for _ in 0..20 {
+        let at = dice.within(0..whole.len());
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << dice.within(0..8);
+        fs::write(&pack, &bytes).unwrap();
+        let outcome = run(pagewarden().args(["check", "--json"]).arg(&pack));
+        assert!(matches!(outcome.status, Some(1 | 2)), "byte {at}: {outcome:?}");
+        let back = folder.path().join("back");
+        let outcome = run(pagewarden().arg("unpack").arg(&pack).arg(&back));
+        if outcome.status == Some(0) {
+            // What is there twice may be wrong once.
+            assert_eq!(fs::read(back.join("shop.db")).unwrap(), fs::read(&database).unwrap());
+            fs::remove_dir_all(&back).unwrap();
+        }
+        assert!(!back.exists(), "byte {at}");
+    }
+}
+
+#[test]
+fn whoever_is_killed_leaves_no_pack_and_no_folder() {
+    let Some(installation) = any_installation() else { return };
+    let mut source = sample(&installation, true).copy();
+    source.execute("postgres", &["DROP TABLE elsewhere"]).unwrap();
+    source.execute("postgres", &["DROP TABLESPACE sample_space"]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (pack, back) = (folder.path().join("x.pwk"), folder.path().join("back"));
+    let mut dice = Dice::seeded();
+    let kills: u64 = std::env::var("PAGEWARDEN_KILLS").map_or(6, |kills| kills.parse().unwrap());
+    let mut wait = || thread::sleep(Duration::from_millis(dice.within(0..300) as u64));
+    for _ in 0..kills {
+        let mut command = pagewarden();
+        let started =
+            Started::spawn(command.arg("pack").arg(source.data_dir()).arg("-o").arg(&pack));
+        wait();
+        started.signal(Signal::KILL);
+        started.wait();
+        if pack.exists() {
+            json("check", &[&pack], 0);
+            fs::remove_file(&pack).unwrap();
+        }
+    }
+    json("pack", &[source.data_dir(), Path::new("-o"), &pack], 0);
+    for _ in 0..kills {
+        let started = Started::spawn(pagewarden().arg("unpack").arg(&pack).arg(&back));
+        wait();
+        started.signal(Signal::KILL);
+        started.wait();
+        if back.exists() {
+            assert_eq!(below(&back), below(source.data_dir()));
+            fs::remove_dir_all(&back).unwrap();
+        }
+    }
+}
+
+#[test]
+fn reading_to_nowhere_counts_every_page_and_changes_nothing() {
+    let Some(installation) = any_installation() else { return };
+    let source = sample(&installation, true).copy();
+    let root = source.data_dir().to_owned();
+    let before = (contents(&root), metadata(&root));
+    let read = run(pagewarden().args(["pack", "--to", "null:", "--stats", "50"]).arg(&root));
+    assert_eq!(read.status, Some(0), "{read:?}");
+    assert_eq!((contents(&root), metadata(&root)), before);
+    let checked = json("check", &[&root], 0);
+    let counted = |line: &str| -> Option<u64> {
+        let rest = line.strip_prefix("Processed ")?;
+        rest.split(' ').next()?.replace(',', "").parse().ok()
+    };
+    let lines = || read.stdout.lines().filter(|line| line.starts_with("Processed "));
+    let by_file = lines().filter(|line| line.contains(" for database ")).filter_map(counted);
+    let total = lines().filter(|line| line.contains(" seconds (")).filter_map(counted).next_back();
+    assert_eq!(total, checked["targets"][0]["pages"]["total"].as_u64());
+    assert_eq!(by_file.sum::<u64>(), total.unwrap());
+    assert!(read.stdout.contains("50 percent processed."), "{}", read.stdout);
+}

@@ -1,0 +1,192 @@
+//! Blocks, compressed and expanded.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use crate::pack::crc;
+use crate::pack::layout::BlockEntry;
+
+/// What is compressed with what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// Blocks are stored as they are.
+    Raw,
+    /// LZ4: expands at the speed of memory, and shrinks little.
+    Lz4,
+    /// zstd of this level.
+    Zstd(i32),
+}
+
+/// How a pack is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Bytes in a block: a power of two, 4 KiB to 1 MiB.
+    pub block_bytes: u32,
+    /// How blocks are compressed.
+    pub method: Method,
+    /// What blocks of a few pages have in common, for [`Method::Zstd`]; empty
+    /// for none.
+    pub dictionary: Vec<u8>,
+}
+
+/// How a block is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Codec {
+    /// Not at all: it is zeroes.
+    Zero,
+    Raw,
+    Lz4,
+    Zstd,
+    /// zstd with the pack's dictionary.
+    ZstdWithDictionary,
+}
+
+impl Codec {
+    pub(super) fn code(self) -> u8 {
+        match self {
+            Self::Zero => 0,
+            Self::Raw => 1,
+            Self::Lz4 => 2,
+            Self::Zstd => 3,
+            Self::ZstdWithDictionary => 4,
+        }
+    }
+
+    pub(super) fn of_code(code: u8) -> Option<Self> {
+        [Self::Zero, Self::Raw, Self::Lz4, Self::Zstd, Self::ZstdWithDictionary]
+            .into_iter()
+            .find(|codec| codec.code() == code)
+    }
+}
+
+/// A block that shrinks by less than a twentieth is stored as it is: what it
+/// would save does not pay for expanding it.
+const LEAST_GAIN: usize = 20;
+
+/// Compresses blocks, one thread's.
+pub(super) struct Encoder {
+    method: Method,
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+    has_dictionary: bool,
+    buffer: Vec<u8>,
+}
+
+impl fmt::Debug for Encoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Encoder").field("method", &self.method).finish_non_exhaustive()
+    }
+}
+
+impl Encoder {
+    pub(super) fn new(settings: &Settings) -> io::Result<Self> {
+        let zstd = match settings.method {
+            Method::Zstd(level) if settings.dictionary.is_empty() => {
+                Some(zstd::bulk::Compressor::new(level)?)
+            }
+            Method::Zstd(level) => {
+                Some(zstd::bulk::Compressor::with_dictionary(level, &settings.dictionary)?)
+            }
+            Method::Raw | Method::Lz4 => None,
+        };
+        Ok(Self {
+            method: settings.method,
+            has_dictionary: zstd.is_some() && !settings.dictionary.is_empty(),
+            zstd,
+            buffer: Vec::new(),
+        })
+    }
+
+    /// Adds a block as it is stored to `out`.
+    pub(super) fn encode(&mut self, block: &[u8], out: &mut Vec<u8>) -> io::Result<BlockEntry> {
+        let entry = |codec, stored: usize, crc| {
+            let stored_bytes = u32::try_from(stored).map_err(io::Error::other)?;
+            Ok(BlockEntry { codec, stored_bytes, crc })
+        };
+        let Some(sum) = block_sum(block) else { return entry(Codec::Zero, 0, 0) };
+        let most = block.len() - block.len() / LEAST_GAIN;
+        self.buffer.resize(most, 0);
+        // Too little room is how they say that it does not shrink by enough.
+        let stored = match (self.method, &mut self.zstd) {
+            (Method::Lz4, _) => lz4_flex::block::compress_into(block, &mut self.buffer).ok(),
+            (_, Some(zstd)) => zstd.compress_to_buffer(block, &mut self.buffer).ok(),
+            _ => None,
+        };
+        let Some(bytes) = stored.and_then(|count| self.buffer.get(..count)) else {
+            out.extend(block);
+            return entry(Codec::Raw, block.len(), sum);
+        };
+        out.extend(bytes);
+        let codec = match self.method {
+            Method::Lz4 => Codec::Lz4,
+            _ if self.has_dictionary => Codec::ZstdWithDictionary,
+            _ => Codec::Zstd,
+        };
+        entry(codec, bytes.len(), sum)
+    }
+}
+
+/// Expands blocks, one thread's.
+pub(super) struct Decoder {
+    dictionary: Arc<[u8]>,
+    plain: Option<zstd::bulk::Decompressor<'static>>,
+    with_dictionary: Option<zstd::bulk::Decompressor<'static>>,
+}
+
+impl fmt::Debug for Decoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decoder").finish_non_exhaustive()
+    }
+}
+
+impl Decoder {
+    pub(super) fn new(dictionary: Arc<[u8]>) -> Self {
+        Self { dictionary, plain: None, with_dictionary: None }
+    }
+
+    /// Expands a block into `out`, which it must fill. False if it is not what was
+    /// packed.
+    pub(super) fn decode(&mut self, entry: BlockEntry, stored: &[u8], out: &mut [u8]) -> bool {
+        let count = match entry.codec {
+            Codec::Zero => {
+                out.fill(0);
+                return stored.is_empty();
+            }
+            Codec::Raw if stored.len() == out.len() => {
+                out.copy_from_slice(stored);
+                Some(stored.len())
+            }
+            Codec::Raw => None,
+            Codec::Lz4 => lz4_flex::block::decompress_into(stored, out).ok(),
+            Codec::Zstd => {
+                if self.plain.is_none() {
+                    self.plain = zstd::bulk::Decompressor::new().ok();
+                }
+                self.plain.as_mut().and_then(|zstd| zstd.decompress_to_buffer(stored, out).ok())
+            }
+            Codec::ZstdWithDictionary => {
+                if self.with_dictionary.is_none() {
+                    let new = zstd::bulk::Decompressor::with_dictionary(&self.dictionary);
+                    self.with_dictionary = new.ok();
+                }
+                let zstd = self.with_dictionary.as_mut();
+                zstd.and_then(|zstd| zstd.decompress_to_buffer(stored, out).ok())
+            }
+        };
+        count == Some(out.len()) && crc(out) == entry.crc
+    }
+}
+
+/// True if there is nothing but zeroes.
+pub(super) fn is_zero(bytes: &[u8]) -> bool {
+    const STRIDE: usize = 64;
+    let chunks = bytes.chunks_exact(STRIDE);
+    let rest = chunks.remainder().iter().all(|byte| *byte == 0);
+    // Without an end before a chunk's, so that it is done by wide registers.
+    rest && chunks.into_iter().all(|chunk| chunk.iter().fold(0, |all, byte| all | byte) == 0)
+}
+
+/// The sum of a block; `None` for one of zeroes, which is not stored.
+pub(crate) fn block_sum(block: &[u8]) -> Option<u64> {
+    (!is_zero(block)).then(|| crc(block))
+}

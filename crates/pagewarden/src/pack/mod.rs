@@ -1,0 +1,114 @@
+//! Packs: a database as one compressed, verified file that is only read.
+//!
+//! ```text
+//! target --> verify --> witness: spans --> encoder --> writer --> FILE.pwk
+//!            (as for check)                              ^
+//! what has no pages (settings, log) -- read plainly -----+
+//! ```
+//!
+//! A file's bytes are cut into *spans* of a mebibyte and these into *blocks*, each
+//! compressed by itself, so that any byte is read at the cost of a block. A pack is
+//! written from its beginning to its end and never added to. All numbers are
+//! little-endian:
+//!
+//! ```text
+//! offset  size  field
+//!      0     8  "PWPACK\r\n"
+//!      8     4  version, 1
+//!     12     4  bytes in a block: a power of two, 4 KiB to 1 MiB
+//!     16     4  bytes of the dictionary
+//!     20     8  its CRC
+//!     28     8  CRC of the 28 bytes before
+//!     36        dictionary of zstd for blocks that use one
+//!               records of all files and folders, in the order of the table:
+//!                 "FILE", length of the rest (4), number of the file (4),
+//!                   CRC of these and the rest (8); the rest is an entry of the
+//!                   table, without a hash
+//!               records of spans, in any order:
+//!                 "SPAN", blocks in it (4), number of the file (4), number of the
+//!                   span in the file (4), CRC of these and of the entries (8);
+//!                   an entry for each block: bytes stored (3), codec (1), CRC of
+//!                   what it expands to (8); then the blocks
+//!               the index, in leaves of 64 spans in the order of files; for each
+//!                 span where its record begins (8; 0: nothing but zeroes, no
+//!                 record) and its blocks' entries again; CRC of the leaf (8)
+//!               the table, compressed by zstd: see `table`
+//!               the report of the check that was made while packing, compressed
+//!                 by zstd: JSON
+//! end-120       footer: see `layout::Footer`
+//! ```
+//!
+//! The records say all that the index and the table do, so that a pack that was
+//! cut can be read up to there. CRC is CRC-64/NVME: it is there for accidents, and
+//! is checked whenever something is read. The BLAKE3 hash of each file is in the
+//! table, the same as `b3sum` prints; the *root* is the BLAKE3 hash of the table,
+//! so that who knows the root knows every byte, name and mode. It does not depend
+//! on codecs, nor on the order of the records.
+
+mod codec;
+mod content;
+mod dictionary;
+mod layout;
+mod packing;
+mod read;
+mod restore;
+mod table;
+mod tree;
+mod write;
+
+use std::io;
+
+pub(crate) use codec::block_sum;
+pub use codec::{Method, Settings};
+pub use content::{Content, Strays};
+pub use dictionary::train;
+pub use packing::Packing;
+pub use read::{Contents, Pack, Root};
+pub use restore::{Restored, restore};
+pub use table::{Attributes, Entry, What};
+pub(crate) use tree::{file_hash, span_hash};
+pub use write::Totals;
+
+/// Bytes in a span but for a file's last one.
+pub const SPAN_BYTES: usize = 1 << 20;
+/// What every pack begins with.
+pub const BEGIN: &str = "PWPACK\r\n";
+/// Raised when an older reader would misunderstand.
+pub const VERSION: u32 = 1;
+
+/// Why a pack, or a part of it, cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PackError {
+    /// The system refused.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// It does not begin as packs do.
+    #[error("it is no pack")]
+    NotAPack,
+    /// A later program made it.
+    #[error("it is a pack of version {0}, and this program reads version 1")]
+    Version(u32),
+    /// It does not end as packs do.
+    #[error("it has no end: it was cut, or is not yet complete")]
+    Cut,
+    /// A part of it is not what was written.
+    #[error("its {part} at byte {offset} is damaged")]
+    Damaged {
+        /// Which part.
+        part: &'static str,
+        /// Where the part begins.
+        offset: u64,
+    },
+    /// It is sound in itself but says what no pack says.
+    #[error("it is no honest pack: {0}")]
+    Hostile(&'static str),
+}
+
+/// The sum that is checked whenever something is read.
+fn crc(bytes: &[u8]) -> u64 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, bytes)
+}
+
+#[cfg(test)]
+mod tests;

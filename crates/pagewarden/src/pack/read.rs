@@ -1,0 +1,443 @@
+//! Reads packs, whole or a block here and there. What a pack says of itself is
+//! not believed before it was tested: lengths against the pack's own, blocks by
+//! their sums.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use crate::pack::codec::{Codec, Decoder};
+use crate::pack::layout::{
+    BLOCK_ENTRY_BYTES, BlockEntry, FOOTER_BYTES, Fields, Footer, HEADER_BYTES, Header, LEAF_SPANS,
+    SPAN_HEAD_BYTES, Section, file_record, span_bytes, span_count, span_head,
+};
+use crate::pack::table::{self, Entry};
+use crate::pack::{PackError, SPAN_BYTES, crc};
+use crate::source::file::{open_regular, read_fully};
+
+/// More is no table: it would be of some ten million files.
+const TABLE_BYTES_MAX: u64 = 2 << 30;
+/// More is no report: it is kept in memory when it is asked for.
+const REPORT_BYTES_MAX: u64 = 1 << 30;
+const SUM_BYTES: u64 = size_of::<u64>() as u64;
+
+/// What a pack is known by: who knows it knows every byte and every name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Root(pub [u8; 32]);
+
+impl fmt::Display for Root {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// A pack that is open.
+#[derive(Debug)]
+pub struct Pack {
+    file: File,
+    pack_bytes: u64,
+    block_bytes: usize,
+    dictionary: Arc<[u8]>,
+    entries: Vec<Entry>,
+    /// Of each entry, counted over all entries before it.
+    first_spans: Vec<u64>,
+    root: Root,
+    report: Section,
+    leaves: Vec<LeafPlace>,
+}
+
+/// A leaf of the index, read when it is first wanted.
+#[derive(Debug)]
+struct LeafPlace {
+    begin: u64,
+    bytes: u64,
+    leaf: OnceLock<Vec<SpanPlace>>,
+}
+
+/// Where a span is, and how its blocks are stored.
+#[derive(Debug)]
+pub(super) struct SpanPlace {
+    begin: u64,
+    pub(super) blocks: Box<[BlockEntry]>,
+}
+
+impl Pack {
+    /// Opens a pack. Its blocks are not looked at yet.
+    ///
+    /// # Errors
+    /// It is no pack, or not all of one, or its table is damaged.
+    pub fn open(path: &Path) -> Result<Self, PackError> {
+        Self::of(open_regular(path)?)
+    }
+
+    fn of(file: File) -> Result<Self, PackError> {
+        let pack_bytes = file.metadata()?.len();
+        let head = read_range(&file, 0, (HEADER_BYTES as u64).min(pack_bytes))?;
+        let header = Header::parse(&head)?;
+        let begin = pack_bytes.checked_sub(FOOTER_BYTES as u64).ok_or(PackError::Cut)?;
+        let footer = Footer::parse(&read_range(&file, begin, FOOTER_BYTES as u64)?, pack_bytes)?;
+        let dictionary_bytes = u64::from(header.dictionary_bytes);
+        if dictionary_bytes > footer.index.saturating_sub(HEADER_BYTES as u64) {
+            return Err(PackError::Hostile("its dictionary does not lie within it"));
+        }
+        let dictionary = read_range(&file, HEADER_BYTES as u64, dictionary_bytes)?;
+        if crc(&dictionary) != header.dictionary_crc {
+            return Err(PackError::Damaged { part: "dictionary", offset: HEADER_BYTES as u64 });
+        }
+        let bytes = section(&file, footer.table, TABLE_BYTES_MAX, "table")?;
+        if blake3::hash(&bytes) != footer.root {
+            return Err(PackError::Damaged { part: "table", offset: footer.table.begin });
+        }
+        let entries = table::parse(&bytes)?;
+        let block_bytes = usize::try_from(header.block_bytes).map_err(io::Error::other)?;
+        let mut pack = Self {
+            file,
+            pack_bytes,
+            block_bytes,
+            dictionary: dictionary.into(),
+            entries,
+            first_spans: Vec::new(),
+            root: Root(footer.root),
+            report: footer.report,
+            leaves: Vec::new(),
+        };
+        pack.place_leaves(footer.index, footer.table.begin)?;
+        Ok(pack)
+    }
+
+    /// Where each leaf of the index lies, from the lengths of the files.
+    fn place_leaves(&mut self, begin: u64, end: u64) -> Result<(), PackError> {
+        const HOSTILE: PackError = PackError::Hostile("its index does not fit its files");
+        let mut spans = 0_u64;
+        for entry in &self.entries {
+            self.first_spans.push(spans);
+            spans = spans.saturating_add(span_count(entry.bytes()));
+        }
+        // Each span takes more than this in the index: so much memory is fine.
+        if spans.saturating_mul(SUM_BYTES) > end.saturating_sub(begin) {
+            return Err(HOSTILE);
+        }
+        let (mut at, mut bytes, mut in_leaf) = (begin, 0_u64, 0);
+        let mut leaves = Vec::new();
+        let mut close = |at: &mut u64, bytes: &mut u64| {
+            *bytes = bytes.saturating_add(SUM_BYTES);
+            leaves.push(LeafPlace { begin: *at, bytes: *bytes, leaf: OnceLock::new() });
+            *at = at.saturating_add(std::mem::take(bytes));
+        };
+        for entry in &self.entries {
+            for span in 0..span_count(entry.bytes()) {
+                let blocks = self.blocks_in(entry.bytes(), span) * BLOCK_ENTRY_BYTES;
+                bytes = bytes.saturating_add(SUM_BYTES).saturating_add(blocks as u64);
+                in_leaf += 1;
+                if in_leaf == LEAF_SPANS {
+                    close(&mut at, &mut bytes);
+                    in_leaf = 0;
+                }
+            }
+        }
+        if in_leaf > 0 {
+            close(&mut at, &mut bytes);
+        }
+        if at != end {
+            return Err(HOSTILE);
+        }
+        self.leaves = leaves;
+        Ok(())
+    }
+
+    fn blocks_in(&self, file_bytes: u64, span: u64) -> usize {
+        span_bytes(file_bytes, span).div_ceil(self.block_bytes)
+    }
+
+    /// What is in it, folders before their files.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// What it is known by.
+    #[must_use]
+    pub fn root(&self) -> Root {
+        self.root
+    }
+
+    /// Bytes in a block.
+    #[must_use]
+    pub fn block_bytes(&self) -> usize {
+        self.block_bytes
+    }
+
+    /// Bytes of the pack itself.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        self.pack_bytes
+    }
+
+    /// What `check` found when the pack was made: JSON.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn report(&self) -> Result<Vec<u8>, PackError> {
+        section(&self.file, self.report, REPORT_BYTES_MAX, "report")
+    }
+
+    /// True if the records of files, which nobody reads while there is a table, say
+    /// what the table says.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub(crate) fn has_sound_file_records(&self) -> Result<bool, PackError> {
+        let mut at = (HEADER_BYTES as u64).saturating_add(self.dictionary.len() as u64);
+        for (number, entry) in (0..).zip(&self.entries) {
+            let expected = file_record(number, &entry.to_bytes(false));
+            if read_range(&self.file, at, expected.len() as u64)? != expected {
+                return Ok(false);
+            }
+            at = at.saturating_add(expected.len() as u64);
+        }
+        Ok(true)
+    }
+
+    /// The sum of a block, itself `None` for one of zeroes; `None` if there is no
+    /// such block, or the index cannot be read.
+    pub(crate) fn block_sum(&self, file: usize, block: u64) -> Option<Option<u64>> {
+        let per_span = (SPAN_BYTES / self.block_bytes) as u64;
+        let place = self.span_place(file, block / per_span).ok()?;
+        let entry = place.blocks.get(usize::try_from(block % per_span).ok()?)?;
+        Some((entry.codec != Codec::Zero).then_some(entry.crc))
+    }
+
+    /// A way to read from it, for one thread.
+    #[must_use]
+    pub fn contents(&self) -> Contents<'_> {
+        Contents {
+            pack: self,
+            decoder: Decoder::new(Arc::clone(&self.dictionary)),
+            stored: Vec::new(),
+        }
+    }
+
+    /// The place of a span of a file.
+    pub(super) fn span_place(&self, file: usize, span: u64) -> Result<&SpanPlace, PackError> {
+        const NONE: PackError = PackError::Hostile("there is no such span");
+        let first = self.first_spans.get(file).ok_or(NONE)?;
+        let number = first.saturating_add(span);
+        let leaf_number = number / LEAF_SPANS;
+        let index = usize::try_from(leaf_number).map_err(io::Error::other)?;
+        let place = self.leaves.get(index).ok_or(NONE)?;
+        let leaf = match place.leaf.get() {
+            Some(leaf) => leaf,
+            None => {
+                let leaf = self.read_leaf(place, leaf_number)?;
+                place.leaf.get_or_init(|| leaf)
+            }
+        };
+        let within = usize::try_from(number % LEAF_SPANS).map_err(io::Error::other)?;
+        leaf.get(within).ok_or(NONE)
+    }
+
+    fn read_leaf(&self, place: &LeafPlace, leaf: u64) -> Result<Vec<SpanPlace>, PackError> {
+        let damaged = || PackError::Damaged { part: "index", offset: place.begin };
+        let bytes = read_range(&self.file, place.begin, place.bytes)?;
+        let (covered, sum) = bytes.split_last_chunk().ok_or_else(damaged)?;
+        if crc(covered) != u64::from_le_bytes(*sum) {
+            return Err(damaged());
+        }
+        let mut fields = Fields(covered);
+        let first = leaf.saturating_mul(LEAF_SPANS);
+        let mut file = self.first_spans.partition_point(|begin| *begin <= first).saturating_sub(1);
+        let mut spans = Vec::new();
+        for number in first.. {
+            if fields.0.is_empty() {
+                break;
+            }
+            // Folders and empty files have no spans and begin where the next begins.
+            while self.first_spans.get(file.saturating_add(1)).is_some_and(|next| *next <= number) {
+                file = file.saturating_add(1);
+            }
+            let begin = self.first_spans.get(file).copied().unwrap_or_default();
+            let file_bytes = self.entries.get(file).map_or(0, Entry::bytes);
+            let blocks = self.blocks_in(file_bytes, number.saturating_sub(begin));
+            let begin = fields.u64().ok_or_else(damaged)?;
+            let blocks = (0..blocks).map(|_| BlockEntry::parse(&mut fields));
+            let blocks = blocks.collect::<Option<Box<[_]>>>().ok_or_else(damaged)?;
+            spans.push(SpanPlace { begin, blocks });
+        }
+        Ok(spans)
+    }
+}
+
+/// Reads from a pack, block by block or span by span.
+#[derive(Debug)]
+pub struct Contents<'a> {
+    pack: &'a Pack,
+    decoder: Decoder,
+    stored: Vec<u8>,
+}
+
+impl Contents<'_> {
+    /// Bytes of a file from `offset` on, as many as there are room for and are in
+    /// it; says how many.
+    ///
+    /// # Errors
+    /// A block cannot be read, or is damaged.
+    pub fn read_at(
+        &mut self,
+        file: usize,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<usize, PackError> {
+        let file_bytes = self.pack.entries.get(file).map_or(0, Entry::bytes);
+        let block_bytes = self.pack.block_bytes as u64;
+        let mut block = Vec::new();
+        let mut done = 0;
+        while let Some(rest) = out.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            let at = offset.saturating_add(done as u64);
+            if at >= file_bytes {
+                break;
+            }
+            self.block(file, at / block_bytes, &mut block)?;
+            let within = usize::try_from(at % block_bytes).map_err(io::Error::other)?;
+            let bytes = block.get(within..).unwrap_or_default();
+            let count = bytes.len().min(rest.len());
+            if count == 0 {
+                break;
+            }
+            for (place, byte) in rest.iter_mut().zip(bytes) {
+                *place = *byte;
+            }
+            done += count;
+        }
+        Ok(done)
+    }
+
+    /// A block of a file, into `out`.
+    ///
+    /// # Errors
+    /// It cannot be read, or is damaged.
+    pub fn block(&mut self, file: usize, block: u64, out: &mut Vec<u8>) -> Result<(), PackError> {
+        let per_span = (SPAN_BYTES / self.pack.block_bytes) as u64;
+        let span = block / per_span;
+        let within = usize::try_from(block % per_span).map_err(io::Error::other)?;
+        let place = self.pack.span_place(file, span)?;
+        let entry =
+            *place.blocks.get(within).ok_or(PackError::Hostile("there is no such block"))?;
+        let file_bytes = self.pack.entries.get(file).map_or(0, Entry::bytes);
+        let rest = span_bytes(file_bytes, span).saturating_sub(within * self.pack.block_bytes);
+        out.resize(rest.min(self.pack.block_bytes), 0);
+        let before = place.blocks.iter().take(within);
+        let skipped =
+            before.fold(0_u64, |sum, entry| sum.saturating_add(entry.stored_bytes.into()));
+        let head = SPAN_HEAD_BYTES + place.blocks.len() * BLOCK_ENTRY_BYTES;
+        let begin = place.begin.saturating_add(head as u64).saturating_add(skipped);
+        self.fetch(begin, entry.stored_bytes.into())?;
+        if self.decoder.decode(entry, &self.stored, out) {
+            return Ok(());
+        }
+        Err(PackError::Damaged { part: "block", offset: begin })
+    }
+
+    /// A whole span of a file, into `out`, by one read. Blocks that are damaged are
+    /// zeroes there, and are named by their places in the span.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn span(
+        &mut self,
+        file: usize,
+        span: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<Vec<usize>, PackError> {
+        let place = self.pack.span_place(file, span)?;
+        let file_bytes = self.pack.entries.get(file).map_or(0, Entry::bytes);
+        out.clear();
+        out.resize(span_bytes(file_bytes, span), 0);
+        if place.begin == 0 {
+            let stored = |entry: &&BlockEntry| entry.stored_bytes > 0;
+            return match place.blocks.iter().find(stored) {
+                Some(_) => Err(PackError::Hostile("a span without a record has contents")),
+                None => Ok(Vec::new()),
+            };
+        }
+        let (Ok(file), Ok(span)) = (u32::try_from(file), u32::try_from(span)) else {
+            return Err(PackError::Hostile("there is no such span"));
+        };
+        let head = span_head(file, span, &place.blocks);
+        let stored = place
+            .blocks
+            .iter()
+            .fold(0_u64, |sum, entry| sum.saturating_add(entry.stored_bytes.into()));
+        self.fetch(place.begin, stored.saturating_add(head.len() as u64))?;
+        let (found, mut rest) = self.stored.split_at_checked(head.len()).unwrap_or_default();
+        let mut damaged = Vec::new();
+        for (index, (entry, block)) in
+            place.blocks.iter().zip(out.chunks_mut(self.pack.block_bytes)).enumerate()
+        {
+            let count = usize::try_from(entry.stored_bytes).unwrap_or(usize::MAX);
+            let (bytes, others) = rest.split_at_checked(count).unwrap_or_default();
+            rest = others;
+            if !self.decoder.decode(*entry, bytes, block) {
+                block.fill(0);
+                damaged.push(index);
+            }
+        }
+        if found != head {
+            return Err(PackError::Damaged { part: "record", offset: place.begin });
+        }
+        Ok(damaged)
+    }
+
+    fn fetch(&mut self, begin: u64, count: u64) -> Result<(), PackError> {
+        if begin.saturating_add(count) > self.pack.pack_bytes {
+            return Err(PackError::Hostile("a block does not lie within it"));
+        }
+        // The most is a span that did not shrink, and its head.
+        let count = usize::try_from(count).map_err(io::Error::other)?;
+        if count > 2 * SPAN_BYTES {
+            return Err(PackError::Hostile("a block is stored longer than it is"));
+        }
+        self.stored.resize(count, 0);
+        fill(&self.pack.file, begin, &mut self.stored)?;
+        Ok(())
+    }
+}
+
+fn fill(file: &File, offset: u64, out: &mut [u8]) -> Result<(), PackError> {
+    let wanted = out.len();
+    if read_fully(file, out, offset)? < wanted { Err(PackError::Cut) } else { Ok(()) }
+}
+
+/// Reads a stretch that is known to lie within the pack.
+fn read_range(file: &File, begin: u64, count: u64) -> Result<Vec<u8>, PackError> {
+    let mut bytes = vec![0; usize::try_from(count).map_err(io::Error::other)?];
+    fill(file, begin, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Reads and expands a section.
+fn section(
+    file: &File,
+    section: Section,
+    most: u64,
+    part: &'static str,
+) -> Result<Vec<u8>, PackError> {
+    use io::Read as _;
+    let damaged = || PackError::Damaged { part, offset: section.begin };
+    if section.bytes > most || section.stored_bytes > most {
+        return Err(PackError::Hostile("its table or its report is too long"));
+    }
+    let stored = read_range(file, section.begin, section.stored_bytes)?;
+    if crc(&stored) != section.crc {
+        return Err(damaged());
+    }
+    // What it claims to expand to is no reason to take memory.
+    let mut bytes = Vec::new();
+    let decoder = zstd::stream::Decoder::new(stored.as_slice()).map_err(|_| damaged())?;
+    decoder.take(section.bytes.saturating_add(1)).read_to_end(&mut bytes).map_err(|_| damaged())?;
+    if bytes.len() as u64 != section.bytes {
+        return Err(damaged());
+    }
+    Ok(bytes)
+}

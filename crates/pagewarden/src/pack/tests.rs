@@ -1,0 +1,257 @@
+//! Packs written, read, damaged and made to deceive.
+
+use std::fs;
+use std::num::NonZero;
+use std::path::Path;
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::layout::{FOOTER_BYTES, Footer};
+use super::write::Writer;
+use super::*;
+use crate::target;
+use crate::verdict::Verdict;
+use crate::verify::{Caching, Options, verify};
+
+fn settings(block_bytes: u32, method: Method) -> Settings {
+    Settings { block_bytes, method, dictionary: Vec::new() }
+}
+
+fn folder(name: &str) -> Entry {
+    let attributes = Attributes { mode: 0o700, ..Attributes::default() };
+    Entry { name: name.into(), attributes, what: What::Folder }
+}
+
+fn file(name: &str, bytes: &[u8]) -> Entry {
+    let attributes =
+        Attributes { mode: 0o640, modified_seconds: 1_700_000_000, ..Attributes::default() };
+    let what = What::File { bytes: bytes.len() as u64, has_holes: false, hash: [0; 32] };
+    Entry { name: name.into(), attributes, what }
+}
+
+/// A pack of these, spans in the reverse of their order.
+fn packed(files: &[(Entry, Vec<u8>)], settings: &Settings) -> Vec<u8> {
+    let entries = files.iter().map(|(entry, _)| entry.clone()).collect();
+    let writer = Writer::begin(Vec::new(), settings.clone(), entries).unwrap();
+    let mut scratch = writer.scratch().unwrap();
+    for (number, (_, bytes)) in files.iter().enumerate().rev() {
+        for (span, bytes) in bytes.chunks(SPAN_BYTES).enumerate().rev() {
+            writer.add(&mut scratch, number, span as u64, bytes).unwrap();
+        }
+    }
+    let report = br#"{"verdict": "intact", "targets": [{"engine": "SQLite 3"}]}"#;
+    writer.finish(report).unwrap().0
+}
+
+fn opened(bytes: &[u8]) -> Result<Pack, PackError> {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("x.pwk");
+    fs::write(&path, bytes).unwrap();
+    Pack::open(&path)
+}
+
+/// Bytes that shrink a little, and stretches of zeroes.
+fn content(bytes: usize) -> Vec<u8> {
+    let mut state = 1_u32;
+    (0..bytes)
+        .map(|at| {
+            state = state.wrapping_mul(1_103_515_245).wrapping_add(12_345);
+            if at / 10_000 % 3 == 1 { 0 } else { b"abcdefgh01234567"[(state >> 20) as usize % 16] }
+        })
+        .collect()
+}
+
+fn sample() -> Vec<(Entry, Vec<u8>)> {
+    let large = content(2 * SPAN_BYTES + 12_345);
+    vec![
+        (folder("base"), Vec::new()),
+        (file("base/large", &large), large),
+        (file("base/empty", &[]), Vec::new()),
+        (file("base/zero", &[0; 70_000]), vec![0; 70_000]),
+        (file("small", b"one"), b"one".to_vec()),
+    ]
+}
+
+/// All of a file, by blocks.
+fn read_back(pack: &Pack, number: usize) -> Result<Vec<u8>, PackError> {
+    let mut bytes = vec![0; usize::try_from(pack.entries()[number].bytes()).unwrap()];
+    let count = pack.contents().read_at(number, 0, &mut bytes)?;
+    assert_eq!(count, bytes.len());
+    Ok(bytes)
+}
+
+#[test]
+fn what_is_packed_comes_back() {
+    let files = sample();
+    let dictionary = content(20_000);
+    let methods = [Method::Raw, Method::Lz4, Method::Zstd(3)];
+    let mut roots = Vec::new();
+    for block_bytes in [4096, 16_384, 65_536, 1 << 20] {
+        for (method, dictionary) in methods
+            .map(|method| (method, Vec::new()))
+            .into_iter()
+            .chain([(Method::Zstd(1), dictionary.clone())])
+        {
+            let settings = Settings { block_bytes, method, dictionary };
+            let pack = opened(&packed(&files, &settings)).unwrap();
+            roots.push(pack.root());
+            for (number, (entry, bytes)) in files.iter().enumerate() {
+                let packed = &pack.entries()[number];
+                assert_eq!((&packed.name, packed.attributes), (&entry.name, entry.attributes));
+                assert!(read_back(&pack, number).unwrap() == *bytes, "{settings:?}");
+                if let What::File { hash, .. } = packed.what {
+                    assert_eq!(blake3::hash(bytes), hash);
+                }
+            }
+            assert!(pack.report().unwrap().starts_with(b"{\"verdict\""));
+        }
+    }
+    assert!(roots.iter().all(|root| *root == roots[0]), "the root is of what is in it");
+}
+
+#[test]
+fn parts_are_read_from_anywhere() {
+    let files = sample();
+    let pack = opened(&packed(&files, &settings(16_384, Method::Zstd(3)))).unwrap();
+    let large = &files[1].1;
+    for (offset, count) in [(0, 1), (16_383, 2), (SPAN_BYTES - 5, 10), (1_500_000, 100_000)] {
+        let mut bytes = vec![0; count];
+        assert_eq!(pack.contents().read_at(1, offset as u64, &mut bytes).unwrap(), count);
+        assert!(bytes == large[offset..offset + count]);
+    }
+    let mut bytes = [0; 10];
+    let near_end = large.len() as u64 - 4;
+    assert_eq!(pack.contents().read_at(1, near_end, &mut bytes).unwrap(), 4);
+    assert_eq!(pack.contents().read_at(1, u64::MAX, &mut bytes).unwrap(), 0);
+    assert_eq!(pack.contents().read_at(77, 0, &mut bytes).unwrap(), 0);
+}
+
+#[test]
+fn a_missing_span_is_no_pack() {
+    let writer = Writer::begin(Vec::new(), settings(65_536, Method::Raw), vec![file("a", b"abc")]);
+    assert!(writer.unwrap().finish(b"{}").is_err());
+}
+
+/// What `check` says of a pack.
+fn verdict(path: &Path) -> Option<Verdict> {
+    struct Nothing;
+    impl crate::verify::Sink for Nothing {
+        fn finding(&mut self, _: &crate::verdict::Finding) -> io::Result<()> {
+            Ok(())
+        }
+        fn unread(&mut self, _: &crate::verdict::Unread) -> io::Result<()> {
+            Ok(())
+        }
+        fn note(&mut self, _: &crate::verdict::Note) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    // The cheapest to set up: it is done thousands of times.
+    let options =
+        Options { jobs: NonZero::<usize>::MIN, caching: Caching::Cached, ..Options::default() };
+    let target = target::open(path, None).ok()?;
+    let setting = target.description.setting;
+    Some(verify(target, &options, &(), &mut Nothing).unwrap().verdict(setting))
+}
+
+#[test]
+fn any_byte_that_flips_is_found_and_none_is_served_wrong() {
+    let bytes = content(3_000);
+    let files = vec![
+        (folder("d"), Vec::new()),
+        (file("d/f", &bytes), bytes.clone()),
+        (file("zero", &[0; 9000]), vec![0; 9000]),
+    ];
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("x.pwk");
+    for settings in [
+        settings(4096, Method::Lz4),
+        Settings { dictionary: content(200), ..settings(8192, Method::Zstd(3)) },
+    ] {
+        let whole = packed(&files, &settings);
+        fs::write(&path, &whole).unwrap();
+        assert_eq!(verdict(&path), Some(Verdict::Intact));
+        for at in 0..whole.len() {
+            let mut pack = whole.clone();
+            pack[at] ^= 1 << (at % 8);
+            fs::write(&path, &pack).unwrap();
+            let said = verdict(&path);
+            assert!(matches!(said, None | Some(Verdict::Damaged)), "byte {at}: {said:?}");
+            let Ok(pack) = Pack::open(&path) else { continue };
+            for (number, (_, bytes)) in files.iter().enumerate() {
+                if let Ok(read) = read_back(&pack, number) {
+                    assert!(read == *bytes, "byte {at}: a wrong byte was served");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pack_that_was_cut_is_refused() {
+    let bytes = content(20_000);
+    let whole = packed(&[(file("f", &bytes), bytes)], &settings(4096, Method::Zstd(3)));
+    for length in 0..whole.len() {
+        assert!(opened(&whole[..length]).is_err(), "{length}");
+    }
+    assert!(opened(&[whole.as_slice(), b"x"].concat()).is_err());
+}
+
+/// The same pack with another footer, itself sound.
+fn with_footer(pack: &[u8], change: impl FnOnce(&mut Footer)) -> Vec<u8> {
+    let (head, end) = pack.split_at(pack.len() - FOOTER_BYTES);
+    let mut footer = Footer::parse(end, pack.len() as u64).unwrap();
+    change(&mut footer);
+    [head, &footer.to_bytes()].concat()
+}
+
+#[test]
+fn a_pack_that_claims_the_impossible_is_refused() {
+    let bytes = content(20_000);
+    let whole = packed(&[(file("f", &bytes), bytes)], &settings(4096, Method::Zstd(3)));
+    let changes: [fn(&mut Footer); 7] = [
+        |footer| footer.table.bytes = u64::MAX,
+        |footer| footer.table.stored_bytes = u64::MAX,
+        |footer| footer.table.begin = 1,
+        |footer| footer.index = u64::MAX,
+        |footer| footer.index = 0,
+        |footer| footer.report.begin = 0,
+        |footer| footer.root = [0; 32],
+    ];
+    for change in changes {
+        assert!(opened(&with_footer(&whole, change)).is_err());
+    }
+    // A file of an exabyte in a pack of a few bytes.
+    let mut huge = file("f", &[]);
+    huge.what = What::File { bytes: 1 << 60, has_holes: true, hash: [0; 32] };
+    let table = table::to_bytes(&[huge]);
+    let stored = zstd::bulk::compress(&table, 3).unwrap();
+    let at = whole.len() as u64;
+    let mut forged = whole.clone();
+    forged.extend(&stored);
+    let report_at = forged.len() as u64;
+    let end = Footer {
+        index: at,
+        table: layout::Section {
+            begin: at,
+            stored_bytes: stored.len() as u64,
+            bytes: table.len() as u64,
+            crc: crc(&stored),
+        },
+        report: layout::Section { begin: report_at, ..Default::default() },
+        root: *blake3::hash(&table).as_bytes(),
+    };
+    forged.extend(end.to_bytes());
+    assert!(matches!(opened(&forged), Err(PackError::Hostile(_))));
+}
+
+proptest! {
+    #[test]
+    fn anything_is_refused_or_read(mut bytes in prop::collection::vec(any::<u8>(), 0..3000), keep in any::<bool>()) {
+        if keep {
+            bytes.splice(0..0, BEGIN.bytes());
+        }
+        prop_assert!(opened(&bytes).is_err());
+    }
+}
