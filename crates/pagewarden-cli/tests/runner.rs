@@ -161,8 +161,13 @@ impl Started {
 
 /// The most memory a running process has had; 0 once it has ended. Asked often
 /// enough, the last answer is close to the truth.
+///
+/// A child goes by our name, and has our memory, until it has become the program.
 fn peak_memory_kib(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    if !status.starts_with("Name:\tpagewarden\n") {
+        return 0;
+    }
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     peak.and_then(|text| text.trim().strip_suffix(" kB")?.trim().parse().ok()).unwrap_or(0)
 }
