@@ -97,7 +97,8 @@ fn integrity(db: &Connection) -> rusqlite::Result<String> {
 fn text(random: &mut Random, bytes: u64) -> String {
     let mut text = String::new();
     while text.len() < usize::try_from(bytes).expect("small") {
-        write!(text, "{:016X}", random.below(u64::MAX >> 31) * 0x9e37_79b9_7f4a).expect("memory");
+        let number = random.below(u64::MAX >> 31).wrapping_mul(0x9e37_79b9_7f4a);
+        write!(text, "{number:016X}").expect("memory");
     }
     text
 }
