@@ -57,6 +57,9 @@ pub struct Database {
     pub path: String,
     pub layout: Layout,
     pub page_size: usize,
+    /// What the file is, or where it ends, could not be read when it had to be: nothing is read or
+    /// written before that is known.
+    is_unseen: bool,
     /// The mode that a database gets which has none yet.
     pub initial: Mode,
     /// Pages that fail are handed out all the same.
@@ -84,6 +87,10 @@ fn signed(bytes: usize) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
+fn check(result: c_int) -> Result<(), c_int> {
+    if result == ffi::SQLITE_OK { Ok(()) } else { Err(result) }
+}
+
 fn crc(bytes: &[u8]) -> u64 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, bytes)
 }
@@ -95,6 +102,7 @@ impl Database {
             path,
             layout: Layout::Plain,
             page_size: 0,
+            is_unseen: false,
             initial,
             ignores: false,
             lock: ffi::SQLITE_LOCK_NONE,
@@ -110,36 +118,49 @@ impl Database {
     }
 
     /// Reads page 1 from the file and takes from it what the file is.
-    pub fn look(&mut self) {
+    ///
+    /// # Errors
+    ///
+    /// SQLite's code for what could not be read. What the file was taken for, it still is.
+    pub fn look(&mut self) -> Result<(), c_int> {
         // As a rule it is as long as it was.
         if self.page_size != 0 {
             let mut page = vec![0; self.page_size];
-            if self.file.read(&mut page, 0) == ffi::SQLITE_OK && self.see_first(&page) {
-                return;
+            if self.read_all(&mut page, 0)? && self.see_first(&page)? {
+                return Ok(());
             }
         }
         let mut head = [0; HEADER_BYTES];
-        if self.file.read(&mut head, 0) != ffi::SQLITE_OK {
+        if !self.read_all(&mut head, 0)? {
             self.layout = Layout::Plain;
-            return;
+            return Ok(());
         }
         let Some(page_size) = DatabaseHeader::parse(&head).and_then(|header| header.page_size())
         else {
-            return;
+            return Ok(());
         };
         let mut page = vec![0; page_size];
-        if self.file.read_or_zero(&mut page, 0) == ffi::SQLITE_OK {
-            self.see_first(&page);
+        check(self.file.read_or_zero(&mut page, 0))?;
+        self.see_first(&page)?;
+        Ok(())
+    }
+
+    /// Fills `buffer` from the file; false if the file ends before that.
+    fn read_all(&self, buffer: &mut [u8], offset: i64) -> Result<bool, c_int> {
+        match self.file.read(buffer, offset) {
+            ffi::SQLITE_OK => Ok(true),
+            ffi::SQLITE_IOERR_SHORT_READ => Ok(false),
+            error => Err(error),
         }
     }
 
     /// Takes from page 1 what the file is. False if this is no page 1 of the length that it says.
-    fn see_first(&mut self, page: &[u8]) -> bool {
+    fn see_first(&mut self, page: &[u8]) -> Result<bool, c_int> {
         let Some(header) = DatabaseHeader::parse(page).filter(|header| header.has_magic) else {
-            return false;
+            return Ok(false);
         };
         let Some(page_size) = header.page_size().filter(|size| *size == page.len()) else {
-            return false;
+            return Ok(false);
         };
         self.page_size = page_size;
         let marked = |marker: Marker| Layout::Marked {
@@ -151,31 +172,31 @@ impl Database {
             // Damaged or not: a marker says what the file is.
             RESERVE => match Marker::read(page) {
                 Some(marker) => marked(marker),
-                None => self.ask_other_pages(page),
+                None => self.ask_other_pages(page)?,
             },
             _ => match Marker::read(page).filter(|_| reserve_is_damaged(page)) {
                 Some(marker) => marked(marker),
                 None => Layout::Plain,
             },
         };
-        true
+        Ok(true)
     }
 
     /// Page 1 has room for a marker and none: damaged, or never protected.
-    fn ask_other_pages(&self, first: &[u8]) -> Layout {
+    fn ask_other_pages(&self, first: &[u8]) -> Result<Layout, c_int> {
         if let Layout::Marked { .. } = self.layout {
-            return self.layout;
+            return Ok(self.layout);
         }
         let mut page = vec![0; first.len()];
         for number in 2..2_u32.saturating_add(PAGES_ASKED) {
-            if self.file.read(&mut page, self.offset(number)) != ffi::SQLITE_OK {
+            if !self.read_all(&mut page, self.offset(number))? {
                 break;
             }
             if let Some(marker) = page_verify::verify(&page, PageNo(number.into())) {
-                return Layout::Marked { database: marker.database, setting: Mode::Checksum };
+                return Ok(Layout::Marked { database: marker.database, setting: Mode::Checksum });
             }
         }
-        Layout::Plain
+        Ok(Layout::Plain)
     }
 
     fn offset(&self, number: u32) -> i64 {
@@ -207,20 +228,17 @@ impl Database {
     }
 
     pub fn read(&mut self, buffer: &mut [u8], offset: i64) -> c_int {
+        if self.is_unseen {
+            if let Err(error) = self.see() {
+                return error;
+            }
+        }
         let result = self.file.read(buffer, offset);
         if result != ffi::SQLITE_OK {
             return result;
         }
-        if offset == 0 && self.lock < ffi::SQLITE_LOCK_RESERVED {
-            if buffer.len() >= 512 {
-                self.see_first(buffer);
-            } else if buffer.len() >= HEADER_BYTES {
-                self.look();
-            }
-        } else if self.layout == Layout::Plain && self.has_shm && offset != 0 {
-            // Page 1 may lie in the WAL, so that nobody reads it here, and another process may
-            // have begun to protect the file.
-            self.look();
+        if let Err(error) = self.look_on_the_way(buffer, offset) {
+            return error;
         }
         match self.page_number(buffer.len(), offset) {
             Some(number) if !self.is_lock_page(number) && !self.passes(buffer, number) => {
@@ -228,6 +246,22 @@ impl Database {
             }
             _ => ffi::SQLITE_OK,
         }
+    }
+
+    /// What was read may say that the file is another than it was.
+    fn look_on_the_way(&mut self, buffer: &[u8], offset: i64) -> Result<(), c_int> {
+        if offset == 0 && self.lock < ffi::SQLITE_LOCK_RESERVED {
+            if buffer.len() >= 512 {
+                self.see_first(buffer)?;
+            } else if buffer.len() >= HEADER_BYTES {
+                self.look()?;
+            }
+        } else if self.layout == Layout::Plain && self.has_shm && offset != 0 {
+            // Page 1 may lie in the WAL, so that nobody reads it here, and another process may
+            // have begun to protect the file.
+            self.look()?;
+        }
+        Ok(())
     }
 
     /// A page failed: reads it once more, then tells.
@@ -314,7 +348,13 @@ impl Database {
             return ffi::SQLITE_IOERR_DATA;
         }
         self.begin_without_lock();
-        let is_playback = self.is_playback(buffer, offset);
+        if let Err(error) = self.see() {
+            return error;
+        }
+        let is_playback = match self.is_playback(buffer, offset) {
+            Ok(is_playback) => is_playback,
+            Err(error) => return error,
+        };
         if offset == 0 && !is_playback {
             let result = self.write_first(buffer);
             if result != ffi::SQLITE_OK {
@@ -417,6 +457,9 @@ impl Database {
 
     pub fn truncate(&mut self, bytes: i64) -> c_int {
         self.begin_without_lock();
+        if let Err(error) = self.see() {
+            return error;
+        }
         let result = self.fill_holes(bytes);
         if result != ffi::SQLITE_OK {
             return result;
@@ -435,19 +478,19 @@ impl Database {
 
     /// What comes from the journal is written as it stands: it was stamped when it went there, or
     /// is from a time when the file had no room for a marker.
-    fn is_playback(&mut self, buffer: &[u8], offset: i64) -> bool {
-        let Some((number, image)) = self.playback else { return false };
+    fn is_playback(&mut self, buffer: &[u8], offset: i64) -> Result<bool, c_int> {
+        let Some((number, image)) = self.playback else { return Ok(false) };
         let at = i64::from(number).saturating_sub(1).saturating_mul(signed(buffer.len()));
         if at != offset || crc(buffer) != image {
-            return false;
+            return Ok(false);
         }
         self.playback = None;
         if number == 1 {
             // The file is again what it was; under an exclusive lock nobody else tells.
             self.converts = false;
-            self.see_first(buffer);
+            self.see_first(buffer)?;
         }
-        true
+        Ok(true)
     }
 
     /// An image of page `number` is about to go into the rollback journal.
@@ -475,17 +518,32 @@ impl Database {
 
     /// Somebody else may have written since: what is this file, and where does it end?
     fn begin(&mut self) {
-        self.look();
-        self.end = self.file.size().unwrap_or(0);
         self.converts = false;
         self.next_layout = None;
+        self.forget();
+    }
+
+    /// What was known of the file may be old. Whoever needs it, and cannot have it, tells.
+    fn forget(&mut self) {
+        self.is_unseen = true;
+        let _ = self.see();
+    }
+
+    /// Finds out what the file is, and where it ends, if that is not known.
+    fn see(&mut self) -> Result<(), c_int> {
+        if self.is_unseen {
+            self.look()?;
+            self.end = self.file.size()?;
+            self.is_unseen = false;
+        }
+        Ok(())
     }
 
     pub fn unlocking(&mut self, level: c_int) {
         if level < ffi::SQLITE_LOCK_RESERVED && (self.converts || self.next_layout.is_some()) {
             self.converts = false;
             self.next_layout = None;
-            self.look();
+            self.forget();
         }
         self.lock = level;
     }
@@ -507,7 +565,6 @@ impl Database {
     }
 
     fn convert(&self) -> Result<Layout, c_int> {
-        let check = |result| if result == ffi::SQLITE_OK { Ok(()) } else { Err(result) };
         let mut page = vec![0; self.page_size];
         check(self.file.read_or_zero(&mut page, 0))?;
         let Some(header) = DatabaseHeader::parse(&page) else { return Err(ffi::SQLITE_IOERR_READ) };
@@ -533,10 +590,15 @@ impl Database {
     pub fn checkpoint_starts(&mut self) {
         self.begin();
         let main = self.has_shm.then_some(self.file);
-        let is_sound =
-            self.layout == Layout::Plain || self.wal.as_mut().is_none_or(|wal| wal.is_sound(main));
+        let is_sound = !self.is_unseen
+            && (self.layout == Layout::Plain
+                || self.wal.as_mut().is_none_or(|wal| wal.is_sound(main)));
         if !is_sound {
-            let words = "the write-ahead log is damaged: nothing of it is written to the database";
+            let words = if self.is_unseen {
+                "page 1 cannot be read: nothing of the write-ahead log is written to the database"
+            } else {
+                "the write-ahead log is damaged: nothing of it is written to the database"
+            };
             log(ffi::SQLITE_IOERR_DATA, &format!("{}: {words}", self.path));
         }
         self.checkpoint = Some(if is_sound { Checkpoint::Sound } else { Checkpoint::Rotten });
@@ -548,7 +610,9 @@ impl Database {
 
     /// Writes the setting into page 1's marker. The caller has made sure that nobody else writes.
     pub fn write_setting(&mut self, setting: Mode) -> c_int {
-        self.look();
+        if let Err(error) = self.look() {
+            return error;
+        }
         let Layout::Marked { database, .. } = self.layout else { return ffi::SQLITE_ERROR };
         let mut page = vec![0; self.page_size];
         let result = self.file.read(&mut page, 0);

@@ -57,9 +57,8 @@ pub fn answer(
     if is_setting(name) {
         Some(match argument {
             // So that what is answered for a database without a page comes true.
-            None => {
-                Ok(Row { words: setting(database).to_owned(), needs_reserve: is_new(database) })
-            }
+            None => setting(database)
+                .map(|setting| Row { words: setting.to_owned(), needs_reserve: is_new(database) }),
             Some(word) => match Mode::of_name(word) {
                 Some(mode) => set(database, host, mode),
                 None => {
@@ -93,16 +92,20 @@ fn is_new(database: &Database) -> bool {
     database.layout == Layout::Plain && is_empty(database)
 }
 
-fn setting(database: &mut Database) -> &'static str {
+fn setting(database: &mut Database) -> Result<&'static str, String> {
     if database.lock < ffi::SQLITE_LOCK_RESERVED {
-        database.look();
+        look(database)?;
     }
-    match database.layout {
+    Ok(match database.layout {
         Layout::Marked { setting, .. } => setting.name(),
         Layout::Official => Mode::Checksum.name(),
         Layout::Plain if is_empty(database) => database.initial.name(),
         Layout::Plain => Mode::None.name(),
-    }
+    })
+}
+
+fn look(database: &mut Database) -> Result<(), String> {
+    database.look().map_err(|code| format!("page 1 cannot be read: error {code} of SQLite"))
 }
 
 fn set(database: &mut Database, host: Option<Host>, mode: Mode) -> Answer {
@@ -115,7 +118,7 @@ fn set(database: &mut Database, host: Option<Host>, mode: Mode) -> Answer {
     if is_in_transaction {
         return Err("page_verify cannot be changed inside a transaction".to_owned());
     }
-    database.look();
+    look(database)?;
     match database.layout {
         Layout::Official if mode == Mode::Checksum => Ok(Row::new(mode.name())),
         Layout::Official => {

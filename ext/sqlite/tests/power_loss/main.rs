@@ -23,6 +23,7 @@
 
 mod checking;
 mod disk;
+mod io_errors;
 mod random;
 mod recorder;
 

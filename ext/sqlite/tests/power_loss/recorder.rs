@@ -23,6 +23,16 @@ struct Memory {
     ops: Vec<Op>,
     shm: BTreeMap<String, Vec<Region>>,
     temporary_count: usize,
+    fault: Option<Fault>,
+}
+
+/// A call that fails.
+#[derive(Debug, Clone, Copy)]
+pub struct Fault {
+    /// How many calls go well before it.
+    pub calls_before: usize,
+    /// All that come after it fail as well.
+    pub is_lasting: bool,
 }
 
 thread_local! {
@@ -36,6 +46,31 @@ pub fn set_files(files: Files) {
 
 pub fn files() -> Files {
     MEMORY.with_borrow(|memory| memory.files.clone())
+}
+
+/// From here on a call that reads from files or writes to them fails, or none does.
+pub fn set_fault(fault: Option<Fault>) {
+    MEMORY.with_borrow_mut(|memory| memory.fault = fault);
+}
+
+/// True if a fault was set and has not come yet.
+pub fn has_fault_ahead() -> bool {
+    MEMORY.with_borrow(|memory| memory.fault.is_some_and(|fault| fault.calls_before > 0))
+}
+
+/// Counts a call; true if it is to fail.
+fn fails() -> bool {
+    MEMORY.with_borrow_mut(|memory| {
+        let Some(fault) = &mut memory.fault else { return false };
+        if fault.calls_before > 0 {
+            fault.calls_before -= 1;
+            return false;
+        }
+        if !fault.is_lasting {
+            memory.fault = None;
+        }
+        true
+    })
 }
 
 /// What was done since the files were put in place.
@@ -261,6 +296,9 @@ unsafe extern "C" fn read(
     bytes: c_int,
     offset: ffi::sqlite3_int64,
 ) -> c_int {
+    if fails() {
+        return ffi::SQLITE_IOERR_READ;
+    }
     let count = usize::try_from(bytes).expect("a length");
     // SAFETY: SQLite's buffer of that length.
     let buffer = unsafe { slice::from_raw_parts_mut(buffer.cast::<u8>(), count) };
@@ -279,6 +317,9 @@ unsafe extern "C" fn write(
     bytes: c_int,
     offset: ffi::sqlite3_int64,
 ) -> c_int {
+    if fails() {
+        return ffi::SQLITE_IOERR_WRITE;
+    }
     let count = usize::try_from(bytes).expect("a length");
     // SAFETY: SQLite's buffer of that length.
     let bytes = unsafe { slice::from_raw_parts(buffer.cast::<u8>(), count) }.to_vec();
@@ -287,11 +328,17 @@ unsafe extern "C" fn write(
 }
 
 unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, bytes: ffi::sqlite3_int64) -> c_int {
+    if fails() {
+        return ffi::SQLITE_IOERR_TRUNCATE;
+    }
     record(Op::Truncate { name: name_of(file), bytes: place(bytes) });
     ffi::SQLITE_OK
 }
 
 unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, _: c_int) -> c_int {
+    if fails() {
+        return ffi::SQLITE_IOERR_FSYNC;
+    }
     record(Op::Sync { name: name_of(file) });
     ffi::SQLITE_OK
 }
@@ -300,6 +347,9 @@ unsafe extern "C" fn file_size(
     file: *mut ffi::sqlite3_file,
     size: *mut ffi::sqlite3_int64,
 ) -> c_int {
+    if fails() {
+        return ffi::SQLITE_IOERR_FSTAT;
+    }
     let bytes = MEMORY.with_borrow(|memory| memory.files[&name_of(file)].len());
     // SAFETY: SQLite's place for the answer.
     unsafe { *size = i64::try_from(bytes).expect("small") };
