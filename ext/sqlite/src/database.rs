@@ -228,10 +228,10 @@ impl Database {
     }
 
     pub fn read(&mut self, buffer: &mut [u8], offset: i64) -> c_int {
-        if self.is_unseen {
-            if let Err(error) = self.see() {
-                return error;
-            }
+        if self.is_unseen
+            && let Err(error) = self.see()
+        {
+            return error;
         }
         let result = self.file.read(buffer, offset);
         if result != ffi::SQLITE_OK {
