@@ -7,6 +7,8 @@ mod check;
 mod cksumvfs;
 mod golden;
 mod servers;
+mod sqlite_source;
+mod sqlite_suite;
 mod tidy;
 
 use std::process::ExitCode;
@@ -29,6 +31,8 @@ enum Task {
     Servers(servers::Arguments),
     /// Build SQLite's own checksum VFS into target/servers, for the laboratory
     Cksumvfs,
+    /// Run SQLite's own test scripts through the VFS of ext/sqlite, beside plain runs
+    SqliteSuite(sqlite_suite::Arguments),
     /// Make the golden pages under fixtures/postgres from real servers
     Golden(golden::Arguments),
 }
@@ -38,6 +42,7 @@ fn main() -> ExitCode {
         Task::Check => check::run(),
         Task::Servers(arguments) => servers::run(&arguments),
         Task::Cksumvfs => cksumvfs::run(),
+        Task::SqliteSuite(arguments) => sqlite_suite::run(&arguments),
         Task::Golden(arguments) => golden::run(&arguments),
     };
     match result {
