@@ -45,12 +45,15 @@
 //! so that who knows the root knows every byte, name and mode. It does not depend
 //! on codecs, nor on the order of the records.
 
+mod cache;
 mod codec;
 mod content;
 mod dictionary;
 mod layout;
 mod packing;
 mod read;
+mod read_ahead;
+mod reader;
 mod restore;
 mod table;
 mod tree;
@@ -64,6 +67,7 @@ pub use content::{Content, Strays};
 pub use dictionary::train;
 pub use packing::Packing;
 pub use read::{Contents, Pack, Root};
+pub use reader::{Reader, ReaderSettings};
 pub use restore::{Restored, restore};
 pub use table::{Attributes, Entry, What};
 pub(crate) use tree::{file_hash, span_hash};

@@ -5,8 +5,11 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::num::NonZero;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+
+use rustix::fs::Advice;
 
 use crate::pack::codec::{Codec, Decoder};
 use crate::pack::layout::{
@@ -22,6 +25,7 @@ const TABLE_BYTES_MAX: u64 = 2 << 30;
 /// More is no report: it is kept in memory when it is asked for.
 const REPORT_BYTES_MAX: u64 = 1 << 30;
 const SUM_BYTES: u64 = size_of::<u64>() as u64;
+const NO_SPAN: PackError = PackError::Hostile("there is no such span");
 
 /// What a pack is known by: who knows it knows every byte and every name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,8 +63,20 @@ struct LeafPlace {
 /// Where a span is, and how its blocks are stored.
 #[derive(Debug)]
 pub(super) struct SpanPlace {
-    begin: u64,
+    /// Of its record; 0 if it has none.
+    pub(super) begin: u64,
     pub(super) blocks: Box<[BlockEntry]>,
+}
+
+impl SpanPlace {
+    /// Where a block of it is stored.
+    pub(super) fn block_begin(&self, within: usize) -> u64 {
+        let before = self.blocks.iter().take(within);
+        let skipped =
+            before.fold(0_u64, |sum, entry| sum.saturating_add(entry.stored_bytes.into()));
+        let head = SPAN_HEAD_BYTES + self.blocks.len() * BLOCK_ENTRY_BYTES;
+        self.begin.saturating_add(head as u64).saturating_add(skipped)
+    }
 }
 
 impl Pack {
@@ -212,30 +228,60 @@ impl Pack {
     /// A way to read from it, for one thread.
     #[must_use]
     pub fn contents(&self) -> Contents<'_> {
-        Contents {
-            pack: self,
-            decoder: Decoder::new(Arc::clone(&self.dictionary)),
-            stored: Vec::new(),
-        }
+        Contents { pack: self, decoder: self.decoder(), stored: Vec::new() }
     }
 
     /// The place of a span of a file.
     pub(super) fn span_place(&self, file: usize, span: u64) -> Result<&SpanPlace, PackError> {
-        const NONE: PackError = PackError::Hostile("there is no such span");
-        let first = self.first_spans.get(file).ok_or(NONE)?;
-        let number = first.saturating_add(span);
-        let leaf_number = number / LEAF_SPANS;
-        let index = usize::try_from(leaf_number).map_err(io::Error::other)?;
-        let place = self.leaves.get(index).ok_or(NONE)?;
+        let (number, within) = self.leaf_of(file, span)?;
+        let place = self.leaf_place(number)?;
         let leaf = match place.leaf.get() {
             Some(leaf) => leaf,
             None => {
-                let leaf = self.read_leaf(place, leaf_number)?;
+                let leaf = self.read_leaf(place, number)?;
                 place.leaf.get_or_init(|| leaf)
             }
         };
+        leaf.get(within).ok_or(NO_SPAN)
+    }
+
+    /// In which leaf of the index a span of a file is, and at which place there.
+    pub(super) fn leaf_of(&self, file: usize, span: u64) -> Result<(u64, usize), PackError> {
+        let first = self.first_spans.get(file).ok_or(NO_SPAN)?;
+        let number = first.saturating_add(span);
         let within = usize::try_from(number % LEAF_SPANS).map_err(io::Error::other)?;
-        leaf.get(within).ok_or(NONE)
+        Ok((number / LEAF_SPANS, within))
+    }
+
+    /// A leaf of the index, read anew and not kept.
+    pub(super) fn load_leaf(&self, number: u64) -> Result<Vec<SpanPlace>, PackError> {
+        self.read_leaf(self.leaf_place(number)?, number)
+    }
+
+    fn leaf_place(&self, number: u64) -> Result<&LeafPlace, PackError> {
+        let index = usize::try_from(number).map_err(io::Error::other)?;
+        self.leaves.get(index).ok_or(NO_SPAN)
+    }
+
+    /// Expands its blocks, for one thread.
+    pub(super) fn decoder(&self) -> Decoder {
+        Decoder::new(Arc::clone(&self.dictionary))
+    }
+
+    /// Stored bytes, all of them or none.
+    pub(super) fn stored(&self, begin: u64, out: &mut [u8]) -> Result<(), PackError> {
+        if begin.saturating_add(out.len() as u64) > self.pack_bytes {
+            return Err(PackError::Hostile("a block does not lie within it"));
+        }
+        fill(&self.file, begin, out)
+    }
+
+    /// Has the system read stored bytes that will be wanted soon. Whether it does is
+    /// its own affair.
+    pub(super) fn want(&self, begin: u64, count: u64) {
+        if let Some(count) = NonZero::new(count) {
+            let _ = rustix::fs::fadvise(&self.file, begin, Some(count), Advice::WillNeed);
+        }
     }
 
     fn read_leaf(&self, place: &LeafPlace, leaf: u64) -> Result<Vec<SpanPlace>, PackError> {
@@ -327,11 +373,7 @@ impl Contents<'_> {
         let file_bytes = self.pack.entries.get(file).map_or(0, Entry::bytes);
         let rest = span_bytes(file_bytes, span).saturating_sub(within * self.pack.block_bytes);
         out.resize(rest.min(self.pack.block_bytes), 0);
-        let before = place.blocks.iter().take(within);
-        let skipped =
-            before.fold(0_u64, |sum, entry| sum.saturating_add(entry.stored_bytes.into()));
-        let head = SPAN_HEAD_BYTES + place.blocks.len() * BLOCK_ENTRY_BYTES;
-        let begin = place.begin.saturating_add(head as u64).saturating_add(skipped);
+        let begin = place.block_begin(within);
         self.fetch(begin, entry.stored_bytes.into())?;
         if self.decoder.decode(entry, &self.stored, out) {
             return Ok(());

@@ -3,6 +3,7 @@
 use std::fs;
 use std::num::NonZero;
 use std::path::Path;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -14,7 +15,7 @@ use crate::target;
 use crate::verdict::Verdict;
 use crate::verify::{Caching, Options, verify};
 
-fn settings(block_bytes: u32, method: Method) -> Settings {
+pub(super) fn settings(block_bytes: u32, method: Method) -> Settings {
     Settings { block_bytes, method, dictionary: Vec::new() }
 }
 
@@ -23,7 +24,7 @@ fn folder(name: &str) -> Entry {
     Entry { name: name.into(), attributes, what: What::Folder }
 }
 
-fn file(name: &str, bytes: &[u8]) -> Entry {
+pub(super) fn file(name: &str, bytes: &[u8]) -> Entry {
     let attributes =
         Attributes { mode: 0o640, modified_seconds: 1_700_000_000, ..Attributes::default() };
     let what = What::File { bytes: bytes.len() as u64, has_holes: false, hash: [0; 32] };
@@ -31,7 +32,7 @@ fn file(name: &str, bytes: &[u8]) -> Entry {
 }
 
 /// A pack of these, spans in the reverse of their order.
-fn packed(files: &[(Entry, Vec<u8>)], settings: &Settings) -> Vec<u8> {
+pub(super) fn packed(files: &[(Entry, Vec<u8>)], settings: &Settings) -> Vec<u8> {
     let entries = files.iter().map(|(entry, _)| entry.clone()).collect();
     let writer = Writer::begin(Vec::new(), settings.clone(), entries).unwrap();
     let mut scratch = writer.scratch().unwrap();
@@ -52,7 +53,7 @@ fn opened(bytes: &[u8]) -> Result<Pack, PackError> {
 }
 
 /// Bytes that shrink a little, and stretches of zeroes.
-fn content(bytes: usize) -> Vec<u8> {
+pub(super) fn content(bytes: usize) -> Vec<u8> {
     let mut state = 1_u32;
     (0..bytes)
         .map(|at| {
@@ -193,6 +194,14 @@ fn any_byte_that_flips_is_found_and_none_is_served_wrong() {
             for (number, (_, bytes)) in files.iter().enumerate() {
                 if let Ok(read) = read_back(&pack, number) {
                     assert!(read == *bytes, "byte {at}: a wrong byte was served");
+                }
+            }
+            let alone = ReaderSettings { threads: 0, ..ReaderSettings::default() };
+            let reader = Reader::new(Arc::new(pack), alone).unwrap();
+            for (number, (_, bytes)) in files.iter().enumerate() {
+                let mut out = vec![0; bytes.len()];
+                if let Ok(count) = reader.read_at(number, 0, &mut out) {
+                    assert!(out[..count] == *bytes, "byte {at}: a wrong byte was served");
                 }
             }
         }
