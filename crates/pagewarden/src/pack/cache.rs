@@ -1,0 +1,323 @@
+//! Blocks that were expanded: kept while there is room, and each expanded by one
+//! thread however many want it.
+//!
+//! A block is *claimed* by who finds it absent, who then expands and publishes it;
+//! others wait. A claim that is dropped leaves the block absent, and whoever waited
+//! claims it in turn: so an error is met by each reader that needs the block, and by
+//! nobody else.
+//!
+//! Room is counted in bytes and made by a clock: what was read since the hand last
+//! came by is passed over once.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// A block of a file: the file's number in the table, the block's in the file.
+pub(super) type Key = (usize, u64);
+
+/// Buffers of blocks, to be used again.
+#[derive(Debug)]
+pub(super) struct Buffers {
+    spare: Mutex<Vec<Vec<u8>>>,
+    most: usize,
+}
+
+impl Buffers {
+    pub(super) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self { spare: Mutex::default(), most })
+    }
+
+    /// A block to be filled. What is in it is anything.
+    pub(super) fn block(self: &Arc<Self>, bytes: usize) -> Block {
+        let mut buffer = lock(&self.spare).pop().unwrap_or_default();
+        buffer.resize(bytes, 0);
+        Block { bytes: buffer, home: Arc::clone(self) }
+    }
+}
+
+/// A block, expanded.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) bytes: Vec<u8>,
+    home: Arc<Buffers>,
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let mut spare = lock(&self.home.spare);
+        if spare.len() < self.home.most {
+            spare.push(std::mem::take(&mut self.bytes));
+        }
+    }
+}
+
+/// All blocks at hand.
+#[derive(Debug)]
+pub(super) struct Cache {
+    inner: Mutex<Inner>,
+    bytes_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    slots: HashMap<Key, Slot>,
+    /// What is held, in the order in which the hand comes by.
+    clock: VecDeque<Key>,
+    held_bytes: usize,
+    /// Of what is held, what nobody has read yet.
+    unread_bytes: usize,
+}
+
+#[derive(Debug)]
+enum Slot {
+    Claimed(Arc<Flight>),
+    Held { block: Arc<Block>, used: bool, unread: bool },
+}
+
+/// Where those wait who want a block that another expands.
+#[derive(Debug, Default)]
+pub(super) struct Flight {
+    landed: Mutex<Option<Landed>>,
+    changed: Condvar,
+}
+
+/// How it ended: with a block, or with none.
+type Landed = Option<Arc<Block>>;
+
+impl Flight {
+    /// The block; `None` if whoever had claimed it could not expand it.
+    pub(super) fn wait(&self) -> Landed {
+        let mut landed = lock(&self.landed);
+        loop {
+            if let Some(landed) = landed.as_ref() {
+                return landed.clone();
+            }
+            landed = self.changed.wait(landed).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn land(&self, block: Landed) {
+        *lock(&self.landed) = Some(block);
+        self.changed.notify_all();
+    }
+}
+
+/// What is found where a block may be.
+#[derive(Debug)]
+pub(super) enum Found<'a> {
+    Held(Arc<Block>),
+    Awaited(Arc<Flight>),
+    Absent(Claim<'a>),
+}
+
+impl Cache {
+    pub(super) fn new(bytes_max: usize) -> Self {
+        Self { inner: Mutex::default(), bytes_max }
+    }
+
+    /// For who reads the block now.
+    pub(super) fn find(&self, key: Key) -> Found<'_> {
+        let mut inner = lock(&self.inner);
+        let inner = &mut *inner;
+        match inner.slots.get_mut(&key) {
+            Some(Slot::Held { block, used, unread }) => {
+                *used = true;
+                if std::mem::take(unread) {
+                    inner.unread_bytes = inner.unread_bytes.saturating_sub(block.bytes.len());
+                }
+                Found::Held(Arc::clone(block))
+            }
+            Some(Slot::Claimed(flight)) => Found::Awaited(Arc::clone(flight)),
+            None => Found::Absent(self.claim_in(inner, key)),
+        }
+    }
+
+    /// For who expands what is absent, and leaves the rest.
+    pub(super) fn claim(&self, key: Key) -> Option<Claim<'_>> {
+        let mut inner = lock(&self.inner);
+        (!inner.slots.contains_key(&key)).then(|| self.claim_in(&mut inner, key))
+    }
+
+    fn claim_in(&self, inner: &mut Inner, key: Key) -> Claim<'_> {
+        let flight = Arc::<Flight>::default();
+        inner.slots.insert(key, Slot::Claimed(Arc::clone(&flight)));
+        Claim { cache: self, key, flight, is_settled: false }
+    }
+
+    /// The block was read to its end by somebody who goes on: others need the room more.
+    pub(super) fn finished(&self, key: Key) {
+        if let Some(Slot::Held { used, .. }) = lock(&self.inner).slots.get_mut(&key) {
+            *used = false;
+        }
+    }
+
+    /// Bytes of blocks that were expanded ahead of a reader who has not come yet.
+    pub(super) fn unread_bytes(&self) -> usize {
+        lock(&self.inner).unread_bytes
+    }
+
+    /// True for a block at hand. Leaves it as it is.
+    #[cfg(test)]
+    pub(super) fn is_held(&self, key: Key) -> bool {
+        matches!(lock(&self.inner).slots.get(&key), Some(Slot::Held { .. }))
+    }
+
+    /// Bytes of all blocks.
+    #[cfg(test)]
+    pub(super) fn held_bytes(&self) -> usize {
+        lock(&self.inner).held_bytes
+    }
+}
+
+impl Inner {
+    /// Lets blocks go until there is no more than this.
+    fn make_room(&mut self, bytes_max: usize) -> Vec<Arc<Block>> {
+        let mut gone = Vec::new();
+        while self.held_bytes > bytes_max {
+            let Some(key) = self.clock.pop_front() else { break };
+            if let Some(Slot::Held { used, .. }) = self.slots.get_mut(&key)
+                && std::mem::take(used)
+            {
+                self.clock.push_back(key);
+                continue;
+            }
+            if let Some(Slot::Held { block, unread, .. }) = self.slots.remove(&key) {
+                let bytes = block.bytes.len();
+                self.held_bytes = self.held_bytes.saturating_sub(bytes);
+                if unread {
+                    self.unread_bytes = self.unread_bytes.saturating_sub(bytes);
+                }
+                gone.push(block);
+            }
+        }
+        gone
+    }
+}
+
+/// The right, and the duty, to expand a block.
+#[derive(Debug)]
+pub(super) struct Claim<'a> {
+    cache: &'a Cache,
+    key: Key,
+    flight: Arc<Flight>,
+    is_settled: bool,
+}
+
+impl Claim<'_> {
+    pub(super) fn key(&self) -> Key {
+        self.key
+    }
+
+    /// The block is there for all. `unread` if it was expanded ahead of its reader.
+    pub(super) fn publish(mut self, block: Block, unread: bool) -> Arc<Block> {
+        let block = Arc::new(block);
+        let bytes = block.bytes.len();
+        let gone = {
+            let mut inner = lock(&self.cache.inner);
+            // What nobody has read yet is worth more than what somebody has.
+            let held = Slot::Held { block: Arc::clone(&block), used: unread, unread };
+            inner.slots.insert(self.key, held);
+            inner.clock.push_back(self.key);
+            inner.held_bytes = inner.held_bytes.saturating_add(bytes);
+            if unread {
+                inner.unread_bytes = inner.unread_bytes.saturating_add(bytes);
+            }
+            inner.make_room(self.cache.bytes_max)
+        };
+        // Their buffers go home outside of the lock.
+        drop(gone);
+        self.is_settled = true;
+        self.flight.land(Some(Arc::clone(&block)));
+        block
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            lock(&self.cache.inner).slots.remove(&self.key);
+            self.flight.land(None);
+        }
+    }
+}
+
+/// What is in a lock. A thread that panicked holding it is a bug of ours; each
+/// change under these locks is whole at every step.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn publish(cache: &Cache, buffers: &Arc<Buffers>, block: u64, unread: bool) {
+        let mut bytes = buffers.block(100);
+        bytes.bytes.fill(u8::try_from(block % 256).unwrap());
+        cache.claim((0, block)).unwrap().publish(bytes, unread);
+    }
+
+    fn is_held(cache: &Cache, block: u64) -> bool {
+        matches!(cache.find((0, block)), Found::Held(_))
+    }
+
+    #[test]
+    fn room_is_bounded_and_what_is_used_stays() {
+        let (cache, buffers) = (Cache::new(1000), Buffers::new(4));
+        for block in 0..10 {
+            publish(&cache, &buffers, block, false);
+        }
+        assert_eq!(cache.held_bytes(), 1000);
+        assert!(is_held(&cache, 0), "it is used, and so passed over");
+        for block in 10..14 {
+            publish(&cache, &buffers, block, false);
+            assert_eq!(cache.held_bytes(), 1000);
+        }
+        assert!(is_held(&cache, 0) && is_held(&cache, 13));
+        assert!(!is_held(&cache, 1) && !is_held(&cache, 4));
+        assert!(lock(&buffers.spare).len() <= 4);
+    }
+
+    #[test]
+    fn what_nobody_has_read_is_counted_until_it_is_or_goes() {
+        let (cache, buffers) = (Cache::new(300), Buffers::new(0));
+        publish(&cache, &buffers, 0, true);
+        publish(&cache, &buffers, 1, true);
+        assert_eq!(cache.unread_bytes(), 200);
+        assert!(is_held(&cache, 0));
+        assert_eq!(cache.unread_bytes(), 100);
+        for block in 2..20 {
+            publish(&cache, &buffers, block, false);
+        }
+        assert_eq!((cache.unread_bytes(), cache.held_bytes()), (0, 300));
+    }
+
+    #[test]
+    fn who_waits_gets_the_block_or_the_claim() {
+        let (cache, buffers) = (Cache::new(1000), Buffers::new(0));
+        let Found::Absent(claim) = cache.find((0, 7)) else { panic!("it is absent") };
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| match cache.find((0, 7)) {
+                Found::Awaited(flight) => flight.wait().is_some(),
+                other => panic!("{other:?}"),
+            });
+            thread::sleep(Duration::from_millis(20));
+            drop(claim);
+            assert!(!waiting.join().unwrap(), "nothing came of it");
+        });
+        let Found::Absent(claim) = cache.find((0, 7)) else { panic!("it is absent again") };
+        assert!(cache.claim((0, 7)).is_none(), "one claim at a time");
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| match cache.find((0, 7)) {
+                Found::Awaited(flight) => flight.wait().unwrap().bytes.len(),
+                Found::Held(block) => block.bytes.len(),
+                other => panic!("{other:?}"),
+            });
+            claim.publish(buffers.block(100), false);
+            assert_eq!(waiting.join().unwrap(), 100);
+        });
+    }
+}

@@ -1,0 +1,533 @@
+//! Reads files of a pack, for several threads at once and ahead of those who go
+//! through a file: what a mounted pack and a packed SQLite database stand on.
+//!
+//! ```text
+//! read_at --> detector: who goes through the file? --> jobs --> threads that expand
+//!    |                                                              |
+//!    +--> cache: held, awaited, or claimed and expanded here <------+
+//! ```
+//!
+//! Stored bytes of blocks that lie beside each other are read at once, and the
+//! system is told of them before. Each block is tested by its sum whenever it is
+//! expanded. What goes wrong ahead of a reader is forgotten: the reader who needs the
+//! block finds it absent, tries again, and is told what is wrong.
+//!
+//! Memory: the cache's bytes, a job for each thread, and 16 MiB of the index at most.
+//! The threads do not survive a fork of the process.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::num::NonZero;
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use crate::pack::cache::{Block, Buffers, Cache, Claim, Found, Key, lock};
+use crate::pack::codec::{Codec, Decoder};
+use crate::pack::layout::{BlockEntry, span_bytes};
+use crate::pack::read::{Kept, Pack, SpanPlace};
+use crate::pack::read_ahead::{Detector, JOB_BYTES};
+use crate::pack::table::Entry;
+use crate::pack::{PackError, SPAN_BYTES};
+
+/// What leaves of the index may take.
+const LEAVES_BYTES_MAX: usize = 16 << 20;
+/// Contexts that are kept for threads of others.
+const SCRATCHES_MAX: usize = 16;
+
+/// How much a [`Reader`] may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReaderSettings {
+    /// Threads that expand blocks ahead of readers; with none, nothing is read ahead.
+    pub threads: usize,
+    /// Bytes of expanded blocks that are kept.
+    pub cache_bytes: usize,
+    /// How far ahead of a reader blocks are expanded.
+    pub window_bytes: usize,
+}
+
+impl Default for ReaderSettings {
+    /// A thread for each core, 64 MiB, and 4 MiB ahead.
+    fn default() -> Self {
+        let threads = thread::available_parallelism().map_or(1, NonZero::get);
+        Self { threads, cache_bytes: 64 << 20, window_bytes: 4 << 20 }
+    }
+}
+
+/// Reads files of a pack from anywhere, by any number of threads.
+pub struct Reader {
+    shared: Arc<Shared>,
+    detector: Mutex<Detector>,
+    settings: ReaderSettings,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl Reader {
+    /// A reader with threads of its own, which end when it is dropped.
+    ///
+    /// # Errors
+    /// The system gives no threads.
+    pub fn new(pack: Arc<Pack>, settings: ReaderSettings) -> io::Result<Self> {
+        let spare = settings.window_bytes / pack.block_bytes().max(1);
+        let shared = Arc::new(Shared {
+            cache: Cache::new(settings.cache_bytes),
+            buffers: Buffers::new(spare.clamp(4, 1024)),
+            leaves: Mutex::default(),
+            scratches: Mutex::default(),
+            jobs: Mutex::default(),
+            changed: Condvar::new(),
+            pack,
+        });
+        let mut reader = Self {
+            shared: Arc::clone(&shared),
+            detector: Mutex::new(Detector::new(settings.window_bytes as u64)),
+            settings,
+            threads: Vec::new(),
+        };
+        for _ in 0..settings.threads {
+            let shared = Arc::clone(&shared);
+            let builder = thread::Builder::new().name("pack-reader".to_owned());
+            // An error ends those that were started: they go with the reader.
+            reader.threads.push(builder.spawn(move || shared.work())?);
+        }
+        Ok(reader)
+    }
+
+    /// The pack it reads.
+    #[must_use]
+    pub fn pack(&self) -> &Pack {
+        &self.shared.pack
+    }
+
+    /// Bytes of a file from `offset` on, as many as there are room for and are in
+    /// it; says how many. `file` is its place in [`Pack::entries`].
+    ///
+    /// # Errors
+    /// A block cannot be read, or is damaged: then what is in `out` is not to be used.
+    pub fn read_at(&self, file: usize, offset: u64, out: &mut [u8]) -> Result<usize, PackError> {
+        let file_bytes = self.shared.file_bytes(file);
+        let end = offset.saturating_add(out.len() as u64).min(file_bytes);
+        let count = index(end.saturating_sub(offset));
+        let Some(mut rest) = out.get_mut(..count).filter(|out| !out.is_empty()) else {
+            return Ok(0);
+        };
+        let is_stream = self.note(file, file_bytes, offset..end);
+        let mut at = offset;
+        while !rest.is_empty() {
+            let in_span = (SPAN_BYTES as u64).saturating_sub(at % SPAN_BYTES as u64);
+            let (part, others) = rest.split_at_mut(index(in_span).min(rest.len()));
+            at = self.shared.read_in_span(file, at, part, is_stream)?;
+            rest = others;
+        }
+        Ok(count)
+    }
+
+    /// Tells the detector, and has done what it advises. True for somebody who goes
+    /// through the file.
+    fn note(&self, file: usize, file_bytes: u64, asked: Range<u64>) -> bool {
+        if self.threads.is_empty() {
+            return false;
+        }
+        let queued = lock(&self.shared.jobs).queued_bytes;
+        let taken = (self.shared.cache.unread_bytes() as u64).saturating_add(queued);
+        // Readers that stand still must not leave those without room that go on.
+        let room = (self.settings.cache_bytes as u64 / 2).saturating_sub(taken);
+        let advice = lock(&self.detector).request(file, file_bytes, asked, room);
+        if let Some(ahead) = advice.ahead {
+            self.shared.queue(file, ahead);
+        }
+        advice.is_stream
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        lock(&self.shared.jobs).is_over = true;
+        self.shared.changed.notify_all();
+        for thread in self.threads.drain(..) {
+            // One that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What readers and threads share.
+struct Shared {
+    pack: Arc<Pack>,
+    cache: Cache,
+    buffers: Arc<Buffers>,
+    leaves: Mutex<Leaves>,
+    /// For threads that are not ours.
+    scratches: Mutex<Vec<Scratch>>,
+    jobs: Mutex<Jobs>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Jobs {
+    waiting: VecDeque<Job>,
+    /// Of these and of those under way.
+    queued_bytes: u64,
+    is_over: bool,
+}
+
+/// Blocks of one span to be expanded ahead of a reader.
+#[derive(Debug)]
+struct Job {
+    file: usize,
+    blocks: Range<u64>,
+    bytes: u64,
+}
+
+/// What a thread needs for expanding.
+#[derive(Debug)]
+struct Scratch {
+    decoder: Decoder,
+    stored: Vec<u8>,
+    /// For what a delta builds on.
+    base: Kept,
+}
+
+/// Spans of a leaf of the index.
+type Leaf = Arc<Vec<SpanPlace>>;
+
+/// Leaves of the index that were read last.
+#[derive(Debug, Default)]
+struct Leaves {
+    held: HashMap<u64, (Leaf, u64)>,
+    held_bytes: usize,
+    clock: u64,
+}
+
+impl Shared {
+    fn file_bytes(&self, file: usize) -> u64 {
+        self.pack.entries().get(file).map_or(0, Entry::bytes)
+    }
+
+    fn blocks_in_span(&self) -> u64 {
+        (SPAN_BYTES / self.pack.block_bytes()) as u64
+    }
+
+    /// Bytes of a block, of which a file's last one has fewer.
+    fn block_len(&self, file: usize, span: u64, within: usize) -> usize {
+        let begin = within.saturating_mul(self.pack.block_bytes());
+        let in_span = span_bytes(self.file_bytes(file), span);
+        in_span.saturating_sub(begin).min(self.pack.block_bytes())
+    }
+
+    /// The places of a leaf's spans, and which of them is that of this span.
+    fn leaf(&self, file: usize, span: u64) -> Result<(Leaf, usize), PackError> {
+        let (number, within) = self.pack.leaf_of(file, span)?;
+        if let Some(leaf) = lock(&self.leaves).get(number) {
+            return Ok((leaf, within));
+        }
+        let leaf = Arc::new(self.pack.load_leaf(number)?);
+        lock(&self.leaves).keep(number, &leaf);
+        Ok((leaf, within))
+    }
+
+    /// Fills `out` from one span of a file, and says where it ends in the file.
+    fn read_in_span(
+        &self,
+        file: usize,
+        offset: u64,
+        out: &mut [u8],
+        is_stream: bool,
+    ) -> Result<u64, PackError> {
+        const NONE: PackError = PackError::Hostile("there is no such block");
+        let block_bytes = self.pack.block_bytes() as u64;
+        let span = offset / SPAN_BYTES as u64;
+        let (leaf, number) = self.leaf(file, span)?;
+        let place = leaf.get(number).ok_or(NONE)?;
+        let end = offset.saturating_add(out.len() as u64);
+        let (mut at, mut rest) = (offset, out);
+        while at < end {
+            let block = at / block_bytes;
+            let within = index(block % self.blocks_in_span());
+            let entry = place.blocks.get(within).ok_or(NONE)?;
+            let expanded = if entry.codec == Codec::Zero {
+                None
+            } else {
+                match self.cache.find((file, block)) {
+                    Found::Held(block) => Some(vec![block]),
+                    Found::Awaited(flight) => match flight.wait() {
+                        Some(block) => Some(vec![block]),
+                        // Whoever had it failed: perhaps we do not, and if we do we
+                        // can say why.
+                        None => continue,
+                    },
+                    Found::Absent(claim) => {
+                        let last = end.saturating_sub(1) / block_bytes;
+                        let claims = self.claim_more(claim, place, last);
+                        let mut scratch = self.scratch();
+                        let blocks = self.expand(&mut scratch, place, claims, false);
+                        self.put_back(scratch);
+                        Some(blocks?)
+                    }
+                }
+            };
+            let Some(blocks) = expanded else {
+                let zeroes = self.block_len(file, span, within);
+                let count = zeroes.saturating_sub(index(at % block_bytes)).min(rest.len());
+                let (part, others) = rest.split_at_mut(count);
+                part.fill(0);
+                (at, rest) = (at.saturating_add(count as u64), others);
+                if count == 0 {
+                    return Err(NONE);
+                }
+                continue;
+            };
+            for block in blocks {
+                let number = at / block_bytes;
+                let bytes = block.bytes.get(index(at % block_bytes)..).unwrap_or_default();
+                let count = bytes.len().min(rest.len());
+                let (part, others) = rest.split_at_mut(count);
+                part.copy_from_slice(bytes.get(..count).unwrap_or_default());
+                (at, rest) = (at.saturating_add(count as u64), others);
+                if count == 0 {
+                    return Err(NONE);
+                }
+                if is_stream && count == bytes.len() {
+                    self.cache.finished((file, number));
+                }
+            }
+        }
+        Ok(at)
+    }
+
+    /// Claims also what follows in the span, up to the block `last`, as long as it is
+    /// absent.
+    fn claim_more<'a>(&'a self, claim: Claim<'a>, place: &SpanPlace, last: u64) -> Vec<Claim<'a>> {
+        let (file, first) = claim.key();
+        let mut claims = vec![claim];
+        for block in first.saturating_add(1)..=last {
+            let within = index(block % self.blocks_in_span());
+            let entry = place.blocks.get(within).filter(|entry| entry.codec != Codec::Zero);
+            match entry.and_then(|_| self.cache.claim((file, block))) {
+                Some(claim) if within > 0 => claims.push(claim),
+                _ => break,
+            }
+        }
+        claims
+    }
+
+    /// Expands blocks that lie one behind the other in a span. Those that are sound
+    /// are published, whatever the others are.
+    fn expand(
+        &self,
+        scratch: &mut Scratch,
+        place: &SpanPlace,
+        claims: Vec<Claim<'_>>,
+        unread: bool,
+    ) -> Result<Vec<Arc<Block>>, PackError> {
+        let Some(first) = claims.first() else { return Ok(Vec::new()) };
+        if place.begin == 0 {
+            return Err(PackError::Hostile("a span without a record has contents"));
+        }
+        let first = index(first.key().1 % self.blocks_in_span());
+        let entries = place.blocks.get(first..first.saturating_add(claims.len()));
+        let entries = entries.unwrap_or_default();
+        let count = stored_bytes(entries)?;
+        let mut begin = place.block_begin(first);
+        if scratch.stored.len() < count {
+            scratch.stored.resize(count, 0);
+        }
+        let stored = scratch.stored.get_mut(..count).unwrap_or_default();
+        self.pack.stored(begin, stored)?;
+        let mut stored = &*stored;
+        let (mut blocks, mut damaged) = (Vec::with_capacity(claims.len()), None);
+        for (claim, entry) in claims.into_iter().zip(entries) {
+            let (file, number) = claim.key();
+            let count = usize::try_from(entry.stored_bytes).unwrap_or(usize::MAX);
+            let (bytes, others) = stored.split_at_checked(count).unwrap_or_default();
+            stored = others;
+            let (span, within) =
+                (number / self.blocks_in_span(), index(number % self.blocks_in_span()));
+            let mut block = self.buffers.block(self.block_len(file, span, within));
+            let read = if entry.codec == Codec::Base {
+                self.read_from_base(&mut scratch.base, (file, number), &mut block.bytes)
+            } else if scratch.decoder.decode(*entry, bytes, &mut block.bytes) {
+                Ok(())
+            } else {
+                Err(PackError::Damaged { part: "block", offset: begin })
+            };
+            match read {
+                Ok(()) => blocks.push(claim.publish(block, unread)),
+                Err(error) => {
+                    damaged.get_or_insert(error);
+                }
+            }
+            begin = begin.saturating_add(entry.stored_bytes.into());
+        }
+        damaged.map_or(Ok(blocks), Err)
+    }
+
+    /// A block of a delta that lies in its base.
+    fn read_from_base(
+        &self,
+        kept: &mut Kept,
+        (file, block): Key,
+        out: &mut Vec<u8>,
+    ) -> Result<(), PackError> {
+        let mut contents = self.pack.contents_with(std::mem::take(kept));
+        let read = contents.block(file, block, out);
+        *kept = contents.into_kept();
+        read
+    }
+
+    fn scratch(&self) -> Scratch {
+        let kept = lock(&self.scratches).pop();
+        kept.unwrap_or_else(|| Scratch {
+            decoder: self.pack.decoder(),
+            stored: Vec::new(),
+            base: Kept::default(),
+        })
+    }
+
+    fn put_back(&self, scratch: Scratch) {
+        let mut scratches = lock(&self.scratches);
+        if scratches.len() < SCRATCHES_MAX {
+            scratches.push(scratch);
+        }
+    }
+
+    /// Has a stretch of a file expanded.
+    fn queue(&self, file: usize, ahead: Range<u64>) {
+        let block_bytes = self.pack.block_bytes() as u64;
+        let mut jobs = Vec::new();
+        let mut at = ahead.start;
+        while at < ahead.end {
+            let end = (at / JOB_BYTES * JOB_BYTES).saturating_add(JOB_BYTES).min(ahead.end);
+            let blocks = at / block_bytes..end.div_ceil(block_bytes);
+            self.want(file, &blocks);
+            jobs.push(Job { file, blocks, bytes: end.saturating_sub(at) });
+            at = end;
+        }
+        let mut waiting = lock(&self.jobs);
+        for job in jobs {
+            waiting.queued_bytes = waiting.queued_bytes.saturating_add(job.bytes);
+            waiting.waiting.push_back(job);
+        }
+        drop(waiting);
+        self.changed.notify_all();
+    }
+
+    /// Tells the system what will be read.
+    fn want(&self, file: usize, blocks: &Range<u64>) {
+        let (span, first) =
+            (blocks.start / self.blocks_in_span(), index(blocks.start % self.blocks_in_span()));
+        let Ok((leaf, number)) = self.leaf(file, span) else { return };
+        let Some(place) = leaf.get(number) else { return };
+        let count = index(blocks.end.saturating_sub(blocks.start));
+        let entries = place.blocks.get(first..first.saturating_add(count)).unwrap_or_default();
+        if let Ok(count) = stored_bytes(entries) {
+            self.pack.want(place.block_begin(first), count as u64);
+        }
+    }
+
+    /// What our threads do.
+    fn work(&self) {
+        let mut scratch = self.scratch();
+        while let Some(job) = self.next_job() {
+            // Whoever needs what cannot be read will find that out.
+            let _ = self.expand_ahead(&mut scratch, &job);
+            let mut jobs = lock(&self.jobs);
+            jobs.queued_bytes = jobs.queued_bytes.saturating_sub(job.bytes);
+        }
+    }
+
+    fn next_job(&self) -> Option<Job> {
+        let mut jobs = lock(&self.jobs);
+        loop {
+            if jobs.is_over {
+                return None;
+            }
+            if let Some(job) = jobs.waiting.pop_front() {
+                return Some(job);
+            }
+            jobs = self.changed.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn expand_ahead(&self, scratch: &mut Scratch, job: &Job) -> Result<(), PackError> {
+        let (leaf, number) = self.leaf(job.file, job.blocks.start / self.blocks_in_span())?;
+        let Some(place) = leaf.get(number) else { return Ok(()) };
+        let last = job.blocks.end.saturating_sub(1);
+        let mut block = job.blocks.start;
+        while block <= last {
+            let within = index(block % self.blocks_in_span());
+            let entry = place.blocks.get(within).filter(|entry| entry.codec != Codec::Zero);
+            let claim = entry.and_then(|_| self.cache.claim((job.file, block)));
+            let count = match claim {
+                None => 1,
+                Some(claim) => {
+                    let claims = self.claim_more(claim, place, last);
+                    let count = claims.len();
+                    // The next blocks may be sound.
+                    let _ = self.expand(scratch, place, claims, true);
+                    count
+                }
+            };
+            block = block.saturating_add(count as u64);
+        }
+        Ok(())
+    }
+}
+
+impl Leaves {
+    fn get(&mut self, number: u64) -> Option<Leaf> {
+        self.clock = self.clock.saturating_add(1);
+        let (leaf, used) = self.held.get_mut(&number)?;
+        *used = self.clock;
+        Some(Arc::clone(leaf))
+    }
+
+    fn keep(&mut self, number: u64, leaf: &Leaf) {
+        self.clock = self.clock.saturating_add(1);
+        self.held_bytes = self.held_bytes.saturating_add(leaf_bytes(leaf));
+        if let Some((other, _)) = self.held.insert(number, (Arc::clone(leaf), self.clock)) {
+            self.held_bytes = self.held_bytes.saturating_sub(leaf_bytes(&other));
+        }
+        while self.held_bytes > LEAVES_BYTES_MAX && self.held.len() > 1 {
+            let oldest = self.held.iter().min_by_key(|(_, (_, used))| *used);
+            let Some(oldest) = oldest.map(|(number, _)| *number) else { break };
+            if let Some((leaf, _)) = self.held.remove(&oldest) {
+                self.held_bytes = self.held_bytes.saturating_sub(leaf_bytes(&leaf));
+            }
+        }
+    }
+}
+
+/// What a leaf takes, about.
+fn leaf_bytes(leaf: &[SpanPlace]) -> usize {
+    let of_span = |place: &SpanPlace| {
+        size_of::<SpanPlace>().saturating_add(size_of_val::<[BlockEntry]>(&place.blocks))
+    };
+    leaf.iter().map(of_span).sum()
+}
+
+/// What these blocks take in the pack.
+fn stored_bytes(entries: &[BlockEntry]) -> Result<usize, PackError> {
+    let sum =
+        entries.iter().fold(0_u64, |sum, entry| sum.saturating_add(entry.stored_bytes.into()));
+    // They are of one span, which is stored at its own length at most.
+    match usize::try_from(sum) {
+        Ok(sum) if sum <= SPAN_BYTES => Ok(sum),
+        _ => Err(PackError::Hostile("a block is stored longer than it is")),
+    }
+}
+
+/// A number that is known to be small.
+fn index(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests;
