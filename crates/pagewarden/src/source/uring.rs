@@ -26,6 +26,8 @@ use io_uring::{IoUring, opcode, types};
 use crate::source::buffer::{ALIGNMENT, AlignedBuffer};
 use crate::source::queue::{ReadQueue, Slot};
 
+mod write;
+
 /// Reads in flight through one ring.
 pub struct UringQueue {
     ring: IoUring,
