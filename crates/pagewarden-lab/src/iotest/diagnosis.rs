@@ -297,7 +297,7 @@ fn why(reading: &Reading, session: &Session, share: f64) -> String {
     let alone = session.sweep("sequential").and_then(|sweep| sweep.steps.first());
     let alone = alone.map(|step| step.measured.mib_per_second);
     if share > 1.25 {
-        return "That is more than the disk gave: part of it was in memory, or the disk was less busy.".to_owned();
+        return "That is more than the patterns got: larger requests, huge pages, or a cache on the way.".to_owned();
     }
     if share >= 0.8 {
         return "The disk is the limit: only a faster one would help.".to_owned();
@@ -435,7 +435,7 @@ mod tests {
         };
         let said = |reading: &Reading| limits(reading, &disk).join("\n");
         assert!(said(&reading(950.0)).contains("The disk is the limit"));
-        assert!(said(&reading(2000.0)).contains("in memory"));
+        assert!(said(&reading(2000.0)).contains("more than the patterns got"));
         assert!(said(&reading(310.0)).contains("too few are in flight"));
         assert!(said(&reading(600.0)).contains("something between"));
         let busy = Reading { cores_busy: Some(1.9), ..reading(500.0) };

@@ -1,6 +1,7 @@
 //! Runs one pattern by our own engine.
 
 use std::fs::File;
+use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -57,6 +58,36 @@ pub struct Trial<'a> {
     pub written_bytes_max: u64,
     /// Chooses blocks and places.
     pub seed: u64,
+    /// No more bytes than this a second.
+    pub rate: Option<NonZero<u64>>,
+}
+
+/// Keeps bytes below a rate, by waiting.
+#[derive(Debug)]
+pub struct Pace {
+    rate: Option<NonZero<u64>>,
+    begin: Instant,
+    bytes: u64,
+}
+
+impl Pace {
+    /// Begins now.
+    #[must_use]
+    pub fn new(rate: Option<NonZero<u64>>) -> Self {
+        Self { rate, begin: Instant::now(), bytes: 0 }
+    }
+
+    /// Waits until so many bytes more may go, or it is `stop`ped.
+    pub fn take(&mut self, bytes: u64, stop: &AtomicBool) {
+        const SLICE: Duration = Duration::from_millis(50);
+        let Some(rate) = self.rate else { return };
+        let due = Duration::from_secs_f64(self.bytes as f64 / rate.get() as f64);
+        self.bytes = self.bytes.saturating_add(bytes);
+        while !stop.load(Ordering::Relaxed) {
+            let Some(left) = due.checked_sub(self.begin.elapsed()) else { return };
+            std::thread::sleep(left.min(SLICE));
+        }
+    }
 }
 
 /// Runs a trial.
@@ -85,6 +116,7 @@ pub fn drive(
     let mut course = Course::new(trial, place.file_bytes);
     let mut tally = Tally::new()?;
     let cpu = processor_time();
+    let mut pace = Pace::new(trial.rate);
     let begin = Instant::now();
     let mut written = 0_u64;
     loop {
@@ -96,6 +128,7 @@ pub fn drive(
             if transfer.direction == Direction::Write {
                 written = written.saturating_add(transfer.length as u64);
             }
+            pace.take(transfer.length as u64, stop);
             queue.submit(&transfer).with_context(|| failed(pattern))?;
         }
         if queue.in_flight() == 0 {
@@ -233,6 +266,7 @@ mod tests {
             time: Duration::from_millis(60),
             written_bytes_max: 4 << 20,
             seed: 7,
+            rate: None,
         }
     }
 
@@ -255,6 +289,18 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_is_kept() {
+        let stop = AtomicBool::new(false);
+        let begin = Instant::now();
+        let mut pace = Pace::new(NonZero::new(1_000_000));
+        for _ in 0..5 {
+            pace.take(50_000, &stop);
+        }
+        // The first goes at once; the fifth waits for the four before it.
+        assert!(begin.elapsed() >= Duration::from_millis(200));
+    }
+
+    #[test]
     fn what_is_in_order_follows_what_was_before() {
         let file = Arc::new(tempfile::tempfile().unwrap());
         let pattern = Pattern::named("backup").unwrap();
@@ -273,6 +319,7 @@ mod tests {
             file_bytes: BYTES,
             reserve_bytes: None,
             payload: &payload,
+            rate: None,
         };
         let stop = AtomicBool::new(false);
         let place = Workplace::make(&wanted, &stop, &|_| ()).unwrap();

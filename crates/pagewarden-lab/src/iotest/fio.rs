@@ -59,7 +59,8 @@ pub fn run(
     .with_context(context)?;
     // fio puts warnings before its object.
     let object = text.find('{').and_then(|at| text.get(at..)).unwrap_or_default();
-    parse(object).with_context(|| format!("{}: {}", context(), said.trim()))
+    parse(object, pattern.sync == Sync::EachWrite)
+        .with_context(|| format!("{}: {}", context(), said.trim()))
 }
 
 fn all_of(source: Option<&mut impl std::io::Read>) -> String {
@@ -176,8 +177,9 @@ fn mode(pattern: &Pattern) -> &'static str {
 }
 
 /// Reads fio's object. Percentiles are those of the direction that most went; of
-/// a direction in which nothing went there are none.
-fn parse(text: &str) -> anyhow::Result<Measured> {
+/// a direction in which nothing went there are none. Where each write `is_flushed`,
+/// they are those of the flushes, which fio counts apart.
+fn parse(text: &str, is_flushed: bool) -> anyhow::Result<Measured> {
     let object: Value = serde_json::from_str(text).context("its answer is no JSON")?;
     let job = object.pointer("/jobs/0").context("its answer holds no job")?;
     if let Some(error) = job.get("error").and_then(Value::as_i64).filter(|error| *error != 0) {
@@ -193,18 +195,21 @@ fn parse(text: &str) -> anyhow::Result<Measured> {
     }
     let (bytes_read, bytes_written) = (count("/read/io_bytes"), count("/write/io_bytes"));
     let most = if reads >= writes { "read" } else { "write" };
-    let at = |key: &str| number(&format!("/{most}/clat_ns/percentile/{key}")) / 1000.0;
+    let times = if is_flushed { "sync/lat_ns".to_owned() } else { format!("{most}/clat_ns") };
+    let at = |key: &str| number(&format!("/{times}/percentile/{key}")) / 1000.0;
+    let flush = if is_flushed { number("/sync/lat_ns/mean") / 1000.0 } else { 0.0 };
     let mean = (number("/read/lat_ns/mean") * reads as f64
         + number("/write/lat_ns/mean") * writes as f64)
         / transfers as f64
-        / 1000.0;
+        / 1000.0
+        + flush;
     let latency_us = LatencySummary {
         mean,
         p50: at("50.000000"),
         p95: at("95.000000"),
         p99: at("99.000000"),
         p999: at("99.900000"),
-        max: number(&format!("/{most}/clat_ns/max")) / 1000.0,
+        max: number(&format!("/{times}/max")) / 1000.0,
     };
     // Percent of the time of its threads, in the mean of them.
     let cpu_seconds = (number("/usr_cpu") + number("/sys_cpu")) / 100.0 * seconds;
@@ -240,6 +245,7 @@ mod tests {
             time: Duration::from_millis(500),
             written_bytes_max: 4 << 20,
             seed: 7,
+            rate: None,
         }
     }
 
@@ -253,7 +259,7 @@ mod tests {
                 {"50.000000": 400000, "95.000000": 600000, "99.000000": 700000, "99.900000": 800000}}},
             "write": {"io_bytes": 0, "total_ios": 0, "runtime": 0, "lat_ns": {"mean": 0.0},
                 "clat_ns": {"max": 0}}}]}"#;
-        let measured = parse(text).unwrap();
+        let measured = parse(text, false).unwrap();
         assert!((measured.mib_per_second - 500.0).abs() < 1e-9);
         assert!((measured.iops - 500.0).abs() < 1e-9);
         assert!((measured.latency_us.p99 - 700.0).abs() < 1e-9);
@@ -261,7 +267,7 @@ mod tests {
         assert!((measured.cpu_us_per_transfer - 500.0).abs() < 1e-9);
         for text in ["", "{}", "{\"jobs\": []}", "{\"jobs\": [{\"error\": 5}]}", "{\"jobs\": [{}]}"]
         {
-            assert!(parse(text).is_err(), "{text}");
+            assert!(parse(text, false).is_err(), "{text}");
         }
     }
 
@@ -280,6 +286,7 @@ mod tests {
             file_bytes: BYTES,
             reserve_bytes: None,
             payload: &payload,
+            rate: None,
         };
         let stop = AtomicBool::new(false);
         let place = Workplace::make(&wanted, &stop, &|_| ()).unwrap();

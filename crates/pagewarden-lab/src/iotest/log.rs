@@ -13,7 +13,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 use pagewarden::source::buffer::AlignedBuffer;
 
-use crate::iotest::drive::Trial;
+use crate::iotest::drive::{Pace, Trial};
 use crate::iotest::measured::{Measured, Tally, processor_time};
 use crate::iotest::patterns::Pattern;
 use crate::iotest::workplace::Workplace;
@@ -51,6 +51,7 @@ pub fn append(
     let mut tally = Tally::new()?;
     let mut offset = 0_u64;
     let cpu = processor_time();
+    let mut pace = Pace::new(trial.rate);
     let begin = Instant::now();
     while begin.elapsed() < trial.time
         && tally.bytes_written < trial.written_bytes_max
@@ -65,6 +66,7 @@ pub fn append(
         }
         let Some(bytes) = buffer.bytes().get(..length) else { break };
         let file = if is_called { &place.buffered } else { &place.synchronous };
+        pace.take(length as u64, stop);
         let started = Instant::now();
         match file.write_all_at(bytes, offset) {
             // A device whose sectors have 4 KiB takes nothing smaller past the

@@ -1,6 +1,7 @@
 //! One session: the file, every pattern, the sweeps, and how far the figures can
 //! be believed.
 
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -43,6 +44,8 @@ pub struct Settings {
     pub with_sweeps: bool,
     /// Chooses blocks and places.
     pub seed: u64,
+    /// No more bytes than this a second.
+    pub rate: Option<NonZero<u64>>,
 }
 
 /// What happens.
@@ -199,6 +202,7 @@ fn lay_out(
         file_bytes: settings.file_bytes,
         reserve_bytes: settings.reserve_bytes,
         payload,
+        rate: settings.rate,
     };
     let told = std::cell::RefCell::new(told);
     Workplace::make(&wanted, stop, &|bytes| {
@@ -252,8 +256,14 @@ impl Bench<'_> {
     }
 
     fn common(&self, time: Duration) -> Common<'_> {
-        let page = self.settings.page;
-        Common { place: self.place, method: self.method, page, time, stop: self.stop }
+        Common {
+            place: self.place,
+            method: self.method,
+            page: self.settings.page,
+            time,
+            rate: self.settings.rate,
+            stop: self.stop,
+        }
     }
 
     /// Runs one pattern; what is cut short does not count.
@@ -270,6 +280,7 @@ impl Bench<'_> {
             time: self.settings.time,
             written_bytes_max: written_bytes_max(pattern, self.place.file_bytes),
             seed: self.settings.seed,
+            rate: self.settings.rate,
         };
         tell(pattern.name);
         let begin = Instant::now();
@@ -319,6 +330,7 @@ mod tests {
             patterns: PATTERNS.iter().collect(),
             with_sweeps: true,
             seed: 3,
+            rate: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The same reads with one, two, four ... in flight: where does more of them stop
 //! to help?
 
+use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -86,6 +87,8 @@ pub struct Common<'a> {
     pub page: usize,
     /// How long each takes.
     pub time: Duration,
+    /// No more bytes than this a second.
+    pub rate: Option<NonZero<u64>>,
     /// Ends it early.
     pub stop: &'a AtomicBool,
 }
@@ -100,6 +103,7 @@ impl Common<'_> {
             // Nothing is written, and no limit of it may end the trial.
             written_bytes_max: u64::MAX,
             seed: depth as u64,
+            rate: self.rate,
         };
         let measured = drive(&trial, self.place, &[], self.method, self.stop)?;
         Ok(Step { depth, block_bytes: pattern.largest_block(self.page), measured })

@@ -15,6 +15,7 @@
 
 use std::fs::File;
 use std::io;
+use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::iotest::drive::Pace;
 use crate::stats::random::Random;
 
 /// The most that is left free: a file system's last tenth, if that is less.
@@ -52,6 +54,8 @@ pub struct Wanted<'a> {
     pub reserve_bytes: Option<u64>,
     /// What to write.
     pub payload: &'a [u8],
+    /// No more bytes than this a second.
+    pub rate: Option<NonZero<u64>>,
 }
 
 /// The file, opened in every way it is needed.
@@ -107,14 +111,13 @@ impl Workplace {
         let goal = wanted.file_bytes / whole * whole;
         // Room that is promised cannot run out half way. Not every file system
         // can promise, and none that cannot is worse off.
-        match fallocate(&*self.buffered, FallocateFlags::empty(), 0, goal) {
-            Err(error @ (Errno::NOSPC | Errno::FBIG | Errno::DQUOT)) => {
-                return Err(error).with_context(|| no_room(wanted));
-            }
-            _ => {}
+        let promised = fallocate(&*self.buffered, FallocateFlags::empty(), 0, goal);
+        if let Err(error @ (Errno::NOSPC | Errno::FBIG | Errno::DQUOT)) = promised {
+            return Err(error).with_context(|| no_room(wanted));
         }
         let mut part = aligned(wanted.payload);
         let mut written = 0;
+        let mut pace = Pace::new(wanted.rate);
         while written < goal {
             if stop.load(Ordering::Relaxed) {
                 bail!("stopped while the test file was being written");
@@ -125,6 +128,7 @@ impl Workplace {
             if written % (64 << 20) == 0 {
                 check_reserve(folder, wanted)?;
             }
+            pace.take(whole, stop);
             // No two mebibytes alike, for disks that recognise what they have.
             for stretch in part.bytes_mut().chunks_mut(4096) {
                 if let Some(place) = stretch.first_chunk_mut::<8>() {
@@ -346,7 +350,7 @@ mod tests {
         reserve_bytes: Option<u64>,
     ) -> anyhow::Result<Workplace> {
         let payload = payload(0, 1);
-        let wanted = Wanted { folder, file_bytes, reserve_bytes, payload: &payload };
+        let wanted = Wanted { folder, file_bytes, reserve_bytes, payload: &payload, rate: None };
         Workplace::make(&wanted, &AtomicBool::new(false), &|_| ())
     }
 
@@ -413,6 +417,7 @@ mod tests {
             file_bytes: BYTES,
             reserve_bytes: None,
             payload: &payload,
+            rate: None,
         };
         let stopped = Workplace::make(&wanted, &AtomicBool::new(true), &|_| ());
         assert!(stopped.unwrap_err().to_string().contains("stopped"));

@@ -9,7 +9,8 @@
 //! [`ring`] has one thread with many transfers in flight, by `io_uring`;
 //! [`threads`] has a thread for each of them, where there is no `io_uring`. Files
 //! are the caller's; whoever passes one that may only be read has nothing to fear
-//! from a write.
+//! from a write. Buffers lie in ordinary pages: `check` has huge ones, which some
+//! devices reward, but hardly any database reads into such.
 
 use std::fs::File;
 use std::io;
@@ -97,7 +98,7 @@ pub struct Shape<'a> {
 /// The system has none, or forbids it.
 #[cfg(target_os = "linux")]
 pub fn ring(shape: &Shape<'_>) -> io::Result<Box<dyn TransferQueue>> {
-    let mut queue = UringQueue::new(shape.depth, shape.length_max)?;
+    let mut queue = UringQueue::of_ordinary_pages(shape.depth, shape.length_max)?;
     queue.fill(shape.payload)?;
     let begun = (0..queue.depth()).map(|_| None).collect();
     Ok(Box::new(Ring { queue, begun, written: 0 }))
@@ -180,7 +181,8 @@ pub fn threads(shape: &Shape<'_>) -> Box<dyn TransferQueue> {
         .take(depth)
         .map(|number| {
             let (jobs, done) = (Arc::clone(&jobs), send_done.clone());
-            let mut buffer = AlignedBuffer::new(shape.length_max.next_multiple_of(ALIGNMENT));
+            let mut buffer =
+                AlignedBuffer::of_ordinary_pages(shape.length_max.next_multiple_of(ALIGNMENT));
             fill(buffer.bytes_mut(), shape.payload);
             std::thread::spawn(move || work(&jobs, &done, &mut buffer, number << 40))
         })

@@ -10,11 +10,20 @@ use std::sync::Arc;
 
 use io_uring::{opcode, types};
 
-use crate::source::buffer::ALIGNMENT;
+use crate::source::buffer::{ALIGNMENT, AlignedBuffer};
 use crate::source::queue::Slot;
 use crate::source::uring::UringQueue;
 
 impl UringQueue {
+    /// A queue as [`UringQueue::new`] makes it, but with buffers in ordinary pages,
+    /// as other programs have them.
+    ///
+    /// # Errors
+    /// As [`UringQueue::new`].
+    pub fn of_ordinary_pages(depth: usize, length: usize) -> io::Result<Self> {
+        Self::with_memory(depth, length, AlignedBuffer::of_ordinary_pages)
+    }
+
     /// Fills every buffer with `payload`, over and over, for writes to come.
     /// Reads overwrite it.
     ///
