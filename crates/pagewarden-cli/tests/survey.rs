@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use pagewarden_scratch::postgres::StopMode;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::clusters::{any_installation, contents, metadata, sample};
 use crate::mariadb_samples::{Shape, installation, server};
 use crate::runner::{Outcome, pagewarden, run};
-use crate::sqlite;
+use crate::{sqlite, sqlserver};
 
 /// A run in which nothing is known of this machine, or what is in `state`.
 fn command(state: &Path) -> Command {
@@ -157,6 +157,49 @@ fn an_innodb_directory_is_answered_for_running_and_at_rest() {
     assert_eq!(object["format"], "innodb");
     assert_eq!(object["price"]["command"], "pagewarden cost --short e0-mariadb");
     screen(&root, &root);
+}
+
+#[test]
+fn sql_server_files_and_backups_are_told_what_to_do() {
+    let (Some(file), Some(backup)) = (
+        sqlserver::fixture("empty-checksum-2005.mdf"),
+        sqlserver::fixture("das-verifynone-2sets-2008r2.bak"),
+    ) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("shop.mdf");
+    fs::write(&path, file).unwrap();
+    let (status, object) = survey(&path);
+    assert_eq!((status, &object["verdict"]), (Some(0), &json!("intact")), "{object}");
+    assert_eq!((&object["setting"], &object["protection"]), (&json!("checksum"), &json!("mixed")));
+    assert_eq!(object["price"], json!({ "known": [], "command": null }));
+    let path = folder.path().join("shop.bak");
+    fs::write(&path, backup).unwrap();
+    let (status, object) = survey(&path);
+    assert_eq!((status, &object["verdict"]), (Some(0), &json!("unprotected")), "{object}");
+    assert!(recommended(&object).starts_with("ALTER DATABASE"), "{object}");
+    screen(&path, folder.path());
+}
+
+/// A backup from a pipe is read once, as it comes.
+#[test]
+fn a_backup_from_a_pipe_is_answered_for() {
+    let Some(installation) = any_installation() else { return };
+    let cluster = sample(&installation, true).copy();
+    let tar = Command::new("tar")
+        .arg("-C")
+        .arg(cluster.data_dir())
+        .args(["-cf", "-", "."])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let state = tempfile::tempdir().unwrap();
+    let outcome = run(command(state.path()).args(["--json", "-"]).stdin(tar.stdout.unwrap()));
+    let object: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(object["severities"]["damage"], 0, "{object}");
+    assert!(object["pages"]["ok"].as_u64().unwrap() > 500, "{object}");
+    assert_eq!(object["reading"]["bytes"], object["bytes"]);
 }
 
 #[test]

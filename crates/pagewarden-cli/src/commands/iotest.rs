@@ -26,6 +26,7 @@ use pagewarden_lab::iotest::session::{Session, Settings, measure};
 
 use crate::args::iotest::Iotest;
 use crate::exit::Exit;
+use crate::progress::{Show, listed_bytes};
 use crate::signals::stop_on_signals;
 
 mod show;
@@ -127,10 +128,17 @@ fn read_to_nowhere(
         stop: Arc::clone(stop),
         ..Options::default()
     };
+    let progress = Show::choose(arguments.quiet, arguments.progress);
     let target = target::open(path, None)?;
+    if progress.wants_total()
+        && let Some(bytes) = listed_bytes(path, None)
+    {
+        progress.expect(bytes);
+    }
     let cpu = processor_time();
-    let summary = verify(target, &options, &(), &mut Nowhere)
-        .with_context(|| format!("cannot read {}", path.display()))?;
+    let verified = verify(target, &options, &progress, &mut Nowhere);
+    progress.end();
+    let summary = verified.with_context(|| format!("cannot read {}", path.display()))?;
     if summary.stopped {
         return Ok(None);
     }

@@ -84,7 +84,11 @@ pub fn append(
         tally.bytes_written = tally.bytes_written.saturating_add(length as u64);
         offset = offset.saturating_add(length as u64);
     }
-    Ok(tally.measured(begin.elapsed(), processor_time().saturating_sub(cpu)))
+    let measured = tally.measured(begin.elapsed(), processor_time().saturating_sub(cpu));
+    // What was written through the page cache would stay there, in the way of the
+    // reads past it that follow.
+    let _ = rustix::fs::fadvise(&*place.buffered, 0, None, rustix::fs::Advice::DontNeed);
+    Ok(measured)
 }
 
 fn failed(pattern: &Pattern) -> String {

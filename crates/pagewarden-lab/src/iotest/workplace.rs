@@ -77,6 +77,22 @@ pub struct Workplace {
     pub buffered: Arc<File>,
     /// Every write is on the device when it returns (`O_DSYNC`).
     pub synchronous: Arc<File>,
+    /// Of a file system that keeps open files under another name, as NFS does:
+    /// the folder, to be removed once they are closed. Last, so that it is.
+    _leftover: Option<Leftover>,
+}
+
+/// A folder that could not be removed while its file was open.
+#[derive(Debug)]
+struct Leftover {
+    folder: OwnedFd,
+    name: String,
+}
+
+impl Drop for Leftover {
+    fn drop(&mut self) {
+        let _ = unlinkat(&self.folder, &self.name, AtFlags::REMOVEDIR);
+    }
 }
 
 impl Workplace {
@@ -166,6 +182,8 @@ fn shown(path: &Path) -> String {
 
 /// Opens the folder, and refuses everything that is none.
 fn open_folder(path: &Path) -> anyhow::Result<OwnedFd> {
+    // With a slash behind it, a link would be followed.
+    let path = path.components().as_path();
     let name = shown(path);
     let status = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)
         .map_err(io::Error::from)
@@ -254,16 +272,36 @@ struct Names<'a> {
     folder: &'a OwnedFd,
     name: String,
     inner: Option<OwnedFd>,
+    is_removed: bool,
 }
 
 const FILE_NAME: &str = "data";
 
+impl Names<'_> {
+    /// Removes both names. Says if the folder is still there.
+    fn remove(&mut self) -> io::Result<Option<Leftover>> {
+        self.is_removed = true;
+        if let Some(inner) = self.inner.take() {
+            match unlinkat(&inner, FILE_NAME, AtFlags::empty()) {
+                // It was not made yet.
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        match unlinkat(self.folder, &self.name, AtFlags::REMOVEDIR) {
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                Ok(Some(Leftover { folder: self.folder.try_clone()?, name: self.name.clone() }))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
 impl Drop for Names<'_> {
     fn drop(&mut self) {
-        if let Some(inner) = &self.inner {
-            let _ = unlinkat(inner, FILE_NAME, AtFlags::empty());
+        if !self.is_removed {
+            let _ = self.remove();
         }
-        let _ = unlinkat(self.folder, &self.name, AtFlags::REMOVEDIR);
     }
 }
 
@@ -296,7 +334,7 @@ fn make_files(folder: &OwnedFd, path: &Path) -> io::Result<Workplace> {
         other => (other?, direct() != OFlags::empty()),
     };
     let past_cache = if is_direct { direct() } else { OFlags::empty() };
-    let place = Workplace {
+    let mut place = Workplace {
         folder: path.to_owned(),
         file_bytes: 0,
         is_direct,
@@ -305,8 +343,10 @@ fn make_files(folder: &OwnedFd, path: &Path) -> io::Result<Workplace> {
         writing: Arc::new(writing),
         synchronous: Arc::new(again(OFlags::RDWR | OFlags::DSYNC | past_cache)?),
         buffered: Arc::new(File::from(buffered)),
+        _leftover: None,
     };
-    drop(names);
+    // A file whose name stays is not one to write to.
+    place._leftover = names.remove()?;
     Ok(place)
 }
 
@@ -329,7 +369,7 @@ fn fresh_folder(folder: &OwnedFd) -> io::Result<Names<'_>> {
     for _ in 0..100 {
         let name = format!(".pagewarden-iotest-{:016x}", random.bits());
         match mkdirat(folder, &name, Mode::RWXU) {
-            Ok(()) => return Ok(Names { folder, name, inner: None }),
+            Ok(()) => return Ok(Names { folder, name, inner: None, is_removed: false }),
             Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
@@ -386,9 +426,11 @@ mod tests {
         std::fs::write(&file, "precious").unwrap();
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+        let with_slash = folder.path().join("link/");
         for (path, word) in [
             (file.as_path(), "no folder"),
             (link.as_path(), "symbolic link"),
+            (with_slash.as_path(), "symbolic link"),
             (Path::new("/dev/null"), "device"),
             (&folder.path().join("nothing"), "cannot open"),
         ] {
@@ -397,6 +439,36 @@ mod tests {
         }
         assert_eq!(std::fs::read(&file).unwrap(), b"precious");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    /// As on NFS: the folder is not empty until the file is closed.
+    #[test]
+    fn a_folder_that_stays_is_removed_with_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let opened = open_folder(folder.path()).unwrap();
+        let mut names = fresh_folder(&opened).unwrap();
+        let made = names_in(folder.path());
+        assert_eq!(made.len(), 1);
+        let busy = made[0].join("busy");
+        std::fs::write(&busy, "").unwrap();
+        let leftover = names.remove().unwrap();
+        assert!(leftover.is_some());
+        assert_eq!(names_in(folder.path()).len(), 1);
+        std::fs::remove_file(&busy).unwrap();
+        drop(leftover);
+        assert!(is_empty(folder.path()));
+    }
+
+    #[test]
+    fn a_folder_that_was_made_in_vain_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let opened = open_folder(folder.path()).unwrap();
+        drop(fresh_folder(&opened).unwrap());
+        assert!(is_empty(folder.path()));
+    }
+
+    fn names_in(folder: &Path) -> Vec<PathBuf> {
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
     }
 
     #[test]
