@@ -63,7 +63,7 @@ fn figures(run: &Run, name: &str) -> Vec<String> {
     let mut said = Vec::new();
     for experiment in analysis.experiments.iter().filter(|one| one.record.name == name) {
         for result in experiment.results.iter().filter(|result| result.main) {
-            for (pair, _) in
+            for (pair, verdict) in
                 result.judged().filter(|(pair, _)| PROTECTING.contains(&pair.arm.as_str()))
             {
                 let Some(cost) = pair.cost.filter(Interval::is_bounded) else { continue };
@@ -73,11 +73,12 @@ fn figures(run: &Run, name: &str) -> Vec<String> {
                     format!(", {}", result.condition)
                 };
                 said.push(format!(
-                    "{}{condition}: {} against {}, {} ({name}, {})",
+                    "{}{condition}: {} against {}, {}: {} ({name}, {})",
                     experiment.record.title,
                     pair.arm,
                     pair.against,
                     ratio(&cost),
+                    verdict.name(),
                     run.record.begun.split(' ').next().unwrap_or_default(),
                 ));
             }
@@ -148,7 +149,10 @@ mod tests {
         let price = price(&description("postgres"), &runs);
         assert_eq!(price.known.len(), 1, "{price:?}");
         let said = &price.known[0];
-        assert!(said.contains("x1.200") && said.contains("2026-02-01"), "{said}");
+        assert!(
+            said.contains("x1.200") && said.contains("worse") && said.contains("2026-02-01"),
+            "{said}"
+        );
     }
 
     #[test]

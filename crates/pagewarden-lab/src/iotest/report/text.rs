@@ -198,20 +198,22 @@ fn last(text: &mut String, session: &Session) {
     let serious = session.doubts.iter().filter(|doubt| doubt.is_serious).count();
     let missing = not_run(session);
     let read: u64 = session.patterns.iter().map(|result| result.measured.bytes_read).sum();
-    let _ = write!(
+    if session.stopped {
+        let rest = if missing.is_empty() { "the rest".to_owned() } else { missing.join(", ") };
+        let _ = writeln!(text, "Stopped early, without:");
+        wrapped(text, &rest);
+    }
+    let doubts = match serious {
+        0 => String::new(),
+        count => format!("{}; ", counted(count as u64, "doubt")),
+    };
+    let _ = writeln!(
         text,
-        "Measured {}: {} read, {} written",
+        "{}: {} read, {} written; {doubts}nothing left behind",
         counted(session.patterns.len() as u64, "pattern"),
         bytes(read),
         bytes(session.bytes_written),
     );
-    if session.stopped {
-        let _ = write!(text, "; stopped early, without {}", missing.join(", "));
-    }
-    let _ = match serious {
-        0 => writeln!(text, "; nothing left behind"),
-        count => writeln!(text, "; {}; nothing left behind", counted(count as u64, "doubt")),
-    };
 }
 
 #[cfg(test)]
@@ -225,6 +227,7 @@ mod tests {
 
     fn session() -> Session {
         let measured = Measured {
+            bytes_read: 99_999_999_999,
             mib_per_second: 12_345.6,
             iops: 1_234_567.0,
             latency_us: LatencySummary {
@@ -262,6 +265,7 @@ mod tests {
                 .map(|(depth, block_bytes)| Step { depth, block_bytes, measured })
                 .to_vec(),
             load: Some(99.0),
+            bytes_written: 3_999_999_999,
             ..Session::default()
         };
         session.doubts = doubts(&session);
@@ -282,6 +286,17 @@ mod tests {
         {
             assert!(text.contains(part), "{part}: {text}");
         }
+    }
+
+    #[test]
+    fn what_is_missing_of_a_stopped_session_is_told() {
+        let mut session = session();
+        session.stopped = true;
+        session.patterns.clear();
+        let text = text(Some(&session), "/srv/data", &Beside::default());
+        let (_, rest) = text.split_once("Stopped early, without:").unwrap();
+        assert!(rest.contains("oltp-log") && rest.contains("checkdb"), "{rest}");
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
     }
 
     #[test]
