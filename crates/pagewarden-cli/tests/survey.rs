@@ -187,7 +187,7 @@ fn sql_server_files_and_backups_are_told_what_to_do() {
 fn a_backup_from_a_pipe_is_answered_for() {
     let Some(installation) = any_installation() else { return };
     let cluster = sample(&installation, true).copy();
-    let tar = Command::new("tar")
+    let mut tar = Command::new("tar")
         .arg("-C")
         .arg(cluster.data_dir())
         .args(["-cf", "-", "."])
@@ -195,7 +195,9 @@ fn a_backup_from_a_pipe_is_answered_for() {
         .spawn()
         .unwrap();
     let state = tempfile::tempdir().unwrap();
-    let outcome = run(command(state.path()).args(["--json", "-"]).stdin(tar.stdout.unwrap()));
+    let outcome =
+        run(command(state.path()).args(["--json", "-"]).stdin(tar.stdout.take().unwrap()));
+    assert!(tar.wait().unwrap().success());
     let object: Value = serde_json::from_str(&outcome.stdout).unwrap();
     assert_eq!(object["severities"]["damage"], 0, "{object}");
     assert!(object["pages"]["ok"].as_u64().unwrap() > 500, "{object}");

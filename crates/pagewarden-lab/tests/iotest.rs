@@ -27,8 +27,10 @@ fn trial(pattern: &Pattern, seed: u64, file_bytes: u64) -> Trial<'_> {
 }
 
 /// Each pattern by us and by fio in turn, A B B A: the median of the ratios lies
-/// between 0.9 and 1.1. It takes a quiet machine, and about five minutes:
-/// `PAGEWARDEN_IOTEST_DIR` names the folder, by default one below /tmp.
+/// between 0.9 and 1.1. It takes a quiet machine (where others wait for the
+/// processor, single ratios go from 0.5 to 3), and about five minutes:
+/// `cargo test --release --package pagewarden-lab --test main -- --ignored --nocapture fio`.
+/// `PAGEWARDEN_IOTEST_DIR` names the folder, by default /tmp.
 #[test]
 #[ignore = "needs a quiet machine and five minutes"]
 fn fio_measures_what_we_measure() {

@@ -87,6 +87,7 @@ pub fn append(
     let measured = tally.measured(begin.elapsed(), processor_time().saturating_sub(cpu));
     // What was written through the page cache would stay there, in the way of the
     // reads past it that follow.
+    #[cfg(target_os = "linux")]
     let _ = rustix::fs::fadvise(&*place.buffered, 0, None, rustix::fs::Advice::DontNeed);
     Ok(measured)
 }

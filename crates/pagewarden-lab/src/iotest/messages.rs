@@ -467,6 +467,52 @@ mod tests {
         assert_eq!(backup.adds_up, Some(true));
     }
 
+    /// Cut, mixed and repeated pieces of messages: whatever comes out, nothing stops.
+    #[test]
+    fn no_text_stops_it() {
+        let pieces = [
+            "BACKUP",
+            " DATABASE ",
+            "RESTORE LOG",
+            "'",
+            "\"",
+            "\u{ab}",
+            "\u{2018}",
+            "[",
+            "]",
+            "(",
+            ")",
+            "0",
+            "9",
+            "1.223",
+            "378",
+            ",",
+            ".",
+            "\u{a0}",
+            "-",
+            "MB/\u{79d2}",
+            "99999999999999999999",
+            "0.000",
+            "1e400",
+            "\n",
+            " ",
+            "\u{0}",
+            "file",
+            "pages",
+        ];
+        let mut random = crate::stats::random::Random::new(5);
+        for _ in 0..20_000 {
+            let count = random.below(30);
+            let text: String = (0..count)
+                .filter_map(|_| pieces.get(random.below(pieces.len())).copied())
+                .collect();
+            for backup in parse(&text) {
+                assert!(backup.mib_per_second.is_finite() && backup.seconds >= 0.0, "{text:?}");
+            }
+        }
+        assert!(parse(&"9".repeat(100_000)).is_empty());
+    }
+
     #[test]
     fn figures_that_contradict_each_other_are_told_and_other_lines_are_not_taken() {
         let backup =
