@@ -3,13 +3,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
 use pagewarden_scratch::postgres::StopMode;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::clusters::{any_installation, contents, metadata, sample};
 use crate::mariadb_samples::{Shape, installation, server};
-use crate::runner::{Outcome, pagewarden, run};
+use crate::runner::{Outcome, Started, pagewarden, run};
 use crate::{sqlite, sqlserver};
 
 /// A run in which nothing is known of this machine, or what is in `state`.
@@ -202,6 +205,22 @@ fn a_backup_from_a_pipe_is_answered_for() {
     assert_eq!(object["severities"]["damage"], 0, "{object}");
     assert!(object["pages"]["ok"].as_u64().unwrap() > 500, "{object}");
     assert_eq!(object["reading"]["bytes"], object["bytes"]);
+}
+
+#[test]
+fn a_survey_that_is_stopped_says_what_it_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(database) = database(folder.path()) else { return };
+    let state = tempfile::tempdir().unwrap();
+    let started =
+        Started::spawn(command(state.path()).args(["--json", "--rate", "64KiB/s"]).arg(&database));
+    sleep(Duration::from_millis(700));
+    started.signal(Signal::INT);
+    let outcome = started.wait();
+    assert_eq!(outcome.status, Some(3), "{outcome:?}");
+    let object: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!((&object["verdict"], &object["stopped"]), (&json!("incomplete"), &json!(true)));
+    assert!(recommended(&object).starts_with("pagewarden survey"), "{object}");
 }
 
 #[test]

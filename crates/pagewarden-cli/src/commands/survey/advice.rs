@@ -21,14 +21,14 @@ pub(super) fn advice(surveyed: &Surveyed) -> Advice {
     let path = quoted(&surveyed.path);
     let said = |command: String, why: &str| Advice { command, why: why.to_owned() };
     match surveyed.verdict {
-        _ if surveyed.summary.stopped => {
-            said(format!("pagewarden survey {path}"), "it was stopped before all was read")
-        }
         Verdict::Damaged => said(
             format!("pagewarden check --html damage.html {path}"),
             "it names every damaged page, the table it belongs to, and where a good copy may be; \
              copy the files before anything else writes to them",
         ),
+        _ if surveyed.summary.stopped => {
+            said(format!("pagewarden survey {path}"), "it was stopped before all was read")
+        }
         Verdict::Incomplete if surveyed.summary.unread > 0 => said(
             format!("pagewarden check {path}"),
             "it names all that could not be read; run it as the owner of the files, or look at \
@@ -141,7 +141,91 @@ fn quoted(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
+    use clap::Parser as _;
+    use pagewarden::target::{Description, Epoch, Evidence};
+    use pagewarden::verify::Summary;
+
     use super::*;
+    use crate::args::Arguments;
+    use crate::commands::survey::price::Price;
+
+    fn surveyed(format: &'static str, verdict: Verdict) -> Surveyed {
+        let epoch = Epoch { database: "x".to_owned(), position: 1, is_at_rest: true };
+        Surveyed {
+            path: PathBuf::from("/srv/a folder"),
+            description: Description {
+                path: PathBuf::from("/srv/a folder"),
+                format,
+                engine: "an engine".to_owned(),
+                page_size: 8192,
+                setting: None,
+                state: String::new(),
+                evidence: Evidence { tested_by: "", unseen: "" },
+                live: false,
+                epoch: Some(epoch),
+            },
+            summary: Summary::default(),
+            verdict,
+            findings: Vec::new(),
+            unread: Vec::new(),
+            device_bytes: None,
+            price: Price { known: Vec::new(), command: None },
+            ended: String::new(),
+        }
+    }
+
+    const VERDICTS: [Verdict; 5] = [
+        Verdict::Damaged,
+        Verdict::Incomplete,
+        Verdict::Suspect,
+        Verdict::Unprotected,
+        Verdict::Intact,
+    ];
+
+    /// What is recommended can be typed: our own parser takes it.
+    #[test]
+    fn every_recommended_command_is_one() {
+        for kind in pagewarden::target::TARGETS {
+            for verdict in VERDICTS {
+                for live in [false, true] {
+                    let mut surveyed = surveyed(kind.name, verdict);
+                    surveyed.description.live = live;
+                    let Advice { command, why } = advice(&surveyed);
+                    assert!(!why.is_empty() && !command.contains('\n'), "{command}");
+                    if command.starts_with("ALTER DATABASE") {
+                        assert_eq!(kind.name, "sqlserver");
+                        continue;
+                    }
+                    // As a shell would cut it.
+                    let plain = command.replace("'/srv/a folder'", "/srv/a_folder");
+                    let parsed = Arguments::try_parse_from(plain.split(' '));
+                    assert!(parsed.is_ok(), "{command}: {parsed:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_grave_comes_first() {
+        let command = |surveyed: &Surveyed| advice(surveyed).command;
+        let damaged = surveyed("postgres", Verdict::Damaged);
+        assert!(command(&damaged).contains("check --html"));
+        let mut unread = surveyed("postgres", Verdict::Incomplete);
+        assert!(command(&unread).contains("--keyring"), "no page was tested");
+        unread.summary.unread = 1;
+        assert!(command(&unread).starts_with("pagewarden check '"));
+        let mut suspect = surveyed("postgres", Verdict::Suspect);
+        suspect.description.live = true;
+        assert!(command(&suspect).contains("--settle"));
+        let mut stopped = surveyed("postgres", Verdict::Incomplete);
+        stopped.summary.stopped = true;
+        assert!(command(&stopped).starts_with("pagewarden survey"));
+        let mut mixed = surveyed("innodb", Verdict::Intact);
+        mixed.summary.by_mode.none = 3;
+        assert!(command(&mixed).contains("protect --mode checksum"));
+    }
 
     #[test]
     fn paths_are_quoted_as_a_shell_takes_them() {
