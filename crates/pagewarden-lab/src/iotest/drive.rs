@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use pagewarden::source::transfer::{
     Direction, Done, Shape, Transfer, TransferQueue, has_ring, ring, threads,
 };
@@ -104,24 +104,62 @@ pub fn drive(
     if trial.pattern.sync == Sync::EachWrite {
         return log::append(trial, place, payload, log::Flush::Called, stop);
     }
-    let shape =
-        Shape { depth: trial.depth, length_max: trial.pattern.largest_block(trial.page), payload };
-    let mut queue = match method {
-        Method::Ring => ring(&shape).context("cannot use io_uring")?,
-        Method::Threads => threads(&shape),
-    };
     let pattern = trial.pattern;
+    let streams = pattern.streams();
+    let length_max = pattern.largest_block(trial.page);
+    let shape = Shape { depth: (trial.depth / streams).max(1), length_max, payload };
+    let queues: Vec<Box<dyn TransferQueue>> = (0..streams)
+        .map(|_| match method {
+            Method::Ring => ring(&shape).context("cannot use io_uring"),
+            Method::Threads => Ok(threads(&shape)),
+        })
+        .collect::<anyhow::Result<_>>()?;
     // Who only reads is given nothing to write with.
     let file = if pattern.only_reads() { &place.reading } else { &place.writing };
-    let mut course = Course::new(trial, place.file_bytes);
-    let mut tally = Tally::new()?;
     let cpu = processor_time();
-    let mut pace = Pace::new(trial.rate);
+    let begin = Instant::now();
+    // A thread for each stream, as scans of different sessions are.
+    let tallies: Vec<anyhow::Result<Tally>> = std::thread::scope(|scope| {
+        let workers: Vec<_> = queues
+            .into_iter()
+            .enumerate()
+            .map(|(stream, mut queue)| {
+                let course = Course::new(trial, place.file_bytes, stream);
+                scope.spawn(move || go(trial, course, queue.as_mut(), file, stop))
+            })
+            .collect();
+        let ended_early = |_| Err(anyhow!("a thread of {} ended early", pattern.name));
+        workers.into_iter().map(|worker| worker.join().unwrap_or_else(ended_early)).collect()
+    });
+    let mut sum = Tally::new()?;
+    for tally in tallies {
+        sum.add_all(&tally?);
+    }
+    if pattern.sync == Sync::AtEnd {
+        file.sync_data().with_context(|| failed(pattern))?;
+    }
+    Ok(sum.measured(begin.elapsed(), processor_time().saturating_sub(cpu)))
+}
+
+/// Goes along one stream until the time is over.
+fn go(
+    trial: &Trial<'_>,
+    mut course: Course<'_>,
+    queue: &mut dyn TransferQueue,
+    file: &Arc<File>,
+    stop: &AtomicBool,
+) -> anyhow::Result<Tally> {
+    let pattern = trial.pattern;
+    let streams = pattern.streams() as u64;
+    let share =
+        |all: NonZero<u64>| NonZero::new(all.get() / streams).unwrap_or(NonZero::<u64>::MIN);
+    let mut pace = Pace::new(trial.rate.map(share));
+    let mut tally = Tally::new()?;
     let begin = Instant::now();
     let mut written = 0_u64;
     loop {
         let is_over = begin.elapsed() >= trial.time
-            || written >= trial.written_bytes_max
+            || written >= trial.written_bytes_max / streams
             || stop.load(Ordering::Relaxed);
         while !is_over && queue.in_flight() < queue.depth() {
             let transfer = course.next(file);
@@ -132,14 +170,10 @@ pub fn drive(
             queue.submit(&transfer).with_context(|| failed(pattern))?;
         }
         if queue.in_flight() == 0 {
-            break;
+            return Ok(tally);
         }
-        take(queue.as_mut(), &mut tally).with_context(|| failed(pattern))?;
+        take(queue, &mut tally).with_context(|| failed(pattern))?;
     }
-    if pattern.sync == Sync::AtEnd {
-        file.sync_data().with_context(|| failed(pattern))?;
-    }
-    Ok(tally.measured(begin.elapsed(), processor_time().saturating_sub(cpu)))
 }
 
 fn failed(pattern: &Pattern) -> String {
@@ -190,30 +224,27 @@ struct Course<'a> {
     page: usize,
     file_bytes: u64,
     random: Random,
-    reads: Vec<Stream>,
-    writes: Vec<Stream>,
-    turn: usize,
+    reads: Stream,
+    writes: Stream,
 }
 
 impl<'a> Course<'a> {
-    fn new(trial: &Trial<'a>, file_bytes: u64) -> Self {
-        let streams = match trial.pattern.access {
-            Access::Sequential { streams, .. } => streams.max(1) as u64,
-            Access::Random => 1,
-        };
+    /// The course of one of the pattern's streams, each of which has a part of the
+    /// file.
+    fn new(trial: &Trial<'a>, file_bytes: u64, stream: usize) -> Self {
         // Who reads and writes in order reads one half and writes the other.
         let is_both = !trial.pattern.only_reads() && trial.pattern.write_percent < 100;
         let middle = if is_both { align(file_bytes / 2) } else { 0 };
         let read_end = if is_both { middle } else { file_bytes };
-        let share = align(read_end / streams);
+        let share = align(read_end / trial.pattern.streams() as u64);
+        let begin = share.saturating_mul(stream as u64);
         Self {
             pattern: trial.pattern,
             page: trial.page,
             file_bytes,
-            random: Random::new(trial.seed),
-            reads: (0..streams).map(|at| Stream::new(at * share, (at + 1) * share)).collect(),
-            writes: vec![Stream::new(middle, file_bytes)],
-            turn: 0,
+            random: Random::new(trial.seed.wrapping_add(stream as u64)),
+            reads: Stream::new(begin, begin.saturating_add(share)),
+            writes: Stream::new(middle, file_bytes),
         }
     }
 
@@ -238,9 +269,8 @@ impl<'a> Course<'a> {
     }
 
     fn in_order(&mut self, is_write: bool, length: usize) -> u64 {
-        let streams = if is_write { &mut self.writes } else { &mut self.reads };
-        self.turn = (self.turn + 1) % streams.len().max(1);
-        streams.get_mut(self.turn).map_or(0, |stream| stream.advance(length as u64))
+        let stream = if is_write { &mut self.writes } else { &mut self.reads };
+        stream.advance(length as u64)
     }
 }
 
@@ -274,7 +304,7 @@ mod tests {
     fn every_transfer_stays_inside_the_file_and_is_aligned() {
         let file = Arc::new(tempfile::tempfile().unwrap());
         for pattern in PATTERNS.iter().filter(|pattern| pattern.sync != Sync::EachWrite) {
-            let mut course = Course::new(&trial(pattern), BYTES);
+            let mut course = Course::new(&trial(pattern), BYTES, pattern.streams() - 1);
             let mut writes = 0_u64;
             for _ in 0..10_000 {
                 let transfer = course.next(&file);
@@ -304,7 +334,7 @@ mod tests {
     fn what_is_in_order_follows_what_was_before() {
         let file = Arc::new(tempfile::tempfile().unwrap());
         let pattern = Pattern::named("backup").unwrap();
-        let mut course = Course::new(&trial(pattern), BYTES);
+        let mut course = Course::new(&trial(pattern), BYTES, pattern.streams() - 1);
         let offsets: Vec<u64> = (0..17).map(|_| course.next(&file).offset).collect();
         let expected: Vec<u64> = (0..17).map(|at| (at % 16) << 20).collect();
         assert_eq!(offsets, expected);

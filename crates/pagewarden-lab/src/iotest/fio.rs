@@ -103,10 +103,7 @@ fn arguments(trial: &Trial<'_>, place: &Workplace, method: Method) -> Vec<String
         // Its depth is then that of threads that call pread.
         Method::Threads => "posixaio",
     };
-    let streams = match pattern.access {
-        Access::Sequential { streams, .. } => streams.max(1),
-        Access::Random => 1,
-    };
+    let streams = pattern.streams();
     let seconds = trial.time.as_secs_f64().max(0.5);
     let mut arguments = vec![
         format!("--name={}", pattern.name),

@@ -28,6 +28,12 @@ impl Latencies {
         self.0.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(LATENCY_MAX_NS));
     }
 
+    /// Takes in those of another thread.
+    pub fn add_all(&mut self, other: &Self) {
+        // Both have the same bounds, so that this cannot fail.
+        let _ = self.0.add(&other.0);
+    }
+
     /// How many there are.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -110,6 +116,13 @@ impl Tally {
         Ok(Self { bytes_read: 0, bytes_written: 0, latencies: Latencies::new()? })
     }
 
+    /// Adds what another thread did.
+    pub fn add_all(&mut self, other: &Self) {
+        self.bytes_read = self.bytes_read.saturating_add(other.bytes_read);
+        self.bytes_written = self.bytes_written.saturating_add(other.bytes_written);
+        self.latencies.add_all(&other.latencies);
+    }
+
     /// Figures, from the sums and how long it all took.
     #[must_use]
     pub fn measured(&self, elapsed: Duration, cpu: Duration) -> Measured {
@@ -160,6 +173,19 @@ mod tests {
         assert!((measured.cpu_us_per_transfer - 50.0).abs() < 1e-6);
         // 100 a second, each of half a second.
         assert!((measured.outstanding / 50.05 - 1.0).abs() < 0.002);
+    }
+
+    #[test]
+    fn threads_add_up() {
+        let mut sum = Tally::new().unwrap();
+        for milliseconds in [1, 3] {
+            let mut one = Tally { bytes_written: 10, ..Tally::new().unwrap() };
+            one.latencies.add(Duration::from_millis(milliseconds));
+            sum.add_all(&one);
+        }
+        let measured = sum.measured(Duration::from_secs(1), Duration::ZERO);
+        assert_eq!((measured.bytes_written, measured.transfers), (20, 2));
+        assert!((measured.latency_us.mean / 2000.0 - 1.0).abs() < 0.002);
     }
 
     #[test]

@@ -11,7 +11,7 @@
 pub enum Access {
     /// Behind the last one, in so many streams, each with a part of the file.
     Sequential {
-        /// Streams, which take turns.
+        /// Streams, each by a thread of its own, which share the depth.
         streams: usize,
         /// Percent of the blocks that lie anywhere instead.
         astray: u8,
@@ -169,6 +169,15 @@ impl Pattern {
     #[must_use]
     pub fn only_reads(&self) -> bool {
         self.write_percent == 0
+    }
+
+    /// How many go along it at a time.
+    #[must_use]
+    pub fn streams(&self) -> usize {
+        match self.access {
+            Access::Sequential { streams, .. } => streams.max(1),
+            Access::Random => 1,
+        }
     }
 
     /// The bytes of a block, where the database has pages of `page` bytes.
