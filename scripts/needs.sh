@@ -38,6 +38,11 @@ if [[ " ${PAGEWARDEN_WITHOUT:-} " != *" mariadb "* ]] && command -v apt-cache >/
         fi
     done
 fi
+# A second opinion on `pagewarden iotest`, not needed either.
+if ! command -v fio >/dev/null && [ "$(id -u)" -eq 0 ] && command -v apt-cache >/dev/null &&
+    apt-cache show fio >/dev/null 2>&1; then
+    wanted+=(fio)
+fi
 [ ${#wanted[@]} -eq 0 ] && exit 0
 
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then

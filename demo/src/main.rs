@@ -15,28 +15,36 @@ fn main() -> Result<()> {
     let Some(program) = std::env::args_os().nth(1).map(PathBuf::from) else {
         bail!("usage: pagewarden-demo PROGRAM");
     };
-    let check = |path: &Path, status: i32| check(&program, path, status);
+    let check = |path: &Path, status: i32| run(&program, "check", path, status);
+    let survey = |path: &Path, status: i32| run(&program, "survey", path, status);
     println!("== A SQLite database, made now ==\n");
-    sqlite(&check)?;
+    let folder = tempfile::tempdir()?;
+    let shop = sqlite(folder.path(), &check)?;
     match Installation::newest_with("psql") {
         Some(installation) => {
             println!("\n== A PostgreSQL {} cluster, made now ==\n", installation.version);
-            postgres(&installation, &check)?;
+            let cluster = postgres(&installation, &check)?;
+            println!("\n== All of it on one screen ==\n");
+            survey(cluster.data_dir(), 0)?;
         }
-        None => println!(
-            "\n(No PostgreSQL server is at hand, so no cluster was made. `cargo xtask servers 18`\n \
-             or your system's postgresql package brings one; then run this again.)"
-        ),
+        None => {
+            println!(
+                "\n(No PostgreSQL server is at hand, so no cluster was made. `cargo xtask servers 18`\n \
+                 or your system's postgresql package brings one; then run this again.)"
+            );
+            println!("\n== All of it on one screen ==\n");
+            survey(&shop, 0)?;
+        }
     }
-    println!("\nNow on your own files:\n\n    {} check PATH", program.display());
+    println!("Now on your own files:\n\n    {} survey PATH", program.display());
     Ok(())
 }
 
-/// Runs the check as a user would and shows what a user would see.
-fn check(program: &Path, path: &Path, expected: i32) -> Result<()> {
-    println!("$ pagewarden check {}", path.display());
+/// Runs a command as a user would and shows what a user would see.
+fn run(program: &Path, command: &str, path: &Path, expected: i32) -> Result<()> {
+    println!("$ pagewarden {command} {}", path.display());
     let status = Command::new(program)
-        .arg("check")
+        .arg(command)
         .arg("--quiet")
         .arg(path)
         .status()
@@ -49,9 +57,9 @@ fn check(program: &Path, path: &Path, expected: i32) -> Result<()> {
     Ok(())
 }
 
-fn sqlite(check: &dyn Fn(&Path, i32) -> Result<()>) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let sound = folder.path().join("shop.sqlite");
+/// Checks a database and a damaged copy. Returns the sound one.
+fn sqlite(folder: &Path, check: &dyn Fn(&Path, i32) -> Result<()>) -> Result<PathBuf> {
+    let sound = folder.join("shop.sqlite");
     let connection = rusqlite::Connection::open(&sound)?;
     connection.execute_batch(
         "CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT, price REAL);
@@ -64,16 +72,21 @@ fn sqlite(check: &dyn Fn(&Path, i32) -> Result<()>) -> Result<()> {
     check(&sound, 0)?;
 
     println!("A copy that lost its end:\n");
-    let cut = folder.path().join("cut.sqlite");
+    let cut = folder.join("cut.sqlite");
     fs::copy(&sound, &cut)?;
     let length = fs::metadata(&cut)?.len();
     File::options().write(true).open(&cut)?.set_len(length / 2 + 1000)?;
-    check(&cut, 1)
+    check(&cut, 1)?;
+    Ok(sound)
 }
 
 const PAGE: u64 = 8192;
 
-fn postgres(installation: &Installation, check: &dyn Fn(&Path, i32) -> Result<()>) -> Result<()> {
+/// Checks a cluster and a damaged copy. Returns the sound one.
+fn postgres(
+    installation: &Installation,
+    check: &dyn Fn(&Path, i32) -> Result<()>,
+) -> Result<Cluster> {
     let mut cluster = Cluster::init(installation, &Options::default())?;
     cluster.start()?;
     cluster.psql(
@@ -115,5 +128,6 @@ fn postgres(installation: &Installation, check: &dyn Fn(&Path, i32) -> Result<()
     println!("  - the last page of entry cut in half\n");
     let length = entry.metadata()?.len();
     entry.set_len(length - PAGE / 2)?;
-    check(copy.data_dir(), 1)
+    check(copy.data_dir(), 1)?;
+    Ok(cluster)
 }

@@ -9,8 +9,10 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
 
 pub mod cost;
+pub mod iotest;
 pub mod pack;
 pub mod protect;
+pub mod survey;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -41,6 +43,8 @@ pub enum Command {
     Pack(pack::Pack),
     Protect(protect::Protect),
     Cost(cost::Cost),
+    Iotest(iotest::Iotest),
+    Survey(survey::Survey),
     Completions(Completions),
     Man(Man),
 }
@@ -353,7 +357,7 @@ pub fn parse_rate(text: &str) -> Result<NonZero<u64>, String> {
 }
 
 /// A time as people write it: `30s`, `10m`, `1.5h`, `90`.
-fn parse_time(text: &str) -> Result<Duration, String> {
+pub fn parse_time(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -369,7 +373,7 @@ fn parse_time(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * seconds).map_err(|_| format!("'{text}' is too long"))
 }
 
-fn parse_percent(text: &str) -> Result<f64, String> {
+pub fn parse_percent(text: &str) -> Result<f64, String> {
     let number = text.trim().strip_suffix('%').unwrap_or(text).trim();
     match number.parse::<f64>() {
         Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),

@@ -32,6 +32,8 @@ fn main() -> ExitCode {
         Command::Pack(pack) => commands::pack::run(&pack),
         Command::Protect(protect) => commands::protect::run(&protect),
         Command::Cost(cost) => commands::cost::run(&cost),
+        Command::Iotest(iotest) => commands::iotest::run(&iotest),
+        Command::Survey(survey) => commands::survey::run(&survey),
         Command::Completions(completions) => commands::completions::run(&completions),
         Command::Man(man) => commands::man::run(&man),
     };

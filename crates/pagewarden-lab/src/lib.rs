@@ -6,9 +6,12 @@
 //! arms, what     order of   does    every       ratios,      terminal,
 //! is measured    the runs   them    raw figure  verdicts     HTML, JSON
 //! ```
+//!
+//! [`iotest`] measures a disk by the patterns of database work.
 
 // One file calls into C: `cost/sqlite/official.rs`.
 #![deny(unsafe_code)]
 
 pub mod cost;
+pub mod iotest;
 pub mod stats;

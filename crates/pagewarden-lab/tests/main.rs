@@ -14,4 +14,5 @@
 )]
 
 mod experiments;
+mod iotest;
 mod kills;

@@ -268,7 +268,7 @@ fn begin(arguments: &Cost) -> anyhow::Result<(Run, Writer)> {
 }
 
 /// Where runs are kept unless something else is asked for.
-fn state_folder() -> PathBuf {
+pub fn state_folder() -> PathBuf {
     let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let state = from("XDG_STATE_HOME")
         .map(PathBuf::from)

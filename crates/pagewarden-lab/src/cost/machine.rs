@@ -55,16 +55,18 @@ fn system(os_release: &str) -> Option<String> {
     Some(value.trim_matches('"').to_owned())
 }
 
+/// Where a folder lies.
 #[derive(Debug, PartialEq)]
-struct Mount {
+pub(crate) struct Mount {
     /// As `254:0`.
-    device: String,
-    file_system: String,
+    pub(crate) device: String,
+    /// As `ext4`.
+    pub(crate) file_system: String,
 }
 
 /// The last mount over `folder`: the deepest, and of two at one place the later.
 /// `36 35 98:0 /root /mount/point rw - ext3 /dev/root rw`
-fn mount_of(mountinfo: &str, folder: &Path) -> Option<Mount> {
+pub(crate) fn mount_of(mountinfo: &str, folder: &Path) -> Option<Mount> {
     let mut best = None;
     for line in mountinfo.lines() {
         let Some((left, right)) = line.split_once(" - ") else { continue };
@@ -80,7 +82,7 @@ fn mount_of(mountinfo: &str, folder: &Path) -> Option<Mount> {
 }
 
 /// What the system tells of a block device. Of a partition the disk is asked.
-fn disk(device: &str) -> Option<String> {
+pub(crate) fn disk(device: &str) -> Option<String> {
     let here = fs::canonicalize(Path::new("/sys/dev/block").join(device)).ok()?;
     let place = if here.join("queue").exists() { here.as_path() } else { here.parent()? };
     let read = |name: &str| fs::read_to_string(place.join(name)).ok();

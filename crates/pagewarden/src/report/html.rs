@@ -37,8 +37,8 @@ pub const PAGE_BYTES_MAX: usize = 300_000;
 /// What every page of ours begins with.
 pub const BEGIN: &str = "<!doctype html>\n<!-- pagewarden -->\n";
 
-/// The looks; kept apart because it is another language.
-const STYLE: &str = include_str!("html/style.css");
+/// The looks of every page of ours; kept apart because it is another language.
+pub const STYLE: &str = include_str!("html/style.css");
 
 /// Tiles on all maps together.
 const TILES_MAX: usize = 4096;

@@ -26,7 +26,17 @@ impl AlignedBuffer {
     /// Allocates `length` bytes. Memory is only used when it is touched.
     #[must_use]
     pub fn new(length: usize) -> Self {
-        let huge = length >= HUGE_PAGE_BYTES;
+        Self::with_pages(length, length >= HUGE_PAGE_BYTES)
+    }
+
+    /// Allocates `length` bytes without asking for huge pages: what most programs
+    /// read into, and so what their reads are to be compared with.
+    #[must_use]
+    pub fn of_ordinary_pages(length: usize) -> Self {
+        Self::with_pages(length, false)
+    }
+
+    fn with_pages(length: usize, huge: bool) -> Self {
         let alignment = if huge { HUGE_PAGE_BYTES } else { ALIGNMENT };
         // A zeroed vector of this size comes untouched from the system.
         let memory = vec![0_u8; length + alignment];
@@ -85,6 +95,9 @@ mod tests {
             let mut buffer = AlignedBuffer::new(length);
             assert_eq!(buffer.bytes().len(), length);
             assert_eq!(buffer.bytes_mut().as_ptr() as usize % ALIGNMENT, 0);
+            let mut ordinary = AlignedBuffer::of_ordinary_pages(length);
+            assert_eq!(ordinary.bytes().len(), length);
+            assert_eq!(ordinary.bytes_mut().as_ptr() as usize % ALIGNMENT, 0);
         }
     }
 

@@ -16,6 +16,7 @@ pub mod queue;
 pub mod residency;
 pub mod stretch;
 pub mod tar;
+pub mod transfer;
 #[cfg(target_os = "linux")]
 pub mod uring;
 pub mod write_back;

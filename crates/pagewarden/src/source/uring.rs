@@ -26,6 +26,8 @@ use io_uring::{IoUring, opcode, types};
 use crate::source::buffer::{ALIGNMENT, AlignedBuffer};
 use crate::source::queue::{ReadQueue, Slot};
 
+mod write;
+
 /// Reads in flight through one ring.
 pub struct UringQueue {
     ring: IoUring,
@@ -62,12 +64,21 @@ impl UringQueue {
     /// # Errors
     /// The system has no `io_uring` or forbids it.
     pub fn new(depth: usize, length: usize) -> io::Result<Self> {
+        Self::with_memory(depth, length, AlignedBuffer::new)
+    }
+
+    /// The same, with its buffers in memory that `allocate` makes of a length.
+    fn with_memory(
+        depth: usize,
+        length: usize,
+        allocate: fn(usize) -> AlignedBuffer,
+    ) -> io::Result<Self> {
         let depth = depth.max(1);
         let buffer_bytes = length.next_multiple_of(ALIGNMENT).max(ALIGNMENT);
         let entries = u32::try_from(depth).map_err(|_| io::ErrorKind::InvalidInput)?;
         // Forgotten by a child process: only we know when it may be freed.
         let ring = IoUring::builder().dontfork().build(entries)?;
-        let mut memory = AlignedBuffer::new(buffer_bytes * depth);
+        let mut memory = allocate(buffer_bytes * depth);
         let base = memory.address();
         let buffers = (0..depth)
             .map(|index| {

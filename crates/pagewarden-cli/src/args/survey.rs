@@ -1,0 +1,57 @@
+//! The command line of `pagewarden survey`.
+
+use std::num::NonZero;
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+
+/// What is this database, what protects it, is it sound, and what to do next: one screen
+///
+/// Reads all of it once, verifies every page, and stores nothing. Whatever `check`
+/// knows it knows too: data directories, single files, backups, packs; running or not.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    pagewarden survey /var/lib/postgresql/15/main\n  \
+    pagewarden survey --html survey.html /var/lib/mysql       the same as a page to send\n  \
+    pagewarden survey --json shop.bak\n\n\
+    Exit status: 0 nothing wrong, 1 damage found, 2 not everything could be looked at, 3 stopped\n\
+    early.")]
+pub struct Survey {
+    /// A data directory, a database file, a backup, a pack; - reads a backup from standard input
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+
+    /// Take it for this format instead of finding out
+    #[arg(long, value_name = "FORMAT",
+        value_parser = PossibleValuesParser::new(super::format_names()))]
+    pub format: Option<String>,
+
+    /// A file with the keys of encrypted InnoDB pages
+    #[arg(long, value_name = "FILE")]
+    pub keyring: Option<PathBuf>,
+
+    /// Write the same as a web page that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+
+    /// Threads that verify pages [default: the available cores]
+    #[arg(short, long, value_name = "N")]
+    pub jobs: Option<NonZero<usize>>,
+
+    /// Read no faster than this, for example 200MiB/s
+    #[arg(long, value_name = "BYTES/S", value_parser = super::parse_rate)]
+    pub rate: Option<NonZero<u64>>,
+
+    /// Show no progress
+    #[arg(short, long, conflicts_with = "progress")]
+    pub quiet: bool,
+
+    /// Show progress as plain lines, every few seconds, also without a terminal
+    #[arg(long)]
+    pub progress: bool,
+}

@@ -1,0 +1,200 @@
+//! `pagewarden survey`: one reading of a database, and the answers to what its owner
+//! asks: what is it, what protects it, is it sound, how fast is it read, what would
+//! more cost, what next.
+//!
+//! ```text
+//! target --> verify --> Surveyed --> answers --> screen, page, JSON
+//!                          ^
+//!            runs of `cost` on this machine
+//! ```
+
+use std::io::{self, Write as _};
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use anyhow::Result;
+use pagewarden::report::words::utc;
+use pagewarden::source::pipe::StandardInput;
+use pagewarden::target::{self, Description, OpenOptions, Target, parts};
+use pagewarden::verdict::{Finding, Note, Severity, Unread, Verdict};
+use pagewarden::verify::{Options, Sink, Summary, verify};
+
+use crate::args::survey::Survey;
+use crate::exit::Exit;
+use crate::progress::{Show, listed_bytes};
+use crate::replaced_file::{Content, ReplacedFile};
+use crate::signals::stop_on_signals;
+use crate::terminal::{colours, width};
+
+mod advice;
+mod answers;
+mod json;
+mod page;
+mod price;
+mod screen;
+
+/// So many findings are told one by one; `check` tells all.
+const FINDINGS_TOLD: usize = 3;
+
+/// All that a survey found out.
+struct Surveyed {
+    /// The path as it was named.
+    path: PathBuf,
+    description: Description,
+    summary: Summary,
+    verdict: Verdict,
+    /// The first of the gravest findings.
+    findings: Vec<Finding>,
+    /// The first stretches that could not be read.
+    unread: Vec<Unread>,
+    /// Bytes that came from a device and not from memory, where the system tells.
+    device_bytes: Option<u64>,
+    /// What protection costs on this machine.
+    price: price::Price,
+    /// When it ended.
+    ended: String,
+}
+
+/// Runs the command.
+pub fn run(arguments: &Survey) -> Result<Exit> {
+    let begin = Instant::now();
+    match report(arguments, begin) {
+        Err(error) if arguments.json => {
+            let object = serde_json::json!({
+                "pagewarden": pagewarden::VERSION,
+                "command": "survey",
+                "verdict": "incomplete",
+                "seconds": begin.elapsed().as_secs_f64(),
+                "error": format!("{error:#}"),
+            });
+            print(&format!("{object}\n"))?;
+            Err(error)
+        }
+        other => other,
+    }
+}
+
+fn report(arguments: &Survey, begin: Instant) -> Result<Exit> {
+    let mut read = vec![arguments.path.clone()];
+    read.extend(arguments.keyring.clone());
+    let html = arguments.html.as_deref();
+    let html = html.map(|path| ReplacedFile::prepare(path, Content::Html, &read)).transpose()?;
+    let surveyed = survey(arguments)?;
+    let answers = answers::answers(&surveyed);
+    if arguments.json {
+        let object = json::object(&surveyed, begin.elapsed().as_secs_f64());
+        print(&format!("{object}\n"))?;
+    } else {
+        print(&screen::screen(&surveyed, &answers, width(), colours()))?;
+    }
+    let exit = if surveyed.summary.stopped { Exit::Stopped } else { Exit::from(surveyed.verdict) };
+    let written =
+        html.map_or(Ok(()), |file| file.replace(page::page(&surveyed, &answers).as_bytes()));
+    Ok(match written {
+        Ok(()) => exit,
+        Err(error) => {
+            let unable = crate::exit::report(&error);
+            if exit == Exit::Fine { unable } else { exit }
+        }
+    })
+}
+
+fn survey(arguments: &Survey) -> Result<Surveyed> {
+    let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
+    let options = Options {
+        jobs: arguments.jobs.unwrap_or(cores),
+        rate: arguments.rate,
+        stop: stop_on_signals()?,
+        ..Options::default()
+    };
+    let show = Show::choose(arguments.quiet, arguments.progress);
+    let kind = arguments.format.as_deref().and_then(target::kind_named);
+    let target = open(arguments, &options)?;
+    let mut description = target.description.clone();
+    if show.wants_total()
+        && arguments.path != Path::new("-")
+        && let Some(bytes) = listed_bytes(&arguments.path, kind)
+    {
+        show.expect(bytes);
+    }
+    let mut kept = Kept::default();
+    let before = device_bytes();
+    let verified = verify(target, &options, &show, &mut kept);
+    let device_bytes = device_bytes().zip(before).map(|(now, then)| now.saturating_sub(then));
+    show.end();
+    let mut summary = verified?;
+    if let Some(turned_out) = summary.description.take() {
+        description = *turned_out;
+    }
+    let verdict = summary.verdict(description.setting);
+    let price = price::price(&description, &price::runs());
+    Ok(Surveyed {
+        path: arguments.path.clone(),
+        description,
+        verdict,
+        findings: kept.findings,
+        unread: kept.unread,
+        device_bytes,
+        price,
+        ended: utc(SystemTime::now()),
+        summary,
+    })
+}
+
+fn open(arguments: &Survey, options: &Options) -> Result<Target> {
+    let open_options = OpenOptions { keyring: arguments.keyring.clone(), ..OpenOptions::default() };
+    let kind = arguments.format.as_deref().and_then(target::kind_named);
+    if arguments.path == Path::new("-") {
+        let input = StandardInput::new(Arc::clone(&options.stop));
+        return Ok(target::open_stream(&arguments.path, Box::new(input), kind, &open_options)?);
+    }
+    let paths = [arguments.path.clone()];
+    Ok(parts::open_together(&paths, kind, &open_options)?)
+}
+
+/// What this process has had read from devices so far, as Linux counts it.
+fn device_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/io").ok()?;
+    text.lines().find_map(|line| line.strip_prefix("read_bytes:"))?.trim().parse().ok()
+}
+
+/// Keeps the first of what is found, the gravest first.
+#[derive(Default)]
+struct Kept {
+    findings: Vec<Finding>,
+    unread: Vec<Unread>,
+}
+
+impl Sink for Kept {
+    fn finding(&mut self, finding: &Finding) -> io::Result<()> {
+        if finding.severity == Severity::Notice {
+            return Ok(());
+        }
+        self.findings.push(finding.clone());
+        if self.findings.len() > FINDINGS_TOLD {
+            // Stable: of those alike the first stay.
+            self.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+            self.findings.truncate(FINDINGS_TOLD);
+        }
+        Ok(())
+    }
+
+    fn unread(&mut self, unread: &Unread) -> io::Result<()> {
+        if self.unread.len() < FINDINGS_TOLD {
+            self.unread.push(unread.clone());
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, _: &Note) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}

@@ -1,0 +1,80 @@
+//! The answers as one web page: no script, no network, no other file.
+
+use std::fmt::Write as _;
+
+use pagewarden::report::html::{BEGIN, STYLE};
+use pagewarden::report::words::{escaped_for_html, printable};
+use pagewarden::verdict::Verdict;
+
+use super::Surveyed;
+use super::answers::Answer;
+
+/// What the answers need beside the looks of every page of ours.
+const OWN_STYLE: &str = "table.answers th { width: 9.5em; font-size: 15px; padding-right: 18px; }\n\
+    table.answers td { border-bottom: 1px solid var(--line); }\n\
+    table.answers p { margin: 0 0 4px; } table.answers p + p { color: var(--soft); }\n\
+    table.answers code { background: var(--panel); padding: 2px 6px; border-radius: 4px; \
+    overflow-wrap: anywhere; }\n\
+    @media (max-width: 640px) { table.answers th, table.answers td { display: block; width: auto; } \
+    table.answers th { border: 0; padding-bottom: 0; font-size: 13px; } }\n";
+
+/// The whole page.
+pub(super) fn page(surveyed: &Surveyed, answers: &[Answer]) -> String {
+    let word = surveyed.verdict.name();
+    let path = escaped(&surveyed.path.to_string_lossy());
+    let mut page = format!(
+        "{BEGIN}<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
+         style-src 'unsafe-inline'\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <meta name=\"referrer\" content=\"no-referrer\">\n\
+         <title>{word}: a survey - pagewarden</title>\n<style>\n{STYLE}{OWN_STYLE}</style></head>\n\
+         <body><main>\n<header class=\"{}\"><p class=\"word\">{}</p>\n\
+         <h1><code>{path}</code></h1>\n<p>{}, surveyed {}.</p></header>\n\
+         <section><table class=\"answers\"><tbody>\n",
+        class(surveyed.verdict),
+        capitalised(word),
+        escaped(&surveyed.description.engine),
+        surveyed.ended,
+    );
+    for answer in answers {
+        let _ = write!(page, "<tr><th scope=\"row\">{}<td>", answer.title);
+        for (number, line) in answer.lines.iter().enumerate() {
+            let line = escaped(line);
+            let _ = if answer.is_command && number == 0 {
+                write!(page, "<p><code>{line}</code></p>")
+            } else {
+                write!(page, "<p>{line}</p>")
+            };
+        }
+        page.push('\n');
+    }
+    let _ = write!(
+        page,
+        "</tbody></table></section>\n<footer>Written by pagewarden {}. Names and numbers of pages \
+         only: no content of any row is in this report.</footer>\n</main></body></html>\n",
+        pagewarden::VERSION
+    );
+    page
+}
+
+fn escaped(text: &str) -> String {
+    escaped_for_html(&printable(text))
+}
+
+fn capitalised(word: &str) -> String {
+    let mut word = word.to_owned();
+    if let Some(first) = word.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    word
+}
+
+fn class(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Damaged => "bad",
+        Verdict::Incomplete | Verdict::Suspect | Verdict::Unprotected => "fair",
+        Verdict::Intact => "good",
+    }
+}
