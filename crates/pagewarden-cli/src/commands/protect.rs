@@ -63,11 +63,10 @@ fn run_request(arguments: &Protect) -> anyhow::Result<Outcome> {
         (Some(Mode::None) | None, ..) => Wish::Mode(Protection::None),
     };
     let request = Request {
-        path: arguments.path.clone(),
-        wish,
         copy_to: arguments.copy_to.clone(),
         dry_run: arguments.dry_run,
         skip_damaged: arguments.skip_damaged,
+        ..Request::new(&arguments.path, wish)
     };
     let options = options(arguments, stop_on_signals()?);
     let show = Show::choose(arguments.quiet, arguments.progress);

@@ -9,6 +9,7 @@ use crate::checksum::sqlserver::{PAGE_BYTES, Page};
 use crate::page::sqlserver::header::{Header, Tested, tested};
 use crate::page::sqlserver::stamp::stamp;
 use crate::page::sqlserver::system::BootPage;
+use crate::protect::disk::recorder::Dice;
 use crate::protect::disk::{Disk, System};
 use crate::protect::plan::Wish;
 use crate::protect::sqlserver::Run;
@@ -22,22 +23,6 @@ const CLEAN: u32 = 0x4000_0000;
 const CHECKSUM: u32 = 0x1_0000;
 const TORN: u32 = 0x10;
 const MODES: [Protection; 3] = [Protection::Checksum, Protection::Torn, Protection::None];
-
-/// Numbers that look random, the same in every run (xorshift64*).
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % end as u64).unwrap()
-    }
-}
 
 fn put(page: &mut [u8], at: usize, bytes: &[u8]) {
     page[at..at + bytes.len()].copy_from_slice(bytes);
@@ -172,13 +157,7 @@ fn image(folder: &Path) -> Files {
 }
 
 fn request(root: &Path, mode: Protection) -> Request {
-    Request {
-        path: root.to_owned(),
-        wish: Wish::Mode(mode),
-        copy_to: Some(copy_of(root)),
-        dry_run: false,
-        skip_damaged: false,
-    }
+    Request { copy_to: Some(copy_of(root)), ..Request::new(root, Wish::Mode(mode)) }
 }
 
 fn copy_of(root: &Path) -> PathBuf {

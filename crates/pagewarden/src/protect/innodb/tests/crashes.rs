@@ -8,10 +8,10 @@ use super::{
     all_files_are_whole, assert_protected, directory_in, one_thread, request, run_on,
     server_accepts,
 };
-use crate::protect::postgres::tests::crashes::{
-    Change, Hasty, Recorder, Remains, in_memory, laid_out, let_journal_name_these_files,
+use crate::protect::disk::recorder::{
+    Change, Dice, Hasty, Recorder, Remains, image, in_memory, laid_out,
+    let_journal_name_these_files,
 };
-use crate::protect::postgres::tests::{Dice, image};
 use crate::protect::{Options, Request};
 
 /// How many changes a whole run makes, and its record.

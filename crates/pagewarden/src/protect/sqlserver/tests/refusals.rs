@@ -11,6 +11,7 @@ use super::{
 use crate::checksum::sqlserver::PAGE_BYTES;
 use crate::page::sqlserver::stamp::stamp;
 use crate::protect::disk::System;
+use crate::protect::disk::recorder::Dice;
 use crate::protect::{Options, Request, Wish};
 use crate::verdict::{Kind, Protection};
 
@@ -63,7 +64,7 @@ fn temporary_tables_are_refused() {
 #[test]
 fn encrypted_pages_are_refused() {
     let mut files = shop_of(CLEAN | CHECKSUM);
-    let mut dice = super::Dice(99);
+    let mut dice = Dice(99);
     for number in 10..18 {
         let mut page = data_page(1, number, &mut dice);
         page[96..].fill_with(|| dice.next().to_le_bytes()[3]);
@@ -104,7 +105,7 @@ fn what_is_no_database_is_refused() {
 #[test]
 fn files_of_two_databases_are_refused() {
     let mut files = shop_of(CLEAN);
-    let other = super::data_file(1, 12, CLEAN, &mut super::Dice(3));
+    let other = super::data_file(1, 12, CLEAN, &mut Dice(3));
     files.insert("other.mdf".to_owned(), other);
     let (_folder, root) = lay_out(&files);
     assert!(refusal(&request(&root, Protection::None)).contains("more than one database"));
@@ -153,7 +154,7 @@ fn second_run_is_refused_while_the_first_is_at_work() {
 
 fn damaged_shop() -> Files {
     let mut files = shop_of(CLEAN | CHECKSUM);
-    let mut dice = super::Dice(5);
+    let mut dice = Dice(5);
     put_page(&mut files, "shop.mdf", 20, data_page(1, 20, &mut dice));
     let mdf = files.get_mut("shop.mdf").unwrap();
     mdf[20 * PAGE_BYTES + 5000] ^= 1;
