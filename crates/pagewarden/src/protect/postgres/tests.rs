@@ -20,6 +20,7 @@ use crate::verify::Caching;
 
 mod crashes;
 mod refusals;
+mod tablespaces;
 
 pub(super) const PAGE: usize = 8192;
 

@@ -295,6 +295,37 @@ fn one_file_is_copied_with_a_word_about_the_others() {
 
 /// Files of one database often lie on several disks.
 #[test]
+fn files_that_are_named_one_by_one_are_one_database() {
+    let before = shop_of(CLEAN | CHECKSUM);
+    let (_folder, root) = lay_out(&before);
+    let elsewhere = root.with_file_name("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::rename(root.join("shop_2.ndf"), elsewhere.join("shop_2.ndf")).unwrap();
+    let named = Request {
+        path: elsewhere.join("shop_2.ndf"),
+        further: vec![root.join("shop_log.ldf"), root.join("shop.mdf")],
+        ..request(&root, Protection::Torn)
+    };
+    let foreseen = run(&Request { dry_run: true, ..named.clone() }).unwrap();
+    let outcome = run(&named).unwrap();
+    assert_eq!((outcome.files, outcome.pages), (2, foreseen.pages));
+    // The primary file is among them, and so are its sisters.
+    let words = ["primary file", "lies beside it"];
+    let is_said = |one: &String| words.iter().any(|words| one.contains(words));
+    assert!(!outcome.warnings.iter().any(is_said), "{:?}", outcome.warnings);
+    assert_copied(&before, &image(&copy_of(&root)), Protection::Torn);
+    // One is missing: of the others, beside whatever lies it.
+    fs::remove_dir_all(copy_of(&root)).unwrap();
+    fs::rename(elsewhere.join("shop_2.ndf"), root.join("shop_2.ndf")).unwrap();
+    let few =
+        Request { path: root.join("shop.mdf"), further: vec![root.join("shop_log.ldf")], ..named };
+    let outcome = run(&few).unwrap();
+    let sister = "shop_2.ndf lies beside it";
+    assert!(outcome.warnings.iter().any(|one| one.contains(sister)), "{:?}", outcome.warnings);
+}
+
+/// Files of one database often lie on several disks.
+#[test]
 fn folder_of_links_is_as_good_as_one_of_files() {
     let before = shop_of(CLEAN | CHECKSUM);
     let (_folder, root) = lay_out(&before);

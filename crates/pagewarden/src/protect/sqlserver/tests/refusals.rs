@@ -117,6 +117,34 @@ fn files_of_two_databases_are_refused() {
 }
 
 #[test]
+fn files_that_cannot_be_one_copy_are_refused() {
+    let (folder, root) = lay_out(&shop_of(CLEAN));
+    let other = folder.path().join("other");
+    fs::create_dir(&other).unwrap();
+    let mut bytes = super::data_file(3, 12, CLEAN, &mut Dice(3));
+    put(&mut bytes, 0, &super::file_header(3, 12, *b"the other's file"));
+    fs::write(other.join("shop.mdf"), &bytes).unwrap();
+    fs::write(other.join("other.ndf"), &bytes).unwrap();
+    let with = |further: &[&Path]| {
+        let further = further.iter().map(|path| path.to_path_buf()).collect();
+        refusal(&Request {
+            path: root.join("shop.mdf"),
+            further,
+            ..request(&root, Protection::Torn)
+        })
+    };
+    assert!(with(&[&root.join("shop.mdf")]).contains("named twice"));
+    assert!(with(&[&other.join("shop.mdf")]).contains("of one name"));
+    assert!(with(&[&other.join("other.ndf")]).contains("more than one database"));
+    assert!(with(&[&root]).contains("a folder"));
+    assert!(with(&[&root.join("nothing.ndf")]).contains("cannot open"));
+    let path = root.clone();
+    let further = vec![root.join("shop.mdf")];
+    let folder_first = Request { path, further, ..request(&root, Protection::Torn) };
+    assert!(refusal(&folder_first).contains("a folder"));
+}
+
+#[test]
 fn folder_that_is_not_empty_is_refused_and_left_alone() {
     let files = shop_of(CLEAN);
     let (_folder, root) = lay_out(&files);
