@@ -10,6 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
+use crate::protect::Options;
 use crate::protect::disk::{Disk, System, Written};
 use crate::protect::journal::{self, Journal, Stamp};
 
@@ -374,6 +375,31 @@ pub(in crate::protect) fn image(root: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>
 /// In memory where there is such a place: hundreds of clusters are made here.
 pub(in crate::protect) fn in_memory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
+}
+
+/// Without reading back, which waits for a real device.
+pub(in crate::protect) fn one_thread() -> Options {
+    Options { jobs: std::num::NonZero::<usize>::MIN, verify: false, ..Options::default() }
+}
+
+/// Lays out what power failure may leave, so many times for each end that these changes may have,
+/// and calls `each` with the folder and the number of changes.
+pub(in crate::protect) fn after_each_power_failure(
+    before: &Image,
+    changes: &[Change],
+    times: usize,
+    mut each: impl FnMut(&Path, usize),
+) {
+    let mut dice = Dice(3);
+    for end in 0..=changes.len() {
+        for _ in 0..times {
+            let folder = in_memory();
+            let root = folder.path().join("data");
+            fs::create_dir(&root).unwrap();
+            Remains::of(before, &changes[..end], &mut dice).lay_out(&root);
+            each(&root, end);
+        }
+    }
 }
 
 /// A folder with these files, as if they had always been there.

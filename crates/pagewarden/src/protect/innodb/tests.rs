@@ -10,7 +10,7 @@ use crate::checksum::innodb::{
     NO_CHECKSUM_MAGIC, crc32, crc32c, full_crc32, zip_adler32, zip_crc32,
 };
 use crate::page::innodb::fields::read_u32;
-use crate::protect::disk::recorder::{Dice, Image, image};
+use crate::protect::disk::recorder::{Dice, Image, image, one_thread};
 use crate::protect::disk::{Disk, System};
 use crate::protect::innodb::work::BATCH_FILES;
 use crate::protect::innodb::{RUN_BYTES, Run};
@@ -250,11 +250,6 @@ pub(super) fn directory() -> (tempfile::TempDir, PathBuf) {
 
 pub(super) fn request(path: &Path) -> Request {
     Request::new(path, Wish::Mode(Protection::Checksum))
-}
-
-/// Without reading back, which waits for a real device.
-pub(super) fn one_thread() -> Options {
-    Options { jobs: std::num::NonZero::<usize>::MIN, verify: false, ..Options::default() }
 }
 
 pub(super) fn run_on(

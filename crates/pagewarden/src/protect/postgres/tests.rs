@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::checksum::postgres::{checksum, hash_pages};
 use crate::page::postgres::{CHECKSUM_FIELD, Header};
-use crate::protect::disk::recorder::{Dice, Image, Recorder, image};
+use crate::protect::disk::recorder::{Dice, Image, Recorder, image, one_thread};
 use crate::protect::disk::{Disk, System};
 use crate::protect::journal;
 use crate::protect::plan::Wish;
@@ -127,11 +127,6 @@ fn cluster_in(folder: tempfile::TempDir) -> (tempfile::TempDir, PathBuf) {
 
 pub(super) fn request(root: &Path, mode: Protection) -> Request {
     Request::new(root, Wish::Mode(mode))
-}
-
-/// Without reading back, which waits for a real device.
-pub(super) fn one_thread() -> Options {
-    Options { jobs: std::num::NonZero::<usize>::MIN, verify: false, ..Options::default() }
 }
 
 pub(super) fn run_on(

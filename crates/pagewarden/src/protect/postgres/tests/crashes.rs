@@ -8,13 +8,12 @@ use std::fs;
 use std::path::Path;
 
 use super::{
-    all_pages_are_right, assert_protected, cluster_in, one_thread, request, run_cached, run_on,
-    setting,
+    all_pages_are_right, assert_protected, cluster_in, request, run_cached, run_on, setting,
 };
 use crate::protect::Request;
 use crate::protect::disk::recorder::{
-    Change, Dice, Hasty, Image, Recorder, Remains, image, in_memory, laid_out,
-    let_journal_name_these_files,
+    Change, Dice, Hasty, Image, Recorder, Remains, after_each_power_failure, image, in_memory,
+    laid_out, let_journal_name_these_files, one_thread,
 };
 use crate::verdict::Protection;
 use crate::verify::Caching;
@@ -114,23 +113,16 @@ fn fail_power_at_any_change(caching: Caching, times: usize) {
         eprintln!("skipped: this file system has no way past the page cache");
         return;
     }
-    let mut dice = Dice(3);
     let mut resumed_most = 0;
-    for end in 0..=changes.len() {
-        for _ in 0..times {
-            let folder = in_memory();
-            let root = folder.path().join("data");
-            fs::create_dir(&root).unwrap();
-            Remains::of(&before, &changes[..end], &mut dice).lay_out(&root);
-            assert_true_to_its_word(&before, &root);
-            let_journal_name_these_files(&root);
-            let request = request(&root, Protection::Checksum);
-            let outcome = run_cached(&Hasty, &request, &one_thread(), caching)
-                .unwrap_or_else(|error| panic!("after {end}: {error}"));
-            resumed_most = resumed_most.max(outcome.files_resumed);
-            assert_protected(&before, &root);
-        }
-    }
+    after_each_power_failure(&before, &changes, times, |root, end| {
+        assert_true_to_its_word(&before, root);
+        let_journal_name_these_files(root);
+        let request = request(root, Protection::Checksum);
+        let outcome = run_cached(&Hasty, &request, &one_thread(), caching)
+            .unwrap_or_else(|error| panic!("after {end}: {error}"));
+        resumed_most = resumed_most.max(outcome.files_resumed);
+        assert_protected(&before, root);
+    });
     assert!(resumed_most > 3, "the journal was of no use: {resumed_most}");
 }
 

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use super::{assert_protected, cluster, cluster_in, one_thread, request, run, run_on, setting};
-use crate::protect::disk::recorder::{Hasty, Image, Recorder, image, in_memory};
+use super::{assert_protected, cluster, cluster_in, request, run, run_on, setting};
+use crate::protect::disk::recorder::{Hasty, Image, Recorder, image, in_memory, one_thread};
 use crate::protect::{Request, TablespaceMapping};
 use crate::verdict::Protection;
 

@@ -10,13 +10,8 @@ use super::{
 };
 use crate::checksum::sqlserver::PAGE_BYTES;
 use crate::protect::Options;
-use crate::protect::disk::recorder::{Change, Dice, Hasty, Recorder, Remains};
+use crate::protect::disk::recorder::{Change, Dice, Hasty, Recorder, Remains, one_thread};
 use crate::verdict::Protection;
-
-/// Without reading back, which waits for a real device.
-fn one_thread() -> Options {
-    Options { jobs: std::num::NonZero::<usize>::MIN, verify: false, ..Options::default() }
-}
 
 /// What holds in every moment: whatever has its own name is whole, a primary file has it only
 /// when all others do, and what has not is known by its name, and without its first page unless it
