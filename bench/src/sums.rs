@@ -1,18 +1,25 @@
-//! How fast the sums of InnoDB's and SQL Server's pages are: each kernel beside what it is to beat,
-//! in turns within each round, in CPU time of one thread.
+//! How fast the sums of InnoDB's and SQL Server's pages and those in the markers of our SQLite VFS
+//! are: each kernel beside what it is to beat, in turns within each round, in CPU time of one
+//! thread.
 #![allow(clippy::print_stdout)]
 
 use std::hint::black_box;
+use std::num::NonZeroU32;
 
 use anyhow::ensure;
+use crc_fast::CrcAlgorithm;
 use pagewarden::checksum::innodb::crc32c;
 use pagewarden::checksum::innodb::fold::{new_fold, new_folds};
+use pagewarden::checksum::page_verify::{Marker, Mode, digest};
 use pagewarden::checksum::sqlserver;
 use pagewarden::source::buffer::ALIGNMENT;
+use pagewarden::verdict::PageNo;
 
 use crate::kernel::{random_bytes, thread_seconds};
 
 const PAGE_BYTES: usize = 16_384;
+/// A page of SQLite, as most databases have it.
+const MARKED_PAGE_BYTES: usize = 4096;
 const PLACES: [(&str, usize); 4] =
     [("32 KiB", 32 << 10), ("256 KiB", 256 << 10), ("1 MiB", 1 << 20), ("256 MiB", 256 << 20)];
 /// Bytes summed in one timed run.
@@ -50,7 +57,51 @@ pub fn run() -> anyhow::Result<()> {
         ("portable".to_owned(), |pages| of_sql_server(pages, sqlserver::Kernel::Portable)),
         ("fastest".to_owned(), |pages| of_sql_server(pages, sqlserver::Kernel::best())),
     ];
-    table("SQL Server, pages of 8192 bytes", &sectors, bytes)
+    table("SQL Server, pages of 8192 bytes", &sectors, bytes)?;
+    let markers: Ways = vec![
+        ("crc-fast".to_owned(), |pages| with_marker(pages, Mode::Checksum, of_all)),
+        ("ours".to_owned(), |pages| digests(pages, Mode::Checksum)),
+    ];
+    table("marker of the SQLite VFS, CHECKSUM, pages of 4096 bytes", &markers, bytes)?;
+    let markers: Ways = vec![
+        ("part by part".to_owned(), |pages| with_marker(pages, Mode::Torn, of_parts)),
+        ("ours".to_owned(), |pages| digests(pages, Mode::Torn)),
+    ];
+    table("marker of the SQLite VFS, TORN_PAGE_DETECTION, pages of 4096 bytes", &markers, bytes)
+}
+
+/// The low halves of the digests of all pages, as if each were page 1.
+fn digests(pages: &[u8], mode: Mode) -> Vec<u32> {
+    let marker = Marker { mode, setting: None, database: NonZeroU32::MIN };
+    let pages = pages.chunks_exact(MARKED_PAGE_BYTES);
+    pages.map(|page| low_half(digest(page, marker, PageNo(1)))).collect()
+}
+
+/// The same, by another function for the sum.
+fn with_marker(pages: &[u8], mode: Mode, sum: fn(&[u8]) -> u64) -> Vec<u32> {
+    // What page and database number put into a digest is the same for all.
+    let nothing = [0; MARKED_PAGE_BYTES];
+    let mixed = digests(&nothing, mode).first().copied().unwrap_or(0) ^ low_half(sum(&nothing));
+    pages.chunks_exact(MARKED_PAGE_BYTES).map(|page| low_half(sum(page)) ^ mixed).collect()
+}
+
+fn of_all(page: &[u8]) -> u64 {
+    crc_fast::checksum(
+        CrcAlgorithm::Crc64Nvme,
+        page.split_last_chunk::<8>().map_or(page, |it| it.0),
+    )
+}
+
+fn of_parts(page: &[u8]) -> u64 {
+    let content = page.split_last_chunk::<8>().map_or(page, |it| it.0);
+    content.chunks(MARKED_PAGE_BYTES / 8).zip(0_u32..).fold(0, |sum, (part, index)| {
+        sum | crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, part) >> 24 << (8 * index)
+    })
+}
+
+fn low_half(number: u64) -> u32 {
+    let [a, b, c, d, ..] = number.to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
 }
 
 fn of_each(pages: &[u8], sum: fn(&[u8]) -> u32) -> Vec<u32> {

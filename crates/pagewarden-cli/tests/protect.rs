@@ -117,17 +117,25 @@ fn copy_is_a_cluster_of_its_own() {
         let mut source = sample(&installation, false).copy();
         let outcome = protect(source.data_dir(), &["--mode", "checksum", "--copy-to", "/x/y"]);
         let json = result(&outcome, 2);
-        assert!(json["error"].as_str().unwrap().contains("tablespace"), "{json}");
-        source.execute("postgres", &["DROP TABLE elsewhere"]).unwrap();
-        source.execute("postgres", &["DROP TABLESPACE sample_space"]).unwrap();
-        // A cluster whose data directory is a copy of another's.
+        assert!(json["error"].as_str().unwrap().contains("--tablespace-mapping"), "{json}");
+        // A cluster whose data directory and tablespace are copies of another's.
         let mut cluster = source.duplicate().unwrap();
         let (from, to) = (source.data_dir().to_owned(), cluster.data_dir().to_owned());
+        let [link] = &names_in(&from.join("pg_tblspc"))[..] else { panic!("one tablespace") };
+        let link = Path::new("pg_tblspc").join(link);
+        let [old, new] =
+            [from.join(&link), to.join(&link)].map(|path| fs::read_link(path).unwrap());
         let before = crate::clusters::contents(&from);
         fs::remove_dir_all(&to).unwrap();
+        fs::remove_dir_all(&new).unwrap();
         let to_text = to.to_str().unwrap();
-        let json = result(&protect(&from, &["--mode", "checksum", "--copy-to", to_text]), 0);
+        let mapping = format!("{}={}", old.display(), new.display());
+        let arguments =
+            ["--mode", "checksum", "--copy-to", to_text, "--tablespace-mapping", &mapping];
+        let json = result(&protect(&from, &arguments), 0);
         assert_eq!(json["after"], "checksum");
+        assert_eq!(json["files"], page_files(&from).len());
+        assert_eq!(fs::read_link(to.join(&link)).unwrap(), new);
         assert_eq!(crate::clusters::contents(&from), before);
         assert_eq!(attributes(&from), attributes(&to));
         assert_eq!(names_in(&from), names_in(&to));
@@ -366,6 +374,31 @@ fn pg_upgrade_takes_clusters_that_were_fitted_either_way() {
         assert_eq!(new.psql("SELECT count(*), sum(n) FROM numbers").unwrap(), "50000|1250025000");
         new.stop(StopMode::Fast).unwrap();
     }
+}
+
+/// Each is refused in the words of who was asked.
+#[test]
+fn what_only_other_engines_know_is_refused() {
+    let Some(installation) = any_installation() else { return };
+    let cluster = sample(&installation, false).loan();
+    let before = crate::clusters::contents(cluster.data_dir());
+    let second = cluster.home().join("second");
+    let refused = |path: &Path, arguments: &[&str], words: &str| {
+        let json = result(&protect(path, &[&["--mode", "checksum"], arguments].concat()), 2);
+        let error = json["error"].as_str().unwrap();
+        assert!(error.contains(words) && error.contains("hint:"), "{error}");
+    };
+    refused(cluster.data_dir(), &[second.to_str().unwrap()], "one PATH is one database");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.ibd");
+    fs::write(&file, [0; 16_384]).unwrap();
+    let copy = folder.path().join("copy");
+    let copy = ["--copy-to", copy.to_str().unwrap(), "--tablespace-mapping", "/a=/b"];
+    refused(&file, &copy, "for the tablespaces of PostgreSQL");
+    assert_eq!(crate::clusters::contents(cluster.data_dir()), before);
+    // Where no copy is made, nothing has another place.
+    let outcome = protect(cluster.data_dir(), &["--mode", "none", "--tablespace-mapping", "/a=/b"]);
+    assert!(outcome.status == Some(2) && outcome.stderr.contains("--copy-to"), "{outcome:?}");
 }
 
 #[test]

@@ -23,6 +23,7 @@ pub const ENGINE: Engine = Engine {
     name: sqlite::NAME,
     summary: sqlite::SUMMARY,
     modes: sqlite::MODES,
+    features: &[],
     probe: sqlite::is_database,
     run,
 };

@@ -3,6 +3,8 @@
 use std::num::NonZero;
 use std::path::PathBuf;
 
+use pagewarden::protect::TablespaceMapping;
+
 use clap::{ArgGroup, Args, ValueEnum};
 
 /// Turn page verification of a database on or off
@@ -18,18 +20,21 @@ use clap::{ArgGroup, Args, ValueEnum};
     pagewarden protect --mode checksum DIR --copy-to NEW  a protected copy\n  \
     pagewarden protect --mode checksum /var/lib/mysql     InnoDB pages of older sums get crc32\n  \
     pagewarden protect --mode torn app.db                 a SQLite database\n  \
-    pagewarden protect --mode torn shop.mdf --copy-to NEW SQL Server, experimental\n  \
+    pagewarden protect --mode torn shop.mdf shop_2.ndf --copy-to NEW\n  \
+                                                          SQL Server, experimental\n  \
     pagewarden protect OLD --for-upgrade NEW              before pg_upgrade\n\n\
     Exit status: 0 done, 1 damaged pages (nothing was switched, or with --skip-damaged they\n\
     are still damaged), 2 it could not be done, 3 stopped early: run it again to go on.")]
 pub struct Protect {
     /// A data directory of PostgreSQL (9.6 to 18), MySQL or MariaDB; an InnoDB tablespace; a
-    /// SQLite database; or, with --copy-to, a SQL Server data file or a folder of them, 2005
-    /// to 2022 (experimental)
+    /// SQLite database; or, with --copy-to, a folder of SQL Server data files, or the files
+    /// themselves, 2005 to 2022 (experimental)
     ///
-    /// What is written for SQL Server was judged by `pagewarden check` and the rules
-    /// that pages of real files keep. No server has read it.
-    pub path: PathBuf,
+    /// Only the files of one SQL Server database can be several PATHs. What is written
+    /// for SQL Server was judged by `pagewarden check` and the rules that pages of real
+    /// files keep. No server has read it.
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
 
     /// How pages are to be protected
     #[arg(long, value_enum)]
@@ -52,6 +57,14 @@ pub struct Protect {
     /// it into.
     #[arg(long, value_name = "DIR")]
     pub copy_to: Option<PathBuf>,
+
+    /// Copy the tablespace of a PostgreSQL cluster that lies in OLD to NEW
+    ///
+    /// NEW is an absolute path and does not exist or is empty; the copy's server finds the
+    /// tablespace there. A `=` in a path is written `\=`. To be given for each tablespace that
+    /// lies outside of the data directory.
+    #[arg(long, value_name = "OLD=NEW", value_parser = parse_mapping, requires = "copy_to")]
+    pub tablespace_mapping: Vec<TablespaceMapping>,
 
     /// Only say what would change
     #[arg(long)]
@@ -94,6 +107,31 @@ pub struct Protect {
     pub progress: bool,
 }
 
+/// `OLD=NEW`, as `pg_basebackup` takes it.
+fn parse_mapping(text: &str) -> Result<TablespaceMapping, String> {
+    let mut sides = [String::new(), String::new()];
+    let mut is_behind = false;
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        let letter = match letter {
+            '\\' if letters.peek() == Some(&'=') => letters.next().unwrap_or(letter),
+            '=' if is_behind => return Err("more than one '='; in a path it is '\\='".to_owned()),
+            '=' => {
+                is_behind = true;
+                continue;
+            }
+            letter => letter,
+        };
+        let [old, new] = &mut sides;
+        if is_behind { new } else { old }.push(letter);
+    }
+    let [old, new] = sides.map(PathBuf::from);
+    if !(old.is_absolute() && new.is_absolute()) {
+        return Err("two absolute paths are wanted, OLD=NEW".to_owned());
+    }
+    Ok(TablespaceMapping { old, new })
+}
+
 /// What `--mode` takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
@@ -103,4 +141,19 @@ pub enum Mode {
     Torn,
     /// Nothing (no InnoDB)
     None,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mapping_is_two_absolute_paths() {
+        let of = |old: &str, new: &str| TablespaceMapping { old: old.into(), new: new.into() };
+        assert_eq!(parse_mapping("/a=/b"), Ok(of("/a", "/b")));
+        assert_eq!(parse_mapping(r"/a\=b=/c\d\="), Ok(of("/a=b", r"/c\d=")));
+        for wrong in ["", "/a", "/a=", "=/b", "a=/b", "/a=b", "/a=/b=/c", r"/a\=/b"] {
+            assert!(parse_mapping(wrong).is_err(), "{wrong}");
+        }
+    }
 }

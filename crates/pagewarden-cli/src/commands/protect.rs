@@ -2,11 +2,12 @@
 
 use std::io::{self, Write as _};
 use std::num::NonZero;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use pagewarden::protect::{
     Cost, ENGINES, Engine, Options, Outcome, Request, Wish, protect_among, sqlserver,
 };
@@ -62,24 +63,31 @@ fn run_request(arguments: &Protect) -> anyhow::Result<Outcome> {
         (Some(Mode::Checksum), ..) => Wish::Mode(Protection::Checksum),
         (Some(Mode::None) | None, ..) => Wish::Mode(Protection::None),
     };
+    let (path, further) = first_and_rest(arguments)?;
     let request = Request {
-        path: arguments.path.clone(),
-        wish,
+        further: further.to_vec(),
+        tablespaces: arguments.tablespace_mapping.clone(),
         copy_to: arguments.copy_to.clone(),
         dry_run: arguments.dry_run,
         skip_damaged: arguments.skip_damaged,
+        ..Request::new(path, wish)
     };
     let options = options(arguments, stop_on_signals()?);
     let show = Show::choose(arguments.quiet, arguments.progress);
     if show.wants_total() && (sqlserver::ENGINE.probe)(&request.path) {
         // Here every mode is a matter of every page.
-        show.expect(sqlserver::listed_bytes(&request.path));
+        show.expect(arguments.paths.iter().map(|path| sqlserver::listed_bytes(path)).sum());
     } else if show.wants_total() && request.wish != Wish::Mode(Protection::None) {
         show.expect(listed_bytes(&request.path, None).unwrap_or(0));
     }
     let outcome = protect_among(&engines(), &request, &options, &show);
     show.end();
     Ok(outcome?)
+}
+
+/// The command line demands one PATH at least.
+fn first_and_rest(arguments: &Protect) -> anyhow::Result<(&PathBuf, &[PathBuf])> {
+    arguments.paths.split_first().context("no PATH\nhint: name the database")
 }
 
 /// Those of the library, and the one that brings SQLite along.
@@ -127,7 +135,8 @@ fn object(arguments: &Protect, outcome: &Outcome) -> Value {
         "pagewarden": pagewarden::VERSION,
         "command": "protect",
         "verdict": verdict(outcome),
-        "path": arguments.path.to_string_lossy(),
+        "path": arguments.paths.first().map(|path| path.to_string_lossy()),
+        "paths": arguments.paths.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>(),
         "copy": arguments.copy_to.as_ref().map(|path| path.to_string_lossy()),
         "engine": outcome.engine,
         "before": outcome.before.name(),
@@ -173,10 +182,16 @@ fn shown(path: &Path) -> String {
     printable(&path.to_string_lossy())
 }
 
+fn shown_paths(arguments: &Protect) -> String {
+    let paths: Vec<_> = arguments.paths.iter().map(|path| shown(path)).collect();
+    paths.join(", ")
+}
+
 /// What a person reads; the last line is the result.
 fn text(arguments: &Protect, outcome: &Outcome) -> String {
-    let path = shown(&arguments.path);
-    let engine = ENGINES.iter().find(|engine| (engine.probe)(&arguments.path));
+    let path = shown_paths(arguments);
+    let first = arguments.paths.first();
+    let engine = first.and_then(|path| ENGINES.iter().find(|engine| (engine.probe)(path)));
     let is_innodb = engine.is_some_and(|engine| engine.name == "innodb");
     let before = match (is_innodb, outcome.before) {
         (true, Protection::Checksum) => "all pages with crc32 or better",
@@ -227,7 +242,7 @@ fn last_line(arguments: &Protect, outcome: &Outcome) -> String {
     let (before, wanted, after) = (outcome.before, outcome.wanted, outcome.after);
     let what = match &arguments.copy_to {
         Some(copy) => format!("of the copy in {}", shown(copy)),
-        None => format!("of {}", shown(&arguments.path)),
+        None => format!("of {}", shown_paths(arguments)),
     };
     if outcome.stopped {
         return match &arguments.copy_to {
@@ -275,7 +290,7 @@ fn last_line(arguments: &Protect, outcome: &Outcome) -> String {
 
 /// There is no setting: what counts is what every page says of itself.
 fn last_line_of_innodb(arguments: &Protect, outcome: &Outcome) -> String {
-    let path = shown(arguments.copy_to.as_deref().unwrap_or(&arguments.path));
+    let path = arguments.copy_to.as_deref().map_or_else(|| shown_paths(arguments), shown);
     let is_copy = arguments.copy_to.is_some();
     let pages = &outcome.pages;
     if outcome.stopped && is_copy {

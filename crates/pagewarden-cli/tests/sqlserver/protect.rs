@@ -369,6 +369,30 @@ fn damaged_pages_are_named_and_left() {
     assert_eq!(report.target()["by_mode"]["checksum"], 1);
 }
 
+/// A database whose files lie in two places is named by them.
+#[test]
+fn files_of_one_database_are_named_one_by_one() {
+    let Some((folder, root)) = two_files() else { return };
+    fs::remove_file(root.join("Test_log.ldf")).unwrap();
+    let whole = folder.path().join("whole");
+    result(&protect(&root, "torn", &whole, &[]), 0);
+    let elsewhere = folder.path().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    let second = elsewhere.join("G2.ndf");
+    fs::rename(root.join("G2.ndf"), &second).unwrap();
+    let copy = folder.path().join("copy");
+    let json =
+        result(&protect(&root.join("Test.mdf"), "torn", &copy, &[second.to_str().unwrap()]), 0);
+    assert_eq!((&json["files"], &json["after"]), (&2.into(), &"torn".into()));
+    assert_eq!(json["paths"].as_array().unwrap().len(), 2);
+    for name in ["Test.mdf", "G2.ndf"] {
+        assert!(
+            fs::read(copy.join(name)).unwrap() == fs::read(whole.join(name)).unwrap(),
+            "{name}"
+        );
+    }
+}
+
 /// Kills runs at moments spread over their length. `PAGEWARDEN_KILLS` says how often.
 #[test]
 fn killed_at_any_time_the_copy_is_unfinished_and_the_same_command_makes_it() {

@@ -61,6 +61,20 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
+/// CRC-32C of each of `COUNT` equal parts of a page, the last one without the last `LEFT_OUT` bytes
+/// of the page; `None` where there is no faster way than one after the other.
+pub(crate) fn crc32c_of_parts<const COUNT: usize, const LEFT_OUT: usize>(
+    page: &[u8],
+) -> Option<[u32; COUNT]> {
+    #[cfg(target_arch = "x86_64")]
+    if fused::available() {
+        // SAFETY: the processor has what the function asks for.
+        return unsafe { fused::crc32c_of_parts::<COUNT, LEFT_OUT>(page) };
+    }
+    let _ = page;
+    None
+}
+
 /// The CRC-32C polynomial, low bit first.
 pub(crate) const POLYNOMIAL: u32 = 0x82F6_3B78;
 

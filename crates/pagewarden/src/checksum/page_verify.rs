@@ -26,11 +26,10 @@
 
 use std::num::NonZeroU32;
 
-use crc_fast::{CrcAlgorithm, checksum};
-
 use crate::verdict::PageNo;
 
 mod crc64;
+mod parts;
 
 /// Bytes of the marker, at the end of the page.
 pub const MARKER_BYTES: usize = 16;
@@ -231,23 +230,15 @@ fn flipped_head_bit(page: &[u8], number: PageNo) -> Option<Fault> {
 }
 
 fn sum(page: &[u8], mode: Mode) -> u64 {
-    let (count, part_bytes) = parts(page.len());
     match mode {
         Mode::None => {
             let head = page.last_chunk::<MARKER_BYTES>().and_then(|tail| tail.first_chunk());
-            return crc64::of_word(head.copied().unwrap_or_default());
+            crc64::of_word(head.copied().unwrap_or_default())
         }
-        Mode::Torn if count > 1 => {}
-        _ => return crc64::of_page(page),
+        // Of so few bytes as a part has, the shorter CRC takes less time.
+        Mode::Torn if parts(page.len()).0 > 1 => parts::of_page(page),
+        _ => crc64::of_page(page),
     }
-    let content = covered(page, mode);
-    let bits = part_bits(count);
-    content.chunks(part_bytes).take(count).zip(0_u32..).fold(0, |sum, (part, index)| {
-        let shift = index.saturating_mul(bits);
-        // Of so few bytes the shorter CRC takes less than half the time.
-        let crc = checksum(CrcAlgorithm::Crc32Iscsi, part);
-        sum | (crc >> 32_u32.saturating_sub(bits)).wrapping_shl(shift)
-    })
 }
 
 /// The bytes that a page's sum covers.

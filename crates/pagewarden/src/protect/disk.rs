@@ -12,6 +12,12 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Gid, OFlags, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 
+use crate::error::Error;
+use crate::protect::Options;
+
+#[cfg(test)]
+pub(super) mod recorder;
+
 /// A file that is written to, with the name it was opened by.
 #[derive(Debug)]
 pub(super) struct Written {
@@ -153,6 +159,31 @@ pub(super) trait Disk: Sync {
 pub(super) struct System;
 
 impl Disk for System {}
+
+/// Takes a name away; false if it was not there.
+pub(super) fn remove(disk: &dyn Disk, path: &Path) -> Result<bool, Error> {
+    match disk.remove(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(Error::io("remove", path, error)),
+    }
+}
+
+/// Waits until the device holds a file, where anything is waited for.
+pub(super) fn sync(disk: &dyn Disk, options: &Options, file: &Written) -> Result<(), Error> {
+    if !options.sync {
+        return Ok(());
+    }
+    disk.sync(file).map_err(|error| Error::io("sync", &file.path, error))
+}
+
+/// Waits until the device holds the names in a folder, where anything is waited for.
+pub(super) fn sync_folder(disk: &dyn Disk, options: &Options, path: &Path) -> Result<(), Error> {
+    if !options.sync {
+        return Ok(());
+    }
+    disk.sync_folder(path).map_err(|error| Error::io("sync", path, error))
+}
 
 fn is_folder(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir())

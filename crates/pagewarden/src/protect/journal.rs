@@ -21,15 +21,20 @@
 #![deny(clippy::arithmetic_side_effects)]
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::protect::disk::{Disk, Written};
+use crate::error::Error;
+use crate::protect::Options;
+use crate::protect::disk::{Disk, Written, remove, sync_folder};
 use crate::target::postgres::control::Crc32c;
 
+/// In the data directory itself, where servers and `pg_checksums` ignore it.
+pub(super) const NAME: &str = "pagewarden-protect.journal";
 const MAGIC: &str = "pagewarden protect journal 1";
 /// A line for every file of a million relations is less than this.
 const BYTES_MAX: u64 = 512 << 20;
@@ -97,13 +102,36 @@ impl<'a> Journal<'a> {
         Ok((journal, None))
     }
 
-    /// Takes away what an earlier run left at `path`.
-    pub(super) fn discard(disk: &dyn Disk, path: &Path) -> io::Result<bool> {
-        match disk.remove(path) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
+    /// The journal of a run that gives pages their checksums, and what it already says, as
+    /// [`Journal::open`]. `state` is what the database was when the run began. None where nothing
+    /// is waited for: a journal could not tell then what the device holds, so one that is there
+    /// goes.
+    pub(super) fn of_run(
+        disk: &'a dyn Disk,
+        options: &Options,
+        path: &Path,
+        (engine, state): (&str, &dyn Display),
+        like: &Metadata,
+    ) -> Result<(Option<Self>, Option<Done>), Error> {
+        if !options.sync {
+            Self::discard(disk, options, path)?;
+            return Ok((None, None));
         }
+        let verified = if options.verify { "verified" } else { "unverified" };
+        let title = format!("{engine}/checksum/{verified}/{state}");
+        let (journal, done) = Self::open(disk, path, &title, like)
+            .map_err(|error| Error::io("write", path, error))?;
+        Ok((Some(journal), done))
+    }
+
+    /// Takes away what is at `path`.
+    pub(super) fn discard(disk: &dyn Disk, options: &Options, path: &Path) -> Result<(), Error> {
+        if remove(disk, path)?
+            && let Some(folder) = path.parent()
+        {
+            sync_folder(disk, options, folder)?;
+        }
+        Ok(())
     }
 
     /// Says that the device holds all of a file.

@@ -19,26 +19,32 @@
 //! does not link. Who does makes an engine of both and asks [`protect_among`].
 
 use std::num::NonZero;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use crate::error::Error;
-use crate::verdict::{Finding, Protection};
+use crate::verdict::Protection;
 use crate::verify::Progress;
 
+mod batch;
 mod cold;
+mod copy;
 mod disk;
 pub mod innodb;
 mod journal;
+mod outcome;
 pub(crate) mod pace;
 mod plan;
 pub mod postgres;
+mod read_back;
 pub mod sqlite;
 pub mod sqlserver;
+mod stretches;
+mod threads;
 
-pub use plan::{Cost, Wish};
+pub use outcome::{Outcome, PageTally};
+pub use plan::{Cost, Feature, Request, TablespaceMapping, Wish};
 
 /// An engine whose databases can be protected.
 #[derive(Debug, Clone, Copy)]
@@ -49,6 +55,8 @@ pub struct Engine {
     pub summary: &'static str,
     /// What can be asked for.
     pub modes: &'static [Protection],
+    /// What else of a request it understands.
+    pub features: &'static [Feature],
     /// True if `path` is one of its databases.
     pub probe: fn(&Path) -> bool,
     /// Does the work.
@@ -57,21 +65,6 @@ pub struct Engine {
 
 /// All engines, in the order in which they are asked.
 pub const ENGINES: &[Engine] = &[postgres::ENGINE, innodb::ENGINE, sqlserver::ENGINE];
-
-/// What is asked for.
-#[derive(Debug, Clone)]
-pub struct Request {
-    /// The database.
-    pub path: PathBuf,
-    /// How its pages are to be protected.
-    pub wish: Wish,
-    /// Where a changed copy goes; without it the database itself is changed.
-    pub copy_to: Option<PathBuf>,
-    /// Only say what would change.
-    pub dry_run: bool,
-    /// Go on where pages are damaged, and leave those as they are.
-    pub skip_damaged: bool,
-}
 
 /// How it is done.
 #[derive(Debug, Clone)]
@@ -98,77 +91,6 @@ impl Default for Options {
             stop: Arc::default(),
         }
     }
-}
-
-/// Pages that were looked at, by what became of them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PageTally {
-    /// They carry what they are to carry now.
-    pub changed: u64,
-    /// They did before.
-    pub right: u64,
-    /// Never written: nothing to protect.
-    pub empty: u64,
-    /// Damaged, and left as they are.
-    pub damaged: u64,
-    /// Sound, but stored in a way that allows no change: left as they are.
-    pub left: u64,
-}
-
-impl PageTally {
-    /// All of them.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        [self.changed, self.right, self.empty, self.damaged, self.left]
-            .iter()
-            .fold(0, |sum, count| sum.saturating_add(*count))
-    }
-}
-
-impl std::ops::AddAssign for PageTally {
-    fn add_assign(&mut self, other: Self) {
-        self.changed = self.changed.saturating_add(other.changed);
-        self.right = self.right.saturating_add(other.right);
-        self.empty = self.empty.saturating_add(other.empty);
-        self.damaged = self.damaged.saturating_add(other.damaged);
-        self.left = self.left.saturating_add(other.left);
-    }
-}
-
-/// What came out.
-#[derive(Debug, Clone)]
-pub struct Outcome {
-    /// The engine and its version.
-    pub engine: String,
-    /// How pages were protected before.
-    pub before: Protection,
-    /// How they were to be protected.
-    pub wanted: Protection,
-    /// How they are now: `wanted`, unless damage or a signal kept it from that.
-    /// Of a copy, where one was made.
-    pub after: Protection,
-    /// Files of pages that were looked at.
-    pub files: u64,
-    /// Files that an earlier, interrupted run had finished.
-    pub files_resumed: u64,
-    /// Their pages, but for those of resumed files.
-    pub pages: PageTally,
-    /// Bytes read.
-    pub bytes_read: u64,
-    /// Bytes written to files of pages.
-    pub bytes_written: u64,
-    /// Bytes read back from the device after they were written.
-    pub bytes_verified: u64,
-    /// Damaged pages, in the order of the files.
-    pub findings: Vec<Finding>,
-    /// What somebody should know.
-    pub warnings: Vec<String>,
-    /// What fitting the other database instead would cost, where two were named.
-    pub costs: Option<[Cost; 2]>,
-    /// True if a signal ended the run before it was done.
-    pub stopped: bool,
-    /// How long it took.
-    pub elapsed: Duration,
 }
 
 /// Changes how the pages of a database are protected.
@@ -206,6 +128,7 @@ pub fn protect_among(
             format!("name one of: {}", names.join(", ")),
         ));
     };
+    check_features(engine, request)?;
     let begin = std::time::Instant::now();
     let mut outcome = (engine.run)(request, options, progress)?;
     outcome.elapsed = begin.elapsed();
@@ -220,4 +143,20 @@ fn check_mode(engine: &Engine, path: &Path, mode: Protection) -> Result<(), Erro
     let names: Vec<_> = engine.modes.iter().map(|mode| mode.name()).collect();
     let reason = format!("{} pages have no protection '{}'", engine.summary, mode.name());
     Err(Error::unknown(path, reason, format!("--mode {}", names.join(" or --mode "))))
+}
+
+/// The refusal of what an engine does not know.
+fn check_features(engine: &Engine, request: &Request) -> Result<(), Error> {
+    let refuse = |reason: &str, hint: &str| {
+        let reason = format!("{}: {reason}", engine.summary);
+        Err(Error::unknown(&request.path, reason, hint))
+    };
+    let has = |feature| engine.features.contains(&feature);
+    if !request.further.is_empty() && !has(Feature::SeveralFiles) {
+        return refuse("one PATH is one database", "run it once for each PATH");
+    }
+    if !request.tablespaces.is_empty() && !has(Feature::Tablespaces) {
+        return refuse("--tablespace-mapping is for the tablespaces of PostgreSQL", "leave it out");
+    }
+    Ok(())
 }

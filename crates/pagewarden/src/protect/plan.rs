@@ -1,8 +1,53 @@
 //! What is to be done: the setting that is wanted, and what each way costs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::verdict::Protection;
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// The database.
+    pub path: PathBuf,
+    /// Further files of the same database, of an engine that has [`Feature::SeveralFiles`].
+    pub further: Vec<PathBuf>,
+    /// How its pages are to be protected.
+    pub wish: Wish,
+    /// Where a changed copy goes; without it the database itself is changed.
+    pub copy_to: Option<PathBuf>,
+    /// Where parts of the database that lie elsewhere go in a copy, of an engine that has
+    /// [`Feature::Tablespaces`].
+    pub tablespaces: Vec<TablespaceMapping>,
+    /// Only say what would change.
+    pub dry_run: bool,
+    /// Go on where pages are damaged, and leave those as they are.
+    pub skip_damaged: bool,
+}
+
+impl Request {
+    /// To change the database itself, and nothing else said.
+    #[must_use]
+    pub fn new(path: &Path, wish: Wish) -> Self {
+        Self {
+            path: path.to_owned(),
+            further: Vec::new(),
+            wish,
+            copy_to: None,
+            tablespaces: Vec::new(),
+            dry_run: false,
+            skip_damaged: false,
+        }
+    }
+}
+
+/// What only some engines understand in a [`Request`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Feature {
+    /// A database can be named by its files.
+    SeveralFiles,
+    /// Parts of a database lie elsewhere, and can be copied to places of their own.
+    Tablespaces,
+}
 
 /// How pages are to be protected: said outright, or as those of another database.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +58,15 @@ pub enum Wish {
     ForUpgrade(PathBuf),
     /// As the database that is to be upgraded into this one, which is empty yet.
     Like(PathBuf),
+}
+
+/// A tablespace that lies elsewhere, and where it goes in a copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TablespaceMapping {
+    /// Where it lies.
+    pub old: PathBuf,
+    /// A folder that does not exist or is empty.
+    pub new: PathBuf,
 }
 
 /// What it costs to give one of two databases the other's setting.

@@ -88,7 +88,7 @@ impl fmt::Debug for Decoded {
 /// The stream cannot be read, or what it begins with cannot be decompressed.
 pub fn decode(mut source: Box<dyn Read + Send>) -> io::Result<Decoded> {
     let mut begin = vec![0_u8; BEGIN_BYTES];
-    let count = read_fully(&mut source, &mut begin)?;
+    let count = fill(&mut source, &mut begin)?;
     begin.truncate(count);
     let compression = Compression::of(&begin);
     let input = Counted { source: Cursor::new(begin).chain(source), count: Arc::default() };
@@ -106,7 +106,7 @@ pub fn decode(mut source: Box<dyn Read + Send>) -> io::Result<Decoded> {
     };
     let mut reader = Bounded { source: decoder, input_bytes, output_bytes: 0 };
     let mut begin = vec![0_u8; BEGIN_BYTES];
-    let count = read_fully(&mut reader, &mut begin)?;
+    let count = fill(&mut reader, &mut begin)?;
     begin.truncate(count);
     Ok(Decoded { compression, reader: Cursor::new(begin.clone()).chain(reader), begin })
 }
@@ -220,7 +220,8 @@ impl<R: Read> Read for Lz4Frames<R> {
     }
 }
 
-fn read_fully(source: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
+/// Reads until `bytes` is full or the source ends; how much there was.
+pub(super) fn fill(source: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         match source.read(rest) {

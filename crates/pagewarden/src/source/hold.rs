@@ -53,12 +53,24 @@ pub fn lock(_: &File) -> io::Result<bool> {
 /// [`lock`]. Only asks, and takes none.
 #[must_use]
 pub fn is_locked(file: &File) -> bool {
+    is_locked_in(file, 0, 0)
+}
+
+/// The same for `length` bytes from `begin` on; a length of 0 goes to the end.
+///
+/// Asked of the system itself and not through `rustix`, which takes the number of the process that
+/// has the lock for one: a lock of an open file has none, and the system says -1.
+#[must_use]
+pub fn is_locked_in(file: &File, begin: u64, length: u64) -> bool {
     use std::os::fd::AsRawFd as _;
 
-    // SAFETY: all zero is a value of every field, and asks for all of the file.
+    // SAFETY: all zero is a value of every field.
     let mut question: libc::flock = unsafe { std::mem::zeroed() };
     question.l_type = i16::try_from(libc::F_WRLCK).unwrap_or(0);
     question.l_whence = i16::try_from(libc::SEEK_SET).unwrap_or(0);
+    // What the system cannot be asked for asks for more.
+    question.l_start = libc::off_t::try_from(begin).unwrap_or(0);
+    question.l_len = libc::off_t::try_from(length).unwrap_or(0);
     // SAFETY: the descriptor is open while `file` is borrowed, and the pointer is to a live lock,
     // into which the answer is written.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &raw mut question) };
@@ -133,6 +145,30 @@ mod tests {
         drop(same);
         assert!(lock(&opened(&path)).unwrap());
         assert_ne!(can_be_locked_by_another_process(&path), Some(false));
+    }
+
+    #[test]
+    fn lock_on_a_part_of_a_file_is_no_lock_on_another() {
+        use std::os::fd::AsRawFd as _;
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("app.db");
+        fs::write(&path, [0; 10]).unwrap();
+        let file = opened(&path);
+        let part = libc::flock {
+            l_type: i16::try_from(libc::F_RDLCK).unwrap(),
+            l_whence: i16::try_from(libc::SEEK_SET).unwrap(),
+            l_start: 1 << 30,
+            l_len: 512,
+            l_pid: 0,
+        };
+        // SAFETY: the descriptor is open, and the call only reads the lock.
+        let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const part) };
+        assert_eq!(result, 0);
+        let asking = opened(&path);
+        assert!(is_locked(&asking) && is_locked_in(&asking, (1 << 30) + 511, 1));
+        assert!(!is_locked_in(&asking, (1 << 30) + 512, 100));
+        assert!(!is_locked_in(&asking, 0, 1 << 30));
     }
 
     #[test]

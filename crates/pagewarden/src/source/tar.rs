@@ -26,6 +26,8 @@
 
 use std::io::{self, Read};
 
+use crate::source::decode::fill;
+
 const BLOCK: usize = 512;
 const NAME: std::ops::Range<usize> = 0..100;
 const SIZE: std::ops::Range<usize> = 124..136;
@@ -166,16 +168,7 @@ impl<R: Read> Archive<R> {
     /// # Errors
     /// The archive ends or cannot be read. What was read before is lost.
     pub fn read_data(&mut self, bytes: &mut [u8]) -> Result<usize, TarError> {
-        let mut filled = 0;
-        while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            match self.read(rest) {
-                Ok(0) => break,
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.failed(error, "in the middle of a member")),
-            }
-        }
-        Ok(filled)
+        fill(self, bytes).map_err(|error| self.failed(error, "in the middle of a member"))
     }
 
     /// Reads what follows the end mark, so that a decompressor comes to its
@@ -335,16 +328,8 @@ impl<R: Read> Archive<R> {
 
     /// Reads until `bytes` is full or the source ends.
     fn fill(&mut self, bytes: &mut [u8]) -> Result<usize, TarError> {
-        let mut filled = 0;
-        while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            match self.source.read(rest) {
-                Ok(0) => break,
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.failed(error, "between two members")),
-            }
-        }
-        Ok(filled)
+        let filled = fill(&mut self.source, bytes);
+        filled.map_err(|error| self.failed(error, "between two members"))
     }
 
     fn failed(&mut self, error: io::Error, place: &'static str) -> TarError {

@@ -34,6 +34,8 @@ use std::io::{self, Read};
 
 use crc_fast::{CrcAlgorithm, Digest};
 
+use crate::source::decode::fill;
+
 /// What each chunk begins with.
 pub const MAGIC: &[u8; 8] = b"XBSTCK01";
 /// Up to the name.
@@ -241,23 +243,13 @@ impl<R: Read> Chunks<R> {
 
     /// Reads until `bytes` is full or the source ends.
     fn fill(&mut self, bytes: &mut [u8]) -> Result<usize, StreamError> {
-        let mut filled = 0;
-        while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            match self.source.read(rest) {
-                Ok(0) => break,
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    self.ended = true;
-                    return Err(StreamError::CutOff);
-                }
-                Err(error) => {
-                    self.ended = true;
-                    return Err(error.into());
-                }
+        fill(&mut self.source, bytes).map_err(|error| {
+            self.ended = true;
+            match error.kind() {
+                io::ErrorKind::UnexpectedEof => StreamError::CutOff,
+                _ => error.into(),
             }
-        }
-        Ok(filled)
+        })
     }
 }
 

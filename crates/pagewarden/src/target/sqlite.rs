@@ -11,7 +11,6 @@
 #![deny(clippy::arithmetic_side_effects)]
 
 use std::fs::{File, Metadata};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -22,6 +21,7 @@ use crate::error::Error;
 use crate::page::sqlite::header::{DatabaseHeader, HEADER_BYTES, MAGIC};
 use crate::page::sqlite::marked::protection as protection_of;
 use crate::page::sqlite::{Excuses, FirstPage, PageSet, SqlitePages};
+use crate::source::file::read_fully;
 use crate::target::{
     Description, Epoch, Evidence, OpenOptions, PageFile, Probe, Step, Target, TargetKind,
 };
@@ -370,15 +370,7 @@ fn read_first_page(file: &File, page_size: usize) -> Vec<u8> {
 
 fn read_up_to(file: &File, bytes_max: usize) -> std::io::Result<Vec<u8>> {
     let mut bytes = vec![0; bytes_max];
-    let mut filled = 0;
-    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        match file.read_at(rest, to_u64(filled)) {
-            Ok(0) => break,
-            Ok(read) => filled = filled.saturating_add(read),
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
+    let filled = read_fully(file, &mut bytes, 0)?;
     bytes.truncate(filled);
     Ok(bytes)
 }

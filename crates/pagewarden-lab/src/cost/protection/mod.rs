@@ -12,6 +12,9 @@ mod postgres;
 mod sqlite;
 mod sqlserver;
 
+/// Makes any bytes the page `number`, as written for the `generation`th time.
+pub type Write = fn(page: &mut [u8], number: u32, generation: u32);
+
 /// A way of protecting pages.
 #[derive(Debug)]
 pub struct Protection {
@@ -20,7 +23,7 @@ pub struct Protection {
     /// Bytes of a page.
     pub page_bytes: usize,
     /// Makes any bytes the page `number`, as written for the `generation`th time.
-    pub write: fn(page: &mut [u8], number: u32, generation: u32),
+    pub write: Write,
     /// True if the sum or the marks of the page fit.
     pub sum_fits: fn(page: &[u8], number: u32) -> bool,
     /// True if the engine takes it for page `number`.

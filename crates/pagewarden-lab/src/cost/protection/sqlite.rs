@@ -9,7 +9,7 @@ use pagewarden::checksum::page_verify::{self, Marker, Mode};
 use pagewarden::checksum::sqlite::{page_sum, stamp, stored_sum};
 use pagewarden::verdict::PageNo;
 
-use super::Protection;
+use super::{Protection, Write};
 
 pub(super) const CKSUMVFS: Protection = Protection {
     name: "cksumvfs",
@@ -19,29 +19,17 @@ pub(super) const CKSUMVFS: Protection = Protection {
     is_taken: |page, _| page_sum(page) == stored_sum(page),
 };
 
-pub(super) const MARKER_NONE: Protection = Protection {
-    name: "marker-none",
-    page_bytes: 4096,
-    write: |page, number, _| mark(page, number, Mode::None),
-    sum_fits,
-    is_taken,
-};
+pub(super) const MARKER_NONE: Protection =
+    marked("marker-none", |page, number, _| mark(page, number, Mode::None));
+pub(super) const MARKER_TORN: Protection =
+    marked("marker-torn", |page, number, _| mark(page, number, Mode::Torn));
+pub(super) const MARKER_CHECKSUM: Protection =
+    marked("marker-checksum", |page, number, _| mark(page, number, Mode::Checksum));
 
-pub(super) const MARKER_TORN: Protection = Protection {
-    name: "marker-torn",
-    page_bytes: 4096,
-    write: |page, number, _| mark(page, number, Mode::Torn),
-    sum_fits,
-    is_taken,
-};
-
-pub(super) const MARKER_CHECKSUM: Protection = Protection {
-    name: "marker-checksum",
-    page_bytes: 4096,
-    write: |page, number, _| mark(page, number, Mode::Checksum),
-    sum_fits,
-    is_taken,
-};
+/// Pages with our marker, which are verified by the mode that they say.
+const fn marked(name: &'static str, write: Write) -> Protection {
+    Protection { name, page_bytes: 4096, write, sum_fits, is_taken }
+}
 
 /// Any number but 0, the same on all pages of a database.
 const DATABASE: NonZeroU32 = NonZeroU32::MIN;

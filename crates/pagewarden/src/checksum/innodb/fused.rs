@@ -40,8 +40,8 @@ use std::arch::x86_64::{
     _mm_cvtsi128_si64, _mm_extract_epi64, _mm_prefetch, _mm_set_epi64x, _mm_xor_si128,
     _mm256_castsi256_si128, _mm256_extracti128_si256, _mm256_xor_si256, _mm512_broadcast_i32x4,
     _mm512_castsi512_si256, _mm512_clmulepi64_epi128, _mm512_extracti64x4_epi64, _mm512_load_si512,
-    _mm512_maskz_mov_epi64, _mm512_set_epi64, _mm512_setzero_si512, _mm512_ternarylogic_epi64,
-    _mm512_xor_si512, _mm512_zextsi128_si512,
+    _mm512_loadu_si512, _mm512_maskz_mov_epi64, _mm512_set_epi64, _mm512_setzero_si512,
+    _mm512_ternarylogic_epi64, _mm512_xor_si512, _mm512_zextsi128_si512,
 };
 use std::sync::LazyLock;
 
@@ -135,6 +135,47 @@ pub fn crc32c(bytes: &[u8]) -> Option<u32> {
         _ => take_block::<STEPS_4K>(state, lines)?,
     };
     Some(!chain(state, tail))
+}
+
+/// CRC-32C of each of `COUNT` equal parts of a page that are made of lines; the last `LEFT_OUT`
+/// bytes of the page, a few words, are in none. `None` of other pages.
+///
+/// One vector is enough: what the next part needs does not wait for what this one does.
+///
+/// # Safety
+/// The processor must have what [`available`] asks for.
+#[target_feature(enable = "avx512f,vpclmulqdq,sse4.2")]
+pub fn crc32c_of_parts<const COUNT: usize, const LEFT_OUT: usize>(
+    page: &[u8],
+) -> Option<[u32; COUNT]> {
+    const WORD_BYTES: usize = 8;
+    const { assert!(LEFT_OUT.is_multiple_of(WORD_BYTES) && LEFT_OUT < LINE_BYTES) };
+    let begin = |word: usize| {
+        let mut words = [0; LINE_BYTES / WORD_BYTES];
+        if let Some(word) = words.get_mut(word) {
+            *word = u64::from(u32::MAX);
+        }
+        words
+    };
+    let part_bytes = page.len() / COUNT;
+    let over_one = folding_vector(const { folding(LINE_BITS) });
+    let mut crcs = [0; COUNT];
+    for (crc, index) in crcs.iter_mut().zip(0..COUNT) {
+        // Bytes of zero in front of where a CRC begins change nothing: so the last part is as long
+        // as the others.
+        let before = if index + 1 == COUNT { LEFT_OUT } else { 0 };
+        let at = (index * part_bytes).checked_sub(before)?;
+        let (lines, []) = page.get(at..at + part_bytes)?.as_chunks() else { return None };
+        let (first, lines) = lines.split_first()?;
+        let words = before / WORD_BYTES;
+        let first = _mm512_maskz_mov_epi64(u8::MAX << words, load_anywhere(first));
+        let mut vector = _mm512_xor_si512(first, vector_of(&begin(words)));
+        for line in lines {
+            vector = fold(vector, over_one, load_anywhere(line));
+        }
+        *crc = !reduce(vector);
+    }
+    Some(crcs)
 }
 
 /// A few bytes, one after the other.
@@ -239,6 +280,13 @@ const fn lines_of_streams(steps: usize) -> usize {
 fn load(line: &Line) -> __m512i {
     // SAFETY: a line has the 64 bytes read, and their alignment.
     unsafe { _mm512_load_si512(line.0.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load_anywhere(line: &[u8; LINE_BYTES]) -> __m512i {
+    // SAFETY: there are the 64 bytes read, and no alignment is asked for.
+    unsafe { _mm512_loadu_si512(line.as_ptr().cast()) }
 }
 
 /// `vector` where `next` is.

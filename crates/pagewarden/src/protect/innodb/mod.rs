@@ -40,14 +40,14 @@ use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use crate::error::Error;
 use crate::protect::disk::{Disk, System};
-use crate::protect::journal::{Done, Journal};
+use crate::protect::journal::{self, Done, Journal};
 use crate::protect::pace::Pace;
-use crate::protect::plan::Wish;
-use crate::protect::{Engine, Options, Outcome, Request};
+use crate::protect::plan::{Request, Wish};
+use crate::protect::threads::lock;
+use crate::protect::{Engine, Options, Outcome};
 use crate::source::file::open_regular;
 use crate::source::hold::is_locked;
 use crate::target::Probe;
@@ -69,19 +69,18 @@ mod work;
 use files::Listing;
 use lock::{Locks, running};
 use replace::Tools;
-use work::{BATCH_FILES, LeftTally, Work, Worked, sweep};
+use work::{BATCH_FILES, LeftTally, Totals, Work, sweep};
 
 /// The line in the registry of engines.
 pub const ENGINE: Engine = Engine {
     name: "innodb",
     summary: "MySQL or MariaDB data directory, or one tablespace of it",
     modes: &[Protection::Checksum],
+    features: &[],
     probe,
     run,
 };
 
-/// In the data directory itself, where servers ignore it.
-const JOURNAL: &str = "pagewarden-protect.journal";
 /// Bytes read and written at once: eight of the largest pages.
 const RUN_BYTES: usize = 512 << 10;
 
@@ -283,30 +282,27 @@ impl Run<'_> {
             journal: journal.map(Mutex::new),
             batch_files: self.batch_files,
         };
-        let worked = work.run()?;
-        let mut outcome = self.outcome(database, worked);
+        let mut outcome = self.outcome(database, work.run()?);
         outcome.stopped = self.options.stop.load(Ordering::Relaxed);
         if outcome.stopped {
             if let Some(journal) = &work.journal {
                 // What was done is known to the next run, also after a power failure.
-                let mut journal = journal.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                let synced = journal.sync();
+                let synced = lock(journal).sync();
                 synced.map_err(|error| Error::io("sync", &self.journal(database), error))?;
             }
             outcome.after = outcome.before;
         } else if let Some(journal) = work.journal {
             drop(journal);
-            self.discard(&self.journal(database))?;
+            Journal::discard(self.disk, self.options, &self.journal(database))?;
         }
         Ok(outcome)
     }
 
     fn journal(&self, database: &Database) -> PathBuf {
-        database.path.join(JOURNAL)
+        database.path.join(journal::NAME)
     }
 
-    /// Of data directories only: one file is done or not. None where nothing is written, or
-    /// nothing is waited for: a journal could not tell then what the device holds.
+    /// Of data directories only: one file is done or not. None where nothing is written.
     fn open_journal(
         &self,
         database: &Database,
@@ -317,32 +313,15 @@ impl Run<'_> {
         if self.request.dry_run {
             return Ok((None, None));
         }
+        let title = (ENGINE.name, &checkpoint as &dyn std::fmt::Display);
         let path = self.journal(database);
-        if !self.options.sync {
-            self.discard(&path)?;
-            return Ok((None, None));
-        }
-        let verified = if self.options.verify { "verified" } else { "unverified" };
-        let title = format!("innodb/checksum/{verified}/{checkpoint}");
-        let (journal, done) = Journal::open(self.disk, &path, &title, &database.owner)
-            .map_err(|error| Error::io("write", &path, error))?;
-        Ok((Some(journal), done))
+        Journal::of_run(self.disk, self.options, &path, title, &database.owner)
     }
 
-    fn discard(&self, journal: &Path) -> Result<(), Error> {
-        let removed = Journal::discard(self.disk, journal);
-        if removed.map_err(|error| Error::io("remove", journal, error))?
-            && self.options.sync
-            && let Some(folder) = journal.parent()
-        {
-            self.disk.sync_folder(folder).map_err(|error| Error::io("sync", folder, error))?;
-        }
-        Ok(())
-    }
-
-    fn outcome(&self, database: &Database, worked: Worked) -> Outcome {
+    fn outcome(&self, database: &Database, totals: Totals) -> Outcome {
+        let Totals { worked, left, .. } = &totals;
         let mut warnings = database.listing.warnings.clone();
-        warnings.extend(warnings_of(&worked));
+        warnings.extend(warnings_of(&totals));
         if database.is_of_unknown_age && worked.pages.changed > 0 {
             warnings.push(
                 "the log does not tell which server wrote it: crc32 is read by MySQL from 5.6 and \
@@ -350,33 +329,23 @@ impl Run<'_> {
                     .to_owned(),
             );
         }
-        let is_right = worked.pages.changed == 0 && worked.left.kept == 0;
-        let is_kept = worked.left.kept > 0;
+        let is_kept = left.kept > 0;
+        let is_right = worked.pages.changed == 0 && !is_kept;
         let before = if is_right { Protection::Checksum } else { Protection::None };
         let is_done = !self.request.dry_run && !is_kept;
-        Outcome {
-            engine: database.engine.clone(),
-            before,
-            wanted: Protection::Checksum,
-            after: if is_done { Protection::Checksum } else { before },
-            files: worked.files,
-            files_resumed: worked.files_resumed,
-            pages: worked.pages,
-            bytes_read: worked.bytes_read,
-            bytes_written: worked.bytes_written,
-            bytes_verified: worked.bytes_verified,
-            findings: worked.findings,
-            warnings,
-            costs: None,
-            stopped: false,
-            elapsed: Duration::ZERO,
+        let mut outcome = Outcome::of(database.engine.clone(), before, Protection::Checksum);
+        if is_done {
+            outcome.after = outcome.wanted;
         }
+        outcome.warnings = warnings;
+        outcome.add(totals.worked);
+        outcome
     }
 }
 
 /// What stays as it is, and why.
-fn warnings_of(worked: &Worked) -> Vec<String> {
-    let LeftTally { copies: _, compressed, encrypted, kept } = worked.left;
+fn warnings_of(totals: &Totals) -> Vec<String> {
+    let LeftTally { copies: _, compressed, encrypted, kept } = totals.left;
     let mut warnings = Vec::new();
     if compressed > 0 {
         warnings.push(format!(
@@ -390,16 +359,16 @@ fn warnings_of(worked: &Worked) -> Vec<String> {
              only the key tells; they get another when the table is rebuilt (ALTER TABLE ... FORCE)"
         ));
     }
-    if worked.files_kept > 0 {
+    if totals.files_kept > 0 {
         warnings.push(format!(
             "{} files with damaged pages stay as they are, with {kept} pages that were to change",
-            worked.files_kept
+            totals.files_kept
         ));
     }
-    if worked.links > 0 {
+    if totals.links > 0 {
         warnings.push(format!(
             "{} files have a second name elsewhere (hard links), which keeps the former bytes",
-            worked.links
+            totals.links
         ));
     }
     warnings

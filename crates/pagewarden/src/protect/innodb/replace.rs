@@ -13,10 +13,10 @@ use std::path::Path;
 use crate::checksum::innodb::crc32c;
 use crate::error::Error;
 use crate::protect::Options;
-use crate::protect::disk::{Disk, Written};
+use crate::protect::disk::{Disk, Written, remove, sync};
 use crate::protect::pace::Pace;
-use crate::protect::postgres::read_back::Reader;
-use crate::source::buffer::{ALIGNMENT, AlignedBuffer};
+use crate::protect::read_back::Reader;
+use crate::protect::stretches;
 use crate::source::file::read_fully;
 use crate::source::write_back;
 
@@ -146,11 +146,7 @@ impl<'a> Replacement<'a> {
 
     /// Waits until the device holds all of it.
     pub(super) fn sync(&self) -> Result<(), Error> {
-        if !self.tools.options.sync {
-            return Ok(());
-        }
-        let synced = self.tools.disk.sync(&self.written);
-        synced.map_err(|error| Error::io("sync", &self.written.path, error))
+        sync(self.tools.disk, self.tools.options, &self.written)
     }
 
     /// Reads what was written back from the device; how many bytes.
@@ -160,12 +156,11 @@ impl<'a> Replacement<'a> {
         if self.notes.is_empty() {
             return Ok(0);
         }
-        let mut reader = Reader::open(path).map_err(failed)?;
-        let mut buffer = AlignedBuffer::new(self.tools.run_bytes + 2 * ALIGNMENT);
+        let mut reader = Reader::open(path, self.tools.run_bytes).map_err(failed)?;
         let mut sum = 0_u64;
         for note in &self.notes {
             self.tools.pace.pay(note.length as u64, &self.tools.options.stop);
-            let bytes = reader.read(&mut buffer, note.offset, note.length).map_err(failed)?;
+            let bytes = reader.read(note.offset, note.length).map_err(failed)?;
             if crc32c(bytes) != note.sum {
                 return Err(Error::unknown(
                     path,
@@ -188,34 +183,17 @@ impl<'a> Replacement<'a> {
     }
 }
 
-/// Takes a name away, if it is there.
-pub(super) fn remove(disk: &dyn Disk, path: &Path) -> Result<(), Error> {
-    match disk.remove(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(Error::io("remove", path, error))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// The stretches of a file that are no holes. Where holes are not told, there are none.
 fn data_in(file: &File, range: Range<u64>) -> Vec<Range<u64>> {
-    use rustix::fs::{SeekFrom, seek};
-
     let mut data = Vec::new();
     let mut at = range.start;
     while at < range.end {
-        let begin = match seek(file, SeekFrom::Data(at)) {
-            Ok(begin) => begin,
-            Err(rustix::io::Errno::NXIO) => break,
-            Err(_) => at,
-        };
-        if begin >= range.end {
-            break;
+        if let Some(end) = stretches::hole_end(file, at) {
+            at = end;
+            continue;
         }
-        let end = seek(file, SeekFrom::Hole(begin)).unwrap_or(range.end);
-        let end = end.clamp(begin + 1, range.end);
-        data.push(begin..end);
+        let end = stretches::data_end(file, at).clamp(at + 1, range.end);
+        data.push(at..end);
         at = end;
     }
     data

@@ -10,12 +10,11 @@ use crate::checksum::innodb::{
     NO_CHECKSUM_MAGIC, crc32, crc32c, full_crc32, zip_adler32, zip_crc32,
 };
 use crate::page::innodb::fields::read_u32;
+use crate::protect::disk::recorder::{Dice, Image, image, one_thread};
 use crate::protect::disk::{Disk, System};
 use crate::protect::innodb::work::BATCH_FILES;
 use crate::protect::innodb::{RUN_BYTES, Run};
 use crate::protect::plan::Wish;
-use crate::protect::postgres::tests::crashes::Image;
-use crate::protect::postgres::tests::{Dice, image};
 use crate::protect::{Options, Outcome, Request};
 use crate::verdict::Protection;
 
@@ -250,18 +249,7 @@ pub(super) fn directory() -> (tempfile::TempDir, PathBuf) {
 }
 
 pub(super) fn request(path: &Path) -> Request {
-    Request {
-        path: path.to_owned(),
-        wish: Wish::Mode(Protection::Checksum),
-        copy_to: None,
-        dry_run: false,
-        skip_damaged: false,
-    }
-}
-
-/// Without reading back, which waits for a real device.
-pub(super) fn one_thread() -> Options {
-    Options { jobs: std::num::NonZero::<usize>::MIN, verify: false, ..Options::default() }
+    Request::new(path, Wish::Mode(Protection::Checksum))
 }
 
 pub(super) fn run_on(
@@ -522,7 +510,7 @@ fn holes_stay_holes() {
 
 #[test]
 fn without_waiting_for_the_device_there_is_no_journal() {
-    use crate::protect::postgres::tests::crashes::Recorder;
+    use crate::protect::disk::recorder::Recorder;
 
     let (_folder, root) = directory();
     let before = image(&root);

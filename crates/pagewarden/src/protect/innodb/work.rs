@@ -8,27 +8,28 @@ use std::fs::{File, Metadata};
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::Error;
 use crate::page::innodb::stamp::{Stamped, Why};
-use crate::protect::PageTally;
+use crate::protect::batch::Batch;
+use crate::protect::disk::{remove, sync_folder};
 use crate::protect::innodb::files::{Entry, Group, Listing, open};
 use crate::protect::innodb::lock::Locks;
-use crate::protect::innodb::replace::{Replacement, Tools, remove};
+use crate::protect::innodb::replace::{Replacement, Tools};
 use crate::protect::journal::{Done, Journal, Stamp};
+use crate::protect::outcome::{Worked, damage};
+use crate::protect::threads::{Threads, lock};
+use crate::protect::{PageTally, stretches};
 use crate::source::buffer::AlignedBuffer;
 use crate::source::file::{open_regular, read_fully};
 use crate::target::innodb::tablespace::Tablespace;
-use crate::verdict::{ByteOffset, Finding, Kind, PageNo, Place, Severity};
+use crate::verdict::{Finding, Kind};
 use crate::verify::Progress;
 
 /// Files that wait for their folders to be synced.
 pub(super) const BATCH_FILES: usize = 64;
-/// How long a file waits at most, once the next one comes.
-const BATCH_TIME: Duration = Duration::from_secs(1);
 /// Memory of this size asks for huge pages.
 const HUGE_BYTES: usize = 2 << 20;
 
@@ -53,16 +54,10 @@ pub(super) struct Work<'a> {
 
 /// What came out of it.
 #[derive(Debug, Default)]
-pub(super) struct Worked {
-    pub(super) files: u64,
-    pub(super) files_resumed: u64,
-    pub(super) pages: PageTally,
+pub(super) struct Totals {
+    pub(super) worked: Worked,
     /// Pages that were left, by reason.
     pub(super) left: LeftTally,
-    pub(super) bytes_read: u64,
-    pub(super) bytes_written: u64,
-    pub(super) bytes_verified: u64,
-    pub(super) findings: Vec<Finding>,
     /// Files that stay as they are because of damage in them.
     pub(super) files_kept: u64,
     /// Files with another name elsewhere, which keeps the former bytes.
@@ -99,53 +94,29 @@ impl LeftTally {
 struct Shared<'a, 'w> {
     work: &'a Work<'w>,
     next: AtomicUsize,
-    result: Mutex<Worked>,
-    /// Files that have their place, in folders that are not synced.
-    batch: Mutex<Batch>,
-    /// The first error, which ends the work.
-    failed: Mutex<Option<Error>>,
-    stop: AtomicBool,
-}
-
-#[derive(Default)]
-struct Batch {
-    files: Vec<(String, PathBuf)>,
-    begun: Option<Instant>,
+    result: Mutex<Totals>,
+    /// Files that have their place, in folders that are not synced: name and path.
+    batch: Batch<(String, PathBuf)>,
+    threads: Threads<'a>,
 }
 
 impl Work<'_> {
     /// Does it. Findings come in the order of the files' names.
-    pub(super) fn run(&self) -> Result<Worked, Error> {
+    pub(super) fn run(&self) -> Result<Totals, Error> {
         let shared = Shared {
             work: self,
             next: AtomicUsize::new(0),
             result: Mutex::default(),
-            batch: Mutex::default(),
-            failed: Mutex::default(),
-            stop: AtomicBool::new(false),
+            batch: Batch::new(self.batch_files, u64::MAX),
+            threads: Threads::new(&self.tools.options.stop),
         };
-        std::thread::scope(|scope| {
-            for _ in 0..self.tools.options.jobs.get().min(self.listing.groups.len().max(1)) {
-                scope.spawn(|| {
-                    if let Err(error) = shared.work() {
-                        shared.stop.store(true, Ordering::Relaxed);
-                        lock(&shared.failed).get_or_insert(error);
-                    }
-                });
-            }
-        });
+        let count = self.tools.options.jobs.get().min(self.listing.groups.len().max(1));
+        let worked = shared.threads.run(count, || shared.work());
         // Also when the run is to stop, or failed: it is little, and need not be done again.
-        let batch = std::mem::take(&mut *lock(&shared.batch));
-        let settled = shared.settle(&batch);
-        if let Some(error) = lock(&shared.failed).take() {
-            return Err(error);
-        }
-        settled?;
+        let settled = shared.settle(&shared.batch.take());
+        worked.and(settled)?;
         let mut result = std::mem::take(&mut *lock(&shared.result));
-        result.findings.sort_by(|a, b| {
-            let key = |finding: &Finding| finding.place.page.map(|page| page.0);
-            (&a.place.file, key(a)).cmp(&(&b.place.file, key(b)))
-        });
+        result.worked.sort_findings();
         Ok(result)
     }
 
@@ -166,22 +137,18 @@ impl Shared<'_, '_> {
                 continue;
             }
             open(group, |entry, opened| {
-                if self.must_stop() {
+                if self.threads.must_stop() {
                     return Ok(());
                 }
-                lock(&self.result).files += 1;
+                lock(&self.result).worked.files += 1;
                 Current::new(self, entry, opened)?.run(memory.bytes_mut())
             })?;
         }
         Ok(())
     }
 
-    fn must_stop(&self) -> bool {
-        self.stop.load(Ordering::Relaxed) || self.work.tools.options.stop.load(Ordering::Relaxed)
-    }
-
     fn next(&self) -> Option<&Group> {
-        if self.must_stop() {
+        if self.threads.must_stop() {
             return None;
         }
         self.work.listing.groups.get(self.next.fetch_add(1, Ordering::Relaxed))
@@ -200,8 +167,8 @@ impl Shared<'_, '_> {
         }
         let mut result = lock(&self.result);
         for entry in group {
-            result.files += 1;
-            result.files_resumed += 1;
+            result.worked.files += 1;
+            result.worked.files_resumed += 1;
             self.work.progress.advance(entry.length);
         }
         true
@@ -212,32 +179,16 @@ impl Shared<'_, '_> {
         if self.work.dry_run || self.work.copy.is_some() {
             return Ok(());
         }
-        let batch = {
-            let mut batch = lock(&self.batch);
-            batch.files.push((entry.name.clone(), entry.path.clone()));
-            let is_young = batch.begun.get_or_insert_with(Instant::now).elapsed() < BATCH_TIME;
-            if is_young && batch.files.len() < self.work.batch_files {
-                return Ok(());
-            }
-            std::mem::take(&mut *batch)
-        };
-        self.settle(&batch)
+        self.settle(&self.batch.add((entry.name.clone(), entry.path.clone()), entry.length))
     }
 
     /// Makes the new names durable, and says so.
-    fn settle(&self, batch: &Batch) -> Result<(), Error> {
-        let options = self.work.tools.options;
-        if !options.sync {
-            return Ok(());
-        }
-        let folders: BTreeSet<_> =
-            batch.files.iter().filter_map(|(_, path)| path.parent()).collect();
-        for folder in folders {
-            let synced = self.work.tools.disk.sync_folder(folder);
-            synced.map_err(|error| Error::io("sync", folder, error))?;
-        }
+    fn settle(&self, batch: &[(String, PathBuf)]) -> Result<(), Error> {
+        let Tools { disk, options, .. } = self.work.tools;
+        let folders: BTreeSet<_> = batch.iter().filter_map(|(_, path)| path.parent()).collect();
+        folders.into_iter().try_for_each(|folder| sync_folder(disk, options, folder))?;
         let Some(journal) = &self.work.journal else { return Ok(()) };
-        for (name, path) in &batch.files {
+        for (name, path) in batch {
             let recorded = std::fs::symlink_metadata(path)
                 .and_then(|metadata| lock(journal).record(name, Stamp::of(&metadata)));
             recorded.map_err(|error| Error::io("write the journal of", path, error))?;
@@ -319,7 +270,7 @@ impl<'a, 'b, 'w: 'b> Current<'a, 'b, 'w> {
         }
         let mut offset = 0;
         while offset < self.entry.length {
-            if self.shared.must_stop() {
+            if self.shared.threads.must_stop() {
                 return Ok(false);
             }
             let left = usize::try_from(self.entry.length - offset).unwrap_or(usize::MAX);
@@ -337,7 +288,7 @@ impl<'a, 'b, 'w: 'b> Current<'a, 'b, 'w> {
             offset += bytes.len() as u64;
         }
         // What was begun when the signal came may lack something.
-        Ok(!self.shared.must_stop())
+        Ok(!self.shared.threads.must_stop())
     }
 
     fn read(&self, bytes: &mut [u8], offset: u64) -> Result<(), Error> {
@@ -359,10 +310,7 @@ impl<'a, 'b, 'w: 'b> Current<'a, 'b, 'w> {
         pages.stamp_pages(first, bytes, self.opened.is_encrypted, |at, stamped| match stamped {
             Stamped::Changed => {
                 tally.changed += 1;
-                match changed.last_mut().filter(|last| last.end == at) {
-                    Some(last) => last.end = at + page_size,
-                    None => changed.push(at..at + page_size),
-                }
+                stretches::add(&mut changed, at..at + page_size);
             }
             Stamped::Right => tally.right += 1,
             Stamped::Blank if first == 0 && at == 0 => {
@@ -381,14 +329,8 @@ impl<'a, 'b, 'w: 'b> Current<'a, 'b, 'w> {
         for (at, kind, detail) in damaged {
             let at = offset + at as u64;
             self.tally.damaged += 1;
-            self.findings.push(Finding {
-                place: Place {
-                    file: self.entry.name.clone(),
-                    page: Some(PageNo(first_page.saturating_add(at / page_size as u64))),
-                    offset: Some(ByteOffset(at)),
-                },
-                ..Finding::of_file("", Severity::Damage, kind, detail)
-            });
+            let page = first_page.saturating_add(at / page_size as u64);
+            self.findings.push(damage(&self.entry.name, page, at, kind, detail));
         }
         changed
     }
@@ -441,17 +383,17 @@ impl<'a, 'b, 'w: 'b> Current<'a, 'b, 'w> {
         let is_done = self.tally.damaged == 0;
         let mut result = lock(&self.shared.result);
         self.tally.left = self.left.total();
-        result.pages += self.tally;
+        result.worked.pages += self.tally;
         result.left.copies += self.left.copies;
         result.left.compressed += self.left.compressed;
         result.left.encrypted += self.left.encrypted;
         result.left.kept += self.left.kept;
-        result.bytes_read += self.bytes_read;
-        result.bytes_written += written;
-        result.bytes_verified += verified;
+        result.worked.bytes_read += self.bytes_read;
+        result.worked.bytes_written += written;
+        result.worked.bytes_verified += verified;
         result.files_kept += u64::from(self.is_kept);
         result.links += u64::from(written > 0 && work.copy.is_none() && self.like.nlink() > 1);
-        result.findings.append(&mut self.findings);
+        result.worked.findings.append(&mut self.findings);
         drop(result);
         if is_done { self.shared.finished(self.entry) } else { Ok(()) }
     }
@@ -489,7 +431,7 @@ impl<'a, 'b, 'w: 'b> Current<'a, 'b, 'w> {
 
 /// Takes away what interrupted runs left.
 pub(super) fn sweep(tools: Tools<'_>, listing: &Listing) -> Result<(), Error> {
-    listing.leftovers.iter().try_for_each(|path| remove(tools.disk, path))
+    listing.leftovers.iter().try_for_each(|path| remove(tools.disk, path).map(drop))
 }
 
 fn changed_meanwhile(path: &Path) -> Error {
@@ -498,8 +440,4 @@ fn changed_meanwhile(path: &Path) -> Error {
         "it changed while it was worked on",
         "see that no server and no other program changes this database",
     )
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

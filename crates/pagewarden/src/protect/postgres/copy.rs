@@ -2,54 +2,48 @@
 //!
 //! The source is only read. What makes the copy a cluster comes last: `PG_VERSION`,
 //! then `global/pg_control` by a rename, each when the device holds what was before
-//! it. Until then `pagewarden-protect.copy` says whose unfinished copy this is, and
-//! lets the same command begin it again.
+//! it.
 //!
 //! | in the source | in the copy |
 //! | --- | --- |
 //! | files of pages | patched on the way; blocks are shared where the file system can |
 //! | other files, empty folders, holes | the same |
 //! | `pg_wal` as a link | a folder with its content: two servers must not share a log |
+//! | a tablespace elsewhere that is mapped ([`tablespaces`]) | a link to the new place, and there the part that is this cluster's |
 //! | other links to files, or to folders that hold no data | the same links |
-//! | tablespaces elsewhere, other links to data | refused: the copy's server would write to the source's files |
+//! | other tablespaces elsewhere, other links to data | refused: the copy's server would write to the source's files |
 //! | `postmaster.pid`, sockets, what earlier runs left | left out |
 
 use std::fs::{self, Metadata};
 use std::io;
-use std::os::unix::fs::FileTypeExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use crate::error::Error;
-use crate::protect::Outcome;
-use crate::protect::disk::{Disk, Written};
+use crate::protect::copy::{CopyFolder, Found, MARKER, Take, Tree, check_apart, copying_to};
+use crate::protect::disk::{Disk, Written, remove};
+use crate::protect::journal;
 use crate::protect::pace::Pace;
 use crate::protect::postgres::files::Listing;
 use crate::protect::postgres::lock::check_not_running;
 use crate::protect::postgres::pages::{RUN_BYTES, Work};
-use crate::protect::postgres::{Cluster, JOURNAL, Run, read_control};
+use crate::protect::postgres::{Cluster, Run, read_control};
+use crate::protect::{Outcome, stretches};
 use crate::source::file::{open_regular, read_fully};
 use crate::target::postgres::control::Control;
 use crate::target::postgres::names::RelationFile;
-use crate::target::postgres::read_small;
 use crate::verdict::Protection;
 
-/// Says that a copy is not finished, and of what.
-const MARKER: &str = "pagewarden-protect.copy";
-/// The control file before it has its name.
-const CONTROL_BEFORE: &str = "pg_control.pagewarden";
-/// Names of ours, and of a server that does not run.
-const LEFT_OUT: [&str; 4] = ["postmaster.pid", JOURNAL, "pagewarden-protect.lock", MARKER];
+mod tablespaces;
 
-/// Everything in a data directory, by its path relative to it.
-#[derive(Default)]
-struct Tree {
-    /// Parents first.
-    folders: Vec<(PathBuf, Metadata)>,
-    files: Vec<PathBuf>,
-    links: Vec<(PathBuf, Metadata)>,
-    warnings: Vec<String>,
-}
+use tablespaces::Tablespaces;
+
+/// What makes the copy a cluster.
+const CONTROL: &str = "global/pg_control";
+/// The same before it has its name.
+const CONTROL_BEFORE: &str = "global/pg_control.pagewarden";
+/// Names of ours, and of a server that does not run.
+const LEFT_OUT: [&str; 4] = ["postmaster.pid", journal::NAME, "pagewarden-protect.lock", MARKER];
 
 /// Makes the copy.
 pub(super) fn run(run: &Run<'_>, target: &Path, wanted: Protection) -> Result<Outcome, Error> {
@@ -57,19 +51,27 @@ pub(super) fn run(run: &Run<'_>, target: &Path, wanted: Protection) -> Result<Ou
     check_not_running(source)?;
     let cluster = Cluster::open(source)?;
     let stamps = wanted == Protection::Checksum && cluster.protection() != wanted;
-    let mut tree = Tree::default();
-    tree.walk(source, Path::new(""))?;
+    let tablespaces = Tablespaces::of(&cluster, &run.request.tablespaces)?;
+    let tree = Tree::of(source, &|name, metadata| take(&cluster, &tablespaces, name, metadata))?;
     let mut outcome = cluster.outcome(wanted);
-    outcome.warnings.append(&mut tree.warnings);
+    outcome.warnings.extend(tree.warnings.iter().cloned());
     if run.request.dry_run {
         if stamps {
             work(run, &cluster, None, &mut outcome)?;
         }
         return Ok(outcome);
     }
-    let pace = Pace::new(run.options.rate);
-    let copy = Copy { run, cluster: &cluster, target, wanted, pace };
-    if copy.begin()? == Begun::Complete {
+    let state = format!("{} {}", wanted.name(), tablespaces.state(&cluster));
+    let folder = |path: &Path| CopyFolder::new(run.disk, run.options, path, &state);
+    let copy = Copy {
+        run,
+        cluster: &cluster,
+        folder: folder(target),
+        elsewhere: tablespaces.places().map(folder).collect(),
+        wanted,
+        pace: Pace::new(run.options.rate),
+    };
+    if copy.begin(&tablespaces)? == Found::Complete {
         copy.end_names(&tree)?;
         outcome.after = wanted;
         outcome.warnings.push("an earlier run had made this copy".to_owned());
@@ -121,9 +123,7 @@ fn work(
     };
     let worked = work.run()?;
     outcome.warnings.extend(listing.warnings.iter().cloned());
-    let others = outcome.bytes_written;
-    outcome.take(worked);
-    outcome.bytes_written = outcome.bytes_written.saturating_add(others);
+    outcome.add(worked);
     Ok(())
 }
 
@@ -141,82 +141,63 @@ fn is_page_file(name: &Path, version: &str) -> bool {
 }
 
 fn is_last(name: &Path) -> bool {
-    name == Path::new("PG_VERSION") || name == Path::new("global/pg_control")
+    name == Path::new("PG_VERSION") || name == Path::new(CONTROL)
 }
 
-impl Tree {
-    fn walk(&mut self, root: &Path, name: &Path) -> Result<(), Error> {
-        let folder = root.join(name);
-        let listed = |error| Error::io("list", &folder, error);
-        self.folders.push((name.to_owned(), fs::metadata(&folder).map_err(listed)?));
-        let mut names = Vec::new();
-        for entry in fs::read_dir(&folder).map_err(listed)? {
-            names.push(entry.map_err(listed)?.file_name());
-        }
-        names.sort();
-        for entry in names {
-            let name = name.join(&entry);
-            let at_top = name.components().count() == 1;
-            if at_top && LEFT_OUT.iter().any(|left_out| entry == *left_out) {
-                continue;
-            }
-            let path = root.join(&name);
-            let metadata =
-                fs::symlink_metadata(&path).map_err(|error| Error::io("look at", &path, error))?;
-            let kind = metadata.file_type();
-            if kind.is_symlink() {
-                self.add_link(root, name, metadata)?;
-            } else if kind.is_dir() {
-                self.walk(root, &name)?;
-            } else if kind.is_file() {
-                self.files.push(name);
-            } else if kind.is_socket() || kind.is_fifo() {
-                self.warnings.push(format!("{}: no file, left out", name.display()));
-            }
-        }
-        Ok(())
+/// What becomes of a name in the data directory.
+fn take(
+    cluster: &Cluster,
+    tablespaces: &Tablespaces,
+    name: &Path,
+    metadata: &Metadata,
+) -> Result<Take, Error> {
+    let is_at_top = name.components().count() == 1;
+    if is_at_top && LEFT_OUT.iter().any(|left_out| name == Path::new(left_out)) {
+        return Ok(Take::LeftOut(None));
     }
-
-    fn add_link(&mut self, root: &Path, name: PathBuf, metadata: Metadata) -> Result<(), Error> {
-        let path = root.join(&name);
-        let leads_to_folder = path.is_dir();
-        let is_log = name == Path::new("pg_wal") || name == Path::new("pg_xlog");
-        if is_log && leads_to_folder {
-            let text = "a link, in the copy a folder: servers must not share a log";
-            self.warnings.push(format!("{}: {text}", name.display()));
-            return self.walk(root, &name);
-        }
-        let top = name.components().next().and_then(|top| top.as_os_str().to_str());
-        let holds_data = top.is_some_and(|top| {
-            matches!(top, "base" | "global") || (top.starts_with("pg_") && top != "pg_log")
-        });
-        let is_configuration = name.components().count() == 1 && !leads_to_folder;
-        if holds_data && !is_configuration {
-            return Err(Error::unknown(
-                &path,
-                "a link to data that lies elsewhere (such as a tablespace): a server on the copy would write to the original's files",
-                "change this cluster in place, without --copy-to, or copy it with pg_basebackup and its --tablespace-mapping",
-            ));
-        }
-        self.warnings.push(format!("{}: a link, which leads to the same place", name.display()));
-        self.links.push((name, metadata));
-        Ok(())
+    if tablespaces.is_of_another_version(cluster, name) {
+        return Ok(Take::LeftOut(Some("of another version's cluster, left out")));
     }
-}
-
-/// How a copy begins.
-#[derive(PartialEq, Eq)]
-enum Begun {
-    /// From nothing, or over what an interrupted run left.
-    Fresh,
-    /// An interrupted run had it complete.
-    Complete,
+    if !metadata.is_symlink() {
+        return Ok(Take::AsItIs);
+    }
+    if let Some(place) = tablespaces.place_of(name) {
+        return Ok(Take::Elsewhere(place.to_owned()));
+    }
+    let path = cluster.root.join(name);
+    let leads_to_folder = path.is_dir();
+    let is_log = name == Path::new("pg_wal") || name == Path::new("pg_xlog");
+    if is_log && leads_to_folder {
+        return Ok(Take::Folder("a link, in the copy a folder: servers must not share a log"));
+    }
+    let top = name.components().next().and_then(|top| top.as_os_str().to_str());
+    let holds_data = top.is_some_and(|top| {
+        matches!(top, "base" | "global") || (top.starts_with("pg_") && top != "pg_log")
+    });
+    if holds_data && (leads_to_folder || !is_at_top) {
+        let hint = match tablespaces::is_name(name) {
+            true => {
+                "--tablespace-mapping OLD=NEW copies it to a folder of its own; or change this cluster in place, without --copy-to"
+            }
+            false => {
+                "change this cluster in place, without --copy-to, or put in the link's place what it leads to"
+            }
+        };
+        return Err(Error::unknown(
+            &path,
+            "a link to data that lies elsewhere (such as a tablespace): a server on the copy would write to the original's files",
+            hint,
+        ));
+    }
+    Ok(Take::Link("a link, which leads to the same place"))
 }
 
 struct Copy<'a> {
     run: &'a Run<'a>,
     cluster: &'a Cluster,
-    target: &'a Path,
+    folder: CopyFolder<'a>,
+    /// Where the tablespaces go that do not lie in the data directory.
+    elsewhere: Vec<CopyFolder<'a>>,
     wanted: Protection,
     pace: Pace,
 }
@@ -226,115 +207,44 @@ impl Copy<'_> {
         self.run.disk
     }
 
-    fn failed<'e>(&self, path: &'e Path) -> impl FnOnce(io::Error) -> Error + use<'e> {
-        move |error| Error::io("copy to", path, error)
-    }
-
     /// Makes sure that nothing of somebody else's is in the way, and says that
     /// this is an unfinished copy.
-    fn begin(&self) -> Result<Begun, Error> {
-        let target = self.target;
-        self.check_apart()?;
-        let mark = self.mark();
-        let marker = target.join(MARKER);
-        let before = target.join(format!("{MARKER}.new"));
-        let control = target.join("global").join("pg_control");
-        match fs::read_dir(target) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.disk().make_folder(target).map_err(self.failed(target))?;
-                let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
-                self.sync_folder(parent.unwrap_or_else(|| Path::new(".")))?;
-            }
-            Err(error) => return Err(Error::io("list", target, error)),
-            Ok(entries) => {
-                if read_small(&marker, 4096).is_ok_and(|found| found == mark.as_bytes()) {
-                    if control.exists() {
-                        return Ok(Begun::Complete);
-                    }
-                    return Ok(Begun::Fresh);
-                }
-                let is_foreign = |entry: io::Result<fs::DirEntry>| {
-                    entry.map_or(true, |entry| entry.path() != before)
-                };
-                if entries.into_iter().any(is_foreign) {
-                    return Err(Error::unknown(
-                        target,
-                        "this folder is not empty, and what is in it is no unfinished copy of this cluster as it is now",
-                        "name a folder that does not exist or is empty",
-                    ));
-                }
-            }
+    fn begin(&self, tablespaces: &Tablespaces) -> Result<Found, Error> {
+        check_apart(&self.cluster.root, &self.folder.path)?;
+        let found = self.folder.look_begun(CONTROL)?;
+        if found == Found::Complete {
+            return Ok(found);
         }
-        // Whole at once, so that it is found or not.
-        self.remove(&before)?;
-        let file =
-            self.disk().create(&before, &self.cluster.owner).map_err(self.failed(&before))?;
-        let write = || {
-            self.disk().write_at(&file, mark.as_bytes(), 0)?;
-            self.sync(&file)?;
-            self.disk().rename(&before, &marker)
-        };
-        write().map_err(self.failed(&marker))?;
-        self.sync_folder(target)?;
-        Ok(Begun::Fresh)
-    }
-
-    /// A copy inside its own source would never end.
-    fn check_apart(&self) -> Result<(), Error> {
-        let absolute = |path: &Path| {
-            fs::canonicalize(path).or_else(|_| {
-                let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-                let parent = fs::canonicalize(parent.unwrap_or_else(|| Path::new(".")))?;
-                Ok::<_, io::Error>(parent.join(path.file_name().unwrap_or_default()))
-            })
-        };
-        let target =
-            absolute(self.target).map_err(|error| Error::io("open", self.target, error))?;
-        let source = absolute(&self.cluster.root)
-            .map_err(|error| Error::io("open", &self.cluster.root, error))?;
-        if target.starts_with(&source) || source.starts_with(&target) {
-            let reason = "the copy and its source lie inside one another";
-            return Err(Error::unknown(self.target, reason, "name a folder elsewhere"));
+        // Before the first of them is made.
+        let mut places = Vec::new();
+        for folder in &self.elsewhere {
+            tablespaces.check_apart(&self.cluster.root, &self.folder.path, &folder.path)?;
+            places.push((folder, folder.look_begun(CONTROL)?));
         }
-        Ok(())
-    }
-
-    /// What the copy is of: this cluster, in this state.
-    fn mark(&self) -> String {
-        let control = blake3::hash(&self.cluster.bytes);
-        let wanted = self.wanted.name();
-        format!("unfinished copy by pagewarden protect, not to be used\n{wanted} {control}\n")
+        self.folder.begin(found, &self.cluster.owner)?;
+        places
+            .into_iter()
+            .try_for_each(|(folder, found)| folder.begin(found, &self.cluster.owner))?;
+        Ok(found)
     }
 
     fn make_tree(&self, tree: &Tree) -> Result<(), Error> {
-        for (name, _) in &tree.folders {
-            let path = self.target.join(name);
-            self.disk().make_folder(&path).map_err(self.failed(&path))?;
-        }
+        self.folder.make_folders(tree)?;
         for (name, metadata) in &tree.links {
-            let (from, to) = (self.cluster.root.join(name), self.target.join(name));
+            let (from, to) = (self.cluster.root.join(name), self.folder.path.join(name));
             let content = fs::read_link(&from).map_err(|error| Error::io("read", &from, error))?;
-            self.remove(&to)?;
-            self.disk().make_link(&content, &to, metadata).map_err(self.failed(&to))?;
+            remove(self.disk(), &to)?;
+            self.disk().make_link(&content, &to, metadata).map_err(copying_to(&to))?;
         }
         Ok(())
-    }
-
-    fn remove(&self, path: &Path) -> Result<(), Error> {
-        match self.disk().remove(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(Error::io("remove", path, error))
-            }
-            _ => Ok(()),
-        }
     }
 
     /// A file that holds no pages, or whose pages stay as they are.
     fn copy_file(&self, name: &Path, outcome: &mut Outcome) -> Result<(), Error> {
-        let (from, to) = (self.cluster.root.join(name), self.target.join(name));
+        let (from, to) = (self.cluster.root.join(name), self.folder.path.join(name));
         let source = open_regular(&from).map_err(|error| Error::io("open", &from, error))?;
         let like = source.metadata().map_err(|error| Error::io("open", &from, error))?;
-        self.remove(&to)?;
+        remove(self.disk(), &to)?;
         let mut copy = || {
             let file = self.disk().create(&to, &like)?;
             if !self.disk().share_blocks(&file, &source) {
@@ -345,24 +255,17 @@ impl Copy<'_> {
             self.disk().set_attributes(&file, &like)?;
             self.sync(&file)
         };
-        copy().map_err(self.failed(&to))
+        copy().map_err(copying_to(&to))
     }
 
     fn copy_bytes(&self, source: &fs::File, file: &Written, length: u64) -> io::Result<u64> {
-        use rustix::fs::{SeekFrom, seek};
-
         let mut buffer = vec![0; RUN_BYTES];
         let mut offset = 0;
         let mut sum = 0_u64;
         while offset < length && !self.run.options.stop.load(Ordering::Relaxed) {
-            match seek(source, SeekFrom::Data(offset)) {
-                Ok(data) if data > offset => {
-                    offset = data;
-                    continue;
-                }
-                Err(rustix::io::Errno::NXIO) => break,
-                // Where holes are not told, there are none.
-                _ => {}
+            if let Some(end) = stretches::hole_end(source, offset) {
+                offset = end;
+                continue;
             }
             let count = read_fully(source, &mut buffer, offset)?;
             let bytes = buffer.get(..count).filter(|bytes| !bytes.is_empty());
@@ -378,9 +281,7 @@ impl Copy<'_> {
     /// Makes the copy a cluster.
     fn end(&self, tree: &Tree, outcome: &mut Outcome) -> Result<(), Error> {
         self.copy_file(Path::new("PG_VERSION"), outcome)?;
-        for (name, _) in tree.folders.iter().rev() {
-            self.sync_folder(&self.target.join(name))?;
-        }
+        self.folder.sync_folders(tree)?;
         check_not_running(&self.cluster.root)?;
         let source = self.cluster.control_path();
         if read_control(&source)? != self.cluster.bytes {
@@ -397,9 +298,8 @@ impl Copy<'_> {
             *first = sector;
         }
         debug_assert!(Control::parse(&bytes).is_ok());
-        let folder = self.target.join("global");
-        let (before, after) = (folder.join(CONTROL_BEFORE), folder.join("pg_control"));
-        self.remove(&before)?;
+        let [before, after] = [CONTROL_BEFORE, CONTROL].map(|name| self.folder.path.join(name));
+        remove(self.disk(), &before)?;
         let write = || {
             let file = self.disk().create(&before, &like)?;
             self.disk().write_at(&file, &bytes, 0)?;
@@ -407,33 +307,21 @@ impl Copy<'_> {
             self.sync(&file)?;
             self.disk().rename(&before, &after)
         };
-        write().map_err(self.failed(&after))?;
-        self.sync_folder(&folder)?;
+        write().map_err(copying_to(&after))?;
+        self.folder.sync_folder(&self.folder.path.join("global"))?;
         self.end_names(tree)
     }
 
     /// What is left to do when the copy is a cluster.
     fn end_names(&self, tree: &Tree) -> Result<(), Error> {
-        for (name, like) in tree.folders.iter().rev() {
-            let path = self.target.join(name);
-            self.disk().set_folder_attributes(&path, like).map_err(self.failed(&path))?;
+        for folder in &self.elsewhere {
+            remove(self.disk(), &folder.marker())?;
+            folder.sync_folder(&folder.path)?;
         }
-        self.remove(&self.target.join(MARKER))?;
-        if let Some((_, like)) = tree.folders.first() {
-            let set = self.disk().set_folder_attributes(self.target, like);
-            set.map_err(self.failed(self.target))?;
-        }
-        self.sync_folder(self.target)
+        self.folder.end(&tree.folders)
     }
 
     fn sync(&self, file: &Written) -> io::Result<()> {
         if self.run.options.sync { self.disk().sync(file) } else { Ok(()) }
-    }
-
-    fn sync_folder(&self, path: &Path) -> Result<(), Error> {
-        if !self.run.options.sync {
-            return Ok(());
-        }
-        self.disk().sync_folder(path).map_err(|error| Error::io("sync", path, error))
     }
 }

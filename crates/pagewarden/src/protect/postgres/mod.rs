@@ -20,14 +20,13 @@ use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use crate::error::Error;
 use crate::page::postgres::Checksums;
-use crate::protect::disk::{Disk, System, Written};
-use crate::protect::journal::Journal;
-use crate::protect::plan::{Cost, Wish};
-use crate::protect::{Engine, Options, Outcome, PageTally, Request, check_mode};
+use crate::protect::disk::{Disk, System, Written, sync_folder};
+use crate::protect::journal::{self, Journal};
+use crate::protect::plan::{Cost, Feature, Request, Wish};
+use crate::protect::{Engine, Options, Outcome, check_mode};
 use crate::target::postgres::control::{
     CONTROL_BYTES, ClusterState, Control, ONLINE_SWITCHING, with_checksums,
 };
@@ -37,27 +36,27 @@ use crate::verify::{Caching, Progress};
 
 mod copy;
 mod files;
+mod judge;
 mod lock;
 mod pages;
-pub(in crate::protect) mod read_back;
+mod read_back;
 #[cfg(test)]
-pub(in crate::protect) mod tests;
+mod tests;
 
 use files::Listing;
+use judge::Layout;
 use lock::{ServerLock, check_not_running};
-use pages::{BATCH_FILES, Layout, RUN_BYTES, Work, Worked, server_came};
+use pages::{BATCH_FILES, RUN_BYTES, Work, server_came};
 
 /// The line in the registry of engines.
 pub const ENGINE: Engine = Engine {
     name: "postgres",
     summary: "PostgreSQL data directory, 9.6 to 18",
     modes: &[Protection::Checksum, Protection::None],
+    features: &[Feature::Tablespaces],
     probe: is_root,
     run,
 };
-
-/// What servers and `pg_checksums` ignore, in the data directory itself.
-const JOURNAL: &str = "pagewarden-protect.journal";
 
 fn run(request: &Request, options: &Options, progress: &dyn Progress) -> Result<Outcome, Error> {
     Run {
@@ -142,7 +141,7 @@ impl Run<'_> {
     fn in_place(&self, wanted: Protection, lock: Option<&ServerLock>) -> Result<Outcome, Error> {
         let cluster = Cluster::open(&self.request.path)?;
         let before = cluster.protection();
-        let journal = cluster.root.join(JOURNAL);
+        let journal = cluster.root.join(journal::NAME);
         let mut outcome = cluster.outcome(wanted);
         if before == wanted || wanted == Protection::None {
             if self.request.dry_run {
@@ -178,7 +177,7 @@ impl Run<'_> {
         let had_journal = work.journal.is_some();
         drop(work);
         outcome.warnings.extend(listing.warnings.iter().cloned());
-        outcome.take(worked);
+        outcome.add(worked);
         if self.options.stop.load(Ordering::Relaxed) {
             outcome.stopped = true;
             return Ok(outcome);
@@ -190,12 +189,8 @@ impl Run<'_> {
             self.discard(&journal)?;
             return Ok(outcome);
         }
-        if self.options.sync {
-            for folder in &listing.folders {
-                self.disk
-                    .sync_folder(&folder.path)
-                    .map_err(|error| Error::io("sync", &folder.path, error))?;
-            }
+        for folder in &listing.folders {
+            sync_folder(self.disk, self.options, &folder.path)?;
         }
         if !is_held() {
             return Err(server_came(&cluster.root));
@@ -208,37 +203,22 @@ impl Run<'_> {
         Ok(outcome)
     }
 
-    /// None where nothing is written, or nothing is waited for: a journal could not
-    /// tell then what the device holds.
+    /// None where nothing is written.
     fn open_journal(
         &self,
         cluster: &Cluster,
         path: &Path,
-    ) -> Result<(Option<Journal<'_>>, Option<crate::protect::journal::Done>), Error> {
+    ) -> Result<(Option<Journal<'_>>, Option<journal::Done>), Error> {
         if self.request.dry_run {
             return Ok((None, None));
         }
-        if !self.options.sync {
-            self.discard(path)?;
-            return Ok((None, None));
-        }
         let control = blake3::hash(&cluster.bytes);
-        let verified = if self.options.verify { "verified" } else { "unverified" };
-        let title = format!("postgres/checksum/{verified}/{control}");
-        let (journal, done) = Journal::open(self.disk, path, &title, &cluster.owner)
-            .map_err(|error| Error::io("write", path, error))?;
-        Ok((Some(journal), done))
+        let title = (ENGINE.name, &control as &dyn std::fmt::Display);
+        Journal::of_run(self.disk, self.options, path, title, &cluster.owner)
     }
 
     fn discard(&self, journal: &Path) -> Result<(), Error> {
-        let removed = Journal::discard(self.disk, journal);
-        if removed.map_err(|error| Error::io("remove", journal, error))?
-            && self.options.sync
-            && let Some(folder) = journal.parent()
-        {
-            self.disk.sync_folder(folder).map_err(|error| Error::io("sync", folder, error))?;
-        }
-        Ok(())
+        Journal::discard(self.disk, self.options, journal)
     }
 
     /// The one write that makes the pages' checksums count, or not.
@@ -365,43 +345,16 @@ impl Cluster {
     }
 
     fn outcome(&self, wanted: Protection) -> Outcome {
-        let mut warnings = Vec::new();
+        let engine = format!("PostgreSQL {}", self.version);
+        let mut outcome = Outcome::of(engine, self.protection(), wanted);
         if self.control.state == ClusterState::ShutDownInRecovery && wanted != self.protection() {
-            warnings.push(
+            outcome.warnings.push(
                 "this is a standby: its primary and other standbys are not changed, and backups \
                  of one do not fit another"
                     .to_owned(),
             );
         }
-        Outcome {
-            engine: format!("PostgreSQL {}", self.version),
-            before: self.protection(),
-            wanted,
-            after: self.protection(),
-            files: 0,
-            files_resumed: 0,
-            pages: PageTally::default(),
-            bytes_read: 0,
-            bytes_written: 0,
-            bytes_verified: 0,
-            findings: Vec::new(),
-            warnings,
-            costs: None,
-            stopped: false,
-            elapsed: Duration::ZERO,
-        }
-    }
-}
-
-impl Outcome {
-    fn take(&mut self, worked: Worked) {
-        self.files = worked.files;
-        self.files_resumed = worked.files_resumed;
-        self.pages = worked.pages;
-        self.bytes_read = worked.bytes_read;
-        self.bytes_written = worked.bytes_written;
-        self.bytes_verified = worked.bytes_verified;
-        self.findings = worked.findings;
+        outcome
     }
 }
 

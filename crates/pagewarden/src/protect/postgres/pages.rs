@@ -11,24 +11,24 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
 
-use crate::checksum::postgres::{checksum, hash_pages};
 use crate::error::Error;
-use crate::page::postgres::{CHECKSUM_FIELD, Header};
+use crate::protect::batch::Batch;
 use crate::protect::cold::Cold;
-use crate::protect::disk::{Disk, Written, is_same_file};
+use crate::protect::disk::{Disk, Written, is_same_file, remove, sync};
 use crate::protect::journal::{Done, Journal, Stamp};
+use crate::protect::outcome::{Worked, damage};
 use crate::protect::pace::Pace;
 use crate::protect::postgres::files::{Entry, Listing};
+use crate::protect::postgres::judge::{Judged, Layout, judge_pages};
 use crate::protect::postgres::read_back::read_back;
-use crate::protect::{Options, PageTally};
+use crate::protect::threads::{Threads, lock};
+use crate::protect::{Options, PageTally, stretches};
 use crate::source::buffer::AlignedBuffer;
 use crate::source::file::{open_regular, read_fully};
 use crate::source::residency::expect_random_reads;
 use crate::source::write_back;
-use crate::verdict::{ByteOffset, Finding, Kind, PageNo, Place, Severity};
 use crate::verify::{Caching, Progress};
 
 /// Bytes read and written at once through the page cache: they stay in a core's own
@@ -47,16 +47,6 @@ pub(super) const PIECE_BYTES: u64 = 32 << 20;
 /// commits the file system's own journal for all of them.
 pub(super) const BATCH_FILES: usize = 128;
 const BATCH_BYTES: u64 = 64 << 20;
-/// How long a file waits at most, once the next one comes.
-const BATCH_TIME: Duration = Duration::from_secs(1);
-
-/// What pages of a cluster look like.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Layout {
-    pub(super) page_size: usize,
-    pub(super) max_align: u16,
-    pub(super) segment_pages: u64,
-}
 
 /// What is to be done to all files of a listing.
 pub(super) struct Work<'a> {
@@ -80,18 +70,6 @@ pub(super) struct Work<'a> {
     pub(super) caching: Caching,
     pub(super) run_bytes: usize,
     pub(super) batch_files: usize,
-}
-
-/// What came out of it.
-#[derive(Debug, Default)]
-pub(super) struct Worked {
-    pub(super) files: u64,
-    pub(super) files_resumed: u64,
-    pub(super) pages: PageTally,
-    pub(super) bytes_read: u64,
-    pub(super) bytes_written: u64,
-    pub(super) bytes_verified: u64,
-    pub(super) findings: Vec<Finding>,
 }
 
 /// A file while it is worked on.
@@ -123,11 +101,8 @@ struct Shared<'a, 'w> {
     queue: Mutex<Queue>,
     result: Mutex<Worked>,
     /// Files that wait to be synced.
-    batch: Mutex<Batch>,
-    /// The first error, which ends the work.
-    failed: Mutex<Option<Error>>,
-    /// Set with the first error, and by the signal's flag.
-    stop: AtomicBool,
+    batch: Batch<Arc<OpenFile>>,
+    threads: Threads<'a>,
     /// A damaged page was seen.
     damage: AtomicBool,
 }
@@ -137,15 +112,6 @@ struct Queue {
     next_entry: usize,
     /// Files of which pieces are left, and where the next of each begins.
     begun: Vec<(Arc<OpenFile>, u64)>,
-}
-
-/// Files that wait to be synced.
-#[derive(Default)]
-struct Batch {
-    files: Vec<Arc<OpenFile>>,
-    bytes: u64,
-    /// When the first came.
-    begun: Option<Instant>,
 }
 
 /// A part of a file, for one thread.
@@ -162,32 +128,15 @@ impl Work<'_> {
             pace: Pace::new(self.options.rate),
             queue: Mutex::default(),
             result: Mutex::default(),
-            batch: Mutex::default(),
-            failed: Mutex::default(),
-            stop: AtomicBool::new(false),
+            batch: Batch::new(self.batch_files, BATCH_BYTES),
+            threads: Threads::new(&self.options.stop),
             damage: AtomicBool::new(false),
         };
-        std::thread::scope(|scope| {
-            for _ in 0..self.options.jobs.get() {
-                scope.spawn(|| {
-                    if let Err(error) = shared.work() {
-                        shared.stop.store(true, Ordering::Relaxed);
-                        lock(&shared.failed).get_or_insert(error);
-                    }
-                });
-            }
-        });
-        if let Some(error) = lock(&shared.failed).take() {
-            return Err(error);
-        }
+        shared.threads.run(self.options.jobs.get(), || shared.work())?;
         // Also when the run is to stop: it is little, and need not be done again.
-        let batch = std::mem::take(&mut *lock(&shared.batch));
-        shared.settle(&batch)?;
+        shared.settle(&shared.batch.take())?;
         let mut result = std::mem::take(&mut *lock(&shared.result));
-        result.findings.sort_by(|a, b| {
-            let key = |finding: &Finding| finding.place.page.map(|page| page.0);
-            (&a.place.file, key(a)).cmp(&(&b.place.file, key(b)))
-        });
+        result.sort_findings();
         Ok(result)
     }
 
@@ -203,7 +152,7 @@ impl Shared<'_, '_> {
         let mut last = None;
         while let Some(piece) = self.next(last.as_ref())? {
             self.work_on(&piece, memory.bytes_mut())?;
-            if self.must_stop() {
+            if self.threads.must_stop() {
                 break;
             }
             if piece.file.pieces_left.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -222,10 +171,6 @@ impl Shared<'_, '_> {
         wanted - wanted % page_size
     }
 
-    fn must_stop(&self) -> bool {
-        self.stop.load(Ordering::Relaxed) || self.work.options.stop.load(Ordering::Relaxed)
-    }
-
     /// The next piece, of the file of the last one if any is left of it; opens the
     /// next file where it must.
     fn next(&self, last: Option<&Arc<OpenFile>>) -> Result<Option<Piece>, Error> {
@@ -233,7 +178,7 @@ impl Shared<'_, '_> {
         let is_last =
             |(file, _): &(Arc<OpenFile>, u64)| last.is_some_and(|last| Arc::ptr_eq(file, last));
         let mut index = queue.begun.iter().position(is_last);
-        while !self.must_stop() {
+        while !self.threads.must_stop() {
             if let Some((file, begin)) = index.and_then(|index| queue.begun.get_mut(index)) {
                 let end = begin.saturating_add(PIECE_BYTES).min(file.entry.length);
                 let piece = Piece { file: Arc::clone(file), range: *begin..end };
@@ -292,6 +237,7 @@ impl Shared<'_, '_> {
             Some(root) => {
                 source = open_regular(&path).map_err(opened)?;
                 let copy = root.join(&name);
+                remove(work.disk, &copy)?;
                 let made = self.create_copy(&copy, &source, entry.length);
                 let (written, cloned) = made.map_err(|error| Error::io("copy to", &copy, error))?;
                 (target, is_clone) = (Some(written), cloned);
@@ -322,10 +268,6 @@ impl Shared<'_, '_> {
 
     fn create_copy(&self, copy: &Path, source: &File, length: u64) -> io::Result<(Written, bool)> {
         let disk = self.work.disk;
-        match disk.remove(copy) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
         let written = disk.create(copy, &source.metadata()?)?;
         let cloned = disk.share_blocks(&written, source);
         if !cloned {
@@ -337,7 +279,7 @@ impl Shared<'_, '_> {
     fn work_on(&self, piece: &Piece, memory: &mut [u8]) -> Result<(), Error> {
         let work = self.work;
         let mut offset = piece.range.start;
-        while offset < piece.range.end && !self.must_stop() {
+        while offset < piece.range.end && !self.threads.must_stop() {
             if let Some(hole_end) = self.hole(piece, offset) {
                 self.pass_hole(hole_end - offset);
                 offset = hole_end;
@@ -362,7 +304,9 @@ impl Shared<'_, '_> {
             if count < length {
                 return Err(changed_meanwhile(&path()));
             }
-            let judged = self.judge(file, offset, bytes);
+            let first =
+                first_block(&file.entry, work.layout) + offset / work.layout.page_size as u64;
+            let judged = judge_pages(bytes, first, work.layout);
             let written = self.write(file, direct, offset, bytes, &judged)?;
             self.tell(file, offset, length as u64, written, judged);
             offset += length as u64;
@@ -375,13 +319,8 @@ impl Shared<'_, '_> {
         if self.work.copy.is_none() || piece.file.is_clone {
             return None;
         }
-        let data = match rustix::fs::seek(&piece.file.source, rustix::fs::SeekFrom::Data(offset)) {
-            Ok(data) => data,
-            Err(rustix::io::Errno::NXIO) => piece.range.end,
-            Err(_) => return None,
-        };
         let page = self.work.layout.page_size as u64;
-        let end = data.min(piece.range.end);
+        let end = stretches::hole_end(&piece.file.source, offset)?.min(piece.range.end);
         // Pages that are hole only in part are read.
         let end = end - end % page;
         (end > offset).then_some(end)
@@ -390,19 +329,6 @@ impl Shared<'_, '_> {
     fn pass_hole(&self, length: u64) {
         lock(&self.result).pages.empty += length / self.work.layout.page_size as u64;
         self.work.progress.advance(length);
-    }
-
-    fn judge(&self, file: &OpenFile, offset: u64, bytes: &mut [u8]) -> Judged {
-        let Layout { page_size, max_align, segment_pages } = self.work.layout;
-        let first = first_block(&file.entry, segment_pages) + offset / page_size as u64;
-        let mut judged = judge_pages(bytes, first, page_size, max_align);
-        let rest = bytes.len() % page_size;
-        if rest > 0 {
-            let at = bytes.len() - rest;
-            let detail = format!("the file ends {rest} bytes into a page");
-            judged.damaged.push((at, Kind::Truncated, detail));
-        }
-        judged
     }
 
     /// Writes what has to be, by `direct` what was read by it; how many bytes.
@@ -426,12 +352,11 @@ impl Shared<'_, '_> {
         };
         let whole = 0..bytes.len();
         let copied = work.copy.is_some() && !file.is_clone;
-        let stretches =
-            if copied { std::slice::from_ref(&whole) } else { judged.changed.as_slice() };
-        let is_past = work.copy.is_none() && stretches.len() <= STRETCHES_PAST_MAX;
+        let wanted = if copied { std::slice::from_ref(&whole) } else { judged.changed.as_slice() };
+        let is_past = work.copy.is_none() && wanted.len() <= STRETCHES_PAST_MAX;
         let direct = direct.filter(|_| is_past);
         let mut sum = 0;
-        for stretch in stretches {
+        for stretch in wanted {
             let Some(part) = bytes.get(stretch.clone()) else { continue };
             let at = offset + stretch.start as u64;
             self.pace.pay(part.len() as u64, &work.options.stop);
@@ -441,7 +366,7 @@ impl Shared<'_, '_> {
             }
             .map_err(|error| Error::io("write", &target.path, error))?;
             sum += part.len() as u64;
-            join(&mut lock(&file.marks).written, at..at + part.len() as u64);
+            stretches::add(&mut lock(&file.marks).written, at..at + part.len() as u64);
         }
         if sum > 0 && work.options.sync && direct.is_none() {
             write_back::begin(&target.file, &(offset..offset + bytes.len() as u64));
@@ -450,8 +375,7 @@ impl Shared<'_, '_> {
     }
 
     fn tell(&self, file: &OpenFile, offset: u64, length: u64, written: u64, judged: Judged) {
-        let Layout { page_size, segment_pages, .. } = self.work.layout;
-        let first = first_block(&file.entry, segment_pages);
+        let first = first_block(&file.entry, self.work.layout);
         let mut result = lock(&self.result);
         result.bytes_read += length;
         result.bytes_written += written;
@@ -459,15 +383,8 @@ impl Shared<'_, '_> {
         for (at, kind, detail) in judged.damaged {
             let at = offset + at as u64;
             lock(&file.marks).damaged.push(at);
-            let page = PageNo(first + at / page_size as u64);
-            result.findings.push(Finding {
-                place: Place {
-                    file: file.name.clone(),
-                    page: Some(page),
-                    offset: Some(ByteOffset(at)),
-                },
-                ..Finding::of_file("", Severity::Damage, kind, detail)
-            });
+            let block = first + at / self.work.layout.page_size as u64;
+            result.findings.push(damage(&file.name, block, at, kind, detail));
         }
         drop(result);
         self.work.progress.advance(length);
@@ -475,41 +392,25 @@ impl Shared<'_, '_> {
 
     /// All of a file is written: it waits for others, or they for it.
     fn finish(&self, file: &Arc<OpenFile>) -> Result<(), Error> {
-        let batch = {
-            let mut batch = lock(&self.batch);
-            batch.files.push(Arc::clone(file));
-            batch.bytes = batch.bytes.saturating_add(file.entry.length);
-            let is_young = batch.begun.get_or_insert_with(Instant::now).elapsed() < BATCH_TIME;
-            let is_small = batch.files.len() < self.work.batch_files && batch.bytes < BATCH_BYTES;
-            if is_young && is_small {
-                return Ok(());
-            }
-            std::mem::take(&mut *batch)
-        };
-        self.settle(&batch)
+        self.settle(&self.batch.add(Arc::clone(file), file.entry.length))
     }
 
     /// Makes files durable, reads them back, and says so.
-    fn settle(&self, batch: &Batch) -> Result<(), Error> {
+    fn settle(&self, batch: &[Arc<OpenFile>]) -> Result<(), Error> {
         let work = self.work;
         if self.damage.load(Ordering::Relaxed) && !work.skip_damaged {
             return Ok(());
         }
-        let written = || {
-            let files = batch.files.iter();
-            files.filter_map(|file| file.target.as_ref().map(|target| (file, target)))
-        };
+        let written = || batch.iter().filter_map(|file| Some((file, file.target.as_ref()?)));
         for (file, target) in written() {
             if work.copy.is_some() {
                 let like = file.source.metadata();
                 like.and_then(|like| work.disk.set_attributes(target, &like))
                     .map_err(|error| Error::io("copy to", &target.path, error))?;
             }
-            if work.options.sync {
-                // Also where this run wrote nothing: what an interrupted run wrote
-                // may not have reached the device.
-                work.disk.sync(target).map_err(|error| Error::io("sync", &target.path, error))?;
-            }
+            // Also where this run wrote nothing: what an interrupted run wrote may not
+            // have reached the device.
+            sync(work.disk, work.options, target)?;
         }
         written().try_for_each(|(file, target)| self.conclude(file, target))
     }
@@ -523,7 +424,7 @@ impl Shared<'_, '_> {
             marks.written.push(0..file.entry.length);
         }
         if work.options.verify {
-            let first = first_block(&file.entry, work.layout.segment_pages);
+            let first = first_block(&file.entry, work.layout);
             let bytes = read_back(target, &marks, first, work.layout, &self.pace, work.options)?;
             lock(&self.result).bytes_verified += bytes;
         }
@@ -563,72 +464,8 @@ fn read_direct(_: &Path, _: &File) -> Option<File> {
 }
 
 /// The number of the first block in a file.
-fn first_block(entry: &Entry, segment_pages: u64) -> u64 {
-    u64::from(entry.file.segment).saturating_mul(segment_pages)
-}
-
-/// Adds a stretch to those of a file; threads go forward, so that most continue
-/// the last one.
-fn join(stretches: &mut Vec<Range<u64>>, next: Range<u64>) {
-    match stretches.last_mut().filter(|last| last.end == next.start) {
-        Some(last) => last.end = next.end,
-        None => stretches.push(next),
-    }
-}
-
-/// What was found in a run of pages.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Judged {
-    /// Without the damaged ones.
-    tally: PageTally,
-    /// Stretches of pages whose checksum was set.
-    changed: Vec<Range<usize>>,
-    /// Where damaged pages begin, and what is wrong with each.
-    damaged: Vec<(usize, Kind, String)>,
-}
-
-/// Sets the checksum of every whole page that is sound.
-///
-/// A page whose `pd_upper` is 0 is new to `pg_checksums`, whatever else it holds;
-/// a server then refuses to read it, unless all of it is zero.
-fn judge_pages(bytes: &mut [u8], first: u64, page_size: usize, max_align: u16) -> Judged {
-    let mut judged = Judged::default();
-    let count = bytes.len() / page_size;
-    let mut hashes = vec![0; count];
-    let Some(whole) = bytes.get_mut(..count * page_size) else { return judged };
-    hash_pages(whole, page_size, &mut hashes);
-    for (index, (page, hash)) in whole.chunks_exact_mut(page_size).zip(hashes).enumerate() {
-        let at = index * page_size;
-        let Some(header) = Header::read(page) else { continue };
-        if header.upper == 0 {
-            if page.iter().all(|byte| *byte == 0) {
-                judged.tally.empty += 1;
-            } else {
-                let detail = "pd_upper is 0 but the page is not empty".to_owned();
-                judged.damaged.push((at, Kind::Header, detail));
-            }
-            continue;
-        }
-        if let Some(fault) = header.fault(page_size, max_align) {
-            judged.damaged.push((at, Kind::Header, fault));
-            continue;
-        }
-        let block = first + index as u64;
-        let sum = checksum(hash, u32::try_from(block).unwrap_or(u32::MAX));
-        if sum == header.checksum {
-            judged.tally.right += 1;
-            continue;
-        }
-        if let Some(field) = page.get_mut(CHECKSUM_FIELD) {
-            field.copy_from_slice(&sum.to_le_bytes());
-        }
-        judged.tally.changed += 1;
-        match judged.changed.last_mut().filter(|last| last.end == at) {
-            Some(last) => last.end = at + page_size,
-            None => judged.changed.push(at..at + page_size),
-        }
-    }
-    judged
+fn first_block(entry: &Entry, layout: Layout) -> u64 {
+    u64::from(entry.file.segment).saturating_mul(layout.segment_pages)
 }
 
 fn changed_meanwhile(path: &Path) -> Error {
@@ -645,8 +482,4 @@ pub(super) fn server_came(path: &Path) -> Error {
         "a server was started on this cluster meanwhile, so nothing more is written",
         "stop it cleanly, and run this again",
     )
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,4 @@
-//! Reading back what was written, from the device and not from memory.
-
-use std::fs::File;
-use std::path::Path;
+//! Testing every page that was written, as the device holds it.
 
 use crate::checksum::postgres::{checksum, hash_pages};
 use crate::error::Error;
@@ -9,14 +6,11 @@ use crate::page::postgres::Header;
 use crate::protect::Options;
 use crate::protect::disk::Written;
 use crate::protect::pace::Pace;
-use crate::protect::postgres::pages::{Layout, Marks, RUN_BYTES};
-use crate::source::buffer::{ALIGNMENT, AlignedBuffer};
-use crate::source::file::{open_regular, read_fully};
-use crate::source::residency::forget;
+use crate::protect::postgres::judge::Layout;
+use crate::protect::postgres::pages::{Marks, RUN_BYTES};
+use crate::protect::read_back::Reader;
 
-/// Reads what was written and tests every page of it. Past the page cache where
-/// the file system allows that, else after the cache was asked to forget it.
-/// Gives the bytes that were read.
+/// Reads what was written and tests every page of it; the bytes that were read.
 pub(super) fn read_back(
     target: &Written,
     marks: &Marks,
@@ -29,8 +23,7 @@ pub(super) fn read_back(
         return Ok(0);
     }
     let failed = |error| Error::io("read back", &target.path, error);
-    let mut reader = Reader::open(&target.path).map_err(failed)?;
-    let mut buffer = AlignedBuffer::new(RUN_BYTES + 2 * ALIGNMENT);
+    let mut reader = Reader::open(&target.path, RUN_BYTES).map_err(failed)?;
     let mut damaged = marks.damaged.clone();
     damaged.sort_unstable();
     let page = layout.page_size as u64;
@@ -43,7 +36,7 @@ pub(super) fn read_back(
             // The end of a file that ends inside a page was reported already.
             let length = usize::try_from((end - begin) - (end - begin) % page).unwrap_or(0);
             pace.pay(length as u64, &options.stop);
-            let bytes = reader.read(&mut buffer, begin, length).map_err(failed)?;
+            let bytes = reader.read(begin, length).map_err(failed)?;
             let block = first_block + begin / page;
             for index in wrong_pages(bytes, block, layout.page_size) {
                 let offset = begin + index * page;
@@ -79,58 +72,4 @@ fn wrong_pages(bytes: &[u8], first_block: u64, page_size: usize) -> Vec<u64> {
         })
         .map(|(index, _)| index)
         .collect()
-}
-
-/// A file, read past the page cache if that can be.
-pub(in crate::protect) struct Reader {
-    direct: Option<File>,
-    cached: File,
-}
-
-impl Reader {
-    pub(in crate::protect) fn open(path: &Path) -> std::io::Result<Self> {
-        Ok(Self { direct: open_direct(path), cached: open_regular(path)? })
-    }
-
-    pub(in crate::protect) fn read<'a>(
-        &mut self,
-        buffer: &'a mut AlignedBuffer,
-        offset: u64,
-        length: usize,
-    ) -> std::io::Result<&'a [u8]> {
-        let before = offset % ALIGNMENT as u64;
-        let skip = usize::try_from(before).unwrap_or(0);
-        let span = (skip + length).next_multiple_of(ALIGNMENT);
-        let memory = buffer.bytes_mut().get_mut(..span).unwrap_or_default();
-        let count = match &self.direct {
-            Some(direct) => match read_fully(direct, memory, offset - before) {
-                // Refused only when it comes to reading.
-                Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
-                    self.direct = None;
-                    self.read_cached(memory, offset - before)?
-                }
-                other => other?,
-            },
-            None => self.read_cached(memory, offset - before)?,
-        };
-        if count < skip + length {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        Ok(buffer.bytes().get(skip..skip + length).unwrap_or_default())
-    }
-
-    fn read_cached(&self, memory: &mut [u8], offset: u64) -> std::io::Result<usize> {
-        forget(&self.cached, &(offset..offset + memory.len() as u64));
-        read_fully(&self.cached, memory, offset)
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn open_direct(path: &Path) -> Option<File> {
-    crate::source::file::open_direct(path).ok().map(|(file, _)| file)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn open_direct(_: &Path) -> Option<File> {
-    None
 }

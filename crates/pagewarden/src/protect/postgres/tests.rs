@@ -1,42 +1,28 @@
 //! Small clusters made of pages that a server would accept, changed and
 //! interrupted in every way.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::checksum::postgres::{checksum, hash_pages};
 use crate::page::postgres::{CHECKSUM_FIELD, Header};
+use crate::protect::disk::recorder::{Dice, Image, Recorder, image, one_thread};
 use crate::protect::disk::{Disk, System};
+use crate::protect::journal;
 use crate::protect::plan::Wish;
+use crate::protect::postgres::Run;
 use crate::protect::postgres::pages::{BATCH_FILES, RUN_BYTES};
-use crate::protect::postgres::{JOURNAL, Run};
 use crate::protect::{Options, Outcome, Request};
 use crate::target::postgres::control::Control;
 use crate::target::postgres::names::RelationFile;
 use crate::verdict::Protection;
 use crate::verify::Caching;
 
-pub(in crate::protect) mod crashes;
+mod crashes;
 mod refusals;
+mod tablespaces;
 
 pub(super) const PAGE: usize = 8192;
-
-/// Numbers that look random, the same in every run (xorshift64*).
-pub(in crate::protect) struct Dice(pub(in crate::protect) u64);
-
-impl Dice {
-    pub(in crate::protect) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
-    pub(in crate::protect) fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % end as u64).unwrap()
-    }
-}
 
 /// A heap page that passes every rule.
 pub(super) fn heap_page(dice: &mut Dice) -> Vec<u8> {
@@ -139,38 +125,8 @@ fn cluster_in(folder: tempfile::TempDir) -> (tempfile::TempDir, PathBuf) {
     (folder, root)
 }
 
-/// Every file by its path below `root`; folders with no content.
-pub(in crate::protect) fn image(root: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
-    let mut image = BTreeMap::new();
-    let mut folders = vec![root.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
-            let name = path.strip_prefix(root).unwrap().to_owned();
-            if path.is_dir() {
-                folders.push(path);
-                image.insert(name, None);
-            } else {
-                image.insert(name, Some(fs::read(path).unwrap()));
-            }
-        }
-    }
-    image
-}
-
 pub(super) fn request(root: &Path, mode: Protection) -> Request {
-    Request {
-        path: root.to_owned(),
-        wish: Wish::Mode(mode),
-        copy_to: None,
-        dry_run: false,
-        skip_damaged: false,
-    }
-}
-
-/// Without reading back, which waits for a real device.
-pub(super) fn one_thread() -> Options {
-    Options { jobs: std::num::NonZero::<usize>::MIN, verify: false, ..Options::default() }
+    Request::new(root, Wish::Mode(mode))
 }
 
 pub(super) fn run_on(
@@ -207,7 +163,7 @@ pub(super) fn run(request: &Request) -> Result<Outcome, crate::Error> {
     .run()
 }
 
-pub(super) fn setting(image: &BTreeMap<PathBuf, Option<Vec<u8>>>) -> Option<Protection> {
+pub(super) fn setting(image: &Image) -> Option<Protection> {
     let control = image.get(Path::new("global/pg_control"))?.as_ref()?;
     Some(super::protection(
         Control::parse(control).expect("a control file that is whole").checksums,
@@ -223,10 +179,7 @@ pub(super) fn is_relation(name: &Path) -> bool {
 
 /// Fails unless every page is what it was but for its checksum; says whether all
 /// carry theirs.
-pub(super) fn all_pages_are_right(
-    before: &BTreeMap<PathBuf, Option<Vec<u8>>>,
-    after: &BTreeMap<PathBuf, Option<Vec<u8>>>,
-) -> bool {
+pub(super) fn all_pages_are_right(before: &Image, after: &Image) -> bool {
     let mut all = true;
     for (name, bytes) in before.iter().filter(|(name, _)| is_relation(name)) {
         // Folders of databases are named like relations.
@@ -247,7 +200,7 @@ pub(super) fn all_pages_are_right(
 
 /// Fails unless the cluster is what `before` was with checksums on, and nothing
 /// of ours is left in it.
-pub(super) fn assert_protected(before: &BTreeMap<PathBuf, Option<Vec<u8>>>, root: &Path) {
+pub(super) fn assert_protected(before: &Image, root: &Path) {
     let after = image(root);
     assert_eq!(setting(&after), Some(Protection::Checksum));
     assert!(all_pages_are_right(before, &after));
@@ -322,9 +275,9 @@ fn without_waiting_for_the_device_there_is_no_journal() {
     let before = image(&root);
     let options = Options { sync: false, ..one_thread() };
     let request = request(&root, Protection::Checksum);
-    let recorder = crashes::Recorder::new(&root, usize::MAX, 0);
+    let recorder = Recorder::new(&root, usize::MAX, 0);
     run_on(&recorder, &request, &options).unwrap();
-    assert!(recorder.names_made().iter().all(|name| name != JOURNAL));
+    assert!(recorder.names_made().iter().all(|name| name != journal::NAME));
     assert_protected(&before, &root);
 }
 
@@ -347,7 +300,7 @@ fn many_short_writes_go_through_the_page_cache_and_long_ones_past_it() {
     fs::write(root.join(short), pages(2)).unwrap();
     fs::write(root.join(long), pages(1000)).unwrap();
     let before = image(&root);
-    let recorder = crashes::Recorder::new(&root, usize::MAX, 0);
+    let recorder = Recorder::new(&root, usize::MAX, 0);
     let request = request(&root, Protection::Checksum);
     let options = one_thread();
     let run = Run {

@@ -34,36 +34,41 @@
 //! which opens the file, for the rest. Who wrote in between is seen by the file's
 //! length and time.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::num::NonZeroU32;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use crate::checksum::page_verify::{self, Marker, Mode};
-use crate::checksum::sqlite::{page_sum, stored_sum};
+use crate::checksum::page_verify::{self, Mode};
 use crate::error::Error;
 use crate::page::sqlite::header::{DatabaseHeader, HEADER_BYTES, MAGIC};
 use crate::protect::disk::{Disk, System, Written};
 use crate::protect::pace::Pace;
-use crate::protect::plan::Wish;
-use crate::protect::{Options, Outcome, PageTally, Request};
+use crate::protect::plan::{Request, Wish};
+use crate::protect::{Options, Outcome};
 use crate::source::file::open_regular;
 use crate::verdict::{PageNo, Protection};
 use crate::verify::Progress;
 
 mod attributes;
 mod check;
+mod database;
+mod library;
+mod making;
 mod names;
 mod openers;
 mod pages;
 #[cfg(test)]
 mod tests;
 
+pub use library::{Held, Hold, Library};
+
 use check::{Soundness, look};
+use database::{Database, Layout};
+use making::Making;
 use names::{Place, beside};
 use pages::{Passes, Stamps};
 
@@ -76,63 +81,6 @@ pub const MODES: &[Protection] = &[Protection::Checksum, Protection::Torn, Prote
 
 /// Bytes that a marker takes at the end of each page.
 pub const RESERVED_BYTES: u8 = 16;
-/// Those of the official checksum VFS.
-const RESERVED_BYTES_OFFICIAL: u8 = 8;
-
-/// SQLite, which this library does not link: whoever does lends it.
-pub trait Library: Sync {
-    /// Opens a database and keeps others away until what it gives is dropped.
-    ///
-    /// # Errors
-    /// Somebody uses it, or SQLite cannot open it.
-    fn hold(&self, path: &Path, how: Hold) -> Result<Box<dyn Held>, Error>;
-}
-
-/// Who is kept away from a database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hold {
-    /// Everybody: nobody else reads or writes.
-    Alone,
-    /// Writers, of a database in rollback mode. The file is opened for reading only.
-    Reading,
-}
-
-/// A database that nobody else can write to.
-///
-/// `watch` is told how many bytes were worked through; where it answers false the
-/// work ends early, which is then no error.
-pub trait Held {
-    /// Brings what is in the write-ahead log into the database, and empties the log.
-    ///
-    /// # Errors
-    /// SQLite's own.
-    fn checkpoint(&mut self) -> Result<(), Error>;
-
-    /// From here on, the write-ahead log is left as it is, also when this is dropped.
-    ///
-    /// # Errors
-    /// SQLite's own.
-    fn leave_log(&mut self) -> Result<(), Error>;
-
-    /// Writes the whole database, as it is for a reader, into an empty file, with so
-    /// many reserved bytes on each page. False if it was ended early.
-    ///
-    /// # Errors
-    /// SQLite's own; a damaged page among them.
-    fn write_to(
-        &mut self,
-        copy: &Path,
-        reserved_bytes: u8,
-        watch: &dyn Fn(u64) -> bool,
-    ) -> Result<bool, Error>;
-
-    /// Reads all rows of both databases, and has SQLite check the copy's structure.
-    /// What is different or wrong, in words; nothing else is.
-    ///
-    /// # Errors
-    /// SQLite's own.
-    fn compare(&mut self, copy: &Path, watch: &dyn Fn(u64) -> bool) -> Result<Vec<String>, Error>;
-}
 
 /// True if `path` is a SQLite database.
 #[must_use]
@@ -169,32 +117,6 @@ struct Run<'a> {
     step_bytes: usize,
 }
 
-/// What the pages of a database carry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Layout {
-    Plain,
-    /// Sums of the official checksum VFS.
-    Official,
-    Marked {
-        database: NonZeroU32,
-        setting: Mode,
-    },
-}
-
-/// A database that nobody has open.
-struct Database {
-    /// Without links.
-    path: PathBuf,
-    /// Open before any lock is, see above.
-    file: Written,
-    like: Metadata,
-    page_size: usize,
-    /// Whole pages that are part of the database.
-    pages: u64,
-    header: DatabaseHeader,
-    layout: Layout,
-}
-
 /// What is to be done to make the wish true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
@@ -221,7 +143,8 @@ impl Run<'_> {
         self.settle(&path, &file.file, in_place)?;
 
         let sound = look(&path, self.options, has_log && !in_place)?;
-        let mut outcome = outcome(sound.setting.unwrap_or(Protection::None), wanted);
+        let before = sound.setting.unwrap_or(Protection::None);
+        let mut outcome = Outcome::of("SQLite 3".to_owned(), before, wanted);
         outcome.bytes_read = sound.bytes;
         if sound.is_damaged() || sound.stopped {
             outcome.stopped = sound.stopped;
@@ -459,260 +382,6 @@ impl Run<'_> {
         }
         outcome.stopped = !made?;
         Ok(outcome)
-    }
-}
-
-/// A changed database that is being written.
-struct Making<'a> {
-    run: &'a Run<'a>,
-    database: &'a Database,
-    work: Work,
-    sound: &'a Soundness,
-    place: &'a Place,
-}
-
-impl Making<'_> {
-    /// True if the database has its name.
-    fn fill(
-        &self,
-        mut held: Box<dyn Held>,
-        unfinished: &names::Unfinished,
-        outcome: &mut Outcome,
-    ) -> Result<bool, Error> {
-        let (run, database) = (self.run, self.database);
-        let copy = &unfinished.file;
-        let (stamps, passed) = match self.work {
-            Work::Nothing => return Ok(false),
-            Work::SamePages(stamps) => {
-                let passes = run.passes(0.5);
-                let excused = &self.sound.excused;
-                (stamps, passes.same_pages(database, stamps, excused, Some(copy))?)
-            }
-            Work::NewPages(stamps) => {
-                let watch = run.watch(&copy.file, 0.3);
-                if !held.write_to(&copy.path, RESERVED_BYTES, &watch)? {
-                    return Ok(false);
-                }
-                let passed = run.passes(0.2).new_pages(&database.header, copy, stamps)?;
-                let length = passed.bytes;
-                outcome.bytes_read = outcome.bytes_read.saturating_add(database.like.len());
-                outcome.bytes_written = outcome.bytes_written.saturating_add(length);
-                (Some(stamps), passed)
-            }
-        };
-        outcome.files = 1;
-        outcome.pages = passed.tally;
-        outcome.bytes_read = outcome.bytes_read.saturating_add(passed.bytes);
-        outcome.bytes_written = outcome.bytes_written.saturating_add(passed.bytes);
-        if run.is_stopped() {
-            return Ok(false);
-        }
-        attributes::give(copy, &database.file.file, &database.path, &mut outcome.warnings)?;
-        if run.options.sync {
-            let synced = run.disk.sync(copy);
-            synced.map_err(|error| Error::io("sync", &copy.path, error))?;
-        }
-        if run.options.verify && !self.verify(&mut *held, copy, stamps, outcome)? {
-            return Ok(false);
-        }
-        self.take_name(held, copy)?;
-        outcome.after = outcome.wanted;
-        Ok(true)
-    }
-
-    /// False if it was ended early.
-    fn verify(
-        &self,
-        held: &mut dyn Held,
-        copy: &Written,
-        stamps: Option<Stamps>,
-        outcome: &mut Outcome,
-    ) -> Result<bool, Error> {
-        let run = self.run;
-        let passes = run.passes(if self.is_new() { 0.1 } else { 0.5 });
-        outcome.bytes_verified = passes.read_back(self.database, copy, stamps)?;
-        if !self.is_new() {
-            return Ok(!run.is_stopped());
-        }
-        let pace = Pace::new(run.options.rate);
-        let progress = pages::Share { whole: run.progress, share: 0.2 };
-        let watch = |bytes: u64| {
-            progress.advance(bytes);
-            pace.pay(bytes, &run.options.stop);
-            !run.is_stopped()
-        };
-        let faults = held.compare(&copy.path, &watch)?;
-        if run.is_stopped() {
-            return Ok(false);
-        }
-        if faults.is_empty() {
-            return Ok(true);
-        }
-        Err(Error::unknown(
-            &self.database.path,
-            format!(
-                "what SQLite copied is not sound, so neither is the database: {}",
-                faults.join("; ")
-            ),
-            "see what PRAGMA integrity_check says of it; where only an index is wrong, REINDEX mends it",
-        ))
-    }
-
-    fn is_new(&self) -> bool {
-        matches!(self.work, Work::NewPages(_))
-    }
-
-    /// Gives the copy its name. The lock of the old database is kept until then.
-    fn take_name(&self, mut held: Box<dyn Held>, copy: &Written) -> Result<(), Error> {
-        let (run, path) = (self.run, &self.place.path);
-        if self.run.request.copy_to.is_none() {
-            self.database.check_unchanged()?;
-            openers::check_nobody(path, &self.database.like)?;
-            // It would be played into the new database.
-            held.leave_log()?;
-            self.remove_log()?;
-        } else {
-            self.place.check_free()?;
-        }
-        let renamed = run.disk.rename(&copy.path, path);
-        renamed.map_err(|error| Error::io("replace", path, error))?;
-        self.sync_folder()?;
-        if run.request.copy_to.is_none() && run.options.sync {
-            self.close_old_file()?;
-        }
-        drop(held);
-        Ok(())
-    }
-
-    /// Makes the old file, which no name leads to any more, no database. A program that
-    /// opened it in the last moment waits for our lock; it is to get an error then, and
-    /// not old rows, to which it would put the new database's log.
-    fn close_old_file(&self) -> Result<(), Error> {
-        let (file, path) = (&self.database.file, &self.database.path);
-        let failed = |error| Error::io("close", path, error);
-        if file.file.metadata().map_err(failed)?.nlink() > 0 {
-            return Ok(());
-        }
-        self.run.disk.write_at(file, &[0; HEADER_BYTES], 0).map_err(failed)
-    }
-
-    fn remove_log(&self) -> Result<(), Error> {
-        let path = &self.database.path;
-        if log_bytes(path) > 0 {
-            let reason = "somebody wrote to its log meanwhile";
-            return Err(Error::unknown(path, reason, "stop the programs that use it"));
-        }
-        for suffix in ["-wal", "-shm"] {
-            let file = beside(path, suffix);
-            match self.run.disk.remove(&file) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(Error::io("remove", &file, error));
-                }
-                _ => {}
-            }
-        }
-        self.sync_folder()
-    }
-
-    fn sync_folder(&self) -> Result<(), Error> {
-        let folder = &self.place.folder;
-        if !self.run.options.sync {
-            return Ok(());
-        }
-        self.run.disk.sync_folder(folder).map_err(|error| Error::io("sync", folder, error))
-    }
-}
-
-impl Database {
-    fn look_at(path: PathBuf, file: Written) -> Result<Self, Error> {
-        let failed = |error| Error::io("read", &path, error);
-        let like = file.file.metadata().map_err(failed)?;
-        let mut head = [0; HEADER_BYTES];
-        file.file.read_exact_at(&mut head, 0).map_err(failed)?;
-        let header = DatabaseHeader::parse(&head).filter(|header| header.has_magic);
-        let (Some(header), Some(page_size)) =
-            (header, header.and_then(|header| header.page_size()))
-        else {
-            let reason = "its header is damaged";
-            return Err(Error::unknown(&path, reason, "pagewarden check says more"));
-        };
-        let mut first = vec![0; page_size];
-        file.file.read_exact_at(&mut first, 0).map_err(failed)?;
-        let whole = like.len().checked_div(page_size as u64).unwrap_or(0);
-        let pages = header.page_count().map_or(whole, |count| count.min(whole));
-        let layout = Self::layout(&path, &header, &first)?;
-        Ok(Self { path, file, like, page_size, pages, header, layout })
-    }
-
-    fn layout(path: &Path, header: &DatabaseHeader, first: &[u8]) -> Result<Layout, Error> {
-        let marker = Marker::read(first).map(|marker| Layout::Marked {
-            database: marker.database,
-            setting: marker.setting.unwrap_or(Mode::Checksum),
-        });
-        match (header.reserved_bytes, marker) {
-            (0, _) => Ok(Layout::Plain),
-            (RESERVED_BYTES, Some(marked)) => Ok(marked),
-            (RESERVED_BYTES_OFFICIAL, _) if stored_sum(first) == page_sum(first) => {
-                Ok(Layout::Official)
-            }
-            (bytes, _) => Err(Error::unknown(
-                path,
-                format!(
-                    "{bytes} bytes at the end of each page are reserved for something that is not known, such as encryption"
-                ),
-                "only what reserved them can tell what is lost without them",
-            )),
-        }
-    }
-
-    /// True if there is nothing to do: all pages passed, and are in this mode.
-    fn has_all(&self, stamps: Stamps, sound: &Soundness) -> bool {
-        let counts = &sound.counts;
-        let right = match stamps.mode {
-            Mode::Checksum => counts.checksum,
-            Mode::Torn => counts.torn,
-            Mode::None => counts.none,
-        };
-        let is_set =
-            matches!(self.layout, Layout::Marked { setting, .. } if setting == stamps.mode);
-        is_set && sound.excused.is_empty() && right == sound.pages
-    }
-
-    /// The file is what it was when it was looked at, and has its name still.
-    fn check_unchanged(&self) -> Result<(), Error> {
-        let failed = |error| Error::io("look at", &self.path, error);
-        let now = self.file.file.metadata().map_err(failed)?;
-        let named = fs::metadata(&self.path).map_err(failed)?;
-        let stamp =
-            |data: &Metadata| (data.dev(), data.ino(), data.len(), data.mtime(), data.mtime_nsec());
-        if stamp(&now) == stamp(&self.like) && stamp(&named) == stamp(&self.like) {
-            return Ok(());
-        }
-        Err(Error::unknown(
-            &self.path,
-            "somebody wrote to it, or put another file in its place, while it was looked at",
-            "stop the programs that use it",
-        ))
-    }
-}
-
-fn outcome(before: Protection, wanted: Protection) -> Outcome {
-    Outcome {
-        engine: "SQLite 3".to_owned(),
-        before,
-        wanted,
-        after: before,
-        files: 0,
-        files_resumed: 0,
-        pages: PageTally::default(),
-        bytes_read: 0,
-        bytes_written: 0,
-        bytes_verified: 0,
-        findings: Vec::new(),
-        warnings: Vec::new(),
-        costs: None,
-        stopped: false,
-        elapsed: Duration::ZERO,
     }
 }
 

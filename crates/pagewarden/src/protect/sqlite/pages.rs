@@ -12,10 +12,9 @@ use crate::page::sqlite::lock_byte_page;
 use crate::protect::PageTally;
 use crate::protect::disk::{Disk, Written};
 use crate::protect::pace::Pace;
+use crate::protect::read_back::Reader;
 use crate::protect::sqlite::{Database, passes};
-use crate::source::buffer::AlignedBuffer;
-use crate::source::file::{open_regular, read_fully};
-use crate::source::residency::forget;
+use crate::source::file::read_fully;
 use crate::verdict::PageNo;
 use crate::verify::Progress;
 
@@ -169,12 +168,13 @@ impl Passes<'_> {
         let failed = |error| Error::io("read back", &copy.path, error);
         let page_size = database.page_size;
         let length = copy.file.metadata().map_err(failed)?.len();
-        let mut reader = Reader::open(copy).map_err(failed)?;
+        let mut reader = Reader::open(&copy.path, STEP_BYTES).map_err(failed)?;
         let mut source = vec![0; STEP_BYTES];
         let mut offset = 0_u64;
         while offset < length && !self.stop.load(Ordering::Relaxed) {
             self.pace.pay(STEP_BYTES as u64, self.stop);
-            let bytes = reader.read(offset).map_err(failed)?;
+            let left = usize::try_from(length.saturating_sub(offset)).unwrap_or(STEP_BYTES);
+            let bytes = reader.read(offset, left.min(STEP_BYTES)).map_err(failed)?;
             let first = offset.checked_div(page_size as u64).unwrap_or(0).saturating_add(1);
             let wrong = match stamps {
                 Some(stamps) => {
@@ -248,48 +248,4 @@ fn go_on_from(before: &DatabaseHeader, page: &mut [u8]) {
             field.copy_from_slice(&counter);
         }
     }
-}
-
-/// A file read in steps, past the page cache if that can be, else after the cache was
-/// asked to forget it.
-struct Reader {
-    direct: Option<File>,
-    cached: File,
-    buffer: AlignedBuffer,
-}
-
-impl Reader {
-    fn open(file: &Written) -> io::Result<Self> {
-        Ok(Self {
-            direct: open_direct(&file.path),
-            cached: open_regular(&file.path)?,
-            buffer: AlignedBuffer::new(STEP_BYTES),
-        })
-    }
-
-    /// What is there from `offset`, a multiple of the step.
-    fn read(&mut self, offset: u64) -> io::Result<&[u8]> {
-        let memory = self.buffer.bytes_mut();
-        let count = match self.direct.as_ref().map(|file| read_fully(file, memory, offset)) {
-            Some(Ok(count)) => count,
-            // Refused only when it comes to reading.
-            Some(Err(error)) if error.kind() != io::ErrorKind::InvalidInput => return Err(error),
-            Some(Err(_)) | None => {
-                self.direct = None;
-                forget(&self.cached, &(offset..offset.saturating_add(STEP_BYTES as u64)));
-                read_fully(&self.cached, memory, offset)?
-            }
-        };
-        Ok(self.buffer.bytes().get(..count).unwrap_or_default())
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn open_direct(path: &std::path::Path) -> Option<File> {
-    crate::source::file::open_direct(path).ok().map(|(file, _)| file)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn open_direct(_: &std::path::Path) -> Option<File> {
-    None
 }

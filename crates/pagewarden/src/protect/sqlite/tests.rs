@@ -158,13 +158,7 @@ impl Disk for Recorder {
 }
 
 fn run_on(disk: &dyn Disk, path: &Path, mode: Protection, fake: &Fake) -> Result<Outcome, Error> {
-    let request = Request {
-        path: path.to_owned(),
-        wish: Wish::Mode(mode),
-        copy_to: None,
-        dry_run: false,
-        skip_damaged: false,
-    };
+    let request = Request::new(path, Wish::Mode(mode));
     let options = Options::default();
     // Small steps, so that there are many.
     let step_bytes = PAGE;

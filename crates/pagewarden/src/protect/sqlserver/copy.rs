@@ -1,8 +1,6 @@
 //! The folder of the copy, and the names in it.
 //!
-//! While it is made, `pagewarden-protect.copy` says that the copy is not finished
-//! and of what it is one, and lets the same command begin it again; whoever makes it
-//! keeps it locked. Files are called `x.mdf.pagewarden-unfinished` until all of them are whole; the primary
+//! Whoever makes the copy keeps its marker locked. Files are called `x.mdf.pagewarden-unfinished` until all of them are whole; the primary
 //! file, by which a server finds the others, gets its name last.
 
 use std::fs::{self, Metadata};
@@ -11,7 +9,6 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -19,32 +16,18 @@ use rustix::io::Errno;
 use crate::checksum::sqlserver::PAGE_BYTES;
 use crate::error::Error;
 use crate::page::sqlserver::system::BOOT_PAGE;
-use crate::protect::disk::Written;
+use crate::protect::Outcome;
+use crate::protect::copy::{CopyFolder, Folder, Found, MARKER, copying_to};
+use crate::protect::disk::{Written, remove};
 use crate::protect::pace::Pace;
 use crate::protect::sqlserver::database::{Database, Pages, SourceFile};
 use crate::protect::sqlserver::pages::{CopiedFile, FIRST_PAGE, Job, Work, changed_meanwhile};
 use crate::protect::sqlserver::{EXPERIMENTAL, Run};
-use crate::protect::{Outcome, PageTally};
 use crate::target::sqlserver::data_file::read_page;
 use crate::verdict::Protection;
 
-/// Says that a copy is not finished, and of what.
-const MARKER: &str = "pagewarden-protect.copy";
 /// Behind the names of files that are not whole.
 const UNFINISHED: &str = ".pagewarden-unfinished";
-
-/// What is in the place of the copy.
-#[derive(PartialEq, Eq)]
-enum Found {
-    /// No folder.
-    Nothing,
-    /// An empty folder.
-    Empty,
-    /// What an interrupted run left.
-    Unfinished,
-    /// What a run left that was interrupted when all was done.
-    Complete,
-}
 
 /// Makes the copy.
 pub(super) fn run(
@@ -53,10 +36,12 @@ pub(super) fn run(
     target: &Path,
     wanted: Protection,
 ) -> Result<Outcome, Error> {
-    let copy = Copy { run, database, target, wanted };
+    let state = state(database, wanted);
+    let folder = CopyFolder::new(run.disk, run.options, target, &state);
+    let copy = Copy { run, database, folder, wanted };
     let mut outcome = copy.outcome();
     let mut found = copy.look()?;
-    let lock = if run.request.dry_run { None } else { Some(copy.lock(&found)?) };
+    let lock = if run.request.dry_run { None } else { Some(copy.lock(found)?) };
     if let Some(lock) = &lock {
         // Nobody else changes it from here on.
         found = copy.look()?;
@@ -66,7 +51,7 @@ pub(super) fn run(
             outcome.warnings.push("an earlier run had made this copy".to_owned());
             return Ok(outcome);
         }
-        copy.begin(&found, lock)?;
+        copy.begin(found, lock)?;
     }
     let work = Work {
         disk: run.disk,
@@ -98,113 +83,60 @@ pub(super) fn run(
     }
     let notes = database.files.iter().filter_map(SourceFile::pages);
     outcome.warnings.extend(notes.flat_map(Pages::notes));
-    let done = work.done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    outcome.pages = done.pages;
-    outcome.bytes_read = done.bytes_read;
-    outcome.bytes_written = done.bytes_written;
-    outcome.bytes_verified = done.bytes_verified;
-    outcome.findings = done.findings;
+    outcome.add(work.done.into_inner().unwrap_or_else(PoisonError::into_inner));
     Ok(outcome)
+}
+
+/// What the copy is of: these files, in this state.
+fn state(database: &Database, wanted: Protection) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for file in &database.files {
+        let modified = file.metadata.modified().ok();
+        let modified = modified.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+        hasher.update(format!("{}/{}/{modified:?}/", file.name, file.length()).as_bytes());
+        for page in [FIRST_PAGE.start, BOOT_PAGE] {
+            hasher.update(&read_page(&file.file, page).unwrap_or([0; PAGE_BYTES]));
+        }
+    }
+    format!("{} {}", wanted.name(), hasher.finalize())
 }
 
 struct Copy<'a> {
     run: &'a Run<'a>,
     database: &'a Database,
-    target: &'a Path,
+    folder: CopyFolder<'a>,
     wanted: Protection,
 }
 
 impl Copy<'_> {
     fn outcome(&self) -> Outcome {
-        let mut warnings = vec![EXPERIMENTAL.to_owned()];
-        warnings.extend(self.database.warnings.iter().cloned());
-        let data_files = self.database.files.iter().filter(|file| file.pages().is_some());
-        Outcome {
-            engine: self.database.engine.clone(),
-            before: self.database.before,
-            wanted: self.wanted,
-            after: self.database.before,
-            files: data_files.count() as u64,
-            files_resumed: 0,
-            pages: PageTally::default(),
-            bytes_read: 0,
-            bytes_written: 0,
-            bytes_verified: 0,
-            findings: Vec::new(),
-            warnings,
-            costs: None,
-            stopped: false,
-            elapsed: Duration::ZERO,
-        }
+        let Database { engine, before, files, warnings, .. } = self.database;
+        let mut outcome = Outcome::of(engine.clone(), *before, self.wanted);
+        outcome.files = files.iter().filter(|file| file.pages().is_some()).count() as u64;
+        outcome.warnings.push(EXPERIMENTAL.to_owned());
+        outcome.warnings.extend(warnings.iter().cloned());
+        outcome
     }
 
     fn path(&self, file: &SourceFile) -> PathBuf {
-        self.target.join(&file.name)
+        self.folder.path.join(&file.name)
     }
 
     fn unfinished(&self, file: &SourceFile) -> PathBuf {
-        self.target.join(format!("{}{UNFINISHED}", file.name))
-    }
-
-    fn marker(&self) -> PathBuf {
-        self.target.join(MARKER)
-    }
-
-    /// What the copy is of: these files, in this state.
-    fn mark(&self) -> String {
-        let mut hasher = blake3::Hasher::new();
-        for file in &self.database.files {
-            let modified = file.metadata.modified().ok();
-            let modified =
-                modified.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
-            hasher.update(format!("{}/{}/{modified:?}/", file.name, file.length()).as_bytes());
-            for page in [FIRST_PAGE.start, BOOT_PAGE] {
-                hasher.update(&read_page(&file.file, page).unwrap_or([0; PAGE_BYTES]));
-            }
-        }
-        let (wanted, hash) = (self.wanted.name(), hasher.finalize());
-        format!("unfinished copy by pagewarden protect, not to be used\n{wanted} {hash}\n")
+        self.folder.path.join(format!("{}{UNFINISHED}", file.name))
     }
 
     /// Looks whether nothing of somebody else's is in the way.
     fn look(&self) -> Result<Found, Error> {
-        let mut names = Vec::new();
-        match fs::read_dir(self.target) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
-            Err(error) => return Err(Error::io("list", self.target, error)),
-            Ok(entries) => {
-                for entry in entries {
-                    names
-                        .push(entry.map_err(|error| Error::io("list", self.target, error))?.path());
-                }
-            }
-        }
-        if fs::read(self.marker()).is_ok_and(|found| found == self.mark().as_bytes()) {
-            let is_last_there =
-                self.database.files.last().is_some_and(|last| self.path(last).exists());
-            return Ok(if is_last_there { Found::Complete } else { Found::Unfinished });
-        }
-        // A marker alone is that of a run that had just begun.
-        if names.iter().any(|name| *name != self.marker()) {
-            return Err(Error::unknown(
-                self.target,
-                "this folder is not empty, and what is in it is no unfinished copy of these files as they are now",
-                "name a folder that does not exist or is empty",
-            ));
-        }
-        Ok(Found::Empty)
+        let last = self.database.files.last().map_or("", |last| &last.name);
+        self.folder.look(last, MARKER)
     }
 
     /// Makes the folder and the marker where they are not there, and locks that.
-    fn lock(&self, found: &Found) -> Result<Written, Error> {
+    fn lock(&self, found: Found) -> Result<Written, Error> {
         let disk = self.run.disk;
-        if *found == Found::Nothing {
-            let made = disk.make_folder(self.target);
-            made.map_err(|error| Error::io("create", self.target, error))?;
-            let parent = self.target.parent().filter(|parent| !parent.as_os_str().is_empty());
-            self.sync_folder(parent.unwrap_or_else(|| Path::new(".")))?;
-        }
-        let marker = self.marker();
+        self.folder.make(found)?;
+        let marker = self.folder.marker();
         let opened = match self.database.files.last() {
             Some(like) => disk.create(&marker, &like.metadata),
             None => Err(io::ErrorKind::AlreadyExists.into()),
@@ -229,18 +161,13 @@ impl Copy<'_> {
     }
 
     /// Says that this is an unfinished copy, or takes away what is left of one.
-    fn begin(&self, found: &Found, marker: &Written) -> Result<(), Error> {
-        if *found == Found::Unfinished {
+    fn begin(&self, found: Found, marker: &Written) -> Result<(), Error> {
+        if found == Found::Unfinished {
             return self.remove_files();
         }
-        let mark = self.mark();
-        let write = || {
-            self.run.disk.write_at(marker, mark.as_bytes(), 0)?;
-            self.run.disk.set_length(marker, mark.len() as u64)?;
-            if self.run.options.sync { self.run.disk.sync(marker) } else { Ok(()) }
-        };
-        write().map_err(|error| Error::io("write", &marker.path, error))?;
-        self.sync_folder(self.target)
+        let written = self.folder.write_mark(marker);
+        written.map_err(|error| Error::io("write", &marker.path, error))?;
+        self.folder.sync_folder(&self.folder.path)
     }
 
     fn create(&self, source: &SourceFile) -> Result<CopiedFile, Error> {
@@ -258,7 +185,7 @@ impl Copy<'_> {
             }
             Ok(CopiedFile::new(written, is_clone))
         };
-        create().map_err(|error| Error::io("copy to", &path, error))
+        create().map_err(copying_to(&path))
     }
 
     /// Makes the copy a database; false if it was to stop before.
@@ -270,7 +197,7 @@ impl Copy<'_> {
         for (source, copy) in jobs.iter().filter_map(|job| Some((job.source, job.copy.as_ref()?))) {
             work.write_first_page(copy)?;
             let set = self.run.disk.set_attributes(&copy.written, &source.metadata);
-            set.map_err(|error| Error::io("copy to", &copy.written.path, error))?;
+            set.map_err(copying_to(&copy.written.path))?;
         }
         work.settle(jobs)?;
         if let Some(changed) = self.database.files.iter().find(|file| file.has_changed()) {
@@ -279,12 +206,12 @@ impl Copy<'_> {
         if self.run.options.stop.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        self.sync_folder(self.target)?;
+        self.folder.sync_folder(&self.folder.path)?;
         let Some((last, others)) = self.database.files.split_last() else { return Ok(false) };
         others.iter().try_for_each(|file| self.rename(file))?;
-        self.sync_folder(self.target)?;
+        self.folder.sync_folder(&self.folder.path)?;
         self.rename(last)?;
-        self.sync_folder(self.target)?;
+        self.folder.sync_folder(&self.folder.path)?;
         self.end_names()?;
         Ok(true)
     }
@@ -296,43 +223,24 @@ impl Copy<'_> {
 
     /// What is left to do when the copy is a database.
     fn end_names(&self) -> Result<(), Error> {
-        self.remove(&self.marker())?;
-        if let Some(like) = &self.database.folder {
-            let set = self.run.disk.set_folder_attributes(self.target, like);
-            set.map_err(|error| Error::io("copy to", self.target, error))?;
-        }
-        self.sync_folder(self.target)
+        let like = self.database.folder.clone();
+        let folder = like.map(|like| Folder { name: PathBuf::new(), like, elsewhere: None });
+        self.folder.end(folder.as_slice())
     }
 
     /// There is damage: takes away what was begun.
     fn give_up(&self) -> Result<(), Error> {
         self.remove_files()?;
-        self.remove(&self.marker())?;
-        self.sync_folder(self.target)
+        remove(self.run.disk, &self.folder.marker())?;
+        self.folder.sync_folder(&self.folder.path)
     }
 
     fn remove_files(&self) -> Result<(), Error> {
         for file in &self.database.files {
-            self.remove(&self.unfinished(file))?;
-            self.remove(&self.path(file))?;
+            remove(self.run.disk, &self.unfinished(file))?;
+            remove(self.run.disk, &self.path(file))?;
         }
         Ok(())
-    }
-
-    fn remove(&self, path: &Path) -> Result<(), Error> {
-        match self.run.disk.remove(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(Error::io("remove", path, error))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn sync_folder(&self, path: &Path) -> Result<(), Error> {
-        if !self.run.options.sync {
-            return Ok(());
-        }
-        self.run.disk.sync_folder(path).map_err(|error| Error::io("sync", path, error))
     }
 }
 

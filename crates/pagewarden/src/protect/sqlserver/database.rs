@@ -1,6 +1,7 @@
 //! The files that were named: which database they are of, and whether it may be
 //! copied.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
 use std::path::{Path, PathBuf};
@@ -156,6 +157,45 @@ impl Database {
         } else {
             (vec![open_named(path)?], None)
         };
+        Self::of(path, files, folder, warnings)
+    }
+
+    /// The same, of files that were named one by one and may lie anywhere.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; two of them would have one name in the copy.
+    pub(super) fn of_files(first: &Path, further: &[PathBuf]) -> Result<Self, Error> {
+        let mut files: Vec<SourceFile> = Vec::new();
+        for path in std::iter::once(first).chain(further.iter().map(PathBuf::as_path)) {
+            if path.is_dir() {
+                return Err(Error::unknown(
+                    path,
+                    "a folder, named beside other files",
+                    "name one folder, or all files of the database",
+                ));
+            }
+            let file = open_named(path)?;
+            if let Some(other) = files.iter().find(|other| other.name == file.name) {
+                let reason = match other.path == file.path {
+                    true => "named twice".to_owned(),
+                    false => format!(
+                        "of one name with {}, and both go into one folder",
+                        other.path.display()
+                    ),
+                };
+                return Err(Error::unknown(path, reason, "make a link to it of another name"));
+            }
+            files.push(file);
+        }
+        Self::of(first, files, None, Vec::new())
+    }
+
+    fn of(
+        path: &Path,
+        files: Vec<SourceFile>,
+        folder: Option<Metadata>,
+        warnings: Vec<String>,
+    ) -> Result<Self, Error> {
         let mut database =
             Self { files, engine: String::new(), before: Protection::None, warnings, folder };
         database.check(path)?;
@@ -218,26 +258,29 @@ impl Database {
         Ok(())
     }
 
-    /// Files of the same database that lie beside the one that was named.
+    /// Files of the same database that lie beside those that were named.
     fn warn_of_sisters(&mut self) {
-        let Some(named) = self.files.first() else { return };
-        let (Some(ours), Some(folder)) = (binding(&named.file), named.path.parent()) else {
-            return;
+        let data_files = self.files.iter().filter(|file| file.pages().is_some());
+        let Some(ours) = data_files.clone().find_map(|file| binding(&file.file)) else { return };
+        let is_named = |path: &Path| {
+            fs::canonicalize(path)
+                .is_ok_and(|path| self.files.iter().any(|named| named.path == path))
         };
-        let Ok(entries) = fs::read_dir(folder) else { return };
+        let folders: BTreeSet<_> = data_files.filter_map(|file| file.path.parent()).collect();
+        let entries = folders.into_iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten();
         let mut sisters: Vec<_> = entries
             .flatten()
             .map(|entry| entry.path())
             .filter(|path| extension(path).is_some_and(|extension| extension != "ldf"))
-            .filter(|path| fs::canonicalize(path).is_ok_and(|path| path != named.path))
+            .filter(|path| !is_named(path))
             .filter(|path| open_file(path).is_ok_and(|file| binding(&file) == Some(ours)))
             .filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
             .collect();
         sisters.sort();
         if !sisters.is_empty() {
             self.warnings.push(format!(
-                "{} lies beside it, is of the same database, and is not copied: name the folder to \
-                 copy all of it",
+                "{} lies beside it, is of the same database, and is not copied: name the folder, \
+                 or all its files, to copy all of it",
                 sisters.join(", ")
             ));
         }

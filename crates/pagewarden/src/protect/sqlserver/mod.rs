@@ -24,8 +24,8 @@ use std::path::Path;
 
 use crate::error::Error;
 use crate::protect::disk::{Disk, System};
-use crate::protect::plan::Wish;
-use crate::protect::{Engine, Options, Outcome, Request, check_mode};
+use crate::protect::plan::{Feature, Request, Wish};
+use crate::protect::{Engine, Options, Outcome, check_mode};
 use crate::verdict::Protection;
 use crate::verify::Progress;
 
@@ -41,8 +41,9 @@ use pages::RUN_BYTES;
 /// The line in the registry of engines.
 pub const ENGINE: Engine = Engine {
     name: "sqlserver",
-    summary: "SQL Server data file (.mdf, .ndf) or a folder of them, 2005 to 2022, to a copy (experimental)",
+    summary: "SQL Server data files (.mdf, .ndf) or a folder of them, 2005 to 2022, to a copy (experimental)",
     modes: &[Protection::Checksum, Protection::Torn, Protection::None],
+    features: &[Feature::SeveralFiles],
     probe: is_known,
     run,
 };
@@ -91,7 +92,10 @@ impl Run<'_> {
                  SET PAGE_VERIFY",
             ));
         };
-        let database = Database::open(path)?;
+        let database = match self.request.further.as_slice() {
+            [] => Database::open(path)?,
+            further => Database::of_files(path, further)?,
+        };
         copy::run(self, &database, target, *wanted)
     }
 }

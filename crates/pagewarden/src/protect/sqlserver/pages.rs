@@ -9,22 +9,22 @@
 
 use std::fs::File;
 use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use rustix::fs::SeekFrom;
 
 use crate::checksum::sqlserver::{PAGE_BYTES, Page};
 use crate::error::Error;
 use crate::page::sqlserver::stamp::stamp;
 use crate::page::sqlserver::system::{BOOT_PAGE, BootPage};
 use crate::page::{PageFinding, PageRun, RunVerdict};
-use crate::protect::disk::{Disk, Written};
+use crate::protect::disk::{Disk, Written, sync};
+use crate::protect::outcome::Worked;
 use crate::protect::pace::Pace;
-use crate::protect::postgres::read_back::Reader;
+use crate::protect::read_back::Reader;
 use crate::protect::sqlserver::database::{Pages, SourceFile};
-use crate::protect::{Options, PageTally};
-use crate::source::buffer::{ALIGNMENT, AlignedBuffer};
+use crate::protect::threads::{Threads, lock};
+use crate::protect::{Options, PageTally, stretches};
+use crate::source::buffer::AlignedBuffer;
 use crate::source::file::read_fully;
 use crate::source::write_back;
 use crate::verdict::{ByteOffset, Finding, Kind, PageNo, Place, Protection, Standing};
@@ -50,17 +50,7 @@ pub(super) struct Work<'a> {
     pub(super) run_bytes: usize,
     /// A damaged page was seen.
     pub(super) damage: AtomicBool,
-    pub(super) done: Mutex<Done>,
-}
-
-/// What came out of it.
-#[derive(Debug, Default)]
-pub(super) struct Done {
-    pub(super) pages: PageTally,
-    pub(super) bytes_read: u64,
-    pub(super) bytes_written: u64,
-    pub(super) bytes_verified: u64,
-    pub(super) findings: Vec<Finding>,
+    pub(super) done: Mutex<Worked>,
 }
 
 /// A file on its way into the copy.
@@ -107,10 +97,7 @@ impl Work<'_> {
             }
         }
         self.share_out(&pieces, |(job, range), buffer| self.work_on(job, range, buffer))?;
-        lock(&self.done).findings.sort_by(|a, b| {
-            let key = |finding: &Finding| finding.place.page.map(|page| page.0);
-            (&a.place.file, key(a)).cmp(&(&b.place.file, key(b)))
-        });
+        lock(&self.done).sort_findings();
         Ok(())
     }
 
@@ -118,7 +105,7 @@ impl Work<'_> {
     pub(super) fn settle(&self, jobs: &[Job<'_>]) -> Result<(), Error> {
         let mut stretches = Vec::new();
         for copy in jobs.iter().filter_map(|job| job.copy.as_ref()) {
-            self.sync(&copy.written)?;
+            sync(self.disk, self.options, &copy.written)?;
             let written = std::mem::take(&mut lock(&copy.marks).stretches);
             stretches.extend(written.into_iter().map(|stretch| (copy, stretch)));
         }
@@ -143,25 +130,18 @@ impl Work<'_> {
         work: impl Fn(&T, &mut [u8]) -> Result<(), Error> + Sync,
     ) -> Result<(), Error> {
         let next = AtomicUsize::new(0);
-        let failed = Mutex::new(None);
         let run_bytes = self.pace.step_bytes(self.run_bytes).max(PAGE_BYTES);
         let run_bytes = run_bytes - run_bytes % PAGE_BYTES;
-        std::thread::scope(|scope| {
-            for _ in 0..self.options.jobs.get().min(parts.len()) {
-                scope.spawn(|| {
-                    let mut memory = AlignedBuffer::new(run_bytes);
-                    while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        if lock(&failed).is_some() || self.must_stop() {
-                            break;
-                        }
-                        if let Err(error) = work(part, memory.bytes_mut()) {
-                            lock(&failed).get_or_insert(error);
-                        }
-                    }
-                });
+        let threads = Threads::new(&self.options.stop);
+        threads.run(self.options.jobs.get().min(parts.len()), || {
+            let mut memory = AlignedBuffer::new(run_bytes);
+            while !threads.must_stop()
+                && let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed))
+            {
+                work(part, memory.bytes_mut())?;
             }
-        });
-        lock(&failed).take().map_or(Ok(()), Err)
+            Ok(())
+        })
     }
 
     fn must_stop(&self) -> bool {
@@ -249,10 +229,7 @@ impl Work<'_> {
             }
             tally.changed += 1;
             let at = usize::try_from(number - first.0).unwrap_or(0) * PAGE_BYTES;
-            match changed.last_mut().filter(|last| last.end == at) {
-                Some(last) => last.end = at + PAGE_BYTES,
-                None => changed.push(at..at + PAGE_BYTES),
-            }
+            stretches::add(&mut changed, at..at + PAGE_BYTES);
         }
         lock(&self.done).pages += tally;
         // Remarks on pages that pass are no damage.
@@ -333,13 +310,6 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn sync(&self, written: &Written) -> Result<(), Error> {
-        if !self.options.sync {
-            return Ok(());
-        }
-        self.disk.sync(written).map_err(|error| Error::io("sync", &written.path, error))
-    }
-
     /// Reads from the device, and not from memory, where that can be.
     fn read_back(
         &self,
@@ -349,10 +319,9 @@ impl Work<'_> {
     ) -> Result<(), Error> {
         let failed = |error| Error::io("read back", &written.path, error);
         let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
-        let mut buffer = AlignedBuffer::new(length.saturating_add(2 * ALIGNMENT));
         self.pace.pay(length as u64, &self.options.stop);
-        let mut reader = Reader::open(&written.path).map_err(failed)?;
-        let bytes = reader.read(&mut buffer, range.start, length).map_err(failed)?;
+        let mut reader = Reader::open(&written.path, length).map_err(failed)?;
+        let bytes = reader.read(range.start, length).map_err(failed)?;
         if blake3::hash(bytes) != *hash {
             return Err(Error::unknown(
                 &written.path,
@@ -372,18 +341,12 @@ impl Work<'_> {
 /// How far data or a hole goes from `offset` on, to `end` at most; true for a hole. Pages that are
 /// hole only in part are data.
 fn stretch(file: &File, offset: u64, end: u64) -> (u64, bool) {
-    let seek = |to| match rustix::fs::seek(file, to) {
-        Ok(found) => Some(found.min(end)),
-        Err(rustix::io::Errno::NXIO) => Some(end),
-        // Where holes are not told, there are none.
-        Err(_) => None,
-    };
-    let until = |found: u64| found.saturating_sub(offset);
-    let hole = seek(SeekFrom::Data(offset)).map_or(0, until);
+    let until = |found: u64| found.min(end).saturating_sub(offset);
+    let hole = stretches::hole_end(file, offset).map_or(0, until);
     if hole >= PAGE {
         return (hole - hole % PAGE, true);
     }
-    let data = seek(SeekFrom::Hole(offset.saturating_add(hole))).unwrap_or(end);
+    let data = stretches::data_end(file, offset.saturating_add(hole));
     (until(data).next_multiple_of(PAGE).min(end - offset), false)
 }
 
@@ -412,8 +375,4 @@ pub(super) fn changed_meanwhile(source: &SourceFile) -> Error {
         "it was changed while it was copied, so the copy is worth nothing",
         "see that no server uses the database, and run this again",
     )
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,6 +9,7 @@ use crate::checksum::sqlserver::{PAGE_BYTES, Page};
 use crate::page::sqlserver::header::{Header, Tested, tested};
 use crate::page::sqlserver::stamp::stamp;
 use crate::page::sqlserver::system::BootPage;
+use crate::protect::disk::recorder::Dice;
 use crate::protect::disk::{Disk, System};
 use crate::protect::plan::Wish;
 use crate::protect::sqlserver::Run;
@@ -22,22 +23,6 @@ const CLEAN: u32 = 0x4000_0000;
 const CHECKSUM: u32 = 0x1_0000;
 const TORN: u32 = 0x10;
 const MODES: [Protection; 3] = [Protection::Checksum, Protection::Torn, Protection::None];
-
-/// Numbers that look random, the same in every run (xorshift64*).
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % end as u64).unwrap()
-    }
-}
 
 fn put(page: &mut [u8], at: usize, bytes: &[u8]) {
     page[at..at + bytes.len()].copy_from_slice(bytes);
@@ -172,13 +157,7 @@ fn image(folder: &Path) -> Files {
 }
 
 fn request(root: &Path, mode: Protection) -> Request {
-    Request {
-        path: root.to_owned(),
-        wish: Wish::Mode(mode),
-        copy_to: Some(copy_of(root)),
-        dry_run: false,
-        skip_damaged: false,
-    }
+    Request { copy_to: Some(copy_of(root)), ..Request::new(root, Wish::Mode(mode)) }
 }
 
 fn copy_of(root: &Path) -> PathBuf {
@@ -312,6 +291,37 @@ fn one_file_is_copied_with_a_word_about_the_others() {
         assert_copied(&only, &image(&copy_of(&root)), Protection::Torn);
         fs::remove_dir_all(copy_of(&root)).unwrap();
     }
+}
+
+/// Files of one database often lie on several disks.
+#[test]
+fn files_that_are_named_one_by_one_are_one_database() {
+    let before = shop_of(CLEAN | CHECKSUM);
+    let (_folder, root) = lay_out(&before);
+    let elsewhere = root.with_file_name("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::rename(root.join("shop_2.ndf"), elsewhere.join("shop_2.ndf")).unwrap();
+    let named = Request {
+        path: elsewhere.join("shop_2.ndf"),
+        further: vec![root.join("shop_log.ldf"), root.join("shop.mdf")],
+        ..request(&root, Protection::Torn)
+    };
+    let foreseen = run(&Request { dry_run: true, ..named.clone() }).unwrap();
+    let outcome = run(&named).unwrap();
+    assert_eq!((outcome.files, outcome.pages), (2, foreseen.pages));
+    // The primary file is among them, and so are its sisters.
+    let words = ["primary file", "lies beside it"];
+    let is_said = |one: &String| words.iter().any(|words| one.contains(words));
+    assert!(!outcome.warnings.iter().any(is_said), "{:?}", outcome.warnings);
+    assert_copied(&before, &image(&copy_of(&root)), Protection::Torn);
+    // One is missing: of the others, beside whatever lies it.
+    fs::remove_dir_all(copy_of(&root)).unwrap();
+    fs::rename(elsewhere.join("shop_2.ndf"), root.join("shop_2.ndf")).unwrap();
+    let few =
+        Request { path: root.join("shop.mdf"), further: vec![root.join("shop_log.ldf")], ..named };
+    let outcome = run(&few).unwrap();
+    let sister = "shop_2.ndf lies beside it";
+    assert!(outcome.warnings.iter().any(|one| one.contains(sister)), "{:?}", outcome.warnings);
 }
 
 /// Files of one database often lie on several disks.

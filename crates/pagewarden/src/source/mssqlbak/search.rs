@@ -1,8 +1,9 @@
 //! Where the next chunk begins, when the one before does not say.
 
+use super::index::index_head;
 use super::{
     COMPRESSED_BYTES_MAX, DATA, DATA_HEADER_BYTES, DataHeader, FILEMARK, HEADER_BYTES, INDEX,
-    PADDING, index_head, sum,
+    PADDING, sum,
 };
 use crate::source::mtf::block_sum_fits;
 use crate::source::xpress;

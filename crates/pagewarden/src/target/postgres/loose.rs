@@ -2,13 +2,13 @@
 //! number and the use of checksums are taken from its pages, by vote.
 
 use std::fs::Metadata;
-use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::checksum::postgres::{checksum, hash_pages};
 use crate::error::Error;
 use crate::page::postgres::{Checksums, Header, MAX_ALIGN, PAGE_SIZES, PostgresPages};
+use crate::source::file::{open_regular, read_fully};
 use crate::target::postgres::{KIND, SEGMENT_BYTES, relation_file};
 use crate::target::{Description, PageFile, Relation, Segment, Step, Target};
 use crate::verdict::{Note, PageNo, Severity};
@@ -112,7 +112,7 @@ pub(crate) fn vote_on_page_size(chunks: &[Vec<u8>]) -> Option<usize> {
 }
 
 fn read_samples(path: &Path) -> std::io::Result<Vec<(u64, Vec<u8>)>> {
-    let file = crate::source::file::open_regular(path)?;
+    let file = open_regular(path)?;
     let length = file.metadata()?.len();
     let largest_page = 32 << 10;
     let places = [0, length / 2, length.saturating_sub(SAMPLE_BYTES as u64)];
@@ -123,15 +123,7 @@ fn read_samples(path: &Path) -> std::io::Result<Vec<(u64, Vec<u8>)>> {
             continue;
         }
         let mut bytes = vec![0_u8; SAMPLE_BYTES];
-        let mut filled = 0;
-        while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            match file.read_at(rest, offset + filled as u64) {
-                Ok(0) => break,
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
+        let filled = read_fully(&file, &mut bytes, offset)?;
         bytes.truncate(filled);
         chunks.push((offset, bytes));
     }
@@ -141,7 +133,7 @@ fn read_samples(path: &Path) -> std::io::Result<Vec<(u64, Vec<u8>)>> {
 /// Opens a file that lies alone.
 pub(crate) fn open(path: &Path, metadata: &Metadata) -> Result<Target, Error> {
     let real = std::fs::canonicalize(path).map_err(|source| Error::io("open", path, source))?;
-    crate::source::file::open_regular(&real).map_err(|source| Error::io("open", path, source))?;
+    open_regular(&real).map_err(|source| Error::io("open", path, source))?;
     let named = relation_file(path);
     if named.is_some_and(|file| file.is_incremental) {
         return Err(Error::unknown(

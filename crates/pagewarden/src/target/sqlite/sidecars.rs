@@ -24,9 +24,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{Flock, FlockOffsetType, FlockType, fcntl_getlk};
 
 use crate::page::sqlite::{LOCK_BYTE, PageSet};
+use crate::source::hold;
 
 const WAL_HEADER_BYTES: u64 = 32;
 const WAL_FRAME_HEADER_BYTES: u64 = 24;
@@ -149,11 +149,28 @@ fn open_beside(database: &Path, suffix: &str) -> Option<(String, Option<File>, u
 /// and may write. Takes no lock itself.
 #[must_use]
 pub fn is_locked(database: &File) -> bool {
-    let question = Flock {
-        start: LOCK_BYTE,
-        length: LOCK_BYTES,
-        offset_type: FlockOffsetType::Set,
-        ..Flock::from(FlockType::WriteLock)
-    };
-    matches!(fcntl_getlk(database, &question), Ok(Some(_)))
+    hold::is_locked_in(database, LOCK_BYTE, LOCK_BYTES)
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Its holder is no process, so that the system gives no number of one.
+    #[test]
+    fn lock_of_an_open_file_is_seen_as_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("app.db");
+        fs::write(&path, b"SQLite format 3\0").unwrap();
+        let database = File::open(&path).unwrap();
+        assert!(!is_locked(&database));
+        let holder = File::options().read(true).write(true).open(&path).unwrap();
+        assert!(hold::lock(&holder).unwrap());
+        assert!(is_locked(&database));
+        drop(holder);
+        assert!(!is_locked(&database));
+    }
 }

@@ -4,14 +4,11 @@
 use std::fs;
 use std::path::Path;
 
-use super::{
-    all_files_are_whole, assert_protected, directory_in, one_thread, request, run_on,
-    server_accepts,
+use super::{all_files_are_whole, assert_protected, directory_in, request, run_on, server_accepts};
+use crate::protect::disk::recorder::{
+    Change, Dice, Hasty, Recorder, Remains, after_each_power_failure, image, in_memory, laid_out,
+    let_journal_name_these_files, one_thread,
 };
-use crate::protect::postgres::tests::crashes::{
-    Change, Hasty, Recorder, Remains, in_memory, laid_out, let_journal_name_these_files,
-};
-use crate::protect::postgres::tests::{Dice, image};
 use crate::protect::{Options, Request};
 
 /// How many changes a whole run makes, and its record.
@@ -61,22 +58,15 @@ fn after_power_failure_at_any_change_the_same_command_finishes() {
     let (_folder, root) = directory_in(in_memory());
     let before = image(&root);
     let changes = whole_record(&root);
-    let mut dice = Dice(3);
     let mut resumed_most = 0;
-    for end in 0..=changes.len() {
-        for _ in 0..2 {
-            let folder = in_memory();
-            let root = folder.path().join("data");
-            fs::create_dir(&root).unwrap();
-            Remains::of(&before, &changes[..end], &mut dice).lay_out(&root);
-            all_files_are_whole(&before, &image(&root));
-            let_journal_name_these_files(&root);
-            let outcome = run_on(&Hasty, &request(&root), &one_thread())
-                .unwrap_or_else(|error| panic!("after {end}: {error}"));
-            resumed_most = resumed_most.max(outcome.files_resumed);
-            assert_protected(&before, &root);
-        }
-    }
+    after_each_power_failure(&before, &changes, 2, |root, end| {
+        all_files_are_whole(&before, &image(root));
+        let_journal_name_these_files(root);
+        let outcome = run_on(&Hasty, &request(root), &one_thread())
+            .unwrap_or_else(|error| panic!("after {end}: {error}"));
+        resumed_most = resumed_most.max(outcome.files_resumed);
+        assert_protected(&before, root);
+    });
     assert!(resumed_most > 3, "the journal was of no use: {resumed_most}");
 }
 

@@ -8,15 +8,15 @@ use std::process::Command;
 
 use pagewarden_scratch::mariadb::{Installation, Server};
 
-use super::{Sum, image, one_thread, put, request, run, run_on, server_accepts, stamp};
+use super::{Sum, image, put, request, run, run_on, server_accepts, stamp};
 use crate::checksum::innodb::fold::{new_fold, old_fold};
 use crate::checksum::innodb::{NO_CHECKSUM_MAGIC, crc32, zip_adler32, zip_crc32};
 use crate::page::innodb::fields::read_u32;
-use crate::protect::innodb::lock::Locks;
-use crate::protect::postgres::tests::Dice;
-use crate::protect::postgres::tests::crashes::{
-    Change, Hasty, Image, Recorder, Remains, in_memory, let_journal_name_these_files,
+use crate::protect::disk::recorder::{
+    Change, Dice, Hasty, Image, Recorder, Remains, in_memory, let_journal_name_these_files,
+    one_thread,
 };
+use crate::protect::innodb::lock::Locks;
 use crate::verdict::Protection;
 
 const PAGE: usize = 16_384;

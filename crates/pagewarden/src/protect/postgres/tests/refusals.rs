@@ -3,10 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use super::{
-    Dice, PAGE, assert_protected, cluster, heap_page, image, request, run, setting, sum_of,
-};
+use super::{PAGE, assert_protected, cluster, heap_page, request, run, setting, sum_of};
 use crate::page::postgres::Header;
+use crate::protect::disk::recorder::{Dice, Image, image};
 use crate::protect::{Request, Wish};
 use crate::target::postgres::control::{crc32c, with_checksums};
 use crate::verdict::{Kind, Protection};
@@ -173,10 +172,9 @@ fn skipped_damaged_pages_stay_for_the_server_to_report() {
     assert_eq!(outcome.findings.len(), 3);
     let after = image(&root);
     assert_eq!(setting(&after), Some(Protection::Checksum));
-    let page =
-        |image: &std::collections::BTreeMap<_, Option<Vec<u8>>>, name: &str, block: usize| {
-            image[Path::new(name)].as_ref().unwrap()[block * PAGE..][..PAGE].to_vec()
-        };
+    let page = |image: &Image, name: &str, block: usize| {
+        image[Path::new(name)].as_ref().unwrap()[block * PAGE..][..PAGE].to_vec()
+    };
     assert_eq!(page(&after, "base/5/20000", 1), page(&before, "base/5/20000", 1));
     assert_eq!(page(&after, "base/5/20001", 2), page(&before, "base/5/20001", 2));
     for (name, block) in [("base/5/20000", 0), ("base/5/20000", 2), ("base/5/20001", 1)] {

@@ -11,6 +11,7 @@ use super::{
 use crate::checksum::sqlserver::PAGE_BYTES;
 use crate::page::sqlserver::stamp::stamp;
 use crate::protect::disk::System;
+use crate::protect::disk::recorder::Dice;
 use crate::protect::{Options, Request, Wish};
 use crate::verdict::{Kind, Protection};
 
@@ -63,7 +64,7 @@ fn temporary_tables_are_refused() {
 #[test]
 fn encrypted_pages_are_refused() {
     let mut files = shop_of(CLEAN | CHECKSUM);
-    let mut dice = super::Dice(99);
+    let mut dice = Dice(99);
     for number in 10..18 {
         let mut page = data_page(1, number, &mut dice);
         page[96..].fill_with(|| dice.next().to_le_bytes()[3]);
@@ -104,7 +105,7 @@ fn what_is_no_database_is_refused() {
 #[test]
 fn files_of_two_databases_are_refused() {
     let mut files = shop_of(CLEAN);
-    let other = super::data_file(1, 12, CLEAN, &mut super::Dice(3));
+    let other = super::data_file(1, 12, CLEAN, &mut Dice(3));
     files.insert("other.mdf".to_owned(), other);
     let (_folder, root) = lay_out(&files);
     assert!(refusal(&request(&root, Protection::None)).contains("more than one database"));
@@ -113,6 +114,34 @@ fn files_of_two_databases_are_refused() {
     put_page(&mut files, "shop_2.ndf", 0, super::file_header(3, 23, *b"the other's file"));
     let (_folder, root) = lay_out(&files);
     assert!(refusal(&request(&root, Protection::None)).contains("shop.mdf and shop_2.ndf"));
+}
+
+#[test]
+fn files_that_cannot_be_one_copy_are_refused() {
+    let (folder, root) = lay_out(&shop_of(CLEAN));
+    let other = folder.path().join("other");
+    fs::create_dir(&other).unwrap();
+    let mut bytes = super::data_file(3, 12, CLEAN, &mut Dice(3));
+    put(&mut bytes, 0, &super::file_header(3, 12, *b"the other's file"));
+    fs::write(other.join("shop.mdf"), &bytes).unwrap();
+    fs::write(other.join("other.ndf"), &bytes).unwrap();
+    let with = |further: &[&Path]| {
+        let further = further.iter().map(|path| path.to_path_buf()).collect();
+        refusal(&Request {
+            path: root.join("shop.mdf"),
+            further,
+            ..request(&root, Protection::Torn)
+        })
+    };
+    assert!(with(&[&root.join("shop.mdf")]).contains("named twice"));
+    assert!(with(&[&other.join("shop.mdf")]).contains("of one name"));
+    assert!(with(&[&other.join("other.ndf")]).contains("more than one database"));
+    assert!(with(&[&root]).contains("a folder"));
+    assert!(with(&[&root.join("nothing.ndf")]).contains("cannot open"));
+    let path = root.clone();
+    let further = vec![root.join("shop.mdf")];
+    let folder_first = Request { path, further, ..request(&root, Protection::Torn) };
+    assert!(refusal(&folder_first).contains("a folder"));
 }
 
 #[test]
@@ -153,7 +182,7 @@ fn second_run_is_refused_while_the_first_is_at_work() {
 
 fn damaged_shop() -> Files {
     let mut files = shop_of(CLEAN | CHECKSUM);
-    let mut dice = super::Dice(5);
+    let mut dice = Dice(5);
     put_page(&mut files, "shop.mdf", 20, data_page(1, 20, &mut dice));
     let mdf = files.get_mut("shop.mdf").unwrap();
     mdf[20 * PAGE_BYTES + 5000] ^= 1;
