@@ -9,6 +9,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
 
 pub mod cost;
+pub mod mount;
 pub mod pack;
 pub mod protect;
 
@@ -39,6 +40,7 @@ pub enum Command {
     Check(Check),
     Unpack(Unpack),
     Pack(pack::Pack),
+    Mount(mount::Mount),
     Protect(protect::Protect),
     Cost(cost::Cost),
     Completions(Completions),

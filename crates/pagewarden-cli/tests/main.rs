@@ -31,6 +31,7 @@ mod innodb_backups;
 mod innodb_directories;
 mod innodb_running;
 mod matrix;
+mod mounts;
 mod options;
 mod packs;
 mod page_cache;

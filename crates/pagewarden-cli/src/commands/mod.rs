@@ -4,6 +4,7 @@ pub mod check;
 pub mod completions;
 pub mod cost;
 pub mod man;
+pub mod mount;
 pub mod pack;
 pub mod protect;
 pub mod sealing;
