@@ -13,6 +13,7 @@ use pagewarden::pack::{PackError, Reader};
 use rustix::io::Errno;
 
 use crate::delta::{Delta, PAGE_BYTES, Slot};
+use crate::record::Record;
 
 /// No file is longer: the system counts in signed numbers.
 const BYTES_MAX: u64 = i64::MAX as u64;
@@ -48,6 +49,8 @@ pub(crate) struct Stores<'a> {
 /// The bytes of a file.
 #[derive(Debug)]
 pub(crate) struct Contents {
+    /// What the journal calls it: its number in the pack, or one behind all of those.
+    pub(crate) number: u64,
     /// Its number in the pack, if it comes from there.
     pub(crate) packed: Option<usize>,
     state: RwLock<State>,
@@ -66,13 +69,13 @@ impl Contents {
     /// Those of a packed file.
     pub(crate) fn packed(number: usize, bytes: u64) -> Self {
         let state = State { bytes, packed_bytes: bytes, pages: BTreeMap::new(), modified: None };
-        Self { packed: Some(number), state: RwLock::new(state) }
+        Self { number: number as u64, packed: Some(number), state: RwLock::new(state) }
     }
 
     /// A new file's.
-    pub(crate) fn empty() -> Self {
+    pub(crate) fn empty(number: u64) -> Self {
         let state = State { bytes: 0, packed_bytes: 0, pages: BTreeMap::new(), modified: None };
-        Self { packed: None, state: RwLock::new(state) }
+        Self { number, packed: None, state: RwLock::new(state) }
     }
 
     fn state(&self) -> RwLockReadGuard<'_, State> {
@@ -165,7 +168,11 @@ impl Contents {
         }
         // Nothing, written behind the end, makes a file no longer.
         if done > 0 {
-            state.bytes = state.bytes.max(offset.saturating_add(done as u64));
+            let end = offset.saturating_add(done as u64);
+            if end > state.bytes {
+                state.bytes = end;
+                self.record_length(stores.delta, &state);
+            }
             state.modified = Some(SystemTime::now());
             stores.delta.count(done);
         }
@@ -193,14 +200,15 @@ impl Contents {
             return Ok(part.len());
         }
         if part.len() == PAGE_BYTES {
-            return write_whole(stores.delta, state, page, bytes);
+            return self.write_whole(stores.delta, state, page, bytes, bytes.len());
         }
         let mut whole = [0; PAGE_BYTES];
         self.read_packed(stores.reader, state, begin, &mut whole)?;
         for (place, byte) in whole.iter_mut().skip(within).zip(part) {
             *place = *byte;
         }
-        write_whole(stores.delta, state, page, &whole)?;
+        let in_page = within.saturating_add(part.len());
+        self.write_whole(stores.delta, state, page, &whole, in_page)?;
         Ok(part.len())
     }
 
@@ -219,9 +227,11 @@ impl Contents {
             delta.write(*slot, tail, zeroes.get(tail..).unwrap_or_default())?;
         }
         let gone = state.pages.split_off(&bytes.div_ceil(PAGE_BYTES as u64));
-        delta.give_back(gone.into_values().collect());
         state.packed_bytes = state.packed_bytes.min(bytes);
         state.bytes = bytes;
+        self.record_length(delta, &state);
+        // Once that is on record.
+        delta.give_back(gone.into_values().collect());
         state.modified = Some(SystemTime::now());
         Ok(())
     }
@@ -236,6 +246,7 @@ impl Contents {
             return Err(Errno::NOSPC);
         }
         state.bytes = state.bytes.max(range.end);
+        self.record_length(delta, &state);
         Ok(())
     }
 
@@ -244,39 +255,77 @@ impl Contents {
         let pages = std::mem::take(&mut self.state_mut().pages);
         delta.give_back(pages.into_values().collect());
     }
-}
 
-/// Writes whole pages that are in no slot yet, as many as get slots one behind the
-/// other.
-fn write_whole(
-    delta: &Delta,
-    state: &mut State,
-    first: u64,
-    bytes: &[u8],
-) -> Result<usize, Unreadable> {
-    let mut slots: Vec<Slot> = Vec::new();
-    for (page, _) in (first..).zip(bytes.chunks_exact(PAGE_BYTES)) {
-        if state.pages.contains_key(&page) {
-            break;
-        }
-        match delta.take() {
-            Ok(slot) if slots.last().is_none_or(|last| last.precedes(slot)) => slots.push(slot),
-            Ok(slot) => {
-                delta.give_back(vec![slot]);
+    /// Writes whole pages that are in no slot yet, as many as get slots one behind the
+    /// other. The file is as long as the first `meant` of the bytes, at least.
+    fn write_whole(
+        &self,
+        delta: &Delta,
+        state: &mut State,
+        first: u64,
+        bytes: &[u8],
+        meant: usize,
+    ) -> Result<usize, Unreadable> {
+        let mut slots: Vec<Slot> = Vec::new();
+        for (page, _) in (first..).zip(bytes.chunks_exact(PAGE_BYTES)) {
+            if state.pages.contains_key(&page) {
                 break;
             }
-            Err(error) if slots.is_empty() => return Err(error.into()),
-            Err(_) => break,
+            match delta.take() {
+                Ok(slot) if slots.last().is_none_or(|last| last.precedes(slot)) => slots.push(slot),
+                Ok(slot) => {
+                    delta.give_back(vec![slot]);
+                    break;
+                }
+                Err(error) if slots.is_empty() => return Err(error.into()),
+                Err(_) => break,
+            }
         }
+        let count = slots.len().saturating_mul(PAGE_BYTES);
+        let Some(slot) = slots.first() else { return Err(Errno::NOSPC.into()) };
+        if let Err(error) = delta.write(*slot, 0, bytes.get(..count).unwrap_or_default()) {
+            delta.give_back(slots);
+            return Err(error.into());
+        }
+        let begin = first.saturating_mul(PAGE_BYTES as u64);
+        let end = begin.saturating_add(count.min(meant) as u64);
+        delta.record(|| Record::Pages {
+            contents: self.number,
+            first,
+            slots: slots.clone(),
+            bytes: end,
+        });
+        state.pages.extend((first..).zip(slots));
+        Ok(count)
     }
-    let count = slots.len().saturating_mul(PAGE_BYTES);
-    let Some(slot) = slots.first() else { return Err(Errno::NOSPC.into()) };
-    if let Err(error) = delta.write(*slot, 0, bytes.get(..count).unwrap_or_default()) {
-        delta.give_back(slots);
-        return Err(error.into());
+
+    /// As a journal says: these pages are in these slots.
+    pub(crate) fn restore_pages(&self, first: u64, slots: Vec<Slot>, bytes: u64) {
+        let mut state = self.state_mut();
+        state.pages.extend((first..).zip(slots));
+        state.bytes = state.bytes.max(bytes);
     }
-    state.pages.extend((first..).zip(slots));
-    Ok(count)
+
+    /// As a journal says: it is so long.
+    pub(crate) fn restore_length(&self, bytes: u64, packed_bytes: u64) {
+        let mut state = self.state_mut();
+        let _ = state.pages.split_off(&bytes.div_ceil(PAGE_BYTES as u64));
+        state.bytes = bytes;
+        state.packed_bytes = state.packed_bytes.min(packed_bytes).min(bytes);
+    }
+
+    /// The slots it has.
+    pub(crate) fn slots(&self) -> Vec<Slot> {
+        self.state().pages.values().copied().collect()
+    }
+
+    fn record_length(&self, delta: &Delta, state: &State) {
+        delta.record(|| Record::Length {
+            contents: self.number,
+            bytes: state.bytes,
+            packed_bytes: state.packed_bytes,
+        });
+    }
 }
 
 /// The pages that these bytes touch.
@@ -290,4 +339,4 @@ fn small(number: u64) -> usize {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

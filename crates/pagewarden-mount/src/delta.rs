@@ -1,5 +1,6 @@
-//! What was written since a pack was mounted: pages in one file that has no name, in
-//! memory or in a folder, so that nothing of it is left however we end.
+//! What was written since a pack was mounted: pages in one file. It has no name, in
+//! memory or in a folder, so that nothing of it is left however we end; or it has one,
+//! and a journal beside it, and lasts.
 //!
 //! Who writes takes slots of a page each, and gives them back when a file is cut or
 //! removed; the system then gets their room back.
@@ -14,16 +15,30 @@ use std::{fmt, io};
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use rustix::io::Errno;
 
+use crate::journal::Journal;
+use crate::record::Record;
+
 /// What is copied on the first write, and a slot's bytes.
 pub(crate) const PAGE_BYTES: usize = 4096;
 /// What a new file, folder or link counts as, beside its contents.
 const NODE_BYTES: u64 = 1024;
+
+/// Records that wait for somebody to ask for a sync.
+const GATHERED_BYTES_MAX: usize = 8 << 20;
 
 /// The place of a page in the delta.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Slot(u64);
 
 impl Slot {
+    pub(crate) fn of(number: u64) -> Self {
+        Self(number)
+    }
+
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+
     fn begin(self) -> u64 {
         self.0.saturating_mul(PAGE_BYTES as u64)
     }
@@ -52,6 +67,7 @@ pub(crate) struct Delta {
     slots: Mutex<Slots>,
     bytes_max: u64,
     written: AtomicU64,
+    journal: Option<Journal>,
 }
 
 #[derive(Default)]
@@ -93,15 +109,74 @@ impl Delta {
             Some(folder) => tempfile::tempfile_in(folder)?,
             None => File::from(memfd_create("pagewarden-delta", MemfdFlags::CLOEXEC)?),
         };
-        Ok(Self { file, slots: Mutex::default(), bytes_max, written: AtomicU64::new(0) })
+        Ok(Self::over(file, bytes_max, None))
+    }
+
+    /// One that lasts. Which slots are in use it is told before anything is written.
+    pub(crate) fn durable(pages: File, journal: Journal, bytes_max: u64) -> Self {
+        Self::over(pages, bytes_max, Some(journal))
+    }
+
+    fn over(file: File, bytes_max: u64, journal: Option<Journal>) -> Self {
+        Self { file, slots: Mutex::default(), bytes_max, written: AtomicU64::new(0), journal }
+    }
+
+    /// These slots are in use, and so many nodes are new.
+    pub(crate) fn restore(&self, mut used: Vec<Slot>, nodes: u64) {
+        used.sort_unstable();
+        let mut slots = self.slots();
+        for slot in used {
+            while slots.next < slot.0 {
+                let free = Slot(slots.next);
+                slots.free.push(free);
+                slots.next = slots.next.saturating_add(1);
+            }
+            slots.next = slot.0.saturating_add(1);
+        }
+        slots.nodes = nodes;
+        slots.held_bytes_max = slots.held_bytes();
+    }
+
+    /// Remembers a change, if this is to last.
+    pub(crate) fn record(&self, record: impl FnOnce() -> Record) {
+        if let Some(journal) = &self.journal
+            && journal.record(&record()) > GATHERED_BYTES_MAX
+        {
+            // Should it fail, the next who asks for a sync is told.
+            let _ = self.sync();
+        }
+    }
+
+    /// Makes all that was done so far last, if anything is to.
+    pub(crate) fn sync(&self) -> Result<(), Errno> {
+        if let Some(journal) = &self.journal {
+            self.release(journal.sync(&self.file, false)?);
+        }
+        Ok(())
+    }
+
+    /// The last sync.
+    pub(crate) fn finish(&self) -> Result<(), Errno> {
+        self.journal.as_ref().map_or(Ok(()), |journal| journal.sync(&self.file, true).map(drop))
     }
 
     fn slots(&self) -> MutexGuard<'_, Slots> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A slot. What is in it is zeroes.
+    /// A slot. What is in it is anything.
     pub(crate) fn take(&self) -> Result<Slot, Errno> {
+        match self.take_now() {
+            // What was given back may be waiting for a sync.
+            Err(Errno::NOSPC) if self.journal.is_some() => {
+                self.sync()?;
+                self.take_now()
+            }
+            taken => taken,
+        }
+    }
+
+    fn take_now(&self) -> Result<Slot, Errno> {
         let mut slots = self.slots();
         slots.have_room(PAGE_BYTES as u64, self.bytes_max)?;
         if let Some(slot) = slots.free.pop() {
@@ -113,18 +188,22 @@ impl Delta {
     }
 
     /// Nobody needs these any longer.
-    pub(crate) fn give_back(&self, mut given: Vec<Slot>) {
+    pub(crate) fn give_back(&self, given: Vec<Slot>) {
+        match &self.journal {
+            // What lasts may still lead to them.
+            Some(journal) => journal.free(given),
+            None => self.release(given),
+        }
+    }
+
+    fn release(&self, mut given: Vec<Slot>) {
         given.sort_unstable();
         for run in given.chunk_by(|one, next| one.precedes(*next)) {
             let Some(first) = run.first() else { continue };
             let bytes = (run.len() as u64).saturating_mul(PAGE_BYTES as u64);
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            if fallocate(&self.file, flags, first.begin(), bytes).is_err() {
-                // No holes here: then they are made zeroes when they are next taken.
-                for slot in run {
-                    let _ = self.file.write_all_at(&[0; PAGE_BYTES], slot.begin());
-                }
-            }
+            // Where there are no holes the room is kept for others.
+            let _ = fallocate(&self.file, flags, first.begin(), bytes);
         }
         // Those that are taken one after the other are to lie one behind the other.
         given.reverse();
@@ -200,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_zeroes_when_they_are_taken_again() {
+    fn slots_are_given_back_and_taken_again() {
         let folder = tempfile::tempdir().unwrap();
         for scratch in [None, Some(folder.path())] {
             let delta = Delta::new(scratch, 1 << 20).unwrap();
@@ -210,10 +289,12 @@ mod tests {
             }
             assert_eq!(delta.written().held_bytes, 40_960);
             delta.give_back(slots.into_iter().step_by(3).collect());
+            assert_eq!(delta.written().held_bytes, 6 * 4096);
             let slot = delta.take().unwrap();
-            let mut out = [1; 100];
-            delta.read(slot, 4000, &mut out[..96]).unwrap();
-            assert_eq!(out[..96], [0; 96]);
+            delta.write(slot, 4000, &[9; 96]).unwrap();
+            let mut out = [1; 96];
+            delta.read(slot, 4000, &mut out).unwrap();
+            assert_eq!((out, slot.number()), ([9; 96], 0));
             assert_eq!(delta.written().held_bytes_max, 40_960);
         }
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "it has no name");

@@ -6,7 +6,7 @@
 //! (`default_permissions`).
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,8 @@ use rustix::io::Errno;
 use crate::contents::{Contents, Stores, Unreadable};
 use crate::delta::{Delta, PAGE_BYTES};
 use crate::options::{Options, Owner};
-use crate::tree::{Kind, Maker, NAME_BYTES_MAX, Node, Place, Tree};
+use crate::record::Record;
+use crate::tree::{Facts, Kind, Maker, NAME_BYTES_MAX, Node, Place, Tree};
 
 /// How long the system may believe what it was told of names and attributes.
 const KEPT: Duration = Duration::from_secs(3600);
@@ -89,15 +90,22 @@ thread_local! {
 }
 
 impl PackFiles {
+    /// `records` are what a journal holds of earlier.
     pub(crate) fn new(
         reader: Reader,
         options: &Options,
         accounts: Arc<Accounts>,
+        records: Vec<Record>,
         watcher: Watcher,
     ) -> Self {
         let entries = reader.pack().entries();
+        let mut tree = Tree::of(entries, options.owner);
+        if !records.is_empty() {
+            let (slots, nodes) = tree.replay(records);
+            accounts.delta.restore(slots, nodes);
+        }
         Self {
-            tree: RwLock::new(Tree::of(entries, options.owner)),
+            tree: RwLock::new(tree),
             packed_bytes: entries.iter().fold(0, |sum, entry| sum.saturating_add(entry.bytes())),
             accounts,
             told: Mutex::default(),
@@ -169,8 +177,14 @@ impl PackFiles {
     }
 
     /// Makes something, and tells the system of it.
-    fn make(&self, place: Place<'_>, kind: Kind, maker: Maker) -> Result<FileAttr, Errno> {
+    fn make(
+        &self,
+        place: Place<'_>,
+        kind: impl FnOnce(&mut Tree) -> Kind,
+        maker: Maker,
+    ) -> Result<FileAttr, Errno> {
         let mut tree = self.tree_mut();
+        let kind = kind(&mut tree);
         let ino = tree.make(place, kind, maker, self.delta())?;
         tree.remember(ino);
         Ok(attributes(ino, tree.node(ino)?))
@@ -208,6 +222,10 @@ impl PackFiles {
             }
         }
         node.facts.changed = SystemTime::now();
+        if change.is_of_facts() {
+            let Facts { mode, owner, modified, .. } = node.facts;
+            self.delta().record(|| Record::Facts { node: ino, mode, owner, modified });
+        }
         Ok(attributes(ino, node))
     }
 
@@ -230,6 +248,16 @@ struct Change {
     bytes: Option<u64>,
     accessed: Option<SystemTime>,
     modified: Option<SystemTime>,
+}
+
+impl Change {
+    /// True if it is not about the length alone.
+    fn is_of_facts(&self) -> bool {
+        self.mode.is_some()
+            || self.user.is_some()
+            || self.group.is_some()
+            || self.modified.is_some()
+    }
 }
 
 fn attributes(ino: u64, node: &Node) -> FileAttr {
@@ -370,14 +398,15 @@ impl Filesystem for PackFiles {
         _: u32,
         reply: ReplyEntry,
     ) {
-        let kind = match mode & KIND_BITS {
-            0 | 0o100_000 => Kind::File(Arc::new(Contents::empty())),
-            0o010_000 => Kind::Special(FileType::NamedPipe),
-            0o140_000 => Kind::Special(FileType::Socket),
+        let special = match mode & KIND_BITS {
+            0 | 0o100_000 => None,
+            0o010_000 => Some(FileType::NamedPipe),
+            0o140_000 => Some(FileType::Socket),
             // A device here would be a way around the system's own.
             _ => return reply.error(fuser::Errno::EPERM),
         };
         let place = Place { parent: parent.0, name };
+        let kind = |tree: &mut Tree| special.map_or_else(|| tree.new_contents(), Kind::Special);
         answer(reply, self.make(place, kind, maker(request, mode)));
     }
 
@@ -391,7 +420,7 @@ impl Filesystem for PackFiles {
         reply: ReplyEntry,
     ) {
         let place = Place { parent: parent.0, name };
-        answer(reply, self.make(place, Kind::Folder(Default::default()), maker(request, mode)));
+        answer(reply, self.make(place, |_| Kind::Folder(BTreeMap::new()), maker(request, mode)));
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -413,7 +442,8 @@ impl Filesystem for PackFiles {
         reply: ReplyEntry,
     ) {
         let place = Place { parent: parent.0, name };
-        answer(reply, self.make(place, Kind::Link(target.to_owned()), maker(request, 0o777)));
+        let kind = |_: &mut Tree| Kind::Link(target.to_owned());
+        answer(reply, self.make(place, kind, maker(request, 0o777)));
     }
 
     fn rename(
@@ -438,7 +468,7 @@ impl Filesystem for PackFiles {
     fn link(&self, _: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let link = || {
             let mut tree = self.tree_mut();
-            tree.link(ino.0, Place { parent: parent.0, name })?;
+            tree.link(ino.0, Place { parent: parent.0, name }, self.delta())?;
             tree.remember(ino.0);
             Ok(attributes(ino.0, tree.node(ino.0)?))
         };
@@ -504,12 +534,12 @@ impl Filesystem for PackFiles {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        // What is written vanishes with the mount: there is nothing to make last.
-        reply.ok();
+        // What is to vanish with the mount need not be made to last.
+        answer_empty(reply, self.delta().sync());
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        reply.ok();
+        answer_empty(reply, self.delta().sync());
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -575,8 +605,7 @@ impl Filesystem for PackFiles {
         reply: ReplyCreate,
     ) {
         let place = Place { parent: parent.0, name };
-        let kind = Kind::File(Arc::new(Contents::empty()));
-        match self.make(place, kind, maker(request, mode)) {
+        match self.make(place, Tree::new_contents, maker(request, mode)) {
             Ok(attributes) => reply.created(
                 &KEPT,
                 &attributes,

@@ -17,6 +17,7 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use crate::delta::{Delta, Written};
 use crate::filesystem::{Accounts, PackFiles, READ_AHEAD_BYTES, Watcher};
+use crate::journal::{DurableError, Journal};
 use crate::options::Options;
 
 /// What the system calls a file system of ours, after `fuse.`.
@@ -39,6 +40,9 @@ pub enum MountError {
     /// There is something in the folder, which would be hidden.
     #[error("cannot mount on {}: it is not empty\nhint: name a folder that is empty, or that does not exist", .0.display())]
     NotEmpty(PathBuf),
+    /// What was written before cannot be gone on with.
+    #[error(transparent)]
+    Durable(#[from] DurableError),
     /// An earlier mount was killed.
     #[error("cannot mount on {}: a mount on it has died\nhint: pagewarden mount --cleanup {}", .0.display(), .0.display())]
     Dead(PathBuf),
@@ -99,20 +103,33 @@ impl Mounted {
             move |error| MountError::Unusable { action, path, error }
         };
         let scratch = options.scratch.as_deref();
-        let delta = Delta::new(scratch, options.delta_bytes_max)
-            .map_err(unusable("write to", scratch.unwrap_or(Path::new("memory"))))?;
+        let (delta, records) = match &options.durable {
+            Some(folder) => {
+                let opened = Journal::open(folder, pack.root())?;
+                let delta = Delta::durable(opened.pages, opened.journal, options.delta_bytes_max);
+                (delta, opened.records)
+            }
+            None => {
+                let delta = Delta::new(scratch, options.delta_bytes_max)
+                    .map_err(unusable("write to", scratch.unwrap_or(Path::new("memory"))))?;
+                (delta, Vec::new())
+            }
+        };
         let reader =
             Reader::new(pack, options.reader).map_err(unusable("read", Path::new(source)))?;
         let accounts = Arc::new(Accounts { delta, unread_blocks: AtomicU64::new(0) });
-        let files = PackFiles::new(reader, options, Arc::clone(&accounts), watcher);
+        let files = PackFiles::new(reader, options, Arc::clone(&accounts), records, watcher);
         let refused = |error| MountError::Refused { folder: folder.clone(), error };
         let mut session =
             Session::new(files, &folder, &configuration(source, options)).map_err(refused)?;
         let unmounter = session.unmount_callable();
         let (sender, ended) = channel();
+        let delta_of = Arc::clone(&accounts);
         let thread = thread::Builder::new().name("mount".to_owned()).spawn(move || {
+            let ended = session.run();
+            let lasting = delta_of.delta.finish().map_err(io::Error::from);
             // Nobody listens any longer if we are being dropped.
-            let _ = sender.send(session.run());
+            let _ = sender.send(ended.and(lasting));
         });
         let thread = Some(thread.map_err(unusable("serve", &folder))?);
         read_ahead(&folder);

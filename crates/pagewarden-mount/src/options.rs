@@ -37,6 +37,8 @@ pub struct Options {
     pub delta_bytes_max: u64,
     /// The folder for what is written; `None` for memory.
     pub scratch: Option<PathBuf>,
+    /// The folder in which what is written lasts; `None` if it is to vanish.
+    pub durable: Option<PathBuf>,
     /// Threads that answer the system. More than there are cores, since some wait for
     /// the device.
     pub threads: usize,
@@ -57,6 +59,7 @@ impl Options {
             is_read_only: false,
             delta_bytes_max: 1 << 30,
             scratch: None,
+            durable: None,
             threads: reader.threads.saturating_mul(4).clamp(4, 32),
             reader,
         }

@@ -15,8 +15,9 @@ use pagewarden::pack::{Attributes, Entry, What};
 use rustix::io::Errno;
 
 use crate::contents::Contents;
-use crate::delta::Delta;
+use crate::delta::{Delta, Slot};
 use crate::options::Owner;
+use crate::record::{Made, Named, Record};
 
 /// The folder that is mounted.
 pub(crate) const ROOT: u64 = 1;
@@ -36,6 +37,17 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// What the journal calls it.
+    fn made(&self) -> Made {
+        match self {
+            Self::Folder(_) => Made::Folder,
+            Self::File(contents) => Made::File(contents.number),
+            Self::Link(target) => Made::Link(target.clone().into_os_string()),
+            Self::Special(FileType::NamedPipe) => Made::Pipe,
+            Self::Special(_) => Made::Socket,
+        }
+    }
+
     pub(crate) fn file_type(&self) -> FileType {
         match self {
             Self::Folder(_) => FileType::Directory,
@@ -85,11 +97,19 @@ pub(crate) struct Place<'a> {
     pub(crate) name: &'a OsStr,
 }
 
+impl Place<'_> {
+    fn named(self) -> Named {
+        Named { parent: self.parent, name: self.name.to_owned() }
+    }
+}
+
 /// All nodes.
 #[derive(Debug)]
 pub(crate) struct Tree {
     nodes: HashMap<u64, Node>,
     next: u64,
+    /// The number of the next new contents, behind those of the pack.
+    next_contents: u64,
 }
 
 impl Tree {
@@ -100,7 +120,8 @@ impl Tree {
             mode: 0o755,
             ..entries.first().map_or(Attributes::default(), |first| first.attributes)
         };
-        let mut tree = Self { nodes: HashMap::new(), next: ROOT + 1 };
+        let mut tree =
+            Self { nodes: HashMap::new(), next: ROOT + 1, next_contents: entries.len() as u64 };
         let folder =
             |attributes| Node::packed(Kind::Folder(BTreeMap::new()), attributes, owner, ROOT);
         tree.nodes.insert(ROOT, folder(root));
@@ -208,6 +229,13 @@ impl Tree {
         }
     }
 
+    /// Contents for a new file.
+    pub(crate) fn new_contents(&mut self) -> Kind {
+        let number = self.next_contents;
+        self.next_contents = self.next_contents.saturating_add(1);
+        Kind::File(Arc::new(Contents::empty(number)))
+    }
+
     /// Makes something new.
     pub(crate) fn make(
         &mut self,
@@ -229,8 +257,11 @@ impl Tree {
             }
         }
         delta.take_node()?;
+        let made = kind.made();
         let node = Node { kind, facts, links: 1, lookups: 0, parent: place.parent, is_new: true };
+        let (mode, owner, time) = (node.facts.mode, node.facts.owner, node.facts.modified);
         let ino = self.add(node);
+        delta.record(|| Record::Make { node: ino, at: place.named(), made, mode, owner, time });
         self.children_mut(place.parent)?.insert(place.name.to_owned(), ino);
         self.touch(place.parent);
         Ok(ino)
@@ -248,7 +279,7 @@ impl Tree {
     }
 
     /// Gives a file one more name.
-    pub(crate) fn link(&mut self, ino: u64, place: Place<'_>) -> Result<(), Errno> {
+    pub(crate) fn link(&mut self, ino: u64, place: Place<'_>, delta: &Delta) -> Result<(), Errno> {
         self.expect_free(place)?;
         let node = self.node_mut(ino)?;
         if matches!(node.kind, Kind::Folder(_)) {
@@ -258,6 +289,7 @@ impl Tree {
         node.facts.changed = SystemTime::now();
         self.children_mut(place.parent)?.insert(place.name.to_owned(), ino);
         self.touch(place.parent);
+        delta.record(|| Record::Link { node: ino, at: place.named() });
         Ok(())
     }
 
@@ -267,6 +299,7 @@ impl Tree {
         if matches!(self.node(ino)?.kind, Kind::Folder(_)) {
             return Err(Errno::ISDIR);
         }
+        delta.record(|| Record::Remove { at: place.named() });
         self.remove(place, ino, delta)
     }
 
@@ -276,6 +309,7 @@ impl Tree {
         if !self.children(ino)?.is_empty() {
             return Err(Errno::NOTEMPTY);
         }
+        delta.record(|| Record::Remove { at: place.named() });
         self.remove(place, ino, delta)
     }
 
@@ -300,7 +334,7 @@ impl Tree {
         let ino = self.find(from)?;
         let is_folder = matches!(self.node(ino)?.kind, Kind::Folder(_));
         match self.expect_free(to) {
-            Ok(()) => {}
+            Ok(()) => delta.record(|| Record::Rename { from: from.named(), to: to.named() }),
             Err(Errno::EXIST) if may_replace => {
                 let other = self.find(to)?;
                 if other == ino {
@@ -315,6 +349,7 @@ impl Tree {
                     (_, true) => return Err(Errno::NOTDIR),
                     (_, false) => {}
                 }
+                delta.record(|| Record::Rename { from: from.named(), to: to.named() });
                 self.remove(to, other, delta)?;
             }
             Err(error) => return Err(error),
@@ -327,6 +362,107 @@ impl Tree {
         node.parent = to.parent;
         node.facts.changed = SystemTime::now();
         Ok(())
+    }
+
+    /// Does again what a journal holds, and says which slots are in use and how many
+    /// nodes are new. What speaks of something that is gone since is passed over.
+    pub(crate) fn replay(&mut self, records: Vec<Record>) -> (Vec<Slot>, u64) {
+        let mut contents: HashMap<u64, Arc<Contents>> = HashMap::new();
+        for node in self.nodes.values() {
+            if let Kind::File(file) = &node.kind {
+                contents.insert(file.number, Arc::clone(file));
+            }
+        }
+        for record in records {
+            match record {
+                Record::Pages { contents: number, first, slots, bytes } => {
+                    if let Some(file) = contents.get(&number) {
+                        file.restore_pages(first, slots, bytes);
+                    }
+                }
+                Record::Length { contents: number, bytes, packed_bytes } => {
+                    if let Some(file) = contents.get(&number) {
+                        file.restore_length(bytes, packed_bytes);
+                    }
+                }
+                other => {
+                    if let Some(file) = self.replay_name(other) {
+                        contents.insert(file.number, file);
+                    }
+                }
+            }
+        }
+        let mut slots = Vec::new();
+        for node in self.nodes.values() {
+            if let (Kind::File(file), true) = (&node.kind, node.links > 0) {
+                slots.extend(file.slots());
+            }
+        }
+        // A file of several names is one node, so that each slot is there once.
+        let nodes = self.nodes.values().filter(|node| node.is_new).count();
+        (slots, nodes as u64)
+    }
+
+    /// Gives the contents of a file that was made.
+    fn replay_name(&mut self, record: Record) -> Option<Arc<Contents>> {
+        match record {
+            Record::Make { node: ino, at, made, mode, owner, time } => {
+                let kind = match made {
+                    Made::Folder => Kind::Folder(BTreeMap::new()),
+                    Made::File(number) => {
+                        self.next_contents = self.next_contents.max(number.saturating_add(1));
+                        Kind::File(Arc::new(Contents::empty(number)))
+                    }
+                    Made::Link(target) => Kind::Link(target.into()),
+                    Made::Pipe => Kind::Special(FileType::NamedPipe),
+                    Made::Socket => Kind::Special(FileType::Socket),
+                };
+                let file = match &kind {
+                    Kind::File(file) => Some(Arc::clone(file)),
+                    _ => None,
+                };
+                let facts = Facts { mode, owner, accessed: time, modified: time, changed: time };
+                let parent = at.parent;
+                let node = Node { kind, facts, links: 1, lookups: 0, parent, is_new: true };
+                self.children_mut(parent).ok()?.insert(at.name, ino);
+                self.next = self.next.max(ino.saturating_add(1));
+                self.nodes.insert(ino, node);
+                return file;
+            }
+            Record::Link { node: ino, at } => {
+                let node = self.nodes.get_mut(&ino)?;
+                node.links = node.links.saturating_add(1);
+                self.children_mut(at.parent).ok()?.insert(at.name, ino);
+            }
+            Record::Remove { at } => {
+                let ino = self.children_mut(at.parent).ok()?.remove(&at.name)?;
+                self.replay_lost_name(ino);
+            }
+            Record::Rename { from, to } => {
+                let ino = self.children_mut(from.parent).ok()?.remove(&from.name)?;
+                let replaced = self.children_mut(to.parent).ok()?.insert(to.name, ino);
+                if let Some(other) = replaced {
+                    self.replay_lost_name(other);
+                }
+                self.nodes.get_mut(&ino)?.parent = to.parent;
+            }
+            Record::Facts { node: ino, mode, owner, modified } => {
+                let node = self.nodes.get_mut(&ino)?;
+                node.facts = Facts { mode, owner, modified, ..node.facts.clone() };
+            }
+            Record::Pages { .. } | Record::Length { .. } | Record::Mark { .. } => {}
+        }
+        None
+    }
+
+    /// Whoever had it open is gone.
+    fn replay_lost_name(&mut self, ino: u64) {
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.links = node.links.saturating_sub(1);
+            if node.links == 0 {
+                self.nodes.remove(&ino);
+            }
+        }
     }
 
     /// A folder was written.

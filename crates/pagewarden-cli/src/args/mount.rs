@@ -10,8 +10,8 @@ use clap::Args;
 /// Stays in the foreground until it is told to end (Ctrl-C, SIGTERM) or DIR is
 /// unmounted. Blocks are expanded and tested as they are read, ahead of whoever reads
 /// a file through. Files can be written: what is written is kept in memory, or in the
-/// folder that --scratch names, and is gone after the unmount. The pack is never
-/// written. A damaged block is an input/output error for who reads it, and is named
+/// folder that --scratch names, and is gone after the unmount, unless --durable keeps
+/// it. The pack is never written. A damaged block is an input/output error for who reads it, and is named
 /// here.
 ///
 /// Run as root it lets other users in, and files have the owners that they were packed
@@ -42,6 +42,13 @@ pub struct Mount {
     /// Keep what is written in this folder instead of memory, under no name
     #[arg(long, value_name = "DIR", conflicts_with = "cleanup")]
     pub scratch: Option<PathBuf>,
+
+    /// Keep what is written in this folder for good, and go on with what is there
+    ///
+    /// It lasts as on any file system: what was synced survives a killed process and a
+    /// loss of power. The folder belongs to this pack, and to one mount at a time.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["cleanup", "scratch", "read_only"])]
+    pub durable: Option<PathBuf>,
 
     /// The most that may be written; beyond, there is no space left
     #[arg(long, value_name = "SIZE", default_value = "1GiB", conflicts_with = "cleanup",

@@ -62,6 +62,7 @@ fn options(arguments: &Mount) -> Result<Options> {
     options.is_read_only = arguments.read_only;
     options.delta_bytes_max = arguments.delta_max;
     options.scratch.clone_from(&arguments.scratch);
+    options.durable.clone_from(&arguments.durable);
     options.reader.cache_bytes = usize::try_from(arguments.cache).unwrap_or(usize::MAX);
     if let Some(jobs) = arguments.jobs {
         options.reader.threads = jobs.get();
@@ -150,7 +151,7 @@ fn tell(pack: &Path, unread: &Unread) {
              {pack} is damaged\nhint: pagewarden check {pack}, and mount another copy of it"
         ),
         error => {
-            eprintln!("pagewarden: {file}: cannot read from byte {offset} on: {pack}: {error}")
+            eprintln!("pagewarden: {file}: cannot read from byte {offset} on: {pack}: {error}");
         }
     }
 }
@@ -179,6 +180,7 @@ fn report(arguments: &Mount, pack: &Pack, mounted: &Mounted, begin: Instant) -> 
             "written_bytes": written.bytes,
             "delta_bytes": written.held_bytes,
             "delta_bytes_max": written.held_bytes_max,
+            "durable": arguments.durable,
             "unread_blocks": unread_blocks,
             "seconds": begin.elapsed().as_secs_f64(),
         });
@@ -188,12 +190,22 @@ fn report(arguments: &Mount, pack: &Pack, mounted: &Mounted, begin: Instant) -> 
             0 => String::new(),
             count => format!("; {} could not be read", counted(count, "block")),
         };
-        eprintln!(
-            "pagewarden: {} is unmounted: {} were written and are gone, {} of room at most{damage}",
-            mounted.folder().display(),
-            bytes(written.bytes),
-            bytes(written.held_bytes_max),
-        );
+        let folder = mounted.folder().display();
+        let (sum, held) = (bytes(written.bytes), written.held_bytes_max);
+        match &arguments.durable {
+            None => eprintln!(
+                "pagewarden: {folder} is unmounted: {sum} were written and are gone, {} of room \
+                 at most{damage}",
+                bytes(held),
+            ),
+            Some(durable) => eprintln!(
+                "pagewarden: {folder} is unmounted: {} of what was written are kept in {}{damage}\n\
+                 hint: mount the pack with --durable {} to go on",
+                bytes(written.held_bytes),
+                durable.display(),
+                durable.display(),
+            ),
+        }
     }
     Ok(())
 }

@@ -128,3 +128,52 @@ fn work_until_it_dies(place: &Path, plain: &[u8], number: usize) {
         }
     }
 }
+
+#[test]
+fn what_is_to_last_lasts_when_it_was_synced() {
+    let Some(packed) = Packed::new() else { return };
+    let (place, durable) = (packed.path("files"), packed.path("durable"));
+    let options = ["--durable", durable.to_str().unwrap()];
+    let kills: u64 = std::env::var("PAGEWARDEN_KILLS").map_or(6, |kills| kills.parse().unwrap());
+    let mut dice = Dice::seeded();
+    let mut expected = packed.plain.clone();
+    for round in 0..kills {
+        let mount = Mount::begin(&packed.pack, &place, &options);
+        assert!(fs::read(place.join("shop.db")).unwrap() == expected, "round {round}");
+        assert_eq!(place.join("round").exists(), round > 0);
+        let file = File::options().write(true).open(place.join("shop.db")).unwrap();
+        for _ in 0..20 {
+            let mut bytes = vec![0; dice.within(1..20_000)];
+            dice.fill(&mut bytes);
+            let at = dice.within(0..expected.len() - bytes.len());
+            file.write_all_at(&bytes, at as u64).unwrap();
+            expected[at..at + bytes.len()].copy_from_slice(&bytes);
+        }
+        let mut new = File::create(place.join("new")).unwrap();
+        write!(new, "{round}").unwrap();
+        fs::rename(place.join("new"), place.join("round")).unwrap();
+        file.sync_all().unwrap();
+        fs::write(place.join("not synced"), "x").unwrap();
+        drop((file, new));
+        if round % 2 == 0 {
+            mount.signal(Signal::KILL);
+            mount.wait();
+            let outcome = run(pagewarden().args(["mount", "--cleanup"]).arg(&place));
+            assert_eq!(outcome.status, Some(0), "{outcome:?}");
+        } else {
+            let (outcome, json) = mount.end();
+            assert_eq!(outcome.status, Some(0), "{outcome:?}");
+            assert!(json["delta_bytes"].as_u64().unwrap() > 0, "{json}");
+        }
+    }
+    let mount = Mount::begin(&packed.pack, &place, &options);
+    assert_eq!(fs::read_to_string(place.join("round")).unwrap(), (kills - 1).to_string());
+    let other =
+        run(pagewarden().arg("mount").args(options).arg(&packed.pack).arg(packed.path("other")));
+    assert_eq!(other.status, Some(2), "{other:?}");
+    assert!(other.stderr.contains("a running process uses it"), "{other:?}");
+    mount.end();
+    let mount = Mount::begin(&packed.pack, &place, &[]);
+    assert!(fs::read(place.join("shop.db")).unwrap() == packed.plain, "the pack is as it was");
+    mount.end();
+}

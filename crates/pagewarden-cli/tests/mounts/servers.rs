@@ -146,6 +146,66 @@ fn a_server_whose_mount_is_killed_starts_on_the_next_one() {
     assert_eq!(mount.end().0.status, Some(0));
 }
 
+#[test]
+fn a_server_keeps_what_it_committed_when_its_durable_mount_is_killed() {
+    if !has_fuse() {
+        return;
+    }
+    let Some(installation) = crate::clusters::any_installation() else { return };
+    let (source, expected) = frozen(&installation);
+    source.append_settings([("fsync", "on")]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (pack, durable) = (folder.path().join("x.pwk"), folder.path().join("durable"));
+    make_pack(source.data_dir(), &pack);
+    let options = ["--durable", durable.to_str().unwrap()];
+    let mut target = source.duplicate().unwrap();
+    let place = target.data_dir().to_owned();
+    drop(mount_in_place_of(&place, &pack));
+    let mut mount = Mount::begin(&pack, &place, &options);
+    target.start().unwrap();
+    target.psql("CREATE TABLE kept (i int)").unwrap();
+    let mut kept = 0;
+    for round in 0..3 {
+        thread::scope(|scope| {
+            let target = &target;
+            let writer = scope.spawn(move || {
+                let mut done = 0;
+                // Each is a transaction that the server has said is committed.
+                while target.psql("INSERT INTO kept SELECT generate_series(1, 100)").is_ok() {
+                    done += 100;
+                }
+                done
+            });
+            thread::sleep(Duration::from_millis(400 + 300 * round));
+            mount.signal(Signal::KILL);
+            kept += writer.join().unwrap();
+        });
+        mount.wait();
+        if target.is_running() {
+            target.crash().unwrap();
+        }
+        let outcome = run(pagewarden().args(["mount", "--cleanup"]).arg(&place));
+        assert_eq!(outcome.status, Some(0), "{outcome:?}");
+        mount = Mount::begin(&pack, &place, &options);
+        let _ = fs::remove_file(place.join("postmaster.pid"));
+        target.start().unwrap();
+        let found: i64 = target.psql("SELECT count(*) FROM kept").unwrap().parse().unwrap();
+        // The last one may have been committed without the server's having said so.
+        assert!((kept..=kept + 100).contains(&found), "round {round}: {found}, {kept} committed");
+        kept = found;
+        assert_eq!(answers(&target), expected);
+    }
+    if installation.has_extension("amcheck") {
+        assert!(amcheck(&target).lines().all(str::is_empty));
+    }
+    target.stop(StopMode::Fast).unwrap();
+    assert_eq!(mount.end().0.status, Some(0));
+    // A pack of the two together.
+    let mount = Mount::begin(&pack, &place, &options);
+    make_pack(&place, &folder.path().join("new.pwk"));
+    mount.end();
+}
+
 const TABLES: &[&str] = &["item", "packed_rows", "aria_table"];
 
 fn rows(server: &Server) -> String {

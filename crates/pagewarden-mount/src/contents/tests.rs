@@ -27,7 +27,7 @@ impl Sink for Nothing {
 }
 
 /// A SQLite database, as far as its header goes.
-fn database(pages: usize) -> Vec<u8> {
+pub(crate) fn database(pages: usize) -> Vec<u8> {
     let mut bytes = vec![0; pages * 4096];
     for (number, page) in bytes.chunks_mut(4096).enumerate().skip(1) {
         for (place, byte) in page.iter_mut().enumerate() {
@@ -40,7 +40,7 @@ fn database(pages: usize) -> Vec<u8> {
     bytes
 }
 
-fn packed(folder: &Path, bytes: &[u8]) -> Reader {
+pub(crate) fn packed(folder: &Path, bytes: &[u8]) -> Reader {
     let (source, path) = (folder.join("x.db"), folder.join("x.pwk"));
     fs::write(&source, bytes).unwrap();
     let content = Content::list(&source, Strays::Refused).unwrap();
@@ -56,10 +56,10 @@ fn packed(folder: &Path, bytes: &[u8]) -> Reader {
     Reader::new(Arc::new(Pack::open(&path).unwrap()), ReaderSettings::default()).unwrap()
 }
 
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
         usize::try_from(self.0 >> 33).unwrap() % end.max(1)
     }
@@ -83,7 +83,7 @@ fn whatever_is_done_it_is_as_a_plain_file() {
         let stores = Stores { reader: &reader, delta: &delta };
         let mut dice = Dice(seed);
         let (contents, mut plain) = if seed == 5 {
-            (Contents::empty(), Vec::new())
+            (Contents::empty(9), Vec::new())
         } else {
             (Contents::packed(0, original.len() as u64), original.clone())
         };
@@ -135,7 +135,7 @@ fn zeroes_behind_the_end_take_no_room() {
     let reader = packed(folder.path(), &database(4));
     let delta = Delta::new(None, 1 << 20).unwrap();
     let stores = Stores { reader: &reader, delta: &delta };
-    let contents = Contents::empty();
+    let contents = Contents::empty(9);
     let zeroes = vec![0; 16 << 20];
     assert_eq!(contents.write(stores, 0, &zeroes).unwrap(), zeroes.len());
     assert_eq!((contents.bytes(), delta.written().held_bytes), (16 << 20, 0));
