@@ -68,6 +68,9 @@ pub fn cleanup(folder: &Path) -> Result<usize, CleanupError> {
 
 /// The name of a folder that may itself not answer.
 fn resolve(folder: &Path) -> io::Result<PathBuf> {
+    if let Ok(whole) = fs::canonicalize(folder) {
+        return Ok(whole);
+    }
     let absolute = std::path::absolute(folder)?;
     match (absolute.parent(), absolute.file_name()) {
         (Some(parent), Some(name)) => Ok(fs::canonicalize(parent)?.join(name)),

@@ -26,12 +26,24 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Runs the command.
 pub fn run(arguments: &Mount) -> Result<Exit> {
-    match (&arguments.cleanup, &arguments.pack, &arguments.folder) {
+    let begin = Instant::now();
+    let done = match (&arguments.cleanup, &arguments.pack, &arguments.folder) {
         (Some(folder), ..) => clean(arguments, folder),
         (None, Some(pack), Some(folder)) => serve(arguments, pack, folder),
         // The command line asks for both.
         _ => Ok(Exit::Unable),
+    };
+    if let (Err(error), true) = (&done, arguments.json) {
+        let object = json!({
+            "pagewarden": pagewarden::VERSION,
+            "command": "mount",
+            "verdict": "incomplete",
+            "seconds": begin.elapsed().as_secs_f64(),
+            "error": format!("{error:#}"),
+        });
+        writeln!(io::stdout(), "{object}")?;
     }
+    done
 }
 
 fn clean(arguments: &Mount, folder: &Path) -> Result<Exit> {

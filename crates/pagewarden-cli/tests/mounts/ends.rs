@@ -68,6 +68,10 @@ fn what_is_not_ours_or_in_use_is_left_alone() {
     fs::remove_file(place.join("precious")).unwrap();
     assert!(fails(&[&packed.path("shop.db"), &place]).contains("it is no pack"));
     assert!(fails(&[cleanup, Path::new("/proc")]).contains("no pack"));
+    let outcome = run(pagewarden().args(["mount", "--json", "no such pack"]).arg(&place));
+    let json: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!((outcome.status, &json["verdict"]), (Some(2), &"incomplete".into()));
+    assert!(json["error"].as_str().unwrap().contains("no such pack"), "{json}");
     let mount = Mount::begin(&packed.pack, &place, &[]);
     assert!(fails(&[cleanup, &place]).contains("a running process serves it"));
     assert!(fails(&[&packed.pack, &place]).contains("it is not empty"));
