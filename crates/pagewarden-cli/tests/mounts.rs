@@ -337,6 +337,35 @@ fn owners_are_kept_or_chosen_and_others_come_in_as_modes_allow() {
 }
 
 #[test]
+fn a_delta_is_mounted_with_what_it_builds_on() {
+    let Some(packed) = Packed::new() else { return };
+    let (delta, place) = (packed.path("delta.pwk"), packed.path("files"));
+    sqlite::shell(
+        packed.folder.path(),
+        ".open shop.db\nUPDATE stock SET quantity = 7 WHERE id % 5000 = 0;",
+    );
+    let source = packed.path("shop.db");
+    let mut command = pagewarden();
+    command.arg("pack").arg("--base").arg(&packed.pack).arg(&source).arg("-o").arg(&delta);
+    let made = run(&mut command);
+    assert_eq!(made.status, Some(0), "{made:?}");
+    let plain = fs::read(&source).unwrap();
+    assert!(plain != packed.plain && fs::metadata(&delta).unwrap().len() < 1 << 20);
+    let mount = Mount::begin(&delta, &place, &[]);
+    assert!(fs::read(place.join("shop.db")).unwrap() == plain);
+    mount.end();
+    let elsewhere = packed.path("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::rename(&packed.pack, elsewhere.join("base.pwk")).unwrap();
+    let refused = run(pagewarden().arg("mount").arg(&delta).arg(&place));
+    assert_eq!(refused.status, Some(2), "{refused:?}");
+    let base = elsewhere.join("base.pwk");
+    let mount = Mount::begin(&delta, &place, &["--base", base.to_str().unwrap()]);
+    assert!(fs::read(place.join("shop.db")).unwrap() == plain);
+    mount.end();
+}
+
+#[test]
 fn a_damaged_block_is_an_error_with_a_name_and_never_wrong_bytes() {
     let Some(packed) = Packed::new() else { return };
     let place = packed.path("files");

@@ -35,6 +35,10 @@ pub struct Mount {
     #[arg(value_name = "DIR", required_unless_present = "cleanup")]
     pub folder: Option<PathBuf>,
 
+    /// A pack that a delta builds on, if it does not lie beside it; may be given several times
+    #[arg(long, value_name = "FILE.pwk", conflicts_with = "cleanup")]
+    pub base: Vec<PathBuf>,
+
     /// Whose all files are to be: USER or USER:GROUP, names or numbers
     #[arg(long, value_name = "USER", conflicts_with = "cleanup")]
     pub owner: Option<String>,

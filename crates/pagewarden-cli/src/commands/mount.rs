@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use pagewarden::pack::{Entry, Pack, PackError, What};
+use pagewarden::pack::{Entry, Pack, PackError, Search, What, open_chain};
 use pagewarden::report::words::{bytes, counted};
 use pagewarden_mount::{Mounted, Options, Unmounted, Unread, cleanup};
 use serde_json::json;
@@ -85,8 +85,7 @@ fn options(arguments: &Mount) -> Result<Options> {
 fn serve(arguments: &Mount, path: &Path, folder: &Path) -> Result<Exit> {
     let begin = Instant::now();
     let options = options(arguments)?;
-    let pack = Pack::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let pack = Arc::new(pack);
+    let pack = Arc::new(open_chain(path, &arguments.base, Search::Beside)?);
     let stop = stop_on_signals()?;
     // A terminal that goes must not leave a mount behind.
     signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&stop))

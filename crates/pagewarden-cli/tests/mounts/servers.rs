@@ -206,6 +206,63 @@ fn a_server_keeps_what_it_committed_when_its_durable_mount_is_killed() {
     mount.end();
 }
 
+#[test]
+fn a_packed_tablespace_serves_a_cluster_that_goes_on() {
+    if !has_fuse() {
+        return;
+    }
+    let Some(installation) = crate::clusters::any_installation() else { return };
+    let mut cluster = sample(&installation, true).copy();
+    cluster.start().unwrap();
+    cluster.psql("UPDATE pg_database SET datallowconn = true; VACUUM (FREEZE) elsewhere").unwrap();
+    let question = "SELECT count(*), sum(hashtext(elsewhere::text)) FROM elsewhere;
+         SET enable_seqscan = off; SELECT count(*) FROM elsewhere WHERE word < 'b'";
+    let expected = cluster.psql(question).unwrap();
+    cluster.stop(StopMode::Fast).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (pack, durable) = (folder.path().join("space.pwk"), folder.path().join("durable"));
+    let made = run(pagewarden()
+        .args(["pack", "--tablespace", "sample_space"])
+        .arg(cluster.data_dir())
+        .arg("-o")
+        .arg(&pack));
+    assert_eq!(made.status, Some(0), "{made:?}");
+    let link = fs::read_dir(cluster.data_dir().join("pg_tblspc")).unwrap().next().unwrap();
+    let place = fs::read_link(link.unwrap().path()).unwrap();
+    let options = ["--durable", durable.to_str().unwrap()];
+    drop(mount_in_place_of(&place, &pack));
+    let mut mount = Mount::begin(&pack, &place, &options);
+    // Transaction numbers go on as they would in years.
+    let outcome =
+        cluster.tool("pg_resetwal").arg("-x").arg("2500000").arg(cluster.data_dir()).output();
+    assert!(outcome.unwrap().status.success());
+    let log = cluster.data_dir().join("pg_xact");
+    for name in ["0001", "0002"] {
+        fs::write(log.join(name), vec![0; 256 << 10]).unwrap();
+        crate::clusters::give_to_owner_of_folder(&log.join(name));
+    }
+    cluster.start().unwrap();
+    assert_eq!(cluster.psql(question).unwrap(), expected);
+    for database in ["postgres", "other", "template0", "template1"] {
+        cluster.psql_in(database, "VACUUM (FREEZE)").unwrap();
+    }
+    cluster.psql("CHECKPOINT").unwrap();
+    assert!(!log.join("0000").exists(), "what became of old transactions is known no longer");
+    mount.signal(Signal::KILL);
+    mount.wait();
+    cluster.crash().unwrap();
+    let outcome = run(pagewarden().args(["mount", "--cleanup"]).arg(&place));
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    mount = Mount::begin(&pack, &place, &options);
+    cluster.start().unwrap();
+    assert_eq!(cluster.psql(question).unwrap(), expected);
+    if installation.has_extension("amcheck") {
+        assert!(amcheck(&cluster).lines().all(str::is_empty));
+    }
+    cluster.stop(StopMode::Fast).unwrap();
+    assert_eq!(mount.end().0.status, Some(0));
+}
+
 const TABLES: &[&str] = &["item", "packed_rows", "aria_table"];
 
 fn rows(server: &Server) -> String {

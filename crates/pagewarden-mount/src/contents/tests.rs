@@ -49,9 +49,9 @@ pub(crate) fn packed(folder: &Path, bytes: &[u8]) -> Reader {
     let out = fs::File::create(&path).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let target = target::open(&source, None).unwrap();
-    let (target, packing) = Packing::begin(target, content, settings, out, &stop).unwrap();
+    let (target, packing) = Packing::begin(target, content, settings, None, out, &stop).unwrap();
     verify(target, &Options::default(), &(), &mut Nothing).unwrap();
-    packing.pack_rest(1, &()).unwrap();
+    packing.pack_rest(1, None, &()).unwrap();
     packing.finish(b"{}").unwrap();
     Reader::new(Arc::new(Pack::open(&path).unwrap()), ReaderSettings::default()).unwrap()
 }
