@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub mod cost;
 pub mod iotest;
+pub mod mount;
 pub mod pack;
 pub mod protect;
 pub mod survey;
@@ -41,6 +42,7 @@ pub enum Command {
     Check(Check),
     Unpack(Unpack),
     Pack(pack::Pack),
+    Mount(mount::Mount),
     Protect(protect::Protect),
     Cost(cost::Cost),
     Iotest(iotest::Iotest),

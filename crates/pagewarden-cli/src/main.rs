@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         Command::Check(check) => commands::check::run(&check),
         Command::Unpack(unpack) => commands::unpack::run(&unpack),
         Command::Pack(pack) => commands::pack::run(&pack),
+        Command::Mount(mount) => commands::mount::run(&mount),
         Command::Protect(protect) => commands::protect::run(&protect),
         Command::Cost(cost) => commands::cost::run(&cost),
         Command::Iotest(iotest) => commands::iotest::run(&iotest),

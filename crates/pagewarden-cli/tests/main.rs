@@ -32,6 +32,7 @@ mod innodb_directories;
 mod innodb_running;
 mod iotest;
 mod matrix;
+mod mounts;
 mod options;
 mod packs;
 mod packs_base;

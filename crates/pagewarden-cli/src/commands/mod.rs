@@ -5,6 +5,7 @@ pub mod completions;
 pub mod cost;
 pub mod iotest;
 pub mod man;
+pub mod mount;
 pub mod pack;
 pub mod protect;
 pub mod sealing;

@@ -16,7 +16,7 @@ const FIRST_WINDOW: u64 = 2 * JOB_BYTES;
 const STREAMS_MAX: usize = 8;
 /// A reader may skip so much, or come so late; more for whoever asks for more.
 const SLACK_MIN: u64 = 16 << 10;
-const SLACK_MAX: u64 = 2 << 20;
+const SLACK_MAX: u64 = 4 << 20;
 /// Requests one after the other that make a stream, and how far they must have come:
 /// lookups in a small file lie close to each other, too.
 const STEPS_MIN: u32 = 3;

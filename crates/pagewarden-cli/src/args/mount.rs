@@ -1,0 +1,86 @@
+//! `pagewarden mount`: its part of the command line.
+
+use std::num::NonZero;
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Serve a pack as files, so that programs and servers run on it
+///
+/// Stays in the foreground until it is told to end (Ctrl-C, SIGTERM) or DIR is
+/// unmounted. Blocks are expanded and tested as they are read, ahead of whoever reads
+/// a file through. Files can be written: what is written is kept in memory, or in the
+/// folder that --scratch names, and is gone after the unmount, unless --durable keeps
+/// it. The pack is never written. A damaged block is an input/output error for who reads it, and is named
+/// here.
+///
+/// Run as root it lets other users in, and files have the owners that they were packed
+/// with; else only whoever runs it comes in, and owns everything.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    pagewarden mount old.pwk /mnt/old                      files, to be read or run on\n  \
+    pg_ctl -D /mnt/old start                               a server on it, as postgres\n  \
+    pagewarden mount --scratch /var/tmp old.pwk /mnt/old   when much will be written\n  \
+    pagewarden mount --owner mysql shop.pwk /mnt/shop      where users have other numbers\n  \
+    umount /mnt/old                                        or Ctrl-C\n  \
+    pagewarden mount --cleanup /mnt/old                    after its process was killed\n\n\
+    Exit status: 0 unmounted, 1 unmounted, and damaged blocks were met, 2 it could not be\n\
+    mounted, 3 ended by a second signal while programs were still using it.")]
+pub struct Mount {
+    /// The pack
+    #[arg(value_name = "FILE.pwk", required_unless_present = "cleanup")]
+    pub pack: Option<PathBuf>,
+
+    /// Where to mount it: an empty folder, made if it does not exist
+    #[arg(value_name = "DIR", required_unless_present = "cleanup")]
+    pub folder: Option<PathBuf>,
+
+    /// A pack that a delta builds on, if it does not lie beside it; may be given several times
+    #[arg(long, value_name = "FILE.pwk", conflicts_with = "cleanup")]
+    pub base: Vec<PathBuf>,
+
+    /// Whose all files are to be: USER or USER:GROUP, names or numbers
+    #[arg(long, value_name = "USER", conflicts_with = "cleanup")]
+    pub owner: Option<String>,
+
+    /// Keep what is written in this folder instead of memory, under no name
+    #[arg(long, value_name = "DIR", conflicts_with = "cleanup")]
+    pub scratch: Option<PathBuf>,
+
+    /// Keep what is written in this folder for good, and go on with what is there
+    ///
+    /// It lasts as on any file system: what was synced survives a killed process and a
+    /// loss of power. The folder belongs to this pack, and to one mount at a time.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["cleanup", "scratch", "read_only"])]
+    pub durable: Option<PathBuf>,
+
+    /// The most that may be written; beyond, there is no space left
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", conflicts_with = "cleanup",
+        value_parser = super::parse_size)]
+    pub delta_max: u64,
+
+    /// Take no writes
+    #[arg(long, conflicts_with_all = ["cleanup", "scratch"])]
+    pub read_only: bool,
+
+    /// Memory for expanded blocks, beside the system's page cache
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", conflicts_with = "cleanup",
+        value_parser = super::parse_size)]
+    pub cache: u64,
+
+    /// Threads that expand blocks ahead of readers [default: the available cores]
+    #[arg(short, long, value_name = "N", conflicts_with = "cleanup")]
+    pub jobs: Option<NonZero<usize>>,
+
+    /// Take a mount from this folder whose process was killed
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["pack", "folder"])]
+    pub cleanup: Option<PathBuf>,
+
+    /// Print one JSON object on standard output at the end
+    #[arg(long)]
+    pub json: bool,
+
+    /// Say nothing but what is wrong
+    #[arg(short, long)]
+    pub quiet: bool,
+}

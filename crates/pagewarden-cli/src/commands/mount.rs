@@ -1,0 +1,222 @@
+//! `pagewarden mount`.
+
+#![allow(clippy::print_stderr)]
+
+use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use pagewarden::pack::{Entry, Pack, PackError, Search, What, open_chain};
+use pagewarden::report::words::{bytes, counted};
+use pagewarden_mount::{Mounted, Options, Unmounted, Unread, cleanup};
+use serde_json::json;
+
+use crate::args::mount::Mount;
+use crate::exit::Exit;
+use crate::signals::stop_on_signals;
+
+mod account;
+
+/// How often we look whether we are to end.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Runs the command.
+pub fn run(arguments: &Mount) -> Result<Exit> {
+    let begin = Instant::now();
+    let done = match (&arguments.cleanup, &arguments.pack, &arguments.folder) {
+        (Some(folder), ..) => clean(arguments, folder),
+        (None, Some(pack), Some(folder)) => serve(arguments, pack, folder),
+        // The command line asks for both.
+        _ => Ok(Exit::Unable),
+    };
+    if let (Err(error), true) = (&done, arguments.json) {
+        let object = json!({
+            "pagewarden": pagewarden::VERSION,
+            "command": "mount",
+            "verdict": "incomplete",
+            "seconds": begin.elapsed().as_secs_f64(),
+            "error": format!("{error:#}"),
+        });
+        writeln!(io::stdout(), "{object}")?;
+    }
+    done
+}
+
+fn clean(arguments: &Mount, folder: &Path) -> Result<Exit> {
+    let begin = Instant::now();
+    let count = cleanup(folder)?;
+    if arguments.json {
+        let object = json!({
+            "pagewarden": pagewarden::VERSION,
+            "command": "mount",
+            "verdict": "intact",
+            "cleaned": count,
+            "seconds": begin.elapsed().as_secs_f64(),
+        });
+        writeln!(io::stdout(), "{object}")?;
+    } else if !arguments.quiet && count > 0 {
+        eprintln!("pagewarden: {} is free again: its dead mount is gone", folder.display());
+    } else if !arguments.quiet {
+        eprintln!("pagewarden: nothing to clean up: {} is no mount", folder.display());
+    }
+    Ok(Exit::Fine)
+}
+
+fn options(arguments: &Mount) -> Result<Options> {
+    let mut options = Options::for_ourselves();
+    if let Some(name) = &arguments.owner {
+        options.owner = Some(account::owner(name)?);
+    }
+    options.is_read_only = arguments.read_only;
+    options.delta_bytes_max = arguments.delta_max;
+    options.scratch.clone_from(&arguments.scratch);
+    options.durable.clone_from(&arguments.durable);
+    options.reader.cache_bytes = usize::try_from(arguments.cache).unwrap_or(usize::MAX);
+    if let Some(jobs) = arguments.jobs {
+        options.reader.threads = jobs.get();
+    }
+    Ok(options)
+}
+
+fn serve(arguments: &Mount, path: &Path, folder: &Path) -> Result<Exit> {
+    let begin = Instant::now();
+    let options = options(arguments)?;
+    let pack = Arc::new(open_chain(path, &arguments.base, Search::Beside)?);
+    let stop = stop_on_signals()?;
+    // A terminal that goes must not leave a mount behind.
+    signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&stop))
+        .context("cannot listen for signals")?;
+    let source = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let teller = source.clone();
+    let mut mounted = Mounted::begin(
+        Arc::clone(&pack),
+        &source.to_string_lossy(),
+        folder,
+        &options,
+        Box::new(move |unread| tell(&teller, unread)),
+    )?;
+    if !arguments.quiet {
+        say_ready(&pack, path, &mounted);
+    }
+    let is_whole = wait(arguments, &mut mounted, &stop)?;
+    report(arguments, &pack, &mounted, begin)?;
+    Ok(match mounted.unread_blocks() {
+        0 if is_whole => Exit::Fine,
+        0 => Exit::Unable,
+        _ => Exit::Wrong,
+    })
+}
+
+fn say_ready(pack: &Pack, path: &Path, mounted: &Mounted) {
+    let files = pack.entries().iter().filter(|entry| entry.what != What::Folder).count();
+    let sum = pack.entries().iter().fold(0_u64, |sum, entry| sum.saturating_add(entry.bytes()));
+    let folder = mounted.folder().display();
+    eprintln!(
+        "pagewarden: {} is mounted on {folder} ({}, {}); to unmount: Ctrl-C, or umount {folder}",
+        path.display(),
+        counted(files as u64, "file"),
+        bytes(sum),
+    );
+}
+
+/// Waits until it is unmounted, and unmounts it when we are told to end. False if the
+/// system has ended it.
+fn wait(arguments: &Mount, mounted: &mut Mounted, stop: &AtomicBool) -> Result<bool> {
+    let mut is_told = false;
+    loop {
+        if let Some(ended) = mounted.wait(LOOK_EVERY) {
+            if let Err(error) = &ended {
+                eprintln!("pagewarden: {}: {error}", mounted.folder().display());
+            }
+            return Ok(ended.is_ok());
+        }
+        if is_told || !stop.load(Ordering::Relaxed) {
+            continue;
+        }
+        is_told = true;
+        let folder = mounted.folder().to_owned();
+        let unmounted = mounted.unmount();
+        let unmounted =
+            unmounted.with_context(|| format!("cannot unmount {}", folder.display()))?;
+        if unmounted == Unmounted::InUse && !arguments.quiet {
+            eprintln!(
+                "pagewarden: {} is unmounted, but programs still have files of it open: they are \
+                 served until they close them; a second signal ends it at once",
+                folder.display()
+            );
+        }
+    }
+}
+
+/// Names a block that cannot be read, by its file.
+fn tell(pack: &Path, unread: &Unread) {
+    let file = Named(&unread.file);
+    let (pack, offset) = (pack.display(), unread.offset);
+    match &unread.error {
+        PackError::Damaged { part, offset: at } => eprintln!(
+            "pagewarden: {file}: cannot read from byte {offset} on: its {part} at byte {at} of \
+             {pack} is damaged\nhint: pagewarden check {pack}, and mount another copy of it"
+        ),
+        error => {
+            eprintln!("pagewarden: {file}: cannot read from byte {offset} on: {pack}: {error}");
+        }
+    }
+}
+
+/// A name out of a pack, made fit for a terminal.
+struct Named<'a>(&'a Path);
+
+impl std::fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0.as_os_str().as_bytes().escape_ascii().to_string())
+    }
+}
+
+fn report(arguments: &Mount, pack: &Pack, mounted: &Mounted, begin: Instant) -> Result<()> {
+    let written = mounted.written();
+    let unread_blocks = mounted.unread_blocks();
+    if arguments.json {
+        let files = pack.entries().iter().filter(|entry| entry.what != What::Folder).count();
+        let object = json!({
+            "pagewarden": pagewarden::VERSION,
+            "command": "mount",
+            "verdict": if unread_blocks == 0 { "intact" } else { "damaged" },
+            "root": pack.root().to_string(),
+            "files": files,
+            "bytes": pack.entries().iter().map(Entry::bytes).fold(0_u64, u64::saturating_add),
+            "written_bytes": written.bytes,
+            "delta_bytes": written.held_bytes,
+            "delta_bytes_max": written.held_bytes_max,
+            "durable": arguments.durable,
+            "unread_blocks": unread_blocks,
+            "seconds": begin.elapsed().as_secs_f64(),
+        });
+        writeln!(io::stdout(), "{object}")?;
+    } else if !arguments.quiet {
+        let damage = match unread_blocks {
+            0 => String::new(),
+            count => format!("; {} could not be read", counted(count, "block")),
+        };
+        let folder = mounted.folder().display();
+        let (sum, held) = (bytes(written.bytes), written.held_bytes_max);
+        match &arguments.durable {
+            None => eprintln!(
+                "pagewarden: {folder} is unmounted: {sum} were written and are gone, {} of room \
+                 at most{damage}",
+                bytes(held),
+            ),
+            Some(durable) => eprintln!(
+                "pagewarden: {folder} is unmounted: {} of what was written are kept in {}{damage}\n\
+                 hint: mount the pack with --durable {} to go on",
+                bytes(written.held_bytes),
+                durable.display(),
+                durable.display(),
+            ),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,241 @@
+//! A mount from its begin to its end.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
+use pagewarden::pack::{Pack, Reader};
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+
+use crate::delta::{Delta, Written};
+use crate::filesystem::{Accounts, PackFiles, READ_AHEAD_BYTES, Watcher};
+use crate::journal::{DurableError, Journal};
+use crate::options::Options;
+
+/// What the system calls a file system of ours, after `fuse.`.
+pub(crate) const SUBTYPE: &str = "pagewarden";
+
+/// Why a pack cannot be mounted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MountError {
+    /// Something that is needed first cannot be had.
+    #[error("cannot {action} {}: {error}", path.display())]
+    Unusable {
+        /// What was tried.
+        action: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// There is something in the folder, which would be hidden.
+    #[error("cannot mount on {}: it is not empty\nhint: name a folder that is empty, or that does not exist", .0.display())]
+    NotEmpty(PathBuf),
+    /// What was written before cannot be gone on with.
+    #[error(transparent)]
+    Durable(#[from] DurableError),
+    /// An earlier mount was killed.
+    #[error("cannot mount on {}: a mount on it has died\nhint: pagewarden mount --cleanup {}", .0.display(), .0.display())]
+    Dead(PathBuf),
+    /// No FUSE.
+    #[error(
+        "cannot mount: there is no /dev/fuse here\nhint: modprobe fuse; in a container, hand the device in (--device /dev/fuse --cap-add SYS_ADMIN)"
+    )]
+    NoFuse,
+    /// Not for us.
+    #[error("cannot mount on {}: {error}\nhint: run as root, or install fuse3, whose fusermount3 lets users mount", folder.display())]
+    Refused {
+        /// Where.
+        folder: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+/// How far an unmount has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unmounted {
+    /// All of it is gone, or will be in a moment.
+    Gone,
+    /// Nobody can come in any longer; who is in is served until he leaves.
+    InUse,
+}
+
+/// A pack that is mounted.
+#[derive(Debug)]
+pub struct Mounted {
+    folder: PathBuf,
+    accounts: Arc<Accounts>,
+    unmounter: SessionUnmounter,
+    thread: Option<JoinHandle<()>>,
+    ended: Receiver<io::Result<()>>,
+}
+
+impl Mounted {
+    /// Mounts a pack on a folder, which is made if it does not exist. `source` is what
+    /// the system is to show as the device. `watcher` is told, by any thread, what
+    /// cannot be read.
+    ///
+    /// # Errors
+    /// The folder cannot be used, or the system does not let us.
+    pub fn begin(
+        pack: Arc<Pack>,
+        source: &str,
+        folder: &Path,
+        options: &Options,
+        watcher: Watcher,
+    ) -> Result<Self, MountError> {
+        if !Path::new("/dev/fuse").exists() {
+            return Err(MountError::NoFuse);
+        }
+        let folder = prepare(folder)?;
+        let unusable = |action, path: &Path| {
+            let path = path.to_owned();
+            move |error| MountError::Unusable { action, path, error }
+        };
+        let scratch = options.scratch.as_deref();
+        let (delta, records) = match &options.durable {
+            Some(folder) => {
+                let opened = Journal::open(folder, pack.root())?;
+                let delta = Delta::durable(opened.pages, opened.journal, options.delta_bytes_max);
+                (delta, opened.records)
+            }
+            None => {
+                let delta = Delta::new(scratch, options.delta_bytes_max)
+                    .map_err(unusable("write to", scratch.unwrap_or(Path::new("memory"))))?;
+                (delta, Vec::new())
+            }
+        };
+        let reader =
+            Reader::new(pack, options.reader).map_err(unusable("read", Path::new(source)))?;
+        let accounts = Arc::new(Accounts { delta, unread_blocks: AtomicU64::new(0) });
+        let files = PackFiles::new(reader, options, Arc::clone(&accounts), records, watcher);
+        let refused = |error| MountError::Refused { folder: folder.clone(), error };
+        let mut session =
+            Session::new(files, &folder, &configuration(source, options)).map_err(refused)?;
+        let unmounter = session.unmount_callable();
+        let (sender, ended) = channel();
+        let delta_of = Arc::clone(&accounts);
+        let thread = thread::Builder::new().name("mount".to_owned()).spawn(move || {
+            let ended = session.run();
+            let lasting = delta_of.delta.finish().map_err(io::Error::from);
+            // Nobody listens any longer if we are being dropped.
+            let _ = sender.send(ended.and(lasting));
+        });
+        let thread = Some(thread.map_err(unusable("serve", &folder))?);
+        read_ahead(&folder);
+        Ok(Self { folder, accounts, unmounter, thread, ended })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Waits for the end, whoever brings it about. `None` if it has not come in time.
+    pub fn wait(&self, limit: Duration) -> Option<io::Result<()>> {
+        match self.ended.recv_timeout(limit) {
+            Ok(ended) => Some(ended),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Ok(())),
+        }
+    }
+
+    /// Takes it from the folder.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn unmount(&mut self) -> io::Result<Unmounted> {
+        let refused = match self.unmounter.unmount() {
+            Ok(()) => return Ok(Unmounted::Gone),
+            Err(error) => error,
+        };
+        if Errno::from_io_error(&refused) != Some(Errno::BUSY) {
+            return Err(refused);
+        }
+        unmount(&self.folder, UnmountFlags::DETACH)?;
+        Ok(Unmounted::InUse)
+    }
+
+    /// How much was written so far.
+    #[must_use]
+    pub fn written(&self) -> Written {
+        self.accounts.delta.written()
+    }
+
+    /// Blocks that somebody wanted and that cannot be read.
+    #[must_use]
+    pub fn unread_blocks(&self) -> u64 {
+        self.accounts.unread_blocks.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Where somebody is in it they stay without us: we were told to go.
+        let _ = self.unmount();
+        if let Some(Ok(())) = self.wait(Duration::from_secs(1))
+            && let Some(thread) = self.thread.take()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Makes sure that a folder is there and empty, and says what it is called.
+fn prepare(folder: &Path) -> Result<PathBuf, MountError> {
+    let unusable =
+        |action| move |error| MountError::Unusable { action, path: folder.to_owned(), error };
+    match fs::create_dir(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(unusable("make")(error));
+        }
+        _ => {}
+    }
+    let mut listing = match fs::read_dir(folder) {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTCONN) => {
+            return Err(MountError::Dead(folder.to_owned()));
+        }
+        other => other.map_err(unusable("mount on"))?,
+    };
+    if listing.next().is_some() {
+        return Err(MountError::NotEmpty(folder.to_owned()));
+    }
+    fs::canonicalize(folder).map_err(unusable("mount on"))
+}
+
+fn configuration(source: &str, options: &Options) -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(source.to_owned()),
+        MountOption::CUSTOM(format!("subtype={SUBTYPE}")),
+        MountOption::DefaultPermissions,
+        MountOption::NoAtime,
+    ];
+    if options.is_read_only {
+        config.mount_options.push(MountOption::RO);
+    }
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(options.threads.max(1));
+    config.clone_fd = true;
+    config
+}
+
+/// Has the system read ahead further than it does by default. It knows no better way
+/// than a file that only root may write; without it, requests are shorter.
+fn read_ahead(folder: &Path) {
+    let Ok(metadata) = fs::metadata(folder) else { return };
+    let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
+    let setting = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+    let _ = fs::write(setting, (READ_AHEAD_BYTES / 1024).to_string());
+}
