@@ -32,6 +32,8 @@ mod innodb_directories;
 mod innodb_running;
 mod matrix;
 mod options;
+mod pack_estimate;
+mod pack_null;
 mod packs;
 mod page_cache;
 mod page_damage;

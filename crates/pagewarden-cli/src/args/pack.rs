@@ -11,13 +11,14 @@ use clap::{ArgGroup, Args, ValueEnum};
 /// went into it. Any block of it can be read by itself, and is tested whenever it
 /// is. The database must be shut down. Nothing is changed in it.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("sink").required(true).args(["output", "to"]))]
+#[command(group = ArgGroup::new("sink").required(true).args(["output", "to", "estimate"]))]
 #[command(after_help = "Examples:\n  \
     pagewarden pack /var/lib/postgresql/15/old -o old.pwk\n  \
     pagewarden pack --profile oltp stock.sqlite -o stock.pwk   for lookups of single rows\n  \
     pagewarden check old.pwk                                   is it still what was packed?\n  \
     pagewarden unpack old.pwk DIR                              the very files again\n  \
-    pagewarden pack --to null: DIR                             how fast can all of it be read?\n\n\
+    pagewarden pack --to null: DIR                             how fast can all of it be read?\n  \
+    pagewarden pack --estimate --profile archive DIR           how large would it be?\n\n\
     Exit status: 0 done, 1 damage found (no pack was made, or with --keep-damaged it holds\n\
     the damage), 2 it could not be done, 3 stopped early: no pack was made.")]
 pub struct Pack {
@@ -32,6 +33,10 @@ pub struct Pack {
     /// Read and verify as a backup would, and store nothing
     #[arg(long, value_name = "null:", value_parser = ["null:"])]
     pub to: Option<String>,
+
+    /// Say how large the pack would be, table by table, from a sample of blocks
+    #[arg(long)]
+    pub estimate: bool,
 
     /// What it is to be good at
     #[arg(long, value_enum, conflicts_with = "to")]

@@ -28,6 +28,7 @@ use crate::progress::Show;
 use crate::signals::stop_on_signals;
 use crate::terminal::colours;
 
+mod estimate;
 mod null;
 
 /// Runs the command.
@@ -36,6 +37,7 @@ pub fn run(arguments: &Pack) -> Result<Exit> {
     let show = Show::choose(arguments.quiet, arguments.progress);
     match &arguments.output {
         Some(output) => run_to_file(arguments, output, &stop, &show),
+        None if arguments.estimate => estimate::run(arguments, &stop, &show),
         None => null::run(arguments, &stop, &show),
     }
 }
@@ -58,6 +60,8 @@ struct Packed {
     check: Vec<u8>,
     /// `None` if no pack was made.
     made: Option<(Root, Totals)>,
+    /// How fast it could be read, as JSON.
+    prediction: Value,
 }
 
 fn run_to_file(
@@ -87,6 +91,7 @@ fn run_to_file(
             "verdict": packed.verdict.name(),
             "output": output,
             "packed": null,
+            "prediction": packed.prediction,
             "check": serde_json::from_slice::<Value>(&packed.check)?,
             "seconds": elapsed.as_secs_f64(),
         });
@@ -156,6 +161,7 @@ fn make(
     let options = options(arguments, stop);
     let content = Content::list(&arguments.source, Strays::Refused)?;
     let settings = settings(arguments, &content)?;
+    let prediction = estimate::predict(arguments, &content, &settings, stop)?;
     show.expect(content.bytes());
     let out = BufWriter::with_capacity(1 << 20, place.file.reopen()?);
     let mut description = target.description.clone();
@@ -189,12 +195,12 @@ fn make(
     }
     let is_kept = verdict != Verdict::Damaged || arguments.keep_damaged;
     if summary.stopped || !is_kept {
-        return Ok(Packed { verdict, summary, check, made: None });
+        return Ok(Packed { verdict, summary, check, made: None, prediction });
     }
     match packing.pack_rest(options.jobs.get(), show) {
         Err(_) if stop.load(Ordering::Relaxed) => {
             summary.stopped = true;
-            return Ok(Packed { verdict, summary, check, made: None });
+            return Ok(Packed { verdict, summary, check, made: None, prediction });
         }
         packed => packed?,
     }
@@ -203,7 +209,7 @@ fn make(
         written.with_context(|| format!("cannot write {}", place.path.display()))?;
     drop(out);
     place.keep()?;
-    Ok(Packed { verdict, summary, check, made: Some((root, totals)) })
+    Ok(Packed { verdict, summary, check, made: Some((root, totals)), prediction })
 }
 
 fn settings(arguments: &Pack, content: &Content) -> Result<Settings> {
