@@ -5,7 +5,7 @@
 //!     cargo run --release --no-default-features --features bundled --example packs -- \
 //!         stock.db stock.pwk [ROUNDS [SCAN [LOOKUP]]]
 //!
-//! `SCAN` and `LOOKUP` are statements; the latter has a parameter between 1 and the largest rowid of
+//! The pack may be followed by parameters of its URI: `'stock.pwk&pack_cache_mib=512'`. `SCAN` and `LOOKUP` are statements; the latter has a parameter between 1 and the largest rowid of
 //! `stock`. Prints a line for each measurement, and the ratios of pack to plain at the end.
 
 #![allow(
@@ -38,6 +38,7 @@ const WARM_LOOKUPS: usize = 3000;
 
 struct Run<'a> {
     path: &'a Path,
+    parameters: &'a str,
     scan: &'a str,
     lookup: &'a str,
 }
@@ -45,7 +46,7 @@ struct Run<'a> {
 impl Run<'_> {
     fn open(&self, arm: usize) -> Connection {
         let vfs = if arm == 0 { "unix" } else { "pagewarden" };
-        let uri = format!("file:{}?mode=ro&vfs={vfs}", self.path.display());
+        let uri = format!("file:{}?mode=ro&vfs={vfs}&{}", self.path.display(), self.parameters);
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
         Connection::open_with_flags(uri, flags).expect("a database")
     }
@@ -109,7 +110,10 @@ fn main() {
     let scan = more.get(1).map_or(SCAN, String::as_str);
     let lookup = more.get(2).map_or(LOOKUP, String::as_str);
     pagewarden_sqlite::register().expect("the VFS");
-    let runs = [plain, pack].map(|path| Run { path: Path::new(path), scan, lookup });
+    let runs = [plain, pack].map(|name| {
+        let (path, parameters) = name.split_once('&').unwrap_or((name, ""));
+        Run { path: Path::new(path), parameters, scan, lookup }
+    });
     let mut samples: [Vec<[f64; MEASURES.len()]>; 2] = [Vec::new(), Vec::new()];
     for round in 0..rounds {
         // Both arms look the same rows up; the order changes.

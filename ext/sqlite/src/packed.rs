@@ -8,7 +8,7 @@
 //! All connections of a process that have one pack open share one reader: its cache, its threads,
 //! and what it knows of who reads in sequence.
 
-use std::ffi::{CStr, OsStr, c_int, c_void};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::fmt::Write as _;
 use std::fs::{self, Metadata};
 
@@ -28,7 +28,12 @@ use crate::parent::Parent;
 use crate::{allocated, log, suspects};
 
 /// The parameter of a database's name that says which file of the pack it is.
-pub const PARAMETER: &CStr = c"file";
+const FILE: &CStr = c"file";
+/// The parameter that says how many mebibytes of the pack are kept expanded.
+const CACHE: &CStr = c"pack_cache_mib";
+const MEBIBYTE: usize = 1 << 20;
+/// More is hardly meant.
+const CACHE_MEBIBYTES_MAX: usize = 1 << 20;
 /// What `SQLITE_FCNTL_VFSNAME` says.
 const NAME: &str = "pack";
 /// A log of no more has no frame.
@@ -84,11 +89,13 @@ struct Key {
     inode: u64,
     bytes: u64,
     modified: (i64, i64),
+    cache_bytes: usize,
 }
 
 impl Key {
-    fn of(metadata: &Metadata) -> Self {
+    fn of(metadata: &Metadata, cache_bytes: usize) -> Self {
         Self {
+            cache_bytes,
             process: std::process::id(),
             device: metadata.dev(),
             inode: metadata.ino(),
@@ -106,8 +113,11 @@ fn open_packs() -> MutexGuard<'static, Vec<(Key, Weak<OpenPack>)>> {
 
 impl OpenPack {
     /// Opens a pack, or finds it among those that are open.
-    fn at(path: &Path) -> Result<Arc<Self>, PackError> {
-        let key = Key::of(&fs::metadata(path)?);
+    fn at(path: &Path, cache_bytes: Option<usize>) -> Result<Arc<Self>, PackError> {
+        let default = ReaderSettings::default();
+        let settings =
+            ReaderSettings { cache_bytes: cache_bytes.unwrap_or(default.cache_bytes), ..default };
+        let key = Key::of(&fs::metadata(path)?, settings.cache_bytes);
         let found = |packs: &mut Vec<(Key, Weak<Self>)>| {
             packs.retain(|(_, open)| open.strong_count() > 0);
             packs.iter().find(|(other, _)| *other == key).and_then(|(_, open)| open.upgrade())
@@ -117,9 +127,9 @@ impl OpenPack {
         }
         // Not under the lock: a large pack has a large table.
         let pack = Arc::new(Pack::open(path)?);
-        let reader = Reader::new(Arc::clone(&pack), ReaderSettings::default())?;
+        let reader = Reader::new(Arc::clone(&pack), settings)?;
         let open = Arc::new(Self { pack, reader, process: key.process });
-        if Key::of(&fs::metadata(path)?) != key {
+        if Key::of(&fs::metadata(path)?, settings.cache_bytes) != key {
             // Another file took its name meanwhile: which of them this is nobody knows.
             return Ok(open);
         }
@@ -216,16 +226,17 @@ impl OpenPack {
 }
 
 impl Packed {
-    /// Opens a database inside the pack at `path`: `wanted`, or the only one there is.
+    /// Opens a database inside the pack at `path`: the one that is wanted, or the only one there is.
     ///
     /// # Errors
     ///
     /// What to tell: the pack cannot be read, or which file is the database cannot be told, or the
     /// database is more than that file.
-    pub fn open(path: &Path, wanted: Option<&OsStr>) -> Result<Self, String> {
+    pub fn open(path: &Path, wanted: Wanted<'_>) -> Result<Self, String> {
         let failed = |why: String| format!("the pack {} cannot be opened: {why}", path.display());
-        let open = OpenPack::at(path).map_err(|error| failed(error.to_string()))?;
-        let file = open.database(wanted).map_err(failed)?;
+        let cache_bytes = wanted.cache_bytes().map_err(failed)?;
+        let open = OpenPack::at(path, cache_bytes).map_err(|error| failed(error.to_string()))?;
+        let file = open.database(wanted.file).map_err(failed)?;
         if let Some(needed) = open.needed_beside(file) {
             return Err(failed(format!(
                 "{needed}; unpack it, open the database with sqlite3, run PRAGMA \
@@ -409,17 +420,35 @@ unsafe extern "C" fn device_characteristics(_: *mut ffi::sqlite3_file) -> c_int 
     ffi::SQLITE_IOCAP_IMMUTABLE
 }
 
-/// The file that a URI asks for, if it does.
-///
-/// # Safety
-///
-/// `name` is the one that SQLite gave to xOpen for a main file.
-pub unsafe fn wanted_file<'a>(name: *const std::ffi::c_char) -> Option<&'a OsStr> {
-    // SAFETY: by the caller; the answer is null or lies behind the name.
-    let word = unsafe { ffi::sqlite3_uri_parameter(name, PARAMETER.as_ptr()).as_ref() }?;
-    // SAFETY: it is a string.
-    let word = unsafe { CStr::from_ptr(word) };
-    Some(OsStr::from_bytes(word.to_bytes()))
+/// What a URI asks for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wanted<'a> {
+    file: Option<&'a OsStr>,
+    cache: Option<&'a OsStr>,
+}
+
+impl<'a> Wanted<'a> {
+    /// # Safety
+    ///
+    /// `name` is the one that SQLite gave to xOpen for a main file; the words live as long as it.
+    pub unsafe fn of(name: *const c_char) -> Self {
+        let word = |parameter: &CStr| -> Option<&'a OsStr> {
+            // SAFETY: by the caller; the answer is null or a string behind the name.
+            let word = unsafe { ffi::sqlite3_uri_parameter(name, parameter.as_ptr()).as_ref() }?;
+            // SAFETY: as above.
+            Some(OsStr::from_bytes(unsafe { CStr::from_ptr(word) }.to_bytes()))
+        };
+        Self { file: word(FILE), cache: word(CACHE) }
+    }
+
+    fn cache_bytes(&self) -> Result<Option<usize>, String> {
+        let Some(word) = self.cache else { return Ok(None) };
+        let mebibytes = word.to_str().and_then(|word| word.parse::<usize>().ok());
+        let mebibytes = mebibytes.filter(|mebibytes| *mebibytes <= CACHE_MEBIBYTES_MAX);
+        let (name, word) = (CACHE.to_string_lossy(), word.to_string_lossy());
+        let refused = || format!("{name} is a number of mebibytes, not {word}");
+        mebibytes.map(|mebibytes| Some(mebibytes * MEBIBYTE)).ok_or_else(refused)
+    }
 }
 
 /// A pack that cannot be opened is a database that cannot.
@@ -444,10 +473,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("x.pwk");
         fs::write(&path, BEGIN).expect("written");
-        let why = Packed::open(&path, None).expect_err("it is no pack");
+        let why = Packed::open(&path, Wanted::default()).expect_err("it is no pack");
         assert!(why.starts_with("the pack ") && why.contains("it has no end"), "{why}");
         fs::remove_file(&path).expect("removed");
-        assert!(matches!(OpenPack::at(&path), Err(PackError::Io(error))
+        assert!(matches!(OpenPack::at(&path, None), Err(PackError::Io(error))
             if error.kind() == io::ErrorKind::NotFound));
         assert!(open_packs().is_empty());
     }

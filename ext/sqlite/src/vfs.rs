@@ -20,7 +20,7 @@ use rusqlite::ffi;
 use crate::allocated;
 use crate::database::Database;
 use crate::journal::Journal;
-use crate::packed::{self, Packed};
+use crate::packed::{self, Packed, Wanted};
 use crate::parent::Parent;
 use crate::pragma::{self, Host};
 use crate::wal::{Wal, WalFile};
@@ -234,7 +234,7 @@ unsafe fn open_packed(
     below: *mut ffi::sqlite3_file,
 ) -> Result<(Parent, String), String> {
     // SAFETY: by the caller.
-    let (path, wanted) = unsafe { (CStr::from_ptr(name), packed::wanted_file(name)) };
+    let (path, wanted) = unsafe { (CStr::from_ptr(name), Wanted::of(name)) };
     let packed = Packed::open(packed::path_of(path), wanted)?;
     let path = packed.path.clone();
     // SAFETY: `register` asked for as much memory behind the shim.

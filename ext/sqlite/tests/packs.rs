@@ -77,7 +77,12 @@ fn every_query_answers_the_same_from_a_pack_and_a_plain_file() {
         let queries = format!("{QUERIES}{}", lookups(&mut random));
         let expected = folder.run_plain("file:x.db?immutable=1", &queries);
         assert!(expected.rows.contains("\nok\n") && expected.errors.is_empty(), "{what}");
-        let others = ["?mode=ro", "?cache=shared", "?file=x.db", "?immutable=1&nolock=1"];
+        let others = [
+            "?mode=ro&pack_cache_mib=0",
+            "?cache=shared&pack_cache_mib=200",
+            "?file=x.db",
+            "?immutable=1&nolock=1",
+        ];
         for suffix in ["", others[turn / 2 % 4]] {
             let rows = folder.rows(&format!("x.pwk{suffix}"), &queries);
             assert!(rows == expected.rows, "{what} {suffix}");
@@ -203,6 +208,8 @@ fn one_of_several_databases_is_chosen_by_name() {
     assert!(errors.contains("several databases in it: a.db old/b.db; say which"), "{errors}");
     let errors = refused("x.pwk?file=c.db");
     assert!(errors.contains("there is no file c.db in it"), "{errors}");
+    let errors = refused("x.pwk?file=a.db&pack_cache_mib=1G");
+    assert!(errors.contains("pack_cache_mib is a number of mebibytes, not 1G"), "{errors}");
     let output = folder.run("x.pwk?file=notes.txt", WORDS);
     assert!(output.errors.contains("not a database"), "{output:?}");
 

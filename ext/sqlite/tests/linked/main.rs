@@ -16,6 +16,8 @@ mod packing;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
+#[cfg(target_os = "linux")]
+use std::time::{Duration, Instant};
 
 use pagewarden::pack::Method;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
@@ -112,6 +114,16 @@ fn readers() -> usize {
     tasks.filter_map(|task| name(task.ok()?)).filter(|name| name.starts_with("pack-reader")).count()
 }
 
+/// The system takes a moment to forget a thread that was joined.
+#[cfg(target_os = "linux")]
+fn assert_readers(expected: usize, what: &str) {
+    let begin = Instant::now();
+    while readers() != expected {
+        assert!(begin.elapsed() < Duration::from_secs(10), "{} readers: {what}", readers());
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
 /// In a process of its own, so that the threads counted are those of this test.
 #[test]
 #[cfg(target_os = "linux")]
@@ -136,11 +148,14 @@ fn connections_share_one_reader_which_goes_with_the_last() {
     assert!(threads > 0);
     let others: Vec<_> = (0..8).map(|_| connect(&pair.packed)).collect();
     others.iter().for_each(|db| assert_eq!(all(db, "SELECT a, b FROM t").len(), 20_000));
-    assert_eq!(readers(), threads);
+    assert_readers(threads, "of nine connections");
+    let larger = connect(&format!("{}&pack_cache_mib=100", pair.packed));
+    assert_readers(2 * threads, "another cache is another reader");
+    drop(larger);
     drop(first);
-    assert_eq!(readers(), threads);
+    assert_readers(threads, "of eight connections");
     drop(others);
-    assert_eq!(readers(), 0);
+    assert_readers(0, "of none");
     // Another pack under the same name is another pack.
     let before = connect(&pair.packed);
     fs::remove_file(folder.path().join("one.pwk")).unwrap();
