@@ -80,6 +80,12 @@ printf '\14\0\3abc' >corpus/seal/not_compressed
 mkdir -p corpus/pack
 { printf '\0\104\0\1\1\0a'; head -c 24 /dev/zero; printf '\4\0\0\0\0\0\0\0'; head -c 32 /dev/zero
   printf '\24\0\44\0\0\0\0\0\0\0\4\0\0\1\0\0\0\0\0\0\0\0SPANabcd'; } >corpus/pack/one_file
+# The same as a delta, whose one block lies in its base (and is not that of it).
+{ printf '\4\104\0\1\1\0a'; head -c 24 /dev/zero; printf '\4\0\0\0\0\0\0\0'; head -c 32 /dev/zero
+  printf '\24\0\104\0\0\0\0\0\0\0\0\0\0\5\0\0\0\0\0\0\0\0SPAN'; } >corpus/pack/delta
+# A real one, whole and cut.
+{ printf '\1'; cat ../fixtures/pack/1/shop.pwk; } >corpus/pack/real
+{ printf '\11'; cat ../fixtures/pack/1/shop.pwk; } >corpus/pack/cut
 # SQL Server backups are not ours to keep: where they lie beside the project, the
 # beginning and the end of each, where all headers but the data's are.
 backups=${PAGEWARDEN_FIXTURES:-../../shared/fixtures}/sqlserver

@@ -86,6 +86,12 @@ pub struct Check {
     #[arg(long, value_name = "FILE")]
     pub keyring: Option<PathBuf>,
 
+    /// A pack that a delta builds on (pack --base); may be given several times
+    ///
+    /// Without it, only what a delta itself holds is verified.
+    #[arg(long, value_name = "OLDER.pwk")]
+    pub base: Vec<PathBuf>,
+
     /// Wait so long for a running server's next checkpoint where evidence needs one, as in 10m
     ///
     /// A hole between the files of a running server may be a moment's matter.
@@ -186,7 +192,8 @@ pub struct Check {
 ///
 /// Of a pack: the very files again, with their modes and times, and as root their
 /// owners. DIR must not exist or be empty, and gets its name when all of it is
-/// tested and on the device.
+/// tested and on the device. A run that was interrupted is gone on with by the same
+/// command.
 ///
 /// Of a backup: every page is verified on the way, and written as it lies in the
 /// backup; what is damaged is reported and extracted all the same. The backup's
@@ -197,6 +204,8 @@ pub struct Check {
 #[command(after_help = "Examples:\n  \
     pagewarden unpack old.pwk DIR               all that was packed\n  \
     pagewarden unpack old.pwk DIR --only base/5 a part of it\n  \
+    pagewarden unpack new.pwk DIR --base old.pwk  what is in a delta and its base\n  \
+    pagewarden unpack --salvage cut.pwk DIR     what is sound of a damaged pack\n  \
     pagewarden unpack shop.bak files/           the data files of a backup\n  \
     pagewarden unpack a.bak b.bak files/        of one that is striped over two files\n  \
     pagewarden unpack --set 2 shop.bak files/   of the second backup in the file\n\n\
@@ -214,6 +223,26 @@ pub struct Unpack {
     /// Of a pack only this file or folder; may be given several times
     #[arg(long, value_name = "NAME")]
     pub only: Vec<PathBuf>,
+
+    /// A pack that a delta builds on (pack --base); may be given several times
+    ///
+    /// What is not named is looked for beside the pack that builds on it.
+    #[arg(long, value_name = "OLDER.pwk")]
+    pub base: Vec<PathBuf>,
+
+    /// Where what a link led to is to be: a tablespace that was at OLD is put at NEW
+    ///
+    /// As pg_basebackup has it; both are absolute paths, NEW must not exist or be
+    /// empty. To have it where it was, name OLD twice.
+    #[arg(short = 'T', long, value_name = "OLD=NEW", value_parser = parse_mapping)]
+    pub tablespace_mapping: Vec<(PathBuf, PathBuf)>,
+
+    /// Take what is sound of a pack that was cut or altered, and name what is lost
+    ///
+    /// A file of which something is missing gets .partial behind its name, with
+    /// holes where it is.
+    #[arg(long)]
+    pub salvage: bool,
 
     /// Which of several backup sets, counted from 1 on, as RESTORE does (FILE = 1)
     #[arg(long, value_name = "N", default_value_t = 1,
@@ -269,6 +298,16 @@ pub struct Man {
     /// Where to write pagewarden.1, pagewarden-check.1 ...
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
+}
+
+fn parse_mapping(text: &str) -> Result<(PathBuf, PathBuf), String> {
+    let (old, new) = text.split_once('=').ok_or("it is OLD=NEW")?;
+    let (old, new) = (PathBuf::from(old), PathBuf::from(new));
+    if old.is_absolute() && new.is_absolute() {
+        Ok((old, new))
+    } else {
+        Err("both paths must be absolute".to_owned())
+    }
 }
 
 fn format_names() -> Vec<&'static str> {

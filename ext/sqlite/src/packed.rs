@@ -11,6 +11,7 @@
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::fmt::Write as _;
 use std::fs::{self, Metadata};
+use std::io;
 
 use std::mem::size_of;
 use std::os::unix::ffi::OsStrExt as _;
@@ -20,7 +21,7 @@ use std::ptr;
 use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use pagewarden::pack::{BEGIN, Pack, PackError, Reader, ReaderSettings, What};
+use pagewarden::pack::{BEGIN, Pack, PackError, Reader, ReaderSettings, Search, What, open_chain};
 use pagewarden::page::sqlite::header::{DatabaseHeader, HEADER_BYTES, MAGIC};
 use rusqlite::ffi;
 
@@ -113,11 +114,12 @@ fn open_packs() -> MutexGuard<'static, Vec<(Key, Weak<OpenPack>)>> {
 
 impl OpenPack {
     /// Opens a pack, or finds it among those that are open.
-    fn at(path: &Path, cache_bytes: Option<usize>) -> Result<Arc<Self>, PackError> {
+    fn at(path: &Path, cache_bytes: Option<usize>) -> Result<Arc<Self>, String> {
+        let failed = |error: io::Error| error.to_string();
         let default = ReaderSettings::default();
         let settings =
             ReaderSettings { cache_bytes: cache_bytes.unwrap_or(default.cache_bytes), ..default };
-        let key = Key::of(&fs::metadata(path)?, settings.cache_bytes);
+        let key = Key::of(&fs::metadata(path).map_err(failed)?, settings.cache_bytes);
         let found = |packs: &mut Vec<(Key, Weak<Self>)>| {
             packs.retain(|(_, open)| open.strong_count() > 0);
             packs.iter().find(|(other, _)| *other == key).and_then(|(_, open)| open.upgrade())
@@ -126,10 +128,18 @@ impl OpenPack {
             return Ok(open);
         }
         // Not under the lock: a large pack has a large table.
-        let pack = Arc::new(Pack::open(path)?);
-        let reader = Reader::new(Arc::clone(&pack), settings)?;
+        let mut pack = Pack::open(path).map_err(|error| error.to_string())?;
+        if pack.base_root().is_some() {
+            // A delta, with what it builds on.
+            let in_a_line = |words: String| words.replace("\nhint: ", "; ");
+            pack = open_chain(path, &[], Search::Beside)
+                .map_err(|error| in_a_line(error.to_string()))?;
+        }
+        let pack = Arc::new(pack);
+        let reader = Reader::new(Arc::clone(&pack), settings).map_err(failed)?;
         let open = Arc::new(Self { pack, reader, process: key.process });
-        if Key::of(&fs::metadata(path)?, settings.cache_bytes) != key {
+        let now = Key::of(&fs::metadata(path).map_err(failed)?, settings.cache_bytes);
+        if now != key {
             // Another file took its name meanwhile: which of them this is nobody knows.
             return Ok(open);
         }
@@ -145,7 +155,7 @@ impl OpenPack {
     fn files(&self) -> impl Iterator<Item = (usize, &Path)> {
         let entries = self.pack.entries().iter().enumerate();
         entries
-            .filter(|(_, entry)| entry.what != What::Folder)
+            .filter(|(_, entry)| matches!(entry.what, What::File { .. }))
             .map(|(number, entry)| (number, entry.name.as_path()))
     }
 
@@ -235,7 +245,7 @@ impl Packed {
     pub fn open(path: &Path, wanted: Wanted<'_>) -> Result<Self, String> {
         let failed = |why: String| format!("the pack {} cannot be opened: {why}", path.display());
         let cache_bytes = wanted.cache_bytes().map_err(failed)?;
-        let open = OpenPack::at(path, cache_bytes).map_err(|error| failed(error.to_string()))?;
+        let open = OpenPack::at(path, cache_bytes).map_err(failed)?;
         let file = open.database(wanted.file).map_err(failed)?;
         if let Some(needed) = open.needed_beside(file) {
             return Err(failed(format!(
@@ -466,8 +476,6 @@ pub fn path_of(name: &CStr) -> &Path {
 mod tests {
     use super::*;
 
-    use std::io;
-
     #[test]
     fn what_is_no_pack_is_refused_with_words() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -476,8 +484,7 @@ mod tests {
         let why = Packed::open(&path, Wanted::default()).expect_err("it is no pack");
         assert!(why.starts_with("the pack ") && why.contains("it has no end"), "{why}");
         fs::remove_file(&path).expect("removed");
-        assert!(matches!(OpenPack::at(&path, None), Err(PackError::Io(error))
-            if error.kind() == io::ErrorKind::NotFound));
+        assert!(OpenPack::at(&path, None).expect_err("it is gone").contains("No such file"));
         assert!(open_packs().is_empty());
     }
 }

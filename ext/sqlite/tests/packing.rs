@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use pagewarden::pack::{Content, Method, Packing, Settings, Strays};
+use pagewarden::pack::{Content, Method, Pack, Packing, Settings, Strays};
 use pagewarden::target;
 use pagewarden::verdict::{Finding, Note, Unread};
 use pagewarden::verify::{Options, Sink, verify};
@@ -34,18 +34,30 @@ pub fn settings(block_bytes: u32, method: Method) -> Settings {
 
 /// Packs a database.
 pub fn pack(database: &Path, pack: &Path, settings: Settings) {
-    pack_with_others(database, database, pack, settings);
+    make(database, database, pack, settings, None);
 }
 
-/// Packs the folder, or the file, that `database` is or lies in.
-pub fn pack_with_others(database: &Path, content: &Path, pack: &Path, settings: Settings) {
+/// Packs all of a folder that a database lies in.
+#[allow(dead_code, reason = "not every test program has folders to pack")]
+pub fn pack_with_others(database: &Path, folder: &Path, pack: &Path, settings: Settings) {
+    make(database, folder, pack, settings, None);
+}
+
+/// Packs what is not in an earlier pack of a database.
+#[allow(dead_code, reason = "as above")]
+pub fn pack_delta(database: &Path, base: &Path, pack: &Path, settings: Settings) {
+    let base = Arc::new(Pack::open(base).unwrap());
+    make(database, database, pack, settings, Some(base));
+}
+
+fn make(database: &Path, content: &Path, pack: &Path, settings: Settings, base: Option<Arc<Pack>>) {
     let _ = fs::remove_file(pack);
     let target = target::open(database, None).unwrap();
     let content = Content::list(content, Strays::Refused).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let out = File::create(pack).unwrap();
-    let (target, packing) = Packing::begin(target, content, settings, out, &stop).unwrap();
+    let (target, packing) = Packing::begin(target, content, settings, base, out, &stop).unwrap();
     verify(target, &Options::default(), &(), &mut Deaf).unwrap();
-    packing.pack_rest(1, &()).unwrap();
+    packing.pack_rest(1, None, &()).unwrap();
     packing.finish(b"{}").unwrap();
 }

@@ -6,7 +6,7 @@ use std::fs;
 use pagewarden::pack::{Content, Strays};
 use pagewarden::pack::{Method, train};
 
-use crate::packing::{pack, pack_with_others, settings};
+use crate::packing::{pack, pack_delta, pack_with_others, settings};
 use crate::shell::{self, Folder, Random};
 
 const PAGE: usize = 4096;
@@ -246,6 +246,30 @@ fn one_of_several_databases_is_chosen_by_name() {
     let (elsewhere, all) = (folder.path("elsewhere.db"), folder.path("all"));
     pack_with_others(&elsewhere, &all, &folder.path("x.pwk"), settings(16_384, Method::Lz4));
     assert!(refused("x.pwk").contains("there is no SQLite database in it"));
+}
+
+/// A pack of what has changed since is read with the one that it builds on.
+#[test]
+fn delta_is_read_with_its_base_and_not_without() {
+    if !shell::is_there() {
+        return;
+    }
+    let folder = Folder::new();
+    fill(&folder, "x.db", PAGE, "", true);
+    let settings = settings(16_384, Method::Zstd(1));
+    let (database, whole) = (folder.path("x.db"), folder.path("whole.pwk"));
+    pack(&database, &whole, settings.clone());
+    folder.run_plain("x.db", "UPDATE t SET b='new' WHERE a BETWEEN 700 AND 720;");
+    pack_delta(&database, &whole, &folder.path("delta.pwk"), settings);
+    assert!(folder.read("delta.pwk").len() * 3 < folder.read("whole.pwk").len());
+    let expected = folder.run_plain("x.db", QUERIES);
+    assert!(expected.rows.contains("|new|") && expected.rows.contains("\nok\n"));
+    assert!(folder.rows("delta.pwk", QUERIES) == expected.rows);
+    assert!(folder.rows("whole.pwk", QUERIES) != expected.rows);
+    fs::remove_file(whole).unwrap();
+    let output = folder.run("delta.pwk", "SELECT count(*) FROM t;");
+    assert_eq!(output.rows, "", "{output:?}");
+    assert!(output.errors.contains("which is not at hand; "), "{output:?}");
 }
 
 #[test]

@@ -17,12 +17,14 @@ use clap::{ArgGroup, Args, ValueEnum};
     pagewarden pack --profile oltp stock.sqlite -o stock.pwk   for lookups of single rows\n  \
     pagewarden check old.pwk                                   is it still what was packed?\n  \
     pagewarden unpack old.pwk DIR                              the very files again\n  \
+    pagewarden pack --base old.pwk DIR -o new.pwk              only what has changed since\n  \
+    pg_basebackup -D - -Ft -X none | pagewarden pack - -o backup.tar.pwk\n  \
     pagewarden pack --to null: DIR                             how fast can all of it be read?\n  \
     pagewarden pack --estimate --profile archive DIR           how large would it be?\n\n\
     Exit status: 0 done, 1 damage found (no pack was made, or with --keep-damaged it holds\n\
     the damage), 2 it could not be done, 3 stopped early: no pack was made.")]
 pub struct Pack {
-    /// A data directory or a database file
+    /// A data directory, a database file or a backup; - reads a backup from standard input
     #[arg(value_name = "SOURCE")]
     pub source: PathBuf,
 
@@ -35,8 +37,22 @@ pub struct Pack {
     pub to: Option<String>,
 
     /// Say how large the pack would be, table by table, from a sample of blocks
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["base", "tablespace", "keep_damaged"])]
     pub estimate: bool,
+
+    /// Store only what has changed since an earlier pack, which is needed to read this one
+    ///
+    /// What has changed is decided by the bytes of each block. The earlier pack may
+    /// itself be made with --base; what it builds on is looked for beside it.
+    #[arg(long, value_name = "OLDER.pwk", conflicts_with = "to")]
+    pub base: Option<PathBuf>,
+
+    /// Pack one tablespace of the PostgreSQL cluster SOURCE, to be mounted in its place
+    ///
+    /// Only if every page of its tables is frozen, as the visibility maps and the
+    /// rows themselves show; else the VACUUM to run is named.
+    #[arg(long, value_name = "NAME", conflicts_with = "to")]
+    pub tablespace: Option<String>,
 
     /// What it is to be good at
     #[arg(long, value_enum, conflicts_with = "to")]

@@ -70,6 +70,7 @@ pub fn run(arguments: &Check) -> anyhow::Result<Exit> {
             settle: arguments.settle,
             no_witness: arguments.no_witness,
             keyring: arguments.keyring.clone(),
+            bases: arguments.base.clone(),
         },
         options: options(arguments)?,
         show: &show,
@@ -142,8 +143,13 @@ fn prepare(
     path: Option<&Path>,
     content: Content,
 ) -> anyhow::Result<Option<ReplacedFile>> {
-    let checked: Vec<_> =
-        arguments.paths.iter().chain(&arguments.wal).chain(&arguments.keyring).cloned().collect();
+    let checked = arguments
+        .paths
+        .iter()
+        .chain(&arguments.wal)
+        .chain(&arguments.keyring)
+        .chain(&arguments.base);
+    let checked: Vec<_> = checked.cloned().collect();
     path.map(|path| ReplacedFile::prepare(path, content, &checked)).transpose()
 }
 

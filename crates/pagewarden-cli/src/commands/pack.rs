@@ -10,7 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
-use pagewarden::pack::{Content, Method, Packing, Root, Settings, Strays, Totals, train};
+use pagewarden::pack::{
+    Content, Method, Packing, Root, Search, Settings, Strays, Totals, likely_bytes, open_chain,
+    train,
+};
 use pagewarden::report::json::JsonReport;
 use pagewarden::report::several::Several;
 use pagewarden::report::text::TextReport;
@@ -30,6 +33,11 @@ use crate::terminal::colours;
 
 mod estimate;
 mod null;
+mod stream;
+mod tablespace;
+
+/// The name that stands for standard input.
+const STANDARD_INPUT: &str = "-";
 
 /// Runs the command.
 pub fn run(arguments: &Pack) -> Result<Exit> {
@@ -58,6 +66,8 @@ struct Packed {
     summary: Summary,
     /// The report of the check.
     check: Vec<u8>,
+    /// The root of what a delta builds on.
+    base: Option<Root>,
     /// `None` if no pack was made.
     made: Option<(Root, Totals)>,
     /// How fast it could be read, as JSON.
@@ -71,15 +81,21 @@ fn run_to_file(
     show: &Show,
 ) -> Result<Exit> {
     let begin = Instant::now();
-    let place = Place::prepare(output, &arguments.source)?;
-    let target = open(&arguments.source)?;
-    ensure!(
-        !target.description.live,
-        "cannot pack {}: a server runs on it, or has not ended properly\n\
-         hint: shut it down first, or pack a backup of it",
-        arguments.source.display()
-    );
-    let packed = make(arguments, target, place, stop, show);
+    let packed = if arguments.source == Path::new(STANDARD_INPUT) {
+        stream::make(arguments, Place::prepare(output, None::<&Path>)?, stop, show)
+    } else if let Some(name) = &arguments.tablespace {
+        tablespace::make(arguments, name, output, stop, show)
+    } else {
+        let place = Place::prepare(output, [arguments.source.as_path()])?;
+        let target = open(&arguments.source)?;
+        ensure!(
+            !target.description.live,
+            "cannot pack {}: a server runs on it, or has not ended properly\n\
+             hint: shut it down first, or pack a backup of it",
+            arguments.source.display()
+        );
+        make(arguments, &arguments.source, target, place, stop, show)
+    };
     show.end();
     let packed = packed?;
     let elapsed = begin.elapsed();
@@ -98,6 +114,7 @@ fn run_to_file(
         if let (Some((root, totals)), Some(object)) = (packed.made, object.as_object_mut()) {
             let packed = json!({
                 "root": root.to_string(),
+                "base": packed.base.map(|base| base.to_string()),
                 "files": totals.files,
                 "bytes": totals.bytes,
                 "stored_bytes": totals.stored_bytes,
@@ -105,6 +122,7 @@ fn run_to_file(
                     "compressed": totals.compressed_blocks,
                     "raw": totals.raw_blocks,
                     "zero": totals.zero_blocks,
+                    "base": totals.base_blocks,
                 },
             });
             object.insert("packed".to_owned(), packed);
@@ -121,6 +139,10 @@ fn run_to_file(
             duration(elapsed),
             rate(mib_per_second(totals.bytes, elapsed)),
         )?;
+        if let Some(base) = packed.base {
+            let blocks = counted(totals.base_blocks, "block");
+            writeln!(out, "A delta to root {base}, with {blocks} unchanged")?;
+        }
     }
     out.flush()?;
     Ok(match packed.made {
@@ -153,19 +175,58 @@ fn open(source: &Path) -> Result<Target> {
 
 fn make(
     arguments: &Pack,
+    source: &Path,
     target: Target,
     place: Place,
     stop: &Arc<AtomicBool>,
     show: &Show,
 ) -> Result<Packed> {
     let options = options(arguments, stop);
-    let content = Content::list(&arguments.source, Strays::Refused)?;
-    let settings = settings(arguments, &content)?;
+    let base = match &arguments.base {
+        Some(base) => Some(Arc::new(open_chain(base, &[], Search::Beside)?)),
+        None => None,
+    };
+    let content = Content::list(source, Strays::Refused)?;
+    let settings = settings(arguments, &content, base.as_ref().map(|base| base.block_bytes()))?;
+    if base.is_none() {
+        place.has_room(&content, &settings)?;
+    }
     let prediction = estimate::predict(arguments, &content, &settings, stop)?;
     show.expect(content.bytes());
     let out = BufWriter::with_capacity(1 << 20, place.file.reopen()?);
+    let base_root = base.as_ref().map(|base| base.root());
+    let (target, packing) = Packing::begin(target, content, settings, base, out, stop)?;
+    let (verdict, mut summary, check) = check(arguments, target, &options, show)?;
+    let cannot = || format!("cannot make {}", place.path.display());
+    if let Some(error) = packing.failure() {
+        return Err(error).with_context(cannot);
+    }
+    let is_kept = verdict != Verdict::Damaged || arguments.keep_damaged;
+    if summary.stopped || !is_kept {
+        return Ok(Packed { verdict, summary, check, base: base_root, made: None, prediction });
+    }
+    match packing.pack_rest(options.jobs.get(), options.rate, show) {
+        Err(_) if stop.load(Ordering::Relaxed) => {
+            summary.stopped = true;
+            return Ok(Packed { verdict, summary, check, base: base_root, made: None, prediction });
+        }
+        packed => packed?,
+    }
+    let (out, root, totals) = packing.finish(&check).with_context(cannot)?;
+    drop(out);
+    place.keep()?;
+    Ok(Packed { verdict, summary, check, base: base_root, made: Some((root, totals)), prediction })
+}
+
+/// Verifies the target, with the report on standard output and, as JSON, for the
+/// pack.
+fn check(
+    arguments: &Pack,
+    target: Target,
+    options: &Options,
+    show: &Show,
+) -> Result<(Verdict, Summary, Vec<u8>)> {
     let mut description = target.description.clone();
-    let (target, packing) = Packing::begin(target, content, settings, out, stop)?;
     let mut check = Vec::new();
     let mut reports = Several::default();
     reports.add(JsonReport::begin(&mut check, "check")?);
@@ -173,7 +234,7 @@ fn make(
         reports.add(TextReport::new(show.output(), colours()));
     }
     reports.begin_target(&description)?;
-    let mut summary = verify(target, &options, show, &mut reports)?;
+    let mut summary = verify(target, options, show, &mut reports)?;
     if let Some(turned_out) = summary.description.take() {
         description = *turned_out;
     }
@@ -190,29 +251,36 @@ fn make(
         ended: now,
     })?;
     drop(reports);
-    if let Some(error) = packing.failure() {
-        return Err(error).with_context(|| format!("cannot write {}", place.path.display()));
-    }
-    let is_kept = verdict != Verdict::Damaged || arguments.keep_damaged;
-    if summary.stopped || !is_kept {
-        return Ok(Packed { verdict, summary, check, made: None, prediction });
-    }
-    match packing.pack_rest(options.jobs.get(), show) {
-        Err(_) if stop.load(Ordering::Relaxed) => {
-            summary.stopped = true;
-            return Ok(Packed { verdict, summary, check, made: None, prediction });
-        }
-        packed => packed?,
-    }
-    let written = packing.finish(&check);
-    let (out, root, totals) =
-        written.with_context(|| format!("cannot write {}", place.path.display()))?;
-    drop(out);
-    place.keep()?;
-    Ok(Packed { verdict, summary, check, made: Some((root, totals)), prediction })
+    Ok((verdict, summary, check))
 }
 
-fn settings(arguments: &Pack, content: &Content) -> Result<Settings> {
+/// As asked for; a delta has blocks as its base has them.
+fn settings(
+    arguments: &Pack,
+    content: &Content,
+    base_block_bytes: Option<usize>,
+) -> Result<Settings> {
+    let (mut settings, wants_dictionary) = plain_settings(arguments);
+    if let Some(base) = base_block_bytes {
+        let base = u32::try_from(base)?;
+        ensure!(
+            arguments.profile.is_none() || settings.block_bytes == base,
+            "the base has blocks of {}, and the profile asks for {}\n\
+             hint: leave --profile out, or name the one that the base was made with",
+            bytes(base.into()),
+            bytes(settings.block_bytes.into())
+        );
+        settings.block_bytes = base;
+    }
+    if wants_dictionary {
+        settings.dictionary = train(content, settings.block_bytes)
+            .with_context(|| format!("cannot read {}", arguments.source.display()))?;
+    }
+    Ok(settings)
+}
+
+/// Without a dictionary, and whether there is to be one.
+fn plain_settings(arguments: &Pack) -> (Settings, bool) {
     let (block_bytes, level) = match arguments.profile {
         None => (64 << 10, 3),
         Some(Profile::Oltp) => (16 << 10, 3),
@@ -226,13 +294,7 @@ fn settings(arguments: &Pack, content: &Content) -> Result<Settings> {
     };
     let wants_dictionary =
         arguments.profile == Some(Profile::Oltp) && matches!(method, Method::Zstd(_));
-    let dictionary = if wants_dictionary {
-        train(content, block_bytes)
-            .with_context(|| format!("cannot read {}", arguments.source.display()))?
-    } else {
-        Vec::new()
-    };
-    Ok(Settings { block_bytes, method, dictionary })
+    (Settings { block_bytes, method, dictionary: Vec::new() }, wants_dictionary)
 }
 
 /// Where the pack will be, and the file that becomes it.
@@ -244,7 +306,7 @@ struct Place {
 
 impl Place {
     /// Makes sure that it can be written, before hours are spent on it.
-    fn prepare(path: &Path, source: &Path) -> Result<Self> {
+    fn prepare<'a>(path: &Path, sources: impl IntoIterator<Item = &'a Path>) -> Result<Self> {
         let shown = path.display();
         ensure!(
             fs::symlink_metadata(path).is_err(),
@@ -257,18 +319,44 @@ impl Place {
         };
         let real = fs::canonicalize(folder)
             .with_context(|| format!("cannot write {shown}: its folder is not to be had"))?;
-        ensure!(
-            !fs::canonicalize(source).is_ok_and(|source| real.starts_with(source)),
-            "cannot write {shown}: it lies inside {}, which is only read\n\
-             hint: name a file somewhere else",
-            source.display()
-        );
+        for source in sources {
+            ensure!(
+                !fs::canonicalize(source).is_ok_and(|source| real.starts_with(source)),
+                "cannot write {shown}: it lies inside {}, which is only read\n\
+                 hint: name a file somewhere else",
+                source.display()
+            );
+        }
         let file = tempfile::Builder::new()
             .prefix(".pagewarden-")
             .suffix(".tmp")
             .tempfile_in(&real)
             .with_context(|| format!("cannot write {shown}"))?;
         Ok(Self { path: path.to_owned(), folder: real, file })
+    }
+
+    /// Refuses what will hardly fit, by a sample of it.
+    fn has_room(&self, content: &Content, settings: &Settings) -> Result<()> {
+        /// The sample may be a poor one.
+        const SHARE: f64 = 0.8;
+        let Ok(status) = rustix::fs::statvfs(&self.folder) else { return Ok(()) };
+        let free = status.f_bavail.saturating_mul(status.f_frsize);
+        // Where all of it fits as it is, nothing is to be found out.
+        if free > content.bytes() {
+            return Ok(());
+        }
+        let needed = likely_bytes(content, settings)
+            .with_context(|| format!("cannot estimate the size of {}", self.path.display()))?;
+        ensure!(
+            free as f64 >= needed as f64 * SHARE,
+            "cannot write {}: it will have about {}, and {} are free in {}\n\
+             hint: make room, or name a file on another device",
+            self.path.display(),
+            bytes(needed),
+            bytes(free),
+            self.folder.display()
+        );
+        Ok(())
     }
 
     /// Gives it its name, once all of it is on the device.

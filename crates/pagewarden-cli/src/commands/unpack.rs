@@ -39,6 +39,7 @@ use crate::signals::stop_on_signals;
 use crate::terminal::colours;
 
 mod packed;
+mod place;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 /// How many first bytes tell what a file is.
@@ -50,7 +51,14 @@ pub fn run(arguments: &Unpack) -> Result<Exit> {
     if let Some(path) = paths.iter().find(|path| packed::is_pack(path)) {
         return packed::run(arguments, path);
     }
-    ensure!(arguments.only.is_empty(), "--only is for packs, and this is none");
+    let is_for_packs = !arguments.only.is_empty()
+        || !arguments.base.is_empty()
+        || !arguments.tablespace_mapping.is_empty()
+        || arguments.salvage;
+    ensure!(
+        !is_for_packs,
+        "--only, --base, --tablespace-mapping and --salvage are for packs, and this is none"
+    );
     let show = Show::choose(arguments.quiet, arguments.progress);
     let mut reports = Several::default();
     if arguments.json {

@@ -40,6 +40,9 @@ pub(super) enum Codec {
     Zstd,
     /// zstd with the pack's dictionary.
     ZstdWithDictionary,
+    /// Not here: it is the same as at its place in the file of its name in the
+    /// base.
+    Base,
 }
 
 impl Codec {
@@ -50,11 +53,12 @@ impl Codec {
             Self::Lz4 => 2,
             Self::Zstd => 3,
             Self::ZstdWithDictionary => 4,
+            Self::Base => 5,
         }
     }
 
     pub(super) fn of_code(code: u8) -> Option<Self> {
-        [Self::Zero, Self::Raw, Self::Lz4, Self::Zstd, Self::ZstdWithDictionary]
+        [Self::Zero, Self::Raw, Self::Lz4, Self::Zstd, Self::ZstdWithDictionary, Self::Base]
             .into_iter()
             .find(|codec| codec.code() == code)
     }
@@ -156,7 +160,8 @@ impl Decoder {
                 out.copy_from_slice(stored);
                 Some(stored.len())
             }
-            Codec::Raw => None,
+            // Whoever has the base at hand does not ask here.
+            Codec::Raw | Codec::Base => None,
             Codec::Lz4 => lz4_flex::block::decompress_into(stored, out).ok(),
             Codec::Zstd => {
                 if self.plain.is_none() {

@@ -1,6 +1,6 @@
 //! What is packed: the files and folders below a path, as they are now.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt as _;
@@ -18,7 +18,8 @@ const NAME_BYTES_MAX: usize = u16::MAX as usize;
 /// What to do about links, sockets and the like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strays {
-    /// A pack that leaves one out would not be what it seems.
+    /// A pack that leaves one out would not be what it seems. Links to folders, as
+    /// those of tablespaces, are followed.
     Refused,
     /// They are left out; files that are gone before they are looked at, too.
     PassedOver,
@@ -33,6 +34,8 @@ pub struct Content {
     pub entries: Vec<Entry>,
     /// As the system told of each when it was listed.
     seen: Vec<Seen>,
+    /// Folders that were listed, so that links never lead round in circles.
+    folders: HashSet<(u64, u64)>,
 }
 
 /// What changes when somebody writes to a file.
@@ -66,17 +69,20 @@ impl Content {
     pub fn list(path: &Path, strays: Strays) -> Result<Self, Error> {
         let metadata = fs::metadata(path).map_err(|error| Error::io("open", path, error))?;
         if metadata.is_dir() {
-            let mut content =
-                Self { folder: path.to_owned(), entries: Vec::new(), seen: Vec::new() };
-            content.add(PathBuf::from(ROOT), &metadata)?;
+            let mut content = Self::empty(path.to_owned());
+            content.add(PathBuf::from(ROOT), &metadata, None)?;
             content.list_folder(Path::new(""), strays)?;
             return Ok(content);
         }
         let name = path.file_name().map(PathBuf::from).unwrap_or_default();
         let folder = path.parent().map(Path::to_owned).unwrap_or_default();
-        let mut content = Self { folder, entries: Vec::new(), seen: Vec::new() };
-        content.add(name, &metadata)?;
+        let mut content = Self::empty(folder);
+        content.add(name, &metadata, None)?;
         Ok(content)
+    }
+
+    fn empty(folder: PathBuf) -> Self {
+        Self { folder, entries: Vec::new(), seen: Vec::new(), folders: HashSet::new() }
     }
 
     fn list_folder(&mut self, below: &Path, strays: Strays) -> Result<(), Error> {
@@ -102,8 +108,13 @@ impl Content {
             if is_stray && strays == Strays::PassedOver {
                 continue;
             }
+            if metadata.is_symlink() {
+                self.add_link(&name)?;
+                self.list_folder(&name, strays)?;
+                continue;
+            }
             let is_folder = metadata.is_dir();
-            self.add(name.clone(), &metadata)?;
+            self.add(name.clone(), &metadata, None)?;
             if is_folder {
                 self.list_folder(&name, strays)?;
             }
@@ -111,19 +122,56 @@ impl Content {
         Ok(())
     }
 
-    fn add(&mut self, name: PathBuf, metadata: &Metadata) -> Result<(), Error> {
+    /// A link to a folder that lies elsewhere.
+    fn add_link(&mut self, name: &Path) -> Result<(), Error> {
+        let path = self.folder.join(name);
+        let refuse = |reason: &str, hint: &str| Err(Error::unknown(&path, reason, hint));
+        let followed = match fs::metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => metadata,
+            Ok(_) => {
+                return refuse(
+                    "a link leads to a file outside of this folder, and only folders are followed",
+                    "put the file in the place of the link",
+                );
+            }
+            Err(error) => return refuse(&format!("a link leads nowhere: {error}"), "mount it"),
+        };
+        let failed = |error| Error::io("follow", &path, error);
+        let inside = fs::canonicalize(&self.folder).map_err(failed)?;
+        let place = fs::canonicalize(&path).map_err(failed)?;
+        if place.starts_with(&inside) || inside.starts_with(&place) {
+            return refuse(
+                "a link leads to a folder that is packed already",
+                "put a folder of its own in the place of the link",
+            );
+        }
+        // As it is written, so that it is recognised: PostgreSQL's are absolute.
+        let written = fs::read_link(&path).map_err(failed)?;
+        let link = if written.is_absolute() { written } else { place };
+        self.add(name.to_owned(), &followed, Some(link))
+    }
+
+    fn add(
+        &mut self,
+        name: PathBuf,
+        metadata: &Metadata,
+        link: Option<PathBuf>,
+    ) -> Result<(), Error> {
         let path = self.folder.join(&name);
         let refuse = |reason: &str, hint: &str| Err(Error::unknown(&path, reason, hint));
-        if metadata.is_symlink() {
+        // Only links lead round in circles.
+        let is_new = self.folders.insert((metadata.dev(), metadata.ino()));
+        if link.is_some() && !is_new {
             return refuse(
-                "a link leads out of this folder, and a pack holds one folder",
-                "pack what it leads to by itself",
+                "two links lead to this folder",
+                "let each tablespace have a folder of its own",
             );
         }
         if !metadata.is_dir() && !metadata.is_file() {
             return refuse("neither a file nor a folder", "shut the server down first");
         }
-        if name.as_os_str().as_bytes().len() > NAME_BYTES_MAX {
+        let is_long = |path: &Path| path.as_os_str().as_bytes().len() > NAME_BYTES_MAX;
+        if is_long(&name) || link.as_deref().is_some_and(is_long) {
             return refuse("its name is too long for a pack", "pack a folder further below");
         }
         let attributes = Attributes {
@@ -140,7 +188,7 @@ impl Content {
             let bytes = metadata.len();
             What::File { bytes, has_holes: held < bytes, hash: [0; 32] }
         };
-        self.entries.push(Entry { name, attributes, what });
+        self.entries.push(Entry { name, attributes, what, link });
         self.seen.push(Seen::of(metadata));
         Ok(())
     }
@@ -173,8 +221,11 @@ impl Content {
         const HINT: &str = "shut the server down, and pack again";
         for (number, (entry, seen)) in self.entries.iter().zip(&self.seen).enumerate() {
             let path = self.path(number);
-            let metadata =
-                fs::symlink_metadata(&path).map_err(|error| Error::io("open", &path, error))?;
+            let metadata = match entry.link {
+                Some(_) => fs::metadata(&path),
+                None => fs::symlink_metadata(&path),
+            };
+            let metadata = metadata.map_err(|error| Error::io("open", &path, error))?;
             let is_same = if entry.what == What::Folder {
                 (metadata.dev(), metadata.ino()) == (seen.device, seen.inode)
             } else {

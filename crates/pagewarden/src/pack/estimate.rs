@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::pack::codec::{Encoder, Settings};
 use crate::pack::content::Content;
 use crate::pack::layout::{
-    BLOCK_ENTRY_BYTES, FOOTER_BYTES, HEADER_BYTES, LEAF_SPANS, SPAN_HEAD_BYTES, span_count,
+    BLOCK_ENTRY_BYTES, FOOTER_BYTES, HEADER_BYTES_MAX, LEAF_SPANS, SPAN_HEAD_BYTES, span_count,
 };
 use crate::pack::table::{Entry, What};
 use crate::source::file::{open_regular, read_fully};
@@ -260,7 +260,7 @@ impl Estimate {
         }
         let spans = content.entries.iter().map(|entry| span_count(entry.bytes()));
         let leaves = spans.fold(0, u64::saturating_add).div_ceil(LEAF_SPANS);
-        let fixed = HEADER_BYTES + FOOTER_BYTES + settings.dictionary.len();
+        let fixed = HEADER_BYTES_MAX + FOOTER_BYTES + settings.dictionary.len();
         let fixed_bytes = leaves.saturating_mul(size_of::<u64>() as u64) + fixed as u64;
         let bytes = content.bytes();
         let estimate = Self { files, strata, block_bytes, fixed_bytes, bytes, sampled_bytes: 0 };

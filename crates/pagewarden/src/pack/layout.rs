@@ -2,14 +2,18 @@
 //! whole.
 
 use crate::pack::codec::Codec;
-use crate::pack::{BEGIN, PackError, SPAN_BYTES, VERSION, crc};
+use crate::pack::{BEGIN, PackError, SPAN_BYTES, VERSION, VERSION_PLAIN, crc};
 
-/// Bytes of the header, before the dictionary.
-pub(super) const HEADER_BYTES: usize = 36;
+/// Bytes of the header in version 1, before the dictionary.
+const HEADER_BYTES_PLAIN: usize = 36;
+/// From version 2 on: the root of the base is in it.
+pub(super) const HEADER_BYTES_MAX: usize = HEADER_BYTES_PLAIN + 32;
 /// Bytes of the footer.
 pub(super) const FOOTER_BYTES: usize = 120;
 /// Bytes of a span's head, before its blocks' entries.
 pub(super) const SPAN_HEAD_BYTES: usize = 24;
+/// Bytes of a file's record before the entry.
+pub(super) const FILE_HEAD_BYTES: usize = 20;
 /// Bytes that say how a block is stored.
 pub(super) const BLOCK_ENTRY_BYTES: usize = 12;
 /// Spans in a leaf of the index.
@@ -66,20 +70,32 @@ impl<'a> Fields<'a> {
 /// What a pack begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
+    /// 1 or 2.
+    pub(super) version: u32,
     pub(super) block_bytes: u32,
     pub(super) dictionary_bytes: u32,
     pub(super) dictionary_crc: u64,
+    /// The root of the pack that a delta builds on.
+    pub(super) base: Option<[u8; 32]>,
 }
 
 impl Header {
     pub(super) fn to_bytes(self) -> Vec<u8> {
         let mut bytes = BEGIN.as_bytes().to_vec();
-        bytes.extend(VERSION.to_le_bytes());
+        bytes.extend(self.version.to_le_bytes());
         bytes.extend(self.block_bytes.to_le_bytes());
         bytes.extend(self.dictionary_bytes.to_le_bytes());
         bytes.extend(self.dictionary_crc.to_le_bytes());
+        if self.version > VERSION_PLAIN {
+            bytes.extend(self.base.unwrap_or_default());
+        }
         bytes.extend(crc(&bytes).to_le_bytes());
         bytes
+    }
+
+    /// Bytes of it, before the dictionary.
+    pub(super) fn bytes(self) -> u64 {
+        header_bytes(self.version) as u64
     }
 
     /// # Errors
@@ -90,22 +106,25 @@ impl Header {
             return Err(PackError::NotAPack);
         }
         let mut fields = Fields(bytes.get(BEGIN.len()..).unwrap_or_default());
+        let version = fields.u32().ok_or(PackError::Cut)?;
+        if !(VERSION_PLAIN..=VERSION).contains(&version) {
+            return Err(PackError::Version(version));
+        }
         let mut read = || {
-            let version = fields.u32()?;
             let header = Self {
+                version,
                 block_bytes: fields.u32()?,
                 dictionary_bytes: fields.u32()?,
                 dictionary_crc: fields.u64()?,
+                base: None,
             };
-            Some((version, header, fields.u64()?))
+            let base = if version > VERSION_PLAIN { fields.hash()? } else { [0; 32] };
+            Some((Self { base: (base != [0; 32]).then_some(base), ..header }, fields.u64()?))
         };
-        let (version, header, sum) = read().ok_or(PackError::Cut)?;
-        let covered = bytes.get(..HEADER_BYTES - size_of::<u64>()).unwrap_or_default();
-        if crc(covered) != sum {
+        let (header, sum) = read().ok_or(PackError::Cut)?;
+        let covered = header_bytes(version).saturating_sub(size_of::<u64>());
+        if crc(bytes.get(..covered).unwrap_or_default()) != sum {
             return Err(DAMAGED);
-        }
-        if version != VERSION {
-            return Err(PackError::Version(version));
         }
         if !is_block_size(header.block_bytes) {
             return Err(PackError::Hostile("its blocks have an impossible size"));
@@ -115,6 +134,10 @@ impl Header {
         }
         Ok(header)
     }
+}
+
+fn header_bytes(version: u32) -> usize {
+    if version > VERSION_PLAIN { HEADER_BYTES_MAX } else { HEADER_BYTES_PLAIN }
 }
 
 /// True for what blocks may have.
@@ -191,7 +214,7 @@ impl Footer {
         }
         let ends =
             |section: Section, end| section.begin.checked_add(section.stored_bytes) == Some(end);
-        if footer.index < HEADER_BYTES as u64
+        if footer.index < HEADER_BYTES_PLAIN as u64
             || footer.index > footer.table.begin
             || !ends(footer.table, footer.report.begin)
             || !ends(footer.report, begin)
@@ -225,6 +248,40 @@ impl BlockEntry {
         let stored = fields.u32()?;
         let codec = Codec::of_code(u8::try_from(stored >> 24).ok()?)?;
         Some(Self { codec, stored_bytes: stored & STORED_BYTES_MAX, crc: fields.u64()? })
+    }
+}
+
+/// The most blocks that a span can have.
+pub(super) const SPAN_BLOCKS_MAX: u32 = BLOCK_BYTES_MAX / BLOCK_BYTES_MIN;
+const _: () = assert!(BLOCK_BYTES_MAX as usize == SPAN_BYTES);
+
+/// A record's first fields: its sum comes from what is given, and what follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RecordHead {
+    /// Bytes of the entry that follows; number of the file; sum of all.
+    File { entry_bytes: u32, file: u32, crc: u64 },
+    /// Entries of blocks that follow; number of the file, and of the span in it.
+    Span { blocks: u32, file: u32, span: u32, crc: u64 },
+}
+
+impl RecordHead {
+    /// Reads the head of a record; `None` if no record begins so.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        match fields.take(4)? {
+            b"FILE" => Some(Self::File {
+                entry_bytes: fields.u32()?,
+                file: fields.u32()?,
+                crc: fields.u64()?,
+            }),
+            b"SPAN" => Some(Self::Span {
+                blocks: fields.u32()?,
+                file: fields.u32()?,
+                span: fields.u32()?,
+                crc: fields.u64()?,
+            }),
+            _ => None,
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::fs;
 use std::io::{self, Write};
+use std::num::NonZero;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,11 +15,12 @@ use crate::error::Error;
 use crate::pack::SPAN_BYTES;
 use crate::pack::codec::Settings;
 use crate::pack::content::Content;
-use crate::pack::read::Root;
+use crate::pack::read::{Pack, Root};
 use crate::pack::table::What;
 use crate::pack::write::{Scratch, Totals, Writer};
 use crate::page::standings::Standings;
 use crate::page::{PageRun, Witness};
+use crate::protect::pace::Pace;
 use crate::source::file::{open_regular, read_fully};
 use crate::target::{PageFile, Step, Target};
 use crate::verdict::PageNo;
@@ -53,7 +55,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<W: Write + Send + 'static> Packing<W> {
-    /// Begins a pack of `content` and returns it with the target to verify instead.
+    /// Begins a pack of `content`, as a delta if there is a base, and returns it with
+    /// the target to verify instead.
     /// `stop` is set when the pack cannot be written.
     ///
     /// # Errors
@@ -62,10 +65,11 @@ impl<W: Write + Send + 'static> Packing<W> {
         target: Target,
         content: Content,
         settings: Settings,
+        base: Option<Arc<Pack>>,
         out: W,
         stop: &Arc<AtomicBool>,
     ) -> io::Result<(Target, Self)> {
-        let writer = Writer::begin(out, settings, content.entries.clone())?;
+        let writer = Writer::begin_delta(out, settings, content.entries.clone(), base)?;
         let shared = Arc::new(Shared {
             writer,
             scratches: Mutex::default(),
@@ -87,12 +91,18 @@ impl<W: Write + Send + 'static> Packing<W> {
     }
 
     /// Reads and packs what no page format has looked at, once the target was
-    /// verified.
+    /// verified; so many bytes a second at the most.
     ///
     /// # Errors
     /// A file cannot be read, or has changed since it was listed, or the pack
     /// cannot be written. [`io::ErrorKind::Interrupted`] if it was stopped.
-    pub fn pack_rest(&self, jobs: usize, progress: &dyn Progress) -> Result<(), Error> {
+    pub fn pack_rest(
+        &self,
+        jobs: usize,
+        rate: Option<NonZero<u64>>,
+        progress: &dyn Progress,
+    ) -> Result<(), Error> {
+        let pace = Pace::new(rate);
         let next = AtomicUsize::new(0);
         let first = Mutex::new(None);
         std::thread::scope(|scope| {
@@ -103,7 +113,7 @@ impl<W: Write + Send + 'static> Packing<W> {
                         if number >= self.content.entries.len() {
                             break;
                         }
-                        if let Err(error) = self.pack_file(number, progress) {
+                        if let Err(error) = self.pack_file(number, &pace, progress) {
                             lock(&first).get_or_insert(error);
                         }
                     }
@@ -116,7 +126,7 @@ impl<W: Write + Send + 'static> Packing<W> {
         }
     }
 
-    fn pack_file(&self, number: usize, progress: &dyn Progress) -> Result<(), Error> {
+    fn pack_file(&self, number: usize, pace: &Pace, progress: &dyn Progress) -> Result<(), Error> {
         let is_file = |what: What| what != What::Folder;
         if !self.content.entries.get(number).is_some_and(|entry| is_file(entry.what)) {
             return Ok(());
@@ -133,6 +143,7 @@ impl<W: Write + Send + 'static> Packing<W> {
                 return Err(Error::io("pack", &path, io::ErrorKind::Interrupted.into()));
             }
             let count = self.shared.writer.span_bytes(number, span);
+            pace.pay(count as u64, &self.shared.stop);
             let bytes = buffer.get_mut(..count).unwrap_or_default();
             let read = read_fully(&file, bytes, span.saturating_mul(SPAN_BYTES as u64))
                 .map_err(|error| Error::io("read", &path, error))?;

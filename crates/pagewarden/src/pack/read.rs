@@ -2,6 +2,7 @@
 //! not believed before it was tested: lengths against the pack's own, blocks by
 //! their sums.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -13,17 +14,21 @@ use rustix::fs::Advice;
 
 use crate::pack::codec::{Codec, Decoder};
 use crate::pack::layout::{
-    BLOCK_ENTRY_BYTES, BlockEntry, FOOTER_BYTES, Fields, Footer, HEADER_BYTES, Header, LEAF_SPANS,
-    SPAN_HEAD_BYTES, Section, file_record, span_bytes, span_count, span_head,
+    BLOCK_ENTRY_BYTES, BlockEntry, FOOTER_BYTES, Fields, Footer, HEADER_BYTES_MAX, Header,
+    LEAF_SPANS, SPAN_HEAD_BYTES, Section, file_record, span_bytes, span_count, span_head,
 };
-use crate::pack::table::{self, Entry};
-use crate::pack::{PackError, SPAN_BYTES, crc};
+use crate::pack::table::{self, Entry, UNKNOWN_BYTES, What};
+use crate::pack::{PackError, SPAN_BYTES, VERSION_PLAIN, crc};
 use crate::source::file::{open_regular, read_fully};
 
 /// More is no table: it would be of some ten million files.
 const TABLE_BYTES_MAX: u64 = 2 << 30;
 /// More is no report: it is kept in memory when it is asked for.
 const REPORT_BYTES_MAX: u64 = 1 << 30;
+/// What a section may expand to: so many times its bytes, past the first mebibyte. No
+/// table and no report shrinks by more, but a bomb does.
+const RATIO_MAX: u64 = 1000;
+const RATIO_FREE_BYTES: u64 = 1 << 20;
 const SUM_BYTES: u64 = size_of::<u64>() as u64;
 const NO_SPAN: PackError = PackError::Hostile("there is no such span");
 
@@ -42,14 +47,36 @@ impl fmt::Display for Root {
 pub struct Pack {
     file: File,
     pack_bytes: u64,
+    header: Header,
     block_bytes: usize,
     dictionary: Arc<[u8]>,
     entries: Vec<Entry>,
     /// Of each entry, counted over all entries before it.
     first_spans: Vec<u64>,
     root: Root,
+    index: u64,
     report: Section,
     leaves: Vec<LeafPlace>,
+    /// What the records say of spans that the index cannot tell of: for salvage.
+    found: HashMap<(u32, u32), SpanPlace>,
+    base: Option<Base>,
+}
+
+/// What a delta builds on.
+#[derive(Debug)]
+struct Base {
+    pack: Box<Pack>,
+    /// For each entry of the delta its file in the base.
+    files: Vec<Option<usize>>,
+}
+
+/// What a pack that was cut says of itself, by its records.
+#[derive(Debug)]
+pub(super) struct Recorded {
+    pub(super) header: Header,
+    pub(super) dictionary: Vec<u8>,
+    pub(super) entries: Vec<Entry>,
+    pub(super) found: HashMap<(u32, u32), SpanPlace>,
 }
 
 /// A leaf of the index, read when it is first wanted.
@@ -63,7 +90,7 @@ struct LeafPlace {
 /// Where a span is, and how its blocks are stored.
 #[derive(Debug)]
 pub(super) struct SpanPlace {
-    /// Of its record; 0 if it has none.
+    /// 0 for nothing but zeroes, without a record.
     pub(super) begin: u64,
     pub(super) blocks: Box<[BlockEntry]>,
 }
@@ -90,17 +117,16 @@ impl Pack {
 
     fn of(file: File) -> Result<Self, PackError> {
         let pack_bytes = file.metadata()?.len();
-        let head = read_range(&file, 0, (HEADER_BYTES as u64).min(pack_bytes))?;
-        let header = Header::parse(&head)?;
+        let header = read_header(&file, pack_bytes)?;
         let begin = pack_bytes.checked_sub(FOOTER_BYTES as u64).ok_or(PackError::Cut)?;
         let footer = Footer::parse(&read_range(&file, begin, FOOTER_BYTES as u64)?, pack_bytes)?;
         let dictionary_bytes = u64::from(header.dictionary_bytes);
-        if dictionary_bytes > footer.index.saturating_sub(HEADER_BYTES as u64) {
+        if dictionary_bytes > footer.index.saturating_sub(header.bytes()) {
             return Err(PackError::Hostile("its dictionary does not lie within it"));
         }
-        let dictionary = read_range(&file, HEADER_BYTES as u64, dictionary_bytes)?;
+        let dictionary = read_range(&file, header.bytes(), dictionary_bytes)?;
         if crc(&dictionary) != header.dictionary_crc {
-            return Err(PackError::Damaged { part: "dictionary", offset: HEADER_BYTES as u64 });
+            return Err(PackError::Damaged { part: "dictionary", offset: header.bytes() });
         }
         let bytes = section(&file, footer.table, TABLE_BYTES_MAX, "table")?;
         if blake3::hash(&bytes) != footer.root {
@@ -111,16 +137,93 @@ impl Pack {
         let mut pack = Self {
             file,
             pack_bytes,
+            header,
             block_bytes,
             dictionary: dictionary.into(),
             entries,
             first_spans: Vec::new(),
             root: Root(footer.root),
+            index: footer.index,
             report: footer.report,
             leaves: Vec::new(),
+            found: HashMap::new(),
+            base: None,
         };
         pack.place_leaves(footer.index, footer.table.begin)?;
         Ok(pack)
+    }
+
+    /// A pack without an end, by its records.
+    pub(super) fn of_records(file: File, recorded: Recorded) -> io::Result<Self> {
+        let pack_bytes = file.metadata()?.len();
+        Ok(Self {
+            file,
+            pack_bytes,
+            header: recorded.header,
+            block_bytes: usize::try_from(recorded.header.block_bytes).map_err(io::Error::other)?,
+            dictionary: recorded.dictionary.into(),
+            // Without an index nothing is counted by spans.
+            first_spans: Vec::new(),
+            entries: recorded.entries,
+            root: Root([0; 32]),
+            index: pack_bytes,
+            report: Section::default(),
+            leaves: Vec::new(),
+            found: recorded.found,
+            base: None,
+        })
+    }
+
+    /// The same with what its records say of the spans that its index cannot tell
+    /// of.
+    #[must_use]
+    pub(super) fn with_records(mut self, found: HashMap<(u32, u32), SpanPlace>) -> Self {
+        self.found = found;
+        self
+    }
+
+    /// What it builds on, if it is a delta.
+    #[must_use]
+    pub fn base_root(&self) -> Option<Root> {
+        self.header.base.map(Root)
+    }
+
+    /// True if it is a delta whose base is not at hand.
+    #[must_use]
+    pub fn lacks_base(&self) -> bool {
+        self.header.base.is_some() && self.base.is_none()
+    }
+
+    /// How many packs it builds on that are at hand.
+    #[must_use]
+    pub fn chain_length(&self) -> usize {
+        self.base.as_ref().map_or(0, |base| base.pack.chain_length().saturating_add(1))
+    }
+
+    /// The same with what it builds on.
+    ///
+    /// # Errors
+    /// That is another pack than the one it was made from.
+    pub fn with_base(mut self, base: Self) -> Result<Self, PackError> {
+        if self.base_root() != Some(base.root) {
+            return Err(PackError::Hostile("its base is another pack"));
+        }
+        self.base = Some(Base { files: base.files_named(&self.entries), pack: Box::new(base) });
+        Ok(self)
+    }
+
+    /// For each of these entries its file here.
+    pub(super) fn files_named(&self, entries: &[Entry]) -> Vec<Option<usize>> {
+        let is_file = |entry: &Entry| entry.what != What::Folder;
+        let numbers: HashMap<&Path, usize> = self
+            .entries
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| is_file(entry))
+            .map(|(number, entry)| (entry.name.as_path(), number))
+            .collect();
+        let named = |entry: &Entry| numbers.get(entry.name.as_path()).copied();
+        entries.iter().map(|entry| if is_file(entry) { named(entry) } else { None }).collect()
     }
 
     /// Where each leaf of the index lies, from the lengths of the files.
@@ -205,10 +308,11 @@ impl Pack {
     /// # Errors
     /// They cannot be read.
     pub(crate) fn has_sound_file_records(&self) -> Result<bool, PackError> {
-        let mut at = (HEADER_BYTES as u64).saturating_add(self.dictionary.len() as u64);
+        let mut at = self.header.bytes().saturating_add(self.dictionary.len() as u64);
         for (number, entry) in (0..).zip(&self.entries) {
             let expected = file_record(number, &entry.to_bytes(false));
-            if read_range(&self.file, at, expected.len() as u64)? != expected {
+            let found = read_range(&self.file, at, expected.len() as u64)?;
+            if found != expected && !self.is_streamed(number, entry, &found)? {
                 return Ok(false);
             }
             at = at.saturating_add(expected.len() as u64);
@@ -216,23 +320,79 @@ impl Pack {
         Ok(true)
     }
 
+    /// True if this is the record of a file that came as a stream, and the one that
+    /// says how long it turned out stands at the end.
+    fn is_streamed(&self, number: u32, entry: &Entry, found: &[u8]) -> Result<bool, PackError> {
+        let What::File { has_holes, hash, .. } = entry.what else { return Ok(false) };
+        let what = What::File { bytes: UNKNOWN_BYTES, has_holes, hash };
+        let unknown = Entry { what, ..entry.clone() };
+        let last = file_record(number, &entry.to_bytes(false));
+        let at = self.index.saturating_sub(last.len() as u64);
+        Ok(self.header.version > VERSION_PLAIN
+            && file_record(number, &unknown.to_bytes(false)) == found
+            && read_range(&self.file, at, last.len() as u64)? == last)
+    }
+
+    /// How a block is stored; `None` if there is no such block, or the index cannot be
+    /// read.
+    fn block_entry(&self, file: usize, block: u64) -> Option<BlockEntry> {
+        let per_span = (SPAN_BYTES / self.block_bytes) as u64;
+        let place = self.span_place(file, block / per_span).ok()?;
+        place.blocks.get(usize::try_from(block % per_span).ok()?).copied()
+    }
+
+    /// True for a span of nothing but zeroes.
+    ///
+    /// # Errors
+    /// The index cannot be read.
+    pub(super) fn is_zero_span(&self, file: usize, span: u64) -> Result<bool, PackError> {
+        let place = self.span_place(file, span)?;
+        Ok(place.blocks.iter().all(|block| block.codec == Codec::Zero))
+    }
+
+    /// True for a block of a delta that lies in its base.
+    pub(crate) fn lies_in_base(&self, file: usize, block: u64) -> bool {
+        self.block_entry(file, block).is_some_and(|entry| entry.codec == Codec::Base)
+    }
+
     /// The sum of a block, itself `None` for one of zeroes; `None` if there is no
     /// such block, or the index cannot be read.
     pub(crate) fn block_sum(&self, file: usize, block: u64) -> Option<Option<u64>> {
-        let per_span = (SPAN_BYTES / self.block_bytes) as u64;
-        let place = self.span_place(file, block / per_span).ok()?;
-        let entry = place.blocks.get(usize::try_from(block % per_span).ok()?)?;
+        let entry = self.block_entry(file, block)?;
         Some((entry.codec != Codec::Zero).then_some(entry.crc))
     }
 
     /// A way to read from it, for one thread.
     #[must_use]
     pub fn contents(&self) -> Contents<'_> {
-        Contents { pack: self, decoder: self.decoder(), stored: Vec::new() }
+        self.contents_with(Kept::default())
+    }
+
+    /// The same with what an earlier one left behind.
+    pub(super) fn contents_with(&self, kept: Kept) -> Contents<'_> {
+        let Kept { decoder, stored, base: lower } = kept;
+        let lower = lower.map_or_else(Kept::default, |lower| *lower);
+        Contents {
+            pack: self,
+            decoder: decoder.unwrap_or_else(|| self.decoder()),
+            stored,
+            base: self.base.as_ref().map(|base| Box::new(base.pack.contents_with(lower))),
+        }
     }
 
     /// The place of a span of a file.
     pub(super) fn span_place(&self, file: usize, span: u64) -> Result<&SpanPlace, PackError> {
+        match self.indexed_place(file, span) {
+            Err(error) if !self.found.is_empty() => {
+                let key = (u32::try_from(file), u32::try_from(span));
+                let (Ok(file), Ok(span)) = key else { return Err(NO_SPAN) };
+                self.found.get(&(file, span)).ok_or(error)
+            }
+            place => place,
+        }
+    }
+
+    fn indexed_place(&self, file: usize, span: u64) -> Result<&SpanPlace, PackError> {
         let (number, within) = self.leaf_of(file, span)?;
         let place = self.leaf_place(number)?;
         let leaf = match place.leaf.get() {
@@ -315,12 +475,22 @@ impl Pack {
     }
 }
 
+/// What is worth keeping of a [`Contents`] that ends.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    decoder: Option<Decoder>,
+    stored: Vec<u8>,
+    base: Option<Box<Self>>,
+}
+
 /// Reads from a pack, block by block or span by span.
 #[derive(Debug)]
 pub struct Contents<'a> {
     pack: &'a Pack,
     decoder: Decoder,
     stored: Vec<u8>,
+    /// Of what a delta builds on.
+    base: Option<Box<Contents<'a>>>,
 }
 
 impl Contents<'_> {
@@ -373,6 +543,10 @@ impl Contents<'_> {
         let file_bytes = self.pack.entries.get(file).map_or(0, Entry::bytes);
         let rest = span_bytes(file_bytes, span).saturating_sub(within * self.pack.block_bytes);
         out.resize(rest.min(self.pack.block_bytes), 0);
+        if entry.codec == Codec::Base {
+            let offset = block.saturating_mul(self.pack.block_bytes as u64);
+            return self.block_of_base(file, offset, entry, out);
+        }
         let begin = place.block_begin(within);
         self.fetch(begin, entry.stored_bytes.into())?;
         if self.decoder.decode(entry, &self.stored, out) {
@@ -381,54 +555,122 @@ impl Contents<'_> {
         Err(PackError::Damaged { part: "block", offset: begin })
     }
 
+    /// A block that lies in the base.
+    fn block_of_base(
+        &mut self,
+        file: usize,
+        offset: u64,
+        entry: BlockEntry,
+        out: &mut [u8],
+    ) -> Result<(), PackError> {
+        let Some(root) = self.pack.base_root() else {
+            return Err(PackError::Hostile("it is no delta, and a block lies in its base"));
+        };
+        let numbers = self.pack.base.as_ref().map(|base| &base.files);
+        let (Some(base), Some(files)) = (&mut self.base, numbers) else {
+            return Err(PackError::NoBase(root));
+        };
+        let wrong = |source| PackError::Base { root, source: Box::new(source) };
+        let Some(number) = files.get(file).copied().flatten() else {
+            return Err(wrong(PackError::Hostile("it lacks a file that the delta builds on")));
+        };
+        let count = base.read_at(number, offset, out).map_err(wrong)?;
+        if count < out.len() || crc(out) != entry.crc {
+            return Err(wrong(PackError::Hostile("a block is not what the delta builds on")));
+        }
+        Ok(())
+    }
+
     /// A whole span of a file, into `out`, by one read. Blocks that are damaged are
     /// zeroes there, and are named by their places in the span.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// It cannot be read, or lies in a base that is not at hand.
     pub fn span(
         &mut self,
         file: usize,
         span: u64,
         out: &mut Vec<u8>,
     ) -> Result<Vec<usize>, PackError> {
+        let (damaged, elsewhere) = self.held_span(file, span, out)?;
+        match self.pack.base_root() {
+            Some(root) if elsewhere > 0 => Err(PackError::NoBase(root)),
+            _ => Ok(damaged),
+        }
+    }
+
+    /// The same of a delta whose base may not be at hand: what lies there is zeroes,
+    /// and so many blocks.
+    pub(crate) fn held_span(
+        &mut self,
+        file: usize,
+        span: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(Vec<usize>, usize), PackError> {
         let place = self.pack.span_place(file, span)?;
         let file_bytes = self.pack.entries.get(file).map_or(0, Entry::bytes);
         out.clear();
         out.resize(span_bytes(file_bytes, span), 0);
         if place.begin == 0 {
-            let stored = |entry: &&BlockEntry| entry.stored_bytes > 0;
+            let stored = |entry: &&BlockEntry| entry.codec != Codec::Zero || entry.stored_bytes > 0;
             return match place.blocks.iter().find(stored) {
                 Some(_) => Err(PackError::Hostile("a span without a record has contents")),
-                None => Ok(Vec::new()),
+                None => Ok((Vec::new(), 0)),
             };
         }
-        let (Ok(file), Ok(span)) = (u32::try_from(file), u32::try_from(span)) else {
+        let (Ok(file_number), Ok(span_number)) = (u32::try_from(file), u32::try_from(span)) else {
             return Err(PackError::Hostile("there is no such span"));
         };
-        let head = span_head(file, span, &place.blocks);
+        let head = span_head(file_number, span_number, &place.blocks);
         let stored = place
             .blocks
             .iter()
             .fold(0_u64, |sum, entry| sum.saturating_add(entry.stored_bytes.into()));
         self.fetch(place.begin, stored.saturating_add(head.len() as u64))?;
-        let (found, mut rest) = self.stored.split_at_checked(head.len()).unwrap_or_default();
-        let mut damaged = Vec::new();
+        let kept = std::mem::take(&mut self.stored);
+        let (found, mut rest) = kept.split_at_checked(head.len()).unwrap_or_default();
+        let is_sound = found == head;
+        let (mut damaged, mut elsewhere) = (Vec::new(), 0);
+        let mut offset = span.saturating_mul(SPAN_BYTES as u64);
         for (index, (entry, block)) in
             place.blocks.iter().zip(out.chunks_mut(self.pack.block_bytes)).enumerate()
         {
             let count = usize::try_from(entry.stored_bytes).unwrap_or(usize::MAX);
             let (bytes, others) = rest.split_at_checked(count).unwrap_or_default();
             rest = others;
-            if !self.decoder.decode(*entry, bytes, block) {
+            let is_there = if entry.codec == Codec::Base {
+                match self.block_of_base(file, offset, *entry, block) {
+                    Err(PackError::NoBase(_)) => {
+                        elsewhere += 1;
+                        true
+                    }
+                    // Damage of the base is told as such, not as that of a block here.
+                    Err(error) => return Err(error),
+                    Ok(()) => bytes.is_empty(),
+                }
+            } else {
+                self.decoder.decode(*entry, bytes, block)
+            };
+            if !is_there {
                 block.fill(0);
                 damaged.push(index);
             }
+            offset = offset.saturating_add(block.len() as u64);
         }
-        if found != head {
+        self.stored = kept;
+        if !is_sound {
             return Err(PackError::Damaged { part: "record", offset: place.begin });
         }
-        Ok(damaged)
+        Ok((damaged, elsewhere))
+    }
+
+    /// What another one can go on with.
+    pub(super) fn into_kept(self) -> Kept {
+        Kept {
+            decoder: Some(self.decoder),
+            stored: self.stored,
+            base: self.base.map(|base| Box::new(base.into_kept())),
+        }
     }
 
     fn fetch(&mut self, begin: u64, count: u64) -> Result<(), PackError> {
@@ -446,13 +688,29 @@ impl Contents<'_> {
     }
 }
 
+/// The header of a pack.
+pub(super) fn read_header(file: &File, pack_bytes: u64) -> Result<Header, PackError> {
+    let head = read_range(file, 0, (HEADER_BYTES_MAX as u64).min(pack_bytes))?;
+    Header::parse(&head)
+}
+
+/// The root that a pack claims, by its last bytes alone.
+pub(super) fn claimed_root(path: &Path) -> Result<Root, PackError> {
+    let file = open_regular(path)?;
+    let pack_bytes = file.metadata()?.len();
+    read_header(&file, pack_bytes)?;
+    let begin = pack_bytes.checked_sub(FOOTER_BYTES as u64).ok_or(PackError::Cut)?;
+    let footer = Footer::parse(&read_range(&file, begin, FOOTER_BYTES as u64)?, pack_bytes)?;
+    Ok(Root(footer.root))
+}
+
 fn fill(file: &File, offset: u64, out: &mut [u8]) -> Result<(), PackError> {
     let wanted = out.len();
     if read_fully(file, out, offset)? < wanted { Err(PackError::Cut) } else { Ok(()) }
 }
 
 /// Reads a stretch that is known to lie within the pack.
-fn read_range(file: &File, begin: u64, count: u64) -> Result<Vec<u8>, PackError> {
+pub(super) fn read_range(file: &File, begin: u64, count: u64) -> Result<Vec<u8>, PackError> {
     let mut bytes = vec![0; usize::try_from(count).map_err(io::Error::other)?];
     fill(file, begin, &mut bytes)?;
     Ok(bytes)
@@ -469,6 +727,10 @@ fn section(
     let damaged = || PackError::Damaged { part, offset: section.begin };
     if section.bytes > most || section.stored_bytes > most {
         return Err(PackError::Hostile("its table or its report is too long"));
+    }
+    let honest = section.stored_bytes.saturating_mul(RATIO_MAX).saturating_add(RATIO_FREE_BYTES);
+    if section.bytes > honest {
+        return Err(PackError::Hostile("its table or its report expands out of all proportion"));
     }
     let stored = read_range(file, section.begin, section.stored_bytes)?;
     if crc(&stored) != section.crc {

@@ -23,10 +23,10 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use crate::pack::cache::{Block, Buffers, Cache, Claim, Found, lock};
+use crate::pack::cache::{Block, Buffers, Cache, Claim, Found, Key, lock};
 use crate::pack::codec::{Codec, Decoder};
 use crate::pack::layout::{BlockEntry, span_bytes};
-use crate::pack::read::{Pack, SpanPlace};
+use crate::pack::read::{Kept, Pack, SpanPlace};
 use crate::pack::read_ahead::{Detector, JOB_BYTES};
 use crate::pack::table::Entry;
 use crate::pack::{PackError, SPAN_BYTES};
@@ -191,6 +191,8 @@ struct Job {
 struct Scratch {
     decoder: Decoder,
     stored: Vec<u8>,
+    /// For what a delta builds on.
+    base: Kept,
 }
 
 /// Spans of a leaf of the index.
@@ -349,19 +351,44 @@ impl Shared {
             let (span, within) =
                 (number / self.blocks_in_span(), index(number % self.blocks_in_span()));
             let mut block = self.buffers.block(self.block_len(file, span, within));
-            if scratch.decoder.decode(*entry, bytes, &mut block.bytes) {
-                blocks.push(claim.publish(block, unread));
+            let read = if entry.codec == Codec::Base {
+                self.read_from_base(&mut scratch.base, (file, number), &mut block.bytes)
+            } else if scratch.decoder.decode(*entry, bytes, &mut block.bytes) {
+                Ok(())
             } else {
-                damaged.get_or_insert(PackError::Damaged { part: "block", offset: begin });
+                Err(PackError::Damaged { part: "block", offset: begin })
+            };
+            match read {
+                Ok(()) => blocks.push(claim.publish(block, unread)),
+                Err(error) => {
+                    damaged.get_or_insert(error);
+                }
             }
             begin = begin.saturating_add(entry.stored_bytes.into());
         }
         damaged.map_or(Ok(blocks), Err)
     }
 
+    /// A block of a delta that lies in its base.
+    fn read_from_base(
+        &self,
+        kept: &mut Kept,
+        (file, block): Key,
+        out: &mut Vec<u8>,
+    ) -> Result<(), PackError> {
+        let mut contents = self.pack.contents_with(std::mem::take(kept));
+        let read = contents.block(file, block, out);
+        *kept = contents.into_kept();
+        read
+    }
+
     fn scratch(&self) -> Scratch {
         let kept = lock(&self.scratches).pop();
-        kept.unwrap_or_else(|| Scratch { decoder: self.pack.decoder(), stored: Vec::new() })
+        kept.unwrap_or_else(|| Scratch {
+            decoder: self.pack.decoder(),
+            stored: Vec::new(),
+            base: Kept::default(),
+        })
     }
 
     fn put_back(&self, scratch: Scratch) {

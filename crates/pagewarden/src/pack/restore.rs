@@ -1,24 +1,95 @@
 //! Writes what is in a pack as files and folders again.
 //!
-//! Files get their names in a folder that has a temporary one itself until all of
-//! it is written, tested and on the device.
+//! Files get their names in folders that have temporary ones themselves until all
+//! of it is written, tested and on the device: that is the caller's part. What an
+//! interrupted run has left there is read and tested by the sums of the pack, and
+//! only what fails is written again.
 
 use std::fs::{self, File, FileTimes, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::num::NonZero;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
+
+use rustix::fs::OFlags;
 
 use crate::error::Error;
 use crate::pack::codec::is_zero;
-use crate::pack::layout::span_count;
+use crate::pack::layout::{span_bytes, span_count};
 use crate::pack::read::{Contents, Pack};
 use crate::pack::table::{Attributes, Entry, What};
-use crate::pack::tree::{file_hash, span_hash};
-use crate::pack::{PackError, SPAN_BYTES};
+use crate::pack::tree::{Hash, file_hash, span_hash};
+use crate::pack::{PackError, SPAN_BYTES, block_sum};
+use crate::protect::pace::Pace;
+use crate::source::file::read_fully;
 use crate::verify::Progress;
+
+/// Spans of a file that one thread writes before it looks for other work.
+const SPANS_AT_ONCE: u64 = 16;
+/// Of what is being written: nobody else's business yet.
+const MODE_MEANWHILE: u32 = 0o600;
+const FOLDER_MODE_MEANWHILE: u32 = 0o700;
+
+/// Where the entries of a pack are written.
+#[derive(Debug, Clone, Default)]
+pub struct Places {
+    folder: PathBuf,
+    links: Vec<Link>,
+}
+
+#[derive(Debug, Clone)]
+struct Link {
+    /// The entry.
+    name: PathBuf,
+    /// Where what is behind it is written.
+    staging: PathBuf,
+    /// What it will lead to.
+    target: PathBuf,
+}
+
+impl Places {
+    /// All below one folder, which exists.
+    #[must_use]
+    pub fn new(folder: PathBuf) -> Self {
+        Self { folder, links: Vec::new() }
+    }
+
+    /// What lies behind the link `name` is written to `staging`, which exists; the
+    /// link will lead to `target`.
+    pub fn add_link(&mut self, name: PathBuf, staging: PathBuf, target: PathBuf) {
+        self.links.push(Link { name, staging, target });
+    }
+
+    /// Where an entry is written.
+    #[must_use]
+    pub fn path(&self, name: &Path) -> PathBuf {
+        let behind = self.links.iter().filter(|link| name.starts_with(&link.name));
+        let Some(link) = behind.max_by_key(|link| link.name.components().count()) else {
+            return self.folder.join(name);
+        };
+        let rest = name.strip_prefix(&link.name).unwrap_or(Path::new(""));
+        if rest == Path::new("") { link.staging.clone() } else { link.staging.join(rest) }
+    }
+
+    /// Puts the links where they belong.
+    pub(super) fn make_links(&self) -> Result<(), Error> {
+        for link in &self.links {
+            let name = link.name.file_name().unwrap_or_default();
+            let path = self.path(link.name.parent().unwrap_or(Path::new(""))).join(name);
+            let failed = |error| Error::io("make", &path, error);
+            match fs::read_link(&path) {
+                Ok(target) if target == link.target => continue,
+                Ok(_) => fs::remove_file(&path).map_err(failed)?,
+                Err(_) => {}
+            }
+            symlink(&link.target, &path).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
 
 /// How much was written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -27,125 +98,350 @@ pub struct Restored {
     pub files: u64,
     /// Bytes in them.
     pub bytes: u64,
+    /// Bytes that were there already, and sound.
+    pub kept_bytes: u64,
 }
 
-/// Writes the entries of a pack that `wanted` takes below `folder`, which exists
-/// and is empty.
+/// What is to be written.
+pub struct Restoring<'a> {
+    /// From where.
+    pub pack: &'a Pack,
+    /// To where.
+    pub places: &'a Places,
+    /// Which entries.
+    pub wanted: &'a (dyn Fn(&Entry) -> bool + Sync),
+    /// By how many threads.
+    pub jobs: usize,
+    /// A ceiling on bytes written a second.
+    pub rate: Option<NonZero<u64>>,
+    /// Set from outside to end it early.
+    pub stop: &'a AtomicBool,
+    /// Told of every span that is done.
+    pub progress: &'a dyn Progress,
+}
+
+impl std::fmt::Debug for Restoring<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Restoring").field("places", self.places).finish_non_exhaustive()
+    }
+}
+
+/// A thread that panicked has ended the run.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes the entries of a pack.
 ///
 /// # Errors
 /// Something cannot be read or written, or is not what was packed: then what
-/// stands in the folder is not to be used.
+/// stands in the folders is not to be used.
 /// [`io::ErrorKind::Interrupted`] if it was stopped.
-pub fn restore(
-    pack: &Pack,
-    folder: &Path,
-    wanted: &(dyn Fn(&Entry) -> bool + Sync),
-    jobs: usize,
-    stop: &AtomicBool,
-    progress: &dyn Progress,
-) -> Result<Restored, Error> {
-    let entries: Vec<_> =
-        pack.entries().iter().enumerate().filter(|(_, entry)| wanted(entry)).collect();
-    for (_, entry) in entries.iter().filter(|(_, entry)| entry.what == What::Folder) {
-        let path = folder.join(&entry.name);
-        fs::create_dir_all(&path).map_err(|error| Error::io("create", &path, error))?;
-    }
-    let files: Vec<_> = entries.iter().filter(|(_, entry)| entry.what != What::Folder).collect();
-    let next = AtomicUsize::new(0);
-    let first = Mutex::new(None);
-    let failed = || first.lock().unwrap_or_else(PoisonError::into_inner);
+pub fn restore(restoring: &Restoring<'_>) -> Result<Restored, Error> {
+    let entries: Vec<_> = restoring
+        .pack
+        .entries()
+        .iter()
+        .enumerate()
+        .filter(|(_, entry)| (restoring.wanted)(entry))
+        .collect();
+    let folders = || entries.iter().map(|(_, entry)| *entry);
+    make_folders(restoring.places, folders().filter(|entry| entry.what == What::Folder))?;
+    let files: Vec<_> = entries
+        .iter()
+        .filter(|(_, entry)| entry.what != What::Folder)
+        .map(|(number, entry)| Arc::new(Job::new(restoring.places, *number, entry)))
+        .collect();
+    let run = Run {
+        restoring,
+        files: &files,
+        pace: Pace::new(restoring.rate),
+        next: Mutex::default(),
+        failed: Mutex::default(),
+        kept_bytes: AtomicU64::new(0),
+    };
     std::thread::scope(|scope| {
-        for _ in 0..jobs.max(1) {
-            scope.spawn(|| {
-                let mut contents = pack.contents();
-                while failed().is_none() {
-                    let next = files.get(next.fetch_add(1, Ordering::Relaxed));
-                    let Some((number, entry)) = next else { break };
-                    let path = folder.join(&entry.name);
-                    let written = write_file(&mut contents, *number, entry, &path, stop, progress);
-                    if let Err(error) = written {
-                        failed().get_or_insert(error);
-                    }
-                }
-            });
+        for _ in 0..restoring.jobs.max(1) {
+            scope.spawn(|| run.work());
         }
     });
-    if let Some(error) = first.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    let Run { failed, kept_bytes, .. } = run;
+    if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(error);
     }
-    // Innermost first: what is written into a folder changes its times.
-    for (_, entry) in entries.iter().rev().filter(|(_, entry)| entry.what == What::Folder) {
-        let path = folder.join(&entry.name);
+    restoring.places.make_links()?;
+    finish_folders(restoring.places, folders().filter(|entry| entry.what == What::Folder))?;
+    let bytes = files.iter().fold(0_u64, |sum, job| sum.saturating_add(job.bytes));
+    Ok(Restored { files: files.len() as u64, bytes, kept_bytes: kept_bytes.into_inner() })
+}
+
+/// Makes folders, each before what is in it.
+pub(super) fn make_folders<'a>(
+    places: &Places,
+    entries: impl Iterator<Item = &'a Entry>,
+) -> Result<(), Error> {
+    for entry in entries {
+        let path = places.path(&entry.name);
+        let failed = |error| Error::io("create", &path, error);
+        fs::create_dir_all(&path).map_err(failed)?;
+        // What an earlier run has finished may be closed to its owner.
+        fs::set_permissions(&path, Permissions::from_mode(FOLDER_MODE_MEANWHILE))
+            .map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Gives folders their attributes, innermost first: what is written into a folder
+/// changes its times.
+pub(super) fn finish_folders<'a>(
+    places: &Places,
+    entries: impl DoubleEndedIterator<Item = &'a Entry>,
+) -> Result<(), Error> {
+    for entry in entries.rev() {
+        let path = places.path(&entry.name);
         let opened = File::open(&path);
         opened
             .and_then(|opened| dress(&opened, entry.attributes).and_then(|()| opened.sync_all()))
             .map_err(|error| Error::io("finish", &path, error))?;
     }
-    let bytes = files.iter().fold(0_u64, |sum, (_, entry)| sum.saturating_add(entry.bytes()));
-    Ok(Restored { files: files.len() as u64, bytes })
+    Ok(())
 }
 
-fn write_file(
-    contents: &mut Contents<'_>,
+/// A file that is to be written.
+struct Job {
     number: usize,
-    entry: &Entry,
-    path: &Path,
-    stop: &AtomicBool,
-    progress: &dyn Progress,
-) -> Result<(), Error> {
-    let What::File { bytes, has_holes, hash } = entry.what else { return Ok(()) };
-    let io_error = |action, error| Error::io(action, path, error);
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).map_err(|error| Error::io("create", parent, error))?;
+    path: PathBuf,
+    attributes: Attributes,
+    bytes: u64,
+    has_holes: bool,
+    hash: Hash,
+    /// Opened when its first span is written.
+    opened: Mutex<Option<Arc<Opened>>>,
+    /// Of spans that are done.
+    hashes: Mutex<Vec<Option<Hash>>>,
+    left: AtomicU64,
+}
+
+struct Opened {
+    file: File,
+    /// Bytes that an earlier run has left.
+    old_bytes: u64,
+}
+
+impl Job {
+    fn new(places: &Places, number: usize, entry: &Entry) -> Self {
+        let (has_holes, hash) = match entry.what {
+            What::File { has_holes, hash, .. } => (has_holes, hash),
+            What::Folder => (false, [0; 32]),
+        };
+        Self {
+            number,
+            path: places.path(&entry.name),
+            attributes: entry.attributes,
+            bytes: entry.bytes(),
+            has_holes,
+            hash,
+            opened: Mutex::default(),
+            hashes: Mutex::default(),
+            left: AtomicU64::new(span_count(entry.bytes())),
+        }
     }
+
+    fn io_error(&self, action: &'static str, error: io::Error) -> Error {
+        Error::io(action, &self.path, error)
+    }
+
+    fn open(&self) -> Result<Arc<Opened>, Error> {
+        let mut opened = lock(&self.opened);
+        if let Some(opened) = &*opened {
+            return Ok(Arc::clone(opened));
+        }
+        if let Some(parent) = self.path.parent() {
+            fs::create_dir_all(parent).map_err(|error| Error::io("create", parent, error))?;
+        }
+        let file = open_again(&self.path).map_err(|error| self.io_error("create", error))?;
+        let old_bytes = file.metadata().map_err(|error| self.io_error("create", error))?.len();
+        let new = Arc::new(Opened { file, old_bytes });
+        *opened = Some(Arc::clone(&new));
+        Ok(new)
+    }
+
+    /// Gives it all that it had, once all of it is written.
+    fn finish(&self) -> Result<(), Error> {
+        let hashes: Option<Vec<Hash>> =
+            std::mem::take(&mut *lock(&self.hashes)).into_iter().collect();
+        if hashes.as_deref().map(file_hash) != Some(self.hash) {
+            return Err(not_what_was_packed(&self.path));
+        }
+        let opened = self.open()?;
+        let finished = opened
+            .file
+            .set_len(self.bytes)
+            .and_then(|()| dress(&opened.file, self.attributes))
+            .and_then(|()| opened.file.sync_all());
+        // Thousands of files must not stay open.
+        *lock(&self.opened) = None;
+        finished.map_err(|error| self.io_error("finish", error))
+    }
+}
+
+/// Opens a file that is to be written, or was by an earlier run.
+fn open_again(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    let file = options.write(true).create_new(true).mode(0o600).open(path);
-    let file = file.map_err(|error| io_error("create", error))?;
-    let spans = span_count(bytes);
-    let mut hashes = Vec::new();
-    let mut buffer = Vec::new();
-    for span in 0..spans {
-        if stop.load(Ordering::Relaxed) {
-            return Err(io_error("unpack", io::ErrorKind::Interrupted.into()));
+    options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(MODE_MEANWHILE)
+        .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed());
+    let file = match options.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            fs::set_permissions(path, Permissions::from_mode(MODE_MEANWHILE))?;
+            options.open(path)
         }
-        let damaged =
-            contents.span(number, span, &mut buffer).map_err(|error| unreadable(path, error))?;
+        opened => opened,
+    }?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("something else has its name"));
+    }
+    Ok(file)
+}
+
+/// All threads of a run.
+struct Run<'a> {
+    restoring: &'a Restoring<'a>,
+    files: &'a [Arc<Job>],
+    pace: Pace,
+    /// The file and the span that come next.
+    next: Mutex<(usize, u64)>,
+    failed: Mutex<Option<Error>>,
+    kept_bytes: AtomicU64,
+}
+
+impl Run<'_> {
+    fn work(&self) {
+        let mut contents = self.restoring.pack.contents();
+        let mut buffer = Vec::new();
+        while lock(&self.failed).is_none() {
+            let Some((job, first, count)) = self.take() else { break };
+            if let Err(error) = self.write(job, first, count, &mut contents, &mut buffer) {
+                lock(&self.failed).get_or_insert(error);
+            }
+        }
+    }
+
+    /// The next spans that nobody writes yet; none for an empty file.
+    fn take(&self) -> Option<(&Arc<Job>, u64, u64)> {
+        let mut next = lock(&self.next);
+        let (index, span) = *next;
+        let job = self.files.get(index)?;
+        let spans = span_count(job.bytes);
+        if span == 0 {
+            let empty = usize::try_from(spans).ok()?;
+            *lock(&job.hashes) = vec![None; empty];
+        }
+        let count = spans.saturating_sub(span).min(SPANS_AT_ONCE);
+        let end = span.saturating_add(count);
+        *next = if end >= spans { (index.saturating_add(1), 0) } else { (index, end) };
+        Some((job, span, count))
+    }
+
+    fn write(
+        &self,
+        job: &Job,
+        first: u64,
+        count: u64,
+        contents: &mut Contents<'_>,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let opened = job.open()?;
+        for span in first..first.saturating_add(count) {
+            if self.restoring.stop.load(Ordering::Relaxed) {
+                return Err(job.io_error("unpack", io::ErrorKind::Interrupted.into()));
+            }
+            let hash = self.write_span(job, &opened, span, contents, buffer)?;
+            let index = usize::try_from(span).unwrap_or(usize::MAX);
+            if let Some(place) = lock(&job.hashes).get_mut(index) {
+                *place = Some(hash);
+            }
+            self.restoring.progress.advance(buffer.len() as u64);
+        }
+        drop(opened);
+        // Whoever writes the last ones finishes it.
+        let before = job.left.fetch_sub(count, Ordering::AcqRel);
+        if before == count { job.finish() } else { Ok(()) }
+    }
+
+    fn write_span(
+        &self,
+        job: &Job,
+        opened: &Opened,
+        span: u64,
+        contents: &mut Contents<'_>,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Hash, Error> {
+        let spans = span_count(job.bytes);
+        let begin = span.saturating_mul(SPAN_BYTES as u64);
+        let is_old = begin < opened.old_bytes;
+        if is_old {
+            buffer.clear();
+            buffer.resize(span_bytes(job.bytes, span), 0);
+            let count = read_fully(&opened.file, buffer, begin)
+                .map_err(|error| job.io_error("read", error))?;
+            if count == buffer.len() && is_as_packed(self.restoring.pack, job.number, span, buffer)
+            {
+                self.kept_bytes.fetch_add(count as u64, Ordering::Relaxed);
+                return Ok(span_hash(span, spans, buffer));
+            }
+        }
+        let damaged = contents
+            .span(job.number, span, buffer)
+            .map_err(|error| unreadable(&job.path, error))?;
         if !damaged.is_empty() {
-            let begin = span.saturating_mul(SPAN_BYTES as u64);
-            return Err(unreadable(path, PackError::Damaged { part: "content", offset: begin }));
+            let error = PackError::Damaged { part: "content", offset: begin };
+            return Err(unreadable(&job.path, error));
         }
-        hashes.push(span_hash(span, spans, &buffer));
-        if !(has_holes && is_zero(&buffer)) {
-            file.write_all_at(&buffer, span.saturating_mul(SPAN_BYTES as u64))
-                .map_err(|error| io_error("write", error))?;
+        if is_old || !(job.has_holes && is_zero(buffer)) {
+            self.pace.pay(buffer.len() as u64, self.restoring.stop);
+            opened
+                .file
+                .write_all_at(buffer, begin)
+                .map_err(|error| job.io_error("write", error))?;
         }
-        progress.advance(buffer.len() as u64);
+        Ok(span_hash(span, spans, buffer))
     }
-    if file_hash(&hashes) != hash {
-        return Err(Error::unknown(
-            path,
-            "what the pack holds of it is not what was packed",
-            "check the pack, and take another copy of it",
-        ));
-    }
-    file.set_len(bytes)
-        .and_then(|()| dress(&file, entry.attributes))
-        .and_then(|()| file.sync_all())
-        .map_err(|error| io_error("finish", error))
+}
+
+/// True if every block of a span has the sum that the pack says.
+fn is_as_packed(pack: &Pack, file: usize, span: u64, bytes: &[u8]) -> bool {
+    let per_span = (SPAN_BYTES / pack.block_bytes()) as u64;
+    let first = span.saturating_mul(per_span);
+    (first..)
+        .zip(bytes.chunks(pack.block_bytes()))
+        .all(|(block, bytes)| pack.block_sum(file, block) == Some(block_sum(bytes)))
+}
+
+fn not_what_was_packed(path: &Path) -> Error {
+    Error::unknown(
+        path,
+        "what the pack holds of it is not what was packed",
+        "check the pack, and take another copy of it; unpack --salvage takes what is sound",
+    )
 }
 
 fn unreadable(path: &Path, error: PackError) -> Error {
+    const HINT: &str =
+        "check the pack, and take another copy of it; unpack --salvage takes what is sound";
     match error {
         PackError::Io(error) => Error::io("unpack", path, error),
-        other => {
-            Error::unknown(path, other.to_string(), "check the pack, and take another copy of it")
-        }
+        other => Error::unknown(path, other.to_string(), HINT),
     }
 }
 
 /// Gives a file or folder the owner, mode and time it had. Only root can give
 /// files away: for others they stay their own.
-fn dress(file: &File, attributes: Attributes) -> io::Result<()> {
+pub(super) fn dress(file: &File, attributes: Attributes) -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
         let (owner, group) = (attributes.owner, attributes.group);
         std::os::unix::fs::fchown(file, Some(owner), Some(group))?;
@@ -161,5 +457,27 @@ fn dress(file: &File, attributes: Attributes) -> io::Result<()> {
     match whole.and_then(|time| time.checked_add(nanoseconds)) {
         Some(time) => file.set_times(FileTimes::new().set_modified(time)),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_behind_a_link_is_written_elsewhere() {
+        let mut places = Places::new("/staging".into());
+        places.add_link("tblspc/1".into(), "/one".into(), "/new/one".into());
+        places.add_link("tblspc/1/2".into(), "/two".into(), "/new/two".into());
+        for (name, expected) in [
+            ("tblspc", "/staging/tblspc"),
+            ("tblspc/1", "/one"),
+            ("tblspc/10/x", "/staging/tblspc/10/x"),
+            ("tblspc/1/x/y", "/one/x/y"),
+            ("tblspc/1/2", "/two"),
+            ("tblspc/1/2/x", "/two/x"),
+        ] {
+            assert_eq!(places.path(Path::new(name)), Path::new(expected), "{name}");
+        }
     }
 }

@@ -12,11 +12,16 @@
 //!            8  when it was last written, seconds since 1970, signed
 //!            4  and nanoseconds
 //!               of a file also:
-//!            8  bytes in it
+//!            8  bytes in it; in the record of a file that came as a stream all
+//!               bits are set
 //!           32  BLAKE3 hash of them
+//!               of a link also:
+//!            2  length of the path that it leads to
+//!               that path, an absolute one
 //! ```
 //!
-//! Folders come before what is in them. Names are bytes that mean what the system
+//! Folders come before what is in them. A link's folder lies elsewhere, and what is
+//! in it stands here as if it lay below the link. Names are bytes that mean what the system
 //! they come from took them for.
 
 use std::collections::HashMap;
@@ -71,7 +76,12 @@ pub struct Entry {
     pub attributes: Attributes,
     /// What it is.
     pub what: What,
+    /// The absolute path of the folder, if this is one that a link leads to.
+    pub link: Option<PathBuf>,
 }
+
+/// The length in the record of a file that came as a stream.
+pub(super) const UNKNOWN_BYTES: u64 = u64::MAX;
 
 impl Entry {
     /// Bytes in it, if it is a file.
@@ -87,6 +97,7 @@ impl Entry {
     pub(super) fn to_bytes(&self, with_hash: bool) -> Vec<u8> {
         let name = self.name.as_os_str().as_bytes();
         let what: u8 = match self.what {
+            What::Folder if self.link.is_some() => 3,
             What::Folder => 0,
             What::File { has_holes: false, .. } => 1,
             What::File { has_holes: true, .. } => 2,
@@ -107,13 +118,17 @@ impl Entry {
                 bytes.extend(hash);
             }
         }
+        if let Some(link) = &self.link {
+            let link = link.as_os_str().as_bytes();
+            bytes.extend(u16::try_from(link.len()).unwrap_or(0).to_le_bytes());
+            bytes.extend(link);
+        }
         bytes
     }
 
-    fn parse(fields: &mut Fields<'_>) -> Option<Self> {
+    pub(super) fn parse(fields: &mut Fields<'_>, with_hash: bool) -> Option<Self> {
         let what = fields.u8()?;
-        let name_bytes = usize::from(fields.u16()?);
-        let name = PathBuf::from(OsStr::from_bytes(fields.take(name_bytes)?));
+        let name = path(fields)?;
         let attributes = Attributes {
             mode: fields.u32()?,
             owner: fields.u32()?,
@@ -121,16 +136,28 @@ impl Entry {
             modified_seconds: fields.i64()?,
             modified_nanoseconds: fields.u32()?,
         };
+        let mut link = None;
         let what = match what {
             0 => What::Folder,
             1 | 2 => {
-                let (bytes, hash): (u64, Hash) = (fields.u64()?, fields.hash()?);
+                let bytes = fields.u64()?;
+                let hash: Hash = if with_hash { fields.hash()? } else { [0; 32] };
                 What::File { bytes, has_holes: what == 2, hash }
+            }
+            3 => {
+                link = Some(path(fields)?);
+                What::Folder
             }
             _ => return None,
         };
-        Some(Self { name, attributes, what })
+        Some(Self { name, attributes, what, link })
     }
+}
+
+/// A length of two bytes, and so many bytes of a path.
+fn path(fields: &mut Fields<'_>) -> Option<PathBuf> {
+    let bytes = usize::from(fields.u16()?);
+    Some(PathBuf::from(OsStr::from_bytes(fields.take(bytes)?)))
 }
 
 /// The table as bytes, whose hash is the root.
@@ -145,24 +172,45 @@ pub(super) fn to_bytes(entries: &[Entry]) -> Vec<u8> {
 pub(super) fn parse(bytes: &[u8]) -> Result<Vec<Entry>, PackError> {
     let mut fields = Fields(bytes);
     let mut entries = Vec::new();
-    let mut seen: HashMap<PathBuf, bool> = HashMap::new();
+    let mut names = Names::default();
     while !fields.0.is_empty() {
-        let entry = Entry::parse(&mut fields);
+        let entry = Entry::parse(&mut fields, true);
         let entry = entry.ok_or(PackError::Hostile("its table of files cannot be read"))?;
-        let is_root = entries.is_empty() && entry.name == Path::new(ROOT);
-        if (!is_root && !is_plain(&entry.name)) || entry.attributes.mode > 0o7777 {
-            return Err(PackError::Hostile("a name in its table leads elsewhere"));
-        }
-        let parent = entry.name.parent().unwrap_or(Path::new(""));
-        if parent != Path::new("") && seen.get(parent) != Some(&true) {
-            return Err(PackError::Hostile("a file in its table lies in no folder of it"));
-        }
-        if seen.insert(entry.name.clone(), entry.what == What::Folder).is_some() {
-            return Err(PackError::Hostile("two files in its table have one name"));
-        }
+        names.add(&entry)?;
         entries.push(entry);
     }
     Ok(entries)
+}
+
+/// The names that came before.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    /// And whether they are folders.
+    seen: HashMap<PathBuf, bool>,
+}
+
+impl Names {
+    /// # Errors
+    /// The entry leads elsewhere, lies in no folder, or is there already.
+    pub(super) fn add(&mut self, entry: &Entry) -> Result<(), PackError> {
+        let is_root = self.seen.is_empty() && entry.name == Path::new(ROOT) && entry.link.is_none();
+        if (!is_root && !is_plain(&entry.name)) || entry.attributes.mode > 0o7777 {
+            return Err(PackError::Hostile("a name in its table leads elsewhere"));
+        }
+        let is_odd =
+            |link: &PathBuf| !link.is_absolute() || link.as_os_str().as_bytes().contains(&0);
+        if entry.link.as_ref().is_some_and(is_odd) {
+            return Err(PackError::Hostile("a link in its table leads nowhere"));
+        }
+        let parent = entry.name.parent().unwrap_or(Path::new(""));
+        if parent != Path::new("") && self.seen.get(parent) != Some(&true) {
+            return Err(PackError::Hostile("a file in its table lies in no folder of it"));
+        }
+        if self.seen.insert(entry.name.clone(), entry.what == What::Folder).is_some() {
+            return Err(PackError::Hostile("two files in its table have one name"));
+        }
+        Ok(())
+    }
 }
 
 /// True for a name that stays where it is put, however it is joined.
@@ -181,7 +229,7 @@ mod tests {
     fn file(name: &str) -> Entry {
         let what = What::File { bytes: 70_000, has_holes: true, hash: [7; 32] };
         let attributes = Attributes { mode: 0o600, modified_seconds: -1, ..Attributes::default() };
-        Entry { name: name.into(), attributes, what }
+        Entry { name: name.into(), attributes, what, link: None }
     }
 
     fn folder(name: &str) -> Entry {
@@ -195,6 +243,9 @@ mod tests {
             folder("base"),
             folder("base/5"),
             file("base/5/1259"),
+            folder("pg_tblspc"),
+            Entry { link: Some("/srv/space".into()), ..folder("pg_tblspc/16385") },
+            file("pg_tblspc/16385/x"),
             file("PG_VERSION"),
         ];
         assert_eq!(parse(&to_bytes(&entries)).unwrap(), entries);
@@ -209,6 +260,10 @@ mod tests {
         for entries in [vec![file("a"), file("a")], vec![file("a"), file("a/b")], vec![file("x/b")]]
         {
             assert!(parse(&to_bytes(&entries)).is_err(), "{entries:?}");
+        }
+        for link in ["", "srv", "../srv", "/a\0b"] {
+            let entry = Entry { link: Some(link.into()), ..folder("a") };
+            assert!(parse(&to_bytes(&[entry])).is_err(), "{link:?}");
         }
         let bytes = to_bytes(&[file("base")]);
         for end in 1..bytes.len() {

@@ -15,20 +15,24 @@ use crate::target;
 use crate::verdict::Verdict;
 use crate::verify::{Caching, Options, verify};
 
+mod delta;
+mod salvaged;
+mod streamed;
+
 pub(super) fn settings(block_bytes: u32, method: Method) -> Settings {
     Settings { block_bytes, method, dictionary: Vec::new() }
 }
 
 fn folder(name: &str) -> Entry {
     let attributes = Attributes { mode: 0o700, ..Attributes::default() };
-    Entry { name: name.into(), attributes, what: What::Folder }
+    Entry { name: name.into(), attributes, what: What::Folder, link: None }
 }
 
 pub(super) fn file(name: &str, bytes: &[u8]) -> Entry {
     let attributes =
         Attributes { mode: 0o640, modified_seconds: 1_700_000_000, ..Attributes::default() };
     let what = What::File { bytes: bytes.len() as u64, has_holes: false, hash: [0; 32] };
-    Entry { name: name.into(), attributes, what }
+    Entry { name: name.into(), attributes, what, link: None }
 }
 
 /// A pack of these, spans in the reverse of their order.
@@ -126,6 +130,80 @@ fn parts_are_read_from_anywhere() {
     assert_eq!(pack.contents().read_at(1, near_end, &mut bytes).unwrap(), 4);
     assert_eq!(pack.contents().read_at(1, u64::MAX, &mut bytes).unwrap(), 0);
     assert_eq!(pack.contents().read_at(77, 0, &mut bytes).unwrap(), 0);
+}
+
+/// One that an earlier program made, of version 1.
+#[test]
+fn packs_of_version_1_are_still_read() {
+    const ROOT: &str = "b99f8a62854d764495413501a547d81ea5d077921cc6b52eac491e9a36f13d81";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/pack/1/shop.pwk");
+    assert_eq!(fs::read(&path).unwrap()[8], 1);
+    let pack = Pack::open(&path).unwrap();
+    assert_eq!(pack.root().to_string(), ROOT);
+    let What::File { hash, .. } = pack.entries()[0].what else { panic!("no file") };
+    assert_eq!(blake3::hash(&read_back(&pack, 0).unwrap()), hash);
+    assert_eq!(verdict(&path), Some(Verdict::Intact));
+    let salvaged = Salvaged::open(&path, &[]).unwrap();
+    assert!(salvaged.has_table());
+}
+
+/// A delta to that, of version 2.
+#[test]
+fn deltas_of_version_2_are_still_read() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/pack");
+    let (path, base) = (fixtures.join("2/delta.pwk"), fixtures.join("1/shop.pwk"));
+    assert_eq!(fs::read(&path).unwrap()[8], 2);
+    let pack = open_chain(&path, &[base], Search::Named).unwrap();
+    let What::File { hash, .. } = pack.entries()[0].what else { panic!("no file") };
+    assert_eq!(blake3::hash(&read_back(&pack, 0).unwrap()), hash);
+    assert_eq!((0..3).filter(|block| pack.lies_in_base(0, *block)).count(), 1);
+}
+
+/// A few kilobytes that would take gigabytes of memory.
+#[test]
+fn a_table_that_explodes_is_refused() {
+    let whole = packed(&sample(), &settings(4096, Method::Raw));
+    let footer = Footer::parse(&whole[whole.len() - FOOTER_BYTES..], whole.len() as u64).unwrap();
+    let table = zstd::bulk::compress(&vec![0; 100 << 20], 3).unwrap();
+    assert!(table.len() < 100_000);
+    let mut forged = whole[..usize::try_from(footer.table.begin).unwrap()].to_vec();
+    let begin = forged.len() as u64;
+    forged.extend(&table);
+    let stored_bytes = table.len() as u64;
+    let section = layout::Section { begin, stored_bytes, bytes: 100 << 20, crc: crc(&table) };
+    let report = layout::Section { begin: begin + stored_bytes, ..Default::default() };
+    forged.extend(Footer { table: section, report, ..footer }.to_bytes());
+    let error = opened(&forged).unwrap_err().to_string();
+    assert!(error.contains("out of all proportion"), "{error}");
+}
+
+/// A block that says it is long and expands to more than a block holds.
+#[test]
+fn a_block_that_explodes_is_damage() {
+    let bytes = vec![b'x'; 4096];
+    for method in [Method::Lz4, Method::Zstd(3)] {
+        let larger = settings(1 << 20, method);
+        let long = vec![b'x'; 1 << 20];
+        let mut encoder = codec::Encoder::new(&larger).unwrap();
+        let mut stored = Vec::new();
+        let entry = encoder.encode(&long, &mut stored).unwrap();
+        let mut out = bytes.clone();
+        let mut decoder = codec::Decoder::new([].into());
+        assert!(!decoder.decode(entry, &stored, &mut out), "{method:?}");
+        assert!(decoder.decode(entry, &stored, &mut long.clone()), "{method:?}");
+    }
+}
+
+/// What every program can read is written as the first one wrote it.
+#[test]
+fn a_pack_without_anything_new_is_of_version_1() {
+    let whole = packed(&sample(), &settings(65_536, Method::Lz4));
+    assert_eq!(layout::Header::parse(&whole).unwrap().version, 1);
+    let mut files = sample();
+    files[0].0.link = Some("/srv".into());
+    let linked = packed(&files, &settings(65_536, Method::Lz4));
+    assert_eq!(layout::Header::parse(&linked).unwrap().version, 2);
+    assert_eq!(opened(&linked).unwrap().entries()[0].link.as_deref(), Some(Path::new("/srv")));
 }
 
 #[test]

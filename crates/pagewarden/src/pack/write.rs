@@ -2,15 +2,16 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::pack::codec::{Codec, Encoder, Settings};
+use crate::pack::codec::{Codec, Encoder, Settings, block_sum};
 use crate::pack::layout::{
     BlockEntry, Footer, Header, LEAF_SPANS, Section, file_record, span_bytes, span_count, span_head,
 };
-use crate::pack::table::{Entry, What};
+use crate::pack::read::{Kept, Pack};
+use crate::pack::table::{Entry, UNKNOWN_BYTES, What};
 use crate::pack::tree::{Hash, file_hash, span_hash};
-use crate::pack::{crc, table};
+use crate::pack::{PackError, SPAN_BYTES, VERSION, VERSION_PLAIN, crc, table};
 
 /// Of zstd, for the table and the report.
 const LEVEL: i32 = 9;
@@ -28,6 +29,8 @@ pub struct Totals {
     pub raw_blocks: u64,
     /// Blocks of nothing but zeroes.
     pub zero_blocks: u64,
+    /// Blocks of a delta that are as they are in its base.
+    pub base_blocks: u64,
     /// Bytes of the pack.
     pub stored_bytes: u64,
 }
@@ -36,7 +39,15 @@ pub struct Totals {
 pub(super) struct Writer<W> {
     settings: Settings,
     entries: Vec<Entry>,
+    base: Option<Base>,
     inside: Mutex<Inside<W>>,
+}
+
+/// What a delta builds on.
+struct Base {
+    pack: Arc<Pack>,
+    /// For each entry its file in the base.
+    files: Vec<Option<usize>>,
 }
 
 struct Inside<W> {
@@ -60,6 +71,9 @@ struct Span {
 pub(super) struct Scratch {
     encoder: Encoder,
     stored: Vec<u8>,
+    /// For reading the base.
+    kept: Kept,
+    block: Vec<u8>,
 }
 
 impl<W> fmt::Debug for Writer<W> {
@@ -74,32 +88,51 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a pack of these files and folders, whose lengths are settled.
+    /// Begins a pack of these files and folders, whose lengths are settled, but for
+    /// one that comes as a stream.
     ///
     /// # Errors
     /// `out` cannot be written to.
     pub(super) fn begin(out: W, settings: Settings, entries: Vec<Entry>) -> io::Result<Self> {
+        Self::begin_delta(out, settings, entries, None)
+    }
+
+    /// The same; with a base it is a delta to that.
+    ///
+    /// # Errors
+    /// As [`Writer::begin`].
+    pub(super) fn begin_delta(
+        out: W,
+        settings: Settings,
+        entries: Vec<Entry>,
+        base: Option<Arc<Pack>>,
+    ) -> io::Result<Self> {
         let dictionary_bytes =
             u32::try_from(settings.dictionary.len()).map_err(io::Error::other)?;
+        let is_plain = base.is_none()
+            && entries.iter().all(|entry| entry.link.is_none() && entry.bytes() != UNKNOWN_BYTES);
         let header = Header {
+            version: if is_plain { VERSION_PLAIN } else { VERSION },
             block_bytes: settings.block_bytes,
             dictionary_bytes,
             dictionary_crc: crc(&settings.dictionary),
+            base: base.as_ref().map(|base| base.root().0),
         };
         let mut inside = Inside { out, position: 0, totals: Totals::default(), spans: Vec::new() };
         inside.write(&header.to_bytes())?;
         inside.write(&settings.dictionary)?;
         for (number, entry) in (0..).zip(&entries) {
             inside.write(&file_record(number, &entry.to_bytes(false)))?;
-            let spans = span_count(entry.bytes());
-            let spans = usize::try_from(spans).map_err(io::Error::other)?;
+            let bytes = if entry.bytes() == UNKNOWN_BYTES { 0 } else { entry.bytes() };
+            let spans = usize::try_from(span_count(bytes)).map_err(io::Error::other)?;
             inside.spans.push((0..spans).map(|_| None).collect());
             if entry.what != What::Folder {
                 inside.totals.files += 1;
-                inside.totals.bytes = inside.totals.bytes.saturating_add(entry.bytes());
+                inside.totals.bytes = inside.totals.bytes.saturating_add(bytes);
             }
         }
-        Ok(Self { settings, entries, inside: Mutex::new(inside) })
+        let base = base.map(|pack| Base { files: pack.files_named(&entries), pack });
+        Ok(Self { settings, entries, base, inside: Mutex::new(inside) })
     }
 
     /// What a thread needs that adds spans.
@@ -107,7 +140,12 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// There is no memory for it.
     pub(super) fn scratch(&self) -> io::Result<Scratch> {
-        Ok(Scratch { encoder: Encoder::new(&self.settings)?, stored: Vec::new() })
+        Ok(Scratch {
+            encoder: Encoder::new(&self.settings)?,
+            stored: Vec::new(),
+            kept: Kept::default(),
+            block: Vec::new(),
+        })
     }
 
     /// Bytes of a span of a file; 0 if it has none such.
@@ -133,13 +171,46 @@ impl<W: Write> Writer<W> {
         span: u64,
         bytes: &[u8],
     ) -> io::Result<()> {
-        let Scratch { encoder, stored } = scratch;
         let file_bytes = self.entries.get(file).map_or(0, Entry::bytes);
-        let block_bytes = usize::try_from(self.settings.block_bytes).map_err(io::Error::other)?;
-        stored.clear();
-        let blocks = bytes.chunks(block_bytes).map(|block| encoder.encode(block, stored));
-        let blocks = blocks.collect::<io::Result<Box<[_]>>>()?;
-        let hash = span_hash(span, span_count(file_bytes), bytes);
+        self.add_of(scratch, (file, span), span_count(file_bytes), bytes)
+    }
+
+    /// Adds the next span of a file that comes as a stream; `is_all` if it is the
+    /// only one.
+    ///
+    /// # Errors
+    /// As [`Writer::add`].
+    pub(super) fn add_streamed(
+        &self,
+        scratch: &mut Scratch,
+        span: u64,
+        is_all: bool,
+        bytes: &[u8],
+    ) -> io::Result<()> {
+        {
+            let index = usize::try_from(span).map_err(io::Error::other)?;
+            let mut inside = lock(&self.inside);
+            inside.totals.bytes = inside.totals.bytes.saturating_add(bytes.len() as u64);
+            let Some(spans) = inside.spans.first_mut() else { return Ok(()) };
+            while spans.len() <= index {
+                spans.push(None);
+            }
+        }
+        // All that matters is whether there are several.
+        self.add_of(scratch, (0, span), if is_all { 1 } else { u64::MAX }, bytes)
+    }
+
+    fn add_of(
+        &self,
+        scratch: &mut Scratch,
+        (file, span): (usize, u64),
+        spans: u64,
+        bytes: &[u8],
+    ) -> io::Result<()> {
+        scratch.stored.clear();
+        let blocks = self.encode(scratch, file, span, bytes)?;
+        let stored = &scratch.stored;
+        let hash = span_hash(span, spans, bytes);
         let numbers = (u32::try_from(file), u32::try_from(span), usize::try_from(span));
         let (Ok(file_number), Ok(span_number), Ok(index)) = numbers else {
             return Err(io::Error::other("more files or longer ones than a pack can hold"));
@@ -149,17 +220,17 @@ impl<W: Write> Writer<W> {
         if !matches!(place, Some(None)) {
             return Ok(());
         }
-        let mut begin = 0;
-        if blocks.iter().any(|block| block.codec != Codec::Zero) {
-            begin = inside.position;
-            inside.write(&span_head(file_number, span_number, &blocks))?;
-            inside.write(stored)?;
-        }
+        // Also of a span that is not stored: a pack that was cut must tell it from
+        // one that is lost.
+        let begin = inside.position;
+        inside.write(&span_head(file_number, span_number, &blocks))?;
+        inside.write(stored)?;
         for block in &blocks {
             let totals = &mut inside.totals;
             let count = match block.codec {
                 Codec::Zero => &mut totals.zero_blocks,
                 Codec::Raw => &mut totals.raw_blocks,
+                Codec::Base => &mut totals.base_blocks,
                 _ => &mut totals.compressed_blocks,
             };
             *count = count.saturating_add(1);
@@ -168,6 +239,66 @@ impl<W: Write> Writer<W> {
             *place = Some(Span { begin, blocks, hash });
         }
         Ok(())
+    }
+
+    /// The blocks of a span: those that the base has are not stored. What decides is
+    /// their bytes: a sum that is the same is only a reason to compare them.
+    fn encode(
+        &self,
+        scratch: &mut Scratch,
+        file: usize,
+        span: u64,
+        bytes: &[u8],
+    ) -> io::Result<Box<[BlockEntry]>> {
+        let Scratch { encoder, stored, kept, block: known } = scratch;
+        let block_bytes = usize::try_from(self.settings.block_bytes).map_err(io::Error::other)?;
+        let blocks = bytes.chunks(block_bytes);
+        let Some((base, number)) = self
+            .base
+            .as_ref()
+            .filter(|base| base.pack.block_bytes() == block_bytes)
+            .and_then(|base| Some((base, base.files.get(file).copied().flatten()?)))
+        else {
+            return blocks.map(|block| encoder.encode(block, stored)).collect();
+        };
+        let first = span.saturating_mul((SPAN_BYTES / block_bytes) as u64);
+        let mut contents = base.pack.contents_with(std::mem::take(kept));
+        let entries = (first..).zip(blocks).map(|(index, block)| {
+            let sum = block_sum(block);
+            let may_be_same = sum.is_some() && base.pack.block_sum(number, index) == Some(sum);
+            if may_be_same {
+                let read = contents.block(number, index, known);
+                read.map_err(|error| damaged_base(&base.pack, error))?;
+                if known.as_slice() == block {
+                    let crc = sum.unwrap_or_default();
+                    return Ok(BlockEntry { codec: Codec::Base, stored_bytes: 0, crc });
+                }
+            }
+            encoder.encode(block, stored)
+        });
+        let entries = entries.collect();
+        *kept = contents.into_kept();
+        entries
+    }
+
+    /// Writes the end of a pack of one file that came as a stream, and turned out to
+    /// be so long.
+    ///
+    /// # Errors
+    /// As [`Writer::finish`].
+    pub(super) fn finish_streamed(
+        mut self,
+        length: u64,
+        report: &[u8],
+    ) -> io::Result<(W, Hash, Totals)> {
+        if let Some(entry) = self.entries.first_mut() {
+            if let What::File { bytes, .. } = &mut entry.what {
+                *bytes = length;
+            }
+            let record = file_record(0, &entry.to_bytes(false));
+            lock(&self.inside).write(&record)?;
+        }
+        self.finish(report)
     }
 
     /// Writes the end, with the report of what was found on the way. Returns the
@@ -210,6 +341,13 @@ impl<W: Write> Writer<W> {
         inside.out.flush()?;
         inside.totals.stored_bytes = inside.position;
         Ok((inside.out, root, inside.totals))
+    }
+}
+
+fn damaged_base(base: &Pack, error: PackError) -> io::Error {
+    match error {
+        PackError::Io(error) => error,
+        source => io::Error::other(PackError::Base { root: base.root(), source: Box::new(source) }),
     }
 }
 

@@ -32,7 +32,7 @@ mod cold;
 mod disk;
 pub mod innodb;
 mod journal;
-mod pace;
+pub(crate) mod pace;
 mod plan;
 pub mod postgres;
 pub mod sqlite;

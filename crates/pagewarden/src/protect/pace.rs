@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// Shared by all threads: whoever wants to move bytes pays for them first.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     bytes_per_second: Option<NonZero<u64>>,
     /// Up to when time is paid with.
     paid_to: Mutex<Instant>,
@@ -17,18 +17,18 @@ pub(super) struct Pace {
 const NAP: Duration = Duration::from_millis(100);
 
 impl Pace {
-    pub(super) fn new(bytes_per_second: Option<NonZero<u64>>) -> Self {
+    pub(crate) fn new(bytes_per_second: Option<NonZero<u64>>) -> Self {
         Self { bytes_per_second, paid_to: Mutex::new(Instant::now()) }
     }
 
     /// How many bytes to move at once: small enough for eight steps a second.
-    pub(super) fn step_bytes(&self, most: usize) -> usize {
+    pub(crate) fn step_bytes(&self, most: usize) -> usize {
         let Some(rate) = self.bytes_per_second else { return most };
         usize::try_from(rate.get() / 8).unwrap_or(most).clamp(1, most)
     }
 
     /// Waits until `bytes` may be moved.
-    pub(super) fn pay(&self, bytes: u64, stop: &AtomicBool) {
+    pub(crate) fn pay(&self, bytes: u64, stop: &AtomicBool) {
         let Some(rate) = self.bytes_per_second else { return };
         let price = Duration::from_secs_f64(bytes as f64 / rate.get() as f64);
         let until = {

@@ -304,6 +304,8 @@ pub struct OpenOptions {
     pub no_witness: bool,
     /// A file with the keys of encrypted pages.
     pub keyring: Option<PathBuf>,
+    /// Packs that a delta builds on.
+    pub bases: Vec<PathBuf>,
 }
 
 /// What comes as a stream, decompressed.

@@ -15,7 +15,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use serde::Deserialize;
 
 use crate::error::Error;
-use crate::pack::{BEGIN, Pack, PackError, SPAN_BYTES, What, block_sum, file_hash, span_hash};
+use crate::pack::{
+    BEGIN, Pack, PackError, SPAN_BYTES, Search, What, block_sum, file_hash, open_chain, span_hash,
+};
 use crate::page::{PageFinding, PageFormat, PageRun, RunVerdict};
 use crate::report::words::{bytes, counted};
 use crate::source::file::open_regular;
@@ -47,11 +49,15 @@ fn probe(path: &Path, metadata: &Metadata) -> Probe {
     if read.is_ok() && begin == *BEGIN.as_bytes() { Probe::Yes } else { Probe::No }
 }
 
-fn open(path: &Path, _: &Metadata, _: &OpenOptions) -> Result<Target, Error> {
-    let pack = Pack::open(path).map_err(|error| match error {
+fn open(path: &Path, _: &Metadata, options: &OpenOptions) -> Result<Target, Error> {
+    let mut pack = Pack::open(path).map_err(|error| match error {
         PackError::Io(error) => Error::io("read", path, error),
         other => Error::unknown(path, other.to_string(), HINT),
     })?;
+    // What was named may be for another of several packs.
+    if pack.base_root().is_some() && !options.bases.is_empty() {
+        pack = open_chain(path, &options.bases, Search::Named)?;
+    }
     let pack = Arc::new(pack);
     let report = pack.report();
     let report_is_sound = report.is_ok();
@@ -62,6 +68,12 @@ fn open(path: &Path, _: &Metadata, _: &OpenOptions) -> Result<Target, Error> {
     let is_fine = |verdict: &str| ["intact", "unprotected"].contains(&verdict);
     if let Some(report) = report.filter(|report| !is_fine(&report.verdict)) {
         let text = format!("the check that was made while packing said: {}", report.verdict);
+        ready.push_back(Step::Note(Note { file: String::new(), text }));
+    }
+    if let Some(root) = pack.base_root().filter(|_| pack.lacks_base()) {
+        let text = format!(
+            "what has not changed lies in its base, the pack with root {root}, and was not looked at: name that one with --base"
+        );
         ready.push_back(Step::Note(Note { file: String::new(), text }));
     }
     let parts = [
@@ -103,15 +115,24 @@ fn description(path: &Path, pack: &Pack, report: Option<&Report>) -> Description
         page_size: u32::try_from(pack.block_bytes()).unwrap_or(u32::MAX),
         setting: Some(Protection::Checksum),
         state: format!(
-            "{}, {} in {}, root {}",
+            "{}, {} in {}, root {}{}",
             counted(files, "file"),
             bytes(content),
             bytes(pack.stored_bytes()),
-            pack.root()
+            pack.root(),
+            match pack.base_root() {
+                Some(root) => format!(", a delta to root {root}"),
+                None => String::new(),
+            }
         ),
         evidence: Evidence {
             tested_by: "CRC-64 of every block, BLAKE3 of every file",
-            unseen: "nothing of what was packed; a pack that somebody made anew has another root",
+            unseen: match pack.lacks_base() {
+                true => "what lies in the base; a pack that somebody made anew has another root",
+                false => {
+                    "nothing of what was packed; a pack that somebody made anew has another root"
+                }
+            },
         },
         live: false,
         epoch: None,
@@ -139,6 +160,10 @@ impl PageFormat for Blocks {
     fn judge(&self, run: PageRun<'_>, verdict: &mut RunVerdict) {
         let block_bytes = self.pack.block_bytes();
         for (number, block) in (run.first.0..).zip(run.bytes.chunks(block_bytes)) {
+            if self.pack.lacks_base() && self.pack.lies_in_base(self.file, number) {
+                verdict.skip();
+                continue;
+            }
             let begin = number.saturating_mul(block_bytes as u64);
             let rest = usize::try_from(self.file_bytes.saturating_sub(begin));
             // The last one was filled up with zeroes.
@@ -213,6 +238,8 @@ struct Expanded {
     file: usize,
     span: u64,
     bytes: Result<Vec<u8>, PackError>,
+    /// Some of its blocks lie in a base that is not at hand.
+    is_part: bool,
     hash: [u8; 32],
 }
 
@@ -225,10 +252,11 @@ fn expand(files: &Files, next: &AtomicU64, sender: &SyncSender<Expanded>) {
         while sequence.saturating_sub(before) < file.spans {
             let span = sequence.saturating_sub(before);
             let mut bytes = Vec::new();
-            let read = contents.span(file.number, span, &mut bytes);
+            let read = contents.held_span(file.number, span, &mut bytes);
             let hash = span_hash(span, file.spans, &bytes);
-            let expanded =
-                Expanded { sequence, file: index, span, bytes: read.map(|_| bytes), hash };
+            let is_part = read.as_ref().is_ok_and(|(_, elsewhere)| *elsewhere > 0);
+            let bytes = read.map(|_| bytes);
+            let expanded = Expanded { sequence, file: index, span, bytes, is_part, hash };
             if sender.send(expanded).is_err() {
                 return;
             }
@@ -249,12 +277,23 @@ struct Steps {
     /// Of the file that is being read.
     hashes: Vec<[u8; 32]>,
     is_damaged: bool,
+    /// Not all of it is in this pack.
+    is_part: bool,
 }
 
 impl Steps {
     fn new(files: Files, ready: VecDeque<Step>) -> Self {
         let (early, hashes) = (BTreeMap::new(), Vec::new());
-        Self { files, ready, results: None, early, next: 0, hashes, is_damaged: false }
+        Self {
+            files,
+            ready,
+            results: None,
+            early,
+            next: 0,
+            hashes,
+            is_damaged: false,
+            is_part: false,
+        }
     }
 
     fn begin(&self) -> Receiver<Expanded> {
@@ -311,10 +350,12 @@ impl Steps {
             }
         }
         self.hashes.push(expanded.hash);
+        self.is_part |= expanded.is_part;
         if self.hashes.len() as u64 == file.spans {
             let hash = file_hash(&std::mem::take(&mut self.hashes));
             // Of what could not be read, and of blocks that failed, enough was said.
-            if hash != file.hash && !std::mem::take(&mut self.is_damaged) {
+            let is_told = std::mem::take(&mut self.is_damaged) | std::mem::take(&mut self.is_part);
+            if hash != file.hash && !is_told {
                 let detail = "its BLAKE3 hash is not that of the file that was packed".to_owned();
                 let mut finding = Finding::of_file(name, Severity::Damage, Kind::Checksum, detail);
                 finding.hint = Some(HINT.to_owned());

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use pagewarden::pack::{
     Coding, Content, Estimate, Forecast, Method, Sampling, Settings, SizeInterval, Strays, What,
 };
@@ -21,7 +21,7 @@ use pagewarden::target::{self, Step, Target};
 use serde_json::{Value, json};
 
 use crate::args::pack::Pack;
-use crate::commands::pack::{options, settings};
+use crate::commands::pack::{STANDARD_INPUT, options, settings};
 use crate::exit::Exit;
 use crate::progress::Show;
 
@@ -43,11 +43,16 @@ struct Table {
 pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Result<Exit> {
     let begin = Instant::now();
     let source = arguments.source.as_path();
+    ensure!(
+        source != Path::new(STANDARD_INPUT),
+        "cannot estimate what comes from standard input: it is read once and in order\n\
+         hint: name a folder or a file"
+    );
     let target = target::open(source, None)?;
     let is_live = target.description.live;
     let strays = if is_live { Strays::PassedOver } else { Strays::Refused };
     let content = Content::list(source, strays)?;
-    let settings = settings(arguments, &content)?;
+    let settings = settings(arguments, &content, None)?;
     let is_slow = matches!(settings.method, Method::Zstd(level) if level >= SLOW_LEVEL);
     let sampling = Sampling {
         bytes_max: if is_slow { SLOW_SAMPLE_BYTES } else { SAMPLE_BYTES },
@@ -168,7 +173,7 @@ fn tables(
 ) -> Vec<Table> {
     let mut members: HashMap<String, Vec<usize>> = HashMap::new();
     for (number, entry) in content.entries.iter().enumerate() {
-        if entry.what == What::Folder {
+        if !matches!(entry.what, What::File { .. }) {
             continue;
         }
         let known = fs::symlink_metadata(content.path(number)).ok();

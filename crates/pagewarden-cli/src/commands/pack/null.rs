@@ -219,7 +219,7 @@ fn read_others(
     let mut buffer = vec![0; READ_BYTES];
     let life = Stopwatch::start();
     for (number, entry) in content.entries.iter().enumerate() {
-        if entry.what == What::Folder || seen.contains(&entry.name) {
+        if !matches!(entry.what, What::File { .. }) || seen.contains(&entry.name) {
             continue;
         }
         let path = content.path(number);

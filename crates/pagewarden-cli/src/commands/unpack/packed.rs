@@ -1,25 +1,36 @@
 //! `unpack FILE.pwk DIR`: the very files again.
 //!
-//! Everything is written below a folder with a temporary name beside DIR, which
-//! gets DIR's name when all of it is tested and on the device.
+//! Everything is written below folders with temporary names (`place`), which get
+//! their own when all of it is tested and on the device.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::num::NonZero;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use pagewarden::pack::{BEGIN, Entry, Pack, Restored, restore};
-use pagewarden::report::words::{bytes, counted, duration, rate};
+use pagewarden::pack::{
+    BEGIN, Entry, Pack, Places, Restored, Restoring, Salvaged, SalvagedFiles, Search, fresh_bytes,
+    open_chain, restore,
+};
+use pagewarden::report::words::{bytes, counted, duration, grouped, printable, rate};
 use pagewarden::verify::mib_per_second;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::place::{Place, held_bytes};
 use crate::args::Unpack;
 use crate::exit::Exit;
 use crate::progress::Show;
 use crate::signals::stop_on_signals;
+
+/// Lost parts that are shown as text; more are counted.
+const SHOWN_MAX: usize = 100;
 
 /// True if this is a pack, by its first bytes.
 pub(super) fn is_pack(path: &Path) -> bool {
@@ -38,39 +49,60 @@ pub(super) fn run(arguments: &Unpack, path: &Path) -> Result<Exit> {
         "--set, --restore-bits and --full-size are for backups of SQL Server; {} is a pack",
         path.display()
     );
-    ensure!(arguments.rate.is_none(), "--rate is not for packs yet");
-    let pack = Pack::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let stop = stop_on_signals()?;
+    if arguments.salvage {
+        return salvage(arguments, path, &stop, begin);
+    }
+    let pack = open_chain(path, &arguments.base, Search::Beside)?;
     let wanted = |entry: &Entry| is_wanted(entry, &arguments.only);
+    check_names(arguments, path, &pack)?;
+    let targets = Targets::prepare(arguments, &pack, &wanted, &state_of(arguments, &pack))?;
+    targets.have_room(path, &pack, &wanted)?;
+    let show = Show::choose(arguments.quiet, arguments.progress);
+    show.expect(pack.entries().iter().filter(|entry| wanted(entry)).map(Entry::bytes).sum());
+    let restored = restore(&Restoring {
+        pack: &pack,
+        places: &targets.places(),
+        wanted: &wanted,
+        jobs: jobs(arguments),
+        rate: arguments.rate,
+        stop: &stop,
+        progress: &show,
+    });
+    show.end();
+    if stop.load(Ordering::Relaxed) {
+        stopped(arguments, "the same command goes on where it ended", begin, &show)?;
+        return Ok(Exit::Stopped);
+    }
+    let restored = match restored {
+        Err(error @ pagewarden::Error::Unknown { .. }) => {
+            // It is damaged: what was written is no beginning of anything.
+            targets.discard();
+            return Err(error.into());
+        }
+        restored => restored?,
+    };
+    targets.keep()?;
+    report(arguments, &pack, restored, begin, &show)?;
+    Ok(Exit::Fine)
+}
+
+fn jobs(arguments: &Unpack) -> usize {
+    let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
+    arguments.jobs.unwrap_or(cores).get()
+}
+
+/// What is asked for must be there.
+fn check_names(arguments: &Unpack, path: &Path, pack: &Pack) -> Result<()> {
     for name in &arguments.only {
         let found = pack.entries().iter().any(|entry| entry.name.starts_with(name));
         ensure!(found, "{} holds no {}", path.display(), name.display());
     }
-    let place = Place::prepare(&arguments.folder)?;
-    let needed: u64 = pack.entries().iter().filter(|entry| wanted(entry)).map(Entry::bytes).sum();
-    let free = rustix::fs::statvfs(&place.parent)
-        .map(|status| status.f_bavail.saturating_mul(status.f_frsize));
-    ensure!(
-        !free.is_ok_and(|free| free < needed),
-        "cannot unpack {}: {} are needed, and {} are free in {}",
-        path.display(),
-        bytes(needed),
-        bytes(free.unwrap_or(0)),
-        place.parent.display()
-    );
-    let stop = stop_on_signals()?;
-    let show = Show::choose(arguments.quiet, arguments.progress);
-    show.expect(needed);
-    let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
-    let jobs = arguments.jobs.unwrap_or(cores).get();
-    let restored = restore(&pack, place.temporary.path(), &wanted, jobs, &stop, &show);
-    show.end();
-    if stop.load(Ordering::Relaxed) {
-        return Ok(Exit::Stopped);
+    for (old, _) in &arguments.tablespace_mapping {
+        let found = pack.entries().iter().any(|entry| entry.link.as_ref() == Some(old));
+        ensure!(found, "{} holds no link to {}", path.display(), old.display());
     }
-    let restored = restored?;
-    place.keep()?;
-    report(arguments, &pack, restored, begin, &show)?;
-    Ok(Exit::Fine)
+    Ok(())
 }
 
 /// What was asked for, what lies below it, and the folders that lead to it.
@@ -81,6 +113,145 @@ fn is_wanted(entry: &Entry, only: &[PathBuf]) -> bool {
             || entry.name == Path::new(".")
     };
     only.is_empty() || only.iter().any(leads)
+}
+
+/// What another run must be after to go on with what is there.
+fn state_of(arguments: &Unpack, pack: &Pack) -> String {
+    let mut state = format!("root {}\n", pack.root());
+    for name in &arguments.only {
+        let name: String =
+            name.as_os_str().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        state.push_str(&format!("only {name}\n"));
+    }
+    state
+}
+
+/// The folders that will be there.
+struct Targets {
+    main: Place,
+    /// What lies behind links: the link, the place, and where that will be.
+    links: Vec<(PathBuf, Place, PathBuf)>,
+}
+
+impl Targets {
+    fn prepare(
+        arguments: &Unpack,
+        pack: &Pack,
+        wanted: &dyn Fn(&Entry) -> bool,
+        state: &str,
+    ) -> Result<Self> {
+        let links: Vec<(&Entry, &PathBuf)> = pack
+            .entries()
+            .iter()
+            .filter(|entry| wanted(entry))
+            .filter_map(|entry| Some((entry, entry.link.as_ref()?)))
+            .collect();
+        let new_of = |old: &Path| {
+            arguments.tablespace_mapping.iter().find(|(one, _)| one == old).map(|(_, new)| new)
+        };
+        let unmapped: Vec<_> =
+            links.iter().filter(|(_, old)| new_of(old).is_none()).map(|(_, old)| old).collect();
+        if let Some(first) = unmapped.first() {
+            let options: Vec<_> = unmapped
+                .iter()
+                .map(|old| format!("--tablespace-mapping {}=NEW", old.display()))
+                .collect();
+            bail!(
+                "part of it lay elsewhere, at {}, and must be told where to go\n\
+                 hint: add {} (NEW must not exist or be empty)",
+                first.display(),
+                options.join(" ")
+            );
+        }
+        let main = Place::prepare(&arguments.folder, state)?;
+        let mut targets = Self { main, links: Vec::new() };
+        for (entry, old) in links {
+            let Some(new) = new_of(old) else { continue };
+            let state = format!("{state}link {}\n", entry.name.display());
+            let place = Place::prepare(new, &state)?;
+            targets.links.push((entry.name.clone(), place, new.clone()));
+        }
+        Ok(targets)
+    }
+
+    fn places(&self) -> Places {
+        let mut places = Places::new(self.main.files());
+        for (name, place, target) in &self.links {
+            places.add_link(name.clone(), place.files(), target.clone());
+        }
+        places
+    }
+
+    /// Makes sure that all of it fits, before anything is written.
+    fn have_room(&self, path: &Path, pack: &Pack, wanted: &dyn Fn(&Entry) -> bool) -> Result<()> {
+        // By device: several of the folders may lie on one.
+        let mut needed: BTreeMap<u64, (u64, PathBuf)> = BTreeMap::new();
+        let places = std::iter::once((None, &self.main))
+            .chain(self.links.iter().map(|(name, place, _)| (Some(name), place)));
+        for (name, place) in places {
+            let is_here = |entry: &Entry| {
+                let behind = self.links.iter().filter(|(link, _, _)| entry.name.starts_with(link));
+                let link =
+                    behind.map(|(link, _, _)| link).max_by_key(|link| link.components().count());
+                wanted(entry) && link == name
+            };
+            let bytes = fresh_bytes(pack, &is_here)
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            let device = fs::metadata(place.parent()).map_or(0, |metadata| metadata.dev());
+            let entry = needed.entry(device).or_insert_with(|| (0, place.parent().to_owned()));
+            let fresh = bytes.saturating_sub(held_bytes(&place.files()));
+            entry.0 = entry.0.saturating_add(fresh);
+        }
+        for (needed, folder) in needed.values() {
+            let Ok(status) = rustix::fs::statvfs(folder) else { continue };
+            let free = status.f_bavail.saturating_mul(status.f_frsize);
+            ensure!(
+                free >= *needed,
+                "cannot unpack {}: {} are needed, and {} are free in {}\n\
+                 hint: make room, or unpack to another device",
+                path.display(),
+                bytes(*needed),
+                bytes(free),
+                folder.display()
+            );
+        }
+        Ok(())
+    }
+
+    /// Gives the folders their names, that to which the others belong last.
+    fn keep(self) -> Result<()> {
+        for (_, place, _) in self.links {
+            place.keep()?;
+        }
+        self.main.keep()?;
+        Ok(())
+    }
+
+    fn discard(self) {
+        for (_, place, _) in self.links {
+            place.discard();
+        }
+        self.main.discard();
+    }
+}
+
+fn stopped(arguments: &Unpack, what: &str, begin: Instant, show: &Show) -> Result<()> {
+    let text = format!("stopped early; {what}");
+    let mut out = show.output();
+    if arguments.json {
+        let object = json!({
+            "pagewarden": pagewarden::VERSION,
+            "command": "unpack",
+            "verdict": "incomplete",
+            "error": text,
+            "seconds": begin.elapsed().as_secs_f64(),
+        });
+        writeln!(out, "{object}")?;
+    } else {
+        writeln!(out, "Unpack {text}")?;
+    }
+    out.flush()?;
+    Ok(())
 }
 
 fn report(
@@ -98,8 +269,10 @@ fn report(
             "command": "unpack",
             "verdict": "intact",
             "root": pack.root().to_string(),
+            "base": pack.base_root().map(|root| root.to_string()),
             "files": restored.files,
             "bytes": restored.bytes,
+            "kept_bytes": restored.kept_bytes,
             "seconds": elapsed.as_secs_f64(),
         });
         writeln!(out, "{object}")?;
@@ -112,54 +285,119 @@ fn report(
             duration(elapsed),
             rate(mib_per_second(restored.bytes, elapsed)),
         )?;
+        if restored.kept_bytes > 0 {
+            writeln!(out, "{} were there from an earlier run", bytes(restored.kept_bytes))?;
+        }
     }
     out.flush()?;
     Ok(())
 }
 
-/// Where the files will be, and the folder that becomes it.
-struct Place {
-    folder: PathBuf,
-    parent: PathBuf,
-    temporary: tempfile::TempDir,
+fn salvage(
+    arguments: &Unpack,
+    path: &Path,
+    stop: &Arc<AtomicBool>,
+    begin: Instant,
+) -> Result<Exit> {
+    let salvaged = Salvaged::open(path, &arguments.base)?;
+    let pack = salvaged.pack();
+    let wanted = |entry: &Entry| is_wanted(entry, &arguments.only);
+    check_names(arguments, path, pack)?;
+    // What was taken of another pack, or of this one before, is no beginning.
+    let state = format!("salvage {}\n", std::process::id());
+    let targets = Targets::prepare(arguments, pack, &wanted, &state)?;
+    if salvaged.has_table() {
+        targets.have_room(path, pack, &wanted)?;
+    }
+    let show = Show::choose(arguments.quiet, arguments.progress);
+    let restored = salvaged.restore(&Restoring {
+        pack,
+        places: &targets.places(),
+        wanted: &wanted,
+        jobs: 1,
+        rate: arguments.rate,
+        stop,
+        progress: &show,
+    });
+    show.end();
+    let files = match restored {
+        Ok(files) => files,
+        Err(error) => {
+            targets.discard();
+            if stop.load(Ordering::Relaxed) {
+                stopped(arguments, "nothing was kept", begin, &show)?;
+                return Ok(Exit::Stopped);
+            }
+            return Err(error.into());
+        }
+    };
+    targets.keep()?;
+    report_salvaged(arguments, &salvaged, &files, begin, &show)?;
+    let is_whole = files.missing.is_empty() && files.problems.is_empty();
+    Ok(if is_whole { Exit::Fine } else { Exit::Wrong })
 }
 
-impl Place {
-    fn prepare(folder: &Path) -> Result<Self> {
-        let shown = folder.display();
-        match fs::read_dir(folder) {
-            Ok(mut entries) => ensure!(
-                entries.next().is_none(),
-                "cannot write {shown}: it is not empty\nhint: name a folder that does not exist"
-            ),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => bail!("cannot write {shown}: {error}"),
-        }
-        let parent = match folder.parent() {
-            Some(parent) if parent != Path::new("") => parent,
-            _ => Path::new("."),
-        };
-        let parent = fs::canonicalize(parent).with_context(|| {
-            format!("cannot write {shown}: the folder it lies in is not to be had")
-        })?;
-        let temporary = tempfile::Builder::new()
-            .prefix(".pagewarden-")
-            .suffix(".tmp")
-            .tempdir_in(&parent)
-            .with_context(|| format!("cannot write {shown}"))?;
-        Ok(Self { folder: folder.to_owned(), parent, temporary })
+fn report_salvaged(
+    arguments: &Unpack,
+    salvaged: &Salvaged,
+    files: &SalvagedFiles,
+    begin: Instant,
+    show: &Show,
+) -> Result<()> {
+    let is_whole = files.missing.is_empty() && files.problems.is_empty();
+    let mut out = show.output();
+    if arguments.json {
+        let missing: Vec<Value> = files
+            .missing
+            .iter()
+            .map(|part| {
+                let file = part.file.to_string_lossy();
+                json!({ "file": file, "offset": part.offset, "length": part.bytes })
+            })
+            .collect();
+        let root = salvaged.has_table().then(|| salvaged.pack().root().to_string());
+        let object = json!({
+            "pagewarden": pagewarden::VERSION,
+            "command": "unpack",
+            "verdict": if is_whole { "intact" } else { "damaged" },
+            "root": root,
+            "base": salvaged.pack().base_root().map(|root| root.to_string()),
+            "files": files.whole,
+            "partial_files": files.partial,
+            "bytes": files.bytes,
+            "missing": missing,
+            "problems": files.problems,
+            "seconds": begin.elapsed().as_secs_f64(),
+        });
+        writeln!(out, "{object}")?;
+        out.flush()?;
+        return Ok(());
     }
-
-    /// Gives the folder its name. An empty one that has it makes room.
-    fn keep(self) -> Result<()> {
-        let Self { folder, parent, temporary } = self;
-        let keep = || {
-            File::open(temporary.path())?.sync_all()?;
-            fs::rename(temporary.path(), &folder)?;
-            // Nothing is left to remove.
-            let _ = temporary.keep();
-            File::open(&parent)?.sync_all()
-        };
-        keep().with_context(|| format!("cannot write {}", folder.display()))
+    for problem in &files.problems {
+        writeln!(out, "{}", printable(problem))?;
     }
+    for part in files.missing.iter().take(SHOWN_MAX) {
+        writeln!(
+            out,
+            "lost: {} from byte {} on, {}",
+            printable(&part.file.to_string_lossy()),
+            grouped(part.offset),
+            bytes(part.bytes)
+        )?;
+    }
+    if let Some(more) = files.missing.len().checked_sub(SHOWN_MAX).filter(|more| *more > 0) {
+        writeln!(out, "lost: {more} more parts")?;
+    }
+    let lost = files.missing.iter().fold(0_u64, |sum, part| sum.saturating_add(part.bytes));
+    writeln!(
+        out,
+        "Salvaged {} whole and {} in part ({}), {} lost, in {}",
+        counted(files.whole, "file"),
+        grouped(files.partial),
+        bytes(files.bytes),
+        bytes(lost),
+        duration(begin.elapsed()),
+    )?;
+    out.flush()?;
+    Ok(())
 }

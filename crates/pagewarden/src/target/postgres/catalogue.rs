@@ -48,6 +48,7 @@ pub const DEFAULT_TABLESPACE: u32 = 1663;
 pub const GLOBAL_TABLESPACE: u32 = 1664;
 
 const PG_CLASS: u32 = 1259;
+const PG_TABLESPACE: u32 = 1213;
 const PG_DATABASE: u32 = 1262;
 const PG_INDEX: u32 = 2610;
 const PG_NAMESPACE: u32 = 2615;
@@ -154,6 +155,30 @@ impl Catalogue {
         }
         databases.listed.sort_by_key(|database| (database.oid, database.certainty));
         databases
+    }
+
+    /// All tablespaces, by oid and name. A row of `pg_tablespace` begins as one of
+    /// `pg_namespace` does, in every version.
+    #[must_use]
+    pub fn tablespaces(&self, moment: Moment) -> (Vec<(u32, String)>, Gaps) {
+        let (mut listed, mut gaps) = (Vec::new(), Gaps::default());
+        if let Some(file) = self.mapped(&self.global(), PG_TABLESPACE, moment, &mut gaps) {
+            let path = self.global().join(file.to_string());
+            let mut transactions = self.transactions(moment);
+            self.rows(&path, moment, &mut transactions, &mut gaps, |_, tuple, _| {
+                if let Some(row) = NamespaceRow::read(tuple, self.major) {
+                    listed.push((row.oid, String::from_utf8_lossy(row.name).into_owned()));
+                }
+            });
+        }
+        (listed, gaps)
+    }
+
+    /// The folder of this server version in a tablespace that a link leads to.
+    #[must_use]
+    pub fn version_folder(&self, tablespace: u32) -> PathBuf {
+        let link = self.root.join("pg_tblspc").join(tablespace.to_string());
+        link.join(&self.version_folder)
     }
 
     /// The relations of one database, without those of the whole cluster.

@@ -29,6 +29,7 @@ pub mod backup;
 pub mod catalogue;
 pub mod control;
 mod evidence;
+pub mod frozen;
 pub mod incremental;
 mod log_end;
 mod loose;

@@ -1,0 +1,99 @@
+//! `pack -`: a backup that comes as a stream, as one file of the very bytes that
+//! came, verified on the way as `check -` does it.
+
+use std::io::{self, BufWriter, IsTerminal as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context as _, Result, ensure};
+use pagewarden::pack::StreamPacking;
+use pagewarden::source::pipe::StandardInput;
+use pagewarden::target::{self, OpenOptions};
+use pagewarden::verdict::Verdict;
+
+use super::{Packed, Place, STANDARD_INPUT, check, options, plain_settings};
+use crate::args::pack::Pack;
+use crate::progress::Show;
+
+/// What the file is called if the pack's own name does not tell.
+const NAME: &str = "stream";
+const ENDING: &str = ".pwk";
+
+pub(super) fn make(
+    arguments: &Pack,
+    place: Place,
+    stop: &Arc<AtomicBool>,
+    show: &Show,
+) -> Result<Packed> {
+    ensure!(
+        arguments.base.is_none() && arguments.tablespace.is_none(),
+        "a stream is packed as a whole\nhint: --base and --tablespace want a path"
+    );
+    ensure!(
+        !io::stdin().is_terminal(),
+        "standard input is a terminal\nhint: pipe a backup into it, or name a path"
+    );
+    let options = options(arguments, stop);
+    // What is small in it can be no dictionary's matter: it is read but once.
+    let (settings, _) = plain_settings(arguments);
+    let out = BufWriter::with_capacity(1 << 20, place.file.reopen()?);
+    let cannot = || format!("cannot make {}", place.path.display());
+    let input = StandardInput::new(Arc::clone(stop));
+    let (tee, packing) = StreamPacking::begin(
+        Box::new(input),
+        file_name(&place.path),
+        settings,
+        options.jobs,
+        out,
+        stop,
+    )
+    .with_context(cannot)?;
+    let called = Path::new(STANDARD_INPUT);
+    let target = target::open_stream(called, Box::new(tee), None, &OpenOptions::default())?;
+    let (verdict, mut summary, check) = check(arguments, target, &options, show)?;
+    if let Some(error) = packing.failure() {
+        return Err(error).with_context(cannot);
+    }
+    let not_made = |summary| Packed {
+        verdict,
+        summary,
+        check: check.clone(),
+        base: None,
+        made: None,
+        prediction: serde_json::Value::Null,
+    };
+    let is_kept = verdict != Verdict::Damaged || arguments.keep_damaged;
+    // A stream that broke off is no backup.
+    if summary.stopped || !is_kept || summary.unread > 0 {
+        return Ok(not_made(summary));
+    }
+    match packing.drain(stop, show) {
+        Err(_) if stop.load(Ordering::Relaxed) => {
+            if let Some(error) = packing.failure() {
+                return Err(error).with_context(cannot);
+            }
+            summary.stopped = true;
+            return Ok(not_made(summary));
+        }
+        drained => drained.context("cannot read standard input")?,
+    }
+    let (out, root, totals) = packing.finish(&check).with_context(cannot)?;
+    drop(out);
+    place.keep()?;
+    Ok(Packed {
+        verdict,
+        summary,
+        check,
+        base: None,
+        made: Some((root, totals)),
+        prediction: serde_json::Value::Null,
+    })
+}
+
+/// As the pack is called, without its ending.
+fn file_name(pack: &Path) -> PathBuf {
+    let name = pack.file_name().map(|name| name.to_string_lossy().into_owned());
+    let stem = name.as_deref().and_then(|name| name.strip_suffix(ENDING)).unwrap_or_default();
+    PathBuf::from(if stem.is_empty() || stem.starts_with('.') { NAME } else { stem })
+}

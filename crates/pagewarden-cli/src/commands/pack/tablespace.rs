@@ -1,0 +1,61 @@
+//! `pack --tablespace`: one tablespace of a PostgreSQL cluster, to be mounted in its
+//! place. Only what is frozen may be: a page that is not will be changed one day, and
+//! the transaction logs that it needs until then are removed.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Result, bail, ensure};
+use pagewarden::target;
+use pagewarden::target::postgres::frozen::{Tablespace, Unfrozen};
+
+use super::{Packed, Place, make as make_pack};
+use crate::args::pack::Pack;
+use crate::progress::Show;
+
+/// Tables that are named; more are counted.
+const SHOWN_MAX: usize = 20;
+
+pub(super) fn make(
+    arguments: &Pack,
+    name: &str,
+    output: &Path,
+    stop: &Arc<AtomicBool>,
+    show: &Show,
+) -> Result<Packed> {
+    let tablespace = Tablespace::find(&arguments.source, name)?;
+    let place = Place::prepare(output, [arguments.source.as_path(), &tablespace.folder])?;
+    let unfrozen = tablespace.unfrozen()?;
+    if !unfrozen.is_empty() {
+        bail!(refusal(&tablespace, &unfrozen));
+    }
+    let target = target::open(&tablespace.version_folder, None)?;
+    ensure!(
+        !target.description.live,
+        "cannot pack {}: a server has started on it\nhint: shut it down first",
+        arguments.source.display()
+    );
+    make_pack(arguments, &tablespace.folder, target, place, stop, show)
+}
+
+/// Which tables are not frozen, and what to run.
+fn refusal(tablespace: &Tablespace, unfrozen: &[Unfrozen]) -> String {
+    let mut text = format!("cannot pack tablespace {}: not all of it is frozen", tablespace.name);
+    for one in unfrozen.iter().take(SHOWN_MAX) {
+        let Unfrozen { database, table, reason, .. } = one;
+        let _ = write!(text, "\n  {table} in database {database}: {reason}");
+    }
+    if unfrozen.len() > SHOWN_MAX {
+        let _ = write!(text, "\n  and {} more", unfrozen.len() - SHOWN_MAX);
+    }
+    let _ = write!(text, "\nhint: start the server, run this, and shut it down again:");
+    let statements: BTreeSet<_> =
+        unfrozen.iter().map(|one| (one.database.as_str(), one.statement.as_str())).collect();
+    for (database, statement) in statements {
+        let _ = write!(text, "\n  in database {database}: {statement}");
+    }
+    text
+}

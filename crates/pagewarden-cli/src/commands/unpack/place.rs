@@ -1,0 +1,177 @@
+//! Where files will be, and the folder that becomes it.
+//!
+//! ```text
+//! PARENT/.pagewarden-NAME.part/   ours alone
+//!     state                       what is being unpacked; locked while it is
+//!     files/                      becomes PARENT/NAME
+//! ```
+//!
+//! What an interrupted run has left there is gone on with if it was of the same
+//! content; else it is removed.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::fs::{FlockOperation, OFlags, flock};
+
+const STATE: &str = "state";
+const FILES: &str = "files";
+/// What every state begins with.
+const BEGIN: &str = "pagewarden unpack 1\n";
+const STATE_BYTES_MAX: u64 = 1 << 20;
+/// A run that was killed has not always let go of everything when the next begins.
+const PATIENCE: Duration = Duration::from_secs(1);
+const NAP: Duration = Duration::from_millis(20);
+
+/// See the module.
+pub(super) struct Place {
+    /// What it will be called.
+    folder: PathBuf,
+    parent: PathBuf,
+    staging: PathBuf,
+    /// Locked until it is closed.
+    _state: File,
+}
+
+impl Place {
+    /// Prepares a place for this content, which `state` stands for.
+    pub(super) fn prepare(folder: &Path, state: &str) -> Result<Self> {
+        let shown = folder.display();
+        match fs::read_dir(folder) {
+            Ok(mut entries) => ensure!(
+                entries.next().is_none(),
+                "cannot write {shown}: it is not empty\nhint: name a folder that does not exist"
+            ),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => bail!("cannot write {shown}: {error}"),
+        }
+        // One that exists by its real name: `.` has no folder that it lies in.
+        let real = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
+        let parent = match real.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        let parent = fs::canonicalize(parent).with_context(|| {
+            format!("cannot write {shown}: the folder it lies in is not to be had")
+        })?;
+        let Some(name) = real.file_name() else {
+            bail!("cannot write {shown}: it names no folder")
+        };
+        let staging = parent.join(format!(".pagewarden-{}.part", name.to_string_lossy()));
+        let locked = lock(&staging, state).with_context(|| format!("cannot write {shown}"))?;
+        Ok(Self { folder: parent.join(name), parent, staging, _state: locked })
+    }
+
+    /// The folder that lasts, into which the files are moved.
+    pub(super) fn parent(&self) -> &Path {
+        &self.parent
+    }
+
+    /// Where the files are written.
+    pub(super) fn files(&self) -> PathBuf {
+        self.staging.join(FILES)
+    }
+
+    /// Gives the files their folder. An empty one that has its name makes room.
+    pub(super) fn keep(self) -> Result<PathBuf> {
+        let keep = || {
+            File::open(self.files())?.sync_all()?;
+            fs::rename(self.files(), &self.folder)?;
+            // The name lasts when the folder does.
+            File::open(&self.parent)?.sync_all()
+        };
+        keep().with_context(|| format!("cannot write {}", self.folder.display()))?;
+        // Of no use any more, and in nobody's way.
+        let _ = fs::remove_dir_all(&self.staging);
+        Ok(self.folder)
+    }
+
+    /// Removes all that was written.
+    pub(super) fn discard(self) {
+        open_to_removal(&self.files());
+        let _ = fs::remove_dir_all(&self.staging);
+    }
+}
+
+/// Makes the folder, or takes that of an interrupted run.
+fn lock(staging: &Path, wanted: &str) -> Result<File> {
+    let shown = staging.display();
+    match DirBuilder::new().mode(0o700).create(staging) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.into()),
+        _ => {}
+    }
+    // Others may make folders here too, and put into them what they like.
+    let metadata = fs::symlink_metadata(staging)?;
+    let is_ours = metadata.is_dir()
+        && metadata.uid() == rustix::process::geteuid().as_raw()
+        && metadata.mode() & 0o077 == 0;
+    ensure!(is_ours, "{shown} is not ours\nhint: see what it is, and remove it");
+    let mut state = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+        .open(staging.join(STATE))?;
+    let begin = Instant::now();
+    while flock(&state, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if begin.elapsed() > PATIENCE {
+            bail!("another run unpacks to the same place\nhint: wait for its end");
+        }
+        std::thread::sleep(NAP);
+    }
+    let mut found = String::new();
+    let read = (&mut state).take(STATE_BYTES_MAX).read_to_string(&mut found);
+    let files = staging.join(FILES);
+    if read.is_err() || found != format!("{BEGIN}{wanted}") {
+        open_to_removal(&files);
+        match fs::remove_dir_all(&files) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+        state.set_len(0)?;
+        state.rewind()?;
+        state.write_all(BEGIN.as_bytes())?;
+        state.write_all(wanted.as_bytes())?;
+        state.sync_all()?;
+    }
+    match DirBuilder::new().mode(0o700).create(&files) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error.into()),
+        _ => Ok(state),
+    }
+}
+
+/// What was finished may be closed to its owner, as read-only folders are.
+fn open_to_removal(folder: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let Ok(metadata) = fs::symlink_metadata(folder) else { return };
+    if !metadata.is_dir() {
+        return;
+    }
+    let _ = fs::set_permissions(folder, fs::Permissions::from_mode(0o700));
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            open_to_removal(&entry.path());
+        }
+    }
+}
+
+/// Bytes that files below a folder hold on the device.
+pub(super) fn held_bytes(folder: &Path) -> u64 {
+    const STATUS_BLOCK_BYTES: u64 = 512;
+    let mut bytes = 0_u64;
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let Ok(metadata) = entry.metadata() else { continue };
+        bytes = bytes.saturating_add(if metadata.is_dir() {
+            held_bytes(&entry.path())
+        } else {
+            metadata.blocks().saturating_mul(STATUS_BLOCK_BYTES)
+        });
+    }
+    bytes
+}
