@@ -28,7 +28,7 @@ test: servers check
 	PAGEWARDEN_REQUIRE=postgres,sqlite,mariadb PAGEWARDEN_SOAK_SECONDS=$(SOAK_SECONDS) \
 		cargo test --workspace --locked
 	PAGEWARDEN_REQUIRE=sqlite cargo test --locked --manifest-path ext/sqlite/Cargo.toml
-	cargo test --locked --manifest-path ext/sqlite/Cargo.toml $(SQLITE_LINKED) --test power_loss
+	cargo test --locked --manifest-path ext/sqlite/Cargo.toml $(SQLITE_LINKED) --test power_loss --test linked
 	./fuzz/run.sh $(FUZZ_SECONDS)
 
 # Hours rather than minutes: every server version, large clusters, long fuzzing.

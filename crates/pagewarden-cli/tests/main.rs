@@ -34,6 +34,8 @@ mod iotest;
 mod matrix;
 mod mounts;
 mod options;
+mod pack_estimate;
+mod pack_null;
 mod packs;
 mod packs_base;
 mod packs_elsewhere;

@@ -4,12 +4,14 @@
 //! [`register`] once. Then databases are opened as `file:x.db?vfs=pagewarden`.
 
 use std::ffi::{CString, c_char, c_int};
+use std::ptr;
 
 use rusqlite::{Connection, ffi};
 
 mod database;
 mod free_pages;
 mod journal;
+mod packed;
 mod parent;
 mod pragma;
 #[cfg(feature = "bundled")]
@@ -39,6 +41,20 @@ pub fn register() -> rusqlite::Result<()> {
         ffi::SQLITE_OK => Ok(()),
         code => Err(error(code)),
     }
+}
+
+/// Opens a database that is only read: a plain one, or the only one in a pack. Its pages are verified
+/// as they are read.
+///
+/// # Errors
+///
+/// SQLite's own: it cannot be opened. What is wrong with a pack stands in SQLite's error log.
+#[cfg(feature = "bundled")]
+pub fn open_read_only(path: &std::path::Path) -> rusqlite::Result<Connection> {
+    register()?;
+    let flags =
+        rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY | rusqlite::OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Connection::open_with_flags_and_vfs(path, flags, vfs::NAME)
 }
 
 /// Sets a new connection up.
@@ -81,4 +97,19 @@ fn log(code: c_int, message: &str) {
     let Ok(message) = CString::new(message) else { return };
     // SAFETY: the format takes one string.
     unsafe { ffi::sqlite3_log(code, c"%s".as_ptr(), message.as_ptr()) };
+}
+
+/// A string in SQLite's memory, which SQLite frees; null where there is no memory.
+fn allocated(text: &str) -> *mut c_char {
+    let Ok(text) = CString::new(text) else { return ptr::null_mut() };
+    let bytes = text.as_bytes_with_nul();
+    let Ok(count) = c_int::try_from(bytes.len()) else { return ptr::null_mut() };
+    // SAFETY: SQLite's allocator; the copy is as long as what was asked for.
+    unsafe {
+        let memory = ffi::sqlite3_malloc(count).cast::<u8>();
+        if !memory.is_null() {
+            ptr::copy_nonoverlapping(bytes.as_ptr(), memory, bytes.len());
+        }
+        memory.cast()
+    }
 }

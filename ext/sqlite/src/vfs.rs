@@ -7,7 +7,7 @@
 //! No panic leaves: an `extern "C"` function that panics ends the process instead, and nothing
 //! here is meant to.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::size_of;
 use std::num::NonZeroU32;
 use std::ptr::{self, NonNull};
@@ -17,8 +17,10 @@ use std::sync::OnceLock;
 use pagewarden::checksum::page_verify::Mode;
 use rusqlite::ffi;
 
+use crate::allocated;
 use crate::database::Database;
 use crate::journal::Journal;
+use crate::packed::{self, Packed, Wanted};
 use crate::parent::Parent;
 use crate::pragma::{self, Host};
 use crate::wal::{Wal, WalFile};
@@ -76,9 +78,10 @@ pub fn register() -> Result<(), c_int> {
     // SAFETY: registered by SQLite, so it is there and stays.
     let parent = unsafe { parent.as_ref() };
     let own_bytes = c_int::try_from(size_of::<Shim>()).unwrap_or(c_int::MAX);
+    let packed_bytes = c_int::try_from(packed::FILE_BYTES).unwrap_or(c_int::MAX);
     let vfs = Box::new(ffi::sqlite3_vfs {
         iVersion: parent.iVersion.min(2),
-        szOsFile: parent.szOsFile.saturating_add(own_bytes),
+        szOsFile: parent.szOsFile.max(packed_bytes).saturating_add(own_bytes),
         mxPathname: parent.mxPathname,
         pNext: ptr::null_mut(),
         zName: NAME.as_ptr(),
@@ -173,7 +176,20 @@ unsafe extern "C" fn open(
         return result;
     }
     // SAFETY: open from here to xClose.
-    let parent = unsafe { Parent::new(below) };
+    let mut parent = unsafe { Parent::new(below) };
+    let mut packed_path = None;
+    if main.is_none() && packed::is_pack(parent) {
+        parent.close();
+        // SAFETY: the name is SQLite's own; `below` is free again and has room for a file of a pack.
+        match unsafe { open_packed(name, below) } {
+            Ok((file, path)) => (parent, packed_path) = (file, Some(path)),
+            Err(why) => return packed::refuse(&why),
+        }
+        // SAFETY: SQLite's own place for the answer, or null.
+        if let Some(out_flags) = unsafe { out_flags.as_mut() } {
+            *out_flags = ffi::SQLITE_OPEN_READONLY | ffi::SQLITE_OPEN_MAIN_DB;
+        }
+    }
     let state = match main {
         Some(main) if flags & ffi::SQLITE_OPEN_WAL != 0 => {
             // SAFETY: the main file is open.
@@ -188,7 +204,8 @@ unsafe extern "C" fn open(
         Some(main) => State::Journal(unsafe { Journal::new(parent, main) }),
         None => {
             // SAFETY: the name is SQLite's own, with its parameters behind it.
-            let path = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+            let name_words = || unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+            let path = packed_path.unwrap_or_else(name_words);
             // SAFETY: as above.
             let initial = unsafe { initial_mode(name) };
             let database = Database::new(parent, path, initial, random_number());
@@ -204,6 +221,24 @@ unsafe extern "C" fn open(
         });
     }
     ffi::SQLITE_OK
+}
+
+/// Opens a database inside a pack in the place of the parent's file. Returns what it is called, too.
+///
+/// # Safety
+///
+/// `name` is the one that SQLite gave to xOpen for a main file, `below` the parent's part of the
+/// allocation, of which nothing is open.
+unsafe fn open_packed(
+    name: *const c_char,
+    below: *mut ffi::sqlite3_file,
+) -> Result<(Parent, String), String> {
+    // SAFETY: by the caller.
+    let (path, wanted) = unsafe { (CStr::from_ptr(name), Wanted::of(name)) };
+    let packed = Packed::open(packed::path_of(path), wanted)?;
+    let path = packed.path.clone();
+    // SAFETY: `register` asked for as much memory behind the shim.
+    Ok((unsafe { packed.become_file(below) }, path))
 }
 
 /// The main file that a journal or log belongs to, if that file is ours.
@@ -540,21 +575,6 @@ unsafe fn answer_pragma(file: *mut ffi::sqlite3_file, words: &mut [*mut c_char])
     };
     *answer = allocated(&words);
     Some(result)
-}
-
-/// A string in SQLite's memory, which SQLite frees; null where there is no memory.
-fn allocated(text: &str) -> *mut c_char {
-    let Ok(text) = CString::new(text) else { return ptr::null_mut() };
-    let bytes = text.as_bytes_with_nul();
-    let Ok(count) = c_int::try_from(bytes.len()) else { return ptr::null_mut() };
-    // SAFETY: SQLite's allocator; the copy is as long as what was asked for.
-    unsafe {
-        let memory = ffi::sqlite3_malloc(count).cast::<u8>();
-        if !memory.is_null() {
-            ptr::copy_nonoverlapping(bytes.as_ptr(), memory, bytes.len());
-        }
-        memory.cast()
-    }
 }
 
 unsafe extern "C" fn sector_size(file: *mut ffi::sqlite3_file) -> c_int {

@@ -15,4 +15,6 @@
 mod crashes;
 mod damage;
 mod life;
+mod packing;
+mod packs;
 mod shell;

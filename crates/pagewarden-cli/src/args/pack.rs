@@ -11,7 +11,7 @@ use clap::{ArgGroup, Args, ValueEnum};
 /// went into it. Any block of it can be read by itself, and is tested whenever it
 /// is. The database must be shut down. Nothing is changed in it.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("sink").required(true).args(["output", "to"]))]
+#[command(group = ArgGroup::new("sink").required(true).args(["output", "to", "estimate"]))]
 #[command(after_help = "Examples:\n  \
     pagewarden pack /var/lib/postgresql/15/old -o old.pwk\n  \
     pagewarden pack --profile oltp stock.sqlite -o stock.pwk   for lookups of single rows\n  \
@@ -19,7 +19,8 @@ use clap::{ArgGroup, Args, ValueEnum};
     pagewarden unpack old.pwk DIR                              the very files again\n  \
     pagewarden pack --base old.pwk DIR -o new.pwk              only what has changed since\n  \
     pg_basebackup -D - -Ft -X none | pagewarden pack - -o backup.tar.pwk\n  \
-    pagewarden pack --to null: DIR                             how fast can all of it be read?\n\n\
+    pagewarden pack --to null: DIR                             how fast can all of it be read?\n  \
+    pagewarden pack --estimate --profile archive DIR           how large would it be?\n\n\
     Exit status: 0 done, 1 damage found (no pack was made, or with --keep-damaged it holds\n\
     the damage), 2 it could not be done, 3 stopped early: no pack was made.")]
 pub struct Pack {
@@ -34,6 +35,10 @@ pub struct Pack {
     /// Read and verify as a backup would, and store nothing
     #[arg(long, value_name = "null:", value_parser = ["null:"])]
     pub to: Option<String>,
+
+    /// Say how large the pack would be, table by table, from a sample of blocks
+    #[arg(long, conflicts_with_all = ["base", "tablespace", "keep_damaged"])]
+    pub estimate: bool,
 
     /// Store only what has changed since an earlier pack, which is needed to read this one
     ///

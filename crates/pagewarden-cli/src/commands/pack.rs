@@ -31,6 +31,7 @@ use crate::progress::Show;
 use crate::signals::stop_on_signals;
 use crate::terminal::colours;
 
+mod estimate;
 mod null;
 mod stream;
 mod tablespace;
@@ -44,6 +45,7 @@ pub fn run(arguments: &Pack) -> Result<Exit> {
     let show = Show::choose(arguments.quiet, arguments.progress);
     match &arguments.output {
         Some(output) => run_to_file(arguments, output, &stop, &show),
+        None if arguments.estimate => estimate::run(arguments, &stop, &show),
         None => null::run(arguments, &stop, &show),
     }
 }
@@ -68,6 +70,8 @@ struct Packed {
     base: Option<Root>,
     /// `None` if no pack was made.
     made: Option<(Root, Totals)>,
+    /// How fast it could be read, as JSON.
+    prediction: Value,
 }
 
 fn run_to_file(
@@ -103,6 +107,7 @@ fn run_to_file(
             "verdict": packed.verdict.name(),
             "output": output,
             "packed": null,
+            "prediction": packed.prediction,
             "check": serde_json::from_slice::<Value>(&packed.check)?,
             "seconds": elapsed.as_secs_f64(),
         });
@@ -186,6 +191,7 @@ fn make(
     if base.is_none() {
         place.has_room(&content, &settings)?;
     }
+    let prediction = estimate::predict(arguments, &content, &settings, stop)?;
     show.expect(content.bytes());
     let out = BufWriter::with_capacity(1 << 20, place.file.reopen()?);
     let base_root = base.as_ref().map(|base| base.root());
@@ -197,19 +203,19 @@ fn make(
     }
     let is_kept = verdict != Verdict::Damaged || arguments.keep_damaged;
     if summary.stopped || !is_kept {
-        return Ok(Packed { verdict, summary, check, base: base_root, made: None });
+        return Ok(Packed { verdict, summary, check, base: base_root, made: None, prediction });
     }
     match packing.pack_rest(options.jobs.get(), options.rate, show) {
         Err(_) if stop.load(Ordering::Relaxed) => {
             summary.stopped = true;
-            return Ok(Packed { verdict, summary, check, base: base_root, made: None });
+            return Ok(Packed { verdict, summary, check, base: base_root, made: None, prediction });
         }
         packed => packed?,
     }
     let (out, root, totals) = packing.finish(&check).with_context(cannot)?;
     drop(out);
     place.keep()?;
-    Ok(Packed { verdict, summary, check, base: base_root, made: Some((root, totals)) })
+    Ok(Packed { verdict, summary, check, base: base_root, made: Some((root, totals)), prediction })
 }
 
 /// Verifies the target, with the report on standard output and, as JSON, for the

@@ -78,6 +78,12 @@ pub fn percent(part: u64, whole: u64) -> String {
     }
 }
 
+/// A measured share, as a whole number: `81 %`.
+#[must_use]
+pub fn share(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
 const SECONDS_PER_DAY: u64 = 86_400;
 /// The calendar repeats after so many days: 400 years.
 const DAYS_PER_ERA: u64 = 146_097;

@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
@@ -66,15 +67,27 @@ pub fn read_fully(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usiz
     Ok(filled)
 }
 
-fn open_with(path: &Path, extra: OFlags) -> io::Result<(File, Stat)> {
+/// Opens what is there for reading, behind a link too; the caller looks at what it
+/// is. As elsewhere here, nothing is waited for and no access time is touched.
+///
+/// # Errors
+/// What the system says.
+pub fn open_anything(path: &Path) -> io::Result<File> {
+    Ok(File::from(open_quietly(path, OFlags::empty())?))
+}
+
+fn open_quietly(path: &Path, extra: OFlags) -> Result<OwnedFd, Errno> {
     // Without O_NONBLOCK, opening a FIFO waits for a writer forever.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | extra;
-    let opened = match openat(CWD, path, flags | NO_ACCESS_TIME, Mode::empty()) {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | extra;
+    match openat(CWD, path, flags | NO_ACCESS_TIME, Mode::empty()) {
         // Only the owner may ask for that.
         Err(Errno::PERM) => openat(CWD, path, flags, Mode::empty()),
         other => other,
-    };
-    let file = match opened {
+    }
+}
+
+fn open_with(path: &Path, extra: OFlags) -> io::Result<(File, Stat)> {
+    let file = match open_quietly(path, OFlags::NOFOLLOW | extra) {
         Err(Errno::LOOP) => {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,

@@ -2,6 +2,7 @@
 
 pub mod buffer;
 pub mod decode;
+pub mod device;
 #[cfg(test)]
 pub(crate) mod fault;
 pub mod file;

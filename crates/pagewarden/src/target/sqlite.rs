@@ -15,13 +15,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use rustix::fs::{Mode, OFlags};
-
 use crate::error::Error;
 use crate::page::sqlite::header::{DatabaseHeader, HEADER_BYTES, MAGIC};
 use crate::page::sqlite::marked::protection as protection_of;
 use crate::page::sqlite::{Excuses, FirstPage, PageSet, SqlitePages};
-use crate::source::file::read_fully;
+use crate::source::file::{open_anything, read_fully};
 use crate::target::{
     Description, Epoch, Evidence, OpenOptions, PageFile, Probe, Step, Target, TargetKind,
 };
@@ -53,7 +51,7 @@ fn probe(path: &Path, metadata: &Metadata) -> Probe {
     if !metadata.is_file() || metadata.len() < to_u64(MAGIC.len()) {
         return Probe::No;
     }
-    match open_file(path).map(|file| read_head(&file)) {
+    match open_anything(path).map(|file| read_head(&file)) {
         Ok(Ok(head)) if head.starts_with(MAGIC) => Probe::Yes,
         Ok(Ok(head)) if geometry::is_nearly_a_database(&head) => Probe::Maybe,
         _ => Probe::No,
@@ -64,7 +62,7 @@ fn open(path: &Path, metadata: &Metadata, _: &OpenOptions) -> Result<Target, Err
     if !metadata.is_file() {
         return Err(Error::unknown(path, "not a file", "a SQLite database is one file: name it"));
     }
-    let file = open_file(path).map_err(|source| Error::io("open", path, source))?;
+    let file = open_anything(path).map_err(|source| Error::io("open", path, source))?;
     // What is asked is the file that was opened, not what had this name before.
     let metadata = file.metadata().map_err(|source| Error::io("open", path, source))?;
     if metadata.len() == 0 {
@@ -338,12 +336,6 @@ fn empty_database(path: &Path) -> Target {
         steps: Box::new(steps.into_iter()),
         woken: None,
     }
-}
-
-/// Opens a file for reading; what turns out to be a pipe or a device does not block.
-fn open_file(path: &Path) -> std::io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
 }
 
 /// The first bytes, as many as there are of a database header with the byte behind it.

@@ -28,12 +28,14 @@ use crate::verdict::{
     Finding, ModeCounts, Note, PageCounts, Protection, Recount, SeverityCounts, Stretch, Unread,
     Verdict,
 };
+use crate::verify::pace::Pace;
 
 mod again;
 mod collect;
 mod held;
 mod look;
 mod open_file;
+pub mod pace;
 mod plan;
 #[cfg(test)]
 mod tests;
@@ -172,6 +174,8 @@ pub struct Summary {
     pub stopped: bool,
     /// How long it took.
     pub elapsed: Duration,
+    /// What that time went to, and where the bytes came from.
+    pub pace: Pace,
     /// What the target turned out to be, where that was not known before its
     /// end.
     pub description: Option<Box<Description>>,
@@ -222,6 +226,7 @@ impl AddAssign<&Summary> for Summary {
         self.unread += other.unread;
         self.stopped |= other.stopped;
         self.elapsed += other.elapsed;
+        self.pace += other.pace;
     }
 }
 
@@ -252,7 +257,9 @@ pub fn verify(
             scope.spawn(move || run.work(queue.as_mut()));
         }
     });
+    let pace = run.pace();
     let mut summary = run.finish()?;
+    summary.pace = pace;
     summary.elapsed = begin.elapsed();
     summary.stopped = options.stop.load(Ordering::Relaxed);
     Ok(summary)

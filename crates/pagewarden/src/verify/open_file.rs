@@ -168,6 +168,15 @@ impl OpenFile {
         }
     }
 
+    /// How much of `range` the page cache held before the first read through it;
+    /// `None` if that is not known.
+    pub(super) fn cached_before(&self, range: &Range<u64>) -> Option<u64> {
+        let absent = self.absent_before.get()?.as_ref()?;
+        let missing = overlaps(absent, range)
+            .fold(0_u64, |sum, gap| sum.saturating_add(gap.end.saturating_sub(gap.start)));
+        Some(range.end.saturating_sub(range.start).saturating_sub(missing))
+    }
+
     /// Takes out of the page cache what reading `range` has brought into it.
     /// Where it is not known what was there before, nothing is taken: it may
     /// be what a server works with.

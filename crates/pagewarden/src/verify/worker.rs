@@ -14,6 +14,7 @@ use crate::target::Target;
 use crate::verify::collect::{Collector, Outcome, RunOutcome};
 use crate::verify::look::Look;
 use crate::verify::open_file::{OpenFile, Way};
+use crate::verify::pace::{Pace, Stopwatch, Tally};
 use crate::verify::plan::{Next, Plan, Run};
 use crate::verify::{Options, Progress, Sink, Summary};
 
@@ -37,6 +38,7 @@ pub(super) struct Shared<'a> {
     refused: AtomicBool,
     look: Look,
     gate: Gate,
+    tally: Tally,
 }
 
 /// Lets only so many threads judge at a time, where there are more of them for
@@ -52,13 +54,18 @@ impl Gate {
         Self { free: Mutex::new(jobs), freed: Condvar::new(), open: workers <= jobs }
     }
 
-    fn pass<T>(&self, work: impl FnOnce() -> T) -> T {
+    fn pass<T>(&self, tally: &Tally, work: impl FnOnce() -> T) -> T {
         if self.open {
             return work();
         }
         let mut free = lock(&self.free);
-        while *free == 0 {
-            free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
+        if *free == 0 {
+            free = tally.queueing(move || {
+                while *free == 0 {
+                    free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
+                }
+                free
+            });
         }
         *free -= 1;
         drop(free);
@@ -91,7 +98,13 @@ impl<'a> Shared<'a> {
             stop: Arc::clone(&options.stop),
             refused: AtomicBool::new(false),
             gate: Gate::new(options.jobs.get(), workers),
+            tally: Tally::default(),
         }
+    }
+
+    /// What the time of the workers went to, once they have ended.
+    pub(super) fn pace(&self) -> Pace {
+        self.tally.pace()
     }
 
     pub(super) fn finish(self) -> io::Result<Summary> {
@@ -103,6 +116,7 @@ impl<'a> Shared<'a> {
         let mut reading: Vec<Option<Run>> = (0..queue.depth()).map(|_| None).collect();
         let mut buffer = AlignedBuffer::new(0);
         let mut more = true;
+        let life = Stopwatch::start();
         while more || queue.in_flight() > 0 {
             let mut nap = None;
             while more && nap.is_none() && queue.in_flight() < queue.depth() {
@@ -110,7 +124,7 @@ impl<'a> Shared<'a> {
                     Next::End => more = false,
                     Next::Wait(wait) => nap = Some(wait.min(NAP)),
                     Next::Event(sequence, event) => self.deliver(sequence, Outcome::Event(event)),
-                    Next::Pages(sequence, pages) => self.gate.pass(|| {
+                    Next::Pages(sequence, pages) => self.pass(|| {
                         let mut outcome = RunOutcome::default();
                         self.look.judge(
                             &pages.file,
@@ -123,21 +137,26 @@ impl<'a> Shared<'a> {
                     }),
                     Next::Run(run) => match run.file.way(run.offset, run.length) {
                         Way::Past => self.submit(queue, &mut reading, run, &mut buffer),
-                        Way::Hole => self.gate.pass(|| {
+                        Way::Hole => self.pass(|| {
                             if !self.judge_hole(&run) {
                                 self.read_in_steps(&run, Way::Through, &mut buffer);
                             }
                         }),
-                        way => self.gate.pass(|| self.read_in_steps(&run, way, &mut buffer)),
+                        way => self.pass(|| self.read_in_steps(&run, way, &mut buffer)),
                     },
                 }
             }
             if queue.in_flight() > 0 {
                 self.complete(queue, &mut reading, &mut buffer);
             } else if let Some(nap) = nap {
-                std::thread::sleep(nap);
+                self.tally.pausing(|| std::thread::sleep(nap));
             }
         }
+        self.tally.life(&life);
+    }
+
+    fn pass<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.gate.pass(&self.tally, work)
     }
 
     fn next(&self) -> Next {
@@ -198,6 +217,7 @@ impl<'a> Shared<'a> {
         for (offset, bytes) in steps() {
             self.judge(&run.file, Way::Hole, offset, bytes, &mut outcome);
         }
+        self.tally.hole(run.length as u64);
         self.deliver(run.sequence, Outcome::Run(outcome));
         true
     }
@@ -215,11 +235,12 @@ impl<'a> Shared<'a> {
         };
         match submitted {
             Ok(slot) => {
+                self.tally.read(run.length as u64, Some(0));
                 if let Some(place) = reading.get_mut(slot.0) {
                     *place = Some(run);
                 }
             }
-            Err(_) => self.gate.pass(|| self.read_in_steps(&run, Way::Past, buffer)),
+            Err(_) => self.pass(|| self.read_in_steps(&run, Way::Past, buffer)),
         }
     }
 
@@ -229,18 +250,18 @@ impl<'a> Shared<'a> {
         reading: &mut [Option<Run>],
         buffer: &mut AlignedBuffer,
     ) {
-        let (slot, read) = match queue.wait() {
+        let (slot, read) = match self.tally.waiting(|| queue.wait()) {
             Ok(completed) => completed,
             // The queue is lost; its runs are not.
             Err(_) => {
                 for run in reading.iter_mut().filter_map(Option::take) {
-                    self.gate.pass(|| self.read_in_steps(&run, Way::Past, buffer));
+                    self.pass(|| self.read_in_steps(&run, Way::Past, buffer));
                 }
                 return;
             }
         };
         let Some(run) = reading.get_mut(slot.0).and_then(Option::take) else { return };
-        self.gate.pass(|| match read {
+        self.pass(|| match read {
             Ok(count) if count >= run.length => {
                 let bytes = queue.bytes(slot).get(..run.length).unwrap_or_default();
                 let mut outcome = RunOutcome::default();
@@ -273,13 +294,23 @@ impl<'a> Shared<'a> {
         if way == Way::Through {
             run.file.before_through(&range);
         }
+        let length = run.length as u64;
+        let cached = match way {
+            Way::Resident => Some(length),
+            Way::Through => run.file.cached_before(&range),
+            Way::Past | Way::Hole => Some(0),
+        };
+        self.tally.read(length, cached);
         let mut outcome = RunOutcome::default();
         let mut done = 0;
         while done < run.length && !self.stop.load(Ordering::Relaxed) {
             let offset = run.offset + done as u64;
             let length = step.min(run.length - done);
             let bytes = buffer.bytes_mut().get_mut(..length).unwrap_or_default();
-            match read_fully(file, bytes, offset) {
+            let mut read = || read_fully(file, bytes, offset);
+            // What is in memory is copied, not waited for.
+            let read = if way == Way::Resident { read() } else { self.tally.waiting(read) };
+            match read {
                 Ok(count) if count == length => {
                     self.judge(&run.file, way, offset, bytes, &mut outcome);
                 }

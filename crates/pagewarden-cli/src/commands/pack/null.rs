@@ -9,16 +9,19 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use pagewarden::pack::{Content, Strays, What};
-use pagewarden::report::words::{counted, grouped, printable, rate};
+use pagewarden::report::words::{self, counted, grouped, percent, printable, rate};
+use pagewarden::source::device::{DeviceLoad, device_load};
 use pagewarden::source::file::{open_regular, read_fully};
+use pagewarden::source::residency::{absent, forget};
 use pagewarden::target;
 use pagewarden::verdict::{Finding, Note, Stretch, Unread};
+use pagewarden::verify::pace::{Pace, Setter, Stopwatch};
 use pagewarden::verify::{Progress, Sink, Summary, mib_per_second, verify};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::pack::Pack;
 use crate::commands::pack::options;
@@ -27,13 +30,22 @@ use crate::progress::{Output, Show};
 
 /// Files without pages are read so much at a time.
 const READ_BYTES: usize = 1 << 20;
+/// How long the device is looked at before it is read.
+const LOOK: Duration = Duration::from_millis(300);
+/// A device that has something to do for more than this share of the time is not
+/// ours alone.
+const BUSY: f64 = 0.3;
 
 pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Result<Exit> {
-    let begin = Instant::now();
     let source = arguments.source.as_path();
     let target = target::open(source, None)?;
     let description = target.description.clone();
     let content = Content::list(source, Strays::PassedOver)?;
+    let device = device_load(source, LOOK);
+    if let Some(load) = device.as_ref().filter(|load| load.busy > BUSY && !arguments.quiet) {
+        writeln!(io::stderr(), "warning: {}", busy_words(load))?;
+    }
+    let begin = Instant::now();
     show.expect(content.bytes());
     let out = Mutex::new(show.output());
     let percent = Percent {
@@ -54,7 +66,8 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
     let summary = verify(target, &options(arguments, stop), &percent, &mut lines)?;
     lines.end_file()?;
     let seen = std::mem::take(&mut lines.seen);
-    let others = read_others(&content, &seen, description.live, stop, &percent)?;
+    let mut pace = summary.pace;
+    let others = read_others(&content, &seen, description.live, stop, &percent, &mut pace)?;
     show.end();
     let elapsed = begin.elapsed();
     let setting = summary.description.as_ref().map_or(description.setting, |found| found.setting);
@@ -71,6 +84,9 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
             "pages": summary.pages.total(),
             "bytes": bytes,
             "mib_per_second": speed,
+            "cached_bytes": known_cached(&pace),
+            "pace": pace_object(&pace),
+            "device_before": device.as_ref().map(device_object),
             "seconds": elapsed.as_secs_f64(),
         });
         writeln!(out, "{object}")?;
@@ -79,6 +95,9 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
         let seconds = elapsed.as_secs_f64();
         writeln!(out, "Processed {pages} pages in {seconds:.1} seconds ({} MiB/s).", rate(speed))?;
         writeln!(out, "{}", found(&summary))?;
+        for line in [cached_words(&pace, bytes), pace_words(&pace, arguments.rate.is_some())] {
+            writeln!(out, "{line}")?;
+        }
     }
     out.flush()?;
     Ok(if summary.stopped || stop.load(Ordering::Relaxed) {
@@ -101,45 +120,142 @@ fn found(summary: &Summary) -> String {
     )
 }
 
+/// A device that works for others, too.
+fn busy_words(load: &DeviceLoad) -> String {
+    let share = words::share(load.busy);
+    let in_flight = counted(load.in_flight, "request");
+    let bytes = words::bytes(load.bytes_per_second);
+    format!(
+        "the device {} is busy: something to do for {share} of {} ms, {in_flight} in flight, {bytes} a second; \
+         what follows is what it has left",
+        printable(&load.name),
+        LOOK.as_millis(),
+    )
+}
+
+fn device_object(load: &DeviceLoad) -> Value {
+    json!({
+        "name": load.name,
+        "busy_share": load.busy,
+        "in_flight": load.in_flight,
+        "bytes_per_second": load.bytes_per_second,
+    })
+}
+
+/// Bytes out of the page cache; `None` where that is not known of some.
+fn known_cached(pace: &Pace) -> Option<u64> {
+    (pace.unknown_bytes == 0).then_some(pace.cached_bytes)
+}
+
+fn cached_words(pace: &Pace, bytes: u64) -> String {
+    let mut line = match known_cached(pace) {
+        Some(cached) => format!(
+            "From the page cache: {} ({} of {}).",
+            percent(cached, bytes),
+            words::bytes(cached),
+            words::bytes(bytes)
+        ),
+        None => format!(
+            "From the page cache: {} at least; of {} the system does not say.",
+            words::bytes(pace.cached_bytes),
+            words::bytes(pace.unknown_bytes)
+        ),
+    };
+    if pace.hole_bytes > 0 {
+        line.push_str(&format!(" Never written, and not read: {}.", words::bytes(pace.hole_bytes)));
+    }
+    line
+}
+
+/// Who set the pace, in a sentence.
+fn pace_words(pace: &Pace, has_rate: bool) -> String {
+    let who = match pace.setter() {
+        None => return "Nothing was read.".to_owned(),
+        Some(Setter::Disk) => "The disk",
+        Some(Setter::Processor) => "The processor",
+        Some(Setter::Limit) if has_rate => "--rate",
+        Some(Setter::Limit) => "Waiting for each other",
+        Some(Setter::OtherPrograms) => "Other programs on the processor",
+    };
+    let share = |part| words::share(pace.share(part));
+    format!(
+        "{who} set the pace: threads spent {} of their time waiting for reads, {} computing, {} held back and {} without a processor.",
+        share(pace.waited),
+        share(pace.computed),
+        share(pace.paused),
+        share(pace.lost()),
+    )
+}
+
+fn pace_object(pace: &Pace) -> Value {
+    json!({
+        "set_by": pace.setter().map(Setter::name),
+        "waited_share": pace.share(pace.waited),
+        "computed_share": pace.share(pace.computed),
+        "held_back_share": pace.share(pace.paused),
+        "without_processor_share": pace.share(pace.lost()),
+        "hole_bytes": pace.hole_bytes,
+        "unknown_bytes": pace.unknown_bytes,
+    })
+}
+
 /// As a server would call it, as far as a path tells.
 fn database_name(source: &Path) -> String {
     let name = source.canonicalize().unwrap_or_else(|_| source.to_owned());
     name.file_stem().map_or_else(String::new, |name| printable(&name.to_string_lossy()))
 }
 
-/// Reads what has no pages. Returns how many bytes that were.
+/// Reads what has no pages, and leaves the page cache as it was. Returns how many
+/// bytes that were.
 fn read_others(
     content: &Content,
     seen: &HashSet<PathBuf>,
     is_live: bool,
     stop: &AtomicBool,
     progress: &dyn Progress,
+    pace: &mut Pace,
 ) -> Result<u64> {
     let mut bytes = 0_u64;
     let mut buffer = vec![0; READ_BYTES];
+    let life = Stopwatch::start();
     for (number, entry) in content.entries.iter().enumerate() {
-        if entry.what == What::Folder || seen.contains(&entry.name) {
+        if !matches!(entry.what, What::File { .. }) || seen.contains(&entry.name) {
             continue;
         }
         let path = content.path(number);
+        let failed = |error| pagewarden::Error::io("read", &path, error);
         let file = match open_regular(&path) {
             Ok(file) => file,
             // A server that runs removes files too.
             Err(error) if is_live && error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(pagewarden::Error::io("open", &path, error).into()),
         };
+        let length = file.metadata().map_err(failed)?.len();
+        let missing = absent(&file, length);
         let mut offset = 0_u64;
         while !stop.load(Ordering::Relaxed) {
-            let count = read_fully(&file, &mut buffer, offset)
-                .map_err(|error| pagewarden::Error::io("read", &path, error))?;
+            let watch = Stopwatch::start();
+            let count = read_fully(&file, &mut buffer, offset).map_err(failed)?;
+            pace.waited += watch.waited();
             offset = offset.saturating_add(count as u64);
             progress.advance(count as u64);
             if count < READ_BYTES {
                 break;
             }
         }
+        match missing {
+            Some(missing) => {
+                let gaps = missing.iter().map(|gap| gap.end.min(offset).saturating_sub(gap.start));
+                let read = gaps.fold(0, u64::saturating_add);
+                pace.cached_bytes = pace.cached_bytes.saturating_add(offset.saturating_sub(read));
+                missing.iter().for_each(|gap| forget(&file, gap));
+            }
+            None => pace.unknown_bytes = pace.unknown_bytes.saturating_add(offset),
+        }
         bytes = bytes.saturating_add(offset);
     }
+    pace.total += life.total();
+    pace.computed += life.computed();
     Ok(bytes)
 }
 

@@ -55,8 +55,14 @@ pub(super) fn make(
     if let Some(error) = packing.failure() {
         return Err(error).with_context(cannot);
     }
-    let not_made =
-        |summary| Packed { verdict, summary, check: check.clone(), base: None, made: None };
+    let not_made = |summary| Packed {
+        verdict,
+        summary,
+        check: check.clone(),
+        base: None,
+        made: None,
+        prediction: serde_json::Value::Null,
+    };
     let is_kept = verdict != Verdict::Damaged || arguments.keep_damaged;
     // A stream that broke off is no backup.
     if summary.stopped || !is_kept || summary.unread > 0 {
@@ -75,7 +81,14 @@ pub(super) fn make(
     let (out, root, totals) = packing.finish(&check).with_context(cannot)?;
     drop(out);
     place.keep()?;
-    Ok(Packed { verdict, summary, check, base: None, made: Some((root, totals)) })
+    Ok(Packed {
+        verdict,
+        summary,
+        check,
+        base: None,
+        made: Some((root, totals)),
+        prediction: serde_json::Value::Null,
+    })
 }
 
 /// As the pack is called, without its ending.

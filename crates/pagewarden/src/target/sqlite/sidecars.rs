@@ -23,9 +23,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
-
 use crate::page::sqlite::{LOCK_BYTE, PageSet};
+use crate::source::file::open_regular;
 use crate::source::hold;
 
 const WAL_HEADER_BYTES: u64 = 32;
@@ -140,9 +139,7 @@ fn open_beside(database: &Path, suffix: &str) -> Option<(String, Option<File>, u
         return None;
     }
     let name = path.file_name()?.to_string_lossy().into_owned();
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::open(&path, flags, Mode::empty()).ok().map(File::from);
-    Some((name, file, metadata.len()))
+    Some((name, open_regular(&path).ok(), metadata.len()))
 }
 
 /// True if another process holds one of SQLite's locks on the main file: it has the database open,

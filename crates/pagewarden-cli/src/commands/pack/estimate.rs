@@ -1,0 +1,288 @@
+//! `pack --estimate`: how large a pack would be, table by table; and what `pack`
+//! says before it begins: how fast it could be read.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{self, Write as _};
+use std::num::NonZero;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use pagewarden::pack::{
+    Coding, Content, Estimate, Forecast, Method, Sampling, Settings, SizeInterval, Strays, What,
+};
+use pagewarden::report::words::{bytes, counted, duration, printable};
+use pagewarden::target::{self, Step, Target};
+use serde_json::{Value, json};
+
+use crate::args::pack::Pack;
+use crate::commands::pack::{STANDARD_INPUT, options, settings};
+use crate::exit::Exit;
+use crate::progress::Show;
+
+/// What is looked at; less of it where it takes long to compress.
+const SAMPLE_BYTES: u64 = 64 << 20;
+const SLOW_SAMPLE_BYTES: u64 = 24 << 20;
+/// Levels of zstd from which on it does.
+const SLOW_LEVEL: i32 = 10;
+/// So many tables are shown to a person.
+const TABLES_SHOWN: usize = 30;
+
+/// A table, an index, or a file that belongs to neither.
+struct Table {
+    name: String,
+    bytes: u64,
+    stored: SizeInterval,
+}
+
+pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Result<Exit> {
+    let begin = Instant::now();
+    let source = arguments.source.as_path();
+    ensure!(
+        source != Path::new(STANDARD_INPUT),
+        "cannot estimate what comes from standard input: it is read once and in order\n\
+         hint: name a folder or a file"
+    );
+    let target = target::open(source, None)?;
+    let is_live = target.description.live;
+    let strays = if is_live { Strays::PassedOver } else { Strays::Refused };
+    let content = Content::list(source, strays)?;
+    let settings = settings(arguments, &content, None)?;
+    let is_slow = matches!(settings.method, Method::Zstd(level) if level >= SLOW_LEVEL);
+    let sampling = Sampling {
+        bytes_max: if is_slow { SLOW_SAMPLE_BYTES } else { SAMPLE_BYTES },
+        jobs: options(arguments, stop).jobs.get(),
+    };
+    let names = names(target, source)?;
+    let estimate = match Estimate::make(&content, &settings, sampling, stop) {
+        Err(_) if stop.load(Ordering::Relaxed) => return Ok(Exit::Stopped),
+        estimate => estimate?,
+    };
+    let tables = tables(&content, &names, &estimate);
+    let forecast = measure(arguments, &content, &settings, stop)?;
+    let total = estimate.total();
+    let elapsed = begin.elapsed();
+    let mut out = show.output();
+    if arguments.json {
+        let tables: Vec<Value> = tables
+            .iter()
+            .map(|table| {
+                let mut object = interval_object(table.bytes, table.stored);
+                if let Some(object) = object.as_object_mut() {
+                    object.insert("name".to_owned(), table.name.clone().into());
+                }
+                object
+            })
+            .collect();
+        let mut object = interval_object(estimate.bytes, total);
+        if let Some(object) = object.as_object_mut() {
+            object.insert("sampled_bytes".to_owned(), estimate.sampled_bytes.into());
+            object.insert("is_exact".to_owned(), estimate.is_exact().into());
+            object.insert("tables".to_owned(), tables.into());
+        }
+        let object = json!({
+            "pagewarden": pagewarden::VERSION,
+            "command": "pack",
+            "verdict": "estimated",
+            "output": null,
+            "estimate": object,
+            "prediction": forecast.as_ref().map(forecast_object),
+            "seconds": elapsed.as_secs_f64(),
+        });
+        writeln!(out, "{object}")?;
+    } else {
+        writeln!(out, "{:>12}  {:>12}  table or file", "plain", "packed")?;
+        for table in tables.iter().take(TABLES_SHOWN) {
+            let (plain, packed) = (bytes(table.bytes), bytes(table.stored.expected));
+            writeln!(out, "{plain:>12}  {packed:>12}  {}", printable(&table.name))?;
+        }
+        if let Some(others) = tables.get(TABLES_SHOWN..).filter(|others| !others.is_empty()) {
+            let sum = |of: fn(&Table) -> u64| others.iter().map(of).fold(0, u64::saturating_add);
+            let (plain, packed) = (sum(|table| table.bytes), sum(|table| table.stored.expected));
+            let others = counted(others.len() as u64, "other");
+            writeln!(out, "{:>12}  {:>12}  {others}", bytes(plain), bytes(packed))?;
+        }
+        writeln!(out, "{}", total_words(&estimate, total))?;
+        let sampled = bytes(estimate.sampled_bytes);
+        writeln!(out, "Looked at {sampled} in {}; nothing was written.", duration(elapsed))?;
+        if let Some(forecast) = &forecast {
+            writeln!(out, "{}", forecast_words(forecast))?;
+        }
+    }
+    out.flush()?;
+    Ok(if stop.load(Ordering::Relaxed) { Exit::Stopped } else { Exit::Fine })
+}
+
+fn interval_object(bytes: u64, stored: SizeInterval) -> Value {
+    json!({
+        "bytes": bytes,
+        "expected_bytes": stored.expected,
+        "low_bytes": stored.low,
+        "high_bytes": stored.high,
+    })
+}
+
+fn total_words(estimate: &Estimate, total: SizeInterval) -> String {
+    let times = estimate.bytes as f64 / total.expected.max(1) as f64;
+    let within = if estimate.is_exact() {
+        "every block was looked at".to_owned()
+    } else {
+        format!("in 19 of 20 cases {} to {}", bytes(total.low), bytes(total.high))
+    };
+    let (plain, packed) = (bytes(estimate.bytes), bytes(total.expected));
+    format!("Expected: {plain} become {packed}, {times:.2} times smaller ({within}).")
+}
+
+/// What the files of a target are called, by how the system knows them.
+fn names(target: Target, source: &Path) -> Result<HashMap<(u64, u64), String>> {
+    let mut names = HashMap::new();
+    for step in target.steps {
+        match step {
+            Step::File(file) => {
+                let Ok(metadata) = fs::symlink_metadata(&file.path) else { continue };
+                let Some(object) = file.object else { continue };
+                let name = match file.database {
+                    Some(database) => format!("{object} in {database}"),
+                    None => object.to_string(),
+                };
+                names.insert((metadata.dev(), metadata.ino()), name);
+            }
+            Step::Pages(_) => bail!(
+                "cannot estimate {}: it is an archive, which is read once and in order\n\
+                 hint: unpack it first",
+                source.display()
+            ),
+            // Whatever else there is to say, it is said by `check`.
+            Step::Passed(_) | Step::Wait(_) => break,
+            _ => {}
+        }
+    }
+    Ok(names)
+}
+
+/// Files by the table that they belong to, the largest first.
+fn tables(
+    content: &Content,
+    names: &HashMap<(u64, u64), String>,
+    estimate: &Estimate,
+) -> Vec<Table> {
+    let mut members: HashMap<String, Vec<usize>> = HashMap::new();
+    for (number, entry) in content.entries.iter().enumerate() {
+        if !matches!(entry.what, What::File { .. }) {
+            continue;
+        }
+        let known = fs::symlink_metadata(content.path(number)).ok();
+        let known = known.and_then(|metadata| names.get(&(metadata.dev(), metadata.ino())));
+        let name = known.cloned().unwrap_or_else(|| entry.name.to_string_lossy().into_owned());
+        members.entry(name).or_default().push(number);
+    }
+    let sized = |(name, entries): (String, Vec<usize>)| {
+        let bytes = entries.iter().filter_map(|entry| content.entries.get(*entry));
+        let bytes = bytes.fold(0_u64, |sum, entry| sum.saturating_add(entry.bytes()));
+        Table { name, bytes, stored: estimate.part(&entries) }
+    };
+    let mut tables: Vec<Table> = members.into_iter().map(sized).collect();
+    tables.sort_by(|a, b| {
+        b.stored.expected.cmp(&a.stored.expected).then_with(|| a.name.cmp(&b.name))
+    });
+    tables
+}
+
+fn measure(
+    arguments: &Pack,
+    content: &Content,
+    settings: &Settings,
+    stop: &AtomicBool,
+) -> Result<Option<Forecast>> {
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    // Whoever sets a ceiling wants it kept.
+    let may_read_device = arguments.rate.is_none();
+    Forecast::measure(content, settings, cores, may_read_device, stop)
+        .with_context(|| format!("cannot read {}", arguments.source.display()))
+}
+
+/// Says how fast the pack could be read, before it is made. Returns the same as
+/// JSON.
+pub(super) fn predict(
+    arguments: &Pack,
+    content: &Content,
+    settings: &Settings,
+    stop: &AtomicBool,
+) -> Result<Value> {
+    if arguments.quiet && !arguments.json {
+        return Ok(Value::Null);
+    }
+    let Some(forecast) = measure(arguments, content, settings, stop)? else {
+        return Ok(Value::Null);
+    };
+    if !arguments.quiet {
+        writeln!(io::stderr(), "{}", forecast_words(&forecast))?;
+    }
+    Ok(forecast_object(&forecast))
+}
+
+/// `decode 0.6 GiB/s x 2 cores, disk 1.0 GiB/s: a cold scan will take 1.7 x plain;
+/// --codec lz4: 0.9 x`.
+fn forecast_words(forecast: &Forecast) -> String {
+    let Forecast { chosen, other, cores, .. } = forecast;
+    let decode = speed(chosen.decode_bytes_per_second);
+    let cores = counted(*cores as u64, "core");
+    let (Some(read), Some(scan), Some(other_scan)) =
+        (forecast.read_bytes_per_second, forecast.cold_scan(chosen), forecast.cold_scan(other))
+    else {
+        let ratio = chosen.ratio;
+        return format!(
+            "decode {decode} x {cores}, {ratio:.2} times smaller; the disk was not measured, so how \
+             long a cold scan will take is not known"
+        );
+    };
+    format!(
+        "decode {decode} x {cores}, disk {}: a cold scan will take {} x plain; --codec {}: {} x",
+        speed(read),
+        times(scan),
+        codec(other.method),
+        times(other_scan)
+    )
+}
+
+fn speed(bytes_per_second: f64) -> String {
+    let mebibytes = bytes_per_second / f64::from(1 << 20);
+    if mebibytes >= 1000.0 {
+        return format!("{:.1} GiB/s", mebibytes / 1024.0);
+    }
+    format!("{mebibytes:.0} MiB/s")
+}
+
+fn times(scan: f64) -> String {
+    if scan < 0.1 { format!("{scan:.2}") } else { format!("{scan:.1}") }
+}
+
+fn codec(method: Method) -> &'static str {
+    match method {
+        Method::Raw => "raw",
+        Method::Lz4 => "lz4",
+        Method::Zstd(_) => "zstd",
+    }
+}
+
+fn forecast_object(forecast: &Forecast) -> Value {
+    let coding = |coding: &Coding| {
+        json!({
+            "codec": codec(coding.method),
+            "ratio": coding.ratio,
+            "decode_bytes_per_second": coding.decode_bytes_per_second,
+            "cold_scan": forecast.cold_scan(coding),
+        })
+    };
+    json!({
+        "cores": forecast.cores,
+        "read_bytes_per_second": forecast.read_bytes_per_second,
+        "chosen": coding(&forecast.chosen),
+        "other": coding(&forecast.other),
+    })
+}
