@@ -206,6 +206,35 @@ fn a_server_keeps_what_it_committed_when_its_durable_mount_is_killed() {
     mount.end();
 }
 
+/// In the mount a tablespace is a folder where the cluster has a link.
+#[test]
+fn a_cluster_with_a_tablespace_runs_in_one_place() {
+    if !has_fuse() {
+        return;
+    }
+    for installation in installations() {
+        let mut source = sample(&installation, true).copy();
+        let question = "SELECT count(*), sum(hashtext(elsewhere::text)) FROM elsewhere";
+        source.start().unwrap();
+        let expected = source.psql(question).unwrap();
+        source.stop(StopMode::Fast).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let pack = folder.path().join("x.pwk");
+        make_pack(source.data_dir(), &pack);
+        let mut target = source.duplicate().unwrap();
+        let mount = mount_in_place_of(target.data_dir(), &pack);
+        target.start().unwrap();
+        assert_eq!(target.psql(question).unwrap(), expected, "{}", installation.version);
+        target.psql("INSERT INTO elsewhere VALUES (1, 'new')").unwrap();
+        // Recovery finds it too.
+        target.crash().unwrap();
+        target.start().unwrap();
+        target.psql("SELECT 1 / (count(*) - 1) FROM elsewhere; CHECKPOINT").unwrap();
+        target.stop(StopMode::Fast).unwrap();
+        assert_eq!(mount.end().0.status, Some(0));
+    }
+}
+
 #[test]
 fn a_packed_tablespace_serves_a_cluster_that_goes_on() {
     if !has_fuse() {
