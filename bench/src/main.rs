@@ -7,6 +7,7 @@ mod cache;
 mod check;
 mod innodb;
 mod kernel;
+mod packs;
 mod pieces;
 mod process;
 mod protect;
@@ -36,6 +37,11 @@ enum Benchmark {
     Innodb(innodb::Arguments),
     /// `pagewarden protect` on a pgbench cluster against `pg_checksums --enable`
     Protect(protect::Arguments),
+    /// A read-only database in a pack beside plain and compressed file systems
+    Packs(packs::Arguments),
+    /// Asks a database, in a process of its own
+    #[command(hide = true)]
+    Query(packs::query::Arguments),
     /// Reads files and writes them back: what `protect` is measured beside
     #[command(hide = true)]
     Rewrite(rewrite::Arguments),
@@ -48,6 +54,8 @@ fn main() -> anyhow::Result<()> {
         Benchmark::Sqlserver(arguments) => sqlserver::run(&arguments),
         Benchmark::Innodb(arguments) => innodb::run(&arguments),
         Benchmark::Protect(arguments) => protect::run(&arguments),
+        Benchmark::Packs(arguments) => packs::run(&arguments),
+        Benchmark::Query(arguments) => packs::query::run(&arguments),
         Benchmark::Rewrite(arguments) => rewrite::run(&arguments),
     }
 }

@@ -1,0 +1,234 @@
+//! A read-only database in a pack beside the same in file systems, compressed and not: what a
+//! scan and lookups cost cold and warm, with the disk at its full speed and held back; and how
+//! large each is.
+//!
+//! In each round every store is asked once, in an order that turns from round to round. A store
+//! is cold when it was mounted anew, and warm when the same was asked before.
+#![allow(clippy::print_stdout)]
+
+mod making;
+pub mod query;
+mod stock;
+mod store;
+mod throttle;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::ensure;
+
+use crate::packs::query::{Answer, Question, ask};
+use crate::packs::stock::Strings;
+use crate::packs::store::{DATABASE, KINDS, PLAIN, Store};
+use crate::packs::throttle::Throttle;
+use crate::samples::{Ratio, spread};
+use crate::subject::{load, pagewarden};
+
+/// What to measure, and on what.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Warehouses in the table of stock: 32 MB for each
+    #[arg(long, default_value_t = 40)]
+    warehouses: u32,
+    /// What its strings are made of
+    #[arg(long, default_values = ["random", "words"])]
+    strings: Vec<Strings>,
+    /// How often each store is asked each question
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Only stores whose names contain this, and the plain one
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Only questions whose names contain this
+    #[arg(long, default_value = "")]
+    question: String,
+    /// What the disk is held to, in bytes a second
+    #[arg(long, default_value_t = 250_000_000)]
+    limit: u64,
+    /// Where the stores are made; needs room for eight times the table
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Leave out how fast packs are made and unpacked
+    #[arg(long)]
+    no_making: bool,
+    /// The program to measure; otherwise the one built beside this one
+    #[arg(long)]
+    pagewarden: Option<PathBuf>,
+}
+
+/// A question under some conditions, and the goal of the best pack that answers it.
+struct Case {
+    name: &'static str,
+    question: Question,
+    is_cold: bool,
+    is_held_back: bool,
+    /// Of random strings and of words, to the plain store: the scan, or the median lookup.
+    goals: [f64; 2],
+}
+
+const COLD_LOOKUPS: u32 = 2_000;
+const WARM_LOOKUPS: u32 = 20_000;
+const P99_GOAL: f64 = 1.5;
+
+const SCAN: Case = Case {
+    name: "scan, cold",
+    question: Question::Scan,
+    is_cold: true,
+    is_held_back: false,
+    goals: [1.3, 1.3],
+};
+
+const CASES: [Case; 5] = [
+    Case { name: "scan, cold, disk held back", is_held_back: true, goals: [0.75, 0.35], ..SCAN },
+    SCAN,
+    Case { name: "scan, warm", is_cold: false, goals: [1.05, 1.05], ..SCAN },
+    Case {
+        name: "lookups, cold",
+        question: Question::Lookups { count: COLD_LOOKUPS, seed: 0 },
+        ..SCAN
+    },
+    Case {
+        name: "lookups, warm",
+        question: Question::Lookups { count: WARM_LOOKUPS, seed: 0 },
+        is_cold: false,
+        ..SCAN
+    },
+];
+
+/// Runs the benchmark and prints its tables.
+pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let pagewarden = pagewarden(arguments.pagewarden.as_deref())?;
+    let work = match &arguments.dir {
+        Some(dir) => tempfile::tempdir_in(dir)?,
+        None => tempfile::tempdir()?,
+    };
+    for strings in &arguments.strings {
+        let folder = work.path().join(strings.name());
+        fs::create_dir(&folder)?;
+        let database = folder.join(DATABASE);
+        stock::make(&database, arguments.warehouses, *strings)?;
+        let bytes = fs::metadata(&database)?.len();
+        rustix::fs::sync();
+        println!(
+            "\n{bytes} bytes of {} strings in SQLite, {} rounds, load {}",
+            strings.name(),
+            arguments.rounds,
+            load()
+        );
+        if !arguments.no_making {
+            making::run(&pagewarden, &database, arguments.rounds)?;
+        }
+        let mut stores = make_stores(arguments, &folder, &database, &pagewarden)?;
+        print_sizes(&stores, bytes);
+        let throttle = Throttle::new()?;
+        for case in CASES.iter().filter(|case| case.name.contains(&arguments.question)) {
+            let limit = case.is_held_back.then_some(arguments.limit);
+            let answers = compare(&mut stores, case, limit, &throttle, arguments.rounds)?;
+            print(case, *strings, &answers);
+        }
+        drop(stores);
+        fs::remove_dir_all(&folder)?;
+    }
+    println!("\nload {}", load());
+    Ok(())
+}
+
+fn make_stores(
+    arguments: &Arguments,
+    folder: &Path,
+    database: &Path,
+    pagewarden: &Path,
+) -> anyhow::Result<Vec<Store>> {
+    let wanted = KINDS
+        .iter()
+        .filter(|kind| kind.name == PLAIN.name || kind.name.contains(&arguments.only));
+    wanted
+        .enumerate()
+        .map(|(number, kind)| {
+            Store::make(*kind, folder.join(number.to_string()), database, pagewarden)
+        })
+        .collect()
+}
+
+fn print_sizes(stores: &[Store], bytes: u64) {
+    println!("\n{:<20} {:>14} {:>8}", "store", "bytes", "of plain");
+    #[allow(clippy::cast_precision_loss)]
+    for store in stores {
+        let share = store.stored_bytes as f64 / bytes as f64;
+        println!("{:<20} {:>14} {share:>8.3}", store.kind.name, store.stored_bytes);
+    }
+}
+
+type Answers = BTreeMap<usize, (&'static str, Vec<Answer>)>;
+
+fn compare(
+    stores: &mut [Store],
+    case: &Case,
+    limit: Option<u64>,
+    throttle: &Throttle,
+    rounds: usize,
+) -> anyhow::Result<Answers> {
+    let mut answers = Answers::new();
+    let mut expected = None;
+    let count = stores.len();
+    for round in 0..rounds {
+        for turn in 0..count {
+            let number = (turn + round) % count;
+            let Some(store) = stores.get_mut(number) else { continue };
+            let question = match case.question {
+                Question::Lookups { count, .. } => Question::Lookups { count, seed: round as u64 },
+                Question::Scan => Question::Scan,
+            };
+            store.set_up(throttle, limit)?;
+            if !case.is_cold {
+                ask(throttle, &store.uri(), Question::Scan)?;
+                ask(throttle, &store.uri(), question)?;
+            }
+            let answer = ask(throttle, &store.uri(), question)?;
+            store.take_down()?;
+            ensure!(
+                *expected.get_or_insert(answer.rows) == answer.rows,
+                "{} answers otherwise: {:?}",
+                store.kind.name,
+                answer.rows
+            );
+            let entry = answers.entry(number).or_insert((store.kind.name, Vec::new()));
+            entry.1.push(answer);
+        }
+    }
+    Ok(answers)
+}
+
+fn print(case: &Case, strings: Strings, answers: &Answers) {
+    let [random, words] = case.goals;
+    let goal = if strings == Strings::Random { random } else { words };
+    println!("\n{}: packs at most {goal:.2} of plain", case.name);
+    let columns: &[(&str, fn(&Answer) -> f64)] = match case.question {
+        Question::Scan => &[("seconds", |answer| answer.seconds)],
+        Question::Lookups { .. } => {
+            println!("(the 99th hundredth at most {P99_GOAL:.2})");
+            &[
+                ("us, p50", |answer| answer.p50 * 1e6),
+                ("us, p99", |answer| answer.p99 * 1e6),
+            ]
+        }
+    };
+    for (title, figure) in columns {
+        println!("{:<20} {:>28} {:>8} {:>10}", "store", title, "paired", "of medians");
+        let figures = |answers: &[Answer]| answers.iter().map(figure).collect::<Vec<_>>();
+        let Some((_, plain)) = answers.get(&0) else { continue };
+        let plain = figures(plain);
+        for (name, answers) in answers.values() {
+            let values = figures(answers);
+            if let Some(ratio) = Ratio::new(&values, &plain) {
+                println!(
+                    "{name:<20} {:>28} {:>8.3} {:>10.3}",
+                    spread(&values),
+                    ratio.paired,
+                    ratio.of_medians
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Where a read-only database lies: in a file system on a loop device, compressed or not, or in a
+//! pack that lies in one.
+//!
+//! All loop devices pass the page cache of the file beneath them and read ahead equally far, so
+//! that what differs is what reads them. Taken down and mounted again, a store is cold.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+
+use crate::packs::throttle::Throttle;
+
+/// The database in a store.
+pub const DATABASE: &str = "stock.db";
+const PACK: &str = "stock.pwk";
+/// How far the system reads ahead of whoever reads a file from end to end.
+const READ_AHEAD_KIB: &str = "4096";
+/// What a file system needs besides its files.
+const SLACK_BYTES: u64 = 256 << 20;
+/// How long a mount may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A way to keep a database.
+#[derive(Debug, Clone, Copy)]
+pub struct Kind {
+    /// As tables name it.
+    pub name: &'static str,
+    what: What,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Ext4,
+    Btrfs,
+    Squashfs,
+    Erofs,
+    /// A pack made with these arguments, served as files.
+    Mounted(&'static [&'static str]),
+    /// The same, read by SQLite itself.
+    Linked(&'static [&'static str]),
+}
+
+/// What all others are measured against.
+pub const PLAIN: Kind = Kind { name: "ext4", what: What::Ext4 };
+
+/// Everything that is measured.
+pub const KINDS: [Kind; 12] = [
+    PLAIN,
+    Kind { name: "btrfs zstd:3", what: What::Btrfs },
+    Kind { name: "squashfs zstd 128K", what: What::Squashfs },
+    Kind { name: "erofs lz4 64K", what: What::Erofs },
+    Kind { name: "pack", what: What::Mounted(&[]) },
+    Kind { name: "pack, scan", what: What::Mounted(&["--profile", "scan"]) },
+    Kind { name: "pack, oltp", what: What::Mounted(&["--profile", "oltp"]) },
+    Kind { name: "pack, lz4", what: What::Mounted(&["--codec", "lz4"]) },
+    Kind { name: "pack, VFS", what: What::Linked(&[]) },
+    Kind { name: "pack, scan, VFS", what: What::Linked(&["--profile", "scan"]) },
+    Kind { name: "pack, oltp, VFS", what: What::Linked(&["--profile", "oltp"]) },
+    Kind { name: "pack, lz4, VFS", what: What::Linked(&["--codec", "lz4"]) },
+];
+
+/// A database that is kept in one way.
+#[derive(Debug)]
+pub struct Store {
+    /// In which.
+    pub kind: Kind,
+    /// What it takes.
+    pub stored_bytes: u64,
+    folder: PathBuf,
+    device: Option<PathBuf>,
+    server: Option<Child>,
+    pagewarden: PathBuf,
+}
+
+impl Store {
+    /// Puts `database` into a store below `folder`, which is made.
+    pub fn make(
+        kind: Kind,
+        folder: PathBuf,
+        database: &Path,
+        pagewarden: &Path,
+    ) -> anyhow::Result<Self> {
+        for name in ["files", "device", "mount"] {
+            fs::create_dir_all(folder.join(name))?;
+        }
+        let pagewarden = pagewarden.to_owned();
+        let mut store =
+            Self { kind, stored_bytes: 0, folder, device: None, server: None, pagewarden };
+        let image = store.image();
+        match kind.what {
+            What::Ext4 | What::Btrfs | What::Mounted(_) | What::Linked(_) => {
+                store.fill_image(database)?;
+            }
+            What::Squashfs | What::Erofs => {
+                let files = store.folder.join("files");
+                fs::hard_link(database, files.join(DATABASE))
+                    .context("the stores lie on another device than the database")?;
+                let mut command = if kind.what == What::Squashfs {
+                    let mut command = program("mksquashfs");
+                    command.arg(&files).arg(&image).args(["-comp", "zstd", "-b", "131072"]);
+                    command.args(["-Xcompression-level", "3", "-no-progress", "-noappend"]);
+                    command
+                } else {
+                    let mut command = program("mkfs.erofs");
+                    command.args(["-zlz4", "-C65536"]).arg(&image).arg(&files);
+                    command
+                };
+                run(&mut command)?;
+                store.stored_bytes = fs::metadata(&image)?.len();
+            }
+        }
+        Ok(store)
+    }
+
+    fn image(&self) -> PathBuf {
+        self.folder.join("image")
+    }
+
+    /// Makes a file system that is written to, and puts the database or a pack of it there.
+    fn fill_image(&mut self, database: &Path) -> anyhow::Result<()> {
+        let bytes = fs::metadata(database)?.len();
+        let image = fs::File::create_new(self.image())?;
+        image.set_len(bytes.saturating_add(bytes / 8).saturating_add(SLACK_BYTES))?;
+        drop(image);
+        let maker = if self.kind.what == What::Btrfs { "mkfs.btrfs" } else { "mkfs.ext4" };
+        run(program(maker).arg("-q").arg(self.image()))?;
+        let device = self.attach()?;
+        self.mount_device(&device, true)?;
+        let inside = self.folder.join("device");
+        let before = used(&inside)?;
+        match self.kind.what {
+            What::Mounted(arguments) | What::Linked(arguments) => {
+                let pack = inside.join(PACK);
+                let mut command = Command::new(&self.pagewarden);
+                command.args(["pack", "--quiet"]).args(arguments).arg(database).arg("-o");
+                run(command.arg(&pack))?;
+                self.stored_bytes = fs::metadata(&pack)?.len();
+            }
+            _ => {
+                fs::copy(database, inside.join(DATABASE))?;
+                run(program("sync").arg("-f").arg(inside.join(DATABASE)))?;
+                self.stored_bytes = used(&inside)?.saturating_sub(before);
+            }
+        }
+        self.take_down()
+    }
+
+    fn attach(&mut self) -> anyhow::Result<PathBuf> {
+        let mut command = program("losetup");
+        command.args(["--find", "--show", "--direct-io=on"]).arg(self.image());
+        let output = command.output().context("cannot run losetup")?;
+        ensure!(output.status.success(), "losetup: {}", String::from_utf8_lossy(&output.stderr));
+        let device = PathBuf::from(String::from_utf8(output.stdout)?.trim());
+        self.device = Some(device.clone());
+        let name = device.file_name().unwrap_or_default();
+        let queue = Path::new("/sys/block").join(name).join("queue/read_ahead_kb");
+        fs::write(queue, READ_AHEAD_KIB)?;
+        Ok(device)
+    }
+
+    fn mount_device(&self, device: &Path, is_written: bool) -> anyhow::Result<()> {
+        let options = match (self.kind.what, is_written) {
+            (What::Btrfs, true) => "compress-force=zstd:3",
+            (_, true) => "rw",
+            (_, false) => "ro",
+        };
+        run(program("mount").args(["-o", options]).arg(device).arg(self.folder.join("device")))?;
+        // A file system on several devices reads ahead by a setting of its own.
+        for entry in fs::read_dir("/sys/class/bdi")? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with("btrfs") {
+                fs::write(entry.path().join("read_ahead_kb"), READ_AHEAD_KIB)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Mounts it, its disk held to so many bytes a second. Nothing of it is in the page cache.
+    pub fn set_up(&mut self, throttle: &Throttle, limit: Option<u64>) -> anyhow::Result<()> {
+        let device = self.attach()?;
+        throttle.limit(&number(&device)?, limit)?;
+        self.mount_device(&device, false)?;
+        if matches!(self.kind.what, What::Mounted(_)) {
+            let mut command = throttle.command(&self.pagewarden);
+            command.arg("mount").arg(self.folder.join("device").join(PACK));
+            command.arg(self.folder.join("mount"));
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            self.server = Some(command.spawn()?);
+            let deadline = Instant::now() + PATIENCE;
+            while !self.folder.join("mount").join(DATABASE).exists() {
+                let ended = self.server.as_mut().and_then(|server| server.try_wait().ok());
+                if ended.flatten().is_some() || Instant::now() > deadline {
+                    bail!("`pagewarden mount` serves nothing");
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        Ok(())
+    }
+
+    /// Unmounts it.
+    pub fn take_down(&mut self) -> anyhow::Result<()> {
+        if let Some(mut server) = self.server.take() {
+            run(program("kill").arg("-TERM").arg(server.id().to_string()))?;
+            ensure!(server.wait()?.success(), "`pagewarden mount` ended badly");
+        }
+        if let Some(device) = self.device.take() {
+            run(program("umount").arg(self.folder.join("device")))?;
+            run(program("losetup").arg("--detach").arg(&device))?;
+        }
+        Ok(())
+    }
+
+    /// What SQLite opens.
+    pub fn uri(&self) -> String {
+        let (folder, name, rest) = match self.kind.what {
+            What::Mounted(_) => ("mount", DATABASE, "immutable=1"),
+            What::Linked(_) => ("device", PACK, "vfs=pagewarden"),
+            _ => ("device", DATABASE, "immutable=1"),
+        };
+        format!("file:{}?{rest}", self.folder.join(folder).join(name).display())
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if self.take_down().is_err() {
+            // What is left must not keep the folder from being removed.
+            for name in ["mount", "device"] {
+                let _ = program("umount").arg("--lazy").arg(self.folder.join(name)).output();
+            }
+            if let Some(device) = &self.device {
+                let _ = program("losetup").arg("--detach").arg(device).output();
+            }
+        }
+        let _ = fs::remove_file(self.image());
+    }
+}
+
+/// A program of the system, which ordinary users' paths often lack.
+fn program(name: &str) -> Command {
+    let places = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
+    let place = places.iter().map(|place| Path::new(place).join(name)).find(|path| path.exists());
+    Command::new(place.unwrap_or_else(|| PathBuf::from(name)))
+}
+
+fn run(command: &mut Command) -> anyhow::Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.with_context(|| {
+        format!("cannot run {name}\nhint: apt-get install btrfs-progs squashfs-tools erofs-utils")
+    })?;
+    ensure!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+/// Bytes in use in a file system.
+fn used(path: &Path) -> anyhow::Result<u64> {
+    let state = rustix::fs::statvfs(path)?;
+    Ok(state.f_blocks.saturating_sub(state.f_bfree).saturating_mul(state.f_frsize))
+}
+
+/// A device as control groups name it.
+fn number(device: &Path) -> anyhow::Result<String> {
+    let number = fs::metadata(device)?.rdev();
+    Ok(format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number)))
+}

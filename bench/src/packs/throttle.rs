@@ -1,0 +1,60 @@
+//! A disk held to so many bytes a second: a control group for the programs that read from it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context as _;
+
+const BLKIO: &str = "/sys/fs/cgroup/blkio";
+const UNIFIED: &str = "/sys/fs/cgroup";
+const NAME: &str = "pagewarden-bench";
+
+/// A group of processes whose reads of some devices are held back. It ends when dropped.
+#[derive(Debug)]
+pub struct Throttle {
+    folder: PathBuf,
+    is_unified: bool,
+}
+
+impl Throttle {
+    /// A group that holds nothing back yet.
+    pub fn new() -> anyhow::Result<Self> {
+        let is_unified = !Path::new(BLKIO).is_dir();
+        let folder = Path::new(if is_unified { UNIFIED } else { BLKIO }).join(NAME);
+        if !folder.is_dir() {
+            fs::create_dir(&folder).with_context(|| {
+                format!("cannot make {}\nhint: the disk is held back as root only", folder.display())
+            })?;
+        }
+        Ok(Self { folder, is_unified })
+    }
+
+    /// Holds reads of a device, named `7:0`, to so many bytes a second; `None` lets them go.
+    pub fn limit(&self, device: &str, bytes_per_second: Option<u64>) -> anyhow::Result<()> {
+        let (file, line) = if self.is_unified {
+            let limit = bytes_per_second.map_or("max".to_owned(), |bytes| bytes.to_string());
+            ("io.max", format!("{device} rbps={limit}"))
+        } else {
+            let limit = bytes_per_second.unwrap_or(0);
+            ("blkio.throttle.read_bps_device", format!("{device} {limit}"))
+        };
+        let path = self.folder.join(file);
+        fs::write(&path, line).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// A command that runs in the group.
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg("echo $$ > \"$0\" && exec \"$@\"");
+        command.arg(self.folder.join("cgroup.procs")).arg(program);
+        command
+    }
+}
+
+impl Drop for Throttle {
+    fn drop(&mut self) {
+        // Whoever is still in it keeps it; it holds nothing back then that is not ours.
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
