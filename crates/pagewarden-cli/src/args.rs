@@ -8,6 +8,8 @@ use clap::builder::PossibleValuesParser;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
 
+pub mod checksum;
+pub mod compare;
 pub mod cost;
 pub mod pack;
 pub mod protect;
@@ -40,6 +42,8 @@ pub enum Command {
     Unpack(Unpack),
     Pack(pack::Pack),
     Protect(protect::Protect),
+    Checksum(checksum::Checksum),
+    Compare(compare::Compare),
     Cost(cost::Cost),
     Completions(Completions),
     Man(Man),

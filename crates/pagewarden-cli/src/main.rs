@@ -31,6 +31,8 @@ fn main() -> ExitCode {
         Command::Unpack(unpack) => commands::unpack::run(&unpack),
         Command::Pack(pack) => commands::pack::run(&pack),
         Command::Protect(protect) => commands::protect::run(&protect),
+        Command::Checksum(checksum) => commands::checksum::run(&checksum),
+        Command::Compare(compare) => commands::compare::run(&compare),
         Command::Cost(cost) => commands::cost::run(&cost),
         Command::Completions(completions) => commands::completions::run(&completions),
         Command::Man(man) => commands::man::run(&man),

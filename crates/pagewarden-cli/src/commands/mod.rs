@@ -1,10 +1,13 @@
 //! One file a command.
 
 pub mod check;
+pub mod checksum;
+pub mod compare;
 pub mod completions;
 pub mod cost;
 pub mod man;
 pub mod pack;
 pub mod protect;
+pub mod reading;
 pub mod sealing;
 pub mod unpack;

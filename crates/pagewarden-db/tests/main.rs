@@ -1,0 +1,20 @@
+//! Real servers: PostgreSQL, MariaDB and SQLite, with hostile defaults.
+//!
+//! `PAGEWARDEN_REQUIRE=postgres,mariadb` forbids skipping.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on must stop"
+)]
+
+mod servers;
+
+mod answers;
+mod differences;
+mod failures;
+mod live;
+mod names;
