@@ -11,7 +11,7 @@ use pagewarden_scratch::postgres::{Cluster, Installation, Options};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::runner::{Outcome, pagewarden, run};
+use crate::runner::{Outcome, Started, pagewarden, run};
 use crate::sqlite::has_shell;
 
 /// Two SQLite databases, and the statements that made them.
@@ -173,6 +173,26 @@ fn several_targets_are_compared_one_after_the_other() {
     assert_eq!(report["targets"].as_array().unwrap().len(), 2);
     assert_eq!(report["tables"][3]["only_source"], 1);
     assert_eq!(report["tables"][3]["differences"][0]["key"], serde_json::json!({"word": "b"}));
+}
+
+/// A run that is ended says what it has, and calls nothing equal that was not seen to be.
+#[test]
+fn signal_ends_it_with_what_was_found() {
+    let Some(databases) = Databases::new() else { return };
+    databases.run("b", "UPDATE words SET word = 'c' WHERE word = 'b'");
+    let (one, other) =
+        (format!("sqlite:{}", databases.path("a")), format!("sqlite:{}", databases.path("b")));
+    // A difference is believed after an hour: until then the program waits.
+    let words = ["compare", &one, &other, "--settle", "1h", "--jobs", "1", "--json"];
+    let started = Started::spawn(plain().args(words));
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    started.signal(rustix::process::Signal::TERM);
+    let outcome = started.wait();
+    assert_eq!(outcome.status, Some(3), "{outcome:?}");
+    let report = json(&outcome);
+    assert_eq!((&report["verdict"], &report["stopped"]), (&"incomplete".into(), &true.into()));
+    assert_eq!(report["tables"][0]["verdict"], "equal");
+    assert_eq!(report["tables"][1]["verdict"], "incomplete");
 }
 
 #[test]

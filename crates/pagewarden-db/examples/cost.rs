@@ -54,7 +54,8 @@ fn main() -> Result<()> {
              MD5(seq), UNHEX(MD5(seq)), CONCAT('{{\"k\": ', seq, '}}') FROM seq_1_to_{rows}",
         ))?;
         let pid = server.pid().context("no server")?;
-        let url = format!("mysql://root@/d?socket={}", server.home().path().join("socket").display());
+        let url =
+            format!("mysql://root@/d?socket={}", server.home().path().join("socket").display());
         measure(&url, rows, &|| ticks(pid))?;
     }
     Ok(())
@@ -68,15 +69,17 @@ fn measure(url: &str, rows: u64, server_ticks: &dyn Fn() -> u64) -> Result<()> {
     for _ in 0..ROUNDS {
         let mut run = |strategy| -> Result<(f64, f64)> {
             let (client, server) = (ticks(std::process::id()), server_ticks());
-            let made =
-                checksum(connection.as_mut(), &table, strategy, Function::Md5, &|_| Ok(()))?;
+            let made = checksum(connection.as_mut(), &table, strategy, Function::Md5, &|_| Ok(()))?;
             anyhow::ensure!(made.rows == rows, "{} rows", made.rows);
-            let each = |after: u64, before: u64| after.saturating_sub(before) as f64 * 1e7 / rows as f64;
+            let each =
+                |after: u64, before: u64| after.saturating_sub(before) as f64 * 1e7 / rows as f64;
             Ok((each(server_ticks(), server), each(ticks(std::process::id()), client)))
         };
         let (count, _) = run(Strategy::Count)?;
         let (server, client) = run(Strategy::Multiset)?;
-        for (figure, value) in figures.iter_mut().zip([count, server, client, server / count.max(1.0)]) {
+        for (figure, value) in
+            figures.iter_mut().zip([count, server, client, server / count.max(1.0)])
+        {
             figure.push(value);
         }
     }

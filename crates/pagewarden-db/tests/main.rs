@@ -1,6 +1,7 @@
 //! Real servers: PostgreSQL, MariaDB and SQLite, with hostile defaults.
 //!
-//! `PAGEWARDEN_REQUIRE=postgres,mariadb` forbids skipping.
+//! `PAGEWARDEN_REQUIRE=postgres,mariadb` forbids skipping, `PAGEWARDEN_TEST_POSTGRES` chooses
+//! another version than 15.
 
 #![allow(
     clippy::expect_used,
@@ -18,3 +19,5 @@ mod differences;
 mod failures;
 mod live;
 mod names;
+mod replicas;
+mod tls;

@@ -33,7 +33,9 @@ pub fn servers() -> &'static Servers {
 }
 
 fn start_postgres() -> Option<Cluster> {
-    let installation = postgres::Installation::for_test("15").unwrap()?;
+    // One version; its client programs may be those of another.
+    let version = std::env::var("PAGEWARDEN_TEST_POSTGRES").unwrap_or_else(|_| "15".to_owned());
+    let installation = postgres::Installation::for_test(&version).unwrap()?;
     let options = postgres::Options::default()
         .with("timezone", "'Asia/Kathmandu'")
         .with("datestyle", "'German, DMY'")

@@ -43,8 +43,17 @@ pub fn settle(
     let mut waiting = pending;
     let mut last = options.frozen;
     while !waiting.is_empty() {
+        let mut settle = options.settle;
         if !last {
+            // What the source had at the last look is in its log up to here.
+            let position = source.connection.position()?;
             pause(options.settle, watch)?;
+            // A replica that has not come so far yet is late, and proves nothing.
+            if let Some(position) = position
+                && target.connection.has_reached(&position)? == Some(false)
+            {
+                settle = Duration::MAX;
+            }
         }
         last = last || begin.elapsed() >= options.patience;
         let mut still = Vec::new();
@@ -54,7 +63,7 @@ pub fn settle(
                 // Both sides stand still: the first look is the last.
                 confirmed = std::mem::take(&mut part.open);
             } else {
-                look_again(source, target, &mut part, &mut confirmed, options)?;
+                look_again(source, target, &mut part, &mut confirmed, settle)?;
             }
             count(&confirmed, report);
             list(source, target, &part.scope, &confirmed, options, report)?;
@@ -86,7 +95,7 @@ fn look_again(
     target: &mut Side<'_>,
     part: &mut Pending,
     confirmed: &mut HashMap<Hash, Candidate>,
-    options: &Options,
+    settle: Duration,
 ) -> Result<()> {
     let now = Instant::now();
     let open = &part.open;
@@ -97,7 +106,7 @@ fn look_again(
     let mut known: Vec<(Hash, State)> = Vec::new();
     for (key, candidate) in &mut part.open {
         let take = |images: &mut HashMap<Hash, Image>| images.remove(key).unwrap_or_default();
-        let state = candidate.look(take(&mut of_source), take(&mut of_target), now, options.settle);
+        let state = candidate.look(take(&mut of_source), take(&mut of_target), now, settle);
         if state != State::Open {
             known.push((*key, state));
         }

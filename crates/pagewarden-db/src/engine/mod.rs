@@ -116,6 +116,24 @@ pub trait Connection: Send {
     /// It has none, or refuses.
     fn native(&mut self, table: &Table) -> Result<String>;
 
+    /// Where its log ends, in words of its own, if others may follow it.
+    ///
+    /// # Errors
+    /// The server is gone.
+    fn position(&mut self) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    /// Whether it has all up to a position of another server, whose log it follows; none
+    /// if it follows none, or does not tell.
+    ///
+    /// # Errors
+    /// The server is gone.
+    fn has_reached(&mut self, position: &str) -> Result<Option<bool>> {
+        let _ = position;
+        Ok(None)
+    }
+
     /// A checksum that the server computes by a statement, if it can: of `count` and
     /// the sum.
     ///

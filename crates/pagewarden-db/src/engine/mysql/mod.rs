@@ -2,6 +2,7 @@
 //! binary protocol sends numbers and dates as they are, where text would lose digits of
 //! floats.
 
+mod gtid;
 mod sums;
 mod wire;
 
@@ -205,6 +206,18 @@ impl Mysql {
         Ok(rows.into_iter().next().and_then(|row| row.into_iter().next().flatten()))
     }
 
+    /// A position of MariaDB's; MySQL's are of another kind.
+    fn gtids(&mut self, sql: &str) -> Result<Option<String>> {
+        if !self.is_mariadb {
+            return Ok(None);
+        }
+        match self.one(sql) {
+            Ok(answer) => Ok(answer.filter(|answer| !answer.is_empty())),
+            Err(error) if error.is_fatal() => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
     fn database_of<'a>(&'a self, name: &'a TableName) -> &'a str {
         name.schema.as_deref().unwrap_or(&self.database)
     }
@@ -357,6 +370,15 @@ impl Connection for Mysql {
             std::mem::forget(self.connection.take());
         }
         result
+    }
+
+    fn position(&mut self) -> Result<Option<String>> {
+        self.gtids("SELECT @@GLOBAL.gtid_binlog_pos")
+    }
+
+    fn has_reached(&mut self, position: &str) -> Result<Option<bool>> {
+        let applied = self.gtids("SELECT @@GLOBAL.gtid_slave_pos")?;
+        Ok(applied.and_then(|applied| gtid::has_reached(&applied, position)))
     }
 
     fn native(&mut self, table: &Table) -> Result<String> {

@@ -199,6 +199,17 @@ impl Postgres {
         Ok(rows.collect())
     }
 
+    /// An answer of one value; none where we may not ask.
+    fn one_if_allowed(&mut self, sql: &str) -> Result<Option<String>> {
+        match self.ask(sql) {
+            Ok(rows) => {
+                Ok(rows.into_iter().next().and_then(|row| row.into_iter().next().flatten()))
+            }
+            Err(error) if error.is_fatal() => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
     fn columns(&mut self, oid: &str) -> Result<(Vec<Column>, Vec<i16>)> {
         // Domains lead to the type that they are made of.
         let sql = format!(
@@ -347,6 +358,27 @@ impl Connection for Postgres {
             Error::Unsupported(reason) => Error::Gone { place, reason },
             other => other,
         })
+    }
+
+    fn position(&mut self) -> Result<Option<String>> {
+        self.one_if_allowed(
+            "SELECT system_identifier || ' ' || CASE WHEN pg_is_in_recovery() \
+             THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END FROM pg_control_system()",
+        )
+    }
+
+    fn has_reached(&mut self, position: &str) -> Result<Option<bool>> {
+        let Some((system, lsn)) = position.split_once(' ') else { return Ok(None) };
+        let dialect = PostgresDialect;
+        // A standby has the name of the system that it is a copy of. What follows by logical
+        // replication has another, and does not tell.
+        let answer = self.one_if_allowed(&format!(
+            "SELECT pg_last_wal_replay_lsn() >= {}::pg_lsn FROM pg_control_system() \
+             WHERE pg_is_in_recovery() AND system_identifier::text = {}",
+            dialect.text(lsn),
+            dialect.text(system)
+        ))?;
+        Ok(answer.map(|answer| answer == "t"))
     }
 
     fn native(&mut self, table: &Table) -> Result<String> {
