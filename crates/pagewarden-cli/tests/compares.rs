@@ -44,7 +44,9 @@ impl Databases {
     fn compare(&self, words: &[&str]) -> Outcome {
         let (one, other) =
             (format!("sqlite:{}", self.path("a")), format!("sqlite:{}", self.path("b")));
-        run(plain().args(["compare", &one, &other, "--settle", "50ms"]).args(words))
+        let settle: &[&str] =
+            if words.contains(&"--snapshot") { &[] } else { &["--settle", "50ms"] };
+        run(plain().args(["compare", &one, &other]).args(settle).args(words))
     }
 }
 
@@ -231,6 +233,22 @@ fn no_password_is_ever_shown() {
     let outcome = run(plain().args(["checksum", url]));
     assert!(outcome.stderr.contains("sees the password in the URL"), "{outcome:?}");
     assert!(outcome.stderr.contains("127.0.0.1"), "{outcome:?}");
+}
+
+/// A ceiling on what is read a second, of both sides together.
+#[test]
+fn rate_is_a_ceiling_of_reading() {
+    let Some(databases) = Databases::new() else { return };
+    let more = "INSERT INTO words SELECT hex(randomblob(500)) FROM generate_series(1, 1000)";
+    databases.run("a", more);
+    let outcome = databases.compare(&["--table", "words", "--json", "--snapshot"]);
+    let bytes = json(&outcome)["tables"][0]["bytes"].as_u64().unwrap();
+    let begin = std::time::Instant::now();
+    let url = format!("sqlite:{}", databases.path("a"));
+    let rate = (bytes / 2).to_string();
+    let outcome = run(plain().args(["checksum", &url, "--table", "words", "--rate", &rate]));
+    assert_eq!(outcome.status, Some(0));
+    assert!(begin.elapsed().as_secs_f64() > 1.9, "{:?}", begin.elapsed());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! `cargo run --release -p pagewarden-db --example cost [ROWS]` starts a PostgreSQL and a
 //! MariaDB of its own, fills a table of 15 columns, and prints, in paired rounds, the
 //! processor time a row of COUNT(*) on the server, and that of server and client for the
-//! multiset checksum. Ticks of the system are 10 ms: take enough rows.
+//! multiset checksum.
 
 #![allow(clippy::print_stdout, reason = "it prints what it measured")]
 
@@ -38,7 +38,7 @@ fn main() -> Result<()> {
         let server = cluster.postmaster_pid().context("no server")?;
         let (socket, port) = (cluster.socket_dir().display(), cluster.port());
         let url = format!("postgres://postgres@:{port}/postgres?socket={socket}");
-        measure(&url, rows, &|| children_ticks(server))?;
+        measure(&url, rows, &|| nanoseconds_of_children(server))?;
     }
     if let Some(installation) = mariadb::Installation::for_test()? {
         let mut server = mariadb::Server::install(&installation, &["innodb_buffer_pool_size=1G"])?;
@@ -51,29 +51,29 @@ fn main() -> Result<()> {
              INSERT INTO t SELECT seq, seq % 1000, seq % 100, seq / 100, seq / 7, seq / 3, seq / 11, \
              seq % 2 = 0, CONCAT('name of row ', seq), CONCAT('a note that is a little longer ', seq), \
              TIMESTAMPADD(SECOND, seq, '2024-01-01'), DATE_ADD('2024-01-01', INTERVAL seq % 3000 DAY), \
-             MD5(seq), UNHEX(MD5(seq)), CONCAT('{{\"k\": ', seq, '}}') FROM seq_1_to_{rows}",
+             UUID(), UNHEX(MD5(seq)), CONCAT('{{\"k\": ', seq, '}}') FROM seq_1_to_{rows}",
         ))?;
         let pid = server.pid().context("no server")?;
         let url =
             format!("mysql://root@/d?socket={}", server.home().path().join("socket").display());
-        measure(&url, rows, &|| ticks(pid))?;
+        measure(&url, rows, &|| nanoseconds(pid))?;
     }
     Ok(())
 }
 
-fn measure(url: &str, rows: u64, server_ticks: &dyn Fn() -> u64) -> Result<()> {
+fn measure(url: &str, rows: u64, server_time: &dyn Fn() -> u64) -> Result<()> {
     let location = Location::parse(url)?;
     let mut connection = (engine::of(&location)?.connect)(&location)?;
     let table = connection.describe(&TableName { schema: None, name: "t".to_owned() })?;
     let mut figures: [Vec<f64>; 4] = Default::default();
     for _ in 0..ROUNDS {
         let mut run = |strategy| -> Result<(f64, f64)> {
-            let (client, server) = (ticks(std::process::id()), server_ticks());
-            let made = checksum(connection.as_mut(), &table, strategy, Function::Md5, &|_| Ok(()))?;
+            let (client, server) = (nanoseconds(std::process::id()), server_time());
+            let made =
+                checksum(connection.as_mut(), &table, strategy, Function::Md5, &|_, _| Ok(()))?;
             anyhow::ensure!(made.rows == rows, "{} rows", made.rows);
-            let each =
-                |after: u64, before: u64| after.saturating_sub(before) as f64 * 1e7 / rows as f64;
-            Ok((each(server_ticks(), server), each(ticks(std::process::id()), client)))
+            let each = |after: u64, before: u64| after.saturating_sub(before) as f64 / rows as f64;
+            Ok((each(server_time(), server), each(nanoseconds(std::process::id()), client)))
         };
         let (count, _) = run(Strategy::Count)?;
         let (server, client) = run(Strategy::Multiset)?;
@@ -97,24 +97,24 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// The fields of a process behind its name: state, parent, ...
-fn stat(pid: u32) -> Option<Vec<String>> {
+/// The time that all threads of a process have had, in nanoseconds.
+fn nanoseconds(pid: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let of_task = |path: std::path::PathBuf| {
+        let text = fs::read_to_string(path.join("schedstat")).ok()?;
+        text.split(' ').next()?.parse::<u64>().ok()
+    };
+    tasks.filter_map(|task| of_task(task.path())).sum()
+}
+
+/// The process that a process was started by.
+fn parent(pid: u32) -> Option<u32> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, fields) = text.rsplit_once(") ")?;
-    Some(fields.split(' ').map(str::to_owned).collect())
+    text.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
-/// User and system time of a process, in ticks.
-fn ticks(pid: u32) -> u64 {
-    let fields = stat(pid).unwrap_or_default();
-    fields.iter().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
-}
-
-fn children_ticks(parent: u32) -> u64 {
+fn nanoseconds_of_children(of: u32) -> u64 {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let is_child = |pid: &u32| {
-        stat(*pid).and_then(|fields| fields.get(1)?.parse::<u32>().ok()) == Some(parent)
-    };
-    pids.filter(is_child).map(ticks).sum()
+    pids.filter(|pid| parent(*pid) == Some(of)).map(nanoseconds).sum()
 }

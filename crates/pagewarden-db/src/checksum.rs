@@ -88,11 +88,46 @@ pub struct Checksum {
     pub by_server: bool,
 }
 
-/// Tells how far a reading is, in rows, and may end it by an error.
-pub type Tell<'a> = dyn Fn(u64) -> Result<()> + Sync + 'a;
+/// Is told of rows that were read and of their bytes; may slow the reading down, or end it
+/// by an error.
+pub type Tell<'a> = dyn Fn(u64, u64) -> Result<()> + Sync + 'a;
 
-/// How often [`Tell`] is asked.
-pub(crate) const TELL_ROWS: u64 = 1024;
+/// Counts rows, and tells of them now and then.
+pub(crate) struct Teller<'a> {
+    tell: &'a Tell<'a>,
+    /// All rows.
+    pub rows: u64,
+    /// All bytes.
+    pub bytes: u64,
+    told_rows: u64,
+    told_bytes: u64,
+}
+
+impl<'a> Teller<'a> {
+    pub fn new(tell: &'a Tell<'a>) -> Self {
+        Self { tell, rows: 0, bytes: 0, told_rows: 0, told_bytes: 0 }
+    }
+
+    /// A row was read.
+    pub fn row(&mut self, row: &Row) -> Result<()> {
+        self.rows += 1;
+        self.bytes += row.bytes().len() as u64;
+        let much =
+            self.rows - self.told_rows >= TELL_ROWS || self.bytes - self.told_bytes >= TELL_BYTES;
+        if much { self.end() } else { Ok(()) }
+    }
+
+    /// Tells of what was not told yet.
+    pub fn end(&mut self) -> Result<()> {
+        let (rows, bytes) = (self.rows - self.told_rows, self.bytes - self.told_bytes);
+        (self.told_rows, self.told_bytes) = (self.rows, self.bytes);
+        (self.tell)(rows, bytes)
+    }
+}
+
+/// How often [`Tell`] is told.
+const TELL_ROWS: u64 = 1024;
+const TELL_BYTES: u64 = 1 << 20;
 
 /// Makes a checksum of a table.
 ///
@@ -105,7 +140,7 @@ pub fn checksum(
     function: Function,
     tell: &Tell<'_>,
 ) -> Result<Checksum> {
-    tell(0)?;
+    tell(0, 0)?;
     let begin = Instant::now();
     let md5 = function == Function::Md5;
     let by_server =
@@ -223,17 +258,15 @@ fn here(
     let range = Range { key: table.key.clone(), ..Range::default() };
     let ordered = sum.needs_order() && !table.key.is_empty();
     let query = Query { table, columns: &columns, range: &range, ordered, offset: 0, limit: None };
-    let (mut rows, mut bytes) = (0, 0);
+    let mut teller = Teller::new(tell);
     connection.read(&query, &mut |row| {
         sum.add(row);
-        rows += 1;
-        bytes += row.bytes().len() as u64;
-        if rows % TELL_ROWS == 0 { tell(TELL_ROWS) } else { Ok(()) }
+        teller.row(row)
     })?;
-    tell(rows % TELL_ROWS)?;
+    teller.end()?;
     Ok(Checksum {
-        rows,
-        bytes_read: Some(bytes),
+        rows: teller.rows,
+        bytes_read: Some(teller.bytes),
         value: Some(sum.value()),
         elapsed: begin.elapsed(),
         by_server: false,

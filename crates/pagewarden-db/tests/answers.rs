@@ -71,7 +71,7 @@ fn sum(database: &Database, strategy: Strategy, function: Function) -> Checksum 
     let mut connection = database.connect();
     let name = TableName { schema: None, name: "answers".to_owned() };
     let table = connection.describe(&name).unwrap();
-    checksum(connection.as_mut(), &table, strategy, function, &|_| Ok(())).unwrap()
+    checksum(connection.as_mut(), &table, strategy, function, &|_, _| Ok(())).unwrap()
 }
 
 #[test]

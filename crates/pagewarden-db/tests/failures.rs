@@ -76,7 +76,7 @@ fn table_dropped_meanwhile_is_said_and_the_others_are_compared() {
         };
         let began = Mutex::new(Vec::new());
         let watch = Watch {
-            tell: &|_| Ok(()),
+            tell: &|_, _| Ok(()),
             begin: &|name| {
                 if name == "middle" {
                     target.run("DROP TABLE middle");
@@ -143,7 +143,7 @@ fn broken_connection_costs_one_table() {
     let name = database.location().database.unwrap();
     let thrown = AtomicBool::new(false);
     let watch = Watch {
-        tell: &|_| Ok(()),
+        tell: &|_, _| Ok(()),
         begin: &|table| {
             if table == "middle" && !thrown.swap(true, Ordering::Relaxed) {
                 database.run(&format!(
@@ -195,7 +195,7 @@ fn wish_to_end_is_followed_and_nothing_is_called_equal() {
             database.run(&format!("INSERT INTO t VALUES {}", rows.join(", ")));
         }
         let seen = AtomicU64::new(0);
-        let tell = |rows| {
+        let tell = |rows, _| {
             let seen = seen.fetch_add(rows, Ordering::Relaxed) + rows;
             if seen > 2000 { Err(Error::Stopped) } else { Ok(()) }
         };

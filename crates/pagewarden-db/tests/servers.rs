@@ -180,7 +180,7 @@ pub fn request(source: &Database, target: &Database) -> Request {
 
 /// Runs a comparison to its end.
 pub fn run(request: &Request) -> Outcome {
-    let watch = Watch { tell: &|_| Ok(()), begin: &|_| {} };
+    let watch = Watch { tell: &|_, _| Ok(()), begin: &|_| {} };
     let mut seen = 0;
     let outcome = compare(request, &watch, &mut |_| seen += 1).unwrap();
     assert_eq!(seen, outcome.tables.len());

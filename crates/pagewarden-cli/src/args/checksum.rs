@@ -1,10 +1,13 @@
 //! `pagewarden checksum`: its part of the command line.
 
+use std::num::NonZero;
 use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use pagewarden_db::checksum::Strategy;
+
+use super::parse_rate;
 
 /// Make checksums of the tables of a live database
 ///
@@ -56,6 +59,10 @@ pub struct Checksum {
     /// Print one JSON object on standard output
     #[arg(long)]
     pub json: bool,
+
+    /// Read no faster than this, for example 200MiB/s
+    #[arg(long, value_name = "BYTES/S", value_parser = parse_rate)]
+    pub rate: Option<NonZero<u64>>,
 
     /// Show no progress
     #[arg(short, long, conflicts_with = "progress")]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::parse_time;
+use super::{parse_rate, parse_time};
 
 /// Prove the tables of live databases equal, or name the rows that differ
 ///
@@ -106,6 +106,10 @@ pub struct Compare {
     /// one connection.
     #[arg(short, long, value_name = "N")]
     pub jobs: Option<NonZero<usize>>,
+
+    /// Read no faster than this, for example 200MiB/s
+    #[arg(long, value_name = "BYTES/S", value_parser = parse_rate)]
+    pub rate: Option<NonZero<u64>>,
 
     /// Show no progress
     #[arg(short, long, conflicts_with = "progress")]

@@ -18,7 +18,8 @@ use crate::exit::{self, Exit};
 /// Runs the command.
 pub fn run(arguments: &Checksum) -> anyhow::Result<Exit> {
     let begin = Instant::now();
-    let reading = Reading::begin(arguments.quiet || arguments.json, arguments.progress)?;
+    let reading =
+        Reading::begin(arguments.quiet || arguments.json, arguments.progress, arguments.rate)?;
     let mut run = Run { arguments, reading, objects: Vec::new(), failed: 0, stopped: false };
     let result = run.all();
     run.reading.end();
@@ -156,7 +157,7 @@ impl Run<'_> {
     fn one(&mut self, connection: &mut dyn Connection, line: &Line<'_>) -> anyhow::Result<bool> {
         let server = connection.server().to_owned();
         let reading = &self.reading;
-        let tell = |rows| reading.tell(rows);
+        let tell = |rows, bytes| reading.tell(rows, bytes);
         let made = connection.describe(line.name).and_then(|table| {
             let sum = checksum::checksum(connection, &table, line.strategy, line.function, &tell)?;
             Ok((table.bytes, sum))

@@ -24,7 +24,7 @@ mod shown;
 pub fn run(arguments: &Compare) -> anyhow::Result<Exit> {
     let begin = Instant::now();
     let quiet = arguments.quiet || arguments.json || arguments.nagios;
-    let reading = Reading::begin(quiet, arguments.progress)?;
+    let reading = Reading::begin(quiet, arguments.progress, arguments.rate)?;
     let mut outcomes = Vec::new();
     let result = all(arguments, &reading, &mut outcomes);
     reading.end();
@@ -86,7 +86,10 @@ fn all(arguments: &Compare, reading: &Reading, outcomes: &mut Vec<Outcome>) -> a
             let line = format!("{}\n", printable(&request.target.to_string()));
             reading.aside(|| print(&line))?;
         }
-        let watch = Watch { tell: &|rows| reading.tell(rows), begin: &|name| reading.table(name) };
+        let watch = Watch {
+            tell: &|rows, bytes| reading.tell(rows, bytes),
+            begin: &|name| reading.table(name),
+        };
         let colours = terminal::colours();
         let outcome = compare(&request, &watch, &mut |report| {
             if is_text {

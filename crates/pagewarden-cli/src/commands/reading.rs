@@ -2,6 +2,7 @@
 //! they are ended.
 
 use std::io::{self, IsTerminal as _, Write as _};
+use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,6 +14,8 @@ use pagewarden_db::location::{Given, Location};
 
 use crate::signals::stop_on_signals;
 
+/// How long nobody looks whether the run is to end.
+const NAP: Duration = Duration::from_millis(50);
 /// How often a plain line is written.
 const LINE_EVERY: Duration = Duration::from_secs(3);
 
@@ -20,6 +23,8 @@ const LINE_EVERY: Duration = Duration::from_secs(3);
 pub struct Reading {
     stop: Arc<AtomicBool>,
     rows: AtomicU64,
+    bytes: AtomicU64,
+    rate: Option<NonZero<u64>>,
     begin: Instant,
     table: Mutex<String>,
     bar: Option<ProgressBar>,
@@ -28,7 +33,7 @@ pub struct Reading {
 
 impl Reading {
     /// What the flags and the terminal ask for.
-    pub fn begin(quiet: bool, lines: bool) -> anyhow::Result<Self> {
+    pub fn begin(quiet: bool, lines: bool, rate: Option<NonZero<u64>>) -> anyhow::Result<Self> {
         let now = Instant::now();
         let bar = (!quiet && !lines && io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
@@ -39,6 +44,8 @@ impl Reading {
         Ok(Self {
             stop: stop_on_signals()?,
             rows: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            rate,
             begin: now,
             table: Mutex::new(String::new()),
             bar,
@@ -53,8 +60,17 @@ impl Reading {
         }
     }
 
-    /// So many rows more were read. The error is somebody's wish to end.
-    pub fn tell(&self, more: u64) -> Result<()> {
+    /// So much more was read. The error is somebody's wish to end.
+    pub fn tell(&self, more: u64, bytes: u64) -> Result<()> {
+        let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if let Some(rate) = self.rate {
+            let due = Duration::from_secs_f64(bytes as f64 / rate.get() as f64);
+            while !self.stop.load(Ordering::Relaxed)
+                && let Some(early) = due.checked_sub(self.begin.elapsed())
+            {
+                std::thread::sleep(early.min(NAP));
+            }
+        }
         if self.stop.load(Ordering::Relaxed) {
             return Err(Error::Stopped);
         }

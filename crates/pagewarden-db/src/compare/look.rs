@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::thread;
 
 use super::plan::Plan;
-use crate::checksum::{TELL_ROWS, Tell};
+use crate::checksum::{Tell, Teller};
 use crate::engine::{Connection, Query, Range};
 use crate::error::{Error, Result};
 use crate::row::record::{self, Hash, Record};
@@ -89,12 +89,9 @@ impl<'a> Side<'a> {
             offset: 0,
             limit: None,
         };
-        let mut rows = 0;
+        let mut teller = Teller::new(tell);
         self.connection.read(&query, &mut |row| {
-            rows += 1;
-            if rows % TELL_ROWS == 0 {
-                tell(TELL_ROWS)?;
-            }
+            teller.row(row)?;
             let of_row = record::hash(row.bytes());
             let key = if key_count > 0 { record::hash(row.leading(key_count)) } else { of_row };
             match scope {
@@ -102,7 +99,7 @@ impl<'a> Side<'a> {
                 _ => see(row, (key, of_row)),
             }
         })?;
-        tell(rows % TELL_ROWS)
+        teller.end()
     }
 
     /// The sum of a range, and the bytes of its rows.
@@ -117,14 +114,13 @@ impl<'a> Side<'a> {
             offset: 0,
             limit: None,
         };
-        let (mut sum, mut bytes) = (Record::default(), 0);
+        let (mut sum, mut teller) = (Record::default(), Teller::new(tell));
         self.connection.read(&query, &mut |row| {
             sum.add(record::hash(row.bytes()));
-            bytes += row.bytes().len() as u64;
-            if sum.rows % TELL_ROWS == 0 { tell(TELL_ROWS) } else { Ok(()) }
+            teller.row(row)
         })?;
-        tell(sum.rows % TELL_ROWS)?;
-        Ok((sum, bytes))
+        teller.end()?;
+        Ok((sum, teller.bytes))
     }
 
     /// The rows of a scope by their hashes, in the order of these; of those keys only

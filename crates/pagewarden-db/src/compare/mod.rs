@@ -70,7 +70,7 @@ pub struct Request {
 
 /// Who is told how far it is, and may end it.
 pub struct Watch<'a> {
-    /// Is told how many rows were read; an error ends the run.
+    /// Is told how much was read; an error ends the run.
     pub tell: &'a Tell<'a>,
     /// Is told which table begins.
     pub begin: &'a (dyn Fn(&str) + Sync),
@@ -285,7 +285,7 @@ fn compare_table(
     watch: &Watch<'_>,
     report: &mut TableReport,
 ) -> Result<()> {
-    (watch.tell)(0)?;
+    (watch.tell)(0, 0)?;
     let request = pair.request;
     let (source, target) = pair.both()?;
     let of_source = source.describe(name)?;

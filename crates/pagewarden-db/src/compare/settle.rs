@@ -81,7 +81,7 @@ pub fn settle(
 fn pause(time: Duration, watch: &Watch<'_>) -> Result<()> {
     let begin = Instant::now();
     loop {
-        (watch.tell)(0)?;
+        (watch.tell)(0, 0)?;
         let left = time.saturating_sub(begin.elapsed());
         if left.is_zero() {
             return Ok(());

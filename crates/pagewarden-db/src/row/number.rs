@@ -50,6 +50,11 @@ impl<'a> Decimal<'a> {
         any.then_some(Self { negative, digits, exponent: power - fraction.unwrap_or(0) })
     }
 
+    /// The number of some digits and the power of ten of the last of them.
+    pub fn of_digits(negative: bool, digits: &'a [u8], exponent: i64) -> Self {
+        Self { negative, digits, exponent }
+    }
+
     /// Appends the canonical form.
     pub fn write(&self, bytes: &mut Vec<u8>) {
         let begin = bytes.len();
@@ -71,7 +76,8 @@ impl<'a> Decimal<'a> {
             bytes.truncate(begin);
             bytes.push(b'0');
         } else if exponent != 0 {
-            bytes.extend_from_slice(format!("e{exponent}").as_bytes());
+            bytes.push(b'e');
+            write_digits(bytes, exponent < 0, exponent.unsigned_abs());
         }
     }
 }
@@ -92,9 +98,22 @@ pub fn write_integer(bytes: &mut Vec<u8>, negative: bool, magnitude: u64) {
         rest /= 10;
         zeros += 1;
     }
+    write_digits(bytes, negative, rest);
+    if zeros > 0 {
+        bytes.push(b'e');
+        if zeros >= 10 {
+            bytes.push(b'1');
+        }
+        bytes.push(b'0' + zeros % 10);
+    }
+}
+
+/// Appends the digits of a whole number that is not zero, as they are.
+pub fn write_digits(bytes: &mut Vec<u8>, negative: bool, magnitude: u64) {
     // 2^64 has twenty digits.
     let mut digits = [0; 20];
     let mut first = digits.len();
+    let mut rest = magnitude;
     while rest > 0 {
         first -= 1;
         if let Some(place) = digits.get_mut(first) {
@@ -106,13 +125,6 @@ pub fn write_integer(bytes: &mut Vec<u8>, negative: bool, magnitude: u64) {
         bytes.push(b'-');
     }
     bytes.extend_from_slice(digits.get(first..).unwrap_or_default());
-    if zeros > 0 {
-        bytes.push(b'e');
-        if zeros >= 10 {
-            bytes.push(b'1');
-        }
-        bytes.push(b'0' + zeros % 10);
-    }
 }
 
 /// Appends a binary floating-point number.

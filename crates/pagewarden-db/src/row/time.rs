@@ -21,13 +21,20 @@ pub fn write_date(bytes: &mut Vec<u8>, days: i64) {
 
 /// Appends a year, a month and a day as they stand, also where there is no such day.
 pub fn write_civil(bytes: &mut Vec<u8>, year: i64, month: u8, day: u8) {
-    let sign = match year {
-        ..0 => "-",
-        0..10_000 => "",
-        _ => "+",
-    };
-    // Writing into memory does not fail.
-    let _ = write!(bytes, "{sign}{:04}-{month:02}-{day:02}", year.unsigned_abs());
+    match u16::try_from(year) {
+        Ok(year @ 0..10_000) => {
+            push_two(bytes, u64::from(year / 100));
+            push_two(bytes, u64::from(year % 100));
+        }
+        _ => {
+            // Writing into memory does not fail.
+            let _ = write!(bytes, "{}{:04}", if year < 0 { '-' } else { '+' }, year.unsigned_abs());
+        }
+    }
+    bytes.push(b'-');
+    push_two(bytes, u64::from(month));
+    bytes.push(b'-');
+    push_two(bytes, u64::from(day));
 }
 
 /// Appends a moment, counted in microseconds from 1970-01-01 on.
@@ -44,13 +51,30 @@ pub fn write_time(bytes: &mut Vec<u8>, micros: i64) {
     }
     let micros = micros.unsigned_abs();
     let seconds = micros / 1_000_000;
-    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
-    let _ = write!(bytes, "{hours:02}:{minutes:02}:{:02}", seconds % 60);
+    push_two(bytes, seconds / 3600);
+    bytes.push(b':');
+    push_two(bytes, seconds / 60 % 60);
+    bytes.push(b':');
+    push_two(bytes, seconds % 60);
     let fraction = micros % 1_000_000;
     if fraction > 0 {
-        let _ = write!(bytes, ".{fraction:06}");
+        bytes.push(b'.');
+        for place in [10_000, 100, 1] {
+            push_two(bytes, fraction / place % 100);
+        }
         while bytes.last() == Some(&b'0') {
             bytes.pop();
+        }
+    }
+}
+
+/// Appends a number with two digits at least.
+fn push_two(bytes: &mut Vec<u8>, number: u64) {
+    match u8::try_from(number) {
+        Ok(number @ 0..100) => bytes.extend_from_slice(&[b'0' + number / 10, b'0' + number % 10]),
+        _ => {
+            // Hours of a long span; writing into memory does not fail.
+            let _ = write!(bytes, "{number}");
         }
     }
 }

@@ -106,10 +106,7 @@ fn numeric(row: &mut Row, value: &[u8]) -> Option<()> {
             if groups.len() != usize::from(count) {
                 return None;
             }
-            let mut text = Vec::with_capacity(groups.len() * 4 + 8);
-            if sign == 0x4000 {
-                text.push(b'-');
-            }
+            let mut text = Vec::with_capacity(groups.len() * 4 + 1);
             text.push(b'0');
             for group in groups {
                 let mut rest = u16::from_be_bytes(*group);
@@ -124,8 +121,7 @@ fn numeric(row: &mut Row, value: &[u8]) -> Option<()> {
                 text.extend_from_slice(&digits);
             }
             let exponent = (i64::from(weight) - i64::from(count) + 1) * 4;
-            text.extend_from_slice(format!("e{exponent}").as_bytes());
-            let decimal = number::Decimal::parse(&text)?;
+            let decimal = number::Decimal::of_digits(sign == 0x4000, &text, exponent);
             row.write(Tag::Number, |bytes| decimal.write(bytes));
         }
     }
