@@ -11,15 +11,52 @@ use std::time::{Duration, Instant};
 use super::look::Pair;
 use crate::row::record::Hash;
 
-/// The rows of one key on one side, by their hashes, in order: one, or none, or several
-/// where nothing forbids it.
-pub type Image = Vec<Hash>;
+/// The rows of one key on one side, by their hashes, in order: none, or one, or several
+/// where nothing forbids it. There may be many images: nearly all need no memory beside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Image {
+    /// No row.
+    None,
+    /// One row.
+    One(Hash),
+    /// Several.
+    Many(Box<[Hash]>),
+}
+
+impl Image {
+    /// The rows of a key, out of all rows in order.
+    pub fn of(key: Hash, pairs: &[Pair]) -> Self {
+        let begin = pairs.partition_point(|pair| pair.0 < key);
+        let rest = pairs.get(begin..).unwrap_or_default();
+        let count = rest.partition_point(|pair| pair.0 == key);
+        Self::of_group(rest.get(..count).unwrap_or_default())
+    }
+
+    fn of_group(group: &[Pair]) -> Self {
+        match group {
+            [] => Self::None,
+            [one] => Self::One(one.1),
+            several => Self::Many(several.iter().map(|pair| pair.1).collect()),
+        }
+    }
+
+    /// The hashes.
+    pub fn rows(&self) -> &[Hash] {
+        match self {
+            Self::None => &[],
+            Self::One(hash) => std::slice::from_ref(hash),
+            Self::Many(hashes) => hashes,
+        }
+    }
+}
 
 /// A key whose rows were not alike.
 #[derive(Debug, Clone)]
 pub struct Candidate {
-    /// What the source was seen to have; the last one is what it had last.
-    witnessed: Vec<Image>,
+    /// What the source had last.
+    source: Image,
+    /// What else it was seen to have.
+    before: Vec<Image>,
     /// What the target had last.
     target: Image,
     /// Since when both have been as they are.
@@ -40,8 +77,7 @@ pub enum State {
 impl Candidate {
     /// What the source has.
     pub fn source(&self) -> &Image {
-        const NOTHING: &Image = &Vec::new();
-        self.witnessed.last().unwrap_or(NOTHING)
+        &self.source
     }
 
     /// What the target has.
@@ -51,16 +87,13 @@ impl Candidate {
 
     /// Takes another look in.
     pub fn look(&mut self, source: Image, target: Image, now: Instant, settle: Duration) -> State {
-        let stood_still = *self.source() == source && self.target == target;
-        if !self.witnessed.contains(&source) {
-            self.witnessed.push(source);
-        } else if let Some(place) = self.witnessed.iter().position(|image| *image == source) {
-            // What it has now comes last.
-            let current = self.witnessed.remove(place);
-            self.witnessed.push(current);
+        let stood_still = self.source == source && self.target == target;
+        if self.source != source {
+            let earlier = std::mem::replace(&mut self.source, source);
+            self.before.push(earlier);
         }
         self.target = target;
-        if self.witnessed.contains(&self.target) {
+        if self.target == self.source || self.before.contains(&self.target) {
             return State::Equal;
         }
         if !stood_still {
@@ -72,24 +105,27 @@ impl Candidate {
 
     /// How many rows were changed, are on the source only, and on the target only.
     pub fn counts(&self) -> (u64, u64, u64) {
-        let (source, target) = without_common(self.source(), &self.target);
+        let (source, target) = without_common(&self.source, &self.target);
         let changed = source.len().min(target.len());
-        let count = |image: &Image| (image.len() - changed) as u64;
+        let count = |rows: &[Hash]| (rows.len() - changed) as u64;
         (changed as u64, count(&source), count(&target))
     }
 }
 
 /// What each of two images has that the other has not.
-pub fn without_common(one: &Image, other: &Image) -> (Image, Image) {
-    let (mut of_one, mut of_other) = (Vec::new(), other.clone());
-    for hash in one {
-        match of_other.iter().position(|known| known == hash) {
-            Some(place) => {
-                of_other.swap_remove(place);
-            }
-            None => of_one.push(*hash),
+pub fn without_common(one: &Image, other: &Image) -> (Vec<Hash>, Vec<Hash>) {
+    // Both are in order.
+    let (mut of_one, mut of_other) = (Vec::new(), Vec::new());
+    let mut rest = other.rows().iter().peekable();
+    for hash in one.rows() {
+        while let Some(smaller) = rest.next_if(|known| *known < hash) {
+            of_other.push(*smaller);
+        }
+        if rest.next_if(|known| *known == hash).is_none() {
+            of_one.push(*hash);
         }
     }
+    of_other.extend(rest);
     (of_one, of_other)
 }
 
@@ -107,24 +143,13 @@ pub fn candidates(source: &[Pair], target: &[Pair], now: Instant) -> HashMap<Has
             (Some(one), Some(other)) => one.min(other),
             (Some(key), None) | (None, Some(key)) => key,
         };
-        let image = |group: Option<&[Pair]>| -> Image {
-            group.unwrap_or_default().iter().map(|pair| pair.1).collect()
-        };
+        let image = |group: Option<&[Pair]>| Image::of_group(group.unwrap_or_default());
         let source = image(if one == Some(next) { of_source.next() } else { None });
         let target = image(if other == Some(next) { of_target.next() } else { None });
         if source != target {
-            found.insert(next, Candidate { witnessed: vec![source], target, since: now });
+            found.insert(next, Candidate { source, before: Vec::new(), target, since: now });
         }
     }
-}
-
-/// What a look found of each key.
-pub fn images(pairs: &[Pair]) -> HashMap<Hash, Image> {
-    let mut images: HashMap<Hash, Image> = HashMap::new();
-    for (key, hash) in pairs {
-        images.entry(*key).or_default().push(*hash);
-    }
-    images
 }
 
 #[cfg(test)]
@@ -132,6 +157,10 @@ mod tests {
     use super::*;
 
     const SETTLE: Duration = Duration::from_secs(2);
+
+    fn image(hash: Option<Hash>) -> Image {
+        hash.map_or(Image::None, Image::One)
+    }
 
     fn first(source: &[Hash], target: &[Hash], now: Instant) -> Candidate {
         let pairs = |hashes: &[Hash]| hashes.iter().map(|hash| (7, *hash)).collect::<Vec<_>>();
@@ -163,30 +192,48 @@ mod tests {
     fn late_target_is_equal() {
         let now = Instant::now();
         let mut row = first(&[2], &[1], now);
-        assert_eq!(row.look(vec![3], vec![2], now + SETTLE, SETTLE), State::Equal);
+        assert_eq!(row.look(image(Some(3)), image(Some(2)), now + SETTLE, SETTLE), State::Equal);
     }
 
     #[test]
     fn stable_difference_is_confirmed_after_a_while_only() {
         let now = Instant::now();
         let mut row = first(&[2], &[1], now);
-        assert_eq!(row.look(vec![2], vec![1], now + SETTLE / 2, SETTLE), State::Open);
-        assert_eq!(row.look(vec![2], vec![1], now + SETTLE, SETTLE), State::Different);
+        assert_eq!(row.look(image(Some(2)), image(Some(1)), now + SETTLE / 2, SETTLE), State::Open);
+        assert_eq!(
+            row.look(image(Some(2)), image(Some(1)), now + SETTLE, SETTLE),
+            State::Different
+        );
     }
 
     #[test]
     fn changing_row_stays_open_until_it_stands_still() {
         let now = Instant::now();
         let mut row = first(&[2], &[1], now);
-        assert_eq!(row.look(vec![4], vec![3], now + SETTLE, SETTLE), State::Open);
-        assert_eq!(row.look(vec![6], vec![5], now + SETTLE * 2, SETTLE), State::Open);
-        assert_eq!(row.look(vec![6], vec![5], now + SETTLE * 3, SETTLE), State::Different);
+        assert_eq!(row.look(image(Some(4)), image(Some(3)), now + SETTLE, SETTLE), State::Open);
+        assert_eq!(row.look(image(Some(6)), image(Some(5)), now + SETTLE * 2, SETTLE), State::Open);
+        assert_eq!(
+            row.look(image(Some(6)), image(Some(5)), now + SETTLE * 3, SETTLE),
+            State::Different
+        );
+    }
+
+    #[test]
+    fn images_are_found_among_rows_in_order() {
+        let pairs = [(1, 4), (2, 1), (2, 1), (2, 7), (5, 0)];
+        assert_eq!(Image::of(1, &pairs), Image::One(4));
+        assert_eq!(Image::of(2, &pairs), Image::Many([1, 1, 7].into()));
+        assert_eq!(Image::of(3, &pairs), Image::None);
+        assert_eq!(Image::of(9, &pairs), Image::None);
+        let several = Image::Many([1, 1, 7].into());
+        assert_eq!(without_common(&several, &Image::One(1)), (vec![1, 7], vec![]));
+        assert_eq!(without_common(&Image::One(3), &several), (vec![3], vec![1, 1, 7]));
     }
 
     #[test]
     fn row_that_went_from_both_is_equal() {
         let now = Instant::now();
         let mut row = first(&[2], &[1], now);
-        assert_eq!(row.look(vec![], vec![], now, SETTLE), State::Equal);
+        assert_eq!(row.look(image(None), image(None), now, SETTLE), State::Equal);
     }
 }

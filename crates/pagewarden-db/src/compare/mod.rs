@@ -81,6 +81,8 @@ struct Pair<'a> {
     request: &'a Request,
     source: Option<Box<dyn Connection>>,
     target: Option<Box<dyn Connection>>,
+    /// How many pairs there are at the same time.
+    sharers: usize,
 }
 
 impl fmt::Debug for Watch<'_> {
@@ -129,7 +131,7 @@ pub fn compare(
     watch: &Watch<'_>,
     seen: &mut dyn FnMut(&TableReport),
 ) -> Result<Outcome> {
-    let mut pair = Pair { request, source: None, target: None };
+    let mut pair = Pair { request, source: None, target: None, sharers: 1 };
     let (source, target) = pair.both()?;
     let of_source = source.tables()?;
     let of_target = target.tables()?;
@@ -175,14 +177,16 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Compares all tables, and gives them in their order, whichever was done first.
-    fn tables(&self, pair: Pair<'_>, seen: &mut dyn FnMut(TableReport)) {
+    fn tables(&self, mut pair: Pair<'_>, seen: &mut dyn FnMut(TableReport)) {
         let request = pair.request;
-        let jobs = if request.options.frozen { 1 } else { request.jobs.get() };
+        let jobs =
+            if request.options.frozen { 1 } else { request.jobs.get().min(self.names.len()) };
+        pair.sharers = jobs;
         let (reports, arriving) = mpsc::channel();
         thread::scope(|scope| {
-            for _ in 1..jobs.min(self.names.len()) {
+            for _ in 1..jobs {
                 let reports = reports.clone();
-                let pair = Pair { request, source: None, target: None };
+                let pair = Pair { request, source: None, target: None, sharers: jobs };
                 scope.spawn(move || self.work(pair, &reports));
             }
             scope.spawn(move || self.work(pair, &reports));
@@ -286,7 +290,7 @@ fn compare_table(
     report: &mut TableReport,
 ) -> Result<()> {
     (watch.tell)(0, 0)?;
-    let request = pair.request;
+    let (request, sharers) = (pair.request, pair.sharers);
     let (source, target) = pair.both()?;
     let of_source = source.describe(name)?;
     let Some(other) = counterpart(name, of_target) else {
@@ -310,6 +314,7 @@ fn compare_table(
         target: Side::new(target, of_target, plan.target.clone(), &plan, watch.tell),
         options: &request.options,
         watch,
+        sharers,
         pending: Vec::new(),
     };
     comparison.run(plan.has_ranges, report)

@@ -1,10 +1,10 @@
 //! Further looks at what was not alike, until it is known what it is.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::candidate::{Candidate, Image, State, images, without_common};
+use super::candidate::{Candidate, Image, State, without_common};
 use super::look::{Scope, Side, both};
 use super::report::{Difference, Kind, TableReport};
 use super::{Options, Watch};
@@ -58,15 +58,18 @@ pub fn settle(
         last = last || begin.elapsed() >= options.patience;
         let mut still = Vec::new();
         for mut part in waiting {
-            let mut confirmed = HashMap::new();
+            let mut shown = Shown::new(options, report);
             if options.frozen {
                 // Both sides stand still: the first look is the last.
-                confirmed = std::mem::take(&mut part.open);
+                for (key, candidate) in std::mem::take(&mut part.open) {
+                    shown.confirm(key, candidate, report);
+                }
             } else {
-                look_again(source, target, &mut part, &mut confirmed, settle)?;
+                look_again(source, target, &mut part, settle, &mut |key, candidate| {
+                    shown.confirm(key, candidate, report);
+                })?;
             }
-            count(&confirmed, report);
-            list(source, target, &part.scope, &confirmed, options, report)?;
+            shown.read(source, target, &part.scope, report)?;
             if last {
                 report.unresolved += part.open.len() as u64;
             } else if !part.open.is_empty() {
@@ -94,92 +97,96 @@ fn look_again(
     source: &mut Side<'_>,
     target: &mut Side<'_>,
     part: &mut Pending,
-    confirmed: &mut HashMap<Hash, Candidate>,
     settle: Duration,
+    confirm: &mut dyn FnMut(Hash, Candidate),
 ) -> Result<()> {
     let now = Instant::now();
     let open = &part.open;
     let wanted = |key: Hash| open.contains_key(&key);
     let (of_source, of_target) =
         both(source, target, |side| side.pairs(&part.scope, Some(&wanted)))?;
-    let (mut of_source, mut of_target) = (images(&of_source), images(&of_target));
-    let mut known: Vec<(Hash, State)> = Vec::new();
-    for (key, candidate) in &mut part.open {
-        let take = |images: &mut HashMap<Hash, Image>| images.remove(key).unwrap_or_default();
-        let state = candidate.look(take(&mut of_source), take(&mut of_target), now, settle);
-        if state != State::Open {
-            known.push((*key, state));
+    part.open.retain(|key, candidate| {
+        let images = (Image::of(*key, &of_source), Image::of(*key, &of_target));
+        match candidate.look(images.0, images.1, now, settle) {
+            State::Open => return true,
+            State::Equal => {}
+            State::Different => confirm(*key, candidate.clone()),
         }
-    }
-    for (key, state) in known {
-        if let Some(candidate) = part.open.remove(&key)
-            && state == State::Different
-        {
-            confirmed.insert(key, candidate);
-        }
-    }
+        false
+    });
+    // What is left may be little of what was.
+    part.open.shrink_to_fit();
     Ok(())
 }
 
-fn count(confirmed: &HashMap<Hash, Candidate>, report: &mut TableReport) {
-    for candidate in confirmed.values() {
+/// The differences of a part that are to be shown.
+struct Shown {
+    room: usize,
+    chosen: BTreeMap<Hash, Candidate>,
+}
+
+impl Shown {
+    fn new(options: &Options, report: &TableReport) -> Self {
+        let room = options.listed_max.saturating_sub(report.differences.len());
+        Self { room, chosen: BTreeMap::new() }
+    }
+
+    /// Counts a difference, and chooses those of the smallest hashes: the same in every run.
+    fn confirm(&mut self, key: Hash, candidate: Candidate, report: &mut TableReport) {
         let (changed, only_source, only_target) = candidate.counts();
         report.changed += changed;
         report.only_source += only_source;
         report.only_target += only_target;
+        self.chosen.insert(key, candidate);
+        if self.chosen.len() > self.room {
+            self.chosen.pop_last();
+        }
+    }
+
+    /// Reads the rows that are to be shown.
+    fn read(
+        self,
+        source: &mut Side<'_>,
+        target: &mut Side<'_>,
+        scope: &Scope,
+        report: &mut TableReport,
+    ) -> Result<()> {
+        if self.chosen.is_empty() {
+            return Ok(());
+        }
+        let wanted: HashSet<Hash> = self.chosen.keys().copied().collect();
+        let (of_source, of_target) =
+            both(source, target, |side| side.rows(scope, &wanted, SHOWN_BYTES_MAX))?;
+        let mut shown = Vec::new();
+        for (key, candidate) in &self.chosen {
+            let (source, target) = without_common(candidate.source(), candidate.target());
+            let mut source = still_there(of_source.get(key), source).into_iter();
+            let mut target = still_there(of_target.get(key), target).into_iter();
+            loop {
+                let (one, other) = (source.next(), target.next());
+                if one.is_none() && other.is_none() {
+                    break;
+                }
+                shown.push(difference(report, one, other));
+            }
+        }
+        shown.truncate(self.room);
+        shown.sort_by(|one, other| order(&one.key, &other.key));
+        report.differences.extend(shown);
+        Ok(())
     }
 }
 
-/// Reads the rows that are to be shown.
-fn list(
-    source: &mut Side<'_>,
-    target: &mut Side<'_>,
-    scope: &Scope,
-    confirmed: &HashMap<Hash, Candidate>,
-    options: &Options,
-    report: &mut TableReport,
-) -> Result<()> {
-    let room = options.listed_max.saturating_sub(report.differences.len());
-    if room == 0 || confirmed.is_empty() {
-        return Ok(());
-    }
-    let mut keys: Vec<Hash> = confirmed.keys().copied().collect();
-    // The same ones in every run.
-    keys.sort_unstable();
-    keys.truncate(room);
-    let wanted: HashSet<Hash> = keys.iter().copied().collect();
-    let (of_source, of_target) =
-        both(source, target, |side| side.rows(scope, &wanted, SHOWN_BYTES_MAX))?;
-    let mut shown = Vec::new();
-    for key in &keys {
-        let Some(candidate) = confirmed.get(key) else { continue };
-        let (source, target) = without_common(candidate.source(), candidate.target());
-        // Only rows that are still what they were found to be.
-        let values = |rows: Option<&Vec<(Hash, Vec<Value>)>>, image: &Image| {
-            let mut left = image.clone();
-            let mut values = Vec::new();
-            for (hash, row) in rows.into_iter().flatten() {
-                if let Some(place) = left.iter().position(|known| known == hash) {
-                    left.swap_remove(place);
-                    values.push(row.clone());
-                }
-            }
-            values
-        };
-        let mut source = values(of_source.get(key), &source).into_iter();
-        let mut target = values(of_target.get(key), &target).into_iter();
-        loop {
-            let (one, other) = (source.next(), target.next());
-            if one.is_none() && other.is_none() {
-                break;
-            }
-            shown.push(difference(report, one, other));
+/// Only rows that are still what they were found to be.
+fn still_there(rows: Option<&Vec<(Hash, Vec<Value>)>>, mut found: Vec<Hash>) -> Vec<Vec<Value>> {
+    let mut values = Vec::new();
+    for (hash, row) in rows.into_iter().flatten() {
+        if let Some(place) = found.iter().position(|known| known == hash) {
+            found.swap_remove(place);
+            values.push(row.clone());
         }
     }
-    shown.truncate(room);
-    shown.sort_by(|one, other| order(&one.key, &other.key));
-    report.differences.extend(shown);
-    Ok(())
+    values
 }
 
 fn difference(

@@ -26,11 +26,12 @@ const ROWS_MIN: u64 = 1_000;
 const ROWS_MAX: u64 = 100_000;
 /// How long reading a part should take.
 const PART_TIME: Duration = Duration::from_millis(500);
-/// Rows of buckets that are looked at together.
-const GROUP_ROWS_MAX: u64 = 400_000;
+/// Rows of buckets that are looked at together, by all tables that are compared at the same
+/// time: what is remembered of them is most of the memory of a run.
+const GROUP_ROWS_MAX: u64 = 200_000;
 /// Groups of buckets that are looked at: each costs a reading of both tables.
 const GROUPS_MAX: usize = 16;
-/// Keys that may wait for another look.
+/// Keys that may wait for another look, of all tables at the same time.
 const WAITING_MAX: usize = 100_000;
 
 /// The comparison of two tables.
@@ -43,6 +44,8 @@ pub struct Comparison<'a, 'b> {
     pub options: &'b Options,
     /// Who is told.
     pub watch: &'b Watch<'b>,
+    /// How many tables share the memory.
+    pub sharers: usize,
     /// What waits for another look.
     pub pending: Vec<Pending>,
 }
@@ -59,6 +62,11 @@ impl Comparison<'_, '_> {
             self.buckets(report)?;
         }
         self.settle(report)
+    }
+
+    /// A share of what all tables that are compared at the same time may have.
+    fn share(&self, rows: u64) -> u64 {
+        (rows / (self.sharers as u64).max(1)).max(ROWS_MIN)
     }
 
     fn settle(&mut self, report: &mut TableReport) -> Result<()> {
@@ -90,7 +98,7 @@ impl Comparison<'_, '_> {
             }
             after = upto;
             if self.options.chunk_rows.is_none() {
-                rows = next_rows(rows, elapsed);
+                rows = next_rows(rows, elapsed).min(self.share(ROWS_MAX));
             }
         }
     }
@@ -102,7 +110,7 @@ impl Comparison<'_, '_> {
         report.chunks = BUCKETS as u64;
         report.rows_source = one.iter().map(|sum| sum.rows).sum();
         report.rows_target = other.iter().map(|sum| sum.rows).sum();
-        let groups = groups(&one, &other);
+        let groups = groups(&one, &other, self.share(GROUP_ROWS_MAX));
         report.counts_at_least = groups.len() > GROUPS_MAX;
         for group in groups.into_iter().take(GROUPS_MAX) {
             self.suspect(Scope::Buckets(group), report)?;
@@ -121,7 +129,7 @@ impl Comparison<'_, '_> {
             self.pending.push(Pending { scope, open });
         }
         let waiting: usize = self.pending.iter().map(|part| part.open.len()).sum();
-        if waiting > WAITING_MAX { self.settle(report) } else { Ok(()) }
+        if waiting > WAITING_MAX / self.sharers.max(1) { self.settle(report) } else { Ok(()) }
     }
 }
 
@@ -159,7 +167,7 @@ fn next_rows(rows: u64, elapsed: Duration) -> u64 {
 }
 
 /// Buckets that differ, in groups of so many rows as memory holds.
-fn groups(one: &[Record], other: &[Record]) -> Vec<HashSet<usize>> {
+fn groups(one: &[Record], other: &[Record], rows_max: u64) -> Vec<HashSet<usize>> {
     let mut groups: Vec<HashSet<usize>> = Vec::new();
     let mut rows = 0;
     for (bucket, (one, other)) in one.iter().zip(other).enumerate() {
@@ -168,7 +176,7 @@ fn groups(one: &[Record], other: &[Record]) -> Vec<HashSet<usize>> {
         }
         let here = one.rows.max(other.rows);
         match groups.last_mut() {
-            Some(group) if rows + here <= GROUP_ROWS_MAX => {
+            Some(group) if rows + here <= rows_max => {
                 group.insert(bucket);
                 rows += here;
             }
@@ -219,7 +227,7 @@ mod tests {
         };
         let one = [record(300_000), record(5), record(200_000), record(100_000)];
         let other = [record(1), record(5), record(1), record(1)];
-        let found = groups(&one, &other);
+        let found = groups(&one, &other, 400_000);
         assert_eq!(found, [HashSet::from([0]), HashSet::from([2, 3])]);
     }
 }
