@@ -233,6 +233,7 @@ impl Location {
     /// True if the server is on this machine, so that nobody is between us.
     pub fn is_local(&self) -> bool {
         match &self.host {
+            _ if self.socket.is_some() => true,
             None => true,
             Some(host) => {
                 let address = host.parse::<std::net::IpAddr>();
@@ -259,18 +260,18 @@ impl fmt::Display for Location {
             write!(out, "{user}@")?;
         }
         match (&self.host, &self.socket) {
-            (Some(host), _) if host.contains(':') => write!(out, "[{host}]")?,
-            (Some(host), _) => out.write_str(host)?,
-            (None, Some(_)) => {}
+            (_, Some(_)) => {}
+            (Some(host), None) if host.contains(':') => write!(out, "[{host}]")?,
+            (Some(host), None) => out.write_str(host)?,
             (None, None) => out.write_str("localhost")?,
         }
         if let Some(port) = self.port {
             write!(out, ":{port}")?;
         }
         write!(out, "/{}", self.database.as_deref().unwrap_or_default())?;
-        match (&self.host, &self.socket) {
-            (None, Some(socket)) => write!(out, "?socket={}", socket.display()),
-            _ => Ok(()),
+        match &self.socket {
+            Some(socket) => write!(out, "?socket={}", socket.display()),
+            None => Ok(()),
         }
     }
 }
@@ -346,6 +347,21 @@ mod tests {
             Location::parse("sqlite:///tmp/a.db").unwrap().database.as_deref(),
             Some("/tmp/a.db")
         );
+    }
+
+    /// A socket that is named wins over a host, as in the engines' own programs.
+    #[test]
+    fn socket_wins_over_host() {
+        for url in [
+            "postgres://ann@localhost:5433/shop?host=/run/pg",
+            "postgres://ann@db.example:5433/shop?socket=/run/pg",
+            "postgres://ann@%2Frun%2Fpg:5433/shop",
+        ] {
+            let location = Location::parse(url).unwrap();
+            assert_eq!(location.socket, Some(PathBuf::from("/run/pg")));
+            assert!(location.is_local());
+            assert_eq!(location.to_string(), "postgres://ann@:5433/shop?socket=/run/pg");
+        }
     }
 
     #[test]

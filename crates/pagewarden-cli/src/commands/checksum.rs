@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::bail;
-use pagewarden::report::words::{bytes, counted, grouped, printable};
+use pagewarden::report::words::{bytes, counted, printable};
 use pagewarden_db::checksum::{self, BLINDNESS, Function, Strategy};
 use pagewarden_db::engine::{self, Connection};
 use pagewarden_db::error::Error;
@@ -189,8 +189,8 @@ impl Run<'_> {
                 }
                 let size = size.map_or_else(|| "?".to_owned(), bytes);
                 format!(
-                    "{:>14} rows  {size:>10}  {:<32}  {:>8.2} s",
-                    grouped(sum.rows),
+                    "{:>19}  {size:>10}  {:<32}  {:>8.2} s",
+                    counted(sum.rows, "row"),
                     sum.value.as_deref().unwrap_or("-"),
                     sum.elapsed.as_secs_f64()
                 )

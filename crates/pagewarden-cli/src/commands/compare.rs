@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use pagewarden::report::nagios::State;
-use pagewarden::report::words::{counted, grouped, printable};
+use pagewarden::report::words::{counted, printable};
 use pagewarden_db::compare::report::{Outcome, TableReport, Verdict, verdict};
 use pagewarden_db::compare::{Options, Request, Watch, compare, repair};
 use pagewarden_db::engine;
@@ -192,9 +192,9 @@ fn last_line(outcomes: &[Outcome], elapsed: Duration) -> String {
     let count = |wanted: Verdict| tables.iter().filter(|table| table.verdict() == wanted).count();
     let rows: u64 = tables.iter().map(|table| table.rows_source).sum();
     format!(
-        "Compared {} ({} rows) in {:.2} s: {} equal, {} different, {} incomplete\n",
+        "Compared {} ({}) in {:.2} s: {} equal, {} different, {} incomplete\n",
         counted(tables.len() as u64, "table"),
-        grouped(rows),
+        counted(rows, "row"),
         elapsed.as_secs_f64(),
         count(Verdict::Equal),
         count(Verdict::Different),

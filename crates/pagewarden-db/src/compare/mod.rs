@@ -1,8 +1,8 @@
 //! Tables compared across servers and engines, without writing anywhere.
 //!
-//! [`plan`] says what is compared with what, [`table`] goes through a pair of tables
-//! part by part, [`look`] reads a part of both sides at once, [`candidate`] and
-//! [`settle`] tell differences from changes that have not arrived, [`diagnosis`] says
+//! [`plan`] says what is compared with what, `table` goes through a pair of tables
+//! part by part, `look` reads a part of both sides at once, `candidate` and
+//! `settle` tell differences from changes that have not arrived, [`diagnosis`] says
 //! what the differences have in common, [`repair`] which statements would end them.
 
 mod candidate;

@@ -97,7 +97,7 @@ pub fn text(report: &TableReport, show_values: bool, colours: Colours) -> String
     let word = colours.paint(&format!("{:<10}", verdict.name()), code);
     let mut text = format!("{word}  {}", printable(&report.table));
     if report.chunks > 0 {
-        text.push_str(&format!(", {} rows, {:.2} s", grouped(report.rows_source), report.seconds));
+        text.push_str(&format!(", {}, {:.2} s", rows(report.rows_source), report.seconds));
     }
     text.push('\n');
     let mut say = |line: &str| text.push_str(&format!("    {}\n", printable(line)));
@@ -134,7 +134,7 @@ pub fn text(report: &TableReport, show_values: bool, colours: Colours) -> String
     }
     let more = report.different().saturating_sub(ROWS_SHOWN as u64);
     if more > 0 {
-        say(&format!("and {} more", rows(more)));
+        say(&format!("and {} more", grouped(more)));
     }
     text
 }

@@ -63,7 +63,7 @@ pub fn statement(dialect: &MysqlDialect, table: &Table, sum: ServerSum) -> Strin
         };
         // The limit keeps the order of the inner rows, which the server may else drop.
         return format!(
-            "SELECT COUNT(*), COUNT(h), COALESCE(RIGHT(MAX(CONCAT(LPAD(n, 20, '0'), h)), {width}), '') \
+            "SELECT COUNT(*), COUNT(h), COALESCE(RIGHT(MAX(CONCAT(LPAD(n, 20, '0'), h)), {width}), REPEAT('0', {width})) \
              FROM (SELECT @cnt := @cnt + 1 AS n, @crc := {next} AS h FROM {from}{order} \
              LIMIT 18446744073709551615) AS rows_in_order"
         );

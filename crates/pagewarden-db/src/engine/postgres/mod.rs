@@ -1,6 +1,6 @@
 //! PostgreSQL: rows come by `COPY ... (FORMAT binary)`, the rest by simple queries.
 //!
-//! [`copy`] takes the stream apart, [`wire`] turns values into their canonical form.
+//! `copy` takes the stream apart, `wire` turns values into their canonical form.
 //! Types that we know are read as the server sends them; all others as the text that
 //! the server makes of them, under settings that are the same for every session.
 
@@ -106,12 +106,13 @@ fn connect(location: &Location) -> Result<Box<dyn Connection>> {
     }
     let port = location.port.unwrap_or(PORT);
     config.port(port);
-    match (&location.host, socket_folder(location, port)) {
-        (Some(host), _) => config.host(host),
-        (None, Some(folder)) => config.host_path(folder),
+    let folder = socket_folder(location, port);
+    match (&folder, &location.host) {
+        (Some(folder), _) => config.host_path(folder),
+        (None, Some(host)) => config.host(host),
         (None, None) => config.host("localhost"),
     };
-    let client = if location.tls() == Tls::Off || location.host.is_none() {
+    let client = if location.tls() == Tls::Off || folder.is_some() {
         config.ssl_mode(SslMode::Disable).connect(NoTls)
     } else {
         let rules = tls::config(location).map_err(fail)?;
@@ -135,15 +136,15 @@ fn connect(location: &Location) -> Result<Box<dyn Connection>> {
     Ok(Box::new(postgres))
 }
 
-/// The folder of the socket: the one that was named, or where packages put it.
+/// The folder of the socket: the one that was named or, without a host, where packages put it.
 fn socket_folder(location: &Location, port: u16) -> Option<PathBuf> {
     let file = format!(".s.PGSQL.{port}");
     if let Some(named) = &location.socket {
         let is_socket = named.file_name().is_some_and(|name| name.to_string_lossy() == file);
         return if is_socket { named.parent().map(Path::to_owned) } else { Some(named.clone()) };
     }
-    let folders = SOCKET_FOLDERS.iter().map(PathBuf::from);
-    folders.into_iter().find(|folder| folder.join(&file).exists())
+    let mut folders = SOCKET_FOLDERS.iter().map(PathBuf::from).filter(|_| location.host.is_none());
+    folders.find(|folder| folder.join(&file).exists())
 }
 
 /// All that an error has to say.
