@@ -107,6 +107,14 @@ impl Location {
         let mut location = Self { scheme: scheme.to_owned(), ..Self::nowhere() };
         let (rest, options) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if path.contains('@') || options.contains('@') {
+            // What is behind them is a part of a password, and would be shown.
+            return Err(Error::Address(
+                "there is an @ behind the host\nhint: in a password, / is written %2F, ? %3F and \
+                 @ %40"
+                    .to_owned(),
+            ));
+        }
         location.read_authority(authority)?;
         if !path.is_empty() {
             location.database = Some(decode(path)?);
@@ -383,6 +391,8 @@ mod tests {
             "postgres://ann:hunter2@x:port/",
             "postgres://ann:hunter2%@x/",
             "mysql:ann:hunter2@x",
+            "postgres://ann:12/hunter2@x/shop",
+            "postgres://ann:12?hunter2@x/shop",
             "mysql://ann:hunter2@x/?tls=hunter2",
         ] {
             let message = Location::parse(url).unwrap_err().to_string();

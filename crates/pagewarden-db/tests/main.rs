@@ -19,5 +19,6 @@ mod differences;
 mod failures;
 mod live;
 mod names;
+mod properties;
 mod replicas;
 mod tls;

@@ -29,6 +29,8 @@ const SOCKETS: &[&str] =
     &["/run/mysqld/mysqld.sock", "/var/lib/mysql/mysql.sock", "/tmp/mysql.sock"];
 const PORT: u16 = 3306;
 const CONNECT_LIMIT: Duration = Duration::from_secs(15);
+/// How soon a server that went without a word is asked for.
+const KEEPALIVE_MS: u32 = 60_000;
 /// The protocol's own limit.
 const PACKET_BYTES_MAX: usize = 1 << 30;
 
@@ -100,6 +102,7 @@ fn connect(location: &Location) -> Result<Box<dyn Connection>> {
         .db_name(Some(database.as_str()))
         .prefer_socket(false)
         .tcp_connect_timeout(Some(CONNECT_LIMIT))
+        .tcp_keepalive_time_ms(Some(KEEPALIVE_MS))
         .max_allowed_packet(Some(PACKET_BYTES_MAX))
         .stmt_cache_size(0);
     options = match socket(location) {

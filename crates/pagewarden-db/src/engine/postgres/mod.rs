@@ -32,6 +32,8 @@ pub const ENGINE: Engine =
 const SOCKET_FOLDERS: &[&str] = &["/var/run/postgresql", "/run/postgresql", "/tmp"];
 const PORT: u16 = 5432;
 const CONNECT_LIMIT: Duration = Duration::from_secs(15);
+/// How soon a server that went without a word is asked for.
+const KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// What every session is, whatever the server, the database or the role would have it be.
 ///
@@ -97,6 +99,7 @@ fn connect(location: &Location) -> Result<Box<dyn Connection>> {
     let fail = |reason: String| Error::Connect { place: place.clone(), reason };
     let mut config = Config::new();
     config.application_name("pagewarden").connect_timeout(CONNECT_LIMIT);
+    config.keepalives_idle(KEEPALIVE);
     config.user(location.user.as_deref().unwrap_or("postgres"));
     if let Some(database) = &location.database {
         config.dbname(database);
