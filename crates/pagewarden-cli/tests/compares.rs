@@ -135,6 +135,12 @@ fn differences_are_named_and_statements_end_them() {
     let outcome = databases.compare(&[]);
     assert!(outcome.stdout.contains("1 row only in the source"), "{}", outcome.stdout);
     assert!(!outcome.stdout.contains("nine"), "values are shown only where they are asked for");
+    let outcome = databases.compare(&["--show-values"]);
+    assert!(
+        outcome.stdout.contains("id = 3: name; name: 'three ' -> 'three'"),
+        "{}",
+        outcome.stdout
+    );
     assert_eq!(databases.compare(&["--nagios"]).status, Some(2));
     let script = databases.compare(&["--sql"]);
     assert_eq!(script.status, Some(1));

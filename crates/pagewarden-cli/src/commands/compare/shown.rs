@@ -161,7 +161,8 @@ fn row(report: &TableReport, one: &Difference, show_values: bool) -> String {
 
 fn short(part: &RowValue) -> String {
     match value(part) {
-        Value::String(text) => shortened(&text, CHARACTERS_SHOWN),
+        // Quoted, so that blanks at an end can be seen.
+        Value::String(text) => format!("'{}'", shortened(&text, CHARACTERS_SHOWN)),
         other => other.to_string(),
     }
 }
