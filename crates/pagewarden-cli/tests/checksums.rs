@@ -43,6 +43,11 @@ fn every_table_and_strategy_has_a_line() {
         assert!(table["seconds"].is_number() && table["error"].is_null());
         assert_eq!(table["checksum"].is_null(), table["strategy"] == "count", "{table}");
     }
+    let parallel = json(&run(plain().args(words).args(["--json", "--jobs", "4"])));
+    let sums = |report: &serde_json::Value| -> Vec<serde_json::Value> {
+        report["tables"].as_array().unwrap().iter().map(|table| table["checksum"].clone()).collect()
+    };
+    assert_eq!(sums(&parallel), sums(&report), "the same, in the same order");
     assert_eq!(tables[7]["checksum"].as_str().unwrap().len(), 32);
 }
 

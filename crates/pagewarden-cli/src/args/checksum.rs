@@ -60,6 +60,13 @@ pub struct Checksum {
     #[arg(long)]
     pub json: bool,
 
+    /// Tables that are summed at the same time, each by a connection of its own
+    ///
+    /// With more than one, times tell less. With --snapshot one, for a view belongs to one
+    /// connection.
+    #[arg(short, long, value_name = "N", default_value = "1")]
+    pub jobs: NonZero<usize>,
+
     /// Read no faster than this, for example 200MiB/s
     #[arg(long, value_name = "BYTES/S", value_parser = parse_rate)]
     pub rate: Option<NonZero<u64>>,

@@ -1,5 +1,9 @@
 //! `pagewarden checksum`: checksums of the tables of live databases.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Instant;
 
 use anyhow::bail;
@@ -20,7 +24,13 @@ pub fn run(arguments: &Checksum) -> anyhow::Result<Exit> {
     let begin = Instant::now();
     let reading =
         Reading::begin(arguments.quiet || arguments.json, arguments.progress, arguments.rate)?;
-    let mut run = Run { arguments, reading, objects: Vec::new(), failed: 0, stopped: false };
+    let mut run = Run {
+        arguments,
+        reading: Arc::new(reading),
+        objects: Vec::new(),
+        failed: 0,
+        stopped: false,
+    };
     let result = run.all();
     run.reading.end();
     let error = result.err();
@@ -55,7 +65,7 @@ pub fn run(arguments: &Checksum) -> anyhow::Result<Exit> {
 
 struct Run<'a> {
     arguments: &'a Checksum,
-    reading: Reading,
+    reading: Arc<Reading>,
     objects: Vec<Value>,
     failed: u64,
     stopped: bool,
@@ -111,32 +121,68 @@ impl Run<'_> {
         strategies: &[Strategy],
         function: Function,
     ) -> anyhow::Result<()> {
-        let connect = engine::of(location)?.connect;
-        let mut connection = connect(location)?;
-        if self.arguments.snapshot {
-            connection.freeze()?;
-        }
+        let frozen = self.arguments.snapshot;
+        let mut connection = connect(location, frozen)?;
         if self.arguments.urls.len() > 1 && !self.arguments.json {
             print(&format!("{}, {}\n", printable(&location.to_string()), connection.server()))?;
         }
         let names = self.names(connection.as_mut())?;
         let wide = names.iter().map(|name| printable(&name.to_string()).chars().count());
         let wide = wide.max().unwrap_or(0).min(40);
-        for name in &names {
-            self.reading.table(&name.to_string());
-            for strategy in strategies {
-                let line = Line { location, name, strategy: *strategy, function, wide };
-                let fatal = self.one(connection.as_mut(), &line)?;
-                if self.stopped {
-                    return Ok(());
-                }
-                if fatal {
-                    connection = connect(location)?;
-                    if self.arguments.snapshot {
-                        connection.freeze()?;
+        // A frozen view belongs to one connection.
+        let jobs = if frozen { 1 } else { self.arguments.jobs.get().min(names.len()) };
+        let next = AtomicUsize::new(0);
+        let (done, arriving) = mpsc::channel();
+        let arguments = self.arguments;
+        let reading = Arc::clone(&self.reading);
+        let work = |first: Option<Box<dyn Connection>>, done: mpsc::Sender<_>| {
+            let mut connection = first;
+            while let index = next.fetch_add(1, Ordering::Relaxed)
+                && let Some(name) = names.get(index)
+            {
+                reading.table(&name.to_string());
+                for (place, strategy) in strategies.iter().enumerate() {
+                    let line = Line { location, name, strategy: *strategy, function, wide };
+                    let made = one(&mut connection, &line, arguments, &reading);
+                    let ended = !matches!(made, Ok(Some(_)));
+                    // Nobody listens once the run has failed.
+                    if done.send((index * strategies.len() + place, made)).is_err() || ended {
+                        return;
                     }
                 }
             }
+        };
+        thread::scope(|scope| {
+            let work = &work;
+            for _ in 1..jobs {
+                let done = done.clone();
+                scope.spawn(move || work(None, done));
+            }
+            scope.spawn(move || work(Some(connection), done));
+            // In the order of the tables, whichever was done first.
+            let mut early = BTreeMap::new();
+            let mut given = 0;
+            for (index, made) in arriving {
+                early.insert(index, made?);
+                while let Some(made) = early.remove(&given) {
+                    self.give(made)?;
+                    given += 1;
+                }
+            }
+            early.into_values().try_for_each(|made| self.give(made))
+        })
+    }
+
+    /// Takes a line in; none came where somebody wished to end.
+    fn give(&mut self, made: Option<Made>) -> anyhow::Result<()> {
+        let Some(made) = made else {
+            self.stopped = true;
+            return Ok(());
+        };
+        self.failed += u64::from(made.failed);
+        self.objects.push(made.object);
+        if !self.arguments.json {
+            self.reading.aside(|| print(&made.text))?;
         }
         Ok(())
     }
@@ -152,71 +198,97 @@ impl Run<'_> {
         };
         Ok(self.arguments.table.iter().map(find).collect())
     }
+}
 
-    /// One table and strategy. True if the connection is of no more use.
-    fn one(&mut self, connection: &mut dyn Connection, line: &Line<'_>) -> anyhow::Result<bool> {
-        let server = connection.server().to_owned();
-        let reading = &self.reading;
-        let tell = |rows, bytes| reading.tell(rows, bytes);
-        let made = connection.describe(line.name).and_then(|table| {
-            let sum = checksum::checksum(connection, &table, line.strategy, line.function, &tell)?;
-            Ok((table.bytes, sum))
-        });
-        let function = match line.strategy {
-            Strategy::Accum | Strategy::Bitxor => Some(self.arguments.function.as_str()),
-            _ => None,
-        };
-        let mut object = json!({
-            "url": line.location.to_string(),
-            "server": server,
-            "table": line.name.to_string(),
-            "strategy": line.strategy.name(),
-            "function": function,
-        });
-        let mut more: Vec<(&str, Value)> = Vec::new();
-        let mut fatal = false;
-        let text = match made {
-            Ok((table_bytes, sum)) => {
-                let size = table_bytes.or(sum.bytes_read);
-                more.push(("rows", json!(sum.rows)));
-                more.push(("bytes", json!(size)));
-                more.push(("bytes_read", json!(sum.bytes_read)));
-                more.push(("checksum", json!(sum.value)));
-                more.push(("seconds", json!(seconds(sum.elapsed))));
-                more.push(("computed_by", json!(if sum.by_server { "server" } else { "client" })));
-                if line.strategy == Strategy::Bitxor && line.function == Function::Crc32 {
-                    more.push(("warning", json!(BLINDNESS)));
-                }
-                let size = size.map_or_else(|| "?".to_owned(), bytes);
-                format!(
-                    "{:>19}  {size:>10}  {:<32}  {:>8.2} s",
-                    counted(sum.rows, "row"),
-                    sum.value.as_deref().unwrap_or("-"),
-                    sum.elapsed.as_secs_f64()
-                )
-            }
-            Err(Error::Stopped) => {
-                self.stopped = true;
-                return Ok(false);
-            }
-            Err(error) => {
-                self.failed += 1;
-                fatal = error.is_fatal();
-                more.push(("error", json!(error.to_string())));
-                format!("failed: {}", printable(&error.to_string().replace('\n', "; ")))
-            }
-        };
-        if let Some(fields) = object.as_object_mut() {
-            fields.extend(more.into_iter().map(|(name, value)| (name.to_owned(), value)));
-        }
-        self.objects.push(object);
-        if !self.arguments.json {
-            let name = printable(&line.name.to_string());
-            let text = format!("{name:<0$}  {1:<9}{text}\n", line.wide, line.strategy.name());
-            self.reading.aside(|| print(&text))?;
-        }
-        Ok(fatal)
+/// What came of one table and strategy.
+struct Made {
+    object: Value,
+    text: String,
+    failed: bool,
+}
+
+fn connect(location: &Location, frozen: bool) -> Result<Box<dyn Connection>, Error> {
+    let mut connection = (engine::of(location)?.connect)(location)?;
+    if frozen {
+        connection.freeze()?;
     }
+    Ok(connection)
+}
+
+/// One table and strategy, by the connection that there is or a new one; none if somebody
+/// wished to end. A server that cannot be reached is an error.
+fn one(
+    connection: &mut Option<Box<dyn Connection>>,
+    line: &Line<'_>,
+    arguments: &Checksum,
+    reading: &Reading,
+) -> Result<Option<Made>, Error> {
+    let mut open = match connection.take() {
+        Some(open) => open,
+        None => connect(line.location, arguments.snapshot)?,
+    };
+    let server = open.server().to_owned();
+    let tell = |rows, bytes| reading.tell(rows, bytes);
+    let made = open.describe(line.name).and_then(|table| {
+        let sum = checksum::checksum(open.as_mut(), &table, line.strategy, line.function, &tell)?;
+        Ok((table.bytes, sum))
+    });
+    if !made.as_ref().is_err_and(Error::is_fatal) {
+        *connection = Some(open);
+    }
+    let function = match line.strategy {
+        Strategy::Accum | Strategy::Bitxor => Some(arguments.function.as_str()),
+        _ => None,
+    };
+    let mut object = json!({
+        "url": line.location.to_string(),
+        "server": server,
+        "table": line.name.to_string(),
+        "strategy": line.strategy.name(),
+        "function": function,
+    });
+    let failed = made.is_err();
+    let (more, text) = match made {
+        Ok((table_bytes, sum)) => described(line, table_bytes.or(sum.bytes_read), &sum),
+        Err(Error::Stopped) => return Ok(None),
+        Err(error) => {
+            let text = printable(&error.to_string().replace('\n', "; "));
+            (vec![("error", json!(error.to_string()))], format!("failed: {text}"))
+        }
+    };
+    if let Some(fields) = object.as_object_mut() {
+        fields.extend(more.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    }
+    let name = printable(&line.name.to_string());
+    let text = format!("{name:<0$}  {1:<9}{text}\n", line.wide, line.strategy.name());
+    Ok(Some(Made { object, text, failed }))
+}
+
+/// A checksum for programs, and for people.
+fn described(
+    line: &Line<'_>,
+    size: Option<u64>,
+    sum: &checksum::Checksum,
+) -> (Vec<(&'static str, Value)>, String) {
+    let mut more = vec![
+        ("rows", json!(sum.rows)),
+        ("bytes", json!(size)),
+        ("bytes_read", json!(sum.bytes_read)),
+        ("checksum", json!(sum.value)),
+        ("seconds", json!(seconds(sum.elapsed))),
+        ("computed_by", json!(if sum.by_server { "server" } else { "client" })),
+    ];
+    if line.strategy == Strategy::Bitxor && line.function == Function::Crc32 {
+        more.push(("warning", json!(BLINDNESS)));
+    }
+    let size = size.map_or_else(|| "?".to_owned(), bytes);
+    let text = format!(
+        "{:>19}  {size:>10}  {:<32}  {:>8.2} s",
+        counted(sum.rows, "row"),
+        sum.value.as_deref().unwrap_or("-"),
+        sum.elapsed.as_secs_f64()
+    );
+    (more, text)
 }
 
 /// What a line is about.
