@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the programs that the tests run beside ours, where they are missing
-# and we may: a C compiler for linking, the sqlite3 shell, Python's pip for the
+# and we may: a C compiler for linking, openssl, the sqlite3 shell, Python's pip for the
 # servers that `cargo xtask servers` fetches, and MariaDB with its backup program,
 # of which temporary servers are started. PAGEWARDEN_WITHOUT=mariadb leaves that out; its tests then
 # say aloud that they were skipped.
@@ -9,6 +9,7 @@ set -euo pipefail
 declare -A packages=(
     [cc]=gcc
     [c++]=g++
+    [openssl]=openssl
     [sqlite3]=sqlite3
     [python3]=python3
     [xz]=xz-utils

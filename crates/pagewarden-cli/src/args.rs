@@ -8,6 +8,8 @@ use clap::builder::PossibleValuesParser;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
 
+pub mod checksum;
+pub mod compare;
 pub mod cost;
 pub mod iotest;
 pub mod mount;
@@ -44,6 +46,8 @@ pub enum Command {
     Pack(pack::Pack),
     Mount(mount::Mount),
     Protect(protect::Protect),
+    Checksum(checksum::Checksum),
+    Compare(compare::Compare),
     Cost(cost::Cost),
     Iotest(iotest::Iotest),
     Survey(survey::Survey),

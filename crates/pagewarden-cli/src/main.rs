@@ -32,6 +32,8 @@ fn main() -> ExitCode {
         Command::Pack(pack) => commands::pack::run(&pack),
         Command::Mount(mount) => commands::mount::run(&mount),
         Command::Protect(protect) => commands::protect::run(&protect),
+        Command::Checksum(checksum) => commands::checksum::run(&checksum),
+        Command::Compare(compare) => commands::compare::run(&compare),
         Command::Cost(cost) => commands::cost::run(&cost),
         Command::Iotest(iotest) => commands::iotest::run(&iotest),
         Command::Survey(survey) => commands::survey::run(&survey),

@@ -21,6 +21,8 @@ mod runner;
 mod tar_files;
 
 mod backups;
+mod checksums;
+mod compares;
 mod cost;
 mod crashed;
 mod file_damage;

@@ -1,6 +1,8 @@
 //! One file a command.
 
 pub mod check;
+pub mod checksum;
+pub mod compare;
 pub mod completions;
 pub mod cost;
 pub mod iotest;
@@ -8,6 +10,7 @@ pub mod man;
 pub mod mount;
 pub mod pack;
 pub mod protect;
+pub mod reading;
 pub mod sealing;
 pub mod survey;
 pub mod unpack;

@@ -1,0 +1,81 @@
+//! `pagewarden checksum`: its part of the command line.
+
+use std::num::NonZero;
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use pagewarden_db::checksum::Strategy;
+
+use super::parse_rate;
+
+/// Make checksums of the tables of a live database
+///
+/// Reads only. A URL is postgres://user@host/database, mysql://user@host/database (also for
+/// MariaDB) or sqlite:PATH. Passwords are better kept out of it: see --password-file and
+/// docs/compare.md.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    pagewarden checksum postgres://ann@db1/shop              all tables of the schema public\n  \
+    pagewarden checksum mysql:///shop --table orders         one table, by the local socket\n  \
+    pagewarden checksum sqlite:shop.db --json                for scripts\n  \
+    pagewarden checksum mysql:///shop --strategy count,native,multiset\n\n\
+    Exit status: 0 done, 2 not all of it could be done, 3 stopped early.")]
+pub struct Checksum {
+    /// The databases
+    #[arg(required = true, value_name = "URL")]
+    pub urls: Vec<String>,
+
+    /// Only this table; may be given several times
+    #[arg(long, value_name = "TABLE")]
+    pub table: Vec<String>,
+
+    /// How: multiset is equal across engines and sees rows that stand twice
+    ///
+    /// count counts rows; native is the engine's own (CHECKSUM TABLE, sums of
+    /// hash_record_extended); accum and bitxor are those of older tools; replicate is not
+    /// here yet.
+    #[arg(long, value_name = "STRATEGY", value_delimiter = ',', default_value = "multiset",
+        value_parser = PossibleValuesParser::new(Strategy::ALL.iter().map(|(name, _)| *name)))]
+    pub strategy: Vec<String>,
+
+    /// What accum and bitxor hash with
+    #[arg(long, value_name = "FUNCTION", default_value = "md5",
+        value_parser = PossibleValuesParser::new(["crc32", "md5"]))]
+    pub function: String,
+
+    /// Read all tables as they are at one moment
+    #[arg(long)]
+    pub snapshot: bool,
+
+    /// Allow what writes to the server: only replicate would
+    #[arg(long)]
+    pub yes: bool,
+
+    /// A file that holds the password and nothing else, readable by its owner only
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+
+    /// Tables that are summed at the same time, each by a connection of its own
+    ///
+    /// With more than one, times tell less. With --snapshot one, for a view belongs to one
+    /// connection.
+    #[arg(short, long, value_name = "N", default_value = "1")]
+    pub jobs: NonZero<usize>,
+
+    /// Read no faster than this, for example 200MiB/s
+    #[arg(long, value_name = "BYTES/S", value_parser = parse_rate)]
+    pub rate: Option<NonZero<u64>>,
+
+    /// Show no progress
+    #[arg(short, long, conflicts_with = "progress")]
+    pub quiet: bool,
+
+    /// Show progress as plain lines, every few seconds, also without a terminal
+    #[arg(long)]
+    pub progress: bool,
+}

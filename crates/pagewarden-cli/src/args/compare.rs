@@ -1,0 +1,121 @@
+//! `pagewarden compare`: its part of the command line.
+
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{parse_rate, parse_time};
+
+/// Prove the tables of live databases equal, or name the rows that differ
+///
+/// Compares the tables of TARGET with those of SOURCE, across servers and engines, by the
+/// values of their rows. Reads only. On tables that are being written to, a row that
+/// differs is looked at again: a change that has not arrived yet is no difference, and
+/// what keeps changing is called unresolved.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    pagewarden compare postgres://ann@db1/shop postgres://ann@db2/shop\n  \
+    pagewarden compare mysql://ann@old/shop postgres://ann@new/shop --table orders\n  \
+    pagewarden compare sqlite:a.db sqlite:b.db --sql         statements that make b equal\n  \
+    pagewarden compare mysql:///shop sqlite:copy.db --snapshot --json\n\n\
+    Exit status: 0 equal, 1 different, 2 not everything could be compared, 3 stopped early.")]
+pub struct Compare {
+    /// Where the truth is: postgres://user@host/database, mysql://... (MariaDB too), sqlite:PATH
+    #[arg(value_name = "SOURCE")]
+    pub source: String,
+
+    /// What is held against it
+    #[arg(required = true, value_name = "TARGET")]
+    pub targets: Vec<String>,
+
+    /// Only this table; may be given several times
+    #[arg(long, value_name = "TABLE")]
+    pub table: Vec<String>,
+
+    /// Leave this table out; may be given several times
+    #[arg(long, value_name = "TABLE")]
+    pub exclude_table: Vec<String>,
+
+    /// Leave this column out, as COLUMN or TABLE.COLUMN; may be given several times
+    #[arg(long, value_name = "COLUMN")]
+    pub exclude_column: Vec<String>,
+
+    /// Read each side as it is at one moment, and take what differs then for different
+    ///
+    /// For databases at rest. Two moments of databases in use are not the same one.
+    #[arg(long)]
+    pub snapshot: bool,
+
+    /// How long both sides of a row must stand still before it counts as different
+    ///
+    /// Longer than the target lags behind.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_time,
+        conflicts_with = "snapshot")]
+    pub settle: Duration,
+
+    /// How long rows that keep changing are looked at again
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_time,
+        conflicts_with = "snapshot")]
+    pub patience: Duration,
+
+    /// List at most so many rows of a table
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub differences: usize,
+
+    /// Show the values that differ, too
+    #[arg(long)]
+    pub show_values: bool,
+
+    /// Print statements that make the target equal; nobody runs them
+    ///
+    /// For the rows that are listed. Each is guarded by the values that it expects.
+    #[arg(long, conflicts_with = "nagios")]
+    pub sql: bool,
+
+    /// Read so many rows at a time [default: as many as take half a second]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub chunk_rows: Option<u64>,
+
+    /// Read what `checksum --strategy replicate` left (not here yet)
+    #[arg(long, hide = true)]
+    pub from_replicate: bool,
+
+    /// A file that holds the source's password and nothing else, readable by its owner only
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+
+    /// The same for the targets
+    #[arg(long, value_name = "FILE")]
+    pub target_password_file: Option<PathBuf>,
+
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+
+    /// Print one line for a monitoring system, and exit as its plugins do
+    ///
+    /// 0 OK: equal; 2 CRITICAL: different; 3 UNKNOWN: not everything could be compared.
+    #[arg(long, conflicts_with = "json")]
+    pub nagios: bool,
+
+    /// Tables that are compared at the same time [default: the available cores]
+    ///
+    /// Each with a connection to either side. With --snapshot one, for a view belongs to
+    /// one connection.
+    #[arg(short, long, value_name = "N")]
+    pub jobs: Option<NonZero<usize>>,
+
+    /// Read no faster than this, for example 200MiB/s
+    #[arg(long, value_name = "BYTES/S", value_parser = parse_rate)]
+    pub rate: Option<NonZero<u64>>,
+
+    /// Show no progress
+    #[arg(short, long, conflicts_with = "progress")]
+    pub quiet: bool,
+
+    /// Show progress as plain lines, every few seconds, also without a terminal
+    #[arg(long)]
+    pub progress: bool,
+}

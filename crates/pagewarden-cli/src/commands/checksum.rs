@@ -1,0 +1,301 @@
+//! `pagewarden checksum`: checksums of the tables of live databases.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::bail;
+use pagewarden::report::words::{bytes, counted, printable};
+use pagewarden_db::checksum::{self, BLINDNESS, Function, Strategy};
+use pagewarden_db::engine::{self, Connection};
+use pagewarden_db::error::Error;
+use pagewarden_db::location::{Given, Location};
+use pagewarden_db::table::TableName;
+use serde_json::{Value, json};
+
+use super::reading::{Reading, locate, print, seconds};
+use crate::args::checksum::Checksum;
+use crate::exit::{self, Exit};
+
+/// Runs the command.
+pub fn run(arguments: &Checksum) -> anyhow::Result<Exit> {
+    let begin = Instant::now();
+    let reading =
+        Reading::begin(arguments.quiet || arguments.json, arguments.progress, arguments.rate)?;
+    let mut run = Run {
+        arguments,
+        reading: Arc::new(reading),
+        objects: Vec::new(),
+        failed: 0,
+        stopped: false,
+    };
+    let result = run.all();
+    run.reading.end();
+    let error = result.err();
+    let verdict =
+        if error.is_some() || run.failed > 0 || run.stopped { "incomplete" } else { "complete" };
+    if arguments.json {
+        let mut object = json!({
+            "pagewarden": pagewarden::VERSION,
+            "command": "checksum",
+            "verdict": verdict,
+            "seconds": seconds(begin.elapsed()),
+            "stopped": run.stopped,
+            "tables": run.objects,
+        });
+        if let (Some(error), Some(object)) = (&error, object.as_object_mut()) {
+            object.insert("error".to_owned(), json!(format!("{error:#}")));
+        }
+        print(&format!("{object}\n"))?;
+    } else if error.is_none() {
+        let failed =
+            if run.failed > 0 { format!(", {} failed", run.failed) } else { String::new() };
+        let count = counted(run.objects.len() as u64, "checksum");
+        print(&format!("Made {count} in {:.2} s{failed}\n", begin.elapsed().as_secs_f64()))?;
+    }
+    Ok(match error {
+        Some(error) => exit::report(&error),
+        None if run.stopped => Exit::Stopped,
+        None if run.failed > 0 => Exit::Unable,
+        None => Exit::Fine,
+    })
+}
+
+struct Run<'a> {
+    arguments: &'a Checksum,
+    reading: Arc<Reading>,
+    objects: Vec<Value>,
+    failed: u64,
+    stopped: bool,
+}
+
+impl Run<'_> {
+    fn all(&mut self) -> anyhow::Result<()> {
+        let strategies: Vec<Strategy> =
+            self.arguments.strategy.iter().filter_map(|name| Strategy::named(name)).collect();
+        if strategies.contains(&Strategy::Replicate) {
+            if !self.arguments.yes {
+                bail!(
+                    "replicate writes a table on the server, and needs --yes; it is not here yet\n\
+                     hint: --strategy multiset on the primary and on the replica, or compare"
+                );
+            }
+            bail!(
+                "replicate is not here yet, and nothing was written\n\
+                 hint: --strategy multiset on the primary and on the replica, or compare"
+            );
+        }
+        let function = self.function();
+        if strategies.contains(&Strategy::Bitxor) && function == Function::Crc32 {
+            self.warn(BLINDNESS);
+        }
+        let given = Given { password_file: self.arguments.password_file.clone() };
+        let quiet = self.arguments.quiet;
+        let locations = self.arguments.urls.iter().map(|url| locate(url, &given, quiet));
+        let locations: Vec<Location> = locations.collect::<Result<_, _>>()?;
+        for location in &locations {
+            self.database(location, &strategies, function)?;
+            if self.stopped {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn function(&self) -> Function {
+        if self.arguments.function == "crc32" { Function::Crc32 } else { Function::Md5 }
+    }
+
+    fn warn(&self, text: &str) {
+        self.reading.aside(|| {
+            use std::io::Write as _;
+            let _ = writeln!(std::io::stderr(), "warning: {text}");
+        });
+    }
+
+    fn database(
+        &mut self,
+        location: &Location,
+        strategies: &[Strategy],
+        function: Function,
+    ) -> anyhow::Result<()> {
+        let frozen = self.arguments.snapshot;
+        let mut connection = connect(location, frozen)?;
+        if self.arguments.urls.len() > 1 && !self.arguments.json {
+            print(&format!("{}, {}\n", printable(&location.to_string()), connection.server()))?;
+        }
+        let names = self.names(connection.as_mut())?;
+        let wide = names.iter().map(|name| printable(&name.to_string()).chars().count());
+        let wide = wide.max().unwrap_or(0).min(40);
+        // A frozen view belongs to one connection.
+        let jobs = if frozen { 1 } else { self.arguments.jobs.get().min(names.len()) };
+        let next = AtomicUsize::new(0);
+        let (done, arriving) = mpsc::channel();
+        let arguments = self.arguments;
+        let reading = Arc::clone(&self.reading);
+        let work = |first: Option<Box<dyn Connection>>, done: mpsc::Sender<_>| {
+            let mut connection = first;
+            while let index = next.fetch_add(1, Ordering::Relaxed)
+                && let Some(name) = names.get(index)
+            {
+                reading.table(&name.to_string());
+                for (place, strategy) in strategies.iter().enumerate() {
+                    let line = Line { location, name, strategy: *strategy, function, wide };
+                    let made = one(&mut connection, &line, arguments, &reading);
+                    let ended = !matches!(made, Ok(Some(_)));
+                    // Nobody listens once the run has failed.
+                    if done.send((index * strategies.len() + place, made)).is_err() || ended {
+                        return;
+                    }
+                }
+            }
+        };
+        thread::scope(|scope| {
+            let work = &work;
+            for _ in 1..jobs {
+                let done = done.clone();
+                scope.spawn(move || work(None, done));
+            }
+            scope.spawn(move || work(Some(connection), done));
+            // In the order of the tables, whichever was done first.
+            let mut early = BTreeMap::new();
+            let mut given = 0;
+            for (index, made) in arriving {
+                early.insert(index, made?);
+                while let Some(made) = early.remove(&given) {
+                    self.give(made)?;
+                    given += 1;
+                }
+            }
+            early.into_values().try_for_each(|made| self.give(made))
+        })
+    }
+
+    /// Takes a line in; none came where somebody wished to end.
+    fn give(&mut self, made: Option<Made>) -> anyhow::Result<()> {
+        let Some(made) = made else {
+            self.stopped = true;
+            return Ok(());
+        };
+        self.failed += u64::from(made.failed);
+        self.objects.push(made.object);
+        if !self.arguments.json {
+            self.reading.aside(|| print(&made.text))?;
+        }
+        Ok(())
+    }
+
+    fn names(&self, connection: &mut dyn Connection) -> anyhow::Result<Vec<TableName>> {
+        let known = connection.tables()?;
+        if self.arguments.table.is_empty() {
+            return Ok(known);
+        }
+        let find = |wanted: &String| {
+            let found = known.iter().find(|name| name.to_string() == *wanted).cloned();
+            found.unwrap_or_else(|| TableName { schema: None, name: wanted.clone() })
+        };
+        Ok(self.arguments.table.iter().map(find).collect())
+    }
+}
+
+/// What came of one table and strategy.
+struct Made {
+    object: Value,
+    text: String,
+    failed: bool,
+}
+
+fn connect(location: &Location, frozen: bool) -> Result<Box<dyn Connection>, Error> {
+    let mut connection = (engine::of(location)?.connect)(location)?;
+    if frozen {
+        connection.freeze()?;
+    }
+    Ok(connection)
+}
+
+/// One table and strategy, by the connection that there is or a new one; none if somebody
+/// wished to end. A server that cannot be reached is an error.
+fn one(
+    connection: &mut Option<Box<dyn Connection>>,
+    line: &Line<'_>,
+    arguments: &Checksum,
+    reading: &Reading,
+) -> Result<Option<Made>, Error> {
+    let mut open = match connection.take() {
+        Some(open) => open,
+        None => connect(line.location, arguments.snapshot)?,
+    };
+    let server = open.server().to_owned();
+    let tell = |rows, bytes| reading.tell(rows, bytes);
+    let made = open.describe(line.name).and_then(|table| {
+        let sum = checksum::checksum(open.as_mut(), &table, line.strategy, line.function, &tell)?;
+        Ok((table.bytes, sum))
+    });
+    if !made.as_ref().is_err_and(Error::is_fatal) {
+        *connection = Some(open);
+    }
+    let function = match line.strategy {
+        Strategy::Accum | Strategy::Bitxor => Some(arguments.function.as_str()),
+        _ => None,
+    };
+    let mut object = json!({
+        "url": line.location.to_string(),
+        "server": server,
+        "table": line.name.to_string(),
+        "strategy": line.strategy.name(),
+        "function": function,
+    });
+    let failed = made.is_err();
+    let (more, text) = match made {
+        Ok((table_bytes, sum)) => described(line, table_bytes.or(sum.bytes_read), &sum),
+        Err(Error::Stopped) => return Ok(None),
+        Err(error) => {
+            let text = printable(&error.to_string().replace('\n', "; "));
+            (vec![("error", json!(error.to_string()))], format!("failed: {text}"))
+        }
+    };
+    if let Some(fields) = object.as_object_mut() {
+        fields.extend(more.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    }
+    let name = printable(&line.name.to_string());
+    let text = format!("{name:<0$}  {1:<9}{text}\n", line.wide, line.strategy.name());
+    Ok(Some(Made { object, text, failed }))
+}
+
+/// A checksum for programs, and for people.
+fn described(
+    line: &Line<'_>,
+    size: Option<u64>,
+    sum: &checksum::Checksum,
+) -> (Vec<(&'static str, Value)>, String) {
+    let mut more = vec![
+        ("rows", json!(sum.rows)),
+        ("bytes", json!(size)),
+        ("bytes_read", json!(sum.bytes_read)),
+        ("checksum", json!(sum.value)),
+        ("seconds", json!(seconds(sum.elapsed))),
+        ("computed_by", json!(if sum.by_server { "server" } else { "client" })),
+    ];
+    if line.strategy == Strategy::Bitxor && line.function == Function::Crc32 {
+        more.push(("warning", json!(BLINDNESS)));
+    }
+    let size = size.map_or_else(|| "?".to_owned(), bytes);
+    let text = format!(
+        "{:>19}  {size:>10}  {:<32}  {:>8.2} s",
+        counted(sum.rows, "row"),
+        sum.value.as_deref().unwrap_or("-"),
+        sum.elapsed.as_secs_f64()
+    );
+    (more, text)
+}
+
+/// What a line is about.
+struct Line<'a> {
+    location: &'a Location,
+    name: &'a TableName,
+    strategy: Strategy,
+    function: Function,
+    wide: usize,
+}

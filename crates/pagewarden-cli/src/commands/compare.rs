@@ -1,0 +1,227 @@
+//! `pagewarden compare`: tables of live databases held against each other.
+
+use std::io::Write as _;
+use std::num::NonZero;
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use pagewarden::report::nagios::State;
+use pagewarden::report::words::{counted, printable};
+use pagewarden_db::compare::report::{Outcome, TableReport, Verdict, verdict};
+use pagewarden_db::compare::{Options, Request, Watch, compare, repair};
+use pagewarden_db::engine;
+use pagewarden_db::location::Given;
+use serde_json::{Value, json};
+
+use super::reading::{Reading, locate, print, seconds};
+use crate::args::compare::Compare;
+use crate::exit::{self, Exit};
+use crate::terminal;
+
+mod shown;
+
+/// Runs the command.
+pub fn run(arguments: &Compare) -> anyhow::Result<Exit> {
+    let begin = Instant::now();
+    let quiet = arguments.quiet || arguments.json || arguments.nagios;
+    let reading = Reading::begin(quiet, arguments.progress, arguments.rate)?;
+    let mut outcomes = Vec::new();
+    let result = all(arguments, &reading, &mut outcomes);
+    reading.end();
+    let tables = || outcomes.iter().flat_map(|outcome: &Outcome| &outcome.tables);
+    let verdict = verdict(tables());
+    if let Err(error) = result
+        && (outcomes.is_empty() || arguments.targets.len() > 1)
+    {
+        return failed(arguments, &error, &outcomes, begin.elapsed());
+    }
+    let stopped = tables().any(|table| table.stopped);
+    if arguments.nagios {
+        return monitored(&outcomes, verdict);
+    }
+    if arguments.json {
+        let object = object(arguments, &outcomes, verdict, begin.elapsed());
+        print(&format!("{object}\n"))?;
+    } else if arguments.sql {
+        print(&script(&outcomes, verdict))?;
+    } else {
+        print(&last_line(&outcomes, begin.elapsed()))?;
+    }
+    Ok(match verdict {
+        _ if stopped => Exit::Stopped,
+        Verdict::Equal => Exit::Fine,
+        Verdict::Different => Exit::Wrong,
+        Verdict::Incomplete => Exit::Unable,
+    })
+}
+
+fn all(arguments: &Compare, reading: &Reading, outcomes: &mut Vec<Outcome>) -> anyhow::Result<()> {
+    if arguments.from_replicate {
+        bail!("--from-replicate is not here yet\nhint: compare the servers themselves");
+    }
+    let given = |file: &Option<std::path::PathBuf>| Given { password_file: file.clone() };
+    let quiet = arguments.quiet;
+    let source = locate(&arguments.source, &given(&arguments.password_file), quiet)?;
+    let given = given(&arguments.target_password_file);
+    let targets = arguments.targets.iter().map(|url| locate(url, &given, quiet));
+    let targets = targets.collect::<Result<Vec<_>, _>>()?;
+    for target in targets {
+        let request = Request {
+            source: source.clone(),
+            target,
+            tables: arguments.table.clone(),
+            excluded_tables: arguments.exclude_table.clone(),
+            excluded_columns: arguments.exclude_column.clone(),
+            jobs: arguments.jobs.unwrap_or_else(cores),
+            options: Options {
+                frozen: arguments.snapshot,
+                settle: arguments.settle,
+                patience: arguments.patience,
+                listed_max: arguments.differences,
+                chunk_rows: arguments.chunk_rows,
+            },
+        };
+        let is_text = !arguments.json && !arguments.nagios && !arguments.sql;
+        if is_text && arguments.targets.len() > 1 {
+            let line = format!("{}\n", printable(&request.target.to_string()));
+            reading.aside(|| print(&line))?;
+        }
+        let watch = Watch {
+            tell: &|rows, bytes| reading.tell(rows, bytes),
+            begin: &|name| reading.table(name),
+        };
+        let colours = terminal::colours();
+        let outcome = compare(&request, &watch, &mut |report| {
+            if is_text {
+                let text = shown::text(report, arguments.show_values, colours);
+                // Who does not read on is told by the last line's failure.
+                let _ = reading.aside(|| print(&text));
+            }
+        })?;
+        let stopped = outcome.tables.iter().any(|table| table.stopped);
+        outcomes.push(outcome);
+        if stopped {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn cores() -> NonZero<usize> {
+    std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN)
+}
+
+/// A server could not be reached at all.
+fn failed(
+    arguments: &Compare,
+    error: &anyhow::Error,
+    outcomes: &[Outcome],
+    elapsed: Duration,
+) -> anyhow::Result<Exit> {
+    if arguments.nagios {
+        return Ok(exit::report_to_monitoring(&format!("{error:#}")));
+    }
+    if arguments.json {
+        let mut object = object(arguments, outcomes, Verdict::Incomplete, elapsed);
+        if let Some(fields) = object.as_object_mut() {
+            fields.insert("error".to_owned(), json!(format!("{error:#}")));
+        }
+        print(&format!("{object}\n"))?;
+    }
+    Ok(exit::report(error))
+}
+
+fn object(arguments: &Compare, outcomes: &[Outcome], verdict: Verdict, elapsed: Duration) -> Value {
+    let mut tables = Vec::new();
+    for outcome in outcomes {
+        for table in &outcome.tables {
+            let mut object = shown::object(table, arguments.show_values);
+            if let Some(fields) = object.as_object_mut() {
+                fields.insert("target".to_owned(), json!(outcome.target));
+                if arguments.sql {
+                    fields.insert("sql".to_owned(), json!(statements(outcome, table)));
+                }
+            }
+            tables.push(object);
+        }
+    }
+    let first = outcomes.first();
+    let servers = outcomes
+        .iter()
+        .map(|outcome| json!({ "url": outcome.target, "server": outcome.target_server }));
+    json!({
+        "pagewarden": pagewarden::VERSION,
+        "command": "compare",
+        "verdict": verdict.name(),
+        "seconds": seconds(elapsed),
+        "stopped": outcomes.iter().flat_map(|one| &one.tables).any(|table| table.stopped),
+        "source": first.map(|one| json!({ "url": one.source, "server": one.source_server })),
+        "targets": servers.collect::<Vec<Value>>(),
+        "mode": "stream",
+        "consistency": if arguments.snapshot { "snapshot" } else { "retry" },
+        "tables": tables,
+    })
+}
+
+fn statements(outcome: &Outcome, table: &TableReport) -> Vec<String> {
+    let engine = engine::named(outcome.target_scheme);
+    engine.map(|engine| repair::statements(engine.dialect, table)).unwrap_or_default()
+}
+
+/// Statements, and what else there is to say as comments.
+fn script(outcomes: &[Outcome], verdict: Verdict) -> String {
+    let mut script = String::new();
+    for outcome in outcomes {
+        script.push_str(&format!("-- {}\n", printable(&outcome.target)));
+        for table in &outcome.tables {
+            let what = table.error.as_deref().unwrap_or(table.verdict().name());
+            let line = format!("{}: {what}", table.table);
+            script.push_str(&format!("-- {}\n", printable(&line.replace('\n', " "))));
+            for statement in statements(outcome, table) {
+                script.push_str(&statement);
+                script.push('\n');
+            }
+        }
+    }
+    script.push_str(&format!("-- {}\n", verdict.name()));
+    script
+}
+
+fn last_line(outcomes: &[Outcome], elapsed: Duration) -> String {
+    let tables: Vec<&TableReport> = outcomes.iter().flat_map(|outcome| &outcome.tables).collect();
+    let count = |wanted: Verdict| tables.iter().filter(|table| table.verdict() == wanted).count();
+    let rows: u64 = tables.iter().map(|table| table.rows_source).sum();
+    format!(
+        "Compared {} ({}) in {:.2} s: {} equal, {} different, {} incomplete\n",
+        counted(tables.len() as u64, "table"),
+        counted(rows, "row"),
+        elapsed.as_secs_f64(),
+        count(Verdict::Equal),
+        count(Verdict::Different),
+        count(Verdict::Incomplete),
+    )
+}
+
+fn monitored(outcomes: &[Outcome], verdict: Verdict) -> anyhow::Result<Exit> {
+    let tables: Vec<&TableReport> = outcomes.iter().flat_map(|outcome| &outcome.tables).collect();
+    let sum = |value: fn(&TableReport) -> u64| tables.iter().map(|table| value(table)).sum::<u64>();
+    let (word, state) = match verdict {
+        Verdict::Equal => ("OK", State::Ok),
+        Verdict::Different => ("CRITICAL", State::Critical),
+        Verdict::Incomplete => ("UNKNOWN", State::Unknown),
+    };
+    let different = sum(TableReport::different);
+    let mut out = std::io::stdout().lock();
+    writeln!(
+        out,
+        "PAGEWARDEN {word} - {}: {} differ, {} unresolved | tables={} different={different} \
+         unresolved={} rows={}",
+        counted(tables.len() as u64, "table"),
+        counted(different, "row"),
+        sum(|table| table.unresolved),
+        tables.len(),
+        sum(|table| table.unresolved),
+        sum(|table| table.rows_source),
+    )?;
+    Ok(Exit::Monitored(state))
+}

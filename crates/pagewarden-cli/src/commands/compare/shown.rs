@@ -1,0 +1,168 @@
+//! A compared table as JSON and as text.
+
+use pagewarden::report::colours::Colours;
+use pagewarden::report::words::{grouped, printable, shortened};
+use pagewarden_db::compare::report::{Difference, TableReport, Verdict};
+use pagewarden_db::row::{Tag, Value as RowValue, hex_text, number};
+use serde_json::{Map, Value, json};
+
+/// Rows that text shows of a table; JSON has all that were asked for.
+const ROWS_SHOWN: usize = 20;
+/// Characters of a value that text shows.
+const CHARACTERS_SHOWN: usize = 60;
+
+/// A value for programs: numbers that are whole as numbers, all else as text.
+pub fn value(value: &RowValue) -> Value {
+    let text = || match std::str::from_utf8(&value.payload) {
+        Ok(text) => text.to_owned(),
+        Err(_) => format!("\\x{}", hex_text(&value.payload)),
+    };
+    match value.tag {
+        Tag::Null => Value::Null,
+        Tag::Bytes => json!(format!("\\x{}", hex_text(&value.payload))),
+        Tag::Number => {
+            let Some(plain) = number::plain(&value.payload) else { return json!(text()) };
+            let small = plain.parse::<i64>().map(|number| json!(number));
+            small
+                .or_else(|_| plain.parse::<u64>().map(|number| json!(number)))
+                .unwrap_or(json!(plain))
+        }
+        Tag::Text | Tag::Time | Tag::Json | Tag::Opaque => json!(text()),
+    }
+}
+
+/// A table for programs.
+pub fn object(report: &TableReport, show_values: bool) -> Value {
+    let differences: Vec<Value> =
+        report.differences.iter().map(|one| difference(report, one, show_values)).collect();
+    let reasons: Map<String, Value> =
+        report.not_compared.iter().map(|one| (one.column.clone(), json!(one.reason))).collect();
+    let columns: Vec<&str> = report.not_compared.iter().map(|one| one.column.as_str()).collect();
+    let diagnosis: Vec<Value> = report
+        .diagnosis
+        .iter()
+        .map(|one| json!({ "column": one.column, "rows": one.rows, "pattern": one.pattern }))
+        .collect();
+    let mut object = json!({
+        "table": report.table,
+        "verdict": report.verdict().name(),
+        "rows_source": report.rows_source,
+        "rows_target": report.rows_target,
+        "only_source": report.only_source,
+        "only_target": report.only_target,
+        "changed": report.changed,
+        "unresolved": report.unresolved,
+        "not_compared": columns,
+        "not_compared_because": reasons,
+        "counts_at_least": report.counts_at_least,
+        "chunks": report.chunks,
+        "bytes": report.bytes,
+        "seconds": (report.seconds * 1000.0).round() / 1000.0,
+        "differences": differences,
+        "diagnosis": diagnosis,
+    });
+    if let (Some(error), Some(fields)) = (&report.error, object.as_object_mut()) {
+        fields.insert("error".to_owned(), json!(error));
+    }
+    object
+}
+
+fn difference(report: &TableReport, one: &Difference, show_values: bool) -> Value {
+    let key: Map<String, Value> =
+        one.key.iter().map(|(column, part)| (column.clone(), value(part))).collect();
+    let mut object = json!({ "key": key, "kind": one.kind.name(), "columns": one.columns });
+    if show_values && let Some(fields) = object.as_object_mut() {
+        for (side, row) in [("source", &one.source), ("target", &one.target)] {
+            let values: Option<Map<String, Value>> = row.as_ref().map(|row| {
+                let columns = report.columns.iter().zip(row);
+                let wanted = columns
+                    .filter(|(column, _)| one.columns.is_empty() || one.columns.contains(column));
+                wanted.map(|(column, part)| (column.clone(), value(part))).collect()
+            });
+            fields.insert(side.to_owned(), json!(values));
+        }
+    }
+    object
+}
+
+/// A table for people: a line, and what there is to say below it.
+pub fn text(report: &TableReport, show_values: bool, colours: Colours) -> String {
+    let verdict = report.verdict();
+    let code = match verdict {
+        Verdict::Equal => "32",
+        Verdict::Different => "31",
+        Verdict::Incomplete => "33",
+    };
+    // Padded before it is painted: colours have no width.
+    let word = colours.paint(&format!("{:<10}", verdict.name()), code);
+    let mut text = format!("{word}  {}", printable(&report.table));
+    if report.chunks > 0 {
+        text.push_str(&format!(", {}, {:.2} s", rows(report.rows_source), report.seconds));
+    }
+    text.push('\n');
+    let mut say = |line: &str| text.push_str(&format!("    {}\n", printable(line)));
+    if let Some(error) = &report.error {
+        error.lines().for_each(&mut say);
+    }
+    if report.stopped {
+        say("stopped early: the rest of the table was not compared");
+    }
+    for (count, what) in [
+        (report.changed, "changed"),
+        (report.only_source, "only in the source"),
+        (report.only_target, "only in the target"),
+        (report.unresolved, "unresolved: they kept changing"),
+    ] {
+        if count > 0 {
+            let least = if report.counts_at_least { "at least " } else { "" };
+            say(&format!("{least}{} {what}", rows(count)));
+        }
+    }
+    for one in &report.diagnosis {
+        let pattern = one.pattern.as_deref().unwrap_or("no common pattern");
+        say(&format!(
+            "column {}: {pattern}, in {} of the rows listed",
+            one.column,
+            grouped(one.rows)
+        ));
+    }
+    for one in &report.not_compared {
+        say(&format!("column {} not compared: {}", one.column, one.reason));
+    }
+    for one in report.differences.iter().take(ROWS_SHOWN) {
+        say(&row(report, one, show_values));
+    }
+    let more = report.different().saturating_sub(ROWS_SHOWN as u64);
+    if more > 0 {
+        say(&format!("and {} more", grouped(more)));
+    }
+    text
+}
+
+fn rows(count: u64) -> String {
+    format!("{} row{}", grouped(count), if count == 1 { "" } else { "s" })
+}
+
+fn row(report: &TableReport, one: &Difference, show_values: bool) -> String {
+    let key: Vec<String> =
+        one.key.iter().map(|(column, part)| format!("{column} = {}", short(part))).collect();
+    let mut text = format!("{:<11}  {}", one.kind.name(), key.join(", "));
+    if !one.columns.is_empty() {
+        text.push_str(&format!(": {}", one.columns.join(", ")));
+    }
+    if show_values && let (Some(source), Some(target)) = (&one.source, &one.target) {
+        let both = report.columns.iter().zip(source.iter().zip(target));
+        for (column, (source, target)) in both.filter(|(column, _)| one.columns.contains(column)) {
+            text.push_str(&format!("; {column}: {} -> {}", short(source), short(target)));
+        }
+    }
+    text
+}
+
+fn short(part: &RowValue) -> String {
+    match value(part) {
+        // Quoted, so that blanks at an end can be seen.
+        Value::String(text) => format!("'{}'", shortened(&text, CHARACTERS_SHOWN)),
+        other => other.to_string(),
+    }
+}

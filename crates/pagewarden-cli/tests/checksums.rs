@@ -1,0 +1,84 @@
+//! `checksum` from outside, with SQLite: lines, JSON, strategies, exit statuses.
+
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::compares::{json, plain};
+use crate::runner::run;
+use crate::sqlite::has_shell;
+
+fn database() -> Option<(TempDir, String)> {
+    let folder = has_shell().then(|| tempfile::tempdir().unwrap())?;
+    let path = folder.path().join("a b.db");
+    let sql = "CREATE TABLE orders (id INTEGER PRIMARY KEY, name TEXT);
+        INSERT INTO orders VALUES (1, 'one'), (2, NULL); CREATE TABLE empty (id INTEGER)";
+    let output = Command::new("sqlite3").arg(&path).arg(sql).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let url = format!("sqlite:{}", path.display());
+    Some((folder, url))
+}
+
+#[test]
+fn every_table_and_strategy_has_a_line() {
+    let Some((_folder, url)) = database() else { return };
+    let words = ["checksum", &url, "--strategy", "count,accum,bitxor,multiset"];
+    let outcome = run(plain().args(words));
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    let lines: Vec<&str> = outcome.stdout.lines().collect();
+    assert_eq!(lines.len(), 9, "{}", outcome.stdout);
+    assert!(
+        lines[0].starts_with("empty ") && lines[4].starts_with("orders  count "),
+        "{}",
+        outcome.stdout
+    );
+    assert!(lines[8].starts_with("Made 8 checksums in "));
+    let report = json(&run(plain().args(words).arg("--json")));
+    assert_eq!((&report["command"], &report["verdict"]), (&"checksum".into(), &"complete".into()));
+    let tables = report["tables"].as_array().unwrap();
+    assert_eq!(tables.len(), 8);
+    for table in tables {
+        let rows = if table["table"] == "orders" { 2 } else { 0 };
+        assert_eq!(table["rows"], rows, "{table}");
+        assert!(table["seconds"].is_number() && table["error"].is_null());
+        assert_eq!(table["checksum"].is_null(), table["strategy"] == "count", "{table}");
+    }
+    let parallel = json(&run(plain().args(words).args(["--json", "--jobs", "4"])));
+    let sums = |report: &serde_json::Value| -> Vec<serde_json::Value> {
+        report["tables"].as_array().unwrap().iter().map(|table| table["checksum"].clone()).collect()
+    };
+    assert_eq!(sums(&parallel), sums(&report), "the same, in the same order");
+    assert_eq!(tables[7]["checksum"].as_str().unwrap().len(), 32);
+}
+
+#[test]
+fn crc32_joined_by_exclusive_or_is_warned_of() {
+    let Some((_folder, url)) = database() else { return };
+    let words = ["checksum", &url, "--strategy", "bitxor", "--function"];
+    let outcome = run(plain().args(words).arg("crc32"));
+    assert!(outcome.stderr.contains("blind"), "{outcome:?}");
+    let outcome = run(plain().args(words).arg("md5"));
+    assert_eq!(outcome.stderr, "");
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    let Some((_folder, url)) = database() else { return };
+    for (words, said, verdict) in [
+        (&["--strategy", "native"][..], "SQLite has no checksum", "incomplete"),
+        (&["--table", "nothing"], "there is no table nothing", "incomplete"),
+        (&["--strategy", "replicate"], "needs --yes", "incomplete"),
+        (&["--strategy", "replicate", "--yes"], "not here yet", "incomplete"),
+    ] {
+        let outcome = run(plain().args(["checksum", &url]).args(words));
+        assert_eq!(outcome.status, Some(2), "{outcome:?}");
+        assert!(format!("{}{}", outcome.stdout, outcome.stderr).contains(said), "{outcome:?}");
+        let outcome = run(plain().args(["checksum", &url, "--json"]).args(words));
+        assert_eq!((outcome.status, &json(&outcome)["verdict"]), (Some(2), &verdict.into()));
+    }
+    for url in ["sqlite:/nowhere/x.db", "x.db", "sqlite:/etc/passwd"] {
+        let outcome = run(plain().args(["checksum", url, "--json"]));
+        assert_eq!(outcome.status, Some(2), "{outcome:?}");
+        assert!(json(&outcome)["error"].is_string());
+    }
+}

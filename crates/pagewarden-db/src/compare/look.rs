@@ -1,0 +1,217 @@
+//! One look at some rows of both sides at once.
+
+use std::collections::{HashMap, HashSet};
+use std::thread;
+
+use super::plan::Plan;
+use crate::checksum::{Tell, Teller};
+use crate::engine::{Connection, Query, Range};
+use crate::error::{Error, Result};
+use crate::row::record::{self, Hash, Record};
+use crate::row::{Row, Value};
+use crate::table::{Form, Table};
+
+/// The most rows that are remembered of a part: 128 MiB of them. Parts are made much
+/// smaller; only rows that are all alike fall together.
+const PAIRS_MAX: usize = 4 << 20;
+
+/// The parts into which rows fall where no order can be relied on.
+pub const BUCKETS: usize = 1 << 16;
+
+/// One side of a comparison.
+pub struct Side<'a> {
+    /// The connection.
+    pub connection: &'a mut dyn Connection,
+    /// Its table.
+    pub table: Table,
+    /// Its columns, in the order of the plan.
+    pub columns: Vec<(usize, Form)>,
+    /// How many of them are the key.
+    pub key_count: usize,
+    /// Is told how many rows were read.
+    pub tell: &'a Tell<'a>,
+}
+
+/// Some rows of a table.
+#[derive(Debug, Clone)]
+pub enum Scope {
+    /// Those between two keys.
+    Range {
+        /// The key before the first.
+        after: Option<Vec<Value>>,
+        /// The last key.
+        upto: Option<Vec<Value>>,
+    },
+    /// Those that fall into some buckets.
+    Buckets(HashSet<usize>),
+}
+
+/// A row as it is remembered: by the hashes of its key and of all of it.
+pub type Pair = (Hash, Hash);
+
+/// Rows as they are, by the hashes of their keys, each with its own hash.
+pub type Rows = HashMap<Hash, Vec<(Hash, Vec<Value>)>>;
+
+/// The bucket of a row, by its key or, without one, all of it.
+pub fn bucket(key: Hash) -> usize {
+    usize::try_from(key % (BUCKETS as u128)).unwrap_or(0)
+}
+
+impl<'a> Side<'a> {
+    /// A side of a plan.
+    pub fn new(
+        connection: &'a mut dyn Connection,
+        table: Table,
+        columns: Vec<(usize, Form)>,
+        plan: &Plan,
+        tell: &'a Tell<'a>,
+    ) -> Self {
+        Self { connection, table, columns, key_count: plan.key_count, tell }
+    }
+
+    fn range(&self, scope: &Scope) -> Range {
+        let key = self.columns.iter().take(self.key_count).map(|(place, _)| *place).collect();
+        match scope {
+            Scope::Range { after, upto } => Range { key, after: after.clone(), upto: upto.clone() },
+            Scope::Buckets(_) => Range::default(),
+        }
+    }
+
+    /// Reads the rows of a scope; `see` gets each, with the hashes of its key and of it.
+    fn read(&mut self, scope: &Scope, see: &mut dyn FnMut(&Row, Pair) -> Result<()>) -> Result<()> {
+        let range = self.range(scope);
+        let (key_count, tell) = (self.key_count, self.tell);
+        let query = Query {
+            table: &self.table,
+            columns: &self.columns,
+            range: &range,
+            ordered: false,
+            offset: 0,
+            limit: None,
+        };
+        let mut teller = Teller::new(tell);
+        self.connection.read(&query, &mut |row| {
+            teller.row(row)?;
+            let of_row = record::hash(row.bytes());
+            let key = if key_count > 0 { record::hash(row.leading(key_count)) } else { of_row };
+            match scope {
+                Scope::Buckets(wanted) if !wanted.contains(&bucket(key)) => Ok(()),
+                _ => see(row, (key, of_row)),
+            }
+        })?;
+        teller.end()
+    }
+
+    /// The sum of a range, and the bytes of its rows.
+    pub fn sum(&mut self, scope: &Scope) -> Result<(Record, u64)> {
+        let range = self.range(scope);
+        let tell = self.tell;
+        let query = Query {
+            table: &self.table,
+            columns: &self.columns,
+            range: &range,
+            ordered: false,
+            offset: 0,
+            limit: None,
+        };
+        let (mut sum, mut teller) = (Record::default(), Teller::new(tell));
+        self.connection.read(&query, &mut |row| {
+            sum.add(record::hash(row.bytes()));
+            teller.row(row)
+        })?;
+        teller.end()?;
+        Ok((sum, teller.bytes))
+    }
+
+    /// The rows of a scope by their hashes, in the order of these; of those keys only
+    /// that are wanted, if any are named.
+    pub fn pairs(
+        &mut self,
+        scope: &Scope,
+        wanted: Option<&dyn Fn(Hash) -> bool>,
+    ) -> Result<Vec<Pair>> {
+        let mut pairs = Vec::new();
+        self.read(scope, &mut |_, pair| {
+            if wanted.is_none_or(|wanted| wanted(pair.0)) {
+                if pairs.len() >= PAIRS_MAX {
+                    let reason = "more rows are alike than memory may hold";
+                    return Err(Error::Unsupported(reason.to_owned()));
+                }
+                pairs.push(pair);
+            }
+            Ok(())
+        })?;
+        pairs.sort_unstable();
+        Ok(pairs)
+    }
+
+    /// The rows of some keys, as they are, as long as they fit into `bytes_max`.
+    pub fn rows(
+        &mut self,
+        scope: &Scope,
+        wanted: &HashSet<Hash>,
+        bytes_max: usize,
+    ) -> Result<Rows> {
+        let mut kept = Rows::new();
+        let mut bytes = 0;
+        self.read(scope, &mut |row, (key, of_row)| {
+            if wanted.contains(&key) && bytes < bytes_max {
+                bytes += row.bytes().len();
+                kept.entry(key).or_default().push((of_row, row.values()));
+            }
+            Ok(())
+        })?;
+        Ok(kept)
+    }
+
+    /// The key that has `rows` rows up to it, counted from `after` on; none if there are
+    /// not so many.
+    pub fn bound(&mut self, after: Option<&Vec<Value>>, rows: u64) -> Result<Option<Vec<Value>>> {
+        let scope = Scope::Range { after: after.cloned(), upto: None };
+        let range = self.range(&scope);
+        let key = self.columns.get(..self.key_count).unwrap_or_default();
+        let query = Query {
+            table: &self.table,
+            columns: key,
+            range: &range,
+            ordered: true,
+            offset: rows.saturating_sub(1),
+            limit: Some(1),
+        };
+        let mut bound = None;
+        self.connection.read(&query, &mut |row| {
+            bound = Some(row.values());
+            Ok(())
+        })?;
+        Ok(bound)
+    }
+}
+
+/// The sums of all buckets, and the bytes of all rows.
+pub fn sum_buckets(side: &mut Side<'_>) -> Result<(Vec<Record>, u64)> {
+    let everything = Scope::Range { after: None, upto: None };
+    let mut sums = vec![Record::default(); BUCKETS];
+    let mut bytes = 0;
+    side.read(&everything, &mut |row, (key, of_row)| {
+        bytes += row.bytes().len() as u64;
+        if let Some(sum) = sums.get_mut(bucket(key)) {
+            sum.add(of_row);
+        }
+        Ok(())
+    })?;
+    Ok((sums, bytes))
+}
+
+/// Does the same on both sides at the same time. If both fail, the source's error is given.
+pub fn both<T: Send>(
+    source: &mut Side<'_>,
+    target: &mut Side<'_>,
+    work: impl Fn(&mut Side<'_>) -> Result<T> + Sync,
+) -> Result<(T, T)> {
+    thread::scope(|scope| {
+        let of_target = scope.spawn(|| work(target));
+        let of_source = work(source);
+        let of_target = of_target.join().unwrap_or(Err(Error::Stopped));
+        Ok((of_source?, of_target?))
+    })
+}

@@ -1,0 +1,178 @@
+//! What came of a comparison.
+
+use crate::row::Value;
+
+use super::diagnosis::Diagnosis;
+use super::plan::NotCompared;
+
+/// What is said of a table, or of all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// Seen to be equal.
+    Equal,
+    /// Not all of it could be compared, and nothing different was found.
+    Incomplete,
+    /// Something is different.
+    Different,
+}
+
+impl Verdict {
+    /// The word in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Equal => "equal",
+            Self::Incomplete => "incomplete",
+            Self::Different => "different",
+        }
+    }
+}
+
+/// How a row differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// The target lacks it.
+    OnlySource,
+    /// The source lacks it.
+    OnlyTarget,
+    /// Both have the key, and not the same values.
+    Changed,
+}
+
+impl Kind {
+    /// The word in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OnlySource => "only_source",
+            Self::OnlyTarget => "only_target",
+            Self::Changed => "changed",
+        }
+    }
+}
+
+/// A row that differs.
+#[derive(Debug, Clone)]
+pub struct Difference {
+    /// How.
+    pub kind: Kind,
+    /// Its key, by columns; all of the row where there is no key.
+    pub key: Vec<(String, Value)>,
+    /// The columns that differ, if the row is on both sides.
+    pub columns: Vec<String>,
+    /// The source's values, in the order of the report's columns.
+    pub source: Option<Vec<Value>>,
+    /// The target's values.
+    pub target: Option<Vec<Value>>,
+}
+
+/// What came of one table.
+#[derive(Debug, Clone, Default)]
+pub struct TableReport {
+    /// Its name in the source.
+    pub table: String,
+    /// Its name in the target, as the target's statements write it.
+    pub target_table: String,
+    /// The columns that were compared.
+    pub columns: Vec<String>,
+    /// How many of the first of them are the key.
+    pub key_count: usize,
+    /// The source's rows.
+    pub rows_source: u64,
+    /// The target's rows.
+    pub rows_target: u64,
+    /// Rows that the target lacks.
+    pub only_source: u64,
+    /// Rows that the source lacks.
+    pub only_target: u64,
+    /// Rows whose values differ.
+    pub changed: u64,
+    /// Rows that kept changing to the end.
+    pub unresolved: u64,
+    /// True if there are more differences than were counted.
+    pub counts_at_least: bool,
+    /// What was not compared.
+    pub not_compared: Vec<NotCompared>,
+    /// The parts in which the table was read.
+    pub chunks: u64,
+    /// The bytes of both sides' rows.
+    pub bytes: u64,
+    /// How long it took.
+    pub seconds: f64,
+    /// Rows that differ, as many as were asked for.
+    pub differences: Vec<Difference>,
+    /// What the differences have in common.
+    pub diagnosis: Vec<Diagnosis>,
+    /// Why the table, or the rest of it, could not be compared.
+    pub error: Option<String>,
+    /// True if it was ended from outside.
+    pub stopped: bool,
+}
+
+impl TableReport {
+    /// The rows that differ.
+    pub fn different(&self) -> u64 {
+        self.only_source + self.only_target + self.changed
+    }
+
+    /// What is said of the table.
+    pub fn verdict(&self) -> Verdict {
+        if self.different() > 0 {
+            Verdict::Different
+        } else if self.error.is_some()
+            || self.stopped
+            || self.unresolved > 0
+            || self.counts_at_least
+            || !self.not_compared.is_empty()
+        {
+            Verdict::Incomplete
+        } else {
+            Verdict::Equal
+        }
+    }
+}
+
+/// What came of two databases.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// The source, without its password.
+    pub source: String,
+    /// What the source's server calls itself.
+    pub source_server: String,
+    /// The target, without its password.
+    pub target: String,
+    /// The kind of the target's server, as its URLs begin.
+    pub target_scheme: &'static str,
+    /// What the target's server calls itself.
+    pub target_server: String,
+    /// Its tables.
+    pub tables: Vec<TableReport>,
+}
+
+/// What is said of all tables; nothing to compare is nothing proven.
+pub fn verdict<'a>(tables: impl Iterator<Item = &'a TableReport>) -> Verdict {
+    tables.map(TableReport::verdict).max().unwrap_or(Verdict::Incomplete)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_seen_equal_is_not_called_equal() {
+        let equal = TableReport::default();
+        assert_eq!(equal.verdict(), Verdict::Equal);
+        let left = NotCompared { column: "c".to_owned(), reason: String::new() };
+        for incomplete in [
+            TableReport { unresolved: 1, ..equal.clone() },
+            TableReport { error: Some("gone".to_owned()), ..equal.clone() },
+            TableReport { stopped: true, ..equal.clone() },
+            TableReport { not_compared: vec![left], ..equal.clone() },
+        ] {
+            assert_eq!(incomplete.verdict(), Verdict::Incomplete);
+            let different = TableReport { changed: 1, ..incomplete.clone() };
+            assert_eq!(different.verdict(), Verdict::Different);
+            assert_eq!(verdict([&equal, &incomplete].into_iter()), Verdict::Incomplete);
+            assert_eq!(verdict([&different, &incomplete].into_iter()), Verdict::Different);
+        }
+        assert_eq!(verdict([].into_iter()), Verdict::Incomplete);
+    }
+}

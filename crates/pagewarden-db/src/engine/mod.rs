@@ -1,0 +1,155 @@
+//! The kinds of servers. One file each, and one line in [`ENGINES`].
+//!
+//! A connection only ever reads: sessions are set to be read-only where they begin,
+//! and what a hostile default may change in what we read (character sets, time zones,
+//! date styles, SQL modes, limits) is set to one value for all.
+
+pub mod mysql;
+pub mod postgres;
+pub mod sqlite;
+pub mod statement;
+
+use crate::error::{Error, Result};
+use crate::location::Location;
+use crate::row::{Row, Value};
+use crate::table::{Form, Table, TableName};
+
+/// A kind of server.
+#[derive(Debug, Clone, Copy)]
+pub struct Engine {
+    /// How its URLs begin.
+    pub scheme: &'static str,
+    /// What it is called.
+    pub title: &'static str,
+    /// Opens a connection that can only read.
+    pub connect: fn(&Location) -> Result<Box<dyn Connection>>,
+    /// How it writes statements.
+    pub dialect: &'static dyn statement::Dialect,
+}
+
+/// All kinds of servers.
+pub const ENGINES: &[Engine] = &[postgres::ENGINE, mysql::ENGINE, sqlite::ENGINE];
+
+/// The kind of server that a location is about.
+///
+/// # Errors
+/// There is none, which is a fault of the location.
+pub fn of(location: &Location) -> Result<&'static Engine> {
+    named(&location.scheme)
+        .ok_or_else(|| Error::Address(format!("unknown kind of database '{}'", location.scheme)))
+}
+
+/// The kind of server whose URLs begin so.
+pub fn named(scheme: &str) -> Option<&'static Engine> {
+    ENGINES.iter().find(|engine| engine.scheme == scheme)
+}
+
+/// What is done with each row. An error ends the reading.
+pub type Sink<'a> = dyn FnMut(&Row) -> Result<()> + 'a;
+
+/// Rows to be read.
+#[derive(Debug, Clone)]
+pub struct Query<'a> {
+    /// The table.
+    pub table: &'a Table,
+    /// The columns by their places in the table, and the form of each.
+    pub columns: &'a [(usize, Form)],
+    /// Which rows.
+    pub range: &'a Range,
+    /// True if the rows come in the order of the range's key.
+    pub ordered: bool,
+    /// Rows to leave out at the begin.
+    pub offset: u64,
+    /// The most rows to read.
+    pub limit: Option<u64>,
+}
+
+/// Rows between two keys; all of them where there is neither.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Range {
+    /// The key's columns, by their places in the table.
+    pub key: Vec<usize>,
+    /// The key before the first row.
+    pub after: Option<Vec<Value>>,
+    /// The key of the last row.
+    pub upto: Option<Vec<Value>>,
+}
+
+/// A connection to a database.
+pub trait Connection: Send {
+    /// What the server calls itself, for example "PostgreSQL 15.18".
+    fn server(&self) -> &str;
+
+    /// From here on, everything is read as it is at this moment.
+    ///
+    /// # Errors
+    /// The server refuses.
+    fn freeze(&mut self) -> Result<()>;
+
+    /// The tables, in the order of their names.
+    ///
+    /// # Errors
+    /// The server does not answer.
+    fn tables(&mut self) -> Result<Vec<TableName>>;
+
+    /// What a table is made of.
+    ///
+    /// # Errors
+    /// There is no such table, or we may not see it.
+    fn describe(&mut self, name: &TableName) -> Result<Table>;
+
+    /// The number of rows, as the server counts them.
+    ///
+    /// # Errors
+    /// The server refuses.
+    fn count(&mut self, table: &Table) -> Result<u64>;
+
+    /// Reads rows.
+    ///
+    /// # Errors
+    /// The server refuses or is gone, or `sink` gave the error.
+    fn read(&mut self, query: &Query<'_>, sink: &mut Sink<'_>) -> Result<()>;
+
+    /// The engine's own checksum of a table.
+    ///
+    /// # Errors
+    /// It has none, or refuses.
+    fn native(&mut self, table: &Table) -> Result<String>;
+
+    /// Where its log ends, in words of its own, if others may follow it.
+    ///
+    /// # Errors
+    /// The server is gone.
+    fn position(&mut self) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    /// Whether it has all up to a position of another server, whose log it follows; none
+    /// if it follows none, or does not tell.
+    ///
+    /// # Errors
+    /// The server is gone.
+    fn has_reached(&mut self, position: &str) -> Result<Option<bool>> {
+        let _ = position;
+        Ok(None)
+    }
+
+    /// A checksum that the server computes by a statement, if it can: of `count` and
+    /// the sum.
+    ///
+    /// # Errors
+    /// The server refuses.
+    fn summed(&mut self, table: &Table, sum: ServerSum) -> Result<Option<(u64, String)>> {
+        let _ = (table, sum);
+        Ok(None)
+    }
+}
+
+/// A checksum that a server may compute by a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerSum {
+    /// Each row's hash goes into the next one's; else they are joined by exclusive or.
+    pub accumulated: bool,
+    /// MD5; else CRC-32.
+    pub md5: bool,
+}

@@ -1,0 +1,417 @@
+//! MySQL and MariaDB, which speak one protocol: rows come by prepared statements, whose
+//! binary protocol sends numbers and dates as they are, where text would lose digits of
+//! floats.
+
+mod gtid;
+mod sums;
+mod wire;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use mysql::prelude::Queryable as _;
+use mysql::{Conn, OptsBuilder, SslOpts};
+
+use super::statement::{Dialect, quoted, select};
+use super::{Connection, Engine, Query, ServerSum, Sink};
+use crate::error::{Error, Result};
+use crate::location::{Location, Tls};
+use crate::row::{Row, hex_text};
+use crate::table::{Column, Table, TableName};
+use crate::tls;
+
+/// MySQL and MariaDB.
+pub const ENGINE: Engine =
+    Engine { scheme: "mysql", title: "MySQL and MariaDB", connect, dialect: &MysqlDialect };
+
+/// Where packages put the socket.
+const SOCKETS: &[&str] =
+    &["/run/mysqld/mysqld.sock", "/var/lib/mysql/mysql.sock", "/tmp/mysql.sock"];
+const PORT: u16 = 3306;
+const CONNECT_LIMIT: Duration = Duration::from_secs(15);
+/// How soon a server that went without a word is asked for.
+const KEEPALIVE_MS: u32 = 60_000;
+/// The protocol's own limit.
+const PACKET_BYTES_MAX: usize = 1 << 30;
+
+/// What every session is, whatever the server would have it be. Without these we do not read.
+const SESSION: &[&str] = &[
+    "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'",
+    "SET NAMES utf8mb4",
+    "SET SESSION time_zone = '+00:00'",
+    "SET SESSION sql_select_limit = 18446744073709551615",
+    "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+    "SET SESSION TRANSACTION READ ONLY",
+];
+
+/// What only some servers know.
+const SESSION_WHERE_KNOWN: &[&str] = &[
+    "SET SESSION sql_big_selects = 1",
+    "SET SESSION max_join_size = 18446744073709551615",
+    "SET SESSION max_statement_time = 0",
+    "SET SESSION max_execution_time = 0",
+    "SET SESSION lock_wait_timeout = 30",
+    "SET SESSION wait_timeout = 28800",
+    "SET SESSION net_write_timeout = 3600",
+];
+
+#[derive(Debug)]
+struct MysqlDialect;
+
+impl Dialect for MysqlDialect {
+    fn name(&self, name: &str) -> String {
+        quoted(name, '`')
+    }
+
+    fn text(&self, text: &str) -> String {
+        quoted(&text.replace('\\', "\\\\"), '\'')
+    }
+
+    fn bytes(&self, bytes: &[u8]) -> String {
+        format!("x'{}'", hex_text(bytes))
+    }
+
+    fn has_row_values(&self) -> bool {
+        // It has them, and finds no index for them.
+        false
+    }
+
+    fn same(&self, one: &str, other: &str) -> String {
+        format!("{one} <=> {other}")
+    }
+}
+
+struct Mysql {
+    // An early end leaves it where it is: closing would first read all that comes.
+    connection: Option<Conn>,
+    place: String,
+    server: String,
+    is_mariadb: bool,
+    database: String,
+}
+
+fn connect(location: &Location) -> Result<Box<dyn Connection>> {
+    let place = location.to_string();
+    let fail = |reason: String| Error::Connect { place: place.clone(), reason };
+    let Some(database) = location.database.clone() else {
+        return Err(fail("the URL names no database\nhint: mysql://host/DATABASE".to_owned()));
+    };
+    let mut options = OptsBuilder::new()
+        .user(location.user.as_deref())
+        .pass(location.password.as_ref().map(crate::secret::Secret::reveal))
+        .db_name(Some(database.as_str()))
+        .prefer_socket(false)
+        .tcp_connect_timeout(Some(CONNECT_LIMIT))
+        .tcp_keepalive_time_ms(Some(KEEPALIVE_MS))
+        .max_allowed_packet(Some(PACKET_BYTES_MAX))
+        .stmt_cache_size(0);
+    options = match socket(location) {
+        Some(socket) => options.socket(Some(socket.to_string_lossy().into_owned())),
+        None => {
+            let host = location.host.as_deref().unwrap_or("127.0.0.1");
+            options.ip_or_hostname(Some(host)).tcp_port(location.port.unwrap_or(PORT))
+        }
+    };
+    options = match location.tls() {
+        Tls::Off => options,
+        protected => {
+            let authorities = location.authorities.clone().or_else(tls::system_bundle);
+            let mut rules = SslOpts::default().with_root_cert_path(authorities);
+            if protected == Tls::Require {
+                rules = rules
+                    .with_danger_accept_invalid_certs(true)
+                    .with_danger_skip_domain_validation(true);
+            }
+            options.ssl_opts(rules)
+        }
+    };
+    let connection = Conn::new(options).map_err(|error| fail(said(&error)))?;
+    let mut mysql = Mysql {
+        connection: Some(connection),
+        place,
+        server: String::new(),
+        is_mariadb: false,
+        database,
+    };
+    for statement in SESSION {
+        mysql.ask(statement)?;
+    }
+    for statement in SESSION_WHERE_KNOWN {
+        match mysql.ask(statement) {
+            Err(error) if error.is_fatal() => return Err(error),
+            _ => {}
+        }
+    }
+    let version = mysql.one("SELECT version()")?.unwrap_or_default();
+    mysql.is_mariadb = version.contains("MariaDB");
+    let name = if mysql.is_mariadb { "MariaDB" } else { "MySQL" };
+    mysql.server = format!("{name} {}", version.split('-').next().unwrap_or_default());
+    // The name as the server has it, which may fold its case.
+    if let Some(database) = mysql.one("SELECT database()")? {
+        mysql.database = database;
+    }
+    Ok(Box::new(mysql))
+}
+
+/// The socket: the one that was named, or, on this machine, where packages put it.
+fn socket(location: &Location) -> Option<PathBuf> {
+    if location.socket.is_some() {
+        return location.socket.clone();
+    }
+    let is_here = location.host.as_deref().is_none_or(|host| host == "localhost");
+    let known = SOCKETS.iter().map(PathBuf::from).find(|socket| Path::exists(socket));
+    known.filter(|_| is_here && location.port.is_none())
+}
+
+/// All that an error has to say. None of them holds the password.
+fn said(error: &mysql::Error) -> String {
+    match error {
+        mysql::Error::MySqlError(answer) => answer.message.clone(),
+        mysql::Error::IoError(error) => error.to_string(),
+        mysql::Error::DriverError(error) => error.to_string(),
+        other => other.to_string(),
+    }
+}
+
+impl Mysql {
+    fn fail(place: &str, error: &mysql::Error) -> Error {
+        let (place, reason) = (place.to_owned(), said(error));
+        let code = match error {
+            mysql::Error::MySqlError(answer) => Some(answer.code),
+            _ => None,
+        };
+        match code {
+            // The server goes down, or our connection was ended.
+            Some(1053 | 1927 | 4031) | None => Error::Gone { place, reason },
+            Some(_) => Error::Refused { place, reason },
+        }
+    }
+
+    fn connection(&mut self) -> Result<&mut Conn> {
+        self.connection.as_mut().ok_or_else(|| Error::Gone {
+            place: self.place.clone(),
+            reason: "it was left in the middle of a table".to_owned(),
+        })
+    }
+
+    fn ask(&mut self, sql: &str) -> Result<Vec<Vec<Option<String>>>> {
+        let place = self.place.clone();
+        let rows: Vec<mysql::Row> =
+            self.connection()?.query(sql).map_err(|error| Self::fail(&place, &error))?;
+        let text = |row: &mysql::Row| {
+            (0..row.len()).map(|index| row.as_ref(index).and_then(wire::text)).collect()
+        };
+        Ok(rows.iter().map(text).collect())
+    }
+
+    fn one(&mut self, sql: &str) -> Result<Option<String>> {
+        let rows = self.ask(sql)?;
+        Ok(rows.into_iter().next().and_then(|row| row.into_iter().next().flatten()))
+    }
+
+    /// A position of MariaDB's; MySQL's are of another kind.
+    fn gtids(&mut self, sql: &str) -> Result<Option<String>> {
+        if !self.is_mariadb {
+            return Ok(None);
+        }
+        match self.one(sql) {
+            Ok(answer) => Ok(answer.filter(|answer| !answer.is_empty())),
+            Err(error) if error.is_fatal() => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn database_of<'a>(&'a self, name: &'a TableName) -> &'a str {
+        name.schema.as_deref().unwrap_or(&self.database)
+    }
+
+    fn columns(&mut self, name: &TableName) -> Result<Vec<Column>> {
+        let place = format!(
+            "table_schema = {} AND table_name = {}",
+            MysqlDialect.text(self.database_of(name)),
+            MysqlDialect.text(&name.name)
+        );
+        let rows = self.ask(&format!(
+            "SELECT column_name, data_type, column_type, is_nullable, character_set_name \
+             FROM information_schema.columns WHERE {place} ORDER BY ordinal_position"
+        ))?;
+        let json = if self.is_mariadb { self.json_columns(name)? } else { Vec::new() };
+        let mut columns = Vec::with_capacity(rows.len());
+        for row in rows {
+            let mut row = row.into_iter();
+            let mut next = || row.next().flatten();
+            let name = next().unwrap_or_default();
+            let wire = next().unwrap_or_default().to_ascii_lowercase();
+            let declared = next().unwrap_or_default();
+            let nullable = next().as_deref() != Some("NO");
+            let (form, exact) = wire::form_of(&wire, next().is_some(), json.contains(&name));
+            columns.push(Column { name, declared, wire, nullable, exact, form });
+        }
+        Ok(columns)
+    }
+
+    /// MariaDB's JSON is text with a condition.
+    fn json_columns(&mut self, name: &TableName) -> Result<Vec<String>> {
+        let sql = format!(
+            "SELECT check_clause FROM information_schema.check_constraints \
+             WHERE constraint_schema = {} AND table_name = {}",
+            MysqlDialect.text(self.database_of(name)),
+            MysqlDialect.text(&name.name)
+        );
+        // Servers before 10.2 have no such table, and no JSON.
+        let rows = match self.ask(&sql) {
+            Err(error) if !error.is_fatal() => Vec::new(),
+            other => other?,
+        };
+        let clauses = rows.into_iter().filter_map(|row| row.into_iter().next().flatten());
+        let column = |clause: String| {
+            let name = clause.strip_prefix("json_valid(`")?.strip_suffix("`)")?;
+            Some(name.replace("``", "`"))
+        };
+        Ok(clauses.filter_map(column).collect())
+    }
+
+    /// The primary key, or another unique one whose columns cannot be NULL.
+    fn key(&mut self, name: &TableName, columns: &[Column]) -> Result<Vec<usize>> {
+        let rows = self.ask(&format!(
+            "SELECT index_name, column_name, sub_part FROM information_schema.statistics \
+             WHERE table_schema = {} AND table_name = {} AND non_unique = 0 \
+             ORDER BY index_name = 'PRIMARY' DESC, index_name, seq_in_index",
+            MysqlDialect.text(self.database_of(name)),
+            MysqlDialect.text(&name.name)
+        ))?;
+        let mut indexes: Vec<(Option<String>, Vec<Option<usize>>)> = Vec::new();
+        for row in rows {
+            let [index, column, part] = row.as_slice() else { continue };
+            let place = columns.iter().position(|known| {
+                !known.nullable && part.is_none() && Some(&known.name) == column.as_ref()
+            });
+            match indexes.last_mut() {
+                Some((name, places)) if name == index => places.push(place),
+                _ => indexes.push((index.clone(), vec![place])),
+            }
+        }
+        let whole = indexes.into_iter().find_map(|(_, places)| places.into_iter().collect());
+        Ok(whole.unwrap_or_default())
+    }
+}
+
+impl Connection for Mysql {
+    fn server(&self) -> &str {
+        &self.server
+    }
+
+    fn freeze(&mut self) -> Result<()> {
+        self.ask("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY").map(|_| ())
+    }
+
+    fn tables(&mut self) -> Result<Vec<TableName>> {
+        let rows = self.ask(
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = database() \
+             AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED') ORDER BY table_name",
+        )?;
+        let names = rows.into_iter().filter_map(|row| row.into_iter().next().flatten());
+        Ok(names.map(|name| TableName { schema: None, name }).collect())
+    }
+
+    fn describe(&mut self, name: &TableName) -> Result<Table> {
+        let columns = self.columns(name)?;
+        if columns.is_empty() {
+            return Err(Error::NoTable { place: self.place.clone(), table: name.clone() });
+        }
+        let key = self.key(name, &columns)?;
+        let database = self.database_of(name).to_owned();
+        let bytes = self.one(&format!(
+            "SELECT data_length FROM information_schema.tables \
+             WHERE table_schema = {} AND table_name = {}",
+            MysqlDialect.text(&database),
+            MysqlDialect.text(&name.name)
+        ))?;
+        Ok(Table {
+            name: name.clone(),
+            columns,
+            key,
+            engine: format!("{}.{}", MysqlDialect.name(&database), MysqlDialect.name(&name.name)),
+            bytes: bytes.and_then(|bytes| bytes.parse().ok()),
+        })
+    }
+
+    fn count(&mut self, table: &Table) -> Result<u64> {
+        let count = self.one(&format!("SELECT count(*) FROM {}", table.engine))?;
+        Ok(count.and_then(|count| count.parse().ok()).unwrap_or(0))
+    }
+
+    fn read(&mut self, query: &Query<'_>, sink: &mut Sink<'_>) -> Result<()> {
+        let sql = select(&MysqlDialect, query);
+        let place = self.place.clone();
+        let connection = self.connection()?;
+        let fail = |error: &mysql::Error| Self::fail(&place, error);
+        let mut answer = connection.exec_iter(sql, ()).map_err(|error| fail(&error))?;
+        let mut out = Row::new();
+        let mut result = Ok(());
+        for row in answer.by_ref() {
+            let row = match row {
+                Ok(row) => row,
+                Err(error) => {
+                    result = Err(fail(&error));
+                    break;
+                }
+            };
+            out.clear();
+            for (index, (place, form)) in query.columns.iter().enumerate() {
+                let wire = query.table.columns.get(*place).map_or("", |column| &column.wire);
+                wire::append(&mut out, wire, form, row.as_ref(index));
+            }
+            result = sink(&out);
+            if result.is_err() {
+                break;
+            }
+        }
+        if matches!(result, Err(Error::Stopped)) {
+            // To close a connection in the middle of a table is to read the table.
+            std::mem::forget(answer);
+            std::mem::forget(self.connection.take());
+        }
+        result
+    }
+
+    fn position(&mut self) -> Result<Option<String>> {
+        self.gtids("SELECT @@GLOBAL.gtid_binlog_pos")
+    }
+
+    fn has_reached(&mut self, position: &str) -> Result<Option<bool>> {
+        let applied = self.gtids("SELECT @@GLOBAL.gtid_slave_pos")?;
+        Ok(applied.and_then(|applied| gtid::has_reached(&applied, position)))
+    }
+
+    fn native(&mut self, table: &Table) -> Result<String> {
+        let rows = self.ask(&format!("CHECKSUM TABLE {} EXTENDED", table.engine))?;
+        let sum = rows.into_iter().next().and_then(|row| row.into_iter().nth(1).flatten());
+        sum.ok_or_else(|| Error::Refused {
+            place: self.place.clone(),
+            reason: format!("CHECKSUM TABLE gives nothing for {}", table.name),
+        })
+    }
+
+    fn summed(&mut self, table: &Table, sum: ServerSum) -> Result<Option<(u64, String)>> {
+        if sum.accumulated {
+            self.ask("SET @crc := '', @cnt := 0")?;
+        }
+        let rows = self.ask(&sums::statement(&MysqlDialect, table, sum))?;
+        let mut row = rows.into_iter().next().unwrap_or_default().into_iter();
+        let count = row.next().flatten().and_then(|count| count.parse().ok()).unwrap_or(0);
+        let hashed: u64 = row.next().flatten().and_then(|count| count.parse().ok()).unwrap_or(0);
+        if hashed != count {
+            return Err(Error::Refused {
+                place: self.place.clone(),
+                reason: format!(
+                    "{} of {count} rows of {} are too long for a statement (max_allowed_packet)",
+                    count - hashed.min(count),
+                    table.name
+                ),
+            });
+        }
+        let parts: Vec<String> = row.map(Option::unwrap_or_default).collect();
+        Ok(Some((count, parts.concat().to_ascii_lowercase())))
+    }
+}

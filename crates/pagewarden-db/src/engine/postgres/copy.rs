@@ -1,0 +1,207 @@
+//! The stream of `COPY ... (FORMAT binary)`, as PostgreSQL's manual describes it.
+//!
+//! | part | bytes |
+//! |---|---|
+//! | signature `PGCOPY\n\377\r\n\0` | 11 |
+//! | flags | 4 |
+//! | length of the header's extension, and as many bytes | 4 |
+//! | per tuple: count of fields, -1 at the end | 2 |
+//! | per field: length, -1 for NULL, and as many bytes | 4 |
+//!
+//! All numbers are big-endian. Pieces of the stream may end anywhere.
+
+use super::wire;
+use crate::engine::Sink;
+use crate::error::{Error, Result};
+use crate::row::Row;
+use crate::table::{Column, Form};
+
+const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
+const HEADER_BYTES: usize = SIGNATURE.len() + 8;
+
+/// Takes tuples out of the stream.
+pub struct Tuples<'a> {
+    columns: &'a [(&'a Column, &'a Form)],
+    /// What has come and is not a whole tuple yet.
+    waiting: Vec<u8>,
+    begun: bool,
+    ended: bool,
+    row: Row,
+}
+
+impl<'a> Tuples<'a> {
+    /// Tuples of these columns.
+    pub fn new(columns: &'a [(&'a Column, &'a Form)]) -> Self {
+        Self { columns, waiting: Vec::new(), begun: false, ended: false, row: Row::new() }
+    }
+
+    /// Takes a piece, and gives the rows that it completes.
+    ///
+    /// # Errors
+    /// The stream is not what it should be (`Unsupported`), or `sink` gave the error.
+    pub fn feed(&mut self, piece: &[u8], sink: &mut Sink<'_>) -> Result<()> {
+        // Nearly always a piece is a whole tuple, and nothing waits.
+        let waiting = std::mem::take(&mut self.waiting);
+        if waiting.is_empty() {
+            let used = self.take(piece, sink)?;
+            self.waiting.extend_from_slice(piece.get(used..).unwrap_or_default());
+        } else {
+            let mut joined = waiting;
+            joined.extend_from_slice(piece);
+            let used = self.take(&joined, sink)?;
+            joined.drain(..used);
+            self.waiting = joined;
+        }
+        Ok(())
+    }
+
+    /// The stream is over.
+    ///
+    /// # Errors
+    /// It was cut.
+    pub fn end(&self) -> Result<()> {
+        if self.ended { Ok(()) } else { Err(malformed("it ends in the middle")) }
+    }
+
+    /// Gives whole tuples, and tells how many bytes they are.
+    fn take(&mut self, bytes: &[u8], sink: &mut Sink<'_>) -> Result<usize> {
+        let mut used = 0;
+        if !self.begun {
+            let Some(header) = header_bytes(bytes)? else { return Ok(0) };
+            used = header;
+            self.begun = true;
+        }
+        while !self.ended {
+            let rest = bytes.get(used..).unwrap_or_default();
+            let Some(length) = self.tuple(rest)? else { break };
+            used += length;
+            if !self.ended {
+                sink(&self.row)?;
+            }
+        }
+        Ok(used)
+    }
+
+    /// Reads the tuple at the begin; none if it is not there as a whole.
+    fn tuple(&mut self, bytes: &[u8]) -> Result<Option<usize>> {
+        let Some((count, mut rest)) = bytes.split_first_chunk::<2>() else { return Ok(None) };
+        let count = i16::from_be_bytes(*count);
+        if count == -1 {
+            self.ended = true;
+            return Ok(Some(2));
+        }
+        if usize::try_from(count) != Ok(self.columns.len()) {
+            return Err(malformed("a row has another number of columns"));
+        }
+        self.row.clear();
+        for (column, form) in self.columns {
+            let Some((length, after)) = rest.split_first_chunk::<4>() else { return Ok(None) };
+            rest = after;
+            match i32::from_be_bytes(*length) {
+                -1 => self.row.null(),
+                length => {
+                    let length =
+                        usize::try_from(length).map_err(|_| malformed("a length is negative"))?;
+                    let Some((value, after)) = rest.split_at_checked(length) else {
+                        return Ok(None);
+                    };
+                    rest = after;
+                    wire::append(&mut self.row, column, form, value)
+                        .ok_or_else(|| malformed(&format!("a value of column {}", column.name)))?;
+                }
+            }
+        }
+        Ok(Some(bytes.len() - rest.len()))
+    }
+}
+
+fn header_bytes(bytes: &[u8]) -> Result<Option<usize>> {
+    let Some((header, _)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+    if !header.starts_with(SIGNATURE) {
+        return Err(malformed("it does not begin as one"));
+    }
+    let Some(extension) = header.last_chunk::<4>().map(|length| u32::from_be_bytes(*length)) else {
+        return Ok(None);
+    };
+    let whole = usize::try_from(extension).ok().and_then(|length| length.checked_add(HEADER_BYTES));
+    let whole = whole.ok_or_else(|| malformed("its header is too long"))?;
+    Ok((bytes.len() >= whole).then_some(whole))
+}
+
+fn malformed(what: &str) -> Error {
+    Error::Unsupported(format!("the stream of rows is malformed: {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::row::Tag;
+
+    fn column(wire: &str, form: Form) -> Column {
+        Column {
+            name: "c".to_owned(),
+            declared: wire.to_owned(),
+            wire: wire.to_owned(),
+            form,
+            nullable: true,
+            exact: false,
+        }
+    }
+
+    fn stream() -> Vec<u8> {
+        let mut bytes = SIGNATURE.to_vec();
+        bytes.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 3, 9, 9, 9]);
+        for value in [7_i32, -1] {
+            bytes.extend_from_slice(&[0, 2, 0, 0, 0, 4]);
+            bytes.extend_from_slice(&value.to_be_bytes());
+            bytes.extend_from_slice(&(-1_i32).to_be_bytes());
+        }
+        bytes.extend_from_slice(&[255, 255]);
+        bytes
+    }
+
+    fn read(pieces: &[&[u8]]) -> Result<Vec<String>> {
+        let (integer, text) = (column("int4", Form::Number), column("text", Form::Text));
+        let columns = [(&integer, &Form::Number), (&text, &Form::Text)];
+        let mut tuples = Tuples::new(&columns);
+        let mut rows = Vec::new();
+        for piece in pieces {
+            tuples.feed(piece, &mut |row: &Row| {
+                assert_eq!(row.field(1).unwrap().tag, Tag::Null);
+                rows.push(String::from_utf8(row.field(0).unwrap().payload.to_vec()).unwrap());
+                Ok(())
+            })?;
+        }
+        tuples.end()?;
+        Ok(rows)
+    }
+
+    #[test]
+    fn stream_may_be_cut_anywhere() {
+        let stream = stream();
+        for cut in 0..=stream.len() {
+            let (one, other) = stream.split_at(cut);
+            assert_eq!(read(&[one, other]).unwrap(), ["7", "-1"], "{cut}");
+        }
+        let bytes: Vec<&[u8]> = stream.chunks(1).collect();
+        assert_eq!(read(&bytes).unwrap(), ["7", "-1"]);
+    }
+
+    #[test]
+    fn stream_that_ends_early_is_no_table() {
+        let stream = stream();
+        for end in 0..stream.len() {
+            assert!(read(&[&stream[..end]]).is_err(), "{end}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_without_panic() {
+        for seed in 0..2000_u32 {
+            let mut bytes = stream();
+            let place = seed as usize % bytes.len();
+            bytes[place] ^= u8::try_from(seed % 255).unwrap() + 1;
+            let _ = read(&[&bytes]);
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! PostgreSQL: rows come by `COPY ... (FORMAT binary)`, the rest by simple queries.
+//!
+//! `copy` takes the stream apart, `wire` turns values into their canonical form.
+//! Types that we know are read as the server sends them; all others as the text that
+//! the server makes of them, under settings that are the same for every session.
+
+mod copy;
+mod wire;
+
+use std::error::Error as _;
+use std::io::BufRead as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use postgres::config::SslMode;
+use postgres::{Client, Config, NoTls, SimpleQueryMessage};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::statement::{Dialect, quoted, select};
+use super::{Connection, Engine, Query, Sink};
+use crate::error::{Error, Result};
+use crate::location::{Location, Tls};
+use crate::row::hex_text;
+use crate::table::{Column, Form, Table, TableName};
+use crate::tls;
+
+/// PostgreSQL.
+pub const ENGINE: Engine =
+    Engine { scheme: "postgres", title: "PostgreSQL", connect, dialect: &PostgresDialect };
+
+/// Where packages put the socket.
+const SOCKET_FOLDERS: &[&str] = &["/var/run/postgresql", "/run/postgresql", "/tmp"];
+const PORT: u16 = 5432;
+const CONNECT_LIMIT: Duration = Duration::from_secs(15);
+/// How soon a server that went without a word is asked for.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// What every session is, whatever the server, the database or the role would have it be.
+///
+/// `row_security = off` makes the server refuse where it would leave rows out.
+const SESSION: &str = "SET default_transaction_read_only = on; SET search_path = pg_catalog; \
+    SET client_encoding = 'UTF8'; SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; \
+    SET IntervalStyle = 'postgres'; SET extra_float_digits = 1; SET bytea_output = 'hex'; \
+    SET xmloption = 'content'; SET lc_monetary = 'C'; SET standard_conforming_strings = on; \
+    SET row_security = off; \
+    SET default_transaction_isolation = 'read committed'; SET statement_timeout = 0; SET lock_timeout = '30s'; \
+    SET idle_in_transaction_session_timeout = 0; SET jit = off";
+
+#[derive(Debug)]
+struct PostgresDialect;
+
+impl Dialect for PostgresDialect {
+    fn name(&self, name: &str) -> String {
+        quoted(name, '"')
+    }
+
+    fn text(&self, text: &str) -> String {
+        // Standard strings know no escapes; this form says so to every server.
+        if text.contains('\\') {
+            format!(" E{}", quoted(&text.replace('\\', "\\\\"), '\''))
+        } else {
+            quoted(text, '\'')
+        }
+    }
+
+    fn bytes(&self, bytes: &[u8]) -> String {
+        // An escape, so that standard_conforming_strings does not matter.
+        format!(" E'\\\\x{}'", hex_text(bytes))
+    }
+
+    fn has_row_values(&self) -> bool {
+        true
+    }
+
+    fn selected(&self, column: &Column) -> String {
+        let name = self.name(&column.name);
+        match (column.wire.as_str(), column.declared.as_str()) {
+            ("", "money") => format!("{name}::pg_catalog.numeric::pg_catalog.text"),
+            ("", _) => format!("{name}::pg_catalog.text"),
+            _ => name,
+        }
+    }
+
+    fn same(&self, one: &str, other: &str) -> String {
+        format!("{one} IS NOT DISTINCT FROM {other}")
+    }
+}
+
+struct Postgres {
+    // An early end leaves it where it is: closing would first read all that comes.
+    client: Option<Client>,
+    place: String,
+    server: String,
+    schema: String,
+}
+
+fn connect(location: &Location) -> Result<Box<dyn Connection>> {
+    let place = location.to_string();
+    let fail = |reason: String| Error::Connect { place: place.clone(), reason };
+    let mut config = Config::new();
+    config.application_name("pagewarden").connect_timeout(CONNECT_LIMIT);
+    config.keepalives_idle(KEEPALIVE);
+    config.user(location.user.as_deref().unwrap_or("postgres"));
+    if let Some(database) = &location.database {
+        config.dbname(database);
+    }
+    if let Some(password) = &location.password {
+        config.password(password.reveal());
+    }
+    let port = location.port.unwrap_or(PORT);
+    config.port(port);
+    let folder = socket_folder(location, port);
+    match (&folder, &location.host) {
+        (Some(folder), _) => config.host_path(folder),
+        (None, Some(host)) => config.host(host),
+        (None, None) => config.host("localhost"),
+    };
+    let client = if location.tls() == Tls::Off || folder.is_some() {
+        config.ssl_mode(SslMode::Disable).connect(NoTls)
+    } else {
+        let rules = tls::config(location).map_err(fail)?;
+        config.ssl_mode(SslMode::Require).connect(MakeRustlsConnect::new(rules))
+    };
+    let client = client.map_err(|error| {
+        let mut reason = said(&error);
+        if reason.contains("does not support TLS") {
+            reason.push_str("\nhint: add ?tls=off to the URL if nobody can listen in between");
+        }
+        fail(reason)
+    })?;
+    let schema = location.schema.clone().unwrap_or_else(|| "public".to_owned());
+    let mut postgres = Postgres { client: Some(client), place, server: String::new(), schema };
+    postgres.ask(SESSION)?;
+    let version = postgres.ask("SHOW server_version")?;
+    let version = version.first().and_then(|row| row.first().cloned().flatten());
+    let version = version.unwrap_or_default();
+    postgres.server =
+        format!("PostgreSQL {}", version.split_whitespace().next().unwrap_or_default());
+    Ok(Box::new(postgres))
+}
+
+/// The folder of the socket: the one that was named or, without a host, where packages put it.
+fn socket_folder(location: &Location, port: u16) -> Option<PathBuf> {
+    let file = format!(".s.PGSQL.{port}");
+    if let Some(named) = &location.socket {
+        let is_socket = named.file_name().is_some_and(|name| name.to_string_lossy() == file);
+        return if is_socket { named.parent().map(Path::to_owned) } else { Some(named.clone()) };
+    }
+    let mut folders = SOCKET_FOLDERS.iter().map(PathBuf::from).filter(|_| location.host.is_none());
+    folders.find(|folder| folder.join(&file).exists())
+}
+
+/// All that an error has to say.
+fn said(error: &postgres::Error) -> String {
+    if let Some(answer) = error.as_db_error() {
+        let mut text = answer.message().to_owned();
+        for more in [answer.detail(), answer.hint()].into_iter().flatten() {
+            text.push_str(&format!(" ({more})"));
+        }
+        return text;
+    }
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(&format!(": {cause}"));
+        source = cause.source();
+    }
+    text
+}
+
+/// The values of a row, as text.
+type Answer = Vec<Option<String>>;
+
+impl Postgres {
+    fn fail(place: &str, error: &postgres::Error) -> Error {
+        let (place, reason) = (place.to_owned(), said(error));
+        // 57P01 and its kin: the server goes down, or has thrown us out.
+        let thrown_out = error.code().is_some_and(|code| code.code().starts_with("57P"));
+        if error.as_db_error().is_none() || thrown_out {
+            Error::Gone { place, reason }
+        } else {
+            Error::Refused { place, reason }
+        }
+    }
+
+    fn client(&mut self) -> Result<&mut Client> {
+        self.client.as_mut().ok_or_else(|| Error::Gone {
+            place: self.place.clone(),
+            reason: "it was left in the middle of a table".to_owned(),
+        })
+    }
+
+    fn ask(&mut self, sql: &str) -> Result<Vec<Answer>> {
+        let place = self.place.clone();
+        let messages =
+            self.client()?.simple_query(sql).map_err(|error| Self::fail(&place, &error))?;
+        let rows = messages.iter().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => {
+                Some((0..row.len()).map(|place| row.get(place).map(str::to_owned)).collect())
+            }
+            _ => None,
+        });
+        Ok(rows.collect())
+    }
+
+    /// An answer of one value; none where we may not ask.
+    fn one_if_allowed(&mut self, sql: &str) -> Result<Option<String>> {
+        match self.ask(sql) {
+            Ok(rows) => {
+                Ok(rows.into_iter().next().and_then(|row| row.into_iter().next().flatten()))
+            }
+            Err(error) if error.is_fatal() => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn columns(&mut self, oid: &str) -> Result<(Vec<Column>, Vec<i16>)> {
+        // Domains lead to the type that they are made of.
+        let sql = format!(
+            "WITH RECURSIVE kind(number, type) AS ( \
+               SELECT attnum, atttypid FROM pg_attribute \
+                 WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped \
+               UNION ALL SELECT number, typbasetype FROM kind JOIN pg_type t ON t.oid = type \
+                 WHERE typtype = 'd') \
+             SELECT attnum, attname, format_type(atttypid, atttypmod), attnotnull, typname, \
+               typtype, nspname FROM pg_attribute a JOIN kind ON number = attnum \
+               JOIN pg_type t ON t.oid = type AND typtype <> 'd' \
+               JOIN pg_namespace n ON n.oid = typnamespace \
+             WHERE attrelid = {oid} ORDER BY attnum"
+        );
+        let mut columns = Vec::new();
+        let mut numbers = Vec::new();
+        for row in self.ask(&sql)? {
+            let mut row = row.into_iter().map(Option::unwrap_or_default);
+            let mut next = || row.next().unwrap_or_default();
+            numbers.push(next().parse().unwrap_or(0));
+            let (name, declared, not_null) = (next(), next(), next());
+            let (type_name, kind, namespace) = (next(), next(), next());
+            let known = wire::known(&type_name, &kind, namespace == "pg_catalog");
+            let bare = declared.split('(').next().unwrap_or_default().trim();
+            let (wire, form, exact) = match known {
+                Some((form, exact)) => (type_name, form, exact),
+                None => (String::new(), Form::Opaque(format!("postgres {bare}")), false),
+            };
+            columns.push(Column { name, declared, wire, nullable: not_null != "t", exact, form });
+        }
+        Ok((columns, numbers))
+    }
+
+    /// The primary key, or another unique one whose columns cannot be NULL.
+    fn key(&mut self, oid: &str) -> Result<Vec<i16>> {
+        let sql = format!(
+            "SELECT array_to_string(indkey::int2[], ' '), indnatts FROM pg_index i \
+             WHERE indrelid = {oid} AND indisunique AND indisvalid AND indpred IS NULL \
+               AND indexprs IS NULL AND NOT EXISTS (SELECT FROM pg_attribute a \
+                 WHERE a.attrelid = {oid} AND a.attnum = ANY (i.indkey) AND NOT a.attnotnull) \
+             ORDER BY indisprimary DESC, indnatts, indexrelid LIMIT 1"
+        );
+        let rows = self.ask(&sql)?;
+        let key = rows.first().and_then(|row| row.first().cloned().flatten()).unwrap_or_default();
+        Ok(key.split(' ').filter_map(|number| number.parse().ok()).collect())
+    }
+}
+
+impl Connection for Postgres {
+    fn server(&self) -> &str {
+        &self.server
+    }
+
+    fn freeze(&mut self) -> Result<()> {
+        // The first statement within takes the snapshot.
+        self.ask("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; SELECT 1").map(|_| ())
+    }
+
+    fn tables(&mut self) -> Result<Vec<TableName>> {
+        let rows = self.ask(
+            "SELECT nspname, relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace \
+             WHERE relkind IN ('r', 'p') AND NOT relispartition AND relpersistence <> 't' \
+               AND nspname <> 'information_schema' AND nspname !~ '^pg_' \
+             ORDER BY nspname, relname",
+        )?;
+        let mut tables: Vec<TableName> = Vec::with_capacity(rows.len());
+        for row in rows {
+            let [schema, name] = row.as_slice() else { continue };
+            let schema = schema.clone().filter(|schema| *schema != self.schema);
+            tables.push(TableName { schema, name: name.clone().unwrap_or_default() });
+        }
+        Ok(tables)
+    }
+
+    fn describe(&mut self, name: &TableName) -> Result<Table> {
+        let dialect = PostgresDialect;
+        let schema = name.schema.clone().unwrap_or_else(|| self.schema.clone());
+        let rows = self.ask(&format!(
+            "SELECT c.oid, relkind, pg_table_size(c.oid) FROM pg_class c \
+             JOIN pg_namespace n ON n.oid = relnamespace \
+             WHERE nspname = {} AND relname = {} AND relkind IN ('r', 'p', 'm', 'v', 'f')",
+            dialect.text(&schema),
+            dialect.text(&name.name)
+        ))?;
+        let answer = |index: usize| rows.first().and_then(|row| row.get(index).cloned().flatten());
+        let Some(oid) = answer(0) else {
+            return Err(Error::NoTable { place: self.place.clone(), table: name.clone() });
+        };
+        let (columns, numbers) = self.columns(&oid)?;
+        let key = self.key(&oid)?;
+        let key = key.iter().filter_map(|part| numbers.iter().position(|number| number == part));
+        // What inherits from an ordinary table is a table of its own.
+        let only = if answer(1).as_deref() == Some("r") { "ONLY " } else { "" };
+        Ok(Table {
+            name: name.clone(),
+            columns,
+            key: key.collect(),
+            engine: format!("{only}{}.{}", dialect.name(&schema), dialect.name(&name.name)),
+            bytes: answer(2).and_then(|bytes| bytes.parse().ok()),
+        })
+    }
+
+    fn count(&mut self, table: &Table) -> Result<u64> {
+        let rows = self.ask(&format!("SELECT count(*) FROM {}", table.engine))?;
+        let count = rows.first().and_then(|row| row.first().cloned().flatten());
+        Ok(count.and_then(|count| count.parse().ok()).unwrap_or(0))
+    }
+
+    fn read(&mut self, query: &Query<'_>, sink: &mut Sink<'_>) -> Result<()> {
+        let select = select(&PostgresDialect, query);
+        let place = self.place.clone();
+        let columns: Vec<(&Column, &Form)> = query
+            .columns
+            .iter()
+            .filter_map(|(place, form)| Some((query.table.columns.get(*place)?, form)))
+            .collect();
+        let mut reader = self
+            .client()?
+            .copy_out(&format!("COPY ({select}) TO STDOUT (FORMAT binary)"))
+            .map_err(|error| Self::fail(&place, &error))?;
+        let mut tuples = copy::Tuples::new(&columns);
+        let result = loop {
+            let chunk = match reader.fill_buf() {
+                Ok([]) => break tuples.end(),
+                Ok(chunk) => chunk,
+                Err(error) => {
+                    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+                    break Err(match inner {
+                        Some(error) => Self::fail(&place, error),
+                        None => Error::Gone { place: place.clone(), reason: error.to_string() },
+                    });
+                }
+            };
+            let length = chunk.len();
+            if let Err(error) = tuples.feed(chunk, sink) {
+                break Err(error);
+            }
+            reader.consume(length);
+        };
+        if matches!(result, Err(Error::Stopped)) {
+            // To close a connection in the middle of a table is to read the table.
+            std::mem::forget(reader);
+            std::mem::forget(self.client.take());
+        }
+        result.map_err(|error| match error {
+            Error::Unsupported(reason) => Error::Gone { place, reason },
+            other => other,
+        })
+    }
+
+    fn position(&mut self) -> Result<Option<String>> {
+        self.one_if_allowed(
+            "SELECT system_identifier || ' ' || CASE WHEN pg_is_in_recovery() \
+             THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END FROM pg_control_system()",
+        )
+    }
+
+    fn has_reached(&mut self, position: &str) -> Result<Option<bool>> {
+        let Some((system, lsn)) = position.split_once(' ') else { return Ok(None) };
+        let dialect = PostgresDialect;
+        // A standby has the name of the system that it is a copy of. What follows by logical
+        // replication has another, and does not tell.
+        let answer = self.one_if_allowed(&format!(
+            "SELECT pg_last_wal_replay_lsn() >= {}::pg_lsn FROM pg_control_system() \
+             WHERE pg_is_in_recovery() AND system_identifier::text = {}",
+            dialect.text(lsn),
+            dialect.text(system)
+        ))?;
+        Ok(answer.map(|answer| answer == "t"))
+    }
+
+    fn native(&mut self, table: &Table) -> Result<String> {
+        let rows = self.ask(&format!(
+            "SELECT sum(hash_record_extended(t, 0)), sum(hash_record_extended(t, 1)) FROM {} t",
+            table.engine
+        ))?;
+        let sums = rows.into_iter().next().unwrap_or_default();
+        let sums: Vec<String> =
+            sums.into_iter().map(|sum| sum.unwrap_or_else(|| "0".to_owned())).collect();
+        Ok(sums.join("/"))
+    }
+}
