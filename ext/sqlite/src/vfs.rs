@@ -545,7 +545,8 @@ unsafe fn answer_pragma(file: *mut ffi::sqlite3_file, words: &mut [*mut c_char])
         State::Main(database, db) => {
             // SAFETY: SQLite keeps the pointer that it gave us for as long as the file is open.
             let db = unsafe { db.as_ref() }.copied().filter(|db| !db.is_null());
-            (db, database.file.size() == Ok(0))
+            // Asked only where it matters: it is a call to the system for each pragma.
+            (db, pragma::is_setting(&name) && database.file.size() == Ok(0))
         }
         State::Journal(_) | State::Wal(_) => return None,
     };
