@@ -42,6 +42,7 @@ slow:
 		cargo test --locked --manifest-path ext/sqlite/Cargo.toml
 	PAGEWARDEN_POWER_LOSSES=3000 \
 		cargo test --locked --manifest-path ext/sqlite/Cargo.toml $(SQLITE_LINKED) --test power_loss
+	cargo xtask sqlite-suite
 	PAGEWARDEN_REQUIRE=postgres,mariadb PAGEWARDEN_SOAK_SECONDS=3600 \
 		cargo test --locked --package pagewarden-cli --test main -- running_cluster running_server
 	./fuzz/run.sh 1800
