@@ -1,12 +1,15 @@
 //! Real replicas that are late by design, by longer than rows must stand still.
 
+use std::io::Write as _;
 use std::net::TcpListener;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use pagewarden_db::compare::report::Verdict;
 use pagewarden_db::compare::{Options, Request};
 use pagewarden_db::location::Location;
 use pagewarden_db::replicate;
+use pagewarden_db::table::TableName;
 use pagewarden_scratch::mariadb::{self, Server};
 use pagewarden_scratch::postgres::{self, Cluster};
 
@@ -261,6 +264,26 @@ fn replica_computes_its_own_checksums() {
         copied.tables.iter().all(|table| table.verdict() == Verdict::Incomplete),
         "{copied:#?}"
     );
+    // Rows that somebody else holds end the run; what is left of it is not equal.
+    let mut client = primary.client();
+    let mut holder = client.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut statements = holder.stdin.take().unwrap();
+    statements.write_all(b"BEGIN; UPDATE d.numbers SET c = 'y' WHERE id = 53;\n").unwrap();
+    let begin = Instant::now();
+    // In the middle of the eighth part: the end of a part locks the row after it, too.
+    let locking = "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_rows_modified > 0";
+    while primary.sql(locking).unwrap() != "1" {
+        assert!(begin.elapsed() < Duration::from_secs(60), "nobody holds the row");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let numbers = TableName { schema: None, name: "numbers".to_owned() };
+    let options = replicate::Options { chunk_rows: Some(7) };
+    let locked = replicate::write(&location(primary), &numbers, options, &|_, _| Ok(()));
+    assert!(locked.unwrap_err().to_string().contains("Lock wait timeout"));
+    drop(statements);
+    holder.wait().unwrap();
+    let cut = compare(request(&["numbers"]));
+    assert_eq!((cut.tables[0].verdict(), cut.tables[0].chunks), (Verdict::Incomplete, 7));
     // The checksums are no table of the user's, and a replica is no primary.
     assert!(open(primary).tables().unwrap().iter().all(|name| name.name != replicate::TABLE));
     replica.sql("SET GLOBAL read_only = 1").unwrap();
