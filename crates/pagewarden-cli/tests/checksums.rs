@@ -68,7 +68,7 @@ fn what_cannot_be_done_is_said() {
         (&["--strategy", "native"][..], "SQLite has no checksum", "incomplete"),
         (&["--table", "nothing"], "there is no table nothing", "incomplete"),
         (&["--strategy", "replicate"], "needs --yes", "incomplete"),
-        (&["--strategy", "replicate", "--yes"], "not here yet", "incomplete"),
+        (&["--strategy", "replicate", "--yes"], "no replicas", "incomplete"),
     ] {
         let outcome = run(plain().args(["checksum", &url]).args(words));
         assert_eq!(outcome.status, Some(2), "{outcome:?}");

@@ -257,12 +257,28 @@ fn rate_is_a_ceiling_of_reading() {
     assert!(begin.elapsed().as_secs_f64() > 1.9, "{:?}", begin.elapsed());
 }
 
+/// Nothing is written without leave, nor where no replica would run it again.
 #[test]
-fn what_is_not_here_yet_says_so() {
+fn replicate_is_refused_without_leave_and_without_replicas() {
     let Some(databases) = Databases::new() else { return };
+    let url = format!("sqlite:{}", databases.path("a"));
+    let before = fs::read(databases.path("a")).unwrap();
+    let checksum = |words: &[&str]| {
+        run(plain().args(["checksum", &url, "--strategy", "replicate"]).args(words))
+    };
+    let outcome = checksum(&[]);
+    assert_eq!(outcome.status, Some(2));
+    assert!(outcome.stderr.contains("needs --yes"), "{outcome:?}");
+    let outcome = checksum(&["--yes", "--snapshot"]);
+    assert_eq!(outcome.status, Some(2));
+    assert!(outcome.stderr.contains("not with --snapshot"), "{outcome:?}");
+    let outcome = checksum(&["--yes", "--json"]);
+    assert_eq!(outcome.status, Some(2));
+    assert!(json(&outcome)["tables"][0]["error"].as_str().unwrap().contains("no replicas"));
     let outcome = databases.compare(&["--from-replicate"]);
     assert_eq!(outcome.status, Some(2));
-    assert!(outcome.stderr.contains("not here yet"), "{outcome:?}");
+    assert!(outcome.stderr.contains("MySQL and MariaDB only"), "{outcome:?}");
+    assert_eq!(fs::read(databases.path("a")).unwrap(), before);
 }
 
 /// A server that asks for a password gets it from each place that holds one.

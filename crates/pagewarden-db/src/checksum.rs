@@ -7,7 +7,7 @@
 //! | `accum` | each row's hash goes into the next one's, in the order of the key | server (MySQL), here |
 //! | `bitxor` | hashes of rows joined by exclusive or | server (MySQL), here |
 //! | `multiset` | sums of strong hashes of canonical rows: equal across engines | here |
-//! | `replicate` | `bitxor` kept in a table on the primary | not yet |
+//! | `replicate` | sums of MD5 in a table on the primary, see [`crate::replicate`] | server |
 
 use std::time::{Duration, Instant};
 
@@ -164,10 +164,9 @@ pub fn checksum(
             }
         }
         Strategy::Multiset => here(connection, table, &mut Record::default(), tell),
-        Strategy::Replicate => Err(Error::Unsupported(
-            "replicate is not here yet\nhint: --strategy multiset on the primary and the replica"
-                .to_owned(),
-        )),
+        Strategy::Replicate => {
+            Err(Error::Unsupported("replicate writes, and a connection only reads".to_owned()))
+        }
     }
 }
 

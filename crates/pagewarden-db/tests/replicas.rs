@@ -1,11 +1,15 @@
 //! Real replicas that are late by design, by longer than rows must stand still.
 
+use std::io::Write as _;
 use std::net::TcpListener;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use pagewarden_db::compare::report::Verdict;
 use pagewarden_db::compare::{Options, Request};
 use pagewarden_db::location::Location;
+use pagewarden_db::replicate;
+use pagewarden_db::table::TableName;
 use pagewarden_scratch::mariadb::{self, Server};
 use pagewarden_scratch::postgres::{self, Cluster};
 
@@ -86,43 +90,218 @@ fn late_standby_of_postgres_is_waited_for() {
     });
 }
 
-#[test]
-fn late_replica_of_mariadb_is_waited_for_and_a_difference_on_it_is_found() {
-    let Some(installation) = mariadb::Installation::for_test().unwrap() else { return };
+/// A primary and a replica that follows it by GTID, late by so many seconds.
+fn mariadb_pair(installation: &mariadb::Installation, delay_seconds: u64) -> [Server; 2] {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
-    let mut servers: Vec<Server> = Vec::new();
-    for (number, networking) in [("1", "skip-networking=0"), ("2", "skip-networking")] {
+    let servers = [("1", "skip-networking=0"), ("2", "skip-networking")];
+    let servers = servers.map(|(number, networking)| {
         let (id, port) = (format!("server-id={number}"), format!("port={port}"));
         let options = ["log-bin=log", "bind-address=127.0.0.1", networking, &id, &port];
-        let mut server = Server::install(&installation, &options).unwrap();
+        let mut server = Server::install(installation, &options).unwrap();
         server.start().unwrap();
-        servers.push(server);
-    }
-    let [primary, replica] = servers.as_slice() else { panic!("two servers") };
+        server
+    });
+    let [primary, replica] = &servers;
     primary.sql("RESET MASTER; CREATE USER copy IDENTIFIED BY 'copy'; GRANT REPLICATION SLAVE ON *.* TO copy").unwrap();
     replica
         .sql(&format!(
             "SET GLOBAL gtid_slave_pos = ''; CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {port}, \
              MASTER_USER = 'copy', MASTER_PASSWORD = 'copy', MASTER_USE_GTID = slave_pos, \
-             MASTER_DELAY = {}; START SLAVE",
-            DELAY.as_secs()
+             MASTER_DELAY = {delay_seconds}; START SLAVE"
         ))
         .unwrap();
-    primary.sql("CREATE DATABASE d; CREATE TABLE d.t (id int PRIMARY KEY, c varchar(20)); INSERT INTO d.t VALUES (1, 'a'), (2, 'b')").unwrap();
-    let url = |server: &Server| {
-        format!("mysql://root@/d?socket={}", server.home().path().join("socket").display())
-    };
+    servers
+}
+
+fn mariadb_url(server: &Server) -> String {
+    format!("mysql://root@/d?socket={}", server.home().path().join("socket").display())
+}
+
+fn await_rows(replica: &Server, table: &str, rows: &str) {
     let begin = Instant::now();
-    while replica.sql("SELECT count(*) FROM d.t").ok().as_deref() != Some("2") {
+    while replica.sql(&format!("SELECT count(*) FROM {table}")).ok().as_deref() != Some(rows) {
         let status = || replica.sql("SHOW SLAVE STATUS").unwrap();
         assert!(begin.elapsed() < Duration::from_secs(60), "{}", status());
         std::thread::sleep(Duration::from_millis(100));
     }
-    let (source, target) = (url(primary), url(replica));
+}
+
+#[test]
+fn late_replica_of_mariadb_is_waited_for_and_a_difference_on_it_is_found() {
+    let Some(installation) = mariadb::Installation::for_test().unwrap() else { return };
+    let [primary, replica] = &mariadb_pair(&installation, DELAY.as_secs());
+    primary.sql("CREATE DATABASE d; CREATE TABLE d.t (id int PRIMARY KEY, c varchar(20)); INSERT INTO d.t VALUES (1, 'a'), (2, 'b')").unwrap();
+    await_rows(replica, "d.t", "2");
+    let (source, target) = (mariadb_url(primary), mariadb_url(replica));
     late_change_is_no_difference(&source, &target, &|| {
         primary.sql("UPDATE d.t SET c = 'changed' WHERE id = 2").unwrap();
     });
     replica.sql("SET sql_log_bin = 0; UPDATE d.t SET c = 'wrong' WHERE id = 1").unwrap();
     let outcome = run(&request(&source, &target, Duration::from_secs(30)));
     assert_eq!((only(&outcome).different(), only(&outcome).unresolved), (1, 0), "{outcome:#?}");
+}
+
+/// Tables of all kinds of keys and values; what is planted on the replica, and what that
+/// makes different. Statements run on a replica whose log does not take them.
+const REPLICATED: &[(&str, &str, usize)] = &[
+    (
+        "CREATE TABLE numbers (id int PRIMARY KEY, c varchar(20), f float) SELECT seq id, concat('c', seq) c, seq / 7 f FROM seq_1_to_100",
+        "",
+        0,
+    ),
+    (
+        "CREATE TABLE bit (id int PRIMARY KEY, f float) SELECT seq id, 1 + seq / 1000 f FROM seq_1_to_100",
+        // The next float: as text, six digits of both are the same.
+        "UPDATE bit SET f = f + 1.2e-7 WHERE id = 50",
+        1,
+    ),
+    (
+        "CREATE TABLE lost (id int PRIMARY KEY, c text) SELECT seq id, 'x' c FROM seq_1_to_100",
+        "DELETE FROM lost WHERE id IN (3, 100)",
+        2,
+    ),
+    (
+        "CREATE TABLE more (id int PRIMARY KEY, c text) SELECT seq id, NULL c FROM seq_1_to_100",
+        "INSERT INTO more VALUES (1000, 'new')",
+        1,
+    ),
+    (
+        "CREATE TABLE words (w varchar(20) CHARACTER SET latin1 COLLATE latin1_swedish_ci, n int, PRIMARY KEY (w, n)) SELECT concat('o', char(39, 92, 32 USING latin1), seq DIV 9) w, seq n FROM seq_1_to_50",
+        "",
+        0,
+    ),
+    (
+        "CREATE TABLE moved (id int PRIMARY KEY, a varchar(20), b varchar(20)) SELECT seq id, 'a#' a, 'b' b FROM seq_1_to_20",
+        "UPDATE moved SET a = 'a', b = '#b' WHERE id = 20",
+        1,
+    ),
+    // Without a key: rows that stand twice do not cancel.
+    (
+        "CREATE TABLE twice (c int); INSERT INTO twice VALUES (1), (1), (3)",
+        "UPDATE twice SET c = 2 WHERE c = 1",
+        1,
+    ),
+    ("CREATE TABLE nothing (id int PRIMARY KEY)", "", 0),
+    (
+        "CREATE TABLE `odd``;\nname` (`k\"` int PRIMARY KEY, `v``` timestamp NULL) SELECT seq `k\"` FROM seq_1_to_9",
+        "UPDATE `odd``;\nname` SET `v``` = '2024-01-01' WHERE `k\"` = 1",
+        1,
+    ),
+];
+
+/// A primary and a replica: statements that the replica runs again over its own rows find
+/// what was planted there, and only that.
+#[test]
+fn replica_computes_its_own_checksums() {
+    let Some(installation) = mariadb::Installation::for_test().unwrap() else { return };
+    let [primary, replica] = &mariadb_pair(&installation, 0);
+    let tables: Vec<&str> = REPLICATED.iter().map(|(table, _, _)| *table).collect();
+    primary
+        .sql(&format!(
+            "CREATE DATABASE d; USE d; {}; CREATE TABLE last (id int)",
+            tables.join("; ")
+        ))
+        .unwrap();
+    await_rows(replica, "d.last", "0");
+    let planted = REPLICATED.iter().map(|(_, planted, _)| *planted).filter(|sql| !sql.is_empty());
+    let planted = planted.collect::<Vec<_>>().join("; ");
+    replica.sql(&format!("USE d; SET sql_log_bin = 0; {planted}")).unwrap();
+    let location = |server: &Server| Location::parse(&mariadb_url(server)).unwrap();
+    let open = |server: &Server| {
+        let location = location(server);
+        (pagewarden_db::engine::of(&location).unwrap().connect)(&location).unwrap()
+    };
+    let mut wanted: Vec<(String, Option<usize>)> = Vec::new();
+    let mut connection = open(primary);
+    for name in connection.tables().unwrap() {
+        let options = replicate::Options { chunk_rows: Some(7) };
+        let made = replicate::write(&location(primary), &name, options, &|_, _| Ok(())).unwrap();
+        let table = connection.describe(&name).unwrap();
+        assert_eq!(made.rows, connection.count(&table).unwrap(), "{name}");
+        let quoted = name.name.replace('`', "``");
+        let index = REPLICATED.iter().position(|(sql, _, _)| {
+            sql.starts_with(&format!("CREATE TABLE {quoted} ("))
+                || sql.starts_with(&format!("CREATE TABLE `{quoted}` ("))
+        });
+        wanted.push((name.to_string(), index.map(|index| REPLICATED[index].2)));
+    }
+    assert_eq!(wanted.len(), REPLICATED.len() + 1);
+    let request = |tables: &[&str]| replicate::Request {
+        primary: location(primary),
+        replica: location(replica),
+        tables: tables.iter().map(|name| (*name).to_owned()).collect(),
+        excluded_tables: Vec::new(),
+        patience: Duration::from_secs(20),
+    };
+    let compare = |request| replicate::compare(&request, &|_, _| Ok(()), &mut |_| {}).unwrap();
+    let outcome = compare(request(&[]));
+    let found: Vec<(String, usize)> = outcome
+        .tables
+        .iter()
+        .map(|table| {
+            assert_eq!(table.error, None, "{table:#?}");
+            (table.table.clone(), table.parts_different.len())
+        })
+        .collect();
+    let mut wanted: Vec<(String, usize)> =
+        wanted.into_iter().map(|(name, parts)| (name, parts.unwrap_or(0))).collect();
+    wanted.sort();
+    assert_eq!(found, wanted, "{outcome:#?}");
+    let numbers = outcome.tables.iter().find(|table| table.table == "numbers").unwrap();
+    assert_eq!((numbers.chunks, numbers.rows_source, numbers.verdict()), (15, 100, Verdict::Equal));
+    let lost = outcome.tables.iter().find(|table| table.table == "lost").unwrap();
+    let counts: Vec<_> = lost
+        .parts_different
+        .iter()
+        .map(|part| (part.part, part.rows_source, part.rows_target))
+        .collect();
+    assert_eq!(counts, [(0, 7, 6), (14, 2, 1)]);
+    assert_eq!(lost.parts_different[0].rows_of, "(`id`) <= (7)");
+    // What the replica did not compute is not equal, whatever it says.
+    replica.sql("SET sql_log_bin = 0; UPDATE d.pagewarden_checksums SET server = 1 WHERE table_name = 'numbers'").unwrap();
+    let copied = compare(request(&["numbers", "never summed"]));
+    assert!(
+        copied.tables.iter().all(|table| table.verdict() == Verdict::Incomplete),
+        "{copied:#?}"
+    );
+    // Rows that somebody else holds end the run; what is left of it is not equal.
+    let mut client = primary.client();
+    let mut holder = client.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut statements = holder.stdin.take().unwrap();
+    statements.write_all(b"BEGIN; UPDATE d.numbers SET c = 'y' WHERE id = 53;\n").unwrap();
+    let begin = Instant::now();
+    // In the middle of the eighth part: the end of a part locks the row after it, too.
+    let locking = "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_rows_modified > 0";
+    while primary.sql(locking).unwrap() != "1" {
+        assert!(begin.elapsed() < Duration::from_secs(60), "nobody holds the row");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let numbers = TableName { schema: None, name: "numbers".to_owned() };
+    let options = replicate::Options { chunk_rows: Some(7) };
+    let locked = replicate::write(&location(primary), &numbers, options, &|_, _| Ok(()));
+    assert!(locked.unwrap_err().to_string().contains("Lock wait timeout"));
+    drop(statements);
+    holder.wait().unwrap();
+    let cut = compare(request(&["numbers"]));
+    assert_eq!((cut.tables[0].verdict(), cut.tables[0].chunks), (Verdict::Incomplete, 7));
+    // The checksums are no table of the user's, and a replica is no primary.
+    assert!(open(primary).tables().unwrap().iter().all(|name| name.name != replicate::TABLE));
+    replica.sql("SET GLOBAL read_only = 1").unwrap();
+    let refused = replicate::write(
+        &location(replica),
+        &connection.tables().unwrap()[0],
+        replicate::Options::default(),
+        &|_, _| Ok(()),
+    );
+    assert!(refused.unwrap_err().to_string().contains("read-only"));
+    // Who may not change the log's format is told so.
+    primary.sql("CREATE USER ann; GRANT ALL ON d.* TO ann").unwrap();
+    let ann = Location { user: Some("ann".to_owned()), ..location(primary) };
+    let refused = replicate::write(
+        &ann,
+        &connection.tables().unwrap()[0],
+        replicate::Options::default(),
+        &|_, _| Ok(()),
+    );
+    assert!(refused.unwrap_err().to_string().contains("BINLOG ADMIN"));
 }

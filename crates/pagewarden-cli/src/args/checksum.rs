@@ -11,7 +11,7 @@ use super::parse_rate;
 
 /// Make checksums of the tables of a live database
 ///
-/// Reads only. A URL is postgres://user@host/database, mysql://user@host/database (also for
+/// Reads only, but for the strategy replicate. A URL is postgres://user@host/database, mysql://user@host/database (also for
 /// MariaDB) or sqlite:PATH. Passwords are better kept out of it: see --password-file and
 /// docs/compare.md.
 #[derive(Debug, Args)]
@@ -33,8 +33,9 @@ pub struct Checksum {
     /// How: multiset is equal across engines and sees rows that stand twice
     ///
     /// count counts rows; native is the engine's own (CHECKSUM TABLE, sums of
-    /// hash_record_extended); accum and bitxor are those of older tools; replicate is not
-    /// here yet.
+    /// hash_record_extended); accum and bitxor are those of older tools; replicate (MySQL,
+    /// MariaDB) writes sums into a table pagewarden_checksums by statements that replicas run
+    /// again over their own rows, for compare --from-replicate.
     #[arg(long, value_name = "STRATEGY", value_delimiter = ',', default_value = "multiset",
         value_parser = PossibleValuesParser::new(Strategy::ALL.iter().map(|(name, _)| *name)))]
     pub strategy: Vec<String>,
@@ -48,9 +49,13 @@ pub struct Checksum {
     #[arg(long)]
     pub snapshot: bool,
 
-    /// Allow what writes to the server: only replicate would
+    /// Allow replicate to write on the primary and, through its log, on all replicas
     #[arg(long)]
     pub yes: bool,
+
+    /// With replicate, sum so many rows at a time [default: as many as take 0.3 seconds]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub chunk_rows: Option<u64>,
 
     /// A file that holds the password and nothing else, readable by its owner only
     #[arg(long, value_name = "FILE")]

@@ -19,7 +19,8 @@ use super::{parse_rate, parse_time};
     pagewarden compare postgres://ann@db1/shop postgres://ann@db2/shop\n  \
     pagewarden compare mysql://ann@old/shop postgres://ann@new/shop --table orders\n  \
     pagewarden compare sqlite:a.db sqlite:b.db --sql         statements that make b equal\n  \
-    pagewarden compare mysql:///shop sqlite:copy.db --snapshot --json\n\n\
+    pagewarden compare mysql:///shop sqlite:copy.db --snapshot --json\n  \
+    pagewarden compare --from-replicate mysql://ann@primary/shop mysql://ann@replica/shop\n\n\
     Exit status: 0 equal, 1 different, 2 not everything could be compared, 3 stopped early.")]
 pub struct Compare {
     /// Where the truth is: postgres://user@host/database, mysql://... (MariaDB too), sqlite:PATH
@@ -78,8 +79,10 @@ pub struct Compare {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub chunk_rows: Option<u64>,
 
-    /// Read what `checksum --strategy replicate` left (not here yet)
-    #[arg(long, hide = true)]
+    /// Read what checksum --strategy replicate left on a primary and its replicas
+    ///
+    /// SOURCE is the primary; each TARGET a replica, whose parts are waited for (--patience).
+    #[arg(long, conflicts_with_all = ["snapshot", "exclude_column", "sql", "show_values", "chunk_rows"])]
     pub from_replicate: bool,
 
     /// A file that holds the source's password and nothing else, readable by its owner only

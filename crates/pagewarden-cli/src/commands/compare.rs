@@ -4,13 +4,13 @@ use std::io::Write as _;
 use std::num::NonZero;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
 use pagewarden::report::nagios::State;
 use pagewarden::report::words::{counted, printable};
 use pagewarden_db::compare::report::{Outcome, TableReport, Verdict, verdict};
 use pagewarden_db::compare::{Options, Request, Watch, compare, repair};
 use pagewarden_db::engine;
 use pagewarden_db::location::Given;
+use pagewarden_db::replicate;
 use serde_json::{Value, json};
 
 use super::reading::{Reading, locate, print, seconds};
@@ -56,9 +56,6 @@ pub fn run(arguments: &Compare) -> anyhow::Result<Exit> {
 }
 
 fn all(arguments: &Compare, reading: &Reading, outcomes: &mut Vec<Outcome>) -> anyhow::Result<()> {
-    if arguments.from_replicate {
-        bail!("--from-replicate is not here yet\nhint: compare the servers themselves");
-    }
     let given = |file: &Option<std::path::PathBuf>| Given { password_file: file.clone() };
     let quiet = arguments.quiet;
     let source = locate(&arguments.source, &given(&arguments.password_file), quiet)?;
@@ -91,13 +88,25 @@ fn all(arguments: &Compare, reading: &Reading, outcomes: &mut Vec<Outcome>) -> a
             begin: &|name| reading.table(name),
         };
         let colours = terminal::colours();
-        let outcome = compare(&request, &watch, &mut |report| {
+        let mut seen = |report: &TableReport| {
             if is_text {
                 let text = shown::text(report, arguments.show_values, colours);
                 // Who does not read on is told by the last line's failure.
                 let _ = reading.aside(|| print(&text));
             }
-        })?;
+        };
+        let outcome = if arguments.from_replicate {
+            let request = replicate::Request {
+                primary: request.source,
+                replica: request.target,
+                tables: request.tables,
+                excluded_tables: request.excluded_tables,
+                patience: arguments.patience,
+            };
+            replicate::compare(&request, watch.tell, &mut seen)?
+        } else {
+            compare(&request, &watch, &mut seen)?
+        };
         let stopped = outcome.tables.iter().any(|table| table.stopped);
         outcomes.push(outcome);
         if stopped {
@@ -157,8 +166,12 @@ fn object(arguments: &Compare, outcomes: &[Outcome], verdict: Verdict, elapsed: 
         "stopped": outcomes.iter().flat_map(|one| &one.tables).any(|table| table.stopped),
         "source": first.map(|one| json!({ "url": one.source, "server": one.source_server })),
         "targets": servers.collect::<Vec<Value>>(),
-        "mode": "stream",
-        "consistency": if arguments.snapshot { "snapshot" } else { "retry" },
+        "mode": if arguments.from_replicate { "replicate" } else { "stream" },
+        "consistency": match (arguments.from_replicate, arguments.snapshot) {
+            (true, _) => "replicated",
+            (_, true) => "snapshot",
+            _ => "retry",
+        },
         "tables": tables,
     })
 }
@@ -211,10 +224,13 @@ fn monitored(outcomes: &[Outcome], verdict: Verdict) -> anyhow::Result<Exit> {
         Verdict::Incomplete => ("UNKNOWN", State::Unknown),
     };
     let different = sum(TableReport::different);
+    let parts = sum(|table| table.parts_different.len() as u64);
+    let of_parts =
+        if parts > 0 { format!(", {} differ", counted(parts, "part")) } else { String::new() };
     let mut out = std::io::stdout().lock();
     writeln!(
         out,
-        "PAGEWARDEN {word} - {}: {} differ, {} unresolved | tables={} different={different} \
+        "PAGEWARDEN {word} - {}: {} differ, {} unresolved{of_parts} | tables={} different={different} \
          unresolved={} rows={}",
         counted(tables.len() as u64, "table"),
         counted(different, "row"),

@@ -64,6 +64,19 @@ pub struct Difference {
     pub target: Option<Vec<Value>>,
 }
 
+/// A part of a table that differs, of which no row is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartDifference {
+    /// Its number.
+    pub part: u64,
+    /// Which rows, as a condition of a statement; empty for all.
+    pub rows_of: String,
+    /// The source's rows.
+    pub rows_source: u64,
+    /// The target's rows.
+    pub rows_target: u64,
+}
+
 /// What came of one table.
 #[derive(Debug, Clone, Default)]
 pub struct TableReport {
@@ -99,6 +112,8 @@ pub struct TableReport {
     pub seconds: f64,
     /// Rows that differ, as many as were asked for.
     pub differences: Vec<Difference>,
+    /// Parts that differ, where servers have summed for themselves.
+    pub parts_different: Vec<PartDifference>,
     /// What the differences have in common.
     pub diagnosis: Vec<Diagnosis>,
     /// Why the table, or the rest of it, could not be compared.
@@ -115,7 +130,7 @@ impl TableReport {
 
     /// What is said of the table.
     pub fn verdict(&self) -> Verdict {
-        if self.different() > 0 {
+        if self.different() > 0 || !self.parts_different.is_empty() {
             Verdict::Different
         } else if self.error.is_some()
             || self.stopped

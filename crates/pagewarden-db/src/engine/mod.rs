@@ -1,6 +1,6 @@
 //! The kinds of servers. One file each, and one line in [`ENGINES`].
 //!
-//! A connection only ever reads: sessions are set to be read-only where they begin,
+//! A connection only ever reads (but for `replicate`, which has one of its own): sessions are set to be read-only where they begin,
 //! and what a hostile default may change in what we read (character sets, time zones,
 //! date styles, SQL modes, limits) is set to one value for all.
 
@@ -11,6 +11,7 @@ pub mod statement;
 
 use crate::error::{Error, Result};
 use crate::location::Location;
+use crate::replicate;
 use crate::row::{Row, Value};
 use crate::table::{Form, Table, TableName};
 
@@ -25,6 +26,8 @@ pub struct Engine {
     pub connect: fn(&Location) -> Result<Box<dyn Connection>>,
     /// How it writes statements.
     pub dialect: &'static dyn statement::Dialect,
+    /// Makes checksums of a table that replicas compute again, where there are such.
+    pub replicate: Option<replicate::Write>,
 }
 
 /// All kinds of servers.

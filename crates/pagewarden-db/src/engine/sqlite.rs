@@ -18,7 +18,7 @@ use crate::table::{Column, Form, Table, TableName};
 
 /// SQLite.
 pub const ENGINE: Engine =
-    Engine { scheme: "sqlite", title: "SQLite", connect, dialect: &SqliteDialect };
+    Engine { scheme: "sqlite", title: "SQLite", connect, dialect: &SqliteDialect, replicate: None };
 
 #[derive(Debug)]
 struct SqliteDialect;

@@ -55,7 +55,8 @@ pub fn names(dialect: &dyn Dialect, table: &Table, places: &[usize]) -> Vec<Stri
     columns.map(|column| dialect.name(&column.name)).collect()
 }
 
-fn conditions(dialect: &dyn Dialect, table: &Table, range: &Range) -> Vec<String> {
+/// What is true of the rows of a range, and of no other.
+pub fn conditions(dialect: &dyn Dialect, table: &Table, range: &Range) -> Vec<String> {
     let key = names(dialect, table, &range.key);
     let mut conditions = Vec::new();
     for (bound, above) in [(&range.after, true), (&range.upto, false)] {

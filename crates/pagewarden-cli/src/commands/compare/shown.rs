@@ -1,7 +1,7 @@
 //! A compared table as JSON and as text.
 
 use pagewarden::report::colours::Colours;
-use pagewarden::report::words::{grouped, printable, shortened};
+use pagewarden::report::words::{counted, grouped, printable, shortened};
 use pagewarden_db::compare::report::{Difference, TableReport, Verdict};
 use pagewarden_db::row::{Tag, Value as RowValue, hex_text, number};
 use serde_json::{Map, Value, json};
@@ -61,6 +61,13 @@ pub fn object(report: &TableReport, show_values: bool) -> Value {
         "differences": differences,
         "diagnosis": diagnosis,
     });
+    if let (false, Some(fields)) = (report.parts_different.is_empty(), object.as_object_mut()) {
+        let parts = report.parts_different.iter().map(|one| {
+            json!({ "part": one.part, "rows_of": one.rows_of,
+                    "rows_source": one.rows_source, "rows_target": one.rows_target })
+        });
+        fields.insert("parts_different".to_owned(), parts.collect());
+    }
     if let (Some(error), Some(fields)) = (&report.error, object.as_object_mut()) {
         fields.insert("error".to_owned(), json!(error));
     }
@@ -128,6 +135,15 @@ pub fn text(report: &TableReport, show_values: bool, colours: Colours) -> String
     }
     for one in &report.not_compared {
         say(&format!("column {} not compared: {}", one.column, one.reason));
+    }
+    for one in report.parts_different.iter().take(ROWS_SHOWN) {
+        let (source, target) = (rows(one.rows_source), rows(one.rows_target));
+        let rows_of = if one.rows_of.is_empty() { "all rows" } else { one.rows_of.as_str() };
+        say(&format!("part {} differs, {source} and {target}: {rows_of}", one.part));
+    }
+    let more = report.parts_different.len().saturating_sub(ROWS_SHOWN);
+    if more > 0 {
+        say(&format!("and {} more", counted(more as u64, "part")));
     }
     for one in report.differences.iter().take(ROWS_SHOWN) {
         say(&row(report, one, show_values));

@@ -3,6 +3,7 @@
 //! floats.
 
 mod gtid;
+mod replicate;
 mod sums;
 mod wire;
 
@@ -21,8 +22,13 @@ use crate::table::{Column, Table, TableName};
 use crate::tls;
 
 /// MySQL and MariaDB.
-pub const ENGINE: Engine =
-    Engine { scheme: "mysql", title: "MySQL and MariaDB", connect, dialect: &MysqlDialect };
+pub const ENGINE: Engine = Engine {
+    scheme: "mysql",
+    title: "MySQL and MariaDB",
+    connect,
+    dialect: &MysqlDialect,
+    replicate: Some(replicate::write),
+};
 
 /// Where packages put the socket.
 const SOCKETS: &[&str] =
@@ -41,8 +47,9 @@ const SESSION: &[&str] = &[
     "SET SESSION time_zone = '+00:00'",
     "SET SESSION sql_select_limit = 18446744073709551615",
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
-    "SET SESSION TRANSACTION READ ONLY",
 ];
+
+const READ_ONLY: &str = "SET SESSION TRANSACTION READ ONLY";
 
 /// What only some servers know.
 const SESSION_WHERE_KNOWN: &[&str] = &[
@@ -91,6 +98,13 @@ struct Mysql {
 }
 
 fn connect(location: &Location) -> Result<Box<dyn Connection>> {
+    let mut mysql = open(location)?;
+    mysql.ask(READ_ONLY)?;
+    Ok(Box::new(mysql))
+}
+
+/// A connection that the server would let write.
+fn open(location: &Location) -> Result<Mysql> {
     let place = location.to_string();
     let fail = |reason: String| Error::Connect { place: place.clone(), reason };
     let Some(database) = location.database.clone() else {
@@ -150,7 +164,7 @@ fn connect(location: &Location) -> Result<Box<dyn Connection>> {
     if let Some(database) = mysql.one("SELECT database()")? {
         mysql.database = database;
     }
-    Ok(Box::new(mysql))
+    Ok(mysql)
 }
 
 /// The socket: the one that was named, or, on this machine, where packages put it.
@@ -306,10 +320,14 @@ impl Connection for Mysql {
     }
 
     fn tables(&mut self) -> Result<Vec<TableName>> {
-        let rows = self.ask(
+        // Checksums that servers made for themselves are not what is compared.
+        let rows = self.ask(&format!(
             "SELECT table_name FROM information_schema.tables WHERE table_schema = database() \
-             AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED') ORDER BY table_name",
-        )?;
+             AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED') \
+             AND NOT (table_name = '{}' AND table_comment = '{}') ORDER BY table_name",
+            crate::replicate::TABLE,
+            crate::replicate::COMMENT,
+        ))?;
         let names = rows.into_iter().filter_map(|row| row.into_iter().next().flatten());
         Ok(names.map(|name| TableName { schema: None, name }).collect())
     }

@@ -13,7 +13,7 @@ use crate::engine::statement::{Dialect as _, names};
 use crate::table::Table;
 
 /// Types whose values may be longer than a packet.
-const LONG: &[&str] = &[
+pub const LONG: &[&str] = &[
     "tinytext",
     "text",
     "mediumtext",

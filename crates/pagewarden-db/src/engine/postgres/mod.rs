@@ -25,8 +25,13 @@ use crate::table::{Column, Form, Table, TableName};
 use crate::tls;
 
 /// PostgreSQL.
-pub const ENGINE: Engine =
-    Engine { scheme: "postgres", title: "PostgreSQL", connect, dialect: &PostgresDialect };
+pub const ENGINE: Engine = Engine {
+    scheme: "postgres",
+    title: "PostgreSQL",
+    connect,
+    dialect: &PostgresDialect,
+    replicate: None,
+};
 
 /// Where packages put the socket.
 const SOCKET_FOLDERS: &[&str] = &["/var/run/postgresql", "/run/postgresql", "/tmp"];
