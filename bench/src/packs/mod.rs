@@ -159,6 +159,9 @@ fn print_sizes(stores: &[Store], bytes: u64) {
     }
 }
 
+/// A figure of an answer.
+type Figure = fn(&Answer) -> f64;
+
 type Answers = BTreeMap<usize, (&'static str, Vec<Answer>)>;
 
 fn compare(
@@ -203,7 +206,7 @@ fn print(case: &Case, strings: Strings, answers: &Answers) {
     let [random, words] = case.goals;
     let goal = if strings == Strings::Random { random } else { words };
     println!("\n{}: packs at most {goal:.2} of plain", case.name);
-    let columns: &[(&str, fn(&Answer) -> f64)] = match case.question {
+    let columns: &[(&str, Figure)] = match case.question {
         Question::Scan => &[("seconds", |answer| answer.seconds)],
         Question::Lookups { .. } => {
             println!("(the 99th hundredth at most {P99_GOAL:.2})");
