@@ -33,6 +33,9 @@ const FILE: &CStr = c"file";
 /// The parameter that says how many mebibytes of the pack are kept expanded.
 const CACHE: &CStr = c"pack_cache_mib";
 const MEBIBYTE: usize = 1 << 20;
+/// What is kept expanded if nobody says: an eighth of the memory that is free, between these.
+const CACHE_BYTES_MIN: usize = 64 * MEBIBYTE;
+const CACHE_BYTES_MAX: usize = 256 * MEBIBYTE;
 /// More is hardly meant.
 const CACHE_MEBIBYTES_MAX: usize = 1 << 20;
 /// What `SQLITE_FCNTL_VFSNAME` says.
@@ -90,11 +93,12 @@ struct Key {
     inode: u64,
     bytes: u64,
     modified: (i64, i64),
-    cache_bytes: usize,
+    /// As it was asked for: what is free changes from one connection to the next.
+    cache_bytes: Option<usize>,
 }
 
 impl Key {
-    fn of(metadata: &Metadata, cache_bytes: usize) -> Self {
+    fn of(metadata: &Metadata, cache_bytes: Option<usize>) -> Self {
         Self {
             cache_bytes,
             process: std::process::id(),
@@ -116,10 +120,7 @@ impl OpenPack {
     /// Opens a pack, or finds it among those that are open.
     fn at(path: &Path, cache_bytes: Option<usize>) -> Result<Arc<Self>, String> {
         let failed = |error: io::Error| error.to_string();
-        let default = ReaderSettings::default();
-        let settings =
-            ReaderSettings { cache_bytes: cache_bytes.unwrap_or(default.cache_bytes), ..default };
-        let key = Key::of(&fs::metadata(path).map_err(failed)?, settings.cache_bytes);
+        let key = Key::of(&fs::metadata(path).map_err(failed)?, cache_bytes);
         let found = |packs: &mut Vec<(Key, Weak<Self>)>| {
             packs.retain(|(_, open)| open.strong_count() > 0);
             packs.iter().find(|(other, _)| *other == key).and_then(|(_, open)| open.upgrade())
@@ -136,9 +137,11 @@ impl OpenPack {
                 .map_err(|error| in_a_line(error.to_string()))?;
         }
         let pack = Arc::new(pack);
+        let cache_bytes = cache_bytes.unwrap_or_else(default_cache_bytes);
+        let settings = ReaderSettings { cache_bytes, ..ReaderSettings::default() };
         let reader = Reader::new(Arc::clone(&pack), settings).map_err(failed)?;
         let open = Arc::new(Self { pack, reader, process: key.process });
-        let now = Key::of(&fs::metadata(path).map_err(failed)?, settings.cache_bytes);
+        let now = Key::of(&fs::metadata(path).map_err(failed)?, key.cache_bytes);
         if now != key {
             // Another file took its name meanwhile: which of them this is nobody knows.
             return Ok(open);
@@ -461,6 +464,20 @@ impl<'a> Wanted<'a> {
     }
 }
 
+/// The system keeps the pack's bytes as they are stored, so that a block that was let go is
+/// expanded again: what is asked for again should have room.
+fn default_cache_bytes() -> usize {
+    let free = fs::read_to_string("/proc/meminfo").ok().as_deref().and_then(available_bytes);
+    free.map_or(CACHE_BYTES_MIN, |free| (free / 8).clamp(CACHE_BYTES_MIN, CACHE_BYTES_MAX))
+}
+
+/// What Linux says could be had without swapping.
+fn available_bytes(meminfo: &str) -> Option<usize> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes = line.trim().strip_suffix("kB")?.trim_end().parse::<usize>().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
 /// A pack that cannot be opened is a database that cannot.
 pub fn refuse(why: &str) -> c_int {
     log(ffi::SQLITE_CANTOPEN, why);
@@ -475,6 +492,15 @@ pub fn path_of(name: &CStr) -> &Path {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_cache_takes_a_bounded_share_of_what_is_free() {
+        let said = "MemTotal:       24576000 kB\nMemAvailable:    1048576 kB\n";
+        assert_eq!(available_bytes(said), Some(1 << 30));
+        assert_eq!(available_bytes("MemAvailable: many kB\n"), None);
+        assert_eq!(available_bytes("MemTotal: 1 kB\n"), None);
+        assert!((CACHE_BYTES_MIN..=CACHE_BYTES_MAX).contains(&default_cache_bytes()));
+    }
 
     #[test]
     fn what_is_no_pack_is_refused_with_words() {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use zstd::zstd_safe::CParameter;
+
 use crate::pack::crc;
 use crate::pack::layout::BlockEntry;
 
@@ -68,6 +70,12 @@ impl Codec {
 /// would save does not pay for expanding it.
 const LEAST_GAIN: usize = 20;
 
+/// At level 3 zstd looks for matches of five bytes in blocks of 128 KiB, and in those of
+/// 1 MiB, but of four in those between: in long blocks of digits any four bytes stand
+/// somewhere, so that matches are many, save nothing, and cost time to expand.
+const LONG_BLOCK_BYTES: u32 = 128 << 10;
+const LEAST_MATCH: u32 = 5;
+
 /// Compresses blocks, one thread's.
 pub(super) struct Encoder {
     method: Method,
@@ -85,12 +93,7 @@ impl fmt::Debug for Encoder {
 impl Encoder {
     pub(super) fn new(settings: &Settings) -> io::Result<Self> {
         let zstd = match settings.method {
-            Method::Zstd(level) if settings.dictionary.is_empty() => {
-                Some(zstd::bulk::Compressor::new(level)?)
-            }
-            Method::Zstd(level) => {
-                Some(zstd::bulk::Compressor::with_dictionary(level, &settings.dictionary)?)
-            }
+            Method::Zstd(level) => Some(zstd_of(level, settings)?),
             Method::Raw | Method::Lz4 => None,
         };
         Ok(Self {
@@ -128,6 +131,19 @@ impl Encoder {
         };
         entry(codec, bytes.len(), sum)
     }
+}
+
+/// A compressor of this level.
+fn zstd_of(level: i32, settings: &Settings) -> io::Result<zstd::bulk::Compressor<'static>> {
+    let mut zstd = if settings.dictionary.is_empty() {
+        zstd::bulk::Compressor::new(level)?
+    } else {
+        zstd::bulk::Compressor::with_dictionary(level, &settings.dictionary)?
+    };
+    if level == zstd::DEFAULT_COMPRESSION_LEVEL && settings.block_bytes > LONG_BLOCK_BYTES {
+        zstd.set_parameter(CParameter::MinMatch(LEAST_MATCH))?;
+    }
+    Ok(zstd)
 }
 
 /// Expands blocks, one thread's.
@@ -194,4 +210,40 @@ pub(super) fn is_zero(bytes: &[u8]) -> bool {
 /// The sum of a block; `None` for one of zeroes, which is not stored.
 pub(crate) fn block_sum(block: &[u8]) -> Option<u64> {
     (!is_zero(block)).then(|| crc(block))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Digits of which no two stretches are alike but by chance.
+    fn digits(count: usize) -> Vec<u8> {
+        let mut state = 1_u64;
+        let mut digit = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            b"0123456789abcdef"[(state >> 60) as usize]
+        };
+        (0..count).map(|_| digit()).collect()
+    }
+
+    #[test]
+    fn long_blocks_of_digits_take_no_more_than_short_ones() {
+        let bytes = digits(256 << 10);
+        let stored = |block_bytes: u32| {
+            let method = Method::Zstd(3);
+            let settings = Settings { block_bytes, method, dictionary: Vec::new() };
+            let (mut encoder, mut out) = (Encoder::new(&settings).unwrap(), Vec::new());
+            for block in bytes.chunks(block_bytes as usize) {
+                let begin = out.len();
+                let entry = encoder.encode(block, &mut out).unwrap();
+                let mut expanded = vec![0; block.len()];
+                let mut decoder = Decoder::new(Arc::default());
+                assert!(decoder.decode(entry, &out[begin..], &mut expanded));
+                assert_eq!(expanded, block);
+            }
+            out.len()
+        };
+        let (short, long) = (stored(64 << 10), stored(256 << 10));
+        assert!(long <= short + short / 50, "{long} in one block, {short} in four");
+    }
 }

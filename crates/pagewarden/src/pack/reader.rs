@@ -406,7 +406,15 @@ impl Shared {
         while at < ahead.end {
             let end = (at / JOB_BYTES * JOB_BYTES).saturating_add(JOB_BYTES).min(ahead.end);
             let blocks = at / block_bytes..end.div_ceil(block_bytes);
-            self.want(file, &blocks);
+            // A span at once where one begins: long reads are fewer. For the others it
+            // has been said before, unless the stream is new.
+            let is_span = at.is_multiple_of(SPAN_BYTES as u64);
+            let wanted = if is_span {
+                self.blocks_in_span()
+            } else {
+                blocks.end.saturating_sub(blocks.start)
+            };
+            self.want(file, blocks.start, wanted);
             jobs.push(Job { file, blocks, bytes: end.saturating_sub(at) });
             at = end;
         }
@@ -419,14 +427,14 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Tells the system what will be read.
-    fn want(&self, file: usize, blocks: &Range<u64>) {
-        let (span, first) =
-            (blocks.start / self.blocks_in_span(), index(blocks.start % self.blocks_in_span()));
+    /// Tells the system what will be read: so many blocks of a span, or as many as
+    /// there are.
+    fn want(&self, file: usize, block: u64, count: u64) {
+        let (span, first) = (block / self.blocks_in_span(), index(block % self.blocks_in_span()));
         let Ok((leaf, number)) = self.leaf(file, span) else { return };
         let Some(place) = leaf.get(number) else { return };
-        let count = index(blocks.end.saturating_sub(blocks.start));
-        let entries = place.blocks.get(first..first.saturating_add(count)).unwrap_or_default();
+        let end = first.saturating_add(index(count)).min(place.blocks.len());
+        let entries = place.blocks.get(first..end).unwrap_or_default();
         if let Ok(count) = stored_bytes(entries) {
             self.pack.want(place.block_begin(first), count as u64);
         }
