@@ -22,8 +22,10 @@ use crate::damage::Dice;
 use crate::runner::{Outcome, Started, pagewarden, run};
 use crate::sqlite;
 
+mod durable;
 mod ends;
 mod servers;
+mod tablespaces;
 
 /// What a read-only workload may leave, at most.
 const READ_ONLY_DELTA_BYTES: u64 = 16 << 20;
@@ -55,8 +57,13 @@ struct Mount {
 
 impl Mount {
     fn begin(pack: &Path, folder: &Path, options: &[&str]) -> Self {
+        Self::in_words(pack, folder, &[&["--json"], options].concat())
+    }
+
+    /// One that tells its end to people.
+    fn in_words(pack: &Path, folder: &Path, options: &[&str]) -> Self {
         let mut command = pagewarden();
-        command.args(["mount", "--json"]).args(options).arg(pack).arg(folder);
+        command.arg("mount").args(options).arg(pack).arg(folder);
         let mut started = Started::spawn(&mut command);
         let begin = Instant::now();
         while !is_mounted(folder) {

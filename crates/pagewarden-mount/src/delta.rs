@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fmt, io};
 
+use pagewarden::pack::Root;
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use rustix::io::Errno;
 
@@ -158,6 +159,16 @@ impl Delta {
     /// The last sync.
     pub(crate) fn finish(&self) -> Result<(), Errno> {
         self.journal.as_ref().map_or(Ok(()), |journal| journal.sync(&self.file, true).map(drop))
+    }
+
+    /// True if something was changed, and lasts.
+    pub(crate) fn has_lasting_changes(&self) -> bool {
+        self.journal.as_ref().is_some_and(Journal::has_changes)
+    }
+
+    /// Forgets all changes, which another pack has inside.
+    pub(crate) fn restart(&self, root: Root) -> io::Result<()> {
+        self.journal.as_ref().map_or(Ok(()), |journal| journal.restart(&self.file, root))
     }
 
     fn slots(&self) -> MutexGuard<'_, Slots> {

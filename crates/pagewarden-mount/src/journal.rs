@@ -18,6 +18,7 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pagewarden::pack::Root;
@@ -59,7 +60,7 @@ pub enum DurableError {
     #[error("cannot keep what is written in {}: it holds something else\nhint: name an empty folder, or one that does not exist", .0.display())]
     NotOurs(PathBuf),
     /// It was written over another pack.
-    #[error("cannot use {}: it was written over another pack\nhint: mount the pack it belongs to", .0.display())]
+    #[error("cannot use {}: it was written over another pack\nhint: mount the pack it belongs to; after --repack that is the new one", .0.display())]
     OtherPack(PathBuf),
     /// A running process has it.
     #[error("cannot use {}: a running process uses it", .0.display())]
@@ -69,6 +70,9 @@ pub enum DurableError {
 /// The log.
 #[derive(Debug)]
 pub(crate) struct Journal {
+    folder: PathBuf,
+    /// Something was changed since the pack was made.
+    has_changes: AtomicBool,
     gathered: Mutex<Gathered>,
     /// Held while a sync is under way.
     file: Mutex<Log>,
@@ -135,12 +139,37 @@ impl Journal {
         // What is behind was never said to last.
         log.set_len(end).and_then(|()| log.seek(io::SeekFrom::Start(end))).map_err(io_error)?;
         let pages = open("pages")?;
-        let file = Mutex::new(Log { file: log, end, has_failed: false });
-        Ok(Opened { journal: Self { gathered: Mutex::default(), file }, pages, records })
+        let has_changes = records.iter().any(|record| !matches!(record, Record::Mark { .. }));
+        let journal = Self {
+            folder: folder.to_owned(),
+            has_changes: AtomicBool::new(has_changes),
+            gathered: Mutex::default(),
+            file: Mutex::new(Log { file: log, end, has_failed: false }),
+        };
+        Ok(Opened { journal, pages, records })
+    }
+
+    /// True if the files are not those of the pack.
+    pub(crate) fn has_changes(&self) -> bool {
+        self.has_changes.load(Ordering::Relaxed)
+    }
+
+    /// Begins anew, with no changes, over a pack that has all of them inside. Whenever
+    /// this is stopped the folder is as it was, or empty and the new pack's.
+    pub(crate) fn restart(&self, pages: &File, root: Root) -> io::Result<()> {
+        let mut log = lock(&self.file);
+        let new = write_log(&self.folder, root)?;
+        // Nobody else comes in between the name and the room that is given back.
+        new.try_lock().map_err(io::Error::from)?;
+        rename_log(&self.folder)?;
+        *log = Log { file: new, end: HEADER_BYTES as u64, has_failed: false };
+        self.has_changes.store(false, Ordering::Relaxed);
+        pages.set_len(0)
     }
 
     /// Something has become of a name or a page. Says how many bytes wait for a sync.
     pub(crate) fn record(&self, record: &Record) -> usize {
+        self.has_changes.store(true, Ordering::Relaxed);
         let mut gathered = lock(&self.gathered);
         frame(&record.to_bytes(), &mut gathered.bytes);
         gathered.bytes.len()
@@ -218,9 +247,20 @@ fn begin(folder: &Path, root: Root) -> io::Result<()> {
         }
     }
     File::create(folder.join("pages"))?.sync_all()?;
+    write_log(folder, root)?;
+    rename_log(folder)
+}
+
+/// A log without records, which has not its name yet.
+fn write_log(folder: &Path, root: Root) -> io::Result<File> {
     let mut log = File::create(folder.join("log.new"))?;
     log.write_all(&header_of(root))?;
     log.sync_all()?;
+    Ok(log)
+}
+
+/// Gives it its name, in the place of an earlier one.
+fn rename_log(folder: &Path) -> io::Result<()> {
     fs::rename(folder.join("log.new"), folder.join("log"))?;
     File::open(folder)?.sync_all()
 }

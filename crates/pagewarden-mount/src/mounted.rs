@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -11,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
-use pagewarden::pack::{Pack, Reader};
+use pagewarden::pack::{Pack, Reader, Root};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -68,6 +69,8 @@ pub enum Unmounted {
     Gone,
     /// Nobody can come in any longer; who is in is served until he leaves.
     InUse,
+    /// All is as it was, since programs have files open.
+    Refused,
 }
 
 /// A pack that is mounted.
@@ -165,6 +168,42 @@ impl Mounted {
         }
         unmount(&self.folder, UnmountFlags::DETACH)?;
         Ok(Unmounted::InUse)
+    }
+
+    /// Takes it from the folder only if nobody has a file of it open, for deltas that
+    /// last: a server whose files went from under it would lose what it wrote next.
+    ///
+    /// # Errors
+    /// The system refuses for another reason.
+    pub fn unmount_unused(&mut self) -> io::Result<Unmounted> {
+        match unmount(&self.folder, UnmountFlags::empty()) {
+            Ok(()) => Ok(Unmounted::Gone),
+            Err(Errno::BUSY) => Ok(Unmounted::Refused),
+            // Who is not root may take away what is his through this program alone.
+            Err(Errno::PERM) => {
+                let mut command = Command::new("fusermount3");
+                let done = command.arg("-u").arg(&self.folder).stderr(Stdio::null()).status()?;
+                Ok(if done.success() { Unmounted::Gone } else { Unmounted::Refused })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// True if something was changed in a delta that lasts, now or at an earlier mount.
+    #[must_use]
+    pub fn has_lasting_changes(&self) -> bool {
+        self.accounts.delta.has_lasting_changes()
+    }
+
+    /// Empties the folder of a delta that lasts, and makes it that of a pack that has
+    /// all of it inside. To be called when the mount has ended, and still holds the
+    /// folder against others. Stopped at any moment, the folder is as it was, or empty
+    /// and the new pack's.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn restart_delta(&self, root: Root) -> io::Result<()> {
+        self.accounts.delta.restart(root)
     }
 
     /// How much was written so far.

@@ -23,6 +23,7 @@ use clap::Args;
     pagewarden mount --scratch /var/tmp old.pwk /mnt/old   when much will be written\n  \
     pagewarden mount --owner mysql shop.pwk /mnt/shop      where users have other numbers\n  \
     umount /mnt/old                                        or Ctrl-C\n  \
+    pagewarden mount --durable old.delta --repack new.pwk old.pwk   one pack of the two\n  \
     pagewarden mount --cleanup /mnt/old                    after its process was killed\n\n\
     Exit status: 0 unmounted, 1 unmounted, and damaged blocks were met, 2 it could not be\n\
     mounted, 3 ended by a second signal while programs were still using it.")]
@@ -32,7 +33,7 @@ pub struct Mount {
     pub pack: Option<PathBuf>,
 
     /// Where to mount it: an empty folder, made if it does not exist
-    #[arg(value_name = "DIR", required_unless_present = "cleanup")]
+    #[arg(value_name = "DIR", required_unless_present_any = ["cleanup", "repack"])]
     pub folder: Option<PathBuf>,
 
     /// A pack that a delta builds on, if it does not lie beside it; may be given several times
@@ -53,6 +54,20 @@ pub struct Mount {
     /// loss of power. The folder belongs to this pack, and to one mount at a time.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["cleanup", "scratch", "read_only"])]
     pub durable: Option<PathBuf>,
+
+    /// Write a new pack of FILE.pwk and all that was written since, and empty the folder
+    ///
+    /// The server must be shut down, and the pack unmounted. Pages are verified on the
+    /// way, and the new pack is read back; then the folder of --durable is empty again,
+    /// and belongs to the new pack. Whatever stops it, the old pack with its folder or
+    /// the new one is whole.
+    #[arg(long, value_name = "NEW.pwk", requires = "durable", conflicts_with = "cleanup")]
+    pub repack: Option<PathBuf>,
+
+    /// The cluster, shut down, whose packed tablespace --repack packs again; DIR is then
+    /// the folder that its link in pg_tblspc leads to
+    #[arg(long, value_name = "DATADIR", requires_all = ["repack", "folder"])]
+    pub cluster: Option<PathBuf>,
 
     /// The most that may be written; beyond, there is no space left
     #[arg(long, value_name = "SIZE", default_value = "1GiB", conflicts_with = "cleanup",

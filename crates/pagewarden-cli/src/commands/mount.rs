@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use pagewarden::pack::{Entry, Pack, PackError, Search, What, open_chain};
 use pagewarden::report::words::{bytes, counted};
 use pagewarden_mount::{Mounted, Options, Unmounted, Unread, cleanup};
@@ -20,6 +20,7 @@ use crate::exit::Exit;
 use crate::signals::stop_on_signals;
 
 mod account;
+mod repack;
 
 /// How often we look whether we are to end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -28,6 +29,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub fn run(arguments: &Mount) -> Result<Exit> {
     let begin = Instant::now();
     let done = match (&arguments.cleanup, &arguments.pack, &arguments.folder) {
+        (None, Some(pack), _)
+            if let (Some(new), Some(durable)) = (&arguments.repack, &arguments.durable) =>
+        {
+            repack::run(arguments, pack, new, durable)
+        }
         (Some(folder), ..) => clean(arguments, folder),
         (None, Some(pack), Some(folder)) => serve(arguments, pack, folder),
         // The command line asks for both.
@@ -86,6 +92,9 @@ fn serve(arguments: &Mount, path: &Path, folder: &Path) -> Result<Exit> {
     let begin = Instant::now();
     let options = options(arguments)?;
     let pack = Arc::new(open_chain(path, &arguments.base, Search::Beside)?);
+    if arguments.durable.is_none() {
+        refuse_tablespace(&pack, path, folder)?;
+    }
     let stop = stop_on_signals()?;
     // A terminal that goes must not leave a mount behind.
     signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&stop))
@@ -111,6 +120,25 @@ fn serve(arguments: &Mount, path: &Path, folder: &Path) -> Result<Exit> {
     })
 }
 
+/// A server under which what it wrote vanishes moves on, and reads rows without the
+/// transaction logs that they need. It opens all files for writing, so that read-only
+/// does not help it either.
+fn refuse_tablespace(pack: &Pack, path: &Path, folder: &Path) -> Result<()> {
+    let (path, folder) = (path.display(), folder.display());
+    let tablespace = pack.tablespace().with_context(|| {
+        format!("cannot mount {path} without --durable: its report tells no longer what was packed")
+    })?;
+    ensure!(
+        tablespace.is_none(),
+        "cannot mount {path} without --durable: it is the tablespace {} of a cluster that goes on, \
+         and what the server writes in it must last\n\
+         hint: pagewarden mount --durable {path}.delta {path} {folder}; to look into it: \
+         pagewarden unpack",
+        tablespace.map(|tablespace| tablespace.name).unwrap_or_default(),
+    );
+    Ok(())
+}
+
 fn say_ready(pack: &Pack, path: &Path, mounted: &Mounted) {
     let files = pack.entries().iter().filter(|entry| entry.what != What::Folder).count();
     let sum = pack.entries().iter().fold(0_u64, |sum, entry| sum.saturating_add(entry.bytes()));
@@ -126,7 +154,7 @@ fn say_ready(pack: &Pack, path: &Path, mounted: &Mounted) {
 /// Waits until it is unmounted, and unmounts it when we are told to end. False if the
 /// system has ended it.
 fn wait(arguments: &Mount, mounted: &mut Mounted, stop: &AtomicBool) -> Result<bool> {
-    let mut is_told = false;
+    let (mut is_told, mut is_refused) = (false, false);
     loop {
         if let Some(ended) = mounted.wait(LOOK_EVERY) {
             if let Err(error) = &ended {
@@ -134,14 +162,28 @@ fn wait(arguments: &Mount, mounted: &mut Mounted, stop: &AtomicBool) -> Result<b
             }
             return Ok(ended.is_ok());
         }
-        if is_told || !stop.load(Ordering::Relaxed) {
+        if is_told && !is_refused || !stop.load(Ordering::Relaxed) {
             continue;
         }
-        is_told = true;
         let folder = mounted.folder().to_owned();
-        let unmounted = mounted.unmount();
+        let unmounted = if mounted.has_lasting_changes() {
+            mounted.unmount_unused()
+        } else {
+            mounted.unmount()
+        };
         let unmounted =
             unmounted.with_context(|| format!("cannot unmount {}", folder.display()))?;
+        if unmounted == Unmounted::Refused && !is_told {
+            eprintln!(
+                "pagewarden: {} stays mounted: programs have files of it open, and what they write \
+                 must last\n\
+                 hint: shut the server down; it is unmounted when nobody has a file open, and a \
+                 second signal ends it at once",
+                folder.display()
+            );
+        }
+        is_told = true;
+        is_refused = unmounted == Unmounted::Refused;
         if unmounted == Unmounted::InUse && !arguments.quiet {
             eprintln!(
                 "pagewarden: {} is unmounted, but programs still have files of it open: they are \
@@ -192,6 +234,7 @@ fn report(arguments: &Mount, pack: &Pack, mounted: &Mounted, begin: Instant) -> 
             "delta_bytes": written.held_bytes,
             "delta_bytes_max": written.held_bytes_max,
             "durable": arguments.durable,
+            "has_lasting_changes": mounted.has_lasting_changes(),
             "unread_blocks": unread_blocks,
             "seconds": begin.elapsed().as_secs_f64(),
         });
@@ -209,11 +252,16 @@ fn report(arguments: &Mount, pack: &Pack, mounted: &Mounted, begin: Instant) -> 
                  at most{damage}",
                 bytes(held),
             ),
-            Some(durable) => eprintln!(
+            Some(durable) if mounted.has_lasting_changes() => eprintln!(
                 "pagewarden: {folder} is unmounted: {} of what was written are kept in {}{damage}\n\
-                 hint: mount the pack with --durable {} to go on",
+                 hint: the pack is not all without it: mount it with --durable {} to go on, or make \
+                 one pack of the two with --repack",
                 bytes(written.held_bytes),
                 durable.display(),
+                durable.display(),
+            ),
+            Some(durable) => eprintln!(
+                "pagewarden: {folder} is unmounted: nothing was changed, {} is empty{damage}",
                 durable.display(),
             ),
         }

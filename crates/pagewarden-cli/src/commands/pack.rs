@@ -11,8 +11,8 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
 use pagewarden::pack::{
-    Content, Method, Packing, Root, Search, Settings, Strays, Totals, likely_bytes, open_chain,
-    train,
+    Content, Method, PackedTablespace, Packing, Root, Search, Settings, Strays, Totals,
+    likely_bytes, open_chain, train,
 };
 use pagewarden::report::json::JsonReport;
 use pagewarden::report::several::Several;
@@ -33,8 +33,11 @@ use crate::terminal::colours;
 
 mod estimate;
 mod null;
+mod repack;
 mod stream;
 mod tablespace;
+
+pub use repack::repack;
 
 /// The name that stands for standard input.
 const STANDARD_INPUT: &str = "-";
@@ -60,18 +63,36 @@ fn options(arguments: &Pack, stop: &Arc<AtomicBool>) -> Options {
     }
 }
 
+/// What is packed from a folder or a file.
+struct Whole<'a> {
+    source: &'a Path,
+    target: Target,
+    /// What is to be remembered, if it is a tablespace to be mounted in its place.
+    tablespace: Option<PackedTablespace>,
+    /// The pack that the source is a mount of, whose links are folders in it.
+    mounted: Option<&'a pagewarden::pack::Pack>,
+}
+
 /// What came out.
-struct Packed {
-    verdict: Verdict,
+pub struct Packed {
+    /// Of the pages that were packed.
+    pub verdict: Verdict,
     summary: Summary,
     /// The report of the check.
     check: Vec<u8>,
     /// The root of what a delta builds on.
     base: Option<Root>,
     /// `None` if no pack was made.
-    made: Option<(Root, Totals)>,
+    pub made: Option<(Root, Totals)>,
     /// How fast it could be read, as JSON.
     prediction: Value,
+}
+
+impl Packed {
+    /// True if somebody has ended it early.
+    pub fn was_stopped(&self) -> bool {
+        self.summary.stopped
+    }
 }
 
 fn run_to_file(
@@ -94,7 +115,9 @@ fn run_to_file(
              hint: shut it down first, or pack a backup of it",
             arguments.source.display()
         );
-        make(arguments, &arguments.source, target, place, stop, show)
+        let source = arguments.source.as_path();
+        let whole = Whole { source, target, tablespace: None, mounted: None };
+        make(arguments, whole, place, stop, show)
     };
     show.end();
     let packed = packed?;
@@ -175,18 +198,21 @@ fn open(source: &Path) -> Result<Target> {
 
 fn make(
     arguments: &Pack,
-    source: &Path,
-    target: Target,
+    whole: Whole<'_>,
     place: Place,
     stop: &Arc<AtomicBool>,
     show: &Show,
 ) -> Result<Packed> {
+    let Whole { source, target, tablespace, mounted } = whole;
     let options = options(arguments, stop);
     let base = match &arguments.base {
         Some(base) => Some(Arc::new(open_chain(base, &[], Search::Beside)?)),
         None => None,
     };
-    let content = Content::list(source, Strays::Refused)?;
+    let mut content = Content::list(source, Strays::Refused)?;
+    if let Some(mounted) = mounted {
+        repack::restore_links(&mut content, mounted);
+    }
     let settings = settings(arguments, &content, base.as_ref().map(|base| base.block_bytes()))?;
     if base.is_none() {
         place.has_room(&content, &settings)?;
@@ -196,7 +222,10 @@ fn make(
     let out = BufWriter::with_capacity(1 << 20, place.file.reopen()?);
     let base_root = base.as_ref().map(|base| base.root());
     let (target, packing) = Packing::begin(target, content, settings, base, out, stop)?;
-    let (verdict, mut summary, check) = check(arguments, target, &options, show)?;
+    let (verdict, mut summary, mut check) = check(arguments, target, &options, show)?;
+    if let Some(tablespace) = &tablespace {
+        check = with_tablespace(&check, tablespace)?;
+    }
     let cannot = || format!("cannot make {}", place.path.display());
     if let Some(error) = packing.failure() {
         return Err(error).with_context(cannot);
@@ -252,6 +281,13 @@ fn check(
     })?;
     drop(reports);
     Ok((verdict, summary, check))
+}
+
+/// The report of the check, with what was packed.
+fn with_tablespace(check: &[u8], tablespace: &PackedTablespace) -> Result<Vec<u8>> {
+    let mut report: serde_json::Map<String, Value> = serde_json::from_slice(check)?;
+    report.insert("tablespace".to_owned(), serde_json::to_value(tablespace)?);
+    Ok(serde_json::to_vec(&report)?)
 }
 
 /// As asked for; a delta has blocks as its base has them.

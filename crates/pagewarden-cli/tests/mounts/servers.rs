@@ -8,11 +8,15 @@ use pagewarden_scratch::postgres::{Cluster, Installation};
 
 /// Empties a data directory and mounts a pack in its place.
 fn mount_in_place_of(data_dir: &Path, pack: &Path) -> Mount {
-    for entry in fs::read_dir(data_dir).unwrap() {
+    empty(data_dir);
+    Mount::begin(pack, data_dir, &[])
+}
+
+fn empty(folder: &Path) {
+    for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
     }
-    Mount::begin(pack, data_dir, &[])
 }
 
 /// A cluster at rest as a read-only one should be, all rows frozen, and its answers.
@@ -259,7 +263,7 @@ fn a_packed_tablespace_serves_a_cluster_that_goes_on() {
     let link = fs::read_dir(cluster.data_dir().join("pg_tblspc")).unwrap().next().unwrap();
     let place = fs::read_link(link.unwrap().path()).unwrap();
     let options = ["--durable", durable.to_str().unwrap()];
-    drop(mount_in_place_of(&place, &pack));
+    empty(&place);
     let mut mount = Mount::begin(&pack, &place, &options);
     // Transaction numbers go on as they would in years.
     let outcome =

@@ -168,6 +168,36 @@ fn a_log_that_was_cut_or_changed_is_read_up_to_there() {
 }
 
 #[test]
+fn a_folder_begins_anew_for_the_pack_that_has_all_of_it() {
+    let folder = TempDir::new().unwrap();
+    let reader = packed(folder.path(), &database(10));
+    let (root, new) = (reader.pack().root(), Root([7; 32]));
+    let place = folder.path().join("delta");
+    let Opened { journal, pages, .. } = Journal::open(&place, root).unwrap();
+    assert!(!journal.has_changes());
+    journal.record(&Record::Remove { at: crate::record::Named { parent: 1, name: "a".into() } });
+    assert!(journal.has_changes());
+    pages.set_len(1 << 20).unwrap();
+    journal.sync(&pages, true).unwrap();
+    drop((journal, pages));
+    let opened = Journal::open(&place, root).unwrap();
+    assert!(opened.journal.has_changes(), "of the mount before");
+    // Stopped before the log has its name, nothing has happened.
+    fs::write(place.join("log.new"), "half").unwrap();
+    drop(opened);
+    let opened = Journal::open(&place, root).unwrap();
+    assert_eq!(opened.records.len(), 2);
+    opened.journal.restart(&opened.pages, new).unwrap();
+    assert!(!opened.journal.has_changes());
+    assert_eq!(opened.pages.metadata().unwrap().len(), 0);
+    assert!(matches!(Journal::open(&place, new), Err(DurableError::InUse(_))), "it is held");
+    drop(opened);
+    assert!(matches!(Journal::open(&place, root), Err(DurableError::OtherPack(_))));
+    let opened = Journal::open(&place, new).unwrap();
+    assert!(opened.records.is_empty() && !opened.journal.has_changes());
+}
+
+#[test]
 fn a_folder_belongs_to_one_pack_and_one_process() {
     let folder = TempDir::new().unwrap();
     let reader = packed(folder.path(), &database(10));

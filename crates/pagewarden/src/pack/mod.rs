@@ -39,7 +39,8 @@
 //!                 again; CRC of the leaf (8)
 //!               the table, compressed by zstd: see `table`
 //!               the report of the check that was made while packing, compressed
-//!                 by zstd: JSON
+//!                 by zstd: JSON; with "tablespace": { "name", "folder" } if that
+//!                 was packed to be mounted in its place
 //! end-120       footer: see `layout::Footer`
 //! ```
 //!
@@ -89,7 +90,7 @@ pub use dictionary::train;
 pub use estimate::{Estimate, Sampling, SizeInterval};
 pub use forecast::{Coding, Forecast};
 pub use packing::Packing;
-pub use read::{Contents, Pack, Root};
+pub use read::{Contents, Pack, PackedTablespace, Root};
 pub use reader::{Reader, ReaderSettings};
 pub use restore::{Places, Restored, Restoring, restore};
 pub use room::{fresh_bytes, likely_bytes};

@@ -7,7 +7,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::num::NonZero;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use rustix::fs::Advice;
@@ -40,6 +40,15 @@ impl fmt::Display for Root {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
+}
+
+/// A tablespace of a PostgreSQL cluster.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct PackedTablespace {
+    /// What the cluster calls it.
+    pub name: String,
+    /// The folder in it with the files of the cluster's version.
+    pub folder: PathBuf,
 }
 
 /// A pack that is open.
@@ -300,6 +309,21 @@ impl Pack {
     /// It cannot be read.
     pub fn report(&self) -> Result<Vec<u8>, PackError> {
         section(&self.file, self.report, REPORT_BYTES_MAX, "report")
+    }
+
+    /// The tablespace that it is, if it was packed to be mounted in its place. The
+    /// report says so.
+    ///
+    /// # Errors
+    /// The report cannot be read, or is damaged.
+    pub fn tablespace(&self) -> Result<Option<PackedTablespace>, PackError> {
+        #[derive(serde::Deserialize)]
+        struct Told {
+            tablespace: Option<PackedTablespace>,
+        }
+        // What is sound and no such report was not made by `pack --tablespace`.
+        let told = serde_json::from_slice(&self.report()?).ok();
+        Ok(told.and_then(|told: Told| told.tablespace))
     }
 
     /// True if the records of files, which nobody reads while there is a table, say

@@ -4,15 +4,16 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Result, bail, ensure};
+use pagewarden::pack::PackedTablespace;
 use pagewarden::target;
 use pagewarden::target::postgres::frozen::{Tablespace, Unfrozen};
 
-use super::{Packed, Place, make as make_pack};
+use super::{Packed, Place, Whole, make as make_pack};
 use crate::args::pack::Pack;
 use crate::progress::Show;
 
@@ -38,7 +39,14 @@ pub(super) fn make(
         "cannot pack {}: a server has started on it\nhint: shut it down first",
         arguments.source.display()
     );
-    make_pack(arguments, &tablespace.folder, target, place, stop, show)
+    // So that it is never mounted where what the server writes would vanish.
+    let packed = PackedTablespace {
+        name: tablespace.name.clone(),
+        folder: tablespace.version_folder.file_name().map(PathBuf::from).unwrap_or_default(),
+    };
+    let source = tablespace.folder.as_path();
+    let whole = Whole { source, target, tablespace: Some(packed), mounted: None };
+    make_pack(arguments, whole, place, stop, show)
 }
 
 /// Which tables are not frozen, and what to run.
