@@ -6,12 +6,14 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::{Mode, mkfifoat};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::packs::database;
-use crate::runner::{OrdinaryUser, Outcome, open_to_all, pagewarden, run};
+use crate::runner::{OrdinaryUser, Outcome, Started, open_to_all, pagewarden, run};
 use crate::sqlite;
 
 /// The one object of a command that could do nothing.
@@ -185,4 +187,37 @@ fn a_checksum_that_failed_is_not_counted_as_made() {
     assert_eq!(outcome.status, Some(2), "{outcome:?}");
     let last = outcome.stdout.lines().next_back().unwrap();
     assert!(last.starts_with("Made 1 checksum in ") && last.ends_with(", 1 failed"), "{last}");
+}
+
+/// `timeout` signals the program, and then its process group.
+#[test]
+fn a_signal_that_comes_twice_at_once_is_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(database) = database(folder.path()) else { return };
+    for _ in 0..5 {
+        let mut command = pagewarden();
+        command.args(["pack", "--to", "null:", "--json", "--rate", "100KiB/s"]).arg(&database);
+        let started = Started::spawn(&mut command);
+        std::thread::sleep(Duration::from_millis(1000));
+        started.signal(Signal::INT);
+        std::thread::sleep(Duration::from_millis(1));
+        started.signal(Signal::INT);
+        let outcome = started.wait();
+        assert_eq!(outcome.status, Some(3), "{outcome:?}");
+        let object: Value = serde_json::from_str(&outcome.stdout).expect(&outcome.stdout);
+        assert_eq!(object["verdict"], "incomplete");
+    }
+}
+
+#[test]
+fn checksums_that_were_stopped_say_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(database) = database(folder.path()) else { return };
+    let url = format!("sqlite:{}", database.display());
+    let started = Started::spawn(pagewarden().args(["checksum", "--rate", "10KiB/s", &url]));
+    std::thread::sleep(Duration::from_millis(1000));
+    started.signal(Signal::INT);
+    let outcome = started.wait();
+    assert_eq!(outcome.status, Some(3), "{outcome:?}");
+    assert!(outcome.stdout.ends_with(", stopped early\n"), "{outcome:?}");
 }
