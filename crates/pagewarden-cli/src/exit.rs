@@ -2,11 +2,15 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
-use std::io;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
+use std::time::Instant;
 
+use clap::CommandFactory as _;
 use pagewarden::report::nagios::{self, State};
 use pagewarden::verdict::Verdict;
+
+use crate::args::Arguments;
 
 /// How a run ended. The numbers are promised to users' scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +65,33 @@ pub fn report(error: &anyhow::Error) -> Exit {
     Exit::Unable
 }
 
+/// Runs a command, and says on standard output, as the one object that was asked for,
+/// why it could not be done. A command that has printed a result of its own returns no
+/// error.
+///
+/// # Errors
+/// Those of the command.
+pub fn or_json(
+    command: &str,
+    json: bool,
+    run: impl FnOnce() -> anyhow::Result<Exit>,
+) -> anyhow::Result<Exit> {
+    let begin = Instant::now();
+    let done = run();
+    if let (Err(error), true) = (&done, json) {
+        let object = serde_json::json!({
+            "pagewarden": pagewarden::VERSION,
+            "command": command,
+            "verdict": "incomplete",
+            "seconds": begin.elapsed().as_secs_f64(),
+            "error": format!("{error:#}"),
+        });
+        // Whoever reads it may be gone; the error is told all the same.
+        let _ = writeln!(io::stdout(), "{object}");
+    }
+    done
+}
+
 /// Says on standard output, in one line, why a command could not be done.
 pub fn report_to_monitoring(message: &str) -> Exit {
     println!("{}", nagios::unknown(message));
@@ -71,9 +102,13 @@ pub fn report_to_monitoring(message: &str) -> Exit {
 pub fn report_usage_as_json(error: &clap::Error) {
     let message = error.to_string();
     let first = message.lines().next().unwrap_or_default();
+    // The command may be what is wrong.
+    let known = Arguments::command();
+    let mut words = std::env::args_os().skip(1);
+    let command = words.find_map(|word| Some(known.find_subcommand(word)?.get_name().to_owned()));
     let object = serde_json::json!({
         "pagewarden": pagewarden::VERSION,
-        "command": null,
+        "command": command,
         "verdict": "incomplete",
         "seconds": 0.0,
         "error": first.strip_prefix("error: ").unwrap_or(first),

@@ -241,6 +241,44 @@ fn no_password_is_ever_shown() {
     assert!(outcome.stderr.contains("127.0.0.1"), "{outcome:?}");
 }
 
+#[test]
+fn figures_for_prometheus_take_no_alarm_back() {
+    let Some(databases) = Databases::new() else { return };
+    let file = databases.path("figures.prom");
+    let labels = format!(
+        "{{source=\"sqlite:{}\",target=\"sqlite:{}\"}}",
+        databases.path("a"),
+        databases.path("b")
+    );
+    let value = |name: &str| {
+        let name = format!("pagewarden_compare_{name}{labels} ");
+        let text = fs::read_to_string(&file).unwrap();
+        let line = text.lines().find_map(|line| Some(line.strip_prefix(&name)?.to_owned()));
+        line.map(|value| value.parse::<f64>().unwrap())
+    };
+    databases.run("b", "UPDATE orders SET name = 'zwei' WHERE id = 2");
+    let outcome = databases.compare(&["--metrics", &file]);
+    assert_eq!(outcome.status, Some(1), "{outcome:?}");
+    assert_eq!((value("up"), value("different_rows")), (Some(1.0), Some(1.0)));
+    assert_eq!((value("source_rows"), value("target_rows")), (Some(6.0), Some(6.0)));
+    let seen = value("last_success_timestamp_seconds");
+    assert!(seen.is_some_and(|seen| seen > 1e9));
+    let away = databases.path("away");
+    fs::rename(databases.path("b"), &away).unwrap();
+    let outcome = databases.compare(&["--metrics", &file, "--nagios"]);
+    assert_eq!(outcome.status, Some(3), "{outcome:?}");
+    assert_eq!((value("up"), value("different_rows")), (Some(0.0), Some(1.0)));
+    assert_eq!(value("last_success_timestamp_seconds"), seen);
+    fs::copy(databases.path("a"), databases.path("b")).unwrap();
+    let outcome = databases.compare(&["--metrics", &file, "--json"]);
+    assert_eq!((outcome.status, value("different_rows")), (Some(0), Some(0.0)), "{outcome:?}");
+    // Whatever is no such file is not replaced, least of all a database.
+    let before = fs::read(databases.path("a")).unwrap();
+    let outcome = databases.compare(&["--metrics", &databases.path("a")]);
+    assert_eq!(outcome.status, Some(2), "{outcome:?}");
+    assert_eq!(fs::read(databases.path("a")).unwrap(), before);
+}
+
 /// A ceiling on what is read a second, of both sides together.
 #[test]
 fn rate_is_a_ceiling_of_reading() {

@@ -46,6 +46,7 @@ mod page_cache;
 mod page_damage;
 mod parts;
 mod pictures;
+mod promises;
 mod protect;
 mod protect_innodb;
 mod protect_sqlite;

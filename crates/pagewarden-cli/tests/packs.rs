@@ -176,4 +176,9 @@ fn reading_to_nowhere_counts_every_page_and_changes_nothing() {
     assert_eq!(total, checked["targets"][0]["pages"]["total"].as_u64());
     assert_eq!(by_file.sum::<u64>(), total.unwrap());
     assert!(read.stdout.contains("50 percent processed."), "{}", read.stdout);
+    let last = lines().next_back().unwrap();
+    assert_eq!(read.stdout.lines().next_back(), Some(last));
+    let (_, rate) = last.split_once(" seconds (").unwrap();
+    let tenth = rate.strip_suffix(" MiB/s).").unwrap().split_once('.').unwrap().1;
+    assert_eq!(tenth.len(), 1, "{last}");
 }

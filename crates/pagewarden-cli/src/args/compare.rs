@@ -103,6 +103,10 @@ pub struct Compare {
     #[arg(long, conflicts_with = "json")]
     pub nagios: bool,
 
+    /// Write figures for Prometheus (node_exporter's textfile collector)
+    #[arg(long, value_name = "FILE")]
+    pub metrics: Option<PathBuf>,
+
     /// Tables that are compared at the same time [default: the available cores]
     ///
     /// Each with a connection to either side. With --snapshot one, for a view belongs to

@@ -23,7 +23,7 @@ use pagewarden::verify::{Caching, Method, Options, Summary, verify};
 
 use crate::args::Check;
 use crate::commands::sealing::{SealFile, hold_against};
-use crate::exit::Exit;
+use crate::exit::{self, Exit};
 use crate::progress::{Show, listed_bytes};
 use crate::replaced_file::{Content, ReplacedFile};
 use crate::signals::stop_on_signals;
@@ -44,6 +44,10 @@ struct Run<'a> {
 
 /// Runs the command.
 pub fn run(arguments: &Check) -> anyhow::Result<Exit> {
+    exit::or_json("check", arguments.json, || check(arguments))
+}
+
+fn check(arguments: &Check) -> anyhow::Result<Exit> {
     let begin = Instant::now();
     let html_file = prepare(arguments, arguments.html.as_deref(), Content::Html)?;
     let metrics_file = prepare(arguments, arguments.metrics.as_deref(), Content::Metrics)?;
@@ -126,11 +130,11 @@ pub fn run(arguments: &Check) -> anyhow::Result<Exit> {
         .map_or(Ok(()), |file| file.replace(&html))
         .and_then(|()| metrics_file.map_or(Ok(()), |file| file.replace(&metrics)))
         .and(sealed);
-    let exit = exit(arguments, verdict, &total, missed);
+    let exit = exit_of(arguments, verdict, &total, missed);
     Ok(match written {
         Ok(()) => exit,
         Err(error) => {
-            let unable = crate::exit::report(&error);
+            let unable = exit::report(&error);
             // What was found is not made less by what could not be written.
             if exit == Exit::Fine { unable } else { exit }
         }
@@ -201,7 +205,7 @@ impl Run<'_> {
                 // With its cause: `{:#}` is the whole chain.
                 reports.failed_target(&shown, &format!("{error:#}"), SystemTime::now())?;
                 if !self.errors_are_results {
-                    crate::exit::report(&error);
+                    exit::report(&error);
                 }
                 return Ok(None);
             }
@@ -292,7 +296,7 @@ fn misses_protection(arguments: &Check, setting: Option<Protection>, summary: &S
     (arguments.require_protection && off) || below
 }
 
-fn exit(arguments: &Check, verdict: Verdict, total: &Summary, missed: bool) -> Exit {
+fn exit_of(arguments: &Check, verdict: Verdict, total: &Summary, missed: bool) -> Exit {
     if arguments.nagios {
         return Exit::Monitored(State::of(verdict, missed));
     }

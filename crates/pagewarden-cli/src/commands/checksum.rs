@@ -60,8 +60,12 @@ pub fn run(arguments: &Checksum) -> anyhow::Result<Exit> {
     } else if error.is_none() {
         let failed =
             if run.failed > 0 { format!(", {} failed", run.failed) } else { String::new() };
-        let count = counted(run.objects.len() as u64, "checksum");
-        print(&format!("Made {count} in {:.2} s{failed}\n", begin.elapsed().as_secs_f64()))?;
+        let stopped = if run.stopped { ", stopped early" } else { "" };
+        let count = counted((run.objects.len() as u64).saturating_sub(run.failed), "checksum");
+        print(&format!(
+            "Made {count} in {:.2} s{failed}{stopped}\n",
+            begin.elapsed().as_secs_f64()
+        ))?;
     }
     Ok(match error {
         Some(error) => exit::report(&error),

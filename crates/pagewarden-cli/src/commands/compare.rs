@@ -2,8 +2,9 @@
 
 use std::io::Write as _;
 use std::num::NonZero;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use anyhow::ensure;
 use pagewarden::report::nagios::State;
 use pagewarden::report::words::{counted, printable};
 use pagewarden_db::compare::report::{Outcome, TableReport, Verdict, verdict};
@@ -16,22 +17,52 @@ use serde_json::{Value, json};
 use super::reading::{Reading, locate, print, seconds};
 use crate::args::compare::Compare;
 use crate::exit::{self, Exit};
+use crate::replaced_file::{Content, ReplacedFile};
 use crate::terminal;
 
+mod metrics;
 mod shown;
+
+const NO_TABLE_HINT: &str =
+    "hint: see that the URLs name the right databases, and what --table and --exclude-table leave";
 
 /// Runs the command.
 pub fn run(arguments: &Compare) -> anyhow::Result<Exit> {
+    exit::or_json("compare", arguments.json, || {
+        let file = arguments.metrics.as_deref();
+        let file =
+            file.map(|path| ReplacedFile::prepare(path, Content::Metrics, &[])).transpose()?;
+        let mut runs = Vec::new();
+        let exit = compare_all(arguments, &mut runs)?;
+        let Some(file) = file else { return Ok(exit) };
+        let text = metrics::text(&runs, &file.previous, SystemTime::now());
+        Ok(match file.replace(text.as_bytes()) {
+            Ok(()) => exit,
+            Err(error) => {
+                let unable = exit::report(&error);
+                // What was found is not made less by what could not be written.
+                if exit == Exit::Fine { unable } else { exit }
+            }
+        })
+    })
+}
+
+fn compare_all(arguments: &Compare, runs: &mut Vec<metrics::Run>) -> anyhow::Result<Exit> {
     let begin = Instant::now();
     let quiet = arguments.quiet || arguments.json || arguments.nagios;
     let reading = Reading::begin(quiet, arguments.progress, arguments.rate)?;
     let mut outcomes = Vec::new();
-    let result = all(arguments, &reading, &mut outcomes);
+    let result = all(arguments, &reading, &mut outcomes, runs);
     reading.end();
     let tables = || outcomes.iter().flat_map(|outcome: &Outcome| &outcome.tables);
     let verdict = verdict(tables());
+    let result = result.and_then(|()| {
+        // Every table may have been left out, or be somewhere else.
+        ensure!(tables().next().is_some(), "there is no table to compare\n{NO_TABLE_HINT}");
+        Ok(())
+    });
     if let Err(error) = result
-        && (outcomes.is_empty() || arguments.targets.len() > 1)
+        && (outcomes.iter().all(|outcome| outcome.tables.is_empty()) || arguments.targets.len() > 1)
     {
         return failed(arguments, &error, &outcomes, begin.elapsed());
     }
@@ -55,7 +86,12 @@ pub fn run(arguments: &Compare) -> anyhow::Result<Exit> {
     })
 }
 
-fn all(arguments: &Compare, reading: &Reading, outcomes: &mut Vec<Outcome>) -> anyhow::Result<()> {
+fn all(
+    arguments: &Compare,
+    reading: &Reading,
+    outcomes: &mut Vec<Outcome>,
+    runs: &mut Vec<metrics::Run>,
+) -> anyhow::Result<()> {
     let given = |file: &Option<std::path::PathBuf>| Given { password_file: file.clone() };
     let quiet = arguments.quiet;
     let source = locate(&arguments.source, &given(&arguments.password_file), quiet)?;
@@ -88,6 +124,7 @@ fn all(arguments: &Compare, reading: &Reading, outcomes: &mut Vec<Outcome>) -> a
             begin: &|name| reading.table(name),
         };
         let colours = terminal::colours();
+        let begin = Instant::now();
         let mut seen = |report: &TableReport| {
             if is_text {
                 let text = shown::text(report, arguments.show_values, colours);
@@ -95,18 +132,20 @@ fn all(arguments: &Compare, reading: &Reading, outcomes: &mut Vec<Outcome>) -> a
                 let _ = reading.aside(|| print(&text));
             }
         };
-        let outcome = if arguments.from_replicate {
+        let compared = if arguments.from_replicate {
             let request = replicate::Request {
-                primary: request.source,
-                replica: request.target,
-                tables: request.tables,
-                excluded_tables: request.excluded_tables,
+                primary: request.source.clone(),
+                replica: request.target.clone(),
+                tables: request.tables.clone(),
+                excluded_tables: request.excluded_tables.clone(),
                 patience: arguments.patience,
             };
-            replicate::compare(&request, watch.tell, &mut seen)?
+            replicate::compare(&request, watch.tell, &mut seen)
         } else {
-            compare(&request, &watch, &mut seen)?
+            compare(&request, &watch, &mut seen)
         };
+        runs.push(metrics::Run::of(&request, compared.as_ref().ok(), begin.elapsed()));
+        let outcome = compared?;
         let stopped = outcome.tables.iter().any(|table| table.stopped);
         outcomes.push(outcome);
         if stopped {

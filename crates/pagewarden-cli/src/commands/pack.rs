@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
 use crate::args::pack::{Codec, Pack, Profile};
-use crate::exit::Exit;
+use crate::exit::{self, Exit};
 use crate::progress::Show;
 use crate::signals::stop_on_signals;
 use crate::terminal::colours;
@@ -44,6 +44,10 @@ const STANDARD_INPUT: &str = "-";
 
 /// Runs the command.
 pub fn run(arguments: &Pack) -> Result<Exit> {
+    exit::or_json("pack", arguments.json, || pack(arguments))
+}
+
+fn pack(arguments: &Pack) -> Result<Exit> {
     let stop = stop_on_signals()?;
     let show = Show::choose(arguments.quiet, arguments.progress);
     match &arguments.output {
@@ -344,6 +348,11 @@ impl Place {
     /// Makes sure that it can be written, before hours are spent on it.
     fn prepare<'a>(path: &Path, sources: impl IntoIterator<Item = &'a Path>) -> Result<Self> {
         let shown = path.display();
+        // A pack is not written from its begin to its end.
+        ensure!(
+            path != Path::new(STANDARD_INPUT),
+            "cannot write a pack to standard output\nhint: name a file, and copy that"
+        );
         ensure!(
             fs::symlink_metadata(path).is_err(),
             "cannot write {shown}: it exists\nhint: name another file, or remove this one"

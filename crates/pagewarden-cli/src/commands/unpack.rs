@@ -33,7 +33,7 @@ use pagewarden::verify::{Options, Sink as _, Summary, verify};
 use tempfile::NamedTempFile;
 
 use crate::args::Unpack;
-use crate::exit::Exit;
+use crate::exit::{self, Exit};
 use crate::progress::Show;
 use crate::signals::stop_on_signals;
 use crate::terminal::colours;
@@ -47,6 +47,10 @@ const HEAD_BYTES: usize = 512;
 
 /// Runs the command.
 pub fn run(arguments: &Unpack) -> Result<Exit> {
+    exit::or_json("unpack", arguments.json, || unpack(arguments))
+}
+
+fn unpack(arguments: &Unpack) -> Result<Exit> {
     let paths = arguments.files.as_slice();
     if let Some(path) = paths.iter().find(|path| packed::is_pack(path)) {
         return packed::run(arguments, path);
@@ -107,7 +111,7 @@ pub fn run(arguments: &Unpack) -> Result<Exit> {
     })?;
     drop(reports);
     Ok(match unpacked {
-        Err(error) => crate::exit::report(&error),
+        Err(error) => exit::report(&error),
         Ok(()) if summary.stopped => Exit::Stopped,
         Ok(()) => Exit::from(verdict),
     })
@@ -167,14 +171,15 @@ fn look_at(path: &Path) -> Result<()> {
     let mut head = vec![0; HEAD_BYTES];
     // What is no file, such as a pipe, is not opened: that might take forever.
     let metadata = fs::metadata(path).with_context(|| format!("cannot open {shown}"))?;
-    ensure!(metadata.is_file(), "{shown} is no file\nhint: name the files of a backup");
+    ensure!(metadata.is_file(), "{shown} is no file\nhint: name a pack or the files of a backup");
     let file = File::open(path).with_context(|| format!("cannot open {shown}"))?;
     let length = file.read_at(&mut head, 0).with_context(|| format!("cannot read {shown}"))?;
     head.truncate(length);
     ensure!(
         is_backup(&head),
-        "{shown} is no SQL Server backup\n\
-         hint: name the files of one backup and then a folder: pagewarden unpack x.bak DIR"
+        "{shown} is neither a pack nor a SQL Server backup\n\
+         hint: name a pack, or the files of one backup, and then a folder: \
+         pagewarden unpack x.pwk DIR"
     );
     Ok(())
 }

@@ -161,7 +161,7 @@ fn nothing_that_exists_is_overwritten_and_nothing_is_left_behind() {
     let outcome = unpack(&[], &[&not_one.path], &copy.beside("none"));
     assert_eq!(outcome.status, Some(2));
     let error = outcome.report().json["error"].as_str().unwrap().to_owned();
-    assert!(error.contains("is no SQL Server backup"), "{error}");
+    assert!(error.contains("is neither a pack nor a SQL Server backup"), "{error}");
     assert!(!copy.beside("none").exists());
 }
 

@@ -459,6 +459,10 @@ fn unknown(path: &Path, metadata: &Metadata) -> Error {
     if metadata.len() == 0 {
         return Error::unknown(path, "an empty file", "there is nothing in it to check");
     }
+    // What may not be read is not recognised either, and that is no matter of formats.
+    if let Err(source) = crate::source::file::open_regular(path) {
+        return Error::io("open", path, source);
+    }
     let names: Vec<_> = TARGETS.iter().map(|kind| kind.name).collect();
     Error::unknown(
         path,

@@ -60,7 +60,7 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
     };
     let names = names(target, source)?;
     let estimate = match Estimate::make(&content, &settings, sampling, stop) {
-        Err(_) if stop.load(Ordering::Relaxed) => return Ok(Exit::Stopped),
+        Err(_) if stop.load(Ordering::Relaxed) => return stopped(arguments, begin, show),
         estimate => estimate?,
     };
     let tables = tables(&content, &names, &estimate);
@@ -116,6 +116,27 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
     }
     out.flush()?;
     Ok(if stop.load(Ordering::Relaxed) { Exit::Stopped } else { Exit::Fine })
+}
+
+/// Of half a sample there is nothing to tell.
+fn stopped(arguments: &Pack, begin: Instant, show: &Show) -> Result<Exit> {
+    let mut out = show.output();
+    if arguments.json {
+        let object = json!({
+            "pagewarden": pagewarden::VERSION,
+            "command": "pack",
+            "verdict": "incomplete",
+            "output": null,
+            "estimate": null,
+            "error": "stopped early",
+            "seconds": begin.elapsed().as_secs_f64(),
+        });
+        writeln!(out, "{object}")?;
+    } else {
+        writeln!(out, "Stopped early; nothing was written.")?;
+    }
+    out.flush()?;
+    Ok(Exit::Stopped)
 }
 
 fn interval_object(bytes: u64, stored: SizeInterval) -> Value {

@@ -6,14 +6,14 @@
 
 use std::collections::HashSet;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use pagewarden::pack::{Content, Strays, What};
-use pagewarden::report::words::{self, counted, grouped, percent, printable, rate};
+use pagewarden::report::words::{self, counted, grouped, percent, printable};
 use pagewarden::source::device::{DeviceLoad, device_load};
 use pagewarden::source::file::{open_regular, read_fully};
 use pagewarden::source::residency::{absent, forget};
@@ -91,13 +91,14 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
         });
         writeln!(out, "{object}")?;
     } else {
-        let pages = grouped(summary.pages.total());
-        let seconds = elapsed.as_secs_f64();
-        writeln!(out, "Processed {pages} pages in {seconds:.1} seconds ({} MiB/s).", rate(speed))?;
         writeln!(out, "{}", found(&summary))?;
         for line in [cached_words(&pace, bytes), pace_words(&pace, arguments.rate.is_some())] {
             writeln!(out, "{line}")?;
         }
+        // Last, as servers end a backup.
+        let pages = grouped(summary.pages.total());
+        let (seconds, speed) = (tenths(elapsed.as_secs_f64()), tenths(speed));
+        writeln!(out, "Processed {pages} pages in {seconds} seconds ({speed} MiB/s).")?;
     }
     out.flush()?;
     Ok(if summary.stopped || stop.load(Ordering::Relaxed) {
@@ -107,16 +108,23 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
     })
 }
 
+/// `6,010.4`.
+fn tenths(number: f64) -> String {
+    let text = format!("{number:.1}");
+    let (whole, tenth) = text.split_once('.').unwrap_or((&text, "0"));
+    whole.parse().map_or_else(|_| text.clone(), |whole| format!("{}.{tenth}", grouped(whole)))
+}
+
 /// What the verification found, in a line.
 fn found(summary: &Summary) -> String {
     let pages = &summary.pages;
     format!(
         "Verified on the way: {} damaged, {} suspect, {} undecided, {} that could not be read, {} unprotected.",
         counted(pages.damaged, "page"),
-        pages.suspect,
-        pages.undecided,
-        summary.unread,
-        pages.unprotected,
+        grouped(pages.suspect),
+        grouped(pages.undecided),
+        grouped(summary.unread),
+        grouped(pages.unprotected),
     )
 }
 
@@ -209,7 +217,7 @@ fn database_name(source: &Path) -> String {
 /// bytes that were.
 fn read_others(
     content: &Content,
-    seen: &HashSet<PathBuf>,
+    seen: &HashSet<String>,
     is_live: bool,
     stop: &AtomicBool,
     progress: &dyn Progress,
@@ -219,7 +227,9 @@ fn read_others(
     let mut buffer = vec![0; READ_BYTES];
     let life = Stopwatch::start();
     for (number, entry) in content.entries.iter().enumerate() {
-        if !matches!(entry.what, What::File { .. }) || seen.contains(&entry.name) {
+        if !matches!(entry.what, What::File { .. })
+            || seen.contains(entry.name.to_string_lossy().as_ref())
+        {
             continue;
         }
         let path = content.path(number);
@@ -293,7 +303,8 @@ struct Lines<'a> {
     database: String,
     file: String,
     pages: u64,
-    seen: HashSet<PathBuf>,
+    /// Names as reports have them: what is not UTF-8 is replaced.
+    seen: HashSet<String>,
 }
 
 impl Lines<'_> {
@@ -311,7 +322,7 @@ impl Lines<'_> {
         }
         let pages = grouped(std::mem::take(&mut self.pages));
         let shown = printable(&file);
-        self.seen.insert(PathBuf::from(file));
+        self.seen.insert(file);
         let database = &self.database;
         self.line(&format!("Processed {pages} pages for database '{database}', file '{shown}'."))
     }
@@ -340,5 +351,18 @@ impl Sink for Lines<'_> {
         }
         self.pages = self.pages.saturating_add(stretch.pages);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_and_rates_are_written_as_a_server_writes_them() {
+        let pairs = [(6010.42, "6,010.4"), (393.55, "393.6"), (0.04, "0.0"), (999.96, "1,000.0")];
+        for (number, text) in pairs {
+            assert_eq!(tenths(number), text);
+        }
     }
 }

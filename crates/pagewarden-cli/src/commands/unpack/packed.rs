@@ -82,7 +82,7 @@ pub(super) fn run(arguments: &Unpack, path: &Path) -> Result<Exit> {
         }
         restored => restored?,
     };
-    targets.keep()?;
+    targets.keep(&pack)?;
     report(arguments, &pack, restored, begin, &show)?;
     Ok(Exit::Fine)
 }
@@ -219,7 +219,10 @@ impl Targets {
     }
 
     /// Gives the folders their names, that to which the others belong last.
-    fn keep(self) -> Result<()> {
+    fn keep(self, pack: &Pack) -> Result<()> {
+        if !pack.entries().iter().any(|entry| entry.name == Path::new(".")) {
+            self.main.open()?;
+        }
         for (_, place, _) in self.links {
             place.keep()?;
         }
@@ -331,7 +334,7 @@ fn salvage(
             return Err(error.into());
         }
     };
-    targets.keep()?;
+    targets.keep(salvaged.pack())?;
     report_salvaged(arguments, &salvaged, &files, begin, &show)?;
     let is_whole = files.missing.is_empty() && files.problems.is_empty();
     Ok(if is_whole { Exit::Fine } else { Exit::Wrong })

@@ -11,7 +11,9 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -31,6 +33,8 @@ const NAP: Duration = Duration::from_millis(20);
 pub(super) struct Place {
     /// What it will be called.
     folder: PathBuf,
+    /// The mode of an empty folder that has the name, and makes room.
+    mode: Option<u32>,
     parent: PathBuf,
     staging: PathBuf,
     /// Locked until it is closed.
@@ -63,7 +67,8 @@ impl Place {
         };
         let staging = parent.join(format!(".pagewarden-{}.part", name.to_string_lossy()));
         let locked = lock(&staging, state).with_context(|| format!("cannot write {shown}"))?;
-        Ok(Self { folder: parent.join(name), parent, staging, _state: locked })
+        let mode = fs::metadata(folder).ok().map(|metadata| metadata.mode() & 0o7777);
+        Ok(Self { folder: parent.join(name), mode, parent, staging, _state: locked })
     }
 
     /// The folder that lasts, into which the files are moved.
@@ -74,6 +79,25 @@ impl Place {
     /// Where the files are written.
     pub(super) fn files(&self) -> PathBuf {
         self.staging.join(FILES)
+    }
+
+    /// Makes the folder as open as the one that has its name, or as new ones are: for
+    /// files that had no folder of their own.
+    pub(super) fn open(&self) -> Result<()> {
+        let open = || {
+            let mode = match self.mode {
+                Some(mode) => mode,
+                // Only the system tells the user's mask without a moment of another one.
+                None => {
+                    let sample = tempfile::Builder::new()
+                        .permissions(fs::Permissions::from_mode(0o777))
+                        .tempdir_in(&self.staging)?;
+                    fs::metadata(sample.path())?.mode() & 0o777
+                }
+            };
+            fs::set_permissions(self.files(), fs::Permissions::from_mode(mode))
+        };
+        open().with_context(|| format!("cannot write {}", self.folder.display()))
     }
 
     /// Gives the files their folder. An empty one that has its name makes room.
@@ -148,7 +172,6 @@ fn lock(staging: &Path, wanted: &str) -> Result<File> {
 
 /// What was finished may be closed to its owner, as read-only folders are.
 fn open_to_removal(folder: &Path) {
-    use std::os::unix::fs::PermissionsExt as _;
     let Ok(metadata) = fs::symlink_metadata(folder) else { return };
     if !metadata.is_dir() {
         return;
