@@ -140,9 +140,8 @@ fn make_stores(
     database: &Path,
     pagewarden: &Path,
 ) -> anyhow::Result<Vec<Store>> {
-    let wanted = KINDS
-        .iter()
-        .filter(|kind| kind.name == PLAIN.name || kind.name.contains(&arguments.only));
+    let wanted =
+        KINDS.iter().filter(|kind| kind.name == PLAIN.name || kind.name.contains(&arguments.only));
     wanted
         .enumerate()
         .map(|(number, kind)| {
@@ -208,10 +207,7 @@ fn print(case: &Case, strings: Strings, answers: &Answers) {
         Question::Scan => &[("seconds", |answer| answer.seconds)],
         Question::Lookups { .. } => {
             println!("(the 99th hundredth at most {P99_GOAL:.2})");
-            &[
-                ("us, p50", |answer| answer.p50 * 1e6),
-                ("us, p99", |answer| answer.p99 * 1e6),
-            ]
+            &[("us, p50", |answer| answer.p50 * 1e6), ("us, p99", |answer| answer.p99 * 1e6)]
         }
     };
     for (title, figure) in columns {

@@ -24,7 +24,10 @@ impl Throttle {
         let folder = Path::new(if is_unified { UNIFIED } else { BLKIO }).join(NAME);
         if !folder.is_dir() {
             fs::create_dir(&folder).with_context(|| {
-                format!("cannot make {}\nhint: the disk is held back as root only", folder.display())
+                format!(
+                    "cannot make {}\nhint: the disk is held back as root only",
+                    folder.display()
+                )
             })?;
         }
         Ok(Self { folder, is_unified })
