@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
+use pagewarden_scratch::mariadb;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -236,6 +237,102 @@ fn protect_is_measured_beside_the_servers_tool_and_survives_a_kill() {
         for arm in ["enable", "protect", "protect-no-verify", "protect-no-sync", "protect-none"] {
             let sample = sample(&json, condition, arm);
             assert_eq!(sample["values"]["sound"], 1.0, "{sample}");
+        }
+    }
+}
+
+/// Runs an experiment once, in its short form, without the control.
+fn run_once(name: &str) -> Value {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let output = cost(&[name, "--short", "--blocks", "1", "--no-control", "--json", "--out", out]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The reason why a sample has no figures, unless it has some.
+fn unavailable(sample: &Value) -> Option<&str> {
+    sample["words"]["unavailable"].as_str()
+}
+
+/// Engines that are installed; what is required and missing fails.
+fn engines() -> Vec<&'static str> {
+    let mut engines = vec!["SQLite"];
+    if any_installation().is_some() {
+        engines.push("PostgreSQL");
+    }
+    if mariadb::Installation::for_test().unwrap().is_some() {
+        engines.push("MariaDB");
+    }
+    engines
+}
+
+/// A pack answers through the VFS in every profile, from cold and warm; what only
+/// root and other programs can mount says why if it did not run.
+#[test]
+fn packed_table_is_scanned_beside_the_plain_one() {
+    let json = run_once("e1");
+    let value = |condition: &str, arm: &str, name: &str| {
+        let sample = sample(&json, condition, arm);
+        sample["values"][name].as_f64().unwrap_or_else(|| panic!("no {name}: {sample}"))
+    };
+    let first = "1 file, small pool, cold";
+    for condition in [first, "1 file, large pool, warm", "4 files, small pool, cold"] {
+        for arm in ["plain", "pack", "pack-scan", "pack-lz4"] {
+            assert!(value(condition, arm, "mib_per_second") > 0.0);
+            assert!(value(condition, arm, "seconds") > 0.0);
+        }
+    }
+    let plain = value(first, "plain", "stored_bytes");
+    for arm in ["pack", "pack-scan", "pack-lz4"] {
+        let stored = value(first, arm, "stored_bytes");
+        assert!(stored > plain * 0.05 && stored < plain * 0.7, "{arm}: {stored} of {plain}");
+    }
+    for arm in ["mounted", "btrfs", "squashfs"] {
+        match unavailable(sample(&json, first, arm)) {
+            Some(reason) => {
+                let notes = json["notes"].to_string();
+                assert!(notes.contains(&format!("{arm} is not measured: ")), "{reason}: {notes}");
+            }
+            None => assert!(value(first, arm, "stored_bytes") < plain, "{arm}"),
+        }
+    }
+    // The advice, by the warm scans.
+    let notes = json["notes"].as_array().unwrap();
+    let advice = notes.iter().filter_map(|note| note["text"].as_str());
+    let advice = advice.filter(|text| text.starts_with("memory ")).collect::<Vec<_>>();
+    assert!(advice.len() == 1 && advice[0].contains("plain (x"), "{notes:?}");
+}
+
+#[test]
+fn run_to_nowhere_is_measured_beside_plain_reads_of_as_many_bytes() {
+    let json = run_once("e4a");
+    for engine in engines() {
+        for state in ["cold", "warm"] {
+            let condition = format!("{engine}, {state}");
+            let bytes = |arm: &str| {
+                let sample = sample(&json, &condition, arm);
+                let value = |name: &str| sample["values"][name].as_f64().unwrap();
+                let decimal = value("mb_per_second") / value("mib_per_second");
+                assert!((decimal - 1.048_576).abs() < 1e-9, "{sample}");
+                value("bytes")
+            };
+            let ratio = bytes("null") / bytes("read");
+            assert!((0.98..1.02).contains(&ratio), "{condition}: {ratio}");
+        }
+    }
+}
+
+/// Bytes, times of every kind, and what the next delta holds.
+#[test]
+fn run_to_nowhere_changes_nothing_and_moves_no_base() {
+    let json = run_once("e4c");
+    for engine in engines() {
+        for arm in ["null", "check"] {
+            let sample = sample(&json, engine, arm);
+            assert_eq!(sample["values"]["unchanged"], 1.0, "{sample}");
+            let word = sample["words"]["unchanged"].as_str().unwrap();
+            assert_eq!(word, "nothing has changed, nor has the next delta", "{sample}");
         }
     }
 }

@@ -94,6 +94,31 @@ fn loop_of_selects_and_inserts_runs_on_sqlite() {
     runs_and_gives_its_metrics("e0-sqlite");
 }
 
+/// Packs are made by pagewarden, whose own tests run this experiment with it.
+#[test]
+fn scan_of_a_read_only_table_runs() {
+    runs_and_gives_its_metrics("e1");
+}
+
+#[test]
+fn database_is_read_to_nowhere() {
+    runs_and_gives_its_metrics("e4a");
+}
+
+/// Here plain reads are all that can run: they move times of access wherever the
+/// file system keeps them, and change nothing else.
+#[test]
+fn plain_reads_are_told_from_what_changes_nothing() {
+    runs_and_gives_its_metrics("e4c");
+    let Some(experiment) = available("e4c") else { return };
+    let mut prepared = prepare(experiment);
+    let read = &experiment.description().arms[2];
+    let reading = prepared.measure("SQLite", read, 0).unwrap();
+    let (unchanged, word) = (value(&reading, "unchanged") > 0.5, &reading.words["unchanged"]);
+    let expected = if unchanged { "nothing has changed" } else { "time of access of 1 file" };
+    assert_eq!(word, expected, "{reading:?}");
+}
+
 /// What is counted is the same every time, and the markers take their room.
 #[test]
 fn sequential_scan_runs_on_sqlite() {

@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicBool;
 use serde::{Deserialize, Serialize};
 
 use crate::cost::own_program::OwnProgram;
+use crate::cost::samples::Sample;
 
 /// How a metric's figures are turned into a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -212,6 +213,13 @@ pub trait Prepared {
         block: u32,
     ) -> Option<anyhow::Result<Vec<Reading>>> {
         let _ = (condition, arms, block);
+        None
+    }
+
+    /// What to make of all samples of this experiment, in words, where the
+    /// verdicts do not say it. The run notes it at its end.
+    fn conclusion(&self, samples: &[&Sample]) -> Option<String> {
+        let _ = samples;
         None
     }
 }

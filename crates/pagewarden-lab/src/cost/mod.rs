@@ -2,6 +2,7 @@
 //! comes out of them.
 
 pub mod analyse;
+pub mod cold;
 pub mod compare;
 pub mod csv;
 pub mod design;
@@ -16,6 +17,8 @@ pub mod own_program;
 pub mod postgres;
 pub mod program;
 pub mod protection;
+pub mod read_only;
+pub mod reading;
 pub mod record;
 pub mod report;
 pub mod result;
@@ -24,3 +27,5 @@ pub mod samples;
 pub mod sentence;
 pub mod server_cpu;
 pub mod sqlite;
+pub mod stores;
+pub mod subjects;

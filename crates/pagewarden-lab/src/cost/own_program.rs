@@ -15,10 +15,11 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
 
 use crate::cost::experiment::Reading;
 use crate::cost::program;
-use crate::cost::sqlite::Task;
+use crate::cost::{read_only, reading, sqlite};
 
 /// The file that this process runs, also when another has taken its name since.
 const SELF: &str = "/proc/self/exe";
@@ -26,6 +27,31 @@ const SELF: &str = "/proc/self/exe";
 pub const IS_ARM: &str = "PAGEWARDEN_LAB_ARM";
 /// No task is longer.
 const TASK_BYTES_MAX: u64 = 1 << 16;
+
+/// What a process of its own is to do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Task {
+    /// Work on a database of SQLite, under one protection.
+    Sqlite(sqlite::Task),
+    /// Scans of a database that nobody writes to.
+    Scan(read_only::Task),
+    /// Files, read from end to end.
+    Read(reading::Task),
+}
+
+impl Task {
+    /// Does it, in this process and its current folder.
+    ///
+    /// # Errors
+    /// It failed.
+    pub fn run(&self) -> Result<Reading> {
+        match self {
+            Self::Sqlite(task) => task.run(),
+            Self::Scan(task) => task.run(),
+            Self::Read(task) => task.run(),
+        }
+    }
+}
 
 /// How this program is started once more.
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +78,20 @@ impl OwnProgram {
     /// # Errors
     /// The task failed, or the run is to end.
     pub fn arm(&self, task: &Task, folder: &Path, stop: &AtomicBool) -> Result<Reading> {
-        let mut command = Command::new(SELF);
+        self.arm_by(Command::new(SELF), task, folder, stop)
+    }
+
+    /// As [`OwnProgram::arm`]; `command` starts this program in the end.
+    ///
+    /// # Errors
+    /// As [`OwnProgram::arm`].
+    pub fn arm_by(
+        &self,
+        mut command: Command,
+        task: &Task,
+        folder: &Path,
+        stop: &AtomicBool,
+    ) -> Result<Reading> {
         command.args(self.arm).env(IS_ARM, "1").current_dir(folder);
         let output = program::run(&mut command, &serde_json::to_string(task)?, stop)?;
         ensure!(output.status == Some(0), "the arm's process fails: {}", output.said());

@@ -170,10 +170,17 @@ impl OneExperiment<'_, '_> {
         for condition in &conditions {
             self.condition(prepared.as_mut(), condition, &mut pace)?;
             if self.request.stop.load(Ordering::Relaxed) {
-                break;
+                return Ok(());
             }
         }
-        Ok(())
+        let name = self.description.name;
+        let samples = self.request.run.samples.iter();
+        let samples: Vec<&Sample> =
+            samples.filter(|sample| sample.experiment == name && !sample.warm_up).collect();
+        match prepared.conclusion(&samples) {
+            Some(text) => self.note(text, false).map_err(Failure::Samples),
+            None => Ok(()),
+        }
     }
 
     /// All blocks of a condition, up to the look that decides.

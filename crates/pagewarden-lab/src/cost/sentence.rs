@@ -218,9 +218,11 @@ fn noticed(experiments: &[ExperimentResult]) -> String {
     let Some(widest) = mains.iter().max_by_key(|result| result.arms.len()) else {
         return "Nothing was measured.".to_owned();
     };
-    let found = match widest.metric.kind {
-        Kind::Found => "",
-        Kind::Share => " in 99 % of all cases",
+    let what = match widest.metric.kind {
+        Kind::Found if widest.metric.name == "found" => "Kinds of fault noticed",
+        // Anything else that is so or not, condition by condition.
+        Kind::Found => widest.metric.name.as_str(),
+        Kind::Share => "Kinds of fault noticed in 99 % of all cases",
         Kind::Exact | Kind::Timed => return "Measured; the figures are below.".to_owned(),
     };
     let counts: Vec<String> = widest
@@ -237,5 +239,5 @@ fn noticed(experiments: &[ExperimentResult]) -> String {
             format!("{} {count}", arm.arm)
         })
         .collect();
-    format!("Kinds of fault noticed{found}, of {}: {}.", mains.len(), counts.join(", "))
+    format!("{what}, of {}: {}.", mains.len(), counts.join(", "))
 }

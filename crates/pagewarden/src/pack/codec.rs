@@ -112,10 +112,17 @@ impl Encoder {
         };
         let Some(sum) = block_sum(block) else { return entry(Codec::Zero, 0, 0) };
         let most = block.len() - block.len() / LEAST_GAIN;
-        self.buffer.resize(most, 0);
-        // Too little room is how they say that it does not shrink by enough.
+        // LZ4 does not begin without room for what does not shrink at all.
+        let room = match self.method {
+            Method::Lz4 => lz4_flex::block::get_maximum_output_size(block.len()),
+            _ => most,
+        };
+        self.buffer.resize(room, 0);
         let stored = match (self.method, &mut self.zstd) {
-            (Method::Lz4, _) => lz4_flex::block::compress_into(block, &mut self.buffer).ok(),
+            (Method::Lz4, _) => lz4_flex::block::compress_into(block, &mut self.buffer)
+                .ok()
+                .filter(|count| *count <= most),
+            // Too little room is how it says that it does not shrink by enough.
             (_, Some(zstd)) => zstd.compress_to_buffer(block, &mut self.buffer).ok(),
             _ => None,
         };
@@ -245,5 +252,40 @@ mod tests {
         };
         let (short, long) = (stored(64 << 10), stored(256 << 10));
         assert!(long <= short + short / 50, "{long} in one block, {short} in four");
+    }
+
+    fn encoded(method: Method, block: &[u8]) -> (BlockEntry, Vec<u8>) {
+        let settings = Settings { block_bytes: 65_536, method, dictionary: Vec::new() };
+        let mut out = Vec::new();
+        (Encoder::new(&settings).unwrap().encode(block, &mut out).unwrap(), out)
+    }
+
+    /// Both codecs must be seen to shrink what can be: a block that is stored as it is
+    /// comes back just as well.
+    #[test]
+    fn block_of_words_shrinks_by_each_codec() {
+        let block: Vec<u8> =
+            (0..4096_u32).flat_map(|row| format!("row {row:07} ").into_bytes()).collect();
+        for (method, codec) in [(Method::Lz4, Codec::Lz4), (Method::Zstd(3), Codec::Zstd)] {
+            let (entry, out) = encoded(method, &block);
+            assert_eq!(entry.codec, codec);
+            assert!(out.len() < block.len() * 3 / 4, "{codec:?}: {} of {}", out.len(), block.len());
+            assert_eq!(entry.stored_bytes as usize, out.len());
+        }
+    }
+
+    #[test]
+    fn noise_is_stored_as_it_is() {
+        let mut state = 1_u64;
+        let noise: Vec<u8> = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            u8::try_from(state >> 56).unwrap()
+        })
+        .take(65_536)
+        .collect();
+        for method in [Method::Lz4, Method::Zstd(3)] {
+            let (entry, out) = encoded(method, &noise);
+            assert_eq!((entry.codec, out.as_slice()), (Codec::Raw, noise.as_slice()));
+        }
     }
 }

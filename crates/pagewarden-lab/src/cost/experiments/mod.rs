@@ -5,6 +5,9 @@ mod clients;
 mod initialisation;
 mod kernel_dispatch;
 mod matrix;
+mod null_run;
+mod null_speed;
+mod packed_scan;
 mod point_loop_mariadb;
 mod point_loop_postgres;
 mod point_loop_sqlite;
@@ -22,6 +25,7 @@ pub static EXPERIMENTS: &[&dyn Experiment] = &[
     &point_loop_postgres::PointLoop,
     &point_loop_mariadb::PointLoop,
     &point_loop_sqlite::PointLoop,
+    &packed_scan::PackedScan,
     &select_only::SelectOnly,
     &seqscan::SequentialScan,
     &seqscan_sqlite::SequentialScan,
@@ -32,5 +36,7 @@ pub static EXPERIMENTS: &[&dyn Experiment] = &[
     &wal_mechanism::WalMechanism,
     &blind_spots::BlindSpots,
     &switching::Switching,
+    &null_speed::NullSpeed,
+    &null_run::NullRun,
     &worth::Worth,
 ];

@@ -88,7 +88,8 @@ pub fn ratios(pair: &PairResult) -> Vec<(&'static str, Interval)> {
 #[must_use]
 pub fn better(metric: &MetricRecord) -> &'static str {
     match (metric.kind, metric.better) {
-        (Kind::Found, _) => "found or not",
+        (Kind::Found, _) if metric.name == "found" => "found or not",
+        (Kind::Found, _) => "yes or no",
         (_, Better::Lower) => "lower is better",
         (_, Better::Higher) => "higher is better",
     }

@@ -25,7 +25,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::cost::experiment::{Arm, Better, Kind, Lab, Metric, Reading};
-use crate::cost::own_program::OwnProgram;
+use crate::cost::own_program::{self, OwnProgram};
 use crate::stats::random::Random;
 
 mod official;
@@ -156,7 +156,7 @@ impl Databases {
             official: self.official.clone(),
             work,
         };
-        self.program.arm(&task, self.home.path(), &self.stop)
+        self.program.arm(&own_program::Task::Sqlite(task), self.home.path(), &self.stop)
     }
 }
 
@@ -353,19 +353,19 @@ impl Task {
 }
 
 /// What this process uses from now on.
-struct Meter {
+pub(crate) struct Meter {
     begin: Instant,
     cpu: Duration,
     transferred: Option<Transferred>,
 }
 
 impl Meter {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let transferred = Transferred::read();
         Self { transferred, cpu: process_time(), begin: Instant::now() }
     }
 
-    fn stop(self) -> Reading {
+    pub(crate) fn stop(self) -> Reading {
         let seconds = self.begin.elapsed().as_secs_f64();
         let cpu = process_time().saturating_sub(self.cpu).as_secs_f64();
         let reading = Reading::of([("seconds", seconds), ("cpu_seconds", cpu)]);

@@ -42,7 +42,9 @@ fn matrix(out: &mut String, results: &[&MetricResult], look: Look) {
         std::iter::once(head(&arms)).chain(results.iter().map(row)).collect()
     };
     if widest.metric.kind == Kind::Found {
-        draw(out, &rows(&|arm| if arm.median >= 0.5 { "found" } else { "-" }.to_owned()), look);
+        // Only what is there to be found stands out by it.
+        let (yes, no) = if widest.metric.name == "found" { ("found", "-") } else { ("yes", "no") };
+        draw(out, &rows(&|arm| if arm.median >= 0.5 { yes } else { no }.to_owned()), look);
         return;
     }
     let whole = rows(&|arm| arm.share.as_ref().map_or_else(|| "no tries".to_owned(), share));
