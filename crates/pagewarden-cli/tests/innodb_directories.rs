@@ -88,7 +88,7 @@ fn healthy_directories_of_every_shape_have_no_findings() {
 }
 
 /// Both pass what is sound, and we find what the server's own program finds. It was seen to
-/// pass the flipped bit in the table with compressed rows in one run of thirteen, where we
+/// pass the flipped bit in the table with compressed rows in one run of six, where we
 /// name the bit; why is not known. One such file is let pass.
 #[test]
 fn innochecksum_agrees_on_tablespaces() {
