@@ -50,6 +50,9 @@ pub fn append(
     let mut random = Random::new(trial.seed);
     let mut tally = Tally::new()?;
     let mut offset = 0_u64;
+    // A log comes to pages that have not been touched for long; in pages that were
+    // left cached it would be written up to 1.7 times as fast.
+    leave_page_cache(place);
     let cpu = processor_time();
     let mut pace = Pace::new(trial.rate);
     let begin = Instant::now();
@@ -87,9 +90,14 @@ pub fn append(
     let measured = tally.measured(begin.elapsed(), processor_time().saturating_sub(cpu));
     // What was written through the page cache would stay there, in the way of the
     // reads past it that follow.
+    leave_page_cache(place);
+    Ok(measured)
+}
+
+/// Drops what the page cache holds of the file: all of it has been flushed.
+fn leave_page_cache(place: &Workplace) {
     #[cfg(target_os = "linux")]
     let _ = rustix::fs::fadvise(&*place.buffered, 0, None, rustix::fs::Advice::DontNeed);
-    Ok(measured)
 }
 
 fn failed(pattern: &Pattern) -> String {
