@@ -172,10 +172,6 @@ pub struct Check {
     #[arg(short, long, value_name = "N")]
     pub jobs: Option<NonZero<usize>>,
 
-    /// Read no faster than this, for example 200MiB/s
-    #[arg(long, value_name = "BYTES/S", value_parser = parse_rate)]
-    pub rate: Option<NonZero<u64>>,
-
     /// Read past the page cache, to judge what the device holds
     #[arg(long, conflicts_with = "cached")]
     pub direct: bool,
@@ -189,13 +185,8 @@ pub struct Check {
         value_parser = PossibleValuesParser::new(["auto", "uring", "threads"]))]
     pub io: String,
 
-    /// Show no progress
-    #[arg(short, long, conflicts_with = "progress")]
-    pub quiet: bool,
-
-    /// Show progress as plain lines, every few seconds, also without a terminal
-    #[arg(long)]
-    pub progress: bool,
+    #[command(flatten)]
+    pub pace: Pace,
 }
 
 /// Extract the files of a pack, or the data files of a SQL Server backup
@@ -278,6 +269,13 @@ pub struct Unpack {
     #[arg(short, long, value_name = "N")]
     pub jobs: Option<NonZero<usize>>,
 
+    #[command(flatten)]
+    pub pace: Pace,
+}
+
+/// How fast a command reads, and what is seen of it meanwhile
+#[derive(Debug, Args)]
+pub struct Pace {
     /// Read no faster than this, for example 200MiB/s
     #[arg(long, value_name = "BYTES/S", value_parser = parse_rate)]
     pub rate: Option<NonZero<u64>>,

@@ -14,9 +14,9 @@ use tempfile::TempDir;
 use crate::runner::{Outcome, Started, pagewarden, run};
 use crate::sqlite::has_shell;
 
-/// Two SQLite databases, and the statements that made them.
-struct Databases {
-    folder: TempDir,
+/// SQLite databases in a folder of their own.
+pub struct Databases {
+    pub folder: TempDir,
 }
 
 const TABLES: &str = "CREATE TABLE orders (id INTEGER PRIMARY KEY, name TEXT, at TIMESTAMP);
@@ -26,18 +26,22 @@ const TABLES: &str = "CREATE TABLE orders (id INTEGER PRIMARY KEY, name TEXT, at
 
 impl Databases {
     fn new() -> Option<Self> {
-        let databases = has_shell().then(|| Self { folder: tempfile::tempdir().unwrap() })?;
-        databases.run("a", TABLES);
-        databases.run("b", TABLES);
-        Some(databases)
+        Self::of(&[("a", TABLES), ("b", TABLES)])
     }
 
-    fn run(&self, name: &str, sql: &str) {
+    /// Databases by their names and the statements that make them.
+    pub fn of(databases: &[(&str, &str)]) -> Option<Self> {
+        let made = has_shell().then(|| Self { folder: tempfile::tempdir().unwrap() })?;
+        databases.iter().for_each(|(name, sql)| made.run(name, sql));
+        Some(made)
+    }
+
+    pub fn run(&self, name: &str, sql: &str) {
         let output = Command::new("sqlite3").arg(self.path(name)).arg(sql).output().unwrap();
         assert!(output.status.success(), "{output:?}");
     }
 
-    fn path(&self, name: &str) -> String {
+    pub fn path(&self, name: &str) -> String {
         self.folder.path().join(name).to_string_lossy().into_owned()
     }
 

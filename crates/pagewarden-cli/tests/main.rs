@@ -22,6 +22,7 @@ mod tar_files;
 
 mod backups;
 mod checksums;
+mod compare_state;
 mod compares;
 mod cost;
 mod crashed;

@@ -47,6 +47,9 @@ pub enum Error {
     /// It could be done, but not by us or not here.
     #[error("{0}")]
     Unsupported(String),
+    /// The file of a comparison's state cannot be used.
+    #[error("{0}")]
+    State(String),
     /// Somebody asked us to end.
     #[error("stopped early")]
     Stopped,

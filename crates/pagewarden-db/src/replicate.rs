@@ -148,7 +148,7 @@ pub fn compare(
         target: request.replica.to_string(),
         target_scheme: engine::of(&request.replica)?.scheme,
         target_server: replica.server().to_owned(),
-        tables: Vec::new(),
+        ..Outcome::default()
     };
     let none = BTreeMap::new();
     for (name, parts) in &wanted {

@@ -55,6 +55,36 @@ fn user_without_rights_on_a_table_compares_the_others() {
     }
 }
 
+/// Columns that a user may not read are hidden from it, on both sides alike: no table that
+/// has some may be called equal.
+#[test]
+fn user_without_rights_on_a_column_compares_the_other_tables() {
+    for (kind, words) in [
+        (Kind::Postgres, "permission denied for table middle"),
+        (Kind::Mariadb, "hint: it needs SELECT on the table, not on some columns"),
+    ] {
+        let Some(database) = three_tables(kind) else { continue };
+        match kind {
+            Kind::Mariadb => {
+                let name = database.location().database.unwrap();
+                database.run(&format!(
+                    "CREATE USER narrow@localhost; GRANT SELECT (id) ON {name}.middle TO narrow@localhost; \
+                     GRANT SELECT ON {name}.first TO narrow@localhost; GRANT SELECT ON {name}.zlast TO narrow@localhost"
+                ));
+            }
+            _ => database.run(
+                "CREATE ROLE column_reader LOGIN; GRANT SELECT (id) ON middle TO column_reader; \
+                 GRANT SELECT ON first, zlast TO column_reader",
+            ),
+        }
+        let user = if kind == Kind::Mariadb { "narrow" } else { "column_reader" };
+        let mut request = request(&database, &database);
+        request.source = database.location_of(user);
+        request.target = database.location_of(user);
+        assert_only_middle_failed(&run(&request), words);
+    }
+}
+
 /// Rows that a policy hides would be missing rows.
 #[test]
 fn row_level_security_is_refused_by_name() {

@@ -18,7 +18,7 @@ use crate::servers::{assert_equal, only, run};
 /// How late the replicas are.
 const DELAY: Duration = Duration::from_secs(3);
 
-fn request(source: &str, target: &str, patience: Duration) -> Request {
+pub fn request(source: &str, target: &str, patience: Duration) -> Request {
     Request {
         source: Location::parse(source).unwrap(),
         target: Location::parse(target).unwrap(),
@@ -52,10 +52,9 @@ fn late_change_is_no_difference(source: &str, target: &str, change: &dyn Fn()) {
     assert!(begin.elapsed() >= DELAY, "the replica is not late: the test shows nothing");
 }
 
-#[test]
-fn late_standby_of_postgres_is_waited_for() {
-    let Some(installation) = postgres::Installation::for_test("15").unwrap() else { return };
-    let mut primary = Cluster::init(&installation, &postgres::Options::default()).unwrap();
+/// A primary with a table `t` of two rows, and a standby that is late, and has them.
+pub fn standby(installation: &postgres::Installation) -> [Cluster; 2] {
+    let mut primary = Cluster::init(installation, &postgres::Options::default()).unwrap();
     // Its settings come into its control file, which the standby's are held against.
     primary.start().unwrap();
     primary.stop(postgres::StopMode::Fast).unwrap();
@@ -76,22 +75,32 @@ fn late_standby_of_postgres_is_waited_for() {
             "CREATE TABLE t (id int PRIMARY KEY, c text); INSERT INTO t VALUES (1, 'a'), (2, 'b')",
         )
         .unwrap();
-    let url = |cluster: &Cluster| {
-        let (port, socket) = (cluster.port(), cluster.socket_dir().display());
-        format!("postgres://postgres@:{port}/postgres?socket={socket}")
-    };
     let begin = Instant::now();
     while standby.psql("SELECT count(*) FROM t").ok().as_deref() != Some("2") {
         assert!(begin.elapsed() < Duration::from_secs(60), "{}", standby.log());
         std::thread::sleep(Duration::from_millis(100));
     }
-    late_change_is_no_difference(&url(&primary), &url(&standby), &|| {
+    [primary, standby]
+}
+
+/// Where a cluster is.
+pub fn postgres_url(cluster: &Cluster) -> String {
+    let (port, socket) = (cluster.port(), cluster.socket_dir().display());
+    format!("postgres://postgres@:{port}/postgres?socket={socket}")
+}
+
+#[test]
+fn late_standby_of_postgres_is_waited_for() {
+    let Some(installation) = postgres::Installation::for_test("15").unwrap() else { return };
+    let [primary, standby] = &standby(&installation);
+    let (source, target) = (postgres_url(primary), postgres_url(standby));
+    late_change_is_no_difference(&source, &target, &|| {
         primary.psql("UPDATE t SET c = 'changed' WHERE id = 2").unwrap();
     });
 }
 
 /// A primary and a replica that follows it by GTID, late by so many seconds.
-fn mariadb_pair(installation: &mariadb::Installation, delay_seconds: u64) -> [Server; 2] {
+pub fn mariadb_pair(installation: &mariadb::Installation, delay_seconds: u64) -> [Server; 2] {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let servers = [("1", "skip-networking=0"), ("2", "skip-networking")];
     let servers = servers.map(|(number, networking)| {
@@ -113,11 +122,11 @@ fn mariadb_pair(installation: &mariadb::Installation, delay_seconds: u64) -> [Se
     servers
 }
 
-fn mariadb_url(server: &Server) -> String {
+pub fn mariadb_url(server: &Server) -> String {
     format!("mysql://root@/d?socket={}", server.home().path().join("socket").display())
 }
 
-fn await_rows(replica: &Server, table: &str, rows: &str) {
+pub fn await_rows(replica: &Server, table: &str, rows: &str) {
     let begin = Instant::now();
     while replica.sql(&format!("SELECT count(*) FROM {table}")).ok().as_deref() != Some(rows) {
         let status = || replica.sql("SHOW SLAVE STATUS").unwrap();

@@ -7,7 +7,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use pagewarden_db::checksum::Strategy;
 
-use super::parse_rate;
+use super::Pace;
 
 /// Make checksums of the tables of a live database
 ///
@@ -72,15 +72,6 @@ pub struct Checksum {
     #[arg(short, long, value_name = "N", default_value = "1")]
     pub jobs: NonZero<usize>,
 
-    /// Read no faster than this, for example 200MiB/s
-    #[arg(long, value_name = "BYTES/S", value_parser = parse_rate)]
-    pub rate: Option<NonZero<u64>>,
-
-    /// Show no progress
-    #[arg(short, long, conflicts_with = "progress")]
-    pub quiet: bool,
-
-    /// Show progress as plain lines, every few seconds, also without a terminal
-    #[arg(long)]
-    pub progress: bool,
+    #[command(flatten)]
+    pub pace: Pace,
 }

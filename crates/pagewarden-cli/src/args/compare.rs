@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{parse_rate, parse_time};
+use super::{Pace, parse_percent, parse_time};
 
 /// Prove the tables of live databases equal, or name the rows that differ
 ///
@@ -20,6 +20,8 @@ use super::{parse_rate, parse_time};
     pagewarden compare mysql://ann@old/shop postgres://ann@new/shop --table orders\n  \
     pagewarden compare sqlite:a.db sqlite:b.db --sql         statements that make b equal\n  \
     pagewarden compare mysql:///shop sqlite:copy.db --snapshot --json\n  \
+    pagewarden compare mysql://ann@a/shop mysql://ann@b/shop --state shop.state --max-load 20\n  \
+    pagewarden compare mysql://ann@a/shop mysql://ann@b/shop --sample 5%\n  \
     pagewarden compare --from-replicate mysql://ann@primary/shop mysql://ann@replica/shop\n\n\
     Exit status: 0 equal, 1 different, 2 not everything could be compared, 3 stopped early.")]
 pub struct Compare {
@@ -79,6 +81,42 @@ pub struct Compare {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub chunk_rows: Option<u64>,
 
+    /// Write down in FILE how far it has come; the same command goes on from there
+    ///
+    /// After an end by a signal, a crash, or a server that went away. What was compared is
+    /// not read again, but for rows that were unresolved. FILE is refused for another
+    /// comparison, and a table whose definition has changed begins anew. It holds the values
+    /// of rows that differ, readable by its owner only.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["snapshot", "sample", "from_replicate"])]
+    pub state: Option<PathBuf>,
+
+    /// Pause while either server works on more than N statements
+    ///
+    /// Threads_running of MariaDB and MySQL, active backends of PostgreSQL (which needs
+    /// pg_read_all_stats), without the one that asks. Asked between the parts of a table.
+    #[arg(long, value_name = "N", conflicts_with = "from_replicate")]
+    pub max_load: Option<u64>,
+
+    /// Pause while the target, a replica, is further behind than this, for example 10s
+    #[arg(long, value_name = "TIME", value_parser = parse_time,
+        conflicts_with_all = ["snapshot", "from_replicate"])]
+    pub max_lag: Option<Duration>,
+
+    /// Compare a part of each table, chosen at random, and say what it says of the rest
+    ///
+    /// Of 10,000 ranges of the key; for keys of whole or decimal numbers. Tables of up to 5000
+    /// rows are compared wholly. A sample proves nothing equal: the verdict is incomplete.
+    #[arg(long, value_name = "PERCENT", value_parser = parse_share, conflicts_with = "from_replicate")]
+    pub sample: Option<f64>,
+
+    /// Choose the ranges that an earlier sample has chosen
+    #[arg(long, value_name = "N", requires = "sample")]
+    pub seed: Option<u64>,
+
+    /// Look at unresolved rows again and again, until all are settled or it is ended
+    #[arg(long, conflicts_with_all = ["snapshot", "from_replicate", "nagios"])]
+    pub watch: bool,
+
     /// Read what checksum --strategy replicate left on a primary and its replicas
     ///
     /// SOURCE is the primary; each TARGET a replica, whose parts are waited for (--patience).
@@ -114,15 +152,13 @@ pub struct Compare {
     #[arg(short, long, value_name = "N")]
     pub jobs: Option<NonZero<usize>>,
 
-    /// Read no faster than this, for example 200MiB/s
-    #[arg(long, value_name = "BYTES/S", value_parser = parse_rate)]
-    pub rate: Option<NonZero<u64>>,
+    #[command(flatten)]
+    pub pace: Pace,
+}
 
-    /// Show no progress
-    #[arg(short, long, conflicts_with = "progress")]
-    pub quiet: bool,
-
-    /// Show progress as plain lines, every few seconds, also without a terminal
-    #[arg(long)]
-    pub progress: bool,
+fn parse_share(text: &str) -> Result<f64, String> {
+    match parse_percent(text)? {
+        0.0 => Err("a sample is more than nothing".to_owned()),
+        percent => Ok(percent / 100.0),
+    }
 }

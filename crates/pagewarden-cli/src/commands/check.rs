@@ -58,7 +58,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
         anyhow::bail!("a seal is of one database\nhint: name one PATH with --seal and --against");
     }
     let (mut html, mut metrics) = (Vec::new(), Vec::new());
-    let show = Show::choose(arguments.quiet, arguments.progress);
+    let show = Show::choose(arguments.pace.quiet, arguments.pace.progress);
     let mut reports = Several::default();
     add_result(&mut reports, arguments, targets.len(), &show)?;
     if html_file.is_some() {
@@ -270,7 +270,7 @@ fn options(arguments: &Check) -> anyhow::Result<Options> {
     let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
     Ok(Options {
         jobs: arguments.jobs.unwrap_or(cores),
-        rate: arguments.rate,
+        rate: arguments.pace.rate,
         caching: match (arguments.direct, arguments.cached) {
             (true, _) => Caching::Direct,
             (_, true) => Caching::Cached,

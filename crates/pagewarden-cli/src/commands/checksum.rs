@@ -30,8 +30,11 @@ const EFFECTS: &str = "replicate writes into pagewarden_checksums on the primary
 /// Runs the command.
 pub fn run(arguments: &Checksum) -> anyhow::Result<Exit> {
     let begin = Instant::now();
-    let reading =
-        Reading::begin(arguments.quiet || arguments.json, arguments.progress, arguments.rate)?;
+    let reading = Reading::begin(
+        arguments.pace.quiet || arguments.json,
+        arguments.pace.progress,
+        arguments.pace.rate,
+    )?;
     let mut run = Run {
         arguments,
         reading: Arc::new(reading),
@@ -100,7 +103,7 @@ impl Run<'_> {
                      hint: leave --snapshot out"
                 );
             }
-            if !self.arguments.quiet {
+            if !self.arguments.pace.quiet {
                 self.warn(EFFECTS);
             }
         }
@@ -109,7 +112,7 @@ impl Run<'_> {
             self.warn(BLINDNESS);
         }
         let given = Given { password_file: self.arguments.password_file.clone() };
-        let quiet = self.arguments.quiet;
+        let quiet = self.arguments.pace.quiet;
         let locations = self.arguments.urls.iter().map(|url| locate(url, &given, quiet));
         let locations: Vec<Location> = locations.collect::<Result<_, _>>()?;
         for location in &locations {

@@ -1,5 +1,7 @@
 //! `pagewarden compare`: tables of live databases held against each other.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher as _, Hasher as _};
 use std::io::Write as _;
 use std::num::NonZero;
 use std::time::{Duration, Instant, SystemTime};
@@ -8,9 +10,12 @@ use anyhow::ensure;
 use pagewarden::report::nagios::State;
 use pagewarden::report::words::{counted, printable};
 use pagewarden_db::compare::report::{Outcome, TableReport, Verdict, verdict};
-use pagewarden_db::compare::{Options, Request, Watch, compare, repair};
+use pagewarden_db::compare::sample::Sample;
+use pagewarden_db::compare::state::{Asked, State as RunState, place};
+use pagewarden_db::compare::throttle::Limits;
+use pagewarden_db::compare::{Course, Options, Request, Watch, compare_on_course, repair};
 use pagewarden_db::engine;
-use pagewarden_db::location::Given;
+use pagewarden_db::location::{Given, Location};
 use pagewarden_db::replicate;
 use serde_json::{Value, json};
 
@@ -49,8 +54,8 @@ pub fn run(arguments: &Compare) -> anyhow::Result<Exit> {
 
 fn compare_all(arguments: &Compare, runs: &mut Vec<metrics::Run>) -> anyhow::Result<Exit> {
     let begin = Instant::now();
-    let quiet = arguments.quiet || arguments.json || arguments.nagios;
-    let reading = Reading::begin(quiet, arguments.progress, arguments.rate)?;
+    let quiet = arguments.pace.quiet || arguments.json || arguments.nagios;
+    let reading = Reading::begin(quiet, arguments.pace.progress, arguments.pace.rate)?;
     let mut outcomes = Vec::new();
     let result = all(arguments, &reading, &mut outcomes, runs);
     reading.end();
@@ -66,7 +71,10 @@ fn compare_all(arguments: &Compare, runs: &mut Vec<metrics::Run>) -> anyhow::Res
     {
         return failed(arguments, &error, &outcomes, begin.elapsed());
     }
-    let stopped = tables().any(|table| table.stopped);
+    let stopped = outcomes.iter().any(is_stopped);
+    if stopped && arguments.state.is_some() && !quiet {
+        aside("stopped early\nhint: the same command goes on where this one was");
+    }
     if arguments.nagios {
         return monitored(&outcomes, verdict);
     }
@@ -86,6 +94,15 @@ fn compare_all(arguments: &Compare, runs: &mut Vec<metrics::Run>) -> anyhow::Res
     })
 }
 
+/// Says on standard error what is no result.
+fn aside(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+fn is_stopped(outcome: &Outcome) -> bool {
+    outcome.stopped || outcome.tables.iter().any(|table| table.stopped)
+}
+
 fn all(
     arguments: &Compare,
     reading: &Reading,
@@ -93,11 +110,28 @@ fn all(
     runs: &mut Vec<metrics::Run>,
 ) -> anyhow::Result<()> {
     let given = |file: &Option<std::path::PathBuf>| Given { password_file: file.clone() };
-    let quiet = arguments.quiet;
+    let quiet = arguments.pace.quiet;
     let source = locate(&arguments.source, &given(&arguments.password_file), quiet)?;
     let given = given(&arguments.target_password_file);
     let targets = arguments.targets.iter().map(|url| locate(url, &given, quiet));
     let targets = targets.collect::<Result<Vec<_>, _>>()?;
+    let state = state(arguments, &source, &targets)?;
+    let is_silent = quiet || arguments.json || arguments.nagios;
+    let note = |text: &str| {
+        if !is_silent {
+            reading.aside(|| text.lines().for_each(|line| aside(&printable(line))));
+        }
+    };
+    if let Some(warning) = state.as_ref().and_then(|state| state.warning.as_ref()) {
+        note(warning);
+    }
+    let course = Course {
+        state: state.as_ref(),
+        limits: Limits { load: arguments.max_load, lag: arguments.max_lag },
+        sample: arguments.sample.map(|share| Sample { share, seed: seed(arguments) }),
+        watch: arguments.watch,
+        note: Some(&note),
+    };
     for target in targets {
         let request = Request {
             source: source.clone(),
@@ -142,17 +176,50 @@ fn all(
             };
             replicate::compare(&request, watch.tell, &mut seen)
         } else {
-            compare(&request, &watch, &mut seen)
+            compare_on_course(&request, &course, &watch, &mut seen)
         };
         runs.push(metrics::Run::of(&request, compared.as_ref().ok(), begin.elapsed()));
         let outcome = compared?;
-        let stopped = outcome.tables.iter().any(|table| table.stopped);
+        let stopped = is_stopped(&outcome);
         outcomes.push(outcome);
         if stopped {
             break;
         }
     }
+    let mut tables = outcomes.iter().flat_map(|outcome| &outcome.tables).peekable();
+    if let Some(path) = arguments.state.as_ref().filter(|_| tables.peek().is_some())
+        && tables.all(|table| table.is_known)
+    {
+        note(&format!(
+            "the run of {} was finished before\nhint: remove the file to compare anew",
+            path.display()
+        ));
+    }
     Ok(())
+}
+
+/// The file in which it is written how far the run has come.
+fn state(
+    arguments: &Compare,
+    source: &Location,
+    targets: &[Location],
+) -> anyhow::Result<Option<RunState>> {
+    let Some(path) = &arguments.state else { return Ok(None) };
+    let asked = Asked {
+        source: place(source),
+        targets: targets.iter().map(place).collect(),
+        tables: arguments.table.clone(),
+        excluded_tables: arguments.exclude_table.clone(),
+        excluded_columns: arguments.exclude_column.clone(),
+        differences: arguments.differences,
+    };
+    Ok(Some(RunState::open(path, &asked)?))
+}
+
+/// What a sample is chosen by: another one each time, unless it was given.
+fn seed(arguments: &Compare) -> u64 {
+    // The standard library's only source of chance. Not longer than JSON's numbers are safe.
+    arguments.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish() >> 11)
 }
 
 fn cores() -> NonZero<usize> {
@@ -202,7 +269,7 @@ fn object(arguments: &Compare, outcomes: &[Outcome], verdict: Verdict, elapsed: 
         "command": "compare",
         "verdict": verdict.name(),
         "seconds": seconds(elapsed),
-        "stopped": outcomes.iter().flat_map(|one| &one.tables).any(|table| table.stopped),
+        "stopped": outcomes.iter().any(is_stopped),
         "source": first.map(|one| json!({ "url": one.source, "server": one.source_server })),
         "targets": servers.collect::<Vec<Value>>(),
         "mode": if arguments.from_replicate { "replicate" } else { "stream" },

@@ -63,7 +63,7 @@ fn unpack(arguments: &Unpack) -> Result<Exit> {
         !is_for_packs,
         "--only, --base, --tablespace-mapping and --salvage are for packs, and this is none"
     );
-    let show = Show::choose(arguments.quiet, arguments.progress);
+    let show = Show::choose(arguments.pace.quiet, arguments.pace.progress);
     let mut reports = Several::default();
     if arguments.json {
         reports.add(JsonReport::begin(show.output(), "unpack")?);
@@ -147,7 +147,7 @@ fn options(arguments: &Unpack, unpacked: &Unpacked) -> Options {
     let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
     Options {
         jobs: arguments.jobs.unwrap_or(cores),
-        rate: arguments.rate,
+        rate: arguments.pace.rate,
         stop: Arc::clone(&unpacked.stop),
         ..Options::default()
     }

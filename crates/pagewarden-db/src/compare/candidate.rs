@@ -50,6 +50,10 @@ impl Image {
     }
 }
 
+/// Earlier images of a row that are remembered. A target that has an older one is no proof
+/// of anything: the row stays open.
+const BEFORE_MAX: usize = 1000;
+
 /// A key whose rows were not alike.
 #[derive(Debug, Clone)]
 pub struct Candidate {
@@ -90,6 +94,9 @@ impl Candidate {
         let stood_still = self.source == source && self.target == target;
         if self.source != source {
             let earlier = std::mem::replace(&mut self.source, source);
+            if self.before.len() >= BEFORE_MAX {
+                self.before.remove(0);
+            }
             self.before.push(earlier);
         }
         self.target = target;

@@ -164,11 +164,9 @@ impl<'a> Side<'a> {
         Ok(kept)
     }
 
-    /// The key that has `rows` rows up to it, counted from `after` on; none if there are
-    /// not so many.
-    pub fn bound(&mut self, after: Option<&Vec<Value>>, rows: u64) -> Result<Option<Vec<Value>>> {
-        let scope = Scope::Range { after: after.cloned(), upto: None };
-        let range = self.range(&scope);
+    /// The key that has `rows` rows of a range up to it; none if there are not so many.
+    pub fn bound(&mut self, scope: &Scope, rows: u64) -> Result<Option<Vec<Value>>> {
+        let range = self.range(scope);
         let key = self.columns.get(..self.key_count).unwrap_or_default();
         let query = Query {
             table: &self.table,

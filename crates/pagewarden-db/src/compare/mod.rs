@@ -4,6 +4,8 @@
 //! part by part, `look` reads a part of both sides at once, `candidate` and
 //! `settle` tell differences from changes that have not arrived, [`diagnosis`] says
 //! what the differences have in common, [`repair`] which statements would end them.
+//! [`state`] keeps how far it has come, [`throttle`] pauses for servers, [`sample`]
+//! chooses a part of a table, `watch` follows what was unresolved.
 
 mod candidate;
 pub mod diagnosis;
@@ -11,8 +13,12 @@ mod look;
 pub mod plan;
 pub mod repair;
 pub mod report;
+pub mod sample;
 mod settle;
+pub mod state;
 mod table;
+pub mod throttle;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,7 +36,11 @@ use crate::table::TableName;
 use look::Side;
 use plan::{Plan, counterpart};
 use report::{Outcome, TableReport};
+use sample::Sample;
+use state::{Known, State};
 use table::Comparison;
+use throttle::Limits;
+use watch::Waiting;
 
 /// How tables are compared.
 #[derive(Debug, Clone)]
@@ -66,6 +76,35 @@ pub struct Request {
     pub jobs: NonZero<usize>,
     /// How.
     pub options: Options,
+}
+
+/// What a run may have beside: nothing of it is needed.
+#[derive(Clone, Copy, Default)]
+pub struct Course<'a> {
+    /// Where it is written how far the run has come.
+    pub state: Option<&'a State>,
+    /// When servers have enough to do.
+    pub limits: Limits,
+    /// Compares only a part of each table.
+    pub sample: Option<Sample>,
+    /// Goes on looking at what is unresolved until it is settled.
+    pub watch: bool,
+    /// Is told of pauses, and of what became of rows that are watched.
+    pub note: Option<&'a (dyn Fn(&str) + Sync)>,
+}
+
+impl fmt::Debug for Course<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Course").finish_non_exhaustive()
+    }
+}
+
+impl Course<'_> {
+    fn tell(&self, note: &str) {
+        if let Some(tell) = self.note {
+            tell(note);
+        }
+    }
 }
 
 /// Who is told how far it is, and may end it.
@@ -131,6 +170,20 @@ pub fn compare(
     watch: &Watch<'_>,
     seen: &mut dyn FnMut(&TableReport),
 ) -> Result<Outcome> {
+    compare_on_course(request, &Course::default(), watch, seen)
+}
+
+/// The same, resumable, throttled, of a sample or watched. Tables with rows that are watched
+/// are seen a second time, when they are settled.
+///
+/// # Errors
+/// Those of [`compare`].
+pub fn compare_on_course(
+    request: &Request,
+    course: &Course<'_>,
+    watch: &Watch<'_>,
+    seen: &mut dyn FnMut(&TableReport),
+) -> Result<Outcome> {
     let mut pair = Pair { request, source: None, target: None, sharers: 1 };
     let (source, target) = pair.both()?;
     let of_source = source.tables()?;
@@ -141,18 +194,21 @@ pub fn compare(
         target: request.target.to_string(),
         target_scheme: engine::of(&request.target)?.scheme,
         target_server: target.server().to_owned(),
-        tables: Vec::new(),
+        ..Outcome::default()
     };
     let run = Run {
         names: wanted(request, &of_source),
         of_target,
+        course,
         watch,
         next: AtomicUsize::new(0),
         ended: AtomicBool::new(false),
     };
-    run.tables(pair, &mut |report| {
-        seen(&report);
-        outcome.tables.push(report);
+    let mut waiting = Vec::new();
+    run.tables(pair, &mut |compared| {
+        seen(&compared.report);
+        waiting.extend(compared.waiting.map(|table| (outcome.tables.len(), table)));
+        outcome.tables.push(compared.report);
     });
     if run.ended.load(Ordering::Relaxed) {
         return Ok(outcome);
@@ -163,6 +219,8 @@ pub fn compare(
         seen(&report);
         outcome.tables.push(report);
     }
+    let mut pair = Pair { request, source: None, target: None, sharers: 1 };
+    watch::watch(&run, &mut pair, waiting, &mut outcome, seen);
     Ok(outcome)
 }
 
@@ -170,14 +228,21 @@ pub fn compare(
 struct Run<'a> {
     names: Vec<TableName>,
     of_target: Vec<TableName>,
+    course: &'a Course<'a>,
     watch: &'a Watch<'a>,
     next: AtomicUsize,
     ended: AtomicBool,
 }
 
-impl Run<'_> {
+/// What came of a table, and what of it is watched.
+struct Compared<'a> {
+    report: TableReport,
+    waiting: Option<Waiting<'a>>,
+}
+
+impl<'a> Run<'a> {
     /// Compares all tables, and gives them in their order, whichever was done first.
-    fn tables(&self, mut pair: Pair<'_>, seen: &mut dyn FnMut(TableReport)) {
+    fn tables(&self, mut pair: Pair<'_>, seen: &mut dyn FnMut(Compared<'a>)) {
         let request = pair.request;
         let jobs =
             if request.options.frozen { 1 } else { request.jobs.get().min(self.names.len()) };
@@ -190,12 +255,12 @@ impl Run<'_> {
                 scope.spawn(move || self.work(pair, &reports));
             }
             scope.spawn(move || self.work(pair, &reports));
-            let mut early: BTreeMap<usize, TableReport> = BTreeMap::new();
+            let mut early: BTreeMap<usize, Compared<'a>> = BTreeMap::new();
             let mut given = 0;
-            for (index, report) in arriving {
-                early.insert(index, report);
-                while let Some(report) = early.remove(&given) {
-                    seen(report);
+            for (index, compared) in arriving {
+                early.insert(index, compared);
+                while let Some(compared) = early.remove(&given) {
+                    seen(compared);
                     given += 1;
                 }
             }
@@ -203,25 +268,103 @@ impl Run<'_> {
         });
     }
 
-    fn work(&self, mut pair: Pair<'_>, reports: &mpsc::Sender<(usize, TableReport)>) {
+    fn work(&self, mut pair: Pair<'_>, reports: &mpsc::Sender<(usize, Compared<'a>)>) {
         let mut unreachable: Option<String> = None;
         while !self.ended.load(Ordering::Relaxed) {
             let index = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(name) = self.names.get(index) else { return };
             (self.watch.begin)(&name.to_string());
-            let report = match &unreachable {
-                Some(error) => failed(name, error),
-                None => one_table(&mut pair, name, &self.of_target, self.watch),
+            let compared = match &unreachable {
+                Some(error) => Compared { report: failed(name, error), waiting: None },
+                None => self.one_table(&mut pair, name),
             };
+            let report = &compared.report;
             if report.error.is_some() && pair.source.is_none() {
                 // One try for the tables that are left; a server that is gone stays gone.
                 unreachable = pair.connect().err().map(|error| error.to_string());
             }
             self.ended.fetch_or(report.stopped, Ordering::Relaxed);
             // Nobody listens only where the caller has panicked.
-            let _ = reports.send((index, report));
+            let _ = reports.send((index, compared));
         }
     }
+
+    fn one_table(&self, pair: &mut Pair<'_>, name: &TableName) -> Compared<'a> {
+        let begin = Instant::now();
+        let mut report = TableReport { table: name.to_string(), ..TableReport::default() };
+        let result = self.compare_table(pair, name, &mut report);
+        let mut waiting = None;
+        match result {
+            Ok(left) => waiting = left,
+            Err(Error::Stopped) => report.stopped = true,
+            Err(error) => {
+                if error.is_fatal() {
+                    pair.break_off();
+                }
+                report.error = Some(error.to_string());
+            }
+        }
+        report.diagnosis = diagnosis::diagnose(&report.columns, &report.differences);
+        report.seconds = begin.elapsed().as_secs_f64();
+        Compared { report, waiting }
+    }
+
+    fn compare_table(
+        &self,
+        pair: &mut Pair<'_>,
+        name: &TableName,
+        report: &mut TableReport,
+    ) -> Result<Option<Waiting<'a>>> {
+        (self.watch.tell)(0, 0)?;
+        let (request, sharers) = (pair.request, pair.sharers);
+        let (source, target, plan) = sides(pair, name, self)?;
+        report.target_table.clone_from(&target.table.engine);
+        report.columns.clone_from(&plan.columns);
+        report.key_count = plan.key_count;
+        report.not_compared.clone_from(&plan.not_compared);
+        if plan.columns.is_empty() {
+            return Err(Error::Unsupported("the tables have no column to compare".to_owned()));
+        }
+        let fingerprint = state::fingerprint(&source.table, &target.table, &plan);
+        let (mut table_state, mut known) = (None, Known::default());
+        if let Some(file) = self.course.state {
+            let place = state::place(&request.target);
+            let (state, earlier, is_anew) = file.table(&place, name, fingerprint.clone())?;
+            report.is_known = earlier.is_finished();
+            report.notes.extend(earlier.note(is_anew));
+            (table_state, known) = (Some(state), earlier);
+        }
+        let mut comparison =
+            Comparison::new((source, target), &request.options, self, table_state, sharers);
+        comparison.run(plan.has_ranges, known, report)?;
+        let parts = std::mem::take(&mut comparison.left);
+        let waiting = Waiting { name: name.clone(), fingerprint, state: table_state, parts };
+        Ok(Some(waiting).filter(|waiting| !waiting.parts.is_empty()))
+    }
+}
+
+/// Both sides of a table, and what of them is compared.
+fn sides<'p>(
+    pair: &'p mut Pair<'_>,
+    name: &TableName,
+    run: &Run<'p>,
+) -> Result<(Side<'p>, Side<'p>, Plan)> {
+    let request = pair.request;
+    let (source, target) = pair.both()?;
+    let of_source = source.describe(name)?;
+    let Some(other) = counterpart(name, &run.of_target) else {
+        return Err(Error::Unsupported("the target has no such table".to_owned()));
+    };
+    let of_target = target.describe(other)?;
+    let excluded = |column: &str| {
+        let qualified = format!("{name}.{column}");
+        request.excluded_columns.iter().any(|one| *one == column || *one == qualified)
+    };
+    let plan = Plan::make(&of_source, &of_target, &excluded);
+    let tell = run.watch.tell;
+    let source = Side::new(source, of_source, plan.source.clone(), &plan, tell);
+    let target = Side::new(target, of_target, plan.target.clone(), &plan, tell);
+    Ok((source, target, plan))
 }
 
 fn failed(name: &TableName, error: &str) -> TableReport {
@@ -256,66 +399,4 @@ fn only_target(request: &Request, source: &[TableName], target: &[TableName]) ->
     };
     let excluded = |name: &TableName| request.excluded_tables.contains(&name.to_string());
     target.iter().filter(|name| !known(name) && !excluded(name)).cloned().collect()
-}
-
-fn one_table(
-    pair: &mut Pair<'_>,
-    name: &TableName,
-    of_target: &[TableName],
-    watch: &Watch<'_>,
-) -> TableReport {
-    let begin = Instant::now();
-    let mut report = TableReport { table: name.to_string(), ..TableReport::default() };
-    let result = compare_table(pair, name, of_target, watch, &mut report);
-    match result {
-        Ok(()) => {}
-        Err(Error::Stopped) => report.stopped = true,
-        Err(error) => {
-            if error.is_fatal() {
-                pair.break_off();
-            }
-            report.error = Some(error.to_string());
-        }
-    }
-    report.diagnosis = diagnosis::diagnose(&report.columns, &report.differences);
-    report.seconds = begin.elapsed().as_secs_f64();
-    report
-}
-
-fn compare_table(
-    pair: &mut Pair<'_>,
-    name: &TableName,
-    of_target: &[TableName],
-    watch: &Watch<'_>,
-    report: &mut TableReport,
-) -> Result<()> {
-    (watch.tell)(0, 0)?;
-    let (request, sharers) = (pair.request, pair.sharers);
-    let (source, target) = pair.both()?;
-    let of_source = source.describe(name)?;
-    let Some(other) = counterpart(name, of_target) else {
-        return Err(Error::Unsupported("the target has no such table".to_owned()));
-    };
-    let of_target = target.describe(other)?;
-    let excluded = |column: &str| {
-        let qualified = format!("{name}.{column}");
-        request.excluded_columns.iter().any(|one| *one == column || *one == qualified)
-    };
-    let plan = Plan::make(&of_source, &of_target, &excluded);
-    report.target_table.clone_from(&of_target.engine);
-    report.columns.clone_from(&plan.columns);
-    report.key_count = plan.key_count;
-    report.not_compared.clone_from(&plan.not_compared);
-    if plan.columns.is_empty() {
-        return Err(Error::Unsupported("the tables have no column to compare".to_owned()));
-    }
-    let mut comparison = Comparison {
-        source: Side::new(source, of_source, plan.source.clone(), &plan, watch.tell),
-        target: Side::new(target, of_target, plan.target.clone(), &plan, watch.tell),
-        options: &request.options,
-        watch,
-        sharers,
-        pending: Vec::new(),
-    };
-    comparison.run(plan.has_ranges, report)
 }

@@ -1,9 +1,11 @@
 //! What came of a comparison.
 
-use crate::row::Value;
+use serde::{Deserialize, Serialize};
 
 use super::diagnosis::Diagnosis;
 use super::plan::NotCompared;
+use super::sample::Sampled;
+use crate::row::Value;
 
 /// What is said of a table, or of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,7 +30,8 @@ impl Verdict {
 }
 
 /// How a row differs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// The target lacks it.
     OnlySource,
@@ -50,7 +53,7 @@ impl Kind {
 }
 
 /// A row that differs.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Difference {
     /// How.
     pub kind: Kind,
@@ -62,6 +65,34 @@ pub struct Difference {
     pub source: Option<Vec<Value>>,
     /// The target's values.
     pub target: Option<Vec<Value>>,
+}
+
+/// Rows that differ.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Found {
+    /// Rows whose values differ.
+    pub changed: u64,
+    /// Rows that the target lacks.
+    pub only_source: u64,
+    /// Rows that the source lacks.
+    pub only_target: u64,
+    /// Some of them, as many as are listed.
+    pub differences: Vec<Difference>,
+}
+
+impl Found {
+    /// Takes others in.
+    pub fn join(&mut self, other: Self) {
+        self.changed += other.changed;
+        self.only_source += other.only_source;
+        self.only_target += other.only_target;
+        self.differences.extend(other.differences);
+    }
+
+    /// How many there are.
+    pub fn rows(&self) -> u64 {
+        self.changed + self.only_source + self.only_target
+    }
 }
 
 /// A part of a table that differs, of which no row is known.
@@ -120,9 +151,27 @@ pub struct TableReport {
     pub error: Option<String>,
     /// True if it was ended from outside.
     pub stopped: bool,
+    /// How long the run has waited for the servers' load or lag to fall.
+    pub paused_seconds: f64,
+    /// Parts that an earlier run had read.
+    pub chunks_resumed: u64,
+    /// True if an earlier run had read and settled all.
+    pub is_known: bool,
+    /// What only a part of the table was compared, and what that says.
+    pub sample: Option<Sampled>,
+    /// What else there is to say.
+    pub notes: Vec<String>,
 }
 
 impl TableReport {
+    /// Counts rows that differ in.
+    pub fn take(&mut self, found: Found) {
+        self.changed += found.changed;
+        self.only_source += found.only_source;
+        self.only_target += found.only_target;
+        self.differences.extend(found.differences);
+    }
+
     /// The rows that differ.
     pub fn different(&self) -> u64 {
         self.only_source + self.only_target + self.changed
@@ -137,6 +186,7 @@ impl TableReport {
             || self.unresolved > 0
             || self.counts_at_least
             || !self.not_compared.is_empty()
+            || self.sample.as_ref().is_some_and(|sample| !sample.is_whole())
         {
             Verdict::Incomplete
         } else {
@@ -160,6 +210,8 @@ pub struct Outcome {
     pub target_server: String,
     /// Its tables.
     pub tables: Vec<TableReport>,
+    /// True if it was ended from outside, after all tables had been read.
+    pub stopped: bool,
 }
 
 /// What is said of all tables; nothing to compare is nothing proven.
@@ -175,12 +227,15 @@ mod tests {
     fn what_was_not_seen_equal_is_not_called_equal() {
         let equal = TableReport::default();
         assert_eq!(equal.verdict(), Verdict::Equal);
+        let sample = Some(Sampled::of(100, 100, 0, 1));
+        assert_eq!(TableReport { sample, ..equal.clone() }.verdict(), Verdict::Equal);
         let left = NotCompared { column: "c".to_owned(), reason: String::new() };
         for incomplete in [
             TableReport { unresolved: 1, ..equal.clone() },
             TableReport { error: Some("gone".to_owned()), ..equal.clone() },
             TableReport { stopped: true, ..equal.clone() },
             TableReport { not_compared: vec![left], ..equal.clone() },
+            TableReport { sample: Some(Sampled::of(100, 99, 0, 1)), ..equal.clone() },
         ] {
             assert_eq!(incomplete.verdict(), Verdict::Incomplete);
             let different = TableReport { changed: 1, ..incomplete.clone() };

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::Watch;
 use super::candidate::{Candidate, Image, State, without_common};
 use super::look::{Scope, Side, both};
-use super::report::{Difference, Kind, TableReport};
-use super::{Options, Watch};
+use super::report::{Difference, Found, Kind, TableReport};
+use super::table::Comparison;
 use crate::error::Result;
 use crate::row::record::Hash;
 use crate::row::{Tag, Value, number};
@@ -20,68 +21,68 @@ const NAP: Duration = Duration::from_millis(50);
 /// A part of a table with rows that were not alike.
 #[derive(Debug)]
 pub struct Pending {
+    /// Its number: of a chunk, or of a group of buckets.
+    pub number: u64,
     /// The part.
     pub scope: Scope,
     /// The keys of the rows.
     pub open: HashMap<Hash, Candidate>,
+    /// What came of others.
+    pub found: Found,
 }
 
-/// Looks again until every row is known, or patience ends, and counts what came of it.
+/// Looks again until every row is known, or patience ends, and counts what came of it. What
+/// is not known then is left in `waiting`.
 ///
 /// # Errors
 /// A side could not be read, or somebody asked to end. Nothing is counted of what was
-/// not known by then.
+/// not known by then; it is left in `waiting`, too.
 pub fn settle(
-    source: &mut Side<'_>,
-    target: &mut Side<'_>,
-    pending: Vec<Pending>,
-    options: &Options,
-    watch: &Watch<'_>,
+    comparison: &mut Comparison<'_, '_>,
+    waiting: &mut Vec<Pending>,
+    patience: Duration,
     report: &mut TableReport,
 ) -> Result<()> {
-    let begin = Instant::now();
-    let mut waiting = pending;
-    let mut last = options.frozen;
+    let mut begin = Instant::now();
+    let mut last = comparison.options.frozen;
     while !waiting.is_empty() {
-        let mut settle = options.settle;
+        // A pause for servers is at the cost of nobody's patience.
+        begin += comparison.wait_for_servers(report)?;
+        let mut settle = comparison.options.settle;
         if !last {
             // What the source had at the last look is in its log up to here.
-            let position = source.connection.position()?;
-            pause(options.settle, watch)?;
+            let position = comparison.source.connection.position()?;
+            pause(settle, comparison.watch)?;
             // A replica that has not come so far yet is late, and proves nothing.
             if let Some(position) = position
-                && target.connection.has_reached(&position)? == Some(false)
+                && comparison.target.connection.has_reached(&position)? == Some(false)
             {
                 settle = Duration::MAX;
             }
         }
-        last = last || begin.elapsed() >= options.patience;
-        let mut still = Vec::new();
-        for mut part in waiting {
-            let mut shown = Shown::new(options, report);
-            if options.frozen {
-                // Both sides stand still: the first look is the last.
-                for (key, candidate) in std::mem::take(&mut part.open) {
-                    shown.confirm(key, candidate, report);
-                }
+        last = last || begin.elapsed() >= patience;
+        let mut parts = std::mem::take(waiting).into_iter();
+        while let Some(mut part) = parts.next() {
+            let looked = look_again(comparison, &mut part, settle, report);
+            if looked.is_ok() && part.open.is_empty() {
+                comparison.settled(&part)?;
             } else {
-                look_again(source, target, &mut part, settle, &mut |key, candidate| {
-                    shown.confirm(key, candidate, report);
-                })?;
+                waiting.push(part);
             }
-            shown.read(source, target, &part.scope, report)?;
-            if last {
-                report.unresolved += part.open.len() as u64;
-            } else if !part.open.is_empty() {
-                still.push(part);
+            if let Err(error) = looked {
+                waiting.extend(parts);
+                return Err(error);
             }
         }
-        waiting = still;
+        if last {
+            return Ok(());
+        }
     }
     Ok(())
 }
 
-fn pause(time: Duration, watch: &Watch<'_>) -> Result<()> {
+/// Waits, as long as nobody asks to end.
+pub fn pause(time: Duration, watch: &Watch<'_>) -> Result<()> {
     let begin = Instant::now();
     loop {
         (watch.tell)(0, 0)?;
@@ -94,49 +95,62 @@ fn pause(time: Duration, watch: &Watch<'_>) -> Result<()> {
 }
 
 fn look_again(
-    source: &mut Side<'_>,
-    target: &mut Side<'_>,
+    comparison: &mut Comparison<'_, '_>,
     part: &mut Pending,
     settle: Duration,
-    confirm: &mut dyn FnMut(Hash, Candidate),
+    report: &mut TableReport,
 ) -> Result<()> {
-    let now = Instant::now();
-    let open = &part.open;
-    let wanted = |key: Hash| open.contains_key(&key);
-    let (of_source, of_target) =
-        both(source, target, |side| side.pairs(&part.scope, Some(&wanted)))?;
-    part.open.retain(|key, candidate| {
-        let images = (Image::of(*key, &of_source), Image::of(*key, &of_target));
-        match candidate.look(images.0, images.1, now, settle) {
-            State::Open => return true,
-            State::Equal => {}
-            State::Different => confirm(*key, candidate.clone()),
+    let (source, target) = (&mut comparison.source, &mut comparison.target);
+    let mut shown = Shown::new(comparison.options.listed_max, report);
+    if comparison.options.frozen {
+        // Both sides stand still: the first look is the last.
+        for (key, candidate) in std::mem::take(&mut part.open) {
+            shown.confirm(key, candidate);
         }
-        false
-    });
-    // What is left may be little of what was.
-    part.open.shrink_to_fit();
-    Ok(())
+    } else {
+        let now = Instant::now();
+        let open = &part.open;
+        let wanted = |key: Hash| open.contains_key(&key);
+        let (of_source, of_target) =
+            both(source, target, |side| side.pairs(&part.scope, Some(&wanted)))?;
+        part.open.retain(|key, candidate| {
+            let images = (Image::of(*key, &of_source), Image::of(*key, &of_target));
+            match candidate.look(images.0, images.1, now, settle) {
+                State::Open => return true,
+                State::Equal => {}
+                State::Different => shown.confirm(*key, candidate.clone()),
+            }
+            false
+        });
+        // What is left may be little of what was.
+        part.open.shrink_to_fit();
+    }
+    // What was counted counts, also if its rows cannot be read any more.
+    let read = shown.read(source, target, &part.scope, report);
+    report.take(shown.found.clone());
+    part.found.join(shown.found);
+    read
 }
 
 /// The differences of a part that are to be shown.
 struct Shown {
     room: usize,
     chosen: BTreeMap<Hash, Candidate>,
+    found: Found,
 }
 
 impl Shown {
-    fn new(options: &Options, report: &TableReport) -> Self {
-        let room = options.listed_max.saturating_sub(report.differences.len());
-        Self { room, chosen: BTreeMap::new() }
+    fn new(listed_max: usize, report: &TableReport) -> Self {
+        let room = listed_max.saturating_sub(report.differences.len());
+        Self { room, chosen: BTreeMap::new(), found: Found::default() }
     }
 
     /// Counts a difference, and chooses those of the smallest hashes: the same in every run.
-    fn confirm(&mut self, key: Hash, candidate: Candidate, report: &mut TableReport) {
+    fn confirm(&mut self, key: Hash, candidate: Candidate) {
         let (changed, only_source, only_target) = candidate.counts();
-        report.changed += changed;
-        report.only_source += only_source;
-        report.only_target += only_target;
+        self.found.changed += changed;
+        self.found.only_source += only_source;
+        self.found.only_target += only_target;
         self.chosen.insert(key, candidate);
         if self.chosen.len() > self.room {
             self.chosen.pop_last();
@@ -145,11 +159,11 @@ impl Shown {
 
     /// Reads the rows that are to be shown.
     fn read(
-        self,
+        &mut self,
         source: &mut Side<'_>,
         target: &mut Side<'_>,
         scope: &Scope,
-        report: &mut TableReport,
+        report: &TableReport,
     ) -> Result<()> {
         if self.chosen.is_empty() {
             return Ok(());
@@ -172,7 +186,7 @@ impl Shown {
         }
         shown.truncate(self.room);
         shown.sort_by(|one, other| order(&one.key, &other.key));
-        report.differences.extend(shown);
+        self.found.differences = shown;
         Ok(())
     }
 }

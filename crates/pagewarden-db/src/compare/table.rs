@@ -7,20 +7,22 @@
 //! again.
 
 use std::cmp::Ordering;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::{Duration, Instant};
 
 use super::candidate::candidates;
 use super::look::{BUCKETS, Scope, Side, both, sum_buckets};
-use super::report::TableReport;
+use super::report::{Found, TableReport};
+use super::sample::{self, Sampled};
 use super::settle::{Pending, settle};
-use super::{Options, Watch};
-use crate::error::Result;
+use super::state::{Bound, Buckets, Chunk, Known, Reached, TableState};
+use super::{Course, Options, Run, Watch, throttle};
+use crate::error::{Error, Result};
 use crate::row::record::Record;
 use crate::row::{Value, number};
 
 /// Rows of the first part.
-const FIRST_ROWS: u64 = 5_000;
+pub const FIRST_ROWS: u64 = 5_000;
 /// The fewest and the most rows of a part.
 const ROWS_MIN: u64 = 1_000;
 const ROWS_MAX: u64 = 100_000;
@@ -42,26 +44,91 @@ pub struct Comparison<'a, 'b> {
     pub target: Side<'a>,
     /// How.
     pub options: &'b Options,
+    /// What else is wished.
+    pub course: &'b Course<'b>,
     /// Who is told.
     pub watch: &'b Watch<'b>,
+    /// Where it is written what was found.
+    state: Option<TableState<'b>>,
     /// How many tables share the memory.
-    pub sharers: usize,
+    sharers: usize,
     /// What waits for another look.
-    pub pending: Vec<Pending>,
+    pending: Vec<Pending>,
+    /// What was unresolved when patience ended, if it is watched.
+    pub left: Vec<Pending>,
+    /// Of a sample, the block at hand.
+    pub block: u64,
+    /// Parts that are not known to be equal, and the blocks to which they belong.
+    unequal: BTreeMap<u64, u64>,
 }
 
-impl Comparison<'_, '_> {
-    /// Compares, and fills the report.
+impl<'a, 'b> Comparison<'a, 'b> {
+    /// Two sides that were not read yet.
+    pub(super) fn new(
+        sides: (Side<'a>, Side<'a>),
+        options: &'b Options,
+        run: &'b Run<'b>,
+        state: Option<TableState<'b>>,
+        sharers: usize,
+    ) -> Self {
+        Self {
+            source: sides.0,
+            target: sides.1,
+            options,
+            course: run.course,
+            watch: run.watch,
+            state,
+            sharers,
+            pending: Vec::new(),
+            left: Vec::new(),
+            block: 0,
+            unequal: BTreeMap::new(),
+        }
+    }
+
+    /// Compares, and fills the report. What an earlier run has found out is not read again.
     ///
     /// # Errors
     /// A side could not be read; the report holds what was known by then.
-    pub fn run(&mut self, has_ranges: bool, report: &mut TableReport) -> Result<()> {
-        if has_ranges {
-            self.ranges(report)?;
-        } else {
-            self.buckets(report)?;
+    pub fn run(&mut self, has_ranges: bool, known: Known, report: &mut TableReport) -> Result<()> {
+        let result = self.all(has_ranges, known, report).and_then(|()| self.settle(report));
+        if let Some(sampled) = &mut report.sample {
+            let not_equal = self.unequal.values().collect::<BTreeSet<_>>().len() as u64;
+            *sampled = Sampled::of(sampled.blocks, sampled.compared, not_equal, sampled.seed);
         }
-        self.settle(report)
+        result
+    }
+
+    fn all(&mut self, has_ranges: bool, known: Known, report: &mut TableReport) -> Result<()> {
+        if let Some(wanted) = self.course.sample {
+            if !has_ranges {
+                let reason = "only tables with a key of whole or decimal numbers can be sampled\n\
+                              hint: compare it without --sample";
+                return Err(Error::Unsupported(reason.to_owned()));
+            }
+            return sample::compare(self, wanted, report);
+        }
+        let reached = self.resume(known, report)?;
+        match reached {
+            Reached::End => Ok(()),
+            Reached::Key(key) => self.span(Some(key), &None, report),
+            Reached::Begin if has_ranges => self.span(None, &None, report),
+            Reached::Begin => self.buckets(report),
+        }
+    }
+
+    /// Takes over what an earlier run has found out, and says how far it came.
+    fn resume(&mut self, known: Known, report: &mut TableReport) -> Result<Reached> {
+        (report.chunks, report.chunks_resumed) = (known.chunks, known.chunks);
+        (report.rows_source, report.rows_target) = (known.rows_source, known.rows_target);
+        (report.bytes, report.counts_at_least) = (known.bytes, known.at_least);
+        for found in known.settled {
+            report.take(found);
+        }
+        for (number, scope) in known.open {
+            self.suspect(number, scope, report)?;
+        }
+        Ok(known.reached)
     }
 
     /// A share of what all tables that are compared at the same time may have.
@@ -69,34 +136,67 @@ impl Comparison<'_, '_> {
         (rows / (self.sharers as u64).max(1)).max(ROWS_MIN)
     }
 
-    fn settle(&mut self, report: &mut TableReport) -> Result<()> {
-        let pending = std::mem::take(&mut self.pending);
-        settle(&mut self.source, &mut self.target, pending, self.options, self.watch, report)
+    /// Waits until the servers have room for us, and says how long.
+    pub fn wait_for_servers(&mut self, report: &mut TableReport) -> Result<Duration> {
+        let (source, target) = (&mut self.source, &mut self.target);
+        let is_frozen = self.options.frozen;
+        let paused = throttle::wait(source, target, is_frozen, self.course, self.watch)?;
+        report.paused_seconds += paused.as_secs_f64();
+        Ok(paused)
     }
 
-    fn ranges(&mut self, report: &mut TableReport) -> Result<()> {
-        let mut after: Option<Vec<Value>> = None;
+    fn settle(&mut self, report: &mut TableReport) -> Result<()> {
+        let mut waiting = std::mem::take(&mut self.pending);
+        settle(self, &mut waiting, self.options.patience, report)?;
+        report.unresolved += rows_open(&waiting);
+        for part in waiting {
+            // What memory does not hold is unresolved to the end.
+            if self.course.watch && rows_open(&self.left) < WAITING_MAX as u64 {
+                self.left.push(part);
+            }
+        }
+        Ok(())
+    }
+
+    /// All is known of a part.
+    pub fn settled(&mut self, part: &Pending) -> Result<()> {
+        if part.found.rows() == 0 {
+            self.unequal.remove(&part.number);
+        }
+        self.state.map_or(Ok(()), |state| state.settled(part.number, &part.found))
+    }
+
+    /// Goes through the rows between two keys, chunk by chunk.
+    pub fn span(&mut self, begin: Bound, end: &Bound, report: &mut TableReport) -> Result<()> {
+        let mut after = begin;
         let mut rows = self.options.chunk_rows.unwrap_or(FIRST_ROWS);
         loop {
+            self.wait_for_servers(report)?;
             let begin = Instant::now();
+            let rest = Scope::Range { after: after.clone(), upto: end.clone() };
             let (of_source, of_target) =
-                both(&mut self.source, &mut self.target, |side| side.bound(after.as_ref(), rows))?;
-            let upto = nearer(of_source, of_target);
-            let scope = Scope::Range { after, upto: upto.clone() };
+                both(&mut self.source, &mut self.target, |side| side.bound(&rest, rows))?;
+            let next = nearer(of_source, of_target);
+            let upto = next.clone().or_else(|| end.clone());
+            let scope = Scope::Range { after: after.clone(), upto: upto.clone() };
             let ((one, one_bytes), (other, other_bytes)) =
                 both(&mut self.source, &mut self.target, |side| side.sum(&scope))?;
             let elapsed = begin.elapsed();
+            let (number, bytes) = (report.chunks, one_bytes + other_bytes);
+            if let Some(state) = self.state {
+                state.chunk(Chunk::new(number, (after, upto), [&one, &other], bytes))?;
+            }
             report.chunks += 1;
             report.rows_source += one.rows;
             report.rows_target += other.rows;
-            report.bytes += one_bytes + other_bytes;
+            report.bytes += bytes;
             if one != other {
-                self.suspect(scope, report)?;
+                self.suspect(number, scope, report)?;
             }
-            if upto.is_none() {
+            if next.is_none() {
                 return Ok(());
             }
-            after = upto;
+            after = next;
             if self.options.chunk_rows.is_none() {
                 rows = next_rows(rows, elapsed).min(self.share(ROWS_MAX));
             }
@@ -104,33 +204,57 @@ impl Comparison<'_, '_> {
     }
 
     fn buckets(&mut self, report: &mut TableReport) -> Result<()> {
+        self.wait_for_servers(report)?;
         let ((one, one_bytes), (other, other_bytes)) =
             both(&mut self.source, &mut self.target, sum_buckets)?;
         report.bytes = one_bytes + other_bytes;
         report.chunks = BUCKETS as u64;
         report.rows_source = one.iter().map(|sum| sum.rows).sum();
         report.rows_target = other.iter().map(|sum| sum.rows).sum();
-        let groups = groups(&one, &other, self.share(GROUP_ROWS_MAX));
+        let mut groups = groups(&one, &other, self.share(GROUP_ROWS_MAX));
         report.counts_at_least = groups.len() > GROUPS_MAX;
-        for group in groups.into_iter().take(GROUPS_MAX) {
-            self.suspect(Scope::Buckets(group), report)?;
+        groups.truncate(GROUPS_MAX);
+        if let Some(state) = self.state {
+            state.buckets(Buckets {
+                rows_source: report.rows_source,
+                rows_target: report.rows_target,
+                bytes: report.bytes,
+                groups: groups.iter().map(|group| group.iter().copied().collect()).collect(),
+                at_least: report.counts_at_least,
+            })?;
+        }
+        for (number, group) in (0..).zip(groups) {
+            self.wait_for_servers(report)?;
+            self.suspect(number, Scope::Buckets(group), report)?;
         }
         Ok(())
     }
 
     /// A part's sums differ: which keys?
-    fn suspect(&mut self, scope: Scope, report: &mut TableReport) -> Result<()> {
+    fn suspect(&mut self, number: u64, scope: Scope, report: &mut TableReport) -> Result<()> {
+        self.unequal.insert(number, self.block);
         let now = Instant::now();
         let (of_source, of_target) =
             both(&mut self.source, &mut self.target, |side| side.pairs(&scope, None))?;
         let open = candidates(&of_source, &of_target, now);
         drop((of_source, of_target));
-        if !open.is_empty() {
-            self.pending.push(Pending { scope, open });
+        let part = Pending { number, scope, open, found: Found::default() };
+        if part.open.is_empty() {
+            return self.settled(&part);
         }
-        let waiting: usize = self.pending.iter().map(|part| part.open.len()).sum();
-        if waiting > WAITING_MAX / self.sharers.max(1) { self.settle(report) } else { Ok(()) }
+        self.pending.push(part);
+        let waiting = rows_open(&self.pending);
+        if waiting > (WAITING_MAX / self.sharers.max(1)) as u64 {
+            self.settle(report)
+        } else {
+            Ok(())
+        }
     }
+}
+
+/// Keys that wait for another look.
+pub fn rows_open(parts: &[Pending]) -> u64 {
+    parts.iter().map(|part| part.open.len() as u64).sum()
 }
 
 /// The bound that comes first; none if neither side has one.

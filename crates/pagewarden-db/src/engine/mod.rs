@@ -9,6 +9,8 @@ pub mod postgres;
 pub mod sqlite;
 pub mod statement;
 
+use std::time::Duration;
+
 use crate::error::{Error, Result};
 use crate::location::Location;
 use crate::replicate;
@@ -72,9 +74,11 @@ pub struct Query<'a> {
 pub struct Range {
     /// The key's columns, by their places in the table.
     pub key: Vec<usize>,
-    /// The key before the first row.
+    /// The key before the first row, or the first values of it: all keys that begin so
+    /// come before.
     pub after: Option<Vec<Value>>,
-    /// The key of the last row.
+    /// The key of the last row, or the first values of it: all keys that begin so are
+    /// among the rows.
     pub upto: Option<Vec<Value>>,
 }
 
@@ -134,6 +138,24 @@ pub trait Connection: Send {
     /// The server is gone.
     fn has_reached(&mut self, position: &str) -> Result<Option<bool>> {
         let _ = position;
+        Ok(None)
+    }
+
+    /// How many statements it works on, but for the one that asks; none where it has no
+    /// such number.
+    ///
+    /// # Errors
+    /// We may not see those of others.
+    fn load(&mut self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    /// How far it is behind the server that it follows; [`Duration::MAX`] if it has
+    /// stopped to follow, none if it follows none.
+    ///
+    /// # Errors
+    /// We may not ask.
+    fn lag(&mut self) -> Result<Option<Duration>> {
         Ok(None)
     }
 

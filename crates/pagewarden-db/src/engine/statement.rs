@@ -62,11 +62,12 @@ pub fn conditions(dialect: &dyn Dialect, table: &Table, range: &Range) -> Vec<St
     for (bound, above) in [(&range.after, true), (&range.upto, false)] {
         let Some(bound) = bound else { continue };
         let values: Vec<String> = bound.iter().map(|value| literal(dialect, value)).collect();
+        let key = key.get(..bound.len()).unwrap_or(&key);
         conditions.push(if dialect.has_row_values() || key.len() == 1 {
             let sign = if above { ">" } else { "<=" };
             format!("({}) {sign} ({})", key.join(", "), values.join(", "))
         } else {
-            spelled_out(&key, &values, above)
+            spelled_out(key, &values, above)
         });
     }
     conditions

@@ -53,11 +53,13 @@ impl Tag {
         (Self::Opaque, b'o'),
     ];
 
-    fn byte(self) -> u8 {
+    /// Its letter.
+    pub fn byte(self) -> u8 {
         Self::ALL.iter().find(|(tag, _)| *tag == self).map_or(b'~', |(_, byte)| *byte)
     }
 
-    fn of(byte: u8) -> Self {
+    /// The tag of a letter.
+    pub fn of(byte: u8) -> Self {
         Self::ALL.iter().find(|(_, known)| *known == byte).map_or(Self::Opaque, |(tag, _)| *tag)
     }
 }

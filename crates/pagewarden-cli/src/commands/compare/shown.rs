@@ -3,6 +3,7 @@
 use pagewarden::report::colours::Colours;
 use pagewarden::report::words::{counted, grouped, printable, shortened};
 use pagewarden_db::compare::report::{Difference, TableReport, Verdict};
+use pagewarden_db::compare::sample::{CONFIDENCE, Sampled};
 use pagewarden_db::row::{Tag, Value as RowValue, hex_text, number};
 use serde_json::{Map, Value, json};
 
@@ -56,8 +57,11 @@ pub fn object(report: &TableReport, show_values: bool) -> Value {
         "not_compared_because": reasons,
         "counts_at_least": report.counts_at_least,
         "chunks": report.chunks,
+        "chunks_resumed": report.chunks_resumed,
         "bytes": report.bytes,
-        "seconds": (report.seconds * 1000.0).round() / 1000.0,
+        "paused_seconds": millis(report.paused_seconds),
+        "notes": report.notes,
+        "seconds": millis(report.seconds),
         "differences": differences,
         "diagnosis": diagnosis,
     });
@@ -68,10 +72,22 @@ pub fn object(report: &TableReport, show_values: bool) -> Value {
         });
         fields.insert("parts_different".to_owned(), parts.collect());
     }
+    if let (Some(sample), Some(fields)) = (&report.sample, object.as_object_mut()) {
+        let sample = json!({
+            "blocks": sample.blocks, "compared": sample.compared, "not_equal": sample.not_equal,
+            "confidence": CONFIDENCE, "not_equal_at_most": sample.at_most, "seed": sample.seed,
+        });
+        fields.insert("sample".to_owned(), sample);
+    }
     if let (Some(error), Some(fields)) = (&report.error, object.as_object_mut()) {
         fields.insert("error".to_owned(), json!(error));
     }
     object
+}
+
+/// Seconds, to the thousandth.
+fn millis(seconds: f64) -> f64 {
+    (seconds * 1000.0).round() / 1000.0
 }
 
 fn difference(report: &TableReport, one: &Difference, show_values: bool) -> Value {
@@ -114,6 +130,13 @@ pub fn text(report: &TableReport, show_values: bool, colours: Colours) -> String
     if report.stopped {
         say("stopped early: the rest of the table was not compared");
     }
+    report.notes.iter().for_each(|note| say(note));
+    if report.paused_seconds > 0.0 {
+        say(&format!("paused for {:.1} s in all", report.paused_seconds));
+    }
+    if let Some(sample) = report.sample.filter(|sample| !sample.is_whole()) {
+        say(&sampled(&sample));
+    }
     for (count, what) in [
         (report.changed, "changed"),
         (report.only_source, "only in the source"),
@@ -153,6 +176,22 @@ pub fn text(report: &TableReport, show_values: bool, colours: Colours) -> String
         say(&format!("and {} more", grouped(more)));
     }
     text
+}
+
+/// What a sample says of all of the table.
+fn sampled(sample: &Sampled) -> String {
+    let Sampled { blocks, compared, not_equal, at_most, seed } = *sample;
+    let found =
+        if not_equal == 0 { "all equal".to_owned() } else { format!("{} not", grouped(not_equal)) };
+    format!(
+        "a sample: {} of {} ranges of the key, {found}; with {:.0} % confidence at most {} of all \
+         ({:.3} %) are not equal (--seed {seed} chooses the same)",
+        grouped(compared),
+        grouped(blocks),
+        CONFIDENCE * 100.0,
+        grouped(at_most),
+        at_most as f64 * 100.0 / (blocks as f64).max(1.0),
+    )
 }
 
 fn rows(count: u64) -> String {

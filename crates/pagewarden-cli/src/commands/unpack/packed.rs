@@ -58,14 +58,14 @@ pub(super) fn run(arguments: &Unpack, path: &Path) -> Result<Exit> {
     check_names(arguments, path, &pack)?;
     let targets = Targets::prepare(arguments, &pack, &wanted, &state_of(arguments, &pack))?;
     targets.have_room(path, &pack, &wanted)?;
-    let show = Show::choose(arguments.quiet, arguments.progress);
+    let show = Show::choose(arguments.pace.quiet, arguments.pace.progress);
     show.expect(pack.entries().iter().filter(|entry| wanted(entry)).map(Entry::bytes).sum());
     let restored = restore(&Restoring {
         pack: &pack,
         places: &targets.places(),
         wanted: &wanted,
         jobs: jobs(arguments),
-        rate: arguments.rate,
+        rate: arguments.pace.rate,
         stop: &stop,
         progress: &show,
     });
@@ -312,13 +312,13 @@ fn salvage(
     if salvaged.has_table() {
         targets.have_room(path, pack, &wanted)?;
     }
-    let show = Show::choose(arguments.quiet, arguments.progress);
+    let show = Show::choose(arguments.pace.quiet, arguments.pace.progress);
     let restored = salvaged.restore(&Restoring {
         pack,
         places: &targets.places(),
         wanted: &wanted,
         jobs: 1,
-        rate: arguments.rate,
+        rate: arguments.pace.rate,
         stop,
         progress: &show,
     });

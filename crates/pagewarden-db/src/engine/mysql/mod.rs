@@ -339,6 +339,15 @@ impl Connection for Mysql {
         }
         let key = self.key(name, &columns)?;
         let database = self.database_of(name).to_owned();
+        let engine = format!("{}.{}", MysqlDialect.name(&database), MysqlDialect.name(&name.name));
+        // Columns that we may not read are not in the catalogue; here they are refused.
+        self.ask(&format!("SELECT * FROM {engine} LIMIT 0")).map_err(|error| match error {
+            Error::Refused { place, reason } => {
+                let hint = "hint: it needs SELECT on the table, not on some columns";
+                Error::Refused { place, reason: format!("{reason}\n{hint}") }
+            }
+            other => other,
+        })?;
         let bytes = self.one(&format!(
             "SELECT data_length FROM information_schema.tables \
              WHERE table_schema = {} AND table_name = {}",
@@ -349,7 +358,7 @@ impl Connection for Mysql {
             name: name.clone(),
             columns,
             key,
-            engine: format!("{}.{}", MysqlDialect.name(&database), MysqlDialect.name(&name.name)),
+            engine,
             bytes: bytes.and_then(|bytes| bytes.parse().ok()),
         })
     }
@@ -400,6 +409,34 @@ impl Connection for Mysql {
     fn has_reached(&mut self, position: &str) -> Result<Option<bool>> {
         let applied = self.gtids("SELECT @@GLOBAL.gtid_slave_pos")?;
         Ok(applied.and_then(|applied| gtid::has_reached(&applied, position)))
+    }
+
+    fn load(&mut self) -> Result<Option<u64>> {
+        let running = self.ask("SHOW GLOBAL STATUS LIKE 'Threads_running'")?;
+        let running = running.into_iter().next().and_then(|row| row.into_iter().nth(1).flatten());
+        let running: Option<u64> = running.and_then(|running| running.parse().ok());
+        // One of them is ours.
+        Ok(running.map(|running| running.saturating_sub(1)))
+    }
+
+    fn lag(&mut self) -> Result<Option<Duration>> {
+        // A replica may follow several servers by connections of their names.
+        let statement =
+            if self.is_mariadb { "SHOW ALL SLAVES STATUS" } else { "SHOW REPLICA STATUS" };
+        let place = self.place.clone();
+        let rows: Vec<mysql::Row> =
+            self.connection()?.query(statement).map_err(|error| Self::fail(&place, &error))?;
+        let lag = |row: &mysql::Row| {
+            let mut columns = row.columns_ref().iter();
+            let index = columns.position(|column| {
+                matches!(&*column.name_str(), "Seconds_Behind_Master" | "Seconds_Behind_Source")
+            });
+            let seconds = index.and_then(|index| row.as_ref(index)).and_then(wire::text);
+            // NULL: it does not replicate.
+            let seconds = seconds.and_then(|seconds| seconds.parse().ok());
+            seconds.map_or(Duration::MAX, Duration::from_secs)
+        };
+        Ok(rows.iter().map(lag).max())
     }
 
     fn native(&mut self, table: &Table) -> Result<String> {

@@ -390,6 +390,41 @@ impl Connection for Postgres {
         Ok(answer.map(|answer| answer == "t"))
     }
 
+    fn load(&mut self) -> Result<Option<u64>> {
+        // Within a transaction the first answer would be given again and again.
+        let rows = self.ask(
+            "SELECT pg_stat_clear_snapshot(); \
+             SELECT pg_has_role('pg_read_all_stats', 'USAGE'), count(*) FROM pg_stat_activity \
+             WHERE state = 'active' AND pid <> pg_backend_pid() \
+               AND backend_type IN ('client backend', 'parallel worker')",
+        )?;
+        let mut answer = rows.into_iter().next_back().unwrap_or_default().into_iter().flatten();
+        if answer.next().as_deref() != Some("t") {
+            return Err(Error::Refused {
+                place: self.place.clone(),
+                reason: "the statements of other users are hidden from us\n\
+                         hint: GRANT pg_read_all_stats, or leave --max-load out"
+                    .to_owned(),
+            });
+        }
+        Ok(answer.next().and_then(|count| count.parse().ok()))
+    }
+
+    fn lag(&mut self) -> Result<Option<Duration>> {
+        // What was received and is replayed is not late, however long ago it was written.
+        let rows = self.ask(
+            "SELECT CASE WHEN pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() \
+                 AND EXISTS (SELECT FROM pg_stat_wal_receiver) THEN 0 \
+               ELSE extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()) END \
+             WHERE pg_is_in_recovery()",
+        )?;
+        let Some(answer) = rows.into_iter().next() else { return Ok(None) };
+        let seconds = answer.into_iter().next().flatten().and_then(|text| text.parse().ok());
+        // No time: nothing was replayed yet.
+        let lag = seconds.map(|seconds: f64| Duration::try_from_secs_f64(seconds.max(0.0)));
+        Ok(Some(lag.and_then(std::result::Result::ok).unwrap_or(Duration::MAX)))
+    }
+
     fn native(&mut self, table: &Table) -> Result<String> {
         let rows = self.ask(&format!(
             "SELECT sum(hash_record_extended(t, 0)), sum(hash_record_extended(t, 1)) FROM {} t",

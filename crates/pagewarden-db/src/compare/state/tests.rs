@@ -1,0 +1,172 @@
+use std::fs;
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::compare::report::{Difference, Kind};
+
+fn asked() -> Asked {
+    Asked {
+        source: "sqlite:a".to_owned(),
+        targets: vec!["sqlite:b".to_owned()],
+        tables: Vec::new(),
+        excluded_tables: Vec::new(),
+        excluded_columns: Vec::new(),
+        differences: 10,
+    }
+}
+
+fn name(name: &str) -> TableName {
+    TableName { schema: None, name: name.to_owned() }
+}
+
+fn key(text: &str) -> Bound {
+    Some(vec![Value { tag: Tag::Number, payload: text.as_bytes().to_vec() }])
+}
+
+fn chunk(number: u64, after: Bound, upto: Bound, equal: bool) -> Chunk {
+    let (mut one, mut other) = (Record::default(), Record::default());
+    one.add(7);
+    other.add(if equal { 7 } else { 8 });
+    Chunk::new(number, (after, upto), [&one, &other], 100)
+}
+
+fn found(changed: u64) -> Found {
+    let value = |payload: &[u8]| Value { tag: Tag::Bytes, payload: payload.to_vec() };
+    let difference = Difference {
+        kind: Kind::Changed,
+        key: vec![("id\n\"".to_owned(), value(b"5"))],
+        columns: vec!["c".to_owned()],
+        source: Some(vec![value(b"5"), value(b"\xff\x00")]),
+        target: None,
+    };
+    Found { changed, differences: vec![difference], ..Found::default() }
+}
+
+const STRANGE: &str = "new\nline\";--";
+
+/// A state of two tables: one of chunks of which two were not equal, one of buckets.
+fn written() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    let state = State::open(&path, &asked()).unwrap();
+    assert!(!state.is_resumed);
+    let (table, known, anew) = state.table("t", &name(STRANGE), "1".to_owned()).unwrap();
+    assert!(!known.is_finished() && !anew);
+    table.chunk(chunk(0, None, key("10"), false)).unwrap();
+    let (other, ..) = state.table("t", &name("words"), "2".to_owned()).unwrap();
+    table.chunk(chunk(1, key("10"), key("20"), true)).unwrap();
+    table.settled(0, &found(3)).unwrap();
+    let groups = vec![vec![1, 5], vec![9]];
+    let buckets = Buckets { rows_source: 4, rows_target: 5, bytes: 6, groups, at_least: false };
+    other.buckets(buckets).unwrap();
+    table.chunk(chunk(2, key("20"), None, false)).unwrap();
+    other.settled(1, &Found::default()).unwrap();
+    drop(state);
+    (folder, path)
+}
+
+#[test]
+fn what_was_written_is_known_again_and_gone_on_with() {
+    let (_folder, path) = written();
+    let state = State::open(&path, &asked()).unwrap();
+    assert!(state.is_resumed && state.warning.is_none());
+    let (table, known, anew) = state.table("t", &name(STRANGE), "1".to_owned()).unwrap();
+    assert!(!anew && !known.is_finished());
+    assert_eq!((known.chunks, known.rows_source, known.bytes), (3, 3, 300));
+    assert_eq!(known.open.keys().collect::<Vec<_>>(), [&2]);
+    assert_eq!(known.reached, Reached::End);
+    assert_eq!(known.settled.len(), 1);
+    let row = known.settled[0].differences[0].source.as_ref().unwrap();
+    assert_eq!((row[1].tag, row[1].payload.as_slice()), (Tag::Bytes, &b"\xff\x00"[..]));
+    let (_, words, _) = state.table("t", &name("words"), "2".to_owned()).unwrap();
+    assert_eq!((words.chunks, words.rows_target), (BUCKETS as u64, 5));
+    assert!(
+        matches!(&words.open[&0], Scope::Buckets(some) if some.len() == 2 && some.contains(&5))
+    );
+    table.settled(2, &found(1)).unwrap();
+    drop(state);
+    let state = State::open(&path, &asked()).unwrap();
+    let (_, known, _) = state.table("t", &name(STRANGE), "1".to_owned()).unwrap();
+    assert!(known.is_finished());
+    assert_eq!(known.settled.iter().map(|one| one.changed).sum::<u64>(), 4);
+}
+
+#[test]
+fn altered_table_begins_anew_and_the_others_go_on() {
+    let (_folder, path) = written();
+    let state = State::open(&path, &asked()).unwrap();
+    let (table, known, anew) = state.table("t", &name(STRANGE), "other".to_owned()).unwrap();
+    assert!(anew && known.chunks == 0);
+    table.chunk(chunk(0, None, None, true)).unwrap();
+    drop(state);
+    let state = State::open(&path, &asked()).unwrap();
+    let (_, known, anew) = state.table("t", &name(STRANGE), "other".to_owned()).unwrap();
+    assert!(!anew && known.is_finished() && known.chunks == 1 && known.settled.is_empty());
+    let (_, words, anew) = state.table("t", &name("words"), "2".to_owned()).unwrap();
+    assert!(!anew && words.open.len() == 1);
+    // The same name in another target is another table.
+    let (_, known, anew) = state.table("u", &name("words"), "2".to_owned()).unwrap();
+    assert!(!anew && known.chunks == 0);
+}
+
+#[test]
+fn another_request_is_refused_by_name_and_the_file_stays() {
+    let (_folder, path) = written();
+    let before = fs::read(&path).unwrap();
+    let other = Asked { source: "sqlite:z".to_owned(), differences: 9, ..asked() };
+    let error = State::open(&path, &other).unwrap_err().to_string();
+    assert!(error.contains("source, --differences"), "{error}");
+    fs::write(&path, "what somebody wrote\n").unwrap();
+    let error = State::open(&path, &asked()).unwrap_err().to_string();
+    assert!(error.contains("not the state of a comparison"), "{error}");
+    assert_eq!(fs::read(&path).unwrap(), b"what somebody wrote\n");
+    fs::write(&path, &before).unwrap();
+    let first = State::open(&path, &asked()).unwrap();
+    let error = State::open(&path, &asked()).unwrap_err().to_string();
+    assert!(error.contains("another run has it open"), "{error}");
+    drop(first);
+    assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+/// What was read of a file, as a run would take it.
+fn knowledge(path: &Path) -> Option<Vec<(u64, usize, Vec<u64>)>> {
+    let state = State::open(path, &asked()).ok()?;
+    let tables = [(STRANGE, "1"), ("words", "2")];
+    let known = tables.map(|(table, fingerprint)| {
+        let (_, known, _) = state.table("t", &name(table), fingerprint.to_owned()).unwrap();
+        (known.chunks, known.settled.len(), known.open.keys().copied().collect())
+    });
+    Some(known.to_vec())
+}
+
+/// Whatever is cut off or altered, a run knows what an earlier moment of the file said, and
+/// nothing else.
+#[test]
+fn damage_ends_the_file_before_its_line() {
+    let (folder, path) = written();
+    let bytes = fs::read(&path).unwrap();
+    let damaged = folder.path().join("damaged");
+    let mut moments = Vec::new();
+    let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
+    for end in ends {
+        fs::write(&damaged, &bytes[..end]).unwrap();
+        let moment = knowledge(&damaged).unwrap();
+        // Asking for tables has written their lines.
+        moments.push((end, moment));
+    }
+    assert_eq!(moments.len(), 9);
+    for at in (0..bytes.len()).step_by(5) {
+        let expected = moments.iter().rev().find(|(end, _)| *end <= at).map(|(_, known)| known);
+        let mut altered = bytes.clone();
+        altered[at] ^= 1 << (at % 8);
+        for (what, text) in [("altered", &altered[..]), ("cut", &bytes[..at])] {
+            fs::write(&damaged, text).unwrap();
+            let known = knowledge(&damaged);
+            // An empty file is a new one.
+            let expected =
+                if text.is_empty() { Some(vec![(0, 0, vec![]); 2]) } else { expected.cloned() };
+            assert_eq!(known, expected, "{what} at {at}");
+        }
+    }
+}
