@@ -41,7 +41,7 @@ enum Benchmark {
     Packs(packs::Arguments),
     /// Asks a database, in a process of its own
     #[command(hide = true)]
-    Query(packs::query::Arguments),
+    Query(packs::sqlite::Arguments),
     /// Reads files and writes them back: what `protect` is measured beside
     #[command(hide = true)]
     Rewrite(rewrite::Arguments),
@@ -55,7 +55,7 @@ fn main() -> anyhow::Result<()> {
         Benchmark::Innodb(arguments) => innodb::run(&arguments),
         Benchmark::Protect(arguments) => protect::run(&arguments),
         Benchmark::Packs(arguments) => packs::run(&arguments),
-        Benchmark::Query(arguments) => packs::query::run(&arguments),
+        Benchmark::Query(arguments) => packs::sqlite::run(&arguments),
         Benchmark::Rewrite(arguments) => rewrite::run(&arguments),
     }
 }

@@ -1,10 +1,9 @@
 //! How fast packs are made and unpacked, beside the programs that do the same without looking.
 
+use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-
-use anyhow::Context as _;
 
 use crate::process::measure;
 use crate::samples::{Ratio, spread};
@@ -16,30 +15,42 @@ const PACK_GOAL: f64 = 1.6;
 const UNPACK_GOAL: f64 = 0.8;
 const NULL_GOAL: f64 = 0.95;
 
-/// Measures, and prints speeds as ratios: more than one is faster.
+/// All files of a database.
+#[derive(Debug)]
+pub struct Made {
+    /// Where they lie,
+    pub folder: PathBuf,
+    /// below these names.
+    pub names: Vec<OsString>,
+    /// What `pack` and `check` are told to look at.
+    pub source: PathBuf,
+    /// What `unpack` must be told besides.
+    pub unpack: Vec<OsString>,
+}
+
+/// Measures, and prints speeds as ratios: more than one is faster. What is made goes into `folder`.
 #[allow(clippy::print_stdout)]
-pub fn run(pagewarden: &Path, database: &Path, rounds: usize) -> anyhow::Result<()> {
-    let folder = tempfile::tempdir_in(database.parent().context("a file lies in a folder")?)?;
-    let place = |name: &str| folder.path().join(name);
+pub fn run(pagewarden: &Path, made: &Made, folder: &Path, rounds: usize) -> anyhow::Result<()> {
+    let place = |name: &str| folder.join(name);
     let (archive, compressed, pack) = (place("files.tar"), place("files.zst"), place("pack.pwk"));
     let mut tar = Command::new("tar");
-    tar.arg("-cf").arg(&archive).arg("-C").arg(database.parent().unwrap_or(database));
-    measure(tar.arg(database.file_name().unwrap_or_default()), false)?;
+    measure(tar.arg("-cf").arg(&archive).arg("-C").arg(&made.folder).args(&made.names), false)?;
     let ours = || Command::new(pagewarden);
+    let source = made.source.as_path();
     let mut times: [Vec<f64>; 6] = Default::default();
     for _ in 0..rounds {
         let mut zstd = Command::new("zstd");
         zstd.args(ZSTD).arg(&archive).arg("-o").arg(&compressed);
         let mut packing = ours();
-        packing.args(["pack", "--quiet"]).arg(database).arg("-o").arg(&pack);
+        packing.args(["pack", "--quiet"]).arg(source).arg("-o").arg(&pack);
         let mut decoding = ours();
         decoding.args(["check", "--quiet"]).arg(&pack);
         let mut unpacking = ours();
-        unpacking.args(["unpack", "--quiet"]).arg(&pack).arg(place("unpacked"));
+        unpacking.args(["unpack", "--quiet"]).args(&made.unpack).arg(&pack).arg(place("unpacked"));
         let mut null = ours();
-        null.args(["pack", "--quiet", "--to", "null:"]).arg(database);
+        null.args(["pack", "--quiet", "--to", "null:"]).arg(source);
         let mut checking = ours();
-        checking.args(["check", "--quiet"]).arg(database);
+        checking.args(["check", "--quiet"]).arg(source);
         let commands = [zstd, packing, decoding, unpacking, null, checking];
         for (mut command, times) in commands.into_iter().zip(&mut times) {
             // What one has written is not for the next to wait for.
@@ -47,7 +58,12 @@ pub fn run(pagewarden: &Path, database: &Path, rounds: usize) -> anyhow::Result<
             times.push(measure(&mut command, false)?.wall.as_secs_f64());
         }
         fs::remove_file(&pack)?;
-        fs::remove_dir_all(place("unpacked"))?;
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                fs::remove_dir_all(path)?;
+            }
+        }
     }
     let [zstd, packing, decoding, unpacking, null, checking] = &times;
     println!("\nin the page cache; speeds to each other, paired");

@@ -7,20 +7,28 @@
 #![allow(clippy::print_stdout)]
 
 mod making;
-pub mod query;
+mod postgres;
+mod question;
+pub mod sqlite;
 mod stock;
 mod store;
+mod subject;
 mod throttle;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
+use pagewarden_scratch::home;
 
-use crate::packs::query::{Answer, Question, ask};
+use crate::packs::postgres::Postgres;
+use crate::packs::question::{Answer, Question};
+use crate::packs::sqlite::Sqlite;
 use crate::packs::stock::Strings;
-use crate::packs::store::{DATABASE, KINDS, PLAIN, Store};
+use crate::packs::store::{KINDS, PLAIN, Store, bytes_below};
+use crate::packs::subject::Subject;
 use crate::packs::throttle::Throttle;
 use crate::samples::{Ratio, spread};
 use crate::subject::{load, pagewarden};
@@ -28,6 +36,12 @@ use crate::subject::{load, pagewarden};
 /// What to measure, and on what.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
+    /// Whose database it is
+    #[arg(long, default_value = "sqlite")]
+    engine: Engine,
+    /// The version of PostgreSQL
+    #[arg(long, default_value = "15")]
+    postgres: String,
     /// Warehouses in the table of stock: 32 MB for each
     #[arg(long, default_value_t = 40)]
     warehouses: u32,
@@ -55,6 +69,15 @@ pub struct Arguments {
     /// The program to measure; otherwise the one built beside this one
     #[arg(long)]
     pagewarden: Option<PathBuf>,
+}
+
+/// Whose database it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Engine {
+    /// One file, clustered by its key
+    Sqlite,
+    /// A tablespace with the table and its index
+    Postgres,
 }
 
 /// A question under some conditions, and the goal of the best pack that answers it.
@@ -99,53 +122,80 @@ const CASES: [Case; 5] = [
 /// Runs the benchmark and prints its tables.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let pagewarden = pagewarden(arguments.pagewarden.as_deref())?;
-    let work = match &arguments.dir {
-        Some(dir) => tempfile::tempdir_in(dir)?,
-        None => tempfile::tempdir()?,
-    };
+    if let Some(dir) = &arguments.dir {
+        home::choose_directory(dir)?;
+    }
+    let work = tempfile::tempdir_in(home::temp_dir()?)?;
+    // Servers are not root.
+    fs::set_permissions(work.path(), fs::Permissions::from_mode(0o755))?;
     for strings in &arguments.strings {
         let folder = work.path().join(strings.name());
-        fs::create_dir(&folder)?;
-        let database = folder.join(DATABASE);
-        stock::make(&database, arguments.warehouses, *strings)?;
-        let bytes = fs::metadata(&database)?.len();
-        rustix::fs::sync();
-        println!(
-            "\n{bytes} bytes of {} strings in SQLite, {} rounds, load {}",
-            strings.name(),
-            arguments.rounds,
-            load()
-        );
-        if !arguments.no_making {
-            making::run(&pagewarden, &database, arguments.rounds)?;
-        }
-        let mut stores = make_stores(arguments, &folder, &database, &pagewarden)?;
-        print_sizes(&stores, bytes);
-        let throttle = Throttle::new()?;
-        for case in CASES.iter().filter(|case| case.name.contains(&arguments.question)) {
-            let limit = case.is_held_back.then_some(arguments.limit);
-            let answers = compare(&mut stores, case, limit, &throttle, arguments.rounds)?;
-            print(case, *strings, &answers);
-        }
-        drop(stores);
+        measure(arguments, *strings, &folder, &pagewarden)?;
         fs::remove_dir_all(&folder)?;
     }
     println!("\nload {}", load());
     Ok(())
 }
 
+fn measure(
+    arguments: &Arguments,
+    strings: Strings,
+    folder: &Path,
+    pagewarden: &Path,
+) -> anyhow::Result<()> {
+    let (database, making) = (folder.join("database"), folder.join("making"));
+    for folder in [folder, &database, &making] {
+        fs::create_dir(folder)?;
+    }
+    let (mut subject, name): (Box<dyn Subject>, _) = match arguments.engine {
+        Engine::Sqlite => {
+            let subject = Sqlite::make(&database, arguments.warehouses, strings)?;
+            (Box::new(subject), "SQLite".to_owned())
+        }
+        Engine::Postgres => {
+            let version = &arguments.postgres;
+            let subject = Postgres::make(version, arguments.warehouses, strings)?;
+            (Box::new(subject), format!("a tablespace of PostgreSQL {version}"))
+        }
+    };
+    let bytes = bytes_below(&subject.kept().folder)?;
+    rustix::fs::sync();
+    println!(
+        "\n{bytes} bytes of {} strings in {name}, {} rounds, load {}",
+        strings.name(),
+        arguments.rounds,
+        load()
+    );
+    if !arguments.no_making {
+        making::run(pagewarden, &subject.made(&making), &making, arguments.rounds)?;
+    }
+    let mut stores = make_stores(arguments, folder, &*subject, pagewarden)?;
+    print_sizes(&stores, bytes);
+    let throttle = Throttle::new()?;
+    for case in CASES.iter().filter(|case| case.name.contains(&arguments.question)) {
+        let limit = case.is_held_back.then_some(arguments.limit);
+        let answers =
+            compare(&mut *subject, &mut stores, case, limit, &throttle, arguments.rounds)?;
+        print(case, strings, &answers);
+    }
+    Ok(())
+}
+
 fn make_stores(
     arguments: &Arguments,
     folder: &Path,
-    database: &Path,
+    subject: &dyn Subject,
     pagewarden: &Path,
 ) -> anyhow::Result<Vec<Store>> {
-    let wanted =
-        KINDS.iter().filter(|kind| kind.name == PLAIN.name || kind.name.contains(&arguments.only));
+    let wanted = KINDS.iter().filter(|kind| {
+        subject.answers_from(kind)
+            && (kind.name == PLAIN.name || kind.name.contains(&arguments.only))
+    });
     wanted
         .enumerate()
         .map(|(number, kind)| {
-            Store::make(*kind, folder.join(number.to_string()), database, pagewarden)
+            let folder = folder.join(number.to_string());
+            Store::make(*kind, folder, subject.kept().clone(), pagewarden)
         })
         .collect()
 }
@@ -165,6 +215,7 @@ type Figure = fn(&Answer) -> f64;
 type Answers = BTreeMap<usize, (&'static str, Vec<Answer>)>;
 
 fn compare(
+    subject: &mut dyn Subject,
     stores: &mut [Store],
     case: &Case,
     limit: Option<u64>,
@@ -183,11 +234,13 @@ fn compare(
                 Question::Scan => Question::Scan,
             };
             store.set_up(throttle, limit)?;
+            subject.begin(store, throttle)?;
             if !case.is_cold {
-                ask(throttle, &store.uri(), Question::Scan)?;
-                ask(throttle, &store.uri(), question)?;
+                subject.ask(store, throttle, Question::Scan)?;
+                subject.ask(store, throttle, question)?;
             }
-            let answer = ask(throttle, &store.uri(), question)?;
+            let answer = subject.ask(store, throttle, question)?;
+            subject.end()?;
             store.take_down()?;
             ensure!(
                 *expected.get_or_insert(answer.rows) == answer.rows,

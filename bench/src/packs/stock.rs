@@ -1,12 +1,7 @@
-//! TPC-C's table of stock, in SQLite: the table that a read-only database was compressed with.
+//! TPC-C's table of stock: the table that a read-only database was compressed with.
 //!
 //! Its strings are random characters, as the specification wants them, which hardly compress, or
-//! made of 64 words, which do. Rows lie in the order of the key, as they do in a server whose
-//! tables are clustered.
-
-use std::path::Path;
-
-use rusqlite::{Connection, OpenFlags, params};
+//! made of 64 words, which do. Rows come in the order of the key.
 
 /// Rows of one warehouse.
 pub const ITEMS: u32 = 100_000;
@@ -30,83 +25,55 @@ impl Strings {
     }
 }
 
-const CREATE: &str = "
-    PRAGMA page_size = 4096; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
-    CREATE TABLE stock (
-        s_i_id INTEGER, s_w_id INTEGER, s_quantity INTEGER,
-        s_dist_01 TEXT, s_dist_02 TEXT, s_dist_03 TEXT, s_dist_04 TEXT, s_dist_05 TEXT,
-        s_dist_06 TEXT, s_dist_07 TEXT, s_dist_08 TEXT, s_dist_09 TEXT, s_dist_10 TEXT,
-        s_ytd INTEGER, s_order_cnt INTEGER, s_remote_cnt INTEGER, s_data TEXT,
-        PRIMARY KEY (s_w_id, s_i_id)) WITHOUT ROWID";
-const DISTRICTS: usize = 10;
+/// Columns of text that are equally long.
+pub const DISTRICTS: usize = 10;
 const DISTRICT_BYTES: usize = 24;
 const DATA_BYTES: std::ops::RangeInclusive<u32> = 26..=50;
 const SYMBOLS: &[u8; 62] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
-const WORDS: &str = "amber anchor apple arrow autumn basin beacon birch bridge candle canyon \
-    cedar cloud cobalt copper coral crystal delta desert ember falcon feather fern field flint \
-    forest frost garden glacier granite harbor hazel hollow island ivory jasper juniper lantern \
-    lemon linen maple marble meadow mercury mirror north oak ocean olive opal orchard pebble pine \
-    quartz raven river saffron silver spruce stone summit thunder velvet willow";
+const WORDS: [&str; 64] = [
+    "amber", "anchor", "apple", "arrow", "autumn", "basin", "beacon", "birch", "bridge", "candle",
+    "canyon", "cedar", "cloud", "cobalt", "copper", "coral", "crystal", "delta", "desert", "ember",
+    "falcon", "feather", "fern", "field", "flint", "forest", "frost", "garden", "glacier",
+    "granite", "harbor", "hazel", "hollow", "island", "ivory", "jasper", "juniper", "lantern",
+    "lemon", "linen", "maple", "marble", "meadow", "mercury", "mirror", "north", "oak", "ocean",
+    "olive", "opal", "orchard", "pebble", "pine", "quartz", "raven", "river", "saffron", "silver",
+    "spruce", "stone", "summit", "thunder", "velvet", "willow",
+];
 
-/// Makes a database of so many warehouses at `path`.
-pub fn make(path: &Path, warehouses: u32, strings: Strings) -> anyhow::Result<()> {
-    let mut connection = Connection::open(path)?;
-    connection.execute_batch(CREATE)?;
+/// A row of the table. Columns that are not here are 0.
+#[derive(Debug)]
+pub struct Row {
+    /// Its key, behind the warehouse.
+    pub item: u32,
+    /// The first part of its key, counted from 1.
+    pub warehouse: u32,
+    /// 10 to 100.
+    pub quantity: u32,
+    /// 24 bytes each.
+    pub districts: [String; DISTRICTS],
+    /// 26 to 50 bytes.
+    pub data: String,
+}
+
+/// All rows of so many warehouses, the same in every run.
+pub fn rows(warehouses: u32, strings: Strings) -> impl Iterator<Item = Row> {
     let mut random = Random(0x5eed);
-    let transaction = connection.transaction()?;
-    {
-        let text = "INSERT INTO stock VALUES
-            (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, 0, 0, 0, ?14)";
-        let mut insert = transaction.prepare(text)?;
-        for warehouse in 1..=warehouses {
-            for item in 1..=ITEMS {
-                insert.raw_bind_parameter(1, item)?;
-                insert.raw_bind_parameter(2, warehouse)?;
-                insert.raw_bind_parameter(3, random.below(91).saturating_add(10))?;
-                for district in 0..DISTRICTS {
-                    let text = random.text(strings, DISTRICT_BYTES);
-                    insert.raw_bind_parameter(district + 4, text)?;
-                }
-                let spread = DATA_BYTES.end() - DATA_BYTES.start() + 1;
-                let bytes = usize::try_from(DATA_BYTES.start() + random.below(spread))?;
-                insert.raw_bind_parameter(DISTRICTS + 4, random.text(strings, bytes))?;
-                insert.raw_execute()?;
-            }
-        }
-    }
-    transaction.commit()?;
-    Ok(())
+    let keys =
+        (1..=warehouses).flat_map(|warehouse| (1..=ITEMS).map(move |item| (warehouse, item)));
+    keys.map(move |(warehouse, item)| {
+        let quantity = random.below(91).saturating_add(10);
+        let districts = std::array::from_fn(|_| random.text(strings, DISTRICT_BYTES));
+        let spread = DATA_BYTES.end() - DATA_BYTES.start() + 1;
+        let bytes = DATA_BYTES.start() + random.below(spread);
+        let data = random.text(strings, usize::try_from(bytes).unwrap_or(0));
+        Row { item, warehouse, quantity, districts, data }
+    })
 }
 
-/// Opens a database that nobody writes to.
-pub fn open(uri: &str) -> anyhow::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
-    Ok(Connection::open_with_flags(uri, flags)?)
-}
-
-/// The scan: how many rows, and a sum over them.
-pub fn scan(connection: &Connection) -> anyhow::Result<(i64, i64)> {
-    let query = "SELECT count(*), sum(s_quantity) FROM stock";
-    Ok(connection.query_row(query, params![], |row| Ok((row.get(0)?, row.get(1)?)))?)
-}
-
-/// Looks rows up by their keys, as Order-Status and its kin do, and gives the time of each.
-pub fn look_up(connection: &Connection, count: u32, seed: u64) -> anyhow::Result<Vec<f64>> {
-    let warehouses: u32 =
-        connection.query_row("SELECT max(s_w_id) FROM stock", params![], |row| row.get(0))?;
-    let query = "SELECT s_quantity, s_dist_01, s_data FROM stock WHERE s_w_id = ?1 AND s_i_id = ?2";
-    let mut select = connection.prepare(query)?;
+/// Warehouses and items of rows that are looked up, as Order-Status and its kin do.
+pub fn keys(warehouses: u32, count: u32, seed: u64) -> impl Iterator<Item = (u32, u32)> {
     let mut random = Random(seed);
-    let mut seconds = Vec::new();
-    for _ in 0..count {
-        let warehouse = random.below(warehouses) + 1;
-        let item = random.below(ITEMS) + 1;
-        let begin = std::time::Instant::now();
-        let data: String = select.query_row(params![warehouse, item], |row| row.get(2))?;
-        seconds.push(begin.elapsed().as_secs_f64());
-        anyhow::ensure!(!data.is_empty(), "a row without its text");
-    }
-    Ok(seconds)
+    (0..count).map(move |_| (random.below(warehouses) + 1, random.below(ITEMS) + 1))
 }
 
 /// SplitMix64: the same table in every run.
@@ -137,7 +104,7 @@ impl Random {
             Strings::Words => {
                 while text.len() < bytes {
                     let place = usize::try_from(self.below(64)).unwrap_or(0);
-                    text.push_str(WORDS.split_ascii_whitespace().nth(place).unwrap_or("oak"));
+                    text.push_str(WORDS.get(place).copied().unwrap_or_default());
                     text.push(' ');
                 }
                 text.truncate(bytes);
@@ -152,19 +119,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stock_is_made_scanned_and_looked_up() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("stock.db");
-        make(&path, 1, Strings::Words).unwrap();
-        let connection = open(&format!("file:{}?mode=ro", path.display())).unwrap();
-        let (rows, sum) = scan(&connection).unwrap();
-        assert_eq!(rows, i64::from(ITEMS));
-        assert!(sum > rows * 10, "{sum}");
-        assert_eq!(look_up(&connection, 50, 7).unwrap().len(), 50);
-    }
-
-    #[test]
-    fn there_are_sixty_four_words() {
-        assert_eq!(WORDS.split_ascii_whitespace().count(), 64);
+    fn rows_and_keys_are_those_of_the_table() {
+        for (row, item) in rows(1, Strings::Words).zip(1..=50) {
+            assert_eq!((row.warehouse, row.item), (1, item));
+            assert!((10..=100).contains(&row.quantity), "{row:?}");
+            assert!(row.districts.iter().all(|text| text.len() == DISTRICT_BYTES), "{row:?}");
+            assert!((26..=50).contains(&row.data.len()), "{row:?}");
+        }
+        assert!(keys(3, 500, 7).all(|(w, i)| (1..=3).contains(&w) && (1..=ITEMS).contains(&i)));
+        assert_eq!(keys(3, 5, 7).collect::<Vec<_>>(), keys(3, 5, 7).collect::<Vec<_>>());
     }
 }

@@ -4,6 +4,7 @@
 //! All loop devices pass the page cache of the file beneath them and read ahead equally far, so
 //! that what differs is what reads them. Taken down and mounted again, a store is cold.
 
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -14,8 +15,6 @@ use anyhow::{Context as _, bail, ensure};
 
 use crate::packs::throttle::Throttle;
 
-/// The database in a store.
-pub const DATABASE: &str = "stock.db";
 const PACK: &str = "stock.pwk";
 /// How far the system reads ahead of whoever reads a file from end to end.
 const READ_AHEAD_KIB: &str = "4096";
@@ -23,6 +22,25 @@ const READ_AHEAD_KIB: &str = "4096";
 const SLACK_BYTES: u64 = 256 << 20;
 /// How long a mount may take.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What stores keep: all that lies in a folder.
+#[derive(Debug, Clone)]
+pub struct Kept {
+    /// The folder, with nothing else in it.
+    pub folder: PathBuf,
+    /// The file or folder in it.
+    pub name: OsString,
+    /// What `pack` is told to make a pack of it.
+    pub pack: Vec<OsString>,
+    /// It is opened for writing, though nothing is written.
+    pub is_writable: bool,
+}
+
+impl Kept {
+    fn path(&self) -> PathBuf {
+        self.folder.join(&self.name)
+    }
+}
 
 /// A way to keep a database.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +60,18 @@ enum What {
     Mounted(&'static [&'static str]),
     /// The same, read by SQLite itself.
     Linked(&'static [&'static str]),
+}
+
+impl Kind {
+    /// True if nothing can be opened for writing in it.
+    pub fn is_read_only(&self) -> bool {
+        matches!(self.what, What::Squashfs | What::Erofs)
+    }
+
+    /// True if only SQLite can read it, by itself.
+    pub fn is_linked(&self) -> bool {
+        matches!(self.what, What::Linked(_))
+    }
 }
 
 /// What all others are measured against.
@@ -70,6 +100,7 @@ pub struct Store {
     pub kind: Kind,
     /// What it takes.
     pub stored_bytes: u64,
+    kept: Kept,
     folder: PathBuf,
     device: Option<PathBuf>,
     server: Option<Child>,
@@ -77,36 +108,34 @@ pub struct Store {
 }
 
 impl Store {
-    /// Puts `database` into a store below `folder`, which is made.
+    /// Puts it into a store below `folder`, which is made.
     pub fn make(
         kind: Kind,
         folder: PathBuf,
-        database: &Path,
+        kept: Kept,
         pagewarden: &Path,
     ) -> anyhow::Result<Self> {
-        for name in ["files", "device", "mount"] {
+        for name in ["device", "mount"] {
             fs::create_dir_all(folder.join(name))?;
         }
         let pagewarden = pagewarden.to_owned();
         let mut store =
-            Self { kind, stored_bytes: 0, folder, device: None, server: None, pagewarden };
+            Self { kind, stored_bytes: 0, kept, folder, device: None, server: None, pagewarden };
         let image = store.image();
         match kind.what {
             What::Ext4 | What::Btrfs | What::Mounted(_) | What::Linked(_) => {
-                store.fill_image(database)?;
+                store.fill_image()?;
             }
             What::Squashfs | What::Erofs => {
-                let files = store.folder.join("files");
-                fs::hard_link(database, files.join(DATABASE))
-                    .context("the stores lie on another device than the database")?;
+                let files = store.kept.folder.as_path();
                 let mut command = if kind.what == What::Squashfs {
                     let mut command = program("mksquashfs");
-                    command.arg(&files).arg(&image).args(["-comp", "zstd", "-b", "131072"]);
+                    command.arg(files).arg(&image).args(["-comp", "zstd", "-b", "131072"]);
                     command.args(["-Xcompression-level", "3", "-no-progress", "-noappend"]);
                     command
                 } else {
                     let mut command = program("mkfs.erofs");
-                    command.args(["-zlz4", "-C65536"]).arg(&image).arg(&files);
+                    command.args(["-zlz4", "-C65536"]).arg(&image).arg(files);
                     command
                 };
                 run(&mut command)?;
@@ -121,8 +150,8 @@ impl Store {
     }
 
     /// Makes a file system that is written to, and puts the database or a pack of it there.
-    fn fill_image(&mut self, database: &Path) -> anyhow::Result<()> {
-        let bytes = fs::metadata(database)?.len();
+    fn fill_image(&mut self) -> anyhow::Result<()> {
+        let bytes = bytes_below(&self.kept.folder)?;
         let image = fs::File::create_new(self.image())?;
         image.set_len(bytes.saturating_add(bytes / 8).saturating_add(SLACK_BYTES))?;
         drop(image);
@@ -136,13 +165,13 @@ impl Store {
             What::Mounted(arguments) | What::Linked(arguments) => {
                 let pack = inside.join(PACK);
                 let mut command = Command::new(&self.pagewarden);
-                command.args(["pack", "--quiet"]).args(arguments).arg(database).arg("-o");
+                command.args(["pack", "--quiet"]).args(arguments).args(&self.kept.pack).arg("-o");
                 run(command.arg(&pack))?;
                 self.stored_bytes = fs::metadata(&pack)?.len();
             }
             _ => {
-                fs::copy(database, inside.join(DATABASE))?;
-                run(program("sync").arg("-f").arg(inside.join(DATABASE)))?;
+                run(program("cp").arg("-a").arg(self.kept.path()).arg(&inside))?;
+                run(program("sync").arg("-f").arg(&inside))?;
                 self.stored_bytes = used(&inside)?.saturating_sub(before);
             }
         }
@@ -165,7 +194,7 @@ impl Store {
     fn mount_device(&self, device: &Path, is_written: bool) -> anyhow::Result<()> {
         let options = match (self.kind.what, is_written) {
             (What::Btrfs, true) => "compress-force=zstd:3",
-            (_, true) => "rw",
+            (_, true) => "rw,noatime",
             (_, false) => "ro",
         };
         run(program("mount").args(["-o", options]).arg(device).arg(self.folder.join("device")))?;
@@ -183,15 +212,19 @@ impl Store {
     pub fn set_up(&mut self, throttle: &Throttle, limit: Option<u64>) -> anyhow::Result<()> {
         let device = self.attach()?;
         throttle.limit(&number(&device)?, limit)?;
-        self.mount_device(&device, false)?;
+        let is_plain = matches!(self.kind.what, What::Ext4 | What::Btrfs);
+        self.mount_device(&device, is_plain && self.kept.is_writable)?;
         if matches!(self.kind.what, What::Mounted(_)) {
             let mut command = throttle.command(&self.pagewarden);
-            command.arg("mount").arg(self.folder.join("device").join(PACK));
-            command.arg(self.folder.join("mount"));
+            command.arg("mount");
+            if self.kept.is_writable {
+                command.arg("--durable").arg(self.folder.join("delta"));
+            }
+            command.arg(self.folder.join("device").join(PACK)).arg(self.files());
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             self.server = Some(command.spawn()?);
             let deadline = Instant::now() + PATIENCE;
-            while !self.folder.join("mount").join(DATABASE).exists() {
+            while !self.files().join(&self.kept.name).exists() {
                 let ended = self.server.as_mut().and_then(|server| server.try_wait().ok());
                 if ended.flatten().is_some() || Instant::now() > deadline {
                     bail!("`pagewarden mount` serves nothing");
@@ -215,14 +248,15 @@ impl Store {
         Ok(())
     }
 
-    /// What SQLite opens.
-    pub fn uri(&self) -> String {
-        let (folder, name, rest) = match self.kind.what {
-            What::Mounted(_) => ("mount", DATABASE, "immutable=1"),
-            What::Linked(_) => ("device", PACK, "vfs=pagewarden"),
-            _ => ("device", DATABASE, "immutable=1"),
-        };
-        format!("file:{}?{rest}", self.folder.join(folder).join(name).display())
+    /// Where the files are.
+    pub fn files(&self) -> PathBuf {
+        let is_served = matches!(self.kind.what, What::Mounted(_));
+        self.folder.join(if is_served { "mount" } else { "device" })
+    }
+
+    /// The pack that SQLite opens by itself, if it is to.
+    pub fn linked(&self) -> Option<PathBuf> {
+        self.kind.is_linked().then(|| self.files().join(PACK))
     }
 }
 
@@ -256,6 +290,17 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
     })?;
     ensure!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
+}
+
+/// Bytes in all files below a folder.
+pub fn bytes_below(folder: &Path) -> anyhow::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        bytes += if metadata.is_dir() { bytes_below(&entry.path())? } else { metadata.len() };
+    }
+    Ok(bytes)
 }
 
 /// Bytes in use in a file system.

@@ -46,6 +46,21 @@ impl Throttle {
         fs::write(&path, line).with_context(|| format!("cannot write {}", path.display()))
     }
 
+    /// Takes a process and its children into the group; theirs to come are in it then.
+    pub fn take_in(&self, process: u32) -> anyhow::Result<()> {
+        let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children"))?;
+        let procs = self.folder.join("cgroup.procs");
+        let process = process.to_string();
+        for one in std::iter::once(process.as_str()).chain(children.split_whitespace()) {
+            let taken = fs::write(&procs, one);
+            // One that has ended meanwhile reads nothing any more.
+            if Path::new("/proc").join(one).exists() {
+                taken.with_context(|| format!("cannot write {}", procs.display()))?;
+            }
+        }
+        Ok(())
+    }
+
     /// A command that runs in the group.
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new("sh");

@@ -5,6 +5,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use crate::compares::{json, plain};
+use crate::packs;
 use crate::runner::run;
 use crate::sqlite::has_shell;
 
@@ -81,4 +82,36 @@ fn what_cannot_be_done_is_said() {
         assert_eq!(outcome.status, Some(2), "{outcome:?}");
         assert!(json(&outcome)["error"].is_string());
     }
+}
+
+#[test]
+fn a_database_in_a_pack_is_summed_and_compared_as_the_plain_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(database) = packs::database(folder.path()) else { return };
+    let pack = folder.path().join("shop.pwk");
+    packs::json("pack", &[&database, "-o".as_ref(), &pack], 0);
+    let [plain_url, packed_url] =
+        [&database, &pack].map(|path| format!("sqlite:{}", path.display()));
+    let sums = |url: &str| {
+        let report = json(&run(plain().args(["checksum", url, "--json"])));
+        let table = &report["tables"][0];
+        assert_eq!(
+            (&table["table"], &table["rows"]),
+            (&"stock".into(), &20_000.into()),
+            "{report}"
+        );
+        table["checksum"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(sums(&plain_url), sums(&packed_url));
+    let compare = || run(plain().args(["compare", &plain_url, &packed_url, "--json"]));
+    let equal = compare();
+    assert_eq!((equal.status, &json(&equal)["verdict"]), (Some(0), &"equal".into()), "{equal:?}");
+    // What cannot be read of a pack is neither equal nor different.
+    let mut bytes = std::fs::read(&pack).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&pack, bytes).unwrap();
+    let broken = compare();
+    assert_eq!(broken.status, Some(2), "{broken:?}");
+    assert_eq!(json(&broken)["verdict"], "incomplete", "{broken:?}");
 }

@@ -24,6 +24,8 @@ use crate::sqlite;
 
 mod durable;
 mod ends;
+mod ordinary_users;
+mod repack_kills;
 mod servers;
 mod tablespaces;
 
@@ -63,16 +65,26 @@ impl Mount {
     /// One that tells its end to people.
     fn in_words(pack: &Path, folder: &Path, options: &[&str]) -> Self {
         let mut command = pagewarden();
-        command.arg("mount").args(options).arg(pack).arg(folder);
-        let mut started = Started::spawn(&mut command);
+        Self::spawn(command.arg("mount").args(options).arg(pack).arg(folder), folder)
+    }
+
+    /// One that this command makes.
+    fn spawn(command: &mut Command, folder: &Path) -> Self {
+        Self::attempt(command, folder)
+            .unwrap_or_else(|outcome| panic!("it is not mounted: {outcome:?}"))
+    }
+
+    /// The same, or what it says where it refuses.
+    fn attempt(command: &mut Command, folder: &Path) -> Result<Self, Outcome> {
+        let mut started = Started::spawn(command);
         let begin = Instant::now();
         while !is_mounted(folder) {
             if !started.is_running() || begin.elapsed() > Duration::from_secs(30) {
-                panic!("it is not mounted: {:?}", started.wait());
+                return Err(started.wait());
             }
             thread::sleep(Duration::from_millis(5));
         }
-        Self { started: Some(started), folder: folder.to_owned() }
+        Ok(Self { started: Some(started), folder: folder.to_owned() })
     }
 
     fn signal(&self, signal: Signal) {

@@ -33,6 +33,12 @@ pub fn refused(arguments: &[&Path]) -> String {
     outcome.stderr
 }
 
+/// How often each is killed that must leave nothing half done: `PAGEWARDEN_PACK_KILLS`,
+/// or as often as is usual.
+pub fn kills(usually: u32) -> u32 {
+    std::env::var("PAGEWARDEN_PACK_KILLS").map_or(usually, |kills| kills.parse().unwrap())
+}
+
 /// A database of some hundred pages, if there is a shell to make it.
 pub fn database(folder: &Path) -> Option<PathBuf> {
     if !sqlite::has_shell() {
@@ -67,6 +73,7 @@ fn a_cluster_comes_back_as_it_was_and_its_server_starts() {
     let checked = json("check", &[&pack], 0);
     assert_eq!(checked["targets"][0]["format"], "pack");
     assert_eq!(checked["verdict"], "intact");
+    assert_eq!(checked["bytes"], made["packed"]["bytes"], "a last block is not a whole one");
 
     let to = target.data_dir().to_owned();
     fs::remove_dir_all(&to).unwrap();
@@ -120,6 +127,10 @@ fn what_cannot_be_packed_soundly_is_refused() {
     assert!(refused(&[&database, output, &pack]).contains("it exists"));
     assert_eq!(fs::read(&pack).unwrap(), b"precious");
     assert!(refused(&[folder.path(), output, &folder.path().join("y.pwk")]).contains("inside"));
+    // Nobody can make a file there. It is told of the name that was given.
+    let message = refused(&[&database, output, Path::new("/proc/y.pwk")]);
+    assert!(message.contains("cannot write /proc/y.pwk"), "{message}");
+    assert!(!message.contains(".pagewarden-"), "{message}");
     fs::write(folder.path().join("shop.db-wal"), "not empty").unwrap();
     let other = tempfile::tempdir().unwrap();
     let message = refused(&[&database, output, &other.path().join("y.pwk")]);
@@ -128,6 +139,25 @@ fn what_cannot_be_packed_soundly_is_refused() {
     // No pack, and a folder that is in use.
     symlink(&database, folder.path().join("link")).unwrap();
     json("unpack", &[&pack, &folder.path().join("new")], 2);
+}
+
+/// What is wrong at its begin is nothing that anybody recognises.
+#[test]
+fn what_is_not_recognised_can_be_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(database) = database(folder.path()) else { return };
+    let mut bytes = fs::read(&database).unwrap();
+    bytes[..16].fill(b'?');
+    fs::write(&database, &bytes).unwrap();
+    let pack = folder.path().join("x.pwk");
+    let message = refused(&[&database, Path::new("-o"), &pack]);
+    assert!(message.contains("say so with --format"), "{message}");
+    let named = ["--format", "sqlite", "--keep-damaged"].map(Path::new);
+    let made = json("pack", &[&[&database, Path::new("-o"), &pack], &named[..]].concat(), 1);
+    assert_eq!(made["check"]["targets"][0]["format"], "sqlite", "{made}");
+    let back = folder.path().join("back");
+    json("unpack", &[&pack, &back], 0);
+    assert!(fs::read(back.join("shop.db")).unwrap() == bytes);
 }
 
 #[test]

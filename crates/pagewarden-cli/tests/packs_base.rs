@@ -6,7 +6,7 @@ use std::path::Path;
 use pagewarden_scratch::postgres::StopMode;
 use serde_json::Value;
 
-use crate::clusters::{any_installation, contents, metadata, sample};
+use crate::clusters::{any_installation, contents, forget_accesses, metadata, sample};
 use crate::packs::{below, database, json, refused};
 use crate::runner::{pagewarden, run};
 use crate::sqlite;
@@ -61,26 +61,57 @@ fn a_cluster_that_went_on_comes_back_from_a_chain_and_starts() {
     target.stop(StopMode::Fast).unwrap();
 }
 
+/// Packs deltas of a source before and after a run to nowhere.
+fn nowhere_between_deltas(folder: &Path, source: &Path) {
+    let at = |name: &str| folder.join(name);
+    let before = delta(source, &at("b.pwk"), &at("a.pwk"));
+    let root_of_files = if source.is_dir() { source } else { source.parent().unwrap() };
+    let sums = contents(root_of_files);
+    // Only then: to sum up is to read.
+    forget_accesses(root_of_files);
+    let times = metadata(root_of_files);
+    let read = run(pagewarden().args(["pack", "--to", "null:"]).arg(source));
+    assert_eq!(read.status, Some(0), "{read:?}");
+    assert!(metadata(root_of_files) == times, "a time, an owner or a length has changed");
+    assert!(contents(root_of_files) == sums, "a byte has changed");
+    let after = delta(source, &at("c.pwk"), &at("a.pwk"));
+    assert_eq!(root(&before), root(&after));
+    // The reports inside differ by the time that they took.
+    assert_eq!(before["packed"]["blocks"], after["packed"]["blocks"]);
+    assert!(after["packed"]["blocks"]["base"].as_u64().unwrap() > 10, "{after}");
+    let back = |name: &str| {
+        json("unpack", &[&at(name), &at("back")], 0);
+        let files = below(&at("back"));
+        fs::remove_dir_all(at("back")).unwrap();
+        files
+    };
+    assert!(back("b.pwk") == back("c.pwk"));
+}
+
 #[test]
 fn a_run_to_nowhere_changes_nothing_of_a_later_delta() {
     let folder = tempfile::tempdir().unwrap();
     let Some(database) = database(folder.path()) else { return };
-    let at = |name: &str| folder.path().join(name);
     let source = folder.path().join("source");
     fs::create_dir(&source).unwrap();
     fs::rename(&database, source.join("shop.db")).unwrap();
     let database = source.join("shop.db");
-    json("pack", &[&database, Path::new("-o"), &at("a.pwk")], 0);
+    json("pack", &[&database, Path::new("-o"), &folder.path().join("a.pwk")], 0);
     sqlite::shell(&source, ".open shop.db\nUPDATE stock SET data = 'x' WHERE id % 5000 = 0;");
-    let before = delta(&database, &at("b.pwk"), &at("a.pwk"));
-    let state = (contents(&source), metadata(&source));
-    let read = run(pagewarden().args(["pack", "--to", "null:"]).arg(&database));
-    assert_eq!(read.status, Some(0), "{read:?}");
-    assert_eq!((contents(&source), metadata(&source)), state);
-    let after = delta(&database, &at("c.pwk"), &at("a.pwk"));
-    assert_eq!(root(&before), root(&after));
-    assert_eq!(before["packed"]["blocks"], after["packed"]["blocks"]);
-    assert!(after["packed"]["blocks"]["base"].as_u64().unwrap() > 10, "{after}");
+    nowhere_between_deltas(folder.path(), &database);
+}
+
+#[test]
+fn nor_of_a_cluster_that_went_on() {
+    let Some(installation) = any_installation() else { return };
+    let mut source = sample(&installation, true).copy();
+    source.execute("postgres", &["DROP TABLE elsewhere"]).unwrap();
+    source.execute("postgres", &["DROP TABLESPACE sample_space"]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let from = source.data_dir().to_owned();
+    json("pack", &[&from, Path::new("-o"), &folder.path().join("a.pwk")], 0);
+    source.execute("postgres", &["UPDATE item SET word = 'newer' WHERE id < 50"]).unwrap();
+    nowhere_between_deltas(folder.path(), &from);
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! What is left when something ends early: of `pack`, of `unpack`, of a pack.
 
-use std::env;
 use std::fs;
 use std::path::Path;
 use std::thread;
@@ -10,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::clusters::{any_installation, sample};
 use crate::damage::Dice;
-use crate::packs::{below, database, json};
+use crate::packs::{below, database, json, kills};
 use crate::runner::{Outcome, Started, pagewarden, run};
 
 fn parts(folder: &Path) -> usize {
@@ -27,7 +26,7 @@ fn whoever_is_killed_leaves_no_half_pack_and_no_half_folder() {
     let folder = tempfile::tempdir().unwrap();
     let (pack, back) = (folder.path().join("x.pwk"), folder.path().join("back"));
     let mut dice = Dice::seeded();
-    let kills = env::var("PAGEWARDEN_PACK_KILLS").map_or(4, |kills| kills.parse::<u32>().unwrap());
+    let kills = kills(4);
     let mut wait = || thread::sleep(Duration::from_millis(dice.within(0..600) as u64));
     for _ in 0..kills {
         let mut command = pagewarden();
@@ -128,6 +127,7 @@ fn what_is_sound_of_a_cut_pack_is_salvaged_and_the_rest_is_named() {
         assert_eq!(refused.status, Some(2), "{refused:?}");
         assert!(!at("back").exists());
         assert_eq!(parts(folder.path()), 0, "what is damaged is no beginning");
+        assert!(!refused.stderr.contains(".pagewarden-"), "a name of ours: {refused:?}");
         let salvaged = json("unpack", &[&at(name), &at("back"), Path::new("--salvage")], 1);
         assert_eq!(salvaged["verdict"], "damaged");
         assert_eq!((&salvaged["files"], &salvaged["partial_files"]), (&0.into(), &1.into()));
@@ -176,8 +176,7 @@ fn what_does_not_fit_is_refused() {
     }
     let unpack = run(pagewarden().arg("unpack").arg(at("x.pwk")).arg(small.join("back")));
     let pack = run(pagewarden().arg("pack").arg(&database).arg("-o").arg(small.join("y.pwk")));
-    let left =
-        fs::read_dir(&small).unwrap().flatten().filter(|entry| entry.path().is_file()).count();
+    let left = fs::read_dir(&small).unwrap().count();
     let unmounted = std::process::Command::new("umount").arg(&small).status();
     assert!(unmounted.unwrap().success());
     assert_eq!((unpack.status, pack.status), (Some(2), Some(2)), "{unpack:?} {pack:?}");

@@ -46,9 +46,9 @@ impl OrdinaryUser {
         Self { copy }
     }
 
-    /// `pagewarden check --json PATH`, to its end.
-    pub fn check(&self, path: &Path) -> Outcome {
-        let mut command = match &self.copy {
+    /// The program, as this user runs it.
+    pub fn pagewarden(&self) -> Command {
+        match &self.copy {
             Some(folder) => {
                 let mut command = Command::new(folder.path().join("pagewarden"));
                 command.env_remove("NO_COLOR").stdin(Stdio::null());
@@ -56,8 +56,19 @@ impl OrdinaryUser {
                 command
             }
             None => pagewarden(),
-        };
-        run(command.args(["check", "--json"]).arg(path))
+        }
+    }
+
+    /// Gives a file or folder to this user.
+    pub fn own(&self, path: &Path) {
+        if self.copy.is_some() {
+            std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+    }
+
+    /// `pagewarden check --json PATH`, to its end.
+    pub fn check(&self, path: &Path) -> Outcome {
+        run(self.pagewarden().args(["check", "--json"]).arg(path))
     }
 }
 

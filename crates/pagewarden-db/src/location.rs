@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `postgres://user:password@host:port/database?option=value` | PostgreSQL |
 //! | `mysql://user:password@host:port/database?option=value` | MySQL, MariaDB |
-//! | `sqlite:PATH` | a SQLite database |
+//! | `sqlite:PATH` | a SQLite database, also one in a pack |
 //!
 //! Everything but the scheme may be left out. Options: `socket` (a Unix socket or, for
 //! PostgreSQL, its folder; `host=/folder` too), `tls` (`verify`, `require`, `off`; also

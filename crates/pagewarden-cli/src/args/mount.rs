@@ -32,7 +32,8 @@ pub struct Mount {
     #[arg(value_name = "FILE.pwk", required_unless_present = "cleanup")]
     pub pack: Option<PathBuf>,
 
-    /// Where to mount it: an empty folder, made if it does not exist
+    /// Where to mount it: an empty folder; one that does not exist is made, and
+    /// removed after the unmount
     #[arg(value_name = "DIR", required_unless_present_any = ["cleanup", "repack"])]
     pub folder: Option<PathBuf>,
 

@@ -3,6 +3,7 @@
 use std::num::NonZero;
 use std::path::PathBuf;
 
+use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, ValueEnum};
 
 /// Make one compressed, verified file of a database that is only read
@@ -35,6 +36,11 @@ pub struct Pack {
     /// Read and verify as a backup would, and store nothing
     #[arg(long, value_name = "null:", value_parser = ["null:"])]
     pub to: Option<String>,
+
+    /// Take SOURCE for this format instead of finding out
+    #[arg(long, value_name = "FORMAT", conflicts_with = "tablespace",
+        value_parser = PossibleValuesParser::new(super::format_names()))]
+    pub format: Option<String>,
 
     /// Say how large the pack would be, table by table, from a sample of blocks
     #[arg(long, conflicts_with_all = ["base", "tablespace", "keep_damaged"])]

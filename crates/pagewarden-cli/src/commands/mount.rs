@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stderr)]
 
+use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -88,6 +89,28 @@ fn options(arguments: &Mount) -> Result<Options> {
     Ok(options)
 }
 
+/// A folder to mount on. One that was not there is gone when the mount is.
+struct Place<'a> {
+    folder: &'a Path,
+    is_new: bool,
+}
+
+impl<'a> Place<'a> {
+    fn new(folder: &'a Path) -> Self {
+        let found = fs::symlink_metadata(folder);
+        Self { folder, is_new: found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if self.is_new {
+            // While it is mounted, or if anything is in it, the system refuses.
+            let _ = fs::remove_dir(self.folder);
+        }
+    }
+}
+
 fn serve(arguments: &Mount, path: &Path, folder: &Path) -> Result<Exit> {
     let begin = Instant::now();
     let options = options(arguments)?;
@@ -100,6 +123,8 @@ fn serve(arguments: &Mount, path: &Path, folder: &Path) -> Result<Exit> {
     signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&stop))
         .context("cannot listen for signals")?;
     let source = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    // Let go after the mount.
+    let _place = Place::new(folder);
     let teller = source.clone();
     let mut mounted = Mounted::begin(
         Arc::clone(&pack),

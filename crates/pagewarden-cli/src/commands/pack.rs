@@ -2,7 +2,7 @@
 //! throws it away to learn how fast it can be read.
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Write as _};
+use std::io::{self, BufWriter, Write as _};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use pagewarden::report::several::Several;
 use pagewarden::report::text::TextReport;
 use pagewarden::report::words::{bytes, counted, duration, rate};
 use pagewarden::report::{Report as _, RunEnd, TargetEnd};
-use pagewarden::target::{self, Target};
+use pagewarden::target::{self, Target, TargetKind};
 use pagewarden::verdict::Verdict;
 use pagewarden::verify::{Options, Summary, mib_per_second, verify};
 use serde_json::{Value, json};
@@ -112,7 +112,7 @@ fn run_to_file(
         tablespace::make(arguments, name, output, stop, show)
     } else {
         let place = Place::prepare(output, [arguments.source.as_path()])?;
-        let target = open(&arguments.source)?;
+        let target = open(&arguments.source, kind(arguments))?;
         ensure!(
             !target.description.live,
             "cannot pack {}: a server runs on it, or has not ended properly\n\
@@ -180,8 +180,13 @@ fn run_to_file(
     })
 }
 
-fn open(source: &Path) -> Result<Target> {
-    let target = target::open(source, None)?;
+/// What the source is to be taken for, if that was said.
+fn kind(arguments: &Pack) -> Option<&'static TargetKind> {
+    arguments.format.as_deref().and_then(target::kind_named)
+}
+
+fn open(source: &Path, kind: Option<&TargetKind>) -> Result<Target> {
+    let target = target::open(source, kind)?;
     if target.description.format == "sqlite" {
         for (suffix, what) in [("-wal", "log"), ("-journal", "rollback journal")] {
             let mut name = source.as_os_str().to_owned();
@@ -376,6 +381,8 @@ impl Place {
             .prefix(".pagewarden-")
             .suffix(".tmp")
             .tempfile_in(&real)
+            // Its own words name the temporary file.
+            .map_err(|error| io::Error::from(error.kind()))
             .with_context(|| format!("cannot write {shown}"))?;
         Ok(Self { path: path.to_owned(), folder: real, file })
     }

@@ -17,6 +17,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use pagewarden::checksum::sqlserver::{PAGE_BYTES, is_zero, restore_torn_bits};
+use pagewarden::pack::is_pack;
 use pagewarden::page::sqlserver::header::{HAS_TORN_BITS, Header};
 use pagewarden::page::standings::Standings;
 use pagewarden::page::{PageRun, Witness};
@@ -52,7 +53,7 @@ pub fn run(arguments: &Unpack) -> Result<Exit> {
 
 fn unpack(arguments: &Unpack) -> Result<Exit> {
     let paths = arguments.files.as_slice();
-    if let Some(path) = paths.iter().find(|path| packed::is_pack(path)) {
+    if let Some(path) = paths.iter().find(|path| is_pack(path)) {
         return packed::run(arguments, path);
     }
     let is_for_packs = !arguments.only.is_empty()

@@ -1,6 +1,7 @@
 //! How mounts end: by signals, from outside, and by force.
 
 use super::*;
+use crate::packs::kills;
 
 #[test]
 fn a_signal_or_an_unmount_ends_it_with_success() {
@@ -13,8 +14,11 @@ fn a_signal_or_an_unmount_ends_it_with_success() {
         let outcome = mount.wait();
         assert_eq!(outcome.status, Some(0), "{outcome:?}");
         assert!(!is_mounted(&place));
-        assert_eq!(fs::read_dir(&place).unwrap().count(), 0);
+        assert!(!place.exists(), "the folder that it made is gone with it");
     }
+    fs::create_dir(&place).unwrap();
+    Mount::begin(&packed.pack, &place, &[]).end();
+    assert_eq!(fs::read_dir(&place).unwrap().count(), 0, "one that was there stays");
     if rustix::process::geteuid().is_root() {
         let mount = Mount::begin(&packed.pack, &place, &[]);
         assert!(Command::new("umount").arg(&place).status().unwrap().success());
@@ -88,9 +92,8 @@ fn killed_mounts_are_cleaned_up_and_mounted_again() {
     let Some(packed) = Packed::new() else { return };
     let (place, scratch) = (packed.path("files"), packed.path("scratch"));
     fs::create_dir(&scratch).unwrap();
-    let kills: u64 = std::env::var("PAGEWARDEN_KILLS").map_or(6, |kills| kills.parse().unwrap());
     let mut dice = Dice::seeded();
-    for _ in 0..kills {
+    for _ in 0..kills(6) {
         let options = ["--scratch", scratch.to_str().unwrap()];
         let mount = Mount::begin(&packed.pack, &place, &options);
         thread::scope(|scope| {
@@ -140,7 +143,7 @@ fn what_is_to_last_lasts_when_it_was_synced() {
     let Some(packed) = Packed::new() else { return };
     let (place, durable) = (packed.path("files"), packed.path("durable"));
     let options = ["--durable", durable.to_str().unwrap()];
-    let kills: u64 = std::env::var("PAGEWARDEN_KILLS").map_or(6, |kills| kills.parse().unwrap());
+    let kills = kills(6);
     let mut dice = Dice::seeded();
     let mut expected = packed.plain.clone();
     for round in 0..kills {

@@ -1,4 +1,4 @@
-//! SQLite: files, read in process.
+//! SQLite: files, read in process; also a database that lies in a pack.
 //!
 //! Values have types, columns merely prefer one. What a column's values are is read
 //! from its declared type, by the words that people use; a value that is something
@@ -6,6 +6,7 @@
 
 use std::path::Path;
 
+use pagewarden::pack::is_pack;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection as Database, OpenFlags};
 
@@ -63,7 +64,10 @@ fn connect(location: &Location) -> Result<Box<dyn Connection>> {
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let open = || {
-        let database = Database::open_with_flags(&path, flags)?;
+        let database = match is_pack(Path::new(&path)) {
+            true => pagewarden_sqlite::open_read_only(Path::new(&path))?,
+            false => Database::open_with_flags(&path, flags)?,
+        };
         database.busy_timeout(BUSY_LIMIT)?;
         database.execute_batch("PRAGMA query_only = ON; PRAGMA trusted_schema = OFF;")?;
         // The first look at the file itself.

@@ -97,6 +97,7 @@ pub enum StopMode {
 pub struct Cluster {
     installation: Installation,
     server: Option<Child>,
+    preloaded: Option<PathBuf>,
     data_dir: PathBuf,
     home: Home,
 }
@@ -153,6 +154,7 @@ impl Cluster {
         Ok(Self {
             installation: installation.clone(),
             server: None,
+            preloaded: None,
             data_dir: home.path().join("data"),
             home,
         })
@@ -213,6 +215,11 @@ impl Cluster {
             .with_context(|| format!("cannot add settings to {}", path.display()))
     }
 
+    /// Has the server load a library before all others, from its next start on.
+    pub fn preload(&mut self, library: PathBuf) {
+        self.preloaded = Some(library);
+    }
+
     /// The server's process number while it runs.
     pub fn postmaster_pid(&mut self) -> Option<u32> {
         let child = self.server.as_mut()?;
@@ -246,6 +253,9 @@ impl Cluster {
             .arg("-k")
             .arg(self.socket_dir())
             .args(["-p", &PORT.to_string()]);
+        if let Some(library) = &self.preloaded {
+            command.env("LD_PRELOAD", library);
+        }
         let child = self
             .home
             .start(&mut command, &log)

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::pack::codec::is_zero;
 use crate::pack::content::Content;
 use crate::source::file::{open_regular, read_fully};
 
@@ -30,7 +31,7 @@ pub fn train(content: &Content, block_bytes: u32) -> io::Result<Vec<u8>> {
                 let within = next.saturating_sub(begin);
                 let count = read_fully(&file, &mut buffer, within - within % block)?;
                 let sample = buffer.get(..count).unwrap_or_default();
-                if sample.iter().any(|byte| *byte != 0) {
+                if !is_zero(sample) {
                     samples.extend(sample);
                     sizes.push(count);
                 }
@@ -39,6 +40,25 @@ pub fn train(content: &Content, block_bytes: u32) -> io::Result<Vec<u8>> {
         }
         begin = end;
     }
-    // It refuses what is too little: then there is no need of one either.
-    Ok(zstd::dict::from_continuous(&samples, &sizes, DICTIONARY_BYTES).unwrap_or_default())
+    Ok(made_of(&samples, &sizes))
+}
+
+/// The same from what a stream begins with.
+#[must_use]
+pub fn train_on_begin(begin: &[u8], block_bytes: u32) -> Vec<u8> {
+    let block = usize::try_from(block_bytes).unwrap_or(usize::MAX).max(1);
+    let every = (begin.len() as u64).div_ceil(SAMPLE_BYTES).max(1);
+    let (mut samples, mut sizes) = (Vec::new(), Vec::new());
+    for sample in begin.chunks(block).step_by(usize::try_from(every).unwrap_or(1)) {
+        if !is_zero(sample) {
+            samples.extend(sample);
+            sizes.push(sample.len());
+        }
+    }
+    made_of(&samples, &sizes)
+}
+
+/// Empty where there is too little, which is refused: then there is no need of one either.
+fn made_of(samples: &[u8], sizes: &[usize]) -> Vec<u8> {
+    zstd::dict::from_continuous(samples, sizes, DICTIONARY_BYTES).unwrap_or_default()
 }

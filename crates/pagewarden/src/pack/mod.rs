@@ -80,13 +80,15 @@ mod table;
 mod tree;
 mod write;
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
 
 pub use chain::{Search, open_chain};
 pub(crate) use codec::block_sum;
 pub use codec::{Method, Settings};
 pub use content::{Content, Strays};
-pub use dictionary::train;
+pub use dictionary::{train, train_on_begin};
 pub use estimate::{Estimate, Sampling, SizeInterval};
 pub use forecast::{Coding, Forecast};
 pub use packing::Packing;
@@ -100,6 +102,8 @@ pub use table::{Attributes, Entry, What};
 pub(crate) use tree::{file_hash, span_hash};
 pub use write::Totals;
 
+use crate::source::file::open_regular;
+
 /// Bytes in a span but for a file's last one.
 pub const SPAN_BYTES: usize = 1 << 20;
 /// What every pack begins with.
@@ -108,6 +112,14 @@ pub const BEGIN: &str = "PWPACK\r\n";
 pub const VERSION: u32 = 2;
 /// The version of packs that every program reads.
 pub const VERSION_PLAIN: u32 = 1;
+
+/// True if this is a file that begins as packs do.
+#[must_use]
+pub fn is_pack(path: &Path) -> bool {
+    let mut begin = [0; BEGIN.len()];
+    let read = open_regular(path).and_then(|mut file: File| file.read_exact(&mut begin));
+    read.is_ok() && begin == *BEGIN.as_bytes()
+}
 
 /// Why a pack, or a part of it, cannot be read.
 #[derive(Debug, thiserror::Error)]

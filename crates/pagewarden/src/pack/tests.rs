@@ -177,6 +177,24 @@ fn a_table_that_explodes_is_refused() {
     assert!(error.contains("out of all proportion"), "{error}");
 }
 
+/// The same of the report inside.
+#[test]
+fn a_report_that_explodes_is_refused() {
+    let report = zstd::bulk::compress(&vec![b' '; 100 << 20], 3).unwrap();
+    let whole = packed(&sample(), &settings(4096, Method::Raw));
+    let footer = Footer::parse(&whole[whole.len() - FOOTER_BYTES..], whole.len() as u64).unwrap();
+    let begin = footer.report.begin;
+    let head = &whole[..usize::try_from(begin).unwrap()];
+    for (bytes, says) in [(100 << 20, "out of all proportion"), (1000, "report")] {
+        let stored_bytes = report.len() as u64;
+        let section = layout::Section { begin, stored_bytes, bytes, crc: crc(&report) };
+        let end = Footer { report: section, ..footer }.to_bytes();
+        let pack = opened(&[head, &report, &end].concat()).unwrap();
+        let error = pack.report().unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
+}
+
 /// A block that says it is long and expands to more than a block holds.
 #[test]
 fn a_block_that_explodes_is_damage() {
@@ -241,19 +259,49 @@ fn blocks_of(pack: &[u8]) -> std::ops::Range<usize> {
     begin..usize::try_from(footer.index).unwrap()
 }
 
+/// Some files that are soon read.
+fn few() -> Vec<(Entry, Vec<u8>)> {
+    let bytes = content(3_000);
+    vec![
+        (folder("d"), Vec::new()),
+        (file("d/f", &bytes), bytes),
+        (file("zero", &[0; 9000]), vec![0; 9000]),
+    ]
+}
+
+/// The same, behind a link: packs of version 2.
+fn few_behind_a_link() -> Vec<(Entry, Vec<u8>)> {
+    let mut files = few();
+    files[0].0.link = Some("/srv/d".into());
+    files
+}
+
+/// Reads all that can be read of a pack, in both ways.
+fn serves_no_wrong_byte(pack: Pack, files: &[(Entry, Vec<u8>)], case: &str) {
+    for (number, (_, bytes)) in files.iter().enumerate() {
+        if let Ok(read) = read_back(&pack, number) {
+            assert!(read == *bytes, "{case}: a wrong byte was served");
+        }
+    }
+    let alone = ReaderSettings { threads: 0, ..ReaderSettings::default() };
+    let reader = Reader::new(Arc::new(pack), alone).unwrap();
+    for (number, (_, bytes)) in files.iter().enumerate() {
+        let mut out = vec![0; bytes.len()];
+        if let Ok(count) = reader.read_at(number, 0, &mut out) {
+            assert!(out[..count] == *bytes, "{case}: a wrong byte was served");
+        }
+    }
+}
+
 #[test]
 fn any_byte_that_flips_is_found_and_none_is_served_wrong() {
-    let bytes = content(3_000);
-    let files = vec![
-        (folder("d"), Vec::new()),
-        (file("d/f", &bytes), bytes.clone()),
-        (file("zero", &[0; 9000]), vec![0; 9000]),
-    ];
-    let folder = TempDir::new().unwrap();
+    let folder = delta::place();
     let path = folder.path().join("x.pwk");
-    for settings in [
-        settings(4096, Method::Lz4),
-        Settings { dictionary: content(200), ..settings(8192, Method::Zstd(3)) },
+    let with_dictionary = Settings { dictionary: content(200), ..settings(8192, Method::Zstd(3)) };
+    for (files, settings) in [
+        (few(), settings(4096, Method::Lz4)),
+        (few(), with_dictionary),
+        (few_behind_a_link(), settings(4096, Method::Zstd(3))),
     ] {
         let whole = packed(&files, &settings);
         fs::write(&path, &whole).unwrap();
@@ -269,19 +317,9 @@ fn any_byte_that_flips_is_found_and_none_is_served_wrong() {
             let is_seen = matches!(said, None | Some(Verdict::Damaged));
             assert!(is_seen || is_harmless, "byte {at}: {said:?}");
             let Ok(pack) = Pack::open(&path) else { continue };
-            for (number, (_, bytes)) in files.iter().enumerate() {
-                if let Ok(read) = read_back(&pack, number) {
-                    assert!(read == *bytes, "byte {at}: a wrong byte was served");
-                }
-            }
-            let alone = ReaderSettings { threads: 0, ..ReaderSettings::default() };
-            let reader = Reader::new(Arc::new(pack), alone).unwrap();
-            for (number, (_, bytes)) in files.iter().enumerate() {
-                let mut out = vec![0; bytes.len()];
-                if let Ok(count) = reader.read_at(number, 0, &mut out) {
-                    assert!(out[..count] == *bytes, "byte {at}: a wrong byte was served");
-                }
-            }
+            let entries = pack.entries().iter().map(|entry| (&entry.name, &entry.link));
+            assert!(entries.eq(files.iter().map(|(entry, _)| (&entry.name, &entry.link))));
+            serves_no_wrong_byte(pack, &files, &format!("byte {at}"));
         }
     }
 }
@@ -289,11 +327,13 @@ fn any_byte_that_flips_is_found_and_none_is_served_wrong() {
 #[test]
 fn a_pack_that_was_cut_is_refused() {
     let bytes = content(20_000);
-    let whole = packed(&[(file("f", &bytes), bytes)], &settings(4096, Method::Zstd(3)));
-    for length in 0..whole.len() {
-        assert!(opened(&whole[..length]).is_err(), "{length}");
+    for files in [vec![(file("f", &bytes), bytes)], few_behind_a_link()] {
+        let whole = packed(&files, &settings(4096, Method::Zstd(3)));
+        for length in 0..whole.len() {
+            assert!(opened(&whole[..length]).is_err(), "{length}");
+        }
+        assert!(opened(&[whole.as_slice(), b"x"].concat()).is_err());
     }
-    assert!(opened(&[whole.as_slice(), b"x"].concat()).is_err());
 }
 
 /// The same pack with another footer, itself sound.

@@ -170,6 +170,16 @@ pub struct StreamedPages {
     pub offset: ByteOffset,
     /// The pages, about a mebibyte.
     pub bytes: Vec<u8>,
+    /// So many bytes at their end are not of the file: they make its last page a whole one.
+    pub filler_bytes: u64,
+}
+
+impl StreamedPages {
+    /// Pages that are whole in their file.
+    #[must_use]
+    pub fn whole(file: Arc<PageFile>, offset: ByteOffset, bytes: Vec<u8>) -> Self {
+        Self { file, offset, bytes, filler_bytes: 0 }
+    }
 }
 
 /// See [`Settled::judge`].

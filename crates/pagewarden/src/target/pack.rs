@@ -4,8 +4,7 @@
 //! database were verified when it was packed; what was found then is told again.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::{File, Metadata};
-use std::io::Read as _;
+use std::fs::Metadata;
 use std::num::NonZero;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,11 +15,10 @@ use serde::Deserialize;
 
 use crate::error::Error;
 use crate::pack::{
-    BEGIN, Pack, PackError, SPAN_BYTES, Search, What, block_sum, file_hash, open_chain, span_hash,
+    Pack, PackError, SPAN_BYTES, Search, What, block_sum, file_hash, is_pack, open_chain, span_hash,
 };
 use crate::page::{PageFinding, PageFormat, PageRun, RunVerdict};
 use crate::report::words::{bytes, counted};
-use crate::source::file::open_regular;
 use crate::target::{
     Description, Evidence, OpenOptions, PageFile, Probe, Step, StreamedPages, Target, TargetKind,
 };
@@ -44,9 +42,7 @@ fn probe(path: &Path, metadata: &Metadata) -> Probe {
     if !metadata.is_file() {
         return Probe::No;
     }
-    let mut begin = [0; BEGIN.len()];
-    let read = open_regular(path).and_then(|mut file: File| file.read_exact(&mut begin));
-    if read.is_ok() && begin == *BEGIN.as_bytes() { Probe::Yes } else { Probe::No }
+    if is_pack(path) { Probe::Yes } else { Probe::No }
 }
 
 fn open(path: &Path, _: &Metadata, options: &OpenOptions) -> Result<Target, Error> {
@@ -329,9 +325,12 @@ impl Steps {
         match expanded.bytes {
             Ok(mut bytes) => {
                 let block_bytes = self.files.pack.block_bytes();
-                bytes.resize(bytes.len().next_multiple_of(block_bytes), 0);
+                let length = bytes.len();
+                bytes.resize(length.next_multiple_of(block_bytes), 0);
+                let filler_bytes = (bytes.len() - length) as u64;
                 let file = Arc::clone(&file.page_file);
-                self.ready.push_back(Step::Pages(StreamedPages { file, offset, bytes }));
+                let pages = StreamedPages { file, offset, bytes, filler_bytes };
+                self.ready.push_back(Step::Pages(pages));
             }
             Err(PackError::Io(error)) => {
                 let length = SPAN_BYTES as u64;

@@ -133,6 +133,7 @@ impl<'a> Shared<'a> {
                             &pages.bytes,
                             &mut outcome,
                         );
+                        outcome.bytes = outcome.bytes.saturating_sub(pages.filler_bytes);
                         self.deliver(sequence, Outcome::Run(outcome));
                     }),
                     Next::Run(run) => match run.file.way(run.offset, run.length) {

@@ -21,7 +21,7 @@ use pagewarden::target::{self, Step, Target};
 use serde_json::{Value, json};
 
 use crate::args::pack::Pack;
-use crate::commands::pack::{STANDARD_INPUT, options, settings};
+use crate::commands::pack::{STANDARD_INPUT, kind, options, settings};
 use crate::exit::Exit;
 use crate::progress::Show;
 
@@ -48,7 +48,7 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
         "cannot estimate what comes from standard input: it is read once and in order\n\
          hint: name a folder or a file"
     );
-    let target = target::open(source, None)?;
+    let target = target::open(source, kind(arguments))?;
     let is_live = target.description.live;
     let strays = if is_live { Strays::PassedOver } else { Strays::Refused };
     let content = Content::list(source, strays)?;

@@ -24,7 +24,7 @@ use pagewarden::verify::{Progress, Sink, Summary, mib_per_second, verify};
 use serde_json::{Value, json};
 
 use crate::args::pack::Pack;
-use crate::commands::pack::options;
+use crate::commands::pack::{kind, options};
 use crate::exit::Exit;
 use crate::progress::{Output, Show};
 
@@ -38,7 +38,7 @@ const BUSY: f64 = 0.3;
 
 pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Result<Exit> {
     let source = arguments.source.as_path();
-    let target = target::open(source, None)?;
+    let target = target::open(source, kind(arguments))?;
     let description = target.description.clone();
     let content = Content::list(source, Strays::PassedOver)?;
     let device = device_load(source, LOOK);

@@ -70,7 +70,7 @@ fn repack_all(
 ) -> Result<Packed> {
     let source = arguments.source.as_path();
     let place = Place::prepare(output, [folder])?;
-    let target = open(source)?;
+    let target = open(source, None)?;
     ensure!(
         !target.description.live,
         "cannot pack what was written: the server on it has not ended properly\n\
@@ -133,6 +133,7 @@ fn arguments(source: &Path, old: &Pack, is_json: bool) -> Arguments {
         source: source.to_owned(),
         output: None,
         to: None,
+        format: None,
         estimate: false,
         base: None,
         tablespace: None,

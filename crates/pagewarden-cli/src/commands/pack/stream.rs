@@ -1,23 +1,25 @@
 //! `pack -`: a backup that comes as a stream, as one file of the very bytes that
 //! came, verified on the way as `check -` does it.
 
-use std::io::{self, BufWriter, IsTerminal as _};
+use std::io::{self, BufWriter, Cursor, IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result, ensure};
-use pagewarden::pack::StreamPacking;
+use pagewarden::pack::{StreamPacking, train_on_begin};
 use pagewarden::source::pipe::StandardInput;
 use pagewarden::target::{self, OpenOptions};
 use pagewarden::verdict::Verdict;
 
-use super::{Packed, Place, STANDARD_INPUT, check, options, plain_settings};
+use super::{Packed, Place, STANDARD_INPUT, check, kind, options, plain_settings};
 use crate::args::pack::Pack;
 use crate::progress::Show;
 
 /// What the file is called if the pack's own name does not tell.
 const NAME: &str = "stream";
+/// What a dictionary is learnt from, held in memory until it is.
+const LEARNT_BYTES: u64 = 64 << 20;
 const ENDING: &str = ".pwk";
 
 pub(super) fn make(
@@ -35,13 +37,22 @@ pub(super) fn make(
         "standard input is a terminal\nhint: pipe a backup into it, or name a path"
     );
     let options = options(arguments, stop);
-    // What is small in it can be no dictionary's matter: it is read but once.
-    let (settings, _) = plain_settings(arguments);
+    let (mut settings, wants_dictionary) = plain_settings(arguments);
+    let mut input = StandardInput::new(Arc::clone(stop));
+    let mut begin = Vec::new();
+    if wants_dictionary {
+        // It is read but once: what it begins with must do.
+        let read = input.by_ref().take(LEARNT_BYTES).read_to_end(&mut begin);
+        // That we are to stop is told by whoever reads on.
+        if !stop.load(Ordering::Relaxed) {
+            read.context("cannot read standard input")?;
+        }
+        settings.dictionary = train_on_begin(&begin, settings.block_bytes);
+    }
     let out = BufWriter::with_capacity(1 << 20, place.file.reopen()?);
     let cannot = || format!("cannot make {}", place.path.display());
-    let input = StandardInput::new(Arc::clone(stop));
     let (tee, packing) = StreamPacking::begin(
-        Box::new(input),
+        Box::new(Cursor::new(begin).chain(input)),
         file_name(&place.path),
         settings,
         options.jobs,
@@ -50,7 +61,8 @@ pub(super) fn make(
     )
     .with_context(cannot)?;
     let called = Path::new(STANDARD_INPUT);
-    let target = target::open_stream(called, Box::new(tee), None, &OpenOptions::default())?;
+    let target =
+        target::open_stream(called, Box::new(tee), kind(arguments), &OpenOptions::default())?;
     let (verdict, mut summary, check) = check(arguments, target, &options, show)?;
     if let Some(error) = packing.failure() {
         return Err(error).with_context(cannot);

@@ -4,7 +4,7 @@
 //! their own when all of it is tested and on the device.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write as _;
 use std::num::NonZero;
 use std::os::unix::ffi::OsStrExt as _;
@@ -15,8 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use pagewarden::Error;
 use pagewarden::pack::{
-    BEGIN, Entry, Pack, Places, Restored, Restoring, Salvaged, SalvagedFiles, Search, fresh_bytes,
+    Entry, Pack, Places, Restored, Restoring, Salvaged, SalvagedFiles, Search, fresh_bytes,
     open_chain, restore,
 };
 use pagewarden::report::words::{bytes, counted, duration, grouped, printable, rate};
@@ -31,15 +32,6 @@ use crate::signals::stop_on_signals;
 
 /// Lost parts that are shown as text; more are counted.
 const SHOWN_MAX: usize = 100;
-
-/// True if this is a pack, by its first bytes.
-pub(super) fn is_pack(path: &Path) -> bool {
-    use std::io::Read as _;
-    let mut begin = [0; BEGIN.len()];
-    let read = pagewarden::source::file::open_regular(path)
-        .and_then(|mut file: File| file.read_exact(&mut begin));
-    read.is_ok() && begin == *BEGIN.as_bytes()
-}
 
 pub(super) fn run(arguments: &Unpack, path: &Path) -> Result<Exit> {
     let begin = Instant::now();
@@ -75,12 +67,13 @@ pub(super) fn run(arguments: &Unpack, path: &Path) -> Result<Exit> {
         return Ok(Exit::Stopped);
     }
     let restored = match restored {
-        Err(error @ pagewarden::Error::Unknown { .. }) => {
+        Err(error @ Error::Unknown { .. }) => {
             // It is damaged: what was written is no beginning of anything.
+            let error = targets.with_final_names(error);
             targets.discard();
             return Err(error.into());
         }
-        restored => restored?,
+        restored => restored.map_err(|error| targets.with_final_names(error))?,
     };
     targets.keep(&pack)?;
     report(arguments, &pack, restored, begin, &show)?;
@@ -230,6 +223,19 @@ impl Targets {
         Ok(())
     }
 
+    /// What went wrong, told of the files that are to be.
+    fn with_final_names(&self, error: Error) -> Error {
+        let places =
+            || std::iter::once(&self.main).chain(self.links.iter().map(|(_, place, _)| place));
+        let named =
+            |path: PathBuf| places().find_map(|place| place.final_name(&path)).unwrap_or(path);
+        match error {
+            Error::Io { action, path, source } => Error::io(action, &named(path), source),
+            Error::Unknown { path, reason, hint } => Error::unknown(&named(path), reason, hint),
+            other => other,
+        }
+    }
+
     fn discard(self) {
         for (_, place, _) in self.links {
             place.discard();
@@ -326,6 +332,7 @@ fn salvage(
     let files = match restored {
         Ok(files) => files,
         Err(error) => {
+            let error = targets.with_final_names(error);
             targets.discard();
             if stop.load(Ordering::Relaxed) {
                 stopped(arguments, "nothing was kept", begin, &show)?;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! What an interrupted run has left there is gone on with if it was of the same
-//! content; else it is removed.
+//! content; else it is removed. One that nothing was written to is not left behind.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
@@ -101,7 +101,7 @@ impl Place {
     }
 
     /// Gives the files their folder. An empty one that has its name makes room.
-    pub(super) fn keep(self) -> Result<PathBuf> {
+    pub(super) fn keep(self) -> Result<()> {
         let keep = || {
             File::open(self.files())?.sync_all()?;
             fs::rename(self.files(), &self.folder)?;
@@ -111,13 +111,27 @@ impl Place {
         keep().with_context(|| format!("cannot write {}", self.folder.display()))?;
         // Of no use any more, and in nobody's way.
         let _ = fs::remove_dir_all(&self.staging);
-        Ok(self.folder)
+        Ok(())
+    }
+
+    /// What a path below the temporary folder will be called.
+    pub(super) fn final_name(&self, path: &Path) -> Option<PathBuf> {
+        Some(self.folder.join(path.strip_prefix(self.files()).ok()?))
     }
 
     /// Removes all that was written.
     pub(super) fn discard(self) {
         open_to_removal(&self.files());
         let _ = fs::remove_dir_all(&self.staging);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // It fails where something is inside, to be gone on with.
+        if fs::remove_dir(self.files()).is_ok() {
+            let _ = fs::remove_dir_all(&self.staging);
+        }
     }
 }
 

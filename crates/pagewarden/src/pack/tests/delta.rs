@@ -205,7 +205,7 @@ fn any_byte_of_a_delta_that_flips_or_is_missing_serves_no_wrong_byte() {
     let first = packed(&[(file("f", &old), old)], &settings);
     let first = write(folder.path(), "a.pwk", &first);
     let base = Arc::new(Pack::open(&first).unwrap());
-    let files = [(file("f", &new), new.clone())];
+    let files = [(file("f", &new), new)];
     let whole = delta(&files, &settings, &base);
     let path = write(folder.path(), "b.pwk", &whole);
     assert_eq!(verdict(&path), Some(Verdict::Intact));
@@ -226,9 +226,7 @@ fn any_byte_of_a_delta_that_flips_or_is_missing_serves_no_wrong_byte() {
             continue;
         };
         assert!(at.is_some(), "what was cut is refused");
-        if let Ok(read) = read_back(&chain, 0) {
-            assert!(read == new, "byte {at:?}: a wrong byte was served");
-        }
+        serves_no_wrong_byte(chain, &files, &format!("byte {at:?}"));
     }
 }
 

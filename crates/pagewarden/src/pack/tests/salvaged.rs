@@ -141,6 +141,30 @@ fn a_delta_without_its_base_gives_what_it_holds() {
     assert!(found.problems[0].contains(&base.root().to_string()), "{:?}", found.problems);
 }
 
+/// Names lead nowhere else here either.
+#[test]
+fn records_that_lead_elsewhere_are_passed_over() {
+    let folder = place();
+    let settings = settings(4096, Method::Raw);
+    let whole = packed(&[(file("f", b"abc"), b"abc".to_vec())], &settings);
+    let begin = usize::try_from(layout::Header::parse(&whole).unwrap().bytes()).unwrap();
+    let target = folder.path().join("elsewhere");
+    let absolute = target.to_str().unwrap();
+    for name in ["../elsewhere", absolute, "a/../../elsewhere"] {
+        let mut forged = whole[..begin].to_vec();
+        forged.extend(layout::file_record(0, &file(name, b"abc").to_bytes(false)));
+        forged.extend(&whole[blocks_of(&whole)]);
+        let path = folder.path().join("x.pwk");
+        fs::write(&path, forged).unwrap();
+        let out = folder.path().join("out");
+        let found = salvage(&path, &out);
+        assert!(found.is_none_or(|found| (found.whole, found.partial) == (0, 0)), "{name}");
+        let beside = fs::read_dir(folder.path()).unwrap().flatten();
+        assert!(beside.map(|entry| entry.file_name()).all(|one| one == "x.pwk" || one == "out"));
+        let _ = fs::remove_dir_all(&out);
+    }
+}
+
 /// A record that claims an exabyte, or comes twice.
 #[test]
 fn records_that_claim_the_impossible_take_no_memory() {

@@ -68,6 +68,25 @@ fn any_byte_that_flips_is_found() {
     }
 }
 
+/// What it begins with tells what all of it is like.
+#[test]
+fn a_dictionary_of_its_begin_makes_a_stream_smaller() {
+    let words = ["page", "block", "segment", "tuple", "extent", "heap", "index", "tablespace"];
+    let mut text = Vec::new();
+    for number in 0..60_000_usize {
+        text.extend(words[number * number % 13 % 8].as_bytes());
+        text.extend((number * 7919 % 1000).to_string().as_bytes());
+    }
+    let plain = settings(4096, Method::Zstd(3));
+    let dictionary = train_on_begin(&text[..text.len() / 2], plain.block_bytes);
+    assert!(!dictionary.is_empty());
+    assert!(train_on_begin(b"too little", 4096).is_empty());
+    let with = packed_stream(&text, 0, &Settings { dictionary, ..plain.clone() });
+    let without = packed_stream(&text, 0, &plain);
+    assert!(with.len() < without.len(), "{} {}", with.len(), without.len());
+    assert!(read_back(&opened(&with).unwrap(), 0).unwrap() == text);
+}
+
 #[test]
 fn what_is_not_read_to_its_end_is_no_pack() {
     let stop = Arc::new(AtomicBool::new(false));

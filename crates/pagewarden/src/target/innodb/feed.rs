@@ -274,7 +274,7 @@ impl Pages {
         let offset = self.offset;
         self.offset = offset.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
         let file = Arc::clone(&self.file);
-        ready.extend([Step::Pages(StreamedPages { file, offset: ByteOffset(offset), bytes })]);
+        ready.extend([Step::Pages(StreamedPages::whole(file, ByteOffset(offset), bytes))]);
     }
 
     fn partial_page(&self) -> Option<Step> {
@@ -327,7 +327,7 @@ impl DeltaStage {
                     if left > now {
                         self.cluster = Some((Arc::clone(&file), left.saturating_sub(now)));
                     }
-                    ready.extend([Step::Pages(StreamedPages { file, offset, bytes })]);
+                    ready.extend([Step::Pages(StreamedPages::whole(file, offset, bytes))]);
                 }
                 None => {
                     let list = rest.get(..size).unwrap_or_default();
@@ -370,7 +370,7 @@ impl DeltaStage {
                     // The first list is handed on, so that the file counts as opened.
                     if begin == ByteOffset(0) {
                         let (file, bytes) = (Arc::clone(&file), list.to_vec());
-                        ready.extend([Step::Pages(StreamedPages { file, offset: begin, bytes })]);
+                        ready.extend([Step::Pages(StreamedPages::whole(file, begin, bytes))]);
                     }
                     taken = taken.saturating_add(size);
                     self.offset = self.offset.saturating_add(u64::try_from(size).unwrap_or(0));

@@ -519,11 +519,8 @@ impl Backup {
                 .chain(file.taker.clone().filter(|_| chunk.is_certain))
                 .collect(),
         };
-        self.ready.push_back(Step::Pages(StreamedPages {
-            file: Arc::new(file),
-            offset: ByteOffset(chunk.offset),
-            bytes: chunk.bytes,
-        }));
+        let (file, offset) = (Arc::new(file), ByteOffset(chunk.offset));
+        self.ready.push_back(Step::Pages(StreamedPages::whole(file, offset, chunk.bytes)));
     }
 
     /// What the place of pages is called: the file that they lie in, and where one page number may

@@ -606,11 +606,8 @@ impl ArchiveWalk {
             }
         }
         let file = Arc::clone(file);
-        self.ready.push_back(Step::Pages(StreamedPages {
-            file,
-            offset: ByteOffset(offset),
-            bytes,
-        }));
+        let pages = StreamedPages::whole(file, ByteOffset(offset), bytes);
+        self.ready.push_back(Step::Pages(pages));
         if rest > 0 {
             self.ready.push_back(Step::Passed(rest));
         }
@@ -624,7 +621,7 @@ impl ArchiveWalk {
             // A file without a page still is one.
             Some(Role::Relation(place)) if file.is_none() && !place.file.is_incremental => {
                 let file = self.page_file(&current.source, (&name, bytes), place, None);
-                let pages = StreamedPages { file, offset: ByteOffset(0), bytes: Vec::new() };
+                let pages = StreamedPages::whole(file, ByteOffset(0), Vec::new());
                 self.ready.push_back(Step::Pages(pages));
             }
             Some(Role::Control) => {
