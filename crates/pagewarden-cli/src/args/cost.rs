@@ -99,13 +99,8 @@ pub struct Cost {
     #[arg(long, global = true)]
     pub strict: bool,
 
-    /// Show no progress
-    #[arg(short, long, conflicts_with = "progress", global = true)]
-    pub quiet: bool,
-
-    /// Show progress as plain lines, every few seconds, also without a terminal
-    #[arg(long, global = true)]
-    pub progress: bool,
+    #[command(flatten)]
+    pub shown: super::Shown,
 }
 
 /// What `cost` does beside measuring.

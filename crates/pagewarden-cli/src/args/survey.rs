@@ -47,11 +47,6 @@ pub struct Survey {
     #[arg(long, value_name = "BYTES/S", value_parser = super::parse_rate)]
     pub rate: Option<NonZero<u64>>,
 
-    /// Show no progress
-    #[arg(short, long, conflicts_with = "progress")]
-    pub quiet: bool,
-
-    /// Show progress as plain lines, every few seconds, also without a terminal
-    #[arg(long)]
-    pub progress: bool,
+    #[command(flatten)]
+    pub shown: super::Shown,
 }

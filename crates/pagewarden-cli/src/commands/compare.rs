@@ -14,11 +14,11 @@ use pagewarden_db::location::Given;
 use pagewarden_db::replicate;
 use serde_json::{Value, json};
 
-use super::reading::{Reading, locate, print, seconds};
+use super::reading::{Reading, locate, seconds};
 use crate::args::compare::Compare;
 use crate::exit::{self, Exit};
 use crate::replaced_file::{Content, ReplacedFile};
-use crate::terminal;
+use crate::terminal::{self, print};
 
 mod metrics;
 mod shown;

@@ -92,6 +92,10 @@ pub struct Description {
     pub arms: &'static [Arm],
     /// What is measured; the first is the one that the verdict is about.
     pub metrics: &'static [Metric],
+    /// True if arms differ from the baseline in protection, or whether it is on: their ratio is
+    /// its price, and what a run's verdict and its first sentence are about. Else the arms are
+    /// ways to do something, of which none is on trial.
+    pub is_price: bool,
     /// What the document measured.
     pub seed_figures: &'static [SeedFigure],
     /// Blocks of a short run and of a whole one. An experiment with exact

@@ -236,6 +236,20 @@ impl MetricResult {
     }
 }
 
+/// The results that a run's verdict and first sentence are about, each with its experiment: main
+/// metrics of experiments on prices, or of all where nothing was asked about a price.
+#[must_use]
+pub fn on_trial(experiments: &[ExperimentResult]) -> Vec<(&ExperimentResult, &MetricResult)> {
+    let all = || {
+        let each = experiments.iter();
+        each.flat_map(|one| one.results.iter().map(move |result| (one, result)))
+            .filter(|(_, result)| result.main)
+    };
+    let prices: Vec<_> = all().filter(|(one, _)| one.record.is_price).collect();
+    let is_judged = prices.iter().any(|(_, result)| result.judged().next().is_some());
+    if is_judged { prices } else { all().collect() }
+}
+
 /// One experiment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ExperimentResult {

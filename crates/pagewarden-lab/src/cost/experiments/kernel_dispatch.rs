@@ -54,6 +54,7 @@ static DESCRIPTION: Description = Description {
         Metric { name: "ns_per_page", unit: "ns", kind: Kind::Timed, better: Better::Lower },
         Metric { name: "mib_per_second", unit: "MiB/s", kind: Kind::Timed, better: Better::Higher },
     ],
+    is_price: false,
     seed_figures: &[SeedFigure {
         condition: IN_CACHE,
         arm: "sse4.1",

@@ -44,6 +44,7 @@ static DESCRIPTION: Description = Description {
         Metric { name: "mb_per_second", unit: "MB/s", kind: Kind::Timed, better: Better::Higher },
         Metric { name: "bytes", unit: "bytes", kind: Kind::Exact, better: Better::Lower },
     ],
+    is_price: false,
     seed_figures: &[],
     blocks: (5, 10),
 };

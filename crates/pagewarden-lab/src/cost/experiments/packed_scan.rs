@@ -92,6 +92,7 @@ static DESCRIPTION: Description = Description {
         Metric { name: "mib_per_second", unit: "MiB/s", kind: Kind::Timed, better: Better::Higher },
         Metric { name: "stored_bytes", unit: "bytes", kind: Kind::Exact, better: Better::Lower },
     ],
+    is_price: false,
     seed_figures: &[SeedFigure {
         condition: LARGE_COLD,
         arm: "btrfs",

@@ -27,6 +27,7 @@ static DESCRIPTION: Description = Description {
 4. Compare the ratios of neighbouring runs, of the clock and of the processor time of the process.",
     arms: ARMS,
     metrics: &[SECONDS, CPU_SECONDS, READ_BYTES],
+    is_price: true,
     seed_figures: &[SeedFigure {
         condition: "",
         arm: "checksum",
