@@ -223,11 +223,21 @@ pub struct MetricResult {
     pub warnings: Vec<String>,
 }
 
+/// With the control, so many make pairs that can all be told.
+const ARMS_FEW: usize = 6;
+
 impl MetricResult {
     /// The baseline's name.
     #[must_use]
     pub fn baseline(&self) -> &str {
         self.arms.first().map_or("", |arm| &arm.arm)
+    }
+
+    /// The pairs that people are shown: of many arms those with the baseline, since the others
+    /// would be more than anybody reads. JSON has all.
+    pub fn told(&self) -> impl Iterator<Item = &PairResult> {
+        let are_few = self.arms.len() <= ARMS_FEW;
+        self.pairs.iter().filter(move |pair| are_few || pair.against == self.baseline())
     }
 
     /// The pairs that have a verdict.

@@ -233,7 +233,8 @@ impl Prepared for Sums {
             written.filter_map(|(condition, _, _)| waited_for(samples, condition)).collect();
         (!said.is_empty()).then(|| {
             format!(
-                "Who changes rows waits for locks, by the server's counters: {}.",
+                "Who changes rows waits for locks, by the server's counters, with the longest \
+                 change: {}.",
                 said.join("; ")
             )
         })
@@ -305,10 +306,7 @@ fn waited_for(samples: &[&Sample], condition: &str) -> Option<String> {
         for (kind, metric) in [("row", ROW_LOCKS), ("table", TABLE_LOCKS)] {
             let waits: f64 = value(metric).sum();
             if waits > 0.0 {
-                told.push(format!(
-                    "{} ({waits} for {kind} locks, at most {longest:.3} s for a write)",
-                    arm.name
-                ));
+                told.push(format!("{} ({waits} {kind} locks, {longest:.3} s)", arm.name));
             }
         }
     }
@@ -362,7 +360,7 @@ mod tests {
         let samples: Vec<&Sample> = samples.iter().collect();
         assert_eq!(
             waited_for(&samples, "MyISAM, written to").unwrap(),
-            "MyISAM, written to: native (3 for table locks, at most 0.500 s for a write)"
+            "MyISAM, written to: native (3 table locks, 0.500 s)"
         );
         assert_eq!(waited_for(&samples, "InnoDB, written to"), None);
         assert_eq!(
