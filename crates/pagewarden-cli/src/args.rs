@@ -310,11 +310,15 @@ pub struct Man {
     pub folder: PathBuf,
 }
 
-/// What is shown while a command runs.
+/// What a command shows, and while it runs. Also behind a word such as `analyse`, where a command
+/// takes one.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Shown {
+    /// Print one JSON object on standard output
+    #[arg(long, global = true)]
+    pub json: bool,
+
     /// Show no progress
-    // Also behind a word such as `analyse`, where a command takes one.
     #[arg(short, long, conflicts_with = "progress", global = true)]
     pub quiet: bool,
 

@@ -91,10 +91,6 @@ pub struct Cost {
     #[arg(long, value_name = "FILE", global = true)]
     pub html: Option<PathBuf>,
 
-    /// Print one JSON object with all raw samples on standard output
-    #[arg(long, global = true)]
-    pub json: bool,
-
     /// Exit with 1 when a verdict is 'worse'
     #[arg(long, global = true)]
     pub strict: bool,

@@ -75,10 +75,6 @@ pub struct Iotest {
     #[arg(long, value_name = "FILE")]
     pub judge: Vec<PathBuf>,
 
-    /// Print one JSON object on standard output
-    #[arg(long)]
-    pub json: bool,
-
     /// Threads that read for --against [default: the available cores]
     #[arg(short, long, value_name = "N")]
     pub jobs: Option<NonZero<usize>>,

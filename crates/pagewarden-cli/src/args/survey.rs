@@ -35,10 +35,6 @@ pub struct Survey {
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 
-    /// Print one JSON object on standard output
-    #[arg(long)]
-    pub json: bool,
-
     /// Threads that verify pages [default: the available cores]
     #[arg(short, long, value_name = "N")]
     pub jobs: Option<NonZero<usize>>,

@@ -45,7 +45,7 @@ struct Measured {
 
 /// Runs the command.
 pub fn run(arguments: &Cost) -> anyhow::Result<Exit> {
-    exit::or_json("cost", arguments.json, || report(arguments, Instant::now()))
+    exit::or_json("cost", arguments.shown.json, || report(arguments, Instant::now()))
 }
 
 /// True in a process that this command has started to run one arm of an experiment.
@@ -78,7 +78,7 @@ fn report(arguments: &Cost, begin: Instant) -> anyhow::Result<Exit> {
         None => measure(arguments)?,
     };
     let analysis = analyse(&measured.run, measured.margin);
-    if arguments.json {
+    if arguments.shown.json {
         let object = json::json(&analysis, &measured.run, begin.elapsed().as_secs_f64())?;
         print(&format!("{object}\n"))?;
     } else {
@@ -112,7 +112,7 @@ fn exit(arguments: &Cost, analysis: &Analysis, stopped: bool) -> Exit {
 }
 
 fn list(arguments: &Cost, begin: Instant) -> anyhow::Result<Exit> {
-    if arguments.json {
+    if arguments.shown.json {
         let object = json::list(EXPERIMENTS, begin.elapsed().as_secs_f64());
         print(&format!("{object}\n"))?;
         return Ok(Exit::Fine);

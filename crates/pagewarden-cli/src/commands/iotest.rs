@@ -37,7 +37,7 @@ const MESSAGES_BYTES_MAX: u64 = 16 << 20;
 
 /// Runs the command.
 pub fn run(arguments: &Iotest) -> Result<Exit> {
-    exit::or_json("iotest", arguments.json, || report(arguments, Instant::now()))
+    exit::or_json("iotest", arguments.shown.json, || report(arguments, Instant::now()))
 }
 
 fn report(arguments: &Iotest, begin: Instant) -> Result<Exit> {
@@ -55,7 +55,7 @@ fn report(arguments: &Iotest, begin: Instant) -> Result<Exit> {
     }
     let stopped = is_stopped();
     let session = session.map(|session| Session { stopped: session.stopped || stopped, ..session });
-    if arguments.json {
+    if arguments.shown.json {
         let object = json(session.as_ref(), &beside, begin.elapsed().as_secs_f64());
         print(&format!("{object}\n"))?;
     } else {

@@ -59,7 +59,7 @@ struct Surveyed {
 
 /// Runs the command.
 pub fn run(arguments: &Survey) -> Result<Exit> {
-    exit::or_json("survey", arguments.json, || report(arguments, Instant::now()))
+    exit::or_json("survey", arguments.shown.json, || report(arguments, Instant::now()))
 }
 
 fn report(arguments: &Survey, begin: Instant) -> Result<Exit> {
@@ -69,7 +69,7 @@ fn report(arguments: &Survey, begin: Instant) -> Result<Exit> {
     let html = html.map(|path| ReplacedFile::prepare(path, Content::Html, &read)).transpose()?;
     let surveyed = survey(arguments)?;
     let answers = answers::answers(&surveyed);
-    if arguments.json {
+    if arguments.shown.json {
         let object = json::object(&surveyed, begin.elapsed().as_secs_f64());
         print(&format!("{object}\n"))?;
     } else {

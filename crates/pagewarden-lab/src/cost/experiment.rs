@@ -178,8 +178,11 @@ pub trait Experiment: Sync {
     /// What is known of it.
     fn description(&self) -> &'static Description;
 
-    /// Why it cannot run here, if it cannot: a program is missing, or a right.
-    fn unavailable(&self) -> Option<String>;
+    /// Why it cannot run here, if it cannot: a program is missing, or a right. What needs
+    /// nothing always can.
+    fn unavailable(&self) -> Option<String> {
+        None
+    }
 
     /// Makes what all runs need: data directories, one copy for each arm,
     /// flipped.

@@ -100,10 +100,6 @@ impl Experiment for IoPatterns {
         &DESCRIPTION
     }
 
-    fn unavailable(&self) -> Option<String> {
-        None
-    }
-
     fn prepare(&self, lab: &Lab) -> Result<Box<dyn Prepared>> {
         let size = match lab.form {
             Form::Short => Size {

@@ -71,10 +71,6 @@ impl Experiment for KernelDispatch {
         &DESCRIPTION
     }
 
-    fn unavailable(&self) -> Option<String> {
-        None
-    }
-
     fn prepare(&self, lab: &Lab) -> Result<Box<dyn Prepared>> {
         let budget = match lab.form {
             Form::Short => Duration::from_millis(100),

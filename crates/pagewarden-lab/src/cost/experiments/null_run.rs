@@ -60,10 +60,6 @@ impl Experiment for NullRun {
         &DESCRIPTION
     }
 
-    fn unavailable(&self) -> Option<String> {
-        None
-    }
-
     fn prepare(&self, lab: &Lab) -> Result<Box<dyn Prepared>> {
         let mut subjects = BTreeMap::new();
         for engine in ENGINES {

@@ -109,10 +109,6 @@ impl Experiment for PackedScan {
         &DESCRIPTION
     }
 
-    fn unavailable(&self) -> Option<String> {
-        None
-    }
-
     fn prepare(&self, lab: &Lab) -> Result<Box<dyn Prepared>> {
         let rows = match lab.form {
             Form::Short => 150_000,

@@ -80,10 +80,6 @@ impl Experiment for PointLoop {
         &DESCRIPTION
     }
 
-    fn unavailable(&self) -> Option<String> {
-        None
-    }
-
     fn prepare(&self, lab: &Lab) -> Result<Box<dyn Prepared>> {
         let size = match lab.form {
             Form::Short => Size { rows: 50_000, flushed: 300, not_flushed: 20_000 },

@@ -44,10 +44,6 @@ impl Experiment for SequentialScan {
         &DESCRIPTION
     }
 
-    fn unavailable(&self) -> Option<String> {
-        None
-    }
-
     fn prepare(&self, lab: &Lab) -> Result<Box<dyn Prepared>> {
         let (rows, rounds) = match lab.form {
             Form::Short => (100_000, 4),
