@@ -308,6 +308,23 @@ pub struct Man {
     pub folder: PathBuf,
 }
 
+/// What a command shows, and while it runs. Also behind a word such as `analyse`, where a command
+/// takes one.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Shown {
+    /// Print one JSON object on standard output
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    /// Show no progress
+    #[arg(short, long, conflicts_with = "progress", global = true)]
+    pub quiet: bool,
+
+    /// Show progress as plain lines, every few seconds, also without a terminal
+    #[arg(long, global = true)]
+    pub progress: bool,
+}
+
 fn parse_mapping(text: &str) -> Result<(PathBuf, PathBuf), String> {
     let (old, new) = text.split_once('=').ok_or("it is OLD=NEW")?;
     let (old, new) = (PathBuf::from(old), PathBuf::from(new));

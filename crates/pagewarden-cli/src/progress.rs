@@ -48,15 +48,8 @@ impl Show {
                 written: Mutex::new(now),
             });
         }
-        if !io::stderr().is_terminal() {
-            return Self::Nothing;
-        }
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
-        let style = ProgressStyle::with_template(
-            "{wide_bar} {percent:>3} %  {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left",
-        );
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        Self::Bar(bar)
+        let of_bytes = "{wide_bar} {percent:>3} %  {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left";
+        bar(of_bytes).map_or(Self::Nothing, Self::Bar)
     }
 
     /// True if [`Show::expect`] is of use.
@@ -87,6 +80,15 @@ impl Show {
         let terminal = io::stdout().is_terminal();
         Output { show: self, buffer: Vec::new(), terminal }
     }
+}
+
+/// A bar on standard error, if that is a terminal.
+pub fn bar(template: &str) -> Option<ProgressBar> {
+    io::stderr().is_terminal().then(|| {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
+        let style = ProgressStyle::with_template(template);
+        bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    })
 }
 
 /// How much there is to read. Walks the target once more, which costs a look

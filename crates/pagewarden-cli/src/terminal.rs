@@ -1,8 +1,15 @@
-//! What standard output is shown on.
+//! Standard output, and what it is shown on.
 
-use std::io::{self, IsTerminal as _};
+use std::io::{self, IsTerminal as _, Write as _};
 
 use pagewarden::report::colours::Colours;
+
+/// Writes a result. A reader that has seen enough ends the program quietly.
+pub fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
 
 /// Colours on a terminal, and never with `NO_COLOR`.
 pub fn colours() -> Colours {

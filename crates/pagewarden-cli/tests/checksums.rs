@@ -53,6 +53,26 @@ fn every_table_and_strategy_has_a_line() {
 }
 
 #[test]
+fn strategies_stand_beside_each_other() {
+    let Some((_folder, url)) = database() else { return };
+    let words = ["checksum", &url, "--side-by-side", "--strategy", "count,native,multiset"];
+    let outcome = run(plain().args(words));
+    assert_eq!(outcome.status, Some(2), "SQLite has no checksum of its own: {outcome:?}");
+    let lines: Vec<Vec<&str>> =
+        outcome.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["table", "rows", "size", "count", "native", "multiset"]);
+    assert_eq!(lines[1][..3], ["empty", "native", "failed:"]);
+    for (line, begin) in [(&lines[2], ["empty", "0"]), (&lines[4], ["orders", "2"])] {
+        assert_eq!(line[..2], begin);
+        let [.., count, "s", "failed", multiset, "s"] = line[..] else { panic!("{line:?}") };
+        assert!([count, multiset].iter().all(|seconds| seconds.parse::<f64>().is_ok()), "{line:?}");
+    }
+    assert!(outcome.stdout.lines().last().unwrap().starts_with("Made 4 checksums"));
+    let outcome = run(plain().args(words).arg("--json"));
+    assert_eq!(outcome.status, Some(2), "one or the other: {outcome:?}");
+}
+
+#[test]
 fn crc32_joined_by_exclusive_or_is_warned_of() {
     let Some((_folder, url)) = database() else { return };
     let words = ["checksum", &url, "--strategy", "bitxor", "--function"];

@@ -337,6 +337,76 @@ fn run_to_nowhere_changes_nothing_and_moves_no_base() {
     }
 }
 
+/// Every pattern moves bytes, and what of it means little is said.
+#[test]
+fn patterns_of_io_are_measured_on_one_disk() {
+    let json = run_once("e4b");
+    for (name, writes) in [
+        ("oltp-log", true),
+        ("oltp-data", true),
+        ("bulk-insert", true),
+        ("read-ahead", false),
+        ("backup", false),
+        ("restore", true),
+        ("checkdb", false),
+    ] {
+        for (condition, most) in
+            [("as many in flight as engines have", 36.0), ("one in flight for each stream", 2.2)]
+        {
+            let sample = sample(&json, condition, name);
+            let value = |name: &str| sample["values"][name].as_f64().unwrap();
+            assert!(
+                value("mib_per_second") > 0.0 && value("p99_us") >= value("p50_us"),
+                "{sample}"
+            );
+            assert!(value("outstanding") < most, "{sample}");
+            assert_eq!(value("written_bytes") > 0.0, writes, "{sample}");
+        }
+    }
+    let notes = json["notes"].to_string();
+    assert!(notes.contains("A commit that waits for its flush takes"), "{notes}");
+    assert!(
+        notes.to_lowercase().contains("backup and read-ahead") || notes.contains("than read-ahead"),
+        "{notes}"
+    );
+}
+
+/// Every strategy on every storage engine; and who waits for whom. Whoever sums a table of
+/// MyISAM locks it, `COUNT(*)` there reads nothing, and nobody locks a table of InnoDB.
+#[test]
+fn checksums_of_tables_are_timed_and_waits_for_them_counted() {
+    if mariadb::Installation::for_test().unwrap().is_none() {
+        return;
+    }
+    let json = run_once("e3");
+    let arms = ["native", "count", "accum", "bitxor-crc32", "bitxor-md5", "replicate", "multiset"];
+    for engine in ["InnoDB", "Aria", "MyISAM"] {
+        for (state, is_written) in [("idle", false), ("written to", true)] {
+            let condition = format!("{engine}, {state}");
+            for arm in arms {
+                let sample = sample(&json, &condition, arm);
+                let value = |name: &str| sample["values"][name].as_f64().unwrap();
+                assert!(value("seconds") > 0.0 && value("mib_per_second") > 0.0, "{sample}");
+                assert_eq!(sample["values"]["rows"], 60_000.0, "{sample}");
+                assert_eq!(sample["values"]["longest_write"].is_null(), !is_written, "{sample}");
+                if !is_written {
+                    assert!(value("row_lock_waits") + value("table_lock_waits") < 0.5, "{sample}");
+                }
+                if is_written && engine == "InnoDB" {
+                    assert!(value("table_lock_waits") < 0.5, "{sample}");
+                }
+            }
+        }
+    }
+    let waits = |arm: &str| {
+        let sample = sample(&json, "MyISAM, written to", arm);
+        sample["values"]["table_lock_waits"].as_f64().unwrap()
+    };
+    assert!(waits("native") > 0.5 && waits("bitxor-md5") > 0.5);
+    let notes = json["notes"].to_string();
+    assert!(notes.contains("MyISAM, written to: native ("), "{notes}");
+}
+
 fn sample<'a>(json: &'a Value, condition: &str, arm: &str) -> &'a Value {
     let mut samples = json["samples"].as_array().unwrap().iter();
     let found = samples.find(|one| one["condition"] == condition && one["arm"] == arm);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileTypeExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
@@ -33,9 +33,10 @@ fn names(folder: &Path) -> BTreeSet<PathBuf> {
 
 /// A block device of this machine, if it has one.
 fn block_device() -> Option<PathBuf> {
-    let disks = fs::read_dir("/sys/block").ok()?;
-    let names = disks.filter_map(|disk| Some(Path::new("/dev").join(disk.ok()?.file_name())));
-    names.into_iter().find(|path| path.exists())
+    let devices = fs::read_dir("/dev").ok()?.filter_map(Result::ok);
+    let is_block =
+        |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_block_device());
+    devices.into_iter().find(is_block).map(|entry| entry.path())
 }
 
 #[test]

@@ -100,6 +100,17 @@ fn scan_of_a_read_only_table_runs() {
     runs_and_gives_its_metrics("e1");
 }
 
+/// Sums are made by pagewarden, whose own tests run this experiment with it.
+#[test]
+fn tables_of_every_width_and_engine_are_made() {
+    runs_and_gives_its_metrics("e3");
+}
+
+#[test]
+fn patterns_of_io_run() {
+    runs_and_gives_its_metrics("e4b");
+}
+
 #[test]
 fn database_is_read_to_nowhere() {
     runs_and_gives_its_metrics("e4a");

@@ -38,13 +38,7 @@ fn fio_measures_what_we_measure() {
     assert!(fio::version().is_some(), "fio is not installed");
     let folder = std::env::var_os("PAGEWARDEN_IOTEST_DIR").unwrap_or_else(|| "/tmp".into());
     let payload = payload(0, 1);
-    let wanted = Wanted {
-        folder: Path::new(&folder),
-        file_bytes: 1 << 30,
-        reserve_bytes: None,
-        payload: &payload,
-        rate: None,
-    };
+    let wanted = Wanted::new(Path::new(&folder), 1 << 30, &payload);
     let stop = AtomicBool::new(false);
     let place = Workplace::make(&wanted, &stop, &|_| ()).unwrap();
     let method = Method::best();

@@ -19,7 +19,7 @@ use super::Pace;
     pagewarden checksum postgres://ann@db1/shop              all tables of the schema public\n  \
     pagewarden checksum mysql:///shop --table orders         one table, by the local socket\n  \
     pagewarden checksum sqlite:shop.db --json                for scripts\n  \
-    pagewarden checksum mysql:///shop --strategy count,native,multiset\n\n\
+    pagewarden checksum mysql:///shop --side-by-side --strategy count,native,multiset\n\n\
     Exit status: 0 done, 2 not all of it could be done, 3 stopped early.")]
 pub struct Checksum {
     /// The databases
@@ -44,6 +44,10 @@ pub struct Checksum {
     #[arg(long, value_name = "FUNCTION", default_value = "md5",
         value_parser = PossibleValuesParser::new(["crc32", "md5"]))]
     pub function: String,
+
+    /// Print a line a table with its rows, its size and the seconds of each strategy, and no sums
+    #[arg(long, conflicts_with = "json")]
+    pub side_by_side: bool,
 
     /// Read all tables as they are at one moment
     #[arg(long)]

@@ -91,21 +91,12 @@ pub struct Cost {
     #[arg(long, value_name = "FILE", global = true)]
     pub html: Option<PathBuf>,
 
-    /// Print one JSON object with all raw samples on standard output
-    #[arg(long, global = true)]
-    pub json: bool,
-
     /// Exit with 1 when a verdict is 'worse'
     #[arg(long, global = true)]
     pub strict: bool,
 
-    /// Show no progress
-    #[arg(short, long, conflicts_with = "progress", global = true)]
-    pub quiet: bool,
-
-    /// Show progress as plain lines, every few seconds, also without a terminal
-    #[arg(long, global = true)]
-    pub progress: bool,
+    #[command(flatten)]
+    pub shown: super::Shown,
 }
 
 /// What `cost` does beside measuring.

@@ -35,10 +35,6 @@ pub struct Survey {
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 
-    /// Print one JSON object on standard output
-    #[arg(long)]
-    pub json: bool,
-
     /// Threads that verify pages [default: the available cores]
     #[arg(short, long, value_name = "N")]
     pub jobs: Option<NonZero<usize>>,
@@ -47,11 +43,6 @@ pub struct Survey {
     #[arg(long, value_name = "BYTES/S", value_parser = super::parse_rate)]
     pub rate: Option<NonZero<u64>>,
 
-    /// Show no progress
-    #[arg(short, long, conflicts_with = "progress")]
-    pub quiet: bool,
-
-    /// Show progress as plain lines, every few seconds, also without a terminal
-    #[arg(long)]
-    pub progress: bool,
+    #[command(flatten)]
+    pub shown: super::Shown,
 }

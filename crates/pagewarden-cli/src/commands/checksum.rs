@@ -16,9 +16,14 @@ use pagewarden_db::replicate;
 use pagewarden_db::table::TableName;
 use serde_json::{Value, json};
 
-use super::reading::{Reading, locate, print, seconds};
+use super::reading::{Reading, locate, seconds};
 use crate::args::checksum::Checksum;
 use crate::exit::{self, Exit};
+use crate::terminal::print;
+
+mod side_by_side;
+
+use side_by_side::{Cell, SideBySide};
 
 /// What `replicate` does beside summing.
 const EFFECTS: &str = "replicate writes into pagewarden_checksums on the primary; INSERT ... \
@@ -39,6 +44,7 @@ pub fn run(arguments: &Checksum) -> anyhow::Result<Exit> {
         arguments,
         reading: Arc::new(reading),
         objects: Vec::new(),
+        lines: None,
         failed: 0,
         stopped: false,
     };
@@ -82,6 +88,8 @@ struct Run<'a> {
     arguments: &'a Checksum,
     reading: Arc<Reading>,
     objects: Vec<Value>,
+    /// Where the strategies of a table stand beside each other.
+    lines: Option<SideBySide>,
     failed: u64,
     stopped: bool,
 }
@@ -149,6 +157,11 @@ impl Run<'_> {
         let names = self.names(connection.as_mut())?;
         let wide = names.iter().map(|name| printable(&name.to_string()).chars().count());
         let wide = wide.max().unwrap_or(0).min(40);
+        if self.arguments.side_by_side {
+            let lines = SideBySide::new(wide, strategies);
+            print(&lines.head())?;
+            self.lines = Some(lines);
+        }
         // A frozen view belongs to one connection.
         let jobs = if frozen { 1 } else { self.arguments.jobs.get().min(names.len()) };
         let next = AtomicUsize::new(0);
@@ -197,14 +210,21 @@ impl Run<'_> {
     fn give(&mut self, made: Option<Made>) -> anyhow::Result<()> {
         let Some(made) = made else {
             self.stopped = true;
-            return Ok(());
+            let begun = self.lines.as_mut().and_then(SideBySide::end);
+            return Ok(begun.map_or(Ok(()), |line| self.reading.aside(|| print(&line)))?);
         };
-        self.failed += u64::from(made.failed);
+        let failed = made.cell.seconds.is_none();
+        self.failed += u64::from(failed);
         self.objects.push(made.object);
-        if !self.arguments.json {
+        if self.arguments.json {
+            return Ok(());
+        }
+        // Why one failed does not fit beside the others.
+        if failed || self.lines.is_none() {
             self.reading.aside(|| print(&made.text))?;
         }
-        Ok(())
+        let line = self.lines.as_mut().and_then(|lines| lines.take(made.cell));
+        Ok(line.map_or(Ok(()), |line| self.reading.aside(|| print(&line)))?)
     }
 
     fn names(&self, connection: &mut dyn Connection) -> anyhow::Result<Vec<TableName>> {
@@ -224,7 +244,7 @@ impl Run<'_> {
 struct Made {
     object: Value,
     text: String,
-    failed: bool,
+    cell: Cell,
 }
 
 fn connect(location: &Location, frozen: bool) -> Result<Box<dyn Connection>, Error> {
@@ -272,9 +292,14 @@ fn one(
         "strategy": line.strategy.name(),
         "function": function,
     });
-    let failed = made.is_err();
+    let mut cell = Cell { table: line.name.to_string(), ..Cell::default() };
     let (more, text) = match made {
-        Ok((table_bytes, sum)) => described(line, table_bytes.or(sum.bytes_read), &sum),
+        Ok((table_bytes, sum)) => {
+            let size = table_bytes.or(sum.bytes_read);
+            let seconds = Some(sum.elapsed.as_secs_f64());
+            cell = Cell { rows: Some(sum.rows), bytes: size, seconds, ..cell };
+            described(line, size, &sum)
+        }
         Err(Error::Stopped) => return Ok(None),
         Err(error) => {
             let text = printable(&error.to_string().replace('\n', "; "));
@@ -286,7 +311,7 @@ fn one(
     }
     let name = printable(&line.name.to_string());
     let text = format!("{name:<0$}  {1:<10}{text}\n", line.wide, line.strategy.name());
-    Ok(Some(Made { object, text, failed }))
+    Ok(Some(Made { object, text, cell }))
 }
 
 /// A checksum for programs, and for people.

@@ -19,11 +19,11 @@ use pagewarden_db::location::{Given, Location};
 use pagewarden_db::replicate;
 use serde_json::{Value, json};
 
-use super::reading::{Reading, locate, print, seconds};
+use super::reading::{Reading, locate, seconds};
 use crate::args::compare::Compare;
 use crate::exit::{self, Exit};
 use crate::replaced_file::{Content, ReplacedFile};
-use crate::terminal;
+use crate::terminal::{self, print};
 
 mod metrics;
 mod shown;

@@ -22,10 +22,10 @@ use pagewarden_lab::cost::{csv, machine, run};
 use pagewarden_scratch::home;
 
 use crate::args::cost::{Analyse, Cost, CostCommand};
-use crate::exit::Exit;
+use crate::exit::{self, Exit};
 use crate::replaced_file::{Content, ReplacedFile};
 use crate::signals::stop_on_signals;
-use crate::terminal;
+use crate::terminal::{self, print};
 
 mod show;
 
@@ -45,21 +45,7 @@ struct Measured {
 
 /// Runs the command.
 pub fn run(arguments: &Cost) -> anyhow::Result<Exit> {
-    let begin = Instant::now();
-    match report(arguments, begin) {
-        Err(error) if arguments.json => {
-            let object = serde_json::json!({
-                "pagewarden": pagewarden::VERSION,
-                "command": "cost",
-                "verdict": "incomplete",
-                "seconds": begin.elapsed().as_secs_f64(),
-                "error": format!("{error:#}"),
-            });
-            print(&format!("{object}\n"))?;
-            Err(error)
-        }
-        other => other,
-    }
+    exit::or_json("cost", arguments.shown.json, || report(arguments, Instant::now()))
 }
 
 /// True in a process that this command has started to run one arm of an experiment.
@@ -92,7 +78,7 @@ fn report(arguments: &Cost, begin: Instant) -> anyhow::Result<Exit> {
         None => measure(arguments)?,
     };
     let analysis = analyse(&measured.run, measured.margin);
-    if arguments.json {
+    if arguments.shown.json {
         let object = json::json(&analysis, &measured.run, begin.elapsed().as_secs_f64())?;
         print(&format!("{object}\n"))?;
     } else {
@@ -107,7 +93,7 @@ fn report(arguments: &Cost, begin: Instant) -> anyhow::Result<Exit> {
     {
         Ok(()) => Ok(exit),
         Err(error) => {
-            let unable = crate::exit::report(&error);
+            let unable = exit::report(&error);
             Ok(if exit == Exit::Fine { unable } else { exit })
         }
     }
@@ -126,7 +112,7 @@ fn exit(arguments: &Cost, analysis: &Analysis, stopped: bool) -> Exit {
 }
 
 fn list(arguments: &Cost, begin: Instant) -> anyhow::Result<Exit> {
-    if arguments.json {
+    if arguments.shown.json {
         let object = json::list(EXPERIMENTS, begin.elapsed().as_secs_f64());
         print(&format!("{object}\n"))?;
         return Ok(Exit::Fine);
@@ -187,7 +173,7 @@ fn measure(arguments: &Cost) -> anyhow::Result<Measured> {
     let margin = arguments.margin.unwrap_or(run.record.plan.margin);
     let path = writer.path.clone();
     let stop = stop_on_signals()?;
-    let mut show = show::Show::choose(arguments.quiet, arguments.progress);
+    let mut show = show::Show::choose(arguments.shown.quiet, arguments.shown.progress);
     let request = run::Request {
         experiments: &experiments,
         run,
@@ -207,7 +193,7 @@ fn measure(arguments: &Cost) -> anyhow::Result<Measured> {
     let hint = if stopped {
         Some(format!("stopped early; to go on: pagewarden cost --continue {shown}"))
     } else {
-        (!arguments.quiet).then(|| format!("every sample is in {shown}"))
+        (!arguments.shown.quiet).then(|| format!("every sample is in {shown}"))
     };
     Ok(Measured { run, margin, stopped, hint })
 }
@@ -285,13 +271,6 @@ fn resume(name: &Path) -> anyhow::Result<(Run, Writer)> {
     })?;
     let (run, whole) = record::read(path)?;
     Ok((run, Writer::resume(path, whole)?))
-}
-
-/// Writes the result. A reader that has seen enough ends the program quietly.
-fn print(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
 }
 
 /// Says something that is no result.

@@ -2,7 +2,7 @@
 //! against it, and reports.
 
 use std::fs;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::num::NonZero;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -25,9 +25,10 @@ use pagewarden_lab::iotest::report::{Beside, json, text};
 use pagewarden_lab::iotest::session::{Session, Settings, measure};
 
 use crate::args::iotest::Iotest;
-use crate::exit::Exit;
+use crate::exit::{self, Exit};
 use crate::progress::{Show, listed_bytes};
 use crate::signals::stop_on_signals;
+use crate::terminal::print;
 
 mod show;
 
@@ -36,21 +37,7 @@ const MESSAGES_BYTES_MAX: u64 = 16 << 20;
 
 /// Runs the command.
 pub fn run(arguments: &Iotest) -> Result<Exit> {
-    let begin = Instant::now();
-    match report(arguments, begin) {
-        Err(error) if arguments.json => {
-            let object = serde_json::json!({
-                "pagewarden": pagewarden::VERSION,
-                "command": "iotest",
-                "verdict": "incomplete",
-                "seconds": begin.elapsed().as_secs_f64(),
-                "error": format!("{error:#}"),
-            });
-            print(&format!("{object}\n"))?;
-            Err(error)
-        }
-        other => other,
-    }
+    exit::or_json("iotest", arguments.shown.json, || report(arguments, Instant::now()))
 }
 
 fn report(arguments: &Iotest, begin: Instant) -> Result<Exit> {
@@ -68,7 +55,7 @@ fn report(arguments: &Iotest, begin: Instant) -> Result<Exit> {
     }
     let stopped = is_stopped();
     let session = session.map(|session| Session { stopped: session.stopped || stopped, ..session });
-    if arguments.json {
+    if arguments.shown.json {
         let object = json(session.as_ref(), &beside, begin.elapsed().as_secs_f64());
         print(&format!("{object}\n"))?;
     } else {
@@ -106,7 +93,7 @@ fn session(arguments: &Iotest, folder: &Path, stop: &AtomicBool) -> Result<Sessi
         seed: since.as_secs(),
         rate: arguments.rate,
     };
-    let mut show = show::Show::choose(arguments.quiet, arguments.progress);
+    let mut show = show::Show::choose(arguments.shown.quiet, arguments.shown.progress);
     let measured = measure(&settings, stop, &mut |event| show.tell(event));
     show.end();
     measured
@@ -128,7 +115,7 @@ fn read_to_nowhere(
         stop: Arc::clone(stop),
         ..Options::default()
     };
-    let progress = Show::choose(arguments.quiet, arguments.progress);
+    let progress = Show::choose(arguments.shown.quiet, arguments.shown.progress);
     let target = target::open(path, None)?;
     if progress.wants_total()
         && let Some(bytes) = listed_bytes(path, None)
@@ -210,13 +197,6 @@ fn decoded(bytes: &[u8]) -> String {
         [0xfe, 0xff, ..] => units(u16::from_be_bytes),
         _ => String::from_utf8_lossy(bytes).into_owned(),
     }
-}
-
-/// Writes the result.
-fn print(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
 }
 
 #[cfg(test)]

@@ -1,17 +1,18 @@
 //! What `checksum` and `compare` show while they read rows of live databases, and how
 //! they are ended.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use pagewarden::report::words::{grouped, printable};
 use pagewarden_db::error::{Error, Result};
 use pagewarden_db::location::{Given, Location};
 
+use crate::progress;
 use crate::signals::stop_on_signals;
 
 /// How long nobody looks whether the run is to end.
@@ -35,12 +36,8 @@ impl Reading {
     /// What the flags and the terminal ask for.
     pub fn begin(quiet: bool, lines: bool, rate: Option<NonZero<u64>>) -> anyhow::Result<Self> {
         let now = Instant::now();
-        let bar = (!quiet && !lines && io::stderr().is_terminal()).then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
-            let style = ProgressStyle::with_template("{spinner} {wide_msg}");
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-            bar
-        });
+        let wants_bar = !quiet && !lines;
+        let bar = wants_bar.then(|| progress::bar("{spinner} {wide_msg}")).flatten();
         Ok(Self {
             stop: stop_on_signals()?,
             rows: AtomicU64::new(0),
@@ -124,14 +121,7 @@ pub fn locate(url: &str, given: &Given, quiet: bool) -> Result<Location> {
     Ok(location)
 }
 
-/// Writes a result. A reader that has seen enough ends the program quietly.
-pub fn print(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
-}
-
-/// Seconds to the millisecond.
+/// Seconds to the microsecond.
 pub fn seconds(elapsed: Duration) -> f64 {
-    (elapsed.as_secs_f64() * 1000.0).round() / 1000.0
+    (elapsed.as_secs_f64() * 1e6).round() / 1e6
 }

@@ -8,7 +8,7 @@
 //!            runs of `cost` on this machine
 //! ```
 
-use std::io::{self, Write as _};
+use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use pagewarden::verdict::{Finding, Note, Severity, Unread, Verdict};
 use pagewarden::verify::{Options, Sink, Summary, verify};
 
 use crate::args::survey::Survey;
-use crate::exit::Exit;
+use crate::exit::{self, Exit};
 use crate::progress::{Show, listed_bytes};
 use crate::replaced_file::{Content, ReplacedFile};
 use crate::signals::stop_on_signals;
-use crate::terminal::{colours, width};
+use crate::terminal::{colours, print, width};
 
 mod advice;
 mod answers;
@@ -59,21 +59,7 @@ struct Surveyed {
 
 /// Runs the command.
 pub fn run(arguments: &Survey) -> Result<Exit> {
-    let begin = Instant::now();
-    match report(arguments, begin) {
-        Err(error) if arguments.json => {
-            let object = serde_json::json!({
-                "pagewarden": pagewarden::VERSION,
-                "command": "survey",
-                "verdict": "incomplete",
-                "seconds": begin.elapsed().as_secs_f64(),
-                "error": format!("{error:#}"),
-            });
-            print(&format!("{object}\n"))?;
-            Err(error)
-        }
-        other => other,
-    }
+    exit::or_json("survey", arguments.shown.json, || report(arguments, Instant::now()))
 }
 
 fn report(arguments: &Survey, begin: Instant) -> Result<Exit> {
@@ -83,7 +69,7 @@ fn report(arguments: &Survey, begin: Instant) -> Result<Exit> {
     let html = html.map(|path| ReplacedFile::prepare(path, Content::Html, &read)).transpose()?;
     let surveyed = survey(arguments)?;
     let answers = answers::answers(&surveyed);
-    if arguments.json {
+    if arguments.shown.json {
         let object = json::object(&surveyed, begin.elapsed().as_secs_f64());
         print(&format!("{object}\n"))?;
     } else {
@@ -95,7 +81,7 @@ fn report(arguments: &Survey, begin: Instant) -> Result<Exit> {
     Ok(match written {
         Ok(()) => exit,
         Err(error) => {
-            let unable = crate::exit::report(&error);
+            let unable = exit::report(&error);
             if exit == Exit::Fine { unable } else { exit }
         }
     })
@@ -109,7 +95,7 @@ fn survey(arguments: &Survey) -> Result<Surveyed> {
         stop: stop_on_signals()?,
         ..Options::default()
     };
-    let show = Show::choose(arguments.quiet, arguments.progress);
+    let show = Show::choose(arguments.shown.quiet, arguments.shown.progress);
     let kind = arguments.format.as_deref().and_then(target::kind_named);
     let target = open(arguments, &options)?;
     let mut description = target.description.clone();
@@ -191,10 +177,4 @@ impl Sink for Kept {
     fn note(&mut self, _: &Note) -> io::Result<()> {
         Ok(())
     }
-}
-
-fn print(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
 }

@@ -6,7 +6,7 @@ use crate::cost::compare::{Question, compare};
 use crate::cost::experiment::Kind;
 use crate::cost::record::{ExperimentRecord, MetricRecord, Run};
 use crate::cost::result::{
-    Analysis, ArmResult, ExperimentResult, Interval, MetricResult, NoiseResult, Outlier,
+    Analysis, ArmResult, ExperimentResult, Interval, MetricResult, NoiseResult, Outlier, on_trial,
 };
 use crate::cost::samples::{CONTROL, Sample};
 use crate::cost::sentence;
@@ -44,11 +44,9 @@ pub fn analyse(run: &Run, margin: f64) -> Analysis {
 
 /// The gravest verdict on a main metric.
 fn verdict(experiments: &[ExperimentResult], incomplete: bool) -> &'static str {
-    let gravest = experiments
-        .iter()
-        .flat_map(|experiment| &experiment.results)
-        .filter(|result| result.main)
-        .flat_map(MetricResult::judged)
+    let gravest = on_trial(experiments)
+        .into_iter()
+        .flat_map(|(_, result)| result.judged())
         .map(|(_, verdict)| verdict)
         .min_by_key(|verdict| gravity(*verdict));
     match gravest {
@@ -303,6 +301,25 @@ mod tests {
         assert_eq!(analysis.verdict, "undecided");
         // Of the other pair nothing was asked.
         assert_eq!(result.pairs[2].verdict, None);
+    }
+
+    /// Ways to do something are no prices: what they differ by decides nothing, unless nothing
+    /// else was asked.
+    #[test]
+    fn verdict_and_sentence_are_about_prices_where_there_are_any() {
+        let mut price = table(&made(1, 30, 0.001, 1.0)).experiments.remove(0);
+        let mut ways = table(&made(2, 30, 0.001, 7.0)).experiments.remove(0);
+        ways.record.is_price = false;
+        let said = |experiments: &[ExperimentResult]| {
+            (verdict(experiments, false), sentence::sentence(experiments, 0.02, false))
+        };
+        assert_eq!(said(std::slice::from_ref(&ways)).0, "worse");
+        let (found, text) = said(&[price.clone(), ways.clone()]);
+        assert_eq!(found, "equivalent", "{text}");
+        assert!(text.starts_with("The price of B against A is no more than 2 %"), "{text}");
+        // A price that nobody could judge is none to speak of.
+        price.results.clear();
+        assert_eq!(said(&[price, ways]).0, "worse");
     }
 
     /// The noise is such that the interval of 30 blocks is about as wide as the

@@ -226,6 +226,7 @@ fn record(name: &str, arms: Vec<String>, rows: usize, better: Better) -> Experim
             kind: Kind::Timed,
             better,
         }],
+        is_price: true,
         conditions: vec![String::new()],
         blocks: u32::try_from(rows).unwrap_or(u32::MAX),
         ..ExperimentRecord::default()

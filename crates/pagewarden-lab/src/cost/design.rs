@@ -195,6 +195,7 @@ mod tests {
             by_hand: "",
             arms: ARMS,
             metrics,
+            is_price: true,
             seed_figures: &[],
             blocks: (5, 30),
         }

@@ -92,6 +92,10 @@ pub struct Description {
     pub arms: &'static [Arm],
     /// What is measured; the first is the one that the verdict is about.
     pub metrics: &'static [Metric],
+    /// True if arms differ from the baseline in protection, or whether it is on: their ratio is
+    /// its price, and what a run's verdict and its first sentence are about. Else the arms are
+    /// ways to do something, of which none is on trial.
+    pub is_price: bool,
     /// What the document measured.
     pub seed_figures: &'static [SeedFigure],
     /// Blocks of a short run and of a whole one. An experiment with exact
@@ -174,8 +178,11 @@ pub trait Experiment: Sync {
     /// What is known of it.
     fn description(&self) -> &'static Description;
 
-    /// Why it cannot run here, if it cannot: a program is missing, or a right.
-    fn unavailable(&self) -> Option<String>;
+    /// Why it cannot run here, if it cannot: a program is missing, or a right. What needs
+    /// nothing always can.
+    fn unavailable(&self) -> Option<String> {
+        None
+    }
 
     /// Makes what all runs need: data directories, one copy for each arm,
     /// flipped.

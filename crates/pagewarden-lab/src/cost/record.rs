@@ -95,6 +95,10 @@ pub struct ExperimentRecord {
     pub arms: Vec<ArmRecord>,
     /// The first is the one that the verdict is about.
     pub metrics: Vec<MetricRecord>,
+    /// Whether the ratios to the baseline are prices of protection; they were before this was
+    /// written down.
+    #[serde(default = "as_before")]
+    pub is_price: bool,
     /// What the document measured.
     pub seed_figures: Vec<SeedRecord>,
     /// The conditions, in order.
@@ -103,6 +107,10 @@ pub struct ExperimentRecord {
     pub settings: BTreeMap<String, String>,
     /// Counted blocks planned.
     pub blocks: u32,
+}
+
+fn as_before() -> bool {
+    true
 }
 
 impl ExperimentRecord {
@@ -131,6 +139,7 @@ impl ExperimentRecord {
                     better: metric.better,
                 })
                 .collect(),
+            is_price: description.is_price,
             seed_figures: description
                 .seed_figures
                 .iter()

@@ -223,6 +223,9 @@ pub struct MetricResult {
     pub warnings: Vec<String>,
 }
 
+/// With the control, so many make pairs that can all be told.
+const ARMS_FEW: usize = 6;
+
 impl MetricResult {
     /// The baseline's name.
     #[must_use]
@@ -230,10 +233,31 @@ impl MetricResult {
         self.arms.first().map_or("", |arm| &arm.arm)
     }
 
+    /// The pairs that people are shown: of many arms those with the baseline, since the others
+    /// would be more than anybody reads. JSON has all.
+    pub fn told(&self) -> impl Iterator<Item = &PairResult> {
+        let are_few = self.arms.len() <= ARMS_FEW;
+        self.pairs.iter().filter(move |pair| are_few || pair.against == self.baseline())
+    }
+
     /// The pairs that have a verdict.
     pub fn judged(&self) -> impl Iterator<Item = (&PairResult, Verdict)> {
         self.pairs.iter().filter_map(|pair| Some((pair, pair.verdict?)))
     }
+}
+
+/// The results that a run's verdict and first sentence are about, each with its experiment: main
+/// metrics of experiments on prices, or of all where nothing was asked about a price.
+#[must_use]
+pub fn on_trial(experiments: &[ExperimentResult]) -> Vec<(&ExperimentResult, &MetricResult)> {
+    let all = || {
+        let each = experiments.iter();
+        each.flat_map(|one| one.results.iter().map(move |result| (one, result)))
+            .filter(|(_, result)| result.main)
+    };
+    let prices: Vec<_> = all().filter(|(one, _)| one.record.is_price).collect();
+    let is_judged = prices.iter().any(|(_, result)| result.judged().next().is_some());
+    if is_judged { prices } else { all().collect() }
 }
 
 /// One experiment.

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::stats::summary;
+
 /// The version of the format; raised when a reader of the older one would
 /// misunderstand.
 pub const VERSION: u32 = 1;
@@ -37,3 +39,11 @@ pub struct Sample {
 
 /// What marks the second of two identical arms: the A/A control.
 pub const CONTROL: &str = "(again)";
+
+/// The median of an arm's figures under a condition, where there are any.
+#[must_use]
+pub fn median(samples: &[&Sample], condition: &str, arm: &str, metric: &str) -> Option<f64> {
+    let of_it = samples.iter().filter(|sample| sample.arm == arm && sample.condition == condition);
+    let figures: Vec<f64> = of_it.filter_map(|sample| sample.values.get(metric).copied()).collect();
+    summary::median(&figures)
+}

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::cost::experiment::{Better, Kind};
-use crate::cost::result::{ExperimentResult, Interval, MetricResult, PairResult};
+use crate::cost::result::{ExperimentResult, Interval, MetricResult, PairResult, on_trial};
 use crate::stats::verdict::{Verdict, percent};
 
 /// Names of baselines that protect nothing.
@@ -27,10 +27,8 @@ struct Told<'a> {
 /// Says it.
 #[must_use]
 pub fn sentence(experiments: &[ExperimentResult], margin: f64, incomplete: bool) -> String {
-    let told: Vec<Told<'_>> = experiments
-        .iter()
-        .flat_map(|experiment| experiment.results.iter().map(move |result| (experiment, result)))
-        .filter(|(_, result)| result.main)
+    let told: Vec<Told<'_>> = on_trial(experiments)
+        .into_iter()
         .flat_map(|(experiment, result)| {
             result.judged().map(move |(pair, verdict)| Told { experiment, result, pair, verdict })
         })

@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
 
 /// Ticks a second: since Linux 2.6 this is what every architecture's `/proc`
 /// counts in, whatever the kernel's own clock.
@@ -31,6 +32,20 @@ pub fn seconds(pid: u32) -> Option<f64> {
         })
         .collect();
     processes.contains_key(&pid).then(|| tree_ticks(&processes, pid) / TICKS_PER_SECOND)
+}
+
+/// Seconds of processor time that the threads of one process have used that have not ended, to
+/// the nanosecond: for work too short for the ticks of [`seconds`], by a server of one process
+/// that keeps its threads. `None` if there is no such process.
+#[must_use]
+pub fn thread_seconds(pid: u32) -> Option<f64> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let on_cpu = |path: PathBuf| -> Option<f64> {
+        // On a processor, waiting for one, and how often: nanoseconds, nanoseconds, times.
+        fs::read_to_string(path.join("schedstat")).ok()?.split_whitespace().next()?.parse().ok()
+    };
+    let nanoseconds: Vec<f64> = threads.filter_map(|thread| on_cpu(thread.ok()?.path())).collect();
+    (!nanoseconds.is_empty()).then(|| nanoseconds.iter().sum::<f64>() / 1e9)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -79,6 +94,17 @@ mod tests {
         let line = "42 (a) R (b) S 17 42 42 0 -1 4194304 100 0 0 0 5 6 7 8 20 0 1 0";
         assert_eq!(Process::parse(line), Some(Process { parent: 17, ticks: 26.0 }));
         assert_eq!(Process::parse("42 (a) S 17"), None);
+    }
+
+    #[test]
+    fn threads_of_a_process_are_summed() {
+        let own = std::process::id();
+        let before = thread_seconds(own).unwrap();
+        let end = std::time::Instant::now() + std::time::Duration::from_millis(30);
+        while std::time::Instant::now() < end {}
+        let used = thread_seconds(own).unwrap() - before;
+        assert!(used > 0.0 && used < 600.0, "{used}");
+        assert_eq!(thread_seconds(u32::MAX), None);
     }
 
     #[test]

@@ -50,9 +50,7 @@ impl Subject {
             }
             "MariaDB" => {
                 let Some(installation) = Installation::find() else {
-                    return Ok(Err("MariaDB is not installed here\n\
-                                   hint: apt-get install mariadb-server"
-                        .to_owned()));
+                    return Ok(Err(Installation::missing().unwrap_or_default()));
                 };
                 let mut server = Server::install(&installation, &[])?;
                 server.start()?;

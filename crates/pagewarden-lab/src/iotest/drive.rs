@@ -280,7 +280,7 @@ fn align(bytes: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::iotest::patterns::PATTERNS;
     use crate::iotest::payload::payload;
@@ -288,7 +288,8 @@ mod tests {
 
     const BYTES: u64 = 16 << 20;
 
-    fn trial(pattern: &Pattern) -> Trial<'_> {
+    /// A short one, which writes little.
+    pub(in crate::iotest) fn trial(pattern: &Pattern) -> Trial<'_> {
         Trial {
             pattern,
             depth: pattern.depth,
@@ -344,13 +345,7 @@ mod tests {
     fn every_pattern_runs_by_either_method_and_keeps_to_its_limits() {
         let folder = tempfile::tempdir().unwrap();
         let payload = payload(0, 1);
-        let wanted = Wanted {
-            folder: folder.path(),
-            file_bytes: BYTES,
-            reserve_bytes: None,
-            payload: &payload,
-            rate: None,
-        };
+        let wanted = Wanted::new(folder.path(), BYTES, &payload);
         let stop = AtomicBool::new(false);
         let place = Workplace::make(&wanted, &stop, &|_| ()).unwrap();
         for method in [Method::best(), Method::Threads] {

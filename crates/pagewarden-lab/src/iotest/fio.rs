@@ -228,23 +228,12 @@ fn parse(text: &str, is_flushed: bool) -> anyhow::Result<Measured> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::iotest::drive::tests::trial;
     use crate::iotest::patterns::PATTERNS;
     use crate::iotest::payload::payload;
     use crate::iotest::workplace::Wanted;
 
     const BYTES: u64 = 16 << 20;
-
-    fn trial(pattern: &Pattern) -> Trial<'_> {
-        Trial {
-            pattern,
-            depth: pattern.depth,
-            page: 8192,
-            time: Duration::from_millis(500),
-            written_bytes_max: 4 << 20,
-            seed: 7,
-            rate: None,
-        }
-    }
 
     #[test]
     fn answer_of_fio_is_understood() {
@@ -279,17 +268,13 @@ mod tests {
         }
         let folder = tempfile::tempdir().unwrap();
         let payload = payload(0, 1);
-        let wanted = Wanted {
-            folder: folder.path(),
-            file_bytes: BYTES,
-            reserve_bytes: None,
-            payload: &payload,
-            rate: None,
-        };
+        let wanted = Wanted::new(folder.path(), BYTES, &payload);
         let stop = AtomicBool::new(false);
         let place = Workplace::make(&wanted, &stop, &|_| ()).unwrap();
         for pattern in PATTERNS {
-            let measured = run(&trial(pattern), &place, Method::best(), &stop).unwrap();
+            // fio counts in seconds.
+            let trial = Trial { time: Duration::from_millis(500), ..trial(pattern) };
+            let measured = run(&trial, &place, Method::best(), &stop).unwrap();
             assert!(measured.transfers > 0, "{}", pattern.name);
             assert_eq!(measured.bytes_written == 0, pattern.only_reads(), "{}", pattern.name);
             assert!(measured.bytes_written <= 8 << 20, "{}: {measured:?}", pattern.name);

@@ -171,6 +171,20 @@ impl Pattern {
         self.write_percent == 0
     }
 
+    /// The most that it may write in a file of so many bytes: a log is short, and all of them
+    /// together stay below two and a half times the file.
+    #[must_use]
+    pub fn written_bytes_max(&self, file_bytes: u64) -> u64 {
+        let eighths = match (self.sync, self.write_percent) {
+            (_, 0) => return u64::MAX,
+            (Sync::EachWrite, _) => 2,
+            (_, 100) => 8,
+            (Sync::AtEnd, _) => 6,
+            _ => 4,
+        };
+        file_bytes / 8 * eighths
+    }
+
     /// How many go along it at a time.
     #[must_use]
     pub fn streams(&self) -> usize {

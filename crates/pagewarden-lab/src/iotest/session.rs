@@ -134,19 +134,6 @@ impl Session {
     }
 }
 
-/// Shares of the file's size that a pattern may write, in eighths: a log is short,
-/// and all of them together stay below two and a half times the file.
-fn written_bytes_max(pattern: &Pattern, file_bytes: u64) -> u64 {
-    let eighths = match (pattern.sync, pattern.write_percent) {
-        (_, 0) => return u64::MAX,
-        (Sync::EachWrite, _) => 2,
-        (_, 100) => 8,
-        (Sync::AtEnd, _) => 6,
-        _ => 4,
-    };
-    file_bytes / 8 * eighths
-}
-
 /// Measures. What was measured before it was stopped is kept.
 ///
 /// # Errors
@@ -278,7 +265,7 @@ impl Bench<'_> {
             depth: pattern.depth,
             page: self.settings.page,
             time: self.settings.time,
-            written_bytes_max: written_bytes_max(pattern, self.place.file_bytes),
+            written_bytes_max: pattern.written_bytes_max(self.place.file_bytes),
             seed: self.settings.seed,
             rate: self.settings.rate,
         };
@@ -358,7 +345,7 @@ mod tests {
     #[test]
     fn by_default_four_gibibytes_bound_what_is_written() {
         let patterns = PATTERNS.iter().filter(|pattern| !pattern.only_reads());
-        let all: u64 = patterns.map(|pattern| written_bytes_max(pattern, 1 << 30)).sum();
+        let all: u64 = patterns.map(|pattern| pattern.written_bytes_max(1 << 30)).sum();
         // With the layout, and half of the log's share by the other way of flushing.
         assert!(all + (1 << 30) + (1 << 27) < 4 << 30);
     }

@@ -58,6 +58,14 @@ pub struct Wanted<'a> {
     pub rate: Option<NonZero<u64>>,
 }
 
+impl<'a> Wanted<'a> {
+    /// A file in `folder`, laid out as fast as it goes.
+    #[must_use]
+    pub fn new(folder: &'a Path, file_bytes: u64, payload: &'a [u8]) -> Self {
+        Self { folder, file_bytes, reserve_bytes: None, payload, rate: None }
+    }
+}
+
 /// The file, opened in every way it is needed.
 #[derive(Debug)]
 pub struct Workplace {
@@ -390,7 +398,7 @@ mod tests {
         reserve_bytes: Option<u64>,
     ) -> anyhow::Result<Workplace> {
         let payload = payload(0, 1);
-        let wanted = Wanted { folder, file_bytes, reserve_bytes, payload: &payload, rate: None };
+        let wanted = Wanted { reserve_bytes, ..Wanted::new(folder, file_bytes, &payload) };
         Workplace::make(&wanted, &AtomicBool::new(false), &|_| ())
     }
 
@@ -484,13 +492,7 @@ mod tests {
     fn stopped_while_it_is_laid_out_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let payload = payload(0, 1);
-        let wanted = Wanted {
-            folder: folder.path(),
-            file_bytes: BYTES,
-            reserve_bytes: None,
-            payload: &payload,
-            rate: None,
-        };
+        let wanted = Wanted::new(folder.path(), BYTES, &payload);
         let stopped = Workplace::make(&wanted, &AtomicBool::new(true), &|_| ());
         assert!(stopped.unwrap_err().to_string().contains("stopped"));
         assert!(is_empty(folder.path()));

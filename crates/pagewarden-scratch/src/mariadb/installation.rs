@@ -17,6 +17,9 @@ use crate::required;
 /// Folders that an ordinary user's `PATH` may lack.
 const SERVER_FOLDERS: &[&str] = &["/usr/sbin", "/usr/local/sbin", "/usr/local/mysql/bin"];
 
+/// How to come by one.
+const INSTALL: &str = "apt-get install mariadb-server";
+
 /// The programs of one MariaDB.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installation {
@@ -35,6 +38,11 @@ impl Installation {
         })
     }
 
+    /// Why there is none, if there is none, and what to do.
+    pub fn missing() -> Option<String> {
+        Self::find().is_none().then(|| format!("MariaDB is not installed here\nhint: {INSTALL}"))
+    }
+
     /// The installation for a test. When there is none this says so on standard
     /// error and gives nothing: the test then returns. It fails instead if
     /// `PAGEWARDEN_REQUIRE` lists `mariadb`.
@@ -44,11 +52,10 @@ impl Installation {
     pub fn for_test() -> Result<Option<Self>> {
         let found = Self::find();
         if found.is_none() {
-            let hint = "apt-get install mariadb-server";
             if required("mariadb") {
-                bail!("PAGEWARDEN_REQUIRE asks for MariaDB\nhint: {hint}");
+                bail!("PAGEWARDEN_REQUIRE asks for MariaDB\nhint: {INSTALL}");
             }
-            writeln!(io::stderr(), "SKIPPED: MariaDB is not installed here; {hint}")?;
+            writeln!(io::stderr(), "SKIPPED: MariaDB is not installed here; {INSTALL}")?;
         }
         Ok(found)
     }

@@ -13,9 +13,10 @@
 //! ```
 //!
 //! [`installation`] finds the programs, [`server`] owns one data directory and
-//! its server.
+//! its server, [`sample`] makes tables.
 
 pub mod installation;
+pub mod sample;
 pub mod server;
 
 pub use installation::Installation;

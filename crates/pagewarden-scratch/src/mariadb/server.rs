@@ -199,12 +199,13 @@ impl Server {
         command
     }
 
-    fn answers(&self) -> bool {
-        self.socket().exists() && self.sql("SELECT 1").is_ok()
+    /// The only way in.
+    pub fn socket(&self) -> PathBuf {
+        self.home.path().join("socket")
     }
 
-    fn socket(&self) -> PathBuf {
-        self.home.path().join("socket")
+    fn answers(&self) -> bool {
+        self.socket().exists() && self.sql("SELECT 1").is_ok()
     }
 
     fn log_path(&self) -> PathBuf {

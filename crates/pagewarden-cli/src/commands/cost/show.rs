@@ -1,10 +1,12 @@
 //! Progress of a run of experiments on standard error.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use pagewarden_lab::cost::run::Event;
+
+use crate::progress;
 
 /// How often a plain line is written.
 const LINE_EVERY: Duration = Duration::from_secs(3);
@@ -28,13 +30,7 @@ impl Show {
         if lines {
             return Self::Lines(None);
         }
-        if !io::stderr().is_terminal() {
-            return Self::Nothing;
-        }
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
-        let style = ProgressStyle::with_template("{wide_bar} {pos} of {len} runs  {msg}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        Self::Bar(bar)
+        progress::bar("{wide_bar} {pos} of {len} runs  {msg}").map_or(Self::Nothing, Self::Bar)
     }
 
     /// Shows what happens.

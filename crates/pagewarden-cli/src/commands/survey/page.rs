@@ -12,9 +12,11 @@ use super::answers::Answer;
 /// What the answers need beside the looks of every page of ours.
 const OWN_STYLE: &str = "table.answers th { width: 9.5em; font-size: 15px; padding-right: 18px; }\n\
     table.answers td { border-bottom: 1px solid var(--line); }\n\
+    table.answers tr:last-child > * { border-bottom: 0; }\n\
     table.answers p { margin: 0 0 4px; } table.answers p + p { color: var(--soft); }\n\
     table.answers code { background: var(--panel); padding: 2px 6px; border-radius: 4px; \
     overflow-wrap: anywhere; }\n\
+    table.answers code span { display: inline-block; }\n\
     @media (max-width: 640px) { table.answers th, table.answers td { display: block; width: auto; } \
     table.answers th { border: 0; padding-bottom: 0; font-size: 13px; } }\n";
 
@@ -41,11 +43,10 @@ pub(super) fn page(surveyed: &Surveyed, answers: &[Answer]) -> String {
     for answer in answers {
         let _ = write!(page, "<tr><th scope=\"row\">{}<td>", answer.title);
         for (number, line) in answer.lines.iter().enumerate() {
-            let line = escaped(line);
             let _ = if answer.is_command && number == 0 {
-                write!(page, "<p><code>{line}</code></p>")
+                write!(page, "<p><code>{}</code></p>", command(line))
             } else {
-                write!(page, "<p>{line}</p>")
+                write!(page, "<p>{}</p>", escaped(line))
             };
         }
         page.push('\n');
@@ -57,6 +58,15 @@ pub(super) fn page(surveyed: &Surveyed, answers: &[Answer]) -> String {
         pagewarden::VERSION
     );
     page
+}
+
+/// A command whose options are not torn at their hyphens.
+fn command(line: &str) -> String {
+    let word = |word: &str| {
+        let escaped = escaped(word);
+        if word.starts_with('-') { format!("<span>{escaped}</span>") } else { escaped }
+    };
+    line.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
 fn escaped(text: &str) -> String {

@@ -50,6 +50,7 @@ static DESCRIPTION: Description = Description {
         Arm { name: "pagewarden", what: "pagewarden check" },
     ],
     metrics: &[Metric { name: "found", unit: "", kind: Kind::Found, better: Better::Higher }],
+    is_price: true,
     seed_figures: &[],
     blocks: (1, 1),
 };

@@ -33,6 +33,7 @@ static DESCRIPTION: Description = Description {
    its dip at 8 clients may be noise.",
     arms: NONE_OR_CHECKSUMS,
     metrics: THROUGHPUT,
+    is_price: true,
     seed_figures: &[
         bernd("1 client", 0.926),
         bernd("2 clients", 0.917),

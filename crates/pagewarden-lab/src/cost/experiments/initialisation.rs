@@ -55,6 +55,7 @@ static DESCRIPTION: Description = Description {
         seconds("vacuum_seconds"),
         seconds("pkey_seconds"),
     ],
+    is_price: true,
     seed_figures: &[
         small("hints", 423.0 / 365.0, "365 s and 423 s"),
         small("checksums", 504.0 / 365.0, "365 s and 504 s"),

@@ -54,6 +54,7 @@ static DESCRIPTION: Description = Description {
         Metric { name: "ns_per_page", unit: "ns", kind: Kind::Timed, better: Better::Lower },
         Metric { name: "mib_per_second", unit: "MiB/s", kind: Kind::Timed, better: Better::Higher },
     ],
+    is_price: false,
     seed_figures: &[SeedFigure {
         condition: IN_CACHE,
         arm: "sse4.1",
@@ -68,10 +69,6 @@ static DESCRIPTION: Description = Description {
 impl Experiment for KernelDispatch {
     fn description(&self) -> &'static Description {
         &DESCRIPTION
-    }
-
-    fn unavailable(&self) -> Option<String> {
-        None
     }
 
     fn prepare(&self, lab: &Lab) -> Result<Box<dyn Prepared>> {

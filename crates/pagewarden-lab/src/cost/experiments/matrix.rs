@@ -94,6 +94,7 @@ A measured pgbench -i is the experiment e2e-init.",
             better: Better::Lower,
         },
     ],
+    is_price: true,
     seed_figures: &[
         small("read-only, in buffers", "hints", 38670.0 / 38680.0, "38680 and 38670 tps"),
         small("read-only, in buffers", "checksums", 37510.0 / 38680.0, "38680 and 37510 tps"),

@@ -3,6 +3,7 @@
 mod blind_spots;
 mod clients;
 mod initialisation;
+mod io_patterns;
 mod kernel_dispatch;
 mod matrix;
 mod null_run;
@@ -15,6 +16,7 @@ mod select_only;
 mod seqscan;
 mod seqscan_sqlite;
 mod switching;
+mod table_checksums;
 mod wal_mechanism;
 mod worth;
 
@@ -36,7 +38,9 @@ pub static EXPERIMENTS: &[&dyn Experiment] = &[
     &wal_mechanism::WalMechanism,
     &blind_spots::BlindSpots,
     &switching::Switching,
+    &table_checksums::TableChecksums,
     &null_speed::NullSpeed,
+    &io_patterns::IoPatterns,
     &null_run::NullRun,
     &worth::Worth,
 ];

@@ -50,6 +50,7 @@ Plain reads move the times of access wherever the file system keeps them, which 
         Arm { name: "read", what: "plain reads of every file, for comparison: access times move unless the file system keeps none" },
     ],
     metrics: &[Metric { name: METRIC, unit: "", kind: Kind::Found, better: Better::Higher }],
+    is_price: true,
     seed_figures: &[],
     blocks: (1, 1),
 };
@@ -57,10 +58,6 @@ Plain reads move the times of access wherever the file system keeps them, which 
 impl Experiment for NullRun {
     fn description(&self) -> &'static Description {
         &DESCRIPTION
-    }
-
-    fn unavailable(&self) -> Option<String> {
-        None
     }
 
     fn prepare(&self, lab: &Lab) -> Result<Box<dyn Prepared>> {

@@ -44,6 +44,7 @@ static DESCRIPTION: Description = Description {
         Metric { name: "mb_per_second", unit: "MB/s", kind: Kind::Timed, better: Better::Higher },
         Metric { name: "bytes", unit: "bytes", kind: Kind::Exact, better: Better::Lower },
     ],
+    is_price: false,
     seed_figures: &[],
     blocks: (5, 10),
 };
@@ -51,10 +52,6 @@ static DESCRIPTION: Description = Description {
 impl Experiment for NullSpeed {
     fn description(&self) -> &'static Description {
         &DESCRIPTION
-    }
-
-    fn unavailable(&self) -> Option<String> {
-        None
     }
 
     fn prepare(&self, lab: &Lab) -> Result<Box<dyn Prepared>> {

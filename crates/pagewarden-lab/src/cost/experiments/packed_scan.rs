@@ -92,6 +92,7 @@ static DESCRIPTION: Description = Description {
         Metric { name: "mib_per_second", unit: "MiB/s", kind: Kind::Timed, better: Better::Higher },
         Metric { name: "stored_bytes", unit: "bytes", kind: Kind::Exact, better: Better::Lower },
     ],
+    is_price: false,
     seed_figures: &[SeedFigure {
         condition: LARGE_COLD,
         arm: "btrfs",
@@ -106,10 +107,6 @@ static DESCRIPTION: Description = Description {
 impl Experiment for PackedScan {
     fn description(&self) -> &'static Description {
         &DESCRIPTION
-    }
-
-    fn unavailable(&self) -> Option<String> {
-        None
     }
 
     fn prepare(&self, lab: &Lab) -> Result<Box<dyn Prepared>> {

@@ -46,6 +46,7 @@ static DESCRIPTION: Description = Description {
         Metric { name: "seconds", unit: "s", kind: Kind::Timed, better: Better::Lower },
         Metric { name: "server_cpu_seconds", unit: "s", kind: Kind::Timed, better: Better::Lower },
     ],
+    is_price: true,
     seed_figures: &[SeedFigure {
         condition: FLUSHED,
         arm: "full_crc32",
@@ -81,9 +82,7 @@ impl Experiment for PointLoop {
     }
 
     fn unavailable(&self) -> Option<String> {
-        Installation::find().is_none().then(|| {
-            "MariaDB is not installed here\nhint: apt-get install mariadb-server".to_owned()
-        })
+        Installation::missing()
     }
 
     fn prepare(&self, lab: &Lab) -> Result<Box<dyn Prepared>> {

@@ -49,6 +49,7 @@ static DESCRIPTION: Description = Description {
         Metric { name: "server_cpu_seconds", unit: "s", kind: Kind::Timed, better: Better::Lower },
         Metric { name: "wal_bytes", unit: "bytes", kind: Kind::Timed, better: Better::Lower },
     ],
+    is_price: true,
     seed_figures: &[
         SeedFigure {
             condition: FLUSHED,

@@ -44,6 +44,7 @@ static DESCRIPTION: Description = Description {
 5. Compare the ratios of neighbouring runs, of the clock and of the processor time of the process.",
     arms: ARMS,
     metrics: &[SECONDS, CPU_SECONDS, READ_BYTES, WRITTEN_BYTES],
+    is_price: true,
     seed_figures: &[
         torn(WAL),
         checksum(WAL),
@@ -77,10 +78,6 @@ const fn checksum(condition: &'static str) -> SeedFigure {
 impl Experiment for PointLoop {
     fn description(&self) -> &'static Description {
         &DESCRIPTION
-    }
-
-    fn unavailable(&self) -> Option<String> {
-        None
     }
 
     fn prepare(&self, lab: &Lab) -> Result<Box<dyn Prepared>> {

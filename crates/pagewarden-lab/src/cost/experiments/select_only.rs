@@ -36,6 +36,7 @@ static DESCRIPTION: Description = Description {
    of the server (fields 14 to 17 of /proc/PID/stat), divided by the number of transactions.",
     arms: NONE_OR_CHECKSUMS,
     metrics: THROUGHPUT,
+    is_price: true,
     seed_figures: &[SeedFigure {
         condition: "",
         arm: "checksums",

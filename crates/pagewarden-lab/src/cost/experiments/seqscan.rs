@@ -41,6 +41,7 @@ static DESCRIPTION: Description = Description {
         Metric { name: "seconds", unit: "s", kind: Kind::Timed, better: Better::Lower },
         Metric { name: "server_cpu_seconds", unit: "s", kind: Kind::Timed, better: Better::Lower },
     ],
+    is_price: true,
     seed_figures: &[
         christoph("PostgreSQL 15"),
         ants("PostgreSQL 15"),

@@ -27,6 +27,7 @@ static DESCRIPTION: Description = Description {
 4. Compare the ratios of neighbouring runs, of the clock and of the processor time of the process.",
     arms: ARMS,
     metrics: &[SECONDS, CPU_SECONDS, READ_BYTES],
+    is_price: true,
     seed_figures: &[SeedFigure {
         condition: "",
         arm: "checksum",
@@ -41,10 +42,6 @@ static DESCRIPTION: Description = Description {
 impl Experiment for SequentialScan {
     fn description(&self) -> &'static Description {
         &DESCRIPTION
-    }
-
-    fn unavailable(&self) -> Option<String> {
-        None
     }
 
     fn prepare(&self, lab: &Lab) -> Result<Box<dyn Prepared>> {

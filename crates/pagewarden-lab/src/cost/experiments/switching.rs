@@ -51,6 +51,7 @@ static DESCRIPTION: Description = Description {
         Metric { name: "mib_per_second", unit: "MiB/s", kind: Kind::Timed, better: Better::Higher },
         Metric { name: "sound", unit: "", kind: Kind::Found, better: Better::Higher },
     ],
+    is_price: false,
     seed_figures: &[],
     // Fewer than 8 cannot tell six arms from the baseline at once.
     blocks: (8, 10),

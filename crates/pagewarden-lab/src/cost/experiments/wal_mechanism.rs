@@ -85,6 +85,7 @@ The bytes are the same every time: one run is enough.",
         bytes("wal_pkey"),
         Metric { name: "hint_images", unit: "", kind: Kind::Exact, better: Better::Lower },
     ],
+    is_price: true,
     seed_figures: &[
         SeedFigure {
             condition: "PostgreSQL 15, server load, checkpoint",

@@ -77,6 +77,7 @@ alone. All are faults of one page at rest: an engine may notice more by its inde
         Metric { name: "detected", unit: "", kind: Kind::Share, better: Better::Higher },
         Metric { name: "by_sum", unit: "", kind: Kind::Share, better: Better::Higher },
     ],
+    is_price: true,
     seed_figures: &[],
     blocks: (1, 1),
 };

@@ -111,7 +111,7 @@ fn result(out: &mut String, result: &MetricResult, margin: f64, look: Look) {
         Kind::Share | Kind::Found => {}
     }
     if result.metric.kind == Kind::Timed {
-        for pair in &result.pairs {
+        for pair in result.told() {
             self::pair(out, pair, result, margin, look);
         }
         if let Some(several) = &result.several {

@@ -25,6 +25,7 @@ static DESCRIPTION: Description = Description {
     by_hand: "",
     arms: &[Arm { name: "off", what: "" }, Arm { name: "on", what: "" }],
     metrics: &[Metric { name: "seconds", unit: "s", kind: Kind::Timed, better: Better::Lower }],
+    is_price: true,
     seed_figures: &[],
     blocks: (4, 30),
 };

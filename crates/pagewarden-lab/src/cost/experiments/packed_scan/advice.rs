@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use crate::cost::samples::{CONTROL, Sample};
+use crate::cost::samples::{CONTROL, Sample, median};
 
 /// Less than this is not busy.
 const BUSY: f64 = 0.5;
@@ -12,6 +12,7 @@ const BUSY: f64 = 0.5;
 const WORTH: f64 = 0.2;
 /// The word for a scan that waits for one read after the other.
 const SERIAL: &str = "serial latency";
+const SECONDS: &str = "seconds";
 
 /// What held a scan, as far as the system says: each read waited for the one
 /// before if neither the disk nor the processors had something to do for half of
@@ -43,7 +44,7 @@ pub fn advice(samples: &[&Sample], small: &str, large: &str) -> Option<String> {
     let mut cache = Vec::new();
     for arm in arms {
         let (Some(from_cache), Some(from_pool)) =
-            (median(samples, arm, small), median(samples, arm, large))
+            (median(samples, small, arm, SECONDS), median(samples, large, arm, SECONDS))
         else {
             continue;
         };
@@ -77,14 +78,6 @@ pub fn advice(samples: &[&Sample], small: &str, large: &str) -> Option<String> {
         );
     }
     Some(text)
-}
-
-fn median(samples: &[&Sample], arm: &str, condition: &str) -> Option<f64> {
-    let of_it = samples.iter().filter(|sample| sample.arm == arm && sample.condition == condition);
-    let mut seconds: Vec<f64> =
-        of_it.filter_map(|sample| sample.values.get("seconds").copied()).collect();
-    seconds.sort_by(f64::total_cmp);
-    seconds.get(seconds.len() / 2).copied().filter(|median| *median > 0.0)
 }
 
 #[cfg(test)]

@@ -97,6 +97,10 @@ pub(super) fn draw(page: &mut String, analysis: &Analysis) {
     if rows.is_empty() {
         return;
     }
+    // Ways to do something have pictures of their own, further down.
+    if rows.iter().any(|row| row.experiment.record.is_price) {
+        rows.retain(|row| row.experiment.record.is_price);
+    }
     let all = rows.len();
     if all > ROWS_MAX {
         // Stable: what comes first stays first.

@@ -111,7 +111,7 @@ fn timed(page: &mut String, result: &MetricResult, points: bool) {
          blocks [95 %]<th>Ratio of medians<th class=\"n\">Wilcoxon<th class=\"n\">Visible\
          <th>Verdict</thead><tbody>\n",
     );
-    for pair in result.pairs.iter().take(ROWS_MAX) {
+    for pair in result.told().take(ROWS_MAX) {
         pair_row(page, pair);
     }
     page.push_str("</tbody></table></div>\n");
