@@ -36,7 +36,7 @@ pub(super) fn make(
     );
     let options = options(arguments, stop);
     // What is small in it can be no dictionary's matter: it is read but once.
-    let (settings, _) = plain_settings(arguments);
+    let (settings, _) = plain_settings(arguments, 0);
     let out = BufWriter::with_capacity(1 << 20, place.file.reopen()?);
     let cannot = || format!("cannot make {}", place.path.display());
     let input = StandardInput::new(Arc::clone(stop));
