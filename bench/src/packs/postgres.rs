@@ -151,7 +151,16 @@ impl Subject for Postgres {
         throttle.take_in(server)
     }
 
-    fn ask(&mut self, _: &Store, _: &Throttle, question: Question) -> anyhow::Result<Answer> {
+    fn ask(
+        &mut self,
+        _: &Store,
+        _: &Throttle,
+        question: Question,
+        again: bool,
+    ) -> anyhow::Result<Answer> {
+        if again {
+            self.answer(question)?;
+        }
         self.answer(question)
     }
 

@@ -24,7 +24,7 @@ pub trait Subject {
     /// A server does not start.
     fn begin(&mut self, store: &Store, throttle: &Throttle) -> anyhow::Result<()>;
 
-    /// Asks.
+    /// Asks; `again` if whoever answers is to have answered the same before.
     ///
     /// # Errors
     /// There is no answer.
@@ -33,6 +33,7 @@ pub trait Subject {
         store: &Store,
         throttle: &Throttle,
         question: Question,
+        again: bool,
     ) -> anyhow::Result<Answer>;
 
     /// Lets go of the store.

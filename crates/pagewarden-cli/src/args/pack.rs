@@ -105,7 +105,7 @@ pub struct Pack {
 /// What `--profile` takes. Without one blocks have 64 KiB, by zstd of level 3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Profile {
-    /// Lookups of single rows: blocks of 16 KiB with a dictionary
+    /// Lookups of single rows: a block for each page, with a dictionary
     Oltp,
     /// Scans of whole tables: blocks of 256 KiB
     Scan,

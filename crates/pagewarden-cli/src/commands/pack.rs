@@ -39,6 +39,12 @@ mod tablespace;
 
 pub use repack::repack;
 
+/// Blocks of `--profile oltp`, where pages are so long at all, and where nobody knows.
+const PAGE_BLOCK_BYTES_MIN: u32 = 4 << 10;
+const PAGE_BLOCK_BYTES_MAX: u32 = 32 << 10;
+const PAGE_BLOCK_BYTES: u32 = 16 << 10;
+const SCAN_BLOCK_BYTES: u32 = 256 << 10;
+const ARCHIVE_BLOCK_BYTES: u32 = 1 << 20;
 /// The name that stands for standard input.
 const STANDARD_INPUT: &str = "-";
 
@@ -222,7 +228,9 @@ fn make(
     if let Some(mounted) = mounted {
         repack::restore_links(&mut content, mounted);
     }
-    let settings = settings(arguments, &content, base.as_ref().map(|base| base.block_bytes()))?;
+    // A delta has blocks as its base has them, and what is packed again as it had them.
+    let older = base.as_deref().or(mounted);
+    let settings = settings(arguments, &content, target.description.page_size, older)?;
     if base.is_none() {
         place.has_room(&content, &settings)?;
     }
@@ -299,23 +307,24 @@ fn with_tablespace(check: &[u8], tablespace: &PackedTablespace) -> Result<Vec<u8
     Ok(serde_json::to_vec(&report)?)
 }
 
-/// As asked for; a delta has blocks as its base has them.
+/// As asked for, with blocks as an older pack has them.
 fn settings(
     arguments: &Pack,
     content: &Content,
-    base_block_bytes: Option<usize>,
+    page_size: u32,
+    older: Option<&pagewarden::pack::Pack>,
 ) -> Result<Settings> {
-    let (mut settings, wants_dictionary) = plain_settings(arguments);
-    if let Some(base) = base_block_bytes {
-        let base = u32::try_from(base)?;
+    let (mut settings, wants_dictionary) = plain_settings(arguments, page_size);
+    if let Some(older) = older {
+        let older = u32::try_from(older.block_bytes())?;
         ensure!(
-            arguments.profile.is_none() || settings.block_bytes == base,
+            arguments.profile.is_none() || arguments.profile == profile_of(older),
             "the base has blocks of {}, and the profile asks for {}\n\
              hint: leave --profile out, or name the one that the base was made with",
-            bytes(base.into()),
+            bytes(older.into()),
             bytes(settings.block_bytes.into())
         );
-        settings.block_bytes = base;
+        settings.block_bytes = older;
     }
     if wants_dictionary {
         settings.dictionary = train(content, settings.block_bytes)
@@ -325,12 +334,12 @@ fn settings(
 }
 
 /// Without a dictionary, and whether there is to be one.
-fn plain_settings(arguments: &Pack) -> (Settings, bool) {
+fn plain_settings(arguments: &Pack, page_size: u32) -> (Settings, bool) {
     let (block_bytes, level) = match arguments.profile {
         None => (64 << 10, 3),
-        Some(Profile::Oltp) => (16 << 10, 3),
-        Some(Profile::Scan) => (256 << 10, 3),
-        Some(Profile::Archive) => (1 << 20, 19),
+        Some(Profile::Oltp) => (page_blocks(page_size), 3),
+        Some(Profile::Scan) => (SCAN_BLOCK_BYTES, 3),
+        Some(Profile::Archive) => (ARCHIVE_BLOCK_BYTES, 19),
     };
     let method = match arguments.codec {
         Some(Codec::Raw) => Method::Raw,
@@ -340,6 +349,26 @@ fn plain_settings(arguments: &Pack) -> (Settings, bool) {
     let wants_dictionary =
         arguments.profile == Some(Profile::Oltp) && matches!(method, Method::Zstd(_));
     (Settings { block_bytes, method, dictionary: Vec::new() }, wants_dictionary)
+}
+
+/// A block for each page: who looks a row up reads and expands nothing that he did not
+/// ask for.
+fn page_blocks(page_size: u32) -> u32 {
+    if !page_size.is_power_of_two() {
+        return PAGE_BLOCK_BYTES;
+    }
+    page_size.clamp(PAGE_BLOCK_BYTES_MIN, PAGE_BLOCK_BYTES_MAX)
+}
+
+/// The profile whose packs have such blocks, whatever their pages; 64 KiB are no
+/// profile's.
+fn profile_of(block_bytes: u32) -> Option<Profile> {
+    match block_bytes {
+        PAGE_BLOCK_BYTES_MIN..=PAGE_BLOCK_BYTES_MAX => Some(Profile::Oltp),
+        SCAN_BLOCK_BYTES => Some(Profile::Scan),
+        ARCHIVE_BLOCK_BYTES => Some(Profile::Archive),
+        _ => None,
+    }
 }
 
 /// Where the pack will be, and the file that becomes it.
@@ -421,5 +450,30 @@ impl Place {
             File::open(&folder)?.sync_all()
         };
         keep().with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packs_for_lookups_have_a_block_for_each_page() {
+        for page in [4096, 8192, 16_384, 32_768] {
+            assert_eq!(page_blocks(page), page);
+        }
+        assert_eq!([512, 1024, 65_536].map(page_blocks), [4096, 4096, 32_768]);
+        // A stream, and pages that are none of a power of two.
+        assert_eq!([0, 5000].map(page_blocks), [16_384, 16_384]);
+    }
+
+    #[test]
+    fn a_profile_is_known_by_its_blocks() {
+        for page in [0, 512, 4096, 8192, 16_384, 65_536] {
+            assert_eq!(profile_of(page_blocks(page)), Some(Profile::Oltp), "{page}");
+        }
+        assert_eq!(profile_of(64 << 10), None);
+        assert_eq!(profile_of(SCAN_BLOCK_BYTES), Some(Profile::Scan));
+        assert_eq!(profile_of(ARCHIVE_BLOCK_BYTES), Some(Profile::Archive));
     }
 }

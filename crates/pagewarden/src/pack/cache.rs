@@ -10,6 +10,7 @@
 //! came by is passed over once.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A block of a file: the file's number in the table, the block's in the file.
@@ -56,6 +57,9 @@ impl Drop for Block {
 pub(super) struct Cache {
     inner: Mutex<Inner>,
     bytes_max: usize,
+    /// Of what is held, what nobody has read yet. Changed under the lock, and looked at
+    /// without it by every reader.
+    unread_bytes: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -64,14 +68,21 @@ struct Inner {
     /// What is held, in the order in which the hand comes by.
     clock: VecDeque<Key>,
     held_bytes: usize,
-    /// Of what is held, what nobody has read yet.
-    unread_bytes: usize,
 }
 
 #[derive(Debug)]
 enum Slot {
     Claimed(Arc<Flight>),
-    Held { block: Arc<Block>, used: bool, unread: bool },
+    Held(Held),
+}
+
+#[derive(Debug)]
+struct Held {
+    block: Arc<Block>,
+    /// Somebody has read it since the hand came by.
+    used: bool,
+    /// It was expanded ahead of a reader who has not come yet.
+    unread: bool,
 }
 
 /// Where those wait who want a block that another expands.
@@ -112,24 +123,33 @@ pub(super) enum Found<'a> {
 
 impl Cache {
     pub(super) fn new(bytes_max: usize) -> Self {
-        Self { inner: Mutex::default(), bytes_max }
+        Self { inner: Mutex::default(), bytes_max, unread_bytes: AtomicUsize::new(0) }
     }
 
     /// For who reads the block now.
     pub(super) fn find(&self, key: Key) -> Found<'_> {
         let mut inner = lock(&self.inner);
-        let inner = &mut *inner;
         match inner.slots.get_mut(&key) {
-            Some(Slot::Held { block, used, unread }) => {
-                *used = true;
-                if std::mem::take(unread) {
-                    inner.unread_bytes = inner.unread_bytes.saturating_sub(block.bytes.len());
-                }
-                Found::Held(Arc::clone(block))
-            }
+            Some(Slot::Held(held)) => Found::Held(self.read(held)),
             Some(Slot::Claimed(flight)) => Found::Awaited(Arc::clone(flight)),
-            None => Found::Absent(self.claim_in(inner, key)),
+            None => Found::Absent(self.claim_in(&mut inner, key)),
         }
+    }
+
+    /// For who reads the block now, if it is at hand.
+    pub(super) fn held(&self, key: Key) -> Option<Arc<Block>> {
+        match lock(&self.inner).slots.get_mut(&key) {
+            Some(Slot::Held(held)) => Some(self.read(held)),
+            _ => None,
+        }
+    }
+
+    fn read(&self, held: &mut Held) -> Arc<Block> {
+        held.used = true;
+        if std::mem::take(&mut held.unread) {
+            self.unread_bytes.fetch_sub(held.block.bytes.len(), Ordering::Relaxed);
+        }
+        Arc::clone(&held.block)
     }
 
     /// For who expands what is absent, and leaves the rest.
@@ -146,20 +166,20 @@ impl Cache {
 
     /// The block was read to its end by somebody who goes on: others need the room more.
     pub(super) fn finished(&self, key: Key) {
-        if let Some(Slot::Held { used, .. }) = lock(&self.inner).slots.get_mut(&key) {
-            *used = false;
+        if let Some(Slot::Held(held)) = lock(&self.inner).slots.get_mut(&key) {
+            held.used = false;
         }
     }
 
     /// Bytes of blocks that were expanded ahead of a reader who has not come yet.
     pub(super) fn unread_bytes(&self) -> usize {
-        lock(&self.inner).unread_bytes
+        self.unread_bytes.load(Ordering::Relaxed)
     }
 
     /// True for a block at hand. Leaves it as it is.
     #[cfg(test)]
     pub(super) fn is_held(&self, key: Key) -> bool {
-        matches!(lock(&self.inner).slots.get(&key), Some(Slot::Held { .. }))
+        matches!(lock(&self.inner).slots.get(&key), Some(Slot::Held(_)))
     }
 
     /// Bytes of all blocks.
@@ -171,23 +191,19 @@ impl Cache {
 
 impl Inner {
     /// Lets blocks go until there is no more than this.
-    fn make_room(&mut self, bytes_max: usize) -> Vec<Arc<Block>> {
+    fn make_room(&mut self, bytes_max: usize) -> Vec<Held> {
         let mut gone = Vec::new();
         while self.held_bytes > bytes_max {
             let Some(key) = self.clock.pop_front() else { break };
-            if let Some(Slot::Held { used, .. }) = self.slots.get_mut(&key)
-                && std::mem::take(used)
+            if let Some(Slot::Held(held)) = self.slots.get_mut(&key)
+                && std::mem::take(&mut held.used)
             {
                 self.clock.push_back(key);
                 continue;
             }
-            if let Some(Slot::Held { block, unread, .. }) = self.slots.remove(&key) {
-                let bytes = block.bytes.len();
-                self.held_bytes = self.held_bytes.saturating_sub(bytes);
-                if unread {
-                    self.unread_bytes = self.unread_bytes.saturating_sub(bytes);
-                }
-                gone.push(block);
+            if let Some(Slot::Held(held)) = self.slots.remove(&key) {
+                self.held_bytes = self.held_bytes.saturating_sub(held.block.bytes.len());
+                gone.push(held);
             }
         }
         gone
@@ -215,14 +231,18 @@ impl Claim<'_> {
         let gone = {
             let mut inner = lock(&self.cache.inner);
             // What nobody has read yet is worth more than what somebody has.
-            let held = Slot::Held { block: Arc::clone(&block), used: unread, unread };
-            inner.slots.insert(self.key, held);
+            let held = Held { block: Arc::clone(&block), used: unread, unread };
+            inner.slots.insert(self.key, Slot::Held(held));
             inner.clock.push_back(self.key);
             inner.held_bytes = inner.held_bytes.saturating_add(bytes);
+            let gone = inner.make_room(self.cache.bytes_max);
+            let lost = gone.iter().filter(|held| held.unread).map(|held| held.block.bytes.len());
+            let lost = lost.sum();
             if unread {
-                inner.unread_bytes = inner.unread_bytes.saturating_add(bytes);
+                self.cache.unread_bytes.fetch_add(bytes, Ordering::Relaxed);
             }
-            inner.make_room(self.cache.bytes_max)
+            self.cache.unread_bytes.fetch_sub(lost, Ordering::Relaxed);
+            gone
         };
         // Their buffers go home outside of the lock.
         drop(gone);

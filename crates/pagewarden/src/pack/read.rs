@@ -468,6 +468,21 @@ impl Pack {
         }
     }
 
+    /// Has the system read nothing that it was not asked for, in what this one builds
+    /// on either. For readers that ask ahead themselves.
+    pub(super) fn expect_lookups(&self) {
+        let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::Random);
+        if let Some(base) = &self.base {
+            base.pack.expect_lookups();
+        }
+    }
+
+    /// Has the system read the leaves of the index, up to so many bytes of them.
+    pub(super) fn want_index(&self, most: u64) {
+        let bytes = self.leaves.iter().fold(0_u64, |sum, leaf| sum.saturating_add(leaf.bytes));
+        self.want(self.index, bytes.min(most));
+    }
+
     fn read_leaf(&self, place: &LeafPlace, leaf: u64) -> Result<Vec<SpanPlace>, PackError> {
         let damaged = || PackError::Damaged { part: "index", offset: place.begin };
         let bytes = read_range(&self.file, place.begin, place.bytes)?;

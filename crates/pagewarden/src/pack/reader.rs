@@ -7,6 +7,9 @@
 //!    +--> cache: held, awaited, or claimed and expanded here <------+
 //! ```
 //!
+//! Who looks something up meets no other thread: what is held is copied without a
+//! look at the index, and what is absent is read and expanded by who needs it.
+//!
 //! Stored bytes of blocks that lie beside each other are read at once, and the
 //! system is told of them before. Each block is tested by its sum whenever it is
 //! expanded. What goes wrong ahead of a reader is forgotten: the reader who needs the
@@ -20,6 +23,7 @@ use std::fmt;
 use std::io;
 use std::num::NonZero;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -35,6 +39,7 @@ use crate::pack::{PackError, SPAN_BYTES};
 const LEAVES_BYTES_MAX: usize = 16 << 20;
 /// Contexts that are kept for threads of others.
 const SCRATCHES_MAX: usize = 16;
+const NO_BLOCK: PackError = PackError::Hostile("there is no such block");
 
 /// How much a [`Reader`] may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,9 +87,14 @@ impl Reader {
             leaves: Mutex::default(),
             scratches: Mutex::default(),
             jobs: Mutex::default(),
+            queued_bytes: AtomicU64::new(0),
             changed: Condvar::new(),
             pack,
         });
+        // Who looks something up waits for one read of one block: not for what the system
+        // would read around it, and not for the index before it.
+        shared.pack.expect_lookups();
+        shared.pack.want_index(LEAVES_BYTES_MAX as u64);
         let mut reader = Self {
             shared: Arc::clone(&shared),
             detector: Mutex::new(Detector::new(settings.window_bytes as u64)),
@@ -119,6 +129,9 @@ impl Reader {
             return Ok(0);
         };
         let is_stream = self.note(file, file_bytes, offset..end);
+        if self.shared.read_held(file, offset, rest, is_stream) {
+            return Ok(count);
+        }
         let mut at = offset;
         while !rest.is_empty() {
             let in_span = (SPAN_BYTES as u64).saturating_sub(at % SPAN_BYTES as u64);
@@ -135,7 +148,7 @@ impl Reader {
         if self.threads.is_empty() {
             return false;
         }
-        let queued = lock(&self.shared.jobs).queued_bytes;
+        let queued = self.shared.queued_bytes.load(Ordering::Relaxed);
         let taken = (self.shared.cache.unread_bytes() as u64).saturating_add(queued);
         // Readers that stand still must not leave those without room that go on.
         let room = (self.settings.cache_bytes as u64 / 2).saturating_sub(taken);
@@ -167,15 +180,48 @@ struct Shared {
     /// For threads that are not ours.
     scratches: Mutex<Vec<Scratch>>,
     jobs: Mutex<Jobs>,
+    /// Of jobs that wait and of those under way.
+    queued_bytes: AtomicU64,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Jobs {
     waiting: VecDeque<Job>,
-    /// Of these and of those under way.
-    queued_bytes: u64,
     is_over: bool,
+}
+
+/// What is left to be filled for a reader, and where in the file that is.
+struct Filling<'a> {
+    at: u64,
+    rest: &'a mut [u8],
+}
+
+impl Filling<'_> {
+    /// Fills as much as there is, and says how much. To fill nothing is an error: nobody
+    /// would get on.
+    fn copy(&mut self, bytes: &[u8]) -> Result<usize, PackError> {
+        let (part, count) = self.part(bytes.len())?;
+        part.copy_from_slice(bytes.get(..count).unwrap_or_default());
+        Ok(count)
+    }
+
+    /// The same with so many zeroes.
+    fn zero(&mut self, most: usize) -> Result<(), PackError> {
+        self.part(most)?.0.fill(0);
+        Ok(())
+    }
+
+    fn part(&mut self, most: usize) -> Result<(&mut [u8], usize), PackError> {
+        let count = most.min(self.rest.len());
+        if count == 0 {
+            return Err(NO_BLOCK);
+        }
+        let (part, rest) = std::mem::take(&mut self.rest).split_at_mut(count);
+        self.rest = rest;
+        self.at = self.at.saturating_add(count as u64);
+        Ok((part, count))
+    }
 }
 
 /// Blocks of one span to be expanded ahead of a reader.
@@ -241,65 +287,80 @@ impl Shared {
         out: &mut [u8],
         is_stream: bool,
     ) -> Result<u64, PackError> {
-        const NONE: PackError = PackError::Hostile("there is no such block");
         let block_bytes = self.pack.block_bytes() as u64;
         let span = offset / SPAN_BYTES as u64;
         let (leaf, number) = self.leaf(file, span)?;
-        let place = leaf.get(number).ok_or(NONE)?;
+        let place = leaf.get(number).ok_or(NO_BLOCK)?;
         let end = offset.saturating_add(out.len() as u64);
-        let (mut at, mut rest) = (offset, out);
-        while at < end {
-            let block = at / block_bytes;
+        let mut filling = Filling { at: offset, rest: out };
+        while filling.at < end {
+            let block = filling.at / block_bytes;
+            let key = (file, block);
+            let begin = index(filling.at % block_bytes);
             let within = index(block % self.blocks_in_span());
-            let entry = place.blocks.get(within).ok_or(NONE)?;
-            let expanded = if entry.codec == Codec::Zero {
-                None
-            } else {
-                match self.cache.find((file, block)) {
-                    Found::Held(block) => Some(vec![block]),
-                    Found::Awaited(flight) => match flight.wait() {
-                        Some(block) => Some(vec![block]),
-                        // Whoever had it failed: perhaps we do not, and if we do we
-                        // can say why.
-                        None => continue,
-                    },
-                    Found::Absent(claim) => {
-                        let last = end.saturating_sub(1) / block_bytes;
-                        let claims = self.claim_more(claim, place, last);
-                        let mut scratch = self.scratch();
-                        let blocks = self.expand(&mut scratch, place, claims, false);
-                        self.put_back(scratch);
-                        Some(blocks?)
+            let entry = place.blocks.get(within).ok_or(NO_BLOCK)?;
+            if entry.codec == Codec::Zero {
+                filling.zero(self.block_len(file, span, within).saturating_sub(begin))?;
+                continue;
+            }
+            match self.cache.find(key) {
+                Found::Held(block) => self.copy(&mut filling, key, &block, is_stream)?,
+                Found::Awaited(flight) => {
+                    // If whoever had it failed: perhaps we do not, and if we do we can
+                    // say why.
+                    if let Some(block) = flight.wait() {
+                        self.copy(&mut filling, key, &block, is_stream)?;
                     }
                 }
-            };
-            let Some(blocks) = expanded else {
-                let zeroes = self.block_len(file, span, within);
-                let count = zeroes.saturating_sub(index(at % block_bytes)).min(rest.len());
-                let (part, others) = rest.split_at_mut(count);
-                part.fill(0);
-                (at, rest) = (at.saturating_add(count as u64), others);
-                if count == 0 {
-                    return Err(NONE);
-                }
-                continue;
-            };
-            for block in blocks {
-                let number = at / block_bytes;
-                let bytes = block.bytes.get(index(at % block_bytes)..).unwrap_or_default();
-                let count = bytes.len().min(rest.len());
-                let (part, others) = rest.split_at_mut(count);
-                part.copy_from_slice(bytes.get(..count).unwrap_or_default());
-                (at, rest) = (at.saturating_add(count as u64), others);
-                if count == 0 {
-                    return Err(NONE);
-                }
-                if is_stream && count == bytes.len() {
-                    self.cache.finished((file, number));
+                Found::Absent(claim) => {
+                    let last = end.saturating_sub(1) / block_bytes;
+                    let claims = self.claim_more(claim, place, last);
+                    let mut scratch = self.scratch();
+                    let blocks = self.expand(&mut scratch, place, claims, false);
+                    self.put_back(scratch);
+                    for (number, block) in (block..).zip(blocks?) {
+                        self.copy(&mut filling, (file, number), &block, is_stream)?;
+                    }
                 }
             }
         }
-        Ok(at)
+        Ok(filling.at)
+    }
+
+    /// Fills `out` if it lies in one block that is held. False, and nothing is done, if
+    /// it does not.
+    fn read_held(&self, file: usize, offset: u64, out: &mut [u8], is_stream: bool) -> bool {
+        let block_bytes = self.pack.block_bytes() as u64;
+        let (block, begin) = (offset / block_bytes, index(offset % block_bytes));
+        let end = begin.saturating_add(out.len());
+        if end > self.pack.block_bytes() {
+            return false;
+        }
+        let key = (file, block);
+        let Some(held) = self.cache.held(key) else { return false };
+        let Some(bytes) = held.bytes.get(begin..end) else { return false };
+        out.copy_from_slice(bytes);
+        if is_stream && end == held.bytes.len() {
+            self.cache.finished(key);
+        }
+        true
+    }
+
+    /// Copies what there is to be copied from a block.
+    fn copy(
+        &self,
+        filling: &mut Filling<'_>,
+        key: Key,
+        block: &Block,
+        is_stream: bool,
+    ) -> Result<(), PackError> {
+        let begin = index(filling.at % self.pack.block_bytes() as u64);
+        let bytes = block.bytes.get(begin..).unwrap_or_default();
+        let count = filling.copy(bytes)?;
+        if is_stream && count == bytes.len() {
+            self.cache.finished(key);
+        }
+        Ok(())
     }
 
     /// Claims also what follows in the span, up to the block `last`, as long as it is
@@ -418,12 +479,9 @@ impl Shared {
             jobs.push(Job { file, blocks, bytes: end.saturating_sub(at) });
             at = end;
         }
-        let mut waiting = lock(&self.jobs);
-        for job in jobs {
-            waiting.queued_bytes = waiting.queued_bytes.saturating_add(job.bytes);
-            waiting.waiting.push_back(job);
-        }
-        drop(waiting);
+        let bytes = jobs.iter().fold(0, |sum: u64, job| sum.saturating_add(job.bytes));
+        self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
+        lock(&self.jobs).waiting.extend(jobs);
         self.changed.notify_all();
     }
 
@@ -446,8 +504,7 @@ impl Shared {
         while let Some(job) = self.next_job() {
             // Whoever needs what cannot be read will find that out.
             let _ = self.expand_ahead(&mut scratch, &job);
-            let mut jobs = lock(&self.jobs);
-            jobs.queued_bytes = jobs.queued_bytes.saturating_sub(job.bytes);
+            self.queued_bytes.fetch_sub(job.bytes, Ordering::Relaxed);
         }
     }
 

@@ -52,7 +52,7 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
     let is_live = target.description.live;
     let strays = if is_live { Strays::PassedOver } else { Strays::Refused };
     let content = Content::list(source, strays)?;
-    let settings = settings(arguments, &content, None)?;
+    let settings = settings(arguments, &content, target.description.page_size, None)?;
     let is_slow = matches!(settings.method, Method::Zstd(level) if level >= SLOW_LEVEL);
     let sampling = Sampling {
         bytes_max: if is_slow { SLOW_SAMPLE_BYTES } else { SAMPLE_BYTES },

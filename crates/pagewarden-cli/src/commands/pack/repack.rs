@@ -13,8 +13,8 @@ use pagewarden::target::postgres::frozen::Tablespace;
 use pagewarden::verdict::Verdict;
 use pagewarden::verify::verify;
 
-use super::{Packed, Place, Whole, make, open, options, tablespace};
-use crate::args::pack::{Pack as Arguments, Profile};
+use super::{Packed, Place, Whole, make, open, options, profile_of, tablespace};
+use crate::args::pack::Pack as Arguments;
 use crate::progress::Show;
 
 /// Packs what is mounted on `folder`, as `old` was packed, into `output`; a tablespace
@@ -123,12 +123,7 @@ fn source(folder: &Path, old: &Pack) -> Result<PathBuf> {
 
 /// As who asks for nothing in particular, with the profile that the blocks tell of.
 fn arguments(source: &Path, old: &Pack, is_json: bool) -> Arguments {
-    let profile = match old.block_bytes() >> 10 {
-        16 => Some(Profile::Oltp),
-        256 => Some(Profile::Scan),
-        1024 => Some(Profile::Archive),
-        _ => None,
-    };
+    let profile = u32::try_from(old.block_bytes()).ok().and_then(profile_of);
     Arguments {
         source: source.to_owned(),
         output: None,

@@ -37,7 +37,7 @@ pub(super) fn make(
         "standard input is a terminal\nhint: pipe a backup into it, or name a path"
     );
     let options = options(arguments, stop);
-    let (mut settings, wants_dictionary) = plain_settings(arguments);
+    let (mut settings, wants_dictionary) = plain_settings(arguments, 0);
     let mut input = StandardInput::new(Arc::clone(stop));
     let mut begin = Vec::new();
     if wants_dictionary {

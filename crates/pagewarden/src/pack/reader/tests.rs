@@ -128,6 +128,54 @@ fn many_read_at_once() {
     });
 }
 
+/// Pages in any order and parts of them, each as it was packed.
+fn read_pages(reader: &Reader, plain: &[u8], page: usize, seed: u64, requests: usize) {
+    let (mut dice, mut out) = (Dice(seed), vec![0; page]);
+    for _ in 0..requests {
+        let begin = dice.below(plain.len() / page) * page + dice.below(2) * 24;
+        let expected = &plain[begin..plain.len().min(begin + page - 24)];
+        let out = &mut out[..page - 24];
+        out.fill(0xaa);
+        let got = reader.read_at(0, begin as u64, out).unwrap();
+        assert!(out[..got] == *expected, "{begin}");
+        let held = reader.shared.cache.held_bytes();
+        assert!(held <= reader.settings.cache_bytes, "{held}");
+    }
+}
+
+#[test]
+fn what_is_held_is_read_by_many_at_once_and_needs_no_file() {
+    let sample = Sample::new(4096, Method::Zstd(1));
+    let reader = sample.reader(ReaderSettings { cache_bytes: 16 << 20, ..SMALL });
+    let mut all = vec![0; sample.files[0].len()];
+    reader.read_at(0, 0, &mut all).unwrap();
+    fs::OpenOptions::new().write(true).open(&sample.path).unwrap().set_len(0).unwrap();
+    thread::scope(|scope| {
+        for seed in 0..8 {
+            let (reader, plain) = (&reader, &sample.files[0]);
+            scope.spawn(move || read_pages(reader, plain, 4096, seed, 4000));
+        }
+    });
+    // Of another file nothing is held: it has to be read.
+    assert!(reader.read_at(3, 0, &mut [0; 4096]).is_err());
+}
+
+#[test]
+fn a_small_cache_bounds_what_many_hold_of_small_blocks() {
+    for block_bytes in [4096, 8192] {
+        let sample = Sample::new(block_bytes, Method::Lz4);
+        let reader = sample.reader(ReaderSettings { cache_bytes: 256 << 10, ..SMALL });
+        thread::scope(|scope| {
+            for seed in 0..8 {
+                let (reader, plain) = (&reader, &sample.files[0]);
+                scope.spawn(move || read_pages(reader, plain, 8192, seed, 1000));
+            }
+        });
+        assert!(reader.shared.cache.held_bytes() <= 256 << 10);
+        assert!(reader.shared.cache.unread_bytes() <= 256 << 10);
+    }
+}
+
 #[test]
 fn outside_of_files_there_is_nothing() {
     let sample = Sample::new(16 << 10, Method::Lz4);
