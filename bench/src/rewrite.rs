@@ -61,7 +61,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.sync {
         for path in &arguments.files {
             let named = || path.display().to_string();
-            open(path, false).and_then(|file| Ok(file.sync_all()?)).with_context(named)?;
+            open(path, false).and_then(|file| file.sync_all()).with_context(named)?;
         }
     }
     Ok(())
