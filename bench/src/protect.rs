@@ -3,8 +3,8 @@
 //! Before each run every page is given a wrong checksum and the cluster's setting
 //! is off (or, for runs with nothing to change, every checksum is right), and the
 //! device holds all of it. The files are in the page cache, as the server and what came
-//! after it left them there, or out of it. Where every page is changed in the cache,
-//! `rewrite` tells what of that is the system's own work.
+//! after it left them there, or out of it. `rewrite` tells what of that is not ours to change:
+//! in the cache the system's own work, and out of it what the disk gives.
 #![allow(clippy::print_stdout)]
 
 use std::fs::OpenOptions;
@@ -35,6 +35,9 @@ pub struct Arguments {
     /// Only the cases whose names contain this
     #[arg(long, default_value = "")]
     only: String,
+    /// Requests in flight of what shows the disk's own speed
+    #[arg(long, default_value_t = 4)]
+    in_flight: usize,
     /// The program to measure; otherwise the one built beside this one
     #[arg(long)]
     pagewarden: Option<PathBuf>,
@@ -43,6 +46,9 @@ pub struct Arguments {
 const PAGE_BYTES: u64 = 8192;
 const CHECKSUM_OFFSET: u64 = 8;
 
+const REWRITING: &str = "rewriting alone";
+const READING: &str = "reading alone";
+const DISK: &str = "the disk alone";
 const READ_BACK: &str = "with reading back";
 
 /// Runs of both programs under the same conditions.
@@ -112,7 +118,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         arguments.rounds,
         load()
     );
-    let suite = Suite { files, dir: cluster.data_dir().to_owned(), pagewarden, installation };
+    let dir = cluster.data_dir().to_owned();
+    let suite = Suite { files, dir, pagewarden, installation, in_flight: arguments.in_flight };
     for case in CASES.iter().filter(|case| case.name.contains(&arguments.only)) {
         suite.compare(case, arguments.rounds)?;
     }
@@ -125,6 +132,7 @@ struct Suite {
     dir: PathBuf,
     pagewarden: PathBuf,
     installation: Installation,
+    in_flight: usize,
 }
 
 impl Suite {
@@ -133,9 +141,12 @@ impl Suite {
             Contender::new("pg_checksums", self.theirs(case)),
             Contender::new("pagewarden", self.ours(case)),
         ];
-        if case.cached && case.changes {
-            contenders.push(Contender::new("rewriting alone", self.rewriting(case)?));
-        }
+        let alone = match case {
+            Case { cached: false, .. } => DISK,
+            Case { changes: true, .. } => REWRITING,
+            Case { .. } => READING,
+        };
+        contenders.push(Contender::new(alone, self.rewriting(case)?));
         if case.changes && case.syncs {
             contenders.push(Contender::new(READ_BACK, self.protecting()));
         }
@@ -172,6 +183,13 @@ impl Suite {
             let Some((cpu, wall)) = cpu.zip(wall) else { continue };
             let (cpu, wall) = (cpu.paired, wall.paired);
             println!("{} to pg_checksums: CPU {cpu:.3}, wall {wall:.3} paired", other.name);
+            if other.name == alone
+                && let Some((cpu, wall)) =
+                    Ratio::new(&ours.cpu, &other.cpu).zip(Ratio::new(&ours.wall, &other.wall))
+            {
+                let (cpu, wall) = (cpu.paired, wall.paired);
+                println!("pagewarden to {alone}: CPU {cpu:.3}, wall {wall:.3} paired");
+            }
         }
         Ok(())
     }
@@ -219,6 +237,10 @@ impl Suite {
     fn rewriting(&self, case: &Case) -> anyhow::Result<Command> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("rewrite").args(case.syncs.then_some("--sync"));
+        command.args((!case.changes).then_some("--only-read"));
+        if !case.cached {
+            command.arg("--past").arg(self.in_flight.to_string());
+        }
         command.args(self.files.files.iter().map(|(path, _)| path));
         Ok(command)
     }

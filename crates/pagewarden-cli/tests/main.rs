@@ -30,6 +30,7 @@ mod file_damage;
 mod healthy;
 mod histories;
 mod hostile;
+mod innochecksum;
 mod innodb_backups;
 mod innodb_directories;
 mod innodb_running;
