@@ -27,18 +27,21 @@ pub enum Exit {
     Monitored(State),
 }
 
+impl Exit {
+    /// The number.
+    pub fn status(self) -> u8 {
+        match self {
+            Self::Fine | Self::Monitored(State::Ok) => 0,
+            Self::Wrong | Self::Monitored(State::Warning) => 1,
+            Self::Unable | Self::Monitored(State::Critical) => 2,
+            Self::Stopped | Self::Monitored(State::Unknown) => 3,
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(match exit {
-            Exit::Fine => 0,
-            Exit::Wrong => 1,
-            Exit::Unable => 2,
-            Exit::Stopped => 3,
-            Exit::Monitored(State::Ok) => 0,
-            Exit::Monitored(State::Warning) => 1,
-            Exit::Monitored(State::Critical) => 2,
-            Exit::Monitored(State::Unknown) => 3,
-        })
+        Self::from(exit.status())
     }
 }
 

@@ -70,6 +70,10 @@ pub struct Mount {
     #[arg(long, value_name = "DATADIR", requires_all = ["repack", "folder"])]
     pub cluster: Option<PathBuf>,
 
+    /// Where another process of ours has mounted what --repack packs
+    #[arg(long, value_name = "DIR", requires = "repack", hide = true)]
+    pub mounted: Option<PathBuf>,
+
     /// The most that may be written; beyond, there is no space left
     #[arg(long, value_name = "SIZE", default_value = "1GiB", conflicts_with = "cleanup",
         value_parser = super::parse_size)]

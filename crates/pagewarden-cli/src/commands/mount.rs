@@ -17,7 +17,7 @@ use pagewarden_mount::{Mounted, Options, Unmounted, Unread, cleanup};
 use serde_json::json;
 
 use crate::args::mount::Mount;
-use crate::exit::Exit;
+use crate::exit::{self, Exit};
 use crate::signals::stop_on_signals;
 
 mod account;
@@ -28,29 +28,21 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Runs the command.
 pub fn run(arguments: &Mount) -> Result<Exit> {
-    let begin = Instant::now();
-    let done = match (&arguments.cleanup, &arguments.pack, &arguments.folder) {
-        (None, Some(pack), _)
-            if let (Some(new), Some(durable)) = (&arguments.repack, &arguments.durable) =>
-        {
-            repack::run(arguments, pack, new, durable)
-        }
-        (Some(folder), ..) => clean(arguments, folder),
-        (None, Some(pack), Some(folder)) => serve(arguments, pack, folder),
-        // The command line asks for both.
+    exit::or_json("mount", arguments.json, || match &arguments.cleanup {
+        Some(folder) => clean(arguments, folder),
+        None => mount(arguments),
+    })
+}
+
+fn mount(arguments: &Mount) -> Result<Exit> {
+    // The command line asks for a pack, and for a folder unless it is repacked.
+    let Some(pack) = &arguments.pack else { return Ok(Exit::Unable) };
+    match (&arguments.repack, &arguments.durable, &arguments.mounted, &arguments.folder) {
+        (Some(new), _, Some(mounted), _) => repack::read(arguments, pack, new, mounted),
+        (Some(new), Some(durable), ..) => repack::run(arguments, pack, new, durable),
+        (.., Some(folder)) => serve(arguments, pack, folder),
         _ => Ok(Exit::Unable),
-    };
-    if let (Err(error), true) = (&done, arguments.json) {
-        let object = json!({
-            "pagewarden": pagewarden::VERSION,
-            "command": "mount",
-            "verdict": "incomplete",
-            "seconds": begin.elapsed().as_secs_f64(),
-            "error": format!("{error:#}"),
-        });
-        writeln!(io::stdout(), "{object}")?;
     }
-    done
 }
 
 fn clean(arguments: &Mount, folder: &Path) -> Result<Exit> {

@@ -1,20 +1,27 @@
 //! `mount --durable DIR --repack NEW.pwk`: one pack of a pack and of what was written
 //! over it. Nobody else comes in meanwhile: the mount is read-only, ours alone, and in a
 //! folder that nobody knows; but for tablespaces, which are where their cluster has them.
+//!
+//! One process serves the mount and another reads it. A process that reads its own mount
+//! cannot be killed: the system waits for an answer that only that process could give.
 
 use std::io::{self, Write as _};
 use std::path::Path;
+use std::process::{Child, Command};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use pagewarden::pack::{Search, open_chain};
+use pagewarden::pack::{Entry, Pack, Search, What, open_chain};
 use pagewarden::report::words::bytes;
 use pagewarden::verdict::Verdict;
 use pagewarden_mount::Mounted;
-use serde_json::json;
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use serde_json::{Value, json};
 
-use super::{options, tell};
+use super::{LOOK_EVERY, options, tell};
 use crate::args::mount::Mount;
 use crate::commands::pack;
 use crate::exit::Exit;
@@ -37,9 +44,9 @@ pub(super) fn run(arguments: &Mount, old: &Path, new: &Path, durable: &Path) -> 
     let pack = Arc::new(open_chain(old, &arguments.base, Search::Beside)?);
     let stop = stop_on_signals()?;
     let ours = tempfile::Builder::new().prefix("pagewarden-repack-").tempdir()?;
-    let (folder, cluster) = match (pack.tablespace()?, &arguments.folder, &arguments.cluster) {
-        (None, None, None) => (ours.path(), None),
-        (Some(_), Some(folder), Some(cluster)) => (folder.as_path(), Some(cluster.as_path())),
+    let folder = match (pack.tablespace()?, &arguments.folder, &arguments.cluster) {
+        (None, None, None) => ours.path(),
+        (Some(_), Some(folder), Some(_)) => folder.as_path(),
         (None, ..) => bail!("no tablespace was packed\nhint: leave --cluster and the folder out"),
         (Some(tablespace), ..) => bail!(
             "cannot repack tablespace {} without its cluster\n\
@@ -59,34 +66,32 @@ pub(super) fn run(arguments: &Mount, old: &Path, new: &Path, durable: &Path) -> 
         durable.display(),
         old.display()
     );
-    let show = Show::choose(arguments.quiet, false);
-    let packed = pack::repack(mounted.folder(), &pack, new, arguments.json, cluster, &stop, &show);
-    show.end();
+    let reader = read_elsewhere(arguments, old, new, durable, mounted.folder(), &stop);
     mounted.unmount().context("cannot unmount")?;
     let ended = mounted.wait(UNMOUNT_MAX);
-    let packed = packed?;
-    let Some((root, totals)) = packed.made.filter(|_| !packed.was_stopped()) else {
-        return Ok(match packed.verdict {
-            Verdict::Damaged => Exit::Wrong,
-            _ if packed.was_stopped() => Exit::Stopped,
-            _ => Exit::Unable,
-        });
-    };
+    let exit = reader?;
+    if exit != Exit::Fine {
+        // It has said why.
+        return Ok(exit);
+    }
     ended.context("cannot unmount: it takes too long")??;
     ensure!(mounted.unread_blocks() == 0, "cannot trust {}: a block was unread", new.display());
-    mounted.restart_delta(root).with_context(|| {
+    let made = Pack::open(new)?;
+    mounted.restart_delta(made.root()).with_context(|| {
         format!("{} is whole, but cannot empty {}", new.display(), durable.display())
     })?;
     if arguments.json {
+        let check: Value = serde_json::from_slice(&made.report()?)?;
+        let files = made.entries().iter().filter(|entry| entry.what != What::Folder).count();
         let object = json!({
             "pagewarden": pagewarden::VERSION,
             "command": "mount",
-            "verdict": packed.verdict.name(),
+            "verdict": check.get("verdict"),
             "repacked": new,
-            "root": root.to_string(),
-            "files": totals.files,
-            "bytes": totals.bytes,
-            "stored_bytes": totals.stored_bytes,
+            "root": made.root().to_string(),
+            "files": files,
+            "bytes": made.entries().iter().map(Entry::bytes).fold(0_u64, u64::saturating_add),
+            "stored_bytes": made.stored_bytes(),
             "durable": durable,
             "seconds": begin.elapsed().as_secs_f64(),
         });
@@ -97,11 +102,76 @@ pub(super) fn run(arguments: &Mount, old: &Path, new: &Path, durable: &Path) -> 
              again, and belongs to it\nhint: mount {} from now on, with --durable {} as before",
             new.display(),
             old.display(),
-            bytes(totals.stored_bytes),
+            bytes(made.stored_bytes()),
             durable.display(),
             new.display(),
             durable.display(),
         );
     }
     Ok(Exit::Fine)
+}
+
+/// Has a process of its own read what is mounted, and waits for it.
+fn read_elsewhere(
+    arguments: &Mount,
+    old: &Path,
+    new: &Path,
+    durable: &Path,
+    mounted: &Path,
+    stop: &AtomicBool,
+) -> Result<Exit> {
+    let cannot = "cannot read what is mounted in a process of its own";
+    let mut command = Command::new(std::env::current_exe().context(cannot)?);
+    command.arg("mount").arg("--durable").arg(durable).arg("--repack").arg(new);
+    command.arg("--mounted").arg(mounted);
+    for base in &arguments.base {
+        command.arg("--base").arg(base);
+    }
+    if let Some(cluster) = &arguments.cluster {
+        command.arg("--cluster").arg(cluster);
+    }
+    command.args(arguments.json.then_some("--json"));
+    command.args(arguments.quiet.then_some("--quiet"));
+    command.arg("--").arg(old).arg(mounted);
+    let mut reader = command.spawn().context(cannot)?;
+    let status = wait(&mut reader, stop).context(cannot)?;
+    [Exit::Fine, Exit::Wrong, Exit::Unable, Exit::Stopped]
+        .into_iter()
+        .find(|exit| status.code() == Some(exit.status().into()))
+        .with_context(|| format!("cannot repack: the process that reads ended with {status}"))
+}
+
+/// Waits for a process, and hands on that it is to end.
+fn wait(reader: &mut Child, stop: &AtomicBool) -> io::Result<std::process::ExitStatus> {
+    let mut is_told = false;
+    loop {
+        if let Some(status) = reader.try_wait()? {
+            return Ok(status);
+        }
+        if stop.load(Ordering::Relaxed) && !is_told {
+            is_told = true;
+            // From a terminal it has heard already, and takes this for an echo.
+            kill_process(Pid::from_child(reader), Signal::TERM)?;
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// The process that reads: packs what another of us has mounted.
+pub(super) fn read(arguments: &Mount, old: &Path, new: &Path, mounted: &Path) -> Result<Exit> {
+    // Without whoever serves it there is nothing to read, and nobody to tell of it.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    let pack = open_chain(old, &arguments.base, Search::Beside)?;
+    let stop = stop_on_signals()?;
+    let show = Show::choose(arguments.quiet, false);
+    let cluster = arguments.cluster.as_deref();
+    let packed = pack::repack(mounted, &pack, new, arguments.json, cluster, &stop, &show);
+    show.end();
+    let packed = packed?;
+    Ok(match packed.verdict {
+        _ if packed.made.is_some() && !packed.was_stopped() => Exit::Fine,
+        Verdict::Damaged => Exit::Wrong,
+        _ if packed.was_stopped() => Exit::Stopped,
+        _ => Exit::Unable,
+    })
 }
