@@ -18,6 +18,7 @@ mod answers;
 mod differences;
 mod failures;
 mod live;
+mod modes;
 mod names;
 mod properties;
 mod replicas;

@@ -1,14 +1,19 @@
 //! Tables compared across servers and engines, without writing anywhere.
 //!
-//! [`plan`] says what is compared with what, `table` goes through a pair of tables
-//! part by part, `look` reads a part of both sides at once, `candidate` and
+//! [`plan`] says what is compared with what, [`mode`] in which way (`native`, `pushdown`),
+//! `table` goes through a pair of tables part by part, `look` reads a part of both sides at
+//! once, [`map`] keeps what came of each part, `candidate` and
 //! `settle` tell differences from changes that have not arrived, [`diagnosis`] says
 //! what the differences have in common, [`repair`] which statements would end them.
 
 mod candidate;
 pub mod diagnosis;
 mod look;
+pub mod map;
+pub mod mode;
+mod native;
 pub mod plan;
+mod pushdown;
 pub mod repair;
 pub mod report;
 mod settle;
@@ -28,6 +33,7 @@ use crate::error::{Error, Result};
 use crate::location::Location;
 use crate::table::TableName;
 use look::Side;
+use mode::{Choice, Mode};
 use plan::{Plan, counterpart};
 use report::{Outcome, TableReport};
 use table::Comparison;
@@ -46,6 +52,8 @@ pub struct Options {
     pub listed_max: usize,
     /// Rows of a part; else as many as time allows.
     pub chunk_rows: Option<u64>,
+    /// How parts are held against each other.
+    pub mode: Mode,
 }
 
 /// What is compared.
@@ -74,6 +82,19 @@ pub struct Watch<'a> {
     pub tell: &'a Tell<'a>,
     /// Is told which table begins.
     pub begin: &'a (dyn Fn(&str) + Sync),
+    /// Is told how far a table is, part by part.
+    pub advance: &'a (dyn Fn(Advance<'_>) + Sync),
+}
+
+/// How far a table is.
+#[derive(Debug, Clone, Copy)]
+pub struct Advance<'a> {
+    /// Its name.
+    pub table: &'a str,
+    /// Rows that were looked at on one side.
+    pub rows: u64,
+    /// How many there are, as the source's statistics have it.
+    pub of: Option<u64>,
 }
 
 /// Two connections, made again when they break.
@@ -309,9 +330,13 @@ fn compare_table(
     if plan.columns.is_empty() {
         return Err(Error::Unsupported("the tables have no column to compare".to_owned()));
     }
+    let mut source = Side::new(source, of_source, plan.source.clone(), &plan, watch.tell);
+    let mut target = Side::new(target, of_target, plan.target.clone(), &plan, watch.tell);
+    let choice = Choice::make(request.options.mode, &mut source, &mut target, &plan)?;
     let mut comparison = Comparison {
-        source: Side::new(source, of_source, plan.source.clone(), &plan, watch.tell),
-        target: Side::new(target, of_target, plan.target.clone(), &plan, watch.tell),
+        source,
+        target,
+        choice,
         options: &request.options,
         watch,
         sharers,

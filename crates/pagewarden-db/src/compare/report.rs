@@ -3,6 +3,8 @@
 use crate::row::Value;
 
 use super::diagnosis::Diagnosis;
+use super::map::PartMap;
+use super::mode::Mode;
 use super::plan::NotCompared;
 
 /// What is said of a table, or of all.
@@ -106,6 +108,12 @@ pub struct TableReport {
     pub not_compared: Vec<NotCompared>,
     /// The parts in which the table was read.
     pub chunks: u64,
+    /// In which way.
+    pub mode: Mode,
+    /// Why in that way; nothing where it was asked for.
+    pub mode_because: String,
+    /// What came of the parts.
+    pub map: PartMap,
     /// The bytes of both sides' rows.
     pub bytes: u64,
     /// How long it took.

@@ -5,7 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::candidate::{Candidate, Image, State, without_common};
-use super::look::{Scope, Side, both};
+use super::look::{Scope, Side, both, bucket};
+use super::map::PartState;
 use super::report::{Difference, Kind, TableReport};
 use super::{Options, Watch};
 use crate::error::Result;
@@ -22,8 +23,18 @@ const NAP: Duration = Duration::from_millis(50);
 pub struct Pending {
     /// The part.
     pub scope: Scope,
+    /// Its place in the map, where it is a range.
+    pub part: u64,
     /// The keys of the rows.
     pub open: HashMap<Hash, Candidate>,
+}
+
+impl Pending {
+    /// Where rows are in the map, by their keys.
+    fn places(&self) -> impl Fn(Hash) -> u64 + use<> {
+        let range = matches!(self.scope, Scope::Range { .. }).then_some(self.part);
+        move |key| range.unwrap_or_else(|| bucket(key) as u64)
+    }
 }
 
 /// Looks again until every row is known, or patience ends, and counts what came of it.
@@ -59,19 +70,25 @@ pub fn settle(
         let mut still = Vec::new();
         for mut part in waiting {
             let mut shown = Shown::new(options, report);
+            let place = part.places();
             if options.frozen {
                 // Both sides stand still: the first look is the last.
                 for (key, candidate) in std::mem::take(&mut part.open) {
+                    report.map.mark(place(key), PartState::Different);
                     shown.confirm(key, candidate, report);
                 }
             } else {
                 look_again(source, target, &mut part, settle, &mut |key, candidate| {
+                    report.map.mark(place(key), PartState::Different);
                     shown.confirm(key, candidate, report);
                 })?;
             }
             shown.read(source, target, &part.scope, report)?;
             if last {
                 report.unresolved += part.open.len() as u64;
+                for key in part.open.keys() {
+                    report.map.mark(place(*key), PartState::Unresolved);
+                }
             } else if !part.open.is_empty() {
                 still.push(part);
             }

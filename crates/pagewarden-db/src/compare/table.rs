@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 
 use super::candidate::candidates;
 use super::look::{BUCKETS, Scope, Side, both, sum_buckets};
+use super::mode::{Choice, Look, Mode};
 use super::report::TableReport;
 use super::settle::{Pending, settle};
-use super::{Options, Watch};
+use super::{Advance, Options, Watch};
 use crate::error::Result;
 use crate::row::record::Record;
 use crate::row::{Value, number};
@@ -48,6 +49,8 @@ pub struct Comparison<'a, 'b> {
     pub sharers: usize,
     /// What waits for another look.
     pub pending: Vec<Pending>,
+    /// In which way.
+    pub choice: Choice,
 }
 
 impl Comparison<'_, '_> {
@@ -56,11 +59,10 @@ impl Comparison<'_, '_> {
     /// # Errors
     /// A side could not be read; the report holds what was known by then.
     pub fn run(&mut self, has_ranges: bool, report: &mut TableReport) -> Result<()> {
-        if has_ranges {
-            self.ranges(report)?;
-        } else {
-            self.buckets(report)?;
-        }
+        let read = if has_ranges { self.ranges(report) } else { self.buckets(report) };
+        report.mode = self.choice.mode;
+        report.mode_because.clone_from(&self.choice.because);
+        read?;
         self.settle(report)
     }
 
@@ -79,37 +81,67 @@ impl Comparison<'_, '_> {
         let mut rows = self.options.chunk_rows.unwrap_or(FIRST_ROWS);
         loop {
             let begin = Instant::now();
-            let (of_source, of_target) =
-                both(&mut self.source, &mut self.target, |side| side.bound(after.as_ref(), rows))?;
-            let upto = nearer(of_source, of_target);
+            let upto = self.bound(after.as_ref(), rows)?;
             let scope = Scope::Range { after, upto: upto.clone() };
-            let ((one, one_bytes), (other, other_bytes)) =
-                both(&mut self.source, &mut self.target, |side| side.sum(&scope))?;
+            let was_probing = self.choice.is_probing();
+            let look = self.look(&scope)?;
             let elapsed = begin.elapsed();
-            report.chunks += 1;
-            report.rows_source += one.rows;
-            report.rows_target += other.rows;
-            report.bytes += one_bytes + other_bytes;
-            if one != other {
-                self.suspect(scope, report)?;
+            let rows_here = self.count(&look, report);
+            if !look.alike {
+                match self.choice.mode {
+                    Mode::Pushdown => self.narrow(scope, rows_here, report)?,
+                    _ => self.suspect(scope, report)?,
+                }
             }
             if upto.is_none() {
                 return Ok(());
             }
             after = upto;
-            if self.options.chunk_rows.is_none() {
+            if self.options.chunk_rows.is_none() && !was_probing {
                 rows = next_rows(rows, elapsed).min(self.share(ROWS_MAX));
             }
         }
     }
 
+    /// The key up to which there are so many rows, counted on the side that has more.
+    pub fn bound(&mut self, after: Option<&Vec<Value>>, rows: u64) -> Result<Option<Vec<Value>>> {
+        let (of_source, of_target) =
+            both(&mut self.source, &mut self.target, |side| side.bound(after, rows))?;
+        Ok(nearer(of_source, of_target))
+    }
+
+    /// Counts a part in, and tells how many rows it has.
+    fn count(&self, look: &Look, report: &mut TableReport) -> u64 {
+        report.chunks += 1;
+        report.rows_source += look.rows_source;
+        report.rows_target += look.rows_target;
+        report.bytes += look.bytes;
+        let rows = look.rows_source.max(look.rows_target);
+        report.map.add(rows);
+        (self.watch.advance)(Advance {
+            table: &report.table,
+            rows: report.rows_source,
+            of: self.source.table.rows_estimated,
+        });
+        rows
+    }
+
     fn buckets(&mut self, report: &mut TableReport) -> Result<()> {
+        if self.choice.mode != Mode::Stream {
+            // Servers sum the whole table; only where that differs are rows read.
+            let look = self.look(&Scope::Range { after: None, upto: None })?;
+            if look.alike {
+                self.count(&look, report);
+                return Ok(());
+            }
+        }
         let ((one, one_bytes), (other, other_bytes)) =
             both(&mut self.source, &mut self.target, sum_buckets)?;
         report.bytes = one_bytes + other_bytes;
         report.chunks = BUCKETS as u64;
         report.rows_source = one.iter().map(|sum| sum.rows).sum();
         report.rows_target = other.iter().map(|sum| sum.rows).sum();
+        one.iter().zip(&other).for_each(|(one, other)| report.map.add(one.rows.max(other.rows)));
         let groups = groups(&one, &other, self.share(GROUP_ROWS_MAX));
         report.counts_at_least = groups.len() > GROUPS_MAX;
         for group in groups.into_iter().take(GROUPS_MAX) {
@@ -119,14 +151,15 @@ impl Comparison<'_, '_> {
     }
 
     /// A part's sums differ: which keys?
-    fn suspect(&mut self, scope: Scope, report: &mut TableReport) -> Result<()> {
+    pub fn suspect(&mut self, scope: Scope, report: &mut TableReport) -> Result<()> {
         let now = Instant::now();
         let (of_source, of_target) =
             both(&mut self.source, &mut self.target, |side| side.pairs(&scope, None))?;
         let open = candidates(&of_source, &of_target, now);
         drop((of_source, of_target));
         if !open.is_empty() {
-            self.pending.push(Pending { scope, open });
+            let part = report.map.last();
+            self.pending.push(Pending { scope, part, open });
         }
         let waiting: usize = self.pending.iter().map(|part| part.open.len()).sum();
         if waiting > WAITING_MAX / self.sharers.max(1) { self.settle(report) } else { Ok(()) }
@@ -134,7 +167,7 @@ impl Comparison<'_, '_> {
 }
 
 /// The bound that comes first; none if neither side has one.
-fn nearer(one: Option<Vec<Value>>, other: Option<Vec<Value>>) -> Option<Vec<Value>> {
+pub fn nearer(one: Option<Vec<Value>>, other: Option<Vec<Value>>) -> Option<Vec<Value>> {
     let (one, other) = match (one, other) {
         (Some(one), Some(other)) => (one, other),
         (Some(bound), None) | (None, Some(bound)) => {

@@ -2,6 +2,7 @@
 
 use pagewarden::report::colours::Colours;
 use pagewarden::report::words::{counted, grouped, printable, shortened};
+use pagewarden_db::compare::mode::Mode;
 use pagewarden_db::compare::report::{Difference, TableReport, Verdict};
 use pagewarden_db::row::{Tag, Value as RowValue, hex_text, number};
 use serde_json::{Map, Value, json};
@@ -56,6 +57,8 @@ pub fn object(report: &TableReport, show_values: bool) -> Value {
         "not_compared_because": reasons,
         "counts_at_least": report.counts_at_least,
         "chunks": report.chunks,
+        "mode": report.mode.name(),
+        "mode_because": report.mode_because,
         "bytes": report.bytes,
         "seconds": (report.seconds * 1000.0).round() / 1000.0,
         "differences": differences,
@@ -105,6 +108,9 @@ pub fn text(report: &TableReport, show_values: bool, colours: Colours) -> String
     let mut text = format!("{word}  {}", printable(&report.table));
     if report.chunks > 0 {
         text.push_str(&format!(", {}, {:.2} s", rows(report.rows_source), report.seconds));
+        if report.mode != Mode::Stream {
+            text.push_str(&format!(", {}", report.mode.name()));
+        }
     }
     text.push('\n');
     let mut say = |line: &str| text.push_str(&format!("    {}\n", printable(line)));
@@ -175,7 +181,7 @@ fn row(report: &TableReport, one: &Difference, show_values: bool) -> String {
     text
 }
 
-fn short(part: &RowValue) -> String {
+pub(super) fn short(part: &RowValue) -> String {
     match value(part) {
         // Quoted, so that blanks at an end can be seen.
         Value::String(text) => format!("'{}'", shortened(&text, CHARACTERS_SHOWN)),

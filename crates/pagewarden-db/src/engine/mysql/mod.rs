@@ -3,6 +3,7 @@
 //! floats.
 
 mod gtid;
+mod portable;
 mod replicate;
 mod sums;
 mod wire;
@@ -14,7 +15,7 @@ use mysql::prelude::Queryable as _;
 use mysql::{Conn, OptsBuilder, SslOpts};
 
 use super::statement::{Dialect, quoted, select};
-use super::{Connection, Engine, Query, ServerSum, Sink};
+use super::{Ability, Connection, Engine, Hashing, Query, ServerSum, Sink, Sums};
 use crate::error::{Error, Result};
 use crate::location::{Location, Tls};
 use crate::row::{Row, hex_text};
@@ -339,18 +340,20 @@ impl Connection for Mysql {
         }
         let key = self.key(name, &columns)?;
         let database = self.database_of(name).to_owned();
-        let bytes = self.one(&format!(
-            "SELECT data_length FROM information_schema.tables \
+        let sizes = self.ask(&format!(
+            "SELECT data_length, table_rows FROM information_schema.tables \
              WHERE table_schema = {} AND table_name = {}",
             MysqlDialect.text(&database),
             MysqlDialect.text(&name.name)
         ))?;
+        let size = |place: usize| sizes.first()?.get(place)?.as_ref()?.parse().ok();
         Ok(Table {
             name: name.clone(),
             columns,
             key,
             engine: format!("{}.{}", MysqlDialect.name(&database), MysqlDialect.name(&name.name)),
-            bytes: bytes.and_then(|bytes| bytes.parse().ok()),
+            bytes: size(0),
+            rows_estimated: size(1),
         })
     }
 
@@ -400,6 +403,26 @@ impl Connection for Mysql {
     fn has_reached(&mut self, position: &str) -> Result<Option<bool>> {
         let applied = self.gtids("SELECT @@GLOBAL.gtid_slave_pos")?;
         Ok(applied.and_then(|applied| gtid::has_reached(&applied, position)))
+    }
+
+    fn sums_of(&mut self, hashing: Hashing) -> Result<Ability> {
+        Ok(match hashing {
+            Hashing::Native => Ability::No(
+                "CHECKSUM TABLE has 32 bits, and does not see text that moved from one column \
+                 into the next"
+                    .to_owned(),
+            ),
+            Hashing::Portable => Ability::As(String::new()),
+        })
+    }
+
+    fn sums(&mut self, query: &Query<'_>, _hashing: Hashing) -> Result<Sums> {
+        let rows = self.ask(&portable::statement(query))?;
+        let sums = rows.first().and_then(|answer| portable::sums(answer));
+        sums.ok_or_else(|| Error::Refused {
+            place: self.place.clone(),
+            reason: format!("no sums come of {}", query.table.name),
+        })
     }
 
     fn native(&mut self, table: &Table) -> Result<String> {
