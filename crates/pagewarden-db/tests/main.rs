@@ -19,6 +19,7 @@ mod differences;
 mod failures;
 mod gone;
 mod live;
+mod modes;
 mod names;
 mod properties;
 mod replicas;

@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use pagewarden_db::compare::mode::Mode;
 use pagewarden_db::compare::report::Verdict;
 use pagewarden_db::compare::{Options, Request};
 use pagewarden_db::location::Location;
@@ -32,6 +33,7 @@ pub fn request(source: &str, target: &str, patience: Duration) -> Request {
             patience,
             listed_max: 10,
             chunk_rows: None,
+            mode: Mode::Stream,
         },
     }
 }

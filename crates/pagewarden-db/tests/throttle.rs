@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pagewarden_db::compare::mode::Mode;
 use pagewarden_db::compare::report::Outcome;
 use pagewarden_db::compare::throttle::Limits;
 use pagewarden_db::compare::{Course, Request, Watch, compare_on_course};
@@ -26,7 +27,7 @@ fn throttled(request: &Request, limits: Limits) -> (Outcome, Vec<String>) {
     let notes = Mutex::new(Vec::new());
     let note = |text: &str| notes.lock().unwrap().push(text.to_owned());
     let course = Course { limits, note: Some(&note), ..Course::default() };
-    let watch = Watch { tell: &|_, _| Ok(()), begin: &|_| {} };
+    let watch = Watch { tell: &|_, _| Ok(()), begin: &|_| {}, advance: &|_| {} };
     let outcome = compare_on_course(request, &course, &watch, &mut |_| {}).unwrap();
     (outcome, notes.into_inner().unwrap())
 }
@@ -42,9 +43,11 @@ fn lag(most: Duration) -> Limits {
 /// With `sleep` running, a run that allows for one statement goes on, and one that allows for
 /// none waits for its end.
 fn busy_server_is_waited_for(url: &str, sleep: &(dyn Fn() + Sync), is_asleep: &dyn Fn() -> bool) {
-    for frozen in [false, true] {
+    let ways = [(false, Mode::Stream), (true, Mode::Stream), (false, Mode::Pushdown)];
+    for (frozen, mode) in ways {
         let mut request = replicas::request(url, url, Duration::from_secs(5));
         request.options.frozen = frozen;
+        request.options.mode = mode;
         let (outcome, notes) = throttled(&request, load(0));
         assert_equal(&outcome);
         assert!(notes.is_empty(), "{notes:?}");
@@ -58,7 +61,7 @@ fn busy_server_is_waited_for(url: &str, sleep: &(dyn Fn() + Sync), is_asleep: &d
             let (outcome, notes) = throttled(&request, load(1));
             assert!(!sleeper.is_finished(), "too slow a machine: the test shows nothing");
             assert_equal(&outcome);
-            assert!(notes.is_empty() && only(&outcome).paused_seconds == 0.0, "{notes:?}");
+            assert!(notes.is_empty() && only(&outcome).paused_seconds == 0.0, "{mode:?} {notes:?}");
             let (outcome, notes) = throttled(&request, load(0));
             assert_equal(&outcome);
             assert!(only(&outcome).paused_seconds >= 1.0, "{outcome:?}");

@@ -1,7 +1,8 @@
 //! Tables compared across servers and engines, without writing anywhere.
 //!
-//! [`plan`] says what is compared with what, `table` goes through a pair of tables
-//! part by part, `look` reads a part of both sides at once, `candidate` and
+//! [`plan`] says what is compared with what, [`mode`] in which way (`native`, `pushdown`),
+//! `table` goes through a pair of tables part by part, `look` reads a part of both sides at
+//! once, [`map`] keeps what came of each part, `candidate` and
 //! `settle` tell differences from changes that have not arrived, [`diagnosis`] says
 //! what the differences have in common, [`repair`] which statements would end them.
 //! [`state`] keeps how far it has come, [`throttle`] pauses for servers, [`sample`]
@@ -10,7 +11,11 @@
 mod candidate;
 pub mod diagnosis;
 mod look;
+pub mod map;
+pub mod mode;
+mod native;
 pub mod plan;
+mod pushdown;
 pub mod repair;
 pub mod report;
 pub mod sample;
@@ -34,6 +39,7 @@ use crate::error::{Error, Result};
 use crate::location::Location;
 use crate::table::TableName;
 use look::Side;
+use mode::{Choice, Mode};
 use plan::{Plan, counterpart};
 use report::{Outcome, TableReport};
 use sample::Sample;
@@ -56,6 +62,8 @@ pub struct Options {
     pub listed_max: usize,
     /// Rows of a part; else as many as time allows.
     pub chunk_rows: Option<u64>,
+    /// How parts are held against each other.
+    pub mode: Mode,
 }
 
 /// What is compared.
@@ -113,6 +121,19 @@ pub struct Watch<'a> {
     pub tell: &'a Tell<'a>,
     /// Is told which table begins.
     pub begin: &'a (dyn Fn(&str) + Sync),
+    /// Is told how far a table is, part by part.
+    pub advance: &'a (dyn Fn(Advance<'_>) + Sync),
+}
+
+/// How far a table is.
+#[derive(Debug, Clone, Copy)]
+pub struct Advance<'a> {
+    /// Its name.
+    pub table: &'a str,
+    /// Rows that were looked at on one side.
+    pub rows: u64,
+    /// How many there are, as the source's statistics have it.
+    pub of: Option<u64>,
 }
 
 /// Two connections, made again when they break.
@@ -317,7 +338,7 @@ impl<'a> Run<'a> {
     ) -> Result<Option<Waiting<'a>>> {
         (self.watch.tell)(0, 0)?;
         let (request, sharers) = (pair.request, pair.sharers);
-        let (source, target, plan) = sides(pair, name, self)?;
+        let (mut source, mut target, plan) = sides(pair, name, self)?;
         report.target_table.clone_from(&target.table.engine);
         report.columns.clone_from(&plan.columns);
         report.key_count = plan.key_count;
@@ -334,8 +355,13 @@ impl<'a> Run<'a> {
             report.notes.extend(earlier.note(is_anew));
             (table_state, known) = (Some(state), earlier);
         }
+        let options = &request.options;
+        let choice = match known.choice.take() {
+            Some((mode, because)) => Choice::of(mode, because),
+            None => Choice::make(options.mode, &mut source, &mut target, &plan)?,
+        };
         let mut comparison =
-            Comparison::new((source, target), &request.options, self, table_state, sharers);
+            Comparison::new((source, target), choice, options, self, table_state, sharers);
         comparison.run(plan.has_ranges, known, report)?;
         let parts = std::mem::take(&mut comparison.left);
         let waiting = Waiting { name: name.clone(), fingerprint, state: table_state, parts };

@@ -12,13 +12,14 @@
 //! |---|---|
 //! | `begin` | the version, what was asked for, when the run began; the first line, and no other |
 //! | `table` | a table begins, anew if it was known: its number, the target, its name, its fingerprint |
-//! | `chunk` | rows between two keys were summed on both sides: bounds, counts, sums, whether equal |
-//! | `buckets` | a table without ranges was summed: counts, and the buckets that differ, in groups |
-//! | `settled` | what came of a chunk or a group that was not equal at once |
+//! | `mode` | looking at rows has shown in which way the table is to be compared, and why |
+//! | `chunk` | rows between two keys were summed on both sides: bounds, counts, sums, by whom, and which parts of it are not equal: all of it, or what smaller sums have left |
+//! | `buckets` | a table without ranges was read: counts, and the buckets that differ, in groups |
+//! | `settled` | what came of a part of a chunk, or of a group, that was not equal at once |
 //!
 //! Since each CRC goes on from the one before, no line is altered, moved or missing
 //! unnoticed. The first that does not fit ends the file: what it said is done again. So is
-//! a chunk that was not equal and has no `settled`, but for its sums.
+//! what was not equal and has no `settled`, but for its sums.
 //!
 //! Rows that differ are in the file with their values: only its owner may read it.
 
@@ -34,11 +35,12 @@ use crc_fast::CrcAlgorithm;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::look::{BUCKETS, Scope};
+use super::map::PartMap;
+use super::mode::{Look, Mode};
 use super::plan::Plan;
 use super::report::Found;
 use crate::error::{Error, Result};
 use crate::location::Location;
-use crate::row::record::Record;
 use crate::row::{FORM_VERSION, Tag, Value, hex_text};
 use crate::table::{Table, TableName};
 
@@ -65,6 +67,8 @@ pub struct Asked {
     pub excluded_columns: Vec<String>,
     /// How many rows that differ are listed of a table.
     pub differences: usize,
+    /// How parts are held against each other.
+    pub mode: Mode,
 }
 
 impl Asked {
@@ -77,6 +81,7 @@ impl Asked {
             ("--exclude-table", self.excluded_tables == other.excluded_tables),
             ("--exclude-column", self.excluded_columns == other.excluded_columns),
             ("--differences", self.differences == other.differences),
+            ("--mode", self.mode == other.mode),
         ];
         parts.iter().filter(|(_, same)| !same).map(|(name, _)| *name).collect()
     }
@@ -90,6 +95,9 @@ struct Begin {
     begun: u64,
     asked: Asked,
 }
+
+/// The number of a chunk or of a group of buckets, and of what of it is not equal.
+pub(super) type PartNumber = (u64, u64);
 
 /// A key, or none at the begin or the end of the table.
 pub(super) type Bound = Option<Vec<Value>>;
@@ -111,26 +119,33 @@ pub(super) struct Chunk {
     pub sum_source: String,
     /// The sum of the target's.
     pub sum_target: String,
-    /// The bytes of both.
+    /// By whom it was summed.
+    pub mode: Mode,
+    /// The bytes of both that were read.
     pub bytes: u64,
-    /// True if the sums are equal. Else a `settled` follows.
-    pub equal: bool,
+    /// The parts of it that are not equal, by their bounds. A `settled` follows for each.
+    pub unequal: Vec<(Bound, Bound)>,
 }
 
 impl Chunk {
     /// A chunk, by what was seen of it.
-    pub fn new(number: u64, bounds: (Bound, Bound), sums: [&Record; 2], bytes: u64) -> Self {
-        let [source, target] = sums;
+    pub fn new(number: u64, bounds: (Bound, Bound), look: &Look, unequal: &[Scope]) -> Self {
+        let [sum_source, sum_target] = look.sums.clone();
+        let ranges = unequal.iter().filter_map(|scope| match scope {
+            Scope::Range { after, upto } => Some((after.clone(), upto.clone())),
+            Scope::Buckets(_) => None,
+        });
         Self {
             number,
             after: bounds.0,
             upto: bounds.1,
-            rows_source: source.rows,
-            rows_target: target.rows,
-            sum_source: source.text(),
-            sum_target: target.text(),
-            bytes,
-            equal: source == target,
+            rows_source: look.rows_source,
+            rows_target: look.rows_target,
+            sum_source,
+            sum_target,
+            mode: look.mode,
+            bytes: look.bytes,
+            unequal: ranges.collect(),
         }
     }
 }
@@ -144,6 +159,8 @@ pub(super) struct Buckets {
     pub rows_target: u64,
     /// The bytes of both.
     pub bytes: u64,
+    /// The rows of the map's tiles, on the side that has more.
+    pub rows_of_tiles: Vec<u64>,
     /// Those that differ and are looked at together. A `settled` follows for each group.
     pub groups: Vec<Vec<usize>>,
     /// True if more differ.
@@ -156,9 +173,10 @@ pub(super) struct Buckets {
 enum Line {
     Begin(Begin),
     Table { number: u64, target: String, schema: Option<String>, name: String, fingerprint: String },
+    Mode(u64, Mode, String),
     Chunk(u64, Chunk),
     Buckets(u64, Buckets),
-    Settled(u64, u64, Found),
+    Settled(u64, PartNumber, Found),
 }
 
 /// Up to where a table was summed.
@@ -188,8 +206,12 @@ pub(super) struct Known {
     pub bytes: u64,
     /// Up to where it came.
     pub reached: Reached,
+    /// In which way it is compared, and why, where rows have shown it.
+    pub choice: Option<(Mode, String)>,
+    /// Its parts.
+    pub map: PartMap,
     /// What was not equal and is not settled.
-    pub open: BTreeMap<u64, Scope>,
+    pub open: BTreeMap<PartNumber, Scope>,
     /// What came of the rest, in the order in which it was settled.
     pub settled: Vec<Found>,
     /// True if more differs than was looked at.
@@ -226,25 +248,26 @@ impl Known {
             return false;
         }
         self.count(chunk.rows_source, chunk.rows_target, chunk.bytes);
+        self.map.add(chunk.rows_source.max(chunk.rows_target));
         self.chunks += 1;
-        self.reached = chunk.upto.clone().map_or(Reached::End, Reached::Key);
-        if !chunk.equal {
-            let scope = Scope::Range { after: chunk.after, upto: chunk.upto };
-            self.open.insert(chunk.number, scope);
+        self.reached = chunk.upto.map_or(Reached::End, Reached::Key);
+        for (piece, (after, upto)) in (0..).zip(chunk.unequal) {
+            self.open.insert((chunk.number, piece), Scope::Range { after, upto });
         }
         true
     }
 
     fn buckets(&mut self, buckets: Buckets) -> bool {
-        if self.reached != Reached::Begin {
-            return false;
-        }
+        let map = PartMap::of_tiles(BUCKETS as u64, &buckets.rows_of_tiles);
+        let (Reached::Begin, Some(map)) = (&self.reached, map) else { return false };
+        self.map = map;
         self.count(buckets.rows_source, buckets.rows_target, buckets.bytes);
         self.chunks = BUCKETS as u64;
         self.reached = Reached::End;
         self.at_least = buckets.at_least;
         let groups = buckets.groups.into_iter().map(|group| group.into_iter().collect());
-        self.open = (0..).zip(groups.map(Scope::Buckets)).collect();
+        let numbered = (0..).map(|group| (group, 0)).zip(groups.map(Scope::Buckets));
+        self.open = numbered.collect();
         true
     }
 
@@ -277,6 +300,10 @@ impl Said {
                 self.tables.insert(key, Known { number, fingerprint, ..Known::default() });
                 is_next
             }
+            Line::Mode(number, mode, because) => self.table(number).is_some_and(|table| {
+                table.choice = Some((mode, because));
+                true
+            }),
             Line::Chunk(number, chunk) => {
                 self.table(number).is_some_and(|table| table.chunk(chunk))
             }
@@ -474,6 +501,14 @@ pub(super) struct TableState<'a> {
 }
 
 impl TableState<'_> {
+    /// The table is compared in this way from here on.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn mode(&self, mode: Mode, because: &str) -> Result<()> {
+        self.state.append(&Line::Mode(self.number, mode, because.to_owned()))
+    }
+
     /// A chunk was summed.
     ///
     /// # Errors
@@ -494,7 +529,7 @@ impl TableState<'_> {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn settled(&self, part: u64, found: &Found) -> Result<()> {
+    pub fn settled(&self, part: PartNumber, found: &Found) -> Result<()> {
         self.state.append(&Line::Settled(self.number, part, found.clone()))
     }
 }

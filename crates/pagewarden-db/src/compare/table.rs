@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use super::candidate::candidates;
 use super::look::{BUCKETS, Scope, Side, both, sum_buckets};
+use super::mode::{Choice, Look, Mode};
 use super::report::{Found, TableReport};
 use super::sample::{self, Sampled};
 use super::settle::{Pending, settle};
-use super::state::{Bound, Buckets, Chunk, Known, Reached, TableState};
-use super::{Course, Options, Run, Watch, throttle};
+use super::state::{Bound, Buckets, Chunk, Known, PartNumber, Reached, TableState};
+use super::{Advance, Course, Options, Run, Watch, throttle};
 use crate::error::{Error, Result};
 use crate::row::record::Record;
 use crate::row::{Value, number};
@@ -48,8 +49,10 @@ pub struct Comparison<'a, 'b> {
     pub course: &'b Course<'b>,
     /// Who is told.
     pub watch: &'b Watch<'b>,
+    /// In which way.
+    pub choice: Choice,
     /// Where it is written what was found.
-    state: Option<TableState<'b>>,
+    pub state: Option<TableState<'b>>,
     /// How many tables share the memory.
     sharers: usize,
     /// What waits for another look.
@@ -59,13 +62,14 @@ pub struct Comparison<'a, 'b> {
     /// Of a sample, the block at hand.
     pub block: u64,
     /// Parts that are not known to be equal, and the blocks to which they belong.
-    unequal: BTreeMap<u64, u64>,
+    unequal: BTreeMap<PartNumber, u64>,
 }
 
 impl<'a, 'b> Comparison<'a, 'b> {
     /// Two sides that were not read yet.
     pub(super) fn new(
         sides: (Side<'a>, Side<'a>),
+        choice: Choice,
         options: &'b Options,
         run: &'b Run<'b>,
         state: Option<TableState<'b>>,
@@ -77,6 +81,7 @@ impl<'a, 'b> Comparison<'a, 'b> {
             options,
             course: run.course,
             watch: run.watch,
+            choice,
             state,
             sharers,
             pending: Vec::new(),
@@ -92,6 +97,8 @@ impl<'a, 'b> Comparison<'a, 'b> {
     /// A side could not be read; the report holds what was known by then.
     pub fn run(&mut self, has_ranges: bool, known: Known, report: &mut TableReport) -> Result<()> {
         let result = self.all(has_ranges, known, report).and_then(|()| self.settle(report));
+        report.mode = self.choice.mode;
+        report.mode_because.clone_from(&self.choice.because);
         if let Some(sampled) = &mut report.sample {
             let not_equal = self.unequal.values().collect::<BTreeSet<_>>().len() as u64;
             *sampled = Sampled::of(sampled.blocks, sampled.compared, not_equal, sampled.seed);
@@ -122,6 +129,7 @@ impl<'a, 'b> Comparison<'a, 'b> {
         (report.chunks, report.chunks_resumed) = (known.chunks, known.chunks);
         (report.rows_source, report.rows_target) = (known.rows_source, known.rows_target);
         (report.bytes, report.counts_at_least) = (known.bytes, known.at_least);
+        report.map = known.map;
         for found in known.settled {
             report.take(found);
         }
@@ -150,6 +158,7 @@ impl<'a, 'b> Comparison<'a, 'b> {
         settle(self, &mut waiting, self.options.patience, report)?;
         report.unresolved += rows_open(&waiting);
         for part in waiting {
+            part.mark_open(&mut report.map);
             // What memory does not hold is unresolved to the end.
             if self.course.watch && rows_open(&self.left) < WAITING_MAX as u64 {
                 self.left.push(part);
@@ -173,44 +182,81 @@ impl<'a, 'b> Comparison<'a, 'b> {
         loop {
             self.wait_for_servers(report)?;
             let begin = Instant::now();
-            let rest = Scope::Range { after: after.clone(), upto: end.clone() };
-            let (of_source, of_target) =
-                both(&mut self.source, &mut self.target, |side| side.bound(&rest, rows))?;
-            let next = nearer(of_source, of_target);
+            let next =
+                self.bound(&Scope::Range { after: after.clone(), upto: end.clone() }, rows)?;
             let upto = next.clone().or_else(|| end.clone());
-            let scope = Scope::Range { after: after.clone(), upto: upto.clone() };
-            let ((one, one_bytes), (other, other_bytes)) =
-                both(&mut self.source, &mut self.target, |side| side.sum(&scope))?;
+            let scope = Scope::Range { after, upto };
+            let was_probing = self.choice.is_probing();
+            let look = self.look(&scope)?;
             let elapsed = begin.elapsed();
-            let (number, bytes) = (report.chunks, one_bytes + other_bytes);
-            if let Some(state) = self.state {
-                state.chunk(Chunk::new(number, (after, upto), [&one, &other], bytes))?;
-            }
-            report.chunks += 1;
-            report.rows_source += one.rows;
-            report.rows_target += other.rows;
-            report.bytes += bytes;
-            if one != other {
-                self.suspect(number, scope, report)?;
-            }
+            self.chunk(scope, &look, report)?;
             if next.is_none() {
                 return Ok(());
             }
             after = next;
-            if self.options.chunk_rows.is_none() {
+            if self.options.chunk_rows.is_none() && !was_probing {
                 rows = next_rows(rows, elapsed).min(self.share(ROWS_MAX));
             }
         }
     }
 
+    /// The key up to which there are so many rows, counted on the side that has more; none
+    /// if there are not so many.
+    pub fn bound(&mut self, scope: &Scope, rows: u64) -> Result<Bound> {
+        let (of_source, of_target) =
+            both(&mut self.source, &mut self.target, |side| side.bound(scope, rows))?;
+        Ok(nearer(of_source, of_target))
+    }
+
+    /// Counts a chunk in, writes down what was seen of it, and reads what is not alike.
+    fn chunk(&mut self, scope: Scope, look: &Look, report: &mut TableReport) -> Result<()> {
+        let number = report.chunks;
+        let unequal = match self.choice.mode {
+            _ if look.alike => Vec::new(),
+            Mode::Pushdown => self.narrow(scope.clone(), look.rows(), report)?,
+            _ => vec![scope.clone()],
+        };
+        if let (Some(state), Scope::Range { after, upto }) = (self.state, scope) {
+            state.chunk(Chunk::new(number, (after, upto), look, &unequal))?;
+        }
+        report.chunks += 1;
+        report.rows_source += look.rows_source;
+        report.rows_target += look.rows_target;
+        report.bytes += look.bytes;
+        report.map.add(look.rows());
+        self.advance(report);
+        for (piece, scope) in (0..).zip(unequal) {
+            self.suspect((number, piece), scope, report)?;
+        }
+        Ok(())
+    }
+
+    fn advance(&self, report: &TableReport) {
+        (self.watch.advance)(Advance {
+            table: &report.table,
+            rows: report.rows_source,
+            of: self.source.table.rows_estimated,
+        });
+    }
+
     fn buckets(&mut self, report: &mut TableReport) -> Result<()> {
         self.wait_for_servers(report)?;
+        if self.choice.mode != Mode::Stream {
+            // Servers sum the whole table; only where that differs are rows read.
+            let all = Scope::Range { after: None, upto: None };
+            let look = self.look(&all)?;
+            if look.alike {
+                return self.chunk(all, &look, report);
+            }
+            self.wait_for_servers(report)?;
+        }
         let ((one, one_bytes), (other, other_bytes)) =
             both(&mut self.source, &mut self.target, sum_buckets)?;
         report.bytes = one_bytes + other_bytes;
         report.chunks = BUCKETS as u64;
         report.rows_source = one.iter().map(|sum| sum.rows).sum();
         report.rows_target = other.iter().map(|sum| sum.rows).sum();
+        one.iter().zip(&other).for_each(|(one, other)| report.map.add(one.rows.max(other.rows)));
         let mut groups = groups(&one, &other, self.share(GROUP_ROWS_MAX));
         report.counts_at_least = groups.len() > GROUPS_MAX;
         groups.truncate(GROUPS_MAX);
@@ -219,19 +265,25 @@ impl<'a, 'b> Comparison<'a, 'b> {
                 rows_source: report.rows_source,
                 rows_target: report.rows_target,
                 bytes: report.bytes,
+                rows_of_tiles: report.map.tiles().iter().map(|tile| tile.rows).collect(),
                 groups: groups.iter().map(|group| group.iter().copied().collect()).collect(),
                 at_least: report.counts_at_least,
             })?;
         }
         for (number, group) in (0..).zip(groups) {
             self.wait_for_servers(report)?;
-            self.suspect(number, Scope::Buckets(group), report)?;
+            self.suspect((number, 0), Scope::Buckets(group), report)?;
         }
         Ok(())
     }
 
     /// A part's sums differ: which keys?
-    fn suspect(&mut self, number: u64, scope: Scope, report: &mut TableReport) -> Result<()> {
+    fn suspect(
+        &mut self,
+        number: PartNumber,
+        scope: Scope,
+        report: &mut TableReport,
+    ) -> Result<()> {
         self.unequal.insert(number, self.block);
         let now = Instant::now();
         let (of_source, of_target) =

@@ -162,6 +162,7 @@ impl Connection for Sqlite {
             key,
             engine: format!("main.{}", SqliteDialect.name(&name.name)),
             bytes: None,
+            rows_estimated: None,
         })
     }
 

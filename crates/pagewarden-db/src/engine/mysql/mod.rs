@@ -3,6 +3,7 @@
 //! floats.
 
 mod gtid;
+mod portable;
 mod replicate;
 mod sums;
 mod wire;
@@ -14,7 +15,7 @@ use mysql::prelude::Queryable as _;
 use mysql::{Conn, OptsBuilder, SslOpts};
 
 use super::statement::{Dialect, quoted, select};
-use super::{Connection, Engine, Query, ServerSum, Sink};
+use super::{Ability, Connection, Engine, Hashing, Query, ServerSum, Sink, Sums};
 use crate::error::{Error, Result};
 use crate::location::{Location, Tls};
 use crate::row::{Row, hex_text};
@@ -348,18 +349,20 @@ impl Connection for Mysql {
             }
             other => other,
         })?;
-        let bytes = self.one(&format!(
-            "SELECT data_length FROM information_schema.tables \
+        let sizes = self.ask(&format!(
+            "SELECT data_length, table_rows FROM information_schema.tables \
              WHERE table_schema = {} AND table_name = {}",
             MysqlDialect.text(&database),
             MysqlDialect.text(&name.name)
         ))?;
+        let size = |place: usize| sizes.first()?.get(place)?.as_ref()?.parse().ok();
         Ok(Table {
             name: name.clone(),
             columns,
             key,
             engine,
-            bytes: bytes.and_then(|bytes| bytes.parse().ok()),
+            bytes: size(0),
+            rows_estimated: size(1),
         })
     }
 
@@ -437,6 +440,26 @@ impl Connection for Mysql {
             seconds.map_or(Duration::MAX, Duration::from_secs)
         };
         Ok(rows.iter().map(lag).max())
+    }
+
+    fn sums_of(&mut self, hashing: Hashing) -> Result<Ability> {
+        Ok(match hashing {
+            Hashing::Native => Ability::No(
+                "CHECKSUM TABLE has 32 bits, and does not see text that moved from one column \
+                 into the next"
+                    .to_owned(),
+            ),
+            Hashing::Portable => Ability::As(String::new()),
+        })
+    }
+
+    fn sums(&mut self, query: &Query<'_>, _hashing: Hashing) -> Result<Sums> {
+        let rows = self.ask(&portable::statement(query))?;
+        let sums = rows.first().and_then(|answer| portable::sums(answer));
+        sums.ok_or_else(|| Error::Refused {
+            place: self.place.clone(),
+            reason: format!("no sums come of {}", query.table.name),
+        })
     }
 
     fn native(&mut self, table: &Table) -> Result<String> {

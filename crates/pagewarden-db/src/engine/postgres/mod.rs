@@ -5,6 +5,7 @@
 //! the server makes of them, under settings that are the same for every session.
 
 mod copy;
+mod sums;
 mod wire;
 
 use std::error::Error as _;
@@ -17,7 +18,7 @@ use postgres::{Client, Config, NoTls, SimpleQueryMessage};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::statement::{Dialect, quoted, select};
-use super::{Connection, Engine, Query, Sink};
+use super::{Ability, Connection, Engine, Hashing, Query, Sink, Sums};
 use crate::error::{Error, Result};
 use crate::location::{Location, Tls};
 use crate::row::hex_text;
@@ -97,6 +98,8 @@ struct Postgres {
     place: String,
     server: String,
     schema: String,
+    /// True within a transaction that gives one view.
+    frozen: bool,
 }
 
 fn connect(location: &Location) -> Result<Box<dyn Connection>> {
@@ -134,7 +137,8 @@ fn connect(location: &Location) -> Result<Box<dyn Connection>> {
         fail(reason)
     })?;
     let schema = location.schema.clone().unwrap_or_else(|| "public".to_owned());
-    let mut postgres = Postgres { client: Some(client), place, server: String::new(), schema };
+    let mut postgres =
+        Postgres { client: Some(client), place, server: String::new(), schema, frozen: false };
     postgres.ask(SESSION)?;
     let version = postgres.ask("SHOW server_version")?;
     let version = version.first().and_then(|row| row.first().cloned().flatten());
@@ -274,7 +278,9 @@ impl Connection for Postgres {
 
     fn freeze(&mut self) -> Result<()> {
         // The first statement within takes the snapshot.
-        self.ask("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; SELECT 1").map(|_| ())
+        self.ask("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; SELECT 1")?;
+        self.frozen = true;
+        Ok(())
     }
 
     fn tables(&mut self) -> Result<Vec<TableName>> {
@@ -297,7 +303,7 @@ impl Connection for Postgres {
         let dialect = PostgresDialect;
         let schema = name.schema.clone().unwrap_or_else(|| self.schema.clone());
         let rows = self.ask(&format!(
-            "SELECT c.oid, relkind, pg_table_size(c.oid) FROM pg_class c \
+            "SELECT c.oid, relkind, pg_table_size(c.oid), reltuples::int8 FROM pg_class c \
              JOIN pg_namespace n ON n.oid = relnamespace \
              WHERE nspname = {} AND relname = {} AND relkind IN ('r', 'p', 'm', 'v', 'f')",
             dialect.text(&schema),
@@ -318,6 +324,8 @@ impl Connection for Postgres {
             key: key.collect(),
             engine: format!("{only}{}.{}", dialect.name(&schema), dialect.name(&name.name)),
             bytes: answer(2).and_then(|bytes| bytes.parse().ok()),
+            // -1 before the first count.
+            rows_estimated: answer(3).and_then(|rows| rows.parse().ok()),
         })
     }
 
@@ -423,6 +431,40 @@ impl Connection for Postgres {
         // No time: nothing was replayed yet.
         let lag = seconds.map(|seconds: f64| Duration::try_from_secs_f64(seconds.max(0.0)));
         Ok(Some(lag.and_then(std::result::Result::ok).unwrap_or(Duration::MAX)))
+    }
+
+    fn sums_of(&mut self, hashing: Hashing) -> Result<Ability> {
+        let rows = self.ask("SELECT current_setting('server_encoding')")?;
+        let encoding = rows.first().and_then(|row| row.first().cloned().flatten());
+        let encoding = encoding.unwrap_or_default();
+        let version = self.server.split('.').next().unwrap_or_default();
+        Ok(match hashing {
+            Hashing::Native => Ability::As(format!("{version} with text in {encoding}")),
+            Hashing::Portable if encoding == "UTF8" => Ability::As(String::new()),
+            Hashing::Portable => {
+                Ability::No(format!("the database holds text in {encoding}, not in UTF8"))
+            }
+        })
+    }
+
+    fn sums(&mut self, query: &Query<'_>, hashing: Hashing) -> Result<Sums> {
+        let statement = sums::statement(query, hashing);
+        let rows = if self.frozen {
+            // A refusal must not end the view that everything else is read in.
+            self.ask("SAVEPOINT sums")?;
+            let rows = self.ask(&statement);
+            if rows.as_ref().is_err_and(|error| !error.is_fatal()) {
+                self.ask("ROLLBACK TO sums")?;
+            }
+            rows
+        } else {
+            self.ask(&statement)
+        }?;
+        let sums = rows.first().and_then(|answer| Sums::of_answer(answer));
+        sums.ok_or_else(|| Error::Refused {
+            place: self.place.clone(),
+            reason: format!("no sums come of {}", query.table.name),
+        })
     }
 
     fn native(&mut self, table: &Table) -> Result<String> {
