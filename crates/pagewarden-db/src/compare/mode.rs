@@ -4,8 +4,8 @@
 //! | mode | who hashes | what crosses the network |
 //! |---|---|---|
 //! | `stream` | we do, every type exactly | all rows |
-//! | `native` | servers of one kind and version, by functions of their own ([`super::native`]) | sums |
-//! | `pushdown` | servers of any kind, by MD5 of text ([`super::pushdown`]) | sums |
+//! | `native` | servers of one kind and version, by functions of their own (`native.rs`) | sums |
+//! | `pushdown` | servers of any kind, by MD5 of text (`pushdown.rs`) | sums |
 //!
 //! Sums that are not alike are no verdict: such a part is read.
 //!

@@ -33,7 +33,7 @@ const TEXT_CHARS_MAX: usize = 300;
 const TILES_ALIKE: usize = 32;
 
 /// What this page needs beside the looks of every page of ours.
-const OWN_STYLE: &str = ".wide { overflow-x: auto; }\n\
+const OWN_STYLE: &str = ".wide { overflow-x: auto; } .wide td:first-child { min-width: 120px; }\n\
     .rows td { overflow-wrap: anywhere; min-width: 90px; } .rows td.kind { white-space: nowrap; }\n\
     .values { display: grid; grid-template-columns: auto 1fr; gap: 0 10px; }\n\
     .values span { color: var(--soft); } .scale + ul { margin-top: 12px; }\n\
@@ -196,16 +196,19 @@ fn mode(shown: &Shown<'_>, table: &TableReport) -> &'static str {
 /// What there is to say of a table.
 fn section(page: &mut String, shown: &Shown<'_>, table: &TableReport) {
     let verdict = table.verdict();
+    let read = match table.bytes {
+        0 => String::new(),
+        read => format!(", {} of rows read", bytes(read)),
+    };
     let _ = write!(
         page,
-        "<section><h2><code>{}</code></h2>\n<p class=\"lead\"><b class=\"{}\">{}.</b> {} in {}, \
-         {} of rows read, {}.</p>\n",
+        "<section><h2><code>{}</code></h2>\n<p class=\"lead\"><b class=\"{}\">{}.</b> {} in {}\
+         {read}, {}.</p>\n",
         escaped(&table.table),
         class(verdict),
         capitalised(verdict.name()),
         counted(table.chunks, "part"),
         duration(Duration::from_secs_f64(table.seconds.max(0.0))),
-        bytes(table.bytes),
         mode(shown, table),
     );
     if !table.mode_because.is_empty() {
