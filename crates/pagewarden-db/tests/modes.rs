@@ -225,5 +225,5 @@ fn auto_measures_and_says_why() {
     request.options.chunk_rows = Some(7000);
     let outcome = run(&request);
     assert_eq!(only(&outcome).mode, Mode::Stream);
-    assert!(only(&outcome).mode_because.contains("too small"), "{outcome:?}");
+    assert!(only(&outcome).mode_because.contains("too small a table"), "{outcome:?}");
 }

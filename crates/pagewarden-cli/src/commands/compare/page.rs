@@ -21,7 +21,7 @@ use pagewarden::report::words::{
 use pagewarden_db::compare::map::{PartState, Tile};
 use pagewarden_db::compare::report::{Difference, Outcome, TableReport, Verdict, verdict};
 
-use super::shown::short;
+use super::shown::{asides, short};
 
 /// No page is much larger than this.
 const PAGE_BYTES_MAX: usize = 900_000;
@@ -33,11 +33,13 @@ const TEXT_CHARS_MAX: usize = 300;
 const TILES_ALIKE: usize = 32;
 
 /// What this page needs beside the looks of every page of ours.
-const OWN_STYLE: &str = ".wide { overflow-x: auto; }\n\
-    .rows td, .rows th { vertical-align: top; } .rows td { overflow-wrap: anywhere; min-width: 90px; }\n\
-    .rows td.kind, td.n, th.n { white-space: nowrap; }\n\
+const OWN_STYLE: &str = ".wide { overflow-x: auto; } .wide td:first-child { min-width: 120px; }\n\
+    .rows td { overflow-wrap: anywhere; min-width: 90px; } .rows td.kind { white-space: nowrap; }\n\
     .values { display: grid; grid-template-columns: auto 1fr; gap: 0 10px; }\n\
-    .values span { color: var(--soft); }\n";
+    .values span { color: var(--soft); } .scale + ul { margin-top: 12px; }\n\
+    @media (max-width: 640px) { .rows thead { display: none; }\n\
+    .rows, .rows tbody, .rows tr, .rows td { display: block; } .rows td { border: 0; padding: 1px 0; }\n\
+    .rows tr { border-bottom: 1px solid var(--line); padding: 8px 0; } }\n";
 
 /// What is shown.
 #[derive(Debug)]
@@ -140,7 +142,7 @@ fn target(page: &mut String, shown: &Shown<'_>, outcome: &Outcome) {
     let mut worst_first: Vec<&TableReport> = outcome.tables.iter().collect();
     worst_first.sort_by_key(|table| std::cmp::Reverse(table.verdict()));
     page.push_str(
-        "<h3>Tables</h3>\n<div class=\"wide\"><table class=\"rows\"><thead><tr><th>Table<th>Verdict<th>Mode\
+        "<h3>Tables</h3>\n<div class=\"wide\"><table><thead><tr><th>Table<th>Verdict<th>Mode\
          <th class=\"n\">Rows<th class=\"n\">In the target<th class=\"n\">Changed\
          <th class=\"n\">Only source<th class=\"n\">Only target<th class=\"n\">Unresolved</thead><tbody>\n",
     );
@@ -194,20 +196,28 @@ fn mode(shown: &Shown<'_>, table: &TableReport) -> &'static str {
 /// What there is to say of a table.
 fn section(page: &mut String, shown: &Shown<'_>, table: &TableReport) {
     let verdict = table.verdict();
+    let read = match table.bytes {
+        0 => String::new(),
+        read => format!(", {} of rows read", bytes(read)),
+    };
     let _ = write!(
         page,
-        "<section><h2><code>{}</code></h2>\n<p class=\"lead\"><b class=\"{}\">{}.</b> {} in {}, \
-         {} of rows read, {}.</p>\n",
+        "<section><h2><code>{}</code></h2>\n<p class=\"lead\"><b class=\"{}\">{}.</b> {} in {}\
+         {read}, {}.</p>\n",
         escaped(&table.table),
         class(verdict),
         capitalised(verdict.name()),
         counted(table.chunks, "part"),
         duration(Duration::from_secs_f64(table.seconds.max(0.0))),
-        bytes(table.bytes),
         mode(shown, table),
     );
     if !table.mode_because.is_empty() {
-        let _ = writeln!(page, "<p class=\"more\">{}</p>", escaped(&table.mode_because));
+        let _ = writeln!(
+            page,
+            "<p class=\"more\">Mode {}: {}.</p>",
+            table.mode.name(),
+            escaped(&table.mode_because)
+        );
     }
     if let Some(error) = &table.error {
         say_error(page, error);
@@ -216,8 +226,8 @@ fn section(page: &mut String, shown: &Shown<'_>, table: &TableReport) {
         page.push_str("<p>Stopped early: the rest of the table was not compared.</p>\n");
     }
     map(page, table);
-    let asides = shown::asides(table);
-    let mut points: Vec<String> = asides.iter().map(|aside| escaped(&capitalised(aside))).collect();
+    let mut points: Vec<String> =
+        asides(table).iter().map(|aside| escaped(&capitalised(aside))).collect();
     for one in &table.diagnosis {
         let pattern = one.pattern.as_deref().unwrap_or("no common pattern");
         points.push(format!(
@@ -321,7 +331,7 @@ fn differences(page: &mut String, shown: &Shown<'_>, table: &TableReport) {
     let values = if shown.values { "<th>Source and target" } else { "" };
     let _ = write!(
         page,
-        "<h3>Rows that differ</h3>\n<div class=\"wide\"><table class=\"rows\"><thead><tr><th>How\
+        "<h3>Rows that differ</h3>\n<table class=\"rows\"><thead><tr><th>How\
          <th>Key<th>Columns{values}</thead><tbody>\n"
     );
     let mut shown_count = 0;
@@ -332,7 +342,7 @@ fn differences(page: &mut String, shown: &Shown<'_>, table: &TableReport) {
         shown_count += 1;
         difference(page, shown, table, one);
     }
-    page.push_str("</tbody></table></div>\n");
+    page.push_str("</tbody></table>\n");
     let left = table.different().saturating_sub(shown_count);
     more(
         page,
