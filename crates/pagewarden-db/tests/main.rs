@@ -21,4 +21,5 @@ mod live;
 mod names;
 mod properties;
 mod replicas;
+mod soak;
 mod tls;

@@ -49,13 +49,19 @@ pub fn append(row: &mut Row, wire: &str, form: &Form, value: Option<&Value>) {
                 }
             });
         }
-        Some(Value::Time(negative, days, hours, minutes, seconds, micros)) => {
+        Some(value @ Value::Time(negative, days, hours, minutes, seconds, micros)) => {
             let seconds = (i64::from(*days) * 24 + i64::from(*hours)) * 3600
                 + i64::from(*minutes) * 60
                 + i64::from(*seconds);
-            let span = seconds * 1_000_000 + i64::from(*micros);
-            let span = if *negative { -span } else { span };
-            row.write(Tag::Time, |bytes| time::write_time(bytes, span));
+            let span = seconds.checked_mul(1_000_000);
+            match span.and_then(|span| span.checked_add(i64::from(*micros))) {
+                Some(span) => {
+                    let span = if *negative { -span } else { span };
+                    row.write(Tag::Time, |bytes| time::write_time(bytes, span));
+                }
+                // No server has spans of so many days; it equals itself only.
+                None => row.put(Tag::Text, format!("{value:?}").as_bytes()),
+            }
         }
         Some(Value::Bytes(bytes)) => match (wire, form) {
             ("bit", _) => {
@@ -109,6 +115,10 @@ mod tests {
     fn spans_may_be_long_and_negative() {
         let span = Value::Time(true, 34, 22, 59, 59, 0);
         assert_eq!(payload("time", &Form::Time, &span), "-838:59:59");
+        let nonsense = |days| Value::Time(false, days, 0, 0, 0, 0);
+        let [one, other] =
+            [u32::MAX, u32::MAX - 1].map(|days| payload("time", &Form::Time, &nonsense(days)));
+        assert_ne!(one, other);
     }
 
     #[test]
