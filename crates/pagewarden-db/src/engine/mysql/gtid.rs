@@ -9,8 +9,9 @@ pub fn has_reached(applied: &str, position: &str) -> Option<bool> {
     let applied = parse(applied);
     let mut reached = None;
     for (domain, wanted) in parse(position) {
-        if let Some((_, have)) = applied.iter().find(|(known, _)| *known == domain) {
-            reached = Some(reached.unwrap_or(true) && *have >= wanted);
+        let of_domain = applied.iter().filter(|(known, _)| *known == domain);
+        if let Some(have) = of_domain.map(|(_, sequence)| *sequence).max() {
+            reached = Some(reached.unwrap_or(true) && have >= wanted);
         }
     }
     reached

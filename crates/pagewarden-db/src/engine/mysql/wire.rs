@@ -49,7 +49,7 @@ pub fn append(row: &mut Row, wire: &str, form: &Form, value: Option<&Value>) {
                 }
             });
         }
-        Some(value @ Value::Time(negative, days, hours, minutes, seconds, micros)) => {
+        Some(Value::Time(negative, days, hours, minutes, seconds, micros)) => {
             let seconds = (i64::from(*days) * 24 + i64::from(*hours)) * 3600
                 + i64::from(*minutes) * 60
                 + i64::from(*seconds);
@@ -60,7 +60,10 @@ pub fn append(row: &mut Row, wire: &str, form: &Form, value: Option<&Value>) {
                     row.write(Tag::Time, |bytes| time::write_time(bytes, span));
                 }
                 // No server has spans of so many days; it equals itself only.
-                None => row.put(Tag::Text, format!("{value:?}").as_bytes()),
+                None => {
+                    let text = format!("{negative} {days} {hours}:{minutes}:{seconds}.{micros}");
+                    row.put(Tag::Text, text.as_bytes());
+                }
             }
         }
         Some(Value::Bytes(bytes)) => match (wire, form) {
@@ -88,7 +91,12 @@ pub fn text(value: &Value) -> Option<String> {
         Value::UInt(number) => Some(number.to_string()),
         Value::Float(number) => Some(number.to_string()),
         Value::Double(number) => Some(number.to_string()),
-        Value::Date(..) | Value::Time(..) => Some(value.as_sql(true)),
+        // Not by the driver's `as_sql`, which overflows on spans of many days.
+        Value::Date(..) | Value::Time(..) => {
+            let mut row = Row::new();
+            append(&mut row, "datetime", &Form::Moment, Some(value));
+            row.field(0).map(|field| String::from_utf8_lossy(field.payload).into_owned())
+        }
     }
 }
 
