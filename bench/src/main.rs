@@ -5,6 +5,7 @@ use clap::{Parser, Subcommand};
 
 mod cache;
 mod check;
+mod compare;
 mod innodb;
 mod kernel;
 mod packs;
@@ -37,6 +38,8 @@ enum Benchmark {
     Innodb(innodb::Arguments),
     /// `pagewarden protect` on a pgbench cluster against `pg_checksums --enable`
     Protect(protect::Arguments),
+    /// `pagewarden compare` against COUNT(*), pt-table-checksum and reladiff
+    Compare(compare::Arguments),
     /// A read-only database in a pack beside plain and compressed file systems
     Packs(packs::Arguments),
     /// Asks a database, in a process of its own
@@ -54,6 +57,7 @@ fn main() -> anyhow::Result<()> {
         Benchmark::Sqlserver(arguments) => sqlserver::run(&arguments),
         Benchmark::Innodb(arguments) => innodb::run(&arguments),
         Benchmark::Protect(arguments) => protect::run(&arguments),
+        Benchmark::Compare(arguments) => compare::run(&arguments),
         Benchmark::Packs(arguments) => packs::run(&arguments),
         Benchmark::Query(arguments) => packs::query::run(&arguments),
         Benchmark::Rewrite(arguments) => rewrite::run(&arguments),

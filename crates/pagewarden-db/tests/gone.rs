@@ -10,7 +10,7 @@ use pagewarden_db::compare::{Course, Request, Watch, compare_on_course};
 use pagewarden_scratch::mariadb::{self, Server};
 use pagewarden_scratch::postgres::{self, Cluster, StopMode};
 
-use crate::replicas::{self, mariadb_url, postgres_url};
+use crate::replicas;
 use crate::servers::{Database, KINDS, Kind, asked, request};
 
 /// Three tables of 700 rows, each a hundred parts.
@@ -120,7 +120,7 @@ fn postgres_that_crashes_in_the_middle_costs_one_table() {
     let mut cluster = Cluster::init(&installation, &postgres::Options::default()).unwrap();
     cluster.start().unwrap();
     cluster.psql(&statements()).unwrap();
-    let url = postgres_url(&cluster);
+    let url = cluster.url("postgres");
     let cluster = Mutex::new(cluster);
     crash(&url, &|| cluster.lock().unwrap().stop(StopMode::Immediate).unwrap(), &|| {
         cluster.lock().unwrap().start().unwrap();
@@ -133,7 +133,7 @@ fn mariadb_that_goes_in_the_middle_costs_one_table() {
     let mut server = Server::install(&installation, &[]).unwrap();
     server.start().unwrap();
     server.sql(&format!("CREATE DATABASE d; USE d; {}", statements())).unwrap();
-    let url = mariadb_url(&server);
+    let url = server.url("d");
     let server = Mutex::new(server);
     crash(&url, &|| server.lock().unwrap().stop().unwrap(), &|| {
         server.lock().unwrap().start().unwrap();

@@ -25,6 +25,7 @@ mod properties;
 mod replicas;
 mod resume;
 mod samples;
+mod soak;
 mod throttle;
 mod tls;
 mod watched;

@@ -102,14 +102,12 @@ impl Database {
                 let cluster = servers().postgres.as_ref()?;
                 let sql = format!("CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'");
                 cluster.psql(&sql).unwrap();
-                let (socket, port) = (cluster.socket_dir().display(), cluster.port());
-                format!("postgres://postgres@:{port}/{name}?socket={socket}")
+                cluster.url(&name)
             }
             Kind::Mariadb => {
                 let server = servers().mariadb.as_ref()?;
                 server.sql(&format!("CREATE DATABASE {name}")).unwrap();
-                let socket = server.home().path().join("socket");
-                format!("mysql://root@/{name}?socket={}", socket.display())
+                server.url(&name)
             }
             Kind::Sqlite => {
                 let directory = tempfile::tempdir().unwrap();

@@ -10,10 +10,11 @@ use pagewarden_db::compare::mode::Mode;
 use pagewarden_db::compare::report::Outcome;
 use pagewarden_db::compare::throttle::Limits;
 use pagewarden_db::compare::{Course, Request, Watch, compare_on_course};
+use pagewarden_scratch::mariadb::replication::{await_arrival, pair};
 use pagewarden_scratch::mariadb::{self, Server};
 use pagewarden_scratch::postgres::{self, Cluster};
 
-use crate::replicas::{self, await_rows, mariadb_pair, mariadb_url, postgres_url, standby};
+use crate::replicas::{self, standby};
 use crate::servers::{Database, Kind, assert_equal, only, run};
 
 /// How long servers are busy.
@@ -79,7 +80,7 @@ fn busy_postgres_is_waited_for() {
     let mut cluster = Cluster::init(&installation, &postgres::Options::default()).unwrap();
     cluster.start().unwrap();
     cluster.psql(TABLE).unwrap();
-    let url = postgres_url(&cluster);
+    let url = cluster.url("postgres");
     let sleep = format!("SELECT pg_sleep({})", BUSY.as_secs());
     let asleep = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
     busy_server_is_waited_for(&url, &|| drop(cluster.psql(&sleep).unwrap()), &|| {
@@ -106,11 +107,9 @@ fn busy_mariadb_is_waited_for() {
     server.sql(&format!("CREATE DATABASE d; USE d; {TABLE}")).unwrap();
     let sleep = format!("SELECT sleep({})", BUSY.as_secs());
     let asleep = "SELECT count(*) FROM information_schema.processlist WHERE state = 'User sleep'";
-    busy_server_is_waited_for(
-        &mariadb_url(&server),
-        &|| drop(server.sql(&sleep).unwrap()),
-        &|| server.sql(asleep).unwrap() == "1",
-    );
+    busy_server_is_waited_for(&server.url("d"), &|| drop(server.sql(&sleep).unwrap()), &|| {
+        server.sql(asleep).unwrap() == "1"
+    });
 }
 
 #[test]
@@ -128,7 +127,7 @@ fn files_have_no_load() {
 fn late_standby_is_not_read() {
     let Some(installation) = postgres::Installation::for_test("15").unwrap() else { return };
     let [primary, standby] = &standby(&installation);
-    let (source, target) = (postgres_url(primary), postgres_url(standby));
+    let (source, target) = (primary.url("postgres"), standby.url("postgres"));
     let request = replicas::request(&source, &target, Duration::from_secs(30));
     thread::sleep(Duration::from_secs(2));
     let (outcome, notes) = throttled(&request, lag(Duration::from_secs(1)));
@@ -144,10 +143,10 @@ fn late_standby_is_not_read() {
 #[test]
 fn replica_that_has_stopped_is_waited_for() {
     let Some(installation) = mariadb::Installation::for_test().unwrap() else { return };
-    let [primary, replica] = &mariadb_pair(&installation, 0);
+    let [primary, replica] = &pair(&installation, &[], 0).unwrap();
     primary.sql(&format!("CREATE DATABASE d; USE d; {TABLE}")).unwrap();
-    await_rows(replica, "d.t", "2");
-    let (source, target) = (mariadb_url(primary), mariadb_url(replica));
+    await_arrival(primary, replica).unwrap();
+    let (source, target) = (primary.url("d"), replica.url("d"));
     let request = replicas::request(&source, &target, Duration::from_secs(30));
     assert_equal(&throttled(&request, lag(Duration::from_secs(1))).0);
     assert_equal(&run(&request));

@@ -128,8 +128,10 @@ fn look_again(
         let now = Instant::now();
         let open = &part.open;
         let wanted = |key: Hash| open.contains_key(&key);
-        let (of_source, of_target) =
-            both(source, target, |side| side.pairs(&part.scope, Some(&wanted)))?;
+        // The target comes first, and never has what the source has changed since: a row that
+        // came late and went from both sides meanwhile would look as if it had never come.
+        let of_target = target.pairs(&part.scope, Some(&wanted))?;
+        let of_source = source.pairs(&part.scope, Some(&wanted))?;
         part.open.retain(|key, candidate| {
             let images = (Image::of(*key, &of_source), Image::of(*key, &of_target));
             match candidate.look(images.0, images.1, now, settle) {

@@ -13,9 +13,10 @@
 //! ```
 //!
 //! [`installation`] finds the programs, [`server`] owns one data directory and
-//! its server.
+//! its server, [`replication`] makes a server follow another.
 
 pub mod installation;
+pub mod replication;
 pub mod server;
 
 pub use installation::Installation;

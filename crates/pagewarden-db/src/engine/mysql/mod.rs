@@ -2,11 +2,11 @@
 //! binary protocol sends numbers and dates as they are, where text would lose digits of
 //! floats.
 
-mod gtid;
+pub mod gtid;
 mod portable;
 mod replicate;
 mod sums;
-mod wire;
+pub mod wire;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -224,11 +224,8 @@ impl Mysql {
         Ok(rows.into_iter().next().and_then(|row| row.into_iter().next().flatten()))
     }
 
-    /// A position of MariaDB's; MySQL's are of another kind.
+    /// What is said of transactions' identifiers, where they are in use and we may ask.
     fn gtids(&mut self, sql: &str) -> Result<Option<String>> {
-        if !self.is_mariadb {
-            return Ok(None);
-        }
         match self.one(sql) {
             Ok(answer) => Ok(answer.filter(|answer| !answer.is_empty())),
             Err(error) if error.is_fatal() => Err(error),
@@ -406,12 +403,17 @@ impl Connection for Mysql {
     }
 
     fn position(&mut self) -> Result<Option<String>> {
-        self.gtids("SELECT @@GLOBAL.gtid_binlog_pos")
+        let log = if self.is_mariadb { "gtid_binlog_pos" } else { "gtid_executed" };
+        self.gtids(&format!("SELECT @@GLOBAL.{log}"))
     }
 
     fn has_reached(&mut self, position: &str) -> Result<Option<bool>> {
-        let applied = self.gtids("SELECT @@GLOBAL.gtid_slave_pos")?;
-        Ok(applied.and_then(|applied| gtid::has_reached(&applied, position)))
+        if self.is_mariadb {
+            let applied = self.gtids("SELECT @@GLOBAL.gtid_slave_pos")?;
+            return Ok(applied.and_then(|applied| gtid::has_reached(&applied, position)));
+        }
+        let answer = self.gtids(&gtid::of_mysql(&MysqlDialect.text(position)))?;
+        Ok(answer.map(|answer| answer == "1"))
     }
 
     fn load(&mut self) -> Result<Option<u64>> {

@@ -1,12 +1,14 @@
 //! PostgreSQL: rows come by `COPY ... (FORMAT binary)`, the rest by simple queries.
 //!
-//! `copy` takes the stream apart, `wire` turns values into their canonical form.
+//! `copy` takes the stream apart, `wire` turns values into their canonical form, `position`
+//! asks how far a server has come in the log of another.
 //! Types that we know are read as the server sends them; all others as the text that
 //! the server makes of them, under settings that are the same for every session.
 
-mod copy;
+pub mod copy;
+mod position;
 mod sums;
-mod wire;
+pub mod wire;
 
 use std::error::Error as _;
 use std::io::BufRead as _;
@@ -378,24 +380,17 @@ impl Connection for Postgres {
     }
 
     fn position(&mut self) -> Result<Option<String>> {
-        self.one_if_allowed(
-            "SELECT system_identifier || ' ' || CASE WHEN pg_is_in_recovery() \
-             THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END FROM pg_control_system()",
-        )
+        self.one_if_allowed(position::POSITION)
     }
 
     fn has_reached(&mut self, position: &str) -> Result<Option<bool>> {
-        let Some((system, lsn)) = position.split_once(' ') else { return Ok(None) };
-        let dialect = PostgresDialect;
-        // A standby has the name of the system that it is a copy of. What follows by logical
-        // replication has another, and does not tell.
-        let answer = self.one_if_allowed(&format!(
-            "SELECT pg_last_wal_replay_lsn() >= {}::pg_lsn FROM pg_control_system() \
-             WHERE pg_is_in_recovery() AND system_identifier::text = {}",
-            dialect.text(lsn),
-            dialect.text(system)
-        ))?;
-        Ok(answer.map(|answer| answer == "t"))
+        let Some(questions) = position::questions(position) else { return Ok(None) };
+        for question in questions {
+            if let Some(answer) = self.one_if_allowed(&question)? {
+                return Ok(Some(answer == "t"));
+            }
+        }
+        Ok(None)
     }
 
     fn load(&mut self) -> Result<Option<u64>> {
