@@ -1,13 +1,15 @@
 //! Tables compared across servers and engines, without writing anywhere.
 //!
 //! [`plan`] says what is compared with what, [`mode`] in which way (`native`, `pushdown`),
-//! `table` goes through a pair of tables part by part, `look` reads a part of both sides at
+//! `table` goes through a pair of tables part by part, `buckets` through those that have no
+//! ranges, `look` reads a part of both sides at
 //! once, [`map`] keeps what came of each part, `candidate` and
 //! `settle` tell differences from changes that have not arrived, [`diagnosis`] says
 //! what the differences have in common, [`repair`] which statements would end them.
 //! [`state`] keeps how far it has come, [`throttle`] pauses for servers, [`sample`]
 //! chooses a part of a table, `watch` follows what was unresolved.
 
+mod buckets;
 mod candidate;
 pub mod diagnosis;
 mod look;

@@ -1,25 +1,22 @@
 //! Two tables, compared part by part.
 //!
 //! Where both sides order the key alike, parts are ranges of it; their bounds are those
-//! of the side that has more rows there, so that no part is large on either side. Else
-//! rows fall into buckets by the hash of their key or, without one, of all of the row;
-//! one reading of the table fills all buckets, and what is in those that differ is read
-//! again.
+//! of the side that has more rows there, so that no part is large on either side. Other
+//! tables fall into buckets (`buckets.rs`).
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::candidate::candidates;
-use super::look::{BUCKETS, Scope, Side, both, sum_buckets};
+use super::look::{Scope, Side, both};
 use super::mode::{Choice, Look, Mode};
 use super::report::{Found, TableReport};
 use super::sample::{self, Sampled};
 use super::settle::{Pending, settle};
-use super::state::{Bound, Buckets, Chunk, Known, PartNumber, Reached, TableState};
+use super::state::{Bound, Chunk, Known, PartNumber, Reached, TableState};
 use super::{Advance, Course, Options, Run, Watch, throttle};
 use crate::error::{Error, Result};
-use crate::row::record::Record;
 use crate::row::{Value, number};
 
 /// Rows of the first part.
@@ -29,11 +26,6 @@ const ROWS_MIN: u64 = 1_000;
 const ROWS_MAX: u64 = 100_000;
 /// How long reading a part should take.
 const PART_TIME: Duration = Duration::from_millis(500);
-/// Rows of buckets that are looked at together, by all tables that are compared at the same
-/// time: what is remembered of them is most of the memory of a run.
-const GROUP_ROWS_MAX: u64 = 200_000;
-/// Groups of buckets that are looked at: each costs a reading of both tables.
-const GROUPS_MAX: usize = 16;
 /// Keys that may wait for another look, of all tables at the same time.
 const WAITING_MAX: usize = 100_000;
 
@@ -140,11 +132,14 @@ impl<'a, 'b> Comparison<'a, 'b> {
     }
 
     /// A share of what all tables that are compared at the same time may have.
-    fn share(&self, rows: u64) -> u64 {
+    pub fn share(&self, rows: u64) -> u64 {
         (rows / (self.sharers as u64).max(1)).max(ROWS_MIN)
     }
 
     /// Waits until the servers have room for us, and says how long.
+    ///
+    /// # Errors
+    /// A server does not tell, or somebody asked to end.
     pub fn wait_for_servers(&mut self, report: &mut TableReport) -> Result<Duration> {
         let (source, target) = (&mut self.source, &mut self.target);
         let is_frozen = self.options.frozen;
@@ -176,6 +171,9 @@ impl<'a, 'b> Comparison<'a, 'b> {
     }
 
     /// Goes through the rows between two keys, chunk by chunk.
+    ///
+    /// # Errors
+    /// A side could not be read, or the state not be written.
     pub fn span(&mut self, begin: Bound, end: &Bound, report: &mut TableReport) -> Result<()> {
         let mut after = begin;
         let mut rows = self.options.chunk_rows.unwrap_or(FIRST_ROWS);
@@ -202,6 +200,9 @@ impl<'a, 'b> Comparison<'a, 'b> {
 
     /// The key up to which there are so many rows, counted on the side that has more; none
     /// if there are not so many.
+    ///
+    /// # Errors
+    /// A side could not be read.
     pub fn bound(&mut self, scope: &Scope, rows: u64) -> Result<Bound> {
         let (of_source, of_target) =
             both(&mut self.source, &mut self.target, |side| side.bound(scope, rows))?;
@@ -209,7 +210,10 @@ impl<'a, 'b> Comparison<'a, 'b> {
     }
 
     /// Counts a chunk in, writes down what was seen of it, and reads what is not alike.
-    fn chunk(&mut self, scope: Scope, look: &Look, report: &mut TableReport) -> Result<()> {
+    ///
+    /// # Errors
+    /// A side could not be read, or the state not be written.
+    pub fn chunk(&mut self, scope: Scope, look: &Look, report: &mut TableReport) -> Result<()> {
         let number = report.chunks;
         let unequal = match self.choice.mode {
             _ if look.alike => Vec::new(),
@@ -239,46 +243,11 @@ impl<'a, 'b> Comparison<'a, 'b> {
         });
     }
 
-    fn buckets(&mut self, report: &mut TableReport) -> Result<()> {
-        self.wait_for_servers(report)?;
-        if self.choice.mode != Mode::Stream {
-            // Servers sum the whole table; only where that differs are rows read.
-            let all = Scope::Range { after: None, upto: None };
-            let look = self.look(&all)?;
-            if look.alike {
-                return self.chunk(all, &look, report);
-            }
-            self.wait_for_servers(report)?;
-        }
-        let ((one, one_bytes), (other, other_bytes)) =
-            both(&mut self.source, &mut self.target, sum_buckets)?;
-        report.bytes = one_bytes + other_bytes;
-        report.chunks = BUCKETS as u64;
-        report.rows_source = one.iter().map(|sum| sum.rows).sum();
-        report.rows_target = other.iter().map(|sum| sum.rows).sum();
-        one.iter().zip(&other).for_each(|(one, other)| report.map.add(one.rows.max(other.rows)));
-        let mut groups = groups(&one, &other, self.share(GROUP_ROWS_MAX));
-        report.counts_at_least = groups.len() > GROUPS_MAX;
-        groups.truncate(GROUPS_MAX);
-        if let Some(state) = self.state {
-            state.buckets(Buckets {
-                rows_source: report.rows_source,
-                rows_target: report.rows_target,
-                bytes: report.bytes,
-                rows_of_tiles: report.map.tiles().iter().map(|tile| tile.rows).collect(),
-                groups: groups.iter().map(|group| group.iter().copied().collect()).collect(),
-                at_least: report.counts_at_least,
-            })?;
-        }
-        for (number, group) in (0..).zip(groups) {
-            self.wait_for_servers(report)?;
-            self.suspect((number, 0), Scope::Buckets(group), report)?;
-        }
-        Ok(())
-    }
-
     /// A part's sums differ: which keys?
-    fn suspect(
+    ///
+    /// # Errors
+    /// A side could not be read, or the state not be written.
+    pub fn suspect(
         &mut self,
         number: PartNumber,
         scope: Scope,
@@ -342,29 +311,6 @@ fn next_rows(rows: u64, elapsed: Duration) -> u64 {
     (wanted as u64).clamp(ROWS_MIN, ROWS_MAX)
 }
 
-/// Buckets that differ, in groups of so many rows as memory holds.
-fn groups(one: &[Record], other: &[Record], rows_max: u64) -> Vec<HashSet<usize>> {
-    let mut groups: Vec<HashSet<usize>> = Vec::new();
-    let mut rows = 0;
-    for (bucket, (one, other)) in one.iter().zip(other).enumerate() {
-        if one == other {
-            continue;
-        }
-        let here = one.rows.max(other.rows);
-        match groups.last_mut() {
-            Some(group) if rows + here <= rows_max => {
-                group.insert(bucket);
-                rows += here;
-            }
-            _ => {
-                groups.push(HashSet::from([bucket]));
-                rows = here;
-            }
-        }
-    }
-    groups
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -392,18 +338,5 @@ mod tests {
         assert_eq!(next_rows(50_000, Duration::from_secs(5)), 25_000);
         assert_eq!(next_rows(1_000, Duration::from_secs(5)), ROWS_MIN);
         assert_eq!(next_rows(90_000, Duration::from_millis(1)), ROWS_MAX);
-    }
-
-    #[test]
-    fn groups_of_buckets_fit_into_memory() {
-        let record = |rows: u64| {
-            let mut record = Record::default();
-            record.rows = rows;
-            record
-        };
-        let one = [record(300_000), record(5), record(200_000), record(100_000)];
-        let other = [record(1), record(5), record(1), record(1)];
-        let found = groups(&one, &other, 400_000);
-        assert_eq!(found, [HashSet::from([0]), HashSet::from([2, 3])]);
     }
 }

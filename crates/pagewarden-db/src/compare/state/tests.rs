@@ -4,8 +4,11 @@ use std::fs;
 use tempfile::TempDir;
 
 use super::*;
+use crate::compare::look::{BUCKETS, Scope};
+use crate::compare::mode::Look;
 use crate::compare::report::{Difference, Kind};
 use crate::row::record::Record;
+use crate::row::{Tag, Value};
 
 fn asked() -> Asked {
     Asked {
