@@ -42,10 +42,10 @@ pub struct Arguments {
     /// The program to measure; otherwise the one built beside this one
     #[arg(long)]
     pagewarden: Option<PathBuf>,
-    /// reladiff, where it is: python3 -m venv DIR; DIR/bin/pip install 'reladiff[postgresql]'
+    /// reladiff, where it is: `python3 -m venv DIR; DIR/bin/pip install 'reladiff[postgresql]'`
     #[arg(long, default_value = "target/reladiff/bin/reladiff")]
     reladiff: PathBuf,
-    /// pt-table-checksum, where it is: apt-get install percona-toolkit
+    /// pt-table-checksum, where it is: `apt-get install percona-toolkit`
     #[arg(long, default_value = "/usr/bin/pt-table-checksum")]
     pt_table_checksum: PathBuf,
     /// Leave the others out

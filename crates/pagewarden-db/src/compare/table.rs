@@ -12,10 +12,11 @@ use super::candidate::candidates;
 use super::look::{Scope, Side, both};
 use super::mode::{Choice, Look, Mode};
 use super::report::{Found, TableReport};
+use super::run::Run;
 use super::sample::{self, Sampled};
 use super::settle::{Pending, settle};
 use super::state::{Bound, Chunk, Known, PartNumber, Reached, TableState};
-use super::{Advance, Course, Options, Run, Watch, throttle};
+use super::{Advance, Course, Options, Watch, throttle};
 use crate::error::{Error, Result};
 use crate::row::{Value, number};
 

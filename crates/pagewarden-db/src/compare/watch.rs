@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
+use super::diagnosis;
 use super::mode::Choice;
 use super::report::{Outcome, TableReport};
+use super::run::{Pair, Run, sides};
 use super::settle::{Pending, pause, settle};
 use super::state::{self, TableState};
 use super::table::{Comparison, rows_open};
-use super::{Pair, Run, diagnosis, sides};
 use crate::error::{Error, Result};
 use crate::table::TableName;
 

@@ -1,3 +1,5 @@
+//! What a state must keep, refuse and see.
+
 use std::collections::BTreeSet;
 use std::fs;
 
