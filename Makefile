@@ -45,10 +45,13 @@ slow:
 	cargo xtask sqlite-suite
 	PAGEWARDEN_REQUIRE=postgres,mariadb PAGEWARDEN_SOAK_SECONDS=3600 \
 		cargo test --locked --package pagewarden-cli --test main -- running_cluster running_server
+	PAGEWARDEN_REQUIRE=postgres,mariadb PAGEWARDEN_SOAK_SECONDS=5400 \
+		cargo test --locked --package pagewarden-db --test main -- soak
 	./fuzz/run.sh 1800
 
 bench: build
 	cargo run --release --locked --package pagewarden-bench -- kernel
 	cargo run --release --locked --package pagewarden-bench -- check
 	cargo run --release --locked --package pagewarden-bench -- sqlserver
+	cargo run --release --locked --package pagewarden-bench -- compare
 	cargo run --release --locked --manifest-path ext/sqlite/Cargo.toml $(SQLITE_LINKED) --example cost

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fuzzes everything that parses bytes from disk: ./fuzz/run.sh SECONDS [TARGET...]
+# Fuzzes everything that parses bytes from disks and servers: ./fuzz/run.sh SECONDS [TARGET...]
 #
 # SECONDS is for all targets together, without the time to build them. Prints a
 # line for each target and ends with 1 if any of them crashed; the input is then

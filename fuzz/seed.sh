@@ -153,3 +153,15 @@ for file in "$backups"/*.mdf; do
     { printf '\1\1\140\0'; head -c 81920 "$file" | tail -c 8096; } >"corpus/sqlserver_pfs/boot_$name"
     { printf '\0\1\140\0'; head -c 8192 "$file" | tail -c 8096; } >"corpus/sqlserver_pfs/file_$name"
 done
+# URLs and files with passwords; values in words; a stream of two rows of one int2 (column 1).
+mkdir -p corpus/db_location corpus/db_values corpus/db_rows
+printf '\0postgresql://ann:s%%40cret@[::1]:6543/shop?sslmode=require&schema=s' >corpus/db_location/url
+printf '\1ann\0\0db.example:5432/shop?socket=/run' >corpus/db_location/password
+printf '\3[client]\nuser = "ann"\npassword=a\\:b:*:5432\n' >corpus/db_location/file
+printf '\6{"a":[1,0.5e-3,null],"\\u00e9":{"c":"x\\n","d":true}}' >corpus/db_values/json
+printf '\4-0043-03-15T01:02:03.5+02:00' >corpus/db_values/moment
+printf '\0-0012.50e-7' >corpus/db_values/number
+printf '\1 0-1-5,\n1-2-3' >corpus/db_values/gtid
+printf '\0\3\4\0\1\0\0\0\2\0\7\0\1\377\377\377\377\377\377' >corpus/db_rows/copy
+printf '\0\25\2\0\1\0\0\0\16\0\3\0\1\0\0\0\3\0\1\11\51\32\174\377\377' >corpus/db_rows/numeric
+printf '\1\13\0\6\1\377\0\0\0\1\2\3\4\5\6\7\10\11' >corpus/db_rows/span

@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 mod cache;
 mod check;
 mod checksums;
+mod compare;
 mod innodb;
 mod kernel;
 mod packs;
@@ -40,6 +41,8 @@ enum Benchmark {
     Protect(protect::Arguments),
     /// `pagewarden checksum` on eight tables of MariaDB, every strategy beside the others
     Checksums(checksums::Arguments),
+    /// `pagewarden compare` against COUNT(*), pt-table-checksum and reladiff
+    Compare(compare::Arguments),
     /// A read-only database in a pack beside plain and compressed file systems
     Packs(packs::Arguments),
     /// Asks a database, in a process of its own
@@ -58,6 +61,7 @@ fn main() -> anyhow::Result<()> {
         Benchmark::Innodb(arguments) => innodb::run(&arguments),
         Benchmark::Protect(arguments) => protect::run(&arguments),
         Benchmark::Checksums(arguments) => checksums::run(&arguments),
+        Benchmark::Compare(arguments) => compare::run(&arguments),
         Benchmark::Packs(arguments) => packs::run(&arguments),
         Benchmark::Query(arguments) => packs::sqlite::run(&arguments),
         Benchmark::Rewrite(arguments) => rewrite::run(&arguments),

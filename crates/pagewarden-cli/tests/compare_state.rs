@@ -82,27 +82,30 @@ fn killed_runs_come_to_the_same_result() {
     let Some(databases) = databases() else { return };
     let kills = std::env::var("PAGEWARDEN_KILLS").ok().and_then(|text| text.parse().ok());
     let kills: u32 = kills.unwrap_or(5);
-    let begin = Instant::now();
-    let whole = run(&mut compare(&databases, &["--json"]));
-    let length = begin.elapsed();
-    assert_eq!(whole.status, Some(1), "{whole:?}");
-    let expected = result(&whole);
+    let whole = ["stream", "pushdown"].map(|mode| {
+        let begin = Instant::now();
+        let whole = run(&mut compare(&databases, &["--json", "--mode", mode]));
+        assert_eq!(whole.status, Some(1), "{whole:?}");
+        (mode, begin.elapsed(), result(&whole))
+    });
     let mut chance = std::process::id().wrapping_mul(2_654_435_761);
     let (mut hit, mut resumed) = (0, 0);
-    for kill in 0..kills {
+    for (kill, (mode, length, expected)) in (0..kills).zip(whole.iter().cycle()) {
         let path = databases.folder.path().join(format!("state{kill}"));
         let state = path.to_string_lossy().into_owned();
         for _ in 0..=kill % 3 {
             chance = chance.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let moment = length.mul_f64(f64::from(chance >> 8) / f64::from(1 << 24));
-            let started = Started::spawn(&mut compare(&databases, &["--state", &state]));
+            let started =
+                Started::spawn(&mut compare(&databases, &["--state", &state, "--mode", mode]));
             std::thread::sleep(moment);
             started.signal(rustix::process::Signal::KILL);
             hit += u32::from(started.wait().status.is_none());
         }
-        let outcome = run(&mut compare(&databases, &["--state", &state, "--json"]));
+        let words = ["--state", &state, "--mode", mode, "--json"];
+        let outcome = run(&mut compare(&databases, &words));
         assert_eq!(outcome.status, Some(1), "{outcome:?}");
-        assert_eq!(result(&outcome), expected, "after {hit} kills, {chance}");
+        assert_eq!(result(&outcome), *expected, "{mode} after {hit} kills, {chance}");
         assert_no_part_is_missing_or_twice(&path);
         let report = json(&outcome);
         let tables = report["tables"].as_array().unwrap();
@@ -132,9 +135,11 @@ fn ended_run_says_how_it_goes_on_and_a_finished_one_that_it_is() {
     assert!(outcome.stdout.contains("nothing is read again"), "{outcome:?}");
     assert!(outcome.stderr.contains("was finished before"), "{outcome:?}");
     // Another comparison is refused, and so is a file that is something else.
-    let outcome = run(&mut compare(&databases, &["--state", &state, "--table", "a"]));
+    let words = ["--state", &state, "--table", "a", "--mode", "stream"];
+    let outcome = run(&mut compare(&databases, &words));
     assert_eq!(outcome.status, Some(2));
-    assert!(outcome.stderr.contains("another comparison: not the same are --table"), "{outcome:?}");
+    let error = "another comparison: not the same are --table, --mode";
+    assert!(outcome.stderr.contains(error), "{outcome:?}");
     let before = fs::read(databases.path("one")).unwrap();
     let outcome = run(&mut compare(&databases, &["--state", &databases.path("one")]));
     assert_eq!(outcome.status, Some(2));

@@ -381,3 +381,48 @@ fn passwords_are_found_where_the_engines_own_programs_find_them() {
     let outcome = run(plain().args(["checksum", &url]).env("PGPASSFILE", &pass_file));
     assert_eq!(outcome.status, Some(2), "a file that others may read is not read: {outcome:?}");
 }
+
+/// Each way has the same verdict; which one was taken, and why another was not, is said.
+#[test]
+fn ways_to_compare_are_named_and_said() {
+    let Some(databases) = Databases::new() else { return };
+    for (mode, taken) in
+        [("auto", "stream"), ("stream", "stream"), ("native", "stream"), ("pushdown", "pushdown")]
+    {
+        let outcome = databases.compare(&["--json", "--mode", mode]);
+        assert_eq!(outcome.status, Some(0), "{outcome:?}");
+        let report = json(&outcome);
+        assert_eq!(report["mode"], taken, "{mode}");
+        let because = report["tables"][0]["mode_because"].as_str().unwrap();
+        assert_eq!(because.contains("no native: SQLite has no"), taken != mode && mode == "native");
+    }
+    databases.run("b", "UPDATE orders SET name = 'three' WHERE id = 3");
+    let outcome = databases.compare(&["--mode", "pushdown"]);
+    assert_eq!(outcome.status, Some(1), "{outcome:?}");
+    assert!(outcome.stdout.contains("changed      id = 3: name"), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains(" s, pushdown\n"), "{}", outcome.stdout);
+    let outcome = databases.compare(&["--mode", "guess"]);
+    assert_eq!(outcome.status, Some(2), "{outcome:?}");
+}
+
+/// The page is whole, needs nothing else, and holds values only where they are asked for.
+#[test]
+fn a_page_is_written_and_nothing_else_is_replaced_by_it() {
+    let Some(databases) = Databases::new() else { return };
+    databases.run("b", "UPDATE orders SET name = 'secret' WHERE id = 3");
+    let path = databases.path("page.html");
+    for values in [true, false] {
+        let mut words = vec!["--quiet", "--html", &path];
+        words.extend(values.then_some("--show-values"));
+        let outcome = databases.compare(&words);
+        assert_eq!(outcome.status, Some(1), "{outcome:?}");
+        let page = fs::read_to_string(&path).unwrap();
+        assert!(page.contains("<h1>1 of 2 tables differ.</h1>") && page.ends_with("</html>\n"));
+        assert!(page.contains("id = 3"), "{page}");
+        assert_eq!(page.contains("secret"), values);
+    }
+    let before = fs::read(databases.path("a")).unwrap();
+    let a = databases.path("a");
+    assert_eq!(databases.compare(&["--html", &a]).status, Some(2));
+    assert_eq!(fs::read(&a).unwrap(), before);
+}

@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::process::Command;
 
 use pagewarden_scratch::mariadb::Server;
 use rustix::process::{Pid, Signal, kill_process};

@@ -53,6 +53,7 @@ mod protect;
 mod protect_innodb;
 mod protect_sqlite;
 mod recovery;
+mod replicates;
 mod running;
 mod seals;
 mod sqlite;

@@ -2,8 +2,10 @@
 //!
 //! `cargo run --release -p pagewarden-db --example cost [ROWS]` starts a PostgreSQL and a
 //! MariaDB of its own, fills a table of 15 columns, and prints, in paired rounds, the
-//! processor time a row of COUNT(*) on the server, and that of server and client for the
-//! multiset checksum.
+//! processor time a row of COUNT(*) on the server, and that of server and client for reading
+//! all rows (`stream`, the multiset checksum) and for the sums that servers make themselves
+//! (`native`, `pushdown`). For PostgreSQL also what `COPY` itself costs, into nothing: less no
+//! way of reading rows can cost the server.
 
 #![allow(clippy::print_stdout, reason = "it prints what it measured")]
 
@@ -11,9 +13,9 @@ use std::fs;
 
 use anyhow::{Context as _, Result};
 use pagewarden_db::checksum::{Function, Strategy, checksum};
-use pagewarden_db::engine;
+use pagewarden_db::engine::{self, Ability, Hashing, Query, Range};
 use pagewarden_db::location::Location;
-use pagewarden_db::table::TableName;
+use pagewarden_db::table::{Form, TableName};
 use pagewarden_scratch::{mariadb, postgres};
 
 const ROUNDS: usize = 5;
@@ -38,7 +40,9 @@ fn main() -> Result<()> {
         let server = cluster.postmaster_pid().context("no server")?;
         let (socket, port) = (cluster.socket_dir().display(), cluster.port());
         let url = format!("postgres://postgres@:{port}/postgres?socket={socket}");
-        measure(&url, rows, &|| nanoseconds_of_children(server))?;
+        let mut client = postgres_client(&cluster)?;
+        let copy = move || Ok(client.execute("COPY t TO '/dev/null' (FORMAT binary)", &[])?);
+        measure(&url, rows, &|| nanoseconds_of_children(server), Some(("COPY", Box::new(copy))))?;
     }
     if let Some(installation) = mariadb::Installation::for_test()? {
         let mut server = mariadb::Server::install(&installation, &["innodb_buffer_pool_size=1G"])?;
@@ -56,40 +60,81 @@ fn main() -> Result<()> {
         let pid = server.pid().context("no server")?;
         let url =
             format!("mysql://root@/d?socket={}", server.home().path().join("socket").display());
-        measure(&url, rows, &|| nanoseconds(pid))?;
+        measure(&url, rows, &|| nanoseconds(pid), None)?;
     }
     Ok(())
 }
 
-fn measure(url: &str, rows: u64, server_time: &dyn Fn() -> u64) -> Result<()> {
+/// Something that reads the whole table, and gives how many rows it saw.
+type Way<'a> = (&'static str, Box<dyn FnMut() -> Result<u64> + 'a>);
+
+fn measure(
+    url: &str,
+    rows: u64,
+    server_time: &dyn Fn() -> u64,
+    floor: Option<Way<'_>>,
+) -> Result<()> {
     let location = Location::parse(url)?;
-    let mut connection = (engine::of(&location)?.connect)(&location)?;
+    let connect = || (engine::of(&location)?.connect)(&location);
+    let mut connection = connect()?;
+    let server = connection.server().to_owned();
     let table = connection.describe(&TableName { schema: None, name: "t".to_owned() })?;
-    let mut figures: [Vec<f64>; 4] = Default::default();
-    for _ in 0..ROUNDS {
-        let mut run = |strategy| -> Result<(f64, f64)> {
-            let (client, server) = (nanoseconds(std::process::id()), server_time());
-            let made =
-                checksum(connection.as_mut(), &table, strategy, Function::Md5, &|_, _| Ok(()))?;
-            anyhow::ensure!(made.rows == rows, "{} rows", made.rows);
-            let each = |after: u64, before: u64| after.saturating_sub(before) as f64 / rows as f64;
-            Ok((each(server_time(), server), each(nanoseconds(std::process::id()), client)))
-        };
-        let (count, _) = run(Strategy::Count)?;
-        let (server, client) = run(Strategy::Multiset)?;
-        for (figure, value) in
-            figures.iter_mut().zip([count, server, client, server / count.max(1.0)])
-        {
-            figure.push(value);
+    drop(connection);
+    let columns: Vec<(usize, Form)> =
+        table.columns.iter().map(|column| column.form.clone()).enumerate().collect();
+    let everything = Range::default();
+    let query = Query::of(&table, &columns, &everything);
+    let mut ways: Vec<Way<'_>> = Vec::new();
+    for (name, strategy) in [("COUNT(*)", Strategy::Count), ("stream", Strategy::Multiset)] {
+        let (mut connection, table) = (connect()?, &table);
+        let tell = |_, _| Ok(());
+        ways.push((
+            name,
+            Box::new(move || {
+                Ok(checksum(connection.as_mut(), table, strategy, Function::Md5, &tell)?.rows)
+            }),
+        ));
+    }
+    for (name, hashing) in [("native", Hashing::Native), ("pushdown", Hashing::Portable)] {
+        let (mut connection, query) = (connect()?, &query);
+        if let Ability::As(_) = connection.sums_of(hashing)? {
+            ways.push((name, Box::new(move || Ok(connection.sums(query, hashing)?.rows))));
         }
     }
-    let [count, server, client, ratio] = figures.map(median);
-    println!(
-        "{}: COUNT(*) {count:.0} ns a row on the server; multiset {server:.0} ns on the server \
-         ({ratio:.1} x), {client:.0} ns on the client",
-        connection.server()
-    );
+    ways.extend(floor);
+    let mut figures: Vec<(Vec<f64>, Vec<f64>, Vec<f64>)> = vec![Default::default(); ways.len()];
+    for _ in 0..ROUNDS {
+        let mut count = 1.0;
+        for ((name, way), (on_server, on_client, ratio)) in ways.iter_mut().zip(&mut figures) {
+            let (client, server) = (nanoseconds(std::process::id()), server_time());
+            let seen = way()?;
+            anyhow::ensure!(seen == rows, "{seen} rows by {name}");
+            let each = |after: u64, before: u64| after.saturating_sub(before) as f64 / rows as f64;
+            let cost = each(server_time(), server);
+            if *name == "COUNT(*)" {
+                count = cost.max(1.0);
+            }
+            on_server.push(cost);
+            on_client.push(each(nanoseconds(std::process::id()), client));
+            ratio.push(cost / count);
+        }
+    }
+    println!("{server}, processor time of a row of 15 columns, medians of {ROUNDS} rounds:");
+    for ((name, _), (on_server, on_client, ratio)) in ways.iter().zip(figures) {
+        println!(
+            "  {name:<9} {:>5.0} ns on the server ({:>4.1} x COUNT(*)), {:>5.0} ns on the client",
+            median(on_server),
+            median(ratio),
+            median(on_client)
+        );
+    }
     Ok(())
+}
+
+fn postgres_client(cluster: &postgres::Cluster) -> Result<::postgres::Client> {
+    let mut config = ::postgres::Config::new();
+    config.user("postgres").dbname("postgres").host_path(cluster.socket_dir()).port(cluster.port());
+    Ok(config.connect(::postgres::NoTls)?)
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

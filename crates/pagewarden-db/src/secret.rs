@@ -171,7 +171,7 @@ fn read_services() -> Result<String> {
 }
 
 /// The settings of sections of a file in the manner of `.ini` files.
-fn section(text: &str, wanted: &[&str]) -> Vec<(String, String)> {
+pub fn section(text: &str, wanted: &[&str]) -> Vec<(String, String)> {
     let mut settings = Vec::new();
     let mut inside = false;
     for line in text.lines().map(str::trim) {
@@ -227,7 +227,7 @@ fn from_pgpass(location: &mut Location) {
 }
 
 /// Fields between colons; a backslash takes the next character's meaning away.
-fn pgpass_fields(line: &str) -> Vec<String> {
+pub fn pgpass_fields(line: &str) -> Vec<String> {
     let mut fields = vec![String::new()];
     let mut characters = line.chars();
     while let Some(character) = characters.next() {

@@ -122,6 +122,8 @@ pub struct Table {
     pub engine: String,
     /// The bytes that it takes, as the engine has it, where it does.
     pub bytes: Option<u64>,
+    /// How many rows it has by the engine's statistics, where it keeps any.
+    pub rows_estimated: Option<u64>,
 }
 
 impl Table {

@@ -5,7 +5,7 @@ use pagewarden_db::compare::report::{Kind as Difference, TableReport, Verdict};
 use pagewarden_db::engine;
 use pagewarden_db::row::number;
 
-use crate::servers::{Database, KINDS, Kind, assert_equal, only, request, run};
+use crate::servers::{Database, KINDS, Kind, MODES, assert_equal, only, request, run};
 
 const ROWS: u32 = 200;
 
@@ -65,32 +65,40 @@ fn ids(report: &TableReport, kind: Difference) -> Vec<String> {
 fn planted_differences_are_named_by_any_key_or_none() {
     for key in [COMPOSITE, TEXT, ""] {
         for (source, target) in pairs(key) {
-            assert_equal(&run(&request(&source, &target)));
+            let mut request = request(&source, &target);
+            for mode in MODES {
+                request.options.mode = mode;
+                assert_equal(&run(&request));
+            }
             plant(&target);
-            let outcome = run(&request(&source, &target));
-            let report = only(&outcome);
-            let place = format!("{key}: {} {}\n{report:#?}", source.url, target.url);
-            assert_eq!(report.verdict(), Verdict::Different, "{place}");
-            assert_eq!(report.unresolved, 0, "{place}");
-            assert_eq!((report.rows_source, report.rows_target), (200, 200), "{place}");
-            if key.is_empty() {
-                // Without a key a changed row is another row.
-                assert_eq!(
-                    (report.changed, report.only_source, report.only_target),
-                    (0, 3, 3),
-                    "{place}"
-                );
-            } else {
-                assert_eq!(
-                    (report.changed, report.only_source, report.only_target),
-                    (2, 1, 1),
-                    "{place}"
-                );
-                assert_eq!(ids(report, Difference::Changed), ["50", "660"], "{place}");
-                assert_eq!(ids(report, Difference::OnlySource), ["120"], "{place}");
-                assert_eq!(ids(report, Difference::OnlyTarget), ["125"], "{place}");
-                let changed = report.differences.iter().find(|one| one.kind == Difference::Changed);
-                assert_eq!(changed.unwrap().columns, ["note"], "{place}");
+            for mode in MODES {
+                request.options.mode = mode;
+                let outcome = run(&request);
+                let report = only(&outcome);
+                let place = format!("{key}: {mode:?} {} {}\n{report:#?}", source.url, target.url);
+                assert_eq!(report.verdict(), Verdict::Different, "{place}");
+                assert_eq!(report.unresolved, 0, "{place}");
+                assert_eq!((report.rows_source, report.rows_target), (200, 200), "{place}");
+                if key.is_empty() {
+                    // Without a key a changed row is another row.
+                    assert_eq!(
+                        (report.changed, report.only_source, report.only_target),
+                        (0, 3, 3),
+                        "{place}"
+                    );
+                } else {
+                    assert_eq!(
+                        (report.changed, report.only_source, report.only_target),
+                        (2, 1, 1),
+                        "{place}"
+                    );
+                    assert_eq!(ids(report, Difference::Changed), ["50", "660"], "{place}");
+                    assert_eq!(ids(report, Difference::OnlySource), ["120"], "{place}");
+                    assert_eq!(ids(report, Difference::OnlyTarget), ["125"], "{place}");
+                    let changed =
+                        report.differences.iter().find(|one| one.kind == Difference::Changed);
+                    assert_eq!(changed.unwrap().columns, ["note"], "{place}");
+                }
             }
         }
     }

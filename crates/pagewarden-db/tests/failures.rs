@@ -107,6 +107,7 @@ fn table_dropped_meanwhile_is_said_and_the_others_are_compared() {
         let began = Mutex::new(Vec::new());
         let watch = Watch {
             tell: &|_, _| Ok(()),
+            advance: &|_| {},
             begin: &|name| {
                 if name == "middle" {
                     target.run("DROP TABLE middle");
@@ -174,6 +175,7 @@ fn broken_connection_costs_one_table() {
     let thrown = AtomicBool::new(false);
     let watch = Watch {
         tell: &|_, _| Ok(()),
+        advance: &|_| {},
         begin: &|table| {
             if table == "middle" && !thrown.swap(true, Ordering::Relaxed) {
                 database.run(&format!(
@@ -229,7 +231,7 @@ fn wish_to_end_is_followed_and_nothing_is_called_equal() {
             let seen = seen.fetch_add(rows, Ordering::Relaxed) + rows;
             if seen > 2000 { Err(Error::Stopped) } else { Ok(()) }
         };
-        let watch = Watch { tell: &tell, begin: &|_| {} };
+        let watch = Watch { tell: &tell, begin: &|_| {}, advance: &|_| {} };
         let outcome = compare(&request(&database, &database), &watch, &mut |_| {}).unwrap();
         assert!(outcome.tables[0].stopped);
         assert_eq!(verdict(outcome.tables.iter()), Verdict::Incomplete);

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pagewarden_db::compare::report::{Outcome, TableReport, Verdict, verdict};
-use pagewarden_db::compare::state::{Asked, State, place};
+use pagewarden_db::compare::state::State;
 use pagewarden_db::compare::{Course, Request, Watch, compare_on_course};
 use pagewarden_scratch::mariadb::{self, Server};
 use pagewarden_scratch::postgres::{self, Cluster, StopMode};
 
-use crate::replicas::{self, mariadb_url, postgres_url};
-use crate::servers::{Database, KINDS, Kind, request};
+use crate::replicas;
+use crate::servers::{Database, KINDS, Kind, asked, request};
 
 /// Three tables of 700 rows, each a hundred parts.
 fn statements() -> String {
@@ -45,6 +45,7 @@ fn run_until_middle(
     let watch = Watch {
         tell: &tell,
         begin: &|table| in_middle.store(table == "middle", Ordering::Relaxed),
+        advance: &|_| {},
     };
     let course = Course { state, ..Course::default() };
     compare_on_course(request, &course, &watch, &mut |_| {}).unwrap()
@@ -81,17 +82,6 @@ fn table_dropped_in_the_middle_is_said_and_the_others_are_compared() {
     }
 }
 
-fn asked(request: &Request) -> Asked {
-    Asked {
-        source: place(&request.source),
-        targets: vec![place(&request.target)],
-        tables: Vec::new(),
-        excluded_tables: Vec::new(),
-        excluded_columns: Vec::new(),
-        differences: request.options.listed_max,
-    }
-}
-
 /// A server that crashes in the middle of the second table. If it comes back at once, that
 /// table alone is lost; if it stays away, all that were not compared yet are, each by name,
 /// and the next run with the same state goes on where this one was.
@@ -116,7 +106,7 @@ fn crash(url: &str, end: &(dyn Fn() + Sync), start: &(dyn Fn() + Sync)) {
     start();
     let state = State::open(&path, &asked(&request)).unwrap();
     let course = Course { state: Some(&state), ..Course::default() };
-    let watch = Watch { tell: &|_, _| Ok(()), begin: &|_| {} };
+    let watch = Watch { tell: &|_, _| Ok(()), begin: &|_| {}, advance: &|_| {} };
     let outcome = compare_on_course(&request, &course, &watch, &mut |_| {}).unwrap();
     let found = outcome.tables.iter().map(|one| (one.verdict(), one.rows_source, one.rows_target));
     assert!(found.into_iter().all(|one| one == (Verdict::Equal, 700, 700)), "{outcome:#?}");
@@ -130,7 +120,7 @@ fn postgres_that_crashes_in_the_middle_costs_one_table() {
     let mut cluster = Cluster::init(&installation, &postgres::Options::default()).unwrap();
     cluster.start().unwrap();
     cluster.psql(&statements()).unwrap();
-    let url = postgres_url(&cluster);
+    let url = cluster.url("postgres");
     let cluster = Mutex::new(cluster);
     crash(&url, &|| cluster.lock().unwrap().stop(StopMode::Immediate).unwrap(), &|| {
         cluster.lock().unwrap().start().unwrap();
@@ -143,7 +133,7 @@ fn mariadb_that_goes_in_the_middle_costs_one_table() {
     let mut server = Server::install(&installation, &[]).unwrap();
     server.start().unwrap();
     server.sql(&format!("CREATE DATABASE d; USE d; {}", statements())).unwrap();
-    let url = mariadb_url(&server);
+    let url = server.url("d");
     let server = Mutex::new(server);
     crash(&url, &|| server.lock().unwrap().stop().unwrap(), &|| {
         server.lock().unwrap().start().unwrap();

@@ -1,15 +1,16 @@
 //! Real replicas that are late by design, by longer than rows must stand still.
 
 use std::io::Write as _;
-use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use pagewarden_db::compare::mode::Mode;
 use pagewarden_db::compare::report::Verdict;
 use pagewarden_db::compare::{Options, Request};
 use pagewarden_db::location::Location;
 use pagewarden_db::replicate;
 use pagewarden_db::table::TableName;
+use pagewarden_scratch::mariadb::replication::{await_arrival, pair};
 use pagewarden_scratch::mariadb::{self, Server};
 use pagewarden_scratch::postgres::{self, Cluster};
 
@@ -32,6 +33,7 @@ pub fn request(source: &str, target: &str, patience: Duration) -> Request {
             patience,
             listed_max: 10,
             chunk_rows: None,
+            mode: Mode::Stream,
         },
     }
 }
@@ -83,65 +85,117 @@ pub fn standby(installation: &postgres::Installation) -> [Cluster; 2] {
     [primary, standby]
 }
 
-/// Where a cluster is.
-pub fn postgres_url(cluster: &Cluster) -> String {
-    let (port, socket) = (cluster.port(), cluster.socket_dir().display());
-    format!("postgres://postgres@:{port}/postgres?socket={socket}")
-}
-
 #[test]
 fn late_standby_of_postgres_is_waited_for() {
     let Some(installation) = postgres::Installation::for_test("15").unwrap() else { return };
     let [primary, standby] = &standby(&installation);
-    let (source, target) = (postgres_url(primary), postgres_url(standby));
-    late_change_is_no_difference(&source, &target, &|| {
+    late_change_is_no_difference(&primary.url("postgres"), &standby.url("postgres"), &|| {
         primary.psql("UPDATE t SET c = 'changed' WHERE id = 2").unwrap();
     });
 }
 
-/// A primary and a replica that follows it by GTID, late by so many seconds.
-pub fn mariadb_pair(installation: &mariadb::Installation, delay_seconds: u64) -> [Server; 2] {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
-    let servers = [("1", "skip-networking=0"), ("2", "skip-networking")];
-    let servers = servers.map(|(number, networking)| {
-        let (id, port) = (format!("server-id={number}"), format!("port={port}"));
-        let options = ["log-bin=log", "bind-address=127.0.0.1", networking, &id, &port];
-        let mut server = Server::install(installation, &options).unwrap();
-        server.start().unwrap();
-        server
+/// A publisher, and a subscriber to all tables that `tables` makes on both.
+pub fn subscribed(installation: &postgres::Installation, tables: &str, rows: &str) -> [Cluster; 2] {
+    let [publisher, subscriber] = [(); 2].map(|()| {
+        let options = postgres::Options::default().with("wal_level", "logical");
+        let mut cluster = Cluster::init(installation, &options).unwrap();
+        cluster.start().unwrap();
+        cluster.psql(tables).unwrap();
+        cluster
     });
-    let [primary, replica] = &servers;
-    primary.sql("RESET MASTER; CREATE USER copy IDENTIFIED BY 'copy'; GRANT REPLICATION SLAVE ON *.* TO copy").unwrap();
-    replica
-        .sql(&format!(
-            "SET GLOBAL gtid_slave_pos = ''; CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {port}, \
-             MASTER_USER = 'copy', MASTER_PASSWORD = 'copy', MASTER_USE_GTID = slave_pos, \
-             MASTER_DELAY = {delay_seconds}; START SLAVE"
-        ))
-        .unwrap();
-    servers
-}
-
-pub fn mariadb_url(server: &Server) -> String {
-    format!("mysql://root@/d?socket={}", server.home().path().join("socket").display())
-}
-
-pub fn await_rows(replica: &Server, table: &str, rows: &str) {
+    publisher.psql(&format!("{rows}; CREATE PUBLICATION p FOR ALL TABLES")).unwrap();
+    let place = publisher.connection_string("postgres");
+    subscriber.psql(&format!("CREATE SUBSCRIPTION s CONNECTION '{place}' PUBLICATION p")).unwrap();
     let begin = Instant::now();
-    while replica.sql(&format!("SELECT count(*) FROM {table}")).ok().as_deref() != Some(rows) {
-        let status = || replica.sql("SHOW SLAVE STATUS").unwrap();
-        assert!(begin.elapsed() < Duration::from_secs(60), "{}", status());
+    let copying = "SELECT count(*) FROM pg_subscription_rel WHERE srsubstate <> 'r'";
+    while subscriber.psql(copying).unwrap() != "0" {
+        assert!(begin.elapsed() < Duration::from_secs(120), "{}", subscriber.log());
         std::thread::sleep(Duration::from_millis(100));
     }
+    [publisher, subscriber]
+}
+
+/// Keeps what is replicated out of a table of the subscriber for a while, and lets readers in.
+pub fn hold_up(subscriber: &Cluster, table: &str, time: Duration) {
+    let seconds = time.as_secs_f64();
+    let sql =
+        format!("BEGIN; LOCK TABLE {table} IN EXCLUSIVE MODE; SELECT pg_sleep({seconds}); COMMIT");
+    subscriber.psql(&sql).unwrap();
+}
+
+#[test]
+fn late_subscriber_of_postgres_is_waited_for_and_a_difference_on_it_is_found() {
+    let Some(installation) = postgres::Installation::for_test("15").unwrap() else { return };
+    let [publisher, subscriber] = &subscribed(
+        &installation,
+        "CREATE TABLE t (id int PRIMARY KEY, c text)",
+        "INSERT INTO t VALUES (1, 'a'), (2, 'b')",
+    );
+    let (source, target) = (publisher.url("postgres"), subscriber.url("postgres"));
+    std::thread::scope(|scope| {
+        late_change_is_no_difference(&source, &target, &|| {
+            scope.spawn(|| hold_up(subscriber, "t", DELAY));
+            let held = "SELECT count(*) FROM pg_locks WHERE mode = 'ExclusiveLock' \
+                 AND relation = 't'::regclass AND granted";
+            while subscriber.psql(held).unwrap() != "1" {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            publisher.psql("UPDATE t SET c = 'changed' WHERE id = 2").unwrap();
+        });
+    });
+    subscriber.psql("UPDATE t SET c = 'wrong' WHERE id = 1").unwrap();
+    let outcome = run(&request(&source, &target, Duration::from_secs(30)));
+    assert_eq!((only(&outcome).different(), only(&outcome).unresolved), (1, 0), "{outcome:#?}");
+    // One that does not follow at the moment has not come so far, either.
+    subscriber.psql("ALTER SUBSCRIPTION s DISABLE").unwrap();
+    publisher.psql("UPDATE t SET c = 'again' WHERE id = 2").unwrap();
+    let outcome = run(&request(&source, &target, Duration::from_secs(1)));
+    assert_eq!((only(&outcome).different(), only(&outcome).unresolved), (0, 2), "{outcome:#?}");
+}
+
+/// A position covers changes that are seen before they are written, and ends where a record
+/// does, which a server that follows comes to: behind a full page, not behind the head of the next.
+#[test]
+fn position_of_postgres_is_the_end_of_the_last_record() {
+    let Some(installation) = postgres::Installation::for_test("15").unwrap() else { return };
+    let options = postgres::Options::default().with("wal_writer_delay", "'10s'");
+    let mut cluster = Cluster::init(&installation, &options).unwrap();
+    cluster.start().unwrap();
+    let location = Location::parse(&cluster.url("postgres")).unwrap();
+    let mut connection =
+        (pagewarden_db::engine::of(&location).unwrap().connect)(&location).unwrap();
+    let mut position = || {
+        let position = connection.position().unwrap().unwrap();
+        position.split(' ').nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    let end = "SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn";
+    let changed = cluster
+        .psql(&format!(
+            "CREATE TABLE t (id int); SET synchronous_commit = off; INSERT INTO t VALUES (1); {end}"
+        ))
+        .unwrap();
+    assert!(position() >= changed.parse().unwrap());
+    // Messages of all lengths, until one fills a page.
+    let filled = cluster
+        .psql(&format!(
+            "DO $$ BEGIN FOR n IN 1..100000 LOOP \
+             PERFORM pg_logical_emit_message(false, '', repeat('x', n % 97)); \
+             EXIT WHEN mod(pg_current_wal_insert_lsn() - '0/0'::pg_lsn, 8192) = 24; \
+             END LOOP; END $$; {end}"
+        ))
+        .unwrap();
+    let filled: u64 = filled.parse().unwrap();
+    assert_eq!(filled % 8192, 24, "no message filled a page");
+    assert_eq!(position(), filled - 24);
 }
 
 #[test]
 fn late_replica_of_mariadb_is_waited_for_and_a_difference_on_it_is_found() {
     let Some(installation) = mariadb::Installation::for_test().unwrap() else { return };
-    let [primary, replica] = &mariadb_pair(&installation, DELAY.as_secs());
+    let [primary, replica] = &pair(&installation, &[], DELAY.as_secs()).unwrap();
     primary.sql("CREATE DATABASE d; CREATE TABLE d.t (id int PRIMARY KEY, c varchar(20)); INSERT INTO d.t VALUES (1, 'a'), (2, 'b')").unwrap();
-    await_rows(replica, "d.t", "2");
-    let (source, target) = (mariadb_url(primary), mariadb_url(replica));
+    await_arrival(primary, replica).unwrap();
+    let (source, target) = (primary.url("d"), replica.url("d"));
     late_change_is_no_difference(&source, &target, &|| {
         primary.sql("UPDATE d.t SET c = 'changed' WHERE id = 2").unwrap();
     });
@@ -203,24 +257,19 @@ const REPLICATED: &[(&str, &str, usize)] = &[
 #[test]
 fn replica_computes_its_own_checksums() {
     let Some(installation) = mariadb::Installation::for_test().unwrap() else { return };
-    let [primary, replica] = &mariadb_pair(&installation, 0);
+    let [primary, replica] = &pair(&installation, &[], 0).unwrap();
     let tables: Vec<&str> = REPLICATED.iter().map(|(table, _, _)| *table).collect();
-    primary
-        .sql(&format!(
-            "CREATE DATABASE d; USE d; {}; CREATE TABLE last (id int)",
-            tables.join("; ")
-        ))
-        .unwrap();
-    await_rows(replica, "d.last", "0");
+    primary.sql(&format!("CREATE DATABASE d; USE d; {}", tables.join("; "))).unwrap();
+    await_arrival(primary, replica).unwrap();
     let planted = REPLICATED.iter().map(|(_, planted, _)| *planted).filter(|sql| !sql.is_empty());
     let planted = planted.collect::<Vec<_>>().join("; ");
     replica.sql(&format!("USE d; SET sql_log_bin = 0; {planted}")).unwrap();
-    let location = |server: &Server| Location::parse(&mariadb_url(server)).unwrap();
+    let location = |server: &Server| Location::parse(&server.url("d")).unwrap();
     let open = |server: &Server| {
         let location = location(server);
         (pagewarden_db::engine::of(&location).unwrap().connect)(&location).unwrap()
     };
-    let mut wanted: Vec<(String, Option<usize>)> = Vec::new();
+    let mut wanted: Vec<(String, usize)> = Vec::new();
     let mut connection = open(primary);
     for name in connection.tables().unwrap() {
         let options = replicate::Options { chunk_rows: Some(7) };
@@ -232,9 +281,9 @@ fn replica_computes_its_own_checksums() {
             sql.starts_with(&format!("CREATE TABLE {quoted} ("))
                 || sql.starts_with(&format!("CREATE TABLE `{quoted}` ("))
         });
-        wanted.push((name.to_string(), index.map(|index| REPLICATED[index].2)));
+        wanted.push((name.to_string(), REPLICATED[index.unwrap()].2));
     }
-    assert_eq!(wanted.len(), REPLICATED.len() + 1);
+    assert_eq!(wanted.len(), REPLICATED.len());
     let request = |tables: &[&str]| replicate::Request {
         primary: location(primary),
         replica: location(replica),
@@ -252,8 +301,6 @@ fn replica_computes_its_own_checksums() {
             (table.table.clone(), table.parts_different.len())
         })
         .collect();
-    let mut wanted: Vec<(String, usize)> =
-        wanted.into_iter().map(|(name, parts)| (name, parts.unwrap_or(0))).collect();
     wanted.sort();
     assert_eq!(found, wanted, "{outcome:#?}");
     let numbers = outcome.tables.iter().find(|table| table.table == "numbers").unwrap();

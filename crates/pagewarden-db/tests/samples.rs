@@ -1,5 +1,6 @@
 //! A part of a table, and what is said of all of it.
 
+use pagewarden_db::compare::mode::Mode;
 use pagewarden_db::compare::report::{Outcome, Verdict};
 use pagewarden_db::compare::sample::Sample;
 use pagewarden_db::compare::{Course, Request, Watch, compare_on_course};
@@ -23,7 +24,7 @@ fn filled(kind: Kind, key: &str) -> Option<Database> {
 
 fn sampled(request: &Request, share: f64, seed: u64) -> Outcome {
     let course = Course { sample: Some(Sample { share, seed }), ..Course::default() };
-    let watch = Watch { tell: &|_, _| Ok(()), begin: &|_| {} };
+    let watch = Watch { tell: &|_, _| Ok(()), begin: &|_| {}, advance: &|_| {} };
     compare_on_course(request, &course, &watch, &mut |_| {}).unwrap()
 }
 
@@ -79,13 +80,22 @@ fn what_a_sample_finds_is_named_and_raises_the_bound() {
         let Some((_source, target, request)) = pair(kind, "id, part") else { continue };
         // Ten of sixty blocks. With one seed in twenty, the bound may be too low.
         target.run("UPDATE t SET c = 1 WHERE id < 10");
-        let outcome = sampled(&request, 0.5, 4);
-        let report = only(&outcome);
-        let sample = report.sample.unwrap();
-        assert_eq!(report.verdict(), Verdict::Different);
-        assert_eq!(report.changed, sample.not_equal * 100);
-        assert!(sample.not_equal <= 10 && sample.at_most >= 10, "{sample:?}");
-        assert_eq!(only(&sampled(&request, 0.5, 4)).changed, report.changed, "the same seed");
+        let mut changed = Vec::new();
+        for (_, mode) in Mode::ALL {
+            let mut request = request.clone();
+            request.options.mode = *mode;
+            let outcome = sampled(&request, 0.5, 4);
+            let report = only(&outcome);
+            let sample = report.sample.unwrap();
+            assert_eq!(report.verdict(), Verdict::Different);
+            assert_eq!(report.changed, sample.not_equal * 100, "{mode:?}");
+            assert!(sample.not_equal <= 10 && sample.at_most >= 10, "{sample:?}");
+            if *mode == Mode::Pushdown {
+                assert_eq!((report.mode, report.bytes), (Mode::Pushdown, 0));
+            }
+            changed.push(report.changed);
+        }
+        assert!(changed.iter().all(|count| *count == changed[0]), "the same seed: {changed:?}");
     }
 }
 

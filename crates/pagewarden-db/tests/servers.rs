@@ -8,7 +8,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use pagewarden_db::compare::mode::Mode;
 use pagewarden_db::compare::report::{Outcome, TableReport, Verdict, verdict};
+use pagewarden_db::compare::state::{Asked, place};
 use pagewarden_db::compare::{Options, Request, Watch, compare};
 use pagewarden_db::engine::{self, Connection};
 use pagewarden_db::location::Location;
@@ -86,6 +88,9 @@ pub enum Kind {
 /// All engines.
 pub const KINDS: [Kind; 3] = [Kind::Postgres, Kind::Mariadb, Kind::Sqlite];
 
+/// All ways to compare.
+pub const MODES: [Mode; 4] = [Mode::Auto, Mode::Stream, Mode::Native, Mode::Pushdown];
+
 impl Database {
     /// A new database, unless its server is not here.
     pub fn new(kind: Kind) -> Option<Self> {
@@ -97,14 +102,12 @@ impl Database {
                 let cluster = servers().postgres.as_ref()?;
                 let sql = format!("CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'");
                 cluster.psql(&sql).unwrap();
-                let (socket, port) = (cluster.socket_dir().display(), cluster.port());
-                format!("postgres://postgres@:{port}/{name}?socket={socket}")
+                cluster.url(&name)
             }
             Kind::Mariadb => {
                 let server = servers().mariadb.as_ref()?;
                 server.sql(&format!("CREATE DATABASE {name}")).unwrap();
-                let socket = server.home().path().join("socket");
-                format!("mysql://root@/{name}?socket={}", socket.display())
+                server.url(&name)
             }
             Kind::Sqlite => {
                 let directory = tempfile::tempdir().unwrap();
@@ -174,13 +177,27 @@ pub fn request(source: &Database, target: &Database) -> Request {
             patience: Duration::from_secs(5),
             listed_max: 100,
             chunk_rows: Some(7),
+            mode: Mode::Auto,
         },
+    }
+}
+
+/// What a state is told of a request.
+pub fn asked(request: &Request) -> Asked {
+    Asked {
+        source: place(&request.source),
+        targets: vec![place(&request.target)],
+        tables: Vec::new(),
+        excluded_tables: Vec::new(),
+        excluded_columns: Vec::new(),
+        differences: request.options.listed_max,
+        mode: request.options.mode,
     }
 }
 
 /// Runs a comparison to its end.
 pub fn run(request: &Request) -> Outcome {
-    let watch = Watch { tell: &|_, _| Ok(()), begin: &|_| {} };
+    let watch = Watch { tell: &|_, _| Ok(()), begin: &|_| {}, advance: &|_| {} };
     let mut seen = 0;
     let outcome = compare(request, &watch, &mut |_| seen += 1).unwrap();
     assert_eq!(seen, outcome.tables.len());

@@ -6,13 +6,15 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pagewarden_db::compare::mode::Mode;
 use pagewarden_db::compare::report::Outcome;
 use pagewarden_db::compare::throttle::Limits;
 use pagewarden_db::compare::{Course, Request, Watch, compare_on_course};
+use pagewarden_scratch::mariadb::replication::{await_arrival, pair};
 use pagewarden_scratch::mariadb::{self, Server};
 use pagewarden_scratch::postgres::{self, Cluster};
 
-use crate::replicas::{self, await_rows, mariadb_pair, mariadb_url, postgres_url, standby};
+use crate::replicas::{self, standby};
 use crate::servers::{Database, Kind, assert_equal, only, run};
 
 /// How long servers are busy.
@@ -26,7 +28,7 @@ fn throttled(request: &Request, limits: Limits) -> (Outcome, Vec<String>) {
     let notes = Mutex::new(Vec::new());
     let note = |text: &str| notes.lock().unwrap().push(text.to_owned());
     let course = Course { limits, note: Some(&note), ..Course::default() };
-    let watch = Watch { tell: &|_, _| Ok(()), begin: &|_| {} };
+    let watch = Watch { tell: &|_, _| Ok(()), begin: &|_| {}, advance: &|_| {} };
     let outcome = compare_on_course(request, &course, &watch, &mut |_| {}).unwrap();
     (outcome, notes.into_inner().unwrap())
 }
@@ -42,9 +44,11 @@ fn lag(most: Duration) -> Limits {
 /// With `sleep` running, a run that allows for one statement goes on, and one that allows for
 /// none waits for its end.
 fn busy_server_is_waited_for(url: &str, sleep: &(dyn Fn() + Sync), is_asleep: &dyn Fn() -> bool) {
-    for frozen in [false, true] {
+    let ways = [(false, Mode::Stream), (true, Mode::Stream), (false, Mode::Pushdown)];
+    for (frozen, mode) in ways {
         let mut request = replicas::request(url, url, Duration::from_secs(5));
         request.options.frozen = frozen;
+        request.options.mode = mode;
         let (outcome, notes) = throttled(&request, load(0));
         assert_equal(&outcome);
         assert!(notes.is_empty(), "{notes:?}");
@@ -58,7 +62,7 @@ fn busy_server_is_waited_for(url: &str, sleep: &(dyn Fn() + Sync), is_asleep: &d
             let (outcome, notes) = throttled(&request, load(1));
             assert!(!sleeper.is_finished(), "too slow a machine: the test shows nothing");
             assert_equal(&outcome);
-            assert!(notes.is_empty() && only(&outcome).paused_seconds == 0.0, "{notes:?}");
+            assert!(notes.is_empty() && only(&outcome).paused_seconds == 0.0, "{mode:?} {notes:?}");
             let (outcome, notes) = throttled(&request, load(0));
             assert_equal(&outcome);
             assert!(only(&outcome).paused_seconds >= 1.0, "{outcome:?}");
@@ -76,7 +80,7 @@ fn busy_postgres_is_waited_for() {
     let mut cluster = Cluster::init(&installation, &postgres::Options::default()).unwrap();
     cluster.start().unwrap();
     cluster.psql(TABLE).unwrap();
-    let url = postgres_url(&cluster);
+    let url = cluster.url("postgres");
     let sleep = format!("SELECT pg_sleep({})", BUSY.as_secs());
     let asleep = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
     busy_server_is_waited_for(&url, &|| drop(cluster.psql(&sleep).unwrap()), &|| {
@@ -103,11 +107,9 @@ fn busy_mariadb_is_waited_for() {
     server.sql(&format!("CREATE DATABASE d; USE d; {TABLE}")).unwrap();
     let sleep = format!("SELECT sleep({})", BUSY.as_secs());
     let asleep = "SELECT count(*) FROM information_schema.processlist WHERE state = 'User sleep'";
-    busy_server_is_waited_for(
-        &mariadb_url(&server),
-        &|| drop(server.sql(&sleep).unwrap()),
-        &|| server.sql(asleep).unwrap() == "1",
-    );
+    busy_server_is_waited_for(&server.url("d"), &|| drop(server.sql(&sleep).unwrap()), &|| {
+        server.sql(asleep).unwrap() == "1"
+    });
 }
 
 #[test]
@@ -125,7 +127,7 @@ fn files_have_no_load() {
 fn late_standby_is_not_read() {
     let Some(installation) = postgres::Installation::for_test("15").unwrap() else { return };
     let [primary, standby] = &standby(&installation);
-    let (source, target) = (postgres_url(primary), postgres_url(standby));
+    let (source, target) = (primary.url("postgres"), standby.url("postgres"));
     let request = replicas::request(&source, &target, Duration::from_secs(30));
     thread::sleep(Duration::from_secs(2));
     let (outcome, notes) = throttled(&request, lag(Duration::from_secs(1)));
@@ -141,10 +143,10 @@ fn late_standby_is_not_read() {
 #[test]
 fn replica_that_has_stopped_is_waited_for() {
     let Some(installation) = mariadb::Installation::for_test().unwrap() else { return };
-    let [primary, replica] = &mariadb_pair(&installation, 0);
+    let [primary, replica] = &pair(&installation, &[], 0).unwrap();
     primary.sql(&format!("CREATE DATABASE d; USE d; {TABLE}")).unwrap();
-    await_rows(replica, "d.t", "2");
-    let (source, target) = (mariadb_url(primary), mariadb_url(replica));
+    await_arrival(primary, replica).unwrap();
+    let (source, target) = (primary.url("d"), replica.url("d"));
     let request = replicas::request(&source, &target, Duration::from_secs(30));
     assert_equal(&throttled(&request, lag(Duration::from_secs(1))).0);
     assert_equal(&run(&request));

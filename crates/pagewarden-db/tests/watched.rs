@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use pagewarden_db::compare::map::PartState;
 use pagewarden_db::compare::report::{Outcome, Verdict};
 use pagewarden_db::compare::{Course, Watch, compare_on_course};
 use pagewarden_db::error::Error;
@@ -28,8 +29,11 @@ fn watched(
     let (is_hot, count) = (AtomicBool::new(true), AtomicU32::new(0));
     let notes = Mutex::new(Vec::new());
     let note = |text: &str| notes.lock().unwrap().push(text.to_owned());
+    let turns = Mutex::new(());
     let tell = |_, _| {
         if is_hot.load(Ordering::Relaxed) {
+            // Both sides tell at the same time.
+            let _turn = turns.lock().unwrap();
             let n = count.fetch_add(1, Ordering::Relaxed) + 1;
             source.run(&format!("UPDATE t SET n = {n} WHERE id = 2"));
         } else if ends {
@@ -41,7 +45,7 @@ fn watched(
     request.options.patience = Duration::from_millis(300);
     let course = Course { watch: true, note: Some(&note), ..Course::default() };
     let mut reported = Vec::new();
-    let watch = Watch { tell: &tell, begin: &|_| {} };
+    let watch = Watch { tell: &tell, begin: &|_| {}, advance: &|_| {} };
     let outcome = compare_on_course(&request, &course, &watch, &mut |report| {
         if reported.is_empty() {
             is_hot.store(false, Ordering::Relaxed);
@@ -65,12 +69,14 @@ fn watched_row_becomes_equal_or_different() {
         let (outcome, reported, notes) = watched(&source, &target, false, &arrive);
         let report = only(&outcome);
         assert_eq!((report.verdict(), report.unresolved), (Verdict::Equal, 0), "{report:#?}");
+        assert_eq!(report.map.tiles()[0].state, PartState::Equal);
         assert_eq!((reported, outcome.stopped), (2, false));
         assert_eq!(notes, ["t: of 1 unresolved rows 0 differ, 1 are equal, 0 are left"]);
         let lose = || target.run("UPDATE t SET n = -5 WHERE id = 2");
         let (outcome, reported, notes) = watched(&source, &target, false, &lose);
         let report = only(&outcome);
         assert_eq!((report.verdict(), report.changed), (Verdict::Different, 1), "{report:#?}");
+        assert_eq!(report.map.tiles()[0].state, PartState::Different);
         assert_eq!((report.differences.len(), report.diagnosis.len(), reported), (1, 1, 2));
         assert_eq!(notes, ["t: of 1 unresolved rows 1 differ, 0 are equal, 0 are left"]);
     }
@@ -83,6 +89,7 @@ fn watching_can_be_ended() {
         let (outcome, _, _) = watched(&source, &target, true, &|| {});
         let report = only(&outcome);
         assert_eq!((report.verdict(), report.unresolved), (Verdict::Incomplete, 1));
+        assert_eq!(report.map.tiles()[0].state, PartState::Unresolved);
         assert!(outcome.stopped && !report.stopped);
     }
 }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
+use pagewarden_db::compare::mode::Mode;
 
 use super::{Pace, parse_percent, parse_time};
 
@@ -22,6 +24,8 @@ use super::{Pace, parse_percent, parse_time};
     pagewarden compare mysql:///shop sqlite:copy.db --snapshot --json\n  \
     pagewarden compare mysql://ann@a/shop mysql://ann@b/shop --state shop.state --max-load 20\n  \
     pagewarden compare mysql://ann@a/shop mysql://ann@b/shop --sample 5%\n  \
+    pagewarden compare postgres://ann@here/shop postgres://ann@far/shop --mode pushdown\n  \
+    pagewarden compare sqlite:a.db sqlite:b.db --html equal.html --show-values\n  \
     pagewarden compare --from-replicate mysql://ann@primary/shop mysql://ann@replica/shop\n\n\
     Exit status: 0 equal, 1 different, 2 not everything could be compared, 3 stopped early.")]
 pub struct Compare {
@@ -50,6 +54,17 @@ pub struct Compare {
     /// For databases at rest. Two moments of databases in use are not the same one.
     #[arg(long)]
     pub snapshot: bool,
+
+    /// How parts of tables are held against each other [default: the fastest of those there are]
+    ///
+    /// stream: rows are read from both sides. native: the servers hash by functions of their
+    /// own (PostgreSQL, both of one version). pushdown: the servers hash by MD5, also across
+    /// engines; for networks on which rows are dear. Where a way is not to be had, and for
+    /// parts that differ, rows are read. What was taken and why is said of each table.
+    #[arg(long, value_name = "MODE", default_value = "auto", hide_default_value = true,
+        conflicts_with = "from_replicate",
+        value_parser = PossibleValuesParser::new(Mode::ALL.iter().map(|(name, _)| *name)))]
+    pub mode: String,
 
     /// How long both sides of a row must stand still before it counts as different
     ///
@@ -140,6 +155,12 @@ pub struct Compare {
     /// 0 OK: equal; 2 CRITICAL: different; 3 UNKNOWN: not everything could be compared.
     #[arg(long, conflicts_with = "json")]
     pub nagios: bool,
+
+    /// Write a page for people: tables, maps of their parts, rows that differ
+    ///
+    /// One file that needs no other and no network. Values are in it with --show-values only.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 
     /// Write figures for Prometheus (node_exporter's textfile collector)
     #[arg(long, value_name = "FILE")]

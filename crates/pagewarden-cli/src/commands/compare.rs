@@ -4,11 +4,13 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::io::Write as _;
 use std::num::NonZero;
+use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::ensure;
 use pagewarden::report::nagios::State;
 use pagewarden::report::words::{counted, printable};
+use pagewarden_db::compare::mode::Mode;
 use pagewarden_db::compare::report::{Outcome, TableReport, Verdict, verdict};
 use pagewarden_db::compare::sample::Sample;
 use pagewarden_db::compare::state::{Asked, State as RunState, place};
@@ -26,6 +28,7 @@ use crate::replaced_file::{Content, ReplacedFile};
 use crate::terminal::{self, print};
 
 mod metrics;
+mod page;
 mod shown;
 
 const NO_TABLE_HINT: &str =
@@ -34,31 +37,57 @@ const NO_TABLE_HINT: &str =
 /// Runs the command.
 pub fn run(arguments: &Compare) -> anyhow::Result<Exit> {
     exit::or_json("compare", arguments.json, || {
-        let file = arguments.metrics.as_deref();
-        let file =
-            file.map(|path| ReplacedFile::prepare(path, Content::Metrics, &[])).transpose()?;
-        let mut runs = Vec::new();
-        let exit = compare_all(arguments, &mut runs)?;
-        let Some(file) = file else { return Ok(exit) };
-        let text = metrics::text(&runs, &file.previous, SystemTime::now());
-        Ok(match file.replace(text.as_bytes()) {
-            Ok(()) => exit,
-            Err(error) => {
-                let unable = exit::report(&error);
-                // What was found is not made less by what could not be written.
-                if exit == Exit::Fine { unable } else { exit }
-            }
-        })
+        let prepare = |path: &Option<PathBuf>, content| {
+            path.as_deref().map(|path| ReplacedFile::prepare(path, content, &[])).transpose()
+        };
+        let metrics = prepare(&arguments.metrics, Content::Metrics)?;
+        let html = prepare(&arguments.html, Content::Html)?;
+        let begin = Instant::now();
+        let mut found = Found::default();
+        let mut exit = compare_all(arguments, &mut found)?;
+        let now = SystemTime::now();
+        let written = [
+            metrics.map(|file| {
+                let text = metrics::text(&found.runs, &file.previous, now);
+                file.replace(text.as_bytes())
+            }),
+            html.map(|file| {
+                let shown = page::Shown {
+                    outcomes: &found.outcomes,
+                    error: found.error.as_deref(),
+                    replicated: arguments.from_replicate,
+                    values: arguments.show_values,
+                    elapsed: begin.elapsed(),
+                    ended: now,
+                };
+                file.replace(page::page(&shown).as_bytes())
+            }),
+        ];
+        for error in written.into_iter().flatten().filter_map(Result::err) {
+            let unable = exit::report(&error);
+            // What was found is not made less by what could not be written.
+            exit = if exit == Exit::Fine { unable } else { exit };
+        }
+        Ok(exit)
     })
 }
 
-fn compare_all(arguments: &Compare, runs: &mut Vec<metrics::Run>) -> anyhow::Result<Exit> {
+/// What came of a run.
+#[derive(Default)]
+struct Found {
+    outcomes: Vec<Outcome>,
+    runs: Vec<metrics::Run>,
+    /// Why a target, or all of it, could not be compared.
+    error: Option<String>,
+}
+
+fn compare_all(arguments: &Compare, found: &mut Found) -> anyhow::Result<Exit> {
     let begin = Instant::now();
     let quiet = arguments.pace.quiet || arguments.json || arguments.nagios;
     let reading = Reading::begin(quiet, arguments.pace.progress, arguments.pace.rate)?;
-    let mut outcomes = Vec::new();
-    let result = all(arguments, &reading, &mut outcomes, runs);
+    let result = all(arguments, &reading, &mut found.outcomes, &mut found.runs);
     reading.end();
+    let outcomes = &found.outcomes;
     let tables = || outcomes.iter().flat_map(|outcome: &Outcome| &outcome.tables);
     let verdict = verdict(tables());
     let result = result.and_then(|()| {
@@ -66,25 +95,26 @@ fn compare_all(arguments: &Compare, runs: &mut Vec<metrics::Run>) -> anyhow::Res
         ensure!(tables().next().is_some(), "there is no table to compare\n{NO_TABLE_HINT}");
         Ok(())
     });
+    found.error = result.as_ref().err().map(|error| format!("{error:#}"));
     if let Err(error) = result
         && (outcomes.iter().all(|outcome| outcome.tables.is_empty()) || arguments.targets.len() > 1)
     {
-        return failed(arguments, &error, &outcomes, begin.elapsed());
+        return failed(arguments, &error, outcomes, begin.elapsed());
     }
     let stopped = outcomes.iter().any(is_stopped);
     if stopped && arguments.state.is_some() && !quiet {
         aside("stopped early\nhint: the same command goes on where this one was");
     }
     if arguments.nagios {
-        return monitored(&outcomes, verdict);
+        return monitored(outcomes, verdict);
     }
     if arguments.json {
-        let object = object(arguments, &outcomes, verdict, begin.elapsed());
+        let object = object(arguments, outcomes, verdict, begin.elapsed());
         print(&format!("{object}\n"))?;
     } else if arguments.sql {
-        print(&script(&outcomes, verdict))?;
+        print(&script(outcomes, verdict))?;
     } else {
-        print(&last_line(&outcomes, begin.elapsed()))?;
+        print(&last_line(outcomes, begin.elapsed()))?;
     }
     Ok(match verdict {
         _ if stopped => Exit::Stopped,
@@ -109,7 +139,7 @@ fn all(
     outcomes: &mut Vec<Outcome>,
     runs: &mut Vec<metrics::Run>,
 ) -> anyhow::Result<()> {
-    let given = |file: &Option<std::path::PathBuf>| Given { password_file: file.clone() };
+    let given = |file: &Option<PathBuf>| Given { password_file: file.clone() };
     let quiet = arguments.pace.quiet;
     let source = locate(&arguments.source, &given(&arguments.password_file), quiet)?;
     let given = given(&arguments.target_password_file);
@@ -146,6 +176,7 @@ fn all(
                 patience: arguments.patience,
                 listed_max: arguments.differences,
                 chunk_rows: arguments.chunk_rows,
+                mode: wanted(arguments),
             },
         };
         let is_text = !arguments.json && !arguments.nagios && !arguments.sql;
@@ -156,10 +187,12 @@ fn all(
         let watch = Watch {
             tell: &|rows, bytes| reading.tell(rows, bytes),
             begin: &|name| reading.table(name),
+            advance: &|advance| reading.advance(advance),
         };
         let colours = terminal::colours();
         let begin = Instant::now();
         let mut seen = |report: &TableReport| {
+            reading.table_ends(&report.table);
             if is_text {
                 let text = shown::text(report, arguments.show_values, colours);
                 // Who does not read on is told by the last line's failure.
@@ -212,8 +245,13 @@ fn state(
         excluded_tables: arguments.exclude_table.clone(),
         excluded_columns: arguments.exclude_column.clone(),
         differences: arguments.differences,
+        mode: wanted(arguments),
     };
     Ok(Some(RunState::open(path, &asked)?))
+}
+
+fn wanted(arguments: &Compare) -> Mode {
+    Mode::named(&arguments.mode).unwrap_or_default()
 }
 
 /// What a sample is chosen by: another one each time, unless it was given.
@@ -272,7 +310,7 @@ fn object(arguments: &Compare, outcomes: &[Outcome], verdict: Verdict, elapsed: 
         "stopped": outcomes.iter().any(is_stopped),
         "source": first.map(|one| json!({ "url": one.source, "server": one.source_server })),
         "targets": servers.collect::<Vec<Value>>(),
-        "mode": if arguments.from_replicate { "replicate" } else { "stream" },
+        "mode": mode(arguments, outcomes),
         "consistency": match (arguments.from_replicate, arguments.snapshot) {
             (true, _) => "replicated",
             (_, true) => "snapshot",
@@ -280,6 +318,16 @@ fn object(arguments: &Compare, outcomes: &[Outcome], verdict: Verdict, elapsed: 
         },
         "tables": tables,
     })
+}
+
+/// How all tables were compared; of several ways, that they were chosen.
+fn mode<'a>(arguments: &'a Compare, outcomes: &[Outcome]) -> &'a str {
+    let mut modes = outcomes.iter().flat_map(|one| &one.tables).map(|table| table.mode);
+    match modes.next() {
+        _ if arguments.from_replicate => "replicate",
+        Some(first) if modes.all(|mode| mode == first) => first.name(),
+        _ => &arguments.mode,
+    }
 }
 
 fn statements(outcome: &Outcome, table: &TableReport) -> Vec<String> {

@@ -1,14 +1,16 @@
 //! What `checksum` and `compare` show while they read rows of live databases, and how
 //! they are ended.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use indicatif::ProgressBar;
-use pagewarden::report::words::{grouped, printable};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use pagewarden::report::words::{grouped, printable, shortened};
+use pagewarden_db::compare::Advance;
 use pagewarden_db::error::{Error, Result};
 use pagewarden_db::location::{Given, Location};
 
@@ -17,6 +19,8 @@ use crate::signals::stop_on_signals;
 
 /// How long nobody looks whether the run is to end.
 const NAP: Duration = Duration::from_millis(50);
+/// Characters of a table's name beside its bar.
+const NAME_CHARS: usize = 24;
 /// How often a plain line is written.
 const LINE_EVERY: Duration = Duration::from_secs(3);
 
@@ -29,6 +33,9 @@ pub struct Reading {
     begin: Instant,
     table: Mutex<String>,
     bar: Option<ProgressBar>,
+    /// A bar a table that is being compared, above the line for all.
+    tables: MultiProgress,
+    bars: Mutex<BTreeMap<String, ProgressBar>>,
     lines: Option<Mutex<Instant>>,
 }
 
@@ -36,8 +43,9 @@ impl Reading {
     /// What the flags and the terminal ask for.
     pub fn begin(quiet: bool, lines: bool, rate: Option<NonZero<u64>>) -> anyhow::Result<Self> {
         let now = Instant::now();
-        let wants_bar = !quiet && !lines;
-        let bar = wants_bar.then(|| progress::bar("{spinner} {wide_msg}")).flatten();
+        let tables = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(8));
+        let bar = (!quiet && !lines).then(|| progress::bar("{spinner} {wide_msg}")).flatten();
+        let bar = bar.map(|bar| tables.add(bar));
         Ok(Self {
             stop: stop_on_signals()?,
             rows: AtomicU64::new(0),
@@ -46,6 +54,8 @@ impl Reading {
             begin: now,
             table: Mutex::new(String::new()),
             bar,
+            tables,
+            bars: Mutex::default(),
             lines: lines.then(|| Mutex::new(now)),
         })
     }
@@ -54,6 +64,38 @@ impl Reading {
     pub fn table(&self, name: &str) {
         if let Ok(mut table) = self.table.lock() {
             *table = printable(name);
+        }
+    }
+
+    /// A table has come so far.
+    pub fn advance(&self, advance: Advance<'_>) {
+        let (Some(last), Ok(mut bars)) = (&self.bar, self.bars.lock()) else { return };
+        let bar = bars.entry(advance.table.to_owned()).or_insert_with(|| {
+            let bar = self.tables.insert_before(last, ProgressBar::no_length());
+            bar.set_prefix(shortened(&printable(advance.table), NAME_CHARS));
+            bar
+        });
+        let done = match advance.of.filter(|of| *of >= advance.rows) {
+            // Statistics are old: what is not done is never said to be.
+            Some(of) => {
+                bar.set_length(of.max(1));
+                "{prefix:24} [{bar:30}] {percent:>3} %  {msg}"
+            }
+            None => "{prefix:24} {spinner}  {msg}",
+        };
+        if let Ok(style) = ProgressStyle::with_template(done) {
+            bar.set_style(style.progress_chars("#>-"));
+        }
+        bar.set_position(advance.rows);
+        bar.set_message(format!("{} rows", grouped(advance.rows)));
+    }
+
+    /// A table is done.
+    pub fn table_ends(&self, name: &str) {
+        let bar = self.bars.lock().ok().and_then(|mut bars| bars.remove(name));
+        if let Some(bar) = bar {
+            bar.finish_and_clear();
+            self.tables.remove(&bar);
         }
     }
 
@@ -95,13 +137,17 @@ impl Reading {
     /// Takes the bar away for what `write` writes.
     pub fn aside<T>(&self, write: impl FnOnce() -> T) -> T {
         match &self.bar {
-            Some(bar) => bar.suspend(write),
+            Some(_) => self.tables.suspend(write),
             None => write(),
         }
     }
 
-    /// Takes the bar away.
+    /// Takes the bars away.
     pub fn end(&self) {
+        // A table that failed or was stopped has one still.
+        for bar in self.bars.lock().iter_mut().flat_map(|bars| std::mem::take(&mut **bars)) {
+            bar.1.finish_and_clear();
+        }
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }

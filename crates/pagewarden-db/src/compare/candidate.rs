@@ -4,6 +4,10 @@
 //! as equal once the target's is one that the source was seen to have. It counts as
 //! different once both sides have stood still for a while and are not alike. What keeps
 //! changing stays unresolved; it is neither.
+//!
+//! Where the target tells how far it has come, what it has at a look is what the source had
+//! at some moment between the last look and this one. So a row is taken for different only
+//! if it is, or if the source changed it there and back in between.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

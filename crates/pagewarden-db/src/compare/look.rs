@@ -5,7 +5,7 @@ use std::thread;
 
 use super::plan::Plan;
 use crate::checksum::{Tell, Teller};
-use crate::engine::{Connection, Query, Range};
+use crate::engine::{Connection, Hashing, Query, Range, Sums};
 use crate::error::{Error, Result};
 use crate::row::record::{self, Hash, Record};
 use crate::row::{Row, Value};
@@ -81,14 +81,7 @@ impl<'a> Side<'a> {
     fn read(&mut self, scope: &Scope, see: &mut dyn FnMut(&Row, Pair) -> Result<()>) -> Result<()> {
         let range = self.range(scope);
         let (key_count, tell) = (self.key_count, self.tell);
-        let query = Query {
-            table: &self.table,
-            columns: &self.columns,
-            range: &range,
-            ordered: false,
-            offset: 0,
-            limit: None,
-        };
+        let query = Query::of(&self.table, &self.columns, &range);
         let mut teller = Teller::new(tell);
         self.connection.read(&query, &mut |row| {
             teller.row(row)?;
@@ -106,14 +99,7 @@ impl<'a> Side<'a> {
     pub fn sum(&mut self, scope: &Scope) -> Result<(Record, u64)> {
         let range = self.range(scope);
         let tell = self.tell;
-        let query = Query {
-            table: &self.table,
-            columns: &self.columns,
-            range: &range,
-            ordered: false,
-            offset: 0,
-            limit: None,
-        };
+        let query = Query::of(&self.table, &self.columns, &range);
         let (mut sum, mut teller) = (Record::default(), Teller::new(tell));
         self.connection.read(&query, &mut |row| {
             sum.add(record::hash(row.bytes()));
@@ -121,6 +107,16 @@ impl<'a> Side<'a> {
         })?;
         teller.end()?;
         Ok((sum, teller.bytes))
+    }
+
+    /// The sums of a range that the server makes.
+    pub fn sum_there(&mut self, scope: &Scope, hashing: Hashing) -> Result<Sums> {
+        let range = self.range(scope);
+        (self.tell)(0, 0)?;
+        let query = Query::of(&self.table, &self.columns, &range);
+        let sums = self.connection.sums(&query, hashing)?;
+        (self.tell)(sums.rows, 0)?;
+        Ok(sums)
     }
 
     /// The rows of a scope by their hashes, in the order of these; of those keys only
@@ -169,12 +165,10 @@ impl<'a> Side<'a> {
         let range = self.range(scope);
         let key = self.columns.get(..self.key_count).unwrap_or_default();
         let query = Query {
-            table: &self.table,
-            columns: key,
-            range: &range,
             ordered: true,
             offset: rows.saturating_sub(1),
             limit: Some(1),
+            ..Query::of(&self.table, key, &range)
         };
         let mut bound = None;
         self.connection.read(&query, &mut |row| {

@@ -1,18 +1,25 @@
 //! Tables compared across servers and engines, without writing anywhere.
 //!
-//! [`plan`] says what is compared with what, `table` goes through a pair of tables
-//! part by part, `look` reads a part of both sides at once, `candidate` and
-//! `settle` tell differences from changes that have not arrived, [`diagnosis`] says
-//! what the differences have in common, [`repair`] which statements would end them.
-//! [`state`] keeps how far it has come, [`throttle`] pauses for servers, [`sample`]
-//! chooses a part of a table, `watch` follows what was unresolved.
+//! `run` goes through the tables, [`plan`] says what is compared with what, [`mode`] in which
+//! way (`native`, `pushdown`), `table` goes through a pair of tables part by part, `buckets`
+//! through those that have no ranges, `look` reads a part of both sides at once, [`map`] keeps
+//! what came of each part, `candidate` and `settle` tell differences from changes that have
+//! not arrived, [`diagnosis`] says what the differences have in common, [`repair`] which
+//! statements would end them. [`state`] keeps how far it has come, [`throttle`] pauses for
+//! servers, [`sample`] chooses a part of a table, `watch` follows what was unresolved.
 
+mod buckets;
 mod candidate;
 pub mod diagnosis;
 mod look;
+pub mod map;
+pub mod mode;
+mod native;
 pub mod plan;
+mod pushdown;
 pub mod repair;
 pub mod report;
+mod run;
 pub mod sample;
 mod settle;
 pub mod state;
@@ -20,27 +27,23 @@ mod table;
 pub mod throttle;
 mod watch;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZero;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::checksum::Tell;
-use crate::engine::{self, Connection};
-use crate::error::{Error, Result};
+use crate::engine;
+use crate::error::Result;
 use crate::location::Location;
 use crate::table::TableName;
-use look::Side;
-use plan::{Plan, counterpart};
+use mode::Mode;
+use plan::counterpart;
 use report::{Outcome, TableReport};
+use run::{Pair, Run, failed};
 use sample::Sample;
-use state::{Known, State};
-use table::Comparison;
+use state::State;
 use throttle::Limits;
-use watch::Waiting;
 
 /// How tables are compared.
 #[derive(Debug, Clone)]
@@ -56,6 +59,8 @@ pub struct Options {
     pub listed_max: usize,
     /// Rows of a part; else as many as time allows.
     pub chunk_rows: Option<u64>,
+    /// How parts are held against each other.
+    pub mode: Mode,
 }
 
 /// What is compared.
@@ -113,50 +118,24 @@ pub struct Watch<'a> {
     pub tell: &'a Tell<'a>,
     /// Is told which table begins.
     pub begin: &'a (dyn Fn(&str) + Sync),
+    /// Is told how far a table is, part by part.
+    pub advance: &'a (dyn Fn(Advance<'_>) + Sync),
 }
 
-/// Two connections, made again when they break.
-struct Pair<'a> {
-    request: &'a Request,
-    source: Option<Box<dyn Connection>>,
-    target: Option<Box<dyn Connection>>,
-    /// How many pairs there are at the same time.
-    sharers: usize,
+/// How far a table is.
+#[derive(Debug, Clone, Copy)]
+pub struct Advance<'a> {
+    /// Its name.
+    pub table: &'a str,
+    /// Rows that were looked at on one side.
+    pub rows: u64,
+    /// How many there are, as the source's statistics have it.
+    pub of: Option<u64>,
 }
 
 impl fmt::Debug for Watch<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Watch").finish_non_exhaustive()
-    }
-}
-
-impl Pair<'_> {
-    fn connect(&mut self) -> Result<()> {
-        for (location, place) in
-            [(&self.request.source, &mut self.source), (&self.request.target, &mut self.target)]
-        {
-            if place.is_none() {
-                let mut connection = (engine::of(location)?.connect)(location)?;
-                if self.request.options.frozen {
-                    connection.freeze()?;
-                }
-                *place = Some(connection);
-            }
-        }
-        Ok(())
-    }
-
-    fn both(&mut self) -> Result<(&mut dyn Connection, &mut dyn Connection)> {
-        self.connect()?;
-        match (&mut self.source, &mut self.target) {
-            (Some(source), Some(target)) => Ok((source.as_mut(), target.as_mut())),
-            _ => Err(Error::Stopped),
-        }
-    }
-
-    fn break_off(&mut self) {
-        self.source = None;
-        self.target = None;
     }
 }
 
@@ -184,7 +163,7 @@ pub fn compare_on_course(
     watch: &Watch<'_>,
     seen: &mut dyn FnMut(&TableReport),
 ) -> Result<Outcome> {
-    let mut pair = Pair { request, source: None, target: None, sharers: 1 };
+    let mut pair = Pair::new(request);
     let (source, target) = pair.both()?;
     let of_source = source.tables()?;
     let of_target = target.tables()?;
@@ -196,14 +175,7 @@ pub fn compare_on_course(
         target_server: target.server().to_owned(),
         ..Outcome::default()
     };
-    let run = Run {
-        names: wanted(request, &of_source),
-        of_target,
-        course,
-        watch,
-        next: AtomicUsize::new(0),
-        ended: AtomicBool::new(false),
-    };
+    let run = Run::new(wanted(request, &of_source), of_target, course, watch);
     let mut waiting = Vec::new();
     run.tables(pair, &mut |compared| {
         seen(&compared.report);
@@ -219,156 +191,9 @@ pub fn compare_on_course(
         seen(&report);
         outcome.tables.push(report);
     }
-    let mut pair = Pair { request, source: None, target: None, sharers: 1 };
+    let mut pair = Pair::new(request);
     watch::watch(&run, &mut pair, waiting, &mut outcome, seen);
     Ok(outcome)
-}
-
-/// Tables that are gone through, several at the same time.
-struct Run<'a> {
-    names: Vec<TableName>,
-    of_target: Vec<TableName>,
-    course: &'a Course<'a>,
-    watch: &'a Watch<'a>,
-    next: AtomicUsize,
-    ended: AtomicBool,
-}
-
-/// What came of a table, and what of it is watched.
-struct Compared<'a> {
-    report: TableReport,
-    waiting: Option<Waiting<'a>>,
-}
-
-impl<'a> Run<'a> {
-    /// Compares all tables, and gives them in their order, whichever was done first.
-    fn tables(&self, mut pair: Pair<'_>, seen: &mut dyn FnMut(Compared<'a>)) {
-        let request = pair.request;
-        let jobs =
-            if request.options.frozen { 1 } else { request.jobs.get().min(self.names.len()) };
-        pair.sharers = jobs;
-        let (reports, arriving) = mpsc::channel();
-        thread::scope(|scope| {
-            for _ in 1..jobs {
-                let reports = reports.clone();
-                let pair = Pair { request, source: None, target: None, sharers: jobs };
-                scope.spawn(move || self.work(pair, &reports));
-            }
-            scope.spawn(move || self.work(pair, &reports));
-            let mut early: BTreeMap<usize, Compared<'a>> = BTreeMap::new();
-            let mut given = 0;
-            for (index, compared) in arriving {
-                early.insert(index, compared);
-                while let Some(compared) = early.remove(&given) {
-                    seen(compared);
-                    given += 1;
-                }
-            }
-            early.into_values().for_each(seen);
-        });
-    }
-
-    fn work(&self, mut pair: Pair<'_>, reports: &mpsc::Sender<(usize, Compared<'a>)>) {
-        let mut unreachable: Option<String> = None;
-        while !self.ended.load(Ordering::Relaxed) {
-            let index = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(name) = self.names.get(index) else { return };
-            (self.watch.begin)(&name.to_string());
-            let compared = match &unreachable {
-                Some(error) => Compared { report: failed(name, error), waiting: None },
-                None => self.one_table(&mut pair, name),
-            };
-            let report = &compared.report;
-            if report.error.is_some() && pair.source.is_none() {
-                // One try for the tables that are left; a server that is gone stays gone.
-                unreachable = pair.connect().err().map(|error| error.to_string());
-            }
-            self.ended.fetch_or(report.stopped, Ordering::Relaxed);
-            // Nobody listens only where the caller has panicked.
-            let _ = reports.send((index, compared));
-        }
-    }
-
-    fn one_table(&self, pair: &mut Pair<'_>, name: &TableName) -> Compared<'a> {
-        let begin = Instant::now();
-        let mut report = TableReport { table: name.to_string(), ..TableReport::default() };
-        let result = self.compare_table(pair, name, &mut report);
-        let mut waiting = None;
-        match result {
-            Ok(left) => waiting = left,
-            Err(Error::Stopped) => report.stopped = true,
-            Err(error) => {
-                if error.is_fatal() {
-                    pair.break_off();
-                }
-                report.error = Some(error.to_string());
-            }
-        }
-        report.diagnosis = diagnosis::diagnose(&report.columns, &report.differences);
-        report.seconds = begin.elapsed().as_secs_f64();
-        Compared { report, waiting }
-    }
-
-    fn compare_table(
-        &self,
-        pair: &mut Pair<'_>,
-        name: &TableName,
-        report: &mut TableReport,
-    ) -> Result<Option<Waiting<'a>>> {
-        (self.watch.tell)(0, 0)?;
-        let (request, sharers) = (pair.request, pair.sharers);
-        let (source, target, plan) = sides(pair, name, self)?;
-        report.target_table.clone_from(&target.table.engine);
-        report.columns.clone_from(&plan.columns);
-        report.key_count = plan.key_count;
-        report.not_compared.clone_from(&plan.not_compared);
-        if plan.columns.is_empty() {
-            return Err(Error::Unsupported("the tables have no column to compare".to_owned()));
-        }
-        let fingerprint = state::fingerprint(&source.table, &target.table, &plan);
-        let (mut table_state, mut known) = (None, Known::default());
-        if let Some(file) = self.course.state {
-            let place = state::place(&request.target);
-            let (state, earlier, is_anew) = file.table(&place, name, fingerprint.clone())?;
-            report.is_known = earlier.is_finished();
-            report.notes.extend(earlier.note(is_anew));
-            (table_state, known) = (Some(state), earlier);
-        }
-        let mut comparison =
-            Comparison::new((source, target), &request.options, self, table_state, sharers);
-        comparison.run(plan.has_ranges, known, report)?;
-        let parts = std::mem::take(&mut comparison.left);
-        let waiting = Waiting { name: name.clone(), fingerprint, state: table_state, parts };
-        Ok(Some(waiting).filter(|waiting| !waiting.parts.is_empty()))
-    }
-}
-
-/// Both sides of a table, and what of them is compared.
-fn sides<'p>(
-    pair: &'p mut Pair<'_>,
-    name: &TableName,
-    run: &Run<'p>,
-) -> Result<(Side<'p>, Side<'p>, Plan)> {
-    let request = pair.request;
-    let (source, target) = pair.both()?;
-    let of_source = source.describe(name)?;
-    let Some(other) = counterpart(name, &run.of_target) else {
-        return Err(Error::Unsupported("the target has no such table".to_owned()));
-    };
-    let of_target = target.describe(other)?;
-    let excluded = |column: &str| {
-        let qualified = format!("{name}.{column}");
-        request.excluded_columns.iter().any(|one| *one == column || *one == qualified)
-    };
-    let plan = Plan::make(&of_source, &of_target, &excluded);
-    let tell = run.watch.tell;
-    let source = Side::new(source, of_source, plan.source.clone(), &plan, tell);
-    let target = Side::new(target, of_target, plan.target.clone(), &plan, tell);
-    Ok((source, target, plan))
-}
-
-fn failed(name: &TableName, error: &str) -> TableReport {
-    TableReport { table: name.to_string(), error: Some(error.to_owned()), ..TableReport::default() }
 }
 
 /// The tables that were asked for, in order; those that are not there too.

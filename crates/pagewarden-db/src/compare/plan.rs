@@ -139,6 +139,7 @@ mod tests {
             key: key.to_vec(),
             engine: String::new(),
             bytes: None,
+            rows_estimated: None,
         }
     }
 

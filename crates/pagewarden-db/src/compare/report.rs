@@ -1,8 +1,12 @@
 //! What came of a comparison.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::diagnosis::Diagnosis;
+use super::map::{PartMap, PartState};
+use super::mode::Mode;
 use super::plan::NotCompared;
 use super::sample::Sampled;
 use crate::row::Value;
@@ -78,6 +82,8 @@ pub struct Found {
     pub only_target: u64,
     /// Some of them, as many as are listed.
     pub differences: Vec<Difference>,
+    /// Where they are in the map of the table's parts.
+    pub places: BTreeSet<u64>,
 }
 
 impl Found {
@@ -87,6 +93,7 @@ impl Found {
         self.only_source += other.only_source;
         self.only_target += other.only_target;
         self.differences.extend(other.differences);
+        self.places.extend(other.places);
     }
 
     /// How many there are.
@@ -137,6 +144,12 @@ pub struct TableReport {
     pub not_compared: Vec<NotCompared>,
     /// The parts in which the table was read.
     pub chunks: u64,
+    /// In which way.
+    pub mode: Mode,
+    /// Why in that way; nothing where it was asked for.
+    pub mode_because: String,
+    /// What came of the parts.
+    pub map: PartMap,
     /// The bytes of both sides' rows.
     pub bytes: u64,
     /// How long it took.
@@ -170,6 +183,7 @@ impl TableReport {
         self.only_source += found.only_source;
         self.only_target += found.only_target;
         self.differences.extend(found.differences);
+        found.places.into_iter().for_each(|place| self.map.mark(place, PartState::Different));
     }
 
     /// The rows that differ.

@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use super::Watch;
 use super::candidate::{Candidate, Image, State, without_common};
-use super::look::{Scope, Side, both};
+use super::look::{Scope, Side, both, bucket};
+use super::map::{PartMap, PartState};
 use super::report::{Difference, Found, Kind, TableReport};
+use super::state::PartNumber;
 use super::table::Comparison;
 use crate::error::Result;
 use crate::row::record::Hash;
@@ -21,14 +23,28 @@ const NAP: Duration = Duration::from_millis(50);
 /// A part of a table with rows that were not alike.
 #[derive(Debug)]
 pub struct Pending {
-    /// Its number: of a chunk, or of a group of buckets.
-    pub number: u64,
+    /// Its number.
+    pub number: PartNumber,
     /// The part.
     pub scope: Scope,
     /// The keys of the rows.
     pub open: HashMap<Hash, Candidate>,
     /// What came of others.
     pub found: Found,
+}
+
+impl Pending {
+    /// Where rows are in the map, by the hashes of their keys.
+    fn places(&self) -> impl Fn(Hash) -> u64 + use<> {
+        let chunk = matches!(self.scope, Scope::Range { .. }).then_some(self.number.0);
+        move |key| chunk.unwrap_or_else(|| bucket(key) as u64)
+    }
+
+    /// Shows in the map which rows are not known.
+    pub fn mark_open(&self, map: &mut PartMap) {
+        let place = self.places();
+        self.open.keys().for_each(|key| map.mark(place(*key), PartState::Unresolved));
+    }
 }
 
 /// Looks again until every row is known, or patience ends, and counts what came of it. What
@@ -102,23 +118,26 @@ fn look_again(
 ) -> Result<()> {
     let (source, target) = (&mut comparison.source, &mut comparison.target);
     let mut shown = Shown::new(comparison.options.listed_max, report);
+    let place = part.places();
     if comparison.options.frozen {
         // Both sides stand still: the first look is the last.
         for (key, candidate) in std::mem::take(&mut part.open) {
-            shown.confirm(key, candidate);
+            shown.confirm(place(key), key, candidate);
         }
     } else {
         let now = Instant::now();
         let open = &part.open;
         let wanted = |key: Hash| open.contains_key(&key);
-        let (of_source, of_target) =
-            both(source, target, |side| side.pairs(&part.scope, Some(&wanted)))?;
+        // The target comes first, and never has what the source has changed since: a row that
+        // came late and went from both sides meanwhile would look as if it had never come.
+        let of_target = target.pairs(&part.scope, Some(&wanted))?;
+        let of_source = source.pairs(&part.scope, Some(&wanted))?;
         part.open.retain(|key, candidate| {
             let images = (Image::of(*key, &of_source), Image::of(*key, &of_target));
             match candidate.look(images.0, images.1, now, settle) {
                 State::Open => return true,
                 State::Equal => {}
-                State::Different => shown.confirm(*key, candidate.clone()),
+                State::Different => shown.confirm(place(*key), *key, candidate.clone()),
             }
             false
         });
@@ -145,8 +164,10 @@ impl Shown {
         Self { room, chosen: BTreeMap::new(), found: Found::default() }
     }
 
-    /// Counts a difference, and chooses those of the smallest hashes: the same in every run.
-    fn confirm(&mut self, key: Hash, candidate: Candidate) {
+    /// Counts a difference at a place of the map, and chooses those of the smallest hashes:
+    /// the same in every run.
+    fn confirm(&mut self, place: u64, key: Hash, candidate: Candidate) {
+        self.found.places.insert(place);
         let (changed, only_source, only_target) = candidate.counts();
         self.found.changed += changed;
         self.found.only_source += only_source;

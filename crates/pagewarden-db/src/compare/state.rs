@@ -12,17 +12,18 @@
 //! |---|---|
 //! | `begin` | the version, what was asked for, when the run began; the first line, and no other |
 //! | `table` | a table begins, anew if it was known: its number, the target, its name, its fingerprint |
-//! | `chunk` | rows between two keys were summed on both sides: bounds, counts, sums, whether equal |
-//! | `buckets` | a table without ranges was summed: counts, and the buckets that differ, in groups |
-//! | `settled` | what came of a chunk or a group that was not equal at once |
+//! | `mode` | looking at rows has shown in which way the table is to be compared, and why |
+//! | `chunk` | rows between two keys were summed on both sides: bounds, counts, sums, by whom, and which parts of it are not equal: all of it, or what smaller sums have left |
+//! | `buckets` | a table without ranges was read: counts, and the buckets that differ, in groups |
+//! | `settled` | what came of a part of a chunk, or of a group, that was not equal at once |
 //!
 //! Since each CRC goes on from the one before, no line is altered, moved or missing
 //! unnoticed. The first that does not fit ends the file: what it said is done again. So is
-//! a chunk that was not equal and has no `settled`, but for its sums.
+//! what was not equal and has no `settled`, but for its sums.
 //!
 //! Rows that differ are in the file with their values: only its owner may read it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -30,17 +31,23 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crc_fast::CrcAlgorithm;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Serialize};
 
-use super::look::{BUCKETS, Scope};
+use super::mode::Mode;
 use super::plan::Plan;
 use super::report::Found;
 use crate::error::{Error, Result};
 use crate::location::Location;
-use crate::row::record::Record;
-use crate::row::{FORM_VERSION, Tag, Value, hex_text};
+use crate::row::FORM_VERSION;
 use crate::table::{Table, TableName};
+
+mod known;
+mod lines;
+
+pub(super) use known::{Known, Reached};
+use known::{Said, TableKey};
+use lines::{Begin, Line, Lines, chained};
+pub(super) use lines::{Bound, Buckets, Chunk, PartNumber};
 
 /// The version of the file's form. Files of others are refused.
 pub const VERSION: u32 = 1;
@@ -65,6 +72,8 @@ pub struct Asked {
     pub excluded_columns: Vec<String>,
     /// How many rows that differ are listed of a table.
     pub differences: usize,
+    /// How parts are held against each other.
+    pub mode: Mode,
 }
 
 impl Asked {
@@ -77,222 +86,9 @@ impl Asked {
             ("--exclude-table", self.excluded_tables == other.excluded_tables),
             ("--exclude-column", self.excluded_columns == other.excluded_columns),
             ("--differences", self.differences == other.differences),
+            ("--mode", self.mode == other.mode),
         ];
         parts.iter().filter(|(_, same)| !same).map(|(name, _)| *name).collect()
-    }
-}
-
-/// The first line.
-#[derive(Debug, Serialize, Deserialize)]
-struct Begin {
-    pagewarden_compare_state: u32,
-    form_version: u8,
-    begun: u64,
-    asked: Asked,
-}
-
-/// A key, or none at the begin or the end of the table.
-pub(super) type Bound = Option<Vec<Value>>;
-
-/// A range of keys that was summed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Chunk {
-    /// Its number, from 0 on.
-    pub number: u64,
-    /// The key before it: where the chunk before ends.
-    pub after: Bound,
-    /// Its last key.
-    pub upto: Bound,
-    /// The source's rows.
-    pub rows_source: u64,
-    /// The target's rows.
-    pub rows_target: u64,
-    /// The sum of the source's.
-    pub sum_source: String,
-    /// The sum of the target's.
-    pub sum_target: String,
-    /// The bytes of both.
-    pub bytes: u64,
-    /// True if the sums are equal. Else a `settled` follows.
-    pub equal: bool,
-}
-
-impl Chunk {
-    /// A chunk, by what was seen of it.
-    pub fn new(number: u64, bounds: (Bound, Bound), sums: [&Record; 2], bytes: u64) -> Self {
-        let [source, target] = sums;
-        Self {
-            number,
-            after: bounds.0,
-            upto: bounds.1,
-            rows_source: source.rows,
-            rows_target: target.rows,
-            sum_source: source.text(),
-            sum_target: target.text(),
-            bytes,
-            equal: source == target,
-        }
-    }
-}
-
-/// All buckets of a table without ranges.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Buckets {
-    /// The source's rows.
-    pub rows_source: u64,
-    /// The target's rows.
-    pub rows_target: u64,
-    /// The bytes of both.
-    pub bytes: u64,
-    /// Those that differ and are looked at together. A `settled` follows for each group.
-    pub groups: Vec<Vec<usize>>,
-    /// True if more differ.
-    pub at_least: bool,
-}
-
-/// Parts of a table are named by its number.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Line {
-    Begin(Begin),
-    Table { number: u64, target: String, schema: Option<String>, name: String, fingerprint: String },
-    Chunk(u64, Chunk),
-    Buckets(u64, Buckets),
-    Settled(u64, u64, Found),
-}
-
-/// Up to where a table was summed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) enum Reached {
-    /// Nothing was.
-    #[default]
-    Begin,
-    /// Up to a key.
-    Key(Vec<Value>),
-    /// All of it was.
-    End,
-}
-
-/// What an earlier run has found out about a table.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Known {
-    number: u64,
-    fingerprint: String,
-    /// The chunks.
-    pub chunks: u64,
-    /// The source's rows.
-    pub rows_source: u64,
-    /// The target's rows.
-    pub rows_target: u64,
-    /// The bytes of both.
-    pub bytes: u64,
-    /// Up to where it came.
-    pub reached: Reached,
-    /// What was not equal and is not settled.
-    pub open: BTreeMap<u64, Scope>,
-    /// What came of the rest, in the order in which it was settled.
-    pub settled: Vec<Found>,
-    /// True if more differs than was looked at.
-    pub at_least: bool,
-}
-
-impl Known {
-    /// True if nothing of the table is left to be read.
-    pub fn is_finished(&self) -> bool {
-        self.reached == Reached::End && self.open.is_empty()
-    }
-
-    /// What is said of the table.
-    pub fn note(&self, is_anew: bool) -> Option<String> {
-        if is_anew {
-            let note = "its definition has changed since an earlier run: all of it is read again";
-            return Some(note.to_owned());
-        }
-        if self.is_finished() {
-            return Some("an earlier run has finished it: nothing is read again".to_owned());
-        }
-        let chunks = self.chunks;
-        (chunks > 0).then(|| format!("goes on after {chunks} parts of an earlier run"))
-    }
-
-    /// Takes a chunk in; false if it is not the next one.
-    fn chunk(&mut self, chunk: Chunk) -> bool {
-        let begin = match &self.reached {
-            Reached::Begin => None,
-            Reached::Key(key) => Some(key),
-            Reached::End => return false,
-        };
-        if chunk.number != self.chunks || chunk.after.as_ref() != begin {
-            return false;
-        }
-        self.count(chunk.rows_source, chunk.rows_target, chunk.bytes);
-        self.chunks += 1;
-        self.reached = chunk.upto.clone().map_or(Reached::End, Reached::Key);
-        if !chunk.equal {
-            let scope = Scope::Range { after: chunk.after, upto: chunk.upto };
-            self.open.insert(chunk.number, scope);
-        }
-        true
-    }
-
-    fn buckets(&mut self, buckets: Buckets) -> bool {
-        if self.reached != Reached::Begin {
-            return false;
-        }
-        self.count(buckets.rows_source, buckets.rows_target, buckets.bytes);
-        self.chunks = BUCKETS as u64;
-        self.reached = Reached::End;
-        self.at_least = buckets.at_least;
-        let groups = buckets.groups.into_iter().map(|group| group.into_iter().collect());
-        self.open = (0..).zip(groups.map(Scope::Buckets)).collect();
-        true
-    }
-
-    fn count(&mut self, rows_source: u64, rows_target: u64, bytes: u64) {
-        self.rows_source = self.rows_source.saturating_add(rows_source);
-        self.rows_target = self.rows_target.saturating_add(rows_target);
-        self.bytes = self.bytes.saturating_add(bytes);
-    }
-}
-
-/// A table of a target.
-type TableKey = (String, TableName);
-
-/// What the file said when it was opened.
-#[derive(Debug, Default)]
-struct Said {
-    tables: HashMap<TableKey, Known>,
-    keys: Vec<TableKey>,
-}
-
-impl Said {
-    /// Takes a line in; false if it does not follow from those before.
-    fn take(&mut self, line: Line) -> bool {
-        match line {
-            Line::Begin(_) => false,
-            Line::Table { number, target, schema, name, fingerprint } => {
-                let is_next = usize::try_from(number).is_ok_and(|number| number == self.keys.len());
-                let key = (target, TableName { schema, name });
-                self.keys.push(key.clone());
-                self.tables.insert(key, Known { number, fingerprint, ..Known::default() });
-                is_next
-            }
-            Line::Chunk(number, chunk) => {
-                self.table(number).is_some_and(|table| table.chunk(chunk))
-            }
-            Line::Buckets(number, buckets) => {
-                self.table(number).is_some_and(|table| table.buckets(buckets))
-            }
-            Line::Settled(number, part, found) => self.table(number).is_some_and(|table| {
-                table.settled.push(found);
-                table.open.remove(&part).is_some()
-            }),
-        }
-    }
-
-    fn table(&mut self, number: u64) -> Option<&mut Known> {
-        let key = self.keys.get(usize::try_from(number).ok()?)?;
-        self.tables.get_mut(key).filter(|table| table.number == number)
     }
 }
 
@@ -364,7 +160,7 @@ impl State {
             folder.sync_all().map_err(cannot)?;
             return Ok(state);
         }
-        let mut lines = Lines { rest: &bytes, crc: 0, good_bytes: 0 };
+        let mut lines = Lines::of(&bytes);
         let begin = match lines.next() {
             Some(Line::Begin(begin)) => begin,
             _ => return Err(fail("it is not the state of a comparison\nhint: name a new file")),
@@ -474,6 +270,14 @@ pub(super) struct TableState<'a> {
 }
 
 impl TableState<'_> {
+    /// The table is compared in this way from here on.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn mode(&self, mode: Mode, because: &str) -> Result<()> {
+        self.state.append(&Line::Mode(self.number, mode, because.to_owned()))
+    }
+
     /// A chunk was summed.
     ///
     /// # Errors
@@ -494,7 +298,7 @@ impl TableState<'_> {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn settled(&self, part: u64, found: &Found) -> Result<()> {
+    pub fn settled(&self, part: PartNumber, found: &Found) -> Result<()> {
         self.state.append(&Line::Settled(self.number, part, found.clone()))
     }
 }
@@ -520,75 +324,6 @@ pub(super) fn fingerprint(source: &Table, target: &Table, plan: &Plan) -> String
         plan.has_ranges
     );
     blake3::hash(text.as_bytes()).to_hex().chars().take(32).collect()
-}
-
-fn chained(before: u32, json: &[u8]) -> u32 {
-    let mut digest = crc_fast::Digest::new(CrcAlgorithm::Crc32IsoHdlc);
-    digest.update(&before.to_le_bytes());
-    digest.update(json);
-    // The upper half is empty.
-    u32::try_from(digest.finalize()).unwrap_or(0)
-}
-
-/// The lines of a file, up to the first that does not fit.
-struct Lines<'a> {
-    rest: &'a [u8],
-    crc: u32,
-    good_bytes: u64,
-}
-
-impl Iterator for Lines<'_> {
-    type Item = Line;
-
-    fn next(&mut self) -> Option<Line> {
-        let end = self.rest.iter().position(|byte| *byte == b'\n')?;
-        let (line, rest) = (self.rest.get(..end)?, self.rest.get(end + 1..)?);
-        let (crc, json) = line.split_at_checked(9)?;
-        let expected = chained(self.crc, json);
-        if crc != format!("{expected:08x} ").as_bytes() {
-            return None;
-        }
-        let line = serde_json::from_slice(json).ok()?;
-        self.crc = expected;
-        self.good_bytes += end as u64 + 1;
-        self.rest = rest;
-        Some(line)
-    }
-}
-
-/// A value is its tag's letter, then `:` and its text or, where it is none, `#` and
-/// hexadecimal digits.
-impl Serialize for Value {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        let letter = char::from(self.tag.byte());
-        let text = match std::str::from_utf8(&self.payload) {
-            Ok(text) => format!("{letter}:{text}"),
-            Err(_) => format!("{letter}#{}", hex_text(&self.payload)),
-        };
-        serializer.serialize_str(&text)
-    }
-}
-
-impl<'de> Deserialize<'de> for Value {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let value = || {
-            let (letter, rest) = text.split_at_checked(1)?;
-            let tag = letter.bytes().next().map(Tag::of)?;
-            let payload = match rest.strip_prefix(':') {
-                Some(text) => text.as_bytes().to_vec(),
-                None => bytes_of_hex(rest.strip_prefix('#')?)?,
-            };
-            Some(Self { tag, payload })
-        };
-        value().ok_or_else(|| de::Error::custom("no value of a row"))
-    }
-}
-
-fn bytes_of_hex(digits: &str) -> Option<Vec<u8>> {
-    let pairs = digits.as_bytes().chunks(2);
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    pairs.map(|pair| byte(pair).filter(|_| pair.len() == 2)).collect()
 }
 
 #[cfg(test)]

@@ -1,24 +1,23 @@
 //! Two tables, compared part by part.
 //!
 //! Where both sides order the key alike, parts are ranges of it; their bounds are those
-//! of the side that has more rows there, so that no part is large on either side. Else
-//! rows fall into buckets by the hash of their key or, without one, of all of the row;
-//! one reading of the table fills all buckets, and what is in those that differ is read
-//! again.
+//! of the side that has more rows there, so that no part is large on either side. Other
+//! tables fall into buckets (`buckets.rs`).
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::candidate::candidates;
-use super::look::{BUCKETS, Scope, Side, both, sum_buckets};
+use super::look::{Scope, Side, both};
+use super::mode::{Choice, Look, Mode};
 use super::report::{Found, TableReport};
+use super::run::Run;
 use super::sample::{self, Sampled};
 use super::settle::{Pending, settle};
-use super::state::{Bound, Buckets, Chunk, Known, Reached, TableState};
-use super::{Course, Options, Run, Watch, throttle};
+use super::state::{Bound, Chunk, Known, PartNumber, Reached, TableState};
+use super::{Advance, Course, Options, Watch, throttle};
 use crate::error::{Error, Result};
-use crate::row::record::Record;
 use crate::row::{Value, number};
 
 /// Rows of the first part.
@@ -28,11 +27,6 @@ const ROWS_MIN: u64 = 1_000;
 const ROWS_MAX: u64 = 100_000;
 /// How long reading a part should take.
 const PART_TIME: Duration = Duration::from_millis(500);
-/// Rows of buckets that are looked at together, by all tables that are compared at the same
-/// time: what is remembered of them is most of the memory of a run.
-const GROUP_ROWS_MAX: u64 = 200_000;
-/// Groups of buckets that are looked at: each costs a reading of both tables.
-const GROUPS_MAX: usize = 16;
 /// Keys that may wait for another look, of all tables at the same time.
 const WAITING_MAX: usize = 100_000;
 
@@ -48,8 +42,10 @@ pub struct Comparison<'a, 'b> {
     pub course: &'b Course<'b>,
     /// Who is told.
     pub watch: &'b Watch<'b>,
+    /// In which way.
+    pub choice: Choice,
     /// Where it is written what was found.
-    state: Option<TableState<'b>>,
+    pub state: Option<TableState<'b>>,
     /// How many tables share the memory.
     sharers: usize,
     /// What waits for another look.
@@ -59,13 +55,14 @@ pub struct Comparison<'a, 'b> {
     /// Of a sample, the block at hand.
     pub block: u64,
     /// Parts that are not known to be equal, and the blocks to which they belong.
-    unequal: BTreeMap<u64, u64>,
+    unequal: BTreeMap<PartNumber, u64>,
 }
 
 impl<'a, 'b> Comparison<'a, 'b> {
     /// Two sides that were not read yet.
     pub(super) fn new(
         sides: (Side<'a>, Side<'a>),
+        choice: Choice,
         options: &'b Options,
         run: &'b Run<'b>,
         state: Option<TableState<'b>>,
@@ -77,6 +74,7 @@ impl<'a, 'b> Comparison<'a, 'b> {
             options,
             course: run.course,
             watch: run.watch,
+            choice,
             state,
             sharers,
             pending: Vec::new(),
@@ -92,6 +90,8 @@ impl<'a, 'b> Comparison<'a, 'b> {
     /// A side could not be read; the report holds what was known by then.
     pub fn run(&mut self, has_ranges: bool, known: Known, report: &mut TableReport) -> Result<()> {
         let result = self.all(has_ranges, known, report).and_then(|()| self.settle(report));
+        report.mode = self.choice.mode;
+        report.mode_because.clone_from(&self.choice.because);
         if let Some(sampled) = &mut report.sample {
             let not_equal = self.unequal.values().collect::<BTreeSet<_>>().len() as u64;
             *sampled = Sampled::of(sampled.blocks, sampled.compared, not_equal, sampled.seed);
@@ -122,6 +122,7 @@ impl<'a, 'b> Comparison<'a, 'b> {
         (report.chunks, report.chunks_resumed) = (known.chunks, known.chunks);
         (report.rows_source, report.rows_target) = (known.rows_source, known.rows_target);
         (report.bytes, report.counts_at_least) = (known.bytes, known.at_least);
+        report.map = known.map;
         for found in known.settled {
             report.take(found);
         }
@@ -132,11 +133,14 @@ impl<'a, 'b> Comparison<'a, 'b> {
     }
 
     /// A share of what all tables that are compared at the same time may have.
-    fn share(&self, rows: u64) -> u64 {
+    pub fn share(&self, rows: u64) -> u64 {
         (rows / (self.sharers as u64).max(1)).max(ROWS_MIN)
     }
 
     /// Waits until the servers have room for us, and says how long.
+    ///
+    /// # Errors
+    /// A server does not tell, or somebody asked to end.
     pub fn wait_for_servers(&mut self, report: &mut TableReport) -> Result<Duration> {
         let (source, target) = (&mut self.source, &mut self.target);
         let is_frozen = self.options.frozen;
@@ -150,6 +154,7 @@ impl<'a, 'b> Comparison<'a, 'b> {
         settle(self, &mut waiting, self.options.patience, report)?;
         report.unresolved += rows_open(&waiting);
         for part in waiting {
+            part.mark_open(&mut report.map);
             // What memory does not hold is unresolved to the end.
             if self.course.watch && rows_open(&self.left) < WAITING_MAX as u64 {
                 self.left.push(part);
@@ -167,71 +172,88 @@ impl<'a, 'b> Comparison<'a, 'b> {
     }
 
     /// Goes through the rows between two keys, chunk by chunk.
+    ///
+    /// # Errors
+    /// A side could not be read, or the state not be written.
     pub fn span(&mut self, begin: Bound, end: &Bound, report: &mut TableReport) -> Result<()> {
         let mut after = begin;
         let mut rows = self.options.chunk_rows.unwrap_or(FIRST_ROWS);
         loop {
             self.wait_for_servers(report)?;
             let begin = Instant::now();
-            let rest = Scope::Range { after: after.clone(), upto: end.clone() };
-            let (of_source, of_target) =
-                both(&mut self.source, &mut self.target, |side| side.bound(&rest, rows))?;
-            let next = nearer(of_source, of_target);
+            let next =
+                self.bound(&Scope::Range { after: after.clone(), upto: end.clone() }, rows)?;
             let upto = next.clone().or_else(|| end.clone());
-            let scope = Scope::Range { after: after.clone(), upto: upto.clone() };
-            let ((one, one_bytes), (other, other_bytes)) =
-                both(&mut self.source, &mut self.target, |side| side.sum(&scope))?;
+            let scope = Scope::Range { after, upto };
+            let was_probing = self.choice.is_probing();
+            let look = self.look(&scope)?;
             let elapsed = begin.elapsed();
-            let (number, bytes) = (report.chunks, one_bytes + other_bytes);
-            if let Some(state) = self.state {
-                state.chunk(Chunk::new(number, (after, upto), [&one, &other], bytes))?;
-            }
-            report.chunks += 1;
-            report.rows_source += one.rows;
-            report.rows_target += other.rows;
-            report.bytes += bytes;
-            if one != other {
-                self.suspect(number, scope, report)?;
-            }
+            self.chunk(scope, &look, report)?;
             if next.is_none() {
                 return Ok(());
             }
             after = next;
-            if self.options.chunk_rows.is_none() {
+            if self.options.chunk_rows.is_none() && !was_probing {
                 rows = next_rows(rows, elapsed).min(self.share(ROWS_MAX));
             }
         }
     }
 
-    fn buckets(&mut self, report: &mut TableReport) -> Result<()> {
-        self.wait_for_servers(report)?;
-        let ((one, one_bytes), (other, other_bytes)) =
-            both(&mut self.source, &mut self.target, sum_buckets)?;
-        report.bytes = one_bytes + other_bytes;
-        report.chunks = BUCKETS as u64;
-        report.rows_source = one.iter().map(|sum| sum.rows).sum();
-        report.rows_target = other.iter().map(|sum| sum.rows).sum();
-        let mut groups = groups(&one, &other, self.share(GROUP_ROWS_MAX));
-        report.counts_at_least = groups.len() > GROUPS_MAX;
-        groups.truncate(GROUPS_MAX);
-        if let Some(state) = self.state {
-            state.buckets(Buckets {
-                rows_source: report.rows_source,
-                rows_target: report.rows_target,
-                bytes: report.bytes,
-                groups: groups.iter().map(|group| group.iter().copied().collect()).collect(),
-                at_least: report.counts_at_least,
-            })?;
+    /// The key up to which there are so many rows, counted on the side that has more; none
+    /// if there are not so many.
+    ///
+    /// # Errors
+    /// A side could not be read.
+    pub fn bound(&mut self, scope: &Scope, rows: u64) -> Result<Bound> {
+        let (of_source, of_target) =
+            both(&mut self.source, &mut self.target, |side| side.bound(scope, rows))?;
+        Ok(nearer(of_source, of_target))
+    }
+
+    /// Counts a chunk in, writes down what was seen of it, and reads what is not alike.
+    ///
+    /// # Errors
+    /// A side could not be read, or the state not be written.
+    pub fn chunk(&mut self, scope: Scope, look: &Look, report: &mut TableReport) -> Result<()> {
+        let number = report.chunks;
+        let unequal = match self.choice.mode {
+            _ if look.alike => Vec::new(),
+            Mode::Pushdown => self.narrow(scope.clone(), look.rows(), report)?,
+            _ => vec![scope.clone()],
+        };
+        if let (Some(state), Scope::Range { after, upto }) = (self.state, scope) {
+            state.chunk(Chunk::new(number, (after, upto), look, &unequal))?;
         }
-        for (number, group) in (0..).zip(groups) {
-            self.wait_for_servers(report)?;
-            self.suspect(number, Scope::Buckets(group), report)?;
+        report.chunks += 1;
+        report.rows_source += look.rows_source;
+        report.rows_target += look.rows_target;
+        report.bytes += look.bytes;
+        report.map.add(look.rows());
+        self.advance(report);
+        for (piece, scope) in (0..).zip(unequal) {
+            self.suspect((number, piece), scope, report)?;
         }
         Ok(())
     }
 
+    fn advance(&self, report: &TableReport) {
+        (self.watch.advance)(Advance {
+            table: &report.table,
+            rows: report.rows_source,
+            of: self.source.table.rows_estimated,
+        });
+    }
+
     /// A part's sums differ: which keys?
-    fn suspect(&mut self, number: u64, scope: Scope, report: &mut TableReport) -> Result<()> {
+    ///
+    /// # Errors
+    /// A side could not be read, or the state not be written.
+    pub fn suspect(
+        &mut self,
+        number: PartNumber,
+        scope: Scope,
+        report: &mut TableReport,
+    ) -> Result<()> {
         self.unequal.insert(number, self.block);
         let now = Instant::now();
         let (of_source, of_target) =
@@ -290,29 +312,6 @@ fn next_rows(rows: u64, elapsed: Duration) -> u64 {
     (wanted as u64).clamp(ROWS_MIN, ROWS_MAX)
 }
 
-/// Buckets that differ, in groups of so many rows as memory holds.
-fn groups(one: &[Record], other: &[Record], rows_max: u64) -> Vec<HashSet<usize>> {
-    let mut groups: Vec<HashSet<usize>> = Vec::new();
-    let mut rows = 0;
-    for (bucket, (one, other)) in one.iter().zip(other).enumerate() {
-        if one == other {
-            continue;
-        }
-        let here = one.rows.max(other.rows);
-        match groups.last_mut() {
-            Some(group) if rows + here <= rows_max => {
-                group.insert(bucket);
-                rows += here;
-            }
-            _ => {
-                groups.push(HashSet::from([bucket]));
-                rows = here;
-            }
-        }
-    }
-    groups
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -340,18 +339,5 @@ mod tests {
         assert_eq!(next_rows(50_000, Duration::from_secs(5)), 25_000);
         assert_eq!(next_rows(1_000, Duration::from_secs(5)), ROWS_MIN);
         assert_eq!(next_rows(90_000, Duration::from_millis(1)), ROWS_MAX);
-    }
-
-    #[test]
-    fn groups_of_buckets_fit_into_memory() {
-        let record = |rows: u64| {
-            let mut record = Record::default();
-            record.rows = rows;
-            record
-        };
-        let one = [record(300_000), record(5), record(200_000), record(100_000)];
-        let other = [record(1), record(5), record(1), record(1)];
-        let found = groups(&one, &other, 400_000);
-        assert_eq!(found, [HashSet::from([0]), HashSet::from([2, 3])]);
     }
 }

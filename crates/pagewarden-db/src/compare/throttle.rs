@@ -14,6 +14,9 @@ use crate::error::{Error, Result};
 
 /// How soon a server that was busy is asked again.
 const AGAIN: Duration = Duration::from_secs(1);
+/// How long a thread that has answered may be counted still: ours, if both sides are on one
+/// server.
+const ANSWERED: Duration = Duration::from_millis(50);
 
 /// How much of servers is too much.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -60,7 +63,7 @@ pub(super) fn wait(
 ) -> Result<Duration> {
     let begin = Instant::now();
     let mut paused = false;
-    while let Some(busy) = busy(source, target, is_frozen, course.limits)? {
+    while let Some(busy) = busy(source, target, is_frozen, course.limits, watch)? {
         if !paused {
             course.tell(&format!("paused: {busy}"));
         }
@@ -80,9 +83,11 @@ fn busy(
     target: &mut Side<'_>,
     is_frozen: bool,
     limits: Limits,
+    watch: &Watch<'_>,
 ) -> Result<Option<Busy>> {
     if let Some(most) = limits.load {
-        let loads = [("source", source.connection.load()?), ("target", target.connection.load()?)];
+        let loads =
+            [("source", load(source, most, watch)?), ("target", load(target, most, watch)?)];
         let mut told = loads.iter().filter_map(|(side, load)| Some((*side, (*load)?))).peekable();
         if told.peek().is_none() {
             let reason = "neither side has a load that --max-load could limit\nhint: leave it out";
@@ -103,6 +108,15 @@ fn busy(
         return Ok(None);
     }
     Ok(Some(if lag == Duration::MAX { Busy::NotFollowing } else { Busy::Lag { lag, most } }))
+}
+
+fn load(side: &mut Side<'_>, most: u64, watch: &Watch<'_>) -> Result<Option<u64>> {
+    let load = side.connection.load()?;
+    if load.is_none_or(|running| running <= most) {
+        return Ok(load);
+    }
+    pause(ANSWERED, watch)?;
+    side.connection.load()
 }
 
 fn has_all(source: &mut Side<'_>, target: &mut Side<'_>) -> Result<bool> {

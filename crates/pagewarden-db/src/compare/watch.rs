@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
+use super::diagnosis;
+use super::mode::Choice;
 use super::report::{Outcome, TableReport};
+use super::run::{Pair, Run, sides};
 use super::settle::{Pending, pause, settle};
 use super::state::{self, TableState};
 use super::table::{Comparison, rows_open};
-use super::{Pair, Run, diagnosis, sides};
 use crate::error::{Error, Result};
 use crate::table::TableName;
 
@@ -88,10 +90,17 @@ fn again(
         let reason = "its definition has changed since it was read";
         return Err(Error::Unsupported(reason.to_owned()));
     }
-    let mut comparison = Comparison::new((source, target), options, run, table.state, 1);
+    // Rows are looked at, and no parts: in whichever way.
+    let sides = (source, target);
+    let mut comparison = Comparison::new(sides, Choice::default(), options, run, table.state, 1);
     let before = rows_open(&table.parts);
     let result = settle(&mut comparison, &mut table.parts, Duration::ZERO, report);
     report.unresolved -= before.saturating_sub(rows_open(&table.parts)).min(report.unresolved);
+    if report.unresolved == rows_open(&table.parts) {
+        // Nothing else is unresolved in the map than what is marked now.
+        report.map.forget_unresolved();
+    }
+    table.parts.iter().for_each(|part| part.mark_open(&mut report.map));
     report.diagnosis = diagnosis::diagnose(&report.columns, &report.differences);
     result
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::location::Location;
 use crate::replicate;
-use crate::row::{Row, Value};
+use crate::row::{Row, Value, portable};
 use crate::table::{Form, Table, TableName};
 
 /// A kind of server.
@@ -69,6 +69,13 @@ pub struct Query<'a> {
     pub limit: Option<u64>,
 }
 
+impl<'a> Query<'a> {
+    /// All rows of a range, in no order.
+    pub fn of(table: &'a Table, columns: &'a [(usize, Form)], range: &'a Range) -> Self {
+        Self { table, columns, range, ordered: false, offset: 0, limit: None }
+    }
+}
+
 /// Rows between two keys; all of them where there is neither.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Range {
@@ -86,6 +93,11 @@ pub struct Range {
 pub trait Connection: Send {
     /// What the server calls itself, for example "PostgreSQL 15.18".
     fn server(&self) -> &str;
+
+    /// The server's kind alone, for example "PostgreSQL".
+    fn title(&self) -> &str {
+        self.server().split(' ').next().unwrap_or_default()
+    }
 
     /// From here on, everything is read as it is at this moment.
     ///
@@ -159,6 +171,35 @@ pub trait Connection: Send {
         Ok(None)
     }
 
+    /// Which sums of rows the server can make by statements.
+    ///
+    /// # Errors
+    /// The server is gone.
+    fn sums_of(&mut self, hashing: Hashing) -> Result<Ability> {
+        Ok(match hashing {
+            Hashing::Native => {
+                Ability::No(format!("{} has no hash of rows of its own", self.title()))
+            }
+            Hashing::Portable => Ability::As(String::new()),
+        })
+    }
+
+    /// Sums the hashes of rows where they are. Here is how it is done without a server.
+    ///
+    /// # Errors
+    /// The server refuses or is gone.
+    fn sums(&mut self, query: &Query<'_>, hashing: Hashing) -> Result<Sums> {
+        let _ = hashing;
+        let mut sums = Sums::default();
+        let mut text = Vec::new();
+        self.read(query, &mut |row| {
+            let hashed = portable::hash(query.columns, row, &mut text);
+            sums.add(hashed);
+            Ok(())
+        })?;
+        Ok(sums)
+    }
+
     /// A checksum that the server computes by a statement, if it can: of `count` and
     /// the sum.
     ///
@@ -167,6 +208,77 @@ pub trait Connection: Send {
     fn summed(&mut self, table: &Table, sum: ServerSum) -> Result<Option<(u64, String)>> {
         let _ = (table, sum);
         Ok(None)
+    }
+}
+
+/// How servers hash rows by statements of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hashing {
+    /// By their own functions: equal between servers that are alike.
+    Native,
+    /// By MD5 of [`portable`] text: equal across engines.
+    Portable,
+}
+
+/// Whether a server can make sums.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ability {
+    /// It can, and they are comparable with those of servers that say the same.
+    As(String),
+    /// It cannot, and why.
+    No(String),
+}
+
+/// What a server's statement says of some rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// The rows.
+    pub rows: u64,
+    /// Those that have a hash: fewer where one was longer than the server allows.
+    pub hashed: u64,
+    /// Those with a value that has no text which every engine writes alike.
+    pub special: u64,
+    /// Exact sums of two independent parts of the rows' hashes.
+    pub lanes: [i128; 2],
+}
+
+impl Sums {
+    /// Counts a row in; one without a hash is special.
+    fn add(&mut self, lanes: Option<[u64; 2]>) {
+        self.rows += 1;
+        self.hashed += 1;
+        match lanes {
+            Some(lanes) => {
+                for (sum, lane) in self.lanes.iter_mut().zip(lanes) {
+                    *sum += i128::from(lane);
+                }
+            }
+            None => self.special += 1,
+        }
+    }
+
+    /// The answer of a statement: rows, rows hashed, special rows, two lanes.
+    pub(crate) fn of_answer(answer: &[Option<String>]) -> Option<Self> {
+        let [rows, hashed, special, low, high] = answer else { return None };
+        let count = |text: &Option<String>| text.as_ref()?.parse().ok();
+        let lane = |text: &Option<String>| text.as_ref()?.parse().ok();
+        Some(Self {
+            rows: count(rows)?,
+            hashed: count(hashed)?,
+            special: count(special)?,
+            lanes: [lane(low)?, lane(high)?],
+        })
+    }
+
+    /// The two sums.
+    pub fn text(&self) -> String {
+        let [low, high] = self.lanes;
+        format!("{low} {high}")
+    }
+
+    /// True if the sums are a verdict: every row has gone into them.
+    pub fn is_whole(&self) -> bool {
+        self.hashed == self.rows && self.special == 0
     }
 }
 

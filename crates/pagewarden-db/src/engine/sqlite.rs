@@ -166,6 +166,7 @@ impl Connection for Sqlite {
             key,
             engine: format!("main.{}", SqliteDialect.name(&name.name)),
             bytes: None,
+            rows_estimated: None,
         })
     }
 

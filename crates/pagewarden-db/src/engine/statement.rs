@@ -31,11 +31,7 @@ pub trait Dialect: Sync + std::fmt::Debug {
 pub fn select(dialect: &dyn Dialect, query: &Query<'_>) -> String {
     let columns = query.columns.iter().filter_map(|(place, _)| query.table.columns.get(*place));
     let columns: Vec<String> = columns.map(|column| dialect.selected(column)).collect();
-    let mut statement = format!("SELECT {} FROM {}", columns.join(", "), query.table.engine);
-    let conditions = conditions(dialect, query.table, query.range);
-    if !conditions.is_empty() {
-        statement.push_str(&format!(" WHERE {}", conditions.join(" AND ")));
-    }
+    let mut statement = format!("SELECT {} {}", columns.join(", "), from(dialect, query));
     if query.ordered {
         let key = names(dialect, query.table, &query.range.key);
         statement.push_str(&format!(" ORDER BY {}", key.join(", ")));
@@ -47,6 +43,16 @@ pub fn select(dialect: &dyn Dialect, query: &Query<'_>) -> String {
         statement.push_str(&format!(" OFFSET {}", query.offset));
     }
     statement
+}
+
+/// The part of a statement that says which rows of which table.
+pub fn from(dialect: &dyn Dialect, query: &Query<'_>) -> String {
+    let conditions = conditions(dialect, query.table, query.range);
+    let mut text = format!("FROM {}", query.table.engine);
+    if !conditions.is_empty() {
+        text.push_str(&format!(" WHERE {}", conditions.join(" AND ")));
+    }
+    text
 }
 
 /// The names of columns, quoted.

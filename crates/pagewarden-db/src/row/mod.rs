@@ -12,6 +12,7 @@
 
 pub mod json;
 pub mod number;
+pub mod portable;
 pub mod record;
 pub mod time;
 

@@ -13,9 +13,10 @@
 //! ```
 //!
 //! [`installation`] finds the programs, [`server`] owns one data directory and
-//! its server, [`sample`] makes tables.
+//! its server, [`replication`] makes a server follow another, [`sample`] makes tables.
 
 pub mod installation;
+pub mod replication;
 pub mod sample;
 pub mod server;
 

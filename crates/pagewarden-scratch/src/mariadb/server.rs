@@ -106,6 +106,11 @@ impl Server {
         &self.home
     }
 
+    /// Where `pagewarden` connects to.
+    pub fn url(&self, database: &str) -> String {
+        format!("mysql://root@/{database}?socket={}", self.socket().display())
+    }
+
     /// The server's process number while it runs.
     pub fn pid(&mut self) -> Option<u32> {
         let child = self.server.as_mut()?;

@@ -193,6 +193,12 @@ impl Cluster {
         )
     }
 
+    /// Where `pagewarden` connects to.
+    pub fn url(&self, database: &str) -> String {
+        let socket = self.socket_dir().display();
+        format!("postgres://{SUPERUSER}@:{PORT}/{database}?socket={socket}")
+    }
+
     /// Everything the server has said since `init`.
     pub fn log(&self) -> String {
         fs::read(self.log_path())

@@ -2,6 +2,7 @@
 
 use pagewarden::report::colours::Colours;
 use pagewarden::report::words::{counted, grouped, printable, shortened};
+use pagewarden_db::compare::mode::Mode;
 use pagewarden_db::compare::report::{Difference, TableReport, Verdict};
 use pagewarden_db::compare::sample::{CONFIDENCE, Sampled};
 use pagewarden_db::row::{Tag, Value as RowValue, hex_text, number};
@@ -58,6 +59,8 @@ pub fn object(report: &TableReport, show_values: bool) -> Value {
         "counts_at_least": report.counts_at_least,
         "chunks": report.chunks,
         "chunks_resumed": report.chunks_resumed,
+        "mode": report.mode.name(),
+        "mode_because": report.mode_because,
         "bytes": report.bytes,
         "paused_seconds": millis(report.paused_seconds),
         "notes": report.notes,
@@ -121,6 +124,9 @@ pub fn text(report: &TableReport, show_values: bool, colours: Colours) -> String
     let mut text = format!("{word}  {}", printable(&report.table));
     if report.chunks > 0 {
         text.push_str(&format!(", {}, {:.2} s", rows(report.rows_source), report.seconds));
+        if report.mode != Mode::Stream {
+            text.push_str(&format!(", {}", report.mode.name()));
+        }
     }
     text.push('\n');
     let mut say = |line: &str| text.push_str(&format!("    {}\n", printable(line)));
@@ -130,13 +136,7 @@ pub fn text(report: &TableReport, show_values: bool, colours: Colours) -> String
     if report.stopped {
         say("stopped early: the rest of the table was not compared");
     }
-    report.notes.iter().for_each(|note| say(note));
-    if report.paused_seconds > 0.0 {
-        say(&format!("paused for {:.1} s in all", report.paused_seconds));
-    }
-    if let Some(sample) = report.sample.filter(|sample| !sample.is_whole()) {
-        say(&sampled(&sample));
-    }
+    asides(report).iter().for_each(|aside| say(aside));
     for (count, what) in [
         (report.changed, "changed"),
         (report.only_source, "only in the source"),
@@ -178,6 +178,17 @@ pub fn text(report: &TableReport, show_values: bool, colours: Colours) -> String
     text
 }
 
+/// How the run went, and what a sample says.
+pub(super) fn asides(report: &TableReport) -> Vec<String> {
+    let mut asides = report.notes.clone();
+    if report.paused_seconds > 0.0 {
+        asides.push(format!("paused for {:.1} s in all", report.paused_seconds));
+    }
+    let sample = report.sample.filter(|sample| !sample.is_whole());
+    asides.extend(sample.map(|sample| sampled(&sample)));
+    asides
+}
+
 /// What a sample says of all of the table.
 fn sampled(sample: &Sampled) -> String {
     let Sampled { blocks, compared, not_equal, at_most, seed } = *sample;
@@ -214,7 +225,7 @@ fn row(report: &TableReport, one: &Difference, show_values: bool) -> String {
     text
 }
 
-fn short(part: &RowValue) -> String {
+pub(super) fn short(part: &RowValue) -> String {
     match value(part) {
         // Quoted, so that blanks at an end can be seen.
         Value::String(text) => format!("'{}'", shortened(&text, CHARACTERS_SHOWN)),

@@ -1,9 +1,16 @@
+//! What a state must keep, refuse and see.
+
+use std::collections::BTreeSet;
 use std::fs;
 
 use tempfile::TempDir;
 
 use super::*;
+use crate::compare::look::{BUCKETS, Scope};
+use crate::compare::mode::Look;
 use crate::compare::report::{Difference, Kind};
+use crate::row::record::Record;
+use crate::row::{Tag, Value};
 
 fn asked() -> Asked {
     Asked {
@@ -13,6 +20,7 @@ fn asked() -> Asked {
         excluded_tables: Vec::new(),
         excluded_columns: Vec::new(),
         differences: 10,
+        mode: Mode::Auto,
     }
 }
 
@@ -24,11 +32,23 @@ fn key(text: &str) -> Bound {
     Some(vec![Value { tag: Tag::Number, payload: text.as_bytes().to_vec() }])
 }
 
-fn chunk(number: u64, after: Bound, upto: Bound, equal: bool) -> Chunk {
+fn range(after: Bound, upto: Bound) -> Scope {
+    Scope::Range { after, upto }
+}
+
+fn chunk(number: u64, after: Bound, upto: Bound, unequal: &[Scope]) -> Chunk {
     let (mut one, mut other) = (Record::default(), Record::default());
     one.add(7);
-    other.add(if equal { 7 } else { 8 });
-    Chunk::new(number, (after, upto), [&one, &other], 100)
+    other.add(if unequal.is_empty() { 7 } else { 8 });
+    let look = Look {
+        mode: Mode::Pushdown,
+        rows_source: 1,
+        rows_target: 1,
+        bytes: 100,
+        sums: [one.text(), other.text()],
+        alike: one == other,
+    };
+    Chunk::new(number, (after, upto), &look, unequal)
 }
 
 fn found(changed: u64) -> Found {
@@ -40,12 +60,14 @@ fn found(changed: u64) -> Found {
         source: Some(vec![value(b"5"), value(b"\xff\x00")]),
         target: None,
     };
-    Found { changed, differences: vec![difference], ..Found::default() }
+    let places = BTreeSet::from([0]);
+    Found { changed, differences: vec![difference], places, ..Found::default() }
 }
 
 const STRANGE: &str = "new\nline\";--";
 
-/// A state of two tables: one of chunks of which two were not equal, one of buckets.
+/// A state of two tables: one of chunks of which two were not equal, one of them in two
+/// parts, and one of buckets.
 fn written() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
@@ -53,15 +75,21 @@ fn written() -> (TempDir, PathBuf) {
     assert!(!state.is_resumed);
     let (table, known, anew) = state.table("t", &name(STRANGE), "1".to_owned()).unwrap();
     assert!(!known.is_finished() && !anew);
-    table.chunk(chunk(0, None, key("10"), false)).unwrap();
+    table.mode(Mode::Pushdown, "because").unwrap();
+    let parts = [range(None, key("3")), range(key("8"), key("10"))];
+    table.chunk(chunk(0, None, key("10"), &parts)).unwrap();
     let (other, ..) = state.table("t", &name("words"), "2".to_owned()).unwrap();
-    table.chunk(chunk(1, key("10"), key("20"), true)).unwrap();
-    table.settled(0, &found(3)).unwrap();
+    table.chunk(chunk(1, key("10"), key("20"), &[])).unwrap();
+    table.settled((0, 1), &found(3)).unwrap();
     let groups = vec![vec![1, 5], vec![9]];
-    let buckets = Buckets { rows_source: 4, rows_target: 5, bytes: 6, groups, at_least: false };
+    let rows_of_tiles = vec![1; 1024];
+    let (rows_source, rows_target, bytes) = (4, 5, 6);
+    let at_least = false;
+    let buckets = Buckets { rows_source, rows_target, bytes, rows_of_tiles, groups, at_least };
     other.buckets(buckets).unwrap();
-    table.chunk(chunk(2, key("20"), None, false)).unwrap();
-    other.settled(1, &Found::default()).unwrap();
+    table.settled((0, 0), &Found::default()).unwrap();
+    table.chunk(chunk(2, key("20"), None, &[range(key("20"), None)])).unwrap();
+    other.settled((1, 0), &Found::default()).unwrap();
     drop(state);
     (folder, path)
 }
@@ -74,17 +102,21 @@ fn what_was_written_is_known_again_and_gone_on_with() {
     let (table, known, anew) = state.table("t", &name(STRANGE), "1".to_owned()).unwrap();
     assert!(!anew && !known.is_finished());
     assert_eq!((known.chunks, known.rows_source, known.bytes), (3, 3, 300));
-    assert_eq!(known.open.keys().collect::<Vec<_>>(), [&2]);
+    assert_eq!(known.open.keys().collect::<Vec<_>>(), [&(2, 0)]);
     assert_eq!(known.reached, Reached::End);
-    assert_eq!(known.settled.len(), 1);
+    assert_eq!(known.settled.len(), 2);
+    assert_eq!(known.settled[0].places, BTreeSet::from([0]));
+    assert_eq!(known.choice, Some((Mode::Pushdown, "because".to_owned())));
+    assert_eq!(known.map.tiles().iter().map(|tile| tile.rows).collect::<Vec<_>>(), [1, 1, 1]);
     let row = known.settled[0].differences[0].source.as_ref().unwrap();
     assert_eq!((row[1].tag, row[1].payload.as_slice()), (Tag::Bytes, &b"\xff\x00"[..]));
     let (_, words, _) = state.table("t", &name("words"), "2".to_owned()).unwrap();
     assert_eq!((words.chunks, words.rows_target), (BUCKETS as u64, 5));
+    assert_eq!((words.map.tiles().len(), words.map.parts_per_tile()), (1024, 64));
     assert!(
-        matches!(&words.open[&0], Scope::Buckets(some) if some.len() == 2 && some.contains(&5))
+        matches!(&words.open[&(0, 0)], Scope::Buckets(some) if some.len() == 2 && some.contains(&5))
     );
-    table.settled(2, &found(1)).unwrap();
+    table.settled((2, 0), &found(1)).unwrap();
     drop(state);
     let state = State::open(&path, &asked()).unwrap();
     let (_, known, _) = state.table("t", &name(STRANGE), "1".to_owned()).unwrap();
@@ -98,7 +130,7 @@ fn altered_table_begins_anew_and_the_others_go_on() {
     let state = State::open(&path, &asked()).unwrap();
     let (table, known, anew) = state.table("t", &name(STRANGE), "other".to_owned()).unwrap();
     assert!(anew && known.chunks == 0);
-    table.chunk(chunk(0, None, None, true)).unwrap();
+    table.chunk(chunk(0, None, None, &[])).unwrap();
     drop(state);
     let state = State::open(&path, &asked()).unwrap();
     let (_, known, anew) = state.table("t", &name(STRANGE), "other".to_owned()).unwrap();
@@ -114,9 +146,9 @@ fn altered_table_begins_anew_and_the_others_go_on() {
 fn another_request_is_refused_by_name_and_the_file_stays() {
     let (_folder, path) = written();
     let before = fs::read(&path).unwrap();
-    let other = Asked { source: "sqlite:z".to_owned(), differences: 9, ..asked() };
+    let other = Asked { source: "sqlite:z".to_owned(), mode: Mode::Native, ..asked() };
     let error = State::open(&path, &other).unwrap_err().to_string();
-    assert!(error.contains("source, --differences"), "{error}");
+    assert!(error.contains("source, --mode"), "{error}");
     fs::write(&path, "what somebody wrote\n").unwrap();
     let error = State::open(&path, &asked()).unwrap_err().to_string();
     assert!(error.contains("not the state of a comparison"), "{error}");
@@ -129,13 +161,17 @@ fn another_request_is_refused_by_name_and_the_file_stays() {
     assert_eq!(fs::read(&path).unwrap(), before);
 }
 
+/// The chunks of a table, its settled parts and its open ones, and how it is compared.
+type Moment = (u64, usize, Vec<PartNumber>, Option<Mode>);
+
 /// What was read of a file, as a run would take it.
-fn knowledge(path: &Path) -> Option<Vec<(u64, usize, Vec<u64>)>> {
+fn knowledge(path: &Path) -> Option<Vec<Moment>> {
     let state = State::open(path, &asked()).ok()?;
     let tables = [(STRANGE, "1"), ("words", "2")];
     let known = tables.map(|(table, fingerprint)| {
         let (_, known, _) = state.table("t", &name(table), fingerprint.to_owned()).unwrap();
-        (known.chunks, known.settled.len(), known.open.keys().copied().collect())
+        let open = known.open.keys().copied().collect();
+        (known.chunks, known.settled.len(), open, known.choice.map(|(mode, _)| mode))
     });
     Some(known.to_vec())
 }
@@ -155,7 +191,7 @@ fn damage_ends_the_file_before_its_line() {
         // Asking for tables has written their lines.
         moments.push((end, moment));
     }
-    assert_eq!(moments.len(), 9);
+    assert_eq!(moments.len(), 11);
     for at in (0..bytes.len()).step_by(5) {
         let expected = moments.iter().rev().find(|(end, _)| *end <= at).map(|(_, known)| known);
         let mut altered = bytes.clone();
@@ -164,8 +200,11 @@ fn damage_ends_the_file_before_its_line() {
             fs::write(&damaged, text).unwrap();
             let known = knowledge(&damaged);
             // An empty file is a new one.
-            let expected =
-                if text.is_empty() { Some(vec![(0, 0, vec![]); 2]) } else { expected.cloned() };
+            let expected = if text.is_empty() {
+                Some(vec![(0, 0, vec![], None); 2])
+            } else {
+                expected.cloned()
+            };
             assert_eq!(known, expected, "{what} at {at}");
         }
     }

@@ -1,5 +1,7 @@
-//! MariaDB's global transaction identifiers: `domain-server-sequence`, one a domain,
-//! separated by commas. Within a domain the sequence only grows.
+//! Global transaction identifiers, which say how far a server has come in another's log.
+//!
+//! MariaDB's are `domain-server-sequence`, one a domain, separated by commas. Within a domain
+//! the sequence only grows. MySQL's are sets of all transactions that a server has run.
 
 /// Whether what was applied goes as far as a position; none if they have no domain in
 /// common, so that one does not follow the other.
@@ -7,11 +9,20 @@ pub fn has_reached(applied: &str, position: &str) -> Option<bool> {
     let applied = parse(applied);
     let mut reached = None;
     for (domain, wanted) in parse(position) {
-        if let Some((_, have)) = applied.iter().find(|(known, _)| *known == domain) {
-            reached = Some(reached.unwrap_or(true) && *have >= wanted);
+        let of_domain = applied.iter().filter(|(known, _)| *known == domain);
+        if let Some(have) = of_domain.map(|(_, sequence)| *sequence).max() {
+            reached = Some(reached.unwrap_or(true) && have >= wanted);
         }
     }
     reached
+}
+
+/// Asks a MySQL whether it has run all transactions of a set, which is written as a
+/// statement writes it; NULL if it has run none, so that one does not follow the other.
+pub fn of_mysql(set: &str) -> String {
+    let mine = "@@GLOBAL.gtid_executed";
+    let in_common = format!("GTID_SUBTRACT({set}, GTID_SUBTRACT({set}, {mine}))");
+    format!("SELECT IF({in_common} = '', NULL, GTID_SUBSET({set}, {mine}))")
 }
 
 fn parse(text: &str) -> Vec<(u64, u64)> {

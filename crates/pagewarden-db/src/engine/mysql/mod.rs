@@ -2,10 +2,11 @@
 //! binary protocol sends numbers and dates as they are, where text would lose digits of
 //! floats.
 
-mod gtid;
+pub mod gtid;
+mod portable;
 mod replicate;
 mod sums;
-mod wire;
+pub mod wire;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use mysql::prelude::Queryable as _;
 use mysql::{Conn, OptsBuilder, SslOpts};
 
 use super::statement::{Dialect, quoted, select};
-use super::{Connection, Engine, Query, ServerSum, Sink};
+use super::{Ability, Connection, Engine, Hashing, Query, ServerSum, Sink, Sums};
 use crate::error::{Error, Result};
 use crate::location::{Location, Tls};
 use crate::row::{Row, hex_text};
@@ -223,11 +224,8 @@ impl Mysql {
         Ok(rows.into_iter().next().and_then(|row| row.into_iter().next().flatten()))
     }
 
-    /// A position of MariaDB's; MySQL's are of another kind.
+    /// What is said of transactions' identifiers, where they are in use and we may ask.
     fn gtids(&mut self, sql: &str) -> Result<Option<String>> {
-        if !self.is_mariadb {
-            return Ok(None);
-        }
         match self.one(sql) {
             Ok(answer) => Ok(answer.filter(|answer| !answer.is_empty())),
             Err(error) if error.is_fatal() => Err(error),
@@ -348,18 +346,20 @@ impl Connection for Mysql {
             }
             other => other,
         })?;
-        let bytes = self.one(&format!(
-            "SELECT data_length FROM information_schema.tables \
+        let sizes = self.ask(&format!(
+            "SELECT data_length, table_rows FROM information_schema.tables \
              WHERE table_schema = {} AND table_name = {}",
             MysqlDialect.text(&database),
             MysqlDialect.text(&name.name)
         ))?;
+        let size = |place: usize| sizes.first()?.get(place)?.as_ref()?.parse().ok();
         Ok(Table {
             name: name.clone(),
             columns,
             key,
             engine,
-            bytes: bytes.and_then(|bytes| bytes.parse().ok()),
+            bytes: size(0),
+            rows_estimated: size(1),
         })
     }
 
@@ -403,12 +403,17 @@ impl Connection for Mysql {
     }
 
     fn position(&mut self) -> Result<Option<String>> {
-        self.gtids("SELECT @@GLOBAL.gtid_binlog_pos")
+        let log = if self.is_mariadb { "gtid_binlog_pos" } else { "gtid_executed" };
+        self.gtids(&format!("SELECT @@GLOBAL.{log}"))
     }
 
     fn has_reached(&mut self, position: &str) -> Result<Option<bool>> {
-        let applied = self.gtids("SELECT @@GLOBAL.gtid_slave_pos")?;
-        Ok(applied.and_then(|applied| gtid::has_reached(&applied, position)))
+        if self.is_mariadb {
+            let applied = self.gtids("SELECT @@GLOBAL.gtid_slave_pos")?;
+            return Ok(applied.and_then(|applied| gtid::has_reached(&applied, position)));
+        }
+        let answer = self.gtids(&gtid::of_mysql(&MysqlDialect.text(position)))?;
+        Ok(answer.map(|answer| answer == "1"))
     }
 
     fn load(&mut self) -> Result<Option<u64>> {
@@ -437,6 +442,26 @@ impl Connection for Mysql {
             seconds.map_or(Duration::MAX, Duration::from_secs)
         };
         Ok(rows.iter().map(lag).max())
+    }
+
+    fn sums_of(&mut self, hashing: Hashing) -> Result<Ability> {
+        Ok(match hashing {
+            Hashing::Native => Ability::No(
+                "CHECKSUM TABLE has 32 bits, and does not see text that moved from one column \
+                 into the next"
+                    .to_owned(),
+            ),
+            Hashing::Portable => Ability::As(String::new()),
+        })
+    }
+
+    fn sums(&mut self, query: &Query<'_>, _hashing: Hashing) -> Result<Sums> {
+        let rows = self.ask(&portable::statement(query))?;
+        let sums = rows.first().and_then(|answer| portable::sums(answer));
+        sums.ok_or_else(|| Error::Refused {
+            place: self.place.clone(),
+            reason: format!("no sums come of {}", query.table.name),
+        })
     }
 
     fn native(&mut self, table: &Table) -> Result<String> {

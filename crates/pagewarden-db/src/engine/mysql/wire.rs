@@ -53,9 +53,18 @@ pub fn append(row: &mut Row, wire: &str, form: &Form, value: Option<&Value>) {
             let seconds = (i64::from(*days) * 24 + i64::from(*hours)) * 3600
                 + i64::from(*minutes) * 60
                 + i64::from(*seconds);
-            let span = seconds * 1_000_000 + i64::from(*micros);
-            let span = if *negative { -span } else { span };
-            row.write(Tag::Time, |bytes| time::write_time(bytes, span));
+            let span = seconds.checked_mul(1_000_000);
+            match span.and_then(|span| span.checked_add(i64::from(*micros))) {
+                Some(span) => {
+                    let span = if *negative { -span } else { span };
+                    row.write(Tag::Time, |bytes| time::write_time(bytes, span));
+                }
+                // No server has spans of so many days; it equals itself only.
+                None => {
+                    let text = format!("{negative} {days} {hours}:{minutes}:{seconds}.{micros}");
+                    row.put(Tag::Text, text.as_bytes());
+                }
+            }
         }
         Some(Value::Bytes(bytes)) => match (wire, form) {
             ("bit", _) => {
@@ -82,7 +91,12 @@ pub fn text(value: &Value) -> Option<String> {
         Value::UInt(number) => Some(number.to_string()),
         Value::Float(number) => Some(number.to_string()),
         Value::Double(number) => Some(number.to_string()),
-        Value::Date(..) | Value::Time(..) => Some(value.as_sql(true)),
+        // Not by the driver's `as_sql`, which overflows on spans of many days.
+        Value::Date(..) | Value::Time(..) => {
+            let mut row = Row::new();
+            append(&mut row, "datetime", &Form::Moment, Some(value));
+            row.field(0).map(|field| String::from_utf8_lossy(field.payload).into_owned())
+        }
     }
 }
 
@@ -109,6 +123,10 @@ mod tests {
     fn spans_may_be_long_and_negative() {
         let span = Value::Time(true, 34, 22, 59, 59, 0);
         assert_eq!(payload("time", &Form::Time, &span), "-838:59:59");
+        let nonsense = |days| Value::Time(false, days, 0, 0, 0, 0);
+        let [one, other] =
+            [u32::MAX, u32::MAX - 1].map(|days| payload("time", &Form::Time, &nonsense(days)));
+        assert_ne!(one, other);
     }
 
     #[test]

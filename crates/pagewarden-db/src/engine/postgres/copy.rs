@@ -20,6 +20,7 @@ const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
 const HEADER_BYTES: usize = SIGNATURE.len() + 8;
 
 /// Takes tuples out of the stream.
+#[derive(Debug)]
 pub struct Tuples<'a> {
     columns: &'a [(&'a Column, &'a Form)],
     /// What has come and is not a whole tuple yet.

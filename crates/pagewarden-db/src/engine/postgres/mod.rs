@@ -1,11 +1,14 @@
 //! PostgreSQL: rows come by `COPY ... (FORMAT binary)`, the rest by simple queries.
 //!
-//! `copy` takes the stream apart, `wire` turns values into their canonical form.
+//! `copy` takes the stream apart, `wire` turns values into their canonical form, `position`
+//! asks how far a server has come in the log of another.
 //! Types that we know are read as the server sends them; all others as the text that
 //! the server makes of them, under settings that are the same for every session.
 
-mod copy;
-mod wire;
+pub mod copy;
+mod position;
+mod sums;
+pub mod wire;
 
 use std::error::Error as _;
 use std::io::BufRead as _;
@@ -17,7 +20,7 @@ use postgres::{Client, Config, NoTls, SimpleQueryMessage};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::statement::{Dialect, quoted, select};
-use super::{Connection, Engine, Query, Sink};
+use super::{Ability, Connection, Engine, Hashing, Query, Sink, Sums};
 use crate::error::{Error, Result};
 use crate::location::{Location, Tls};
 use crate::row::hex_text;
@@ -97,6 +100,8 @@ struct Postgres {
     place: String,
     server: String,
     schema: String,
+    /// True within a transaction that gives one view.
+    frozen: bool,
 }
 
 fn connect(location: &Location) -> Result<Box<dyn Connection>> {
@@ -134,7 +139,8 @@ fn connect(location: &Location) -> Result<Box<dyn Connection>> {
         fail(reason)
     })?;
     let schema = location.schema.clone().unwrap_or_else(|| "public".to_owned());
-    let mut postgres = Postgres { client: Some(client), place, server: String::new(), schema };
+    let mut postgres =
+        Postgres { client: Some(client), place, server: String::new(), schema, frozen: false };
     postgres.ask(SESSION)?;
     let version = postgres.ask("SHOW server_version")?;
     let version = version.first().and_then(|row| row.first().cloned().flatten());
@@ -274,7 +280,9 @@ impl Connection for Postgres {
 
     fn freeze(&mut self) -> Result<()> {
         // The first statement within takes the snapshot.
-        self.ask("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; SELECT 1").map(|_| ())
+        self.ask("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; SELECT 1")?;
+        self.frozen = true;
+        Ok(())
     }
 
     fn tables(&mut self) -> Result<Vec<TableName>> {
@@ -297,7 +305,7 @@ impl Connection for Postgres {
         let dialect = PostgresDialect;
         let schema = name.schema.clone().unwrap_or_else(|| self.schema.clone());
         let rows = self.ask(&format!(
-            "SELECT c.oid, relkind, pg_table_size(c.oid) FROM pg_class c \
+            "SELECT c.oid, relkind, pg_table_size(c.oid), reltuples::int8 FROM pg_class c \
              JOIN pg_namespace n ON n.oid = relnamespace \
              WHERE nspname = {} AND relname = {} AND relkind IN ('r', 'p', 'm', 'v', 'f')",
             dialect.text(&schema),
@@ -318,6 +326,8 @@ impl Connection for Postgres {
             key: key.collect(),
             engine: format!("{only}{}.{}", dialect.name(&schema), dialect.name(&name.name)),
             bytes: answer(2).and_then(|bytes| bytes.parse().ok()),
+            // -1 before the first count.
+            rows_estimated: answer(3).and_then(|rows| rows.parse().ok()),
         })
     }
 
@@ -370,24 +380,17 @@ impl Connection for Postgres {
     }
 
     fn position(&mut self) -> Result<Option<String>> {
-        self.one_if_allowed(
-            "SELECT system_identifier || ' ' || CASE WHEN pg_is_in_recovery() \
-             THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END FROM pg_control_system()",
-        )
+        self.one_if_allowed(position::POSITION)
     }
 
     fn has_reached(&mut self, position: &str) -> Result<Option<bool>> {
-        let Some((system, lsn)) = position.split_once(' ') else { return Ok(None) };
-        let dialect = PostgresDialect;
-        // A standby has the name of the system that it is a copy of. What follows by logical
-        // replication has another, and does not tell.
-        let answer = self.one_if_allowed(&format!(
-            "SELECT pg_last_wal_replay_lsn() >= {}::pg_lsn FROM pg_control_system() \
-             WHERE pg_is_in_recovery() AND system_identifier::text = {}",
-            dialect.text(lsn),
-            dialect.text(system)
-        ))?;
-        Ok(answer.map(|answer| answer == "t"))
+        let Some(questions) = position::questions(position) else { return Ok(None) };
+        for question in questions {
+            if let Some(answer) = self.one_if_allowed(&question)? {
+                return Ok(Some(answer == "t"));
+            }
+        }
+        Ok(None)
     }
 
     fn load(&mut self) -> Result<Option<u64>> {
@@ -423,6 +426,40 @@ impl Connection for Postgres {
         // No time: nothing was replayed yet.
         let lag = seconds.map(|seconds: f64| Duration::try_from_secs_f64(seconds.max(0.0)));
         Ok(Some(lag.and_then(std::result::Result::ok).unwrap_or(Duration::MAX)))
+    }
+
+    fn sums_of(&mut self, hashing: Hashing) -> Result<Ability> {
+        let rows = self.ask("SELECT current_setting('server_encoding')")?;
+        let encoding = rows.first().and_then(|row| row.first().cloned().flatten());
+        let encoding = encoding.unwrap_or_default();
+        let version = self.server.split('.').next().unwrap_or_default();
+        Ok(match hashing {
+            Hashing::Native => Ability::As(format!("{version} with text in {encoding}")),
+            Hashing::Portable if encoding == "UTF8" => Ability::As(String::new()),
+            Hashing::Portable => {
+                Ability::No(format!("the database holds text in {encoding}, not in UTF8"))
+            }
+        })
+    }
+
+    fn sums(&mut self, query: &Query<'_>, hashing: Hashing) -> Result<Sums> {
+        let statement = sums::statement(query, hashing);
+        let rows = if self.frozen {
+            // A refusal must not end the view that everything else is read in.
+            self.ask("SAVEPOINT sums")?;
+            let rows = self.ask(&statement);
+            if rows.as_ref().is_err_and(|error| !error.is_fatal()) {
+                self.ask("ROLLBACK TO sums")?;
+            }
+            rows
+        } else {
+            self.ask(&statement)
+        }?;
+        let sums = rows.first().and_then(|answer| Sums::of_answer(answer));
+        sums.ok_or_else(|| Error::Refused {
+            place: self.place.clone(),
+            reason: format!("no sums come of {}", query.table.name),
+        })
     }
 
     fn native(&mut self, table: &Table) -> Result<String> {
