@@ -40,6 +40,22 @@ pub const BEGIN: &str = "<!doctype html>\n<!-- pagewarden -->\n";
 /// The looks of every page of ours; kept apart because it is another language.
 pub const STYLE: &str = include_str!("html/style.css");
 
+/// How every page of ours begins, up to what is on it. Nothing is fetched for it and no
+/// script runs, whatever a name in it holds. Title and styles stand there as they are.
+#[must_use]
+pub fn head(title: &str, styles: &[&str]) -> String {
+    format!(
+        "{BEGIN}<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
+         style-src 'unsafe-inline'\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <meta name=\"referrer\" content=\"no-referrer\">\n\
+         <title>{title} - pagewarden</title>\n<style>\n{}</style></head>\n<body><main>\n",
+        styles.concat()
+    )
+}
+
 /// Tiles on all maps together.
 const TILES_MAX: usize = 4096;
 /// Targets among which the room is divided; of more, the mildest are only
@@ -92,17 +108,7 @@ impl<W: Write> HtmlReport<W> {
         let all = self.rows.len();
         drop_mildest(&mut self.rows, ROWS_BYTES, |row| row.html.len(), |row| row.verdict);
         let word = title_word(run.verdict);
-        let mut page = String::with_capacity(PAGE_BYTES_MAX / 4);
-        let _ = write!(
-            page,
-            "{BEGIN}<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
-             <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
-             style-src 'unsafe-inline'\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <meta name=\"color-scheme\" content=\"light dark\">\n\
-             <meta name=\"referrer\" content=\"no-referrer\">\n\
-             <title>{word} - pagewarden</title>\n<style>\n{STYLE}</style></head>\n<body><main>\n"
-        );
+        let mut page = head(word, &[STYLE]);
         let total = run.total;
         let _ = write!(
             page,

@@ -18,10 +18,30 @@ use std::io;
 /// What the system says.
 #[cfg(target_os = "linux")]
 pub fn lock(file: &File) -> io::Result<bool> {
+    match set(file, libc::F_WRLCK) {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
+            Ok(false)
+        }
+        set => set.map(|()| true),
+    }
+}
+
+/// Ends such a lock at once. To close the file is not enough where a process is just being
+/// started: for a moment it has all files that were open.
+///
+/// # Errors
+/// What the system says.
+#[cfg(target_os = "linux")]
+pub fn unlock(file: &File) -> io::Result<()> {
+    set(file, libc::F_UNLCK)
+}
+
+#[cfg(target_os = "linux")]
+fn set(file: &File, kind: libc::c_int) -> io::Result<()> {
     use std::os::fd::AsRawFd as _;
 
     let whole = libc::flock {
-        l_type: i16::try_from(libc::F_WRLCK).unwrap_or(0),
+        l_type: i16::try_from(kind).unwrap_or(0),
         l_whence: i16::try_from(libc::SEEK_SET).unwrap_or(0),
         l_start: 0,
         l_len: 0,
@@ -30,14 +50,7 @@ pub fn lock(file: &File) -> io::Result<bool> {
     // SAFETY: the descriptor is open while `file` is borrowed, and the pointer is to a live lock
     // that the call only reads.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const whole) };
-    if result == 0 {
-        return Ok(true);
-    }
-    let error = io::Error::last_os_error();
-    match error.raw_os_error() {
-        Some(libc::EAGAIN | libc::EACCES) => Ok(false),
-        _ => Err(error),
-    }
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Cannot be done here.
@@ -46,6 +59,15 @@ pub fn lock(file: &File) -> io::Result<bool> {
 /// Always.
 #[cfg(not(target_os = "linux"))]
 pub fn lock(_: &File) -> io::Result<bool> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// There is none here.
+///
+/// # Errors
+/// Always.
+#[cfg(not(target_os = "linux"))]
+pub fn unlock(_: &File) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
@@ -145,6 +167,19 @@ mod tests {
         drop(same);
         assert!(lock(&opened(&path)).unwrap());
         assert_ne!(can_be_locked_by_another_process(&path), Some(false));
+    }
+
+    #[test]
+    fn lock_that_was_ended_is_nobodys_although_somebody_has_the_opening_still() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ibdata1");
+        fs::write(&path, [0; 10]).unwrap();
+        let file = opened(&path);
+        let _inherited = file.try_clone().unwrap();
+        assert!(lock(&file).unwrap());
+        unlock(&file).unwrap();
+        drop(file);
+        assert!(lock(&opened(&path)).unwrap());
     }
 
     #[test]

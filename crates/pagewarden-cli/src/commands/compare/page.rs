@@ -14,7 +14,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
-use pagewarden::report::html::{BEGIN, STYLE};
+use pagewarden::report::html::{STYLE, head};
 use pagewarden::report::words::{
     bytes, counted, duration, escaped_for_html, grouped, printable, shortened, utc,
 };
@@ -66,15 +66,10 @@ pub(super) fn page(shown: &Shown<'_>) -> String {
     };
     let word = capitalised(verdict.name());
     let rows: u64 = tables(shown).map(|table| table.rows_source).sum();
-    let mut page = format!(
-        "{BEGIN}<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
-         style-src 'unsafe-inline'\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <meta name=\"referrer\" content=\"no-referrer\">\n\
-         <title>{word}: tables compared - pagewarden</title>\n<style>\n{STYLE}{OWN_STYLE}</style></head>\n\
-         <body><main>\n<header class=\"{}\"><p class=\"word\">{word}</p><h1>{}</h1>\n\
+    let mut page = head(&format!("{word}: tables compared"), &[STYLE, OWN_STYLE]);
+    let _ = write!(
+        page,
+        "<header class=\"{}\"><p class=\"word\">{word}</p><h1>{}</h1>\n\
          <p>Compared {} ({}) in {}, ended {}.</p></header>\n",
         class(verdict),
         sentence(shown),
@@ -469,7 +464,7 @@ mod tests {
         let outcomes = if error.is_some() { &[] } else { outcomes.as_slice() };
         let page =
             page(&Shown { outcomes, error, replicated: false, values, elapsed, ended: UNIX_EPOCH });
-        assert!(page.starts_with(BEGIN));
+        assert!(page.starts_with(pagewarden::report::html::BEGIN));
         for forbidden in
             ["<script", "<img", "<link", "<iframe", " onload=", " src=", "url(", "http:", "https:"]
         {

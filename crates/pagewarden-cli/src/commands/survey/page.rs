@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use pagewarden::report::html::{BEGIN, STYLE};
+use pagewarden::report::html::{STYLE, head};
 use pagewarden::report::words::{escaped_for_html, printable};
 use pagewarden::verdict::Verdict;
 
@@ -24,15 +24,10 @@ const OWN_STYLE: &str = "table.answers th { width: 9.5em; font-size: 15px; paddi
 pub(super) fn page(surveyed: &Surveyed, answers: &[Answer]) -> String {
     let word = surveyed.verdict.name();
     let path = escaped(&surveyed.path.to_string_lossy());
-    let mut page = format!(
-        "{BEGIN}<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
-         style-src 'unsafe-inline'\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <meta name=\"referrer\" content=\"no-referrer\">\n\
-         <title>{word}: a survey - pagewarden</title>\n<style>\n{STYLE}{OWN_STYLE}</style></head>\n\
-         <body><main>\n<header class=\"{}\"><p class=\"word\">{}</p>\n\
+    let mut page = head(&format!("{word}: a survey"), &[STYLE, OWN_STYLE]);
+    let _ = write!(
+        page,
+        "<header class=\"{}\"><p class=\"word\">{}</p>\n\
          <h1><code>{path}</code></h1>\n<p>{}, surveyed {}.</p></header>\n\
          <section><table class=\"answers\"><tbody>\n",
         class(surveyed.verdict),

@@ -17,7 +17,7 @@
 
 use std::fmt::Write as _;
 
-use pagewarden::report::html::BEGIN;
+use pagewarden::report::html::head;
 use pagewarden::report::words::{escaped_for_html, printable, shortened};
 
 use crate::cost::record::Run;
@@ -54,16 +54,10 @@ pub fn page(analysis: &Analysis, run: &Run) -> String {
         "better" => ("good", "Better"),
         _ => ("mild", "Measured"),
     };
-    let mut page = format!(
-        "{BEGIN}<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
-         style-src 'unsafe-inline'\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <meta name=\"referrer\" content=\"no-referrer\">\n\
-         <title>{word}: what protection costs - pagewarden</title>\n\
-         <style>\n{STYLE}</style></head>\n<body><main>\n\
-         <header class=\"{class}\"><p class=\"word\">{word}</p><h1>{}</h1>\n<p>{}</p></header>\n",
+    let mut page = head(&format!("{word}: what protection costs"), &[STYLE]);
+    let _ = write!(
+        page,
+        "<header class=\"{class}\"><p class=\"word\">{word}</p><h1>{}</h1>\n<p>{}</p></header>\n",
         escaped_for_html(&printable(&analysis.sentence)),
         escaped(&circumstances(analysis))
     );

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::protect::disk::Written;
-use crate::source::hold::{is_open_elsewhere, lock};
+use crate::source::hold::{is_open_elsewhere, lock, unlock};
 
 /// What the servers of a directory lock.
 const NAMES: [&str; 2] = ["ibdata1", "aria_log_control"];
@@ -94,13 +94,12 @@ impl Locks {
 
     /// Lets servers in again; a warning if somebody still waits for what was replaced.
     pub(super) fn release(self) -> Option<String> {
-        let held = self.held.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let is_nameless = |file: &File| file.metadata().is_ok_and(|metadata| metadata.nlink() == 0);
-        let (nameless, named): (Vec<_>, Vec<_>) =
-            held.into_iter().partition(|(_, file)| is_nameless(file));
+        let nameless = held.iter().filter(|(_, file)| is_nameless(file));
         let deadline = Instant::now().checked_add(PATIENCE);
         let mut warning = None;
-        for (path, file) in &nameless {
+        for (path, file) in nameless {
             while is_open_elsewhere(file) == Some(true) {
                 if deadline.is_none_or(|deadline| Instant::now() >= deadline) {
                     warning = Some(format!(
@@ -113,8 +112,17 @@ impl Locks {
                 std::thread::sleep(NAP);
             }
         }
-        drop(named);
+        drop(held);
         warning
+    }
+}
+
+impl Drop for Locks {
+    fn drop(&mut self) {
+        for (_, file) in self.held.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            // What cannot be unlocked is when it is closed.
+            let _ = unlock(file);
+        }
     }
 }
 

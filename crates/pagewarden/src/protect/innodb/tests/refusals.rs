@@ -120,7 +120,8 @@ fn what_lies_elsewhere_is_left_alone_and_named() {
     assert!(fs::read(&elsewhere).unwrap() == far);
     // A copy would share it.
     let copy = Request { copy_to: Some(folder.path().join("copy")), ..request(&root) };
-    assert!(run(&copy).unwrap_err().to_string().contains("elsewhere"));
+    let refused = run(&copy).unwrap_err().to_string();
+    assert!(refused.contains("elsewhere"), "{refused}");
 }
 
 /// One page of a file, and the first page of another.
