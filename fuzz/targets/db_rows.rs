@@ -16,13 +16,43 @@ use pagewarden_db::row::Row;
 use pagewarden_db::table::{Column, Form};
 
 const POSTGRES_TYPES: [&str; 20] = [
-    "bool", "int2", "int4", "int8", "oid", "float4", "float8", "numeric", "bpchar", "bytea", "date",
-    "time", "timestamp", "timestamptz", "uuid", "jsonb", "json", "text", "name", "varchar",
+    "bool",
+    "int2",
+    "int4",
+    "int8",
+    "oid",
+    "float4",
+    "float8",
+    "numeric",
+    "bpchar",
+    "bytea",
+    "date",
+    "time",
+    "timestamp",
+    "timestamptz",
+    "uuid",
+    "jsonb",
+    "json",
+    "text",
+    "name",
+    "varchar",
 ];
 
 const MYSQL_TYPES: [&str; 14] = [
-    "tinyint", "decimal", "bit", "double", "json", "varchar", "enum", "binary", "varbinary", "blob",
-    "date", "time", "datetime", "uuid",
+    "tinyint",
+    "decimal",
+    "bit",
+    "double",
+    "json",
+    "varchar",
+    "enum",
+    "binary",
+    "varbinary",
+    "blob",
+    "date",
+    "time",
+    "datetime",
+    "uuid",
 ];
 
 const HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";

@@ -47,7 +47,9 @@ fuzz_target!(|input: &[u8]| {
         archive.extend([0; 2 * BLOCK]);
     }
     let source = Box::new(Cursor::new(archive));
-    let Ok(target) = open_stream(Path::new("-"), source, None, &OpenOptions::default()) else { return };
+    let Ok(target) = open_stream(Path::new("-"), source, None, &OpenOptions::default()) else {
+        return;
+    };
     let mut report = Report::default();
     let summary =
         verify(target, &Options::default(), &(), &mut report).expect("this sink takes all");
