@@ -139,7 +139,7 @@ mod tests {
     fn of_table(table: &str) -> String {
         let run = csv::parse(table.as_bytes(), "table", Better::Lower).unwrap();
         let page = page(&analyse(&run, 0.02), &run);
-        assert!(page.starts_with(BEGIN));
+        assert!(page.starts_with(pagewarden::report::html::BEGIN));
         assert!(page.len() <= PAGE_BYTES_MAX, "{} bytes", page.len());
         for forbidden in [
             "<script", "<img", "<link", "<iframe", " onload", " src=", "url(", "@import",
