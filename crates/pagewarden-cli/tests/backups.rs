@@ -362,14 +362,8 @@ fn page_from_during_the_backup_is_suspect() {
         fs::remove_file(folder.path().join("pg_wal.tar")).unwrap();
         let path = folder.path().join("base.tar");
         let sound = read(&path);
-        let manifest = fs::read_to_string(folder.path().join("backup_manifest")).unwrap();
-        let lsn = |name: &str| {
-            let text = manifest.split(&format!("\"{name}\": \"")).nth(1).unwrap();
-            let (high, low) = text.split('"').next().unwrap().split_once('/').unwrap();
-            let word = |digits| u64::from_str_radix(digits, 16).unwrap();
-            (word(high) << 32) + word(low)
-        };
-        let (start, end) = (lsn("Start-LSN"), lsn("End-LSN"));
+        let (start, end) = range_of(folder.path());
+        let (start, end) = (number_of(&start), number_of(&end));
         assert!(start < end);
         for (lsn, severity) in [
             (start - 1, "damage"),
@@ -392,17 +386,13 @@ fn page_from_during_the_backup_is_suspect() {
     }
 }
 
-/// Blocks of a relation that the log holds a full image of before anything else
-/// is said about them, by the server's own tool.
-fn blocks_with_images(backups: &Backups, wal: &Path, relation: &str) -> Vec<u32> {
-    let mut segments: Vec<_> =
-        fs::read_dir(wal).unwrap().map(|entry| entry.unwrap().path()).collect();
-    segments.retain(|path| path.extension().is_none() && path.is_file());
-    segments.sort();
+/// Blocks of a relation that the log of the backup holds a full image of before
+/// anything else is said about them, by the server's own tool. The first and the last
+/// segment also hold records from before the backup's start and after its end.
+fn blocks_with_images(backups: &Backups, folder: &Path, wal: &Path, relation: &str) -> Vec<u32> {
+    let (start, end) = range_of(folder);
     let mut command = backups.cluster.installation().command("pg_waldump");
-    command.arg("-p").arg(wal).arg(segments.first().unwrap().file_name().unwrap());
-    command.arg(segments.last().unwrap().file_name().unwrap());
-    // It ends with an error, at the end of what was written.
+    command.arg("-p").arg(wal).args(["-s", &start, "-e", &end]);
     let output = String::from_utf8(command.output().unwrap().stdout).unwrap();
     let number = relation.rsplit('/').next().unwrap();
     let mut first = std::collections::BTreeMap::new();
@@ -415,7 +405,27 @@ fn blocks_with_images(backups: &Backups, wal: &Path, relation: &str) -> Vec<u32>
             first.entry(block.parse().unwrap()).or_insert(reference.contains("FPW"));
         }
     }
-    first.into_iter().filter(|(_, image)| *image).map(|(block, _)| block).collect()
+    let blocks: Vec<_> =
+        first.into_iter().filter(|(_, image)| *image).map(|(block, _)| block).collect();
+    assert!(!blocks.is_empty(), "nothing changed {relation} while the backup was taken: {output}");
+    blocks
+}
+
+/// Where a backup's log starts and ends, as its manifest words it.
+fn range_of(folder: &Path) -> (String, String) {
+    let manifest = fs::read_to_string(folder.join("backup_manifest")).unwrap();
+    let lsn = |name: &str| {
+        let text = manifest.split(&format!("\"{name}\": \"")).nth(1).unwrap();
+        text.split('"').next().unwrap().to_owned()
+    };
+    (lsn("Start-LSN"), lsn("End-LSN"))
+}
+
+/// The number of a log position.
+fn number_of(lsn: &str) -> u64 {
+    let (high, low) = lsn.split_once('/').unwrap();
+    let part = |digits| u64::from_str_radix(digits, 16).unwrap();
+    part(high) << 32 | part(low)
 }
 
 /// In `pg_wal.tar`, in the archive itself, or in a folder that is named.
@@ -444,7 +454,7 @@ fn page_that_the_log_of_the_backup_overwrites_is_a_notice() {
                 unpack(log.clone(), &[]);
                 wal.path().to_owned()
             };
-            let images = blocks_with_images(backups, &wal, &backups.busy);
+            let images = blocks_with_images(backups, folder.path(), &wal, &backups.busy);
             let block = u64::from(images[images.len() / 2]);
             let mut archive = read(&path);
             let begin = member(&archive, &backups.busy).data;
@@ -487,10 +497,7 @@ fn without_log(archive: &[u8], begin: usize, block: u64) -> &'static str {
     let label = member(archive, "backup_label");
     let label = std::str::from_utf8(&archive[label.data..label.data + label.bytes]).unwrap();
     let start = label.split("START WAL LOCATION: ").nth(1).unwrap().split(' ').next().unwrap();
-    let (high, low) = start.split_once('/').unwrap();
-    let part = |digits| u64::from_str_radix(digits, 16).unwrap();
-    let start = part(high) << 32 | part(low);
-    if (word(0) << 32 | word(4)) < start { "damage" } else { "suspect" }
+    if (word(0) << 32 | word(4)) < number_of(start) { "damage" } else { "suspect" }
 }
 
 #[test]
