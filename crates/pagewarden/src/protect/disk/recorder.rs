@@ -39,6 +39,7 @@ pub(in crate::protect) enum Change {
     Write(PathBuf, u64, Vec<u8>),
     Length(PathBuf, u64),
     Sync(PathBuf),
+    SyncAll,
     SyncFolder(PathBuf),
     Link(PathBuf, PathBuf),
     Rename(PathBuf, PathBuf),
@@ -136,6 +137,10 @@ impl Disk for Recorder {
         self.note(Change::Sync(self.name(&file.path))).map(drop)
     }
 
+    fn sync_file_system(&self, _: &Written) -> io::Result<()> {
+        self.note(Change::SyncAll).map(drop)
+    }
+
     fn sync_folder(&self, path: &Path) -> io::Result<()> {
         self.note(Change::SyncFolder(self.name(path))).map(drop)
     }
@@ -216,6 +221,10 @@ impl Disk for Hasty {
         Ok(())
     }
 
+    fn sync_file_system(&self, _: &Written) -> io::Result<()> {
+        Ok(())
+    }
+
     fn sync_folder(&self, _: &Path) -> io::Result<()> {
         Ok(())
     }
@@ -250,12 +259,18 @@ impl Remains {
             let later = &changes[at + 1..];
             let folder_synced = |name: &Path| {
                 let parent = name.parent().unwrap_or(Path::new(""));
-                later
-                    .iter()
-                    .any(|one| matches!(one, Change::SyncFolder(synced) if synced == parent))
+                later.iter().any(|one| match one {
+                    Change::SyncAll => true,
+                    Change::SyncFolder(synced) => synced == parent,
+                    _ => false,
+                })
             };
             let synced = |name: &Path| {
-                later.iter().any(|one| matches!(one, Change::Sync(path) if path == name))
+                later.iter().any(|one| match one {
+                    Change::SyncAll => true,
+                    Change::Sync(path) => path == name,
+                    _ => false,
+                })
             };
             match change {
                 Change::Create(name) => {
@@ -308,7 +323,7 @@ impl Remains {
                         remains.names.remove(name);
                     }
                 }
-                Change::Sync(_) | Change::SyncFolder(_) | Change::Attributes => {}
+                Change::Sync(_) | Change::SyncAll | Change::SyncFolder(_) | Change::Attributes => {}
             }
         }
         remains

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use crate::error::Error;
 use crate::protect::batch::Batch;
 use crate::protect::cold::Cold;
-use crate::protect::disk::{Disk, Written, is_same_file, remove, sync};
+use crate::protect::disk::{Disk, Written, is_same_file, remove, sync, sync_unwritten};
 use crate::protect::journal::{Done, Journal, Stamp};
 use crate::protect::outcome::{Worked, damage};
 use crate::protect::pace::Pace;
@@ -401,18 +401,21 @@ impl Shared<'_, '_> {
         if self.damage.load(Ordering::Relaxed) && !work.skip_damaged {
             return Ok(());
         }
-        let written = || batch.iter().filter_map(|file| Some((file, file.target.as_ref()?)));
-        for (file, target) in written() {
+        let targets = || batch.iter().filter_map(|file| Some((file, file.target.as_ref()?)));
+        let mut unwritten = Vec::new();
+        for (file, target) in targets() {
             if work.copy.is_some() {
                 let like = file.source.metadata();
                 like.and_then(|like| work.disk.set_attributes(target, &like))
                     .map_err(|error| Error::io("copy to", &target.path, error))?;
+            } else if work.done.is_none() && lock(&file.marks).written.is_empty() {
+                unwritten.push(target);
+                continue;
             }
-            // Also where this run wrote nothing: what an interrupted run wrote may not
-            // have reached the device.
             sync(work.disk, work.options, target)?;
         }
-        written().try_for_each(|(file, target)| self.conclude(file, target))
+        sync_unwritten(work.disk, work.options, &unwritten)?;
+        targets().try_for_each(|(file, target)| self.conclude(file, target))
     }
 
     /// A file is durable: reads back what was written, and says that it is done.

@@ -8,13 +8,14 @@ use std::fs;
 use std::path::Path;
 
 use super::{
-    all_pages_are_right, assert_protected, cluster_in, request, run_cached, run_on, setting,
+    PAGE, Run, all_pages_are_right, assert_protected, cluster_in, is_relation, request, run_cached,
+    run_on, setting,
 };
-use crate::protect::Request;
 use crate::protect::disk::recorder::{
     Change, Dice, Hasty, Image, Recorder, Remains, after_each_power_failure, image, in_memory,
     laid_out, let_journal_name_these_files, one_thread,
 };
+use crate::protect::{Options, Request};
 use crate::verdict::Protection;
 use crate::verify::Caching;
 
@@ -86,8 +87,7 @@ fn killed_with_several_threads_the_same_command_finishes() {
     for lives in (3..230).step_by(9) {
         let (_folder, root) = laid_out(&before);
         let request = request(&root, Protection::Checksum);
-        let options =
-            crate::protect::Options { jobs: std::num::NonZero::new(4).unwrap(), ..one_thread() };
+        let options = Options { jobs: std::num::NonZero::new(4).unwrap(), ..one_thread() };
         let _ = run_on(&Recorder::new(&root, lives, 5), &request, &options);
         assert_true_to_its_word(&before, &root);
         run_on(&Hasty, &request, &options).unwrap();
@@ -144,6 +144,55 @@ fn power_failure_without_syncs_would_be_noticed() {
         lies += u32::from(claims && !all_pages_are_right(&before, &after));
     }
     assert!(lies > 0);
+}
+
+/// A run that did not wait for the device, and was killed before the control file, leaves
+/// pages that are right in the page cache only. The next finds nothing to write.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_another_run_wrote_is_on_the_device_before_the_control_file_claims_it() {
+    const CONTROL: &str = "global/pg_control";
+    let (_folder, root) = cluster_in(in_memory());
+    let before = image(&root);
+    let request = request(&root, Protection::Checksum);
+    let recorder = Recorder::new(&root, usize::MAX, 0);
+    let unwaited = Options { sync: false, ..one_thread() };
+    run_cached(&recorder, &request, &unwaited, Caching::Cached).unwrap();
+    let mut changes = recorder.changes.into_inner().unwrap().0;
+    changes.retain(|change| matches!(change, Change::Write(name, ..) if is_relation(name)));
+    fs::write(root.join(CONTROL), before[Path::new(CONTROL)].as_ref().unwrap()).unwrap();
+
+    let recorder = Recorder::new(&root, usize::MAX, 0);
+    let run = Run {
+        disk: &recorder,
+        request: &request,
+        options: &one_thread(),
+        progress: &(),
+        caching: Caching::Cached,
+        run_bytes: 2 * PAGE,
+        batch_files: 100,
+    };
+    assert_eq!(run.run().unwrap().pages.changed, 0);
+    assert_protected(&before, &root);
+    changes.append(&mut recorder.changes.into_inner().unwrap().0);
+    assert!(changes.iter().any(|change| matches!(change, Change::SyncAll)));
+    let lies = |changes: &[Change]| {
+        let mut dice = Dice(5);
+        let lies = |_: &usize| {
+            let folder = in_memory();
+            Remains::of(&before, changes, &mut dice).lay_out(folder.path());
+            let after = image(folder.path());
+            let claims = setting(&after) == Some(Protection::Checksum);
+            claims && !all_pages_are_right(&before, &after)
+        };
+        (0..20).filter(lies).count()
+    };
+    for end in 0..=changes.len() {
+        assert_eq!(lies(&changes[..end]), 0, "after {end}");
+    }
+    // It would be noticed.
+    changes.retain(|change| !matches!(change, Change::SyncAll));
+    assert!(lies(&changes) > 0);
 }
 
 #[test]
