@@ -36,6 +36,13 @@ pub fn residency(file: &File, range: Range<u64>) -> Residency {
     system::residency(file, range)
 }
 
+/// How many bytes of `range` are in the page cache at this moment, in whole pages of the
+/// system's; `None` if it does not say.
+#[must_use]
+pub fn bytes_present(file: &File, range: Range<u64>) -> Option<u64> {
+    system::bytes_present(file, range)
+}
+
 /// The stretches of the first `length` bytes that are not in the page cache,
 /// in order; `None` if the system does not say or there are too many of them.
 #[must_use]
@@ -86,34 +93,31 @@ mod system {
     const STRETCHES_MAX: usize = 1 << 20;
 
     pub(super) fn residency(file: &File, range: Range<u64>) -> Residency {
-        let Some(length) = range.end.checked_sub(range.start).filter(|length| *length > 0) else {
+        if range.is_empty() {
             return Residency::Whole;
-        };
+        }
         let page = page_bytes();
+        let pages = range.end.div_ceil(page).saturating_sub(range.start / page);
+        match bytes_present(file, range) {
+            None => Residency::Unknown,
+            Some(0) => Residency::Nothing,
+            Some(present) if present / page >= pages => Residency::Whole,
+            Some(_) => Residency::Part,
+        }
+    }
+
+    pub(super) fn bytes_present(file: &File, range: Range<u64>) -> Option<u64> {
+        let page = page_bytes();
+        let length = range.end.checked_sub(range.start).filter(|length| *length > 0)?;
         if let Some(stat) = cachestat(file, range.start, length) {
-            let first = range.start / page;
-            let pages = range.end.div_ceil(page).saturating_sub(first);
-            return match stat.cached {
-                0 => Residency::Nothing,
-                cached if cached >= pages => Residency::Whole,
-                _ => Residency::Part,
-            };
+            return Some(stat.cached.saturating_mul(page));
         }
-        let mut seen = (false, false);
-        let asked = each_page(file, range, |_, present| {
-            if present {
-                seen.0 = true;
-            } else {
-                seen.1 = true;
-            }
+        let mut bytes = 0_u64;
+        each_page(file, range, |_, present| {
+            bytes = bytes.saturating_add(if present { page } else { 0 });
             true
-        });
-        match (asked, seen) {
-            (None, _) => Residency::Unknown,
-            (Some(()), (_, false)) => Residency::Whole,
-            (Some(()), (true, true)) => Residency::Part,
-            (Some(()), (false, true)) => Residency::Nothing,
-        }
+        })?;
+        Some(bytes)
     }
 
     pub(super) fn absent(file: &File, length: u64) -> Option<Vec<Range<u64>>> {
@@ -283,6 +287,10 @@ mod system {
         Residency::Unknown
     }
 
+    pub(super) fn bytes_present(_: &File, _: Range<u64>) -> Option<u64> {
+        None
+    }
+
     pub(super) fn absent(_: &File, _: u64) -> Option<Vec<Range<u64>>> {
         None
     }
@@ -337,6 +345,7 @@ mod tests {
         file.read_exact_at(&mut [0; 4096], 2 << 20).unwrap();
         assert_eq!(residency(&file, 0..LENGTH), Residency::Part);
         assert_eq!(residency(&file, 2 << 20..(2 << 20) + 4096), Residency::Whole);
+        assert_eq!(bytes_present(&file, 1 << 20..3 << 20), Some(4096));
         assert_eq!(residency(&file, 0..1 << 20), Residency::Nothing);
         let gaps = absent(&file, LENGTH).unwrap();
         assert_eq!((gaps.len(), gaps[0].end, gaps[1].end), (2, 2 << 20, LENGTH));

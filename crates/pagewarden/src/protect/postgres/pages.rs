@@ -255,7 +255,7 @@ impl Shared<'_, '_> {
         }
         let pieces = usize::try_from(length.div_ceil(PIECE_BYTES)).unwrap_or(usize::MAX).max(1);
         Ok(Some(OpenFile {
-            cold: Cold::of(&source, length, work.layout.page_size, work.caching),
+            cold: Cold::new(length, work.layout.page_size, work.caching),
             entry,
             name,
             source,
@@ -287,7 +287,8 @@ impl Shared<'_, '_> {
             }
             let file = &piece.file;
             let path = || work.listing.path(&file.entry);
-            let (direct, end) = file.cold.way_from(offset, || file.open_direct(&path()));
+            let (direct, end) =
+                file.cold.way_from(&file.source, offset, || file.open_direct(&path()));
             let most = self.run_bytes(direct.is_some());
             let left = piece.range.end.min(end) - offset;
             let length = usize::try_from(left).unwrap_or(usize::MAX).min(most);
