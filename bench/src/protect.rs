@@ -73,34 +73,34 @@ const CACHED: Case = Case {
     wall_goal: 0.6,
 };
 
+const UNSYNCED: Case =
+    Case { name: "every page, not synced", syncs: false, wall_goal: 0.35, ..CACHED };
+
+const NOTHING: Case = Case {
+    name: "nothing to change, synced",
+    changes: false,
+    cpu_goal: 0.5,
+    wall_goal: 0.5,
+    ..CACHED
+};
+
+const NOTHING_UNSYNCED: Case =
+    Case { name: "nothing to change, not synced", syncs: false, ..NOTHING };
+
 /// Those in the page cache come first: what was read into it anew lies there in larger
 /// pieces than what a server wrote.
-const CASES: [Case; 6] = [
+const CASES: [Case; 8] = [
     CACHED,
-    Case { name: "every page, not synced", syncs: false, wall_goal: 0.35, ..CACHED },
-    Case {
-        name: "nothing to change",
-        changes: false,
-        syncs: false,
-        cpu_goal: 0.5,
-        wall_goal: 0.5,
-        ..CACHED
-    },
+    UNSYNCED,
+    NOTHING,
+    NOTHING_UNSYNCED,
     Case { name: "out of the page cache, every page, synced", cached: false, ..CACHED },
+    Case { name: "out of the page cache, every page, not synced", cached: false, ..UNSYNCED },
+    Case { name: "out of the page cache, nothing to change, synced", cached: false, ..NOTHING },
     Case {
-        name: "out of the page cache, every page, not synced",
+        name: "out of the page cache, nothing to change, not synced",
         cached: false,
-        syncs: false,
-        wall_goal: 0.35,
-        ..CACHED
-    },
-    Case {
-        name: "out of the page cache, nothing to change",
-        cached: false,
-        changes: false,
-        syncs: false,
-        cpu_goal: 0.5,
-        wall_goal: 0.5,
+        ..NOTHING_UNSYNCED
     },
 ];
 
@@ -238,9 +238,10 @@ impl Suite {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("rewrite").args(case.syncs.then_some("--sync"));
         command.args((!case.changes).then_some("--only-read"));
-        if !case.cached {
-            command.arg("--past").arg(self.in_flight.to_string());
-        }
+        let cores = std::thread::available_parallelism()?.get();
+        let threads = if case.cached { cores } else { self.in_flight };
+        command.args((!case.cached).then_some("--past"));
+        command.arg("--threads").arg(threads.to_string());
         command.args(self.files.files.iter().map(|(path, _)| path));
         Ok(command)
     }

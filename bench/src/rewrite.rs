@@ -16,9 +16,12 @@ pub struct Arguments {
     /// Wait until the device holds it
     #[arg(long)]
     sync: bool,
-    /// Past the page cache, so many requests in flight; through it otherwise
+    /// Past the page cache
     #[arg(long)]
-    past: Option<usize>,
+    past: bool,
+    /// How many do it at a time
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
     /// Write nothing
     #[arg(long)]
     only_read: bool,
@@ -40,7 +43,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
             let named = || path.display().to_string();
             let file = match last {
                 Some((opened, file)) if opened == path => file,
-                _ => open(&path, arguments.past.is_some()).with_context(named)?,
+                _ => open(&path, arguments.past).with_context(named)?,
             };
             let bytes = memory.bytes_mut().get_mut(..length).context("a run is too long")?;
             file.read_exact_at(bytes, offset).with_context(named)?;
@@ -52,7 +55,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Ok(())
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..arguments.past.unwrap_or(1)).map(|_| scope.spawn(work)).collect();
+        let threads: Vec<_> = (0..arguments.threads).map(|_| scope.spawn(work)).collect();
         threads.into_iter().try_for_each(|thread| match thread.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -76,14 +79,17 @@ struct Runs {
 
 impl Runs {
     fn new(arguments: &Arguments) -> anyhow::Result<Self> {
-        let past = arguments.past.is_some();
-        ensure!(arguments.past != Some(0), "no request in flight reads nothing");
+        ensure!(arguments.threads > 0, "no thread reads nothing");
         let length = |path: &PathBuf| -> anyhow::Result<_> {
             let metadata = path.metadata().with_context(|| path.display().to_string())?;
             Ok((path.clone(), metadata.len()))
         };
         let files = arguments.files.iter().rev().map(length).collect::<Result<_, _>>()?;
-        Ok(Self { files, offset: 0, bytes: if past { RUN_BYTES_PAST } else { RUN_BYTES } })
+        Ok(Self {
+            files,
+            offset: 0,
+            bytes: if arguments.past { RUN_BYTES_PAST } else { RUN_BYTES },
+        })
     }
 }
 
@@ -123,18 +129,20 @@ mod tests {
         let empty = folder.path().join("empty");
         std::fs::write(&empty, []).unwrap();
         let refused = open(&path, true).is_err();
-        for past in [None, Some(3)] {
-            if past.is_some() && refused {
+        for (past, threads) in [(false, 1), (false, 2), (true, 3)] {
+            if past && refused {
                 eprintln!("skipped, this file system has no way past the page cache");
                 continue;
             }
             for only_read in [false, true] {
                 let files = vec![empty.clone(), path.clone()];
-                run(&Arguments { sync: true, past, only_read, files }).unwrap();
+                run(&Arguments { sync: true, past, threads, only_read, files }).unwrap();
                 assert_eq!(std::fs::read(&path).unwrap(), bytes);
             }
         }
         let missing = vec![folder.path().join("none")];
-        assert!(run(&Arguments { files: missing, ..Arguments::default() }).is_err());
+        assert!(run(&Arguments { threads: 1, files: missing, ..Arguments::default() }).is_err());
+        let files = vec![path];
+        assert!(run(&Arguments { threads: 0, files, ..Arguments::default() }).is_err());
     }
 }
