@@ -8,7 +8,7 @@
 //! At the end differences are planted, and it is said who finds them.
 #![allow(clippy::print_stdout)]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -135,21 +135,19 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if "PostgreSQL".contains(&arguments.only) {
         any = true;
         let databases = Databases::of_postgres(&arguments.version, arguments.rows)?;
-        let peer = peers::reladiff(&arguments.reladiff, &databases).slower(5.0);
         let goals = Goals { compare: Some(3.5), native: Some(4.0) };
-        suite.measure(&databases, &goals, Some(peer))?;
+        suite.measure(&databases, &goals)?;
     }
     if "MariaDB".contains(&arguments.only) {
         any = true;
         let databases = Databases::of_mariadb(arguments.rows)?;
-        let peer = peers::pt_table_checksum(&arguments.pt_table_checksum, &databases)?.slower(3.0);
         let goals = Goals { compare: Some(8.0), native: None };
-        suite.measure(&databases, &goals, Some(peer))?;
+        suite.measure(&databases, &goals)?;
     }
     if "both".contains(&arguments.only) {
         any = true;
         let databases = Databases::of_both(&arguments.version, arguments.rows)?;
-        suite.measure(&databases, &Goals { compare: None, native: None }, None)?;
+        suite.measure(&databases, &Goals { compare: None, native: None })?;
     }
     ensure!(any, "there is no engine '{}'", arguments.only);
     Ok(())
@@ -185,7 +183,7 @@ impl Suite<'_> {
         Arm::new(name, command)
     }
 
-    fn measure(&self, databases: &Databases, goals: &Goals, peer: Option<Arm>) -> Result<()> {
+    fn measure(&self, databases: &Databases, goals: &Goals) -> Result<()> {
         let Arguments { rows, rounds, .. } = *self.arguments;
         println!(
             "\n{}: two tables of {rows} rows and {} columns, {rounds} rounds, load {}",
@@ -194,25 +192,25 @@ impl Suite<'_> {
             load()
         );
         if rounds > 0 {
-            self.cost(databases, goals, peer)?;
+            self.cost(databases, goals)?;
         }
         if !self.arguments.no_planted {
-            let peer = self.arguments.pt_table_checksum.as_path();
-            let peer = Some(peer).filter(|_| !self.arguments.no_peers);
+            let is_here = |arm: &Arm| Path::new(arm.command.get_program()).exists();
+            let peer = peers::of(self.arguments, databases)?.filter(is_here);
             planted::find(&self.pagewarden, peer, databases, rows)?;
         }
         println!("load {}", load());
         Ok(())
     }
 
-    fn cost(&self, databases: &Databases, goals: &Goals, peer: Option<Arm>) -> Result<()> {
+    fn cost(&self, databases: &Databases, goals: &Goals) -> Result<()> {
         let Arguments { rows, rounds, .. } = *self.arguments;
         let ours = |name| self.ours(name, databases);
         let mut arms = vec![ours(COUNT), Arm { server_goal: goals.compare, ..ours(COMPARE) }];
         arms.extend(goals.native.map(|goal| Arm { server_goal: Some(goal), ..ours("native") }));
         arms.push(ours("pushdown"));
         arms.extend(databases.copy()?.map(|command| Arm::new("COPY into nothing", command)));
-        arms.extend(peer.filter(|_| !self.arguments.no_peers));
+        arms.extend(peers::of(self.arguments, databases)?);
         arms.retain_mut(Arm::can_run);
         let count = arms.len();
         for round in 0..rounds {
