@@ -1,6 +1,6 @@
 //! Parts that are read from both sides, and how their rows are held against each other.
 //!
-//! | way | what is hashed | where hashes are not alike |
+//! | reading | what is hashed | where hashes are not alike |
 //! |---|---|---|
 //! | as sent | the bytes of two servers of one kind, in the order in which they come | equal values may be written in other bytes, or come in another order |
 //! | in order | canonical rows, in the order in which they come | they may come in another order |
@@ -8,7 +8,7 @@
 //!
 //! Hashes that are alike prove the rows equal in each of them, and the earlier are the
 //! cheaper. A part whose hashes are not alike is read row by row in any case. If its rows turn
-//! out to be equal then, the table goes on in the next way.
+//! out to be equal then, the table goes on with the next.
 
 use super::look::{Scope, Side, both};
 use super::mode::{Look, Mode};
@@ -20,13 +20,13 @@ use crate::row::record::{self, Record, Sequence};
 
 /// How rows that were read are held against each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Reading {
     AsSent,
     InOrder,
     Sums,
 }
 
-impl Way {
+impl Reading {
     /// The cheapest that two sides have.
     pub fn of(source: &Side<'_>, target: &Side<'_>) -> Self {
         let one_kind = source.connection.sends_alike()
@@ -41,7 +41,7 @@ impl Way {
         if one_kind && same_types { Self::AsSent } else { Self::InOrder }
     }
 
-    /// The way to take where this one was in vain.
+    /// The one to take where this one was in vain.
     pub fn next(self) -> Self {
         match self {
             Self::AsSent => Self::InOrder,
@@ -89,8 +89,9 @@ impl Comparison<'_, '_> {
     /// # Errors
     /// A side could not be read.
     pub fn look_at_rows(&mut self, scope: &Scope) -> Result<Look> {
-        let way = self.way;
-        let (one, other) = both(&mut self.source, &mut self.target, |side| way.read(side, scope))?;
+        let reading = self.reading;
+        let (one, other) =
+            both(&mut self.source, &mut self.target, |side| reading.read(side, scope))?;
         Ok(Look {
             mode: Mode::Stream,
             rows_source: one.rows,

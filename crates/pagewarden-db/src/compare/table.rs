@@ -16,7 +16,7 @@ use super::run::Run;
 use super::sample::{self, Sampled};
 use super::settle::{Pending, settle};
 use super::state::{Bound, Chunk, Known, PartNumber, Reached, TableState};
-use super::stream::Way;
+use super::stream::Reading;
 use super::{Advance, Course, Options, Watch, throttle};
 use crate::error::{Error, Result};
 use crate::row::{Value, number};
@@ -46,7 +46,7 @@ pub struct Comparison<'a, 'b> {
     /// In which way.
     pub choice: Choice,
     /// How rows that are read are held against each other.
-    pub(super) way: Way,
+    pub(super) reading: Reading,
     /// Where it is written what was found.
     pub state: Option<TableState<'b>>,
     /// How many tables share the memory.
@@ -72,7 +72,7 @@ impl<'a, 'b> Comparison<'a, 'b> {
         sharers: usize,
     ) -> Self {
         Self {
-            way: Way::of(&sides.0, &sides.1),
+            reading: Reading::of(&sides.0, &sides.1),
             source: sides.0,
             target: sides.1,
             options,
@@ -241,7 +241,7 @@ impl<'a, 'b> Comparison<'a, 'b> {
         for (piece, scope) in (0..).zip(unequal) {
             let differs = self.suspect((number, piece), scope, report)?;
             if !differs && look.mode == Mode::Stream {
-                self.way = self.way.next();
+                self.reading = self.reading.next();
             }
         }
         Ok(())
