@@ -36,7 +36,7 @@ slow:
 	./scripts/needs.sh
 	cargo xtask servers $(ALL_SERVERS)
 	PAGEWARDEN_REQUIRE=postgres,sqlite,mariadb PAGEWARDEN_TEST_VERSIONS=all \
-		PAGEWARDEN_SEEDS=20 PAGEWARDEN_KILLS=20 PAGEWARDEN_PACK_KILLS=50 \
+		PAGEWARDEN_SEEDS=20 PAGEWARDEN_KILLS=50 PAGEWARDEN_PACK_KILLS=50 \
 		cargo test --workspace --locked -- --include-ignored
 	PAGEWARDEN_REQUIRE=sqlite PAGEWARDEN_STATEMENTS=10000 \
 		cargo test --locked --manifest-path ext/sqlite/Cargo.toml

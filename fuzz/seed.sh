@@ -165,3 +165,11 @@ printf '\1 0-1-5,\n1-2-3' >corpus/db_values/gtid
 printf '\0\3\4\0\1\0\0\0\2\0\7\0\1\377\377\377\377\377\377' >corpus/db_rows/copy
 printf '\0\25\2\0\1\0\0\0\16\0\3\0\1\0\0\0\3\0\1\11\51\32\174\377\377' >corpus/db_rows/numeric
 printf '\1\13\0\6\1\377\0\0\0\1\2\3\4\5\6\7\10\11' >corpus/db_rows/span
+# A table, a chunk of it that is not equal, what came of that, and the last chunk; buckets.
+mkdir -p corpus/db_state
+{ printf '\0{"table":{"number":0,"target":"t","schema":null,"name":"a","fingerprint":"f"}}\n'
+  printf '{"mode":[0,"stream","because"]}\n'
+  printf '{"chunk":[0,{"number":0,"after":null,"upto":["n:5"],"rows_source":5,"rows_target":5,"sum_source":"a","sum_target":"b","mode":"stream","bytes":10,"unequal":[[null,["n:5"]]]}]}\n'
+  printf '{"settled":[0,[0,0],{"changed":1,"only_source":0,"only_target":0,"differences":[],"places":[0]}]}\n'
+  printf '{"chunk":[0,{"number":1,"after":["n:5"],"upto":null,"rows_source":5,"rows_target":5,"sum_source":"a","sum_target":"a","mode":"stream","bytes":10,"unequal":[]}]}'
+} >corpus/db_state/chunks

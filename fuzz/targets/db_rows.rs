@@ -10,7 +10,8 @@ use arbitrary::{Arbitrary as _, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use mysql::Value;
 use pagewarden_db::engine::mysql::wire as mysql_wire;
-use pagewarden_db::engine::postgres::{copy::Tuples, wire};
+use pagewarden_db::engine::postgres::copy::{Frames, decode};
+use pagewarden_db::engine::postgres::wire;
 use pagewarden_db::engine::{ENGINES, statement};
 use pagewarden_db::row::Row;
 use pagewarden_db::table::{Column, Form};
@@ -82,15 +83,17 @@ fn copied(choice: usize, piece: usize, stream: &[u8]) {
         .collect();
     let asked: Vec<(&Column, &Form)> = columns.iter().map(|one| (one, &one.form)).collect();
     let read = |length: usize| {
-        let (mut rows, mut tuples) = (Vec::new(), Tuples::new(&asked));
-        let mut see = |row: &Row| {
+        let (mut rows, mut row) = (Vec::new(), Row::new());
+        let mut frames = Frames::new(asked.len());
+        let mut see = |tuple: &[u8]| {
+            decode(&mut row, &asked, tuple)?;
             assert_eq!(row.count(), columns.len());
-            look_at(row);
+            look_at(&row);
             rows.push(row.bytes().to_vec());
             Ok(())
         };
-        let result = stream.chunks(length).try_for_each(|piece| tuples.feed(piece, &mut see));
-        (result.and_then(|()| tuples.end()).is_ok(), rows)
+        let result = stream.chunks(length).try_for_each(|piece| frames.feed(piece, &mut see));
+        (result.and_then(|()| frames.end()).is_ok(), rows)
     };
     assert_eq!(read(stream.len().max(1)), read(piece));
 }

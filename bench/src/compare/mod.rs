@@ -1,18 +1,19 @@
 //! `pagewarden compare` beside COUNT(*) over the same tables, and beside others that compare.
 //!
-//! Two equal tables of 15 columns: in two databases of one PostgreSQL, and on a MariaDB and
-//! its replica. All contenders are processes that run once in each round, in an order that
+//! Two equal tables of 15 columns: in two databases of one PostgreSQL, on a MariaDB and its
+//! replica, and on a PostgreSQL and a MariaDB. All contenders are processes that run once in each round, in an order that
 //! turns from round to round; before that each runs once and is not measured. Counted are
 //! the processor time of the servers and of the process, wall time and memory.
 //!
 //! At the end differences are planted, and it is said who finds them.
 #![allow(clippy::print_stdout)]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use pagewarden_lab::cost::server_cpu;
+use serde_json::Value;
 
 use crate::process::{Measured, measure};
 use crate::samples::{Ratio, spread};
@@ -30,13 +31,13 @@ pub struct Arguments {
     /// Rows of each table
     #[arg(long, default_value_t = 3_000_000)]
     rows: u64,
-    /// How often each contender runs
+    /// How often each contender runs; 0: only what is planted is looked for
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// The version of PostgreSQL
     #[arg(long, default_value = "15")]
     version: String,
-    /// Only the engine whose name contains this: PostgreSQL, MariaDB
+    /// Only the pair whose name contains this: PostgreSQL, MariaDB, both
     #[arg(long, default_value = "")]
     only: String,
     /// The program to measure; otherwise the one built beside this one
@@ -88,7 +89,10 @@ impl Arm {
     /// Runs it once, to see whether it can; says why not, if it cannot.
     fn can_run(&mut self) -> bool {
         let (ended, said) = match self.command.output() {
-            Ok(output) if output.status.success() => return true,
+            Ok(output) if output.status.success() => {
+                self.say_mode(&output.stdout);
+                return true;
+            }
             Ok(output) => {
                 let said = if output.stderr.is_empty() { output.stdout } else { output.stderr };
                 (output.status.to_string(), String::from_utf8_lossy(&said).into_owned())
@@ -99,6 +103,16 @@ impl Arm {
         let first = said.lines().find(|line| line.contains("rror")).or_else(|| said.lines().last());
         println!("{}: left out: {ended}: {}", self.name, first.unwrap_or_default().trim());
         false
+    }
+
+    /// Says in which way a comparison of ours was made.
+    fn say_mode(&self, report: &[u8]) {
+        let Ok(report) = serde_json::from_slice::<Value>(report) else { return };
+        let word =
+            |name: &str| report.pointer(&format!("/tables/0/{name}")).and_then(Value::as_str);
+        if let (Some(mode), Some(because)) = (word("mode"), word("mode_because")) {
+            println!("{}: {mode} {because}", self.name);
+        }
     }
 
     fn run(&mut self, databases: &Databases) -> Result<()> {
@@ -121,14 +135,19 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if "PostgreSQL".contains(&arguments.only) {
         any = true;
         let databases = Databases::of_postgres(&arguments.version, arguments.rows)?;
-        let peer = peers::reladiff(&arguments.reladiff, &databases).slower(5.0);
-        suite.measure(&databases, 3.5, Some(4.0), peer)?;
+        let goals = Goals { compare: Some(3.5), native: Some(4.0) };
+        suite.measure(&databases, &goals)?;
     }
     if "MariaDB".contains(&arguments.only) {
         any = true;
         let databases = Databases::of_mariadb(arguments.rows)?;
-        let peer = peers::pt_table_checksum(&arguments.pt_table_checksum, &databases)?.slower(3.0);
-        suite.measure(&databases, 8.0, None, peer)?;
+        let goals = Goals { compare: Some(8.0), native: None };
+        suite.measure(&databases, &goals)?;
+    }
+    if "both".contains(&arguments.only) {
+        any = true;
+        let databases = Databases::of_both(&arguments.version, arguments.rows)?;
+        suite.measure(&databases, &Goals { compare: None, native: None })?;
     }
     ensure!(any, "there is no engine '{}'", arguments.only);
     Ok(())
@@ -136,6 +155,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 const COUNT: &str = "COUNT(*)";
 const COMPARE: &str = "compare";
+
+/// The most of the servers' time, in times of COUNT(*). There is no native way without a goal.
+struct Goals {
+    compare: Option<f64>,
+    native: Option<f64>,
+}
 
 struct Suite<'a> {
     arguments: &'a Arguments,
@@ -151,17 +176,14 @@ impl Suite<'_> {
             COMPARE => command.args(["compare", "--jobs", "1"]),
             mode => command.args(["compare", "--jobs", "1", "--mode", mode]),
         };
+        if name != COUNT {
+            command.arg("--json");
+        }
         command.arg("--quiet").args(databases.urls());
         Arm::new(name, command)
     }
 
-    fn measure(
-        &self,
-        databases: &Databases,
-        compare_goal: f64,
-        native_goal: Option<f64>,
-        peer: Arm,
-    ) -> Result<()> {
+    fn measure(&self, databases: &Databases, goals: &Goals) -> Result<()> {
         let Arguments { rows, rounds, .. } = *self.arguments;
         println!(
             "\n{}: two tables of {rows} rows and {} columns, {rounds} rounds, load {}",
@@ -169,13 +191,26 @@ impl Suite<'_> {
             databases::COLUMNS,
             load()
         );
-        let ours = |name| self.ours(name, databases);
-        let compare = Arm { server_goal: Some(compare_goal), ..ours(COMPARE) };
-        let native = Arm { server_goal: native_goal, ..ours("native") };
-        let mut arms = vec![ours(COUNT), compare, native, ours("pushdown")];
-        if !self.arguments.no_peers {
-            arms.push(peer);
+        if rounds > 0 {
+            self.cost(databases, goals)?;
         }
+        if !self.arguments.no_planted {
+            let is_here = |arm: &Arm| Path::new(arm.command.get_program()).exists();
+            let peer = peers::of(self.arguments, databases)?.filter(is_here);
+            planted::find(&self.pagewarden, peer, databases, rows)?;
+        }
+        println!("load {}", load());
+        Ok(())
+    }
+
+    fn cost(&self, databases: &Databases, goals: &Goals) -> Result<()> {
+        let Arguments { rows, rounds, .. } = *self.arguments;
+        let ours = |name| self.ours(name, databases);
+        let mut arms = vec![ours(COUNT), Arm { server_goal: goals.compare, ..ours(COMPARE) }];
+        arms.extend(goals.native.map(|goal| Arm { server_goal: Some(goal), ..ours("native") }));
+        arms.push(ours("pushdown"));
+        arms.extend(databases.copy()?.map(|command| Arm::new("COPY into nothing", command)));
+        arms.extend(peers::of(self.arguments, databases)?);
         arms.retain_mut(Arm::can_run);
         let count = arms.len();
         for round in 0..rounds {
@@ -185,14 +220,7 @@ impl Suite<'_> {
                 }
             }
         }
-        show(&arms, rows)?;
-        if !self.arguments.no_planted {
-            let peer = self.arguments.pt_table_checksum.as_path();
-            let peer = Some(peer).filter(|_| !self.arguments.no_peers);
-            planted::find(&self.pagewarden, peer, databases, rows)?;
-        }
-        println!("load {}", load());
-        Ok(())
+        show(&arms, rows)
     }
 }
 

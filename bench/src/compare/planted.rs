@@ -3,18 +3,19 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
+use super::Arm;
 use super::databases::Databases;
-use super::peers;
 use crate::process;
 
 /// Plants, compares, and says what was found. Fails if that is not what was planted.
 pub fn find(
     pagewarden: &Path,
-    peer: Option<&Path>,
+    mut peer: Option<Arm>,
     databases: &Databases,
     rows: u64,
 ) -> Result<()> {
@@ -48,7 +49,7 @@ pub fn find(
         ensure!(found == [(json!(id), json!([]))], "{kind}: {found:?}, planted: {id}");
     }
     println!("compare: all named, by row and column, and nothing else");
-    say_what_peer_finds(peer, databases)?;
+    say_what_peer_finds(peer.as_mut())?;
 
     databases.change_target(
         "UPDATE t SET at = at + interval '10 minutes'",
@@ -62,7 +63,7 @@ pub fn find(
     let pattern = at.and_then(|one| one.get("pattern")?.as_str()).unwrap_or_default();
     ensure!(pattern == "shifted by +00:10:00", "{:?}", table.get("diagnosis"));
     println!("compare: every row counted; at: {pattern}");
-    say_what_peer_finds(peer, databases)
+    say_what_peer_finds(peer.as_mut())
 }
 
 /// What `compare` says of the table.
@@ -93,11 +94,11 @@ fn list<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
     value.get(name).and_then(Value::as_array).into_iter().flatten()
 }
 
-fn say_what_peer_finds(peer: Option<&Path>, databases: &Databases) -> Result<()> {
-    let (Some(peer), Some(_)) = (peer, databases.replicated()) else { return Ok(()) };
-    let mut arm = peers::pt_table_checksum(peer, databases)?;
+fn say_what_peer_finds(peer: Option<&mut Arm>) -> Result<()> {
+    let Some(arm) = peer else { return Ok(()) };
+    let begin = Instant::now();
     let output = arm.command.output()?;
-    println!("pt-table-checksum: {}", output.status);
+    println!("{}: {} after {:.1} s", arm.name, output.status, begin.elapsed().as_secs_f64());
     print!(
         "{}{}",
         String::from_utf8_lossy(&output.stdout),

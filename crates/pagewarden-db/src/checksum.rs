@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use crc_fast::CrcAlgorithm;
 use md5::{Digest as _, Md5};
 
+use crate::engine::interrupt::interruptible;
 use crate::engine::{Connection, Query, Range, ServerSum};
 use crate::error::{Error, Result};
 use crate::row::record::{self, Record};
@@ -109,9 +110,9 @@ impl<'a> Teller<'a> {
     }
 
     /// A row was read.
-    pub fn row(&mut self, row: &Row) -> Result<()> {
+    pub fn row(&mut self, row: &[u8]) -> Result<()> {
         self.rows += 1;
-        self.bytes += row.bytes().len() as u64;
+        self.bytes += row.len() as u64;
         let much =
             self.rows - self.told_rows >= TELL_ROWS || self.bytes - self.told_bytes >= TELL_BYTES;
         if much { self.end() } else { Ok(()) }
@@ -140,25 +141,26 @@ pub fn checksum(
     function: Function,
     tell: &Tell<'_>,
 ) -> Result<Checksum> {
-    tell(0, 0)?;
     let begin = Instant::now();
     let md5 = function == Function::Md5;
     let by_server =
         |rows, value, elapsed| Checksum { rows, bytes_read: None, value, elapsed, by_server: true };
     match strategy {
         Strategy::Count => {
-            let rows = connection.count(table)?;
+            let rows = interruptible(connection, tell, |connection| connection.count(table))?;
             Ok(by_server(rows, None, begin.elapsed()))
         }
         Strategy::Native => {
-            let value = connection.native(table)?;
+            let value = interruptible(connection, tell, |connection| connection.native(table))?;
             let elapsed = begin.elapsed();
             // Counted apart, and not part of its time.
-            Ok(by_server(connection.count(table)?, Some(value), elapsed))
+            let rows = interruptible(connection, tell, |connection| connection.count(table))?;
+            Ok(by_server(rows, Some(value), elapsed))
         }
         Strategy::Accum | Strategy::Bitxor => {
             let accumulated = strategy == Strategy::Accum;
-            match connection.summed(table, ServerSum { accumulated, md5 })? {
+            let sum = ServerSum { accumulated, md5 };
+            match interruptible(connection, tell, |connection| connection.summed(table, sum))? {
                 Some((rows, value)) => Ok(by_server(rows, Some(value), begin.elapsed())),
                 None => here(connection, table, &mut Chain::new(accumulated, md5), tell),
             }
@@ -251,6 +253,7 @@ fn here(
     sum: &mut dyn Sum,
     tell: &Tell<'_>,
 ) -> Result<Checksum> {
+    tell(0, 0)?;
     let begin = Instant::now();
     let form = |place: usize| table.columns.get(place).map(|column| (place, column.form.clone()));
     let columns: Vec<(usize, Form)> = table.ordered().into_iter().filter_map(form).collect();
@@ -260,7 +263,7 @@ fn here(
     let mut teller = Teller::new(tell);
     connection.read(&query, &mut |row| {
         sum.add(row);
-        teller.row(row)
+        teller.row(row.bytes())
     })?;
     teller.end()?;
     Ok(Checksum {

@@ -201,14 +201,7 @@ fn read(connection: &mut dyn Connection) -> Result<Parts> {
         return Err(Error::Unsupported(format!("{TABLE} is a table of another kind")));
     }
     let range = Range::default();
-    let query = Query {
-        table: &table,
-        columns: &columns,
-        range: &range,
-        ordered: false,
-        offset: 0,
-        limit: None,
-    };
+    let query = Query::of(&table, &columns, &range);
     let mut parts = Parts::new();
     connection.read(&query, &mut |row| {
         let mut values = row.values().into_iter();

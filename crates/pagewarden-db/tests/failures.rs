@@ -274,14 +274,7 @@ fn sessions_only_read() {
         let mut table = connection.describe(&name).unwrap();
         table.engine = format!("(SELECT {next} AS id) t");
         let (range, columns) = (Range::default(), [(0, Form::Number)]);
-        let query = Query {
-            table: &table,
-            columns: &columns,
-            range: &range,
-            ordered: false,
-            offset: 0,
-            limit: None,
-        };
+        let query = Query::of(&table, &columns, &range);
         let error = connection.read(&query, &mut |_| Ok(())).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }

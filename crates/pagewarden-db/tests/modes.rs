@@ -219,7 +219,7 @@ fn auto_measures_and_says_why() {
     let outcome = run(&request);
     assert_equal(&outcome);
     let because = &only(&outcome).mode_because;
-    for word in ["two parts each way: stream ", " native ", " pushdown ", " MiB/s"] {
+    for word in ["measured: stream ", " native ", " pushdown ", " MiB/s"] {
         assert!(because.contains(word), "{because}");
     }
     request.options.chunk_rows = Some(7000);

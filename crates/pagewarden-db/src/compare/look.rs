@@ -5,6 +5,7 @@ use std::thread;
 
 use super::plan::Plan;
 use crate::checksum::{Tell, Teller};
+use crate::engine::interrupt::interruptible;
 use crate::engine::{Connection, Hashing, Query, Range, Sums};
 use crate::error::{Error, Result};
 use crate::row::record::{self, Hash, Record};
@@ -69,7 +70,8 @@ impl<'a> Side<'a> {
         Self { connection, table, columns, key_count: plan.key_count, tell }
     }
 
-    fn range(&self, scope: &Scope) -> Range {
+    /// The range of a scope; everything if it is not one.
+    pub fn range(&self, scope: &Scope) -> Range {
         let key = self.columns.iter().take(self.key_count).map(|(place, _)| *place).collect();
         match scope {
             Scope::Range { after, upto } => Range { key, after: after.clone(), upto: upto.clone() },
@@ -84,7 +86,7 @@ impl<'a> Side<'a> {
         let query = Query::of(&self.table, &self.columns, &range);
         let mut teller = Teller::new(tell);
         self.connection.read(&query, &mut |row| {
-            teller.row(row)?;
+            teller.row(row.bytes())?;
             let of_row = record::hash(row.bytes());
             let key = if key_count > 0 { record::hash(row.leading(key_count)) } else { of_row };
             match scope {
@@ -95,26 +97,12 @@ impl<'a> Side<'a> {
         teller.end()
     }
 
-    /// The sum of a range, and the bytes of its rows.
-    pub fn sum(&mut self, scope: &Scope) -> Result<(Record, u64)> {
-        let range = self.range(scope);
-        let tell = self.tell;
-        let query = Query::of(&self.table, &self.columns, &range);
-        let (mut sum, mut teller) = (Record::default(), Teller::new(tell));
-        self.connection.read(&query, &mut |row| {
-            sum.add(record::hash(row.bytes()));
-            teller.row(row)
-        })?;
-        teller.end()?;
-        Ok((sum, teller.bytes))
-    }
-
     /// The sums of a range that the server makes.
     pub fn sum_there(&mut self, scope: &Scope, hashing: Hashing) -> Result<Sums> {
         let range = self.range(scope);
-        (self.tell)(0, 0)?;
         let query = Query::of(&self.table, &self.columns, &range);
-        let sums = self.connection.sums(&query, hashing)?;
+        let sum = |connection: &mut dyn Connection| connection.sums(&query, hashing);
+        let sums = interruptible(self.connection, self.tell, sum)?;
         (self.tell)(sums.rows, 0)?;
         Ok(sums)
     }

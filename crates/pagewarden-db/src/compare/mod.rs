@@ -1,7 +1,7 @@
 //! Tables compared across servers and engines, without writing anywhere.
 //!
 //! `run` goes through the tables, [`plan`] says what is compared with what, [`mode`] in which
-//! way (`native`, `pushdown`), `table` goes through a pair of tables part by part, `buckets`
+//! way (`stream`, `native`, `pushdown`), `table` goes through a pair of tables part by part, `buckets`
 //! through those that have no ranges, `look` reads a part of both sides at once, [`map`] keeps
 //! what came of each part, `candidate` and `settle` tell differences from changes that have
 //! not arrived, [`diagnosis`] says what the differences have in common, [`repair`] which
@@ -23,6 +23,7 @@ mod run;
 pub mod sample;
 mod settle;
 pub mod state;
+mod stream;
 mod table;
 pub mod throttle;
 mod watch;

@@ -9,9 +9,9 @@
 //!
 //! Sums that are not alike are no verdict: such a part is read.
 //!
-//! `auto` looks at two parts in each way that there is, and takes the fastest. Reading them
-//! names what differs in one go, and sees every type exactly, so another way must be twice as
-//! fast: on a slow network it is.
+//! `auto` looks at a small part in each way that there is, and at a larger one in those that
+//! were not hopeless, and takes the fastest. Reading them names what differs in one go, and sees
+//! every type exactly, so another way must be twice as fast: on a slow network it is.
 
 use std::time::{Duration, Instant};
 
@@ -69,10 +69,12 @@ impl Mode {
 
 /// Parts by which ways are measured.
 const PROBE_PARTS: u32 = 2;
-/// Rows of a part that is worth measuring.
-const PROBE_ROWS_MIN: u64 = 1_000;
+/// Rows of a part that is worth measuring, and of the first: the slowest way goes through it, too.
+pub(super) const PROBE_ROWS: u64 = 1_000;
 /// How much faster than reading another way must be.
 const WORTH: f64 = 2.0;
+/// How much slower it is on the first part if it is not to be tried on another.
+const HOPELESS: u32 = 2;
 
 /// How a table is compared, and why.
 #[derive(Debug, Default)]
@@ -88,13 +90,15 @@ pub(super) struct Choice {
 #[derive(Debug)]
 struct Probe {
     ways: Vec<Way>,
-    rows: u64,
+    /// Those that were too slow on the first part.
+    hopeless: Vec<Way>,
     parts: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Way {
     mode: Mode,
+    rows: u64,
     bytes: u64,
     elapsed: Duration,
 }
@@ -110,9 +114,9 @@ pub(super) struct Look {
     pub rows_target: u64,
     /// Bytes of rows that were read.
     pub bytes: u64,
-    /// The source's sums and the target's.
+    /// The source's sums or hashes and the target's.
     pub sums: [String; 2],
-    /// True if both sides' sums are equal, and all rows went into them.
+    /// True if these are equal, and all rows went into them.
     pub alike: bool,
 }
 
@@ -169,11 +173,11 @@ impl Choice {
             let reason = "the key gives no parts by which other ways could be measured";
             return Ok(Self::of(Mode::Stream, reason.to_owned()));
         }
-        let ways = ways.into_iter().map(|mode| Way { mode, bytes: 0, elapsed: Duration::ZERO });
+        let ways = ways.into_iter().map(Way::of);
         Ok(Self {
             mode: Mode::Stream,
             because: "too small a table, or parts of it, for other ways to be measured".to_owned(),
-            probe: Some(Probe { ways: ways.collect(), rows: 0, parts: 0 }),
+            probe: Some(Probe { ways: ways.collect(), hopeless: Vec::new(), parts: 0 }),
         })
     }
 
@@ -194,25 +198,40 @@ fn apart(abilities: &[Ability; 2]) -> Option<String> {
     }
 }
 
+impl Way {
+    fn of(mode: Mode) -> Self {
+        Self { mode, rows: 0, bytes: 0, elapsed: Duration::ZERO }
+    }
+
+    /// Rows a second.
+    fn speed(&self) -> f64 {
+        self.rows as f64 / self.elapsed.as_secs_f64().max(1e-6)
+    }
+
+    fn figures(&self) -> String {
+        let mib = self.bytes as f64 / self.elapsed.as_secs_f64().max(1e-6) / 1_048_576.0;
+        let read = if self.bytes > 0 { format!(" ({mib:.1} MiB/s)") } else { String::new() };
+        format!("{} {:.0} rows/s{read}", self.mode.name(), self.speed())
+    }
+}
+
 impl Probe {
+    /// Leaves out what is far slower than reading.
+    fn leave_hopeless_out(&mut self) {
+        let Some(stream) = self.ways.first().copied() else { return };
+        let most = stream.elapsed.saturating_mul(HOPELESS);
+        self.hopeless.extend(self.ways.extract_if(.., |way| way.elapsed > most));
+    }
+
     /// The way to take, and why.
     fn decide(&self) -> Choice {
-        let speed = |way: &Way| self.rows as f64 / way.elapsed.as_secs_f64().max(1e-6);
-        let stream = self.ways.first().map_or(0.0, speed);
-        let fastest =
-            self.ways.iter().copied().max_by(|one, other| speed(one).total_cmp(&speed(other)));
-        let taken = fastest.filter(|way| speed(way) >= stream * WORTH);
-        let figures: Vec<String> = self
-            .ways
-            .iter()
-            .map(|way| {
-                let mib = way.bytes as f64 / way.elapsed.as_secs_f64().max(1e-6) / 1_048_576.0;
-                let read = if way.bytes > 0 { format!(" ({mib:.1} MiB/s)") } else { String::new() };
-                format!("{} {:.0} rows/s{read}", way.mode.name(), speed(way))
-            })
-            .collect();
+        let stream = self.ways.first().map_or(0.0, Way::speed);
+        let fastest = self.ways.iter().max_by(|one, other| one.speed().total_cmp(&other.speed()));
+        let taken = fastest.filter(|way| way.speed() >= stream * WORTH);
+        let ways = self.ways.iter().chain(&self.hopeless);
+        let figures: Vec<String> = ways.map(Way::figures).collect();
         let mode = taken.map_or(Mode::Stream, |way| way.mode);
-        Choice::of(mode, format!("two parts each way: {}", figures.join(", ")))
+        Choice::of(mode, format!("measured: {}", figures.join(", ")))
     }
 }
 
@@ -240,20 +259,22 @@ impl Comparison<'_, '_> {
                 other => other?,
             };
             way.elapsed = way.elapsed.saturating_add(begin.elapsed());
+            way.rows += look.rows();
             way.bytes += look.bytes;
             if way.mode == Mode::Stream {
                 seen = Some(look);
             }
         }
         let look = seen.ok_or(Error::Stopped)?;
-        let rows = look.rows();
-        probe.rows += rows;
         probe.parts += 1;
-        if rows < PROBE_ROWS_MIN {
+        if probe.parts == 1 {
+            probe.leave_hopeless_out();
+        }
+        if look.rows() < PROBE_ROWS {
             // Too little to tell anything: it stays with what it is.
             let because = std::mem::take(&mut self.choice.because);
             self.choose(Choice::of(self.choice.mode, because))?;
-        } else if probe.parts < PROBE_PARTS {
+        } else if probe.parts < PROBE_PARTS && probe.ways.len() > 1 {
             self.choice.probe = Some(probe);
         } else {
             self.choose(probe.decide())?;
@@ -281,18 +302,7 @@ impl Comparison<'_, '_> {
     }
 
     fn look_by(&mut self, mode: Mode, scope: &Scope) -> Result<Look> {
-        let Some(hashing) = mode.hashing() else {
-            let ((one, one_bytes), (other, other_bytes)) =
-                both(&mut self.source, &mut self.target, |side| side.sum(scope))?;
-            return Ok(Look {
-                mode,
-                rows_source: one.rows,
-                rows_target: other.rows,
-                bytes: one_bytes + other_bytes,
-                sums: [one.text(), other.text()],
-                alike: one == other,
-            });
-        };
+        let Some(hashing) = mode.hashing() else { return self.look_at_rows(scope) };
         let (one, other) =
             both(&mut self.source, &mut self.target, |side| side.sum_there(scope, hashing))?;
         Ok(Look {
@@ -311,9 +321,17 @@ mod tests {
     use super::*;
 
     fn decided(stream: u64, pushdown: u64) -> Choice {
-        let way = |mode, bytes, millis| Way { mode, bytes, elapsed: Duration::from_millis(millis) };
+        let way = |mode, bytes, millis| Way {
+            mode,
+            rows: 10_000,
+            bytes,
+            elapsed: Duration::from_millis(millis),
+        };
         let ways = vec![way(Mode::Stream, 10 << 20, stream), way(Mode::Pushdown, 0, pushdown)];
-        Probe { ways, rows: 10_000, parts: 2 }.decide()
+        let mut probe = Probe { ways, hopeless: Vec::new(), parts: 1 };
+        probe.leave_hopeless_out();
+        assert_eq!(probe.ways.len(), if pushdown > 2 * stream { 1 } else { 2 });
+        probe.decide()
     }
 
     #[test]
@@ -324,7 +342,7 @@ mod tests {
         assert_eq!(slow.mode, Mode::Pushdown);
         assert_eq!(
             slow.because,
-            "two parts each way: stream 10000 rows/s (10.0 MiB/s), pushdown 50000 rows/s"
+            "measured: stream 10000 rows/s (10.0 MiB/s), pushdown 50000 rows/s"
         );
     }
 

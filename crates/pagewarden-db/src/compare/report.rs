@@ -179,16 +179,17 @@ pub struct TableReport {
 impl TableReport {
     /// Counts rows that differ in.
     pub fn take(&mut self, found: Found) {
-        self.changed += found.changed;
-        self.only_source += found.only_source;
-        self.only_target += found.only_target;
+        // They may come from a file.
+        self.changed = self.changed.saturating_add(found.changed);
+        self.only_source = self.only_source.saturating_add(found.only_source);
+        self.only_target = self.only_target.saturating_add(found.only_target);
         self.differences.extend(found.differences);
         found.places.into_iter().for_each(|place| self.map.mark(place, PartState::Different));
     }
 
     /// The rows that differ.
     pub fn different(&self) -> u64 {
-        self.only_source + self.only_target + self.changed
+        self.only_source.saturating_add(self.only_target).saturating_add(self.changed)
     }
 
     /// What is said of the table.

@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use super::candidate::candidates;
 use super::look::{Scope, Side, both};
-use super::mode::{Choice, Look, Mode};
+use super::mode::{Choice, Look, Mode, PROBE_ROWS};
 use super::report::{Found, TableReport};
 use super::run::Run;
 use super::sample::{self, Sampled};
 use super::settle::{Pending, settle};
 use super::state::{Bound, Chunk, Known, PartNumber, Reached, TableState};
+use super::stream::Reading;
 use super::{Advance, Course, Options, Watch, throttle};
 use crate::error::{Error, Result};
 use crate::row::{Value, number};
@@ -44,6 +45,8 @@ pub struct Comparison<'a, 'b> {
     pub watch: &'b Watch<'b>,
     /// In which way.
     pub choice: Choice,
+    /// How rows that are read are held against each other.
+    pub(super) reading: Reading,
     /// Where it is written what was found.
     pub state: Option<TableState<'b>>,
     /// How many tables share the memory.
@@ -69,6 +72,7 @@ impl<'a, 'b> Comparison<'a, 'b> {
         sharers: usize,
     ) -> Self {
         Self {
+            reading: Reading::of(&sides.0, &sides.1),
             source: sides.0,
             target: sides.1,
             options,
@@ -177,7 +181,8 @@ impl<'a, 'b> Comparison<'a, 'b> {
     /// A side could not be read, or the state not be written.
     pub fn span(&mut self, begin: Bound, end: &Bound, report: &mut TableReport) -> Result<()> {
         let mut after = begin;
-        let mut rows = self.options.chunk_rows.unwrap_or(FIRST_ROWS);
+        let first = if self.choice.is_probing() { PROBE_ROWS } else { FIRST_ROWS };
+        let mut rows = self.options.chunk_rows.unwrap_or(first);
         loop {
             self.wait_for_servers(report)?;
             let begin = Instant::now();
@@ -193,8 +198,11 @@ impl<'a, 'b> Comparison<'a, 'b> {
                 return Ok(());
             }
             after = next;
-            if self.options.chunk_rows.is_none() && !was_probing {
-                rows = next_rows(rows, elapsed).min(self.share(ROWS_MAX));
+            if self.options.chunk_rows.is_none() {
+                rows = match was_probing {
+                    true => FIRST_ROWS,
+                    false => next_rows(rows, elapsed).min(self.share(ROWS_MAX)),
+                };
             }
         }
     }
@@ -231,7 +239,10 @@ impl<'a, 'b> Comparison<'a, 'b> {
         report.map.add(look.rows());
         self.advance(report);
         for (piece, scope) in (0..).zip(unequal) {
-            self.suspect((number, piece), scope, report)?;
+            let differs = self.suspect((number, piece), scope, report)?;
+            if !differs && look.mode == Mode::Stream {
+                self.reading = self.reading.next();
+            }
         }
         Ok(())
     }
@@ -244,7 +255,7 @@ impl<'a, 'b> Comparison<'a, 'b> {
         });
     }
 
-    /// A part's sums differ: which keys?
+    /// A part's sums differ: which keys? False if none are seen to.
     ///
     /// # Errors
     /// A side could not be read, or the state not be written.
@@ -253,7 +264,7 @@ impl<'a, 'b> Comparison<'a, 'b> {
         number: PartNumber,
         scope: Scope,
         report: &mut TableReport,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         self.unequal.insert(number, self.block);
         let now = Instant::now();
         let (of_source, of_target) =
@@ -262,15 +273,14 @@ impl<'a, 'b> Comparison<'a, 'b> {
         drop((of_source, of_target));
         let part = Pending { number, scope, open, found: Found::default() };
         if part.open.is_empty() {
-            return self.settled(&part);
+            self.settled(&part)?;
+            return Ok(false);
         }
         self.pending.push(part);
-        let waiting = rows_open(&self.pending);
-        if waiting > (WAITING_MAX / self.sharers.max(1)) as u64 {
-            self.settle(report)
-        } else {
-            Ok(())
+        if rows_open(&self.pending) > (WAITING_MAX / self.sharers.max(1)) as u64 {
+            self.settle(report)?;
         }
+        Ok(true)
     }
 }
 

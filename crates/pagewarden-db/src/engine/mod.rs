@@ -4,12 +4,15 @@
 //! and what a hostile default may change in what we read (character sets, time zones,
 //! date styles, SQL modes, limits) is set to one value for all.
 
+pub mod interrupt;
 pub mod mysql;
 pub mod postgres;
 pub mod sqlite;
 pub mod statement;
 
 use std::time::Duration;
+
+use interrupt::Interrupt;
 
 use crate::error::{Error, Result};
 use crate::location::Location;
@@ -128,6 +131,32 @@ pub trait Connection: Send {
     /// # Errors
     /// The server refuses or is gone, or `sink` gave the error.
     fn read(&mut self, query: &Query<'_>, sink: &mut Sink<'_>) -> Result<()>;
+
+    /// True if columns of the same type and form, sent by two servers of this kind in the same
+    /// bytes, have the same values. Those that are sent in other bytes may have them, too.
+    fn sends_alike(&self) -> bool {
+        false
+    }
+
+    /// Reads rows as the server sends them: bytes that tell where a row ends. For connections
+    /// that [`sends_alike`](Self::sends_alike); others give none.
+    ///
+    /// # Errors
+    /// The server refuses or is gone, or `see` gave the error.
+    fn read_as_sent(
+        &mut self,
+        query: &Query<'_>,
+        see: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let _ = (query, see);
+        Err(Error::Unsupported(format!("{} sends rows in no fixed form", self.title())))
+    }
+
+    /// What ends the statement that the server works on; none where all statements are
+    /// short, or send rows.
+    fn interrupt(&self) -> Option<Interrupt> {
+        None
+    }
 
     /// The engine's own checksum of a table.
     ///

@@ -10,6 +10,7 @@ use pagewarden::pack::is_pack;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection as Database, OpenFlags};
 
+use super::interrupt::Interrupt;
 use super::statement::{Dialect, quoted, select};
 use super::{Connection, Engine, Query, Sink};
 use crate::error::{Error, Result};
@@ -193,6 +194,11 @@ impl Connection for Sqlite {
             sink(&out)?;
         }
         Ok(())
+    }
+
+    fn interrupt(&self) -> Option<Interrupt> {
+        let handle = self.database.get_interrupt_handle();
+        Some(Box::new(move || handle.interrupt()))
     }
 
     fn native(&mut self, _table: &Table) -> Result<String> {

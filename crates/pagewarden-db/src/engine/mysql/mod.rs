@@ -14,6 +14,7 @@ use std::time::Duration;
 use mysql::prelude::Queryable as _;
 use mysql::{Conn, OptsBuilder, SslOpts};
 
+use super::interrupt::Interrupt;
 use super::statement::{Dialect, quoted, select};
 use super::{Ability, Connection, Engine, Hashing, Query, ServerSum, Sink, Sums};
 use crate::error::{Error, Result};
@@ -92,6 +93,7 @@ impl Dialect for MysqlDialect {
 struct Mysql {
     // An early end leaves it where it is: closing would first read all that comes.
     connection: Option<Conn>,
+    location: Location,
     place: String,
     server: String,
     is_mariadb: bool,
@@ -143,6 +145,7 @@ fn open(location: &Location) -> Result<Mysql> {
     let connection = Conn::new(options).map_err(|error| fail(said(&error)))?;
     let mut mysql = Mysql {
         connection: Some(connection),
+        location: location.clone(),
         place,
         server: String::new(),
         is_mariadb: false,
@@ -442,6 +445,16 @@ impl Connection for Mysql {
             seconds.map_or(Duration::MAX, Duration::from_secs)
         };
         Ok(rows.iter().map(lag).max())
+    }
+
+    fn interrupt(&self) -> Option<Interrupt> {
+        let (number, location) = (self.connection.as_ref()?.connection_id(), self.location.clone());
+        Some(Box::new(move || {
+            // Everybody may end statements of their own. A server that cannot be reached ends
+            // nothing, and there is nobody to tell.
+            let _ =
+                open(&location).and_then(|mut other| other.ask(&format!("KILL QUERY {number}")));
+        }))
     }
 
     fn sums_of(&mut self, hashing: Hashing) -> Result<Ability> {

@@ -11,7 +11,6 @@
 //! All numbers are big-endian. Pieces of the stream may end anywhere.
 
 use super::wire;
-use crate::engine::Sink;
 use crate::error::{Error, Result};
 use crate::row::Row;
 use crate::table::{Column, Form};
@@ -19,37 +18,36 @@ use crate::table::{Column, Form};
 const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
 const HEADER_BYTES: usize = SIGNATURE.len() + 8;
 
-/// Takes tuples out of the stream.
+/// Finds where the stream's tuples begin and end.
 #[derive(Debug)]
-pub struct Tuples<'a> {
-    columns: &'a [(&'a Column, &'a Form)],
+pub struct Frames {
+    columns: usize,
     /// What has come and is not a whole tuple yet.
     waiting: Vec<u8>,
     begun: bool,
     ended: bool,
-    row: Row,
 }
 
-impl<'a> Tuples<'a> {
-    /// Tuples of these columns.
-    pub fn new(columns: &'a [(&'a Column, &'a Form)]) -> Self {
-        Self { columns, waiting: Vec::new(), begun: false, ended: false, row: Row::new() }
+impl Frames {
+    /// Those of tuples of so many columns.
+    pub fn new(columns: usize) -> Self {
+        Self { columns, waiting: Vec::new(), begun: false, ended: false }
     }
 
-    /// Takes a piece, and gives the rows that it completes.
+    /// Takes a piece, and gives the bytes of each tuple that it completes.
     ///
     /// # Errors
-    /// The stream is not what it should be (`Unsupported`), or `sink` gave the error.
-    pub fn feed(&mut self, piece: &[u8], sink: &mut Sink<'_>) -> Result<()> {
+    /// The stream is not what it should be (`Unsupported`), or `see` gave the error.
+    pub fn feed(&mut self, piece: &[u8], see: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         // Nearly always a piece is a whole tuple, and nothing waits.
         let waiting = std::mem::take(&mut self.waiting);
         if waiting.is_empty() {
-            let used = self.take(piece, sink)?;
+            let used = self.take(piece, see)?;
             self.waiting.extend_from_slice(piece.get(used..).unwrap_or_default());
         } else {
             let mut joined = waiting;
             joined.extend_from_slice(piece);
-            let used = self.take(&joined, sink)?;
+            let used = self.take(&joined, see)?;
             joined.drain(..used);
             self.waiting = joined;
         }
@@ -65,7 +63,7 @@ impl<'a> Tuples<'a> {
     }
 
     /// Gives whole tuples, and tells how many bytes they are.
-    fn take(&mut self, bytes: &[u8], sink: &mut Sink<'_>) -> Result<usize> {
+    fn take(&mut self, bytes: &[u8], see: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<usize> {
         let mut used = 0;
         if !self.begun {
             let Some(header) = header_bytes(bytes)? else { return Ok(0) };
@@ -74,46 +72,64 @@ impl<'a> Tuples<'a> {
         }
         while !self.ended {
             let rest = bytes.get(used..).unwrap_or_default();
-            let Some(length) = self.tuple(rest)? else { break };
+            let Some(length) = self.tuple_bytes(rest)? else { break };
             used += length;
             if !self.ended {
-                sink(&self.row)?;
+                see(rest.get(..length).unwrap_or_default())?;
             }
         }
         Ok(used)
     }
 
-    /// Reads the tuple at the begin; none if it is not there as a whole.
-    fn tuple(&mut self, bytes: &[u8]) -> Result<Option<usize>> {
+    /// The length of the tuple at the begin; none if it is not there as a whole.
+    fn tuple_bytes(&mut self, bytes: &[u8]) -> Result<Option<usize>> {
         let Some((count, mut rest)) = bytes.split_first_chunk::<2>() else { return Ok(None) };
         let count = i16::from_be_bytes(*count);
         if count == -1 {
             self.ended = true;
             return Ok(Some(2));
         }
-        if usize::try_from(count) != Ok(self.columns.len()) {
+        if usize::try_from(count) != Ok(self.columns) {
             return Err(malformed("a row has another number of columns"));
         }
-        self.row.clear();
-        for (column, form) in self.columns {
+        for _ in 0..self.columns {
             let Some((length, after)) = rest.split_first_chunk::<4>() else { return Ok(None) };
-            rest = after;
-            match i32::from_be_bytes(*length) {
-                -1 => self.row.null(),
+            rest = match i32::from_be_bytes(*length) {
+                -1 => after,
                 length => {
                     let length =
                         usize::try_from(length).map_err(|_| malformed("a length is negative"))?;
-                    let Some((value, after)) = rest.split_at_checked(length) else {
-                        return Ok(None);
-                    };
-                    rest = after;
-                    wire::append(&mut self.row, column, form, value)
-                        .ok_or_else(|| malformed(&format!("a value of column {}", column.name)))?;
+                    let Some(after) = after.get(length..) else { return Ok(None) };
+                    after
                 }
-            }
+            };
         }
         Ok(Some(bytes.len() - rest.len()))
     }
+}
+
+/// Writes the values of a whole tuple into a row.
+///
+/// # Errors
+/// A value is not what its type says (`Unsupported`).
+pub fn decode(row: &mut Row, columns: &[(&Column, &Form)], tuple: &[u8]) -> Result<()> {
+    let cut = || malformed("a row is cut");
+    let (_, mut rest) = tuple.split_first_chunk::<2>().ok_or_else(cut)?;
+    row.clear();
+    for (column, form) in columns {
+        let (length, after) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
+        rest = after;
+        // -1, and nothing else that is negative, comes this far.
+        let Ok(length) = usize::try_from(i32::from_be_bytes(*length)) else {
+            row.null();
+            continue;
+        };
+        let (value, after) = rest.split_at_checked(length).ok_or_else(cut)?;
+        rest = after;
+        wire::append(row, column, form, value)
+            .ok_or_else(|| malformed(&format!("a value of column {}", column.name)))?;
+    }
+    Ok(())
 }
 
 fn header_bytes(bytes: &[u8]) -> Result<Option<usize>> {
@@ -164,16 +180,17 @@ mod tests {
     fn read(pieces: &[&[u8]]) -> Result<Vec<String>> {
         let (integer, text) = (column("int4", Form::Number), column("text", Form::Text));
         let columns = [(&integer, &Form::Number), (&text, &Form::Text)];
-        let mut tuples = Tuples::new(&columns);
+        let (mut frames, mut row) = (Frames::new(columns.len()), Row::new());
         let mut rows = Vec::new();
         for piece in pieces {
-            tuples.feed(piece, &mut |row: &Row| {
+            frames.feed(piece, &mut |tuple| {
+                decode(&mut row, &columns, tuple)?;
                 assert_eq!(row.field(1).unwrap().tag, Tag::Null);
                 rows.push(String::from_utf8(row.field(0).unwrap().payload.to_vec()).unwrap());
                 Ok(())
             })?;
         }
-        tuples.end()?;
+        frames.end()?;
         Ok(rows)
     }
 

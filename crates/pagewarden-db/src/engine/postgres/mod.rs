@@ -19,11 +19,12 @@ use postgres::config::SslMode;
 use postgres::{Client, Config, NoTls, SimpleQueryMessage};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::interrupt::Interrupt;
 use super::statement::{Dialect, quoted, select};
 use super::{Ability, Connection, Engine, Hashing, Query, Sink, Sums};
 use crate::error::{Error, Result};
 use crate::location::{Location, Tls};
-use crate::row::hex_text;
+use crate::row::{Row, hex_text};
 use crate::table::{Column, Form, Table, TableName};
 use crate::tls;
 
@@ -97,6 +98,8 @@ impl Dialect for PostgresDialect {
 struct Postgres {
     // An early end leaves it where it is: closing would first read all that comes.
     client: Option<Client>,
+    /// How to encrypt, where that is done.
+    tls: Option<MakeRustlsConnect>,
     place: String,
     server: String,
     schema: String,
@@ -125,11 +128,13 @@ fn connect(location: &Location) -> Result<Box<dyn Connection>> {
         (None, Some(host)) => config.host(host),
         (None, None) => config.host("localhost"),
     };
-    let client = if location.tls() == Tls::Off || folder.is_some() {
-        config.ssl_mode(SslMode::Disable).connect(NoTls)
-    } else {
-        let rules = tls::config(location).map_err(fail)?;
-        config.ssl_mode(SslMode::Require).connect(MakeRustlsConnect::new(rules))
+    let tls = match location.tls() == Tls::Off || folder.is_some() {
+        true => None,
+        false => Some(MakeRustlsConnect::new(tls::config(location).map_err(fail)?)),
+    };
+    let client = match &tls {
+        None => config.ssl_mode(SslMode::Disable).connect(NoTls),
+        Some(tls) => config.ssl_mode(SslMode::Require).connect(tls.clone()),
     };
     let client = client.map_err(|error| {
         let mut reason = said(&error);
@@ -140,7 +145,7 @@ fn connect(location: &Location) -> Result<Box<dyn Connection>> {
     })?;
     let schema = location.schema.clone().unwrap_or_else(|| "public".to_owned());
     let mut postgres =
-        Postgres { client: Some(client), place, server: String::new(), schema, frozen: false };
+        Postgres { client: Some(client), tls, place, server: String::new(), schema, frozen: false };
     postgres.ask(SESSION)?;
     let version = postgres.ask("SHOW server_version")?;
     let version = version.first().and_then(|row| row.first().cloned().flatten());
@@ -223,6 +228,44 @@ impl Postgres {
             Err(error) if error.is_fatal() => Err(error),
             Err(_) => Ok(None),
         }
+    }
+
+    /// Gives the tuples of `COPY`.
+    fn copy(&mut self, query: &Query<'_>, see: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let select = select(&PostgresDialect, query);
+        let place = self.place.clone();
+        let mut reader = self
+            .client()?
+            .copy_out(&format!("COPY ({select}) TO STDOUT (FORMAT binary)"))
+            .map_err(|error| Self::fail(&place, &error))?;
+        let mut frames = copy::Frames::new(query.columns.len());
+        let result = loop {
+            let chunk = match reader.fill_buf() {
+                Ok([]) => break frames.end(),
+                Ok(chunk) => chunk,
+                Err(error) => {
+                    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+                    break Err(match inner {
+                        Some(error) => Self::fail(&place, error),
+                        None => Error::Gone { place: place.clone(), reason: error.to_string() },
+                    });
+                }
+            };
+            let length = chunk.len();
+            if let Err(error) = frames.feed(chunk, see) {
+                break Err(error);
+            }
+            reader.consume(length);
+        };
+        if matches!(result, Err(Error::Stopped)) {
+            // To close a connection in the middle of a table is to read the table.
+            std::mem::forget(reader);
+            std::mem::forget(self.client.take());
+        }
+        result.map_err(|error| match error {
+            Error::Unsupported(reason) => Error::Gone { place, reason },
+            other => other,
+        })
     }
 
     fn columns(&mut self, oid: &str) -> Result<(Vec<Column>, Vec<i16>)> {
@@ -338,45 +381,28 @@ impl Connection for Postgres {
     }
 
     fn read(&mut self, query: &Query<'_>, sink: &mut Sink<'_>) -> Result<()> {
-        let select = select(&PostgresDialect, query);
-        let place = self.place.clone();
         let columns: Vec<(&Column, &Form)> = query
             .columns
             .iter()
             .filter_map(|(place, form)| Some((query.table.columns.get(*place)?, form)))
             .collect();
-        let mut reader = self
-            .client()?
-            .copy_out(&format!("COPY ({select}) TO STDOUT (FORMAT binary)"))
-            .map_err(|error| Self::fail(&place, &error))?;
-        let mut tuples = copy::Tuples::new(&columns);
-        let result = loop {
-            let chunk = match reader.fill_buf() {
-                Ok([]) => break tuples.end(),
-                Ok(chunk) => chunk,
-                Err(error) => {
-                    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
-                    break Err(match inner {
-                        Some(error) => Self::fail(&place, error),
-                        None => Error::Gone { place: place.clone(), reason: error.to_string() },
-                    });
-                }
-            };
-            let length = chunk.len();
-            if let Err(error) = tuples.feed(chunk, sink) {
-                break Err(error);
-            }
-            reader.consume(length);
-        };
-        if matches!(result, Err(Error::Stopped)) {
-            // To close a connection in the middle of a table is to read the table.
-            std::mem::forget(reader);
-            std::mem::forget(self.client.take());
-        }
-        result.map_err(|error| match error {
-            Error::Unsupported(reason) => Error::Gone { place, reason },
-            other => other,
+        let mut row = Row::new();
+        self.copy(query, &mut |tuple| {
+            copy::decode(&mut row, &columns, tuple)?;
+            sink(&row)
         })
+    }
+
+    fn sends_alike(&self) -> bool {
+        true
+    }
+
+    fn read_as_sent(
+        &mut self,
+        query: &Query<'_>,
+        see: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        self.copy(query, see)
     }
 
     fn position(&mut self) -> Result<Option<String>> {
@@ -426,6 +452,17 @@ impl Connection for Postgres {
         // No time: nothing was replayed yet.
         let lag = seconds.map(|seconds: f64| Duration::try_from_secs_f64(seconds.max(0.0)));
         Ok(Some(lag.and_then(std::result::Result::ok).unwrap_or(Duration::MAX)))
+    }
+
+    fn interrupt(&self) -> Option<Interrupt> {
+        let (token, tls) = (self.client.as_ref()?.cancel_token(), self.tls.clone());
+        Some(Box::new(move || {
+            // A server that cannot be reached ends nothing, and there is nobody to tell.
+            let _ = match &tls {
+                None => token.cancel_query(NoTls),
+                Some(tls) => token.cancel_query(tls.clone()),
+            };
+        }))
     }
 
     fn sums_of(&mut self, hashing: Hashing) -> Result<Ability> {
