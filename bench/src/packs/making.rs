@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 
+use crate::cache::FileSet;
 use crate::process::measure;
 use crate::samples::{Ratio, spread};
 
@@ -50,6 +51,10 @@ pub fn run(pagewarden: &Path, made: &Made, folder: &Path, rounds: usize) -> anyh
     let (archive, compressed, pack) = (place("files.tar"), place("files.zst"), place("pack.pwk"));
     let mut tar = Command::new("tar");
     measure(tar.arg("-cf").arg(&archive).arg("-C").arg(&made.folder).args(&made.names), false)?;
+    let mut files = FileSet { files: Vec::new() };
+    for name in &made.names {
+        add_below(&made.folder.join(name), &mut files)?;
+    }
     let ours = || Command::new(pagewarden);
     let source = made.source.as_path();
     let mut times: [Vec<f64>; 6] = Default::default();
@@ -71,8 +76,10 @@ pub fn run(pagewarden: &Path, made: &Made, folder: &Path, rounds: usize) -> anyh
         checking.args(["check", "--json"]).arg(source);
         let commands = [zstd, packing, decoding, unpacking, null, checking];
         for (number, mut command) in commands.into_iter().enumerate() {
-            // What one has written is not for the next to wait for.
+            // What one has written is not for the next to wait for, and the system may have taken
+            // something out of the page cache.
             rustix::fs::sync();
+            files.warm_up()?;
             let measured = measure(&mut command, number >= NULL)?;
             if let Some(times) = times.get_mut(number) {
                 times.push(measured.wall.as_secs_f64());
@@ -102,6 +109,19 @@ pub fn run(pagewarden: &Path, made: &Made, folder: &Path, rounds: usize) -> anyh
     if let Some(ratio) = Ratio::new(null, checking) {
         let (ours, theirs) = (spread(null), spread(checking));
         println!("{:<16} MiB/s as they say themselves {ours}, {theirs}: {:.2}", "", ratio.paired);
+    }
+    Ok(())
+}
+
+/// Adds all files at a path and below it.
+fn add_below(path: &Path, files: &mut FileSet) -> anyhow::Result<()> {
+    let metadata = fs::symlink_metadata(path)?;
+    if metadata.is_dir() {
+        for entry in fs::read_dir(path)? {
+            add_below(&entry?.path(), files)?;
+        }
+    } else if metadata.is_file() && metadata.len() > 0 {
+        files.files.push((path.to_owned(), metadata.len()));
     }
     Ok(())
 }
