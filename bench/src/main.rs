@@ -48,6 +48,9 @@ enum Benchmark {
     /// Asks a database, in a process of its own
     #[command(hide = true)]
     Query(packs::sqlite::Arguments),
+    /// Serves a folder by FUSE: what a mounted pack is measured beside
+    #[command(hide = true)]
+    Pass(packs::passed::Arguments),
     /// Reads files and writes them back: what `protect` is measured beside
     #[command(hide = true)]
     Rewrite(rewrite::Arguments),
@@ -64,6 +67,7 @@ fn main() -> anyhow::Result<()> {
         Benchmark::Compare(arguments) => compare::run(&arguments),
         Benchmark::Packs(arguments) => packs::run(&arguments),
         Benchmark::Query(arguments) => packs::sqlite::run(&arguments),
+        Benchmark::Pass(arguments) => packs::passed::run(&arguments),
         Benchmark::Rewrite(arguments) => rewrite::run(&arguments),
     }
 }

@@ -5,9 +5,14 @@
 //! In each round every store is asked once, in an order that turns from round to round. A store
 //! is cold when it was mounted anew, and warm when the same was asked before: by another process,
 //! so that the system's page cache is what is warm, or by the same one, as a server's would be.
+//!
+//! Beside the packs stand their floors, which nothing that is compressed can pass: the plain files
+//! served by FUSE as they are, and by the VFS a pack with a block for each page, stored as it is.
+//! What a block takes to expand is told with the sizes.
 #![allow(clippy::print_stdout)]
 
 mod making;
+pub mod passed;
 mod postgres;
 mod question;
 pub mod sqlite;
@@ -52,7 +57,7 @@ pub struct Arguments {
     /// How often each store is asked each question
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Only stores whose names contain this, and the plain one
+    /// Only stores whose names contain this, or one of these with commas between; and the plain one
     #[arg(long, default_value = "")]
     only: String,
     /// Only questions whose names contain this
@@ -207,7 +212,8 @@ fn make_stores(
 ) -> anyhow::Result<Vec<Store>> {
     let wanted = KINDS.iter().filter(|kind| {
         subject.answers_from(kind)
-            && (kind.name == PLAIN.name || kind.name.contains(&arguments.only))
+            && (kind.name == PLAIN.name
+                || arguments.only.split(',').any(|only| kind.name.contains(only)))
     });
     wanted
         .enumerate()
@@ -219,11 +225,13 @@ fn make_stores(
 }
 
 fn print_sizes(stores: &[Store], bytes: u64) {
-    println!("\n{:<20} {:>14} {:>8}", "store", "bytes", "of plain");
+    println!("\n{:<20} {:>14} {:>8} {:>11}", "store", "bytes", "of plain", "us a block");
     #[allow(clippy::cast_precision_loss)]
     for store in stores {
         let share = store.stored_bytes as f64 / bytes as f64;
-        println!("{:<20} {:>14} {share:>8.3}", store.kind.name, store.stored_bytes);
+        let micros = store.expanding.map(|time| format!("{:.1}", time.as_secs_f64() * 1e6));
+        let (name, micros) = (store.kind.name, micros.unwrap_or_default());
+        println!("{name:<20} {:>14} {share:>8.3} {micros:>11}", store.stored_bytes);
     }
 }
 

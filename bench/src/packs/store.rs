@@ -12,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use pagewarden::pack::Pack;
 
 use crate::packs::throttle::Throttle;
 
@@ -20,6 +21,8 @@ const PACK: &str = "stock.pwk";
 const READ_AHEAD_KIB: &str = "4096";
 /// What a file system needs besides its files.
 const SLACK_BYTES: u64 = 256 << 20;
+/// Blocks of a pack that are timed.
+const BLOCKS_TIMED: u64 = 4000;
 /// How long a mount may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -56,6 +59,8 @@ enum What {
     Btrfs,
     Squashfs,
     Erofs,
+    /// Plain, and served by FUSE as it is: the least that a mount costs.
+    Passed,
     /// A pack made with these arguments, served as files.
     Mounted(&'static [&'static str]),
     /// The same, read by SQLite itself.
@@ -65,7 +70,12 @@ enum What {
 impl Kind {
     /// True if nothing can be opened for writing in it.
     pub fn is_read_only(&self) -> bool {
-        matches!(self.what, What::Squashfs | What::Erofs)
+        matches!(self.what, What::Squashfs | What::Erofs | What::Passed)
+    }
+
+    /// True if a process of its own serves it.
+    fn is_served(&self) -> bool {
+        matches!(self.what, What::Passed | What::Mounted(_))
     }
 
     /// True if only SQLite can read it, by itself.
@@ -78,8 +88,10 @@ impl Kind {
 pub const PLAIN: Kind = Kind { name: "ext4", what: What::Ext4 };
 
 /// Everything that is measured.
-pub const KINDS: [Kind; 12] = [
+pub const KINDS: [Kind; 14] = [
     PLAIN,
+    Kind { name: "floor: FUSE alone", what: What::Passed },
+    Kind { name: "floor: VFS alone", what: What::Linked(&["--profile", "oltp", "--codec", "raw"]) },
     Kind { name: "btrfs zstd:3", what: What::Btrfs },
     Kind { name: "squashfs zstd 128K", what: What::Squashfs },
     Kind { name: "erofs lz4 64K", what: What::Erofs },
@@ -100,6 +112,8 @@ pub struct Store {
     pub kind: Kind,
     /// What it takes.
     pub stored_bytes: u64,
+    /// What it takes to have a block of a pack out of the page cache, expanded and tested.
+    pub expanding: Option<Duration>,
     kept: Kept,
     folder: PathBuf,
     device: Option<PathBuf>,
@@ -119,11 +133,19 @@ impl Store {
             fs::create_dir_all(folder.join(name))?;
         }
         let pagewarden = pagewarden.to_owned();
-        let mut store =
-            Self { kind, stored_bytes: 0, kept, folder, device: None, server: None, pagewarden };
+        let mut store = Self {
+            kind,
+            stored_bytes: 0,
+            expanding: None,
+            kept,
+            folder,
+            device: None,
+            server: None,
+            pagewarden,
+        };
         let image = store.image();
         match kind.what {
-            What::Ext4 | What::Btrfs | What::Mounted(_) | What::Linked(_) => {
+            What::Ext4 | What::Btrfs | What::Passed | What::Mounted(_) | What::Linked(_) => {
                 store.fill_image()?;
             }
             What::Squashfs | What::Erofs => {
@@ -168,6 +190,7 @@ impl Store {
                 command.args(["pack", "--quiet"]).args(arguments).args(&self.kept.pack).arg("-o");
                 run(command.arg(&pack))?;
                 self.stored_bytes = fs::metadata(&pack)?.len();
+                self.expanding = Some(expanding(&pack)?);
             }
             _ => {
                 run(program("cp").arg("-a").arg(self.kept.path()).arg(&inside))?;
@@ -214,20 +237,14 @@ impl Store {
         throttle.limit(&number(&device)?, limit)?;
         let is_plain = matches!(self.kind.what, What::Ext4 | What::Btrfs);
         self.mount_device(&device, is_plain && self.kept.is_writable)?;
-        if matches!(self.kind.what, What::Mounted(_)) {
-            let mut command = throttle.command(&self.pagewarden);
-            command.arg("mount");
-            if self.kept.is_writable {
-                command.arg("--durable").arg(self.folder.join("delta"));
-            }
-            command.arg(self.folder.join("device").join(PACK)).arg(self.files());
+        if let Some(mut command) = self.serving(throttle)? {
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             self.server = Some(command.spawn()?);
             let deadline = Instant::now() + PATIENCE;
             while !self.files().join(&self.kept.name).exists() {
                 let ended = self.server.as_mut().and_then(|server| server.try_wait().ok());
                 if ended.flatten().is_some() || Instant::now() > deadline {
-                    bail!("`pagewarden mount` serves nothing");
+                    bail!("{} is not served", self.kind.name);
                 }
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -235,11 +252,34 @@ impl Store {
         Ok(())
     }
 
+    /// What serves it, if that is a process.
+    fn serving(&self, throttle: &Throttle) -> anyhow::Result<Option<Command>> {
+        let device = self.folder.join("device");
+        let command = match self.kind.what {
+            What::Mounted(_) => {
+                let mut command = throttle.command(&self.pagewarden);
+                command.arg("mount");
+                if self.kept.is_writable {
+                    command.arg("--durable").arg(self.folder.join("delta"));
+                }
+                command.arg(device.join(PACK)).arg(self.files());
+                command
+            }
+            What::Passed => {
+                let mut command = throttle.command(&std::env::current_exe()?);
+                command.arg("pass").arg(device).arg(self.files());
+                command
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(command))
+    }
+
     /// Unmounts it.
     pub fn take_down(&mut self) -> anyhow::Result<()> {
         if let Some(mut server) = self.server.take() {
-            run(program("kill").arg("-TERM").arg(server.id().to_string()))?;
-            ensure!(server.wait()?.success(), "`pagewarden mount` ended badly");
+            run(program("umount").arg(self.files()))?;
+            ensure!(server.wait()?.success(), "what served {} ended badly", self.kind.name);
         }
         if let Some(device) = self.device.take() {
             run(program("umount").arg(self.folder.join("device")))?;
@@ -250,8 +290,7 @@ impl Store {
 
     /// Where the files are.
     pub fn files(&self) -> PathBuf {
-        let is_served = matches!(self.kind.what, What::Mounted(_));
-        self.folder.join(if is_served { "mount" } else { "device" })
+        self.folder.join(if self.kind.is_served() { "mount" } else { "device" })
     }
 
     /// The pack that SQLite opens by itself, if it is to.
@@ -273,6 +312,29 @@ impl Drop for Store {
         }
         let _ = fs::remove_file(self.image());
     }
+}
+
+/// What it takes to have a block of a pack, by one thread and out of the page cache: the median
+/// of some that lie at even distances.
+fn expanding(pack: &Path) -> anyhow::Result<Duration> {
+    let pack = Pack::open(pack)?;
+    let files = pack.entries().iter().enumerate();
+    let (file, entry) = files.max_by_key(|(_, entry)| entry.bytes()).context("an empty pack")?;
+    let count = entry.bytes() / pack.block_bytes() as u64;
+    let step = usize::try_from(count / BLOCKS_TIMED).unwrap_or(usize::MAX).max(1);
+    let (mut contents, mut block) = (pack.contents(), Vec::new());
+    let mut times = Vec::new();
+    // The first round brings in blocks and index.
+    for _ in 0..2 {
+        times.clear();
+        for number in (0..count).step_by(step) {
+            let begin = Instant::now();
+            contents.block(file, number, &mut block)?;
+            times.push(begin.elapsed());
+        }
+    }
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().context("less than a block")
 }
 
 /// A program of the system, which ordinary users' paths often lack.

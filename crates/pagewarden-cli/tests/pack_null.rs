@@ -123,6 +123,9 @@ fn whoever_set_the_pace_is_named_in_one_sentence() {
 fn a_device_that_works_for_others_is_warned_of() {
     let folder = tempfile::tempdir().unwrap();
     let Some(path) = database(folder.path()) else { return };
+    // Longer than what the system reads ahead of whoever looks what it is.
+    let twice = "INSERT INTO t SELECT id + (SELECT max(id) FROM t), randomblob(960) FROM t;\n";
+    sqlite::shell(folder.path(), &format!(".open shop.db\n{twice}{twice}"));
     if !forget(&path) {
         return;
     }
@@ -150,9 +153,15 @@ fn a_device_that_works_for_others_is_warned_of() {
             });
         }
         let loud = null(&path, &[]);
+        forget(&path);
         let quiet = null(&path, &["--quiet"]);
+        forget(&path);
         let json = null_json(&path, &["--quiet"]);
+        // What is read from memory does not wait for the device.
+        fs::read(&path).unwrap();
+        let cached = (null(&path, &[]), null_json(&path, &[]));
         over.store(true, Ordering::Relaxed);
+        assert_eq!((cached.0.stderr.as_str(), &cached.1["device_before"]), ("", &Value::Null));
         assert!(loud.stderr.starts_with("warning: the device "), "{loud:?}");
         assert!(loud.stderr.contains(" is busy: "), "{loud:?}");
         assert_eq!(quiet.stderr, "");

@@ -19,6 +19,7 @@ use pagewarden::report::several::Several;
 use pagewarden::report::text::TextReport;
 use pagewarden::report::words::{bytes, counted, duration, rate};
 use pagewarden::report::{Report as _, RunEnd, TargetEnd};
+use pagewarden::source::write_back::InOrder;
 use pagewarden::target::{self, Target, TargetKind};
 use pagewarden::verdict::Verdict;
 use pagewarden::verify::{Options, Summary, mib_per_second, verify};
@@ -236,7 +237,7 @@ fn make(
     }
     let prediction = estimate::predict(arguments, &content, &settings, stop)?;
     show.expect(content.bytes());
-    let out = BufWriter::with_capacity(1 << 20, place.file.reopen()?);
+    let out = place.out()?;
     let base_root = base.as_ref().map(|base| base.root());
     let (target, packing) = Packing::begin(target, content, settings, base, out, stop)?;
     let (verdict, mut summary, mut check) = check(arguments, target, &options, show)?;
@@ -438,6 +439,11 @@ impl Place {
             self.folder.display()
         );
         Ok(())
+    }
+
+    /// What it is written to, from its begin to its end.
+    fn out(&self) -> io::Result<BufWriter<InOrder>> {
+        Ok(BufWriter::with_capacity(1 << 20, InOrder::new(self.file.reopen()?)))
     }
 
     /// Gives it its name, once all of it is on the device.

@@ -8,10 +8,20 @@
 //!
 //! Room is counted in bytes and made by a clock: what was read since the hand last
 //! came by is passed over once.
+//!
+//! Of a file that will never be held as a whole, what somebody has gone through is let
+//! go soon (*spent*): nobody would find it there when he begins anew, and memory that
+//! is used again and again is in the processor's caches, where new memory has to be had
+//! from the system first.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// What is spent is kept for so many bytes more, for readers who follow closely.
+const SPENT_BYTES: usize = 4 << 20;
+/// Places of the clock where nothing is any longer, at most.
+const CLOCK_STALE_MAX: usize = 4096;
 
 /// A block of a file: the file's number in the table, the block's in the file.
 pub(super) type Key = (usize, u64);
@@ -68,6 +78,8 @@ struct Inner {
     /// What is held, in the order in which the hand comes by.
     clock: VecDeque<Key>,
     held_bytes: usize,
+    spent: VecDeque<(Key, usize)>,
+    spent_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -165,10 +177,19 @@ impl Cache {
     }
 
     /// The block was read to its end by somebody who goes on: others need the room more.
-    pub(super) fn finished(&self, key: Key) {
-        if let Some(Slot::Held(held)) = lock(&self.inner).slots.get_mut(&key) {
-            held.used = false;
+    /// A block of a file of so many bytes.
+    pub(super) fn finished(&self, key: Key, file_bytes: u64) {
+        let mut inner = lock(&self.inner);
+        let Some(Slot::Held(held)) = inner.slots.get_mut(&key) else { return };
+        held.used = false;
+        if file_bytes <= self.bytes_max as u64 {
+            return;
         }
+        let bytes = held.block.bytes.len();
+        let gone = inner.spend(key, bytes);
+        drop(inner);
+        // Their buffers go home outside of the lock.
+        drop(gone);
     }
 
     /// Bytes of blocks that were expanded ahead of a reader who has not come yet.
@@ -190,6 +211,33 @@ impl Cache {
 }
 
 impl Inner {
+    /// Lets go what was spent longest ago, but for what somebody has read since.
+    fn spend(&mut self, key: Key, bytes: usize) -> Vec<Held> {
+        self.spent.push_back((key, bytes));
+        self.spent_bytes = self.spent_bytes.saturating_add(bytes);
+        let mut gone = Vec::new();
+        while self.spent_bytes > SPENT_BYTES {
+            let Some((key, bytes)) = self.spent.pop_front() else { break };
+            self.spent_bytes = self.spent_bytes.saturating_sub(bytes);
+            let is_spent = |slot: &Slot| matches!(slot, Slot::Held(held) if !held.used);
+            if self.slots.get(&key).is_some_and(is_spent) {
+                gone.extend(self.take(key));
+            }
+        }
+        // The hand need not come by where nothing is any longer.
+        if self.clock.len() > self.slots.len().saturating_add(CLOCK_STALE_MAX) {
+            let slots = &self.slots;
+            self.clock.retain(|key| slots.contains_key(key));
+        }
+        gone
+    }
+
+    fn take(&mut self, key: Key) -> Option<Held> {
+        let Some(Slot::Held(held)) = self.slots.remove(&key) else { return None };
+        self.held_bytes = self.held_bytes.saturating_sub(held.block.bytes.len());
+        Some(held)
+    }
+
     /// Lets blocks go until there is no more than this.
     fn make_room(&mut self, bytes_max: usize) -> Vec<Held> {
         let mut gone = Vec::new();
@@ -201,9 +249,8 @@ impl Inner {
                 self.clock.push_back(key);
                 continue;
             }
-            if let Some(Slot::Held(held)) = self.slots.remove(&key) {
-                self.held_bytes = self.held_bytes.saturating_sub(held.block.bytes.len());
-                gone.push(held);
+            if matches!(self.slots.get(&key), Some(Slot::Held(_))) {
+                gone.extend(self.take(key));
             }
         }
         gone
@@ -313,6 +360,47 @@ mod tests {
             publish(&cache, &buffers, block, false);
         }
         assert_eq!((cache.unread_bytes(), cache.held_bytes()), (0, 300));
+    }
+
+    #[test]
+    fn what_was_gone_through_of_a_large_file_is_let_go() {
+        const BYTES: usize = 1 << 20;
+        let held_after = |file_bytes: u64| {
+            let (cache, buffers) = (Cache::new(64 * BYTES), Buffers::new(4));
+            for block in 0..40 {
+                let claim = cache.claim((0, block)).unwrap();
+                claim.publish(buffers.block(BYTES), true);
+                assert!(is_held(&cache, block));
+                cache.finished((0, block), file_bytes);
+                // Somebody else reads this one again and again.
+                assert!(is_held(&cache, 0), "{block}");
+            }
+            assert!(is_held(&cache, 39) && cache.unread_bytes() == 0);
+            cache.held_bytes() / BYTES
+        };
+        assert_eq!(held_after(64 << 20), 40, "it can be held as a whole");
+        assert_eq!(held_after((64 << 20) + 1), SPENT_BYTES / BYTES + 1);
+    }
+
+    #[test]
+    fn the_clock_forgets_what_is_gone() {
+        let (cache, buffers) = (Cache::new(1 << 30), Buffers::new(4));
+        for block in 0..10_000 {
+            publish(&cache, &buffers, block, true);
+            assert!(is_held(&cache, block));
+            cache.finished((0, block), 1 << 40);
+        }
+        // Blocks of a hundred bytes: none of them has to go yet.
+        assert_eq!(cache.held_bytes(), 1_000_000);
+        for block in 0..100_000 {
+            let key = (1, block);
+            let claim = cache.claim(key).unwrap();
+            claim.publish(buffers.block(100), false);
+            cache.finished(key, 1 << 40);
+        }
+        let inner = lock(&cache.inner);
+        assert!(inner.held_bytes <= SPENT_BYTES + 100, "{}", inner.held_bytes);
+        assert!(inner.clock.len() <= inner.slots.len() + CLOCK_STALE_MAX);
     }
 
     #[test]

@@ -26,6 +26,8 @@ use crate::target::{PageFile, Step, Target};
 use crate::verdict::PageNo;
 use crate::verify::Progress;
 
+/// Memory of spans that is kept for the next ones.
+const SPARES_MAX: usize = 16;
 /// Page sizes are multiples of this.
 const SECTOR_BYTES: usize = 512;
 
@@ -38,6 +40,8 @@ pub struct Packing<W> {
 struct Shared<W> {
     writer: Writer<W>,
     scratches: Mutex<Vec<Scratch>>,
+    /// Memory of spans that were put together: new memory costs more than a copy.
+    spares: Mutex<Vec<Vec<u8>>>,
     failed: Mutex<Option<io::Error>>,
     /// Ends the run early: no use in going on once it failed.
     stop: Arc<AtomicBool>,
@@ -73,6 +77,7 @@ impl<W: Write + Send + 'static> Packing<W> {
         let shared = Arc::new(Shared {
             writer,
             scratches: Mutex::default(),
+            spares: Mutex::default(),
             failed: Mutex::default(),
             stop: Arc::clone(stop),
         });
@@ -244,9 +249,11 @@ impl<W: Write + Send> FileSpans<W> {
     /// Adds a part of a span; returns all of it when it is the last one.
     fn complete(&self, span: u64, length: usize, begin: usize, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut partial = lock(&self.partial);
-        let span_so_far = partial.entry(span).or_insert_with(|| Partial {
-            bytes: vec![0; length],
-            is_there: vec![false; length.div_ceil(SECTOR_BYTES)],
+        let span_so_far = partial.entry(span).or_insert_with(|| {
+            // All of it is overwritten before it counts.
+            let mut bytes = lock(&self.shared.spares).pop().unwrap_or_default();
+            bytes.resize(length, 0);
+            Partial { bytes, is_there: vec![false; length.div_ceil(SECTOR_BYTES)] }
         });
         let end = begin.saturating_add(bytes.len());
         span_so_far.bytes.get_mut(begin..end)?.copy_from_slice(bytes);
@@ -275,6 +282,10 @@ impl<W: Write + Send> Witness for FileSpans<W> {
                 self.add(span, bytes);
             } else if let Some(whole) = self.complete(span, length, begin, bytes) {
                 self.add(span, &whole);
+                let mut spares = lock(&self.shared.spares);
+                if spares.len() < SPARES_MAX {
+                    spares.push(whole);
+                }
             }
             offset = offset.saturating_add(bytes.len() as u64);
             rest = others;

@@ -648,9 +648,10 @@ impl Contents<'_> {
     ) -> Result<(Vec<usize>, usize), PackError> {
         let place = self.pack.span_place(file, span)?;
         let file_bytes = self.pack.entries.get(file).map_or(0, Entry::bytes);
-        out.clear();
+        // What is left of another span is overwritten block by block.
         out.resize(span_bytes(file_bytes, span), 0);
         if place.begin == 0 {
+            out.fill(0);
             let stored = |entry: &&BlockEntry| entry.codec != Codec::Zero || entry.stored_bytes > 0;
             return match place.blocks.iter().find(stored) {
                 Some(_) => Err(PackError::Hostile("a span without a record has contents")),
@@ -680,6 +681,7 @@ impl Contents<'_> {
             let is_there = if entry.codec == Codec::Base {
                 match self.block_of_base(file, offset, *entry, block) {
                     Err(PackError::NoBase(_)) => {
+                        block.fill(0);
                         elsewhere += 1;
                         true
                     }

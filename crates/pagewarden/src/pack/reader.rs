@@ -341,7 +341,7 @@ impl Shared {
         let Some(bytes) = held.bytes.get(begin..end) else { return false };
         out.copy_from_slice(bytes);
         if is_stream && end == held.bytes.len() {
-            self.cache.finished(key);
+            self.cache.finished(key, self.file_bytes(key.0));
         }
         true
     }
@@ -358,7 +358,7 @@ impl Shared {
         let bytes = block.bytes.get(begin..).unwrap_or_default();
         let count = filling.copy(bytes)?;
         if is_stream && count == bytes.len() {
-            self.cache.finished(key);
+            self.cache.finished(key, self.file_bytes(key.0));
         }
         Ok(())
     }

@@ -25,6 +25,7 @@ use crate::pack::tree::{Hash, file_hash, span_hash};
 use crate::pack::{PackError, SPAN_BYTES, block_sum};
 use crate::protect::pace::Pace;
 use crate::source::file::read_fully;
+use crate::source::write_back;
 use crate::verify::Progress;
 
 /// Spans of a file that one thread writes before it looks for other work.
@@ -408,6 +409,8 @@ impl Run<'_> {
                 .file
                 .write_all_at(buffer, begin)
                 .map_err(|error| job.io_error("write", error))?;
+            // While others are expanded: at the end there is only the device to wait for.
+            write_back::begin(&opened.file, &(begin..begin.saturating_add(buffer.len() as u64)));
         }
         Ok(span_hash(span, spans, buffer))
     }

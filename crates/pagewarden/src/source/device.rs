@@ -24,8 +24,9 @@ pub struct DeviceLoad {
     pub bytes_per_second: u64,
 }
 
-/// Looks at the device that `path` lies on for about `time`; `None` where the
-/// system does not tell, or there is no such device.
+/// Looks at the device that `path` lies on for about `time`, or for a fifth of it
+/// where it does nothing at all; `None` where the system does not tell, or there is
+/// no such device.
 #[must_use]
 pub fn device_load(path: &Path, time: Duration) -> Option<DeviceLoad> {
     system::device_load(path, time)
@@ -48,6 +49,13 @@ fn parse(line: &str) -> Option<Counted> {
         return None;
     };
     Some(Counted { sectors: read.wrapping_add(written), in_flight, busy_milliseconds })
+}
+
+/// True if nothing was done between these looks, nor at any of them.
+fn is_idle(looks: &[Counted]) -> bool {
+    looks
+        .first()
+        .is_some_and(|first| first.in_flight == 0 && looks.iter().all(|look| look == first))
 }
 
 /// What was done between the first of some looks and the last, over this time.
@@ -92,10 +100,12 @@ mod system {
     use std::path::{Path, PathBuf};
     use std::time::{Duration, Instant};
 
-    use super::{DeviceLoad, load, mounted_device, parse};
+    use super::{DeviceLoad, is_idle, load, mounted_device, parse};
 
     /// How often it is looked.
     const LOOKS: u32 = 10;
+    /// How often where nothing happens.
+    const LOOKS_MIN: u32 = 2;
 
     pub(super) fn device_load(path: &Path, time: Duration) -> Option<DeviceLoad> {
         let place = place(path)?;
@@ -103,9 +113,12 @@ mod system {
         let look = || parse(&fs::read_to_string(place.join("stat")).ok()?);
         let begin = Instant::now();
         let mut looks = vec![look()?];
-        for _ in 0..LOOKS {
+        for number in 1..=LOOKS {
             std::thread::sleep(time / LOOKS);
             looks.push(look()?);
+            if number >= LOOKS_MIN && is_idle(&looks) {
+                break;
+            }
         }
         load(name, &looks, begin.elapsed())
     }
@@ -167,6 +180,11 @@ mod tests {
             bytes_per_second: 2 << 20,
         };
         assert_eq!(load, expected);
+        assert!(!is_idle(&looks) && !is_idle(&[first, first]), "three are in flight");
+        let idle = Counted { in_flight: 0, ..first };
+        assert!(is_idle(&[idle, idle]) && !is_idle(&[idle, first, idle]));
+        // A flush moves no sectors.
+        assert!(!is_idle(&[idle, Counted { busy_milliseconds: 9_435_165, ..idle }]));
     }
 
     #[test]

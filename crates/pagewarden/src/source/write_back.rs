@@ -1,7 +1,11 @@
 //! Sending written bytes on their way to the device, without waiting.
 
 use std::fs::File;
+use std::io::{self, Write};
 use std::ops::Range;
+
+/// So much is sent at once by [`InOrder`].
+const STRETCH_BYTES: u64 = 4 << 20;
 
 /// Asks the system to begin writing this part of `file` to its device, so that
 /// a later `fsync` has less to wait for. A wish: without it everything works the
@@ -26,6 +30,38 @@ pub fn begin(file: &File, range: &Range<u64>) {
 #[cfg(not(target_os = "linux"))]
 pub fn begin(_: &File, _: &Range<u64>) {}
 
+/// A new file that is written from its begin to its end, and sent on its way meanwhile.
+#[derive(Debug)]
+pub struct InOrder {
+    file: File,
+    written: u64,
+    sent: u64,
+}
+
+impl InOrder {
+    /// For a file that is empty.
+    #[must_use]
+    pub fn new(file: File) -> Self {
+        Self { file, written: 0, sent: 0 }
+    }
+}
+
+impl Write for InOrder {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.file.write(bytes)?;
+        self.written = self.written.saturating_add(count as u64);
+        if self.written.saturating_sub(self.sent) >= STRETCH_BYTES {
+            begin(&self.file, &(self.sent..self.written));
+            self.sent = self.written;
+        }
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
@@ -40,5 +76,19 @@ mod tests {
             begin(&file, &range);
         }
         assert_eq!(file.metadata().unwrap().len(), 10_000);
+    }
+
+    #[test]
+    fn what_is_sent_in_order_is_what_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let bytes: Vec<u8> = (0..9_u32 << 20).map(|at| (at >> 8).to_le_bytes()[0]).collect();
+        let mut out = InOrder::new(File::create(&path).unwrap());
+        for part in bytes.chunks(700_000) {
+            out.write_all(part).unwrap();
+        }
+        assert!(out.sent > 8 << 20 && out.sent <= out.written);
+        out.flush().unwrap();
+        assert!(std::fs::read(&path).unwrap() == bytes);
     }
 }

@@ -16,7 +16,7 @@ use pagewarden::pack::{Content, Strays, What};
 use pagewarden::report::words::{self, counted, grouped, percent, printable};
 use pagewarden::source::device::{DeviceLoad, device_load};
 use pagewarden::source::file::{open_regular, read_fully};
-use pagewarden::source::residency::{absent, forget};
+use pagewarden::source::residency::{Residency, absent, forget, residency};
 use pagewarden::target;
 use pagewarden::verdict::{Finding, Note, Stretch, Unread};
 use pagewarden::verify::pace::{Pace, Setter, Stopwatch};
@@ -41,7 +41,7 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
     let target = target::open(source, kind(arguments))?;
     let description = target.description.clone();
     let content = Content::list(source, Strays::PassedOver)?;
-    let device = device_load(source, LOOK);
+    let device = look(arguments, &content);
     if let Some(load) = device.as_ref().filter(|load| load.busy > BUSY && !arguments.quiet) {
         writeln!(io::stderr(), "warning: {}", busy_words(load))?;
     }
@@ -126,6 +126,21 @@ fn found(summary: &Summary) -> String {
         grouped(summary.unread),
         grouped(pages.unprotected),
     )
+}
+
+/// What the device does, if there is somebody to tell and anything to be read from it.
+fn look(arguments: &Pack, content: &Content) -> Option<DeviceLoad> {
+    let is_told = arguments.json || !arguments.quiet;
+    if is_told && !is_in_memory(content) { device_load(&arguments.source, LOOK) } else { None }
+}
+
+/// True if the page cache holds every file.
+fn is_in_memory(content: &Content) -> bool {
+    let files = content.entries.iter().enumerate();
+    files.filter(|(_, entry)| matches!(entry.what, What::File { .. })).all(|(number, entry)| {
+        let held = |file| residency(&file, 0..entry.bytes()) == Residency::Whole;
+        open_regular(&content.path(number)).is_ok_and(held)
+    })
 }
 
 /// A device that works for others, too.

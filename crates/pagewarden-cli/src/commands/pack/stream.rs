@@ -1,7 +1,7 @@
 //! `pack -`: a backup that comes as a stream, as one file of the very bytes that
 //! came, verified on the way as `check -` does it.
 
-use std::io::{self, BufWriter, Cursor, IsTerminal as _, Read as _};
+use std::io::{self, Cursor, IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,7 +49,7 @@ pub(super) fn make(
         }
         settings.dictionary = train_on_begin(&begin, settings.block_bytes);
     }
-    let out = BufWriter::with_capacity(1 << 20, place.file.reopen()?);
+    let out = place.out()?;
     let cannot = || format!("cannot make {}", place.path.display());
     let (tee, packing) = StreamPacking::begin(
         Box::new(Cursor::new(begin).chain(input)),
