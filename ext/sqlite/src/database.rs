@@ -57,8 +57,8 @@ pub struct Database {
     pub path: String,
     pub layout: Layout,
     pub page_size: usize,
-    /// What the file is, or where it ends, could not be read when it had to be: nothing is read or
-    /// written before that is known.
+    /// What was known of the file may be old, and nothing is read or written before it is known
+    /// anew.
     is_unseen: bool,
     /// The mode that a database gets which has none yet.
     pub initial: Mode,
@@ -494,10 +494,16 @@ impl Database {
     }
 
     /// An image of page `number` is about to go into the rollback journal.
-    pub fn stamp_image(&self, number: u32, image: &mut [u8]) {
+    ///
+    /// # Errors
+    ///
+    /// SQLite's code where it cannot be known what the file is.
+    pub fn stamp_image(&mut self, number: u32, image: &mut [u8]) -> Result<(), c_int> {
+        self.see()?;
         if image.len() == self.page_size && number != 0 {
             self.stamp(image, number, self.layout);
         }
+        Ok(())
     }
 
     pub fn locked(&mut self, level: c_int) {
@@ -520,17 +526,16 @@ impl Database {
     fn begin(&mut self) {
         self.converts = false;
         self.next_layout = None;
-        self.forget();
-    }
-
-    /// What was known of the file may be old. Whoever needs it, and cannot have it, tells.
-    fn forget(&mut self) {
         self.is_unseen = true;
-        let _ = self.see();
     }
 
-    /// Finds out what the file is, and where it ends, if that is not known.
-    fn see(&mut self) -> Result<(), c_int> {
+    /// Finds out what the file is, and where it ends, if that is not known. It waits for the first
+    /// call that needs it, for that call can tell SQLite that it cannot be had.
+    ///
+    /// # Errors
+    ///
+    /// SQLite's code for what could not be read.
+    pub fn see(&mut self) -> Result<(), c_int> {
         if self.is_unseen {
             self.look()?;
             self.end = self.file.size()?;
@@ -543,7 +548,7 @@ impl Database {
         if level < ffi::SQLITE_LOCK_RESERVED && (self.converts || self.next_layout.is_some()) {
             self.converts = false;
             self.next_layout = None;
-            self.forget();
+            self.is_unseen = true;
         }
         self.lock = level;
     }
@@ -589,12 +594,13 @@ impl Database {
 
     pub fn checkpoint_starts(&mut self) {
         self.begin();
+        let is_seen = self.see().is_ok();
         let main = self.has_shm.then_some(self.file);
-        let is_sound = !self.is_unseen
+        let is_sound = is_seen
             && (self.layout == Layout::Plain
                 || self.wal.as_mut().is_none_or(|wal| wal.is_sound(main)));
         if !is_sound {
-            let words = if self.is_unseen {
+            let words = if !is_seen {
                 "page 1 cannot be read: nothing of the write-ahead log is written to the database"
             } else {
                 "the write-ahead log is damaged: nothing of it is written to the database"

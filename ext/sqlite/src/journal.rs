@@ -63,8 +63,10 @@ impl Journal {
         } else if let Some((number, at)) = self.written.take()
             && at == offset
         {
-            if let Some(main) = self.main() {
-                main.stamp_image(number, buffer);
+            if let Some(main) = self.main()
+                && let Err(error) = main.stamp_image(number, buffer)
+            {
+                return error;
             }
             let bytes = i64::try_from(buffer.len()).unwrap_or(i64::MAX);
             self.sum_at = offset.saturating_add(bytes);

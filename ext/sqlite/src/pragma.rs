@@ -73,6 +73,9 @@ pub fn answer(
         }
         Some(Ok(Row::new(u8::from(database.ignores).to_string())))
     } else if name.eq_ignore_ascii_case("page_size") && argument.is_some() {
+        if let Err(code) = database.see() {
+            return Some(Err(unreadable(code)));
+        }
         // A VACUUM would write pages of the new size in pieces of the old one.
         (database.layout != Layout::Plain).then(|| {
             Err("the page size of a protected database cannot be changed in place: VACUUM INTO a \
@@ -93,9 +96,9 @@ fn is_new(database: &Database) -> bool {
 }
 
 fn setting(database: &mut Database) -> Result<&'static str, String> {
-    if database.lock < ffi::SQLITE_LOCK_RESERVED {
-        look(database)?;
-    }
+    let seen =
+        if database.lock < ffi::SQLITE_LOCK_RESERVED { database.look() } else { database.see() };
+    seen.map_err(unreadable)?;
     Ok(match database.layout {
         Layout::Marked { setting, .. } => setting.name(),
         Layout::Official => Mode::Checksum.name(),
@@ -104,8 +107,8 @@ fn setting(database: &mut Database) -> Result<&'static str, String> {
     })
 }
 
-fn look(database: &mut Database) -> Result<(), String> {
-    database.look().map_err(|code| format!("page 1 cannot be read: error {code} of SQLite"))
+fn unreadable(code: c_int) -> String {
+    format!("page 1 cannot be read: error {code} of SQLite")
 }
 
 fn set(database: &mut Database, host: Option<Host>, mode: Mode) -> Answer {
@@ -118,7 +121,7 @@ fn set(database: &mut Database, host: Option<Host>, mode: Mode) -> Answer {
     if is_in_transaction {
         return Err("page_verify cannot be changed inside a transaction".to_owned());
     }
-    look(database)?;
+    database.look().map_err(unreadable)?;
     match database.layout {
         Layout::Official if mode == Mode::Checksum => Ok(Row::new(mode.name())),
         Layout::Official => {
