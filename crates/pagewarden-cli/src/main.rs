@@ -8,6 +8,7 @@ use clap::error::ErrorKind;
 
 mod args;
 mod commands;
+mod descriptors;
 mod exit;
 mod progress;
 mod replaced_file;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error).into(),
     };
+    descriptors::make_room();
     let result = match arguments.command {
         Command::Check(check) => commands::check::run(&check),
         Command::Unpack(unpack) => commands::unpack::run(&unpack),

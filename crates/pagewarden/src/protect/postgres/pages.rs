@@ -279,6 +279,8 @@ impl Shared<'_, '_> {
     fn work_on(&self, piece: &Piece, memory: &mut [u8]) -> Result<(), Error> {
         let work = self.work;
         let mut offset = piece.range.start;
+        // Which way to go, and how far it holds.
+        let (mut direct, mut way_end) = (None, offset);
         while offset < piece.range.end && !self.threads.must_stop() {
             if let Some(hole_end) = self.hole(piece, offset) {
                 self.pass_hole(hole_end - offset);
@@ -287,10 +289,12 @@ impl Shared<'_, '_> {
             }
             let file = &piece.file;
             let path = || work.listing.path(&file.entry);
-            let (direct, end) =
-                file.cold.way_from(&file.source, offset, || file.open_direct(&path()));
+            if offset >= way_end {
+                (direct, way_end) =
+                    file.cold.way_from(&file.source, offset, || file.open_direct(&path()));
+            }
             let most = self.run_bytes(direct.is_some());
-            let left = piece.range.end.min(end) - offset;
+            let left = piece.range.end.min(way_end) - offset;
             let length = usize::try_from(left).unwrap_or(usize::MAX).min(most);
             let Some(bytes) = memory.get_mut(..length) else { return Ok(()) };
             self.pace.pay(length as u64, &work.options.stop);
@@ -298,6 +302,7 @@ impl Shared<'_, '_> {
                 // Refused only when it comes to reading.
                 Err(error) if direct.is_some() && error.kind() == io::ErrorKind::InvalidInput => {
                     file.cold.refuse();
+                    way_end = offset;
                     continue;
                 }
                 read => read.map_err(|error| Error::io("read", &path(), error))?,
