@@ -1,8 +1,10 @@
 //! The least that `protect` can take: each file read, and written back in place, and nothing
 //! looked at. Through the page cache that is the system's own work, and past it what the disk
-//! gives.
+//! gives. What comes past it may take longer once it is looked at, for it lies where the device
+//! put it, which need not be near.
 
 use std::fs::{File, OpenOptions};
+use std::hint::black_box;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -25,6 +27,9 @@ pub struct Arguments {
     /// Write nothing
     #[arg(long)]
     only_read: bool,
+    /// Add up what was read: every byte of it comes to the processor
+    #[arg(long)]
+    look: bool,
     /// Files
     files: Vec<PathBuf>,
 }
@@ -47,6 +52,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
             };
             let bytes = memory.bytes_mut().get_mut(..length).context("a run is too long")?;
             file.read_exact_at(bytes, offset).with_context(named)?;
+            if arguments.look {
+                black_box(sum(bytes));
+            }
             if !arguments.only_read {
                 file.write_all_at(bytes, offset).with_context(named)?;
             }
@@ -68,6 +76,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+fn sum(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks();
+    let rest = rest.iter().map(|byte| u64::from(*byte));
+    words.iter().map(|word| u64::from_le_bytes(*word)).chain(rest).fold(0, u64::wrapping_add)
 }
 
 /// What is left to do, from the last of them on.
@@ -121,6 +135,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_byte_is_in_the_sum() {
+        assert_eq!(sum(&[]), 0);
+        assert_eq!(sum(&[1, 0, 0, 0, 0, 0, 0, 0, 2, 3]), 6);
+    }
+
+    #[test]
     fn a_file_stays_what_it_was() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
@@ -136,7 +156,9 @@ mod tests {
             }
             for only_read in [false, true] {
                 let files = vec![empty.clone(), path.clone()];
-                run(&Arguments { sync: true, past, threads, only_read, files }).unwrap();
+                let arguments =
+                    Arguments { sync: true, past, threads, only_read, look: only_read, files };
+                run(&arguments).unwrap();
                 assert_eq!(std::fs::read(&path).unwrap(), bytes);
             }
         }

@@ -44,8 +44,8 @@ impl<'a> Threads<'a> {
     }
 }
 
-/// What a thread left that panicked while it held the lock is whole all the same: no lock here is
-/// held over more than a few assignments.
+/// What a thread left that panicked while it held the lock is whole all the same: what is done
+/// under a lock here is put down at its end, in a few assignments.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
