@@ -393,8 +393,8 @@ impl Connection for Postgres {
         })
     }
 
-    fn sends_alike(&self) -> bool {
-        true
+    fn sends_alike(&self, one: &Column, other: &Column) -> bool {
+        one.wire == other.wire
     }
 
     fn read_as_sent(
