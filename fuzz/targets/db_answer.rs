@@ -22,8 +22,8 @@ fuzz_target!(|input: &[u8]| {
             waiting.drain(..used);
             Ok::<(), pagewarden_db::error::Error>(())
         });
-        // What follows the end is not read; where there is none, all that is left waits.
-        let left = if answer.is_over() { 0 } else { waiting.len() };
+        // What follows the end, or what is malformed, is not read; else what is left waits.
+        let left = if answer.is_over() || result.is_err() { 0 } else { waiting.len() };
         (result.is_ok(), rows, answer.is_over(), left, answer.into_refusal())
     };
     assert_eq!(read(bytes.len().max(1)), read(usize::from(*piece) + 1));
