@@ -154,7 +154,7 @@ for file in "$backups"/*.mdf; do
     { printf '\0\1\140\0'; head -c 8192 "$file" | tail -c 8096; } >"corpus/sqlserver_pfs/file_$name"
 done
 # URLs and files with passwords; values in words; a stream of two rows of one int2 (column 1).
-mkdir -p corpus/db_location corpus/db_values corpus/db_rows
+mkdir -p corpus/db_location corpus/db_values corpus/db_rows corpus/db_answer
 printf '\0postgresql://ann:s%%40cret@[::1]:6543/shop?sslmode=require&schema=s' >corpus/db_location/url
 printf '\1ann\0\0db.example:5432/shop?socket=/run' >corpus/db_location/password
 printf '\3[client]\nuser = "ann"\npassword=a\\:b:*:5432\n' >corpus/db_location/file
@@ -165,6 +165,7 @@ printf '\1 0-1-5,\n1-2-3' >corpus/db_values/gtid
 printf '\0\3\4\0\1\0\0\0\2\0\7\0\1\377\377\377\377\377\377' >corpus/db_rows/copy
 printf '\0\25\2\0\1\0\0\0\16\0\3\0\1\0\0\0\3\0\1\11\51\32\174\377\377' >corpus/db_rows/numeric
 printf '\1\13\0\6\1\377\0\0\0\1\2\3\4\5\6\7\10\11' >corpus/db_rows/span
+printf '\2\4\2\0\0\1\2\0\5\0\0\2\376\0\0\2\0\3\0\0\3\0\0\7\5\0\0\4\376\0\0\2\0' >corpus/db_answer/rows
 # A table, a chunk of it that is not equal, what came of that, and the last chunk; buckets.
 mkdir -p corpus/db_state
 { printf '\0{"table":{"number":0,"target":"t","schema":null,"name":"a","fingerprint":"f"}}\n'

@@ -24,6 +24,9 @@ enum Servers {
     Both(Box<(Cluster, Server)>),
 }
 
+/// The most rows of a part that `compare` reads.
+const PART_ROWS: usize = 100_000;
+
 const COPY: &str = "COPY t TO '/dev/null' (FORMAT binary)";
 
 /// The memory of one of two MariaDBs, and that logs cost little.
@@ -105,12 +108,31 @@ impl Databases {
     /// can be had from the server.
     pub fn copy(&self) -> Result<Option<Command>> {
         let Servers::Postgres(cluster) = &self.servers else { return Ok(None) };
-        let mut command = cluster.client("psql")?;
-        command.args(["-X", "-q", "-v", "ON_ERROR_STOP=1"]);
-        for words in ["\\connect one", COPY, "\\connect other", COPY] {
-            command.args(["-c", words]);
+        psql_of_both(cluster, COPY).map(Some)
+    }
+
+    /// `COUNT(*)` of both tables by their keys, in parts as `compare` reads them, one after the
+    /// other. Not of two engines.
+    pub fn count_by_key(&self, rows: u64) -> Result<Option<Command>> {
+        let mut count = String::new();
+        for after in (0..rows).step_by(PART_ROWS) {
+            let (first, last) = (after + 1, after + PART_ROWS as u64);
+            // Writing into memory does not fail.
+            let _ = write!(count, "SELECT count(*) FROM t WHERE id BETWEEN {first} AND {last};");
         }
-        Ok(Some(command))
+        match &self.servers {
+            Servers::Postgres(cluster) => psql_of_both(cluster, &count).map(Some),
+            Servers::Mariadb(servers) => {
+                let mut command = Command::new("sh");
+                let client = "\"$0\" --no-defaults --user=root --database=d --execute=\"$1\"";
+                let script = format!("{client} --socket=\"$2\" && {client} --socket=\"$3\"");
+                let [primary, replica] = servers.as_ref();
+                command.args(["-c", &script]).arg(primary.client().get_program()).arg(count);
+                command.arg(primary.socket()).arg(replica.socket());
+                Ok(Some(command))
+            }
+            Servers::Both(_) => Ok(None),
+        }
     }
 
     /// The primary and its replica.
@@ -142,6 +164,16 @@ impl Databases {
         target.sql(&format!("SET sql_log_bin = 0; USE d; {of_mariadb}"))?;
         Ok(())
     }
+}
+
+/// A statement in one database of PostgreSQL, then in the other.
+fn psql_of_both(cluster: &Cluster, statement: &str) -> Result<Command> {
+    let mut command = cluster.client("psql")?;
+    command.args(["-X", "-q", "-v", "ON_ERROR_STOP=1"]);
+    for words in ["\\connect one", statement, "\\connect other", statement] {
+        command.args(["-c", words]);
+    }
+    Ok(command)
 }
 
 /// A PostgreSQL with a filled database `one`, and what it is called.

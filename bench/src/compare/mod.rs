@@ -154,6 +154,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 const COUNT: &str = "COUNT(*)";
+const COUNT_BY_KEY: &str = "COUNT(*) by key";
 const COMPARE: &str = "compare";
 
 /// The most of the servers' time, in times of COUNT(*). There is no native way without a goal.
@@ -209,6 +210,8 @@ impl Suite<'_> {
         let mut arms = vec![ours(COUNT), Arm { server_goal: goals.compare, ..ours(COMPARE) }];
         arms.extend(goals.native.map(|goal| Arm { server_goal: Some(goal), ..ours("native") }));
         arms.push(ours("pushdown"));
+        let by_key = databases.count_by_key(rows)?;
+        arms.extend(by_key.map(|command| Arm::new(COUNT_BY_KEY, command)));
         arms.extend(databases.copy()?.map(|command| Arm::new("COPY into nothing", command)));
         arms.extend(peers::of(self.arguments, databases)?);
         arms.retain_mut(Arm::can_run);
@@ -242,6 +245,7 @@ fn show(arms: &[Arm], rows: u64) -> Result<()> {
             arm.memory_bytes >> 20
         );
     }
+    let by_key = arm(COUNT_BY_KEY).and_then(|by_key| Ratio::new(&compare.server, &by_key.server));
     for arm in arms.iter().filter(|arm| arm.name != COUNT) {
         let Some(ratio) = Ratio::new(&arm.server, &count.server) else { continue };
         let goal = arm.server_goal.map(|goal| judged(ratio.paired <= goal, "at most", goal));
@@ -260,6 +264,12 @@ fn show(arms: &[Arm], rows: u64) -> Result<()> {
             ratio.paired,
             ratio.of_medians,
             judged(ratio.paired >= goal, "at least", goal)
+        );
+    }
+    if let Some(ratio) = by_key {
+        println!(
+            "compare: server CPU {:.2} x {COUNT_BY_KEY} paired, {:.2} of medians",
+            ratio.paired, ratio.of_medians
         );
     }
     let each = crate::samples::median(compare.client.clone()).unwrap_or(f64::NAN) * 1e9 / rows;

@@ -9,7 +9,7 @@
 //!
 //! Nothing here prints, and nothing shows a password.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod checksum;
 pub mod compare;

@@ -109,6 +109,18 @@ pub struct Column {
     pub exact: bool,
 }
 
+impl Column {
+    /// True if its values are whole numbers for certain.
+    pub fn is_whole(&self) -> bool {
+        // SQLite's columns, which are of no type when they are read, may hold others.
+        WHOLE.contains(&self.wire.as_str())
+    }
+}
+
+/// Types of whole numbers, as the engines call them.
+const WHOLE: &[&str] =
+    &["int2", "int4", "int8", "tinyint", "smallint", "mediumint", "int", "bigint"];
+
 /// A table and what it is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {

@@ -166,7 +166,7 @@ fn chosen_mode_of_a_table_is_kept() {
     assert!(first.mode_because.contains("measured: stream "), "{first:#?}");
     let (outcome, _) = run_for(&request, &folder, u64::MAX);
     let table = &outcome.tables[0];
-    assert_eq!((table.verdict(), table.chunks), (Verdict::Equal, 7));
+    assert_eq!((table.verdict(), table.chunks), (Verdict::Equal, 8));
     assert_eq!((table.mode, &table.mode_because), (first.mode, &first.mode_because));
     request.options.mode = Mode::Stream;
     let error = State::open(&folder.path().join("state"), &asked(&request)).unwrap_err();

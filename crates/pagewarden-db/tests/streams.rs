@@ -13,7 +13,12 @@ const ROWS: u64 = 70;
 
 /// Compares by reading, and says how many rows were read.
 fn read(source: &Database, target: &Database) -> (Outcome, u64) {
+    read_in_parts(source, target, 7)
+}
+
+fn read_in_parts(source: &Database, target: &Database, chunk_rows: u64) -> (Outcome, u64) {
     let mut request = request(source, target);
+    request.options.chunk_rows = Some(chunk_rows);
     request.options.mode = Mode::Stream;
     let rows = AtomicU64::new(0);
     let tell = |more, _| {
@@ -68,6 +73,131 @@ fn equal_values_in_other_bytes_and_order_are_equal() {
     assert_eq!(only(&outcome).rows_source, ROWS);
     // Two parts of seven rows at most, and their rows once more.
     assert!(rows > 2 * ROWS && rows <= 2 * ROWS + 2 * 2 * 7, "{rows}");
+}
+
+/// Two databases of one engine, filled by a statement each.
+fn two(kind: Kind, of_source: &str, of_target: &str) -> Option<[Database; 2]> {
+    let databases = [Database::new(kind)?, Database::new(kind)?];
+    for (database, sql) in databases.iter().zip([of_source, of_target]) {
+        database.run(sql);
+    }
+    Some(databases)
+}
+
+/// MariaDB keeps JSON as it was written.
+#[test]
+fn equal_json_in_other_bytes_is_equal() {
+    let rows = |blank: &str| {
+        let each = (0..ROWS).map(|id| format!("({id}, '{{\"a\":{blank}{id}}}')"));
+        let each: Vec<String> = each.collect();
+        format!(
+            "CREATE TABLE t (id int PRIMARY KEY, doc json); INSERT INTO t VALUES {}",
+            each.join(", ")
+        )
+    };
+    let Some([one, other]) = two(Kind::Mariadb, &rows(""), &rows(" ")) else { return };
+    let (outcome, rows) = read(&one, &other);
+    assert_equal(&outcome);
+    assert!(rows > 2 * ROWS && rows <= 2 * ROWS + 2 * 2 * 7, "{rows}");
+}
+
+/// -1 and the largest number of 64 bits are sent in the same bytes.
+#[test]
+fn same_bytes_of_other_types_are_other_values() {
+    let table = |kind: &str, value: &str| {
+        format!(
+            "CREATE TABLE t (id int PRIMARY KEY, n {kind}); INSERT INTO t VALUES (1, {value}), (2, 5)"
+        )
+    };
+    let tables = (table("bigint", "-1"), table("bigint unsigned", "18446744073709551615"));
+    let Some([one, other]) = two(Kind::Mariadb, &tables.0, &tables.1) else { return };
+    let (outcome, _) = read(&one, &other);
+    let report = only(&outcome);
+    assert_eq!((report.changed, report.only_source, report.only_target), (1, 0, 0), "{report:#?}");
+    assert_eq!(report.differences[0].columns, ["n"]);
+}
+
+/// NULL, nothing, zero and text that moves between columns are not sent in the same bytes.
+#[test]
+fn every_change_of_a_row_changes_the_bytes_that_are_sent() {
+    let table = |values: &str| {
+        format!(
+            "CREATE TABLE t (id int PRIMARY KEY, a varchar(20), b varchar(20), n tinyint, \
+             r double, at datetime(6)); INSERT INTO t VALUES (1, {values})"
+        )
+    };
+    let values = "'ab', 'c', 0, 0.5, '2024-01-02 03:04:05.5'";
+    for (other, columns) in [
+        ("'a', 'bc', 0, 0.5, '2024-01-02 03:04:05.5'", &["a", "b"][..]),
+        ("'ab', NULL, 0, 0.5, '2024-01-02 03:04:05.5'", &["b"]),
+        ("'ab', '', 0, 0.5, '2024-01-02 03:04:05.5'", &["b"]),
+        ("'ab', 'c', NULL, 0.5, '2024-01-02 03:04:05.5'", &["n"]),
+        ("'ab', 'c', 0, 0.5000000000000001, '2024-01-02 03:04:05.5'", &["r"]),
+        ("'ab', 'c', 0, 0.5, '2024-01-02 03:04:05.500001'", &["at"]),
+        ("'ab ', 'c', 0, 0.5, '2024-01-02 03:04:05.5'", &["a"]),
+        ("'ab', 'C', 0, 0.5, '2024-01-02 03:04:05.5'", &["b"]),
+    ] {
+        let Some([one, other]) = two(Kind::Mariadb, &table(values), &table(other)) else { return };
+        let (outcome, _) = read(&one, &other);
+        let report = only(&outcome);
+        assert_eq!(report.changed, 1, "{report:#?}");
+        assert_eq!(report.differences[0].columns, columns);
+    }
+}
+
+/// Rows that need more than one packet of the protocol, or more than one reading of the socket.
+#[test]
+fn long_rows_are_compared() {
+    let table = |last: char| {
+        format!(
+            "CREATE TABLE t (id int PRIMARY KEY, a longtext, b longtext); \
+             INSERT INTO t VALUES (1, 'x', 'y'), \
+               (2, repeat('a', 9000000), concat(repeat('b', 9000000), '{last}')), (3, 'x', 'y')"
+        )
+    };
+    let Some([one, other]) = two(Kind::Mariadb, &table('c'), &table('c')) else { return };
+    let (outcome, rows) = read(&one, &other);
+    assert_equal(&outcome);
+    assert_eq!(rows, 6);
+    other.run("UPDATE t SET b = concat(left(b, 9000000), 'd') WHERE id = 2");
+    let (outcome, _) = read(&one, &other);
+    let report = only(&outcome);
+    assert_eq!((report.changed, report.rows_target), (1, 3), "{report:#?}");
+    assert_eq!(report.differences[0].columns, ["b"]);
+}
+
+/// Numbers without gaps, with some, with large ones, and the ends of what a type holds: every row
+/// is in one part.
+#[test]
+fn every_row_is_in_one_part_however_its_numbers_lie() {
+    let mut ids: Vec<i64> = vec![i64::MIN, i64::MIN + 1, i64::MAX - 1, i64::MAX];
+    ids.extend(-40..60);
+    ids.extend((100..160).filter(|id| id % 5 > 0));
+    ids.extend((0..20).map(|n| 1_000_000_009 * (n + 1)));
+    ids.extend(5_000_000_000..5_000_000_035);
+    let mut others: Vec<i64> = ids.iter().copied().filter(|id| ![-19, 158].contains(id)).collect();
+    others.extend([60, 99, 5_000_000_035]);
+    for kind in [Kind::Postgres, Kind::Mariadb] {
+        let table = |ids: &[i64]| {
+            let rows: Vec<String> = ids.iter().map(|id| format!("({id}, 'w{id}')")).collect();
+            let rows = rows.join(", ");
+            format!(
+                "CREATE TABLE t (id bigint PRIMARY KEY, w varchar(30)); INSERT INTO t VALUES {rows}"
+            )
+        };
+        let Some([one, other]) = two(kind, &table(&ids), &table(&others)) else { continue };
+        for chunk_rows in [1, 7, 10, 1000] {
+            let (outcome, _) = read_in_parts(&one, &other, chunk_rows);
+            let report = only(&outcome);
+            let counts = (report.changed, report.only_source, report.only_target);
+            assert_eq!(counts, (0, 2, 3), "{kind:?} {chunk_rows} {report:#?}");
+            assert_eq!(
+                (report.rows_source, report.rows_target),
+                (ids.len() as u64, others.len() as u64),
+                "{kind:?} {chunk_rows}"
+            );
+        }
+    }
 }
 
 /// What differs is named in each of these ways, and nothing else is.

@@ -24,6 +24,7 @@ pub mod sample;
 mod settle;
 pub mod state;
 mod stream;
+mod stride;
 mod table;
 pub mod throttle;
 mod watch;

@@ -29,16 +29,18 @@ pub(super) enum Reading {
 impl Reading {
     /// The cheapest that two sides have.
     pub fn of(source: &Side<'_>, target: &Side<'_>) -> Self {
-        let one_kind = source.connection.sends_alike()
-            && source.connection.title() == target.connection.title();
+        let one_kind = source.connection.title() == target.connection.title();
         let mut columns = source.columns.iter().zip(&target.columns);
-        let same_types = columns.all(|((place, form), (other_place, other_form))| {
+        let sent_alike = columns.all(|((place, form), (other_place, other_form))| {
             let columns =
                 (source.table.columns.get(*place), target.table.columns.get(*other_place));
             let (Some(column), Some(other)) = columns else { return false };
-            column.wire == other.wire && column.form == other.form && form == other_form
+            column.form == other.form
+                && form == other_form
+                && source.connection.sends_alike(column, other)
+                && target.connection.sends_alike(column, other)
         });
-        if one_kind && same_types { Self::AsSent } else { Self::InOrder }
+        if one_kind && sent_alike { Self::AsSent } else { Self::InOrder }
     }
 
     /// The one to take where this one was in vain.

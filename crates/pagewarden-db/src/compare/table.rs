@@ -1,7 +1,8 @@
 //! Two tables, compared part by part.
 //!
 //! Where both sides order the key alike, parts are ranges of it; their bounds are those
-//! of the side that has more rows there, so that no part is large on either side. Other
+//! of the side that has more rows there, so that no part is large on either side, unless
+//! whole numbers tell as much (`stride.rs`). Other
 //! tables fall into buckets (`buckets.rs`).
 
 use std::cmp::Ordering;
@@ -17,6 +18,7 @@ use super::sample::{self, Sampled};
 use super::settle::{Pending, settle};
 use super::state::{Bound, Chunk, Known, PartNumber, Reached, TableState};
 use super::stream::Reading;
+use super::stride::Stride;
 use super::{Advance, Course, Options, Watch, throttle};
 use crate::error::{Error, Result};
 use crate::row::{Value, number};
@@ -47,6 +49,8 @@ pub struct Comparison<'a, 'b> {
     pub choice: Choice,
     /// How rows that are read are held against each other.
     pub(super) reading: Reading,
+    /// How far the next part goes.
+    stride: Stride,
     /// Where it is written what was found.
     pub state: Option<TableState<'b>>,
     /// How many tables share the memory.
@@ -73,6 +77,7 @@ impl<'a, 'b> Comparison<'a, 'b> {
     ) -> Self {
         Self {
             reading: Reading::of(&sides.0, &sides.1),
+            stride: Stride::of(&sides.0, &sides.1),
             source: sides.0,
             target: sides.1,
             options,
@@ -186,13 +191,17 @@ impl<'a, 'b> Comparison<'a, 'b> {
         loop {
             self.wait_for_servers(report)?;
             let begin = Instant::now();
-            let next =
-                self.bound(&Scope::Range { after: after.clone(), upto: end.clone() }, rows)?;
+            let mut next = self.stride.next(&after, end, rows);
+            if next.is_none() {
+                next =
+                    self.bound(&Scope::Range { after: after.clone(), upto: end.clone() }, rows)?;
+            }
             let upto = next.clone().or_else(|| end.clone());
             let scope = Scope::Range { after, upto };
             let was_probing = self.choice.is_probing();
             let look = self.look(&scope)?;
             let elapsed = begin.elapsed();
+            self.stride.seen(&scope, look.rows());
             self.chunk(scope, &look, report)?;
             if next.is_none() {
                 return Ok(());

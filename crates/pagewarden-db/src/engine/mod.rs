@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::location::Location;
 use crate::replicate;
 use crate::row::{Row, Value, portable};
-use crate::table::{Form, Table, TableName};
+use crate::table::{Column, Form, Table, TableName};
 
 /// A kind of server.
 #[derive(Debug, Clone, Copy)]
@@ -132,14 +132,16 @@ pub trait Connection: Send {
     /// The server refuses or is gone, or `sink` gave the error.
     fn read(&mut self, query: &Query<'_>, sink: &mut Sink<'_>) -> Result<()>;
 
-    /// True if columns of the same type and form, sent by two servers of this kind in the same
-    /// bytes, have the same values. Those that are sent in other bytes may have them, too.
-    fn sends_alike(&self) -> bool {
+    /// True if values of two columns of the same form, sent by this connection and by another
+    /// to a server of this kind in the same bytes, are the same. Those that are sent in other
+    /// bytes may be, too.
+    fn sends_alike(&self, one: &Column, other: &Column) -> bool {
+        let _ = (one, other);
         false
     }
 
-    /// Reads rows as the server sends them: bytes that tell where a row ends. For connections
-    /// that [`sends_alike`](Self::sends_alike); others give none.
+    /// Reads rows as the server sends them: bytes that, with the columns' types,
+    /// tell where a row ends. For columns that are [sent alike](Self::sends_alike).
     ///
     /// # Errors
     /// The server refuses or is gone, or `see` gave the error.

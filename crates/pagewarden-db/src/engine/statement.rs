@@ -64,6 +64,9 @@ pub fn names(dialect: &dyn Dialect, table: &Table, places: &[usize]) -> Vec<Stri
 /// What is true of the rows of a range, and of no other.
 pub fn conditions(dialect: &dyn Dialect, table: &Table, range: &Range) -> Vec<String> {
     let key = names(dialect, table, &range.key);
+    if let Some([first, last]) = whole_numbers(table, range) {
+        return vec![format!("{} BETWEEN {first} AND {last}", key.concat())];
+    }
     let mut conditions = Vec::new();
     for (bound, above) in [(&range.after, true), (&range.upto, false)] {
         let Some(bound) = bound else { continue };
@@ -77,6 +80,19 @@ pub fn conditions(dialect: &dyn Dialect, table: &Table, range: &Range) -> Vec<St
         });
     }
     conditions
+}
+
+/// The first and the last number of a range of whole numbers. MariaDB asks each row of a range
+/// again whether it is within, and one question is cheaper than two.
+fn whole_numbers(table: &Table, range: &Range) -> Option<[i128; 2]> {
+    let ([place], [after], [upto]) =
+        (range.key.as_slice(), range.after.as_deref()?, range.upto.as_deref()?)
+    else {
+        return None;
+    };
+    let is_whole = table.columns.get(*place)?.is_whole();
+    let [after, upto] = [after, upto].map(|bound| number::whole(&bound.payload));
+    is_whole.then_some([after?.checked_add(1)?, upto?])
 }
 
 /// `(a, b) > (1, 2)` for engines that find no index for it: `a >= 1 AND (a > 1 OR ...)`.

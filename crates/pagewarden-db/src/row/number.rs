@@ -186,6 +186,11 @@ pub fn plain(payload: &[u8]) -> Option<String> {
     Some(format!("{sign}0.{zeros}{digits}"))
 }
 
+/// A canonical number, if it is whole and not too large.
+pub fn whole(payload: &[u8]) -> Option<i128> {
+    plain(payload)?.parse().ok()
+}
+
 /// The order of two canonical numbers; none if one is not finite.
 pub fn compare(one: &[u8], other: &[u8]) -> Option<Ordering> {
     let (one_negative, one_digits, one_power) = parts(one)?;

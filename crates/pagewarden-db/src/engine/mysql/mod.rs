@@ -1,9 +1,12 @@
 //! MySQL and MariaDB, which speak one protocol: rows come by prepared statements, whose
 //! binary protocol sends numbers and dates as they are, where text would lose digits of
-//! floats.
+//! floats. Between two servers with columns of the same types the bytes of the rows are enough
+//! (`raw`, `packets`).
 
 pub mod gtid;
+pub mod packets;
 mod portable;
+mod raw;
 mod replicate;
 mod sums;
 pub mod wire;
@@ -13,6 +16,8 @@ use std::time::Duration;
 
 use mysql::prelude::Queryable as _;
 use mysql::{Conn, OptsBuilder, SslOpts};
+
+use packets::Answer;
 
 use super::interrupt::Interrupt;
 use super::statement::{Dialect, quoted, select};
@@ -97,6 +102,8 @@ struct Mysql {
     place: String,
     server: String,
     is_mariadb: bool,
+    /// True if the socket carries the protocol as it is, and not encrypted.
+    is_plain: bool,
     database: String,
 }
 
@@ -149,6 +156,8 @@ fn open(location: &Location) -> Result<Mysql> {
         place,
         server: String::new(),
         is_mariadb: false,
+        // The driver does not encrypt what goes through a socket of this machine.
+        is_plain: location.tls() == Tls::Off || socket(location).is_some(),
         database,
     };
     for statement in SESSION {
@@ -193,11 +202,16 @@ fn said(error: &mysql::Error) -> String {
 
 impl Mysql {
     fn fail(place: &str, error: &mysql::Error) -> Error {
-        let (place, reason) = (place.to_owned(), said(error));
         let code = match error {
             mysql::Error::MySqlError(answer) => Some(answer.code),
             _ => None,
         };
+        Self::fail_by_code(place, code, said(error))
+    }
+
+    /// What the server said, with its number for it; none if the connection broke.
+    fn fail_by_code(place: &str, code: Option<u16>, reason: String) -> Error {
+        let place = place.to_owned();
         match code {
             // The server goes down, or our connection was ended.
             Some(1053 | 1927 | 4031) | None => Error::Gone { place, reason },
@@ -403,6 +417,35 @@ impl Connection for Mysql {
             std::mem::forget(self.connection.take());
         }
         result
+    }
+
+    fn sends_alike(&self, one: &Column, other: &Column) -> bool {
+        // The same bytes are -1 and, in a column that is unsigned, 2^64 - 1.
+        self.is_plain && one.declared == other.declared
+    }
+
+    fn read_as_sent(
+        &mut self,
+        query: &Query<'_>,
+        see: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let sql = select(&MysqlDialect, query);
+        let place = self.place.clone();
+        let connection = self.connection()?;
+        let statement = connection.prep(sql).map_err(|error| Self::fail(&place, &error))?;
+        let mut answer = Answer::new(query.columns.len());
+        let result = raw::execute((connection, &place), statement.id(), &mut answer, see);
+        if answer.is_over() && result.is_ok() {
+            connection.close(statement).map_err(|error| Self::fail(&place, &error))?;
+        } else {
+            // To close a connection in the middle of a table is to read the table.
+            std::mem::forget(self.connection.take());
+        }
+        match (result, answer.into_refusal()) {
+            (Ok(()), Some(said)) => Err(Self::fail_by_code(&place, Some(said.code), said.message)),
+            (Err(Error::Unsupported(reason)), _) => Err(Error::Gone { place, reason }),
+            (result, _) => result,
+        }
     }
 
     fn position(&mut self) -> Result<Option<String>> {

@@ -7,16 +7,16 @@
 
 pub mod copy;
 mod position;
+mod session;
 mod sums;
 pub mod wire;
 
 use std::error::Error as _;
-use std::io::BufRead as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use postgres::config::SslMode;
-use postgres::{Client, Config, NoTls, SimpleQueryMessage};
+use session::Session;
+use tokio_postgres::{Config, SimpleQueryMessage};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::interrupt::Interrupt;
@@ -96,8 +96,8 @@ impl Dialect for PostgresDialect {
 }
 
 struct Postgres {
-    // An early end leaves it where it is: closing would first read all that comes.
-    client: Option<Client>,
+    /// None once it was left in the middle of an answer.
+    session: Option<Session>,
     /// How to encrypt, where that is done.
     tls: Option<MakeRustlsConnect>,
     place: String,
@@ -132,11 +132,9 @@ fn connect(location: &Location) -> Result<Box<dyn Connection>> {
         true => None,
         false => Some(MakeRustlsConnect::new(tls::config(location).map_err(fail)?)),
     };
-    let client = match &tls {
-        None => config.ssl_mode(SslMode::Disable).connect(NoTls),
-        Some(tls) => config.ssl_mode(SslMode::Require).connect(tls.clone()),
-    };
-    let client = client.map_err(|error| {
+    let opened = Session::open(&mut config, tls.as_ref());
+    let opened = opened.map_err(|error| fail(error.to_string()))?;
+    let session = opened.map_err(|error| {
         let mut reason = said(&error);
         if reason.contains("does not support TLS") {
             reason.push_str("\nhint: add ?tls=off to the URL if nobody can listen in between");
@@ -144,8 +142,14 @@ fn connect(location: &Location) -> Result<Box<dyn Connection>> {
         fail(reason)
     })?;
     let schema = location.schema.clone().unwrap_or_else(|| "public".to_owned());
-    let mut postgres =
-        Postgres { client: Some(client), tls, place, server: String::new(), schema, frozen: false };
+    let mut postgres = Postgres {
+        session: Some(session),
+        tls,
+        place,
+        server: String::new(),
+        schema,
+        frozen: false,
+    };
     postgres.ask(SESSION)?;
     let version = postgres.ask("SHOW server_version")?;
     let version = version.first().and_then(|row| row.first().cloned().flatten());
@@ -167,7 +171,7 @@ fn socket_folder(location: &Location, port: u16) -> Option<PathBuf> {
 }
 
 /// All that an error has to say.
-fn said(error: &postgres::Error) -> String {
+fn said(error: &tokio_postgres::Error) -> String {
     if let Some(answer) = error.as_db_error() {
         let mut text = answer.message().to_owned();
         for more in [answer.detail(), answer.hint()].into_iter().flatten() {
@@ -188,7 +192,7 @@ fn said(error: &postgres::Error) -> String {
 type Answer = Vec<Option<String>>;
 
 impl Postgres {
-    fn fail(place: &str, error: &postgres::Error) -> Error {
+    fn fail(place: &str, error: &tokio_postgres::Error) -> Error {
         let (place, reason) = (place.to_owned(), said(error));
         // 57P01 and its kin: the server goes down, or has thrown us out.
         let thrown_out = error.code().is_some_and(|code| code.code().starts_with("57P"));
@@ -199,8 +203,8 @@ impl Postgres {
         }
     }
 
-    fn client(&mut self) -> Result<&mut Client> {
-        self.client.as_mut().ok_or_else(|| Error::Gone {
+    fn session(&mut self) -> Result<&mut Session> {
+        self.session.as_mut().ok_or_else(|| Error::Gone {
             place: self.place.clone(),
             reason: "it was left in the middle of a table".to_owned(),
         })
@@ -208,8 +212,7 @@ impl Postgres {
 
     fn ask(&mut self, sql: &str) -> Result<Vec<Answer>> {
         let place = self.place.clone();
-        let messages =
-            self.client()?.simple_query(sql).map_err(|error| Self::fail(&place, &error))?;
+        let messages = self.session()?.ask(sql).map_err(|error| Self::fail(&place, &error))?;
         let rows = messages.iter().filter_map(|message| match message {
             SimpleQueryMessage::Row(row) => {
                 Some((0..row.len()).map(|place| row.get(place).map(str::to_owned)).collect())
@@ -234,33 +237,19 @@ impl Postgres {
     fn copy(&mut self, query: &Query<'_>, see: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let select = select(&PostgresDialect, query);
         let place = self.place.clone();
-        let mut reader = self
-            .client()?
-            .copy_out(&format!("COPY ({select}) TO STDOUT (FORMAT binary)"))
-            .map_err(|error| Self::fail(&place, &error))?;
         let mut frames = copy::Frames::new(query.columns.len());
-        let result = loop {
-            let chunk = match reader.fill_buf() {
-                Ok([]) => break frames.end(),
-                Ok(chunk) => chunk,
-                Err(error) => {
-                    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
-                    break Err(match inner {
-                        Some(error) => Self::fail(&place, error),
-                        None => Error::Gone { place: place.clone(), reason: error.to_string() },
-                    });
-                }
-            };
-            let length = chunk.len();
-            if let Err(error) = frames.feed(chunk, see) {
-                break Err(error);
-            }
-            reader.consume(length);
-        };
+        let copied = self
+            .session()?
+            .copy_out(&format!("COPY ({select}) TO STDOUT (FORMAT binary)"), &mut |piece| {
+                frames.feed(piece, see)
+            });
+        let result = copied.map_err(|error| Self::fail(&place, &error))?;
+        let result = result.and_then(|()| frames.end());
         if matches!(result, Err(Error::Stopped)) {
-            // To close a connection in the middle of a table is to read the table.
-            std::mem::forget(reader);
-            std::mem::forget(self.client.take());
+            // To close it in the middle of a table is to read the table.
+            if let Some(session) = self.session.take() {
+                session.abandon();
+            }
         }
         result.map_err(|error| match error {
             Error::Unsupported(reason) => Error::Gone { place, reason },
@@ -393,8 +382,8 @@ impl Connection for Postgres {
         })
     }
 
-    fn sends_alike(&self) -> bool {
-        true
+    fn sends_alike(&self, one: &Column, other: &Column) -> bool {
+        one.wire == other.wire
     }
 
     fn read_as_sent(
@@ -455,14 +444,8 @@ impl Connection for Postgres {
     }
 
     fn interrupt(&self) -> Option<Interrupt> {
-        let (token, tls) = (self.client.as_ref()?.cancel_token(), self.tls.clone());
-        Some(Box::new(move || {
-            // A server that cannot be reached ends nothing, and there is nobody to tell.
-            let _ = match &tls {
-                None => token.cancel_query(NoTls),
-                Some(tls) => token.cancel_query(tls.clone()),
-            };
-        }))
+        let (token, tls) = (self.session.as_ref()?.cancel_token(), self.tls.clone());
+        Some(Box::new(move || session::cancel(&token, tls.as_ref())))
     }
 
     fn sums_of(&mut self, hashing: Hashing) -> Result<Ability> {
