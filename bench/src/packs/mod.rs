@@ -9,6 +9,10 @@
 //! Beside the packs stand their floors, which nothing that is compressed can pass: the plain files
 //! served by FUSE as they are, and by the VFS a pack with a block for each page, stored as it is.
 //! What a block takes to expand is told with the sizes.
+//!
+//! Packs that are "shared" are read by the VFS, and what is expanded is kept in memory for all
+//! processes, in huge pages or in those that the system takes. Cold, nothing is there yet: what these take longer than their like is the price of
+//! putting it there. Warm, all of it is there.
 #![allow(clippy::print_stdout)]
 
 mod making;
@@ -225,13 +229,13 @@ fn make_stores(
 }
 
 fn print_sizes(stores: &[Store], bytes: u64) {
-    println!("\n{:<20} {:>14} {:>8} {:>11}", "store", "bytes", "of plain", "us a block");
+    println!("\n{:<23} {:>14} {:>8} {:>11}", "store", "bytes", "of plain", "us a block");
     #[allow(clippy::cast_precision_loss)]
     for store in stores {
         let share = store.stored_bytes as f64 / bytes as f64;
         let micros = store.expanding.map(|time| format!("{:.1}", time.as_secs_f64() * 1e6));
         let (name, micros) = (store.kind.name, micros.unwrap_or_default());
-        println!("{name:<20} {:>14} {share:>8.3} {micros:>11}", store.stored_bytes);
+        println!("{name:<23} {:>14} {share:>8.3} {micros:>11}", store.stored_bytes);
     }
 }
 
@@ -264,6 +268,7 @@ fn compare(
             if case.before != Before::Cold {
                 subject.ask(store, throttle, Question::Scan, false)?;
                 subject.ask(store, throttle, question, false)?;
+                store.expect_all_shared()?;
             }
             let again = case.before == Before::Itself;
             let answer = subject.ask(store, throttle, question, again)?;
@@ -294,7 +299,7 @@ fn print(case: &Case, strings: Strings, answers: &Answers) {
         }
     };
     for (title, figure) in columns {
-        println!("{:<20} {:>28} {:>8} {:>10}", "store", title, "paired", "of medians");
+        println!("{:<23} {:>28} {:>8} {:>10}", "store", title, "paired", "of medians");
         let figures = |answers: &[Answer]| answers.iter().map(figure).collect::<Vec<_>>();
         let Some((_, plain)) = answers.get(&0) else { continue };
         let plain = figures(plain);
@@ -302,7 +307,7 @@ fn print(case: &Case, strings: Strings, answers: &Answers) {
             let values = figures(answers);
             if let Some(ratio) = Ratio::new(&values, &plain) {
                 println!(
-                    "{name:<20} {:>28} {:>8.3} {:>10.3}",
+                    "{name:<23} {:>28} {:>8.3} {:>10.3}",
                     spread(&values),
                     ratio.paired,
                     ratio.of_medians

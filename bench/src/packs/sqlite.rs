@@ -75,10 +75,8 @@ impl Subject for Sqlite {
         question: Question,
         again: bool,
     ) -> anyhow::Result<Answer> {
-        let uri = match store.linked() {
-            Some(pack) => format!("file:{}?vfs=pagewarden", pack.display()),
-            None => format!("file:{}?immutable=1", store.files().join(DATABASE).display()),
-        };
+        let plain = || format!("file:{}?immutable=1", store.files().join(DATABASE).display());
+        let uri = store.linked().unwrap_or_else(plain);
         let mut command = throttle.command(&std::env::current_exe()?);
         command.arg("query").arg(&uri);
         if let Question::Lookups { count, seed } = question {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use pagewarden::pack::Pack;
+use tempfile::TempDir;
 
 use crate::packs::throttle::Throttle;
 
@@ -23,6 +24,8 @@ const READ_AHEAD_KIB: &str = "4096";
 const SLACK_BYTES: u64 = 256 << 20;
 /// Blocks of a pack that are timed.
 const BLOCKS_TIMED: u64 = 4000;
+/// The file system in memory that is on every Linux.
+const MEMORY: &str = "/dev/shm";
 /// How long a mount may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -65,6 +68,34 @@ enum What {
     Mounted(&'static [&'static str]),
     /// The same, read by SQLite itself.
     Linked(&'static [&'static str]),
+    /// The same, and what was expanded is kept in memory for all processes.
+    Shared(&'static [&'static str], Pages),
+}
+
+/// Of which pages a file system in memory is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pages {
+    /// As the system has it.
+    Usual,
+    /// Mounted so that it takes huge ones.
+    Huge,
+}
+
+/// A folder in memory.
+#[derive(Debug)]
+enum Memory {
+    Usual(TempDir),
+    /// A file system of its own.
+    Huge(PathBuf),
+}
+
+impl Memory {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Usual(folder) => folder.path(),
+            Self::Huge(folder) => folder,
+        }
+    }
 }
 
 impl Kind {
@@ -80,7 +111,7 @@ impl Kind {
 
     /// True if only SQLite can read it, by itself.
     pub fn is_linked(&self) -> bool {
-        matches!(self.what, What::Linked(_))
+        matches!(self.what, What::Linked(_) | What::Shared(..))
     }
 }
 
@@ -88,7 +119,7 @@ impl Kind {
 pub const PLAIN: Kind = Kind { name: "ext4", what: What::Ext4 };
 
 /// Everything that is measured.
-pub const KINDS: [Kind; 14] = [
+pub const KINDS: [Kind; 16] = [
     PLAIN,
     Kind { name: "floor: FUSE alone", what: What::Passed },
     Kind { name: "floor: VFS alone", what: What::Linked(&["--profile", "oltp", "--codec", "raw"]) },
@@ -103,6 +134,11 @@ pub const KINDS: [Kind; 14] = [
     Kind { name: "pack, scan, VFS", what: What::Linked(&["--profile", "scan"]) },
     Kind { name: "pack, oltp, VFS", what: What::Linked(&["--profile", "oltp"]) },
     Kind { name: "pack, lz4, VFS", what: What::Linked(&["--codec", "lz4"]) },
+    Kind { name: "oltp, VFS, shared", what: What::Shared(&["--profile", "oltp"], Pages::Usual) },
+    Kind {
+        name: "oltp, VFS, shared huge",
+        what: What::Shared(&["--profile", "oltp"], Pages::Huge),
+    },
 ];
 
 /// A database that is kept in one way.
@@ -118,6 +154,8 @@ pub struct Store {
     folder: PathBuf,
     device: Option<PathBuf>,
     server: Option<Child>,
+    /// Where processes that read it share what they have expanded.
+    shared: Option<Memory>,
     pagewarden: PathBuf,
 }
 
@@ -129,7 +167,7 @@ impl Store {
         kept: Kept,
         pagewarden: &Path,
     ) -> anyhow::Result<Self> {
-        for name in ["device", "mount"] {
+        for name in ["device", "mount", "memory"] {
             fs::create_dir_all(folder.join(name))?;
         }
         let pagewarden = pagewarden.to_owned();
@@ -141,13 +179,11 @@ impl Store {
             folder,
             device: None,
             server: None,
+            shared: None,
             pagewarden,
         };
         let image = store.image();
         match kind.what {
-            What::Ext4 | What::Btrfs | What::Passed | What::Mounted(_) | What::Linked(_) => {
-                store.fill_image()?;
-            }
             What::Squashfs | What::Erofs => {
                 let files = store.kept.folder.as_path();
                 let mut command = if kind.what == What::Squashfs {
@@ -163,6 +199,7 @@ impl Store {
                 run(&mut command)?;
                 store.stored_bytes = fs::metadata(&image)?.len();
             }
+            _ => store.fill_image()?,
         }
         Ok(store)
     }
@@ -184,7 +221,7 @@ impl Store {
         let inside = self.folder.join("device");
         let before = used(&inside)?;
         match self.kind.what {
-            What::Mounted(arguments) | What::Linked(arguments) => {
+            What::Mounted(arguments) | What::Linked(arguments) | What::Shared(arguments, _) => {
                 let pack = inside.join(PACK);
                 let mut command = Command::new(&self.pagewarden);
                 command.args(["pack", "--quiet"]).args(arguments).args(&self.kept.pack).arg("-o");
@@ -235,6 +272,9 @@ impl Store {
     pub fn set_up(&mut self, throttle: &Throttle, limit: Option<u64>) -> anyhow::Result<()> {
         let device = self.attach()?;
         throttle.limit(&number(&device)?, limit)?;
+        if let What::Shared(_, pages) = self.kind.what {
+            self.shared = Some(self.memory(pages)?);
+        }
         let is_plain = matches!(self.kind.what, What::Ext4 | What::Btrfs);
         self.mount_device(&device, is_plain && self.kept.is_writable)?;
         if let Some(mut command) = self.serving(throttle)? {
@@ -250,6 +290,18 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// An empty folder in memory, with room: a store takes no more than half of what there is.
+    fn memory(&self, pages: Pages) -> anyhow::Result<Memory> {
+        if pages == Pages::Usual {
+            return Ok(Memory::Usual(tempfile::tempdir_in(MEMORY)?));
+        }
+        let folder = self.folder.join("memory");
+        let bytes = bytes_below(&self.kept.folder)?.saturating_mul(3).saturating_add(SLACK_BYTES);
+        let options = format!("huge=always,size={bytes}");
+        run(program("mount").args(["-t", "tmpfs", "-o", &options, "none"]).arg(&folder))?;
+        Ok(Memory::Huge(folder))
     }
 
     /// What serves it, if that is a process.
@@ -277,6 +329,9 @@ impl Store {
 
     /// Unmounts it.
     pub fn take_down(&mut self) -> anyhow::Result<()> {
+        if let Some(Memory::Huge(folder)) = self.shared.take() {
+            run(program("umount").arg(folder))?;
+        }
         if let Some(mut server) = self.server.take() {
             run(program("umount").arg(self.files()))?;
             ensure!(server.wait()?.success(), "what served {} ended badly", self.kind.name);
@@ -293,9 +348,28 @@ impl Store {
         self.folder.join(if self.kind.is_served() { "mount" } else { "device" })
     }
 
-    /// The pack that SQLite opens by itself, if it is to.
-    pub fn linked(&self) -> Option<PathBuf> {
-        self.kind.is_linked().then(|| self.files().join(PACK))
+    /// The pack that SQLite opens by itself, if it is to: the name of the database.
+    pub fn linked(&self) -> Option<String> {
+        let pack = self.kind.is_linked().then(|| self.files().join(PACK))?;
+        let mut name = format!("file:{}?vfs=pagewarden", pack.display());
+        if let Some(folder) = &self.shared {
+            name.push_str("&expanded=");
+            name.push_str(&folder.path().to_string_lossy());
+        }
+        Some(name)
+    }
+
+    /// Fails if whoever has read all of it was to leave it expanded for others, and did not.
+    pub fn expect_all_shared(&self) -> anyhow::Result<()> {
+        let Some(folder) = &self.shared else { return Ok(()) };
+        let wanted = bytes_below(&self.kept.folder)?;
+        let mut bytes = 0;
+        for file in fs::read_dir(folder.path())? {
+            bytes += file?.metadata()?.blocks() * 512;
+        }
+        let shown = folder.path().display();
+        ensure!(bytes >= wanted, "{shown} has no room: {bytes} bytes of {wanted} are there");
+        Ok(())
     }
 }
 
@@ -303,7 +377,7 @@ impl Drop for Store {
     fn drop(&mut self) {
         if self.take_down().is_err() {
             // What is left must not keep the folder from being removed.
-            for name in ["mount", "device"] {
+            for name in ["mount", "device", "memory"] {
                 let _ = program("umount").arg("--lazy").arg(self.folder.join(name)).output();
             }
             if let Some(device) = &self.device {

@@ -21,8 +21,12 @@ use std::ptr;
 use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use pagewarden::pack::{BEGIN, Pack, PackError, Reader, ReaderSettings, Search, What, open_chain};
+use pagewarden::pack::{
+    BEGIN, Expanded, ExpandedError, Pack, PackError, Reader, ReaderSettings, Search, What,
+    open_chain,
+};
 use pagewarden::page::sqlite::header::{DatabaseHeader, HEADER_BYTES, MAGIC};
+use pagewarden::source::memory;
 use rusqlite::ffi;
 
 use crate::parent::Parent;
@@ -32,6 +36,8 @@ use crate::{allocated, log, suspects};
 const FILE: &CStr = c"file";
 /// The parameter that says how many mebibytes of the pack are kept expanded.
 const CACHE: &CStr = c"pack_cache_mib";
+/// The parameter that names a folder in memory where expanded pages are kept for all processes.
+const EXPANDED: &CStr = c"expanded";
 const MEBIBYTE: usize = 1 << 20;
 /// What is kept expanded if nobody says: an eighth of the memory that is free, between these.
 const CACHE_BYTES_MIN: usize = 64 * MEBIBYTE;
@@ -69,6 +75,8 @@ pub struct Packed {
     /// Its number among the pack's files.
     file: usize,
     bytes: u64,
+    /// Where other processes find what this one has expanded, if that is asked for.
+    expanded: Option<Expanded>,
     /// 0 where page 1 does not say.
     page_bytes: u64,
     /// For messages: the pack, and the file in it.
@@ -257,20 +265,40 @@ impl Packed {
             )));
         }
         let name = open.pack.entries().get(file).map_or(Path::new(""), |entry| &entry.name);
-        let path = path.join(name).to_string_lossy().into_owned();
+        let inside = path.join(name).to_string_lossy().into_owned();
+        let expanded = match wanted.expanded.map(|at| Expanded::open(at.as_ref(), &open.pack, file))
+        {
+            Some(Err(ExpandedError::NoPlace(why))) => return Err(failed(why)),
+            Some(Err(why)) => {
+                // Short, for SQLite cuts what it logs.
+                log(ffi::SQLITE_WARNING, &format!("pages are not shared: {why}"));
+                None
+            }
+            Some(Ok(expanded)) => Some(expanded),
+            None => None,
+        };
+        let bytes = open.bytes(file);
+        let mut packed = Self { open, file, bytes, expanded, page_bytes: 0, path: inside };
         let mut head = [0; HEADER_BYTES];
-        let page_bytes = match open.reader.read_at(file, 0, &mut head) {
+        let page_bytes = match packed.read_at(0, &mut head) {
             Ok(HEADER_BYTES) => DatabaseHeader::parse(&head).and_then(|header| header.page_size()),
             // SQLite will meet it again, and be told.
             _ => None,
         };
-        let page_bytes = page_bytes.map_or(0, |bytes| bytes as u64);
-        Ok(Self { bytes: open.bytes(file), open, file, page_bytes, path })
+        packed.page_bytes = page_bytes.map_or(0, |bytes| bytes as u64);
+        Ok(packed)
+    }
+
+    fn read_at(&self, at: u64, out: &mut [u8]) -> Result<usize, PackError> {
+        match &self.expanded {
+            Some(expanded) => expanded.read_at(&self.open.reader, at, out),
+            None => self.open.reader.read_at(self.file, at, out),
+        }
     }
 
     fn read(&self, out: &mut [u8], offset: i64) -> c_int {
         let Ok(at) = u64::try_from(offset) else { return ffi::SQLITE_IOERR_READ };
-        match self.open.reader.read_at(self.file, at, out) {
+        match self.read_at(at, out) {
             Ok(count) if count >= out.len() => ffi::SQLITE_OK,
             Ok(count) => {
                 out.get_mut(count..).unwrap_or_default().fill(0);
@@ -438,6 +466,7 @@ unsafe extern "C" fn device_characteristics(_: *mut ffi::sqlite3_file) -> c_int 
 pub struct Wanted<'a> {
     file: Option<&'a OsStr>,
     cache: Option<&'a OsStr>,
+    expanded: Option<&'a OsStr>,
 }
 
 impl<'a> Wanted<'a> {
@@ -451,7 +480,7 @@ impl<'a> Wanted<'a> {
             // SAFETY: as above.
             Some(OsStr::from_bytes(unsafe { CStr::from_ptr(word) }.to_bytes()))
         };
-        Self { file: word(FILE), cache: word(CACHE) }
+        Self { file: word(FILE), cache: word(CACHE), expanded: word(EXPANDED) }
     }
 
     fn cache_bytes(&self) -> Result<Option<usize>, String> {
@@ -467,15 +496,8 @@ impl<'a> Wanted<'a> {
 /// The system keeps the pack's bytes as they are stored, so that a block that was let go is
 /// expanded again: what is asked for again should have room.
 fn default_cache_bytes() -> usize {
-    let free = fs::read_to_string("/proc/meminfo").ok().as_deref().and_then(available_bytes);
+    let free = memory::available_bytes().and_then(|free| usize::try_from(free).ok());
     free.map_or(CACHE_BYTES_MIN, |free| (free / 8).clamp(CACHE_BYTES_MIN, CACHE_BYTES_MAX))
-}
-
-/// What Linux says could be had without swapping.
-fn available_bytes(meminfo: &str) -> Option<usize> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kibibytes = line.trim().strip_suffix("kB")?.trim_end().parse::<usize>().ok()?;
-    kibibytes.checked_mul(1024)
 }
 
 /// A pack that cannot be opened is a database that cannot.
@@ -495,10 +517,6 @@ mod tests {
 
     #[test]
     fn the_cache_takes_a_bounded_share_of_what_is_free() {
-        let said = "MemTotal:       24576000 kB\nMemAvailable:    1048576 kB\n";
-        assert_eq!(available_bytes(said), Some(1 << 30));
-        assert_eq!(available_bytes("MemAvailable: many kB\n"), None);
-        assert_eq!(available_bytes("MemTotal: 1 kB\n"), None);
         assert!((CACHE_BYTES_MIN..=CACHE_BYTES_MAX).contains(&default_cache_bytes()));
     }
 

@@ -14,6 +14,7 @@
 
 mod crashes;
 mod damage;
+mod expanded;
 mod life;
 mod packing;
 mod packs;

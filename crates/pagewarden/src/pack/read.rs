@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -201,6 +201,16 @@ impl Pack {
     #[must_use]
     pub fn lacks_base(&self) -> bool {
         self.header.base.is_some() && self.base.is_none()
+    }
+
+    /// What the system says of its file, and of those of the packs that it builds on.
+    pub(super) fn statuses(&self) -> io::Result<Vec<Metadata>> {
+        let mut statuses = match &self.base {
+            Some(base) => base.pack.statuses()?,
+            None => Vec::new(),
+        };
+        statuses.push(self.file.metadata()?);
+        Ok(statuses)
     }
 
     /// How many packs it builds on that are at hand.

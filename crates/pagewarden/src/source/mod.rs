@@ -9,6 +9,7 @@ pub mod file;
 #[cfg(test)]
 pub(crate) mod fixtures;
 pub mod hold;
+pub mod memory;
 pub mod mssqlbak;
 pub mod mtf;
 pub mod pipe;

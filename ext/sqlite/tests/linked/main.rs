@@ -106,6 +106,30 @@ fn connections_on_many_threads_read_what_is_in_the_plain_files() {
     assert_eq!(integrity, "ok");
 }
 
+/// Each connection opens the store by itself, and finds what the others put there.
+#[test]
+#[cfg(target_os = "linux")]
+fn connections_share_expanded_pages_with_those_after_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let pair = pair(folder.path(), "one", 4096, 65_536, Method::Zstd(3));
+    let name = format!("{}&expanded={}", pair.packed, memory.path().display());
+    let sql = "SELECT a, b FROM t";
+    let expected = all(&Connection::open(&pair.plain).unwrap(), sql);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert!(all(&connect(&name), sql) == expected));
+        }
+    });
+    let store = fs::read_dir(&memory).unwrap().next().unwrap().unwrap().path();
+    let whole = fs::metadata(&pair.plain).unwrap().len();
+    assert!(fs::metadata(store).unwrap().len() > whole);
+    assert!(all(&connect(&name), sql) == expected);
+    let refused = format!("{}&expanded=/proc/self", pair.packed);
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    assert!(Connection::open_with_flags(refused, flags).is_err());
+}
+
 /// Threads of this process that read packs, by their names.
 #[cfg(target_os = "linux")]
 fn readers() -> usize {
