@@ -119,7 +119,7 @@ impl Kind {
 pub const PLAIN: Kind = Kind { name: "ext4", what: What::Ext4 };
 
 /// Everything that is measured.
-pub const KINDS: [Kind; 16] = [
+pub const KINDS: [Kind; 17] = [
     PLAIN,
     Kind { name: "floor: FUSE alone", what: What::Passed },
     Kind { name: "floor: VFS alone", what: What::Linked(&["--profile", "oltp", "--codec", "raw"]) },
@@ -129,6 +129,7 @@ pub const KINDS: [Kind; 16] = [
     Kind { name: "pack", what: What::Mounted(&[]) },
     Kind { name: "pack, scan", what: What::Mounted(&["--profile", "scan"]) },
     Kind { name: "pack, oltp", what: What::Mounted(&["--profile", "oltp"]) },
+    Kind { name: "pack, archive", what: What::Mounted(&["--profile", "archive"]) },
     Kind { name: "pack, lz4", what: What::Mounted(&["--codec", "lz4"]) },
     Kind { name: "pack, VFS", what: What::Linked(&[]) },
     Kind { name: "pack, scan, VFS", what: What::Linked(&["--profile", "scan"]) },
