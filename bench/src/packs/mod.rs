@@ -11,8 +11,8 @@
 //! What a block takes to expand is told with the sizes.
 //!
 //! Packs that are "shared" are read by the VFS, and what is expanded is kept in memory for all
-//! processes, in huge pages or in those that the system takes. Cold, nothing is there yet: what these take longer than their like is the price of
-//! putting it there. Warm, all of it is there.
+//! processes, in huge pages or in those that the system takes. Cold, nothing is there yet: what
+//! these take longer than their like is the price of putting it there. Warm, all of it is there.
 #![allow(clippy::print_stdout)]
 
 mod making;
