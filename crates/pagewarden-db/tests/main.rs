@@ -26,6 +26,7 @@ mod properties;
 mod replicas;
 mod resume;
 mod samples;
+mod skims;
 mod soak;
 mod streams;
 mod throttle;

@@ -145,6 +145,12 @@ impl Database {
         }
     }
 
+    /// PostgreSQL's answer to a statement: a line a row, `|` between its values.
+    pub fn ask(&self, sql: &str) -> String {
+        let cluster = servers().postgres.as_ref().unwrap();
+        cluster.psql_in(&self.name, &format!("SET search_path = public;\n{sql}")).unwrap()
+    }
+
     /// Where it is.
     pub fn location(&self) -> Location {
         Location::parse(&self.url).unwrap()

@@ -25,6 +25,7 @@ mod settle;
 pub mod state;
 mod stream;
 mod stride;
+mod sweep;
 mod table;
 pub mod throttle;
 mod watch;

@@ -41,13 +41,13 @@ impl Stride {
         let next = whole(after)?.checked_add(i128::from(rows))?;
         let is_before_end = end.is_none() || whole(end)? > next;
         // Beyond that, some servers no longer take a number for one of the column's type.
-        let magnitude = i64::try_from(next).ok()?.unsigned_abs();
-        if !(self.is_whole && self.is_dense && is_before_end) {
-            return None;
-        }
-        let mut payload = Vec::new();
-        number::write_integer(&mut payload, next < 0, magnitude);
-        Some(vec![Value { tag: Tag::Number, payload }])
+        let next = i64::try_from(next).ok()?;
+        (self.is_whole && self.is_dense && is_before_end).then(|| bound(next))
+    }
+
+    /// True if both sides have a key of one whole number.
+    pub fn is_whole(&self) -> bool {
+        self.is_whole
     }
 
     /// A part had so many rows on the side that has more.
@@ -65,7 +65,15 @@ impl Stride {
     }
 }
 
-fn whole(bound: &Bound) -> Option<i128> {
+/// A key of one whole number.
+pub(super) fn bound(number: i64) -> Vec<Value> {
+    let mut payload = Vec::new();
+    number::write_integer(&mut payload, number < 0, number.unsigned_abs());
+    vec![Value { tag: Tag::Number, payload }]
+}
+
+/// The whole number that a key is.
+pub(super) fn whole(bound: &Bound) -> Option<i128> {
     match bound.as_deref()? {
         [value] => number::whole(&value.payload),
         _ => None,

@@ -3,7 +3,8 @@
 //! Where both sides order the key alike, parts are ranges of it; their bounds are those
 //! of the side that has more rows there, so that no part is large on either side, unless
 //! whole numbers tell as much (`stride.rs`). Other
-//! tables fall into buckets (`buckets.rs`).
+//! tables fall into buckets (`buckets.rs`). Where servers give all rows at once for much less,
+//! only ranges that are not alike are gone through (`sweep.rs`).
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,7 +51,9 @@ pub struct Comparison<'a, 'b> {
     /// How rows that are read are held against each other.
     pub(super) reading: Reading,
     /// How far the next part goes.
-    stride: Stride,
+    pub(super) stride: Stride,
+    /// True once it was tried to read all that is left at once.
+    pub(super) was_swept: bool,
     /// Where it is written what was found.
     pub state: Option<TableState<'b>>,
     /// How many tables share the memory.
@@ -78,6 +81,7 @@ impl<'a, 'b> Comparison<'a, 'b> {
         Self {
             reading: Reading::of(&sides.0, &sides.1),
             stride: Stride::of(&sides.0, &sides.1),
+            was_swept: false,
             source: sides.0,
             target: sides.1,
             options,
@@ -189,6 +193,9 @@ impl<'a, 'b> Comparison<'a, 'b> {
         let first = if self.choice.is_probing() { PROBE_ROWS } else { FIRST_ROWS };
         let mut rows = self.options.chunk_rows.unwrap_or(first);
         loop {
+            if self.may_sweep(end) && self.sweep(&after, report)? {
+                return Ok(());
+            }
             self.wait_for_servers(report)?;
             let begin = Instant::now();
             let mut next = self.stride.next(&after, end, rows);

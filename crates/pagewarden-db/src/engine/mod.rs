@@ -154,6 +154,31 @@ pub trait Connection: Send {
         Err(Error::Unsupported(format!("{} sends rows in no fixed form", self.title())))
     }
 
+    /// The first and the last number of the first column, which is the key, if the server gives
+    /// all rows of the table at once for far less than range by range.
+    ///
+    /// # Errors
+    /// The server is gone.
+    fn skims(&mut self, query: &Query<'_>) -> Result<Option<[i64; 2]>> {
+        let _ = query;
+        Ok(None)
+    }
+
+    /// Reads all rows of a table in any order, as they are at one moment and as the server
+    /// [sends](Self::read_as_sent) them; `see` gets each with the number in its first column.
+    ///
+    /// # Errors
+    /// The server refuses or is gone, the table cannot be read in this way (`Unsupported`), or
+    /// `see` gave the error.
+    fn skim(
+        &mut self,
+        query: &Query<'_>,
+        see: &mut dyn FnMut(i64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let _ = (query, see);
+        Err(Error::Unsupported(format!("{} gives no rows at once", self.title())))
+    }
+
     /// What ends the statement that the server works on; none where all statements are
     /// short, or send rows.
     fn interrupt(&self) -> Option<Interrupt> {

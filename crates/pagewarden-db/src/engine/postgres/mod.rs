@@ -1,13 +1,16 @@
 //! PostgreSQL: rows come by `COPY ... (FORMAT binary)`, the rest by simple queries.
 //!
 //! `copy` takes the stream apart, `wire` turns values into their canonical form, `position`
-//! asks how far a server has come in the log of another.
+//! asks how far a server has come in the log of another, `skim` reads whole tables from their
+//! pages, which `heap` takes apart.
 //! Types that we know are read as the server sends them; all others as the text that
 //! the server makes of them, under settings that are the same for every session.
 
 pub mod copy;
+pub mod heap;
 mod position;
 mod session;
+mod skim;
 mod sums;
 pub mod wire;
 
@@ -235,9 +238,18 @@ impl Postgres {
 
     /// Gives the tuples of `COPY`.
     fn copy(&mut self, query: &Query<'_>, see: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let select = select(&PostgresDialect, query);
+        self.copy_rows(&select(&PostgresDialect, query), query.columns.len(), see)
+    }
+
+    /// The same of what a statement selects.
+    fn copy_rows(
+        &mut self,
+        select: &str,
+        columns: usize,
+        see: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
         let place = self.place.clone();
-        let mut frames = copy::Frames::new(query.columns.len());
+        let mut frames = copy::Frames::new(columns);
         let copied = self
             .session()?
             .copy_out(&format!("COPY ({select}) TO STDOUT (FORMAT binary)"), &mut |piece| {
@@ -392,6 +404,18 @@ impl Connection for Postgres {
         see: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         self.copy(query, see)
+    }
+
+    fn skims(&mut self, query: &Query<'_>) -> Result<Option<[i64; 2]>> {
+        self.skims_table(query)
+    }
+
+    fn skim(
+        &mut self,
+        query: &Query<'_>,
+        see: &mut dyn FnMut(i64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        self.skim_table(query, see)
     }
 
     fn position(&mut self) -> Result<Option<String>> {
