@@ -29,6 +29,10 @@ for file in ../fixtures/postgres/1[58]/*.page; do
     seed postgres_file '\0' "$file"
     seed postgres_file '\6' "$file"
 done
+# pg_class of pages that are seen by all: oid, name, five numbers, and what follows is not wanted.
+for file in ../fixtures/postgres/1[58]/*.page; do
+    seed db_heap '\06\02\07\02\02\02\02\02' "$file"
+done
 for file in ../fixtures/sqlite/*/*.db; do
     seed sqlite_page '\113\10' "$file"
     # The last 200 bytes say what lies beside the database: nothing.

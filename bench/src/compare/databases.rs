@@ -197,6 +197,8 @@ fn postgres(version: &str, rows: u64) -> Result<(Cluster, String)> {
     println!("filling PostgreSQL with {rows} rows");
     cluster.psql("CREATE DATABASE one")?;
     cluster.psql_in("one", &format!("{}; VACUUM (ANALYZE, FREEZE) t", of_postgres(rows)))?;
+    // What gives `compare` whole pages.
+    cluster.psql_in("one", "CREATE EXTENSION pageinspect")?;
     cluster.psql("CHECKPOINT")?;
     Ok((cluster, format!("PostgreSQL {}", installation.server_version()?)))
 }

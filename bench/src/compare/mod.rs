@@ -156,8 +156,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 const COUNT: &str = "COUNT(*)";
 const COUNT_BY_KEY: &str = "COUNT(*) by key";
 const COMPARE: &str = "compare";
+/// The same, of a PostgreSQL that would give no pages.
+const COMPARE_BY_RANGES: &str = "compare by ranges";
 
-/// The most of the servers' time, in times of COUNT(*). There is no native way without a goal.
+/// The most of the servers' time, in times of COUNT(*). Without a goal for it there is no native
+/// way, and no pages are given.
 struct Goals {
     compare: Option<f64>,
     native: Option<f64>,
@@ -175,6 +178,8 @@ impl Suite<'_> {
         match name {
             COUNT => command.args(["checksum", "--strategy", "count"]),
             COMPARE => command.args(["compare", "--jobs", "1"]),
+            // Whoever is to be asked for pauses is asked between ranges.
+            COMPARE_BY_RANGES => command.args(["compare", "--jobs", "1", "--max-load", "1000"]),
             mode => command.args(["compare", "--jobs", "1", "--mode", mode]),
         };
         if name != COUNT {
@@ -208,7 +213,10 @@ impl Suite<'_> {
         let Arguments { rows, rounds, .. } = *self.arguments;
         let ours = |name| self.ours(name, databases);
         let mut arms = vec![ours(COUNT), Arm { server_goal: goals.compare, ..ours(COMPARE) }];
-        arms.extend(goals.native.map(|goal| Arm { server_goal: Some(goal), ..ours("native") }));
+        if let Some(goal) = goals.native {
+            arms.push(ours(COMPARE_BY_RANGES));
+            arms.push(Arm { server_goal: Some(goal), ..ours("native") });
+        }
         arms.push(ours("pushdown"));
         let by_key = databases.count_by_key(rows)?;
         arms.extend(by_key.map(|command| Arm::new(COUNT_BY_KEY, command)));

@@ -39,7 +39,11 @@ fn sent(connection: &mut dyn Connection) -> Vec<Vec<u8>> {
     let everything = Range::default();
     let mut rows = Vec::new();
     let query = Query::of(&table, &columns, &everything);
-    connection.read_as_sent(&query, &mut |row| Ok(rows.push(row.to_vec()))).unwrap();
+    let mut keep = |row: &[u8]| {
+        rows.push(row.to_vec());
+        Ok(())
+    };
+    connection.read_as_sent(&query, &mut keep).unwrap();
     rows.sort();
     rows
 }
@@ -52,7 +56,8 @@ fn skimmed(connection: &mut dyn Connection) -> Result<Vec<Vec<u8>>> {
     let query = Query::of(&table, &columns, &everything);
     connection.skim(&query, &mut |key, row| {
         assert_eq!(i32::from_be_bytes(row[6..10].try_into().unwrap()), i32::try_from(key).unwrap());
-        Ok(rows.push(row.to_vec()))
+        rows.push(row.to_vec());
+        Ok(())
     })?;
     rows.sort();
     Ok(rows)

@@ -252,10 +252,15 @@ fn put_expanded(
 fn put(kind: Kind, value: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let length = |bytes: usize| i32::try_from(bytes).ok().map(i32::to_be_bytes);
     match kind {
-        Kind::Number(_) => {
-            out.extend_from_slice(&length(value.len())?);
-            out.extend(value.iter().rev());
-        }
+        // Of one piece: these are most values of most tables.
+        Kind::Number(_) => match *value {
+            [a, b] => out.extend_from_slice(&[0, 0, 0, 2, b, a]),
+            [a, b, c, d] => out.extend_from_slice(&[0, 0, 0, 4, d, c, b, a]),
+            [a, b, c, d, e, f, g, h] => {
+                out.extend_from_slice(&[0, 0, 0, 8, h, g, f, e, d, c, b, a]);
+            }
+            _ => return None,
+        },
         Kind::Bytes(_) | Kind::Varlena => {
             out.extend_from_slice(&length(value.len())?);
             out.extend_from_slice(value);
