@@ -233,6 +233,15 @@ fn tables_that_cannot_be_skimmed_are_left_alone() {
     }
 }
 
+/// Ends what others do, also where a test fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Whatever others do meanwhile, a skim sees one moment: amounts that move between rows, and
 /// rows that move between pages, are there once.
 #[test]
@@ -256,7 +265,8 @@ fn skim_sees_one_moment() {
         };
         // Few rows at a time, so that most pages stay as they are.
         until_stopped(format!(
-            "DO $$ DECLARE one int; other int; BEGIN FOR turn IN 1..50 LOOP
+            "SET default_transaction_isolation = 'read committed';
+             DO $$ DECLARE one int; other int; BEGIN FOR turn IN 1..50 LOOP
                one := 1 + random() * {}; other := 1 + random() * {};
                UPDATE t SET amount = amount - 7, filler = repeat('g', (random() * 300)::int) WHERE id = one;
                UPDATE t SET amount = amount + 7 WHERE id = other;
@@ -265,6 +275,7 @@ fn skim_sees_one_moment() {
             ACCOUNTS - 1
         ));
         until_stopped("VACUUM t; SELECT pg_sleep(0.01)".to_owned());
+        let _at_the_end = Stop(&stop);
         let mut connection = database.connect();
         let mut views = BTreeMap::new();
         for _ in 0..60 {
@@ -275,7 +286,6 @@ fn skim_sees_one_moment() {
             keys.dedup();
             *views.entry((rows.len(), keys.len(), total)).or_insert(0) += 1;
         }
-        stop.store(true, Ordering::Relaxed);
         let expected = (ACCOUNTS, ACCOUNTS, 1000 * i64::try_from(ACCOUNTS).unwrap());
         assert_eq!(views, BTreeMap::from([(expected, 60)]));
     });
