@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use pagewarden_db::compare::mode::Mode;
 use pagewarden_db::compare::report::{Difference, Outcome};
@@ -11,9 +12,12 @@ use pagewarden_db::engine::postgres::heap::Rows;
 use pagewarden_db::engine::postgres::heap::tuple::{Attribute, Kind, Layout, Width};
 use pagewarden_db::engine::{Connection, Query, Range};
 use pagewarden_db::error::Result;
+use pagewarden_db::location::Location;
 use pagewarden_db::row::number::plain;
 use pagewarden_db::table::{Form, Table};
+use pagewarden_scratch::postgres;
 
+use crate::replicas;
 use crate::servers::{Database, Kind as Engine, assert_equal, only, request, run};
 
 /// A database of PostgreSQL with the extension.
@@ -288,6 +292,53 @@ fn skim_sees_one_moment() {
         }
         let expected = (ACCOUNTS, ACCOUNTS, 1000 * i64::try_from(ACCOUNTS).unwrap());
         assert_eq!(views, BTreeMap::from([(expected, 60)]));
+    });
+}
+
+/// A standby replays what VACUUM and FREEZE did on the primary while its snapshots last.
+#[test]
+fn skim_of_a_standby_sees_one_moment() {
+    let Some(installation) = postgres::Installation::for_test("15").unwrap() else { return };
+    let [primary, standby] = &replicas::standby(&installation);
+    primary
+        .psql(
+            "CREATE EXTENSION pageinspect; DROP TABLE t;
+             CREATE TABLE t (id int PRIMARY KEY, amount int8, filler text) WITH (fillfactor = 80);
+             INSERT INTO t SELECT n, 1000, repeat('f', n % 300) FROM generate_series(1, 4000) n;",
+        )
+        .unwrap();
+    primary.psql("VACUUM (FREEZE) t").unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let transfers = "DO $$ DECLARE one int; other int; BEGIN FOR turn IN 1..50 LOOP
+                     one := 1 + random() * 3999; other := 1 + random() * 3999;
+                     UPDATE t SET amount = amount - 7, filler = repeat('g', (random() * 300)::int) WHERE id = one;
+                     UPDATE t SET amount = amount + 7 WHERE id = other;
+                     COMMIT; END LOOP; END $$";
+                primary.psql(transfers).unwrap();
+                primary.psql("VACUUM (FREEZE) t").unwrap();
+            }
+        });
+        let _at_the_end = Stop(&stop);
+        let location = Location::parse(&standby.url("postgres")).unwrap();
+        let connect = pagewarden_db::engine::of(&location).unwrap().connect;
+        let begin = Instant::now();
+        let mut connection = connect(&location).unwrap();
+        while standby.psql("SELECT count(*) > 100 FROM t WHERE amount <> 1000").ok().as_deref()
+            != Some("t")
+        {
+            assert!(begin.elapsed() < Duration::from_secs(60), "{}", standby.log());
+            assert!(!writer.is_finished());
+            thread::sleep(Duration::from_millis(100));
+        }
+        assert_eq!(skims(connection.as_mut()), Some([1, 4000]));
+        for _ in 0..40 {
+            let rows = skimmed(connection.as_mut()).unwrap();
+            let amount = |row: &Vec<u8>| i64::from_be_bytes(row[14..22].try_into().unwrap());
+            assert_eq!((rows.len(), rows.iter().map(amount).sum::<i64>()), (4000, 4_000_000));
+        }
     });
 }
 
