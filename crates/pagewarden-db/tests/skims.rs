@@ -2,23 +2,25 @@
 //! at one moment, and what is compared by them.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use pagewarden_db::compare::mode::Mode;
 use pagewarden_db::compare::report::{Difference, Outcome};
+use pagewarden_db::compare::state::State;
+use pagewarden_db::compare::{Course, Watch, compare_on_course};
 use pagewarden_db::engine::postgres::heap::Rows;
 use pagewarden_db::engine::postgres::heap::tuple::{Attribute, Kind, Layout, Width};
 use pagewarden_db::engine::{Connection, Query, Range};
-use pagewarden_db::error::Result;
+use pagewarden_db::error::{Error, Result};
 use pagewarden_db::location::Location;
 use pagewarden_db::row::number::plain;
 use pagewarden_db::table::{Form, Table};
 use pagewarden_scratch::postgres;
 
 use crate::replicas;
-use crate::servers::{Database, Kind as Engine, assert_equal, only, request, run};
+use crate::servers::{Database, Kind as Engine, asked, assert_equal, only, request, run};
 
 /// A database of PostgreSQL with the extension.
 fn database() -> Option<Database> {
@@ -396,4 +398,54 @@ fn large_tables_are_swept_and_what_differs_is_named() {
     let outcome = compared(&pair);
     assert_equal(&outcome);
     assert_eq!(only(&outcome).rows_target, 120_000);
+}
+
+/// A run that was ended behind a sweep sweeps again what is left, and comes to the same.
+#[test]
+fn interrupted_sweeps_come_to_the_same_result() {
+    let Some(pair) = large() else { return };
+    pair[1].run("UPDATE t SET amount = amount + 1 WHERE id IN (3, 171717, 359997)");
+    let mut request = request(&pair[0], &pair[1]);
+    request.options.chunk_rows = None;
+    request.options.mode = Mode::Stream;
+    let folder = tempfile::tempdir().unwrap();
+    let run_for = |rows_max: u64| {
+        let state = State::open(&folder.path().join("state"), &asked(&request)).unwrap();
+        let course = Course { state: Some(&state), ..Course::default() };
+        let read = AtomicU64::new(0);
+        let tell = |rows, _| match read.fetch_add(rows, Ordering::Relaxed) + rows > rows_max {
+            true => Err(Error::Stopped),
+            false => Ok(()),
+        };
+        let watch = Watch { tell: &tell, begin: &|_| {}, advance: &|_| {} };
+        compare_on_course(&request, &course, &watch, &mut |_| {}).unwrap()
+    };
+    let (mut outcome, mut resumed) = (run_for(1000), Vec::new());
+    for turn in 1..100 {
+        if !only(&outcome).stopped {
+            break;
+        }
+        resumed.push(only(&outcome).chunks_resumed);
+        outcome = run_for(240_000 + turn * 10_000);
+    }
+    let report = only(&outcome);
+    assert!(resumed.last() > Some(&0) && resumed.len() > 2, "{resumed:?}");
+    assert_eq!((report.changed, report.only_source, report.only_target), (3, 0, 0));
+    assert_eq!((report.rows_source, report.rows_target), (120_000, 120_000));
+}
+
+/// An enumeration that is called like a type of the server's own.
+#[test]
+fn types_are_known_by_more_than_their_names() {
+    let Some(pair) = database().zip(database()) else { return };
+    for (database, labels) in [(&pair.0, "'one', 'two'"), (&pair.1, "'two', 'one'")] {
+        database.run(&format!(
+            "CREATE TYPE public.int4 AS ENUM ({labels});
+             CREATE TABLE t (id integer PRIMARY KEY, label public.int4);
+             INSERT INTO t VALUES (1, 'one'), (2, 'two')"
+        ));
+    }
+    assert_equal(&run(&request(&pair.0, &pair.1)));
+    pair.1.run("UPDATE t SET label = 'one'");
+    assert_eq!(only(&run(&request(&pair.0, &pair.1))).changed, 1);
 }

@@ -56,7 +56,8 @@ const SESSION: &str = "SET default_transaction_read_only = on; SET search_path =
     SET xmloption = 'content'; SET lc_monetary = 'C'; SET standard_conforming_strings = on; \
     SET row_security = off; \
     SET default_transaction_isolation = 'read committed'; SET statement_timeout = 0; SET lock_timeout = '30s'; \
-    SET idle_in_transaction_session_timeout = 0; SET jit = off";
+    SET idle_in_transaction_session_timeout = 0; SET jit = off; \
+    SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'";
 
 #[derive(Debug)]
 struct PostgresDialect;
@@ -294,6 +295,8 @@ impl Postgres {
             let known = wire::known(&type_name, &kind, namespace == "pg_catalog");
             let bare = declared.split('(').next().unwrap_or_default().trim();
             let (wire, form, exact) = match known {
+                // A user's type may have the name of another.
+                Some((form, exact)) if kind == "e" => ("enum".to_owned(), form, exact),
                 Some((form, exact)) => (type_name, form, exact),
                 None => (String::new(), Form::Opaque(format!("postgres {bare}")), false),
             };

@@ -22,6 +22,9 @@ use crate::table::Column;
 
 /// Pages that are asked for at once: 32 MiB of the usual size.
 const PIECE_BLOCKS: u64 = 4096;
+/// Runs of blocks whose rows one statement asks for: an answer from far away takes as long as
+/// many of them.
+const RUNS_AT_ONCE: usize = 64;
 
 /// How the pages of a table are asked for, and what is on them.
 struct Pages {
@@ -114,9 +117,11 @@ impl Postgres {
             } else {
                 doubtful.extend(first..end);
             }
-            for [first, end] in runs(&doubtful) {
-                let statement =
-                    format!("{rows_of_table} WHERE ctid >= '({first},0)' AND ctid < '({end},0)'");
+            for runs in runs(&doubtful).chunks(RUNS_AT_ONCE) {
+                let each = runs.iter().map(|[first, end]| {
+                    format!("{rows_of_table} WHERE ctid >= '({first},0)' AND ctid < '({end},0)'")
+                });
+                let statement = each.collect::<Vec<_>>().join(" UNION ALL ");
                 self.copy_rows(&statement, query.columns.len(), &mut see)?;
             }
             first = end;
@@ -138,7 +143,7 @@ impl Postgres {
                pg_relation_size(c.oid), current_setting('block_size'), pg_is_in_recovery(), \
                relpages > 0 AND relallvisible >= relpages / 2 \
              FROM pg_class c JOIN pg_am a ON a.oid = relam \
-             WHERE c.oid = {relation}::regclass AND amname = 'heap' AND relkind IN ('r', 'm') \
+             WHERE c.oid = {relation}::regclass AND amname = 'heap' AND relkind = 'r' \
                AND current_setting('is_superuser') = 'on' \
                AND current_setting('server_encoding') = 'UTF8' \
                AND coalesce(current_setting('old_snapshot_threshold', true), '-1') = '-1'"
