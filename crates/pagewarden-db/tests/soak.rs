@@ -135,6 +135,8 @@ struct Soak<'a> {
     write: &'a (dyn Fn(&AtomicBool) + Sync),
     /// Makes the replica late by [`HELD_UP`].
     hold_up: &'a (dyn Fn() + Sync),
+    /// True if rows are to be taken from pages.
+    by_pages: bool,
 }
 
 impl Soak<'_> {
@@ -152,6 +154,7 @@ impl Soak<'_> {
     fn run(&self) {
         let (begin, ended) = (Instant::now(), AtomicBool::new(false));
         let (mut rounds, mut looked_again, mut unresolved) = (0_u32, 0_u32, 0_u64);
+        let mut by_pages = 0_u32;
         thread::scope(|scope| {
             let _end = End(&ended);
             scope.spawn(|| (self.write)(&ended));
@@ -167,6 +170,8 @@ impl Soak<'_> {
                     assert_eq!((table.different(), &table.error), (0, &None), "{table:#?}");
                 }
                 looked_again += u32::from(time > SETTLE);
+                let is_by_pages = |table: &TableReport| table.mode_because.contains("pageinspect");
+                by_pages += u32::from(outcome.tables.iter().any(is_by_pages));
                 unresolved += outcome.tables.iter().map(|table| table.unresolved).sum::<u64>();
                 (self.on_target)(&self.words.plant());
                 assert_planted(&self.compare().0);
@@ -176,10 +181,11 @@ impl Soak<'_> {
         });
         eprintln!(
             "{}: {rounds} rounds in {:.0} s without a false difference, all that was planted found in \
-             each; {looked_again} looked again, {unresolved} rows unresolved",
+             each; {looked_again} looked again, {unresolved} rows unresolved, {by_pages} by pages",
             self.name,
             begin.elapsed().as_secs_f64()
         );
+        assert_eq!(by_pages > 0, self.by_pages);
         assert!(looked_again > 0, "nothing was on its way: the test shows nothing");
         let (outcome, _) = self.compare();
         assert_eq!(verdict(outcome.tables.iter()), Verdict::Equal, "{outcome:#?}");
@@ -262,6 +268,7 @@ fn mariadb_soak(format: &str) {
                 ))
                 .unwrap();
         },
+        by_pages: false,
     }
     .run();
 }
@@ -333,6 +340,9 @@ fn subscriber_is_never_different_under_writes_but_where_it_is() {
     let Some(installation) = postgres::Installation::for_test("15").unwrap() else { return };
     let fill = format!("{}; CREATE SEQUENCE ids", POSTGRES.fill());
     let [publisher, subscriber] = &subscribed(&installation, &tables(POSTGRES.moment), &fill);
+    for cluster in [publisher, subscriber] {
+        cluster.psql("CREATE EXTENSION pageinspect; VACUUM ANALYZE t").unwrap();
+    }
     let script = publisher.home().join("script");
     std::fs::write(&script, SCRIPT).unwrap();
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
@@ -357,7 +367,13 @@ fn subscriber_is_never_different_under_writes_but_where_it_is() {
             running.kill().unwrap();
             running.wait().unwrap();
         },
-        hold_up: &|| hold_up(subscriber, "t", HELD_UP),
+        hold_up: &|| {
+            hold_up(subscriber, "t", HELD_UP);
+            for cluster in [publisher, subscriber] {
+                cluster.psql("VACUUM t").unwrap();
+            }
+        },
+        by_pages: true,
     }
     .run();
 }
