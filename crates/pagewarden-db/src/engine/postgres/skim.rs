@@ -10,7 +10,7 @@
 //! snapshots see if ours does not; a row that is moved meanwhile is seen once. The size is asked
 //! for after the snapshot was taken: what lies behind it is younger.
 
-use pagewarden::page::postgres::PAGE_SIZES;
+use pagewarden::page::postgres::{MAX_ALIGN, PAGE_SIZES};
 
 use super::heap::Rows;
 use super::heap::tuple::{Attribute, Kind, Layout, Width};
@@ -146,6 +146,7 @@ impl Postgres {
              WHERE c.oid = {relation}::regclass AND amname = 'heap' AND relkind = 'r' \
                AND current_setting('is_superuser') = 'on' \
                AND current_setting('server_encoding') = 'UTF8' \
+               AND (SELECT max_data_alignment FROM pg_control_init()) = {MAX_ALIGN} \
                AND coalesce(current_setting('old_snapshot_threshold', true), '-1') = '-1'"
         ))?;
         let answer = |index: usize| rows.first()?.get(index)?.as_deref();
