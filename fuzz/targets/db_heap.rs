@@ -44,7 +44,7 @@ fuzz_target!(|input: &[u8]| {
             wanted.push((place, Kind::of(name).unwrap()));
             let (form, exact) = wire::known(name, "b", true).unwrap();
             let (text, wire) = (String::new(), name.to_owned());
-            columns.push(Column { name: text.clone(), declared: text, form, wire, nullable: true, exact });
+            columns.push(Column { name: text.clone(), declared: text, form, wire, character_set: None, nullable: true, exact });
         }
     }
     let Some(layout) = Layout::new(attributes, wanted) else { return };

@@ -27,7 +27,12 @@ enum Servers {
 /// The most rows of a part that `compare` reads.
 const PART_ROWS: usize = 100_000;
 
-const COPY: &str = "COPY t TO '/dev/null' (FORMAT binary)";
+/// What both tables of PostgreSQL cost at the least: all rows sent into nothing, so that no way of
+/// reading them is cheaper; and PostgreSQL's own hash of a row, with one seed and unguarded.
+const FLOORS: [(&str, &str); 2] = [
+    ("COPY into nothing", "COPY t TO '/dev/null' (FORMAT binary)"),
+    ("hash_record_extended, bare", "SELECT sum(hash_record_extended(t, 0)) FROM t"),
+];
 
 /// The memory of one of two MariaDBs, and that logs cost little.
 const MARIADB_OPTIONS: [&str; 3] = [
@@ -104,11 +109,11 @@ impl Databases {
         }
     }
 
-    /// What has both tables of PostgreSQL sent into nothing: for less no way of reading rows
-    /// can be had from the server.
-    pub fn copy(&self) -> Result<Option<Command>> {
-        let Servers::Postgres(cluster) = &self.servers else { return Ok(None) };
-        psql_of_both(cluster, COPY).map(Some)
+    /// Statements that say how little can be had from the server, and what they are called.
+    pub fn floors(&self) -> Result<Vec<(&'static str, Command)>> {
+        let Servers::Postgres(cluster) = &self.servers else { return Ok(Vec::new()) };
+        let floor = |(name, statement)| Ok((name, psql_of_both(cluster, statement)?));
+        FLOORS.into_iter().map(floor).collect()
     }
 
     /// `COUNT(*)` of both tables by their keys, in parts as `compare` reads them, one after the

@@ -220,7 +220,8 @@ impl Suite<'_> {
         arms.push(ours("pushdown"));
         let by_key = databases.count_by_key(rows)?;
         arms.extend(by_key.map(|command| Arm::new(COUNT_BY_KEY, command)));
-        arms.extend(databases.copy()?.map(|command| Arm::new("COPY into nothing", command)));
+        let floors = databases.floors()?.into_iter();
+        arms.extend(floors.map(|(name, command)| Arm::new(name, command)));
         arms.extend(peers::of(self.arguments, databases)?);
         arms.retain_mut(Arm::can_run);
         let count = arms.len();
@@ -245,7 +246,7 @@ fn show(arms: &[Arm], rows: u64) -> Result<()> {
     println!("seconds: median (least..most); server: of both sides together");
     for arm in arms {
         println!(
-            "{:<18} server CPU {:>24}  client CPU {:>24}  wall {:>24}  {:>4} MiB",
+            "{:<26} server CPU {:>24}  client CPU {:>24}  wall {:>24}  {:>4} MiB",
             arm.name,
             spread(&arm.server),
             spread(&arm.client),

@@ -102,6 +102,8 @@ pub struct Column {
     pub form: Form,
     /// What its engine calls the type when it reads it.
     pub wire: String,
+    /// The character set of its text, in engines that have one for each column.
+    pub character_set: Option<String>,
     /// True if it may hold NULL.
     pub nullable: bool,
     /// True if its values are whole or decimal numbers, so that every engine orders

@@ -4,6 +4,7 @@
 use pagewarden_db::compare::map::PartState;
 use pagewarden_db::compare::mode::Mode;
 use pagewarden_db::compare::report::{Outcome, Verdict};
+use pagewarden_db::engine::{Hashing, Query, Range};
 
 use crate::servers::{Database, KINDS, Kind, assert_equal, only, request, run};
 
@@ -99,6 +100,81 @@ fn native_sums_see_values_that_hash_alike() {
     // What is equal and hashed in other words is read, and found equal.
     pair[1].run("UPDATE t SET k = '{ \"a\":1.0}'");
     assert_equal(&by(Mode::Native, &pair));
+}
+
+/// The same change in two columns, values that change their places within a row or between rows,
+/// and NULL: a row's hash is an exclusive or, in which what is alike in two columns cancels.
+#[test]
+fn native_sums_see_what_is_alike_in_two_columns() {
+    for (kind, one, other) in [
+        ("int", "1", "2"),
+        ("smallint", "0", "-1"),
+        ("bigint", "-1", "4294967295"),
+        ("bigint", "0", "4294967297"),
+        ("oid", "0", "4294967295"),
+        ("boolean", "false", "true"),
+        // These two differ in one bit of their hashes, and so do those below.
+        ("numeric", "5", "50000"),
+        ("numeric(12, 2)", "5", "-5"),
+        ("numeric(12, 2)", "'NaN'", "0"),
+        ("numeric", "'NaN'", "'Infinity'"),
+        ("numeric", "'-Infinity'", "'Infinity'"),
+        ("float8", "0", "1"),
+        ("float4", "0", "0.1"),
+        ("float8", "'NaN'", "'Infinity'"),
+        ("text", "''", "'a'"),
+        ("varchar(5)", "'a'", "'a '"),
+        ("char(5)", "''", "'a'"),
+        ("name", "'a'", "'b'"),
+        ("\"char\"", "'a'", "'b'"),
+        ("bytea", "''", "'\\x00'"),
+        ("date", "'2024-02-29'", "'infinity'"),
+        ("date", "'-infinity'", "'infinity'"),
+        ("time", "'00:00'", "'00:00:00.000001'"),
+        ("timestamp", "'2000-01-01'", "'infinity'"),
+        ("timestamptz", "'2000-01-01'", "'-infinity'"),
+        (
+            "uuid",
+            "'00000000-0000-0000-0000-000000000000'",
+            "'00000000-0000-0000-0000-000000000001'",
+        ),
+        ("interval", "'0'", "'1 month'"),
+        ("number", "1", "2"),
+    ] {
+        let table = format!(
+            "CREATE DOMAIN number AS int; CREATE TABLE t (id int PRIMARY KEY, a {kind}, b {kind} NOT NULL);
+             INSERT INTO t VALUES (1, {one}, {one}), (2, {one}, {other}), (3, NULL, {one}), (4, {other}, {other})"
+        );
+        let Some(database) = Database::new(Kind::Postgres) else { return };
+        database.run(&table);
+        let mut connection = database.connect();
+        let name = connection.tables().unwrap().remove(0);
+        let described = connection.describe(&name).unwrap();
+        let columns: Vec<_> =
+            described.columns.iter().map(|column| column.form.clone()).enumerate().collect();
+        let range = Range::default();
+        let mut sums =
+            || connection.sums(&Query::of(&described, &columns, &range), Hashing::Native).unwrap();
+        let before = sums();
+        assert!(before.is_whole());
+        for change in [
+            // In both columns, between the columns, between two rows, and of NULL.
+            format!("UPDATE t SET a = {other}, b = {other} WHERE id = 1"),
+            "UPDATE t SET a = b, b = a WHERE id = 2".to_owned(),
+            format!(
+                "UPDATE t SET b = CASE id WHEN 1 THEN {other}::{kind} ELSE {one} END WHERE id < 3"
+            ),
+            format!("UPDATE t SET a = {one} WHERE id = 3"),
+            format!("UPDATE t SET a = {other} WHERE id = 3"),
+            "UPDATE t SET a = NULL WHERE id = 4".to_owned(),
+        ] {
+            database.run(&change);
+            assert_ne!(sums().lanes, before.lanes, "{kind}: {change}");
+            let rows = table.split_once("VALUES").unwrap().1;
+            database.run(&format!("TRUNCATE t; INSERT INTO t VALUES {rows}"));
+            assert_eq!(sums(), before, "{kind}");
+        }
+    }
 }
 
 /// Why CHECKSUM TABLE is no verdict, and MariaDB has no native way.

@@ -117,6 +117,59 @@ fn same_bytes_of_other_types_are_other_values() {
     assert_eq!(report.differences[0].columns, ["n"]);
 }
 
+/// Text is what it says, not the bytes in which a server keeps it: the same text has other bytes
+/// in another character set. Servers convert the text of some of these tables and send that of
+/// others as it is, by one connection.
+#[test]
+fn same_text_in_another_character_set_is_equal_and_read_once() {
+    let sets = ["utf8mb4", "utf8mb3", "latin1", "ucs2", "utf16", "cp1250", "utf8mb4"];
+    let tables = |sets: &[&str]| {
+        let each = sets.iter().enumerate().map(|(number, set)| {
+            format!(
+                "CREATE TABLE t{number} (id int PRIMARY KEY, \
+                   smile varchar(20) CHARACTER SET utf8mb4, w varchar(20) CHARACTER SET {set}, \
+                   e enum('\u{e9}') CHARACTER SET {set}, x text CHARACTER SET {set}); \
+                 INSERT INTO t{number} VALUES (1, '\u{1f600}', '', '\u{e9}', NULL), \
+                   (2, 'a', 'caf\u{e9}', NULL, 'th\u{e9}');"
+            )
+        });
+        each.collect::<String>()
+    };
+    let mut others = sets;
+    others.rotate_left(2);
+    let Some([one, other]) = two(Kind::Mariadb, &tables(&sets), &tables(&others)) else { return };
+    for (source, target) in [(&one, &other), (&other, &one)] {
+        let (outcome, rows) = read(source, target);
+        assert_equal(&outcome);
+        assert_eq!(outcome.tables.len(), sets.len());
+        assert_eq!(rows, 2 * 2 * sets.len() as u64);
+    }
+}
+
+/// The same bytes say something else in another character set.
+#[test]
+fn same_bytes_in_another_character_set_are_other_text() {
+    let tables = |sets: &[&str]| {
+        let each = sets.iter().enumerate().map(|(number, set)| {
+            format!(
+                "CREATE TABLE t{number} (id int PRIMARY KEY, w varchar(20) CHARACTER SET {set}); \
+                 INSERT INTO t{number} VALUES (1, _{set} x'c3a9');"
+            )
+        });
+        each.collect::<String>()
+    };
+    let sets = ["utf8mb4", "latin1", "utf8mb3", "latin1"];
+    let others = ["latin1", "utf8mb4", "latin1", "cp1250"];
+    let Some([one, other]) = two(Kind::Mariadb, &tables(&sets), &tables(&others)) else { return };
+    let (outcome, _) = read(&one, &other);
+    assert_eq!(outcome.tables.len(), sets.len());
+    for report in &outcome.tables {
+        let counts = (report.changed, report.only_source, report.only_target);
+        assert_eq!(counts, (1, 0, 0), "{report:#?}");
+        assert_eq!(report.differences[0].columns, ["w"]);
+    }
+}
+
 /// NULL, nothing, zero and text that moves between columns are not sent in the same bytes.
 #[test]
 fn every_change_of_a_row_changes_the_bytes_that_are_sent() {

@@ -128,6 +128,7 @@ mod tests {
         let column = |(name, form, exact): &(&str, Form, bool)| Column {
             name: (*name).to_owned(),
             declared: format!("{form:?}"),
+            character_set: None,
             wire: String::new(),
             form: form.clone(),
             nullable: !exact,

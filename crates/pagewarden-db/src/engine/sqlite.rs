@@ -106,6 +106,7 @@ impl Sqlite {
             columns.push(Column {
                 name: row.get(0)?,
                 wire: String::new(),
+                character_set: None,
                 nullable: row.get::<_, i64>(2)? == 0 && (part_of_key == 0 || has_rowid),
                 declared,
                 form,

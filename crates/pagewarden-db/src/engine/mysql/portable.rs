@@ -142,6 +142,7 @@ mod tests {
         let column = |declared: &str| Column {
             name: "c".to_owned(),
             declared: declared.to_owned(),
+            character_set: None,
             form: Form::Number,
             wire: "decimal".to_owned(),
             nullable: true,

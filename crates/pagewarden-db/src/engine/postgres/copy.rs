@@ -158,6 +158,7 @@ mod tests {
         Column {
             name: "c".to_owned(),
             declared: wire.to_owned(),
+            character_set: None,
             wire: wire.to_owned(),
             form,
             nullable: true,

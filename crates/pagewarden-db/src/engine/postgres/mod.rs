@@ -300,7 +300,15 @@ impl Postgres {
                 Some((form, exact)) => (type_name, form, exact),
                 None => (String::new(), Form::Opaque(format!("postgres {bare}")), false),
             };
-            columns.push(Column { name, declared, wire, nullable: not_null != "t", exact, form });
+            columns.push(Column {
+                name,
+                declared,
+                wire,
+                character_set: None,
+                nullable: not_null != "t",
+                exact,
+                form,
+            });
         }
         Ok((columns, numbers))
     }
