@@ -38,6 +38,20 @@ impl Buffers {
         Arc::new(Self { spare: Mutex::default(), most })
     }
 
+    /// Puts by buffers of so many bytes, until there are so many.
+    pub(super) fn prepare(&self, bytes: usize, count: usize) {
+        while self.spare() < count.min(self.most) {
+            // Written, not only reserved: to have memory from the system is what takes time.
+            let buffer = vec![u8::MAX; bytes];
+            lock(&self.spare).push(buffer);
+        }
+    }
+
+    /// How many are put by.
+    pub(super) fn spare(&self) -> usize {
+        lock(&self.spare).len()
+    }
+
     /// A block to be filled. What is in it is anything.
     pub(super) fn block(self: &Arc<Self>, bytes: usize) -> Block {
         let mut buffer = lock(&self.spare).pop().unwrap_or_default();
@@ -84,7 +98,8 @@ struct Inner {
 
 #[derive(Debug)]
 enum Slot {
-    Claimed(Arc<Flight>),
+    /// With a place to wait, if somebody does.
+    Claimed(Option<Arc<Flight>>),
     Held(Held),
 }
 
@@ -143,7 +158,9 @@ impl Cache {
         let mut inner = lock(&self.inner);
         match inner.slots.get_mut(&key) {
             Some(Slot::Held(held)) => Found::Held(self.read(held)),
-            Some(Slot::Claimed(flight)) => Found::Awaited(Arc::clone(flight)),
+            Some(Slot::Claimed(flight)) => {
+                Found::Awaited(Arc::clone(flight.get_or_insert_default()))
+            }
             None => Found::Absent(self.claim_in(&mut inner, key)),
         }
     }
@@ -171,9 +188,8 @@ impl Cache {
     }
 
     fn claim_in(&self, inner: &mut Inner, key: Key) -> Claim<'_> {
-        let flight = Arc::<Flight>::default();
-        inner.slots.insert(key, Slot::Claimed(Arc::clone(&flight)));
-        Claim { cache: self, key, flight, is_settled: false }
+        inner.slots.insert(key, Slot::Claimed(None));
+        Claim { cache: self, key, is_settled: false }
     }
 
     /// The block was read to its end by somebody who goes on: others need the room more.
@@ -262,7 +278,6 @@ impl Inner {
 pub(super) struct Claim<'a> {
     cache: &'a Cache,
     key: Key,
-    flight: Arc<Flight>,
     is_settled: bool,
 }
 
@@ -275,11 +290,11 @@ impl Claim<'_> {
     pub(super) fn publish(mut self, block: Block, unread: bool) -> Arc<Block> {
         let block = Arc::new(block);
         let bytes = block.bytes.len();
-        let gone = {
+        let (before, gone) = {
             let mut inner = lock(&self.cache.inner);
             // What nobody has read yet is worth more than what somebody has.
             let held = Held { block: Arc::clone(&block), used: unread, unread };
-            inner.slots.insert(self.key, Slot::Held(held));
+            let before = inner.slots.insert(self.key, Slot::Held(held));
             inner.clock.push_back(self.key);
             inner.held_bytes = inner.held_bytes.saturating_add(bytes);
             let gone = inner.make_room(self.cache.bytes_max);
@@ -289,12 +304,12 @@ impl Claim<'_> {
                 self.cache.unread_bytes.fetch_add(bytes, Ordering::Relaxed);
             }
             self.cache.unread_bytes.fetch_sub(lost, Ordering::Relaxed);
-            gone
+            (before, gone)
         };
         // Their buffers go home outside of the lock.
         drop(gone);
         self.is_settled = true;
-        self.flight.land(Some(Arc::clone(&block)));
+        land(before, Some(&block));
         block
     }
 }
@@ -302,9 +317,17 @@ impl Claim<'_> {
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         if !self.is_settled {
-            lock(&self.cache.inner).slots.remove(&self.key);
-            self.flight.land(None);
+            let before = lock(&self.cache.inner).slots.remove(&self.key);
+            land(before, None);
         }
+    }
+}
+
+/// Tells those who wait for what was claimed here. Mostly there is nobody, and no call of
+/// the system is made.
+fn land(claimed: Option<Slot>, block: Option<&Arc<Block>>) {
+    if let Some(Slot::Claimed(Some(flight))) = claimed {
+        flight.land(block.map(Arc::clone));
     }
 }
 
@@ -346,6 +369,18 @@ mod tests {
         assert!(is_held(&cache, 0) && is_held(&cache, 13));
         assert!(!is_held(&cache, 1) && !is_held(&cache, 4));
         assert!(lock(&buffers.spare).len() <= 4);
+    }
+
+    #[test]
+    fn buffers_are_put_by_up_to_a_bound_and_taken_before_new_ones() {
+        let buffers = Buffers::new(4);
+        buffers.prepare(4096, 3);
+        assert_eq!(buffers.spare(), 3);
+        let short = buffers.block(100);
+        assert_eq!((short.bytes.len(), short.bytes.capacity()), (100, 4096));
+        assert_eq!(buffers.spare(), 2);
+        buffers.prepare(4096, 100);
+        assert_eq!(buffers.spare(), 4, "no more than come home");
     }
 
     #[test]

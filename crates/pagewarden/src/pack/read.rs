@@ -107,9 +107,9 @@ pub(super) struct SpanPlace {
 impl SpanPlace {
     /// Where a block of it is stored.
     pub(super) fn block_begin(&self, within: usize) -> u64 {
+        // At most 256 times three bytes: that does not overflow.
         let before = self.blocks.iter().take(within);
-        let skipped =
-            before.fold(0_u64, |sum, entry| sum.saturating_add(entry.stored_bytes.into()));
+        let skipped: u64 = before.map(|entry| u64::from(entry.stored_bytes)).sum();
         let head = SPAN_HEAD_BYTES + self.blocks.len() * BLOCK_ENTRY_BYTES;
         self.begin.saturating_add(head as u64).saturating_add(skipped)
     }

@@ -15,7 +15,8 @@
 //! expanded. What goes wrong ahead of a reader is forgotten: the reader who needs the
 //! block finds it absent, tries again, and is told what is wrong.
 //!
-//! Memory: the cache's bytes, a job for each thread, and 16 MiB of the index at most.
+//! Memory: the cache's bytes, a job for each thread, buffers that are put by for those who look
+//! something up, and 16 MiB of the index at most.
 //! The threads do not survive a fork of the process.
 
 use std::collections::{HashMap, VecDeque};
@@ -37,6 +38,9 @@ use crate::pack::{PackError, SPAN_BYTES};
 
 /// What leaves of the index may take.
 const LEAVES_BYTES_MAX: usize = 16 << 20;
+/// Buffers that are kept at hand for those who look something up. Twice as many at a time would
+/// have a thread take the processor from them for longer (`docs/packs.md`).
+const PREPARED_BYTES: usize = 64 << 10;
 /// Contexts that are kept for threads of others.
 const SCRATCHES_MAX: usize = 16;
 const NO_BLOCK: PackError = PackError::Hostile("there is no such block");
@@ -81,12 +85,14 @@ impl Reader {
     /// The system gives no threads.
     pub fn new(pack: Arc<Pack>, settings: ReaderSettings) -> io::Result<Self> {
         let spare = settings.window_bytes / pack.block_bytes().max(1);
+        // Done first by those who do jobs; where there is nobody, it stays so and nobody is called.
+        let jobs = Jobs { lacks_buffers: true, ..Jobs::default() };
         let shared = Arc::new(Shared {
             cache: Cache::new(settings.cache_bytes),
             buffers: Buffers::new(spare.clamp(4, 1024)),
             leaves: Mutex::default(),
             scratches: Mutex::default(),
-            jobs: Mutex::default(),
+            jobs: Mutex::new(jobs),
             queued_bytes: AtomicU64::new(0),
             changed: Condvar::new(),
             pack,
@@ -188,7 +194,16 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Jobs {
     waiting: VecDeque<Job>,
+    /// Those who look something up run out of buffers.
+    lacks_buffers: bool,
     is_over: bool,
+}
+
+/// What one of our threads does next.
+#[derive(Debug)]
+enum Task {
+    Expand(Job),
+    PrepareBuffers,
 }
 
 /// What is left to be filled for a reader, and where in the file that is.
@@ -318,6 +333,9 @@ impl Shared {
                     let mut scratch = self.scratch();
                     let blocks = self.expand(&mut scratch, place, claims, false);
                     self.put_back(scratch);
+                    if !is_stream {
+                        self.look_after_buffers();
+                    }
                     for (number, block) in (block..).zip(blocks?) {
                         self.copy(&mut filling, (file, number), &block, is_stream)?;
                     }
@@ -501,23 +519,51 @@ impl Shared {
     /// What our threads do.
     fn work(&self) {
         let mut scratch = self.scratch();
-        while let Some(job) = self.next_job() {
-            // Whoever needs what cannot be read will find that out.
-            let _ = self.expand_ahead(&mut scratch, &job);
-            self.queued_bytes.fetch_sub(job.bytes, Ordering::Relaxed);
+        while let Some(task) = self.next_task() {
+            match task {
+                Task::Expand(job) => {
+                    // Whoever needs what cannot be read will find that out.
+                    let _ = self.expand_ahead(&mut scratch, &job);
+                    self.queued_bytes.fetch_sub(job.bytes, Ordering::Relaxed);
+                }
+                Task::PrepareBuffers => {
+                    self.buffers.prepare(self.pack.block_bytes(), self.prepared_buffers());
+                }
+            }
         }
     }
 
-    fn next_job(&self) -> Option<Job> {
+    fn next_task(&self) -> Option<Task> {
         let mut jobs = lock(&self.jobs);
         loop {
             if jobs.is_over {
                 return None;
             }
             if let Some(job) = jobs.waiting.pop_front() {
-                return Some(job);
+                return Some(Task::Expand(job));
+            }
+            if std::mem::take(&mut jobs.lacks_buffers) {
+                return Some(Task::PrepareBuffers);
             }
             jobs = self.changed.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// How many buffers are kept at hand.
+    fn prepared_buffers(&self) -> usize {
+        PREPARED_BYTES / self.pack.block_bytes()
+    }
+
+    /// Has buffers prepared where few are left: a page that is new from the system takes as long
+    /// as a third of expanding one. Of long blocks there would be one, and a call for each.
+    fn look_after_buffers(&self) {
+        if self.buffers.spare() >= self.prepared_buffers() / 4 {
+            return;
+        }
+        let mut jobs = lock(&self.jobs);
+        if !std::mem::replace(&mut jobs.lacks_buffers, true) {
+            drop(jobs);
+            self.changed.notify_one();
         }
     }
 

@@ -217,6 +217,26 @@ fn a_scan_is_read_ahead_and_a_lookup_is_not() {
 }
 
 #[test]
+fn who_looks_something_up_finds_buffers_put_by() {
+    let sample = Sample::new(4096, Method::Zstd(1));
+    let reader = sample.reader(ReaderSettings::default());
+    let reaches = |count: usize| {
+        let begin = Instant::now();
+        while reader.shared.buffers.spare() < count && begin.elapsed() < Duration::from_secs(20) {
+            thread::sleep(Duration::from_millis(2));
+        }
+        reader.shared.buffers.spare() >= count
+    };
+    assert!(reaches(PREPARED_BYTES / 4096), "at the begin");
+    let mut out = [0; 4096];
+    // Of more blocks than there were buffers.
+    for step in 0..100_u64 {
+        reader.read_at(0, (step * 37 % 700) << 12, &mut out).unwrap();
+    }
+    assert!(reaches(PREPARED_BYTES / 4096 / 4), "again");
+}
+
+#[test]
 fn a_damaged_block_is_named_by_all_who_need_it_and_by_nobody_else() {
     let sample = Sample::new(64 << 10, Method::Zstd(3));
     let begin = sample.damage(20);
