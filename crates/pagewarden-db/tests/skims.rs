@@ -125,7 +125,7 @@ const TYPES: &str = "CREATE TABLE t (id int PRIMARY KEY, gone text, flag bool, l
     fixed char(7), bytes bytea, doc json, last int2);
     INSERT INTO t VALUES
     (1, 'x', true, 'a', -32768, 9223372036854775807, 0, '-0', 'NaN', 'infinity', '00:00', '-infinity', 'infinity', 'ffffffff-ffff-ffff-ffff-ffffffffffff', repeat('n', 63), '', '', '', '', '{}', 1),
-    (2, NULL, false, '', 32767, -9223372036854775808, 'NaN', 'inf', '-inf', '-infinity', '24:00', '294276-12-31 23:59:59.999999', '4713-01-01 BC', '00000000-0000-0000-0000-000000000000', '', 'ä€😀', 'ß', 'a', '\\x00ff', '[1, 2]', 2),
+    (2, NULL, false, '', 32767, -9223372036854775808, 'NaN', 'inf', '-inf', '-infinity', '24:00', '294276-12-31 23:59:59.999999', '4713-01-01 BC', '00000000-0000-0000-0000-000000000000', '', '\u{e4}\u{20ac}\u{1f600}', '\u{df}', 'a', '\\x00ff', '[1, 2]', 2),
     (3, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
     (4, '', NULL, 'z', NULL, 1, 'Infinity', NULL, 1e-300, NULL, NULL, '2000-01-01', NULL, NULL, NULL, NULL, 'only', NULL, NULL, NULL, 4);
     INSERT INTO t (id, number) SELECT 100 + n, (n - 40) * 7.31::numeric FROM generate_series(1, 80) n;
