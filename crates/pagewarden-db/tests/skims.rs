@@ -29,10 +29,10 @@ fn database() -> Option<Database> {
     Some(database)
 }
 
-/// The table `t`, its key first.
+/// The only table, its key first.
 fn table(connection: &mut dyn Connection) -> (Table, Vec<(usize, Form)>) {
     let names = connection.tables().unwrap();
-    let name = names.iter().find(|name| name.name == "t").unwrap();
+    let [name] = names.as_slice() else { panic!("{names:?}") };
     let table = connection.describe(name).unwrap();
     let columns = table.columns.iter().enumerate();
     let columns = columns.map(|(place, column)| (place, column.form.clone())).collect();
@@ -237,6 +237,22 @@ fn tables_that_cannot_be_skimmed_are_left_alone() {
         database.run(&format!("CREATE TABLE t ({table}) WITH (autovacuum_enabled = off); {fill}"));
         assert_eq!(skims(database.connect().as_mut()), None, "{table}");
     }
+}
+
+/// Quotes, backslashes and dots, in the names of the extension's schema, the table and its key.
+#[test]
+fn odd_names_are_names() {
+    let Some(database) = Database::new(Engine::Postgres) else { return };
+    database.run(
+        r#"CREATE SCHEMA "o'd""d\. s"; CREATE EXTENSION pageinspect SCHEMA "o'd""d\. s";
+        CREATE TABLE "o'd""d\. t" ("k'e""y\" int PRIMARY KEY, "select" text);
+        INSERT INTO "o'd""d\. t" SELECT n, n FROM generate_series(1, 3000) n;
+        VACUUM "o'd""d\. t"; DELETE FROM "o'd""d\. t" WHERE "select" = '1500'"#,
+    );
+    let mut connection = database.connect();
+    assert_eq!(skims(connection.as_mut()), Some([1, 3000]));
+    let rows = skimmed(connection.as_mut()).unwrap();
+    assert_eq!((rows.len(), rows), (2999, sent(connection.as_mut())));
 }
 
 /// Ends what others do, also where a test fails.
