@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
 use pagewarden::pack::{Pack, Reader, Root};
+use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -52,6 +53,11 @@ pub enum MountError {
         "cannot mount: there is no /dev/fuse here\nhint: modprobe fuse; in a container, hand the device in (--device /dev/fuse --cap-add SYS_ADMIN)"
     )]
     NoFuse,
+    /// No FUSE for this user.
+    #[error(
+        "cannot mount: this user may not open /dev/fuse\nhint: run as root, or let users open it (chmod a+rw /dev/fuse)"
+    )]
+    FuseClosed,
     /// Not for us.
     #[error("cannot mount on {}: {error}\nhint: run as root, or install fuse3, whose fusermount3 lets users mount", folder.display())]
     Refused {
@@ -99,6 +105,9 @@ impl Mounted {
     ) -> Result<Self, MountError> {
         if !Path::new("/dev/fuse").exists() {
             return Err(MountError::NoFuse);
+        }
+        if access("/dev/fuse", Access::READ_OK | Access::WRITE_OK) == Err(Errno::ACCESS) {
+            return Err(MountError::FuseClosed);
         }
         let folder = prepare(folder)?;
         let unusable = |action, path: &Path| {
