@@ -50,8 +50,8 @@ const _: () = assert!(HEADER_BYTES == 24);
 
 /// `PD_VALID_FLAG_BITS`: has free line pointers, page full, all visible.
 const VALID_FLAGS: u16 = 0x0007;
-/// `PD_ALL_VISIBLE`.
-pub(crate) const PAGE_ALL_VISIBLE: u16 = 0x0004;
+/// `PD_ALL_VISIBLE`, of `pd_flags`.
+pub const PAGE_ALL_VISIBLE: u16 = 0x0004;
 /// Those below are positions that are none: 0 of what is not logged, 1 of what is
 /// being built (`GistBuildLSN`), up to `FirstNormalUnloggedLSN`.
 pub(crate) const FIRST_REAL_LSN: u64 = 1000;

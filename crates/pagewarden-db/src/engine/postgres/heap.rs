@@ -21,13 +21,14 @@
 pub mod tuple;
 mod varlena;
 
-use pagewarden::page::postgres::Header;
+use pagewarden::page::postgres::{Header, PAGE_ALL_VISIBLE};
+use pagewarden::target::postgres::catalogue::tuple::Tuple;
 use pagewarden::target::postgres::witness::heap::{LinePointer, line_pointers};
 
-use tuple::{Layout, Tuple};
+use tuple::Layout;
 
-/// `PD_ALL_VISIBLE`.
-const ALL_VISIBLE: u16 = 0x0004;
+/// `HEAP_XMIN_FROZEN` and `HEAP_XMAX_INVALID` of `t_infomask`: every snapshot sees the row.
+const FROZEN_AND_NOT_REMOVED: u16 = 0x0300 | 0x0800;
 /// The one layout of pages since 8.3, in the low byte of `pd_pagesize_version`.
 const PAGE_LAYOUT: usize = 4;
 /// Where `pd_pagesize_version` lies: in the order of the server's bytes.
@@ -76,7 +77,7 @@ impl Rows {
         {
             return None;
         }
-        let all_visible = header.flags & ALL_VISIBLE != 0 && !self.in_recovery;
+        let all_visible = header.flags & PAGE_ALL_VISIBLE != 0 && !self.in_recovery;
         for pointer in line_pointers(page) {
             let LinePointer::Normal { offset, length } = pointer else { continue };
             if offset < header.upper {
@@ -84,7 +85,8 @@ impl Rows {
             }
             let bytes = page.get(usize::from(offset)..)?.get(..usize::from(length))?;
             let tuple = Tuple::parse(bytes)?;
-            if !all_visible && !tuple.is_frozen() {
+            let is_frozen = tuple.flags & FROZEN_AND_NOT_REMOVED == FROZEN_AND_NOT_REMOVED;
+            if !all_visible && !is_frozen {
                 return None;
             }
             self.layout.send(&tuple, &mut self.sent)?;

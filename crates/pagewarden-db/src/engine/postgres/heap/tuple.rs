@@ -1,13 +1,4 @@
-//! A row as it lies on a page, and as the server would send it.
-//!
-//! ```text
-//! offset  size  field
-//!     18     2  t_infomask2   attributes in the low 11 bits
-//!     20     2  t_infomask    0x0001 has nulls; 0x0300 frozen; 0x0800 nobody removed or locked it
-//!     22     1  t_hoff        where the attributes begin
-//!     23     n  t_bits        a bit an attribute, 1 for one that is there; if it has nulls
-//! t_hoff        attributes, each aligned as its type says
-//! ```
+//! A row as it lies on a page ([`Tuple`]), and as the server would send it.
 //!
 //! Numbers lie in the order of the server's bytes, here little-endian, and are sent
 //! big-endian. A value of any length is aligned only if its header takes four bytes: one
@@ -17,61 +8,13 @@
 //! weight 0x007F in two's complement; else sign 0xC000, scale 0x3FFF, and two bytes of weight.
 //! 0xC000, 0xD000 and 0xF000 are NaN and infinity. Groups of four decimal digits follow.
 //!
-//! Sources: `src/include/access/htup_details.h`, `tupmacs.h`, `src/backend/utils/adt/numeric.c`
+//! Sources: `src/include/access/tupmacs.h`, `src/backend/utils/adt/numeric.c`
 //! and the `typsend` functions of PostgreSQL 14 to 18; all of it was held against what servers
 //! of 15 and 18 send.
 
+use pagewarden::target::postgres::catalogue::tuple::Tuple;
+
 use super::varlena::{self, Found, Method};
-
-const COUNTS: usize = 18;
-const FLAGS: usize = COUNTS + 2;
-const DATA_BEGIN: usize = FLAGS + 2;
-const NULLS: usize = DATA_BEGIN + 1;
-const _: () = assert!(NULLS == 23);
-
-/// `HEAP_HASNULL`.
-const HAS_NULLS: u16 = 0x0001;
-/// `HEAP_XMIN_FROZEN`: both bits.
-const FROZEN: u16 = 0x0300;
-/// `HEAP_XMAX_INVALID`.
-const NOT_REMOVED: u16 = 0x0800;
-/// `HEAP_NATTS_MASK`.
-const ATTRIBUTES: u16 = 0x07FF;
-
-/// A row on its page.
-#[derive(Debug, Clone, Copy)]
-pub struct Tuple<'a> {
-    flags: u16,
-    attributes: usize,
-    nulls: Option<&'a [u8]>,
-    data: &'a [u8],
-}
-
-impl<'a> Tuple<'a> {
-    /// Reads the bytes that a line pointer leads to; none if they are too few.
-    pub fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let u16_at = |at: usize| Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
-        let flags = u16_at(FLAGS)?;
-        let attributes = usize::from(u16_at(COUNTS)? & ATTRIBUTES);
-        let (header, data) = bytes.split_at_checked(usize::from(*bytes.get(DATA_BEGIN)?))?;
-        let nulls = match flags & HAS_NULLS {
-            0 => None,
-            _ => Some(header.get(NULLS..)?.get(..attributes.div_ceil(8))?),
-        };
-        Some(Self { flags, attributes, nulls, data })
-    }
-
-    /// True if every snapshot sees it.
-    pub fn is_frozen(&self) -> bool {
-        self.flags & (FROZEN | NOT_REMOVED) == FROZEN | NOT_REMOVED
-    }
-
-    fn is_null(&self, attribute: usize) -> bool {
-        self.nulls
-            .and_then(|nulls| nulls.get(attribute / 8))
-            .is_some_and(|byte| byte >> (attribute % 8) & 1 == 0)
-    }
-}
 
 /// How the values of a type lie, and how they are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,10 +128,10 @@ impl Layout {
             match self.found.get(*place)? {
                 None => out.extend_from_slice(&(-1_i32).to_be_bytes()),
                 Some(Found::Plain(range)) => {
-                    put(*kind, tuple.data.get(range.clone())?, out)?;
+                    put(*kind, tuple.data().get(range.clone())?, out)?;
                 }
                 Some(Found::Compressed { bytes, expanded, method }) => {
-                    let bytes = tuple.data.get(bytes.clone())?;
+                    let bytes = tuple.data().get(bytes.clone())?;
                     put_expanded(*kind, bytes, *expanded, *method, &mut self.expanded, out)?;
                 }
                 Some(Found::Elsewhere) => return None,
@@ -198,11 +141,11 @@ impl Layout {
     }
 
     fn find(&mut self, tuple: &Tuple<'_>) -> Option<()> {
-        let data = tuple.data;
+        let data = tuple.data();
         let mut at = 0_usize;
-        for (place, (attribute, found)) in self.attributes.iter().zip(&mut self.found).enumerate() {
+        for (place, (attribute, found)) in (0..).zip(self.attributes.iter().zip(&mut self.found)) {
             *found = None;
-            if place >= tuple.attributes {
+            if place >= tuple.attributes() {
                 if attribute.has_missing {
                     return None;
                 }

@@ -1,4 +1,4 @@
-//! Rows of a catalogue as they lie on a heap page.
+//! Rows of a catalogue, or of any other table, as they lie on a heap page.
 //!
 //! ```text
 //! offset  size  field
@@ -92,21 +92,33 @@ impl<'a> Tuple<'a> {
         self.header_oid
     }
 
+    /// How many attributes it has. Of those that the table got later it has none.
+    #[must_use]
+    pub fn attributes(&self) -> u16 {
+        self.attributes
+    }
+
+    /// True if an attribute, counted from 0, is null.
+    #[must_use]
+    pub fn is_null(&self, index: u16) -> bool {
+        self.nulls.is_some_and(|nulls| {
+            let byte = nulls.get(usize::from(index / 8)).copied().unwrap_or(0);
+            byte >> (index % 8) & 1 == 0
+        })
+    }
+
+    /// The bytes of the attributes that are not null, each aligned as its type says.
+    #[must_use]
+    pub fn data(&self) -> &'a [u8] {
+        self.data
+    }
+
     /// The bytes of the attributes, if the first `count` of them are there and
     /// none is null.
     #[must_use]
     pub fn fixed(&self, count: u16) -> Option<&'a [u8]> {
-        if count > self.attributes {
-            return None;
-        }
-        let is_there = |index: u16| match self.nulls {
-            None => true,
-            Some(nulls) => {
-                let byte = nulls.get(usize::from(index / 8)).copied().unwrap_or(0);
-                byte >> (index % 8) & 1 == 1
-            }
-        };
-        (0..count).all(is_there).then_some(self.data)
+        let are_there = count <= self.attributes && !(0..count).any(|index| self.is_null(index));
+        are_there.then_some(self.data)
     }
 }
 
