@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::{
     CHECKSUM, CLEAN, Files, assert_copied, copy_of, image, lay_out, request, run_on, shop_of,
@@ -53,7 +55,18 @@ fn record_of(root: &Path, mode: Protection) -> (Files, Vec<Change>) {
 
 /// Makes the copy on what is left of one.
 fn finish(root: &Path, whole: &Files, was_complete: bool, mode: Protection) {
-    match run_on(&Hasty, &request(root, mode), &one_thread()) {
+    let begin = Instant::now();
+    let finished = loop {
+        match run_on(&Hasty, &request(root, mode), &one_thread()) {
+            // A program that another test has begun holds our lock until it is its own.
+            Err(error) if error.to_string().contains("another run") => {
+                assert!(begin.elapsed() < Duration::from_secs(20), "{error}");
+                thread::sleep(Duration::from_millis(5));
+            }
+            finished => break finished,
+        }
+    };
+    match finished {
         Ok(_) => {}
         // Complete, and no longer ours to touch.
         Err(error) => {
