@@ -52,7 +52,7 @@ impl Options {
     #[must_use]
     pub fn for_ourselves() -> Self {
         let is_root = rustix::process::geteuid().is_root();
-        let reader = ReaderSettings::default();
+        let reader = ReaderSettings { keeps_lookups: false, ..ReaderSettings::default() };
         Self {
             owner: (!is_root).then(Owner::ourselves),
             allow_other: is_root,

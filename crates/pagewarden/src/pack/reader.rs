@@ -44,6 +44,7 @@ const PREPARED_BYTES: usize = 64 << 10;
 /// Contexts that are kept for threads of others.
 const SCRATCHES_MAX: usize = 16;
 const NO_BLOCK: PackError = PackError::Hostile("there is no such block");
+const SPAN_WITHOUT_RECORD: PackError = PackError::Hostile("a span without a record has contents");
 
 /// How much a [`Reader`] may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,13 +55,16 @@ pub struct ReaderSettings {
     pub cache_bytes: usize,
     /// How far ahead of a reader blocks are expanded.
     pub window_bytes: usize,
+    /// Keep blocks that were looked up as a whole. Of no use where everybody keeps what he
+    /// was given, as the system does with the files of a mount.
+    pub keeps_lookups: bool,
 }
 
 impl Default for ReaderSettings {
-    /// A thread for each core, 64 MiB, and 4 MiB ahead.
+    /// A thread for each core, 64 MiB, 4 MiB ahead, and lookups are kept.
     fn default() -> Self {
         let threads = thread::available_parallelism().map_or(1, NonZero::get);
-        Self { threads, cache_bytes: 64 << 20, window_bytes: 4 << 20 }
+        Self { threads, cache_bytes: 64 << 20, window_bytes: 4 << 20, keeps_lookups: true }
     }
 }
 
@@ -86,7 +90,7 @@ impl Reader {
     pub fn new(pack: Arc<Pack>, settings: ReaderSettings) -> io::Result<Self> {
         let spare = settings.window_bytes / pack.block_bytes().max(1);
         // Done first by those who do jobs; where there is nobody, it stays so and nobody is called.
-        let jobs = Jobs { lacks_buffers: true, ..Jobs::default() };
+        let jobs = Jobs { lacks_buffers: settings.keeps_lookups, ..Jobs::default() };
         let shared = Arc::new(Shared {
             cache: Cache::new(settings.cache_bytes),
             buffers: Buffers::new(spare.clamp(4, 1024)),
@@ -95,6 +99,7 @@ impl Reader {
             jobs: Mutex::new(jobs),
             queued_bytes: AtomicU64::new(0),
             changed: Condvar::new(),
+            keeps_lookups: settings.keeps_lookups,
             pack,
         });
         // Who looks something up waits for one read of one block: not for what the system
@@ -189,6 +194,7 @@ struct Shared {
     /// Of jobs that wait and of those under way.
     queued_bytes: AtomicU64,
     changed: Condvar,
+    keeps_lookups: bool,
 }
 
 #[derive(Debug, Default)]
@@ -328,6 +334,14 @@ impl Shared {
                     }
                 }
                 Found::Absent(claim) => {
+                    let whole = self.block_len(file, span, within);
+                    let is_all = begin == 0 && filling.rest.len() == whole;
+                    if is_all && !is_stream && !self.keeps_lookups && entry.codec != Codec::Base {
+                        let (out, _) = filling.part(whole)?;
+                        // Who waits for it meanwhile expands it in turn.
+                        self.expand_into(&claim, place, *entry, out)?;
+                        continue;
+                    }
                     let last = end.saturating_sub(1) / block_bytes;
                     let claims = self.claim_more(claim, place, last);
                     let mut scratch = self.scratch();
@@ -408,17 +422,14 @@ impl Shared {
     ) -> Result<Vec<Arc<Block>>, PackError> {
         let Some(first) = claims.first() else { return Ok(Vec::new()) };
         if place.begin == 0 {
-            return Err(PackError::Hostile("a span without a record has contents"));
+            return Err(SPAN_WITHOUT_RECORD);
         }
         let first = index(first.key().1 % self.blocks_in_span());
         let entries = place.blocks.get(first..first.saturating_add(claims.len()));
         let entries = entries.unwrap_or_default();
         let count = stored_bytes(entries)?;
         let mut begin = place.block_begin(first);
-        if scratch.stored.len() < count {
-            scratch.stored.resize(count, 0);
-        }
-        let stored = scratch.stored.get_mut(..count).unwrap_or_default();
+        let stored = room(&mut scratch.stored, count);
         self.pack.stored(begin, stored)?;
         let mut stored = &*stored;
         let (mut blocks, mut damaged) = (Vec::with_capacity(claims.len()), None);
@@ -446,6 +457,30 @@ impl Shared {
             begin = begin.saturating_add(entry.stored_bytes.into());
         }
         damaged.map_or(Ok(blocks), Err)
+    }
+
+    /// Expands one block to where it is wanted, and keeps nothing: no memory is taken for
+    /// it, and none let go.
+    fn expand_into(
+        &self,
+        claim: &Claim<'_>,
+        place: &SpanPlace,
+        entry: BlockEntry,
+        out: &mut [u8],
+    ) -> Result<(), PackError> {
+        if place.begin == 0 {
+            return Err(SPAN_WITHOUT_RECORD);
+        }
+        let begin = place.block_begin(index(claim.key().1 % self.blocks_in_span()));
+        let count = stored_bytes(&[entry])?;
+        let mut scratch = self.scratch();
+        let stored = room(&mut scratch.stored, count);
+        let read = self.pack.stored(begin, stored).and_then(|()| {
+            let is_sound = scratch.decoder.decode(entry, stored, out);
+            is_sound.then_some(()).ok_or(PackError::Damaged { part: "block", offset: begin })
+        });
+        self.put_back(scratch);
+        read
     }
 
     /// A block of a delta that lies in its base.
@@ -633,6 +668,14 @@ fn stored_bytes(entries: &[BlockEntry]) -> Result<usize, PackError> {
         Ok(sum) if sum <= SPAN_BYTES => Ok(sum),
         _ => Err(PackError::Hostile("a block is stored longer than it is")),
     }
+}
+
+/// So many bytes of a buffer, which grows to as many as were ever asked for.
+fn room(buffer: &mut Vec<u8>, count: usize) -> &mut [u8] {
+    if buffer.len() < count {
+        buffer.resize(count, 0);
+    }
+    buffer.get_mut(..count).unwrap_or_default()
 }
 
 /// A number that is known to be small.

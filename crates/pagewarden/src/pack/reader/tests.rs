@@ -61,7 +61,9 @@ impl Sample {
 }
 
 const SMALL: ReaderSettings =
-    ReaderSettings { threads: 2, cache_bytes: 2 << 20, window_bytes: 1 << 20 };
+    ReaderSettings { threads: 2, cache_bytes: 2 << 20, window_bytes: 1 << 20, keeps_lookups: true };
+/// As a mount has it.
+const PASSING: ReaderSettings = ReaderSettings { keeps_lookups: false, ..SMALL };
 
 struct Dice(u64);
 
@@ -79,9 +81,14 @@ fn read_around(reader: &Reader, files: &[Vec<u8>], seed: u64, requests: usize) {
     let mut scan = 0;
     for _ in 0..requests {
         let number = dice.below(files.len());
-        let (number, offset, count) = match dice.below(3) {
+        let block_bytes = reader.pack().block_bytes();
+        let (number, offset, count) = match dice.below(4) {
             0 => (0, scan, 128 << 10),
-            1 => (number, dice.below(files[number].len() + 100), 8192),
+            1 => {
+                let block = dice.below(files[number].len().div_ceil(block_bytes) + 1);
+                (number, block * block_bytes, block_bytes)
+            }
+            2 => (number, dice.below(files[number].len() + 100), 8192),
             _ => (number, dice.below(files[number].len() + 100), dice.below(out.len())),
         };
         let plain = files[number].get(offset..).unwrap_or_default();
@@ -110,8 +117,9 @@ fn whatever_is_read_is_what_was_packed() {
             ReaderSettings { threads: 0, ..SMALL },
             ReaderSettings { cache_bytes: 0, ..SMALL },
             ReaderSettings::default(),
+            PASSING,
         ] {
-            read_around(&sample.reader(settings), &sample.files, 7, 60);
+            read_around(&sample.reader(settings), &sample.files, 7, 80);
         }
     }
 }
@@ -119,13 +127,16 @@ fn whatever_is_read_is_what_was_packed() {
 #[test]
 fn many_read_at_once() {
     let sample = Sample::new(16 << 10, Method::Zstd(1));
-    let reader = sample.reader(SMALL);
-    thread::scope(|scope| {
-        for seed in 0..8 {
-            let (reader, files) = (&reader, &sample.files);
-            scope.spawn(move || read_around(reader, files, seed, 150));
-        }
-    });
+    for settings in [SMALL, PASSING] {
+        let reader = sample.reader(settings);
+        thread::scope(|scope| {
+            for seed in 0..8 {
+                // Pairs of them want the same.
+                let (reader, files) = (&reader, &sample.files);
+                scope.spawn(move || read_around(reader, files, seed / 2, 150));
+            }
+        });
+    }
 }
 
 /// Pages in any order and parts of them, each as it was packed.
@@ -237,10 +248,26 @@ fn who_looks_something_up_finds_buffers_put_by() {
 }
 
 #[test]
+fn a_lookup_that_is_not_kept_takes_no_memory() {
+    let sample = Sample::new(4096, Method::Zstd(1));
+    let reader = sample.reader(PASSING);
+    let mut out = [0; 4096];
+    for step in 0..300_u64 {
+        let begin = (step * 37 % 700) << 12;
+        assert_eq!(reader.read_at(0, begin, &mut out).unwrap(), 4096);
+        assert!(out == sample.files[0][index(begin)..][..4096], "{begin}");
+    }
+    assert_eq!((reader.shared.cache.held_bytes(), reader.shared.buffers.spare()), (0, 0));
+    // A part of a block is kept, since the rest may be wanted next.
+    reader.read_at(0, 5 << 12, &mut out[..100]).unwrap();
+    assert_eq!(reader.shared.cache.held_bytes(), 4096);
+}
+
+#[test]
 fn a_damaged_block_is_named_by_all_who_need_it_and_by_nobody_else() {
     let sample = Sample::new(64 << 10, Method::Zstd(3));
     let begin = sample.damage(20);
-    for settings in [SMALL, ReaderSettings { threads: 0, ..SMALL }, ReaderSettings::default()] {
+    for settings in [SMALL, PASSING, ReaderSettings { threads: 0, ..SMALL }] {
         let reader = sample.reader(settings);
         for _ in 0..3 {
             for (number, plain) in sample.files[0].chunks(64 << 10).enumerate() {
