@@ -452,6 +452,11 @@ impl Pack {
         self.read_leaf(self.leaf_place(number)?, number)
     }
 
+    /// How many leaves the index has.
+    pub(super) fn leaf_count(&self) -> u64 {
+        self.leaves.len() as u64
+    }
+
     fn leaf_place(&self, number: u64) -> Result<&LeafPlace, PackError> {
         let index = usize::try_from(number).map_err(io::Error::other)?;
         self.leaves.get(index).ok_or(NO_SPAN)

@@ -90,7 +90,8 @@ impl Reader {
     pub fn new(pack: Arc<Pack>, settings: ReaderSettings) -> io::Result<Self> {
         let spare = settings.window_bytes / pack.block_bytes().max(1);
         // Done first by those who do jobs; where there is nobody, it stays so and nobody is called.
-        let jobs = Jobs { lacks_buffers: settings.keeps_lookups, ..Jobs::default() };
+        let jobs =
+            Jobs { lacks_buffers: settings.keeps_lookups, next_leaf: Some(0), ..Jobs::default() };
         let shared = Arc::new(Shared {
             cache: Cache::new(settings.cache_bytes),
             buffers: Buffers::new(spare.clamp(4, 1024)),
@@ -202,6 +203,8 @@ struct Jobs {
     waiting: VecDeque<Job>,
     /// Those who look something up run out of buffers.
     lacks_buffers: bool,
+    /// The leaf of the index that is to be had at hand next, unless somebody is at it.
+    next_leaf: Option<u64>,
     is_over: bool,
 }
 
@@ -210,6 +213,7 @@ struct Jobs {
 enum Task {
     Expand(Job),
     PrepareBuffers,
+    LoadLeaf(u64),
 }
 
 /// What is left to be filled for a reader, and where in the file that is.
@@ -292,12 +296,16 @@ impl Shared {
     /// The places of a leaf's spans, and which of them is that of this span.
     fn leaf(&self, file: usize, span: u64) -> Result<(Leaf, usize), PackError> {
         let (number, within) = self.pack.leaf_of(file, span)?;
+        Ok((self.numbered_leaf(number)?, within))
+    }
+
+    fn numbered_leaf(&self, number: u64) -> Result<Leaf, PackError> {
         if let Some(leaf) = lock(&self.leaves).get(number) {
-            return Ok((leaf, within));
+            return Ok(leaf);
         }
         let leaf = Arc::new(self.pack.load_leaf(number)?);
         lock(&self.leaves).keep(number, &leaf);
-        Ok((leaf, within))
+        Ok(leaf)
     }
 
     /// Fills `out` from one span of a file, and says where it ends in the file.
@@ -564,6 +572,7 @@ impl Shared {
                 Task::PrepareBuffers => {
                     self.buffers.prepare(self.pack.block_bytes(), self.prepared_buffers());
                 }
+                Task::LoadLeaf(number) => self.load_ahead(number),
             }
         }
     }
@@ -580,7 +589,23 @@ impl Shared {
             if std::mem::take(&mut jobs.lacks_buffers) {
                 return Some(Task::PrepareBuffers);
             }
+            if let Some(number) = jobs.next_leaf.take() {
+                return Some(Task::LoadLeaf(number));
+            }
             jobs = self.changed.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Has a leaf of the index at hand before somebody needs it, who would wait for as long as
+    /// two lookups take; and the next one, while there is room. One at a time: who looks up
+    /// has the other cores.
+    fn load_ahead(&self, number: u64) {
+        // Whoever needs what cannot be read will find that out.
+        let leaf_bytes = self.numbered_leaf(number).map_or(0, |leaf| leaf_bytes(&leaf));
+        let next = number.saturating_add(1);
+        let room = LEAVES_BYTES_MAX.saturating_sub(lock(&self.leaves).held_bytes);
+        if next < self.pack.leaf_count() && leaf_bytes <= room {
+            lock(&self.jobs).next_leaf = Some(next);
         }
     }
 

@@ -28,12 +28,14 @@ struct Sample {
 impl Sample {
     fn new(block_bytes: u32, method: Method) -> Self {
         let files = vec![large(), b"short".to_vec(), Vec::new(), content(700_000)];
-        let names = ["large", "short", "empty", "other"];
-        let entries: Vec<_> = names
-            .iter()
-            .zip(&files)
-            .map(|(name, bytes)| (file(name, bytes), bytes.clone()))
-            .collect();
+        Self::of(files, block_bytes, method)
+    }
+
+    fn of(files: Vec<Vec<u8>>, block_bytes: u32, method: Method) -> Self {
+        let entry = |(number, bytes): (usize, &Vec<u8>)| {
+            (file(&format!("f{number}"), bytes), bytes.clone())
+        };
+        let entries: Vec<_> = files.iter().enumerate().map(entry).collect();
         let settings = Settings { block_bytes, method, dictionary: Vec::new() };
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("x.pwk");
@@ -245,6 +247,19 @@ fn who_looks_something_up_finds_buffers_put_by() {
         reader.read_at(0, (step * 37 % 700) << 12, &mut out).unwrap();
     }
     assert!(reaches(PREPARED_BYTES / 4096 / 4), "again");
+}
+
+#[test]
+fn the_index_is_at_hand_before_it_is_needed() {
+    // A span each.
+    let sample = Sample::of(vec![vec![7]; 200], 4096, Method::Zstd(1));
+    let reader = sample.reader(ReaderSettings::default());
+    let held = || lock(&reader.shared.leaves).held.len() as u64;
+    let begin = Instant::now();
+    while held() < reader.pack().leaf_count() && begin.elapsed() < Duration::from_secs(20) {
+        thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!((held(), reader.pack().leaf_count()), (4, 4));
 }
 
 #[test]
