@@ -119,6 +119,19 @@ fn whoever_set_the_pace_is_named_in_one_sentence() {
     assert!(matches!(sentence[..], [one] if one.starts_with("--rate set the pace: ")), "{text}");
 }
 
+/// Of a cluster its log, too, which has no pages that anybody verifies.
+#[test]
+fn the_rate_holds_for_all_that_is_read() {
+    const RATE: f64 = 64.0;
+    let Some(installation) = any_installation() else { return };
+    let source = sample(&installation, true).copy();
+    let slow = null_json(source.data_dir(), &["--rate", "64MiB/s"]);
+    let [bytes, pages, seconds] =
+        ["bytes", "pages", "seconds"].map(|name| slow[name].as_f64().unwrap());
+    assert!(bytes > pages * 8192.0 + 16e6, "{slow}");
+    assert!(seconds > bytes / (RATE * 1024.0 * 1024.0) * 0.9, "{slow}");
+}
+
 #[test]
 fn a_device_that_works_for_others_is_warned_of() {
     let folder = tempfile::tempdir().unwrap();

@@ -12,14 +12,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use pagewarden::pack::{Content, Strays, What};
+use pagewarden::pack::{Content, Draining, Entry, Strays, What};
 use pagewarden::report::words::{self, counted, grouped, percent, printable};
 use pagewarden::source::device::{DeviceLoad, device_load};
-use pagewarden::source::file::{open_regular, read_fully};
-use pagewarden::source::residency::{Residency, absent, forget, residency};
+use pagewarden::source::file::open_regular;
+use pagewarden::source::residency::{Residency, residency};
 use pagewarden::target;
 use pagewarden::verdict::{Finding, Note, Stretch, Unread};
-use pagewarden::verify::pace::{Pace, Setter, Stopwatch};
+use pagewarden::verify::pace::{Pace, Setter};
 use pagewarden::verify::{Progress, Sink, Summary, mib_per_second, verify};
 use serde_json::{Value, json};
 
@@ -28,8 +28,6 @@ use crate::commands::pack::{kind, options};
 use crate::exit::Exit;
 use crate::progress::{Output, Show};
 
-/// Files without pages are read so much at a time.
-const READ_BYTES: usize = 1 << 20;
 /// So much of every [`ASKED_EVERY`] bytes is asked about: is it in the page cache?
 const ASKED_BYTES: u64 = 1 << 20;
 const ASKED_EVERY: usize = 16 << 20;
@@ -66,11 +64,20 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
         pages: 0,
         seen: HashSet::new(),
     };
-    let summary = verify(target, &options(arguments, stop), &percent, &mut lines)?;
+    let options = options(arguments, stop);
+    let summary = verify(target, &options, &percent, &mut lines)?;
     lines.end_file()?;
-    let seen = std::mem::take(&mut lines.seen);
+    let draining = Draining {
+        content: &content,
+        jobs: options.jobs,
+        rate: options.rate,
+        is_live: description.live,
+        stop,
+    };
+    let has_no_pages = |entry: &Entry| !lines.seen.contains(&*entry.name.to_string_lossy());
+    let (others, rest) = draining.drain(&has_no_pages, &percent)?;
     let mut pace = summary.pace;
-    let others = read_others(&content, &seen, description.live, stop, &percent, &mut pace)?;
+    pace += rest;
     show.end();
     let elapsed = begin.elapsed();
     let setting = summary.description.as_ref().map_or(description.setting, |found| found.setting);
@@ -236,62 +243,6 @@ fn pace_object(pace: &Pace) -> Value {
 fn database_name(source: &Path) -> String {
     let name = source.canonicalize().unwrap_or_else(|_| source.to_owned());
     name.file_stem().map_or_else(String::new, |name| printable(&name.to_string_lossy()))
-}
-
-/// Reads what has no pages, and leaves the page cache as it was. Returns how many
-/// bytes that were.
-fn read_others(
-    content: &Content,
-    seen: &HashSet<String>,
-    is_live: bool,
-    stop: &AtomicBool,
-    progress: &dyn Progress,
-    pace: &mut Pace,
-) -> Result<u64> {
-    let mut bytes = 0_u64;
-    let mut buffer = vec![0; READ_BYTES];
-    let life = Stopwatch::start();
-    for (number, entry) in content.entries.iter().enumerate() {
-        if !matches!(entry.what, What::File { .. })
-            || seen.contains(entry.name.to_string_lossy().as_ref())
-        {
-            continue;
-        }
-        let path = content.path(number);
-        let failed = |error| pagewarden::Error::io("read", &path, error);
-        let file = match open_regular(&path) {
-            Ok(file) => file,
-            // A server that runs removes files too.
-            Err(error) if is_live && error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(pagewarden::Error::io("open", &path, error).into()),
-        };
-        let length = file.metadata().map_err(failed)?.len();
-        let missing = absent(&file, length);
-        let mut offset = 0_u64;
-        while !stop.load(Ordering::Relaxed) {
-            let watch = Stopwatch::start();
-            let count = read_fully(&file, &mut buffer, offset).map_err(failed)?;
-            pace.waited += watch.waited();
-            offset = offset.saturating_add(count as u64);
-            progress.advance(count as u64);
-            if count < READ_BYTES {
-                break;
-            }
-        }
-        match missing {
-            Some(missing) => {
-                let gaps = missing.iter().map(|gap| gap.end.min(offset).saturating_sub(gap.start));
-                let read = gaps.fold(0, u64::saturating_add);
-                pace.cached_bytes = pace.cached_bytes.saturating_add(offset.saturating_sub(read));
-                missing.iter().for_each(|gap| forget(&file, gap));
-            }
-            None => pace.unknown_bytes = pace.unknown_bytes.saturating_add(offset),
-        }
-        bytes = bytes.saturating_add(offset);
-    }
-    pace.total += life.total();
-    pace.computed += life.computed();
-    Ok(bytes)
 }
 
 /// A line for each so many percent.
