@@ -138,7 +138,7 @@ impl Mounted {
         let (sender, ended) = channel();
         let delta_of = Arc::clone(&accounts);
         let thread = thread::Builder::new().name("mount".to_owned()).spawn(move || {
-            let ended = session.run();
+            let ended = session.run().or_else(gone_meanwhile);
             let lasting = delta_of.delta.finish().map_err(io::Error::from);
             // Nobody listens any longer if we are being dropped.
             let _ = sender.send(ended.and(lasting));
@@ -277,6 +277,13 @@ fn configuration(source: &str, options: &Options) -> Config {
     config.n_threads = Some(options.threads.max(1));
     config.clone_fd = true;
     config
+}
+
+/// The system ends a mount under a thread that has just been given a request, such as the last
+/// file's being closed, with an error of its own. The mount has ended all the same, and who
+/// has asked is no longer there.
+fn gone_meanwhile(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::ConnectionAborted { Ok(()) } else { Err(error) }
 }
 
 /// Has the system read ahead further than it does by default. It knows no better way

@@ -1,5 +1,7 @@
 //! How mounts end: by signals, from outside, and by force.
 
+use rustix::fs::{Advice, fadvise};
+
 use super::*;
 use crate::packs::kills;
 
@@ -48,7 +50,8 @@ fn who_has_a_file_open_is_served_to_the_end() {
     file.read_exact_at(&mut all, 0).unwrap();
     assert!(all == packed.plain);
     drop(file);
-    assert_eq!(mount.wait().status, Some(0));
+    let outcome = mount.wait();
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
     // Whoever does not want to wait says so twice.
     let mount = Mount::begin(&packed.pack, &place, &[]);
     let file = File::open(place.join("shop.db")).unwrap();
@@ -61,6 +64,32 @@ fn who_has_a_file_open_is_served_to_the_end() {
     mount.signal(Signal::TERM);
     assert_eq!(mount.wait().status, Some(3));
     drop(file);
+}
+
+/// The system is still asking ahead when the last file is closed, and ends the mount under
+/// whoever has just been asked.
+#[test]
+fn the_last_file_may_be_closed_while_it_is_read_ahead() {
+    let Some(packed) = Packed::new() else { return };
+    thread::scope(|scope| {
+        for worker in 0..4 {
+            let (pack, place) = (&packed.pack, packed.path(&format!("files{worker}")));
+            scope.spawn(move || {
+                for _ in 0..30 {
+                    let mount = Mount::begin(pack, &place, &[]);
+                    let file = File::open(place.join("shop.db")).unwrap();
+                    mount.signal(Signal::TERM);
+                    while is_mounted(&place) {
+                        thread::sleep(Duration::from_millis(2));
+                    }
+                    fadvise(&file, 0, None, Advice::WillNeed).unwrap();
+                    drop(file);
+                    let outcome = mount.wait();
+                    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+                }
+            });
+        }
+    });
 }
 
 #[test]
