@@ -16,7 +16,9 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use crate::pack::lock;
 
 /// What is spent is kept for so many bytes more, for readers who follow closely.
 const SPENT_BYTES: usize = 4 << 20;
@@ -329,12 +331,6 @@ fn land(claimed: Option<Slot>, block: Option<&Arc<Block>>) {
     if let Some(Slot::Claimed(Some(flight))) = claimed {
         flight.land(block.map(Arc::clone));
     }
-}
-
-/// What is in a lock. A thread that panicked holding it is a bug of ours; each
-/// change under these locks is whole at every step.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -4,10 +4,11 @@
 use std::io;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use crate::error::Error;
 use crate::pack::content::Content;
+use crate::pack::lock;
 use crate::pack::table::{Entry, What};
 use crate::protect::pace::Pace as Ceiling;
 use crate::source::file::{open_regular, read_fully};
@@ -31,11 +32,6 @@ pub struct Draining<'a> {
     pub is_live: bool,
     /// Ends it early.
     pub stop: &'a AtomicBool,
-}
-
-/// A thread that panicked has ended the run.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Draining<'_> {

@@ -11,7 +11,7 @@
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use crate::error::Error;
 use crate::pack::codec::{Encoder, Settings};
@@ -19,6 +19,7 @@ use crate::pack::content::Content;
 use crate::pack::layout::{
     BLOCK_ENTRY_BYTES, FOOTER_BYTES, HEADER_BYTES_MAX, LEAF_SPANS, SPAN_HEAD_BYTES, span_count,
 };
+use crate::pack::lock;
 use crate::pack::table::{Entry, What};
 use crate::source::file::{open_regular, read_fully};
 use crate::source::residency::{Residency, expect_random_reads, forget, residency};
@@ -389,11 +390,6 @@ pub(super) fn read_undisturbing(file: &File, buffer: &mut [u8], begin: u64) -> i
         forget(file, &range);
     }
     Ok(count)
-}
-
-/// A thread that panicked has ended the run.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

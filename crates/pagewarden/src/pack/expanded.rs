@@ -38,7 +38,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use crate::pack::cache::lock;
+use crate::pack::lock;
 use crate::pack::read::Pack;
 use crate::pack::reader::Reader;
 use crate::pack::table::Entry;

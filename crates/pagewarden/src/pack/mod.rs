@@ -85,6 +85,7 @@ mod write;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use chain::{Search, open_chain};
 pub(crate) use codec::block_sum;
@@ -116,6 +117,12 @@ pub const BEGIN: &str = "PWPACK\r\n";
 pub const VERSION: u32 = 2;
 /// The version of packs that every program reads.
 pub const VERSION_PLAIN: u32 = 1;
+
+/// What is in a lock. A thread that panicked holding it has ended the run, and each change
+/// under these locks is whole at every step.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// True if this is a file that begins as packs do.
 #[must_use]

@@ -9,12 +9,13 @@ use std::io::{self, Write};
 use std::num::NonZero;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::Error;
 use crate::pack::SPAN_BYTES;
 use crate::pack::codec::Settings;
 use crate::pack::content::Content;
+use crate::pack::lock;
 use crate::pack::read::{Pack, Root};
 use crate::pack::table::What;
 use crate::pack::write::{Scratch, Totals, Writer};
@@ -51,11 +52,6 @@ impl<W> fmt::Debug for Packing<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Packing").field("content", &self.content).finish_non_exhaustive()
     }
-}
-
-/// A thread that panicked has ended the run.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<W: Write + Send + 'static> Packing<W> {

@@ -28,9 +28,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use crate::pack::cache::{Block, Buffers, Cache, Claim, Found, Key, lock};
+use crate::pack::cache::{Block, Buffers, Cache, Claim, Found, Key};
 use crate::pack::codec::{Codec, Decoder};
 use crate::pack::layout::{BlockEntry, span_bytes};
+use crate::pack::lock;
 use crate::pack::read::{Kept, Pack, SpanPlace};
 use crate::pack::read_ahead::{Detector, JOB_BYTES};
 use crate::pack::table::Entry;

@@ -11,7 +11,7 @@ use std::num::NonZero;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::OFlags;
@@ -19,6 +19,7 @@ use rustix::fs::OFlags;
 use crate::error::Error;
 use crate::pack::codec::is_zero;
 use crate::pack::layout::{span_bytes, span_count};
+use crate::pack::lock;
 use crate::pack::read::{Contents, Pack};
 use crate::pack::table::{Attributes, Entry, What};
 use crate::pack::tree::{Hash, file_hash, span_hash};
@@ -125,11 +126,6 @@ impl std::fmt::Debug for Restoring<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Restoring").field("places", self.places).finish_non_exhaustive()
     }
-}
-
-/// A thread that panicked has ended the run.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Writes the entries of a pack.

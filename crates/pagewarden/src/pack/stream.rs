@@ -14,12 +14,13 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::pack::SPAN_BYTES;
 use crate::pack::codec::Settings;
+use crate::pack::lock;
 use crate::pack::read::Root;
 use crate::pack::table::{Attributes, Entry, UNKNOWN_BYTES, What};
 use crate::pack::write::{Totals, Writer};
@@ -58,11 +59,6 @@ struct Streamed {
     /// It is the only one.
     is_all: bool,
     bytes: Vec<u8>,
-}
-
-/// A thread that panicked has ended the run.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Read for Tee {

@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::pack::codec::{Codec, Encoder, Settings, block_sum};
 use crate::pack::layout::{
     BlockEntry, Footer, Header, LEAF_SPANS, Section, file_record, span_bytes, span_count, span_head,
 };
+use crate::pack::lock;
 use crate::pack::read::{Kept, Pack};
 use crate::pack::table::{Entry, UNKNOWN_BYTES, What};
 use crate::pack::tree::{Hash, file_hash, span_hash};
@@ -80,11 +81,6 @@ impl<W> fmt::Debug for Writer<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Writer").field("settings", &self.settings).finish_non_exhaustive()
     }
-}
-
-/// A thread that panicked has ended the run.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<W: Write> Writer<W> {
