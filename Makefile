@@ -22,10 +22,10 @@ check:
 
 servers:
 	./scripts/needs.sh
-	cargo xtask servers $(TEST_SERVERS)
+	cargo xtask servers $(TEST_SERVERS) mysql
 
 test: servers check
-	PAGEWARDEN_REQUIRE=postgres,sqlite,mariadb PAGEWARDEN_SOAK_SECONDS=$(SOAK_SECONDS) \
+	PAGEWARDEN_REQUIRE=postgres,sqlite,mariadb,mysql PAGEWARDEN_SOAK_SECONDS=$(SOAK_SECONDS) \
 		cargo test --workspace --locked
 	PAGEWARDEN_REQUIRE=sqlite cargo test --locked --manifest-path ext/sqlite/Cargo.toml
 	cargo test --locked --manifest-path ext/sqlite/Cargo.toml $(SQLITE_LINKED) --test power_loss --test linked
@@ -34,8 +34,8 @@ test: servers check
 # Hours rather than minutes: every server version, large clusters, long fuzzing.
 slow:
 	./scripts/needs.sh
-	cargo xtask servers $(ALL_SERVERS)
-	PAGEWARDEN_REQUIRE=postgres,sqlite,mariadb PAGEWARDEN_TEST_VERSIONS=all \
+	cargo xtask servers $(ALL_SERVERS) mysql mariadb-11.8 mariadb-11.4 mariadb-10.2 mariadb-10.1 mysql-5.5
+	PAGEWARDEN_REQUIRE=postgres,sqlite,mariadb,mysql PAGEWARDEN_TEST_VERSIONS=all \
 		PAGEWARDEN_SEEDS=20 PAGEWARDEN_KILLS=50 PAGEWARDEN_PACK_KILLS=50 \
 		cargo test --workspace --locked -- --include-ignored
 	PAGEWARDEN_REQUIRE=sqlite PAGEWARDEN_STATEMENTS=10000 \

@@ -25,6 +25,10 @@ fuzz_target!(|input: &[u8]| {
         is_transactional: flag(1),
         has_data_pages: true,
         is_closed: true,
+        is_unused: true,
+        rows: 0,
+        index_bytes: 0,
+        data_bytes: 0,
     };
     let file = if flag(2) { AriaFile::Index(u64::from(size >> 4)) } else { AriaFile::Data };
     let mut bytes = bytes.to_vec();

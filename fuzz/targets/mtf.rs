@@ -45,7 +45,7 @@ fuzz_target!(|input: &[u8]| {
                     let _ = configuration.first_lsn.to_string();
                 }
             }
-            Event::Extent(extent) => {
+            Event::Extent(extent) | Event::Log(extent) => {
                 // Each byte is given at most once, and as it is.
                 assert!(extent.offset >= end);
                 assert!(extent.bytes > 0 && extent.bytes <= EXTENT_BYTES);

@@ -6,6 +6,7 @@
 mod check;
 mod cksumvfs;
 mod golden;
+mod other_servers;
 mod servers;
 mod sqlite_source;
 mod sqlite_suite;

@@ -20,6 +20,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use pagewarden_scratch::postgres::{Installation, VERSIONS, servers_dir};
 
+use crate::other_servers;
+
 /// One release for each version, so that two machines test the same thing.
 const RELEASES: &[Release] = &[
     Release::maven("9.6", "9.6.24"),
@@ -45,7 +47,8 @@ const STAMP: &str = ".pagewarden-release";
 /// Arguments of `cargo xtask servers`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Versions to install: 9.6, 10 to 18, or `all`
+    /// Versions to install: 9.6, 10 to 18, or `all`; or another server: mysql, mariadb-11.8,
+    /// mariadb-11.4, mariadb-10.2, mariadb-10.1, mysql-5.5
     #[arg(default_values = ["15", "18"])]
     versions: Vec<String>,
     /// Show which versions are installed and where, and install nothing
@@ -86,25 +89,35 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         return list();
     }
     let mut releases = Vec::new();
+    let mut failed: Vec<&str> = Vec::new();
     for version in &arguments.versions {
-        if version == "all" {
+        if other_servers::is_known(version) {
+            if let Err(error) = other_servers::install(version) {
+                say(&format!("{version}: {error:#}"))?;
+                failed.push(version);
+            }
+        } else if version == "all" {
             releases.extend(RELEASES);
         } else {
             let release = RELEASES.iter().find(|one| one.version == version);
             releases.push(release.with_context(|| {
-                format!("PostgreSQL {version} is not known\nhint: one of {}", VERSIONS.join(", "))
+                let others: Vec<&str> = other_servers::names().collect();
+                format!(
+                    "{version} is not known\nhint: one of {}, {}",
+                    VERSIONS.join(", "),
+                    others.join(", ")
+                )
             })?);
         }
     }
 
-    let mut failed = Vec::new();
     for release in releases {
         if let Err(error) = install(release, !arguments.no_debian) {
             say(&format!("{}: {error:#}", release.version))?;
             failed.push(release.version);
         }
     }
-    ensure!(failed.is_empty(), "could not install PostgreSQL {}", failed.join(", "));
+    ensure!(failed.is_empty(), "could not install {}", failed.join(", "));
     Ok(())
 }
 

@@ -160,6 +160,17 @@ pub struct Check {
     #[arg(long)]
     pub strict: bool,
 
+    /// Do not count pages that need a key or a reader that is missing as a gap in the check
+    ///
+    /// They are still counted as unverifiable. Without this, one such page makes
+    /// the verdict incomplete and the exit status 2.
+    #[arg(long)]
+    pub accept_unverifiable: bool,
+
+    /// Say what pages are tested by, and which damage these tests cannot detect
+    #[arg(short, long, conflicts_with_all = ["json", "nagios"])]
+    pub verbose: bool,
+
     /// Exit with 1 when the database is not set to protect its pages, or none is protected
     #[arg(long)]
     pub require_protection: bool,
@@ -202,23 +213,29 @@ pub struct Check {
 /// consistent database. Parts of a file that the backup leaves out are holes.
 /// Nothing that exists is overwritten.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
+#[command(
+    override_usage = "pagewarden unpack [OPTIONS] <FILE>... <DIR>",
+    after_help = "Examples:\n  \
     pagewarden unpack old.pwk DIR               all that was packed\n  \
-    pagewarden unpack old.pwk DIR --only base/5 a part of it\n  \
+    pagewarden unpack old.pwk --only base/5 DIR a part of it\n  \
     pagewarden unpack new.pwk DIR --base old.pwk  what is in a delta and its base\n  \
     pagewarden unpack --salvage cut.pwk DIR     what is sound of a damaged pack\n  \
     pagewarden unpack shop.bak files/           the data files of a backup\n  \
     pagewarden unpack a.bak b.bak files/        of one that is striped over two files\n  \
     pagewarden unpack --set 2 shop.bak files/   of the second backup in the file\n\n\
     Exit status: 0 all extracted and nothing wrong, 1 damage found, 2 not all of it could be\n\
-    extracted, 3 stopped early.")]
+    extracted, 3 stopped early."
+)]
 pub struct Unpack {
-    /// A pack, or the files of one backup, all its stripes
-    #[arg(required = true, value_name = "FILE")]
+    /// A pack, or the files of one backup, all its stripes; last, the folder for what is in it
+    ///
+    /// The folder is made if it does not exist.
+    #[arg(required = true, value_name = "FILE... DIR")]
     pub files: Vec<PathBuf>,
 
-    /// The folder for what is in it; made if it does not exist
-    #[arg(value_name = "DIR")]
+    /// The last of `files`, after [`Unpack::take_folder`]: as an argument of its own it could not
+    /// stand behind options.
+    #[arg(skip)]
     pub folder: PathBuf,
 
     /// Of a pack only this file or folder; may be given several times
@@ -257,8 +274,8 @@ pub struct Unpack {
     #[arg(long)]
     pub restore_bits: bool,
 
-    /// Make each file as long as it was, with a hole behind the last page that was backed up
-    #[arg(long)]
+    /// Files are always as long as they were; scripts of earlier versions name this
+    #[arg(long, hide = true)]
     pub full_size: bool,
 
     /// Print one JSON object on standard output
@@ -273,12 +290,22 @@ pub struct Unpack {
     pub pace: Pace,
 }
 
+impl Unpack {
+    /// Takes the folder from the end of the names. None if there is nothing before it.
+    #[must_use]
+    pub fn take_folder(mut self) -> Option<Self> {
+        self.folder = self.files.pop()?;
+        (!self.files.is_empty()).then_some(self)
+    }
+}
+
 /// How fast a command reads, and what is seen of it meanwhile
 #[derive(Debug, Args)]
 pub struct Pace {
-    /// Read no faster than this, for example 200MiB/s
-    #[arg(long, value_name = "BYTES/S", value_parser = parse_rate)]
-    pub rate: Option<NonZero<u64>>,
+    /// Read no faster than this, for example 200MiB/s; none is no ceiling
+    #[arg(long, value_name = "BYTES/S", value_parser = parse_rate, default_value = "none",
+        hide_default_value = true)]
+    pub rate: Rate,
 
     /// Show no progress
     #[arg(short, long, conflicts_with = "progress")]
@@ -287,6 +314,17 @@ pub struct Pace {
     /// Show progress as plain lines, every few seconds, also without a terminal
     #[arg(long)]
     pub progress: bool,
+}
+
+/// A ceiling on bytes read or written a second.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rate(Option<NonZero<u64>>);
+
+impl Rate {
+    /// The bytes a second; none if there is no ceiling.
+    pub fn ceiling(self) -> Option<NonZero<u64>> {
+        self.0
+    }
 }
 
 /// Print a completion script for a shell
@@ -326,8 +364,11 @@ pub struct Shown {
 }
 
 fn parse_mapping(text: &str) -> Result<(PathBuf, PathBuf), String> {
-    let (old, new) = text.split_once('=').ok_or("it is OLD=NEW")?;
-    let (old, new) = (PathBuf::from(old), PathBuf::from(new));
+    let is_escaped = |at: usize| text.get(..at).is_some_and(|before| before.ends_with('\\'));
+    let middle = text.match_indices('=').map(|(at, _)| at).find(|at| !is_escaped(*at));
+    let (old, new) = middle.and_then(|at| text.split_at_checked(at)).ok_or("it is OLD=NEW")?;
+    let path = |text: &str| PathBuf::from(text.replace("\\=", "="));
+    let (old, new) = (path(old), path(new.get(1..).unwrap_or_default()));
     if old.is_absolute() && new.is_absolute() {
         Ok((old, new))
     } else {
@@ -372,9 +413,26 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     }
 }
 
-pub fn parse_rate(text: &str) -> Result<NonZero<u64>, String> {
-    let size = text.trim().strip_suffix("/s").unwrap_or(text);
-    NonZero::new(parse_size(size)?).ok_or_else(|| "the rate must be more than nothing".to_owned())
+/// The lowest ceiling that is taken. Below it a run ends on no day that its user meant.
+const RATE_MIN: u64 = 1 << 20;
+
+/// A rate as people write it: `200MiB/s`, `1G`, `none`.
+pub fn parse_rate(text: &str) -> Result<Rate, String> {
+    let text = text.trim();
+    if text == "none" {
+        return Ok(Rate(None));
+    }
+    let size = text.strip_suffix("/s").unwrap_or(text).trim_end();
+    if !size.is_empty() && size.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+        return Err(format!("a rate needs a unit\nhint: --rate {size}MiB/s, or --rate none"));
+    }
+    let bytes = parse_size(size)?;
+    match NonZero::new(bytes).filter(|bytes| bytes.get() >= RATE_MIN) {
+        Some(bytes) => Ok(Rate(Some(bytes))),
+        None => Err("a rate below 1 MiB/s would hardly end\n\
+                     hint: --rate 1MiB/s is the lowest; --rate none is no ceiling"
+            .to_owned()),
+    }
 }
 
 /// A time as people write it: `30s`, `10m`, `1.5h`, `90`.
@@ -443,8 +501,15 @@ mod tests {
 
     #[test]
     fn rates_and_percentages_are_checked() {
-        assert_eq!(parse_rate("200MiB/s").map(NonZero::get), Ok(200 << 20));
-        assert!(parse_rate("0").is_err());
+        for (text, bytes) in
+            [("200MiB/s", 200 << 20), ("1 MiB/s", 1 << 20), ("2MB", 2_000_000), ("1.5G", 3 << 29)]
+        {
+            assert_eq!(parse_rate(text), Ok(Rate(NonZero::new(bytes))), "{text}");
+        }
+        assert_eq!(parse_rate("none").map(Rate::ceiling), Ok(None));
+        for text in ["0", "5", "5/s", "200000000", "0MiB/s", "1MB/s", "1023KiB/s", "", "fast"] {
+            assert!(parse_rate(text).is_err(), "{text}");
+        }
         assert_eq!(parse_percent("99%"), Ok(99.0));
         assert!(parse_percent("101%").is_err());
         assert!(parse_percent("NaN").is_err());

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use clap::CommandFactory as _;
 use pagewarden::report::nagios::{self, State};
+use pagewarden::report::words::printable;
 use pagewarden::verdict::Verdict;
 
 use crate::args::Arguments;
@@ -63,7 +64,7 @@ pub fn report(error: &anyhow::Error) -> Exit {
         .downcast_ref::<io::Error>()
         .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
     if !hung_up {
-        eprintln!("pagewarden: {error:#}");
+        eprintln!("pagewarden: {}", shown(error));
     }
     Exit::Unable
 }
@@ -87,12 +88,29 @@ pub fn or_json(
             "command": command,
             "verdict": "incomplete",
             "seconds": begin.elapsed().as_secs_f64(),
-            "error": format!("{error:#}"),
+            "error": shown(error),
         });
         // Whoever reads it may be gone; the error is told all the same.
         let _ = writeln!(io::stdout(), "{object}");
     }
     done
+}
+
+/// An error with its causes. Names and texts in it come from files and servers, so nothing but a
+/// hint begins a line of its own, and what would change a terminal or the order of the letters is
+/// spelled out.
+pub fn shown(error: &anyhow::Error) -> String {
+    let text = format!("{error:#}");
+    let mut shown = String::with_capacity(text.len());
+    for (number, line) in text.split('\n').enumerate() {
+        match number {
+            0 => {}
+            _ if line.starts_with("hint: ") => shown.push('\n'),
+            _ => shown.push_str("\\n"),
+        }
+        shown.push_str(&printable(line));
+    }
+    shown
 }
 
 /// Says on standard output, in one line, why a command could not be done.
@@ -104,7 +122,8 @@ pub fn report_to_monitoring(message: &str) -> Exit {
 /// Repeats a usage error on standard output for whoever parses it.
 pub fn report_usage_as_json(error: &clap::Error) {
     let message = error.to_string();
-    let first = message.lines().next().unwrap_or_default();
+    // What is wrong and its hint; behind a blank line stands the usage.
+    let first = message.split("\n\n").next().unwrap_or_default().trim_end();
     // The command may be what is wrong.
     let known = Arguments::command();
     let mut words = std::env::args_os().skip(1);
@@ -117,4 +136,21 @@ pub fn report_usage_as_json(error: &clap::Error) {
         "error": first.strip_prefix("error: ").unwrap_or(first),
     });
     println!("{object}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_file_or_server_says_does_not_reach_the_terminal_as_it_is() {
+        let cause = anyhow::anyhow!("at \x1b]0;PWNED\x07, \u{9b}2J\u{202e}txt\nverdict: intact\r");
+        let error = cause.context("cannot read x").context("twice");
+        let text = shown(&error);
+        let expected = "twice: cannot read x: at \\u{1b}]0;PWNED\\u{7}, \\u{9b}2J\\u{202e}txt\\n\
+                        verdict: intact\\r";
+        assert_eq!(text, expected);
+        let error = anyhow::anyhow!("it is no file\nhint: name a file");
+        assert_eq!(shown(&error), "it is no file\nhint: name a file");
+    }
 }

@@ -10,6 +10,7 @@ mod args;
 mod commands;
 mod descriptors;
 mod exit;
+mod owner_rights;
 mod progress;
 mod replaced_file;
 mod signals;
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
     descriptors::make_room();
     let result = match arguments.command {
         Command::Check(check) => commands::check::run(&check),
-        Command::Unpack(unpack) => commands::unpack::run(&unpack),
+        Command::Unpack(unpack) => commands::unpack::run(unpack),
         Command::Pack(pack) => commands::pack::run(&pack),
         Command::Mount(mount) => commands::mount::run(&mount),
         Command::Protect(protect) => commands::protect::run(&protect),

@@ -5,12 +5,13 @@
 //! replaced must look like an earlier report of the same kind, and nothing is
 //! ever written below a path that is being checked.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use rustix::fs::OFlags;
 
 /// More is not a report of ours.
 const PREVIOUS_BYTES_MAX: u64 = 1 << 20;
@@ -20,6 +21,8 @@ const PREVIOUS_BYTES_MAX: u64 = 1 << 20;
 pub enum Content {
     /// A page for people.
     Html,
+    /// A page with values of rows in it: nobody's but the owner's.
+    HtmlWithValues,
     /// Figures for a monitoring system, which must be able to read them.
     Metrics,
     /// A seal.
@@ -30,7 +33,7 @@ impl Content {
     /// True if `text` may be an earlier report.
     fn knows(self, text: &str) -> bool {
         let begin = match self {
-            Self::Html => pagewarden::report::html::BEGIN,
+            Self::Html | Self::HtmlWithValues => pagewarden::report::html::BEGIN,
             Self::Metrics => pagewarden::report::metrics::BEGIN,
             Self::Seal => pagewarden::seal::BEGIN,
         };
@@ -41,6 +44,7 @@ impl Content {
     fn create_mode(self) -> u32 {
         match self {
             Self::Html | Self::Seal => 0o666,
+            Self::HtmlWithValues => 0o600,
             Self::Metrics => 0o644,
         }
     }
@@ -145,7 +149,12 @@ fn previous(path: &Path) -> Result<String> {
         bail!("cannot write {}: it exists and is not a regular file", path.display());
     }
     let mut bytes = Vec::new();
-    File::open(path)
+    // It may have become a link, or a pipe that nobody writes to.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)
         .and_then(|file| file.take(PREVIOUS_BYTES_MAX).read_to_end(&mut bytes))
         .with_context(|| format!("cannot read {}, which is to be replaced", path.display()))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -169,6 +178,18 @@ mod tests {
         }
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_page_with_values_is_its_owners_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("page.html");
+        // Also in the place of one that others can read.
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        let file = ReplacedFile::prepare(&path, Content::HtmlWithValues, &[]).unwrap();
+        file.replace(b"secret").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[test]

@@ -287,16 +287,26 @@ fn figures_for_prometheus_take_no_alarm_back() {
 #[test]
 fn rate_is_a_ceiling_of_reading() {
     let Some(databases) = Databases::new() else { return };
-    let more = "INSERT INTO words SELECT hex(randomblob(500)) FROM generate_series(1, 1000)";
+    let more = "INSERT INTO words SELECT hex(randomblob(500)) FROM generate_series(1, 2500)";
     databases.run("a", more);
     let outcome = databases.compare(&["--table", "words", "--json", "--snapshot"]);
     let bytes = json(&outcome)["tables"][0]["bytes"].as_u64().unwrap();
     let begin = std::time::Instant::now();
     let url = format!("sqlite:{}", databases.path("a"));
-    let rate = (bytes / 2).to_string();
+    let rate = format!("{}B/s", bytes / 2);
     let outcome = run(plain().args(["checksum", &url, "--table", "words", "--rate", &rate]));
     assert_eq!(outcome.status, Some(0));
     assert!(begin.elapsed().as_secs_f64() > 1.9, "{:?}", begin.elapsed());
+}
+
+#[test]
+fn way_that_was_asked_for_and_not_taken_is_named_with_the_reason() {
+    let Some(databases) = Databases::new() else { return };
+    let outcome = databases.compare(&["--mode", "native", "--table", "words"]);
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    assert!(outcome.stdout.contains("\n    no native: "), "{outcome:?}");
+    let outcome = databases.compare(&["--table", "words"]);
+    assert!(!outcome.stdout.contains("no native"), "{outcome:?}");
 }
 
 /// Nothing is written without leave, nor where no replica would run it again.
@@ -314,6 +324,9 @@ fn replicate_is_refused_without_leave_and_without_replicas() {
     let outcome = checksum(&["--yes", "--snapshot"]);
     assert_eq!(outcome.status, Some(2));
     assert!(outcome.stderr.contains("not with --snapshot"), "{outcome:?}");
+    let outcome = checksum(&["--yes", "--function", "crc32"]);
+    assert_eq!(outcome.status, Some(2));
+    assert!(outcome.stderr.contains("hint: leave --function crc32 out"), "{outcome:?}");
     let outcome = checksum(&["--yes", "--json"]);
     assert_eq!(outcome.status, Some(2));
     assert!(json(&outcome)["tables"][0]["error"].as_str().unwrap().contains("no replicas"));
@@ -425,4 +438,36 @@ fn a_page_is_written_and_nothing_else_is_replaced_by_it() {
     let a = databases.path("a");
     assert_eq!(databases.compare(&["--html", &a]).status, Some(2));
     assert_eq!(fs::read(&a).unwrap(), before);
+}
+
+/// Cutovers die of sequences that nobody looked at.
+#[test]
+fn what_postgres_holds_beside_tables_is_listed_as_not_compared() {
+    let Some(installation) = Installation::for_test("15").unwrap() else { return };
+    let mut cluster = Cluster::init(&installation, &Options::default()).unwrap();
+    cluster.start().unwrap();
+    cluster
+        .psql(
+            "CREATE TABLE t (id serial PRIMARY KEY); CREATE SCHEMA s; CREATE SEQUENCE s.apart; \
+             CREATE MATERIALIZED VIEW seen AS SELECT 1 AS one; SELECT lo_create(4711)",
+        )
+        .unwrap();
+    let url = cluster.url("postgres");
+    let outcome = run(plain().args(["compare", &url, &url]));
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    for line in [
+        "not compared: 2 sequences of the source: t_id_seq, s.apart\n",
+        "not compared: 1 materialized view of the target: seen\n",
+        "not compared: 1 large object of the source\n",
+    ] {
+        assert!(outcome.stdout.contains(line), "{line}: {outcome:?}");
+    }
+    let found = json(&run(plain().args(["compare", "--json", &url, &url])));
+    assert_eq!(found["verdict"], "equal");
+    let listed = found["not_compared"].as_array().unwrap();
+    assert_eq!(listed.len(), 6, "{found}");
+    assert_eq!(listed[0]["kind"], "sequence");
+    assert_eq!(listed[0]["names"].as_array().unwrap().len(), 2);
+    let found = json(&run(plain().args(["compare", "--json", "--table", "t", &url, &url])));
+    assert_eq!(found["not_compared"], serde_json::json!([]));
 }

@@ -240,11 +240,10 @@ fn damaged_relation_map_is_named() {
                 let report = assert_damaged(&check([root]), &[expected], &what);
                 assert_eq!(report.pages("damaged"), 0, "{what}");
             }
-            // A database that was half created or dropped has none either.
             let _wound = Wound::to(root.join(&map)).remove();
             let report = check([root]).report();
-            assert_eq!(report.findings(), [Finding::file(&map, "suspect", "missing")], "{version}");
-            assert_eq!(report.verdict(), "suspect");
+            assert_eq!(report.findings(), [Finding::file(&map, "damage", "missing")], "{version}");
+            assert_eq!(report.verdict(), "damaged");
         }
     }
 }

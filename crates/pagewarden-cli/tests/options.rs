@@ -55,6 +55,7 @@ fn every_way_of_reading_gives_the_same_report() {
         &["--quiet"],
         &["--progress"],
         &["--rate", "4GiB/s"],
+        &["--rate", "none"],
     ] {
         let report = check(with(words, root)).report();
         assert_eq!(report.timeless(), expected.timeless(), "{words:?}");
@@ -72,7 +73,7 @@ fn rate_is_a_ceiling() {
     let bytes = fs::metadata(&file).unwrap().len();
     let rate = bytes / 2;
     let begin = Instant::now();
-    let report = check(with(&["--rate", &rate.to_string()], &file)).report();
+    let report = check(with(&["--rate", &format!("{rate}B/s")], &file)).report();
     let elapsed = begin.elapsed().as_secs_f64();
     assert_eq!(report.verdict(), "intact");
     assert_eq!(report.json["bytes"], bytes);
@@ -196,7 +197,17 @@ fn wrong_command_line_says_what_was_meant_and_exits_with_2() {
         (&["chekc", "/"], "check"),
         (&["check"], "PATH"),
         (&["check", "--rate", "fast", "/"], "fast"),
-        (&["check", "--rate", "0", "/"], "more than nothing"),
+        (&["check", "--rate", "0", "/"], "needs a unit"),
+        (&["check", "--rate", "5", "/"], "hint: --rate 5MiB/s"),
+        (&["check", "--rate", "0MiB/s", "/"], "hint: --rate 1MiB/s"),
+        (&["check", "--rate", "999KiB/s", "/"], "below 1 MiB/s"),
+        (&["pack", "--rate", "5", "/", "-o", "x"], "needs a unit"),
+        (&["unpack", "--rate", "5", "x.pwk", "x"], "needs a unit"),
+        (&["protect", "--mode", "none", "--rate", "5", "/"], "needs a unit"),
+        (&["iotest", "--rate", "5", "/"], "needs a unit"),
+        (&["survey", "--rate", "5", "/"], "needs a unit"),
+        (&["checksum", "--rate", "5", "sqlite:x"], "needs a unit"),
+        (&["compare", "--rate", "5", "sqlite:x", "sqlite:y"], "needs a unit"),
         (&["check", "--min-protected", "101%", "/"], "101%"),
         (&["check", "--jobs", "0", "/"], "--jobs"),
         (&["check", "--format", "oracle", "/"], "postgres"),

@@ -54,6 +54,18 @@ pub fn database(folder: &Path) -> Option<PathBuf> {
     Some(folder.join("shop.db"))
 }
 
+/// The same with some seconds' worth of rows at the lowest rate that may be asked for.
+pub fn large_database(folder: &Path) -> Option<PathBuf> {
+    let database = database(folder)?;
+    sqlite::shell(
+        folder,
+        ".open shop.db\n\
+         WITH RECURSIVE n(i) AS (SELECT 20001 UNION ALL SELECT i + 1 FROM n WHERE i < 26000)\n\
+         INSERT INTO stock SELECT i, i % 100, hex(randomblob(500)) FROM n;",
+    );
+    Some(database)
+}
+
 #[test]
 fn a_cluster_comes_back_as_it_was_and_its_server_starts() {
     let Some(installation) = any_installation() else { return };
@@ -211,4 +223,40 @@ fn reading_to_nowhere_counts_every_page_and_changes_nothing() {
     let (_, rate) = last.split_once(" seconds (").unwrap();
     let tenth = rate.strip_suffix(" MiB/s).").unwrap().split_once('.').unwrap().1;
     assert_eq!(tenth.len(), 1, "{last}");
+}
+
+/// A person types options where they come to mind.
+#[test]
+fn options_of_unpack_stand_anywhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(database) = database(folder.path()) else { return };
+    let at = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    json("pack", &[&database, Path::new("-o"), Path::new(&at("x.pwk"))], 0);
+    let (pack, name) = (at("x.pwk"), "shop.db");
+    let delta = at("y.pwk");
+    json("pack", &[&database, "--base".as_ref(), pack.as_ref(), "-o".as_ref(), delta.as_ref()], 0);
+    for (place, words) in [
+        ["--only", name, &pack, &at("a")],
+        [&pack, "--only", name, &at("b")],
+        [&pack, &at("c"), "--only", name],
+        [&delta, "--quiet", "--base", &pack],
+    ]
+    .iter()
+    .enumerate()
+    {
+        let mut words = words.to_vec();
+        let last = at("d");
+        if place == 3 {
+            words.push(&last);
+        }
+        let outcome = run(pagewarden().arg("unpack").args(&words));
+        assert_eq!(outcome.status, Some(0), "{words:?}: {outcome:?}");
+        let back = Path::new(&at(["a", "b", "c", "d"][place])).join(name);
+        assert!(fs::read(back).unwrap() == fs::read(&database).unwrap(), "{words:?}");
+    }
+    for words in [&["unpack", &pack][..], &["unpack", &pack, "--only", name]] {
+        let outcome = run(pagewarden().args(words));
+        assert_eq!(outcome.status, Some(2), "{outcome:?}");
+        assert!(outcome.stderr.contains("hint: pagewarden unpack FILE DIR"), "{outcome:?}");
+    }
 }

@@ -33,7 +33,7 @@ fn reached(root: &Path) -> BTreeMap<PathBuf, u32> {
 }
 
 /// The only link in a cluster's `pg_tblspc`, and where it leads.
-fn tablespace(data_dir: &Path) -> (PathBuf, PathBuf) {
+pub fn tablespace(data_dir: &Path) -> (PathBuf, PathBuf) {
     let mut links = fs::read_dir(data_dir.join("pg_tblspc")).unwrap();
     let link = links.next().unwrap().unwrap().path();
     let target = fs::read_link(&link).unwrap();
@@ -113,6 +113,8 @@ fn a_stream_is_packed_as_it_came() {
     let at = |name: &str| folder.path().join(name);
     let tar = at("base.tar");
     let made = Command::new("tar")
+        // A cluster whose tablespace is in another archive is not packed as sound.
+        .arg("--exclude=./pg_tblspc/*")
         .arg("-cf")
         .arg(&tar)
         .arg("-C")

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::clusters::{any_installation, sample};
 use crate::damage::Dice;
-use crate::packs::{below, database, json, kills};
+use crate::packs::{below, database, json, kills, large_database};
 use crate::runner::{Outcome, Started, pagewarden, run};
 
 fn parts(folder: &Path) -> usize {
@@ -66,11 +66,11 @@ fn whoever_is_killed_leaves_no_half_pack_and_no_half_folder() {
 #[test]
 fn an_unpack_that_was_stopped_goes_on_where_it_ended() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(database) = database(folder.path()) else { return };
+    let Some(database) = large_database(folder.path()) else { return };
     let at = |name: &str| folder.path().join(name);
     json("pack", &[&database, Path::new("-o"), &at("x.pwk")], 0);
     let mut command = pagewarden();
-    command.args(["unpack", "--json", "--rate", "256KiB/s"]).arg(at("x.pwk")).arg(at("back"));
+    command.args(["unpack", "--json", "--rate", "1MiB/s"]).arg(at("x.pwk")).arg(at("back"));
     let started = Started::spawn(&mut command);
     let begin = Instant::now();
     while parts(folder.path()) == 0 && begin.elapsed() < Duration::from_secs(60) {

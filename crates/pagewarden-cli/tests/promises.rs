@@ -12,7 +12,7 @@ use rustix::fs::{Mode, mkfifoat};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::packs::database;
+use crate::packs::{database, large_database};
 use crate::runner::{OrdinaryUser, Outcome, Started, open_to_all, pagewarden, run};
 use crate::sqlite;
 
@@ -193,10 +193,10 @@ fn a_checksum_that_failed_is_not_counted_as_made() {
 #[test]
 fn a_signal_that_comes_twice_at_once_is_one() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(database) = database(folder.path()) else { return };
+    let Some(database) = large_database(folder.path()) else { return };
     for _ in 0..5 {
         let mut command = pagewarden();
-        command.args(["pack", "--to", "null:", "--json", "--rate", "100KiB/s"]).arg(&database);
+        command.args(["pack", "--to", "null:", "--json", "--rate", "1MiB/s"]).arg(&database);
         let started = Started::spawn(&mut command);
         std::thread::sleep(Duration::from_millis(1000));
         started.signal(Signal::INT);
@@ -212,9 +212,9 @@ fn a_signal_that_comes_twice_at_once_is_one() {
 #[test]
 fn checksums_that_were_stopped_say_so() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(database) = database(folder.path()) else { return };
+    let Some(database) = large_database(folder.path()) else { return };
     let url = format!("sqlite:{}", database.display());
-    let started = Started::spawn(pagewarden().args(["checksum", "--rate", "10KiB/s", &url]));
+    let started = Started::spawn(pagewarden().args(["checksum", "--rate", "1MiB/s", &url]));
     std::thread::sleep(Duration::from_millis(1000));
     started.signal(Signal::INT);
     let outcome = started.wait();

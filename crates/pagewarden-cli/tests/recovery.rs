@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use pagewarden::target::postgres::control::Control;
@@ -15,9 +16,9 @@ use pagewarden::target::postgres::wal::segment::Segments;
 use pagewarden::target::postgres::wal::span::{Span, Until};
 use pagewarden_scratch::postgres::{Cluster, Installation, Options, StopMode};
 
-use crate::clusters::{installations, page_files};
+use crate::clusters::{any_installation, installations, page_files};
 use crate::damage::{Damage, Dice, PAGE, Wound, computed, page_mut, stored};
-use crate::runner::{Finding, check};
+use crate::runner::{Finding, Report, Started, check, pagewarden};
 
 /// Tables that are changed, and tables that are not, with every kind of index.
 const SCHEMA: &[&str] = &[
@@ -201,6 +202,69 @@ fn torn_pages_of_a_crashed_cluster_are_mended_by_its_log() {
 
 /// A flipped bit where the log has nothing to mend it is damage, on every kind
 /// of page; where the log is away, nobody knows.
+/// A hot standby mends the pages that a crash tore in its memory, and writes them at its
+/// first restartpoint only; one that is promoted, at its first checkpoint.
+#[test]
+fn hot_standby_after_a_crash_is_never_called_damaged() {
+    let Some(installation) = any_installation() else { return };
+    let mut cluster = load(&installation, &[("hot_standby", "on"), ("bgwriter_lru_maxpages", "0")]);
+    cluster.psql("CHECKPOINT").unwrap();
+    let root = cluster.data_dir().to_owned();
+    let still = file_of(&mut cluster, "still");
+    let before = snapshot(&root);
+    cluster.psql(CHANGES).unwrap();
+    cluster.crash().unwrap();
+    assert!(tear(&root, &before).len() > 100);
+    fs::write(root.join("standby.signal"), "").unwrap();
+    // Nothing is written before there is need.
+    cluster.append_settings([("shared_buffers", "'128MB'")]).unwrap();
+    cluster.start().unwrap();
+    let is_standby = cluster.psql("SELECT pg_is_in_recovery()").unwrap();
+    assert_eq!(is_standby.trim(), "t");
+    let damage = |report: &Report| {
+        let found = report.findings();
+        found.into_iter().filter(|one| one.severity == "damage").collect::<Vec<_>>()
+    };
+    let outcome = check([&root]);
+    let report = outcome.report();
+    assert_eq!((damage(&report), outcome.status), (vec![], Some(0)), "{outcome:?}");
+    assert!(!report.findings().is_empty(), "pages are torn still");
+    assert_eq!(cluster.psql("SELECT count(*) > 0 FROM busy").unwrap().trim(), "t");
+
+    // What replay did not touch is found all the same.
+    let wound = Wound::to(root.join(&still)).inflict(Damage::ALL[0], &mut Dice::seeded(), 3);
+    let found = check([&root]).report().serious();
+    assert!(found.iter().any(|one| one.file == still && one.page == Some(3)), "{found:?}");
+    drop(wound);
+
+    cluster.psql("SELECT pg_promote()").unwrap();
+    for _ in 0..5 {
+        assert_eq!(damage(&check([&root]).report()), [], "promoted");
+    }
+    cluster.psql("CHECKPOINT").unwrap();
+    assert_eq!(check([&root]).report().verdict(), "intact");
+}
+
+/// Nothing that a server wrote since the check began is compared with what was known then.
+#[test]
+fn server_that_is_started_during_a_check_at_rest_is_no_damage() {
+    let Some(installation) = any_installation() else { return };
+    let mut cluster = load(&installation, &[]);
+    cluster.stop(StopMode::Fast).unwrap();
+    let root = cluster.data_dir().to_owned();
+    let mut command = pagewarden();
+    command.args(["check", "--json", "--rate", "2MiB/s"]).arg(&root);
+    let mut slow = Started::spawn(&mut command);
+    thread::sleep(Duration::from_secs(2));
+    cluster.start().unwrap();
+    cluster.psql(CHANGES).unwrap();
+    cluster.psql("CREATE TABLE young AS SELECT * FROM busy; DROP TABLE still; CHECKPOINT").unwrap();
+    assert!(slow.is_running(), "it is to be started during the check");
+    let outcome = slow.wait();
+    let report = outcome.report();
+    assert_eq!(report.serious(), [], "{outcome:?}");
+}
+
 #[test]
 fn page_that_the_log_does_not_mend_is_damage() {
     for installation in installations() {
@@ -361,7 +425,7 @@ fn index_that_is_being_built_concurrently_is_never_called_damaged() {
         let begin = Instant::now();
         while cluster.psql(listed).unwrap().is_empty() {
             assert!(begin.elapsed() < Duration::from_secs(30), "{version}");
-            std::thread::sleep(Duration::from_millis(20));
+            thread::sleep(Duration::from_millis(20));
         }
         assert_eq!(cluster.psql(listed).unwrap(), "0", "{version}");
         let file = file_of(&mut cluster, "slow");
@@ -444,7 +508,7 @@ fn base_backup_under_load_is_intact_and_damage_in_it_is_found() {
         let mut cluster = load(&installation, &[("max_wal_size", "'64MB'"), keep]);
         let still = file_of(&mut cluster, "still");
         let Some(load) = busy_script(&cluster) else { continue };
-        std::thread::sleep(Duration::from_secs(1));
+        thread::sleep(Duration::from_secs(1));
         let mut dice = Dice::seeded();
         for (run, log) in ["stream", "none", "fetch", "stream"].iter().enumerate() {
             let what = format!("{version}, {log}");
@@ -496,7 +560,7 @@ fn torn_pages_of_a_plain_copy_are_mended_by_its_log() {
         let mut cluster = load(&installation, &[("max_wal_size", "'64MB'")]);
         let still = file_of(&mut cluster, "still");
         let Some(load) = busy_script(&cluster) else { continue };
-        std::thread::sleep(Duration::from_millis(500));
+        thread::sleep(Duration::from_millis(500));
         let target = cluster.home().join("copy");
         let source = cluster.data_dir().to_owned();
         let label = cluster

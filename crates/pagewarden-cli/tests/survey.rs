@@ -212,8 +212,12 @@ fn a_survey_that_is_stopped_says_what_it_has() {
     let folder = tempfile::tempdir().unwrap();
     let Some(database) = database(folder.path()) else { return };
     let state = tempfile::tempdir().unwrap();
+    sqlite::shell(
+        folder.path(),
+        ".open shop.db\nINSERT INTO stock VALUES(10000, zeroblob(4000000));",
+    );
     let started =
-        Started::spawn(command(state.path()).args(["--json", "--rate", "64KiB/s"]).arg(&database));
+        Started::spawn(command(state.path()).args(["--json", "--rate", "1MiB/s"]).arg(&database));
     sleep(Duration::from_millis(700));
     started.signal(Signal::INT);
     let outcome = started.wait();

@@ -104,6 +104,11 @@ fn cluster_without_checksums_is_told_what_that_means() {
         lines[1],
         "  verdict: unprotected (nothing wrong seen, but the pages carry no checksums)"
     );
-    assert!(text.contains("damage to the content of a page"), "{text}");
+    let verbose = check_text(["--verbose".as_ref(), root.as_os_str()]).stdout;
+    assert!(
+        verbose.contains("these tests cannot detect: damage to the content of a page"),
+        "{verbose}"
+    );
+    assert!(!text.contains("these tests cannot detect"), "{text}");
     assert!(lines.last().unwrap().contains(": 0 damaged, "), "{text}");
 }

@@ -8,7 +8,8 @@
 //!
 //! Everything but the scheme may be left out. Options: `socket` (a Unix socket or, for
 //! PostgreSQL, its folder; `host=/folder` too), `tls` (`verify`, `require`, `off`; also
-//! as `sslmode`), `ca` (a file with certificates; also `sslrootcert`, `ssl-ca`),
+//! as `sslmode`), `ca` (a file with certificates; also `sslrootcert`, `ssl-ca`), `cert` and
+//! `key` (what we prove ourselves by; also `sslcert`, `sslkey`, `ssl-cert`, `ssl-key`),
 //! `schema` (PostgreSQL), `service` (PostgreSQL).
 //!
 //! Of a [`Location`] nothing shows the password: it is a [`Secret`].
@@ -53,6 +54,10 @@ pub struct Location {
     pub tls: Option<Tls>,
     /// Certificates to trust besides the usual ones.
     pub authorities: Option<PathBuf>,
+    /// The certificate by which we prove who we are, in PEM.
+    pub certificate: Option<PathBuf>,
+    /// Its private key.
+    pub key: Option<PathBuf>,
     /// True if the password stood in the URL.
     pub password_in_url: bool,
 }
@@ -123,6 +128,10 @@ impl Location {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             location.read_option(name, decode(value)?)?;
         }
+        // A certificate is shown by encrypted connections only.
+        if location.certificate.is_some() && location.socket.is_none() && location.is_local() {
+            location.tls.get_or_insert(Tls::Require);
+        }
         Ok(location)
     }
 
@@ -138,6 +147,8 @@ impl Location {
             schema: None,
             tls: None,
             authorities: None,
+            certificate: None,
+            key: None,
             password_in_url: false,
         }
     }
@@ -221,10 +232,12 @@ impl Location {
             "schema" => self.schema = Some(value),
             "tls" | "sslmode" | "ssl-mode" => self.tls = read_tls(&value)?,
             "ca" | "sslrootcert" | "ssl-ca" => self.authorities = Some(PathBuf::from(value)),
+            "cert" | "sslcert" | "ssl-cert" => self.certificate = Some(PathBuf::from(value)),
+            "key" | "sslkey" | "ssl-key" => self.key = Some(PathBuf::from(value)),
             // Read where the environment is.
             "service" => {}
             other => {
-                let known = "socket, host, port, user, dbname, schema, tls, ca, service";
+                let known = "socket, host, port, user, dbname, schema, tls, ca, cert, key, service";
                 let shown: String = other
                     .chars()
                     .filter(|c| c.is_ascii_alphanumeric() || *c == '_')

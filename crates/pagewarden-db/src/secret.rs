@@ -3,7 +3,7 @@
 //! | engine | in this order |
 //! |---|---|
 //! | all | `--password-file`, the URL |
-//! | PostgreSQL | `service=` (`PGSERVICE`) in `PGSERVICEFILE`, `~/.pg_service.conf` or `PGSYSCONFDIR`; `PGHOST`, `PGPORT`, `PGUSER`, `PGPASSWORD`, `PGDATABASE`, `PGSSLMODE`, `PGSSLROOTCERT`; `PGPASSFILE` or `~/.pgpass` |
+//! | PostgreSQL | `service=` (`PGSERVICE`) in `PGSERVICEFILE`, `~/.pg_service.conf` or `PGSYSCONFDIR`; `PGHOST`, `PGPORT`, `PGUSER`, `PGPASSWORD`, `PGDATABASE`, `PGSSLMODE`, `PGSSLROOTCERT`, `PGSSLCERT`, `PGSSLKEY`; `PGPASSFILE` or `~/.pgpass` |
 //! | MySQL, MariaDB | `MYSQL_TCP_PORT`, `MYSQL_UNIX_PORT`, `MYSQL_PWD`; `[client]` and its kin in `~/.my.cnf` |
 //!
 //! Files that hold passwords and are open to others are refused, or not read, as the
@@ -91,6 +91,8 @@ pub(crate) fn complete(location: &mut Location, service: Option<&str>) -> Result
                 ("PGDATABASE", "dbname"),
                 ("PGSSLMODE", "sslmode"),
                 ("PGSSLROOTCERT", "sslrootcert"),
+                ("PGSSLCERT", "sslcert"),
+                ("PGSSLKEY", "sslkey"),
             ] {
                 if let Some(value) = variable(name) {
                     set(location, setting, value, has_place);
@@ -141,6 +143,12 @@ fn set(location: &mut Location, name: &str, value: String, has_place: bool) {
         }
         "sslrootcert" | "ssl-ca" if location.authorities.is_none() => {
             location.authorities = Some(PathBuf::from(value));
+        }
+        "sslcert" | "ssl-cert" if location.certificate.is_none() => {
+            location.certificate = Some(PathBuf::from(value));
+        }
+        "sslkey" | "ssl-key" if location.key.is_none() => {
+            location.key = Some(PathBuf::from(value));
         }
         _ => {}
     }

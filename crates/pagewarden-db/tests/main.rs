@@ -20,6 +20,7 @@ mod failures;
 mod gone;
 mod interrupted;
 mod live;
+mod logins;
 mod modes;
 mod names;
 mod properties;

@@ -52,6 +52,25 @@ fn try_all(scheme: &str, port: u16, user: &str, database: &str, certificate: &Pa
     // The server lets nobody in without encryption: so all the others had it.
     let error = connect("tls=off").unwrap_err().to_string();
     assert!(!error.contains("secret"), "{error}");
+    assert!(scheme != "mysql" || error.contains("?tls=require"), "{error}");
+}
+
+/// A user that must show a certificate gets in with it only.
+fn try_certificate(url: &str, certificate: &Path, hint: &str) {
+    let connect = |options: &str| {
+        let location = Location::parse(&format!("{url}?{options}")).unwrap();
+        (engine::of(&location).unwrap().connect)(&location).map(drop)
+    };
+    let key = certificate.with_file_name("key.pem");
+    let (certificate, key) = (certificate.display(), key.display());
+    connect(&format!("tls=verify&ca={certificate}&cert={certificate}&key={key}")).unwrap();
+    connect(&format!("tls=require&sslcert={certificate}&sslkey={key}")).unwrap();
+    // Whoever names a certificate wants encryption.
+    connect(&format!("cert={certificate}&key={key}")).unwrap();
+    let error = connect("tls=require").unwrap_err().to_string();
+    assert!(error.contains(hint), "{error}");
+    let error = connect(&format!("cert={certificate}&key=/nowhere/key")).unwrap_err().to_string();
+    assert!(error.contains("/nowhere/key"), "{error}");
 }
 
 #[test]
@@ -65,7 +84,8 @@ fn postgres_server_must_prove_itself() {
         .with("listen_addresses", &format!("'{ADDRESS}'"))
         .with("ssl", "on")
         .with("ssl_cert_file", "'cert.pem'")
-        .with("ssl_key_file", "'key.pem'");
+        .with("ssl_key_file", "'key.pem'")
+        .with("ssl_ca_file", "'cert.pem'");
     let mut cluster = Cluster::init(&installation, &options).unwrap();
     for name in ["cert.pem", "key.pem"] {
         // Written over files that the server's user owns: its key must be its own.
@@ -83,7 +103,16 @@ fn postgres_server_must_prove_itself() {
     cluster
         .psql("SET password_encryption = 'scram-sha-256'; CREATE ROLE ann LOGIN PASSWORD 'secret'")
         .unwrap();
-    try_all("postgres", cluster.port(), "ann", "postgres", &folder.path().join("cert.pem"));
+    let certificate = folder.path().join("cert.pem");
+    try_all("postgres", cluster.port(), "ann", "postgres", &certificate);
+    fs::write(
+        cluster.data_dir().join("pg_hba.conf"),
+        "local all all trust\nhostssl all all all trust clientcert=verify-ca\n",
+    )
+    .unwrap();
+    cluster.psql("SELECT pg_reload_conf()").unwrap();
+    let url = format!("postgres://ann@{ADDRESS}:{}/postgres", cluster.port());
+    try_certificate(&url, &certificate, "certificate");
 }
 
 /// Gives a file the owner of another, and keeps everybody else out.
@@ -111,6 +140,7 @@ fn mariadb_server_must_prove_itself() {
         format!("port={port}"),
         format!("ssl-cert={}", folder.path().join("cert.pem").display()),
         format!("ssl-key={}", folder.path().join("key.pem").display()),
+        format!("ssl-ca={}", folder.path().join("cert.pem").display()),
     ];
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let mut server = Server::install(&installation, &options).unwrap();
@@ -118,5 +148,11 @@ fn mariadb_server_must_prove_itself() {
     server
         .sql("CREATE USER ann IDENTIFIED BY 'secret' REQUIRE SSL; CREATE DATABASE d; GRANT SELECT ON d.* TO ann")
         .unwrap();
-    try_all("mysql", port, "ann", "d", &folder.path().join("cert.pem"));
+    let certificate = folder.path().join("cert.pem");
+    try_all("mysql", port, "ann", "d", &certificate);
+    server
+        .sql("CREATE USER bob IDENTIFIED BY 'secret' REQUIRE X509; GRANT SELECT ON d.* TO bob")
+        .unwrap();
+    let url = format!("mysql://bob:secret@{ADDRESS}:{port}/d");
+    try_certificate(&url, &certificate, "cert=FILE&key=FILE");
 }

@@ -15,17 +15,23 @@
 //! says so lasts. What was not synced may be lost, as on any file system, in the order
 //! in which it was done; a log that ends within a record ends before it.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pagewarden::pack::Root;
+use pagewarden::shell::quoted;
+use pagewarden::source::trusted_path::user;
 use rustix::io::Errno;
 
 use crate::delta::Slot;
 use crate::record::Record;
+
+mod folder;
+
+use folder::Folder;
 
 const BEGIN: &[u8] = b"PWDELTA\n";
 const VERSION: u32 = 1;
@@ -62,6 +68,25 @@ pub enum DurableError {
     /// It was written over another pack.
     #[error("cannot use {}: it was written over another pack\nhint: mount the pack it belongs to; after --repack that is the new one", .0.display())]
     OtherPack(PathBuf),
+    /// A link may lead anywhere by the next time.
+    #[error("cannot use {}: it is a link\nhint: name the folder that it leads to", .0.display())]
+    Link(PathBuf),
+    /// Its owner may have put links into it that lead to files of ours.
+    #[error("cannot use {}: it belongs to {}\nhint: name a folder of your own, or one that does not exist; or mount as that user: sudo -u {} pagewarden mount ...", path.display(), user(*owner), quoted(user(*owner).as_ref()))]
+    Foreign {
+        /// The folder.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+    },
+    /// Others may have put links into it.
+    #[error("cannot use {}: other users can write to it (mode {mode:04o})\nhint: see what is in it, then: chmod 700 {}", path.display(), quoted(path.as_os_str()))]
+    Open {
+        /// The folder.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
     /// A running process has it.
     #[error("cannot use {}: a running process uses it", .0.display())]
     InUse(PathBuf),
@@ -70,7 +95,7 @@ pub enum DurableError {
 /// The log.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    folder: PathBuf,
+    folder: Folder,
     /// Something was changed since the pack was made.
     has_changes: AtomicBool,
     gathered: Mutex<Gathered>,
@@ -105,17 +130,15 @@ impl Journal {
     /// Opens the folder, or makes it.
     pub(crate) fn open(folder: &Path, root: Root) -> Result<Opened, DurableError> {
         let io_error = |error| DurableError::Io { path: folder.to_owned(), error };
-        let log_path = folder.join("log");
-        if !log_path.exists() {
-            begin(folder, root).map_err(|error| match error.kind() {
-                io::ErrorKind::DirectoryNotEmpty => DurableError::NotOurs(folder.to_owned()),
-                _ => io_error(error),
-            })?;
+        let held = Folder::open(folder)?;
+        if held.has_log().map_err(io_error)? {
+            held.close_to_others().map_err(io_error)?;
+        } else if held.is_free().map_err(io_error)? {
+            begin(&held, root).map_err(io_error)?;
+        } else {
+            return Err(DurableError::NotOurs(folder.to_owned()));
         }
-        let open = |name: &str| {
-            OpenOptions::new().read(true).write(true).open(folder.join(name)).map_err(io_error)
-        };
-        let mut log = open("log")?;
+        let mut log = held.log().map_err(io_error)?;
         match log.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(DurableError::InUse(folder.to_owned())),
@@ -138,10 +161,10 @@ impl Journal {
         }
         // What is behind was never said to last.
         log.set_len(end).and_then(|()| log.seek(io::SeekFrom::Start(end))).map_err(io_error)?;
-        let pages = open("pages")?;
+        let pages = held.pages().map_err(io_error)?;
         let has_changes = records.iter().any(|record| !matches!(record, Record::Mark { .. }));
         let journal = Self {
-            folder: folder.to_owned(),
+            folder: held,
             has_changes: AtomicBool::new(has_changes),
             gathered: Mutex::default(),
             file: Mutex::new(Log { file: log, end, has_failed: false }),
@@ -161,7 +184,7 @@ impl Journal {
         let new = write_log(&self.folder, root)?;
         // Nobody else comes in between the name and the room that is given back.
         new.try_lock().map_err(io::Error::from)?;
-        rename_log(&self.folder)?;
+        self.folder.name_log()?;
         *log = Log { file: new, end: HEADER_BYTES as u64, has_failed: false };
         self.has_changes.store(false, Ordering::Relaxed);
         pages.set_len(0)
@@ -232,37 +255,19 @@ fn header_of(root: Root) -> Vec<u8> {
 }
 
 /// Makes the files. The log comes last, so that where there is one there is all.
-fn begin(folder: &Path, root: Root) -> io::Result<()> {
-    match fs::create_dir(folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    for entry in fs::read_dir(folder)? {
-        // An earlier begin may have ended before its end.
-        if !["pages", "log.new"]
-            .iter()
-            .any(|ours| entry.as_ref().is_ok_and(|entry| entry.file_name() == *ours))
-        {
-            return Err(io::ErrorKind::DirectoryNotEmpty.into());
-        }
-    }
-    File::create(folder.join("pages"))?.sync_all()?;
+fn begin(folder: &Folder, root: Root) -> io::Result<()> {
+    folder.close_to_others()?;
+    folder.make_pages()?.sync_all()?;
     write_log(folder, root)?;
-    rename_log(folder)
+    folder.name_log()
 }
 
 /// A log without records, which has not its name yet.
-fn write_log(folder: &Path, root: Root) -> io::Result<File> {
-    let mut log = File::create(folder.join("log.new"))?;
+fn write_log(folder: &Folder, root: Root) -> io::Result<File> {
+    let mut log = folder.make_log()?;
     log.write_all(&header_of(root))?;
     log.sync_all()?;
     Ok(log)
-}
-
-/// Gives it its name, in the place of an earlier one.
-fn rename_log(folder: &Path) -> io::Result<()> {
-    fs::rename(folder.join("log.new"), folder.join("log"))?;
-    File::open(folder)?.sync_all()
 }
 
 /// The records that are whole, and where they end.

@@ -13,6 +13,7 @@
 mod account;
 pub mod home;
 pub mod mariadb;
+pub mod mysql;
 pub mod postgres;
 mod processes;
 pub mod programs;

@@ -23,6 +23,7 @@ pub mod page;
 pub mod protect;
 pub mod report;
 pub mod seal;
+pub mod shell;
 pub mod source;
 pub mod target;
 pub mod verdict;

@@ -84,6 +84,8 @@ pub enum Kind {
     Truncated,
     /// A file or segment that must be there and is not.
     Missing,
+    /// Pages or files that each pass their own test and contradict one another.
+    Structure,
 }
 
 impl Kind {
@@ -101,6 +103,7 @@ impl Kind {
             Self::FutureLsn => "future_lsn",
             Self::Truncated => "truncated",
             Self::Missing => "missing",
+            Self::Structure => "structure",
         }
     }
 }
@@ -403,8 +406,9 @@ pub enum Recount {
     },
 }
 
-/// Bytes that could not be read. They are in no page count.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// What could not be looked at: bytes of a file, or all of it. It is in no page
+/// count, and makes a verdict incomplete.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unread {
     /// The file, relative to the target's path.
     pub file: String,
@@ -414,6 +418,34 @@ pub struct Unread {
     pub length: u64,
     /// Why, in the words of the system.
     pub error: String,
+}
+
+impl Unread {
+    /// A whole file, folder or other object that could not be looked at, because of `error`.
+    #[must_use]
+    pub fn of_file(file: impl Into<String>, error: impl Into<String>) -> Self {
+        Self { file: file.into(), offset: ByteOffset(0), length: 0, error: error.into() }
+    }
+
+    /// True if no stretch of the file is meant but the file as a whole.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.offset.0 == 0 && self.length == 0
+    }
+}
+
+/// Where a whole file is meant, it has no offset and no length.
+impl Serialize for Unread {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let stretch = (!self.is_whole()).then_some((self.offset, self.length));
+        let mut fields = serializer.serialize_struct("Unread", 4)?;
+        fields.serialize_field("file", &self.file)?;
+        fields.serialize_field("offset", &stretch.map(|(offset, _)| offset))?;
+        fields.serialize_field("length", &stretch.map(|(_, length)| length))?;
+        fields.serialize_field("error", &self.error)?;
+        fields.end()
+    }
 }
 
 /// A circumstance worth knowing that is neither damage nor a gap in the check.

@@ -117,7 +117,11 @@ fn every_healthy_file_has_the_counts_of_the_manifest_and_no_finding() {
             let none = expected.unprotected > 0;
             assert_eq!(
                 verdict,
-                if none { Verdict::Unprotected } else { Verdict::Intact },
+                match (expected.unverifiable > 0, none) {
+                    (true, _) => Verdict::Incomplete,
+                    (false, true) => Verdict::Unprotected,
+                    (false, false) => Verdict::Intact,
+                },
                 "{name}"
             );
         }

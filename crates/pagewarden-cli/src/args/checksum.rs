@@ -40,7 +40,7 @@ pub struct Checksum {
         value_parser = PossibleValuesParser::new(Strategy::ALL.iter().map(|(name, _)| *name)))]
     pub strategy: Vec<String>,
 
-    /// What accum and bitxor hash with
+    /// What accum and bitxor hash with; replicate takes md5 only
     #[arg(long, value_name = "FUNCTION", default_value = "md5",
         value_parser = PossibleValuesParser::new(["crc32", "md5"]))]
     pub function: String,

@@ -79,9 +79,11 @@ pub struct Iotest {
     #[arg(short, long, value_name = "N")]
     pub jobs: Option<NonZero<usize>>,
 
-    /// Read and write no faster than this, for example 200MiB/s: for a disk that others need
-    #[arg(long, value_name = "BYTES/S", value_parser = super::parse_rate)]
-    pub rate: Option<NonZero<u64>>,
+    /// Read and write no faster than this, for example 200MiB/s: for a disk that others need;
+    /// none is no ceiling
+    #[arg(long, value_name = "BYTES/S", value_parser = super::parse_rate,
+        default_value = "none", hide_default_value = true)]
+    pub rate: super::Rate,
 
     #[command(flatten)]
     pub shown: super::Shown,

@@ -73,9 +73,15 @@ pub struct Pack {
         value_parser = clap::value_parser!(i32).range(1..=22))]
     pub level: Option<i32>,
 
-    /// Pack damaged pages too, as they are; the pack remembers them
+    /// Pack damaged pages too, as they are, and what could not be looked at in full
+    ///
+    /// The pack remembers what was found.
     #[arg(long, conflicts_with = "to")]
     pub keep_damaged: bool,
+
+    /// Do not count pages that need a key or a reader that is missing as a gap in the check
+    #[arg(long)]
+    pub accept_unverifiable: bool,
 
     /// Say how much is done each so many percent
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
@@ -89,9 +95,10 @@ pub struct Pack {
     #[arg(short, long, value_name = "N")]
     pub jobs: Option<NonZero<usize>>,
 
-    /// Read no faster than this, for example 200MiB/s
-    #[arg(long, value_name = "BYTES/S", value_parser = super::parse_rate)]
-    pub rate: Option<NonZero<u64>>,
+    /// Read no faster than this, for example 200MiB/s; none is no ceiling
+    #[arg(long, value_name = "BYTES/S", value_parser = super::parse_rate,
+        default_value = "none", hide_default_value = true)]
+    pub rate: super::Rate,
 
     /// Show no progress
     #[arg(short, long, conflicts_with = "progress")]

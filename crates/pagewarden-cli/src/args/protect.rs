@@ -86,9 +86,10 @@ pub struct Protect {
     #[arg(long)]
     pub no_sync: bool,
 
-    /// Read and write no more than this, for example 200MiB/s
-    #[arg(long, value_name = "BYTES/S", value_parser = super::parse_rate)]
-    pub rate: Option<NonZero<u64>>,
+    /// Read and write no more than this, for example 200MiB/s; none is no ceiling
+    #[arg(long, value_name = "BYTES/S", value_parser = super::parse_rate,
+        default_value = "none", hide_default_value = true)]
+    pub rate: super::Rate,
 
     /// Threads that work on pages [default: the available cores]
     #[arg(short, long, value_name = "N")]

@@ -31,6 +31,10 @@ pub struct Survey {
     #[arg(long, value_name = "FILE")]
     pub keyring: Option<PathBuf>,
 
+    /// Do not count pages that need a key or a reader that is missing as a gap in the check
+    #[arg(long)]
+    pub accept_unverifiable: bool,
+
     /// Write the same as a web page that needs nothing else
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
@@ -39,9 +43,10 @@ pub struct Survey {
     #[arg(short, long, value_name = "N")]
     pub jobs: Option<NonZero<usize>>,
 
-    /// Read no faster than this, for example 200MiB/s
-    #[arg(long, value_name = "BYTES/S", value_parser = super::parse_rate)]
-    pub rate: Option<NonZero<u64>>,
+    /// Read no faster than this, for example 200MiB/s; none is no ceiling
+    #[arg(long, value_name = "BYTES/S", value_parser = super::parse_rate,
+        default_value = "none", hide_default_value = true)]
+    pub rate: super::Rate,
 
     #[command(flatten)]
     pub shown: super::Shown,

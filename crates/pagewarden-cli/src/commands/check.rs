@@ -17,8 +17,8 @@ use pagewarden::report::several::Several;
 use pagewarden::report::text::TextReport;
 use pagewarden::report::{Report as _, RunEnd, TargetEnd};
 use pagewarden::source::pipe::StandardInput;
-use pagewarden::target::{self, OpenOptions, Target, TargetKind, parts};
-use pagewarden::verdict::{Protection, Verdict};
+use pagewarden::target::{self, OpenOptions, Step, Target, TargetKind, folder, parts};
+use pagewarden::verdict::{Note, Protection, Verdict};
 use pagewarden::verify::{Caching, Method, Options, Summary, verify};
 
 use crate::args::Check;
@@ -40,6 +40,8 @@ struct Run<'a> {
     /// An error has a place in the result itself.
     errors_are_results: bool,
     against: Option<&'a Path>,
+    /// Files that were named beside those of another database.
+    strangers: Vec<(PathBuf, Note)>,
 }
 
 /// Runs the command.
@@ -53,7 +55,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
     let metrics_file = prepare(arguments, arguments.metrics.as_deref(), Content::Metrics)?;
     let mut seal_file = prepare(arguments, arguments.seal.as_deref(), Content::Seal)?;
     let kind = arguments.format.as_deref().and_then(target::kind_named);
-    let targets = parts::grouped(&arguments.paths, kind);
+    let targets = parts::grouped(&with_folders_listed(&arguments.paths, kind)?, kind);
     if arguments.paths.len() > 1 && (seal_file.is_some() || arguments.against.is_some()) {
         anyhow::bail!("a seal is of one database\nhint: name one PATH with --seal and --against");
     }
@@ -84,6 +86,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
             || metrics_file.is_some(),
         errors_are_results: arguments.nagios,
         against: arguments.against.as_deref(),
+        strangers: target::sqlserver::strangers(&arguments.paths),
     };
     let mut sealed = Ok(());
     let mut total = Summary::default();
@@ -141,6 +144,24 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
     })
 }
 
+/// The paths, with the databases in a folder in the place of one that is none itself.
+fn with_folders_listed(
+    paths: &[PathBuf],
+    kind: Option<&TargetKind>,
+) -> anyhow::Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for path in paths {
+        let is_plain_folder = path.is_dir() && !folder::is_target(path, kind);
+        let databases = if is_plain_folder { folder::databases(path, kind)? } else { Vec::new() };
+        match databases.is_empty() {
+            // What is wrong with it is said where it is opened.
+            true => all.push(path.clone()),
+            false => all.extend(databases),
+        }
+    }
+    Ok(all)
+}
+
 /// Makes sure that a file that was asked for can be written.
 fn prepare(
     arguments: &Check,
@@ -169,7 +190,10 @@ fn add_result<'a>(
     } else if arguments.nagios {
         reports.add(NagiosReport::new(show.output(), targets));
     } else {
-        let report = TextReport::new(show.output(), colours());
+        let mut report = TextReport::new(show.output(), colours());
+        if arguments.verbose {
+            report = report.with_explanations();
+        }
         reports.add(if arguments.map { report.with_map(Layout::new(width())) } else { report });
     }
     Ok(())
@@ -210,6 +234,9 @@ impl Run<'_> {
                 return Ok(None);
             }
         };
+        let strange = self.strangers.iter().find(|(stranger, _)| stranger == path);
+        let strange = strange.map(|(_, note)| Step::Note(note.clone()));
+        target.steps = Box::new(strange.into_iter().chain(target.steps));
         let mut sealing = None;
         if let Some(place) = seal_file {
             let (sealed, begun) = SealFile::begin(target, &place)?;
@@ -270,7 +297,7 @@ fn options(arguments: &Check) -> anyhow::Result<Options> {
     let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
     Ok(Options {
         jobs: arguments.jobs.unwrap_or(cores),
-        rate: arguments.pace.rate,
+        rate: arguments.pace.rate.ceiling(),
         caching: match (arguments.direct, arguments.cached) {
             (true, _) => Caching::Direct,
             (_, true) => Caching::Cached,
@@ -281,6 +308,7 @@ fn options(arguments: &Check) -> anyhow::Result<Options> {
             "threads" => Method::Threads,
             _ => Method::Auto,
         },
+        accepts_unverifiable: arguments.accept_unverifiable,
         stop: stop_on_signals()?,
     })
 }

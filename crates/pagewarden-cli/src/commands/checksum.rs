@@ -38,7 +38,7 @@ pub fn run(arguments: &Checksum) -> anyhow::Result<Exit> {
     let reading = Reading::begin(
         arguments.pace.quiet || arguments.json,
         arguments.pace.progress,
-        arguments.pace.rate,
+        arguments.pace.rate.ceiling(),
     )?;
     let mut run = Run {
         arguments,
@@ -103,6 +103,12 @@ impl Run<'_> {
                 bail!(
                     "replicate writes a table on the server and on its replicas, and needs --yes\n\
                      hint: compare reads only"
+                );
+            }
+            if self.function() == Function::Crc32 {
+                bail!(
+                    "replicate sums MD5 of rows: CRC-32 is too short for sums\n\
+                     hint: leave --function crc32 out"
                 );
             }
             if self.arguments.snapshot {

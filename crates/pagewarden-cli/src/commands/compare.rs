@@ -41,7 +41,11 @@ pub fn run(arguments: &Compare) -> anyhow::Result<Exit> {
             path.as_deref().map(|path| ReplacedFile::prepare(path, content, &[])).transpose()
         };
         let metrics = prepare(&arguments.metrics, Content::Metrics)?;
-        let html = prepare(&arguments.html, Content::Html)?;
+        let page = match arguments.show_values {
+            true => Content::HtmlWithValues,
+            false => Content::Html,
+        };
+        let html = prepare(&arguments.html, page)?;
         let begin = Instant::now();
         let mut found = Found::default();
         let mut exit = compare_all(arguments, &mut found)?;
@@ -84,7 +88,7 @@ struct Found {
 fn compare_all(arguments: &Compare, found: &mut Found) -> anyhow::Result<Exit> {
     let begin = Instant::now();
     let quiet = arguments.pace.quiet || arguments.json || arguments.nagios;
-    let reading = Reading::begin(quiet, arguments.pace.progress, arguments.pace.rate)?;
+    let reading = Reading::begin(quiet, arguments.pace.progress, arguments.pace.rate.ceiling())?;
     let result = all(arguments, &reading, &mut found.outcomes, &mut found.runs);
     reading.end();
     let outcomes = &found.outcomes;
@@ -114,6 +118,7 @@ fn compare_all(arguments: &Compare, found: &mut Found) -> anyhow::Result<Exit> {
     } else if arguments.sql {
         print(&script(outcomes, verdict))?;
     } else {
+        print(&shown::beside(outcomes))?;
         print(&last_line(outcomes, begin.elapsed()))?;
     }
     Ok(match verdict {
@@ -194,7 +199,7 @@ fn all(
         let mut seen = |report: &TableReport| {
             reading.table_ends(&report.table);
             if is_text {
-                let text = shown::text(report, arguments.show_values, colours);
+                let text = shown::text(report, wanted(arguments), arguments.show_values, colours);
                 // Who does not read on is told by the last line's failure.
                 let _ = reading.aside(|| print(&text));
             }
@@ -317,6 +322,7 @@ fn object(arguments: &Compare, outcomes: &[Outcome], verdict: Verdict, elapsed: 
             _ => "retry",
         },
         "tables": tables,
+        "not_compared": shown::beside_objects(outcomes),
     })
 }
 

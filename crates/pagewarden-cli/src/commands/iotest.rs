@@ -91,7 +91,7 @@ fn session(arguments: &Iotest, folder: &Path, stop: &AtomicBool) -> Result<Sessi
         patterns: PATTERNS.iter().filter(is_wanted).collect(),
         with_sweeps: !arguments.no_sweep,
         seed: since.as_secs(),
-        rate: arguments.rate,
+        rate: arguments.rate.ceiling(),
     };
     let mut show = show::Show::choose(arguments.shown.quiet, arguments.shown.progress);
     let measured = measure(&settings, stop, &mut |event| show.tell(event));
@@ -110,7 +110,7 @@ fn read_to_nowhere(
     let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
     let options = Options {
         jobs: arguments.jobs.unwrap_or(cores),
-        rate: arguments.rate,
+        rate: arguments.rate.ceiling(),
         caching: Caching::Direct,
         stop: Arc::clone(stop),
         ..Options::default()

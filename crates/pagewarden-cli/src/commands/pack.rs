@@ -21,8 +21,8 @@ use pagewarden::report::words::{bytes, counted, duration, rate};
 use pagewarden::report::{Report as _, RunEnd, TargetEnd};
 use pagewarden::source::write_back::InOrder;
 use pagewarden::target::{self, Target, TargetKind};
-use pagewarden::verdict::Verdict;
-use pagewarden::verify::{Options, Summary, mib_per_second, verify};
+use pagewarden::verdict::{Note, Verdict};
+use pagewarden::verify::{Options, Sink as _, Summary, mib_per_second, verify};
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
@@ -68,7 +68,8 @@ fn options(arguments: &Pack, stop: &Arc<AtomicBool>) -> Options {
     let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
     Options {
         jobs: arguments.jobs.unwrap_or(cores),
-        rate: arguments.rate,
+        rate: arguments.rate.ceiling(),
+        accepts_unverifiable: arguments.accept_unverifiable,
         stop: Arc::clone(stop),
         ..Options::default()
     }
@@ -179,6 +180,13 @@ fn run_to_file(
         }
     }
     out.flush()?;
+    if packed.made.is_none() && !packed.summary.stopped && !arguments.json {
+        exit::report(&anyhow::anyhow!(
+            "no pack was made: the verdict is {}\n\
+             hint: mend what is reported above; --keep-damaged packs it as it is",
+            packed.verdict.name()
+        ));
+    }
     Ok(match packed.made {
         _ if packed.verdict == Verdict::Damaged => Exit::Wrong,
         Some(_) => Exit::Fine,
@@ -229,6 +237,7 @@ fn make(
     if let Some(mounted) = mounted {
         repack::restore_links(&mut content, mounted);
     }
+    let left_out = content.left_out.clone();
     // A delta has blocks as its base has them, and what is packed again as it had them.
     let older = base.as_deref().or(mounted);
     let settings = settings(arguments, &content, target.description.page_size, older)?;
@@ -240,7 +249,7 @@ fn make(
     let out = place.out()?;
     let base_root = base.as_ref().map(|base| base.root());
     let (target, packing) = Packing::begin(target, content, settings, base, out, stop)?;
-    let (verdict, mut summary, mut check) = check(arguments, target, &options, show)?;
+    let (verdict, mut summary, mut check) = check(arguments, target, &left_out, &options, show)?;
     if let Some(tablespace) = &tablespace {
         check = with_tablespace(&check, tablespace)?;
     }
@@ -248,7 +257,7 @@ fn make(
     if let Some(error) = packing.failure() {
         return Err(error).with_context(cannot);
     }
-    let is_kept = verdict != Verdict::Damaged || arguments.keep_damaged;
+    let is_kept = is_sound_enough(verdict) || arguments.keep_damaged;
     if summary.stopped || !is_kept {
         return Ok(Packed { verdict, summary, check, base: base_root, made: None, prediction });
     }
@@ -265,11 +274,18 @@ fn make(
     Ok(Packed { verdict, summary, check, base: base_root, made: Some((root, totals)), prediction })
 }
 
+/// True if a pack may be made of it without being asked to: what is damaged, or was not
+/// looked at in full, must not become the copy that is believed.
+fn is_sound_enough(verdict: Verdict) -> bool {
+    !matches!(verdict, Verdict::Damaged | Verdict::Incomplete)
+}
+
 /// Verifies the target, with the report on standard output and, as JSON, for the
 /// pack.
 fn check(
     arguments: &Pack,
     target: Target,
+    left_out: &[PathBuf],
     options: &Options,
     show: &Show,
 ) -> Result<(Verdict, Summary, Vec<u8>)> {
@@ -282,6 +298,10 @@ fn check(
     }
     reports.begin_target(&description)?;
     let mut summary = verify(target, options, show, &mut reports)?;
+    for link in left_out {
+        let text = "a link to a folder that lies elsewhere, which is not in the pack".to_owned();
+        reports.note(&Note { file: link.to_string_lossy().into_owned(), text })?;
+    }
     if let Some(turned_out) = summary.description.take() {
         description = *turned_out;
     }

@@ -12,12 +12,14 @@ use pagewarden::protect::{
     Cost, ENGINES, Engine, Options, Outcome, Request, Wish, protect_among, sqlserver,
 };
 use pagewarden::report::words::{bytes, counted, duration, grouped, printable, rate};
+use pagewarden::source::trusted_path::End;
 use pagewarden::verdict::{Finding, Protection};
 use pagewarden::verify::mib_per_second;
 use serde_json::{Value, json};
 
 use crate::args::protect::{Mode, Protect};
 use crate::exit::{self, Exit};
+use crate::owner_rights;
 use crate::progress::{Show, listed_bytes};
 use crate::signals::stop_on_signals;
 
@@ -46,7 +48,7 @@ pub fn run(arguments: &Protect) -> anyhow::Result<Exit> {
                     "command": "protect",
                     "verdict": "incomplete",
                     "seconds": seconds(begin.elapsed()),
-                    "error": format!("{error:#}"),
+                    "error": exit::shown(&error),
                 });
                 writeln!(out, "{object}")?;
             }
@@ -80,9 +82,19 @@ fn run_request(arguments: &Protect) -> anyhow::Result<Outcome> {
     } else if show.wants_total() && request.wish != Wish::Mode(Protection::None) {
         show.expect(listed_bytes(&request.path, None).unwrap_or(0));
     }
+    let acting = match &request.copy_to {
+        Some(copy) if !request.dry_run => owner_rights::take(&places(copy, &request))?,
+        _ => None,
+    };
     let outcome = protect_among(&engines(), &request, &options, &show);
     show.end();
-    Ok(outcome?)
+    outcome.map_err(|error| owner_rights::explain(error.into(), acting.as_ref()))
+}
+
+/// Where a copy will be, with its tablespaces.
+fn places<'a>(copy: &'a Path, request: &'a Request) -> Vec<(&'a Path, End)> {
+    let new = request.tablespaces.iter().map(|mapping| mapping.new.as_path());
+    std::iter::once(copy).chain(new).map(|path| (path, End::Inside)).collect()
 }
 
 /// The command line demands one PATH at least.
@@ -99,7 +111,7 @@ fn options(arguments: &Protect, stop: Arc<AtomicBool>) -> Options {
     let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
     Options {
         jobs: arguments.jobs.unwrap_or(cores),
-        rate: arguments.rate,
+        rate: arguments.rate.ceiling(),
         verify: !arguments.no_verify,
         sync: !arguments.no_sync,
         stop,

@@ -26,8 +26,12 @@ use pagewarden::report::several::Several;
 use pagewarden::report::text::TextReport;
 use pagewarden::report::words::bytes;
 use pagewarden::report::{Report as _, RunEnd, TargetEnd};
+use pagewarden::source::acting::Acting;
 use pagewarden::source::mtf::details::DatabaseFile;
-use pagewarden::target::sqlserver::backup::{Taker, is_backup, media, open_with_taker};
+use pagewarden::source::trusted_path::End;
+use pagewarden::target::sqlserver::backup::{
+    SetKind, SetWords, Taker, is_backup, is_backup_without_its_beginning, media, open_with_taker,
+};
 use pagewarden::target::{Target, parts};
 use pagewarden::verdict::{Note, Standing, Verdict};
 use pagewarden::verify::{Options, Sink as _, Summary, verify};
@@ -35,6 +39,7 @@ use tempfile::NamedTempFile;
 
 use crate::args::Unpack;
 use crate::exit::{self, Exit};
+use crate::owner_rights;
 use crate::progress::Show;
 use crate::signals::stop_on_signals;
 use crate::terminal::colours;
@@ -47,8 +52,13 @@ const PAGE: u64 = PAGE_BYTES as u64;
 const HEAD_BYTES: usize = 512;
 
 /// Runs the command.
-pub fn run(arguments: &Unpack) -> Result<Exit> {
-    exit::or_json("unpack", arguments.json, || unpack(arguments))
+pub fn run(arguments: Unpack) -> Result<Exit> {
+    exit::or_json("unpack", arguments.json, || {
+        let arguments = arguments.take_folder().context(
+            "a folder for what is unpacked is missing\nhint: pagewarden unpack FILE DIR",
+        )?;
+        unpack(&arguments)
+    })
 }
 
 fn unpack(arguments: &Unpack) -> Result<Exit> {
@@ -74,7 +84,7 @@ fn unpack(arguments: &Unpack) -> Result<Exit> {
     let mut summary = Summary::default();
     let mut setting = None;
     let mut opened = 0;
-    let unpacked = prepare(arguments).and_then(|(target, unpacked)| {
+    let unpacked = prepare(arguments).and_then(|(target, unpacked, acting)| {
         opened = 1;
         let mut description = target.description.clone();
         reports.begin_target(&description)?;
@@ -93,6 +103,7 @@ fn unpack(arguments: &Unpack) -> Result<Exit> {
             listed_bytes: None,
             ended: SystemTime::now(),
         })?;
+        let kept = kept.map_err(|error| owner_rights::explain(error, acting.as_ref()));
         kept.and_then(|_| if summary.stopped { Ok(()) } else { all_named(paths) })
     });
     show.end();
@@ -119,7 +130,7 @@ fn unpack(arguments: &Unpack) -> Result<Exit> {
 }
 
 /// Opens the backup, and says in time what cannot be unpacked.
-fn prepare(arguments: &Unpack) -> Result<(Target, Arc<Unpacked>)> {
+fn prepare(arguments: &Unpack) -> Result<(Target, Arc<Unpacked>, Option<Acting>)> {
     let (paths, folder) = (arguments.files.as_slice(), arguments.folder.as_path());
     for path in paths {
         look_at(path)?;
@@ -128,27 +139,32 @@ fn prepare(arguments: &Unpack) -> Result<(Target, Arc<Unpacked>)> {
         parts::grouped(paths, None).len() == 1,
         "these are not the files of one backup\nhint: name the stripes of one backup, or one file"
     );
-    make_folder(folder)?;
+    let acting = owner_rights::take(&[(folder, End::Inside)])?;
+    make_folder(folder).map_err(|error| owner_rights::explain(error, acting.as_ref()))?;
     let unpacked = Arc::new(Unpacked {
         folder: folder.to_owned(),
         restore_bits: arguments.restore_bits,
         stop: stop_on_signals()?,
         files: Mutex::default(),
+        sets: Arc::default(),
         failure: Mutex::default(),
     });
     let begin = {
         let unpacked = Arc::clone(&unpacked);
         move |number, listed: Option<&DatabaseFile>| unpacked.begin(number, listed)
     };
-    let target = open_with_taker(paths, Taker { set: arguments.set, file: Box::new(begin) })?;
-    Ok((target, unpacked))
+    let taker =
+        Taker { set: arguments.set, file: Box::new(begin), sets: Arc::clone(&unpacked.sets) };
+    let target = open_with_taker(paths, taker)
+        .map_err(|error| owner_rights::explain(error.into(), acting.as_ref()))?;
+    Ok((target, unpacked, acting))
 }
 
 fn options(arguments: &Unpack, unpacked: &Unpacked) -> Options {
     let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
     Options {
         jobs: arguments.jobs.unwrap_or(cores),
-        rate: arguments.pace.rate,
+        rate: arguments.pace.rate.ceiling(),
         stop: Arc::clone(&unpacked.stop),
         ..Options::default()
     }
@@ -177,7 +193,7 @@ fn look_at(path: &Path) -> Result<()> {
     let length = file.read_at(&mut head, 0).with_context(|| format!("cannot read {shown}"))?;
     head.truncate(length);
     ensure!(
-        is_backup(&head),
+        is_backup(&head) || is_backup_without_its_beginning(&file),
         "{shown} is neither a pack nor a SQL Server backup\n\
          hint: name a pack, or the files of one backup, and then a folder: \
          pagewarden unpack x.pwk DIR"
@@ -196,6 +212,8 @@ struct Unpacked {
     restore_bits: bool,
     stop: Arc<AtomicBool>,
     files: Mutex<Vec<Arc<Extraction>>>,
+    /// The backup sets that came.
+    sets: Arc<Mutex<Vec<SetWords>>>,
     /// Why no more is written.
     failure: Mutex<Option<anyhow::Error>>,
 }
@@ -251,7 +269,8 @@ impl Unpacked {
         let temporary = tempfile::Builder::new()
             .prefix(".pagewarden-")
             .suffix(".tmp")
-            .permissions(fs::Permissions::from_mode(0o666))
+            // Nobody's but the owner's and the group's: it is a database.
+            .permissions(fs::Permissions::from_mode(0o640))
             .tempfile_in(&self.folder)
             .with_context(|| format!("cannot write into {}", self.folder.display()))?;
         let writer = temporary.as_file().try_clone()?;
@@ -292,12 +311,11 @@ impl Unpacked {
              hint: a full backup is needed; --set N names another set of the file",
             arguments.set
         );
-        let mut notes = Vec::new();
+        let mut notes: Vec<_> = self.which_set(arguments).into_iter().collect();
         for file in &files {
             let path = self.folder.join(&file.name);
-            let length = file
-                .keep(&path, arguments.full_size)
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            let length =
+                file.keep(&path).with_context(|| format!("cannot write {}", path.display()))?;
             notes.push(Note {
                 file: file.name.clone(),
                 text: format!(
@@ -316,14 +334,42 @@ impl Unpacked {
     }
 }
 
+impl Unpacked {
+    /// Which of several backup sets was taken, and which of the others is the newest.
+    fn which_set(&self, arguments: &Unpack) -> Option<Note> {
+        let sets = lock(&self.sets);
+        let taken = sets.iter().find(|one| one.set == arguments.set)?;
+        let newest = sets
+            .iter()
+            .filter(|one| one.kind == SetKind::Full && one.begun > taken.begun)
+            .max_by_key(|one| one.begun);
+        let mut text = format!("of {} backup sets, set {} was taken", sets.len(), taken.set);
+        text.push_str(&format!(": {}", taken.text()));
+        if let Some(newest) = newest {
+            text.push_str(&format!(
+                "; set {} is newer: {}; name it with --set {}",
+                newest.set,
+                newest.text(),
+                newest.set
+            ));
+        }
+        let file = arguments.files.first().and_then(|path| path.file_name());
+        let file = file.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        (sets.len() > 1).then_some(Note { file, text })
+    }
+}
+
 impl Extraction {
     /// Gives the file its name; how long it is.
-    fn keep(&self, path: &Path, full_size: bool) -> io::Result<u64> {
+    ///
+    /// It is as long as it was: behind the last page that was backed up is a hole. A server, and
+    /// `pagewarden check`, take a file that is shorter than its header says for one that was cut.
+    fn keep(&self, path: &Path) -> io::Result<u64> {
         let end = self.end.load(Ordering::Relaxed);
-        let length = match self.listed_bytes.filter(|_| full_size) {
-            Some(listed) => end.max(listed),
-            None => end,
-        };
+        // What a backup says may be anything; no data file is larger than this.
+        const BYTES_MAX: u64 = 16 << 40;
+        let listed = self.listed_bytes.filter(|listed| *listed <= BYTES_MAX);
+        let length = listed.map_or(end, |listed| end.max(listed));
         let Some(file) = lock(&self.file).take() else { return Ok(length) };
         file.as_file().set_len(length)?;
         file.as_file().sync_all()?;

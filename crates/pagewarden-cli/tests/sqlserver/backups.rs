@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 use pagewarden::checksum::sqlserver::PAGE_BYTES;
 
-use super::{Copy, STRIPE, fixture, found, u16_at, u32_at};
+use super::{Copy, STRIPE, fixture, found, sum_stream, u16_at, u32_at};
 use crate::runner::{Finding, check, pagewarden, run};
 
 const EXTENT: usize = 8 * PAGE_BYTES;
@@ -22,17 +22,6 @@ fn page_at(bytes: &[u8], first: usize, number: u32) -> usize {
         .step_by(PAGE_BYTES)
         .find(|at| bytes[*at] == 1 && u32_at(bytes, at + 32) == number)
         .unwrap()
-}
-
-fn xor_sum(words: &[u8]) -> [u8; 2] {
-    let words = words.chunks_exact(2);
-    words.fold([0, 0], |sum, word| [sum[0] ^ word[0], sum[1] ^ word[1]])
-}
-
-/// Writes a stream header's sum anew.
-fn sum_stream(header: &mut [u8]) {
-    let sum = xor_sum(&header[..20]);
-    header[20..22].copy_from_slice(&sum);
 }
 
 fn find(bytes: &[u8], what: &[u8]) -> usize {
@@ -219,7 +208,7 @@ fn stripes_that_are_named_together_are_one_backup() {
     // Each alone is half of it, and says so.
     for (path, number) in [(&copy.path, 2), (&other, 1)] {
         let report = check([path]).report();
-        assert_eq!(report.verdict(), "intact");
+        assert_eq!((report.verdict(), report.unread().len()), ("incomplete", 1));
         assert_eq!(report.findings().len(), 1);
         assert!(report.details()[0].starts_with(&format!("media family {number} of 2")));
     }

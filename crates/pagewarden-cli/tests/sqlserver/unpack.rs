@@ -41,9 +41,43 @@ fn both_files_of_a_backup_come_out_as_restore_writes_them() {
     let report = intact(&unpack(&[], &[&copy.path], &folder));
     assert_eq!(report.pages("total"), 408);
     assert_eq!(names(&folder), ["G2.ndf", "Test.mdf"]);
-    assert!(fs::read(folder.join("G2.ndf")).unwrap() == ndf, "not the same bytes");
+    // As long as it was on its server: what the backup leaves out is zero.
+    let unpacked = fs::read(folder.join("G2.ndf")).unwrap();
+    assert!(unpacked[..ndf.len()] == ndf, "not the same bytes");
+    assert!(unpacked[ndf.len()..].iter().all(|byte| *byte == 0));
     let mdf = check([folder.join("Test.mdf")]).report();
     assert_eq!((mdf.findings(), mdf.pages("ok")), (vec![], 291));
+}
+
+/// What another user's folder gets belongs to that user, and is open to no others.
+#[test]
+fn data_files_belong_to_the_owner_of_the_folder_and_are_closed_to_others() {
+    use std::os::unix::fs::chown;
+
+    let Some(bytes) = fixture("test-2datafiles-2016.bak") else { return };
+    let folder = tempfile::Builder::new().prefix("pagewarden-").tempdir_in("/tmp").unwrap();
+    crate::runner::open_to_all(folder.path());
+    let (backup, home) = (folder.path().join("test.bak"), folder.path().join("home"));
+    fs::write(&backup, &bytes).unwrap();
+    crate::runner::open_to_all(&backup);
+    fs::create_dir(&home).unwrap();
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root {
+        chown(&home, Some(65534), Some(65534)).unwrap();
+    }
+    intact(&unpack(&[], &[&backup], &home.join("out")));
+    let owner = fs::metadata(&home).unwrap().uid();
+    for name in names(&home.join("out")) {
+        let data = fs::metadata(home.join("out").join(&name)).unwrap();
+        assert_eq!((data.uid(), data.mode() & 0o137), (owner, 0), "{name}");
+    }
+    if is_root {
+        // What that user cannot read is not read for them.
+        fs::set_permissions(&backup, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let outcome = unpack(&[], &[&backup], &home.join("other"));
+        assert_eq!(outcome.status, Some(2), "{outcome:?}");
+        assert!(outcome.stderr.contains("with the rights of"), "{outcome:?}");
+    }
 }
 
 /// Every page that is in the file lies in the backup, and under its own number.
@@ -191,18 +225,29 @@ fn torn_bits_are_put_back_on_demand_only() {
     assert_eq!(torn, 202);
 }
 
+/// The option of earlier versions is taken, and changes nothing.
 #[test]
-fn full_size_is_a_hole_behind_the_last_page() {
+fn unpacked_file_is_as_long_as_it_was_with_a_hole_behind_the_last_page() {
     let Some(bytes) = fixture("pubs-full-2012.bak") else { return };
     let copy = Copy::of("x.bak", &bytes);
-    for (name, arguments, length) in
-        [("cut", &[][..], 440 * 8192), ("full", &["--full-size"][..], 520 * 8192)]
-    {
+    for (name, arguments) in [("as-is", &[][..]), ("full", &["--full-size"][..])] {
         let folder = copy.beside(name);
         intact(&unpack(arguments, &[&copy.path], &folder));
         let metadata = fs::metadata(folder.join("pubs.mdf")).unwrap();
-        assert_eq!(metadata.len(), length);
+        assert_eq!(metadata.len(), 520 * 8192);
         assert!(metadata.blocks() * 512 < 3_500_000, "{}", metadata.blocks());
         assert_eq!(check([folder.join("pubs.mdf")]).report().findings(), []);
+    }
+}
+
+#[test]
+fn unpack_says_which_of_several_sets_it_took_and_that_another_is_newer() {
+    let Some(bytes) = fixture("das-verifynone-2sets-2008r2.bak") else { return };
+    let copy = Copy::of("x.bak", &bytes);
+    for (set, newer) in [("1", true), ("2", false)] {
+        let outcome = unpack(&["--set", set], &[&copy.path], &copy.beside(set));
+        let notes = outcome.report().target()["notes"].to_string();
+        assert!(notes.contains(&format!("of 2 backup sets, set {set} was taken")), "{notes}");
+        assert_eq!(notes.contains("set 2 is newer"), newer, "{notes}");
     }
 }

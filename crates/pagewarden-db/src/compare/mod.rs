@@ -36,7 +36,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::checksum::Tell;
-use crate::engine;
+use crate::engine::{self, Beside, Connection};
 use crate::error::Result;
 use crate::location::Location;
 use crate::table::TableName;
@@ -170,7 +170,12 @@ pub fn compare_on_course(
     let (source, target) = pair.both()?;
     let of_source = source.tables()?;
     let of_target = target.tables()?;
+    let beside = match request.tables.is_empty() {
+        true => [beside(source)?, beside(target)?],
+        false => Default::default(),
+    };
     let mut outcome = Outcome {
+        beside,
         source: request.source.to_string(),
         source_server: source.server().to_owned(),
         target: request.target.to_string(),
@@ -197,6 +202,14 @@ pub fn compare_on_course(
     let mut pair = Pair::new(request);
     watch::watch(&run, &mut pair, waiting, &mut outcome, seen);
     Ok(outcome)
+}
+
+/// What is not compared. Who may not ask for it is told of nothing.
+fn beside(connection: &mut dyn Connection) -> Result<Vec<Beside>> {
+    match connection.beside_tables() {
+        Err(error) if !error.is_fatal() => Ok(Vec::new()),
+        other => other,
+    }
 }
 
 /// The tables that were asked for, in order; those that are not there too.

@@ -9,6 +9,7 @@ use super::map::{PartMap, PartState};
 use super::mode::Mode;
 use super::plan::NotCompared;
 use super::sample::Sampled;
+use crate::engine::Beside;
 use crate::row::Value;
 
 /// What is said of a table, or of all.
@@ -225,6 +226,9 @@ pub struct Outcome {
     pub target_server: String,
     /// Its tables.
     pub tables: Vec<TableReport>,
+    /// What else the source holds and the target, which is not compared; nothing where tables
+    /// were named.
+    pub beside: [Vec<Beside>; 2],
     /// True if it was ended from outside, after all tables had been read.
     pub stopped: bool,
 }

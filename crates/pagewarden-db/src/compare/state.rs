@@ -26,11 +26,14 @@
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rustix::fs::{Mode as FileMode, OFlags, fchmod};
+use rustix::io::Errno;
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 use super::mode::Mode;
@@ -92,6 +95,34 @@ impl Asked {
     }
 }
 
+/// Opens the file, or makes it: a regular one of this user, which others can neither read nor
+/// write from then on. Another user may have made it first, or a link in its place.
+fn open_own(path: &Path) -> std::result::Result<File, String> {
+    let said = |error: std::io::Error| error.to_string();
+    let mut options = OpenOptions::new();
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
+    let file = match options.open(path) {
+        Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
+            return Err("it is a link\nhint: name the file itself".to_owned());
+        }
+        opened => opened.map_err(said)?,
+    };
+    let found = file.metadata().map_err(said)?;
+    if !found.is_file() {
+        return Err("it is no file".to_owned());
+    }
+    if found.uid() != geteuid().as_raw() {
+        return Err("it belongs to another user, who could read the rows that differ\n\
+                    hint: name a file in a folder of your own"
+            .to_owned());
+    }
+    if found.mode() & 0o077 != 0 {
+        fchmod(&file, FileMode::RUSR | FileMode::WUSR).map_err(|error| said(error.into()))?;
+    }
+    Ok(file)
+}
+
 /// The file of a run.
 #[derive(Debug)]
 pub struct State {
@@ -122,12 +153,8 @@ impl State {
     pub fn open(path: &Path, asked: &Asked) -> Result<Self> {
         let fail = |reason: &str| Error::State(format!("{}: {reason}", path.display()));
         let cannot = |error: std::io::Error| fail(&error.to_string());
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let mut file = options.open(path).map_err(cannot)?;
-        let is_file = file.metadata().map_err(cannot)?.is_file();
+        let mut file = open_own(path).map_err(|reason| fail(&reason))?;
         match file.try_lock() {
-            _ if !is_file => return Err(fail("it is no file")),
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(fail("another run has it open")),
             Err(TryLockError::Error(error)) => return Err(cannot(error)),

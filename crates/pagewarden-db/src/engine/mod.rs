@@ -92,6 +92,17 @@ pub struct Range {
     pub upto: Option<Vec<Value>>,
 }
 
+/// What stands beside tables in a database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Beside {
+    /// `sequence`, `materialized view` or `large object`.
+    pub kind: &'static str,
+    /// How many there are.
+    pub count: u64,
+    /// Their names, where they have some.
+    pub names: Vec<TableName>,
+}
+
 /// A connection to a database.
 pub trait Connection: Send {
     /// What the server calls itself, for example "PostgreSQL 15.18".
@@ -113,6 +124,15 @@ pub trait Connection: Send {
     /// # Errors
     /// The server does not answer.
     fn tables(&mut self) -> Result<Vec<TableName>>;
+
+    /// What this database holds besides tables and no comparison of tables looks at, in words
+    /// for what it is, with its names; large objects have none, and are counted.
+    ///
+    /// # Errors
+    /// The server does not answer.
+    fn beside_tables(&mut self) -> Result<Vec<Beside>> {
+        Ok(Vec::new())
+    }
 
     /// What a table is made of.
     ///

@@ -339,6 +339,32 @@ mod tests {
         }
     }
 
+    /// Whatever the other arm shows: what made the baseline differ from itself is in it, too.
+    #[test]
+    fn failed_control_makes_every_verdict_undecided() {
+        let rows = |again: f64| {
+            let mut text = "run,A,A (again),B\n".to_owned();
+            for block in 0..30 {
+                let noise = f64::from(block % 5) * 0.01;
+                text.push_str(&format!("{block},{},{},{}\n", 100.0 + noise, again + noise, 130.0));
+            }
+            text
+        };
+        let found = |again: f64| {
+            let analysis = table(&rows(again));
+            let result = analysis.experiments[0].results[0].clone();
+            (analysis.verdict, result.control.unwrap().verdict, result.pairs[0].clone())
+        };
+        let (verdict, control, pair) = found(100.0);
+        assert_eq!((verdict, control), ("worse", "equivalent"), "{pair:?}");
+        let (verdict, control, pair) = found(110.0);
+        assert_eq!((verdict, control), ("undecided", "different"), "{pair:?}");
+        assert_eq!(pair.verdict, Some(Verdict::Undecided { more: None }));
+        assert!(pair.phrase.unwrap().contains("two identical arms differ"));
+        // The figures stay.
+        assert!(pair.ratio.unwrap().value > 1.2);
+    }
+
     /// The second arm of a table, named as the control of the first.
     fn control(table: &str) -> String {
         let (_, rows) = table.split_once('\n').unwrap();

@@ -51,13 +51,16 @@ pub fn compare(question: &Question<'_>, result: &mut MetricResult) {
         result.arms.iter().partition(|arm| arm.arm == again);
     match question.metric.kind {
         Kind::Timed => {
-            let pairs = timed_pairs(question, &arms);
+            let mut pairs = timed_pairs(question, &arms);
             let several = several(&arms);
             let against_itself = arms
                 .first()
                 .zip(control.first())
                 .and_then(|(one, other)| control_result(question, one, other));
             let warnings = warnings(question, &arms, against_itself.as_ref());
+            if against_itself.as_ref().is_some_and(|control| control.verdict == "different") {
+                pairs.iter_mut().for_each(take_verdict_back);
+            }
             (result.pairs, result.several) = (pairs, several);
             (result.control, result.warnings) = (against_itself, warnings);
         }
@@ -67,6 +70,15 @@ pub fn compare(question: &Question<'_>, result: &mut MetricResult) {
             (result.pairs, result.warnings) = (pairs, warnings);
         }
         Kind::Share | Kind::Found => {}
+    }
+}
+
+/// What disturbs two identical arms disturbs this pair too, and more blocks do not help.
+fn take_verdict_back(pair: &mut PairResult) {
+    if pair.verdict.is_some() {
+        pair.verdict = Some(Verdict::Undecided { more: None });
+        pair.phrase = Some("undecided: two identical arms differ too".to_owned());
+        pair.blocks_more = None;
     }
 }
 

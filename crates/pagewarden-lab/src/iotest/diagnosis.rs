@@ -22,7 +22,7 @@ const UNLIKE: f64 = 0.6;
 /// Why figures may not mean what they seem to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Doubt {
-    /// What it is about: `flush`, `cache`, `size`, `payload`, `load`.
+    /// What it is about: `memory`, `flush`, `cache`, `size`, `payload`, `load`.
     pub about: &'static str,
     /// True if figures are hardly what a database would see.
     pub is_serious: bool,
@@ -34,12 +34,28 @@ pub struct Doubt {
 #[must_use]
 pub fn doubts(session: &Session) -> Vec<Doubt> {
     let mut doubts = Vec::new();
+    let memory = memory(session);
+    let is_memory = memory.is_some();
+    doubts.extend(memory);
     doubts.extend(flush(session));
-    doubts.push(cache(session));
+    // There, O_DIRECT passes nothing by.
+    doubts.extend((!is_memory).then(|| cache(session)));
     doubts.extend(size(session));
     doubts.push(payload(session));
     doubts.extend(load(session));
     doubts
+}
+
+/// File systems that keep their files in memory, though some of them take O_DIRECT.
+const IN_MEMORY: &[&str] = &["tmpfs", "ramfs", "hugetlbfs", "devtmpfs"];
+
+fn memory(session: &Session) -> Option<Doubt> {
+    let system = session.device.file_system.as_deref()?;
+    IN_MEMORY.contains(&system).then(|| Doubt {
+        about: "memory",
+        is_serious: true,
+        text: format!("{system} is a file system in memory: no disk was measured"),
+    })
 }
 
 fn flush(session: &Session) -> Option<Doubt> {
@@ -401,6 +417,20 @@ mod tests {
         assert!(is_serious(&cached, "cache"));
         assert!(is_serious(&cached, "size"));
         assert!(!is_serious(&session(&[]), "cache"));
+    }
+
+    /// It takes O_DIRECT, and passes no cache by.
+    #[test]
+    fn file_system_in_memory_is_the_first_serious_doubt() {
+        for system in ["tmpfs", "ramfs"] {
+            let mut session = session(&[("oltp-log", 40.0, 2.0)]);
+            session.device.file_system = Some(system.to_owned());
+            let doubts = doubts(&session);
+            assert!(doubts[0].about == "memory" && doubts[0].is_serious, "{doubts:?}");
+            assert!(doubts[0].text.contains("a file system in memory"), "{doubts:?}");
+            assert!(!doubts.iter().any(|doubt| doubt.about == "cache"), "{doubts:?}");
+        }
+        assert!(!doubts(&session(&[])).iter().any(|doubt| doubt.about == "memory"));
     }
 
     #[test]

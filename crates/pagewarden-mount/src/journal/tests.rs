@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 
 use pagewarden::pack::Reader;
 use tempfile::TempDir;
@@ -211,4 +213,92 @@ fn a_folder_belongs_to_one_pack_and_one_process() {
     assert!(matches!(Journal::open(folder.path(), root), Err(DurableError::NotOurs(_))));
     fs::write(place.join("log"), "short").unwrap();
     assert!(matches!(Journal::open(&place, root), Err(DurableError::NotOurs(_))));
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().mode() & 0o7777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn pages_in_a_delta_are_open_to_its_owner_alone() {
+    let folder = TempDir::new().unwrap();
+    let place = folder.path().join("delta");
+    drop(Journal::open(&place, Root([1; 32])).unwrap());
+    assert_eq!(mode(&place), 0o700);
+    for name in ["log", "pages"] {
+        assert_eq!(mode(&place.join(name)), 0o600, "{name}");
+        set_mode(&place.join(name), 0o644);
+    }
+    // As an earlier version made it: it is closed.
+    set_mode(&place, 0o755);
+    drop(Journal::open(&place, Root([1; 32])).unwrap());
+    assert_eq!(mode(&place), 0o700);
+    assert_eq!((mode(&place.join("log")), mode(&place.join("pages"))), (0o600, 0o600));
+    // One that is named by mistake stays as it is.
+    let other = folder.path().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("precious"), "x").unwrap();
+    set_mode(&other, 0o755);
+    assert!(matches!(Journal::open(&other, Root([1; 32])), Err(DurableError::NotOurs(_))));
+    assert_eq!(mode(&other), 0o755);
+}
+
+#[test]
+fn no_link_in_the_folder_of_a_delta_is_followed() {
+    let folder = TempDir::new().unwrap();
+    let victim = folder.path().join("victim");
+    fs::write(&victim, "twenty bytes of root").unwrap();
+    let place = folder.path().join("delta");
+    for name in ["pages", "log.new", "log"] {
+        let _ = fs::remove_dir_all(&place);
+        fs::create_dir(&place).unwrap();
+        set_mode(&place, 0o700);
+        symlink(&victim, place.join(name)).unwrap();
+        let opened = Journal::open(&place, Root([1; 32]));
+        assert_eq!(opened.is_ok(), name != "log", "{name}: {opened:?}");
+        drop(opened);
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "twenty bytes of root", "{name}");
+    }
+    let link = folder.path().join("link");
+    symlink(&place, &link).unwrap();
+    for link in [link.clone(), link.join("")] {
+        let opened = Journal::open(&link, Root([1; 32]));
+        assert!(matches!(opened, Err(DurableError::Link(_))), "{opened:?}");
+    }
+}
+
+#[test]
+fn a_delta_in_a_folder_that_others_could_prepare_is_refused_untouched() {
+    let folder = TempDir::new().unwrap();
+    let place = folder.path().join("delta");
+    fs::create_dir(&place).unwrap();
+    fs::write(place.join("pages"), "before").unwrap();
+    let is_untouched = || fs::read_to_string(place.join("pages")).unwrap() == "before";
+    set_mode(&place, 0o770);
+    let error = Journal::open(&place, Root([1; 32])).unwrap_err().to_string();
+    assert!(error.contains("chmod 700"), "{error}");
+    assert!(is_untouched());
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED in part: only root can give folders away");
+        return;
+    }
+    set_mode(&place, 0o700);
+    chown(&place, Some(65534), Some(65534)).unwrap();
+    let opened = Journal::open(&place, Root([1; 32]));
+    assert!(matches!(opened, Err(DurableError::Foreign { owner: 65534, .. })), "{opened:?}");
+    assert!(is_untouched());
+    // Below a folder of that user ours is made and held; a link to elsewhere is not taken.
+    let theirs = folder.path().join("theirs");
+    let private = folder.path().join("private");
+    fs::create_dir(&theirs).unwrap();
+    fs::create_dir(&private).unwrap();
+    symlink(&private, theirs.join("home")).unwrap();
+    chown(&theirs, Some(65534), Some(65534)).unwrap();
+    assert!(Journal::open(&theirs.join("delta"), Root([1; 32])).is_ok());
+    assert!(Journal::open(&theirs.join("home/delta"), Root([1; 32])).is_err());
+    assert_eq!(fs::read_dir(&private).unwrap().count(), 0);
 }

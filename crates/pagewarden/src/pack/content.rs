@@ -1,7 +1,12 @@
 //! What is packed: the files and folders below a path, as they are now.
+//!
+//! Links to folders are followed only where a server makes them: those of PostgreSQL's tablespaces
+//! and its log. Any other may be planted by whoever can write into the folder, to have a pack
+//! made by root hold what only root may read. For the same reason root follows only to folders of
+//! the cluster's own user, or along links that nobody else can have made.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, Metadata};
+use std::fs::{self, File, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -9,7 +14,13 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 use crate::pack::table::{Attributes, Entry, ROOT, What};
+use crate::shell::quoted;
+use crate::source::trusted_path::{End, foreign, user};
+use crate::target::innodb::directory::is_database;
+use crate::target::innodb::state::is_root;
 
+/// Where PostgreSQL keeps the links to its tablespaces.
+const TABLESPACES: &str = "pg_tblspc";
 /// What `st_blocks` counts in, everywhere.
 const STATUS_BLOCK_BYTES: u64 = 512;
 /// A name has two bytes for its length in a pack.
@@ -18,8 +29,8 @@ const NAME_BYTES_MAX: usize = u16::MAX as usize;
 /// What to do about links, sockets and the like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strays {
-    /// A pack that leaves one out would not be what it seems. Links to folders, as
-    /// those of tablespaces, are followed.
+    /// A pack that leaves one out would not be what it seems. Links to folders that a server
+    /// makes, as those of tablespaces, are followed, and others left out and named.
     Refused,
     /// They are left out; files that are gone before they are looked at, too.
     PassedOver,
@@ -36,6 +47,8 @@ pub struct Content {
     seen: Vec<Seen>,
     /// Folders that were listed, so that links never lead round in circles.
     folders: HashSet<(u64, u64)>,
+    /// Links to folders that were not followed.
+    pub left_out: Vec<PathBuf>,
 }
 
 /// What changes when somebody writes to a file.
@@ -82,7 +95,13 @@ impl Content {
     }
 
     fn empty(folder: PathBuf) -> Self {
-        Self { folder, entries: Vec::new(), seen: Vec::new(), folders: HashSet::new() }
+        Self {
+            folder,
+            entries: Vec::new(),
+            seen: Vec::new(),
+            folders: HashSet::new(),
+            left_out: Vec::new(),
+        }
     }
 
     fn list_folder(&mut self, below: &Path, strays: Strays) -> Result<(), Error> {
@@ -109,8 +128,9 @@ impl Content {
                 continue;
             }
             if metadata.is_symlink() {
-                self.add_link(&name)?;
-                self.list_folder(&name, strays)?;
+                if self.add_link(&name)? {
+                    self.list_folder(&name, strays)?;
+                }
                 continue;
             }
             let is_folder = metadata.is_dir();
@@ -122,8 +142,8 @@ impl Content {
         Ok(())
     }
 
-    /// A link to a folder that lies elsewhere.
-    fn add_link(&mut self, name: &Path) -> Result<(), Error> {
+    /// A link to a folder that lies elsewhere; true if it is followed.
+    fn add_link(&mut self, name: &Path) -> Result<bool, Error> {
         let path = self.folder.join(name);
         let refuse = |reason: &str, hint: &str| Err(Error::unknown(&path, reason, hint));
         let followed = match fs::metadata(&path) {
@@ -145,10 +165,25 @@ impl Content {
                 "put a folder of its own in the place of the link",
             );
         }
+        if self.folders.contains(&(followed.dev(), followed.ino())) {
+            return refuse(
+                "two links lead to this folder",
+                "let each tablespace have a folder of its own",
+            );
+        }
+        let made_by = Maker::of(&path);
+        if made_by == Maker::Unknown || made_by == Maker::Logging && !may_follow(&path, &followed) {
+            self.left_out.push(name.to_owned());
+            return Ok(false);
+        }
+        if !may_follow(&path, &followed) {
+            return Err(not_of_the_owner(&path, &followed));
+        }
         // As it is written, so that it is recognised: PostgreSQL's are absolute.
         let written = fs::read_link(&path).map_err(failed)?;
         let link = if written.is_absolute() { written } else { place };
-        self.add(name.to_owned(), &followed, Some(link))
+        self.add(name.to_owned(), &followed, Some(link))?;
+        Ok(true)
     }
 
     fn add(
@@ -160,13 +195,7 @@ impl Content {
         let path = self.folder.join(&name);
         let refuse = |reason: &str, hint: &str| Err(Error::unknown(&path, reason, hint));
         // Only links lead round in circles.
-        let is_new = self.folders.insert((metadata.dev(), metadata.ino()));
-        if link.is_some() && !is_new {
-            return refuse(
-                "two links lead to this folder",
-                "let each tablespace have a folder of its own",
-            );
-        }
+        self.folders.insert((metadata.dev(), metadata.ino()));
         if !metadata.is_dir() && !metadata.is_file() {
             return refuse("neither a file nor a folder", "shut the server down first");
         }
@@ -199,6 +228,12 @@ impl Content {
         self.entries.get(entry).map_or_else(PathBuf::new, |entry| self.folder.join(&entry.name))
     }
 
+    /// True if this is the file that was listed, whatever path has led to it.
+    pub(super) fn is_listed(&self, entry: usize, file: &File) -> bool {
+        let (Some(seen), Ok(found)) = (self.seen.get(entry), file.metadata()) else { return false };
+        (found.dev(), found.ino()) == (seen.device, seen.inode)
+    }
+
     /// The entry of a file, by how the system knows it, since it may be reached by
     /// several paths.
     pub(super) fn numbers(&self) -> HashMap<(u64, u64), usize> {
@@ -227,7 +262,8 @@ impl Content {
             };
             let metadata = metadata.map_err(|error| Error::io("open", &path, error))?;
             let is_same = if entry.what == What::Folder {
-                (metadata.dev(), metadata.ino()) == (seen.device, seen.inode)
+                let is_followed = entry.link.is_none() || may_follow(&path, &metadata);
+                is_followed && (metadata.dev(), metadata.ino()) == (seen.device, seen.inode)
             } else {
                 Seen::of(&metadata) == *seen
             };
@@ -236,5 +272,168 @@ impl Content {
             }
         }
         Ok(())
+    }
+}
+
+/// Who makes links of such a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Maker {
+    /// PostgreSQL, or its administrator where it expects that: without what is behind them there
+    /// is no cluster.
+    Server,
+    /// The administrator, for the server's messages.
+    Logging,
+    /// Nobody that we know.
+    Unknown,
+}
+
+impl Maker {
+    fn of(link: &Path) -> Self {
+        // The folders of databases have a version, too.
+        let found = |folder: &Path, name| fs::symlink_metadata(folder.join(name));
+        let is_cluster = |folder: &Path| {
+            found(folder, "PG_VERSION").is_ok_and(|found| found.is_file())
+                && found(folder, "global").is_ok_and(|found| found.is_dir())
+        };
+        let (Some(folder), Some(name)) = (link.parent(), link.file_name()) else {
+            return Self::Unknown;
+        };
+        let name = name.to_string_lossy();
+        match &*name {
+            "pg_wal" | "pg_xlog" if is_cluster(folder) => return Self::Server,
+            "log" | "pg_log" if is_cluster(folder) => return Self::Logging,
+            _ => {}
+        }
+        // A database of MySQL or MariaDB.
+        if is_root(folder) && is_database(&name) {
+            return Self::Server;
+        }
+        let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+        let is_of_tablespaces = folder.file_name().is_some_and(|folder| folder == TABLESPACES)
+            && folder.parent().is_some_and(is_cluster);
+        if is_number && is_of_tablespaces { Self::Server } else { Self::Unknown }
+    }
+}
+
+/// The folder that a server's link lies in, or the cluster's where that is another.
+fn cluster_of(link: &Path) -> &Path {
+    let folder = link.parent().unwrap_or(link);
+    match folder.file_name() {
+        Some(name) if name == TABLESPACES => folder.parent().unwrap_or(folder),
+        _ => folder,
+    }
+}
+
+/// True unless we are root and the link leads to what its maker may not be able to read: to a
+/// folder of another user than the cluster's, along a link that others can have made.
+fn may_follow(link: &Path, followed: &Metadata) -> bool {
+    if !rustix::process::geteuid().is_root() {
+        return true;
+    }
+    let owner = fs::metadata(cluster_of(link)).map(|cluster| cluster.uid());
+    if owner.is_ok_and(|owner| owner == followed.uid()) {
+        return true;
+    }
+    let is_ours = fs::symlink_metadata(link).is_ok_and(|found| found.uid() == 0);
+    is_ours && foreign(link, End::Name).is_ok_and(|others| others.is_empty())
+}
+
+fn not_of_the_owner(link: &Path, followed: &Metadata) -> Error {
+    let owner = fs::metadata(cluster_of(link)).map_or(0, |cluster| cluster.uid());
+    let reason = format!(
+        "a link leads to a folder of {}, and this cluster belongs to {}: root would pack what {} \
+         may not be able to read",
+        user(followed.uid()),
+        user(owner),
+        user(owner)
+    );
+    let hint =
+        format!("pack as that user: sudo -u {} pagewarden pack ...", quoted(user(owner).as_ref()));
+    Error::unknown(link, reason, hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{chown, symlink};
+
+    /// A cluster, as far as names go, and a folder beside it.
+    fn cluster() -> (tempfile::TempDir, PathBuf, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, elsewhere) = (folder.path().join("main"), folder.path().join("elsewhere"));
+        fs::create_dir_all(root.join("pg_tblspc")).unwrap();
+        fs::create_dir_all(root.join("global")).unwrap();
+        fs::create_dir_all(elsewhere.join("below")).unwrap();
+        fs::write(root.join("PG_VERSION"), "15").unwrap();
+        fs::write(elsewhere.join("below/secret"), "x").unwrap();
+        (folder, root, elsewhere)
+    }
+
+    fn lists(root: &Path, name: &str) -> bool {
+        let content = Content::list(root, Strays::Refused).unwrap();
+        let is_there = content.entries.iter().any(|entry| entry.name == Path::new(name));
+        let secret = content.entries.iter().any(|entry| entry.name.ends_with("secret"));
+        assert_eq!(is_there, secret);
+        assert_ne!(is_there, content.left_out == [Path::new(name)], "{name} is named");
+        content.check_unchanged().unwrap();
+        is_there
+    }
+
+    #[test]
+    fn links_are_followed_only_where_a_server_makes_them() {
+        let (_folder, root, elsewhere) = cluster();
+        fs::create_dir(root.join("base")).unwrap();
+        for (name, is_followed) in [
+            ("pg_tblspc/16400", true),
+            ("pg_wal", true),
+            ("pg_xlog", true),
+            ("log", true),
+            ("pg_tblspc/x", false),
+            ("pg_tblspc/1x", false),
+            ("zlink", false),
+            ("16400", false),
+            ("base/pg_wal", false),
+            ("base/16400", false),
+        ] {
+            symlink(&elsewhere, root.join(name)).unwrap();
+            assert_eq!(lists(&root, name), is_followed, "{name}");
+            fs::remove_file(root.join(name)).unwrap();
+        }
+        // Behind one that is followed none is.
+        symlink(&elsewhere, root.join("pg_wal")).unwrap();
+        let other = root.with_file_name("other");
+        fs::create_dir(&other).unwrap();
+        symlink(&other, elsewhere.join("16400")).unwrap();
+        let content = Content::list(&root, Strays::Refused).unwrap();
+        assert_eq!(content.left_out, [Path::new("pg_wal/16400")]);
+    }
+
+    #[test]
+    fn root_follows_no_link_of_another_user_to_what_is_not_theirs() {
+        const OTHER: Option<u32> = Some(65534);
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: only root can give folders away");
+            return;
+        }
+        let (folder, root, elsewhere) = cluster();
+        chown(&root, OTHER, OTHER).unwrap();
+        chown(root.join("pg_tblspc"), OTHER, OTHER).unwrap();
+        for name in ["pg_tblspc/16400", "pg_wal"] {
+            symlink(&elsewhere, root.join(name)).unwrap();
+            let error = Content::list(&root, Strays::Refused).unwrap_err().to_string();
+            assert!(error.contains("a folder of root") && error.contains("sudo -u"), "{error}");
+            fs::remove_file(root.join(name)).unwrap();
+        }
+        symlink(&elsewhere, root.join("log")).unwrap();
+        assert!(!lists(&root, "log"));
+        fs::remove_file(root.join("log")).unwrap();
+        // A folder of the cluster's user; and when it becomes another's meanwhile.
+        symlink(&elsewhere, root.join("pg_wal")).unwrap();
+        chown(&elsewhere, OTHER, OTHER).unwrap();
+        let content = Content::list(&root, Strays::Refused).unwrap();
+        content.check_unchanged().unwrap();
+        chown(&elsewhere, Some(0), Some(0)).unwrap();
+        assert!(content.check_unchanged().is_err());
+        drop(folder);
     }
 }

@@ -138,6 +138,11 @@ impl<W: Write + Send + 'static> Packing<W> {
         }
         let path = self.content.path(number);
         let file = open_regular(&path).map_err(|error| Error::io("open", &path, error))?;
+        if !self.content.is_listed(number, &file) {
+            // A folder on the way to it may have become a link.
+            let reason = "another file has taken its place while it was packed";
+            return Err(Error::unknown(&path, reason, "shut the server down, and pack again"));
+        }
         let mut buffer = vec![0; SPAN_BYTES];
         for span in missing {
             if self.shared.stop.load(Ordering::Relaxed) {

@@ -25,10 +25,12 @@ use crate::source::file::{open_regular, read_fully};
 const TABLE_BYTES_MAX: u64 = 2 << 30;
 /// More is no report: it is kept in memory when it is asked for.
 const REPORT_BYTES_MAX: u64 = 1 << 30;
-/// What a section may expand to: so many times its bytes, past the first mebibyte. No
-/// table and no report shrinks by more, but a bomb does.
-const RATIO_MAX: u64 = 1000;
-const RATIO_FREE_BYTES: u64 = 1 << 20;
+/// What a section may expand to: so many times its bytes, past the first mebibytes. No
+/// table and no report shrinks by more, but a bomb does. A table holds a hash and a time for
+/// nearly each of its files, which do not shrink at all.
+const TABLE_RATIO_MAX: u64 = 32;
+const REPORT_RATIO_MAX: u64 = 128;
+const RATIO_FREE_BYTES: u64 = 16 << 20;
 const SUM_BYTES: u64 = size_of::<u64>() as u64;
 const NO_SPAN: PackError = PackError::Hostile("there is no such span");
 
@@ -137,7 +139,7 @@ impl Pack {
         if crc(&dictionary) != header.dictionary_crc {
             return Err(PackError::Damaged { part: "dictionary", offset: header.bytes() });
         }
-        let bytes = section(&file, footer.table, TABLE_BYTES_MAX, "table")?;
+        let bytes = section(&file, footer.table, (TABLE_BYTES_MAX, TABLE_RATIO_MAX), "table")?;
         if blake3::hash(&bytes) != footer.root {
             return Err(PackError::Damaged { part: "table", offset: footer.table.begin });
         }
@@ -318,7 +320,7 @@ impl Pack {
     /// # Errors
     /// It cannot be read.
     pub fn report(&self) -> Result<Vec<u8>, PackError> {
-        section(&self.file, self.report, REPORT_BYTES_MAX, "report")
+        section(&self.file, self.report, (REPORT_BYTES_MAX, REPORT_RATIO_MAX), "report")
     }
 
     /// The tablespace that it is, if it was packed to be mounted in its place. The
@@ -772,11 +774,12 @@ pub(super) fn read_range(file: &File, begin: u64, count: u64) -> Result<Vec<u8>,
     Ok(bytes)
 }
 
-/// Reads and expands a section.
+/// Reads and expands a section, which has so many bytes at the most, and is so many times its
+/// stored ones.
 fn section(
     file: &File,
     section: Section,
-    most: u64,
+    (most, ratio): (u64, u64),
     part: &'static str,
 ) -> Result<Vec<u8>, PackError> {
     use io::Read as _;
@@ -784,7 +787,7 @@ fn section(
     if section.bytes > most || section.stored_bytes > most {
         return Err(PackError::Hostile("its table or its report is too long"));
     }
-    let honest = section.stored_bytes.saturating_mul(RATIO_MAX).saturating_add(RATIO_FREE_BYTES);
+    let honest = section.stored_bytes.saturating_mul(ratio).saturating_add(RATIO_FREE_BYTES);
     if section.bytes > honest {
         return Err(PackError::Hostile("its table or its report expands out of all proportion"));
     }

@@ -34,6 +34,8 @@ const SPANS_AT_ONCE: u64 = 16;
 /// Of what is being written: nobody else's business yet.
 const MODE_MEANWHILE: u32 = 0o600;
 const FOLDER_MODE_MEANWHILE: u32 = 0o700;
+/// What a file may get of the mode that it had.
+const FILE_MODE: u32 = 0o777;
 
 /// Where the entries of a pack are written.
 #[derive(Debug, Clone, Default)]
@@ -439,13 +441,18 @@ fn unreadable(path: &Path, error: PackError) -> Error {
 }
 
 /// Gives a file or folder the owner, mode and time it had. Only root can give
-/// files away: for others they stay their own.
+/// files away: for others they stay their own. A pack may come from anywhere, and no file of a
+/// database is a program: none ever runs as its owner or group.
 pub(super) fn dress(file: &File, attributes: Attributes) -> io::Result<()> {
+    let mode = match file.metadata()?.is_dir() {
+        true => attributes.mode & 0o7777,
+        false => attributes.mode & FILE_MODE,
+    };
     if rustix::process::geteuid().is_root() {
         let (owner, group) = (attributes.owner, attributes.group);
         std::os::unix::fs::fchown(file, Some(owner), Some(group))?;
     }
-    file.set_permissions(Permissions::from_mode(attributes.mode))?;
+    file.set_permissions(Permissions::from_mode(mode))?;
     let nanoseconds = Duration::from_nanos(attributes.modified_nanoseconds.into());
     let seconds = Duration::from_secs(attributes.modified_seconds.unsigned_abs());
     let whole = if attributes.modified_seconds < 0 {
@@ -478,5 +485,26 @@ mod tests {
         ] {
             assert_eq!(places.path(Path::new(name)), Path::new(expected), "{name}");
         }
+    }
+
+    #[test]
+    fn no_file_of_a_pack_runs_as_its_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        fs::write(&path, "").unwrap();
+        let attributes = Attributes {
+            mode: 0o7755,
+            owner: rustix::process::geteuid().as_raw(),
+            group: rustix::process::getegid().as_raw(),
+            modified_seconds: 1,
+            modified_nanoseconds: 0,
+        };
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        dress(&File::open(&path).unwrap(), attributes).unwrap();
+        assert_eq!(mode(&path), 0o755);
+        // What these bits say of folders grants nothing, and is part of how they were.
+        dress(&File::open(folder.path()).unwrap(), Attributes { mode: 0o3750, ..attributes })
+            .unwrap();
+        assert_eq!(mode(folder.path()), 0o3750);
     }
 }

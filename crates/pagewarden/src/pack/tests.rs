@@ -177,6 +177,25 @@ fn a_table_that_explodes_is_refused() {
     assert!(error.contains("out of all proportion"), "{error}");
 }
 
+/// Two megabytes may not become a gigabyte, before the table's hash says that it is the one that
+/// was written.
+#[test]
+fn a_table_takes_no_more_memory_than_its_pack_can_need() {
+    let whole = packed(&sample(), &settings(4096, Method::Raw));
+    let footer = Footer::parse(&whole[whole.len() - FOOTER_BYTES..], whole.len() as u64).unwrap();
+    let begin = footer.table.begin;
+    let head = &whole[..usize::try_from(begin).unwrap()];
+    let stored = vec![7; 2 << 20];
+    for (bytes, says) in [(1 << 30, "out of all proportion"), (64 << 20, "damaged")] {
+        let (stored_bytes, crc) = (stored.len() as u64, crc(&stored));
+        let table = layout::Section { begin, stored_bytes, bytes, crc };
+        let report = layout::Section { begin: begin + stored_bytes, ..Default::default() };
+        let end = Footer { table, report, ..footer }.to_bytes();
+        let error = opened(&[head, &stored, &end].concat()).unwrap_err().to_string();
+        assert!(error.contains(says), "{bytes}: {error}");
+    }
+}
+
 /// The same of the report inside.
 #[test]
 fn a_report_that_explodes_is_refused() {

@@ -41,6 +41,18 @@ const USED_AT_TRANSACTIONAL: usize = 15;
 const USED_AT: usize = 2;
 const USED_BYTES: usize = 2;
 
+/// A bitmap has three bits for each page behind it, in groups of six bytes.
+const GROUP_BYTES: usize = 6;
+const PAGES_PER_GROUP: u64 = 16;
+const BITS_PER_PAGE: u64 = 3;
+
+/// How far bitmaps are apart in a data file.
+#[must_use]
+pub fn bitmap_every(page_size: usize) -> u64 {
+    let groups = page_size.saturating_sub(SUM_BYTES) / GROUP_BYTES;
+    u64::try_from(groups).unwrap_or(0).saturating_mul(PAGES_PER_GROUP).saturating_add(1)
+}
+
 /// Which file of a table the pages are in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AriaFile {
@@ -107,11 +119,24 @@ impl AriaPages {
         }
     }
 
-    /// One bitmap has three bits for each page behind it, in groups of six bytes.
     fn is_bitmap(&self, number: PageNo) -> bool {
-        let groups = self.header.page_size.saturating_sub(SUM_BYTES) / 6;
-        let every = u64::try_from(groups).unwrap_or(0).saturating_mul(16).saturating_add(1);
-        number.0.is_multiple_of(every)
+        number.0.is_multiple_of(bitmap_every(self.header.page_size))
+    }
+
+    /// One past the last page of a data file that a bitmap page has in use, if its sum fits.
+    #[must_use]
+    pub fn end_by_bitmap(&self, number: PageNo, page: &[u8]) -> Option<u64> {
+        if !self.is_bitmap(number) || !matches!(self.test(number, page), Tested::Sound) {
+            return None;
+        }
+        let content = page.get(..page.len().saturating_sub(SUM_BYTES))?;
+        let groups = content.chunks_exact(GROUP_BYTES).zip(0_u64..);
+        let (bytes, group) = groups.filter(|(bytes, _)| bytes.iter().any(|it| *it != 0)).last()?;
+        // Low byte first, three bits a page.
+        let bits = bytes.iter().rev().fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte));
+        let last = u64::from(63_u32.saturating_sub(bits.leading_zeros())) / BITS_PER_PAGE;
+        let behind = group.saturating_mul(PAGES_PER_GROUP).saturating_add(last).saturating_add(2);
+        number.0.checked_add(behind)
     }
 
     fn finding(&self, number: PageNo, stored: u32, computed: u32, covered: usize) -> PageFinding {
@@ -183,6 +208,10 @@ fn specimens() -> Vec<Specimen> {
         is_transactional: true,
         has_data_pages: true,
         is_closed: true,
+        is_unused: true,
+        rows: 0,
+        index_bytes: 0,
+        data_bytes: 0,
     };
     let pages = |file| Box::new(AriaPages { header, file, failure: Severity::Damage });
     let content = |number: u64| -> Vec<u8> {
@@ -286,6 +315,25 @@ mod tests {
         assert_eq!(judge(&format, 5, &page).counts.unverifiable, 1);
         assert_eq!(judge(&format, 21_825, &page).counts.ok, 1);
         assert_eq!(judge(&format, 0, &page).findings.len(), 1);
+    }
+
+    #[test]
+    fn bitmap_says_which_page_is_the_last_in_use() {
+        let format = data_pages(|_| ());
+        for (at, byte, end) in [(0, 0b1, 2), (0, 0b100_0000, 4), (5, 0x80, 17), (6, 2, 18)] {
+            let mut page = vec![0; 8192];
+            page[at] = byte;
+            page[0] |= 1;
+            stamp_data(&mut page, PageNo(21_825));
+            let found = format.end_by_bitmap(PageNo(21_825), &page);
+            assert_eq!(found, Some(21_825 + end), "byte {at}");
+            assert_eq!(format.end_by_bitmap(PageNo(21_826), &page), None);
+            page[100] ^= 1;
+            assert_eq!(format.end_by_bitmap(PageNo(21_825), &page), None, "its sum fails");
+        }
+        let mut page = vec![0; 8192];
+        stamp_data(&mut page, PageNo(0));
+        assert_eq!(format.end_by_bitmap(PageNo(0), &page), None, "nothing is in use");
     }
 
     #[test]

@@ -97,6 +97,8 @@ pub struct InnodbPages {
     pub doublewrite: Vec<Range<u64>>,
     /// What findings prove.
     pub severities: Severities,
+    /// Pages that are never zero, beside the first, and what one that is zero proves.
+    pub never_zero: (Vec<u64>, Option<Severity>),
     /// What opens encrypted pages.
     pub cipher: Option<Cipher>,
     /// Pages that MariaDB compressed and encrypted in the old layout have a sum that fits, in this
@@ -117,6 +119,7 @@ impl InnodbPages {
             allocated: Arc::default(),
             doublewrite: Vec::new(),
             severities: Severities::at_rest(),
+            never_zero: (Vec::new(), None),
             cipher: None,
             locked_pages_have_sums: false,
             folds: AtomicBool::new(false),
@@ -166,7 +169,7 @@ enum Seal {
     /// A sum fits.
     Fits(Content),
     /// It carries no sum.
-    None,
+    None(Content),
     /// It cannot be tested without a key, or without a library.
     Locked,
     /// No sum fits.
@@ -175,7 +178,7 @@ enum Seal {
     Contradicts(Fault),
 }
 
-/// What of a page with a sum that fits is in the clear.
+/// What of a page that nothing speaks against is in the clear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
     /// All that a page has.
@@ -205,9 +208,11 @@ impl InnodbPages {
         if self.is_copy(number) {
             return self.look_at_copy(page);
         }
-        let (content, standing, protection) = match self.seal(page, fold) {
+        // No server compresses or encrypts the first page.
+        let seal = if number == 0 { self.clear_seal(page, fold) } else { self.seal(page, fold) };
+        let (content, standing, protection) = match seal {
             Seal::Fits(content) => (content, Standing::Ok, Protection::Checksum),
-            Seal::None => (Content::Clear, Standing::Unprotected, Protection::None),
+            Seal::None(content) => (content, Standing::Unprotected, Protection::None),
             Seal::Locked => (Content::NumberAndSpace, Standing::Unverifiable, Protection::Checksum),
             Seal::Broken { stored, computed, detail } => {
                 let fault = Fault::new(Kind::Checksum, "");
@@ -235,6 +240,15 @@ impl InnodbPages {
         }
     }
 
+    /// The seal of a page that is neither compressed nor encrypted, whatever its type says.
+    fn clear_seal(&self, page: &[u8], fold: Option<u32>) -> Seal {
+        match self.layout.form {
+            Form::Old => self.plain_seal(page, fold),
+            Form::Zip => plain_zip_seal(page),
+            Form::FullCrc32 => full_crc32_seal(&self.layout, page),
+        }
+    }
+
     /// True of a page whose own marks or sum say that it has this layout, wherever it lies. `fold` is
     /// its [`new_fold`], where that is known already.
     pub(crate) fn has_fitting_sum(&self, page: &[u8], fold: Option<u32>) -> bool {
@@ -242,7 +256,7 @@ impl InnodbPages {
             && match self.seal(page, fold) {
                 Seal::Fits(_) => true,
                 // Two marks at the ends of a page say that it is one; a single mark says little.
-                Seal::None => self.layout.form == Form::Old,
+                Seal::None(_) => self.layout.form == Form::Old,
                 _ => false,
             }
     }
@@ -252,7 +266,7 @@ impl InnodbPages {
         let is_clear = !self.is_blank(page)
             && match self.seal(page, None) {
                 Seal::Fits(content) => content != Content::Number,
-                Seal::None | Seal::Locked => true,
+                Seal::None(_) | Seal::Locked => true,
                 _ => false,
             };
         is_clear.then(|| read_u32(page, SPACE_ID))
@@ -352,12 +366,13 @@ impl InnodbPages {
 
     /// A page that MariaDB compressed and encrypted, without the key.
     fn locked_seal(&self, page: &[u8]) -> Seal {
-        if !self.locked_pages_have_sums || locked_sum_fits(page) {
+        let stored = read_u32(page, ENCRYPTED_SUM);
+        if !self.locked_pages_have_sums || stored == NO_CHECKSUM_MAGIC || locked_sum_fits(page) {
             return Seal::Locked;
         }
         Seal::Contradicts(Fault {
             at_most: Severity::Suspect,
-            stored: Some(read_u32(page, ENCRYPTED_SUM)),
+            stored: Some(stored),
             ..Fault::new(
                 Kind::Checksum,
                 "the sum of the encrypted page, which other pages here have, does not fit; only \
@@ -370,7 +385,7 @@ impl InnodbPages {
     fn plain_seal(&self, page: &[u8], fold: Option<u32>) -> Seal {
         let (first, second) = (read_u32(page, CHECKSUM), trailer_first(page));
         if (first, second) == (NO_CHECKSUM_MAGIC, NO_CHECKSUM_MAGIC) {
-            return Seal::None;
+            return Seal::None(Content::Clear);
         }
         if fold.is_some_and(|fold| folds_fit(page, first, second, fold)) {
             return Seal::Fits(Content::Clear);
@@ -388,7 +403,7 @@ impl InnodbPages {
             return Seal::Fits(Content::Clear);
         }
         if is_encrypted && encrypted_sum == NO_CHECKSUM_MAGIC {
-            return Seal::None;
+            return Seal::None(Content::Clear);
         }
         let other = crc32_other_order(page);
         if (first, second) == (other, other) {
@@ -435,7 +450,7 @@ impl InnodbPages {
             Unpacked::Broken(why) => return Seal::broken_because(why),
         };
         let seal = self.inner_seal(Unpacked::Page(inner.clone()));
-        if !matches!(seal, Seal::Fits(_) | Seal::None) {
+        if !matches!(seal, Seal::Fits(_) | Seal::None(_)) {
             return seal;
         }
         let of_both = [page, &inner].map(|page| page.get(PAGE_NUMBER..PAGE_TYPE));
@@ -452,23 +467,23 @@ impl InnodbPages {
                 "its first four bytes are not the mark that page_compressed pages have",
             ));
         }
-        match seal {
-            Seal::Fits(_) => Seal::Fits(Content::NumberAndSpace),
-            other => other,
-        }
+        seal
     }
 
-    /// An ordinary page that was inside another; its trailer is tested here.
+    /// An ordinary page that was inside another; its trailer is tested here, for the page around it
+    /// ends with padding or ciphertext.
     fn inner_seal(&self, unpacked: Unpacked) -> Seal {
         let inner = match unpacked {
             Unpacked::Page(inner) => inner,
             Unpacked::Unsupported => return Seal::Locked,
             Unpacked::Broken(why) => return Seal::broken_because(why),
         };
-        match self.plain_seal(&inner, None) {
-            Seal::Fits(_) => match self.torn_detail(&inner) {
-                Some(detail) => Seal::Contradicts(Fault::new(Kind::Torn, detail)),
-                None => Seal::Fits(Content::NumberAndSpace),
+        let seal = self.plain_seal(&inner, None);
+        match seal {
+            Seal::Fits(_) | Seal::None(_) => match (self.torn_detail(&inner), seal) {
+                (Some(detail), _) => Seal::Contradicts(Fault::new(Kind::Torn, detail)),
+                (None, Seal::None(_)) => Seal::None(Content::NumberAndSpace),
+                (None, _) => Seal::Fits(Content::NumberAndSpace),
             },
             Seal::Broken { stored, computed, .. } => {
                 Seal::Broken { stored, computed, detail: Some("of the page inside".to_owned()) }
@@ -483,7 +498,7 @@ impl InnodbPages {
         let mut last = Seal::Locked;
         for unpacked in cipher.decrypt_mysql(page) {
             last = self.inner_seal(unpacked);
-            if matches!(last, Seal::Fits(_) | Seal::None) {
+            if matches!(last, Seal::Fits(_) | Seal::None(_)) {
                 break;
             }
         }
@@ -509,7 +524,11 @@ impl InnodbPages {
         }
         let page_type = read_u16(page, PAGE_TYPE);
         match old {
-            Seal::None => Look::Sound(Standing::Unprotected, Protection::None),
+            Seal::None(_) => Look::Sound(Standing::Unprotected, Protection::None),
+            // Compressed pages have the mark at their beginning only.
+            _ if read_u32(page, CHECKSUM) == NO_CHECKSUM_MAGIC => {
+                Look::Sound(Standing::Unprotected, Protection::None)
+            }
             _ if is_stored_otherwise(page_type) && page_type != TYPE_COMPRESSED => {
                 Look::Sound(Standing::Unverifiable, Protection::Checksum)
             }
@@ -527,17 +546,14 @@ impl InnodbPages {
 
     fn judge_page(&self, number: PageNo, page: &[u8], fold: Option<u32>, verdict: &mut RunVerdict) {
         match self.look(number.0, page, fold) {
+            // No copy is in use: the key to one is not missing.
+            Look::Sound(Standing::Unverifiable, _) if self.is_copy(number.0) => verdict.skip(),
             Look::Sound(standing, protection) => verdict.pass(standing, protection),
             Look::Blank => match self.zeroed(number) {
                 Some(severity) => verdict.fail(
                     Protection::Checksum,
-                    PageFinding::failed(number, severity, Kind::Zeroed).with_detail(
-                        if number.0 == 0 {
-                            "all zero, and the first page never is"
-                        } else {
-                            "all zero, and in use by the extent map"
-                        },
-                    ),
+                    PageFinding::failed(number, severity, Kind::Zeroed)
+                        .with_detail(self.zeroed_words(number)),
                 ),
                 None => verdict.empty(),
             },
@@ -560,11 +576,44 @@ impl InnodbPages {
     }
 
     fn zeroed(&self, number: PageNo) -> Option<Severity> {
+        // A place for copies that was not used yet.
+        if self.is_copy(number.0) {
+            return None;
+        }
         if number.0 == 0 {
             return Some(self.severities.failing);
         }
+        if self.never_zero.0.contains(&number.0) {
+            return self.never_zero.1;
+        }
         let severity = self.severities.zeroed?;
-        (self.allocated.contains(number.0) && !self.is_copy(number.0)).then_some(severity)
+        self.allocated.contains(number.0).then_some(severity)
+    }
+}
+
+impl InnodbPages {
+    fn zeroed_words(&self, number: PageNo) -> String {
+        if number.0 == 0 {
+            "all zero, and the first page never is".to_owned()
+        } else if self.never_zero.0.contains(&number.0) {
+            format!("all zero, and {} never is", what_is(number.0))
+        } else {
+            "all zero, and in use by the extent map".to_owned()
+        }
+    }
+}
+
+/// What a page of the system tablespace that is never zero holds.
+fn what_is(page: u64) -> &'static str {
+    match page {
+        1 => "the bitmap of the change buffer",
+        2 => "the page of segments",
+        3 => "the header of the change buffer",
+        4 => "the root of the change buffer",
+        5 => "the page of the transaction system",
+        6 => "the first rollback segment",
+        7 => "the header of the dictionary",
+        _ => "the root of an index of the server's own",
     }
 }
 
@@ -601,7 +650,7 @@ pub(crate) fn locked_sum_fits(page: &[u8]) -> bool {
 fn plain_zip_seal(page: &[u8]) -> Seal {
     let stored = read_u32(page, CHECKSUM);
     if stored == NO_CHECKSUM_MAGIC {
-        return Seal::None;
+        return Seal::None(Content::NumberAndSpace);
     }
     let crc = zip_crc32(page);
     let is_encrypted = read_u32(page, KEY_VERSION) != 0;
@@ -614,7 +663,7 @@ fn plain_zip_seal(page: &[u8]) -> Seal {
         return Seal::Fits(Content::NumberAndSpace);
     }
     if is_encrypted && encrypted_sum == NO_CHECKSUM_MAGIC {
-        return Seal::None;
+        return Seal::None(Content::NumberAndSpace);
     }
     Seal::broken(stored, crc)
 }
@@ -675,3 +724,6 @@ impl PageFormat for InnodbPages {
         self.refine(page, finding, neighbours);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -315,6 +315,13 @@ impl PostgresPages {
         let recovery = self.recovery.as_ref().filter(|_| self.failure == Severity::Suspect);
         match recovery.map(|recovery| recovery.fate_of(page, header.lsn)) {
             None => failed(self.failure, ""),
+            // A server flushes its log before the pages that follow from it: no crash leaves
+            // such a page behind, whatever replay then does to it.
+            Some(Fate::Overwritten(_)) if kind == Kind::FutureLsn => failed(
+                self.failure,
+                "this copy was not made at one moment, as by copying the files of a running \
+                 server, or log was lost",
+            ),
             Some(Fate::Overwritten(at)) => {
                 let finding = failed(Severity::Notice, &overwritten_in_words(at));
                 PageFinding { hint: Some(RECOVERY_MENDS.to_owned()), ..finding }

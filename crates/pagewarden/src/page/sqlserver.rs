@@ -39,6 +39,7 @@ use crate::page::{Neighbours, PageFinding, PageFormat, PageRun, Registered, RunV
 use crate::verdict::{Kind, PageNo, Protection, Severity, Standing, joined};
 
 pub mod header;
+pub mod log;
 mod specimens;
 pub mod stamp;
 pub mod system;

@@ -15,7 +15,7 @@ use crate::protect::disk::{Disk, Written, remove, sync_folder};
 use crate::target::postgres::read_small;
 
 /// Says that a copy is not finished, and of what.
-pub(super) const MARKER: &str = "pagewarden-protect.copy";
+pub(crate) const MARKER: &str = "pagewarden-protect.copy";
 /// The same, before it is whole.
 const MARKER_BEFORE: &str = "pagewarden-protect.copy.new";
 const MARK_BYTES_MAX: usize = 4096;

@@ -1,8 +1,13 @@
 //! Everything that `protect` changes on a disk goes through here, so that tests
 //! can see every change, end a run at any of them, and build what a power failure
 //! would leave behind.
+//!
+//! Names are made, opened and removed by the descriptor of their folder, and root does so only
+//! where the owner of the file could have done it: in a folder of that owner, or along a way that
+//! nobody else can change. Else a folder that becomes a link meanwhile would lead root elsewhere.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{
@@ -10,11 +15,15 @@ use std::os::unix::fs::{
 };
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Gid, OFlags, Timespec, Timestamps, Uid};
+use rustix::fs::{
+    AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, chownat, linkat, openat, renameat,
+    statat, symlinkat, unlinkat,
+};
 use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::protect::Options;
+use crate::source::trusted_path::{End, foreign};
 
 #[cfg(test)]
 pub(super) mod recorder;
@@ -29,12 +38,14 @@ pub(super) struct Written {
 impl Written {
     /// Opens a regular file of the database to change it.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
-        let flags = i32::try_from(flags).unwrap_or(0);
-        let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
-        if !file.metadata()?.is_file() {
+        let folder = Folder::of(path)?;
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file: File = openat(&folder.held, folder.name, flags, Mode::empty())?.into();
+        let found = file.metadata()?;
+        if !found.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
+        folder.check(found.uid())?;
         Ok(Self { file, path: path.to_owned() })
     }
 
@@ -56,6 +67,54 @@ impl Written {
     }
 }
 
+/// The folder of a name, held while something is done to the name.
+struct Folder<'a> {
+    held: File,
+    path: &'a Path,
+    name: &'a OsStr,
+}
+
+impl<'a> Folder<'a> {
+    fn of(path: &'a Path) -> io::Result<Self> {
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        let flags = HOLDING | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let held = openat(rustix::fs::CWD, folder, flags, Mode::empty())?.into();
+        Ok(Self { held, path: folder, name })
+    }
+
+    /// Refuses root what `owner` could not have done here.
+    fn check(&self, owner: u32) -> io::Result<()> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(());
+        }
+        let ours = self.held.metadata()?.uid();
+        if ours != 0 && ours == owner {
+            return Ok(());
+        }
+        let others = foreign(self.path, End::Inside)?;
+        match others.iter().find(|other| other.is_open || other.owner != ours) {
+            None => Ok(()),
+            Some(other) => {
+                let text = format!("root does not write there: {other}");
+                Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+            }
+        }
+    }
+
+    /// The same for whom the file of the name belongs to.
+    fn check_name(&self) -> io::Result<()> {
+        self.check(statat(&self.held, self.name, AtFlags::SYMLINK_NOFOLLOW)?.st_uid)
+    }
+}
+
+/// A descriptor by which names are reached, without any right to list them.
+#[cfg(target_os = "linux")]
+const HOLDING: OFlags = OFlags::PATH;
+#[cfg(not(target_os = "linux"))]
+const HOLDING: OFlags = OFlags::RDONLY;
+
 /// True if both descriptors lead to one file.
 pub(super) fn is_same_file(one: &File, other: &File) -> io::Result<bool> {
     let (one, other) = (one.metadata()?, other.metadata()?);
@@ -66,8 +125,10 @@ pub(super) fn is_same_file(one: &File, other: &File) -> io::Result<bool> {
 pub(super) trait Disk: Sync {
     /// Makes a file that must not exist yet, for the owner of `like`.
     fn create(&self, path: &Path, like: &Metadata) -> io::Result<Written> {
-        let file =
-            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        let folder = Folder::of(path)?;
+        folder.check(like.uid())?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = openat(&folder.held, folder.name, flags, Mode::RUSR | Mode::WUSR)?.into();
         give_to_owner(&file, like)?;
         Ok(Written { file, path: path.to_owned() })
     }
@@ -100,10 +161,11 @@ pub(super) trait Disk: Sync {
         clone_blocks(&file.file, source)
     }
 
-    /// Gives the file the owner, mode and times of `like`.
+    /// Gives the file the owner, mode and times of `like`; but no file of ours ever runs as its
+    /// owner or group.
     fn set_attributes(&self, file: &Written, like: &Metadata) -> io::Result<()> {
         give_to_owner(&file.file, like)?;
-        file.file.set_permissions(Permissions::from_mode(like.mode() & 0o7777))?;
+        file.file.set_permissions(Permissions::from_mode(like.mode() & 0o777))?;
         Ok(rustix::fs::futimens(&file.file, &times(like))?)
     }
 
@@ -124,17 +186,25 @@ pub(super) trait Disk: Sync {
 
     /// Gives a file a second name, which must not exist yet.
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::hard_link(from, to)
+        let (from, to) = (Folder::of(from)?, Folder::of(to)?);
+        to.check(statat(&from.held, from.name, AtFlags::SYMLINK_NOFOLLOW)?.st_uid)?;
+        Ok(linkat(&from.held, from.name, &to.held, to.name, AtFlags::empty())?)
     }
 
     /// Gives a file another name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::rename(from, to)
+        let (from, target) = (Folder::of(from)?, Folder::of(to)?);
+        target.check(statat(&from.held, from.name, AtFlags::SYMLINK_NOFOLLOW)?.st_uid)?;
+        // In one folder, it is the one that was checked, also if its path leads elsewhere by now.
+        let source = if from.path == target.path { &target.held } else { &from.held };
+        Ok(renameat(source, from.name, &target.held, target.name)?)
     }
 
     /// Takes a name away.
     fn remove(&self, path: &Path) -> io::Result<()> {
-        fs::remove_file(path)
+        let folder = Folder::of(path)?;
+        folder.check_name()?;
+        Ok(unlinkat(&folder.held, folder.name, AtFlags::empty())?)
     }
 
     /// Makes a folder, unless it is there.
@@ -155,8 +225,12 @@ pub(super) trait Disk: Sync {
 
     /// Makes a symbolic link, for the owner of `like`.
     fn make_link(&self, content: &Path, path: &Path, like: &Metadata) -> io::Result<()> {
-        std::os::unix::fs::symlink(content, path)?;
-        permitted(std::os::unix::fs::lchown(path, Some(like.uid()), Some(like.gid())))
+        let folder = Folder::of(path)?;
+        folder.check(like.uid())?;
+        symlinkat(content, &folder.held, folder.name)?;
+        let (user, group) = (Some(Uid::from_raw(like.uid())), Some(Gid::from_raw(like.gid())));
+        let given = chownat(&folder.held, folder.name, user, group, AtFlags::SYMLINK_NOFOLLOW);
+        permitted(given.map_err(io::Error::from))
     }
 }
 
@@ -274,4 +348,73 @@ fn sync_file_system(_: &File) -> io::Result<()> {
 #[cfg(not(target_os = "linux"))]
 fn clone_blocks(_: &File, _: &File) -> bool {
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_file_that_is_made_runs_as_its_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let like = folder.path().join("like");
+        fs::write(&like, "").unwrap();
+        fs::set_permissions(&like, Permissions::from_mode(0o6751)).unwrap();
+        let like = fs::metadata(like).unwrap();
+        assert_eq!(like.mode() & 0o7777, 0o6751);
+        let made = System.create(&folder.path().join("made"), &like).unwrap();
+        System.set_attributes(&made, &like).unwrap();
+        assert_eq!(made.file.metadata().unwrap().mode() & 0o7777, 0o751);
+    }
+
+    /// The folder of a table that its owner has swapped for a link, while root replaces the table.
+    #[test]
+    fn root_makes_and_renames_nothing_where_a_link_of_another_user_leads() {
+        use std::os::unix::fs::{chown, symlink};
+
+        const OTHER: Option<u32> = Some(65534);
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: only root can give folders away");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (data, private) = (folder.path().join("data"), folder.path().join("private"));
+        for path in [&data, &private, &data.join("shop")] {
+            fs::create_dir(path).unwrap();
+        }
+        let table = data.join("shop/t.ibd");
+        fs::write(&table, "table").unwrap();
+        fs::write(private.join("t.ibd"), "root's").unwrap();
+        fs::write(private.join("new"), "root's").unwrap();
+        for path in [&data, &data.join("shop"), &table] {
+            chown(path, OTHER, OTHER).unwrap();
+        }
+        let like = fs::metadata(&table).unwrap();
+        let new = data.join("shop/new");
+        drop(System.create(&new, &like).unwrap());
+        System.rename(&new, &table).unwrap();
+        assert_eq!(fs::metadata(&table).unwrap().uid(), 65534);
+        drop(Written::open(&table).unwrap());
+
+        fs::rename(data.join("shop"), data.join("away")).unwrap();
+        symlink(&private, data.join("shop")).unwrap();
+        let before = fs::metadata(&private).unwrap().ctime_nsec();
+        let refused = [
+            System.create(&data.join("shop/other"), &like).map(drop),
+            System.create(&data.join("shop/other"), &fs::metadata(&private).unwrap()).map(drop),
+            System.rename(&data.join("away/t.ibd"), &data.join("shop/t.ibd")),
+            System.link(&data.join("away/t.ibd"), &data.join("shop/u.ibd")),
+            System.remove(&new),
+            System.make_link(Path::new("x"), &data.join("shop/x"), &like),
+            Written::open(&table).map(drop),
+        ];
+        for (number, result) in refused.into_iter().enumerate() {
+            let error = result.expect_err(&number.to_string());
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{number}: {error}");
+        }
+        assert_eq!(fs::metadata(&private).unwrap().ctime_nsec(), before);
+        // What is root's all the way is as it was.
+        drop(Written::open(&private.join("t.ibd")).unwrap());
+        System.remove(&private.join("new")).unwrap();
+    }
 }

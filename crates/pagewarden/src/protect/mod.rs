@@ -29,7 +29,7 @@ use crate::verify::Progress;
 
 mod batch;
 mod cold;
-mod copy;
+pub(crate) mod copy;
 mod disk;
 pub mod innodb;
 mod journal;

@@ -252,7 +252,7 @@ fn target_sentence(verdict: Verdict, summary: &Summary) -> String {
             } else if pages.undecided > 0 {
                 "Some pages kept changing to the end and could not be judged."
             } else {
-                "No page could be tested without its key."
+                "Some pages could not be tested without a key or a reader of their format."
             };
             let found = if summary.severities.suspect > 0 {
                 "Nothing is certainly damaged in the rest, but something is suspect."
@@ -272,7 +272,7 @@ fn target_sentence(verdict: Verdict, summary: &Summary) -> String {
             for (count, what) in [
                 (pages.suspect, "failed the test for a harmless reason, told below"),
                 (pages.unprotected, "could not be tested: no checksum"),
-                (pages.unverifiable, "could not be tested: no key"),
+                (pages.unverifiable, "could not be tested: no key, or no reader of their format"),
             ] {
                 if count > 0 {
                     let _ = write!(text, " {} {what}.", counted(count, "page"));

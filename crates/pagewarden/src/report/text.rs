@@ -13,7 +13,7 @@ use crate::report::words::{
 };
 use crate::report::{Report, RunEnd, TargetEnd};
 use crate::target::Description;
-use crate::verdict::{Finding, Note, PageCounts, Recount, Stretch, Unread, Verdict};
+use crate::verdict::{Finding, Note, PageCounts, Recount, Stretch, Unread};
 use crate::verify::{Sink, Summary, mib_per_second};
 
 /// Writes the lines; see the module.
@@ -25,6 +25,8 @@ pub struct TextReport<W> {
     last_hint: Option<String>,
     /// The circumstances as they were said at the target's beginning.
     state: String,
+    /// Whether what pages are tested by, and what these tests cannot detect, is said.
+    explains: bool,
     /// How maps are laid out, if they are wanted, and that of this target.
     layout: Option<Layout>,
     map: Option<PageMap>,
@@ -39,9 +41,18 @@ impl<W: Write> TextReport<W> {
             folded: None,
             last_hint: None,
             state: String::new(),
+            explains: false,
             layout: None,
             map: None,
         }
+    }
+
+    /// The same, which says of each target what its pages are tested by and what
+    /// these tests cannot detect.
+    #[must_use]
+    pub fn with_explanations(mut self) -> Self {
+        self.explains = true;
+        self
     }
 
     /// The same, with a map after each target.
@@ -168,9 +179,9 @@ impl<W: Write + Send> Report for TextReport<W> {
             self.colours.verdict(verdict),
             why(verdict, summary)
         )?;
-        if matches!(verdict, Verdict::Intact | Verdict::Damaged | Verdict::Unprotected) {
-            writeln!(self.out, "  tested by {}", description.evidence.tested_by)?;
-            writeln!(self.out, "  not seen: {}", description.evidence.unseen)?;
+        if self.explains {
+            writeln!(self.out, "  tested by: {}", description.evidence.tested_by)?;
+            writeln!(self.out, "  these tests cannot detect: {}", description.evidence.unseen)?;
         }
         if let (Some(mut map), Some(layout)) = (self.map.take(), self.layout) {
             map.end(target);

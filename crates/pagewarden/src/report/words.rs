@@ -194,11 +194,32 @@ pub fn why(verdict: Verdict, summary: &Summary) -> String {
         Verdict::Incomplete if summary.pages.undecided > 0 => {
             "some pages kept changing to the end".to_owned()
         }
-        Verdict::Incomplete => "no page could be tested without its key".to_owned(),
+        Verdict::Incomplete => untested_words(summary),
         Verdict::Suspect => "recovery or a rare history could explain what was found".to_owned(),
         Verdict::Unprotected => "nothing wrong seen, but the pages carry no checksums".to_owned(),
+        Verdict::Intact if summary.pages.unverifiable > 0 => {
+            format!("nothing wrong seen, but {}", untested_words(summary))
+        }
+        Verdict::Intact if summary.pages.unprotected > 0 => format!(
+            "every page that carries a checksum was tested; {} without one",
+            match summary.pages.unprotected {
+                1 => "1 page is".to_owned(),
+                count => format!("{} pages are", grouped(count)),
+            }
+        ),
+        Verdict::Intact if summary.pages.total() == 0 => {
+            "nothing wrong seen, and there is no page in it".to_owned()
+        }
         Verdict::Intact => "every page that is in use was tested".to_owned(),
     }
+}
+
+/// How many pages could not be tested for want of a key or a reader of their format.
+fn untested_words(summary: &Summary) -> String {
+    format!(
+        "{} could not be tested without a key or a reader of their format",
+        counted(summary.pages.unverifiable, "page")
+    )
 }
 
 #[cfg(test)]
@@ -258,6 +279,26 @@ mod tests {
         assert_eq!(printable("a\x1b[2Jb\nc"), "a\\u{1b}[2Jb\\nc");
         assert_eq!(printable("gr\u{fc}n"), "gr\u{fc}n");
         assert_eq!(printable("a\u{202e}b\u{2028}c\u{200b}"), "a\\u{202e}b\\u{2028}c\\u{200b}");
+    }
+
+    #[test]
+    fn every_page_was_tested_is_said_only_where_it_is_so() {
+        let tested = "every page that is in use was tested";
+        let mut summary = Summary::default();
+        assert!(!why(Verdict::Intact, &summary).contains(tested));
+        summary.pages.ok = 3000;
+        assert_eq!(why(Verdict::Intact, &summary), tested);
+        summary.pages.unprotected = 2;
+        assert_eq!(
+            why(Verdict::Intact, &summary),
+            "every page that carries a checksum was tested; 2 pages are without one"
+        );
+        summary.pages.unverifiable = 1200;
+        for verdict in [Verdict::Intact, Verdict::Incomplete] {
+            let words = why(verdict, &summary);
+            assert!(words.contains("1,200 pages could not be tested"), "{words}");
+            assert!(!words.contains(tested), "{words}");
+        }
     }
 
     #[test]

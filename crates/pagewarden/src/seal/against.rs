@@ -12,7 +12,7 @@
 //! Damage is proven only by a database that was shut down cleanly; elsewhere the
 //! same is suspect.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -64,6 +64,7 @@ impl Against {
             position: now.as_ref().map(|now| now.position),
             inner: target.steps,
             compared: Vec::new(),
+            concluded: Vec::new(),
             shorter: 0,
             phase: Phase::Files,
             ready: VecDeque::new(),
@@ -103,6 +104,9 @@ struct Steps {
     /// Of this state, if that can be told.
     position: Option<u64>,
     compared: Vec<Arc<FileAgainst>>,
+    /// What the files of the database themselves said of pages in the end: held back,
+    /// since the seal may know something graver of the same pages.
+    concluded: Vec<Step>,
     /// Files that are shorter, which may be.
     shorter: u64,
     phase: Phase,
@@ -124,6 +128,7 @@ impl Iterator for Steps {
                         self.phase = Phase::Done;
                         return Some(not_of_archives());
                     }
+                    Some(step @ Step::Overruled(..)) => self.concluded.push(step),
                     Some(step) => return Some(step),
                     None => {
                         self.phase = Phase::Conclusions;
@@ -133,6 +138,7 @@ impl Iterator for Steps {
                 Phase::Conclusions => {
                     self.phase = Phase::Done;
                     self.conclude();
+                    self.let_the_gravest_win();
                 }
                 Phase::Done => return None,
             }
@@ -150,12 +156,10 @@ impl Steps {
                     file.witnesses.push(against);
                     self.length(&file, &sealed);
                 }
-                Err(error) => self.ready.push_back(Step::Unread(Unread {
-                    file: file.name.clone(),
-                    offset: ByteOffset(0),
-                    length: 0,
-                    error: format!("not held against the seal: {error}"),
-                })),
+                Err(error) => self.ready.push_back(Step::Unread(Unread::of_file(
+                    file.name.clone(),
+                    format!("not compared with the seal: {error}"),
+                ))),
             }
         }
         self.ready.push_back(Step::File(file));
@@ -217,6 +221,36 @@ impl Steps {
         }
     }
 
+    /// Of two findings about one page the graver stands, with the words of both; of two
+    /// that are alike, that of the database's own files.
+    fn let_the_gravest_win(&mut self) {
+        let mut own: HashMap<Place, (Finding, Standing)> = HashMap::new();
+        let mut order = Vec::new();
+        for step in std::mem::take(&mut self.concluded) {
+            if let Step::Overruled(finding, standing) = step {
+                order.push(finding.place.clone());
+                own.insert(finding.place.clone(), (finding, standing));
+            }
+        }
+        for step in &mut self.ready {
+            let Step::Overruled(finding, standing) = step else { continue };
+            let Some((mut first, counted)) = own.remove(&finding.place) else { continue };
+            if first.severity >= finding.severity {
+                std::mem::swap(&mut first, finding);
+                *standing = counted;
+            }
+            if let Some(detail) = &first.detail {
+                finding.add_detail(detail);
+            }
+            finding.database = finding.database.take().or(first.database);
+            finding.object = finding.object.take().or(first.object);
+        }
+        let rest = order.iter().filter_map(|place| own.remove(place));
+        let rest: Vec<_> =
+            rest.map(|(finding, counted)| Step::Overruled(finding, counted)).collect();
+        self.ready.extend(rest);
+    }
+
     fn note(&mut self, text: String) {
         self.ready.push_back(Step::Note(Note { file: String::new(), text }));
     }
@@ -226,7 +260,7 @@ impl Steps {
 enum What {
     Zeroed { lsn: u64 },
     Stale { lsn: u64, sealed: u64 },
-    Changed { lsn: u64 },
+    Changed { lsn: u64, sealed: u64 },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -297,12 +331,14 @@ impl FileAgainst {
         match () {
             () if now == sealed => None,
             () if is_empty && !was_empty => Some(What::Zeroed { lsn: sealed.lsn }),
-            () if same_state && was_empty => Some(What::Changed { lsn: now.lsn }),
+            () if same_state && was_empty => {
+                Some(What::Changed { lsn: now.lsn, sealed: sealed.lsn })
+            }
             () if now.lsn != 0 && now.lsn < sealed.lsn => {
                 Some(What::Stale { lsn: now.lsn, sealed: sealed.lsn })
             }
             () if same_state || (now.lsn != 0 && now.lsn == sealed.lsn) => {
-                Some(What::Changed { lsn: now.lsn })
+                Some(What::Changed { lsn: now.lsn, sealed: sealed.lsn })
             }
             () => None,
         }
@@ -339,10 +375,18 @@ impl FileAgainst {
                         at(sealed)
                     ),
                 ),
-                What::Changed { lsn: 0 } => {
+                What::Changed { lsn: 0, .. } => {
                     (Kind::Checksum, "other bytes than when it was sealed".to_owned())
                 }
-                What::Changed { lsn } => (
+                What::Changed { lsn, sealed } if lsn != sealed => (
+                    Kind::Checksum,
+                    format!(
+                        "other bytes than when it was sealed: pd_lsn{}, and{} then",
+                        at(lsn),
+                        at(sealed)
+                    ),
+                ),
+                What::Changed { lsn, .. } => (
                     Kind::Checksum,
                     format!(
                         "other bytes than when it was sealed, under the same pd_lsn{}",

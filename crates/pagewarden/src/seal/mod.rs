@@ -35,7 +35,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::target::{Epoch, Step};
-use crate::verdict::{ByteOffset, Unread};
+use crate::verdict::Unread;
 
 mod against;
 mod read;
@@ -76,12 +76,7 @@ pub struct Header {
 /// Archives are read once, and what tells their states from one another comes
 /// last.
 fn not_of_archives() -> Step {
-    Step::Unread(Unread {
-        file: String::new(),
-        offset: ByteOffset(0),
-        length: 0,
-        error: "seals are for folders and files, not for archives".to_owned(),
-    })
+    Step::Unread(Unread::of_file("", "seals are for folders and files, not for archives"))
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::page::{Fingerprint, PageFormat, PageRun, RunVerdict};
-use crate::target::{Description, Evidence, PageFile, Target};
-use crate::verdict::{Finding, Kind, Note, PageNo, Protection, Severity, Standing};
+use crate::target::{Description, Evidence, PageFile, Step, Target};
+use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Protection, Severity, Standing};
 use crate::verify::{Options, Sink, verify};
 
 const PAGE: usize = 512;
@@ -212,6 +212,36 @@ fn same_state_allows_no_difference_at_all() {
             found("c", None, Kind::Missing),
         ]
     );
+}
+
+/// What a file of the database says of a page must not hide what the seal proves.
+#[test]
+fn gravest_evidence_about_a_page_wins() {
+    let database = Database::new();
+    database.seal();
+    database.change("a", 30, |page| page[..8].copy_from_slice(&9_u64.to_le_bytes()));
+    database.change("a", 31, |page| page[100] ^= 1);
+    let said = |page: u64, severity| {
+        let mut finding = Finding::of_file("a", severity, Kind::Stale, "by an index".to_owned());
+        finding.place.page = Some(PageNo(page));
+        finding.place.offset = Some(ByteOffset(page * 512));
+        Step::Overruled(finding, Standing::Ok)
+    };
+    let mut target = database.target(10, true);
+    let own =
+        [said(30, Severity::Suspect), said(31, Severity::Damage), said(40, Severity::Suspect)];
+    target.steps = Box::new(target.steps.chain([Step::Barrier]).chain(own));
+    let sealed = Sealed::open(&database.seal_path()).unwrap();
+    let mut seen = Seen::default();
+    let target = Against::hold(target, sealed).unwrap();
+    let summary = verify(target, &Options::default(), &(), &mut seen).unwrap();
+    let found = |page, severity| ("a".to_owned(), Some(page), Kind::Stale, severity);
+    seen.findings.sort_by_key(|(_, page, ..)| *page);
+    assert_eq!(
+        seen.findings,
+        [found(30, Severity::Damage), found(31, Severity::Damage), found(40, Severity::Suspect)]
+    );
+    assert_eq!(summary.pages.damaged, 2);
 }
 
 #[test]

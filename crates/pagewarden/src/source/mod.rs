@@ -1,5 +1,6 @@
 //! Where bytes come from. A source never sees a page format.
 
+pub mod acting;
 pub mod buffer;
 pub mod decode;
 pub mod device;
@@ -19,6 +20,7 @@ pub mod residency;
 pub mod stretch;
 pub mod tar;
 pub mod transfer;
+pub mod trusted_path;
 #[cfg(target_os = "linux")]
 pub mod uring;
 pub mod write_back;

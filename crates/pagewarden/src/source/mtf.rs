@@ -43,7 +43,8 @@
 //! MSDA, data      has APAD, MQDA, and an MQDA of no bytes as the end mark
 //! MQDA            two bytes of padding, then whole extents of 64 KiB, the first
 //!                 at a multiple of 512, up to the stream's end
-//! MSTL, log       may have APAD and MQTL, which begins with two bytes also
+//! MSTL, log       may have APAD and MQTL, which begins with two bytes also: then
+//!                 log as in the log file, and filler up to a multiple of 64 KiB
 //! ESET, the end   has OTCP and TSMP, or nothing
 //! SPAD            ends the streams of each block
 //! SFMB, filemark  has no streams
@@ -187,6 +188,8 @@ pub enum Event {
     Stream(Stream),
     /// A piece of the data stream before.
     Extent(Extent),
+    /// A piece of the stream of log before.
+    Log(Extent),
     /// Something wrong.
     Fault(Fault),
 }
@@ -229,6 +232,8 @@ enum State {
         /// to be found.
         left: Option<u64>,
         next: u64,
+        /// They are no extents but log.
+        is_log: bool,
     },
     End,
 }
@@ -276,7 +281,9 @@ impl<S: Stretches> Walk<S> {
             match self.state {
                 State::Block => self.at_block()?,
                 State::Stream => self.at_stream()?,
-                State::Extents { left, next } => self.at_extent(left, next, buffer)?,
+                State::Extents { left, next, is_log } => {
+                    self.at_extent(left, next, is_log, buffer)?;
+                }
                 State::End => return Ok(None),
             }
         }
@@ -462,23 +469,24 @@ impl<S: Stretches> Walk<S> {
         };
         let next = offset.saturating_add(STREAM_HEADER_BYTES as u64).saturating_add(bytes);
         let next = next.checked_next_multiple_of(STREAM_ALIGNMENT).unwrap_or(u64::MAX);
-        let is_data = kind.0 == *b"MQDA" && bytes >= EXTENTS_BEGIN as u64;
+        let is_log = kind.0 == *b"MQTL";
+        let is_data = (is_log || kind.0 == *b"MQDA") && bytes >= EXTENTS_BEGIN as u64;
         if is_data && (stream.is_encrypted() || stream.is_compressed()) {
             self.fault(FaultKind::Encoded);
         } else if is_data {
-            if self.block != Some(Type(*b"MSDA")) {
+            if !is_log && self.block != Some(Type(*b"MSDA")) {
                 // Its block was lost.
                 self.block = Some(Type(*b"MSDA"));
                 self.data_block = self.data_block.saturating_add(1);
             }
             let left = bytes.saturating_sub(EXTENTS_BEGIN as u64);
-            if !left.is_multiple_of(EXTENT_BYTES as u64) {
+            if !is_log && !left.is_multiple_of(EXTENT_BYTES as u64) {
                 self.fault(FaultKind::Extents(left));
             }
             self.ready.push_back(Event::Stream(stream));
             self.window.see(STREAM_HEADER_BYTES + EXTENTS_BEGIN)?;
             self.window.pass(STREAM_HEADER_BYTES + EXTENTS_BEGIN);
-            self.state = State::Extents { left: Some(left), next };
+            self.state = State::Extents { left: Some(left), next, is_log };
             return Ok(());
         }
         if matches!(&kind.0, b"RAID" | b"MQCI") && bytes <= CONFIGURATION_BYTES_MAX {
@@ -491,8 +499,11 @@ impl<S: Stretches> Walk<S> {
             } else {
                 stream.configuration = Configuration::read(contents);
             }
+            let is_whole = contents.len() as u64 == bytes;
             if !self.window.is_there(count) {
                 (stream.media, stream.configuration) = (None, None);
+            } else if kind.0 == *b"MQCI" && is_whole && stream.configuration.is_none() {
+                self.fault(FaultKind::Configuration);
             }
         }
         self.ready.push_back(Event::Stream(stream));
@@ -527,7 +538,7 @@ impl<S: Stretches> Walk<S> {
         {
             self.window.see(STREAM_HEADER_BYTES + EXTENTS_BEGIN)?;
             self.window.pass(STREAM_HEADER_BYTES + EXTENTS_BEGIN);
-            self.state = State::Extents { left: None, next: 0 };
+            self.state = State::Extents { left: None, next: 0, is_log: false };
             return Ok(());
         }
         let (found, skipped) = self.search()?;
@@ -539,6 +550,7 @@ impl<S: Stretches> Walk<S> {
         &mut self,
         left: Option<u64>,
         next: u64,
+        is_log: bool,
         buffer: &mut [u8; EXTENT_BYTES],
     ) -> io::Result<()> {
         if left == Some(0) {
@@ -573,12 +585,13 @@ impl<S: Stretches> Walk<S> {
                 holes: self.window.holes(bytes).map(range).collect(),
                 is_salvaged: left.is_none(),
             };
-            self.ready.push_back(Event::Extent(extent));
+            let event = if is_log { Event::Log(extent) } else { Event::Extent(extent) };
+            self.ready.push_back(event);
             self.window.pass(bytes);
         }
-        let left = left.filter(|_| gap.is_none());
-        self.state =
-            State::Extents { left: left.map(|left| left.saturating_sub(bytes as u64)), next };
+        let left = left.filter(|_| gap.is_none() || is_log);
+        let left = left.map(|left| left.saturating_sub(bytes as u64));
+        self.state = State::Extents { left, next, is_log };
         if is_cut_off && (gap.is_none() || bytes == 0) {
             self.cut_off();
         }

@@ -16,8 +16,13 @@ use crate::error::Error;
 use crate::source::xbstream::looks_like_xbstream;
 use crate::target::{OpenOptions, Probe, StreamKind, Target, TargetKind};
 
+mod absent;
 mod aria;
+mod aria_control;
+mod books;
+mod definitions;
 mod delta;
+mod dictionary;
 pub(crate) mod directory;
 pub mod doublewrite;
 mod evidence;
@@ -28,12 +33,16 @@ mod links;
 mod lone;
 pub mod names;
 mod open_files;
+mod places;
 pub mod redo;
 pub mod single;
 pub mod state;
 mod stream;
+mod system;
+mod tables;
 pub mod tablespace;
 mod tablespaces;
+mod untested;
 
 /// InnoDB's entry in the list of target kinds.
 pub const KIND: TargetKind = TargetKind {

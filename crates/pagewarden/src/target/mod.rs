@@ -24,6 +24,7 @@ use crate::source::decode::{Decoded, decode};
 use crate::target::parts::PartsKind;
 use crate::verdict::{ByteOffset, Finding, Note, PageNo, Protection, Severity, Standing, Unread};
 
+pub mod folder;
 pub mod innodb;
 pub mod pack;
 pub mod parts;

@@ -60,12 +60,7 @@ fn open(path: &Path, _: &Metadata, options: &OpenOptions) -> Result<Target, Erro
     let report: Option<Report> = report.ok().and_then(|json| serde_json::from_slice(&json).ok());
     let description = description(path, &pack, report.as_ref());
     let mut ready = VecDeque::new();
-    // That nothing protected its pages is no matter of what became of them.
-    let is_fine = |verdict: &str| ["intact", "unprotected"].contains(&verdict);
-    if let Some(report) = report.filter(|report| !is_fine(&report.verdict)) {
-        let text = format!("the check that was made while packing said: {}", report.verdict);
-        ready.push_back(Step::Note(Note { file: String::new(), text }));
-    }
+    ready.extend(report.and_then(|report| report.doubt()).map(Step::Finding));
     if let Some(root) = pack.base_root().filter(|_| pack.lacks_base()) {
         let text = format!(
             "what has not changed lies in its base, the pack with root {root}, and was not looked at: name that one with --base"
@@ -98,6 +93,32 @@ struct Report {
 #[derive(Debug, Deserialize)]
 struct ReportedTarget {
     engine: String,
+    #[serde(default)]
+    findings: Vec<ReportedFinding>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ReportedFinding {
+    severity: Severity,
+    kind: Kind,
+}
+
+impl Report {
+    /// What is said of a pack whose database was not sound when it was packed: the pack may be as it
+    /// was made, and what is in it is no better than it was.
+    fn doubt(&self) -> Option<Finding> {
+        // That nothing protected its pages is no matter of what became of them.
+        if ["intact", "unprotected"].contains(&self.verdict.as_str()) {
+            return None;
+        }
+        let findings = self.targets.iter().flat_map(|target| &target.findings);
+        let gravest = findings.max_by_key(|finding| finding.severity);
+        let detail = format!("the check that was made while packing said: {}", self.verdict);
+        let kind = gravest.map_or(Kind::Missing, |finding| finding.kind);
+        Some(Finding::of_file("", Severity::Suspect, kind, detail).with_hint(
+            "pack a sound copy of the database; pagewarden unpack gives this one back as it was",
+        ))
+    }
 }
 
 fn description(path: &Path, pack: &Pack, report: Option<&Report>) -> Description {

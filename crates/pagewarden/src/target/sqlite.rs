@@ -27,7 +27,9 @@ use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Protection,
 
 mod freelist;
 mod geometry;
+mod journal;
 mod sidecars;
+mod wal;
 
 use geometry::{Geometry, SUM_RESERVE};
 use sidecars::Sidecars;
@@ -46,6 +48,8 @@ pub const KIND: TargetKind = TargetKind {
 const PAGE_SIZE_DEFAULT: usize = 4096;
 const HINT: &str = "restore the file from a backup, or save what is readable with the sqlite3 shell's \
                     .recover, into a new file";
+const HINT_LOG: &str = "copy the database with its -wal and -journal before any program opens it: what \
+                        does not fit is forgotten then; restore the rest from a backup";
 
 fn probe(path: &Path, metadata: &Metadata) -> Probe {
     if !metadata.is_file() || metadata.len() < to_u64(MAGIC.len()) {
@@ -89,6 +93,8 @@ struct Database {
     modified: Option<SystemTime>,
     header: Option<DatabaseHeader>,
     sidecars: Sidecars,
+    /// What is wrong with the files beside it.
+    beside: Vec<Step>,
     is_live: bool,
     /// Nobody has it open, and nothing waits to be recovered.
     is_at_rest: bool,
@@ -100,6 +106,8 @@ impl Database {
         // SQLite itself looks for the journal beside the file that a symbolic link leads to.
         let real_path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let mut sidecars = Sidecars::beside(&real_path, geometry.page_size);
+        let mut beside = wal::look(&file, &real_path);
+        beside.extend(journal::look(&file, &real_path));
         let is_live = sidecars::is_locked(&file);
         let first_page = read_first_page(&file, geometry.page_size);
         let header = DatabaseHeader::parse(&first_page);
@@ -147,6 +155,7 @@ impl Database {
             modified: metadata.modified().ok(),
             header,
             sidecars,
+            beside,
             is_live,
             is_at_rest,
             format,
@@ -165,6 +174,7 @@ impl Database {
 
     fn into_target(mut self) -> Target {
         let mut steps = self.notes();
+        steps.append(&mut self.beside);
         steps.extend(self.missing_pages().map(Step::Finding));
         let description = self.description();
         let partial_page = match (self.is_at_rest, self.format.page_count) {
@@ -298,12 +308,24 @@ impl Database {
         let page_bytes = to_u64(self.format.page_size);
         let begun = self.bytes.div_ceil(page_bytes.max(1));
         let count = self.format.page_count.filter(|count| *count > begun)?;
-        let severity = if self.is_at_rest { Severity::Damage } else { Severity::Suspect };
+        let real_path = std::fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+        // A server that is killed while it copies its log into the database leaves this.
+        let is_in_log = !self.is_at_rest
+            && wal::pages_after_recovery(&real_path).is_some_and(|end| end >= count);
+        let severity = match (self.is_at_rest, is_in_log) {
+            (true, _) => Severity::Damage,
+            (_, true) => Severity::Notice,
+            _ => Severity::Suspect,
+        };
         let mut detail = format!(
             "the header counts {count} pages, the file ends with page {begun}: {} are missing",
             count.saturating_sub(begun)
         );
-        if !self.is_at_rest {
+        if is_in_log {
+            detail.push_str(
+                "; the write-ahead log holds a later state, and recovery makes the file so long",
+            );
+        } else if !self.is_at_rest {
             detail.push_str("; recovery may bring them back");
         }
         Some(Finding {

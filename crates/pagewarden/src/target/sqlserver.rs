@@ -3,31 +3,34 @@
 //! | path | what is read |
 //! |---|---|
 //! | `.mdf`, `.ndf` | all pages of the file; see `data_file` |
-//! | `.ldf` | its first page: the rest are blocks of the log |
-//! | `.bak` | all pages in it; see `backup` |
+//! | `.ldf` | its first page, and the blocks of the log behind it; see `log_file` |
+//! | `.bak`, `.trn` | all pages and all log in it; see `backup` |
 //!
 //! Names say nothing here but in doubt: a file is known by its pages.
 
 #![deny(clippy::arithmetic_side_effects)]
 
 use std::fs::{File, Metadata};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::Error;
+use crate::page::sqlserver::header::{Header, Tested, tested};
+use crate::page::sqlserver::system::FileHeader;
 use crate::source::file::{open_regular, read_fully};
 use crate::target::parts::{Part, PartsKind};
 use crate::target::{Evidence, OpenOptions, Probe, StreamKind, Target, TargetKind};
-use crate::verdict::Protection;
+use crate::verdict::{Note, Protection};
 
 mod allocation;
 pub mod backup;
 pub(crate) mod data_file;
+mod log_file;
 mod strays;
 
 /// SQL Server's entry in the list of target kinds.
 pub const KIND: TargetKind = TargetKind {
     name: "sqlserver",
-    summary: "SQL Server data files (.mdf, .ndf) and backups (.bak), 2005 to 2022",
+    summary: "SQL Server data files (.mdf, .ndf), logs (.ldf) and backups (.bak, .trn), 2005 to 2025",
     probe,
     open,
     stream: Some(StreamKind {
@@ -84,8 +87,65 @@ fn open(path: &Path, metadata: &Metadata, _: &OpenOptions) -> Result<Target, Err
         data_file::identify(&file, path).or_else(|| data_file::identify_by_sample(&file));
     match identity {
         Some(identity) => data_file::open(path, &file, identity),
-        None => Err(not_ours(path, &head)),
+        None => Err(without_its_beginning(path, &file).unwrap_or_else(|| not_ours(path, &head))),
     }
+}
+
+/// A file that begins with a page of a file, and not the first one.
+fn without_its_beginning(path: &Path, file: &File) -> Option<Error> {
+    let page = data_file::read_page(file, 0)?;
+    let header = Header::parse(&page);
+    let is_page = header.is_formatted()
+        && header.page > 0
+        && header.file > 0
+        && tested(&page, &header) == Tested::Sound;
+    is_page.then(|| {
+        Error::unknown(
+            path,
+            format!(
+                "its first bytes are page {}:{} of a SQL Server file: what comes before that page \
+                 was cut off",
+                header.file, header.page
+            ),
+            "fetch the file again from where it was copied",
+        )
+    })
+}
+
+/// Files, named together, that say that they belong to another database than the first data files
+/// among them, with what is to be said of each.
+#[must_use]
+pub fn strangers(paths: &[PathBuf]) -> Vec<(PathBuf, Note)> {
+    let named = paths.iter().filter(|path| paths.len() > 1 && has_our_name(path));
+    let files: Vec<_> = named.filter_map(|path| Some((path, binding_of(path)?))).collect();
+    let firsts: Vec<_> = files.iter().filter(|(_, of)| of.is_first).collect();
+    let is_strange = |of: &Belonging| firsts.iter().all(|(_, first)| first.binding != of.binding);
+    let [(first, _), ..] = firsts.as_slice() else { return Vec::new() };
+    let strange = files.iter().filter(|(_, of)| !of.is_first && is_strange(of));
+    strange
+        .map(|(path, _)| {
+            let text = format!(
+                "it says that it belongs to another database than {}: their file headers name \
+                 different ones",
+                file_name(first)
+            );
+            ((*path).clone(), Note { file: file_name(path), text })
+        })
+        .collect()
+}
+
+/// Which database a file belongs to.
+struct Belonging {
+    /// It is the first data file.
+    is_first: bool,
+    binding: [u8; 16],
+}
+
+fn binding_of(path: &Path) -> Option<Belonging> {
+    let file = open_file(path).ok()?;
+    let identity = data_file::identify(&file, path)?;
+    let header = FileHeader::parse(&data_file::read_page(&file, 0)?)?;
+    Some(Belonging { is_first: identity.number == 1, binding: header.binding? })
 }
 
 /// Opens a regular file, through a link that was named.
@@ -102,10 +162,23 @@ pub(crate) fn read_head(file: &File) -> std::io::Result<Vec<u8>> {
 }
 
 fn has_our_name(path: &Path) -> bool {
-    let extension = path.extension().map(std::ffi::OsStr::to_ascii_lowercase);
-    let known = ["mdf", "ndf", "ldf", "bak"];
-    extension.is_some_and(|extension| known.iter().any(|known| extension == *known))
+    const KNOWN: [&str; 5] = ["mdf", "ndf", "ldf", "bak", "trn"];
+    const COMPRESSED: [&str; 4] = ["gz", "xz", "zst", "bz2"];
+    let is_one_of = |path: &Path, known: &[&str]| {
+        let extension = path.extension().map(std::ffi::OsStr::to_ascii_lowercase);
+        extension.is_some_and(|extension| known.iter().any(|known| extension == *known))
+    };
+    let inner = || path.file_stem().is_some_and(|stem| is_one_of(Path::new(stem), &KNOWN));
+    is_one_of(path, &KNOWN) || (is_one_of(path, &COMPRESSED) && inner())
 }
+
+/// How compressed files begin, what they are called, and what unpacks them.
+const COMPRESSED: [(&[u8], &str, &str); 4] = [
+    (b"\x1F\x8B", "gzip", "zcat"),
+    (b"\xFD7zXZ\0", "xz", "xzcat"),
+    (b"\x28\xB5\x2F\xFD", "zstd", "zstdcat"),
+    (b"BZh", "bzip2", "bzcat"),
+];
 
 /// Why a file is none of SQL Server's, in words that fit what it is.
 pub(crate) fn not_ours(path: &Path, head: &[u8]) -> Error {
@@ -133,6 +206,17 @@ pub(crate) fn not_ours(path: &Path, head: &[u8]) -> Error {
             path,
             "not a SQL Server file but a zip archive or an office document",
             "unpack it, and name the file in it",
+        );
+    }
+    if let Some((_, what, tool)) = COMPRESSED.iter().find(|(mark, ..)| head.starts_with(mark)) {
+        let name = path.to_string_lossy().replace('\'', "'\\''");
+        return Error::unknown(
+            path,
+            format!("not a SQL Server file itself: it is compressed with {what}"),
+            format!(
+                "a backup is read as it comes out: {tool} < '{name}' | pagewarden check -; a data \
+                 file is unpacked first: {tool} < '{name}' > x.mdf"
+            ),
         );
     }
     if head.iter().all(|byte| *byte == 0) {

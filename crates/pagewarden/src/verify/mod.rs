@@ -88,6 +88,9 @@ pub struct Options {
     pub caching: Caching,
     /// How to keep direct reads in flight.
     pub method: Method,
+    /// Pages that cannot be tested, because a key or a reader of their format is
+    /// missing, do not make the verdict incomplete.
+    pub accepts_unverifiable: bool,
     /// Set from outside to end the run early.
     pub stop: Arc<AtomicBool>,
 }
@@ -99,6 +102,7 @@ impl Default for Options {
             rate: None,
             caching: Caching::default(),
             method: Method::default(),
+            accepts_unverifiable: false,
             stop: Arc::default(),
         }
     }
@@ -170,6 +174,8 @@ pub struct Summary {
     pub severities: SeverityCounts,
     /// Stretches that could not be read.
     pub unread: u64,
+    /// See [`Options::accepts_unverifiable`].
+    pub accepts_unverifiable: bool,
     /// True if the run ended before all was read.
     pub stopped: bool,
     /// How long it took.
@@ -204,7 +210,7 @@ impl Summary {
     /// True if everything that was named could be looked at, whatever was found.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        let locked = self.pages.unverifiable > 0 && self.pages.ok == 0;
+        let locked = self.pages.unverifiable > 0 && !self.accepts_unverifiable;
         self.unread == 0 && self.pages.undecided == 0 && !locked && !self.stopped
     }
 
@@ -224,6 +230,7 @@ impl AddAssign<&Summary> for Summary {
         self.bytes += other.bytes;
         self.severities += other.severities;
         self.unread += other.unread;
+        self.accepts_unverifiable |= other.accepts_unverifiable;
         self.stopped |= other.stopped;
         self.elapsed += other.elapsed;
         self.pace += other.pace;
@@ -261,6 +268,7 @@ pub fn verify(
     let mut summary = run.finish()?;
     summary.pace = pace;
     summary.elapsed = begin.elapsed();
+    summary.accepts_unverifiable = options.accepts_unverifiable;
     summary.stopped = options.stop.load(Ordering::Relaxed);
     Ok(summary)
 }

@@ -19,7 +19,7 @@ use crate::source::queue::{ReadQueue, Slot};
 use crate::source::residency::{Residency, absent, forget, residency};
 use crate::target::{Description, Evidence, PageFile, Step, Target};
 use crate::verdict::{
-    ByteOffset, Finding, Kind, Note, PageNo, Protection, Severity, Standing, Unread,
+    ByteOffset, Finding, Kind, Note, PageNo, Protection, Severity, Standing, Unread, Verdict,
 };
 use crate::verify::worker::Shared;
 use crate::verify::{Caching, Method, Options, Progress, RUN_BYTES, Sink, Summary, verify};
@@ -479,6 +479,21 @@ fn a_queue_that_fails_loses_no_page() {
         assert_eq!(summary.pages.ok * 8192, 20 * MIB, "{good_reads}");
         assert!(seen.unread.is_empty());
     }
+}
+
+#[test]
+fn one_page_that_needs_a_key_makes_a_verdict_incomplete() {
+    let mut summary = Summary::default();
+    summary.pages.ok = 1000;
+    summary.by_mode.checksum = 1001;
+    assert_eq!(summary.verdict(None), Verdict::Intact);
+    summary.pages.unverifiable = 1;
+    assert_eq!(summary.verdict(None), Verdict::Incomplete);
+    summary.accepts_unverifiable = true;
+    assert_eq!(summary.verdict(None), Verdict::Intact);
+    // That a key is missing may be accepted, that something could not be read never.
+    summary.unread = 1;
+    assert_eq!(summary.verdict(None), Verdict::Incomplete);
 }
 
 #[test]

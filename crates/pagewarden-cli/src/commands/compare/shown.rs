@@ -3,13 +3,16 @@
 use pagewarden::report::colours::Colours;
 use pagewarden::report::words::{counted, grouped, printable, shortened};
 use pagewarden_db::compare::mode::Mode;
-use pagewarden_db::compare::report::{Difference, TableReport, Verdict};
+use pagewarden_db::compare::report::{Difference, Outcome, TableReport, Verdict};
 use pagewarden_db::compare::sample::{CONFIDENCE, Sampled};
+use pagewarden_db::engine::Beside;
 use pagewarden_db::row::{Tag, Value as RowValue, hex_text, number};
 use serde_json::{Map, Value, json};
 
 /// Rows that text shows of a table; JSON has all that were asked for.
 const ROWS_SHOWN: usize = 20;
+/// Names of sequences and the like that text shows.
+const NAMES_SHOWN: usize = 5;
 /// Characters of a value that text shows.
 const CHARACTERS_SHOWN: usize = 60;
 
@@ -111,8 +114,50 @@ fn difference(report: &TableReport, one: &Difference, show_values: bool) -> Valu
     object
 }
 
-/// A table for people: a line, and what there is to say below it.
-pub fn text(report: &TableReport, show_values: bool, colours: Colours) -> String {
+/// The sides of a comparison, with what they hold beside tables: the source once.
+fn sides(outcomes: &[Outcome]) -> impl Iterator<Item = (&'static str, &str, &Beside)> {
+    outcomes.iter().enumerate().flat_map(|(place, outcome)| {
+        let [source, target] = &outcome.beside;
+        let source = source.iter().filter(move |_| place == 0);
+        let source = source.map(|one| ("source", outcome.source.as_str(), one));
+        source.chain(target.iter().map(|one| ("target", outcome.target.as_str(), one)))
+    })
+}
+
+/// What was not compared besides columns, for programs.
+pub fn beside_objects(outcomes: &[Outcome]) -> Vec<Value> {
+    let object = |(side, url, one): (&str, &str, &Beside)| {
+        let names: Vec<String> = one.names.iter().map(ToString::to_string).collect();
+        json!({ "side": side, "url": url, "kind": one.kind, "count": one.count, "names": names })
+    };
+    sides(outcomes).map(object).collect()
+}
+
+/// The same for people: a line a side and kind.
+pub fn beside(outcomes: &[Outcome]) -> String {
+    let mut text = String::new();
+    for (side, _, one) in sides(outcomes) {
+        let names: Vec<String> =
+            one.names.iter().take(NAMES_SHOWN).map(|name| printable(&name.to_string())).collect();
+        let more = one.names.len().saturating_sub(names.len());
+        let names = match (names.is_empty(), more) {
+            (true, _) => String::new(),
+            (false, 0) => format!(": {}", names.join(", ")),
+            (false, more) => format!(": {} and {} more", names.join(", "), grouped(more as u64)),
+        };
+        let ending = if one.count == 1 { "" } else { "s" };
+        text.push_str(&format!(
+            "not compared: {} {}{ending} of the {side}{names}\n",
+            grouped(one.count),
+            one.kind
+        ));
+    }
+    text
+}
+
+/// A table for people: a line, and what there is to say below it. `wanted` is the way that was
+/// asked for: if it was not taken, the reason is said.
+pub fn text(report: &TableReport, wanted: Mode, show_values: bool, colours: Colours) -> String {
     let verdict = report.verdict();
     let code = match verdict {
         Verdict::Equal => "32",
@@ -135,6 +180,9 @@ pub fn text(report: &TableReport, show_values: bool, colours: Colours) -> String
     }
     if report.stopped {
         say("stopped early: the rest of the table was not compared");
+    }
+    if !matches!(wanted, Mode::Auto | Mode::Stream) && report.mode == Mode::Stream {
+        report.mode_because.lines().for_each(&mut say);
     }
     asides(report).iter().for_each(|aside| say(aside));
     for (count, what) in [

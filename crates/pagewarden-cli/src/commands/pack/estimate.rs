@@ -222,7 +222,7 @@ fn measure(
 ) -> Result<Option<Forecast>> {
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
     // Whoever sets a ceiling wants it kept.
-    let may_read_device = arguments.rate.is_none();
+    let may_read_device = arguments.rate.ceiling().is_none();
     Forecast::measure(content, settings, cores, may_read_device, stop)
         .with_context(|| format!("cannot read {}", arguments.source.display()))
 }

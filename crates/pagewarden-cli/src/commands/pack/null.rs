@@ -102,7 +102,9 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
         writeln!(out, "{object}")?;
     } else {
         writeln!(out, "{}", found(&summary))?;
-        for line in [cached_words(&pace, bytes), pace_words(&pace, arguments.rate.is_some())] {
+        for line in
+            [cached_words(&pace, bytes), pace_words(&pace, arguments.rate.ceiling().is_some())]
+        {
             writeln!(out, "{line}")?;
         }
         // Last, as servers end a backup.

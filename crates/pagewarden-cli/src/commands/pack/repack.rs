@@ -136,10 +136,11 @@ fn arguments(source: &Path, old: &Pack, is_json: bool) -> Arguments {
         codec: None,
         level: None,
         keep_damaged: false,
+        accept_unverifiable: true,
         stats: None,
         json: is_json,
         jobs: None,
-        rate: None,
+        rate: crate::args::Rate::default(),
         quiet: true,
         progress: false,
     }

@@ -10,9 +10,8 @@ use anyhow::{Context as _, Result, ensure};
 use pagewarden::pack::{StreamPacking, train_on_begin};
 use pagewarden::source::pipe::StandardInput;
 use pagewarden::target::{self, OpenOptions};
-use pagewarden::verdict::Verdict;
 
-use super::{Packed, Place, STANDARD_INPUT, check, kind, options, plain_settings};
+use super::{Packed, Place, STANDARD_INPUT, check, is_sound_enough, kind, options, plain_settings};
 use crate::args::pack::Pack;
 use crate::progress::Show;
 
@@ -63,7 +62,7 @@ pub(super) fn make(
     let called = Path::new(STANDARD_INPUT);
     let target =
         target::open_stream(called, Box::new(tee), kind(arguments), &OpenOptions::default())?;
-    let (verdict, mut summary, check) = check(arguments, target, &options, show)?;
+    let (verdict, mut summary, check) = check(arguments, target, &[], &options, show)?;
     if let Some(error) = packing.failure() {
         return Err(error).with_context(cannot);
     }
@@ -75,9 +74,8 @@ pub(super) fn make(
         made: None,
         prediction: serde_json::Value::Null,
     };
-    let is_kept = verdict != Verdict::Damaged || arguments.keep_damaged;
-    // A stream that broke off is no backup.
-    if summary.stopped || !is_kept || summary.unread > 0 {
+    let is_kept = is_sound_enough(verdict) || arguments.keep_damaged;
+    if summary.stopped || !is_kept {
         return Ok(not_made(summary));
     }
     match packing.drain(stop, show) {

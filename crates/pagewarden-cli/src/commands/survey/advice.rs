@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use pagewarden::report::words::printable;
+use pagewarden::shell;
 use pagewarden::verdict::{Protection, Verdict};
 
 use super::Surveyed;
@@ -128,15 +128,8 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."))
 }
 
-/// A path as a shell takes it.
 fn quoted(path: &Path) -> String {
-    let text = path.to_string_lossy();
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        return text.into_owned();
-    }
-    // What would be shown otherwise than it is cannot be copied either.
-    format!("'{}'", printable(&text).replace('\'', "'\\''"))
+    shell::quoted(path.as_os_str())
 }
 
 #[cfg(test)]
@@ -225,17 +218,5 @@ mod tests {
         let mut mixed = surveyed("innodb", Verdict::Intact);
         mixed.summary.by_mode.none = 3;
         assert!(command(&mixed).contains("protect --mode checksum"));
-    }
-
-    #[test]
-    fn paths_are_quoted_as_a_shell_takes_them() {
-        for (path, text) in [
-            ("/var/lib/x", "/var/lib/x"),
-            ("a b", "'a b'"),
-            ("it's", "'it'\\''s'"),
-            ("$(x)", "'$(x)'"),
-        ] {
-            assert_eq!(quoted(Path::new(path)), text);
-        }
     }
 }

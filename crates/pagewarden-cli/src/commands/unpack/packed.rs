@@ -4,10 +4,11 @@
 //! their own when all of it is tested and on the device.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::io::Write as _;
 use std::num::NonZero;
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,12 +22,15 @@ use pagewarden::pack::{
     open_chain, restore,
 };
 use pagewarden::report::words::{bytes, counted, duration, grouped, printable, rate};
+use pagewarden::shell::quoted;
+use pagewarden::source::trusted_path::End;
 use pagewarden::verify::mib_per_second;
 use serde_json::{Value, json};
 
 use super::place::{Place, held_bytes};
 use crate::args::Unpack;
 use crate::exit::Exit;
+use crate::owner_rights;
 use crate::progress::Show;
 use crate::signals::stop_on_signals;
 
@@ -46,19 +50,37 @@ pub(super) fn run(arguments: &Unpack, path: &Path) -> Result<Exit> {
         return salvage(arguments, path, &stop, begin);
     }
     let pack = open_chain(path, &arguments.base, Search::Beside)?;
-    let wanted = |entry: &Entry| is_wanted(entry, &arguments.only);
     check_names(arguments, path, &pack)?;
-    let targets = Targets::prepare(arguments, &pack, &wanted, &state_of(arguments, &pack))?;
-    targets.have_room(path, &pack, &wanted)?;
+    let acting = owner_rights::take(&places(arguments))?;
+    unpack(arguments, path, &pack, &stop, begin)
+        .map_err(|error| owner_rights::explain(error, acting.as_ref()))
+}
+
+/// Where something will be written. What is there makes room by its name.
+fn places(arguments: &Unpack) -> Vec<(&Path, End)> {
+    let new = arguments.tablespace_mapping.iter().map(|(_, new)| new.as_path());
+    std::iter::once(arguments.folder.as_path()).chain(new).map(|path| (path, End::Name)).collect()
+}
+
+fn unpack(
+    arguments: &Unpack,
+    path: &Path,
+    pack: &Pack,
+    stop: &Arc<AtomicBool>,
+    begin: Instant,
+) -> Result<Exit> {
+    let wanted = |entry: &Entry| is_wanted(entry, &arguments.only);
+    let targets = Targets::prepare(arguments, pack, &wanted, &state_of(arguments, pack))?;
+    targets.have_room(path, pack, &wanted)?;
     let show = Show::choose(arguments.pace.quiet, arguments.pace.progress);
     show.expect(pack.entries().iter().filter(|entry| wanted(entry)).map(Entry::bytes).sum());
     let restored = restore(&Restoring {
-        pack: &pack,
+        pack,
         places: &targets.places(),
         wanted: &wanted,
         jobs: jobs(arguments),
-        rate: arguments.pace.rate,
-        stop: &stop,
+        rate: arguments.pace.rate.ceiling(),
+        stop,
         progress: &show,
     });
     show.end();
@@ -75,8 +97,8 @@ pub(super) fn run(arguments: &Unpack, path: &Path) -> Result<Exit> {
         }
         restored => restored.map_err(|error| targets.with_final_names(error))?,
     };
-    targets.keep(&pack)?;
-    report(arguments, &pack, restored, begin, &show)?;
+    targets.keep(pack)?;
+    report(arguments, pack, restored, begin, &show)?;
     Ok(Exit::Fine)
 }
 
@@ -119,6 +141,19 @@ fn state_of(arguments: &Unpack, pack: &Pack) -> String {
     state
 }
 
+/// The option's value for what lay at `old`, as it is parsed: `=` in a path is `\=`.
+fn mapping_of(old: &Path) -> OsString {
+    let mut bytes = Vec::new();
+    for byte in old.as_os_str().as_bytes() {
+        if *byte == b'=' {
+            bytes.push(b'\\');
+        }
+        bytes.push(*byte);
+    }
+    bytes.extend(b"=NEW");
+    OsString::from_vec(bytes)
+}
+
 /// The folders that will be there.
 struct Targets {
     main: Place,
@@ -147,12 +182,12 @@ impl Targets {
         if let Some(first) = unmapped.first() {
             let options: Vec<_> = unmapped
                 .iter()
-                .map(|old| format!("--tablespace-mapping {}=NEW", old.display()))
+                .map(|old| format!("--tablespace-mapping {}", quoted(&mapping_of(old))))
                 .collect();
             bail!(
                 "part of it lay elsewhere, at {}, and must be told where to go\n\
                  hint: add {} (NEW must not exist or be empty)",
-                first.display(),
+                printable(&first.to_string_lossy()),
                 options.join(" ")
             );
         }
@@ -309,9 +344,21 @@ fn salvage(
     begin: Instant,
 ) -> Result<Exit> {
     let salvaged = Salvaged::open(path, &arguments.base)?;
+    check_names(arguments, path, salvaged.pack())?;
+    let acting = owner_rights::take(&places(arguments))?;
+    write_salvaged(arguments, path, &salvaged, stop, begin)
+        .map_err(|error| owner_rights::explain(error, acting.as_ref()))
+}
+
+fn write_salvaged(
+    arguments: &Unpack,
+    path: &Path,
+    salvaged: &Salvaged,
+    stop: &Arc<AtomicBool>,
+    begin: Instant,
+) -> Result<Exit> {
     let pack = salvaged.pack();
     let wanted = |entry: &Entry| is_wanted(entry, &arguments.only);
-    check_names(arguments, path, pack)?;
     // What was taken of another pack, or of this one before, is no beginning.
     let state = format!("salvage {}\n", std::process::id());
     let targets = Targets::prepare(arguments, pack, &wanted, &state)?;
@@ -324,7 +371,7 @@ fn salvage(
         places: &targets.places(),
         wanted: &wanted,
         jobs: 1,
-        rate: arguments.pace.rate,
+        rate: arguments.pace.rate.ceiling(),
         stop,
         progress: &show,
     });
@@ -342,7 +389,7 @@ fn salvage(
         }
     };
     targets.keep(salvaged.pack())?;
-    report_salvaged(arguments, &salvaged, &files, begin, &show)?;
+    report_salvaged(arguments, salvaged, &files, begin, &show)?;
     let is_whole = files.missing.is_empty() && files.problems.is_empty();
     Ok(if is_whole { Exit::Fine } else { Exit::Wrong })
 }

@@ -51,7 +51,7 @@ impl Place {
                 "cannot write {shown}: it is not empty\nhint: name a folder that does not exist"
             ),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => bail!("cannot write {shown}: {error}"),
+            Err(error) => return Err(error).context(format!("cannot write {shown}")),
         }
         // One that exists by its real name: `.` has no folder that it lies in.
         let real = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());

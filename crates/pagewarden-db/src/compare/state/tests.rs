@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 
 use tempfile::TempDir;
 
@@ -208,4 +209,45 @@ fn damage_ends_the_file_before_its_line() {
             assert_eq!(known, expected, "{what} at {at}");
         }
     }
+}
+
+#[test]
+fn nobody_else_reads_what_is_written_to_a_file_that_was_there() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("state");
+    fs::write(&path, "").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    drop(State::open(&path, &asked()).unwrap());
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+
+    let link = folder.path().join("link");
+    let victim = folder.path().join("victim");
+    fs::write(&victim, "").unwrap();
+    symlink(&victim, &link).unwrap();
+    let error = State::open(&link, &asked()).unwrap_err().to_string();
+    assert!(error.contains("it is a link"), "{error}");
+    assert_eq!(fs::read(&victim).unwrap(), b"");
+    // It is not waited for somebody at the other end.
+    let pipe = folder.path().join("pipe");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &pipe,
+        rustix::fs::FileType::Fifo,
+        FileMode::RUSR | FileMode::WUSR,
+        0,
+    )
+    .unwrap();
+    let error = State::open(&pipe, &asked()).unwrap_err().to_string();
+    assert!(error.contains("it is no file"), "{error}");
+
+    if !geteuid().is_root() {
+        eprintln!("SKIPPED in part: only root can give files away");
+        return;
+    }
+    let theirs = folder.path().join("theirs");
+    fs::write(&theirs, "").unwrap();
+    chown(&theirs, Some(65534), Some(65534)).unwrap();
+    let error = State::open(&theirs, &asked()).unwrap_err().to_string();
+    assert!(error.contains("another user"), "{error}");
+    assert_eq!(fs::read(&theirs).unwrap(), b"");
 }

@@ -4,6 +4,7 @@
 //! (`raw`, `packets`).
 
 pub mod gtid;
+mod login;
 pub mod packets;
 mod portable;
 mod raw;
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mysql::prelude::Queryable as _;
-use mysql::{Conn, OptsBuilder, SslOpts};
+use mysql::{Conn, OptsBuilder};
 
 use packets::Answer;
 
@@ -26,7 +27,6 @@ use crate::error::{Error, Result};
 use crate::location::{Location, Tls};
 use crate::row::{Row, hex_text};
 use crate::table::{Column, Table, TableName};
-use crate::tls;
 
 /// MySQL and MariaDB.
 pub const ENGINE: Engine = Engine {
@@ -80,6 +80,13 @@ const SESSION_WHERE_KNOWN: &[&str] = &[
     "SET SESSION wait_timeout = 28800",
     "SET SESSION net_write_timeout = 3600",
 ];
+
+/// MySQL 9 has `MD5()` as a component, which is not installed.
+const NO_MD5: &str = "this server has no MD5()\n\
+    hint: INSTALL COMPONENT 'file://component_classic_hashing' brings it back";
+
+/// There is no such function.
+const NO_FUNCTION: u16 = 1305;
 
 #[derive(Debug)]
 struct MysqlDialect;
@@ -144,35 +151,25 @@ fn open(location: &Location) -> Result<Mysql> {
         .tcp_keepalive_time_ms(Some(KEEPALIVE_MS))
         .max_allowed_packet(Some(PACKET_BYTES_MAX))
         .stmt_cache_size(0);
-    options = match socket(location) {
+    let socket = socket(location);
+    options = match &socket {
         Some(socket) => options.socket(Some(socket.to_string_lossy().into_owned())),
         None => {
             let host = location.host.as_deref().unwrap_or("127.0.0.1");
             options.ip_or_hostname(Some(host)).tcp_port(location.port.unwrap_or(PORT))
         }
     };
-    options = match location.tls() {
-        Tls::Off => options,
-        protected => {
-            let authorities = location.authorities.clone().or_else(tls::system_bundle);
-            let mut rules = SslOpts::default().with_root_cert_path(authorities);
-            if protected == Tls::Require {
-                rules = rules
-                    .with_danger_accept_invalid_certs(true)
-                    .with_danger_skip_domain_validation(true);
-            }
-            options.ssl_opts(rules)
-        }
-    };
-    let connection = Conn::new(options).map_err(|error| fail(said(&error)))?;
+    let encryption = login::encryption(location, socket.as_deref()).map_err(fail)?;
+    let is_plain = encryption.is_none();
+    let options = options.ssl_opts(encryption);
+    let connection = login::log_in(options, location, socket.as_deref()).map_err(fail)?;
     let mut mysql = Mysql {
         connection: Some(connection),
         location: location.clone(),
         place,
         server: String::new(),
         is_mariadb: false,
-        // The driver does not encrypt what goes through a socket of this machine.
-        is_plain: location.tls() == Tls::Off || socket(location).is_some(),
+        is_plain,
         is_text_converted: true,
         database,
     };
@@ -203,7 +200,8 @@ fn socket(location: &Location) -> Option<PathBuf> {
     }
     let is_here = location.host.as_deref().is_none_or(|host| host == "localhost");
     let known = SOCKETS.iter().map(PathBuf::from).find(|socket| Path::exists(socket));
-    known.filter(|_| is_here && location.port.is_none())
+    // The driver encrypts nothing that goes through a socket.
+    known.filter(|_| is_here && location.port.is_none() && location.tls() == Tls::Off)
 }
 
 /// All that an error has to say. None of them holds the password.
@@ -255,6 +253,16 @@ impl Mysql {
     fn one(&mut self, sql: &str) -> Result<Option<String>> {
         let rows = self.ask(sql)?;
         Ok(rows.into_iter().next().and_then(|row| row.into_iter().next().flatten()))
+    }
+
+    /// False if the server has no `MD5()`.
+    fn has_md5(&mut self) -> Result<bool> {
+        let place = self.place.clone();
+        match self.connection()?.query_drop("DO MD5('')") {
+            Ok(()) => Ok(true),
+            Err(mysql::Error::MySqlError(answer)) if answer.code == NO_FUNCTION => Ok(false),
+            Err(error) => Err(Self::fail(&place, &error)),
+        }
     }
 
     /// The server's buffer grows with what it receives, up to `max_allowed_packet`, and stays so
@@ -551,6 +559,7 @@ impl Connection for Mysql {
                  into the next"
                     .to_owned(),
             ),
+            Hashing::Portable if !self.has_md5()? => Ability::No(NO_MD5.to_owned()),
             Hashing::Portable => Ability::As(String::new()),
         })
     }
@@ -574,6 +583,10 @@ impl Connection for Mysql {
     }
 
     fn summed(&mut self, table: &Table, sum: ServerSum) -> Result<Option<(u64, String)>> {
+        if sum.md5 && !self.has_md5()? {
+            let reason = format!("{NO_MD5}; --strategy multiset needs none");
+            return Err(Error::Refused { place: self.place.clone(), reason });
+        }
         if sum.accumulated {
             self.ask("SET @crc := '', @cnt := 0")?;
         }

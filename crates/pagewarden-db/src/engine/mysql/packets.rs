@@ -22,6 +22,10 @@ const HEADER_BYTES: usize = 4;
 /// A payload of so many bytes goes on in the next packet.
 const LONGEST: usize = (1 << 24) - 1;
 
+/// No server sends a longer row: it is the most that `max_allowed_packet` can be. What is longer
+/// would only take our memory.
+const PAYLOAD_BYTES_MAX: usize = 1 << 30;
+
 /// What comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -50,6 +54,7 @@ pub struct Answer {
     number: u8,
     /// A payload that goes on.
     begun: Vec<u8>,
+    payload_bytes_max: usize,
     refusal: Option<Refusal>,
 }
 
@@ -57,7 +62,8 @@ impl Answer {
     /// One of rows of so many columns.
     pub fn new(columns: usize) -> Self {
         let (stage, begun) = (Stage::Count, Vec::new());
-        Self { columns, stage, number: 1, begun, refusal: None }
+        let payload_bytes_max = PAYLOAD_BYTES_MAX;
+        Self { columns, stage, number: 1, begun, payload_bytes_max, refusal: None }
     }
 
     /// True if nothing more comes.
@@ -92,6 +98,9 @@ impl Answer {
             }
             self.number = number.wrapping_add(1);
             used += HEADER_BYTES + length;
+            if self.begun.len().saturating_add(length) > self.payload_bytes_max {
+                return Err(malformed("a packet is longer than any server sends"));
+            }
             if length == LONGEST {
                 self.begun.extend_from_slice(payload);
             } else if self.begun.is_empty() {
@@ -234,6 +243,23 @@ mod tests {
             assert!(rows == [row, vec![0, 0, 1]], "{more}");
             assert!(answer.is_over());
         }
+    }
+
+    #[test]
+    fn a_row_without_an_end_takes_no_memory_without_an_end() {
+        let mut answer = Answer { payload_bytes_max: 3 * LONGEST, ..Answer::new(2) };
+        let begin = packets(&[&[2, 0], END]);
+        answer.take(&begin, &mut |_| Ok(())).unwrap();
+        let mut piece = vec![0; HEADER_BYTES + LONGEST];
+        piece[..3].copy_from_slice(&[0xff; 3]);
+        for number in 3..6 {
+            piece[3] = number;
+            assert_eq!(answer.take(&piece, &mut |_| Ok(())).unwrap(), piece.len());
+        }
+        piece[3] = 6;
+        let error = answer.take(&piece, &mut |_| Ok(())).unwrap_err().to_string();
+        assert!(error.contains("longer than any server sends"), "{error}");
+        assert_eq!(answer.begun.len(), 3 * LONGEST);
     }
 
     #[test]

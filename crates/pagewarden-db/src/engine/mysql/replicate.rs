@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use mysql::prelude::Queryable as _;
 
 use super::sums::LONG;
-use super::{Mysql, MysqlDialect, open};
+use super::{Mysql, MysqlDialect, NO_MD5, open};
 use crate::checksum::{Checksum, Tell};
 use crate::engine::statement::{Dialect as _, conditions, is_writable};
 use crate::engine::{Connection as _, Query, Range};
@@ -82,6 +82,10 @@ fn prepare(server: &mut Mysql) -> Result<()> {
         let reason = "it is read-only, as replicas are\nhint: name the primary";
         return Err(refused(&place, reason.to_owned()));
     }
+    // Before anything is written: a statement that fails on a replica ends its replication.
+    if !server.has_md5()? {
+        return Err(refused(&place, NO_MD5.to_owned()));
+    }
     for statement in [
         "SET SESSION TRANSACTION READ WRITE",
         "SET SESSION autocommit = 1",
@@ -148,6 +152,9 @@ fn hash_of_row(table: &Table) -> String {
         let name = MysqlDialect.name(&column.name);
         let value = if LONG.contains(&column.wire.as_str()) {
             format!("MD5({name})")
+        } else if column.wire == "vector" {
+            // MySQL joins it to no text.
+            format!("HEX({name})")
         } else if matches!(column.form, Form::Text) {
             format!("CONVERT({name} USING utf8mb4)")
         } else if column.wire == "float" {

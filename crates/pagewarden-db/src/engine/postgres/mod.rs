@@ -24,7 +24,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::interrupt::Interrupt;
 use super::statement::{Dialect, quoted, select};
-use super::{Ability, Connection, Engine, Hashing, Query, Sink, Sums};
+use super::{Ability, Beside, Connection, Engine, Hashing, Query, Sink, Sums};
 use crate::error::{Error, Result};
 use crate::location::{Location, Tls};
 use crate::row::{Row, hex_text};
@@ -354,6 +354,34 @@ impl Connection for Postgres {
             tables.push(TableName { schema, name: name.clone().unwrap_or_default() });
         }
         Ok(tables)
+    }
+
+    fn beside_tables(&mut self) -> Result<Vec<Beside>> {
+        let rows = self.ask(
+            "SELECT relkind::text, nspname, relname FROM pg_class c \
+             JOIN pg_namespace n ON n.oid = relnamespace \
+             WHERE relkind IN ('S', 'm') AND relpersistence <> 't' \
+               AND nspname <> 'information_schema' AND nspname !~ '^pg_' \
+             ORDER BY nspname, relname",
+        )?;
+        let mut found = Vec::new();
+        for (letter, kind) in [("S", "sequence"), ("m", "materialized view")] {
+            let named = rows.iter().filter_map(|row| match row.as_slice() {
+                [Some(of), schema, Some(name)] if of == letter => {
+                    let schema = schema.clone().filter(|schema| *schema != self.schema);
+                    Some(TableName { schema, name: name.clone() })
+                }
+                _ => None,
+            });
+            let names: Vec<TableName> = named.collect();
+            found.push(Beside { kind, count: names.len() as u64, names });
+        }
+        let rows = self.ask("SELECT count(*) FROM pg_largeobject_metadata")?;
+        let count = rows.into_iter().next().and_then(|row| row.into_iter().next().flatten());
+        let count = count.and_then(|count| count.parse().ok()).unwrap_or(0);
+        found.push(Beside { kind: "large object", count, names: Vec::new() });
+        found.retain(|beside| beside.count > 0);
+        Ok(found)
     }
 
     fn describe(&mut self, name: &TableName) -> Result<Table> {

@@ -9,6 +9,9 @@
 //!     22     1  how rows are stored: 3 in pages
 //!     24     2  how often the table is open
 //!     26     2  changes: 2 and 4 crashed
+//!     49     8  rows
+//!     89     8  bytes in the index file when it was last written
+//!     97     8  bytes in the data file then
 //!   b+16     8  where the pages of indexes begin
 //!   b+90     2  more options: 1 encrypted
 //!  b+100     2  bytes in a page
@@ -29,6 +32,9 @@ const BASE_BEGIN: usize = 12;
 const DATA_FILE_TYPE: usize = 22;
 const OPEN_COUNT: usize = 24;
 const CHANGES: usize = 26;
+const ROWS: usize = 49;
+const INDEX_BYTES: usize = 89;
+const DATA_BYTES: usize = 97;
 const BASE_KEY_START: usize = 16;
 const BASE_EXTRA_OPTIONS: usize = 90;
 const BASE_PAGE_BYTES: usize = 100;
@@ -56,6 +62,14 @@ pub struct AriaHeader {
     pub has_data_pages: bool,
     /// Nobody had it open when it was last written, and it did not crash.
     pub is_closed: bool,
+    /// It was not open then, whether it was marked as crashed or not.
+    pub is_unused: bool,
+    /// Rows that the table had then.
+    pub rows: u64,
+    /// Bytes that the index file had then.
+    pub index_bytes: u64,
+    /// Bytes that the data file had then.
+    pub data_bytes: u64,
 }
 
 impl AriaHeader {
@@ -70,22 +84,29 @@ impl AriaHeader {
         if !page_size.is_power_of_two() || page_size < 1024 {
             return None;
         }
-        let key_start = base.get(BASE_KEY_START..)?.first_chunk()?;
         Some(Self {
             page_size,
-            index_begin: u64::from_be_bytes(*key_start),
+            index_begin: u64_at(base, BASE_KEY_START)?,
             has_sums: u16_at(file, OPTIONS)? & OPTION_PAGE_CHECKSUM != 0,
             is_encrypted: u16_at(base, BASE_EXTRA_OPTIONS)? & EXTRA_ENCRYPTED != 0,
             is_transactional: *base.get(BASE_TRANSACTIONAL)? != 0,
             has_data_pages: *file.get(DATA_FILE_TYPE)? == ROWS_IN_PAGES,
             is_closed: u16_at(file, OPEN_COUNT)? == 0
                 && u16_at(file, CHANGES)? & CHANGES_CRASHED == 0,
+            is_unused: u16_at(file, OPEN_COUNT)? == 0,
+            rows: u64_at(file, ROWS)?,
+            index_bytes: u64_at(file, INDEX_BYTES)?,
+            data_bytes: u64_at(file, DATA_BYTES)?,
         })
     }
 }
 
 fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
     bytes.get(offset..)?.first_chunk().map(|field| u16::from_be_bytes(*field))
+}
+
+fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
+    bytes.get(offset..)?.first_chunk().map(|field| u64::from_be_bytes(*field))
 }
 
 #[cfg(test)]
@@ -98,6 +119,8 @@ pub(super) mod tests {
         file[..8].copy_from_slice(&[0xFE, 0xFE, 9, 3, 8, 2, 4, 0]);
         file[BASE_BEGIN..BASE_BEGIN + 2].copy_from_slice(&[0x01, 0x1F]);
         file[DATA_FILE_TYPE] = 3;
+        file[INDEX_BYTES..INDEX_BYTES + 8].copy_from_slice(&16_384_u64.to_be_bytes());
+        file[DATA_BYTES..DATA_BYTES + 8].copy_from_slice(&24_576_u64.to_be_bytes());
         let base = &mut file[0x11F..];
         base[BASE_KEY_START..BASE_KEY_START + 8].copy_from_slice(&8192_u64.to_be_bytes());
         base[BASE_PAGE_BYTES] = 0x20;
@@ -112,6 +135,7 @@ pub(super) mod tests {
         assert_eq!((parsed.page_size, parsed.index_begin), (8192, 8192));
         assert!(parsed.has_sums && parsed.is_transactional && parsed.has_data_pages);
         assert!(parsed.is_closed && !parsed.is_encrypted);
+        assert_eq!((parsed.index_bytes, parsed.data_bytes), (16_384, 24_576));
         file[OPEN_COUNT + 1] = 1;
         assert!(!AriaHeader::parse(&file).unwrap().is_closed);
     }

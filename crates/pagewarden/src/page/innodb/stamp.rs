@@ -139,7 +139,7 @@ impl InnodbPages {
                 if (read_u32(&inner, CHECKSUM), trailer_first(&inner)) == (crc, crc) {
                     return Stamped::Right;
                 }
-                if matches!(self.plain_seal(&inner, None), Seal::Fits(_) | Seal::None) {
+                if matches!(self.plain_seal(&inner, None), Seal::Fits(_) | Seal::None(_)) {
                     return Stamped::Left(Why::Compressed);
                 }
             }
@@ -153,7 +153,7 @@ impl InnodbPages {
         // Sound, in the clear, and with another sum.
         debug_assert!(matches!(
             self.plain_seal(page, Some(fold)),
-            Seal::Fits(Content::Clear) | Seal::None
+            Seal::Fits(Content::Clear) | Seal::None(_)
         ));
         put(page, CHECKSUM, crc);
         put(page, page.len().saturating_sub(TRAILER_BYTES), crc);
@@ -175,7 +175,7 @@ impl InnodbPages {
         if let Some(stays) = under_key(page, [crc, zip_adler32(page)], is_encrypted) {
             return stays;
         }
-        debug_assert!(matches!(plain_zip_seal(page), Seal::Fits(_) | Seal::None));
+        debug_assert!(matches!(plain_zip_seal(page), Seal::Fits(_) | Seal::None(_)));
         put(page, CHECKSUM, crc);
         Stamped::Changed
     }

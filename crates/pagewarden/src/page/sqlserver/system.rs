@@ -166,11 +166,13 @@ impl BootPage {
     }
 }
 
-/// True for a version whose files were seen, and verified page by page: 2005 to 2022.
+/// True for a version whose data files were seen, and verified page by page: 2005 to 2022. Of 2025 only
+/// one half of a striped backup was.
 #[must_use]
 pub fn is_seen(version: u16) -> bool {
     const SQL_SERVER_2005: u16 = 611;
-    version >= SQL_SERVER_2005 && release(version).is_some()
+    const SQL_SERVER_2022: u16 = 957;
+    (SQL_SERVER_2005..=SQL_SERVER_2022).contains(&version) && release(version).is_some()
 }
 
 /// The engine of a database of this version. Versions of releases lie in ranges, as service packs
@@ -196,6 +198,7 @@ fn release(version: u16) -> Option<&'static str> {
         868 | 869 => "2017",
         895..=904 => "2019",
         947..=957 => "2022",
+        998 => "2025",
         _ => return None,
     })
 }
@@ -335,7 +338,8 @@ mod tests {
     fn engines_are_called_by_their_year() {
         assert_eq!(engine(782), "SQL Server 2014 (782)");
         assert_eq!(engine(661), "SQL Server 2008 R2 (661)");
-        assert_eq!(engine(998), "SQL Server (998)");
+        assert_eq!(engine(998), "SQL Server 2025 (998)");
+        assert_eq!(engine(1200), "SQL Server (1200)");
         assert!([611, 655, 661, 706, 782, 852, 869, 904, 957].into_iter().all(is_seen));
         assert!([0, 515, 539, 998, u16::MAX].into_iter().all(|version| !is_seen(version)));
     }

@@ -47,6 +47,9 @@ pub enum FaultKind {
     /// A data stream of so many bytes, which are not whole extents, as in all
     /// backups seen. Its header sums up, so that this alone proves nothing.
     Extents(u64),
+    /// The configuration of a backup set cannot be understood, though its header
+    /// sums up.
+    Configuration,
     /// The stream ends inside a block, a stream or an extent.
     Truncated,
     /// The stream ends before the backup set does.
@@ -74,6 +77,9 @@ impl fmt::Display for FaultKind {
             Self::Encoded => f.write_str("a data stream that is encrypted or compressed"),
             Self::Extents(bytes) => {
                 write!(f, "a data stream of {bytes} bytes, which are not whole extents")
+            }
+            Self::Configuration => {
+                f.write_str("the description of the database and its files cannot be understood")
             }
             Self::Truncated => f.write_str("the backup is cut off"),
             Self::Unfinished => f.write_str("the backup ends before its backup set does"),

@@ -13,6 +13,7 @@ pub(crate) struct Walked {
     pub blocks: Vec<Block>,
     pub streams: Vec<Stream>,
     pub extents: Vec<Extent>,
+    pub log_bytes: usize,
     pub faults: Vec<Fault>,
     /// Of all extents.
     pub bytes: Vec<u8>,
@@ -29,6 +30,7 @@ pub(crate) fn walk_all<S: Stretches>(walk: &mut Walk<S>) -> Walked {
                 walked.bytes.extend(&buffer[..extent.bytes]);
                 walked.extents.push(extent);
             }
+            Event::Log(piece) => walked.log_bytes += piece.bytes,
             Event::Fault(fault) => walked.faults.push(fault),
         }
     }

@@ -95,10 +95,7 @@ pub(crate) struct Delta {
 /// # Errors
 /// A step that says why it cannot be judged.
 pub(crate) fn open(path: &Path, shown: &str) -> Result<Delta, Box<Step>> {
-    let unread = |error: String| {
-        let (file, offset) = (shown.to_owned(), ByteOffset(0));
-        Box::new(Step::Unread(Unread { file, offset, length: 0, error }))
-    };
+    let unread = |error: String| Box::new(Step::Unread(Unread::of_file(shown, error)));
     let file = open_regular(path).map_err(|error| unread(error.to_string()))?;
     let listed_bytes = file.metadata().map_err(|error| unread(error.to_string()))?.len();
     let meta = read_small(&path.with_extension("meta"), META_BYTES_MAX);

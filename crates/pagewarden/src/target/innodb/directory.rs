@@ -15,24 +15,28 @@
 
 #![deny(clippy::arithmetic_side_effects)]
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::Error;
+use crate::protect::copy::MARKER;
+use crate::target::innodb::books::Books;
 use crate::target::innodb::delta::{META_BYTES_MAX, Meta};
 use crate::target::innodb::doublewrite::Doublewrite;
 use crate::target::innodb::evidence::Evidence;
 use crate::target::innodb::feed::Before;
 use crate::target::innodb::open_files::any_is_open;
+use crate::target::innodb::places::Places;
 use crate::target::innodb::redo::NoLog;
 use crate::target::innodb::state::{self, Circumstances, State, read_small};
 use crate::target::innodb::stream::Unpacking;
 use crate::target::innodb::tablespace::{Context, open_file, read_keyring};
 use crate::target::innodb::tablespaces::{Opening, OpeningKind, Tablespaces};
-use crate::target::innodb::{KIND, aria, delta, doublewrite, names};
+use crate::target::innodb::untested::{Telling, Untested};
+use crate::target::innodb::{KIND, aria, definitions, delta, doublewrite, names};
 use crate::target::{Description, Epoch, Evidence as Strength, OpenOptions, Probe, Step, Target};
 use crate::verdict::{ByteOffset, Finding, Kind, Note, Place, Protection, Severity, Unread};
 
@@ -57,7 +61,8 @@ pub(super) fn probe(folder: &Path) -> Probe {
 fn holds_tables(folder: &Path) -> bool {
     let Ok(entries) = fs::read_dir(folder) else { return false };
     let is_table = |name: &str| {
-        matches!(Role::of(name), Role::Tablespace | Role::Aria | Role::Compressed | Role::Delta)
+        // Undo tablespaces and doublewrite files may have a folder of their own.
+        !matches!(Role::of(name), Role::Foreign | Role::Link | Role::None)
     };
     entries.flatten().any(|entry| entry.file_name().to_str().is_some_and(is_table))
 }
@@ -132,7 +137,10 @@ fn open_part(
     options: &OpenOptions,
 ) -> Result<Target, Error> {
     let keyring = options.keyring.as_deref().map(read_keyring).transpose()?;
-    let system = open_file(&root.join("ibdata1"), Context::alone("ibdata1".to_owned())).ok();
+    let own = root.join("ibdata1");
+    let elsewhere = Places::of(root).system.filter(|_| !own.exists());
+    let first = elsewhere.map_or(own, |place| place.join("ibdata1"));
+    let system = open_file(&first, Context::alone("ibdata1".to_owned())).ok();
     let alone = match part {
         Part::File(path) if system.is_none() => open_file(path, Context::alone(String::new())).ok(),
         _ => None,
@@ -158,8 +166,9 @@ fn open_part(
         }),
     };
     let evidence = Evidence::new(root, &mut found, Doublewrite::of(root, page_size));
-    let tablespaces = Tablespaces::new(evidence, keyring);
-    let steps = Walk::new(root, part, &found, tablespaces);
+    let untested = Arc::<Untested>::default();
+    let tablespaces = Tablespaces::new(evidence, keyring, Arc::clone(&untested));
+    let steps = Telling::new(Walk::new(root, part, &found, tablespaces), untested);
     let root = root.to_owned();
     let woken = Box::new(move || state::is_in_use(&root));
     Ok(Target { description, steps: Box::new(steps), woken: Some(woken) })
@@ -183,14 +192,15 @@ pub(crate) fn engine_of(root: &Path, state: &State) -> String {
         Some(log) => Some(log.creator.clone()),
         None => crate::target::innodb::redo::creator(root),
     };
-    let creator = creator.filter(|creator| !creator.is_empty());
+    // Of a clone of MySQL the log does not say which version made it.
+    let creator = creator.filter(|creator| !creator.is_empty() && creator != MYSQL_CLONE);
     if let Some(creator) = creator {
         let name = match creator.split_once(' ') {
             // The backup program of MariaDB.
             Some(("Backup", version)) => format!("MariaDB {version}"),
             _ => creator,
         };
-        return name.chars().filter(|character| !character.is_control()).collect();
+        return name.chars().filter(|character| matches!(character, ' '..='~')).collect();
     }
     let upgraded = ["mysql_upgrade_info", "mariadb_upgrade_info"]
         .iter()
@@ -198,15 +208,23 @@ pub(crate) fn engine_of(root: &Path, state: &State) -> String {
     if let Some(text) = upgraded {
         let text = String::from_utf8_lossy(&text).into_owned();
         let version = text.trim().trim_end_matches(char::from(0)).to_owned();
-        if let Some(version) = version.strip_suffix("-MariaDB") {
-            return format!("MariaDB {version}");
+        let number: String =
+            version.chars().take_while(|it| it.is_ascii_digit() || *it == '.').collect();
+        if version.contains("-MariaDB") {
+            return format!("MariaDB {number}");
+        } else if number.contains('.') {
+            return format!("MySQL {number}");
         }
     }
     match root.join("mysql.ibd").is_file() {
-        true => "MySQL 8.0 or later".to_owned(),
-        false => "InnoDB".to_owned(),
+        true => definitions::newest_of_history(root)
+            .map_or_else(|| "MySQL 8.0 or later".to_owned(), |version| format!("MySQL {version}")),
+        false => definitions::server_of(root).unwrap_or_else(|| "InnoDB".to_owned()),
     }
 }
+
+/// Who wrote the log of what `CLONE` made, until a server starts on it.
+const MYSQL_CLONE: &str = "MySQL Clone";
 
 fn in_words(state: &State) -> String {
     let mut words = state.circumstances.in_words().to_owned();
@@ -215,6 +233,9 @@ fn in_words(state: &State) -> String {
             Some(NoLog::Missing) => ": its log is not here",
             _ => ": its log cannot be believed",
         });
+    }
+    if state.log.as_ref().is_some_and(|log| log.creator == MYSQL_CLONE) {
+        "a clone of MySQL: its log has yet to be applied".clone_into(&mut words);
     }
     if state.label.as_ref().is_some_and(state::BackupLabel::is_incremental) {
         words.push_str(", incremental: changed pages only");
@@ -237,9 +258,7 @@ fn strength(circumstances: Circumstances) -> Strength {
             }
         },
         unseen: match circumstances {
-            Circumstances::AtRest | Circumstances::Prepared => {
-                "older versions of a page; a table that is missing as a whole"
-            }
+            Circumstances::AtRest | Circumstances::Prepared => "older versions of a page",
             _ => "older versions of a page; zeroed pages; a table that is missing as a whole",
         },
     }
@@ -343,6 +362,8 @@ pub(crate) struct Walk {
     /// A packed file that is being read.
     unpacking: Option<Unpacking>,
     stage: Stage,
+    /// What the directory needs; of a part of one that is not asked.
+    books: Option<Books>,
     /// How often files that were replaced are looked for.
     rounds_left: u32,
 }
@@ -385,10 +406,17 @@ impl Walk {
             foreign_tables: 0,
             unpacking: None,
             stage: Stage::Files,
+            books: None,
             rounds_left: ROUNDS_MAX,
         };
+        if root.join(MARKER).is_file() {
+            let error = "a copy that `pagewarden protect --copy-to` has not finished: run that command \
+                         again, or remove the folder";
+            walk.ready.push_back(Step::Unread(Unread::of_file(MARKER, error)));
+        }
         match part {
             Part::Whole => {
+                walk.books = Some(Books::new(root, state));
                 walk.tell_log(state);
                 walk.folders.push_back(folder);
             }
@@ -449,12 +477,7 @@ impl Walk {
     }
 
     fn unread(&mut self, file: String, error: String) {
-        self.ready.push_back(Step::Unread(Unread {
-            file,
-            offset: ByteOffset(0),
-            length: 0,
-            error,
-        }));
+        self.ready.push_back(Step::Unread(Unread::of_file(file, error)));
     }
 
     fn note(&mut self, file: String, text: impl Into<String>) {
@@ -473,14 +496,14 @@ impl Walk {
         for entry in entries.flatten() {
             let Ok(kind) = entry.file_type() else { continue };
             let name = entry.file_name().to_string_lossy().into_owned();
-            if kind.is_symlink() {
-                let leads_to_folder = folder.is_root() && entry.path().is_dir();
-                if Role::of(&name).has_pages() || leads_to_folder {
-                    let text = "a link to what lies elsewhere, which was not followed: name it as a \
-                                path of its own";
-                    self.note(folder.shown(&name), text);
-                }
-            } else if kind.is_dir() {
+            let is_followed = !kind.is_symlink() || self.may_follow(&folder, &name);
+            if !is_followed {
+                continue;
+            }
+            let Ok(kind) = fs::metadata(entry.path()).map(|found| found.file_type()) else {
+                continue;
+            };
+            if kind.is_dir() {
                 if folder.is_root() && is_database(&name) {
                     let prefix = format!("{}{name}/", folder.prefix);
                     below.push(Folder { path: entry.path(), database: name, prefix });
@@ -500,18 +523,98 @@ impl Walk {
         }
         files.sort();
         files.dedup();
+        self.remember(&folder, &files);
         below.sort_by(|a, b| a.database.cmp(&b.database));
         self.folders.extend(below);
         if folder.is_root() {
             let system = files.iter().filter_map(|(role, name)| match role {
-                Role::System(number) => Some((*number, folder.path.join(name))),
+                Role::System(number) => Some((*number, followed(folder.path.join(name)))),
                 _ => None,
             });
             let steps = self.tablespaces.open_system(&system.collect(), &folder.prefix);
             self.ready.extend(steps);
             files.retain(|(role, _)| !matches!(role, Role::System(_)));
+            self.open_elsewhere();
         }
         self.current = Some((folder, files.into_iter()));
+    }
+
+    /// True of a link to what servers follow it to: a database, or a table's file, that lies
+    /// elsewhere. Says what it does not follow.
+    fn may_follow(&mut self, folder: &Folder, name: &str) -> bool {
+        let path = folder.path.join(name);
+        let role = Role::of(name);
+        let is_file = role.has_pages() || role == Role::Aria;
+        let is_folder = folder.is_root() && is_database(name);
+        let shown = folder.shown(name);
+        let place = match fs::canonicalize(&path) {
+            Ok(place) => place,
+            Err(_) => {
+                if is_file || folder.is_root() && !name.contains('.') {
+                    let place = fs::read_link(&path).unwrap_or_default();
+                    let error = format!("a link to {}, which cannot be reached", place.display());
+                    self.unread(shown, error);
+                }
+                return false;
+            }
+        };
+        let wanted = if place.is_dir() { is_folder } else { is_file };
+        // To where this walk is, or was, or will be.
+        let root = folder.path.parent().filter(|_| !folder.is_root()).unwrap_or(&folder.path);
+        let leads_back = fs::canonicalize(root)
+            .is_ok_and(|root| place.starts_with(&root) || root.starts_with(&place));
+        if wanted && leads_back {
+            self.unread(
+                shown,
+                "a link back into this directory, which was not followed".to_owned(),
+            );
+        }
+        wanted && !leads_back
+    }
+
+    /// What the files of a folder say of those that must be there too.
+    fn remember(&mut self, folder: &Folder, files: &[(Role, String)]) {
+        let Some(books) = &mut self.books else { return };
+        for (role, name) in files {
+            let is_system = matches!(role, Role::System(_))
+                || matches!(role, Role::Compressed | Role::Delta) && name.starts_with("ibdata");
+            books.seen.has_system |= is_system && folder.is_root();
+            let is_tablespace = matches!(role, Role::Tablespace | Role::Undo);
+            books.seen.has_tablespaces |= is_tablespace;
+            books.seen.has_aria |= *role == Role::Aria;
+            books.seen.has_tables |= is_tablespace && !folder.is_root();
+        }
+    }
+
+    /// The system and undo tablespaces, where an options file says that they lie elsewhere.
+    fn open_elsewhere(&mut self) {
+        let Some(books) = &mut self.books else { return };
+        let places = books.places.clone();
+        let list = |place: &Path| {
+            let entries = fs::read_dir(place).into_iter().flatten().flatten();
+            let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+            let mut names: Vec<_> = names.map(|name| (Role::of(&name), name)).collect();
+            names.sort();
+            names
+        };
+        if let Some(place) = places.system.filter(|_| !books.seen.has_system) {
+            let files = list(&place).into_iter().filter_map(|(role, name)| match role {
+                Role::System(number) => Some((number, place.join(name))),
+                _ => None,
+            });
+            let files: BTreeMap<_, _> = files.collect();
+            books.seen.has_system = !files.is_empty();
+            let prefix = format!("{}/", place.display());
+            let steps = self.tablespaces.open_system(&files, &prefix);
+            self.ready.extend(steps);
+        }
+        let Some(place) = places.undo else { return };
+        for (_, name) in list(&place).into_iter().filter(|(role, _)| *role == Role::Undo) {
+            let path = place.join(name);
+            let shown = path.display().to_string();
+            let (database, object) = (None, None);
+            self.open(&Opening { path, shown, database, object, kind: OpeningKind::Undo });
+        }
     }
 
     fn next_file(&mut self) {
@@ -522,7 +625,7 @@ impl Walk {
         };
         let folder = folder.clone();
         let shown = folder.shown(&name);
-        let path = folder.path.join(&name);
+        let path = followed(folder.path.join(&name));
         let stem = name.rsplit_once('.').map_or(name.as_str(), |(stem, _)| stem);
         let kind = match role {
             Role::Tablespace if names::is_temporary(stem) => OpeningKind::Fleeting,
@@ -568,6 +671,7 @@ impl Walk {
                 .and_then(|text| Meta::parse(&String::from_utf8_lossy(&text))),
             aria: None,
             keyring: self.tablespaces.keyring(),
+            untested: Arc::clone(self.tablespaces.untested()),
         };
         match Unpacking::open(path, &shown, before) {
             Ok(unpacking) => self.unpacking = Some(unpacking),
@@ -578,6 +682,15 @@ impl Walk {
     fn open(&mut self, opening: &Opening) {
         let opened = self.tablespaces.open(opening);
         self.foreign_tables = self.foreign_tables.saturating_add(u64::from(opened.is_foreign));
+        if let Some(books) = self.books.as_mut().filter(|_| opening.kind == OpeningKind::Undo) {
+            books.seen.undo.push((file_name(&opening.path), opened.space));
+        }
+        if let Some(books) = &mut self.books
+            && let Some(space) = opened.space
+            && books.seen.numbers.len() < SPACES_MAX
+        {
+            books.seen.numbers.insert(opening.shown.as_str().into(), space);
+        }
         if let Some(space) = opened.space
             && opening.kind != OpeningKind::Fleeting
             && !self.tablespaces.is_live()
@@ -598,6 +711,9 @@ impl Walk {
     /// What comes when all files were listed.
     fn end(&mut self) {
         if self.stage == Stage::Files {
+            if let Some(books) = self.books.take() {
+                self.ready.extend(books.steps(&self.spaces));
+            }
             let foreign = std::mem::take(&mut self.foreign_tables);
             if foreign > 0 {
                 let text = format!(
@@ -651,6 +767,14 @@ impl Iterator for Walk {
             }
         }
     }
+}
+
+/// Where a link leads; any other path as it is.
+fn followed(path: PathBuf) -> PathBuf {
+    if !path.is_symlink() {
+        return path;
+    }
+    fs::canonicalize(&path).unwrap_or(path)
 }
 
 /// The database and the table of a file, by its folder and its name.

@@ -3,7 +3,7 @@
 //!
 //! | written by | where |
 //! | --- | --- |
-//! | MySQL 8.0.20 and later | files `#ib_<page size>_<n>.dblwr` (and `.bdblwr`), a slot of one page after the other |
+//! | MySQL 8.0.20 and later | files `#ib_<page size>_<n>.dblwr`, a slot of one page after the other |
 //! | all others | two extents of `ibdata1` |
 //!
 //! Where the extents are, page 5 of `ibdata1` says, 200 bytes before its end:
@@ -13,10 +13,14 @@
 //!     10     4  magic 536853855
 //!     14     4  first page of the first extent
 //!     18     4  first page of the second
+//!     22    12  all three once more
 //! ```
 //!
 //! MariaDB writes a copy before the log that belongs to it, and the page itself only
 //! behind that log: a copy may be newer than the end of the log.
+//!
+//! With `innodb_doublewrite=DETECT_ONLY` those files stay blank, and `#ib_<page size>_<n>.bdblwr`
+//! beside them hold the numbers and LSNs of pages, and no page.
 //!
 //! A slot holds a page of any tablespace, in the layout of that tablespace; one
 //! that is shorter than the slot is followed by what was there before. So a slot is
@@ -35,6 +39,7 @@ use crate::page::{PageFormat, PageRun, RunVerdict};
 use crate::source::file::{open_regular, read_fully};
 use crate::target::innodb::fields::{u32_at, u64_at};
 use crate::target::innodb::redo::PageId;
+use crate::target::innodb::system::Area;
 use crate::verdict::PageNo;
 
 /// The page of `ibdata1` that says where the extents are.
@@ -43,6 +48,8 @@ const FROM_END: usize = 200;
 const MAGIC: usize = 10;
 const FIRST_EXTENT: usize = 14;
 const SECOND_EXTENT: usize = 18;
+/// All three once more, this far behind.
+const REPEATED: usize = 12;
 const MAGIC_VALUE: u32 = 536_853_855;
 
 const PAGE_NUMBER: usize = 4;
@@ -65,7 +72,24 @@ impl Extents {
     /// Reads page 5 of `ibdata1`; `None` where it names none.
     #[must_use]
     pub fn parse(page: &[u8]) -> Option<Self> {
-        let header = page.get(page.len().checked_sub(FROM_END)?..)?;
+        Self::parse_at(page, 0)
+    }
+
+    /// What the page says once more.
+    #[must_use]
+    pub fn parse_second(page: &[u8]) -> Option<Self> {
+        Self::parse_at(page, REPEATED)
+    }
+
+    /// Where servers put them when they make the file.
+    #[must_use]
+    pub fn usual(pages: u64) -> Self {
+        Self { first: pages, second: pages.saturating_mul(2), pages }
+    }
+
+    fn parse_at(page: &[u8], behind: usize) -> Option<Self> {
+        let begin = page.len().checked_sub(FROM_END)?.checked_add(behind)?;
+        let header = page.get(begin..)?;
         if u32_at(header, MAGIC)? != MAGIC_VALUE {
             return None;
         }
@@ -88,7 +112,7 @@ impl Extents {
 }
 
 /// A mebibyte of pages up to 16 KiB, 64 larger ones.
-fn extent_pages(page_size: usize) -> u64 {
+pub(crate) fn extent_pages(page_size: usize) -> u64 {
     const SMALLEST_EXTENT: u64 = 64;
     let page_size = u64::try_from(page_size).unwrap_or(u64::MAX);
     (1_u64 << 20).checked_div(page_size).unwrap_or(0).max(SMALLEST_EXTENT)
@@ -192,9 +216,9 @@ impl Doublewrite {
         const NAME: &str = "ibdata1";
         let page_size = u64::try_from(self.page_size).unwrap_or(0);
         let page_at = |page: u64| self.read(NAME, page.checked_mul(page_size)?, self.page_size);
-        let Some(extents) = page_at(TRANSACTION_PAGE).and_then(|page| Extents::parse(&page)) else {
-            return;
-        };
+        let Some(page) = page_at(TRANSACTION_PAGE) else { return };
+        let area = Area::of_untested(&page);
+        let Some(extents) = area.extents() else { return };
         found.extents = Some(extents);
         let file = found.add_file(NAME.to_owned());
         for page in extents.all() {
@@ -202,7 +226,7 @@ impl Doublewrite {
             let offset = page.saturating_mul(page_size);
             found.add(&bytes, Slot { file, offset });
         }
-        found.is_known = true;
+        found.is_known = matches!(area, Area::At(_));
     }
 
     fn look_into_files(&self, found: &mut Found) {
@@ -258,7 +282,16 @@ pub fn files_in(root: &Path) -> Vec<String> {
 /// lost its first character.
 #[must_use]
 pub fn slot_bytes_of(name: &str) -> Option<usize> {
-    let stem = name.strip_suffix(".dblwr").or_else(|| name.strip_suffix(".bdblwr"))?;
+    slot_bytes(name.strip_suffix(".dblwr")?)
+}
+
+/// True for the files that MySQL writes instead with `innodb_doublewrite=DETECT_ONLY`.
+#[must_use]
+pub fn has_numbers_only(name: &str) -> bool {
+    name.strip_suffix(".bdblwr").is_some_and(|stem| slot_bytes(stem).is_some())
+}
+
+fn slot_bytes(stem: &str) -> Option<usize> {
     let stem = stem.strip_prefix('#').unwrap_or(stem).strip_prefix("ib_")?;
     let (bytes, number) = stem.split_once('_')?;
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
@@ -289,7 +322,8 @@ mod tests {
     fn files_are_known_by_their_names() {
         for (name, bytes) in [
             ("#ib_16384_0.dblwr", Some(16_384)),
-            ("#ib_4096_15.bdblwr", Some(4096)),
+            ("#ib_4096_15.dblwr", Some(4096)),
+            ("#ib_4096_15.bdblwr", None),
             ("ib_16384_0.dblwr", Some(16_384)),
             ("#ib_16384_.dblwr", None),
             ("#ib_100_0.dblwr", None),
@@ -298,5 +332,6 @@ mod tests {
         ] {
             assert_eq!(slot_bytes_of(name), bytes, "{name}");
         }
+        assert!(has_numbers_only("#ib_4096_15.bdblwr") && !has_numbers_only("#ib_4096_15.dblwr"));
     }
 }

@@ -119,6 +119,8 @@ pub(crate) struct InDirectory {
     pub(crate) allocated: Option<Arc<AllocationMap>>,
     /// The pages that others lead to.
     pub(crate) links: Links,
+    /// The pages that are never zero, whether others lead to them or not.
+    pub(crate) never_zero: Vec<u64>,
     /// What is known.
     pub(crate) evidence: Arc<Evidence>,
 }
@@ -134,11 +136,14 @@ impl InDirectory {
     /// wrong with it.
     fn weigh(&self, finding: &mut PageFinding) -> bool {
         if finding.kind == Kind::Zeroed {
-            if !self.links.lead_to(finding.page) || !self.evidence.still_stands() {
+            let is_fixed = self.never_zero.contains(&finding.page.0);
+            if !is_fixed && !self.links.lead_to(finding.page) || !self.evidence.still_stands() {
                 return false;
             }
-            let words = "its index leads to it";
-            finding.detail = Some(crate::verdict::joined(finding.detail.take(), words));
+            if !is_fixed {
+                let words = "its index leads to it";
+                finding.detail = Some(crate::verdict::joined(finding.detail.take(), words));
+            }
         }
         if self.evidence.circumstances != Circumstances::Crashed {
             return true;

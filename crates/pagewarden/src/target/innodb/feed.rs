@@ -13,17 +13,19 @@ use crate::page::aria::header::AriaHeader;
 use crate::page::aria::{AriaFile, AriaPages};
 use crate::page::innodb::InnodbPages;
 use crate::page::innodb::encryption::{KeyInfo, Keyring};
-use crate::page::innodb::layout::Layout;
+use crate::page::innodb::layout::{Form, Layout};
 use crate::target::innodb::aria;
 use crate::target::innodb::delta::{ChangedPages, Meta, PAGE_OF_NUMBERS, SAMPLE_PAGES, pages_of};
 use crate::target::innodb::directory::Role;
-use crate::target::innodb::doublewrite::{Extents, TRANSACTION_PAGE, slot_bytes_of};
+use crate::target::innodb::doublewrite::{TRANSACTION_PAGE, slot_bytes_of};
 use crate::target::innodb::names;
+use crate::target::innodb::system::Area;
 use crate::target::innodb::tablespace::SYSTEM_SPACE;
 use crate::target::innodb::tablespace::geometry::{Geometry, HEAD_BYTES};
 use crate::target::innodb::tablespaces::doublewrite_file;
+use crate::target::innodb::untested::{Lock, Untested};
 use crate::target::{PageFile, Selection, Step, StreamedPages};
-use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Severity, Unread};
+use crate::verdict::{ByteOffset, Finding, Kind, PageNo, Place, Severity, Unread};
 
 /// Pages that are handed on at a time: a multiple of every page size.
 pub(super) const CHUNK_BYTES: usize = 1 << 20;
@@ -37,6 +39,8 @@ pub(super) struct Before {
     pub(super) aria: Option<AriaHeader>,
     /// The keys.
     pub(super) keyring: Option<Arc<Keyring>>,
+    /// Where pages are counted that cannot be tested.
+    pub(super) untested: Arc<Untested>,
 }
 
 /// See the module.
@@ -155,7 +159,7 @@ impl Feed {
                 slot_bytes_of(last)
                     .map(|bytes| doublewrite_file(self.name.clone(), self.path.clone(), bytes, 0))
             }
-            _ => self.tablespace(&head, ready),
+            _ => self.tablespace(&head),
         };
         let Some(file) = file else {
             ready.extend([Step::Passed(u64::try_from(head.len()).unwrap_or(u64::MAX))]);
@@ -169,7 +173,7 @@ impl Feed {
         self.stage = Stage::Pages(pages);
     }
 
-    fn tablespace(&self, head: &[u8], ready: &mut impl Extend<Step>) -> Option<PageFile> {
+    fn tablespace(&self, head: &[u8]) -> Option<PageFile> {
         let geometry = Geometry::find(head).unwrap_or_else(Geometry::of_name_only);
         let layout = geometry.layout;
         let mut pages = InnodbPages::new(layout);
@@ -178,28 +182,32 @@ impl Feed {
         let page =
             |number: u64| head.chunks_exact(layout.page_size).nth(usize::try_from(number).ok()?);
         if geometry.space_id == Some(SYSTEM_SPACE) && geometry.first_page == 0 {
-            let extents = page(TRANSACTION_PAGE).and_then(Extents::parse);
+            let extents = page(TRANSACTION_PAGE).and_then(|page| Area::of_untested(page).extents());
             pages.doublewrite =
                 extents.map(|extents| extents.ranges().to_vec()).unwrap_or_default();
         }
         let key_info = page(0)
             .filter(|_| geometry.first_page == 0)
             .and_then(|page| KeyInfo::of_first_page(&layout, page));
-        if let (Some(info), Some(keyring)) = (key_info, &self.before.keyring) {
+        let mut problem = None;
+        if let (Some(info), Some(keyring)) = (&key_info, &self.before.keyring) {
             match info.open(keyring) {
                 Ok(cipher) => pages.cipher = Some(cipher),
-                Err(reason) => {
-                    let text = format!("{reason}: not verified with it");
-                    ready.extend([Step::Note(Note { file: self.name.clone(), text })]);
-                }
+                Err(reason) => problem = Some(reason),
             }
         }
-        // A file that was being made is blank as a whole.
-        (!head.is_empty()).then(|| PageFile {
+        let lock = Lock::of(key_info.as_ref(), pages.cipher.is_some(), problem.as_deref());
+        let mut file = PageFile {
             first_page: PageNo(geometry.first_page),
             format: Arc::new(pages),
             ..self.page_file()
-        })
+        };
+        let may_be_locked = layout.may_be_encrypted || layout.may_be_page_compressed;
+        if may_be_locked && layout.form != Form::FullCrc32 {
+            self.before.untested.watch(&mut file, lock);
+        }
+        // A file that was being made is blank as a whole.
+        (!head.is_empty()).then_some(file)
     }
 
     fn aria_file(&self, head: &[u8]) -> Option<PageFile> {
@@ -214,7 +222,11 @@ impl Feed {
         // Its pages may have been copied half written, and its log mends them.
         let failure = if header.is_closed { Severity::Damage } else { Severity::Suspect };
         let format = Arc::new(AriaPages { header, file, failure });
-        Some(PageFile { format, ..self.page_file() })
+        let mut file = PageFile { format, ..self.page_file() };
+        if header.is_encrypted {
+            self.before.untested.watch(&mut file, Lock::Aria);
+        }
+        Some(file)
     }
 
     fn page_file(&self) -> PageFile {

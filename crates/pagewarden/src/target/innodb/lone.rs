@@ -2,21 +2,23 @@
 //! doublewrite area.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::error::Error;
 use crate::page::aria::header::{AriaHeader, HEADER_BYTES};
 use crate::target::innodb::KIND;
 use crate::target::innodb::aria::{AriaTable, DATA_ENDING, INDEX_ENDING, Surroundings};
-use crate::target::innodb::doublewrite::slot_bytes_of;
-use crate::target::innodb::state::{directory_above, is_in_use, read_small};
+use crate::target::innodb::doublewrite::{has_numbers_only, slot_bytes_of};
+use crate::target::innodb::state::{Circumstances, State, directory_above, is_in_use, read_small};
 use crate::target::innodb::tablespaces::doublewrite_file;
+use crate::target::innodb::untested::{Lock, Telling, Untested};
 use crate::target::{Description, Evidence, Step, Target};
-use crate::verdict::{Note, Protection, Severity};
+use crate::verdict::{Note, Protection};
 
 /// True for a file that is opened here.
 pub(super) fn is_known(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    slot_bytes_of(name).is_some() || aria_header(path).is_some()
+    slot_bytes_of(name).is_some() || has_numbers_only(name) || aria_header(path).is_some()
 }
 
 /// What the index file of a table says, whichever of its files is named.
@@ -35,9 +37,15 @@ fn aria_header(path: &Path) -> Option<AriaHeader> {
 pub(super) fn open(path: &Path) -> Result<Target, Error> {
     let metadata = path.metadata().map_err(|source| Error::io("open", path, source))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    if has_numbers_only(&name) {
+        let what =
+            "a file of innodb_doublewrite=DETECT_ONLY: it holds numbers of pages, and no page";
+        return Err(Error::unknown(path, what, "name the data directory that it belongs to"));
+    }
     let root = directory_above(path);
     let is_live = root.as_deref().is_some_and(is_in_use);
-    let (steps, page_size, engine, state) = match (slot_bytes_of(&name), aria_header(path)) {
+    let is_encrypted = aria_header(path).is_some_and(|header| header.is_encrypted);
+    let (mut steps, page_size, engine, state) = match (slot_bytes_of(&name), aria_header(path)) {
         (Some(bytes), _) => {
             let file = doublewrite_file(name, path.to_owned(), bytes, metadata.len());
             (vec![Step::File(file)], bytes, "InnoDB (MySQL 8.0 or later)", "copies of pages")
@@ -46,10 +54,19 @@ pub(super) fn open(path: &Path) -> Result<Target, Error> {
             let stem = path.with_extension("");
             let shown = stem.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let table = AriaTable { stem: &stem, shown: &shown, database: None, object: None };
-            let mut steps =
-                table.steps(Surroundings { failure: Severity::Damage, is_live, is_settled: false });
+            // By itself it counts as closed in order, as a tablespace does.
+            let found = root
+                .as_deref()
+                .map_or(Circumstances::AtRest, |root| State::find(root).circumstances);
+            let mut steps = table.steps(Surroundings {
+                failure: found.failure(),
+                is_live,
+                is_settled: false,
+                cut: found.cross_file().filter(|_| found != Circumstances::Crashed),
+            });
             steps.retain(|step| match step {
                 Step::File(file) => file.name == name,
+                Step::Finding(finding) => finding.place.file == name,
                 _ => true,
             });
             if steps.is_empty() {
@@ -67,6 +84,14 @@ pub(super) fn open(path: &Path) -> Result<Target, Error> {
             ));
         }
     };
+    let untested = Arc::<Untested>::default();
+    if is_encrypted {
+        for step in &mut steps {
+            if let Step::File(file) = step {
+                untested.watch(file, Lock::Aria);
+            }
+        }
+    }
     let description = Description {
         path: path.to_owned(),
         format: KIND.name,
@@ -82,5 +107,6 @@ pub(super) fn open(path: &Path) -> Result<Target, Error> {
         epoch: None,
     };
     let woken = Box::new(move || root.as_deref().is_some_and(is_in_use));
-    Ok(Target { description, steps: Box::new(steps.into_iter()), woken: Some(woken) })
+    let steps = Telling::new(steps.into_iter(), untested);
+    Ok(Target { description, steps: Box::new(steps), woken: Some(woken) })
 }

@@ -55,6 +55,7 @@ use crc_fast::crc32_iscsi;
 
 use crate::source::file::{open_regular, read_fully};
 use crate::target::innodb::fields::{u32_at, u64_at};
+use crate::target::innodb::places::Places;
 use crate::verdict::Kind;
 
 mod blocks;
@@ -318,8 +319,24 @@ fn open_files(root: &Path, faults: &mut Vec<LogFault>) -> Result<Vec<LogFile>, N
     Ok(files)
 }
 
-/// Names relative to the data directory, and paths.
+/// True if a data directory has files of a log, sound or not.
+pub(super) fn is_here(root: &Path) -> bool {
+    !names_of_files(root).is_empty()
+}
+
+/// Names relative to the data directory, and paths; of files that an options file names, where they
+/// are.
 fn names_of_files(root: &Path) -> Vec<(String, PathBuf)> {
+    let own = names_of_files_in(root);
+    if !own.is_empty() {
+        return own;
+    }
+    let elsewhere = Places::of(root).log.map(|place| names_of_files_in(&place));
+    let named = elsewhere.into_iter().flatten();
+    named.map(|(_, path)| (path.display().to_string(), path)).collect()
+}
+
+fn names_of_files_in(root: &Path) -> Vec<(String, PathBuf)> {
     if let Ok(entries) = fs::read_dir(root.join(MYSQL_FOLDER)) {
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         let mut numbers: Vec<u64> = names
@@ -353,6 +370,7 @@ fn names_of_files(root: &Path) -> Vec<(String, PathBuf)> {
 }
 
 #[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "small numbers of a test")]
 mod tests {
     use super::*;
 
@@ -430,6 +448,65 @@ mod tests {
         assert_eq!(log.end, None);
         assert_eq!(log.faults[0].offset, 2048 + 300 * 512);
         assert!(log.faults[0].may_be_healthy);
+    }
+
+    /// Encrypts the last block of a log as far as the checker can see that: all behind its header is
+    /// other bytes, and its length has the mark.
+    fn with_encrypted_last_block(mut bytes: Vec<u8>) -> Vec<u8> {
+        let block = &mut bytes[2048 + 864 * 512..][..512];
+        block[4] |= 0x80;
+        block[12..].iter_mut().for_each(|byte| *byte = byte.wrapping_mul(7) ^ 0x5a);
+        bytes
+    }
+
+    #[test]
+    fn encrypted_block_of_mysql_ends_the_log_where_its_header_says() {
+        let Some(bytes) = mysql_fixture() else { return };
+        let bytes = with_encrypted_last_block(bytes);
+        let log = RedoLog::read(folder_with("#innodb_redo/#ib_redo7", &bytes).path()).unwrap();
+        assert_eq!((log.end, log.pending), (Some(0x145_a1e1), Pending::Nothing));
+        assert_eq!(log.faults, []);
+    }
+
+    /// The mark of encryption alone, without anything encrypted, hides no damage.
+    #[test]
+    fn flipped_mark_of_encryption_is_damage_of_the_block() {
+        let Some(mut bytes) = mysql_fixture() else { return };
+        bytes[2048 + 864 * 512 + 4] ^= 0x80;
+        let log = RedoLog::read(folder_with("#innodb_redo/#ib_redo7", &bytes).path()).unwrap();
+        assert_eq!((log.end, log.pending), (None, Pending::Unknown));
+        assert_eq!((log.faults[0].kind, log.faults[0].offset), (Kind::Checksum, 2048 + 864 * 512));
+    }
+
+    /// A log of MySQL 5.5 or older with nothing behind its checkpoint, made by hand: `high` stands
+    /// where later servers have the high half of the checkpoint's place.
+    fn log_of_55(high: u32) -> Vec<u8> {
+        let lsn = 1_598_948_u64;
+        let place = 2048 + (lsn & !511) - 8192;
+        let mut bytes = vec![0; 5 << 20];
+        for at in [512, 1536] {
+            bytes[at..at + 8].copy_from_slice(&7_u64.to_be_bytes());
+            bytes[at + 8..at + 16].copy_from_slice(&lsn.to_be_bytes());
+            let low = u32::try_from(place + (lsn & 511)).unwrap();
+            bytes[at + 16..at + 20].copy_from_slice(&low.to_be_bytes());
+            bytes[at + 300..at + 304].copy_from_slice(&high.to_be_bytes());
+        }
+        let block = &mut bytes[usize::try_from(place).unwrap()..][..512];
+        let number = u32::try_from(lsn / 512 + 1).unwrap();
+        block[..4].copy_from_slice(&number.to_be_bytes());
+        block[4..6].copy_from_slice(&u16::try_from(lsn & 511).unwrap().to_be_bytes());
+        let sum = sums_of(block, HEADER_SUM).1;
+        block[HEADER_SUM..].copy_from_slice(&sum.to_be_bytes());
+        bytes
+    }
+
+    #[test]
+    fn mark_in_checkpoints_of_mysql_55_is_no_high_half_of_their_place() {
+        for (high, end) in [(0, Some(1_598_948)), (0x55E7_718B, Some(1_598_948)), (1, None)] {
+            let log = RedoLog::read(folder_with("ib_logfile0", &log_of_55(high)).path()).unwrap();
+            assert_eq!((log.checkpoint, log.end), (1_598_948, end), "{high:x}");
+            assert_eq!(log.pending == Pending::Nothing, end.is_some(), "{high:x}");
+        }
     }
 
     #[test]

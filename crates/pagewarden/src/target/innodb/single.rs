@@ -4,13 +4,17 @@
 
 use std::fs::Metadata;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::KIND;
+use super::directory::Role;
 use super::open_files::any_is_open;
+use super::system::member_beside;
 use super::tablespace::{
     Context, FileSeverities, Tablespace, always_has_sums, is_tablespace_name, open_file, read_head,
     read_keyring, state_in_words,
 };
+use super::untested::{Telling, Untested};
 use crate::error::Error;
 use crate::page::innodb::layout::Form;
 use crate::source::file::open_regular;
@@ -52,9 +56,17 @@ pub fn open(path: &Path, metadata: &Metadata, options: &OpenOptions) -> Result<T
     if is_live {
         context.severities = FileSeverities::live();
     }
+    if let Role::System(number @ 2..) = Role::of(&file_name(&real)) {
+        context.is_further = true;
+        context.member = member_beside(&real, number);
+    }
     context.keyring = options.keyring.as_deref().map(read_keyring).transpose()?;
     let mut tablespace = open_file(&real, context)?;
     let description = description(path, &tablespace, is_live);
+    let untested = Arc::<Untested>::default();
+    if let Some(lock) = tablespace.lock.take() {
+        untested.watch(&mut tablespace.file, lock);
+    }
     let mut steps = std::mem::take(&mut tablespace.steps);
     steps.push(Step::File(tablespace.file));
     let (bytes, modified) = (metadata.len(), metadata.modified().ok());
@@ -65,7 +77,8 @@ pub fn open(path: &Path, metadata: &Metadata, options: &OpenOptions) -> Result<T
                 .metadata()
                 .map_or(true, |now| now.len() != bytes || now.modified().ok() != modified)
     });
-    Ok(Target { description, steps: Box::new(steps.into_iter()), woken: Some(woken) })
+    let steps = Telling::new(steps.into_iter(), untested);
+    Ok(Target { description, steps: Box::new(steps), woken: Some(woken) })
 }
 
 fn description(path: &Path, tablespace: &Tablespace, is_live: bool) -> Description {

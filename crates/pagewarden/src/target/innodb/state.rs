@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use crate::source::file::{open_regular, read_fully};
 use crate::source::hold::is_locked;
+use crate::target::innodb::places::Places;
 use crate::target::innodb::redo::{MYSQL_FOLDER, NoLog, Pending, RedoLog};
 use crate::verdict::Severity;
 
@@ -227,7 +228,9 @@ fn judge(
 #[must_use]
 pub fn is_in_use(root: &Path) -> bool {
     const LOCKED: [&str; 4] = ["ibdata1", "aria_log_control", "ib_logfile0", "mysql.ibd"];
-    LOCKED.iter().any(|name| open_regular(&root.join(name)).is_ok_and(|file| is_locked(&file)))
+    let is_held = |path: &Path| open_regular(path).is_ok_and(|file| is_locked(&file));
+    LOCKED.iter().any(|name| is_held(&root.join(name)))
+        || Places::of(root).system.is_some_and(|place| is_held(&place.join("ibdata1")))
 }
 
 /// The data directory that a file or folder lies in: at most two levels up.
@@ -246,6 +249,10 @@ pub fn is_root(folder: &Path) -> bool {
     has_file("ibdata1")
         || has_file("aria_log_control")
         || has_file("ib_logfile0")
+        || has_file("mysql.ibd")
+        // All of these lie elsewhere, and an options file says where.
+        || folder.join("mysql").is_dir()
+            && Places::of(folder).system.is_some_and(|place| place.join("ibdata1").is_file())
         || folder.join(MYSQL_FOLDER).is_dir()
         || LABELS.iter().any(|name| has_file(name))
         // Compressed, or the changed pages only.

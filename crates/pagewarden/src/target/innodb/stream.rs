@@ -33,6 +33,7 @@ use crate::target::innodb::directory::Role;
 use crate::target::innodb::feed::{Before, CHUNK_BYTES, Feed, unread};
 use crate::target::innodb::state::{BackupLabel, LABELS, read_small};
 use crate::target::innodb::tablespace::read_keyring;
+use crate::target::innodb::untested::{Telling, Untested};
 use crate::target::{Description, Evidence, OpenOptions, Settled, Step, Target};
 use crate::verdict::{Finding, Kind, Note, Protection, Severity};
 
@@ -90,12 +91,14 @@ pub(super) fn open(path: &Path, stream: Decoded, options: &OpenOptions) -> Resul
         metas: HashMap::new(),
         aria: HashMap::new(),
         keyring,
+        untested: Arc::default(),
         facts: Facts::default(),
         ready: VecDeque::new(),
         is_over: false,
     };
     let description = walk.description();
-    Ok(Target { description, steps: Box::new(walk), woken: None })
+    let untested = Arc::clone(&walk.untested);
+    Ok(Target { description, steps: Box::new(Telling::new(walk, untested)), woken: None })
 }
 
 /// What is known of the backup by now.
@@ -145,6 +148,7 @@ struct StreamWalk {
     metas: HashMap<String, Meta>,
     aria: HashMap<String, AriaHeader>,
     keyring: Option<Arc<Keyring>>,
+    untested: Arc<Untested>,
     facts: Facts,
     ready: VecDeque<Step>,
     is_over: bool,
@@ -283,6 +287,7 @@ impl StreamWalk {
             meta: stem("delta").and_then(|stem| self.metas.get(stem).copied()),
             aria: stem(DATA_ENDING).and_then(|stem| self.aria.get(stem).copied()),
             keyring: self.keyring.clone(),
+            untested: Arc::clone(&self.untested),
         };
         if inner.ends_with(DATA_ENDING) && before.aria.is_none() {
             self.facts.aria_without_index = self.facts.aria_without_index.saturating_add(1);

@@ -9,6 +9,7 @@
 //! | `name` | what the file is called in the report |
 //! | `object`, `database` | the table, where it is known |
 //! | `member` | a further file of a tablespace (`ibdata2`): layout, space id and number of its first page come from the files before it |
+//! | `is_further` | it is no first file, whatever its first page says: that may be blank |
 //! | `rest` | how many pages further files of the same tablespace have |
 //! | `may_be_imported` | its pages may be on their way from another number to this one |
 //! | `severities` | what findings prove: see [`FileSeverities`] |
@@ -31,12 +32,17 @@ use crate::page::innodb::allocation::{AllocationMap, descriptor_pages, free_limi
 use crate::page::innodb::compression::Unpacked;
 use crate::page::innodb::encryption::{Cipher, KeyInfo, Keyring};
 use crate::page::innodb::fields::{
-    FSP_FLAGS, FSP_SIZE, PAGE_NUMBER, PAGE_TYPE, TYPE_PAGE_COMPRESSED_ENCRYPTED, read_u16, read_u32,
+    FSP_FLAGS, FSP_SIZE, PAGE_NUMBER, PAGE_TYPE, SPACE_ID, TYPE_PAGE_COMPRESSED_ENCRYPTED,
+    read_u16, read_u32,
 };
 use crate::page::innodb::layout::{Form, Layout, Writer};
 use crate::page::innodb::{InnodbPages, Look, Severities, locked_sum_fits};
 use crate::source::file::{open_regular, read_fully};
-use crate::target::innodb::doublewrite::{Extents, TRANSACTION_PAGE};
+use crate::target::innodb::doublewrite::TRANSACTION_PAGE;
+use crate::target::innodb::system::{
+    Area, DICTIONARY_PAGE, Facts, fixed_pages, geometry_of_further, sdi_root,
+};
+use crate::target::innodb::untested::Lock;
 use crate::target::{PageFile, Relation, Segment, Step};
 use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Severity, Standing};
 
@@ -46,8 +52,10 @@ use geometry::{Geometry, HEAD_BYTES};
 
 /// The number of the system tablespace.
 pub const SYSTEM_SPACE: u32 = 0;
-/// The temporary tablespaces of MariaDB and MySQL, made anew at every start.
-const TEMPORARY_SPACES: [u32; 2] = [0xffff_fffe, 0xffff_fffd];
+/// MariaDB's temporary tablespace, and MySQL's data dictionary (`mysql.ibd`).
+const TEMPORARY_OR_DICTIONARY: u32 = 0xffff_fffe;
+/// The flag of MySQL 8.0 and later that its dictionary has, and no file of MariaDB's.
+const FLAG_SDI: u32 = 1 << 14;
 const MEBIBYTE: u64 = 1 << 20;
 /// Servers extend files by blocks of this, rounded down, and count pages all the same: of pages of
 /// 1K up to three that nobody uses are not there (seen in tables of MariaDB 10.11 that were closed).
@@ -130,6 +138,8 @@ pub struct Context {
     pub object: Option<Arc<str>>,
     /// Set where the file is not the first one of its tablespace.
     pub member: Option<Member>,
+    /// It is a further file of a tablespace by its name: its first page may be blank.
+    pub is_further: bool,
     /// Its tablespace's further files.
     pub rest: Rest,
     /// A server may be importing it just now, or was when it was killed.
@@ -149,6 +159,7 @@ impl Context {
             database: None,
             object: None,
             member: None,
+            is_further: false,
             rest: Rest::Unknown,
             may_be_imported: false,
             severities: FileSeverities::at_rest(),
@@ -176,6 +187,8 @@ pub struct Tablespace {
     pub has_key: bool,
     /// The tablespace's key information on page 0.
     pub is_encrypted: bool,
+    /// Why pages that need a key cannot be tested; `None` where none may need one.
+    pub(crate) lock: Option<Lock>,
     /// The pages in use, as far as they were asked for.
     pub allocated: Arc<AllocationMap>,
 }
@@ -278,6 +291,19 @@ pub fn is_tablespace_name(name: &str) -> bool {
         || numbered("undo")
 }
 
+/// True of the names that servers give to temporary tablespaces: `ibtmp1`, `temp_1.ibt`, and what
+/// lies in `#innodb_temp`.
+fn is_temporary_name(path: &Path) -> bool {
+    let named =
+        |name: Option<&std::ffi::OsStr>| name.and_then(|name| name.to_str()).map(str::to_owned);
+    let name = named(path.file_name()).unwrap_or_default();
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    name.strip_prefix("ibtmp").is_some_and(digits)
+        || name.strip_prefix("temp_").and_then(|rest| rest.strip_suffix(".ibt")).is_some_and(digits)
+        || named(path.parent().and_then(Path::file_name))
+            .is_some_and(|folder| folder == "#innodb_temp")
+}
+
 /// Looks at a file.
 ///
 /// # Errors
@@ -293,7 +319,14 @@ pub fn open_file(path: &Path, context: Context) -> Result<Tablespace, Error> {
             is_mixture: false,
             ..Geometry::of(&head, member.layout, member.first_page, false)
         },
-        None => found.map_or_else(|| by_name(path, &context.name), Ok)?,
+        None => match found {
+            Some(found) if !context.is_further || found.first_page > 0 => found,
+            Some(_) | None if context.is_further => {
+                let layout = Geometry::of_name_only().layout;
+                geometry_of_further(&file, layout).map_err(io_error)?
+            }
+            found => found.map_or_else(|| by_name(path, &context.name), Ok)?,
+        },
     };
     if geometry.is_mixture {
         return Err(Error::unknown(
@@ -346,14 +379,15 @@ impl Opened<'_> {
         }
         self.note_circumstances(header, &mut steps);
         let key_info = self.key_info();
+        let mut problem = None;
         if let (Some(info), Some(keyring)) = (&key_info, &self.context.keyring) {
             match info.open(keyring).and_then(|cipher| self.proven(cipher)) {
                 Ok(cipher) => format.cipher = Some(cipher),
-                Err(reason) => steps.push(self.note(format!("{reason}: not verified with it"))),
+                Err(reason) => problem = Some(reason),
             }
         }
         format.locked_pages_have_sums = self.locked_pages_have_sums();
-        format.doublewrite = self.doublewrite_area(&format);
+        self.look_at_fixed_pages(&mut format, header, &mut steps);
         let allocated = self.allocation(&format, header);
         if allocated.is_cut() {
             let text = "larger than the map of pages in use that is kept: zeroed pages at its \
@@ -377,6 +411,9 @@ impl Opened<'_> {
             ));
         }
         let has_key = format.cipher.is_some();
+        let may_be_locked = layout.may_be_encrypted || layout.may_be_page_compressed;
+        let lock = (may_be_locked && layout.form != Form::FullCrc32)
+            .then(|| Lock::of(key_info.as_ref(), has_key, problem.as_deref()));
         let first_page = PageNo(self.geometry.first_page);
         let pages = whole_pages(self.bytes, &layout);
         let relation = Relation {
@@ -407,6 +444,7 @@ impl Opened<'_> {
             steps,
             has_key,
             is_encrypted: key_info.is_some(),
+            lock,
             allocated,
         }
     }
@@ -415,9 +453,23 @@ impl Opened<'_> {
         Step::Note(Note { file: self.context.name.clone(), text })
     }
 
+    /// A tablespace of which nothing outlives its server, by its name, or by a page 0 that passes its
+    /// test: no page that fails may say that its failing matters little.
     fn is_temporary(&self) -> bool {
-        self.geometry.layout.is_temporary
-            || self.geometry.space_id.is_some_and(|space| TEMPORARY_SPACES.contains(&space))
+        if is_temporary_name(self.path) {
+            return true;
+        }
+        let (first, layout) = (self.first(), &self.geometry.layout);
+        let has_fitting_sum = self.geometry.first_page == 0
+            && matches!(
+                InnodbPages::new(*layout).look(0, first, None),
+                Look::Sound(Standing::Ok, _)
+            );
+        let is_mariadb = || {
+            read_u32(first, SPACE_ID) == TEMPORARY_OR_DICTIONARY
+                && read_u32(first, FSP_FLAGS) & FLAG_SDI == 0
+        };
+        has_fitting_sum && (layout.is_temporary || is_mariadb())
     }
 
     fn severities(&self) -> FileSeverities {
@@ -552,13 +604,57 @@ impl Opened<'_> {
         (first == second).then_some(first)
     }
 
-    fn doublewrite_area(&self, format: &InnodbPages) -> Vec<std::ops::Range<u64>> {
+    /// What the first pages of the system tablespace say of others.
+    fn look_at_fixed_pages(
+        &self,
+        format: &mut InnodbPages,
+        header: Option<Header>,
+        steps: &mut Vec<Step>,
+    ) {
         if self.geometry.space_id != Some(SYSTEM_SPACE) || self.geometry.first_page != 0 {
-            return Vec::new();
+            return;
         }
-        let page = self.sound_page(format, TRANSACTION_PAGE);
-        let extents = page.and_then(|page| Extents::parse(&page));
-        extents.map_or_else(Vec::new, |extents| extents.ranges().to_vec())
+        let raw = self.head_page(TRANSACTION_PAGE);
+        let area = match self.sound_page(format, TRANSACTION_PAGE) {
+            Some(page) => Area::find(&page, true),
+            None => raw.map_or(Area::None, |page| Area::find(&page, false)),
+        };
+        format.doublewrite = area.extents().map_or_else(Vec::new, |area| area.ranges().to_vec());
+        if let Area::Perhaps(extents) = area {
+            // What fails there may be a copy, or a page of a table.
+            format.severities.doublewrite = format.severities.failing.min(Severity::Suspect);
+            let [first, second] = extents.ranges();
+            steps.push(self.note(format!(
+                "page {TRANSACTION_PAGE} cannot say where the doublewrite area is: pages {} to {}, \
+                 where servers put it, are tested by their sums only",
+                first.start,
+                second.end.saturating_sub(1)
+            )));
+        }
+        let layout = &self.geometry.layout;
+        let in_use = header.map(|_| {
+            let end = u64::try_from(layout.extent_pages()).unwrap_or(0);
+            let mut map = AllocationMap::default();
+            map.read(layout, 0, free_limit(self.first()), end, self.first());
+            map
+        });
+        let dictionary = self.sound_page(format, DICTIONARY_PAGE);
+        let facts = Facts {
+            in_use: in_use.as_ref(),
+            dictionary: dictionary.as_deref(),
+            has_dictionary_elsewhere: layout.writer == Some(Writer::MySql8)
+                || self.path.with_file_name("mysql.ibd").is_file(),
+            sdi_root: header.and_then(|_| sdi_root(layout, self.first())),
+        };
+        format.never_zero = (fixed_pages(&facts), self.context.severities.pages.zeroed);
+    }
+
+    /// A page as it is, whole and sound or not.
+    fn head_page(&self, number: u64) -> Option<Vec<u8>> {
+        let mut page = vec![0; self.geometry.layout.page_size];
+        let offset = number.checked_mul(page_bytes(&self.geometry.layout))?;
+        let count = read_fully(&self.file, &mut page, offset).ok()?;
+        (count == page.len()).then_some(page)
     }
 
     fn allocation(&self, format: &InnodbPages, header: Option<Header>) -> AllocationMap {

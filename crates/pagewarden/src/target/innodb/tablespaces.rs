@@ -23,8 +23,9 @@ use crate::target::innodb::state::{Circumstances, read_small};
 use crate::target::innodb::tablespace::{
     Context, FileSeverities, Member, Rest, SYSTEM_SPACE, Tablespace, open_file,
 };
+use crate::target::innodb::untested::{Lock, Untested};
 use crate::target::{PageFile, Step};
-use crate::verdict::{ByteOffset, Kind, PageNo, Severity, Unread};
+use crate::verdict::{Kind, PageNo, Severity, Unread};
 
 /// A server writes page 0 of a new file, or an old one's anew, in a moment.
 const LOOKS_MAX: u32 = 5;
@@ -78,11 +79,21 @@ pub(crate) struct Tablespaces {
     keyring: Option<Arc<Keyring>>,
     /// Files that another took the place of while they were checked.
     replaced: Arc<Replaced>,
+    /// Pages that cannot be tested.
+    untested: Arc<Untested>,
 }
 
 impl Tablespaces {
-    pub(crate) fn new(evidence: Arc<Evidence>, keyring: Option<Arc<Keyring>>) -> Self {
-        Self { evidence, keyring, replaced: Arc::default() }
+    pub(super) fn new(
+        evidence: Arc<Evidence>,
+        keyring: Option<Arc<Keyring>>,
+        untested: Arc<Untested>,
+    ) -> Self {
+        Self { evidence, keyring, replaced: Arc::default(), untested }
+    }
+
+    pub(super) fn untested(&self) -> &Arc<Untested> {
+        &self.untested
     }
 
     pub(crate) fn keyring(&self) -> Option<Arc<Keyring>> {
@@ -139,15 +150,11 @@ impl Tablespaces {
         if is_gone && self.is_live() {
             return OpenedFile::default();
         }
-        let unread = Unread {
-            file: opening.shown.clone(),
-            offset: ByteOffset(0),
-            length: 0,
-            error: match error {
-                Error::Io { source, .. } => source.to_string(),
-                Error::Unknown { reason, .. } => reason.clone(),
-            },
+        let error = match error {
+            Error::Io { source, .. } => source.to_string(),
+            Error::Unknown { reason, .. } => reason.clone(),
         };
+        let unread = Unread::of_file(opening.shown.clone(), error);
         OpenedFile { steps: vec![Step::Unread(unread)], ..OpenedFile::default() }
     }
 
@@ -193,7 +200,11 @@ impl Tablespaces {
         opened: Tablespace,
         identity: Option<FileIdentity>,
     ) -> OpenedFile {
-        let Tablespace { geometry, mut file, mut steps, allocated, .. } = opened;
+        let Tablespace { geometry, mut file, mut steps, allocated, pages, lock, .. } = opened;
+        // Of what recovery removes nothing is in use.
+        if let Some(lock) = lock.filter(|_| opening.kind != OpeningKind::Fleeting) {
+            self.untested.watch(&mut file, lock);
+        }
         let space = geometry.space_id;
         let is_cut_for_sure = self.length_counts(opening);
         steps.retain(|step| match step {
@@ -214,6 +225,7 @@ impl Tablespaces {
                     geometry.layout.extent_pages(),
                     Arc::clone(&allocated),
                 ),
+                never_zero: pages.never_zero.0.clone(),
                 allocated: (!is_native).then_some(allocated),
                 evidence: Arc::clone(&self.evidence),
             });
@@ -259,8 +271,21 @@ impl Tablespaces {
             failure: circumstances.failure(),
             is_live: self.is_live(),
             is_settled: circumstances.is_settled(),
+            cut: match circumstances {
+                Circumstances::AtRest | Circumstances::Prepared | Circumstances::Unknown => {
+                    circumstances.cross_file()
+                }
+                Circumstances::Running | Circumstances::Crashed | Circumstances::Backup => None,
+            },
         };
         let mut steps = table.steps(surroundings);
+        if table.is_encrypted() {
+            for step in &mut steps {
+                if let Step::File(file) = step {
+                    self.untested.watch(file, Lock::Aria);
+                }
+            }
+        }
         if self.is_live() {
             for step in &mut steps {
                 let Step::File(file) = step else { continue };
@@ -292,6 +317,7 @@ impl Tablespaces {
             }
             let mut context = self.context(&opening);
             context.member = before;
+            context.is_further = *number > 1;
             context.rest = Rest::Pages(0);
             if before.is_none() {
                 // How many pages the others have, the first one's layout tells.

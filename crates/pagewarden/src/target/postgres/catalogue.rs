@@ -27,9 +27,9 @@ use std::thread;
 use crate::target::postgres::catalogue::pages::{A_MOMENT, GapReason, Gaps, Shape};
 use crate::target::postgres::catalogue::relations::{Builder, Certainty, Relations, place_of};
 use crate::target::postgres::catalogue::rows::{ClassRow, DatabaseRow, IndexRow, NamespaceRow};
-use crate::target::postgres::catalogue::transactions::{Moment, Transactions};
+use crate::target::postgres::catalogue::transactions::{Moment, Outcome, Transactions};
 use crate::target::postgres::catalogue::tuple::{Tuple, tuples};
-use crate::target::postgres::catalogue::visibility::{Visibility, visibility};
+use crate::target::postgres::catalogue::visibility::{Visibility, hints, visibility};
 use crate::target::postgres::control::Control;
 use crate::target::postgres::maps::{self, MAP_BYTES_MAX};
 use crate::target::postgres::read_small;
@@ -88,8 +88,34 @@ pub struct Database {
     pub is_template: bool,
     /// False if nobody may connect.
     pub allows_connections: bool,
+    /// The oldest transaction and the oldest multixact that it still holds.
+    pub frozen: (u32, u32),
     /// DROP DATABASE was interrupted: any of its files may be gone.
     pub is_half_dropped: bool,
+    /// How sure all this is.
+    pub certainty: Certainty,
+}
+
+/// A row that knows more of a transaction than the transaction log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contradiction {
+    /// The catalogue with the row.
+    pub path: PathBuf,
+    /// The block that it stands on.
+    pub block: u32,
+    /// The transaction.
+    pub transaction: u32,
+    /// The row says that it committed; else that it aborted.
+    pub committed: bool,
+}
+
+/// A tablespace of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tablespace {
+    /// Its oid, the name of its link.
+    pub oid: u32,
+    /// Its name.
+    pub name: String,
     /// How sure all this is.
     pub certainty: Certainty,
 }
@@ -157,17 +183,18 @@ impl Catalogue {
         databases
     }
 
-    /// All tablespaces, by oid and name. A row of `pg_tablespace` begins as one of
+    /// All tablespaces. A row of `pg_tablespace` begins as one of
     /// `pg_namespace` does, in every version.
     #[must_use]
-    pub fn tablespaces(&self, moment: Moment) -> (Vec<(u32, String)>, Gaps) {
+    pub fn tablespaces(&self, moment: Moment) -> (Vec<Tablespace>, Gaps) {
         let (mut listed, mut gaps) = (Vec::new(), Gaps::default());
         if let Some(file) = self.mapped(&self.global(), PG_TABLESPACE, moment, &mut gaps) {
             let path = self.global().join(file.to_string());
             let mut transactions = self.transactions(moment);
-            self.rows(&path, moment, &mut transactions, &mut gaps, |_, tuple, _| {
+            self.rows(&path, moment, &mut transactions, &mut gaps, |_, tuple, certainty| {
                 if let Some(row) = NamespaceRow::read(tuple, self.major) {
-                    listed.push((row.oid, String::from_utf8_lossy(row.name).into_owned()));
+                    let name = String::from_utf8_lossy(row.name).into_owned();
+                    listed.push(Tablespace { oid: row.oid, name, certainty });
                 }
             });
         }
@@ -312,6 +339,37 @@ impl Catalogue {
         builder
     }
 
+    /// The first transaction of which rows of `pg_class` say that it committed or aborted,
+    /// and the transaction log does not. `is_in_use`: numbers that the log still holds.
+    #[must_use]
+    pub fn contradiction(
+        &self,
+        database: &Database,
+        is_in_use: impl Fn(u32) -> bool,
+    ) -> Option<Contradiction> {
+        let folder = self.folder(database.tablespace, database.oid);
+        let (moment, mut gaps) = (Moment::AtRest, Gaps::default());
+        let file = self.mapped(&folder, PG_CLASS, moment, &mut gaps)?;
+        let path = folder.join(file.to_string());
+        let mut transactions = self.transactions(moment);
+        let mut found = None;
+        self.shape.read(&path, moment, &mut gaps, |block, page| {
+            for (transaction, outcome) in
+                tuples(page).flat_map(|tuple| hints(&tuple).collect::<Vec<_>>())
+            {
+                if found.is_none()
+                    && is_in_use(transaction)
+                    && contradicts(outcome, transactions.outcome(transaction))
+                {
+                    let committed = outcome == Outcome::Committed;
+                    found =
+                        Some(Contradiction { path: path.clone(), block, transaction, committed });
+                }
+            }
+        });
+        found
+    }
+
     /// True if the main fork of this relation has been complete and synced at
     /// some time.
     #[must_use]
@@ -438,9 +496,20 @@ impl Database {
             tablespace: row.tablespace,
             is_template: row.is_template,
             allows_connections: row.allows_connections,
+            frozen: row.frozen,
             is_half_dropped: row.connection_limit == HALF_DROPPED,
             certainty,
         }
+    }
+}
+
+/// True if the log of a transaction's status cannot be right, by what a row knows. One
+/// that aborted need not be in the log, and one that is prepared is in doubt there.
+fn contradicts(known: Outcome, logged: Outcome) -> bool {
+    match known {
+        Outcome::Committed => logged != Outcome::Committed,
+        Outcome::Aborted => logged == Outcome::Committed,
+        Outcome::Unknown => false,
     }
 }
 

@@ -133,6 +133,9 @@ pub struct Control {
     pub min_recovery_timeline: u32,
     /// Not 0 while a restored backup is not consistent yet.
     pub backup_start_lsn: u64,
+    /// Which transactions and multixacts are in use; `None` for versions whose layout of
+    /// it is not known.
+    pub ids: Option<Ids>,
     /// How the server aligns structures.
     pub max_align: u16,
     /// Bytes in a page.
@@ -148,6 +151,51 @@ pub struct Control {
     /// True if the version is none we know and the fields were found by their
     /// values.
     pub guessed: bool,
+}
+
+/// Numbers that the latest checkpoint found in use, of 9.6 to 18: in its record, behind
+/// the redo position, the timelines and `fullPageWrites`.
+///
+/// ```text
+/// 9.6-11  12-18
+///     24     24   next transaction (4; from 12 on 8, with its epoch)
+///     32     36   nextMulti
+///     36     40   nextMultiOffset
+///     40     44   oldestXid
+///     48     52   oldestMulti
+/// ```
+///
+/// Source: `CheckPoint` in `src/include/catalog/pg_control.h` of each version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ids {
+    /// The transaction to be given out next.
+    pub next_xid: u32,
+    /// The oldest transaction whose status may be asked for.
+    pub oldest_xid: u32,
+    /// The multixact to be given out next.
+    pub next_multi: u32,
+    /// The number of its first member.
+    pub next_member: u32,
+    /// The oldest multixact that may be asked for.
+    pub oldest_multi: u32,
+}
+
+impl Ids {
+    fn read(bytes: &[u8], layout: &Layout) -> Option<Self> {
+        let multi = match layout.checkpoint_bytes {
+            80 => 32,
+            88 => 36,
+            _ => return None,
+        };
+        let at = |offset: usize| u32_at(bytes, layout.checkpoint_copy.checked_add(offset)?);
+        Some(Self {
+            next_xid: at(24)?,
+            next_multi: at(multi)?,
+            next_member: at(multi + 4)?,
+            oldest_xid: at(multi + 8)?,
+            oldest_multi: at(multi + 16)?,
+        })
+    }
 }
 
 /// Why `pg_control` cannot be believed.
@@ -213,6 +261,7 @@ impl Control {
             min_recovery_lsn: u64_at(bytes, after_copy.checked_add(8)?)?,
             min_recovery_timeline: u32_at(bytes, after_copy.checked_add(16)?)?,
             backup_start_lsn: u64_at(bytes, after_copy.checked_add(24)?)?,
+            ids: Ids::read(bytes, layout),
             max_align: max_align.unwrap_or(MAX_ALIGN),
             page_size: usize::try_from(u32_at(bytes, block_size)?).ok()?,
             segment_pages: u32_at(bytes, block_size.checked_add(4)?)?,
@@ -225,6 +274,29 @@ impl Control {
             },
             guessed,
         })
+    }
+
+    /// What `PG_VERSION` of this cluster must say, by its catalogue version; `None` for
+    /// one that was never released.
+    #[must_use]
+    pub fn major(&self) -> Option<&'static str> {
+        // CATALOG_VERSION_NO of `src/include/catalog/catversion.h` at each release.
+        const RELEASED: [(u32, &str); 10] = [
+            (201_608_131, "9.6"),
+            (201_707_211, "10"),
+            (201_809_051, "11"),
+            (201_909_212, "12"),
+            (202_007_201, "13"),
+            (202_107_181, "14"),
+            (202_209_061, "15"),
+            (202_307_071, "16"),
+            (202_406_281, "17"),
+            (202_506_291, "18"),
+        ];
+        RELEASED
+            .iter()
+            .find(|(catalog, _)| *catalog == self.catalog_version)
+            .map(|(_, major)| *major)
     }
 
     /// Refuses values that no server can have, whatever the checksum says.

@@ -103,13 +103,14 @@ impl Tablespace {
             let reason = format!("its catalogues cannot be read: {gap}");
             return refuse(root, reason, "check the cluster: pagewarden check");
         }
-        let found = known.iter().find(|(_, one)| one == name);
-        let by_oid = || known.iter().find(|(oid, _)| oid.to_string() == name);
-        let Some((oid, name)) = found.or_else(by_oid) else {
+        let found = known.iter().find(|one| one.name == name);
+        let by_oid = || known.iter().find(|one| one.oid.to_string() == name);
+        let listed = found.or_else(by_oid).map(|one| (&one.oid, &one.name));
+        let Some((oid, name)) = listed else {
             let names: Vec<_> = known
                 .iter()
-                .filter(|(oid, _)| ![DEFAULT_TABLESPACE, GLOBAL_TABLESPACE].contains(oid))
-                .map(|(_, name)| name.as_str())
+                .filter(|one| ![DEFAULT_TABLESPACE, GLOBAL_TABLESPACE].contains(&one.oid))
+                .map(|one| one.name.as_str())
                 .collect();
             let hint = match names.as_slice() {
                 [] => "it has none but its own".to_owned(),

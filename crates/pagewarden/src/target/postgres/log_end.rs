@@ -13,16 +13,38 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::page::postgres::LogEnd;
 use crate::target::postgres::control::Control;
+use crate::target::postgres::state::Circumstances;
 use crate::target::postgres::wal::segment::SegmentName;
 
-/// The end after a clean shutdown: the position of its checkpoint.
+/// The end after a clean shutdown: the position of its checkpoint. It is no end any
+/// more once a server has been started, which is asked for when a page is newer.
 #[derive(Debug)]
-pub struct ShutdownCheckpoint(pub u64);
+pub struct ShutdownCheckpoint {
+    data_dir: PathBuf,
+    end: u64,
+}
+
+impl ShutdownCheckpoint {
+    /// By the control file of a cluster that was shut down cleanly.
+    #[must_use]
+    pub fn new(data_dir: &Path, control: &Control) -> Self {
+        Self { data_dir: data_dir.to_owned(), end: control.checkpoint_lsn }
+    }
+}
 
 impl LogEnd for ShutdownCheckpoint {
-    fn end_for(&self, _lsn: u64) -> Option<u64> {
-        Some(self.0)
+    fn end_for(&self, lsn: u64) -> Option<u64> {
+        let still_ends = lsn <= self.end || is_still_at_rest(&self.data_dir, self.end);
+        still_ends.then_some(self.end)
     }
+}
+
+/// True if a cluster that was shut down cleanly with its checkpoint at this position
+/// still is: no server was started on it since.
+pub fn is_still_at_rest(data_dir: &Path, checkpoint_lsn: u64) -> bool {
+    let control = super::read_control(data_dir);
+    let is_same = control.as_ref().is_some_and(|now| now.checkpoint_lsn == checkpoint_lsn);
+    is_same && Circumstances::find(data_dir, control.as_ref()).is_settled()
 }
 
 /// The end while a server runs or after a crash: asked again whenever a page

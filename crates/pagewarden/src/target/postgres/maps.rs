@@ -68,7 +68,7 @@ pub fn names_file(bytes: &[u8], number: u32) -> bool {
 }
 
 /// Oids with their file numbers; none if the map cannot be believed.
-fn mappings(bytes: &[u8]) -> impl Iterator<Item = (u32, u32)> {
+pub fn mappings(bytes: &[u8]) -> impl Iterator<Item = (u32, u32)> {
     let count = check(bytes).ok().and_then(|()| usize::try_from(u32_at(bytes, 4)?).ok());
     let pairs = bytes.get(MAPPINGS..).unwrap_or_default().chunks_exact(8);
     pairs.take(count.unwrap_or(0)).filter_map(|pair| Some((u32_at(pair, 0)?, u32_at(pair, 4)?)))

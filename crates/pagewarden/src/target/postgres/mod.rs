@@ -35,7 +35,9 @@ mod log_end;
 mod loose;
 pub mod maps;
 pub mod names;
+mod required;
 mod settle;
+mod small_files;
 mod state;
 pub mod wal;
 mod walk;
@@ -127,6 +129,8 @@ pub(crate) struct Cluster {
     pub(crate) log_end: Option<Arc<dyn LogEnd>>,
     /// The log that recovery has yet to replay, if it has.
     pub(crate) replay: Option<Arc<Replay>>,
+    /// A folder with more of the log, if one was named.
+    pub(crate) wal: Option<PathBuf>,
     /// Whether files are asked what they say of others.
     pub(crate) witness: bool,
     /// How long to wait for a checkpoint before evidence from other files of a
@@ -144,17 +148,21 @@ fn open_cluster(
     fs::read_dir(root).map_err(|source| Error::io("list", root, source))?;
     let major = read_small(&root.join("PG_VERSION"), 64)
         .map(|bytes| sanitised(String::from_utf8_lossy(&bytes).trim()));
-    let major = match major {
-        Ok(text) if !text.is_empty() => text,
+    let control = read_control_settled(root)?;
+    // A version file that is lost or wrong must not hide what the catalogues say.
+    let by_control = control.as_ref().ok().and_then(Control::major);
+    let major = match (by_control, major) {
+        (Some(major), _) => major.to_owned(),
+        (None, Ok(text)) if !text.is_empty() => text,
         _ => "of unknown version".to_owned(),
     };
-    let control = read_control_settled(root)?;
     let circumstances = Circumstances::find(root, control.as_ref().ok());
     let mut cluster = Cluster::new(root, major, control, circumstances);
     if let Ok(control) = &cluster.control {
         let wal = options.wal.as_deref();
         cluster.replay = circumstances.replay(root, &cluster.major, control, wal);
     }
+    cluster.wal.clone_from(&options.wal);
     cluster.witness = !options.no_witness;
     cluster.settle = options.settle.filter(|_| circumstances.may_change());
     let cluster = Arc::new(cluster);
@@ -232,6 +240,7 @@ impl Cluster {
             log_end: None,
             replay: None,
             settle: None,
+            wal: None,
             witness: true,
             control,
         };
@@ -323,7 +332,12 @@ pub(crate) fn read_small(path: &Path, limit: usize) -> std::io::Result<Vec<u8>> 
 /// version file.
 pub(crate) fn is_root(folder: &Path) -> bool {
     let global = folder.join("global");
-    global.is_dir() && (folder.join("PG_VERSION").is_file() || global.join("pg_control").is_file())
+    let has_version = folder.join("PG_VERSION").is_file();
+    if !global.is_dir() {
+        // Folders of databases have a version file too.
+        return has_version && folder.join("base").is_dir();
+    }
+    has_version || global.join("pg_control").is_file()
 }
 
 /// The data directory that `path` lies in: `base/5/1259`, `base/5`,
@@ -343,11 +357,12 @@ fn evidence_of(checksums: Checksums) -> Evidence {
     match checksums {
         Checksums::On | Checksums::Pending => Evidence {
             tested_by: BY_SUMS,
-            unseen: "1 damaged page in 65,535; zeroed pages; older versions of a page",
+            unseen: "1 damaged page in 65,535; zeroed pages; older versions of a page; files that are missing or end between two pages; the content of pg_xact, pg_multixact and of the log",
         },
-        Checksums::Off | Checksums::Changing => {
-            Evidence { tested_by: "header rules only", unseen: "damage to the content of a page" }
-        }
+        Checksums::Off | Checksums::Changing => Evidence {
+            tested_by: "header rules only",
+            unseen: "damage to the content of a page; zeroed pages; older versions of a page; files that are missing or end between two pages; the content of pg_xact, pg_multixact and of the log",
+        },
     }
 }
 
@@ -356,11 +371,11 @@ fn with_witnesses(evidence: Evidence) -> Evidence {
     match evidence.tested_by {
         BY_SUMS => Evidence {
             tested_by: "16-bit checksums, header rules, and what files say of one another",
-            unseen: "1 damaged page in 65,535; zeroed pages that no map or index knows; without a seal, older versions of a page",
+            unseen: "1 damaged page in 65,535; zeroed pages that no map or index knows; zeroed pages and cut ends of indexes; most of what pg_xact and pg_multixact say; without a seal, older versions of a page",
         },
         _ => Evidence {
             tested_by: "header rules, and what files say of one another",
-            unseen: evidence.unseen,
+            unseen: "damage to the content of a page; zeroed pages that no map or index knows; zeroed pages and cut ends of indexes; most of what pg_xact and pg_multixact say; older versions of a page",
         },
     }
 }

@@ -7,7 +7,10 @@
 //! | running, past recovery | damage, once it has stood still over several reads |
 //! | crashed, or a backup | as the log says (see `wal`): a notice if replay overwrites it; damage if it does not, and nothing else explains it; else suspect |
 //! | recovering | suspect: replay of the log mends torn pages |
+//! | running, and no checkpoint of its own since it recovered | as of a crashed one: what replay mended is on disk at the next checkpoint only |
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,7 +19,7 @@ use crate::target::postgres::catalogue::Catalogue;
 use crate::target::postgres::control::{ClusterState, Control};
 use crate::target::postgres::log_end::{NewestSegment, ShutdownCheckpoint};
 use crate::target::postgres::wal::replay::Replay;
-use crate::target::postgres::wal::segment::Segments;
+use crate::target::postgres::wal::segment::{SegmentName, Segments};
 use crate::target::postgres::wal::span::Span;
 use crate::verdict::Severity;
 
@@ -29,6 +32,10 @@ pub(crate) enum Circumstances {
     StandbyAtRest,
     /// A server runs on it and accepts connections.
     Running,
+    /// A server runs on it and accepts connections, but what it replayed of the log when
+    /// it started need not be on disk yet: a standby before its first restartpoint, or
+    /// one that was promoted since.
+    RunningUnsynced,
     /// A server runs on it and is starting, recovering or stopping.
     RunningUnsettled,
     /// Not shut down cleanly, and no server to be seen.
@@ -43,7 +50,10 @@ impl Circumstances {
     /// Finds out from `pg_control`, `postmaster.pid` and `backup_label`.
     pub(crate) fn find(root: &Path, control: Option<&Control>) -> Self {
         match postmaster(root, control) {
-            Some(Postmaster::Ready) => return Self::Running,
+            Some(Postmaster::Ready { since }) => {
+                let control = control.filter(|control| is_unsynced(root, control, since));
+                return if control.is_some() { Self::RunningUnsynced } else { Self::Running };
+            }
             Some(Postmaster::Unsettled) => return Self::RunningUnsettled,
             None => {}
         }
@@ -63,7 +73,7 @@ impl Circumstances {
     /// True while files may change under us, or may have been left torn: such
     /// pages are read more than once.
     pub(crate) fn may_change(self) -> bool {
-        matches!(self, Self::Running | Self::RunningUnsettled)
+        matches!(self, Self::Running | Self::RunningUnsynced | Self::RunningUnsettled)
     }
 
     /// True if evidence from other files proves damage: nothing is in flight.
@@ -77,7 +87,9 @@ impl Circumstances {
             Self::AtRest | Self::StandbyAtRest | Self::Running => Severity::Damage,
             // With pg_control gone nobody can replay the log either.
             Self::Unknown => Severity::Damage,
-            Self::RunningUnsettled | Self::Crashed | Self::Backup => Severity::Suspect,
+            Self::RunningUnsynced | Self::RunningUnsettled | Self::Crashed | Self::Backup => {
+                Severity::Suspect
+            }
         }
     }
 
@@ -95,7 +107,7 @@ impl Circumstances {
         control: &Control,
         wal: Option<&Path>,
     ) -> Option<Arc<Replay>> {
-        if !matches!(self, Self::Crashed | Self::Backup) {
+        if !matches!(self, Self::Crashed | Self::Backup | Self::RunningUnsynced) {
             return None;
         }
         let log = Span::find(root, control, self).and_then(|span| {
@@ -110,12 +122,14 @@ impl Circumstances {
     /// The end of the log, where it is certain.
     pub(crate) fn log_end(self, root: &Path, control: &Control) -> Option<Arc<dyn LogEnd>> {
         match self {
-            Self::AtRest => Some(Arc::new(ShutdownCheckpoint(control.checkpoint_lsn))),
+            Self::AtRest => Some(Arc::new(ShutdownCheckpoint::new(root, control))),
             // The log of a backup may lie elsewhere.
             Self::Backup | Self::Unknown => None,
-            Self::StandbyAtRest | Self::Running | Self::RunningUnsettled | Self::Crashed => {
-                Some(Arc::new(NewestSegment::find(root, control)?))
-            }
+            Self::StandbyAtRest
+            | Self::Running
+            | Self::RunningUnsynced
+            | Self::RunningUnsettled
+            | Self::Crashed => Some(Arc::new(NewestSegment::find(root, control)?)),
         }
     }
 
@@ -125,6 +139,7 @@ impl Circumstances {
             Self::AtRest => "shut down cleanly",
             Self::StandbyAtRest => "a standby, shut down cleanly",
             Self::Running => "running",
+            Self::RunningUnsynced => "running, without a checkpoint since it recovered",
             Self::RunningUnsettled => "starting, recovering or stopping",
             Self::Crashed => "not shut down cleanly: recovery has yet to run",
             Self::Backup => "a backup: recovery has yet to run",
@@ -133,9 +148,37 @@ impl Circumstances {
     }
 }
 
+/// True if what this server replayed of the log when it started may not be on disk yet,
+/// so that pages that a crash tore are still torn there. A standby writes them by its
+/// first restartpoint, which is at a checkpoint of its primary that it has replayed; one
+/// that is promoted, by the first checkpoint on its own timeline.
+fn is_unsynced(root: &Path, control: &Control, since: Option<u64>) -> bool {
+    let is_recovering = matches!(
+        control.state,
+        ClusterState::InArchiveRecovery | ClusterState::InCrashRecovery | ClusterState::StartingUp
+    );
+    // By the clock of the primary, in whole seconds.
+    let is_older = since.is_none_or(|since| control.checkpoint_time <= since);
+    is_recovering && is_older || newest_timeline(root, control) > control.timeline
+}
+
+/// The newest timeline that the log's folder holds a segment of; 0 for none.
+fn newest_timeline(root: &Path, control: &Control) -> u32 {
+    let folders =
+        ["pg_wal", "pg_xlog"].iter().filter_map(|name| fs::read_dir(root.join(name)).ok());
+    let names = folders.flat_map(Iterator::flatten).map(|entry| entry.file_name());
+    let timelines = names.filter_map(|name| {
+        SegmentName::parse(name.to_str()?, control.wal_segment_bytes).map(|name| name.timeline)
+    });
+    timelines.max().unwrap_or(0)
+}
+
 enum Postmaster {
     /// Accepts connections: recovery is over, or a standby is consistent.
-    Ready,
+    Ready {
+        /// When it was started, in seconds since 1970.
+        since: Option<u64>,
+    },
     /// Runs, but may still be recovering.
     Unsettled,
 }
@@ -164,23 +207,34 @@ fn postmaster(root: &Path, control: Option<&Control>) -> Option<Postmaster> {
     }
     // The number may have passed to another program since a crash: a server's
     // working directory is its data directory.
-    if let Ok(folder) = std::fs::read_link(format!("/proc/{}/cwd", pid.as_raw_nonzero()))
-        && let Ok(root) = std::fs::canonicalize(root)
-        && folder != root
-    {
+    if works_elsewhere(root, &format!("/proc/{}/cwd", pid.as_raw_nonzero())) {
         return None;
     }
-    match lines.nth(6).map(str::trim) {
+    let since = lines.nth(1).and_then(|line| line.trim().parse().ok());
+    match lines.nth(4).map(str::trim) {
         // "standby", of one that takes no connections, is set before a restored
         // backup is consistent.
-        Some("ready") => Some(Postmaster::Ready),
+        Some("ready") => Some(Postmaster::Ready { since }),
         Some(_) => Some(Postmaster::Unsettled),
         // 9.6 has no status line, and neither has a single-user backend: both
         // write to the control file when recovery is over.
         None if control.is_some_and(|control| control.state == ClusterState::InProduction) => {
-            Some(Postmaster::Ready)
+            Some(Postmaster::Ready { since })
         }
         None => Some(Postmaster::Unsettled),
+    }
+}
+
+/// True if a process works in another folder than this one. In a container it sees the
+/// folder by another name, so that what the link leads to is compared, not the words.
+fn works_elsewhere(root: &Path, link: &str) -> bool {
+    match (fs::metadata(link), fs::metadata(root)) {
+        (Ok(theirs), Ok(ours)) => (theirs.dev(), theirs.ino()) != (ours.dev(), ours.ino()),
+        // Whoever may not follow the link may perhaps read it.
+        _ => match (fs::read_link(link), fs::canonicalize(root)) {
+            (Ok(folder), Ok(root)) => folder != root,
+            _ => false,
+        },
     }
 }
 

@@ -5,7 +5,6 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +13,17 @@ use crate::page::PageFormat;
 use crate::page::postgres::{PostgresPages, Recovery};
 use crate::target::postgres::evidence::{Evidence, ForkPlace};
 use crate::target::postgres::incremental::{self, HeaderError};
+use crate::target::postgres::log_end::is_still_at_rest;
 use crate::target::postgres::names::{Fork, RelationFile, is_known_without_pages};
+use crate::target::postgres::required::{self, What};
 use crate::target::postgres::settle::{Hole, Waiting};
 use crate::target::postgres::wal::block::Locator;
 use crate::target::postgres::wal::replay::{self, Replay, ReplayOfFork};
 use crate::target::postgres::{Cluster, catalogue, maps, read_small};
 use crate::target::{PageFile, Relation, Segment, Selection, Step};
 use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Severity, Unread};
+
+mod folders;
 
 /// Every file of the cluster.
 pub(super) fn whole(cluster: &Arc<Cluster>) -> Walk {
@@ -82,15 +85,22 @@ pub(super) struct Walk {
     cluster: Arc<Cluster>,
     /// What names in the report are relative to.
     base: PathBuf,
+    /// Tablespaces that lie beside the data directory, with the link that leads to them
+    /// once they are restored.
+    beside: Vec<(PathBuf, PathBuf)>,
     folders: VecDeque<Folder>,
     current: Option<(Folder, std::iter::Peekable<std::vec::IntoIter<Listed>>)>,
     /// File numbers of unlogged relations in the current folder, sorted.
     unlogged: Vec<u32>,
     ready: VecDeque<Step>,
     seen_folders: HashSet<(u64, u64)>,
+    /// Files of which it was said that they are missing or empty.
+    told: HashSet<PathBuf>,
     only: Option<RelationFile>,
     /// How many notes there were.
     notes: u32,
+    /// It was said that a server has been started.
+    said_woken: bool,
     /// What waits for a checkpoint.
     waiting: Waiting,
     /// What files say of one another.
@@ -112,22 +122,29 @@ impl Walk {
         let mut walk = Self {
             cluster: Arc::clone(cluster),
             base,
+            beside: Vec::new(),
             folders: VecDeque::new(),
             current: None,
             unlogged: Vec::new(),
             ready: VecDeque::new(),
             seen_folders: HashSet::new(),
+            told: HashSet::new(),
             only: None,
             notes: 0,
+            said_woken: false,
             waiting: Waiting::default(),
             evidence: Evidence::open(cluster, with_logs),
             at_barrier: false,
         };
+        if walk.is_switched_off() {
+            return walk;
+        }
         walk.check_control();
         walk.find_folders();
         walk.folders.retain(|folder| wanted(&folder.path));
         if with_logs {
             walk.check_transaction_logs();
+            walk.check_what_a_server_needs();
             walk.check_databases();
         }
         walk
@@ -146,6 +163,11 @@ impl Walk {
             let shown = folder.strip_prefix(absolute(&self.base)).ok()?;
             Some(shown.to_owned())
         };
+        let restored = self
+            .beside
+            .iter()
+            .find_map(|(place, link)| Some(link.join(path.strip_prefix(place).ok()?)));
+        let path = restored.as_deref().unwrap_or(path);
         let shown = match path.strip_prefix(&self.base) {
             Ok(shown) => shown.to_owned(),
             Err(_) => by_place().unwrap_or_else(|| path.to_owned()),
@@ -156,7 +178,10 @@ impl Walk {
     /// True for what lies in the part of the cluster that was named: nothing
     /// else is judged.
     fn is_named(&self, path: &Path) -> bool {
-        path.starts_with(&self.base) || absolute(path).starts_with(absolute(&self.base))
+        let is_beside = self.beside.iter().any(|(place, _)| path.starts_with(place));
+        is_beside
+            || path.starts_with(&self.base)
+            || absolute(path).starts_with(absolute(&self.base))
     }
 
     fn note(&mut self, path: &Path, text: impl Into<String>) {
@@ -192,6 +217,21 @@ impl Walk {
         self.ready.push_back(Step::Finding(finding.with_hint(hint)));
     }
 
+    /// True for the old cluster after `pg_upgrade --link` or `--swap`, which renames the
+    /// control file so that no server starts on it: its files are those of the new one.
+    fn is_switched_off(&mut self) -> bool {
+        let global = self.cluster.root.join("global");
+        let is_gone = self.cluster.control.as_ref().is_err_and(|fault| fault.kind == Kind::Missing);
+        let is_old = is_gone && global.join("pg_control.old").is_file();
+        if is_old {
+            let error = "pg_upgrade has switched this cluster off (--link or --swap renames \
+                         the control file to pg_control.old): its files belong to the new \
+                         cluster, check that one; nothing of this one was judged";
+            self.unread(&global.join("pg_control"), 0, &error);
+        }
+        is_old
+    }
+
     fn check_control(&mut self) {
         let path = self.cluster.root.join("global").join("pg_control");
         match self.cluster.control.clone() {
@@ -221,117 +261,6 @@ impl Walk {
                 }
             }
         }
-    }
-
-    /// All folders with relations, without their files.
-    fn find_folders(&mut self) {
-        let root = self.cluster.root.clone();
-        self.add_folder(root.join("global"), catalogue::GLOBAL_TABLESPACE, None);
-        self.add_databases(&root.join("base"), DEFAULT_TABLESPACE);
-        for (name, path) in self.list_sorted(&root.join("pg_tblspc")) {
-            let Some(oid) = oid(&name) else {
-                self.note(&path, "not a tablespace's name, left alone");
-                continue;
-            };
-            match self.place_of_tablespace(&path) {
-                Ok(Some(folder)) => self.add_databases(&folder, oid),
-                Ok(None) => self.finding(
-                    &path,
-                    Severity::Notice,
-                    Kind::Missing,
-                    "the tablespace has no folder for this server version and was not judged"
-                        .to_owned(),
-                    "check that the right file system is mounted there",
-                ),
-                Err(error) if self.has_vanished(&path, &error) => {}
-                Err(error) => self.finding(
-                    &path,
-                    Severity::Notice,
-                    Kind::Missing,
-                    format!("the tablespace is not at hand and was not judged: {error}"),
-                    "mount it, or check it where it lies",
-                ),
-            }
-        }
-    }
-
-    /// The folder of this server version behind a tablespace's link. A running
-    /// server that drops a tablespace removes first the one, then the other.
-    fn place_of_tablespace(&self, link: &Path) -> std::io::Result<Option<PathBuf>> {
-        const TRIES: u32 = 10;
-        let mut tries = if self.cluster.circumstances.may_change() { TRIES } else { 1 };
-        loop {
-            fs::metadata(link)?;
-            tries = tries.saturating_sub(1);
-            match self.version_folder(link) {
-                None if tries > 0 => std::thread::sleep(A_MOMENT),
-                found => return Ok(found),
-            }
-        }
-    }
-
-    /// `PG_15_202209061`: by the control file's catalogue version if it can be
-    /// believed, since folders of other clusters may lie beside it.
-    fn version_folder(&self, tablespace: &Path) -> Option<PathBuf> {
-        let major = &self.cluster.major;
-        if let Ok(control) = &self.cluster.control {
-            let folder = tablespace.join(format!("PG_{major}_{}", control.catalog_version));
-            return folder.is_dir().then_some(folder);
-        }
-        let prefix = format!("PG_{major}_");
-        let mut found = fs::read_dir(tablespace).ok()?.flatten().filter(|entry| {
-            entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix))
-        });
-        found.next().map(|entry| entry.path())
-    }
-
-    fn add_databases(&mut self, folder: &Path, tablespace: u32) {
-        for (name, path) in self.list_sorted(folder) {
-            if name.starts_with("pgsql_tmp") {
-                continue;
-            }
-            match oid(&name) {
-                Some(database) if path.is_dir() && !path.is_symlink() => {
-                    self.add_folder(path, tablespace, Some(database));
-                }
-                Some(_) if path.is_symlink() => {
-                    self.unread(&path, 0, &"a symbolic link, not followed");
-                }
-                _ if self.cluster.circumstances.may_change() && !path.exists() => {}
-                _ => self.note(&path, "not a database's folder, left alone"),
-            }
-        }
-    }
-
-    fn add_folder(&mut self, path: PathBuf, tablespace: u32, database: Option<u32>) {
-        // Two tablespace links to one place would count its pages twice, and
-        // a link back into the cluster would never end.
-        match fs::metadata(&path) {
-            Ok(metadata) if self.seen_folders.insert((metadata.dev(), metadata.ino())) => {
-                self.folders.push_back(Folder { path, tablespace, database });
-            }
-            Ok(_) => self.note(&path, "the same folder as one named before, not read twice"),
-            Err(error) if self.may_have_vanished(&error) => {}
-            Err(error) => self.unread(&path, 0, &error),
-        }
-    }
-
-    fn list_sorted(&mut self, folder: &Path) -> Vec<(String, PathBuf)> {
-        let entries = match fs::read_dir(folder) {
-            Ok(entries) => entries,
-            Err(error) => {
-                if !self.has_vanished(folder, &error) {
-                    self.unread(folder, 0, &error);
-                }
-                return Vec::new();
-            }
-        };
-        let mut names: Vec<_> = entries
-            .flatten()
-            .map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path()))
-            .collect();
-        names.sort_by(|a, b| (a.0.len(), &a.0).cmp(&(b.0.len(), &b.0)));
-        names
     }
 
     /// Transaction status and multixact logs hold no page headers and no
@@ -366,6 +295,24 @@ impl Walk {
         }
     }
 
+    /// What no page speaks of and no server opens the cluster without.
+    fn check_what_a_server_needs(&mut self) {
+        if !self.cluster.witness {
+            return;
+        }
+        let cluster = Arc::clone(&self.cluster);
+        for lack in required::lacks(&cluster, self.evidence.books(), cluster.wal.as_deref()) {
+            match lack.what {
+                What::Finding { severity, kind, detail, hint } => {
+                    self.finding(&lack.path, severity, kind, detail, hint);
+                    self.told.insert(lack.path);
+                }
+                What::Unread(error) => self.unread(&lack.path, 0, &error),
+                What::Note(text) => self.note(&lack.path, text),
+            }
+        }
+    }
+
     /// Databases that the catalogue lists must have a folder.
     fn check_databases(&mut self) {
         for (path, mut finding) in self.evidence.missing_folders() {
@@ -375,18 +322,42 @@ impl Walk {
         }
     }
 
+    /// False once a server has been started since the catalogues were read: what files
+    /// say of one another proves nothing then.
+    fn is_still_at_rest(&mut self) -> bool {
+        let Ok(control) = &self.cluster.control else { return true };
+        let is_at_rest = !self.cluster.circumstances.is_settled()
+            || is_still_at_rest(&self.cluster.root, control.checkpoint_lsn);
+        if !is_at_rest && !std::mem::replace(&mut self.said_woken, true) {
+            let text = "a server was started during the check: what files say of one another \
+                        was not asked any more; check again";
+            self.ready.push_back(Step::Note(Note { file: String::new(), text: text.to_owned() }));
+        }
+        is_at_rest
+    }
+
     /// Relations that the catalogue lists must have a file.
     fn check_required(&mut self, folder: &Folder, files: &[Listed]) {
-        let (missing, note) = self.evidence.of_folder(folder.tablespace, folder.database, files);
-        for (file, mut finding) in missing {
-            finding.place.file = self.relative(&folder.path.join(file.name()));
+        if !self.is_still_at_rest() {
+            return;
+        }
+        let found = self.evidence.of_folder(folder.tablespace, folder.database, files);
+        if let Some(gap) = found.gap {
+            self.unread(&folder.path, 0, &gap);
+        }
+        for (file, mut finding) in found.missing {
+            let path = folder.path.join(file.name());
+            if self.told.contains(&path) {
+                continue;
+            }
+            finding.place.file = self.relative(&path);
             let place =
                 ForkPlace { tablespace: folder.tablespace, database: folder.database, file };
             let advice = self.evidence.identify(place).and_then(|identity| identity.advice);
             let hint = advice.as_deref().unwrap_or("restore it from a backup of the same cluster");
             self.ready.push_back(Step::Finding(finding.with_hint(hint)));
         }
-        if let Some(note) = note {
+        if let Some(note) = found.note {
             self.note(&folder.path, note);
         }
     }
@@ -487,10 +458,14 @@ impl Walk {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 // A database that is being created or dropped has none, and a
                 // crash in between leaves its folder behind.
-                if has_relations && !self.cluster.circumstances.may_change() {
+                let is_told = self.told.contains(&path);
+                if has_relations && !is_told && !self.cluster.circumstances.may_change() {
+                    // That of the whole cluster was made with it, and is never removed.
+                    let is_global = folder.database.is_none();
+                    let is_proved = is_global && self.cluster.circumstances.is_settled();
                     self.finding(
                         &path,
-                        Severity::Suspect,
+                        if is_proved { Severity::Damage } else { Severity::Suspect },
                         Kind::Missing,
                         "the relation map is not there".to_owned(),
                         "harmless if this database was being created or dropped; otherwise restore it from a backup",
@@ -542,6 +517,9 @@ impl Walk {
         let folder = folder.clone();
         if self.only.is_some_and(|only| !same_relation(only, first.0)) {
             return true;
+        }
+        for listed in &group {
+            self.check_length(&folder, *listed);
         }
         self.check_segments(&folder, &group);
         self.push_files(&folder, &group);
@@ -703,6 +681,19 @@ impl Walk {
         })
     }
 
+    /// A file that is longer than a segment: a server reads none of the rest.
+    fn check_length(&mut self, folder: &Folder, (file, length): Listed) {
+        let full = self.cluster.segment_pages.saturating_mul(self.cluster.page_size as u64);
+        if length > full && !file.is_incremental {
+            let detail = format!(
+                "the file is longer than a segment: {length} bytes, and a server reads the first {full}; pages behind them are those of the next segment by their numbers"
+            );
+            let hint = "see which program wrote to it; the pages of the relation itself are judged as always";
+            let severity = self.cluster.circumstances.cross_file();
+            self.finding(&folder.path.join(file.name()), severity, Kind::Structure, detail, hint);
+        }
+    }
+
     /// Looks for holes in a relation: a segment that is not there, or that is
     /// shorter than full although another with content follows.
     fn check_segments(&mut self, folder: &Folder, group: &[Listed]) {
@@ -819,7 +810,10 @@ impl Iterator for Walk {
                 if !std::mem::replace(&mut self.at_barrier, true) {
                     return Some(Step::Barrier);
                 }
-                self.ready.extend(self.evidence.conclude());
+                let concluded = self.evidence.conclude();
+                if self.is_still_at_rest() {
+                    self.ready.extend(concluded);
+                }
             } else {
                 let patience = self.cluster.settle?;
                 self.ready.extend(self.waiting.next(&self.cluster, patience));

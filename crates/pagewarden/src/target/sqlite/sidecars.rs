@@ -130,7 +130,7 @@ fn wal_pages(file: &File, bytes: u64, page_size: usize) -> Option<PageSet> {
 }
 
 /// A regular file beside the database: its name, its content if it can be read, its length.
-fn open_beside(database: &Path, suffix: &str) -> Option<(String, Option<File>, u64)> {
+pub fn open_beside(database: &Path, suffix: &str) -> Option<(String, Option<File>, u64)> {
     let mut path = database.as_os_str().to_owned();
     path.push(suffix);
     let path = PathBuf::from(path);

@@ -8,9 +8,12 @@
 //! |---|---|
 //! | a header, a chunk or an index does not fit its sum | damage: `checksum` |
 //! | the file ends before its last set does | damage: `truncated` |
-//! | fewer pages came than the set says, and nothing else explains it | suspect: `missing` |
+//! | the file does not begin with its media header | damage: `header` |
+//! | fewer pages came than the set says, and nothing else explains it | damage: `missing` |
+//! | the log is not all there, or a block of it fails its test | see `log` |
+//! | what the set says of itself at its beginning and at its end | suspect: `header` |
 //! | unknown chunks, encryption, what was lost with a chunk | unread |
-//! | another family of the media set was not named | a notice: `missing` |
+//! | another family of the media set was not named | unread, and a notice: `missing` |
 //!
 //! `offset` is the byte in the file; in a compressed backup that of a page is the byte in the expanded
 //! stream. A page may come twice: from SQL Server 2019 on the first extents are written once more at
@@ -39,17 +42,18 @@ use crate::target::sqlserver::allocation::{Interval, StreamAllocations};
 use crate::target::sqlserver::strays::Strays;
 use crate::target::sqlserver::{KIND, evidence_of, file_name, setting_in_words};
 use crate::target::{Description, PageFile, Selection, Step, StreamedPages, Target};
-use crate::verdict::{
-    ByteOffset, Finding, Kind, Note, PageNo, Place, Protection, Severity, Unread,
-};
+use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Protection, Severity, Unread};
 
 mod extents;
 mod family;
+mod log;
 mod place;
+mod sets;
 
-pub use extents::{Event, Extents, Placed};
+pub use extents::{Event, Extents, Placed, SetClose, SetEvent};
+pub use sets::{SetKind, SetWords};
 
-use family::{Family, Source};
+use family::{Family, SetBegin, Source};
 use place::EXTENT_PAGES;
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -72,10 +76,12 @@ pub fn is_backup_without_its_beginning(file: &File) -> bool {
     /// What stands before the first backup set in all files that were seen, and more.
     const SEARCHED_BYTES: usize = 64 << 10;
     const ALIGNMENT: usize = 512;
+    const BLOCKS: [&[u8; 4]; 5] = [b"SSET", b"VOLB", b"MSCI", b"MSDA", b"MSTL"];
     let mut bytes = vec![0; SEARCHED_BYTES];
     let length = read_fully(file, &mut bytes, 0).unwrap_or(0);
     let bytes = bytes.get(..length).unwrap_or_default();
-    bytes.chunks(ALIGNMENT).any(|block| block.starts_with(b"SSET") && block_sum_fits(block))
+    let is_one = |block: &[u8]| BLOCKS.iter().any(|kind| block.starts_with(*kind));
+    bytes.chunks(ALIGNMENT).any(|block| is_one(block) && block_sum_fits(block))
 }
 
 /// Which media set a file belongs to, and which of its families it is; `None` for what is no part of
@@ -103,6 +109,8 @@ pub struct Taker {
     /// what the backup says of it. Pages whose place is not certain are not shown. Where pages come
     /// twice, the later ones come after the others were seen.
     pub file: TakeFile,
+    /// What sets there are, each of them once all of it came.
+    pub sets: Arc<Mutex<Vec<SetWords>>>,
 }
 
 /// See [`Taker::file`].
@@ -187,6 +195,8 @@ struct DataFile {
     taker: Option<Arc<dyn Witness>>,
     /// Extents that came for the first time.
     extents: u64,
+    /// Extents that came again.
+    again: u64,
 }
 
 /// Extents that lie one after the other and are judged together.
@@ -216,6 +226,9 @@ struct Backup {
     setting: Option<Protection>,
     engine: Option<String>,
     sets: u32,
+    begin: SetBegin,
+    /// What kind of backup the first set is.
+    first_kind: Option<SetKind>,
     is_partial: bool,
     /// What is to be said once all pages of the set were judged.
     after_barrier: Option<Vec<(String, Arc<Strays>)>>,
@@ -252,6 +265,8 @@ impl Backup {
             setting: None,
             engine: None,
             sets: 0,
+            begin: SetBegin::default(),
+            first_kind: None,
             is_partial: false,
             after_barrier: None,
             taker: None,
@@ -284,7 +299,9 @@ impl Backup {
         let mut state = Vec::new();
         let families = &self.extents.families;
         let is_compressed = families.iter().any(|family| family.is_compressed);
-        state.push(if is_compressed { "a compressed backup" } else { "a backup" }.to_owned());
+        let kind = self.first_kind.map_or("", SetKind::adjective);
+        let article = if is_compressed { "a compressed " } else { "a " };
+        state.push(format!("{article}{kind}backup"));
         if let Some(configuration) = &self.first {
             state.push(format!("database {}", configuration.database));
             state.extend(configuration.begun.map(|begun| format!("begun {begun}")));
@@ -328,6 +345,9 @@ impl Backup {
             let finding = Finding::of_file(name, Severity::Notice, Kind::Missing, detail)
                 .with_hint("name all files of the backup together: pagewarden check 1.bak 2.bak");
             self.ready.push_back(Step::Finding(finding));
+            let absent = format!("media family {number} of {}", media.families);
+            let error = format!("it is in another file than {name}, which was not named");
+            self.ready.push_back(Step::Unread(Unread::of_file(absent, error)));
         }
     }
 
@@ -338,12 +358,12 @@ impl Backup {
                 self.hand_on();
                 self.ready.push_back(*step);
             }
-            Event::Set { is_partial, .. } => {
+            Event::Set(set) => {
                 self.sets = self.sets.saturating_add(1);
-                (self.is_partial, self.comes_again) = (is_partial, false);
+                (self.is_partial, self.comes_again) = (set.is_partial, false);
+                self.begin = set.begin;
                 self.checkpoint = Arc::default();
                 (self.configuration, self.boot) = (None, None);
-                self.say_partial(is_partial);
             }
             Event::Configuration(configuration) => {
                 let lsn = configuration.checkpoint_lsn;
@@ -351,23 +371,12 @@ impl Backup {
                 *self.checkpoint.lock().unwrap_or_else(PoisonError::into_inner) = Some(lsn);
                 if self.first.is_none() {
                     self.first = Some(configuration.clone());
+                    self.first_kind = Some(SetKind::of(&self.begin, &configuration));
                 }
                 self.configuration = Some(configuration);
             }
             Event::Extent(placed) => self.take_extent(&placed),
-            Event::SetEnd => self.end_set(),
-        }
-    }
-
-    /// A differential backup, or one of the log.
-    fn say_partial(&mut self, is_partial: bool) {
-        if is_partial {
-            let file = self.extents.names().next().unwrap_or_default().to_owned();
-            let text = format!(
-                "backup set {} is no full backup: it holds the pages that changed, or log",
-                self.sets
-            );
-            self.ready.push_back(Step::Note(Note { file, text }));
+            Event::SetEnd(close) => self.end_set(&close),
         }
     }
 
@@ -383,6 +392,7 @@ impl Backup {
             return self.unread(placed.family, placed.extent.offset, placed.extent.bytes, error);
         }
         self.learn(placed);
+        self.say_nowhere(placed);
         self.say_double(placed);
         if placed.is_again
             && !std::mem::replace(&mut self.comes_again, true)
@@ -404,12 +414,12 @@ impl Backup {
                     strays: Arc::new(Strays::new()),
                     taker: taker.and_then(|taker| (taker.file)(placed.file, listed.next())),
                     extents: 0,
+                    again: 0,
                 })
             }
         };
-        if !placed.is_again {
-            file.extents = file.extents.saturating_add(1);
-        }
+        let count = if placed.is_again { &mut file.again } else { &mut file.extents };
+        *count = count.saturating_add(1);
         learn_allocations(&file.allocations, placed);
         let first = placed.index.saturating_mul(EXTENT_PAGES);
         let pages = placed.bytes.as_chunks::<PAGE_BYTES>().0;
@@ -566,42 +576,6 @@ impl Backup {
             error: error.to_owned(),
         }));
     }
-
-    /// A set is over: what is missing, and what is to be said of all its pages.
-    fn end_set(&mut self) {
-        self.hand_on();
-        self.say_missing_pages();
-        let files = std::mem::take(&mut self.files);
-        let name = self.extents.families.first().map_or("", |family| family.name.as_str());
-        let strays = files.into_values().map(|file| (name.to_owned(), file.strays));
-        self.after_barrier = Some(strays.collect());
-        self.ready.push_back(Step::Barrier);
-    }
-
-    fn say_missing_pages(&mut self) {
-        let is_whole = !self.is_partial
-            && self.extents.is_complete()
-            && !self.extents.families.iter().any(|family| family.is_broken);
-        let Some(configuration) = self.configuration.as_ref().filter(|_| is_whole) else { return };
-        let mut steps = Vec::new();
-        for file in configuration.files.iter().filter(|file| !file.is_log) {
-            let came = u16::try_from(file.id).ok().and_then(|id| self.files.get(&id));
-            let came = came.map_or(0, |came| came.extents.saturating_mul(EXTENT_PAGES));
-            let promised = u64::from(file.pages);
-            if came < promised {
-                let name = self.extents.families.first().map_or("", |one| one.name.as_str());
-                let detail = format!(
-                    "the backup says that {promised} pages of file {} follow, and {came} came",
-                    file.id
-                );
-                let mut finding = Finding::of_file(name, Severity::Suspect, Kind::Missing, detail);
-                finding.database = Some(configuration.database.clone());
-                finding.place = Place { file: name.to_owned(), page: None, offset: None };
-                steps.push(Step::Finding(finding));
-            }
-        }
-        self.ready.extend(steps);
-    }
 }
 
 /// Takes the pages of free space out of an extent.
@@ -643,9 +617,8 @@ impl Iterator for Backup {
                     if self.first.is_none() && !self.has_pages {
                         let error = "no backup of a SQL Server database was found in it";
                         self.unread(0, 0, 0, error);
-                    } else if !self.has_pages {
-                        let text = "there is no page of a data file in it: what else there is, such \
-                                    as log, was only walked through";
+                    } else if !self.has_pages && self.first_kind != Some(SetKind::Log) {
+                        let text = "there is no page of a data file in it";
                         let file = file_name(&self.path);
                         self.ready.push_back(Step::Note(Note { file, text: text.to_owned() }));
                     }

@@ -1,4 +1,4 @@
-//! A data file (`.mdf`, `.ndf`), or the first page of a log file (`.ldf`).
+//! A data file (`.mdf`, `.ndf`), or the first page of a log file (`.ldf`), whose body `log_file` reads.
 //!
 //! The number of the file is that of its pages; the boot page of file 1 says what the database is set
 //! to and whether it was shut down cleanly. What that decides:
@@ -8,6 +8,7 @@
 //! | a page's own protection fails | damage | damage, once it stands still |
 //! | an allocated page is zero, of another place, or no page | damage | suspect: it may be on its way |
 //! | the file is shorter than its header says | damage | suspect if allocated pages are missing |
+//! | the file is shorter than every file is | damage | damage |
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ use crate::page::sqlserver::header::{Header, Tested, fixed_type, tested};
 use crate::page::sqlserver::system::{BOOT_PAGE, BootPage, FileHeader};
 use crate::source::file::{open_regular, read_fully};
 use crate::target::sqlserver::allocation::FileAllocations;
+use crate::target::sqlserver::log_file::{LogFile, has_log_behind_its_first_page};
 use crate::target::sqlserver::strays::Strays;
 use crate::target::sqlserver::{KIND, evidence_of, file_name, setting_in_words};
 use crate::target::{
@@ -31,6 +33,11 @@ use crate::verdict::{Finding, Kind, Note, PageNo, Place, Protection, Severity};
 const PAGE: u64 = PAGE_BYTES as u64;
 /// Pages that are asked which file this is: those that every file has.
 const VOTERS: u64 = 10;
+/// The number of a database's log file, where it has one.
+const FIRST_LOG_FILE: u16 = 2;
+/// Pages that every file has, and file 1.
+const PAGES_MIN: u64 = 8;
+const PAGES_MIN_OF_FILE_1: u64 = 10;
 /// Votes that prove it.
 const VOTES_MIN: usize = 2;
 /// Pages that are asked at each of several places of a file without a beginning.
@@ -67,14 +74,20 @@ pub(crate) fn identify(file: &File, path: &Path) -> Option<Identity> {
             None => votes.push((header.file, 1)),
         }
     }
-    let (number, count) = votes.into_iter().max_by_key(|(_, count)| *count)?;
+    let has_log = has_log_behind_its_first_page(file);
+    let Some((number, count)) = votes.into_iter().max_by_key(|(_, count)| *count) else {
+        return has_log.then_some(Identity { number: FIRST_LOG_FILE, is_log: true });
+    };
     if count >= VOTES_MIN {
         return Some(Identity { number, is_log: false });
     }
     // Behind its first page a log has none. Nor has a data file that was destroyed from there on:
     // the name decides.
     let extension = path.extension().map(std::ffi::OsStr::to_ascii_lowercase);
-    let is_log = !extension.is_some_and(|extension| extension == "mdf" || extension == "ndf");
+    let is_named = |names: &[&str]| {
+        extension.as_ref().is_some_and(|extension| names.iter().any(|name| extension == *name))
+    };
+    let is_log = has_log || is_named(&["ldf"]) || (number != 1 && !is_named(&["mdf", "ndf"]));
     (first == Some(number)).then_some(Identity { number, is_log })
 }
 
@@ -156,7 +169,8 @@ impl DataFile {
             });
         let mut steps = self.notes();
         steps.extend(self.missing_pages(allocations.as_deref()));
-        let strays = Arc::new(Strays::new());
+        let strays = Arc::new(Strays::up_to(self.listed_pages()));
+        let log = self.log();
         let pages = self.bytes / PAGE;
         let segment = Segment { path: self.real_path.clone(), first_page: PageNo(0), pages };
         steps.extend(allocations.map(|allocations| {
@@ -190,14 +204,27 @@ impl DataFile {
         }));
         steps.push(Step::Barrier);
         let name = self.name.clone();
-        let steps =
-            steps.into_iter().chain(std::iter::once_with(move || strays.note(&name)).flatten());
+        let steps = steps
+            .into_iter()
+            .chain(log.into_iter().flatten())
+            .chain(std::iter::once_with(move || strays.note(&name)).flatten());
         let (file, bytes, modified) = (self.file, self.bytes, self.modified);
         let woken = Box::new(move || {
             file.metadata()
                 .map_or(true, |now| now.len() != bytes || now.modified().ok() != modified)
         });
         Target { description, steps: Box::new(steps), woken: Some(woken) }
+    }
+
+    /// What follows the first page of a log file.
+    fn log(&self) -> Option<LogFile> {
+        let file = self.file.try_clone().ok().filter(|_| self.identity.is_log)?;
+        Some(LogFile::new(file, self.name.clone(), self.bytes, self.listed_pages()))
+    }
+
+    /// Pages that the header counts.
+    fn listed_pages(&self) -> Option<u64> {
+        self.header.as_ref()?.pages.map(u64::from)
     }
 
     fn database(&self) -> Option<&str> {
@@ -243,15 +270,18 @@ impl DataFile {
 
     fn notes(&self) -> Vec<Step> {
         let mut texts = Vec::new();
-        if self.identity.is_log {
-            texts.push(
-                "only the first page of a log file is a page: the blocks of the log behind it were \
-                 not looked at"
-                    .to_owned(),
-            );
+        let begun = self.bytes.div_ceil(PAGE);
+        if let Some(pages) = self.listed_pages().filter(|pages| *pages < begun)
+            && !self.identity.is_log
+        {
+            texts.push(format!(
+                "the file has {begun} pages, and its header says {pages}: it grew just now, or \
+                 the bytes behind page {pages} belong to something else"
+            ));
         }
         if let Some((pages, begun)) = self.shortage()
             && self.proves() != Severity::Damage
+            && begun >= self.pages_min()
         {
             texts.push(format!(
                 "its header says {pages} pages, and it has {begun}: cut behind the last page in \
@@ -262,9 +292,14 @@ impl DataFile {
         texts.into_iter().map(note).collect()
     }
 
+    /// Pages without which there is no such file.
+    fn pages_min(&self) -> u64 {
+        if self.identity.number == 1 { PAGES_MIN_OF_FILE_1 } else { PAGES_MIN }
+    }
+
     /// The pages that the header counts, and those that there are, where these are fewer.
     fn shortage(&self) -> Option<(u64, u64)> {
-        let pages = u64::from(self.header.as_ref()?.pages?);
+        let pages = self.listed_pages()?;
         let begun = self.bytes.div_ceil(PAGE);
         (!self.identity.is_log && begun < pages).then_some((pages, begun))
     }
@@ -276,8 +311,13 @@ impl DataFile {
             .filter(|_| !self.identity.is_log)
             .and_then(|allocations| allocations.interval(begun))
             .map_or(0, |interval| interval.allocated_from(begun));
-        let severity = self.proves();
+        let is_stump = !self.identity.is_log && begun < self.pages_min();
+        let severity = if is_stump { Severity::Damage } else { self.proves() };
         let detail = match self.shortage() {
+            _ if is_stump => format!(
+                "the file ends with {begun} of the {} pages that every such file begins with",
+                self.pages_min()
+            ),
             _ if in_use > 0 => format!(
                 "the file ends with {begun} pages, and its page free space says that {in_use} pages \
                  behind that end are allocated"

@@ -17,11 +17,19 @@ use crate::verdict::{Note, Standing};
 pub(super) struct Strays {
     count: AtomicU64,
     first: AtomicU64,
+    /// Pages from here on are not of the file.
+    end: u64,
 }
 
 impl Strays {
     pub(super) fn new() -> Self {
-        Self { count: AtomicU64::new(0), first: AtomicU64::new(u64::MAX) }
+        Self::up_to(None)
+    }
+
+    /// Counts pages of a file that has so many.
+    pub(super) fn up_to(pages: Option<u64>) -> Self {
+        let end = pages.unwrap_or(u64::MAX);
+        Self { count: AtomicU64::new(0), first: AtomicU64::new(u64::MAX), end }
     }
 
     /// What is to be said of them, if there are any.
@@ -49,7 +57,8 @@ impl Witness for Strays {
         for (standing, count) in standings.iter() {
             let count = usize::try_from(count).unwrap_or(usize::MAX);
             for (page, index) in pages.by_ref().take(count) {
-                if standing == Some(Standing::Empty) && !is_zero(page) {
+                let is_of_file = run.first.plus(index).0 < self.end;
+                if standing == Some(Standing::Empty) && is_of_file && !is_zero(page) {
                     self.count.fetch_add(1, Ordering::Relaxed);
                     self.first.fetch_min(run.first.plus(index).0, Ordering::Relaxed);
                 }

@@ -36,7 +36,7 @@ fn databases_that_are_not_at_rest_or_not_known_are_refused() {
     for (boot, words) in [
         (boot_page(782, CHECKSUM), "not shut down cleanly"),
         (boot_page(539, CLEAN | TORN), "SQL Server 2000 (539): files of this version"),
-        (boot_page(998, CLEAN | TORN), "SQL Server (998): files of this version"),
+        (boot_page(998, CLEAN | TORN), "SQL Server 2025 (998): files of this version"),
         (made(1, 9, 1), "boot page (1:9) cannot be believed"),
     ] {
         let mut files = shop_of(CLEAN);

@@ -3,7 +3,8 @@
 //! ```text
 //! offset  size  field
 //!      0     4  number: 1 + LSN / 512, modulo 2^30; the high bit marks a flush
-//!      4     2  bytes in use, this header included; high bit: encrypted (MySQL)
+//!      4     2  bytes in use, this header included; high bit (MySQL 8.0 and later): all behind
+//!               the header is encrypted, the sum too
 //!      6     2  where the first mini-transaction begins
 //!      8     4  epoch, or number of the checkpoint
 //!    508     4  CRC-32C of the 508 bytes before, or the legacy sum, or a mark
@@ -30,6 +31,8 @@ const CHECKPOINT_NUMBER: usize = 0;
 const CHECKPOINT_LSN: usize = 8;
 const CHECKPOINT_OFFSET: usize = 16;
 const CHECKPOINT_OFFSET_HIGH_BEFORE_57: usize = 300;
+/// Before 5.6 there is no high half, and this stands in its place (`LOG_CHECKPOINT_FSP_MAGIC_N_VAL`).
+const NO_OFFSET_HIGH_BEFORE_56: u32 = 0x55E7_718B;
 /// Before 5.7: the legacy sum of the bytes before.
 const SUM: usize = 508;
 
@@ -38,6 +41,9 @@ const USED: usize = 4;
 const NUMBER_MASK: u32 = 0x7FFF_FFFF;
 const NUMBERS: u64 = 1 << 30;
 const USED_MASK: u16 = 0x7FFF;
+const USED_IS_ENCRYPTED: u16 = 0x8000;
+/// The first format in which MySQL encrypts blocks, 8.0.1.
+const FORMAT_MYSQL_801: u32 = 2;
 const BLOCK_HEADER_BYTES: u64 = 12;
 /// Written where sums are switched off.
 const NO_SUM: u32 = 0xDEAD_BEEF;
@@ -171,7 +177,9 @@ fn checkpoints_of(
             (true, _) => None,
             (false, true) => {
                 let low = u32_at(&block, CHECKPOINT_OFFSET).unwrap_or(0);
-                let high = u32_at(&block, CHECKPOINT_OFFSET_HIGH_BEFORE_57).unwrap_or(0);
+                let high = u32_at(&block, CHECKPOINT_OFFSET_HIGH_BEFORE_57)
+                    .filter(|high| *high != NO_OFFSET_HIGH_BEFORE_56)
+                    .unwrap_or(0);
                 Some(u64::from(high) << 32 | u64::from(low))
             }
             (false, false) => u64_at(&block, CHECKPOINT_OFFSET),
@@ -243,7 +251,7 @@ fn look(file: &LogFile, offset: u64, lsn: u64) -> std::io::Result<Found> {
     let is_due = due == Some(u64::from(number));
     let sums = sums_of(&block, SUM);
     let fits = sums.0 == sums.1 || sums.0 == NO_SUM || sums.0 == legacy_sum(&block);
-    if !fits && !file.header.is_encrypted {
+    if !fits && !file.header.is_encrypted && !is_encrypted_by_mysql(file, &block) {
         // Blank, or what lay here before the log was made.
         return Ok(if is_due { Found::Bad(sums) } else { Found::Other });
     }
@@ -252,6 +260,22 @@ fn look(file: &LogFile, offset: u64, lsn: u64) -> std::io::Result<Found> {
     }
     let used = u64::from(u16_at(&block, USED).unwrap_or(0) & USED_MASK);
     Ok(Found::Due(used, Box::new(block)))
+}
+
+/// True of a block whose sum cannot be tested without the key. One that has the mark by a flipped bit
+/// has a sum that fits without it.
+fn is_encrypted_by_mysql(file: &LogFile, block: &[u8; BLOCK]) -> bool {
+    let is_of_mysql = (FORMAT_MYSQL_801..FORMATS_OF_MARIADB).contains(&file.header.format);
+    let used = u16_at(block, USED).unwrap_or(0);
+    if !is_of_mysql || used & USED_IS_ENCRYPTED == 0 || u64::from(used & USED_MASK) > BLOCK_BYTES {
+        return false;
+    }
+    let mut without_mark = *block;
+    if let Some(field) = without_mark.get_mut(USED..).and_then(<[u8]>::first_chunk_mut) {
+        *field = (used & USED_MASK).to_be_bytes();
+    }
+    let sums = sums_of(&without_mark, SUM);
+    sums.0 != sums.1
 }
 
 /// Goes from the block of the checkpoint to the end.

@@ -12,7 +12,7 @@ use crate::target::postgres::backup::{manifest, tablespace_of};
 use crate::target::postgres::control::ClusterState;
 use crate::target::postgres::{KIND, SEGMENT_BYTES, evidence_of};
 use crate::target::{Description, Settled, Step};
-use crate::verdict::{Finding, Kind, Note, Protection, Severity};
+use crate::verdict::{Finding, Kind, Note, Protection, Severity, Unread};
 
 impl ArchiveWalk {
     /// Says what stands, when all archives were read.
@@ -90,14 +90,12 @@ impl ArchiveWalk {
             return;
         }
         for oid in std::mem::take(&mut self.facts.tablespaces) {
-            let finding = Finding::of_file(
-                &format!("pg_tblspc/{oid}"),
-                Severity::Notice,
-                Kind::Missing,
-                "this tablespace is in an archive of its own and was not judged".to_owned(),
+            let error = format!(
+                "this tablespace is in an archive of its own, {oid}.tar, and was not read: check \
+                 the folder with all archives"
             );
-            let hint = format!("check {oid}.tar too, or the folder with all archives");
-            self.ready.push_back(Step::Finding(finding.with_hint(hint)));
+            let unread = Unread::of_file(format!("pg_tblspc/{oid}"), error);
+            self.ready.push_back(Step::Unread(unread));
         }
     }
 

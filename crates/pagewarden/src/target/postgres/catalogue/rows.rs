@@ -23,6 +23,8 @@
 //! datistemplate     200    204     77     77      1
 //! datallowconn      201    205     78     78      1
 //! datconnlimit      204    208     80     80      4
+//! datfrozenxid      212    216     84     84      4
+//! datminmxid        216    220     88     88      4
 //! dattablespace     220    224     92     92      4
 //!
 //! pg_index       9.6-10  11-14  15-18   width   (no oid)
@@ -180,6 +182,8 @@ pub struct DatabaseRow<'a> {
     pub connection_limit: i32,
     /// The oid of its default tablespace.
     pub tablespace: u32,
+    /// The oldest transaction and the oldest multixact that it still holds.
+    pub frozen: (u32, u32),
 }
 
 impl<'a> DatabaseRow<'a> {
@@ -194,6 +198,11 @@ impl<'a> DatabaseRow<'a> {
             is_template: bool_at(data, layout.template)?,
             allows_connections: bool_at(data, layout.connections)?,
             connection_limit: u32_at(data, layout.limit)?.cast_signed(),
+            // Both stand right before it.
+            frozen: (
+                u32_at(data, layout.tablespace.checked_sub(8)?)?,
+                u32_at(data, layout.tablespace.checked_sub(4)?)?,
+            ),
             tablespace: u32_at(data, layout.tablespace)?,
         })
     }

@@ -44,6 +44,22 @@ pub enum Visibility {
     Dead,
 }
 
+/// Who a row itself says has committed, or aborted, where the transaction log must say
+/// the same: the hint was set by someone who had asked it.
+pub fn hints(tuple: &Tuple<'_>) -> impl Iterator<Item = (u32, Outcome)> {
+    let flags = tuple.flags;
+    let maker = match flags & (XMIN_COMMITTED | XMIN_INVALID) {
+        XMIN_COMMITTED => Some((tuple.xmin, Outcome::Committed)),
+        XMIN_INVALID => Some((tuple.xmin, Outcome::Aborted)),
+        // Frozen, or not asked yet.
+        _ => None,
+    };
+    let is_removed = flags & XMAX_COMMITTED != 0 && flags & (XMAX_IS_MULTI | XMAX_INVALID) == 0;
+    let remover = is_removed.then_some((tuple.xmax, Outcome::Committed));
+    let is_plain = flags & MOVED == 0;
+    maker.into_iter().chain(remover).filter(move |_| is_plain)
+}
+
 /// Whether this version counts.
 pub fn visibility(tuple: &Tuple<'_>, transactions: &mut Transactions) -> Visibility {
     let flags = tuple.flags;

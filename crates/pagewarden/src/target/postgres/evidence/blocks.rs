@@ -2,13 +2,15 @@
 //! indexes, and held against the pages that are zero or not there.
 //!
 //! And rows that an index knows and the heap's page does not hold: a page that
-//! lacks the line pointer is older than the index.
+//! lacks the line pointer is older than the index. If only one of several indexes knows
+//! it, that index is of another moment than the table and the others.
 //!
 //! One bit a block and kind of witness, 32 MiB for a tebibyte of 8 KiB pages, and
-//! four bytes a block for the rows, as long as they fit into 256 MiB (half a
+//! six bytes a block for the rows, as long as they fit into 256 MiB (a third of a
 //! tebibyte). Pages are seen as they are read anyway, in any order.
 
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::page::standings::Standings;
@@ -38,7 +40,7 @@ pub(in crate::target::postgres) struct Watched {
     by_map: Blocks,
     by_index: Blocks,
     rows: Option<Rows>,
-    indexes: Mutex<Vec<Arc<str>>>,
+    indexes: Mutex<Vec<KnownIndex>>,
     zero: Mutex<Vec<(u64, u64)>>,
     /// The first page is written when the relation is made, and never emptied.
     needs_first: bool,
@@ -48,24 +50,97 @@ pub(in crate::target::postgres) struct Watched {
 }
 
 /// Blocks whose rows are held against what indexes know of them.
-pub(in crate::target::postgres) const ROW_BLOCKS_MAX: u64 = 64 << 20;
+pub(in crate::target::postgres) const ROW_BLOCKS_MAX: u64 = 42 << 20;
+
+/// An index on the heap.
+#[derive(Debug)]
+struct KnownIndex {
+    name: Arc<str>,
+    /// Its first file in the report.
+    file: String,
+}
 
 /// For each block, the highest number of a line pointer.
 #[derive(Debug)]
 struct Rows {
-    /// That an index leads to.
-    indexed: Vec<AtomicU16>,
+    /// That an index leads to, see [`Indexed`].
+    indexed: Vec<AtomicU32>,
     /// That the page has; 0 for a page that was not seen or failed its test.
     held: Vec<AtomicU16>,
 }
 
+/// What indexes know of the rows of a block, in 32 bits: the highest line pointer (12),
+/// the highest that another index than that one knows (12), and which one it is (8). A
+/// page of 32 KiB has 1,163 line pointers at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Indexed {
+    highest: u16,
+    others: u16,
+    by: u8,
+}
+
+const POINTER_BITS: u32 = 12;
+const POINTER_MAX: u16 = (1 << POINTER_BITS) - 1;
+/// Indexes from this one on are not told from one another.
+const INDEXES_TOLD: u8 = 255;
+
+impl Indexed {
+    fn unpack(packed: u32) -> Self {
+        let part =
+            |shift: u32| u16::try_from(packed >> shift & u32::from(POINTER_MAX)).unwrap_or(0);
+        Self {
+            highest: part(0),
+            others: part(POINTER_BITS),
+            by: u8::try_from(packed >> (2 * POINTER_BITS)).unwrap_or(INDEXES_TOLD),
+        }
+    }
+
+    fn pack(self) -> u32 {
+        u32::from(self.highest)
+            | u32::from(self.others) << POINTER_BITS
+            | u32::from(self.by) << (2 * POINTER_BITS)
+    }
+
+    /// With a line pointer that an index knows; `None` if that says nothing new.
+    fn with(self, number: u16, by: u8) -> Option<Self> {
+        let number = number.min(POINTER_MAX);
+        if self.by == by || self.highest == 0 {
+            return (number > self.highest).then_some(Self { highest: number, by, ..self });
+        }
+        if number > self.highest {
+            return Some(Self { highest: number, others: self.highest, by });
+        }
+        (number > self.others).then_some(Self { others: number, ..self })
+    }
+}
+
+/// A block of which an index knows rows that its page lacks.
+#[derive(Debug, Clone, Copy)]
+struct Lacking {
+    block: u64,
+    indexed: Indexed,
+    held: u16,
+}
+
 impl Rows {
     fn new(pages: u64) -> Self {
-        let zeroes = || {
-            let count = usize::try_from(pages).unwrap_or(0);
-            std::iter::repeat_with(|| AtomicU16::new(0)).take(count).collect()
+        let count = usize::try_from(pages).unwrap_or(0);
+        Self {
+            indexed: std::iter::repeat_with(|| AtomicU32::new(0)).take(count).collect(),
+            held: std::iter::repeat_with(|| AtomicU16::new(0)).take(count).collect(),
+        }
+    }
+
+    #[inline]
+    fn index(&self, block: u32, number: u16, by: u8) {
+        let Some(place) = usize::try_from(block).ok().and_then(|block| self.indexed.get(block))
+        else {
+            return;
         };
-        Self { indexed: zeroes(), held: zeroes() }
+        // Most entries say nothing new, and a load does not take the line from others.
+        let _ = place.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |packed| {
+            Indexed::unpack(packed).with(number, by).map(Indexed::pack)
+        });
     }
 
     #[inline]
@@ -77,11 +152,11 @@ impl Rows {
         }
     }
 
-    /// Blocks of which an index knows rows that their pages lack: both numbers.
-    fn lacking(&self) -> impl Iterator<Item = (u64, u16, u16)> {
+    fn lacking(&self) -> impl Iterator<Item = Lacking> {
         (0_u64..).zip(self.indexed.iter().zip(&self.held)).filter_map(|(block, (indexed, held))| {
-            let (indexed, held) = (indexed.load(Ordering::Relaxed), held.load(Ordering::Relaxed));
-            (held > 0 && indexed > held).then_some((block, indexed, held))
+            let indexed = Indexed::unpack(indexed.load(Ordering::Relaxed));
+            let held = held.load(Ordering::Relaxed);
+            (held > 0 && indexed.highest > held).then_some(Lacking { block, indexed, held })
         })
     }
 }
@@ -165,15 +240,65 @@ impl Watched {
         }
     }
 
-    fn add_index(&self, name: Arc<str>) {
+    /// Its number, the same for all files of an index.
+    fn add_index(&self, name: Arc<str>, file: &str) -> u8 {
         let mut indexes = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
-        if indexes.len() < NAMES_MAX {
-            indexes.push(name);
-        }
+        let known = indexes.iter().position(|index| index.name == name);
+        let number = known.unwrap_or_else(|| {
+            if indexes.len() < usize::from(INDEXES_TOLD) {
+                indexes.push(KnownIndex { name, file: file.to_owned() });
+            }
+            indexes.len() - 1
+        });
+        u8::try_from(number).unwrap_or(INDEXES_TOLD)
     }
 
     fn indexes(&self) -> String {
-        self.indexes.lock().unwrap_or_else(PoisonError::into_inner).join(", ")
+        let indexes = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
+        let names: Vec<_> = indexes.iter().take(NAMES_MAX).map(|index| &*index.name).collect();
+        names.join(", ")
+    }
+
+    /// Rows that an index knows and a page lacks: the page is older, if two indexes say
+    /// so or there is but one; else that index is of another moment.
+    fn conclude_rows(&self, steps: &mut Vec<Step>) {
+        let indexes = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut alone: BTreeMap<u8, (u64, Lacking)> = BTreeMap::new();
+        for lacking in self.rows.iter().flat_map(Rows::lacking) {
+            let Lacking { block, indexed, held } = lacking;
+            if indexed.others <= held && indexes.len() > 1 {
+                alone.entry(indexed.by).or_insert((0, lacking)).0 += 1;
+                continue;
+            }
+            let name =
+                indexes.get(usize::from(indexed.by)).map_or("an index", |index| &*index.name);
+            let others = if indexed.others > held { " and another index" } else { "" };
+            let detail = format!(
+                "an older version, it seems: {name}{others} knows its line pointer {}, and it has {held}",
+                indexed.highest
+            );
+            let mut finding = self.finding(block, Kind::Stale, detail);
+            // The page is sound by itself, and so is the index.
+            finding.severity = Severity::Suspect;
+            steps.push(Step::Finding(finding));
+        }
+        for (by, (count, first)) in alone {
+            let Some(index) = indexes.get(usize::from(by)) else { continue };
+            let table = self.identity.as_ref().map_or(self.stem.as_str(), |known| &*known.object);
+            let detail = format!(
+                "of another moment than its table, it seems: it knows rows of {count} pages of {table} that these lack, and no other index knows them (page {}: line pointer {} of {})",
+                first.block, first.indexed.highest, first.held
+            );
+            let mut finding = Finding::of_file(&index.file, Severity::Suspect, Kind::Stale, detail);
+            finding.database = self
+                .identity
+                .as_ref()
+                .and_then(|known| known.database.as_deref().map(str::to_owned));
+            finding.object = Some(index.name.as_ref().to_owned());
+            let hint =
+                format!("an index can be built anew from its table: REINDEX INDEX {}", index.name);
+            steps.push(Step::Finding(finding.with_hint(hint)));
+        }
     }
 
     /// What comes of it, once every page was seen.
@@ -189,16 +314,7 @@ impl Watched {
                 steps.push(Step::Overruled(finding, Standing::Empty));
             }
         }
-        for (block, indexed, held) in self.rows.iter().flat_map(Rows::lacking) {
-            let detail = format!(
-                "an older version, it seems: {} know its line pointer {indexed}, and it has {held}",
-                self.indexes()
-            );
-            let mut finding = self.finding(block, Kind::Stale, detail);
-            // The page is sound by itself, and so is the index.
-            finding.severity = Severity::Suspect;
-            steps.push(Step::Finding(finding));
-        }
+        self.conclude_rows(&mut steps);
         let ends = [
             (self.by_map.beyond(), "its visibility map has bits".to_owned()),
             (self.by_index.beyond(), format!("entries of {} lead", self.indexes())),
@@ -305,6 +421,8 @@ pub(in crate::target::postgres) struct IndexPages {
     heap: Arc<Watched>,
     method: Method,
     page_size: usize,
+    /// Which of the heap's indexes it is.
+    number: u8,
 }
 
 impl IndexPages {
@@ -313,9 +431,10 @@ impl IndexPages {
         method: Method,
         page_size: usize,
         name: Arc<str>,
+        file: &str,
     ) -> Self {
-        heap.add_index(name);
-        Self { heap, method, page_size }
+        let number = heap.add_index(name, file);
+        Self { heap, method, page_size, number }
     }
 }
 
@@ -327,7 +446,7 @@ impl Witness for IndexPages {
             self.method.visit_runs(page, |tid| {
                 blocks.mark(tid.block, pages);
                 if let Some(rows) = rows {
-                    Rows::raise(&rows.indexed, u64::from(tid.block), tid.number);
+                    rows.index(tid.block, tid.number, self.number);
                 }
             });
         });
@@ -351,5 +470,22 @@ pub(in crate::target::postgres) fn each_sound(
             }
             number = number.saturating_add(1);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_index_that_knows_most_is_remembered_with_what_the_others_know() {
+        let mut known = Indexed::unpack(0);
+        for (number, by) in [(5, 1), (3, 2), (7, 1), (7, 3), (6, 2), (9, 2), (1, 9)] {
+            known = known.with(number, by).unwrap_or(known);
+            assert_eq!(Indexed::unpack(known.pack()), known);
+        }
+        assert_eq!(known, Indexed { highest: 9, others: 7, by: 2 });
+        let far = known.with(u16::MAX, 254).unwrap();
+        assert_eq!(Indexed::unpack(far.pack()), Indexed { highest: 4095, others: 9, by: 254 });
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::target::postgres::catalogue::pages::GapReason;
 use crate::target::postgres::catalogue::relations::{Certainty, Relation, RelationKind, Relations};
 use crate::target::postgres::catalogue::{Database, Databases};
 use crate::target::postgres::evidence::names::oid_of;
@@ -34,10 +35,7 @@ pub(in crate::target::postgres) fn missing(
         let found = files.binary_search_by_key(&file, |(file, _)| *file);
         let (kind, detail) = match found.ok().and_then(|index| files.get(index)) {
             None => (Kind::Missing, "pg_class lists it, and the file is not there".to_owned()),
-            Some((_, 0))
-                if has_first_page(required.relation, logs_hash_indexes)
-                    && !required.may_be_reset =>
-            {
+            Some((_, 0)) if has_first_page(required.relation, logs_hash_indexes) => {
                 (Kind::Truncated, "the file is empty, and must hold a first page".to_owned())
             }
             Some(_) => continue,
@@ -49,6 +47,32 @@ pub(in crate::target::postgres) fn missing(
         missing.push((file, finding));
     }
     missing
+}
+
+/// Why the catalogues of a database, or of the whole cluster, could not be asked which
+/// files must be there; `None` if they could. Pages that fail, that are all zero or that
+/// are cut are judged with all other pages, as long as the catalogue lists itself.
+pub(in crate::target::postgres) fn silence(
+    relations: &Relations,
+    is_shared: bool,
+) -> Option<String> {
+    const PG_CLASS: u32 = 1259;
+    const PG_DATABASE: u32 = 1262;
+    let own = if is_shared { PG_DATABASE } else { PG_CLASS };
+    let grave =
+        relations.gaps.listed.iter().find(|gap| {
+            !matches!(gap.reason, GapReason::Failing | GapReason::Empty | GapReason::Cut)
+        });
+    let why = match grave {
+        Some(gap) => gap.to_string(),
+        None if relations.by_oid(own).is_none() => {
+            format!("no row of pg_class that can be read lists the relation with oid {own}")
+        }
+        None => return None,
+    };
+    Some(format!(
+        "the catalogues cannot be read as a whole, so that missing files and lost pages could not be found: {why}"
+    ))
 }
 
 /// True if the first page was written when the relation was made, and is never
@@ -113,6 +137,35 @@ pub(in crate::target::postgres) fn missing_folders(
         .map(|(path, database)| {
             let detail = "pg_database lists this database, and its folder is not there".to_owned();
             let mut finding = Finding::of_file("", Severity::Damage, Kind::Missing, detail);
+            finding.database = Some(database.name.clone());
+            (path, finding)
+        })
+        .collect()
+}
+
+/// Folders of a database in tablespaces other than its own, which its relations say must be
+/// there, and are not. `folder_of` names that of a tablespace.
+pub(in crate::target::postgres) fn missing_in_tablespaces(
+    database: &Database,
+    relations: &Relations,
+    folder_of: impl Fn(u32) -> std::path::PathBuf,
+) -> Vec<(std::path::PathBuf, Finding)> {
+    let required = relations.required().filter(|one| one.certainty == Certainty::Certain);
+    let mut used: Vec<u32> = required.map(|one| one.relation.tablespace).collect();
+    used.sort_unstable();
+    used.dedup();
+    let others = used.into_iter().filter(|tablespace| *tablespace != database.tablespace);
+    let gone = |path: &Path| {
+        // A tablespace that cannot be reached is unread as a whole.
+        let above = path.parent().is_some_and(Path::is_dir);
+        above && std::fs::symlink_metadata(path).is_err()
+    };
+    let missing = others.map(folder_of).filter(|path| gone(path));
+    missing
+        .map(|path| {
+            let detail = "pg_class lists relations of this database in this tablespace, and their folder is not there";
+            let mut finding =
+                Finding::of_file("", Severity::Damage, Kind::Missing, detail.to_owned());
             finding.database = Some(database.name.clone());
             (path, finding)
         })

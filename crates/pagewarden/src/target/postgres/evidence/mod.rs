@@ -13,7 +13,7 @@
 //! they say of each other on a healthy server looks like damage. So they are not
 //! asked there.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -31,7 +31,7 @@ use crate::verdict::Finding;
 mod blocks;
 mod changes;
 mod files;
-mod names;
+pub(super) mod names;
 
 use blocks::{Facts, IndexPages, MapPages, OwnPages, ROW_BLOCKS_MAX, Watched};
 use changes::{ChangedPages, Changes};
@@ -59,10 +59,24 @@ pub(super) struct ForkPlace {
     pub(super) file: RelationFile,
 }
 
+/// What the catalogues say of a folder's files.
+#[derive(Debug, Default)]
+pub(super) struct OfFolder {
+    /// Files that must be there and are not.
+    pub(super) missing: Vec<(RelationFile, Finding)>,
+    /// Files that belong to nobody.
+    pub(super) note: Option<String>,
+    /// Why the catalogues could not be asked.
+    pub(super) gap: Option<String>,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Evidence {
     books: Books,
+    /// Databases of which it was said why their catalogues could not be asked; 0 is the
+    /// whole cluster.
+    said_gaps: HashSet<u32>,
     /// What is asked beyond names.
     asked: Option<Asked>,
 }
@@ -107,7 +121,11 @@ impl Evidence {
             changed: Vec::new(),
             row_blocks_left: ROW_BLOCKS_MAX,
         });
-        Self { books: Books::open(catalogue, cluster.circumstances), asked }
+        Self {
+            books: Books::open(catalogue, cluster.circumstances),
+            said_gaps: HashSet::new(),
+            asked,
+        }
     }
 
     /// What the catalogues say of a file.
@@ -138,6 +156,19 @@ impl Evidence {
         }
     }
 
+    /// The catalogues, as far as they were needed.
+    pub(super) fn books(&self) -> &Books {
+        &self.books
+    }
+
+    /// True if `pg_tablespace` could be read in full and does not list this one, in a
+    /// cluster that was shut down cleanly.
+    pub(super) fn is_no_tablespace(&self, oid: u32) -> bool {
+        let Some(asked) = &self.asked else { return false };
+        let (listed, gaps) = asked.catalogue.tablespaces(self.books.moment());
+        gaps.is_empty() && !listed.is_empty() && listed.iter().all(|one| one.oid != oid)
+    }
+
     /// What is wrong with the files of a folder as they are listed, in order:
     /// what must be there, and what belongs to nobody.
     pub(super) fn of_folder(
@@ -145,14 +176,18 @@ impl Evidence {
         tablespace: u32,
         database: Option<u32>,
         files: &[(RelationFile, u64)],
-    ) -> (Vec<(RelationFile, Finding)>, Option<String>) {
-        let Some(asked) = &self.asked else { return (Vec::new(), None) };
+    ) -> OfFolder {
+        let Some(asked) = &self.asked else { return OfFolder::default() };
         let name = database.and_then(|oid| self.books.database(oid)).map(|one| one.name.clone());
         let Some(relations) = self.books.relations(database) else {
             let listed = self.books.databases().gaps.is_empty();
             let note = "pg_database lists no database of this folder: a crash may have left it";
-            return (Vec::new(), (listed && !files.is_empty()).then(|| note.to_owned()));
+            let note = (listed && !files.is_empty()).then(|| note.to_owned());
+            return OfFolder { note, ..OfFolder::default() };
         };
+        // Once for a database, however many tablespaces it has.
+        let is_first = self.said_gaps.insert(database.unwrap_or(0));
+        let gap = is_first.then(|| files::silence(&relations, database.is_none())).flatten();
         let half_dropped = database
             .and_then(|oid| self.books.database(oid))
             .is_some_and(|database| database.is_half_dropped);
@@ -172,15 +207,28 @@ impl Evidence {
                 file.name()
             )
         });
-        (missing, note)
+        OfFolder { missing, note, gap }
     }
 
     /// Databases without a folder.
-    pub(super) fn missing_folders(&self) -> Vec<(PathBuf, Finding)> {
-        let Some(asked) = &self.asked else { return Vec::new() };
-        files::missing_folders(self.books.databases(), |database| {
-            asked.catalogue.folder(database.tablespace, database.oid)
-        })
+    pub(super) fn missing_folders(&mut self) -> Vec<(PathBuf, Finding)> {
+        let Some(catalogue) = self.asked.as_ref().map(|asked| asked.catalogue.clone()) else {
+            return Vec::new();
+        };
+        let mut missing = files::missing_folders(self.books.databases(), |database| {
+            catalogue.folder(database.tablespace, database.oid)
+        });
+        let databases: Vec<_> = self.books.databases().listed.clone();
+        for database in databases {
+            if database.certainty != Certainty::Certain || database.is_half_dropped {
+                continue;
+            }
+            let Some(relations) = self.books.relations(Some(database.oid)) else { continue };
+            missing.extend(files::missing_in_tablespaces(&database, &relations, |tablespace| {
+                catalogue.folder(tablespace, database.oid)
+            }));
+        }
+        missing
     }
 
     /// True if there is something to conclude when all pages were seen.
@@ -240,7 +288,7 @@ impl Asked {
                     };
                     let heap = self.watch(heap, place.database, Some(&of_heap));
                     let name = relations.name(relation).into();
-                    let pages = IndexPages::new(heap, method, self.page_size, name);
+                    let pages = IndexPages::new(heap, method, self.page_size, name, &file.name);
                     witnesses.push(Arc::new(pages));
                 }
             }

@@ -31,7 +31,9 @@ impl Books {
     ) -> Self {
         let moment = match circumstances {
             Circumstances::AtRest => Moment::AtRest,
-            Circumstances::Running | Circumstances::RunningUnsettled => Moment::Running,
+            Circumstances::Running
+            | Circumstances::RunningUnsynced
+            | Circumstances::RunningUnsettled => Moment::Running,
             Circumstances::StandbyAtRest
             | Circumstances::Crashed
             | Circumstances::Backup
@@ -40,6 +42,16 @@ impl Books {
         let databases =
             catalogue.as_ref().map(|catalogue| catalogue.databases(moment)).unwrap_or_default();
         Self { catalogue, moment, databases, relations: HashMap::new() }
+    }
+
+    /// The catalogues themselves; `None` for versions whose rows are unknown.
+    pub(in crate::target::postgres) fn catalogue(&self) -> Option<&Catalogue> {
+        self.catalogue.as_ref()
+    }
+
+    /// What the files are: at rest, running, or neither.
+    pub(in crate::target::postgres) fn moment(&self) -> Moment {
+        self.moment
     }
 
     /// All databases that a catalogue lists.

@@ -10,8 +10,11 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::source::mtf::details::Configuration;
 use crate::source::mtf::{EXTENT_BYTES, Extent};
 use crate::target::Step;
-use crate::target::sqlserver::backup::family::{Family, Item};
-use crate::target::sqlserver::backup::place::{Address, ExtentMap, Seen, between, claimed};
+use crate::target::sqlserver::backup::family::{Family, Item, SetBegin};
+use crate::target::sqlserver::backup::log::SetLog;
+use crate::target::sqlserver::backup::place::{
+    Address, EXTENT_PAGES, ExtentMap, Seen, between, claimed, is_filler,
+};
 
 /// Extents that wait for their place: 4 MiB.
 const WAITING_MAX: usize = 64;
@@ -42,20 +45,35 @@ pub struct Placed {
 #[derive(Debug)]
 pub enum Event {
     /// A backup set begins.
-    Set {
-        /// Counted from 1 on.
-        set: u32,
-        /// It is no full backup: it holds a part of the database's pages.
-        is_partial: bool,
-    },
+    Set(Box<SetEvent>),
     /// What is in the set.
     Configuration(Box<Configuration>),
     /// A piece of data.
     Extent(Box<Placed>),
     /// The set is over.
-    SetEnd,
+    SetEnd(Box<SetClose>),
     /// To be said to whoever wants to know.
     Say(Box<Step>),
+}
+
+/// A backup set that begins.
+#[derive(Debug)]
+pub struct SetEvent {
+    /// Counted from 1 on.
+    pub set: u32,
+    /// It is no full backup: it holds a part of the database's pages.
+    pub is_partial: bool,
+    pub(super) begin: SetBegin,
+}
+
+/// What is known of a backup set once all of it came.
+#[derive(Debug, Default)]
+pub struct SetClose {
+    /// What is in the set, as it was when the backup ended.
+    pub(super) configuration: Option<Box<Configuration>>,
+    pub(super) log: SetLog,
+    /// Families in which the set came to its end.
+    pub(super) families: usize,
 }
 
 /// See the module.
@@ -74,6 +92,14 @@ pub struct Extents {
     /// All families of the set are here.
     is_complete: bool,
     data_block: u32,
+    /// The ends of sets that families have come to, by their numbers.
+    closes: BTreeMap<u32, SetClose>,
+    /// This set holds a part of the database's pages.
+    is_partial: bool,
+    /// Extents that this set says it has, of the first data block.
+    promised: Option<u64>,
+    /// Extents of the first data block that came.
+    came: u64,
 }
 
 impl std::fmt::Debug for Extents {
@@ -86,8 +112,9 @@ impl std::fmt::Debug for Extents {
 #[derive(Default)]
 struct Head {
     set: u32,
-    is_partial: bool,
+    begin: SetBegin,
     configuration: Option<Box<Configuration>>,
+    has_configuration: bool,
     data_block: u32,
     /// The last place that it named.
     last: Option<Address>,
@@ -111,6 +138,10 @@ impl Extents {
             waiting: Vec::new(),
             is_complete,
             data_block: 0,
+            closes: BTreeMap::new(),
+            is_partial: false,
+            promised: None,
+            came: 0,
         }
     }
 
@@ -127,25 +158,37 @@ impl Extents {
 
     /// Reads every family up to its next extent.
     fn fill(&mut self) {
-        for (family, head) in self.families.iter_mut().zip(&mut self.heads) {
+        for ((family, head), index) in self.families.iter_mut().zip(&mut self.heads).zip(0..) {
             while head.extent.is_none() && !head.has_ended {
                 match family.next() {
                     None => head.has_ended = true,
                     Some(Item::Say(step)) => self.ready.push_back(Event::Say(Box::new(step))),
-                    Some(Item::Set { is_full }) => {
+                    Some(Item::Set(begin)) => {
                         head.set = head.set.saturating_add(1);
                         (head.data_block, head.last) = (0, None);
-                        (head.is_partial, head.configuration) = (!is_full, None);
+                        (head.begin, head.configuration) = (begin, None);
+                        head.has_configuration = false;
                     }
                     // Another comes at the end of a set.
                     Some(Item::Configuration(configuration)) => {
-                        head.configuration.get_or_insert(configuration);
+                        if std::mem::replace(&mut head.has_configuration, true) {
+                            let close = self.closes.entry(head.set).or_default();
+                            close.configuration.get_or_insert(configuration);
+                        } else {
+                            head.configuration = Some(configuration);
+                        }
                     }
                     Some(Item::Data) => {
                         head.data_block = head.data_block.saturating_add(1);
                         head.last = None;
                     }
-                    Some(Item::SetEnd) => {}
+                    Some(Item::SetEnd(log)) => {
+                        let close = self.closes.entry(head.set).or_default();
+                        close.log.append(*log, index);
+                        close.families = close.families.saturating_add(1);
+                    }
+                    // What fills up the last transfer is no part of any file.
+                    Some(Item::Extent(_, bytes)) if is_filler(&bytes) => {}
                     Some(Item::Extent(extent, bytes)) => {
                         let place = claimed(&bytes);
                         head.extent = Some((extent, bytes, place));
@@ -187,6 +230,14 @@ impl Extents {
             self.seen.clear();
             self.data_block = data_block;
         }
+        // What is behind all that there must be fills up the last transfer.
+        if data_block == 1 && self.is_complete {
+            let is_all = self.promised.is_some_and(|promised| self.came >= promised);
+            if is_all && place.is_none() {
+                return true;
+            }
+            self.came = self.came.saturating_add(1);
+        }
         // What came already is no place: one of the two does not belong where it lies.
         let claim = place;
         let place =
@@ -213,7 +264,9 @@ impl Extents {
         };
         self.settle(Some(place));
         (placed.file, placed.index, placed.is_certain) = (place.file, place.extent, true);
-        self.maps.entry(place.file).or_default().learn(place, &placed.bytes);
+        let is_partial = self.is_partial;
+        let map = self.maps.entry(place.file).or_insert_with(|| ExtentMap::new(is_partial));
+        map.learn(place, &placed.bytes);
         self.last = Some(place);
         self.ready.push_back(Event::Extent(Box::new(placed)));
         true
@@ -224,17 +277,34 @@ impl Extents {
         let Some(head) = self.heads.get_mut(index).filter(|head| head.set > self.set) else {
             return;
         };
-        let (set, is_partial) = (head.set, head.is_partial);
+        let set = head.set;
+        let begin = std::mem::take(&mut head.begin);
         let configuration = head.configuration.take();
         self.settle(None);
-        if std::mem::replace(&mut self.is_in_set, true) {
-            self.ready.push_back(Event::SetEnd);
-        }
-        self.ready.push_back(Event::Set { set, is_partial });
+        self.end_set();
+        self.is_in_set = true;
+        self.is_partial = begin.is_partial;
+        self.came = 0;
+        self.promised = configuration.as_ref().map(|configuration| {
+            let files = configuration.files.iter().filter(|file| !file.is_log);
+            files.fold(0, |sum: u64, file| {
+                sum.saturating_add(u64::from(file.pages).div_ceil(EXTENT_PAGES))
+            })
+        });
+        let is_partial = begin.is_partial;
+        self.ready.push_back(Event::Set(Box::new(SetEvent { set, is_partial, begin })));
         self.ready.extend(configuration.map(Event::Configuration));
         self.maps.clear();
         self.seen.clear();
         (self.set, self.last, self.data_block) = (set, None, 0);
+    }
+
+    /// Says that the set is over, if there was one.
+    fn end_set(&mut self) {
+        if std::mem::take(&mut self.is_in_set) {
+            let close = self.closes.remove(&self.set).unwrap_or_default();
+            self.ready.push_back(Event::SetEnd(Box::new(close)));
+        }
     }
 
     /// Places what waits, before an extent of this place.
@@ -277,7 +347,8 @@ impl Iterator for Extents {
                 self.begin_set_of(index);
             }
             if self.ready.is_empty() {
-                return std::mem::take(&mut self.is_in_set).then_some(Event::SetEnd);
+                self.end_set();
+                return self.ready.pop_front();
             }
         }
     }

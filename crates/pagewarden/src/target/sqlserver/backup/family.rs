@@ -5,10 +5,11 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 
 use crate::source::mssqlbak::{self, Container, Expanded};
-use crate::source::mtf::details::{Configuration, Details, Media};
+use crate::source::mtf::details::{Configuration, Date, Details, Media};
 use crate::source::mtf::{self, EXTENT_BYTES, Event, Extent, Walk};
 use crate::source::stretch::{Sectors, Stretch, Stretches, Whole};
 use crate::target::Step;
+use crate::target::sqlserver::backup::log::{LogReader, SetLog};
 use crate::verdict::{ByteOffset, Finding, Kind, Note, Place, Severity, Unread};
 
 /// Notes on one file; more of them say nothing new.
@@ -36,20 +37,30 @@ impl Stretches for Source {
 /// What comes along in a family.
 pub(super) enum Item {
     /// A backup set begins.
-    Set {
-        /// What the backup set is called, where it has a name.
-        is_full: bool,
-    },
-    /// What is in the set.
+    Set(SetBegin),
+    /// What is in the set; at its end it comes again.
     Configuration(Box<Configuration>),
     /// Data begins; the second time in a set some of it comes again.
     Data,
     /// A piece of data.
     Extent(Extent, Box<[u8; EXTENT_BYTES]>),
-    /// The set ends.
-    SetEnd,
+    /// The set ends, and this was its log.
+    SetEnd(Box<SetLog>),
     /// To be said to whoever wants to know.
     Say(Step),
+}
+
+/// What a backup set says of itself where it begins.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SetBegin {
+    /// It holds a part of the database's pages.
+    pub(super) is_partial: bool,
+    /// That part is what changed since a full backup.
+    pub(super) is_differential: bool,
+    /// What the backup set is called; empty for none.
+    pub(super) name: String,
+    /// When it began.
+    pub(super) date: Option<Date>,
 }
 
 /// See the module.
@@ -65,6 +76,10 @@ pub(super) struct Family {
     walk: Walk<Container<Source>>,
     buffer: Box<[u8; EXTENT_BYTES]>,
     ready: VecDeque<Item>,
+    log: LogReader,
+    /// Something of the file came along.
+    has_begun: bool,
+    is_in_set: bool,
     has_ended: bool,
     said_truncated: bool,
     notes: usize,
@@ -88,6 +103,9 @@ impl Family {
             walk: Walk::new(bytes),
             buffer: Box::new([0; EXTENT_BYTES]),
             ready: VecDeque::new(),
+            log: LogReader::default(),
+            has_begun: false,
+            is_in_set: false,
             has_ended: false,
             said_truncated: false,
             notes: 0,
@@ -109,8 +127,12 @@ impl Family {
             self.take_bad_sectors();
             match event {
                 Ok(Some(event)) => self.take(event),
-                Ok(None) => self.has_ended = true,
+                Ok(None) => {
+                    self.has_ended = true;
+                    self.end_set();
+                }
                 Err(error) => {
+                    self.end_set();
                     self.has_ended = true;
                     self.is_broken = true;
                     let offset = self.walk.offset();
@@ -126,7 +148,7 @@ impl Family {
         let mut ahead = VecDeque::new();
         while self.media.is_none() && ahead.len() < ITEMS_AHEAD {
             let Some(item) = self.next() else { break };
-            let is_late = matches!(item, Item::Set { .. } | Item::Extent(..));
+            let is_late = matches!(item, Item::Set(_) | Item::Extent(..));
             ahead.push_back(item);
             if is_late {
                 break;
@@ -137,18 +159,18 @@ impl Family {
     }
 
     fn take(&mut self, event: Event) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.say_lost_beginning(&event);
+        }
         match event {
             Event::Block(block) => match &block.kind.0 {
-                b"SSET" => {
-                    const FULL: u32 = 0x4;
-                    let is_full = match block.details {
-                        Some(Details::SetBegin { attributes, .. }) => attributes & FULL != 0,
-                        _ => true,
-                    };
-                    self.ready.push_back(Item::Set { is_full });
-                }
+                b"SSET" => self.begin_set(block.details),
                 b"MSDA" => self.ready.push_back(Item::Data),
-                b"ESET" => self.ready.push_back(Item::SetEnd),
+                b"MSTL" => self.log.begin(match block.details {
+                    Some(Details::Log(range)) => Some(range),
+                    _ => None,
+                }),
+                b"ESET" => self.end_set(),
                 _ => {}
             },
             Event::Stream(stream) => {
@@ -163,12 +185,56 @@ impl Family {
                     );
                     self.note(text);
                 }
+                if stream.kind.0 == *b"MQTL" {
+                    self.log.begin_stream();
+                }
             }
             Event::Extent(extent) => {
                 let bytes = std::mem::replace(&mut self.buffer, Box::new([0; EXTENT_BYTES]));
                 self.ready.push_back(Item::Extent(extent, bytes));
             }
+            Event::Log(piece) => match self.buffer.get(..piece.bytes) {
+                Some(bytes) if piece.holes.is_empty() => self.log.take(bytes, piece.offset),
+                _ => self.log.lose(),
+            },
             Event::Fault(fault) => self.take_fault(fault),
+        }
+    }
+
+    /// RESTORE reads the media header first, and nothing without it.
+    fn say_lost_beginning(&mut self, event: &Event) {
+        if let Event::Block(block) = event
+            && block.kind.0 != *b"TAPE"
+        {
+            let detail = format!(
+                "the file begins with a block {}, and not with the media header (TAPE): its \
+                 beginning was cut off, and RESTORE cannot read the rest",
+                block.kind
+            );
+            self.find(0, Severity::Damage, Kind::Header, &detail);
+        }
+    }
+
+    fn begin_set(&mut self, details: Option<Details>) {
+        const FULL: u32 = 0x4;
+        const DIFFERENTIAL: u32 = 0x8;
+        self.end_set();
+        self.is_in_set = true;
+        let begin = match details {
+            Some(Details::SetBegin { attributes, name, date, .. }) => SetBegin {
+                is_partial: attributes & FULL == 0,
+                is_differential: attributes & DIFFERENTIAL != 0,
+                name,
+                date,
+            },
+            _ => SetBegin::default(),
+        };
+        self.ready.push_back(Item::Set(begin));
+    }
+
+    fn end_set(&mut self) {
+        if std::mem::take(&mut self.is_in_set) {
+            self.ready.push_back(Item::SetEnd(Box::new(self.log.end_set())));
         }
     }
 
@@ -208,6 +274,10 @@ impl Family {
             F::Extents(bytes) => {
                 let detail = format!("a data stream of {bytes} bytes, which are not whole extents");
                 // Its header's sum fits: it may be of a form that is not known.
+                self.find(offset, Severity::Suspect, Kind::Header, &detail);
+            }
+            F::Configuration => {
+                let detail = fault.kind.to_string();
                 self.find(offset, Severity::Suspect, Kind::Header, &detail);
             }
             F::Truncated | F::Unfinished => self.truncated(offset),

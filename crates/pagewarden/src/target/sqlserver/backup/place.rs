@@ -5,17 +5,21 @@
 //! two that are known as extents came, or where the map of extents (GAM) names as many, the place is
 //! certain. Nothing that depends on its place is said of an extent whose place is not.
 //!
-//! | GAM page | bytes | |
+//! | page | bytes | |
 //! |---|---|---|
-//! | 2, then every 511,232 pages | 194 to 8182 | a bit an extent, lowest first; 0: allocated |
+//! | GAM: 2, then every 511,232 pages | 194 to 8182 | a bit an extent, lowest first; 0: allocated |
+//! | DIFF map: 6, then every 511,232 pages | the same | 1: changed since the last full backup |
 //!
-//! Source: the first data file of every fixture: as many extents are in the backup as zero bits are
-//! in its GAM.
+//! Source: the first data file of every fixture: as many extents are in a full backup as zero bits are
+//! in its GAM. In all 8 differential sets those that the DIFF map names are there, and no other.
+//!
+//! The last transfer of a backup may be filled up with pages of a type of their own: 101, page 0:0.
 
 use std::collections::BTreeMap;
 
 use crate::checksum::sqlserver::{PAGE_BYTES, Page};
-use crate::page::sqlserver::header::{Header, Tested, kinds, tested};
+use crate::page::sqlserver::header::{Header, Tested, VERSION, kinds, tested};
+use crate::page::sqlserver::system::with_own_bits;
 use crate::source::mtf::EXTENT_BYTES;
 
 /// Pages in an extent.
@@ -57,22 +61,51 @@ pub(super) fn claimed(bytes: &[u8; EXTENT_BYTES]) -> Option<Address> {
     votes.into_iter().max_by_key(|(_, count)| *count).map(|(address, _)| address)
 }
 
-/// The map of allocated extents of one file, as far as it came along.
+/// True for an extent that only fills up the last transfer. One page of it may be damaged: that
+/// harms nothing.
+pub(super) fn is_filler(bytes: &[u8; EXTENT_BYTES]) -> bool {
+    const FILLER: u8 = 101;
+    const PAGES_MIN: usize = 7;
+    let pages = bytes.as_chunks::<PAGE_BYTES>().0.iter();
+    let fillers = pages.map(Header::parse).filter(|header| {
+        header.version == VERSION && header.kind == FILLER && (header.page, header.file) == (0, 0)
+    });
+    fillers.count() >= PAGES_MIN
+}
+
+/// The map of one file's extents that must be in a backup set, as far as it came along.
 #[derive(Debug, Default)]
 pub(super) struct ExtentMap {
+    /// Of a differential set: the DIFF map counts, and not the GAM.
+    is_differential: bool,
+    /// A bit an extent; 0: it must be there.
     gams: BTreeMap<u64, Vec<u8>>,
 }
 
 impl ExtentMap {
-    /// Takes the GAM page out of an extent of this place, if it has one.
+    /// A map of which nothing is known.
+    pub(super) fn new(is_differential: bool) -> Self {
+        Self { is_differential, gams: BTreeMap::new() }
+    }
+
+    /// Takes the map's page out of an extent of this place, if it has one.
     pub(super) fn learn(&mut self, address: Address, bytes: &[u8; EXTENT_BYTES]) {
+        const DIFF_MAP_IN_INTERVAL: u64 = 6;
         let first = address.extent.saturating_mul(EXTENT_PAGES);
         for (page, number) in bytes.as_chunks::<PAGE_BYTES>().0.iter().zip(first..) {
             let interval = number / GAM_PAGES;
-            let is_place = number == 2 || (interval > 0 && number % GAM_PAGES == 0);
-            if is_place && is_gam(page, address.file, number) {
-                let map = page.get(GAM_AT..).and_then(|rest| rest.get(..GAM_BYTES));
-                self.gams.insert(interval, map.unwrap_or_default().to_vec());
+            let (is_place, kind, turned) = if self.is_differential {
+                (number % GAM_PAGES == DIFF_MAP_IN_INTERVAL, kinds::DIFF_MAP, 0xFF)
+            } else {
+                let is_place = number == 2 || (interval > 0 && number % GAM_PAGES == 0);
+                (is_place, kinds::GAM, 0)
+            };
+            if is_place && is_map(page, kind, address.file, number) {
+                // On a page with torn bits, those of the map are displaced.
+                let own = with_own_bits(page);
+                let map = own.get(GAM_AT..).and_then(|rest| rest.get(..GAM_BYTES));
+                let map = map.unwrap_or_default().iter().map(|byte| byte ^ turned);
+                self.gams.insert(interval, map.collect());
                 if self.gams.len() > GAMS_MAX {
                     self.gams.pop_first();
                 }
@@ -80,7 +113,7 @@ impl ExtentMap {
         }
     }
 
-    /// The allocated extents from `begin` on, up to `end` if there is one; `None` where that is not
+    /// The extents from `begin` on that must be there, up to `end` if there is one; `None` where that is not
     /// known, or they are not exactly so many.
     pub(super) fn exactly(&self, begin: u64, end: Option<u64>, count: usize) -> Option<Vec<u64>> {
         // To the end of the interval, where nothing is known of the next.
@@ -129,11 +162,9 @@ impl Seen {
     }
 }
 
-fn is_gam(page: &Page, file: u16, number: u64) -> bool {
+fn is_map(page: &Page, kind: u8, file: u16, number: u64) -> bool {
     let header = Header::parse(page);
-    header.kind == kinds::GAM
-        && header.is_of(file, number)
-        && tested(page, &header) != Tested::Failed
+    header.kind == kind && header.is_of(file, number) && tested(page, &header) != Tested::Failed
 }
 
 /// The places of extents without one of their own, which came between these two; and whether they

@@ -1,0 +1,222 @@
+//! MySQL, with a data directory of its own, removed together.
+//!
+//! Its programs are those that `cargo xtask servers mysql` unpacks into `target/servers/mysql/`
+//! (`PAGEWARDEN_SERVERS` names another directory in its stead), with every library that they need:
+//! they run by the loader beside them, whatever this machine has.
+//!
+//! | path | what |
+//! |---|---|
+//! | `<temp>/pagewarden-XXXXXX/` | mode 0700, owned by the server's user |
+//! | `.../data/` | the data directory |
+//! | `.../socket` | the only way in; no network |
+//! | `.../server.log` | what the server said, all starts |
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::process::Signal;
+
+use crate::account::OrdinaryUser;
+use crate::home::Home;
+use crate::postgres::servers_dir;
+use crate::programs::expect_success;
+use crate::{processes, required};
+
+const LIMIT: Duration = Duration::from_secs(120);
+const POLL: Duration = Duration::from_millis(20);
+/// How to come by one.
+const INSTALL: &str = "cargo xtask servers mysql";
+/// Where the packages keep libraries.
+const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+
+/// The programs of one MySQL.
+#[derive(Debug, Clone)]
+pub struct Installation {
+    root: PathBuf,
+}
+
+impl Installation {
+    /// The one beside the other servers, if it is there.
+    pub fn find() -> Option<Self> {
+        let root = servers_dir().join("mysql");
+        let complete =
+            ["usr/sbin/mysqld", "usr/bin/mysql"].iter().all(|one| root.join(one).is_file());
+        complete.then_some(Self { root })
+    }
+
+    /// The installation for a test. When there is none this says so on standard error and gives
+    /// nothing: the test then returns. It fails instead if `PAGEWARDEN_REQUIRE` lists `mysql`.
+    ///
+    /// # Errors
+    /// It is required and not there.
+    pub fn for_test() -> Result<Option<Self>> {
+        let found = Self::find();
+        if found.is_none() {
+            if required("mysql") {
+                bail!("PAGEWARDEN_REQUIRE asks for MySQL\nhint: {INSTALL}");
+            }
+            writeln!(io::stderr(), "SKIPPED: MySQL is not installed here; {INSTALL}")?;
+        }
+        Ok(found)
+    }
+
+    /// Runs a program of it by its own loader, as an ordinary user.
+    fn command(&self, program: &str) -> Command {
+        let libraries = self.root.join(LIBRARIES);
+        let private = self.root.join("usr/lib/mysql/private");
+        let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
+        command
+            .arg("--library-path")
+            .arg(format!("{}:{}", libraries.display(), private.display()))
+            .arg(self.root.join(program))
+            .arg("--no-defaults")
+            .env("LC_ALL", "C")
+            .env("TZ", "UTC")
+            .env_remove("MYSQL_HOME")
+            .current_dir("/");
+        if let Some(user) = OrdinaryUser::to_become() {
+            command.uid(user.uid).gid(user.gid);
+        }
+        command
+    }
+
+    fn server(&self, data_dir: &Path) -> Command {
+        let mut command = self.command("usr/sbin/mysqld");
+        command
+            .arg(format!("--datadir={}", data_dir.display()))
+            .arg(format!("--basedir={}", self.root.join("usr").display()))
+            .arg(format!("--lc-messages-dir={}", self.root.join("usr/share/mysql").display()))
+            .arg("--secure-file-priv=NULL");
+        command
+    }
+}
+
+/// A server of our own. Dropping it stops it and removes every file.
+#[derive(Debug)]
+pub struct Server {
+    installation: Installation,
+    server: Option<Child>,
+    data_dir: PathBuf,
+    home: Home,
+}
+
+impl Server {
+    /// Makes a data directory. The server is not started.
+    ///
+    /// # Errors
+    /// It could not be made; nothing is left behind.
+    pub fn install(installation: &Installation) -> Result<Self> {
+        let home = Home::new()?;
+        let data_dir = home.path().join("data");
+        let made = Self { installation: installation.clone(), server: None, data_dir, home };
+        let mut command = made.installation.server(&made.data_dir);
+        command.current_dir(made.home.path()).arg("--initialize-insecure");
+        expect_success(&mut command, None)?;
+        Ok(made)
+    }
+
+    /// The data directory.
+    pub fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    /// Where `pagewarden` connects to.
+    pub fn url(&self, database: &str) -> String {
+        format!("mysql://root@/{database}?socket={}", self.socket().display())
+    }
+
+    /// True while the server runs.
+    pub fn is_running(&mut self) -> bool {
+        self.server.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+    }
+
+    /// Starts the server and waits until it answers. Does nothing if it runs.
+    ///
+    /// # Errors
+    /// It does not come up; it is then stopped, and the error holds its log.
+    pub fn start(&mut self) -> Result<()> {
+        if self.is_running() {
+            return Ok(());
+        }
+        let log_path = self.home.path().join("server.log");
+        let log = OpenOptions::new().create(true).append(true).open(&log_path)?;
+        let mut command = self.installation.server(&self.data_dir);
+        command
+            .current_dir(self.home.path())
+            .arg(format!("--socket={}", self.socket().display()))
+            .arg(format!("--pid-file={}", self.home.path().join("pid").display()))
+            .arg(format!("--tmpdir={}", self.data_dir.display()))
+            .args(["--skip-networking", "--skip-log-bin", "--mysqlx=0"])
+            .args(["--innodb-buffer-pool-size=16M", "--performance-schema=OFF"]);
+        self.server = Some(self.home.start(&mut command, &log).context("cannot start MySQL")?);
+        let begin = Instant::now();
+        while self.sql("SELECT 1").is_err() {
+            if begin.elapsed() > LIMIT || !self.is_running() {
+                self.kill();
+                bail!("MySQL does not start:\n{}", fs::read_to_string(log_path)?.trim());
+            }
+            thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    /// Stops the server and waits until it is gone. Does nothing if it does not run.
+    ///
+    /// # Errors
+    /// It takes too long; it is still there then.
+    pub fn stop(&mut self) -> Result<()> {
+        if let Some(child) = self.server.as_ref() {
+            processes::signal(child.id(), Signal::TERM);
+        }
+        let begin = Instant::now();
+        while self.is_running() {
+            ensure!(begin.elapsed() < LIMIT, "MySQL does not stop");
+            thread::sleep(POLL);
+        }
+        self.server = None;
+        Ok(())
+    }
+
+    /// Ends the server as a crash does.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.server.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Runs SQL and returns the rows, a line each, columns separated by tabs.
+    ///
+    /// # Errors
+    /// What the server said about it.
+    pub fn sql(&self, sql: &str) -> Result<String> {
+        let output = expect_success(&mut self.client(), Some(sql))?;
+        Ok(output.stdout.trim_end_matches('\n').to_owned())
+    }
+
+    /// The client program, set up to reach this server; statements come from its standard input.
+    pub fn client(&self) -> Command {
+        let mut command = self.installation.command("usr/bin/mysql");
+        command
+            .args(["--user=root", "--batch", "--skip-column-names"])
+            .arg(format!("--socket={}", self.socket().display()));
+        command
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.home.path().join("socket")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Nobody reads these files again.
+        self.kill();
+    }
+}
