@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context as _;
-use pagewarden::checksum::innodb::fold::{new_fold, old_fold};
+use pagewarden::formats::innodb::checksum::fold::{new_fold, old_fold};
 use pagewarden_scratch::mariadb::{Installation, Server};
 
 use crate::cache::FileSet;

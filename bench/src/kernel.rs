@@ -7,7 +7,7 @@
 
 use std::hint::black_box;
 
-use pagewarden::checksum::postgres::{Kernel, hash_pages_with};
+use pagewarden::formats::postgres::checksum::{Kernel, hash_pages_with};
 use rustix::time::{ClockId, clock_gettime};
 
 const PAGE_SIZE: usize = 8192;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context as _;
-use pagewarden::checksum::sqlserver::{PAGE_BYTES, stamp_checksum};
+use pagewarden::formats::sqlserver::checksum::{PAGE_BYTES, stamp_checksum};
 
 use crate::cache::FileSet;
 use crate::check::at_most;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
-use pagewarden::target::{self, Step};
+use pagewarden::database::{self, Step};
 use pagewarden_scratch::postgres::{Cluster, Installation, Options, StopMode};
 
 use crate::cache::FileSet;
@@ -38,7 +38,7 @@ pub fn make_cluster(installation: &Installation, scale: u32) -> anyhow::Result<C
 
 /// The files that hold pages, as `pagewarden check` reads them.
 pub fn page_files(dir: &Path) -> anyhow::Result<FileSet> {
-    let target = target::open(dir, None)?;
+    let target = database::open(dir, None)?;
     let files = target.steps.filter_map(|step| match step {
         Step::File(file) if file.listed_bytes > 0 => Some((file.path, file.listed_bytes)),
         _ => None,

@@ -8,10 +8,10 @@ use std::num::NonZeroU32;
 
 use anyhow::ensure;
 use crc_fast::CrcAlgorithm;
-use pagewarden::checksum::innodb::crc32c;
-use pagewarden::checksum::innodb::fold::{new_fold, new_folds};
-use pagewarden::checksum::page_verify::{Marker, Mode, digest};
-use pagewarden::checksum::sqlserver;
+use pagewarden::formats::innodb::checksum::crc32c;
+use pagewarden::formats::innodb::checksum::fold::{new_fold, new_folds};
+use pagewarden::formats::sqlite::page_verify::{Marker, Mode, digest};
+use pagewarden::formats::sqlserver::checksum;
 use pagewarden::source::buffer::ALIGNMENT;
 use pagewarden::verdict::PageNo;
 
@@ -54,8 +54,8 @@ pub fn run() -> anyhow::Result<()> {
     ];
     table("sum innodb, pages of 16384 bytes", &fold, bytes)?;
     let sectors: Ways = vec![
-        ("portable".to_owned(), |pages| of_sql_server(pages, sqlserver::Kernel::Portable)),
-        ("fastest".to_owned(), |pages| of_sql_server(pages, sqlserver::Kernel::best())),
+        ("portable".to_owned(), |pages| of_sql_server(pages, checksum::Kernel::Portable)),
+        ("fastest".to_owned(), |pages| of_sql_server(pages, checksum::Kernel::best())),
     ];
     table("SQL Server, pages of 8192 bytes", &sectors, bytes)?;
     let markers: Ways = vec![
@@ -108,9 +108,9 @@ fn of_each(pages: &[u8], sum: fn(&[u8]) -> u32) -> Vec<u32> {
     pages.chunks_exact(PAGE_BYTES).map(sum).collect()
 }
 
-fn of_sql_server(pages: &[u8], kernel: sqlserver::Kernel) -> Vec<u32> {
-    let pages = pages.as_chunks::<{ sqlserver::PAGE_BYTES }>().0;
-    pages.iter().map(|page| sqlserver::checksum_with(kernel, page)).collect()
+fn of_sql_server(pages: &[u8], kernel: checksum::Kernel) -> Vec<u32> {
+    let pages = pages.as_chunks::<{ checksum::PAGE_BYTES }>().0;
+    pages.iter().map(|page| checksum::checksum_with(kernel, page)).collect()
 }
 
 fn table(name: &str, ways: &Ways, bytes: &[u8]) -> anyhow::Result<()> {

@@ -7,7 +7,7 @@ use std::num::NonZero;
 use std::path::Path;
 
 use pagewarden::page::{PageFormat, PageRun, RunVerdict};
-use pagewarden::target::{self, TargetKind};
+use pagewarden::database::{self, Format};
 use pagewarden::verdict::{Finding, Note, PageNo, SeverityCounts, Unread};
 use pagewarden::verify::{Caching, Options, Sink, Summary, verify};
 use tempfile::TempDir;
@@ -63,8 +63,8 @@ impl Sink for Report {
 
 /// Opens and verifies a target and checks that the figures are those of what
 /// was reported. `None`: it could not be opened, which is never wrong here.
-pub fn check(path: &Path, kind: Option<&TargetKind>, jobs: NonZero<usize>) -> Option<Report> {
-    let target = match target::open(path, kind) {
+pub fn check(path: &Path, kind: Option<&Format>, jobs: NonZero<usize>) -> Option<Report> {
+    let target = match database::open(path, kind) {
         Ok(target) => target,
         Err(error) => {
             assert!(!error.to_string().is_empty());

@@ -6,9 +6,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::checksum::aria::checksum;
-use pagewarden::page::aria::header::AriaHeader;
-use pagewarden::page::aria::{AriaFile, AriaPages};
+use pagewarden::formats::aria::checksum::checksum;
+use pagewarden::formats::aria::page::header::AriaHeader;
+use pagewarden::formats::aria::page::{AriaFile, AriaPages};
 use pagewarden::page::{PageFormat as _, PageRun, RunVerdict};
 use pagewarden::verdict::{PageNo, Severity};
 

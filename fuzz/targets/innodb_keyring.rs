@@ -5,8 +5,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::page::innodb::encryption::{KeyInfo, Keyring, info_offset};
-use pagewarden::page::innodb::layout::{Form, Layout};
+use pagewarden::formats::innodb::page::encryption::{KeyInfo, Keyring, info_offset};
+use pagewarden::formats::innodb::page::layout::{Form, Layout};
 
 fuzz_target!(|input: &[u8]| {
     let [split, bytes @ ..] = input else { return };

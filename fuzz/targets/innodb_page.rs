@@ -5,10 +5,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::checksum::innodb::{crc32, full_crc32, zip_crc32};
-use pagewarden::page::innodb::InnodbPages;
-use pagewarden::page::innodb::encryption::Cipher;
-use pagewarden::page::innodb::layout::{Form, Layout};
+use pagewarden::formats::innodb::checksum::{crc32, full_crc32, zip_crc32};
+use pagewarden::formats::innodb::page::InnodbPages;
+use pagewarden::formats::innodb::page::encryption::Cipher;
+use pagewarden::formats::innodb::page::layout::{Form, Layout};
 use pagewarden::page::{Neighbours, PageFormat};
 use pagewarden::verdict::{PageNo, Severity};
 use pagewarden_fuzz::judge;

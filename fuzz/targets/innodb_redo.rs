@@ -8,9 +8,9 @@
 use std::fs;
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::checksum::innodb::crc32c;
-use pagewarden::target::innodb::redo::{NoLog, RedoLog};
-use pagewarden::target::innodb::state::State;
+use pagewarden::formats::innodb::checksum::crc32c;
+use pagewarden::formats::innodb::files::redo::{NoLog, RedoLog};
+use pagewarden::formats::innodb::files::state::State;
 use pagewarden_fuzz::empty_folder;
 
 const BLOCK: usize = 512;

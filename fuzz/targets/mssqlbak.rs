@@ -7,8 +7,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::source::mssqlbak::{Container, MAGIC};
-use pagewarden::source::stretch::{Stretch, Stretches, Whole};
+use pagewarden::formats::sqlserver::mssqlbak::{Container, MAGIC};
+use pagewarden::formats::sqlserver::stretch::{Stretch, Stretches, Whole};
 
 fuzz_target!(|input: &[u8]| {
     let Some((mode, rest)) = input.split_first() else { return };

@@ -7,8 +7,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::source::mtf::{EXTENT_BYTES, Event, FaultKind, Walk, looks_like_backup};
-use pagewarden::source::stretch::Whole;
+use pagewarden::formats::sqlserver::mtf::{EXTENT_BYTES, Event, FaultKind, Walk, looks_like_backup};
+use pagewarden::formats::sqlserver::stretch::Whole;
 
 const BLOCKS: [&[u8; 4]; 10] =
     [b"TAPE", b"SFMB", b"SSET", b"VOLB", b"MSCI", b"MSDA", b"MSTL", b"MSLS", b"ESET", b"EOTM"];

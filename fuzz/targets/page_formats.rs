@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use pagewarden::page::{FORMATS, RunVerdict, Specimen};
+use pagewarden::formats::specimens;
+use pagewarden::page::{RunVerdict, Specimen};
 use pagewarden::verdict::PageNo;
 use pagewarden_fuzz::judge;
 
@@ -48,7 +49,7 @@ const PAGES_MAX: usize = 40;
 fuzz_target!(|input: Input| {
     static SPECIMENS: OnceLock<Vec<Specimen>> = OnceLock::new();
     let specimens =
-        SPECIMENS.get_or_init(|| FORMATS.iter().flat_map(|format| (format.specimens)()).collect());
+        SPECIMENS.get_or_init(specimens);
     let specimen = &specimens[usize::from(input.specimen) % specimens.len()];
     let format = specimen.format.as_ref();
     let page_size = format.page_size();

@@ -6,7 +6,7 @@ use std::io::Cursor;
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::target::{OpenOptions, open_stream};
+use pagewarden::database::{OpenOptions, open_stream};
 use pagewarden::verify::{Options, verify};
 use pagewarden_fuzz::Report;
 

@@ -10,11 +10,11 @@ use std::fs;
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::page::postgres::Checksums;
-use pagewarden::target::postgres::catalogue::Catalogue;
-use pagewarden::target::postgres::catalogue::transactions::Moment;
-use pagewarden::target::postgres::control::{Control, crc32c};
-use pagewarden::target::postgres::wal::block::Locator;
+use pagewarden::formats::postgres::page::Checksums;
+use pagewarden::formats::postgres::files::catalogue::Catalogue;
+use pagewarden::formats::postgres::files::catalogue::transactions::Moment;
+use pagewarden::formats::postgres::files::control::{Control, crc32c};
+use pagewarden::formats::postgres::files::wal::block::Locator;
 use pagewarden_fuzz::empty_folder;
 
 const CONTROL: &[u8] = include_bytes!("../../fixtures/postgres/18/control.on.shutdown");

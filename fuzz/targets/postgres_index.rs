@@ -6,7 +6,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::target::postgres::witness::{Method, heap, visibility_map};
+use pagewarden::formats::postgres::files::witness::{Method, heap, visibility_map};
 
 const PAGE_BYTES: usize = 8192;
 const METHODS: [(Method, u16); 6] = [

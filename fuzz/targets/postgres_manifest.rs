@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::target::postgres::backup::hash::{Algorithm, Hasher};
-use pagewarden::target::postgres::backup::manifest;
+use pagewarden::formats::postgres::files::backup::hash::{Algorithm, Hasher};
+use pagewarden::formats::postgres::files::backup::manifest;
 
 fuzz_target!(|input: &[u8]| {
     let Some((mode, text)) = input.split_first() else { return };

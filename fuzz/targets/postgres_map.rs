@@ -5,8 +5,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::target::postgres::control::crc32c;
-use pagewarden::target::postgres::maps;
+use pagewarden::formats::postgres::files::control::crc32c;
+use pagewarden::formats::postgres::files::maps;
 
 fuzz_target!(|input: &[u8]| {
     let Some((mode, bytes)) = input.split_first() else { return };

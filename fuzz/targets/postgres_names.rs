@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::target::postgres::names::{RelationFile, is_known_without_pages};
+use pagewarden::formats::postgres::files::names::{RelationFile, is_known_without_pages};
 
 fuzz_target!(|name: &str| {
     if let Some(file) = RelationFile::parse(name) {

@@ -4,8 +4,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::target::postgres::control::crc32c;
-use pagewarden::target::postgres::witness::summary::{self, Change, SummaryName};
+use pagewarden::formats::postgres::files::control::crc32c;
+use pagewarden::formats::postgres::files::witness::summary::{self, Change, SummaryName};
 
 fuzz_target!(|input: &[u8]| {
     let Some((mode, bytes)) = input.split_first() else { return };

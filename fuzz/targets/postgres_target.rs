@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use pagewarden::checksum::postgres::{Kernel, checksum, hash_pages_with};
-use pagewarden::page::postgres::Checksums;
-use pagewarden::target::postgres::control::{Control, crc32c};
-use pagewarden::target::postgres::names::RelationFile;
+use pagewarden::formats::postgres::checksum::{Kernel, checksum, hash_pages_with};
+use pagewarden::formats::postgres::page::Checksums;
+use pagewarden::formats::postgres::files::control::{Control, crc32c};
+use pagewarden::formats::postgres::files::names::RelationFile;
 use pagewarden_fuzz::{check, empty_folder};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 

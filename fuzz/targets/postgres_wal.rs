@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use pagewarden::page::postgres::{Fate, Recovery};
-use pagewarden::target::postgres::control::crc32c;
-use pagewarden::target::postgres::wal::block::{Dialect, Locator, RECORD_HEADER_BYTES, touched};
-use pagewarden::target::postgres::wal::reader::{LogReader, Stop};
-use pagewarden::target::postgres::wal::replay::{Replay, ReplayOfFork};
-use pagewarden::target::postgres::wal::segment::{Identity, Segments};
-use pagewarden::target::postgres::wal::span::{Span, Until};
+use pagewarden::formats::postgres::page::{Fate, Recovery};
+use pagewarden::formats::postgres::files::control::crc32c;
+use pagewarden::formats::postgres::files::wal::block::{Dialect, Locator, RECORD_HEADER_BYTES, touched};
+use pagewarden::formats::postgres::files::wal::reader::{LogReader, Stop};
+use pagewarden::formats::postgres::files::wal::replay::{Replay, ReplayOfFork};
+use pagewarden::formats::postgres::files::wal::segment::{Identity, Segments};
+use pagewarden::formats::postgres::files::wal::span::{Span, Until};
 use pagewarden::verdict::PageNo;
 use pagewarden_fuzz::empty_folder;
 

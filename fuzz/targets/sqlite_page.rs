@@ -5,9 +5,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::checksum::sqlite::{flipped_bit, page_sum, page_sums, stamp, stored_sum};
-use pagewarden::page::sqlite::SqlitePages;
-use pagewarden::page::sqlite::header::{DatabaseHeader, btree_fault, table_cells_fault};
+use pagewarden::formats::sqlite::checksum::{flipped_bit, page_sum, page_sums, stamp, stored_sum};
+use pagewarden::formats::sqlite::page::SqlitePages;
+use pagewarden::formats::sqlite::page::header::{DatabaseHeader, btree_fault, table_cells_fault};
 use pagewarden::verdict::PageNo;
 use pagewarden_fuzz::judge;
 

@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::checksum::sqlserver::{
+use pagewarden::formats::sqlserver::checksum::{
     FlippedColumn, Kernel, PAGE_BYTES, Page, TornBits, checksum, checksum_with, flipped_column,
     restore_torn_bits, stamp_checksum, stamp_torn_bits, stored, torn_bits,
 };
-use pagewarden::page::sqlserver::{Allocation, Allocations, SqlServerPages};
+use pagewarden::formats::sqlserver::page::{Allocation, Allocations, SqlServerPages};
 use pagewarden::page::{Neighbours, PageFormat as _};
 use pagewarden::verdict::{PageNo, Severity};
 use pagewarden_fuzz::judge;

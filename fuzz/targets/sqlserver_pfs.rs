@@ -4,9 +4,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::checksum::sqlserver::{PAGE_BYTES, stamp_checksum, stamp_torn_bits};
-use pagewarden::page::sqlserver::header::Lsn;
-use pagewarden::page::sqlserver::system::{
+use pagewarden::formats::sqlserver::checksum::{PAGE_BYTES, stamp_checksum, stamp_torn_bits};
+use pagewarden::formats::sqlserver::page::header::Lsn;
+use pagewarden::formats::sqlserver::page::system::{
     BOOT_PAGE, BootPage, FileHeader, PFS_PAGES, is_allocated, pfs_bytes, pfs_page_of,
 };
 

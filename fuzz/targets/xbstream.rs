@@ -10,8 +10,8 @@ use std::num::NonZero;
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::source::xbstream::{ChunkKind, Chunks};
-use pagewarden::target::{OpenOptions, open_stream};
+use pagewarden::formats::innodb::xbstream::{ChunkKind, Chunks};
+use pagewarden::database::{OpenOptions, open_stream};
 use pagewarden::verify::{Options, verify};
 use pagewarden_fuzz::Report;
 
@@ -83,7 +83,7 @@ fn chunks_of(mut bytes: &[u8]) -> Vec<u8> {
         stream.extend(offsets[index].to_le_bytes());
         let covered = if is_sparse { [&table[..], payload].concat() } else { payload.to_vec() };
         // The sum of zlib, as an Aria page numbered 0 has it.
-        stream.extend(pagewarden::checksum::aria::checksum(&covered, 0).to_le_bytes());
+        stream.extend(pagewarden::formats::aria::checksum::checksum(&covered, 0).to_le_bytes());
         if is_sparse {
             stream.extend(&table);
             offsets[index] += u64::from(hole);

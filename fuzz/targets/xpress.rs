@@ -7,7 +7,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::source::xpress::{
+use pagewarden::formats::sqlserver::xpress::{
     Decoder, OUTPUT_BYTES_MAX, TABLE_BYTES, XpressError, begins_with_code_lengths,
 };
 

@@ -17,7 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "crate::page",
             "crate::source",
-            "crate::target",
+            "crate::database",
             "crate::verify",
             "crate::report",
             "std::fs",
@@ -28,7 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "crates/pagewarden/src/page",
         &[
             "crate::source",
-            "crate::target",
+            "crate::database",
             "crate::verify",
             "crate::report",
             "std::fs",
@@ -37,7 +37,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "crates/pagewarden/src/source",
-        &["crate::page", "crate::target", "crate::verify", "crate::report", "crate::checksum"],
+        &["crate::page", "crate::database", "crate::verify", "crate::report", "crate::checksum"],
     ),
     ("crates/pagewarden/src/target", &["crate::verify", "crate::report"]),
     (

@@ -377,7 +377,7 @@ fn parse_mapping(text: &str) -> Result<(PathBuf, PathBuf), String> {
 }
 
 fn format_names() -> Vec<&'static str> {
-    pagewarden::target::TARGETS.iter().map(|kind| kind.name).collect()
+    pagewarden::formats::FORMATS.iter().map(|kind| kind.name).collect()
 }
 
 /// A size as people write it: `8KiB`, `64 MB`, `1G`, `512`. Units by powers of

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use pagewarden::database::{Format, Step};
 use pagewarden::report::words::bytes;
-use pagewarden::target::{Step, TargetKind};
 use pagewarden::verify::{Progress, mib_per_second};
 
 /// How often a plain line is written.
@@ -93,8 +93,8 @@ pub fn bar(template: &str) -> Option<ProgressBar> {
 
 /// How much there is to read. Walks the target once more, which costs a look
 /// at every file's length.
-pub fn listed_bytes(path: &Path, kind: Option<&TargetKind>) -> Option<u64> {
-    let target = pagewarden::target::open(path, kind).ok()?;
+pub fn listed_bytes(path: &Path, kind: Option<&Format>) -> Option<u64> {
+    let target = pagewarden::database::open(path, kind).ok()?;
     let mut sum = 0;
     for step in target.steps {
         match step {

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::{env, thread};
 
-use pagewarden::checksum::postgres::{checksum, hash_pages};
-use pagewarden::page::postgres::{Header, MAX_ALIGN};
+use pagewarden::formats::postgres::checksum::{checksum, hash_pages};
+use pagewarden::formats::postgres::page::{Header, MAX_ALIGN};
 
 pub const PAGE: usize = 8192;
 

@@ -111,7 +111,7 @@ fn write_page(path: &Path, number: u64, bytes: &[u8]) {
 /// As the server sums a page of `full_crc32`.
 pub fn stamp(page: &mut [u8]) {
     let end = page.len() - 4;
-    let sum = pagewarden::checksum::innodb::full_crc32(page);
+    let sum = pagewarden::formats::innodb::checksum::full_crc32(page);
     page[end..].copy_from_slice(&sum.to_be_bytes());
 }
 

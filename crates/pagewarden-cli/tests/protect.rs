@@ -259,8 +259,9 @@ fn kill_again_and_again(sample: &Cluster, installation: &Installation, kills: us
         interrupted += usize::from(at_work.wait().status.is_none());
         // Whatever it says now must be true.
         let claims = fs::read(root.join("global/pg_control")).unwrap();
-        let claims = pagewarden::target::postgres::control::Control::parse(&claims).unwrap();
-        if claims.checksums == pagewarden::page::postgres::Checksums::On {
+        let claims =
+            pagewarden::formats::postgres::files::control::Control::parse(&claims).unwrap();
+        if claims.checksums == pagewarden::formats::postgres::page::Checksums::On {
             assert_tool_agrees(&cluster);
         }
         let json = result(&protect(&root, &["--mode", "checksum"]), 0);

@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pagewarden::checksum::innodb::fold::{new_fold, old_fold};
-use pagewarden::checksum::innodb::{NO_CHECKSUM_MAGIC, crc32, zip_adler32, zip_crc32};
+use pagewarden::formats::innodb::checksum::fold::{new_fold, old_fold};
+use pagewarden::formats::innodb::checksum::{NO_CHECKSUM_MAGIC, crc32, zip_adler32, zip_crc32};
 use pagewarden_scratch::mariadb::Server;
 use rustix::process::Signal;
 use serde_json::Value;

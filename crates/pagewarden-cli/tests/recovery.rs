@@ -9,11 +9,11 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pagewarden::target::postgres::control::Control;
-use pagewarden::target::postgres::wal::block::Locator;
-use pagewarden::target::postgres::wal::replay::Replay;
-use pagewarden::target::postgres::wal::segment::Segments;
-use pagewarden::target::postgres::wal::span::{Span, Until};
+use pagewarden::formats::postgres::files::control::Control;
+use pagewarden::formats::postgres::files::wal::block::Locator;
+use pagewarden::formats::postgres::files::wal::replay::Replay;
+use pagewarden::formats::postgres::files::wal::segment::Segments;
+use pagewarden::formats::postgres::files::wal::span::{Span, Until};
 use pagewarden_scratch::postgres::{Cluster, Installation, Options, StopMode};
 
 use crate::clusters::{any_installation, installations, page_files};

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pagewarden::checksum::sqlserver::{PAGE_BYTES, Page};
+use pagewarden::formats::sqlserver::checksum::{PAGE_BYTES, Page};
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -10,14 +10,15 @@
 //!            pages      engine wrote?   Finding
 //! ```
 //!
-//! [`target::open`] finds out what a path is, [`verify::verify`] drives every
+//! [`database::open`] finds out what a path is, [`verify::verify`] drives every
 //! page of it through its [`page::PageFormat`], and a [`report`] writes down
 //! what comes out. The library does not print, parse flags or open sockets,
 //! and never writes to what it looks at. The one exception is [`protect`], whose
 //! work is to write.
 
-pub mod checksum;
+pub mod database;
 pub mod error;
+pub mod formats;
 pub mod pack;
 pub mod page;
 pub mod protect;
@@ -25,7 +26,6 @@ pub mod report;
 pub mod seal;
 pub mod shell;
 pub mod source;
-pub mod target;
 pub mod verdict;
 pub mod verify;
 

@@ -7,13 +7,13 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pagewarden::target::postgres::catalogue::pages::GapReason;
-use pagewarden::target::postgres::catalogue::relations::{
+use pagewarden::formats::postgres::files::catalogue::pages::GapReason;
+use pagewarden::formats::postgres::files::catalogue::relations::{
     Certainty, Persistence, Relation, RelationKind, Relations,
 };
-use pagewarden::target::postgres::catalogue::transactions::Moment;
-use pagewarden::target::postgres::catalogue::{Catalogue, Database};
-use pagewarden::target::postgres::names::Fork;
+use pagewarden::formats::postgres::files::catalogue::transactions::Moment;
+use pagewarden::formats::postgres::files::catalogue::{Catalogue, Database};
+use pagewarden::formats::postgres::files::names::Fork;
 use pagewarden_scratch::postgres::{Cluster, Installation, Options, StopMode};
 
 use crate::servers::{catalogue, installations, rows};

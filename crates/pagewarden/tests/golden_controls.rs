@@ -1,8 +1,8 @@
 //! `pg_control` of real clusters of 9.6 to 18, one of 19 made by hand, and
 //! what damage does to them.
 
-use pagewarden::page::postgres::Checksums;
-use pagewarden::target::postgres::control::{CONTROL_BYTES, ClusterState, Control};
+use pagewarden::formats::postgres::files::control::{CONTROL_BYTES, ClusterState, Control};
+use pagewarden::formats::postgres::page::Checksums;
 use pagewarden::verdict::Kind;
 
 use crate::fixtures::{VERSIONS, bytes, table};

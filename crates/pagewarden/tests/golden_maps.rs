@@ -1,7 +1,7 @@
 //! `pg_filenode.map` of real clusters.
 
-use pagewarden::target::postgres::control::u32_at;
-use pagewarden::target::postgres::maps::check;
+use pagewarden::formats::postgres::files::control::u32_at;
+use pagewarden::formats::postgres::files::maps::check;
 use pagewarden::verdict::Kind;
 
 use crate::fixtures::{VERSIONS, bytes, table};

@@ -1,7 +1,7 @@
 //! Pages that real servers wrote pass at their own block and nowhere else.
 
-use pagewarden::checksum::postgres::{checksum, hash_pages};
-use pagewarden::page::postgres::{Checksums, Header, MAX_ALIGN, PostgresPages};
+use pagewarden::formats::postgres::checksum::{checksum, hash_pages};
+use pagewarden::formats::postgres::page::{Checksums, Header, MAX_ALIGN, PostgresPages};
 use pagewarden::page::{PageFormat as _, PageRun, RunVerdict};
 use pagewarden::verdict::{Kind, PageNo, Severity, Standing};
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use pagewarden::target::{self, OpenOptions};
+use pagewarden::database::{self, OpenOptions};
 use pagewarden::verdict::{Finding, Kind, Note, PageCounts, Severity, Unread, Verdict};
 use pagewarden::verify::{Caching, Options, Sink, Summary, verify};
 use serde_json::Value;
@@ -71,7 +71,7 @@ impl Sink for Report {
 /// Checks a file as the program does.
 pub fn check(path: &Path, keyring: Option<&Path>) -> Result<Report, pagewarden::Error> {
     let options = OpenOptions { keyring: keyring.map(Path::to_owned), ..OpenOptions::default() };
-    let target = target::open_with(path, None, &options)?;
+    let target = database::open_with(path, None, &options)?;
     assert_eq!(target.description.format, "innodb", "{}", path.display());
     let mut report = Report::default();
     let options = Options { caching: Caching::Cached, ..Options::default() };
@@ -243,12 +243,12 @@ fn files_that_are_no_tablespaces_are_not_called_damaged_ones() {
         if let Ok(report) = check(&path, None) {
             assert_eq!(report.findings, [], "{name}");
         }
-        let kind = target::kind_named("innodb");
+        let kind = database::kind_named("innodb");
         let copy = tempfile::tempdir().unwrap();
         let renamed = copy.path().join("t.ibd");
         fs::copy(&path, &renamed).unwrap();
         if name.ends_with("dblwr") {
-            assert!(target::open(&renamed, kind).is_err(), "{name} under another name");
+            assert!(database::open(&renamed, kind).is_err(), "{name} under another name");
         }
     }
 }
@@ -305,12 +305,12 @@ fn temporary_tablespaces_are_worth_a_notice_at_most() {
 /// As a data directory opens the files of the system tablespace.
 #[test]
 fn further_file_of_a_tablespace_takes_its_place_from_the_first() {
-    use pagewarden::target::innodb::tablespace::{Context, Member, Rest, open_file};
-    use pagewarden::target::{Step, Target};
+    use pagewarden::database::{Step, Target};
+    use pagewarden::formats::innodb::files::tablespace::{Context, Member, Rest, open_file};
 
     let Some(root) = root() else { return };
     let folder = root.join("mariadb-10.11/multi-file-4k");
-    let alone = target::open(&folder.join("ibdata1"), None).unwrap();
+    let alone = database::open(&folder.join("ibdata1"), None).unwrap();
     let context = Context { rest: Rest::Pages(2048), ..Context::alone("ibdata1".to_owned()) };
     let first = open_file(&folder.join("ibdata1"), context).unwrap();
     assert_eq!(first.header.unwrap().pages, 3328);
@@ -337,8 +337,8 @@ fn further_file_of_a_tablespace_takes_its_place_from_the_first() {
 /// Seen in `KEY_BLOCK_SIZE=1` tables of a MariaDB 10.11 that was stopped.
 #[test]
 fn closed_table_of_small_pages_may_end_before_its_last_block_is_full() {
-    use pagewarden::checksum::innodb::zip_crc32;
-    use pagewarden::page::innodb::fields::FSP_SIZE;
+    use pagewarden::formats::innodb::checksum::zip_crc32;
+    use pagewarden::formats::innodb::page::fields::FSP_SIZE;
 
     let Some(root) = root() else { return };
     let folder = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-use pagewarden::target;
+use pagewarden::database;
 use pagewarden::verdict::{Kind, Severity, Verdict};
 use pagewarden_scratch::mariadb::{Installation, Server};
 
@@ -143,7 +143,7 @@ fn log_of(creator: &[u8]) -> Option<tempfile::TempDir> {
     let mut log = fs::read(root()?.join("mysql-9.7/crc32-16k/redo_active")).unwrap();
     log[16..48].fill(0);
     log[16..16 + creator.len()].copy_from_slice(creator);
-    let sum = pagewarden::checksum::innodb::crc32c(&log[..508]);
+    let sum = pagewarden::formats::innodb::checksum::crc32c(&log[..508]);
     log[508..512].copy_from_slice(&sum.to_be_bytes());
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("#innodb_redo")).unwrap();
@@ -154,7 +154,7 @@ fn log_of(creator: &[u8]) -> Option<tempfile::TempDir> {
 #[test]
 fn clone_of_mysql_is_called_one() {
     let Some(folder) = log_of(b"MySQL Clone") else { return };
-    let description = target::open(folder.path(), None).unwrap().description;
+    let description = database::open(folder.path(), None).unwrap().description;
     assert!(description.state.starts_with("a clone"), "{}", description.state);
     assert!(!description.engine.contains("Clone"), "{}", description.engine);
 }

@@ -15,13 +15,13 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use pagewarden::page::innodb::fields::{
+use pagewarden::database::{self, Epoch, Target};
+use pagewarden::formats::innodb::page::fields::{
     FSP_FLAGS, FSP_SIZE, LSN, PAGE_NUMBER, PAGE_TYPE, SPACE_ID, TYPE_COMPRESSED,
     TYPE_PAGE_COMPRESSED, TYPE_PAGE_COMPRESSED_ENCRYPTED, read_u16, read_u32,
 };
-use pagewarden::page::innodb::layout::{Form, Layout};
+use pagewarden::formats::innodb::page::layout::{Form, Layout};
 use pagewarden::seal::{Against, Header, Sealed, Sealing};
-use pagewarden::target::{self, Epoch, Target};
 use pagewarden::verdict::{Kind, Severity};
 use pagewarden::verify::{Caching, Options, verify};
 use serde_json::Value;
@@ -141,9 +141,9 @@ impl<'a> Patient<'a> {
 
     /// As it is found in a directory that was shut down, which says so by its log.
     fn target(&self) -> Target {
-        let target = target::open(&self.path(), None).unwrap();
+        let target = database::open(&self.path(), None).unwrap();
         let epoch = Epoch { database: "innodb".to_owned(), position: 1, is_at_rest: true };
-        let description = target::Description { epoch: Some(epoch), ..target.description };
+        let description = database::Description { epoch: Some(epoch), ..target.description };
         Target { description, ..target }
     }
 
@@ -367,7 +367,7 @@ fn table(tallies: &BTreeMap<Wound, Tally>) -> String {
 
 /// One bit of the page has to be named, since its sum is a CRC of what lies there.
 fn names_the_bit(patient: &Patient<'_>, class: Class, page: &[u8], at: usize) -> bool {
-    use pagewarden::checksum::innodb::{crc32, zip_crc32};
+    use pagewarden::formats::innodb::checksum::{crc32, zip_crc32};
     let sum = read_u32(page, 0);
     let is_place = (PAGE_NUMBER..PAGE_NUMBER + 4).contains(&at);
     match class {

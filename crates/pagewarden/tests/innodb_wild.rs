@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use pagewarden::target::{self, OpenOptions};
+use pagewarden::database::{self, OpenOptions};
 use pagewarden::verdict::{Finding, Kind, Note, Severity, Unread, Verdict};
 use pagewarden::verify::{Caching, Options, Sink, Summary, verify};
 
@@ -62,7 +62,7 @@ impl Sink for Report {
 /// Checks a file or a directory as the program does.
 pub fn check(path: &Path, keyring: Option<&Path>) -> Report {
     let options = OpenOptions { keyring: keyring.map(Path::to_owned), ..OpenOptions::default() };
-    let target = target::open_with(path, None, &options).unwrap();
+    let target = database::open_with(path, None, &options).unwrap();
     assert_eq!(target.description.format, "innodb", "{}", path.display());
     let mut report = Report {
         state: target.description.state.clone(),
@@ -188,7 +188,7 @@ fn doublewrite_file_that_was_never_used_is_fine() {
     // Numbers of pages, and no page.
     let numbers = path.with_file_name("#ib_16384_0.bdblwr");
     fs::write(&numbers, [1; 32_768]).unwrap();
-    let error = target::open(&numbers, None).unwrap_err().to_string();
+    let error = database::open(&numbers, None).unwrap_err().to_string();
     assert!(error.contains("no page"), "{error}");
 }
 
@@ -231,7 +231,7 @@ fn log_that_mysql_encrypts_says_that_its_server_was_shut_down() {
     let mut block = read_at::<512>(&redo, 1536);
     let earlier = 19_517_797_u64 - 5 * 512;
     block[8..16].copy_from_slice(&earlier.to_be_bytes());
-    let sum = pagewarden::checksum::innodb::crc32c(&block[..508]);
+    let sum = pagewarden::formats::innodb::checksum::crc32c(&block[..508]);
     block[508..].copy_from_slice(&sum.to_be_bytes());
     write_at(&redo, 1536, &block);
     let report = check(&path, None);

@@ -6,8 +6,8 @@ use std::env;
 use std::fs;
 use std::path::Path;
 
-use pagewarden::target::postgres::catalogue::Catalogue;
-use pagewarden::target::postgres::control::Control;
+use pagewarden::formats::postgres::files::catalogue::Catalogue;
+use pagewarden::formats::postgres::files::control::Control;
 use pagewarden_scratch::postgres::{Cluster, Installation, VERSIONS};
 
 /// The versions to test, where they are installed.

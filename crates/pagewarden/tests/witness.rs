@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pagewarden::page::postgres::Header;
-use pagewarden::target::postgres::names::Fork;
-use pagewarden::target::postgres::witness::heap::{self, LinePointer};
-use pagewarden::target::postgres::witness::summary::{self, Change, SummaryName};
-use pagewarden::target::postgres::witness::{Method, Tid, visibility_map};
+use pagewarden::formats::postgres::files::names::Fork;
+use pagewarden::formats::postgres::files::witness::heap::{self, LinePointer};
+use pagewarden::formats::postgres::files::witness::summary::{self, Change, SummaryName};
+use pagewarden::formats::postgres::files::witness::{Method, Tid, visibility_map};
+use pagewarden::formats::postgres::page::Header;
 use pagewarden_scratch::postgres::{Cluster, Installation, Options, StopMode};
 
 use crate::servers::{installations, rows};

@@ -4,10 +4,10 @@
 use std::ffi::c_int;
 use std::num::NonZeroU32;
 
-use pagewarden::checksum::page_verify::{self, Fault, Marker, Mode};
-use pagewarden::checksum::sqlite as official;
-use pagewarden::page::sqlite::header::{DatabaseHeader, HEADER_BYTES};
-use pagewarden::page::sqlite::lock_byte_page;
+use pagewarden::formats::sqlite::page_verify::{self, Fault, Marker, Mode};
+use pagewarden::formats::sqlite::checksum as official;
+use pagewarden::formats::sqlite::page::header::{DatabaseHeader, HEADER_BYTES};
+use pagewarden::formats::sqlite::page::lock_byte_page;
 use pagewarden::verdict::PageNo;
 use rusqlite::ffi;
 

@@ -8,7 +8,7 @@
 //!
 //! Facts from SQLite's public documentation (`fileformat2.html`).
 
-use pagewarden::page::sqlite::header::DatabaseHeader;
+use pagewarden::formats::sqlite::page::header::DatabaseHeader;
 
 /// True if `wanted` is a leaf of the freelist. `read` fills a page, or says that it is not sound.
 pub fn contain(

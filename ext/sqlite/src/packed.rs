@@ -25,7 +25,7 @@ use pagewarden::pack::{
     BEGIN, Expanded, ExpandedError, Pack, PackError, Reader, ReaderSettings, Search, What,
     open_chain,
 };
-use pagewarden::page::sqlite::header::{DatabaseHeader, HEADER_BYTES, MAGIC};
+use pagewarden::formats::sqlite::page::header::{DatabaseHeader, HEADER_BYTES, MAGIC};
 use pagewarden::source::memory;
 use rusqlite::ffi;
 

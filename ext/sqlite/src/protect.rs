@@ -1,5 +1,5 @@
 //! SQLite's part in `pagewarden protect`: locks, `VACUUM INTO`, and reading rows. The
-//! rest is in [`pagewarden::protect::sqlite`].
+//! rest is in [`pagewarden::formats::sqlite::protect`].
 //!
 //! Databases are opened through the VFS of this crate, which verifies every page of
 //! one that has markers or sums, and sets them where a checkpoint writes.
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pagewarden::Error;
-use pagewarden::protect::sqlite::{self, Held, Hold, Library};
+use pagewarden::formats::sqlite::protect::{self, Held, Hold, Library};
 use pagewarden::protect::{Engine, Options, Outcome, Request};
 use pagewarden::verify::Progress;
 use rusqlite::config::DbConfig;
@@ -20,11 +20,11 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Rows, ffi};
 
 /// The line for a registry of engines.
 pub const ENGINE: Engine = Engine {
-    name: sqlite::NAME,
-    summary: sqlite::SUMMARY,
-    modes: sqlite::MODES,
+    name: protect::NAME,
+    summary: protect::SUMMARY,
+    modes: protect::MODES,
     features: &[],
-    probe: sqlite::is_database,
+    probe: protect::is_database,
     run,
 };
 
@@ -43,7 +43,7 @@ const BROKEN_CONSTRAINTS: [&str; 3] =
 
 fn run(request: &Request, options: &Options, progress: &dyn Progress) -> Result<Outcome, Error> {
     crate::register().map_err(|error| refused(&request.path, error))?;
-    sqlite::run(request, options, progress, &Linked)
+    protect::run(request, options, progress, &Linked)
 }
 
 /// The SQLite that is linked into this program.
@@ -110,7 +110,7 @@ impl Held for Database {
             // The copy is synced as a whole, later.
             pragma(&self.connection, "main.synchronous = OFF")?;
             let _watched = Watched::begin(&self.connection, &watch);
-            // Not our VFS: see `pagewarden::protect::sqlite`.
+            // Not our VFS: see `pagewarden::formats::sqlite::protect`.
             let name = uri(copy, &format!("vfs=unix&reserve={reserved_bytes}"));
             self.connection.execute("VACUUM main INTO ?1", [name])
         };

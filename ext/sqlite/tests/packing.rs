@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use pagewarden::pack::{Content, Method, Pack, Packing, Settings, Strays};
-use pagewarden::target;
+use pagewarden::database;
 use pagewarden::verdict::{Finding, Note, Unread};
 use pagewarden::verify::{Options, Sink, verify};
 
@@ -52,7 +52,7 @@ pub fn pack_delta(database: &Path, base: &Path, pack: &Path, settings: Settings)
 
 fn make(database: &Path, content: &Path, pack: &Path, settings: Settings, base: Option<Arc<Pack>>) {
     let _ = fs::remove_file(pack);
-    let target = target::open(database, None).unwrap();
+    let target = database::open(database, None).unwrap();
     let content = Content::list(content, Strays::Refused).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let out = File::create(pack).unwrap();

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use pagewarden::target;
+use pagewarden::database;
 use pagewarden::verdict::{Finding, Note, Severity, Unread};
 use pagewarden::verify::{Options, Sink, Summary, verify};
 
@@ -103,7 +103,7 @@ impl Folder {
 
     /// What `pagewarden check` says of `name`.
     pub fn check(&self, name: &str) -> Checked {
-        let target = target::open(&self.path(name), None).unwrap();
+        let target = database::open(&self.path(name), None).unwrap();
         let setting = target.description.setting.map(|setting| setting.name());
         let mut findings = Findings::default();
         let summary = verify(target, &Options::default(), &(), &mut findings).unwrap();

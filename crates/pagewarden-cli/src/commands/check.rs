@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime};
 
 use pagewarden::Error;
+use pagewarden::database::{self, Format, OpenOptions, Step, Target, folder, parts};
 use pagewarden::report::html::HtmlReport;
 use pagewarden::report::json::JsonReport;
 use pagewarden::report::map::Layout;
@@ -17,7 +18,6 @@ use pagewarden::report::several::Several;
 use pagewarden::report::text::TextReport;
 use pagewarden::report::{Report as _, RunEnd, TargetEnd};
 use pagewarden::source::pipe::StandardInput;
-use pagewarden::target::{self, OpenOptions, Step, Target, TargetKind, folder, parts};
 use pagewarden::verdict::{Note, Protection, Verdict};
 use pagewarden::verify::{Caching, Method, Options, Summary, verify};
 
@@ -31,7 +31,7 @@ use crate::terminal::{colours, width};
 
 /// What is the same for all targets of a run.
 struct Run<'a> {
-    kind: Option<&'static TargetKind>,
+    kind: Option<&'static Format>,
     open_options: OpenOptions,
     options: Options,
     show: &'a Show,
@@ -54,7 +54,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
     let html_file = prepare(arguments, arguments.html.as_deref(), Content::Html)?;
     let metrics_file = prepare(arguments, arguments.metrics.as_deref(), Content::Metrics)?;
     let mut seal_file = prepare(arguments, arguments.seal.as_deref(), Content::Seal)?;
-    let kind = arguments.format.as_deref().and_then(target::kind_named);
+    let kind = arguments.format.as_deref().and_then(database::kind_named);
     let targets = parts::grouped(&with_folders_listed(&arguments.paths, kind)?, kind);
     if arguments.paths.len() > 1 && (seal_file.is_some() || arguments.against.is_some()) {
         anyhow::bail!("a seal is of one database\nhint: name one PATH with --seal and --against");
@@ -86,7 +86,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
             || metrics_file.is_some(),
         errors_are_results: arguments.nagios,
         against: arguments.against.as_deref(),
-        strangers: target::sqlserver::strangers(&arguments.paths),
+        strangers: pagewarden::formats::sqlserver::files::strangers(&arguments.paths),
     };
     let mut sealed = Ok(());
     let mut total = Summary::default();
@@ -145,10 +145,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
 }
 
 /// The paths, with the databases in a folder in the place of one that is none itself.
-fn with_folders_listed(
-    paths: &[PathBuf],
-    kind: Option<&TargetKind>,
-) -> anyhow::Result<Vec<PathBuf>> {
+fn with_folders_listed(paths: &[PathBuf], kind: Option<&Format>) -> anyhow::Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for path in paths {
         let is_plain_folder = path.is_dir() && !folder::is_target(path, kind);
@@ -278,7 +275,7 @@ impl Run<'_> {
             return Err(Error::unknown(path, "standard input is a terminal", hint));
         }
         let input = StandardInput::new(Arc::clone(&self.options.stop));
-        target::open_stream(path, Box::new(input), self.kind, &self.open_options)
+        database::open_stream(path, Box::new(input), self.kind, &self.open_options)
     }
 
     fn measure(&self, path: &Path) -> Option<u64> {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use pagewarden::target;
+use pagewarden::database;
 use pagewarden::verdict::{Finding, Note, Unread};
 use pagewarden::verify::{Caching, Options, Sink, verify};
 use pagewarden_lab::iotest::diagnosis::Reading;
@@ -116,7 +116,7 @@ fn read_to_nowhere(
         ..Options::default()
     };
     let progress = Show::choose(arguments.shown.quiet, arguments.shown.progress);
-    let target = target::open(path, None)?;
+    let target = database::open(path, None)?;
     if progress.wants_total()
         && let Some(bytes) = listed_bytes(path, None)
     {

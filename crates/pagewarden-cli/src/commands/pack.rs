@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
+use pagewarden::database::{self, Format, Target};
 use pagewarden::pack::{
     Content, Method, PackedTablespace, Packing, Root, Search, Settings, Strays, Totals,
     likely_bytes, open_chain, train,
@@ -20,7 +21,6 @@ use pagewarden::report::text::TextReport;
 use pagewarden::report::words::{bytes, counted, duration, rate};
 use pagewarden::report::{Report as _, RunEnd, TargetEnd};
 use pagewarden::source::write_back::InOrder;
-use pagewarden::target::{self, Target, TargetKind};
 use pagewarden::verdict::{Note, Verdict};
 use pagewarden::verify::{Options, Sink as _, Summary, mib_per_second, verify};
 use serde_json::{Value, json};
@@ -196,12 +196,12 @@ fn run_to_file(
 }
 
 /// What the source is to be taken for, if that was said.
-fn kind(arguments: &Pack) -> Option<&'static TargetKind> {
-    arguments.format.as_deref().and_then(target::kind_named)
+fn kind(arguments: &Pack) -> Option<&'static Format> {
+    arguments.format.as_deref().and_then(database::kind_named)
 }
 
-fn open(source: &Path, kind: Option<&TargetKind>) -> Result<Target> {
-    let target = target::open(source, kind)?;
+fn open(source: &Path, kind: Option<&Format>) -> Result<Target> {
+    let target = database::open(source, kind)?;
     if target.description.format == "sqlite" {
         for (suffix, what) in [("-wal", "log"), ("-journal", "rollback journal")] {
             let mut name = source.as_os_str().to_owned();

@@ -8,9 +8,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use pagewarden::protect::{
-    Cost, ENGINES, Engine, Options, Outcome, Request, Wish, protect_among, sqlserver,
-};
+use pagewarden::formats::protecting;
+use pagewarden::protect::{Cost, Engine, Options, Outcome, Request, Wish, protect_among};
 use pagewarden::report::words::{bytes, counted, duration, grouped, printable, rate};
 use pagewarden::source::trusted_path::End;
 use pagewarden::verdict::{Finding, Protection};
@@ -76,9 +75,16 @@ fn run_request(arguments: &Protect) -> anyhow::Result<Outcome> {
     };
     let options = options(arguments, stop_on_signals()?);
     let show = Show::choose(arguments.quiet, arguments.progress);
-    if show.wants_total() && (sqlserver::ENGINE.probe)(&request.path) {
+    if show.wants_total() && (pagewarden::formats::sqlserver::protect::ENGINE.probe)(&request.path)
+    {
         // Here every mode is a matter of every page.
-        show.expect(arguments.paths.iter().map(|path| sqlserver::listed_bytes(path)).sum());
+        show.expect(
+            arguments
+                .paths
+                .iter()
+                .map(|path| pagewarden::formats::sqlserver::protect::listed_bytes(path))
+                .sum(),
+        );
     } else if show.wants_total() && request.wish != Wish::Mode(Protection::None) {
         show.expect(listed_bytes(&request.path, None).unwrap_or(0));
     }
@@ -104,7 +110,7 @@ fn first_and_rest(arguments: &Protect) -> anyhow::Result<(&PathBuf, &[PathBuf])>
 
 /// Those of the library, and the one that brings SQLite along.
 fn engines() -> Vec<Engine> {
-    [ENGINES, &[pagewarden_sqlite::protect::ENGINE]].concat()
+    protecting().chain([pagewarden_sqlite::protect::ENGINE]).collect()
 }
 
 fn options(arguments: &Protect, stop: Arc<AtomicBool>) -> Options {
@@ -203,7 +209,7 @@ fn shown_paths(arguments: &Protect) -> String {
 fn text(arguments: &Protect, outcome: &Outcome) -> String {
     let path = shown_paths(arguments);
     let first = arguments.paths.first();
-    let engine = first.and_then(|path| ENGINES.iter().find(|engine| (engine.probe)(path)));
+    let engine = first.and_then(|path| protecting().find(|engine| (engine.probe)(path)));
     let is_innodb = engine.is_some_and(|engine| engine.name == "innodb");
     let before = match (is_innodb, outcome.before) {
         (true, Protection::Checksum) => "all pages with crc32 or better",

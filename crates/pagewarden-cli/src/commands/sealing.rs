@@ -6,8 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 use pagewarden::Error;
+use pagewarden::database::Target;
 use pagewarden::seal::{Against, Header, Sealed, Sealing};
-use pagewarden::target::Target;
 use pagewarden::verdict::Verdict;
 use tempfile::NamedTempFile;
 

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use anyhow::Result;
+use pagewarden::database::{self, Description, OpenOptions, Target, parts};
 use pagewarden::report::words::utc;
 use pagewarden::source::pipe::StandardInput;
-use pagewarden::target::{self, Description, OpenOptions, Target, parts};
 use pagewarden::verdict::{Finding, Note, Severity, Unread, Verdict};
 use pagewarden::verify::{Options, Sink, Summary, verify};
 
@@ -97,7 +97,7 @@ fn survey(arguments: &Survey) -> Result<Surveyed> {
         ..Options::default()
     };
     let show = Show::choose(arguments.shown.quiet, arguments.shown.progress);
-    let kind = arguments.format.as_deref().and_then(target::kind_named);
+    let kind = arguments.format.as_deref().and_then(database::kind_named);
     let target = open(arguments, &options)?;
     let mut description = target.description.clone();
     if show.wants_total()
@@ -132,10 +132,10 @@ fn survey(arguments: &Survey) -> Result<Surveyed> {
 
 fn open(arguments: &Survey, options: &Options) -> Result<Target> {
     let open_options = OpenOptions { keyring: arguments.keyring.clone(), ..OpenOptions::default() };
-    let kind = arguments.format.as_deref().and_then(target::kind_named);
+    let kind = arguments.format.as_deref().and_then(database::kind_named);
     if arguments.path == Path::new("-") {
         let input = StandardInput::new(Arc::clone(&options.stop));
-        return Ok(target::open_stream(&arguments.path, Box::new(input), kind, &open_options)?);
+        return Ok(database::open_stream(&arguments.path, Box::new(input), kind, &open_options)?);
     }
     let paths = [arguments.path.clone()];
     Ok(parts::open_together(&paths, kind, &open_options)?)

@@ -16,9 +16,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use pagewarden::checksum::sqlserver::{PAGE_BYTES, is_zero, restore_torn_bits};
+use pagewarden::database::{Target, parts};
+use pagewarden::formats::sqlserver::checksum::{PAGE_BYTES, is_zero, restore_torn_bits};
+use pagewarden::formats::sqlserver::files::backup::{
+    SetKind, SetWords, Taker, is_backup, is_backup_without_its_beginning, media, open_with_taker,
+};
+use pagewarden::formats::sqlserver::mtf::details::DatabaseFile;
+use pagewarden::formats::sqlserver::page::header::{HAS_TORN_BITS, Header};
 use pagewarden::pack::is_pack;
-use pagewarden::page::sqlserver::header::{HAS_TORN_BITS, Header};
 use pagewarden::page::standings::Standings;
 use pagewarden::page::{PageRun, Witness};
 use pagewarden::report::json::JsonReport;
@@ -27,12 +32,7 @@ use pagewarden::report::text::TextReport;
 use pagewarden::report::words::bytes;
 use pagewarden::report::{Report as _, RunEnd, TargetEnd};
 use pagewarden::source::acting::Acting;
-use pagewarden::source::mtf::details::DatabaseFile;
 use pagewarden::source::trusted_path::End;
-use pagewarden::target::sqlserver::backup::{
-    SetKind, SetWords, Taker, is_backup, is_backup_without_its_beginning, media, open_with_taker,
-};
-use pagewarden::target::{Target, parts};
 use pagewarden::verdict::{Note, Standing, Verdict};
 use pagewarden::verify::{Options, Sink as _, Summary, verify};
 use tempfile::NamedTempFile;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Stdio;
 
-use pagewarden::checksum::sqlserver::PAGE_BYTES;
+use pagewarden::formats::sqlserver::checksum::PAGE_BYTES;
 
 use super::{Copy, STRIPE, fixture, found, sum_stream, u16_at, u32_at};
 use crate::runner::{Finding, check, pagewarden, run};
@@ -139,7 +139,7 @@ fn page_that_was_in_use_before_the_checkpoint_is_proven_and_a_newer_one_is_not()
     let pfs = page_at(&bytes, PUBS.1, 1);
     damaged[pfs + 40..pfs + 44].copy_from_slice(&9999_u32.to_le_bytes());
     let page: &mut [u8; PAGE_BYTES] = (&mut damaged[pfs..pfs + PAGE_BYTES]).try_into().unwrap();
-    pagewarden::checksum::sqlserver::stamp_checksum(page);
+    pagewarden::formats::sqlserver::checksum::stamp_checksum(page);
     let report = Copy::of("pubs.bak", &damaged).check();
     let expected = Finding::page_at("pubs.bak", 150, zeroed as u64, "suspect", "zeroed");
     assert_eq!((report.serious(), report.verdict()), (vec![expected], "suspect"));

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 
-use pagewarden::checksum::sqlserver::{PAGE_BYTES, Page, stamp_checksum};
+use pagewarden::formats::sqlserver::checksum::{PAGE_BYTES, Page, stamp_checksum};
 
 use rustix::fs::{SeekFrom, seek};
 

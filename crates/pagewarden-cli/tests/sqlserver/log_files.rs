@@ -1,6 +1,6 @@
 //! The body of log files, made here block by block as servers write them; `wild.rs` has real ones.
 
-use pagewarden::checksum::sqlserver::{PAGE_BYTES, stamp_checksum};
+use pagewarden::formats::sqlserver::checksum::{PAGE_BYTES, stamp_checksum};
 
 use super::{Copy, fixture, page_of, u16_at};
 use crate::runner::{Finding, Report, check};

@@ -10,9 +10,9 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-use pagewarden::checksum::sqlserver::{PAGE_BYTES, Page, SECTOR_BYTES, SECTOR_COUNT};
+use pagewarden::database::{self, Description, Epoch, Target};
+use pagewarden::formats::sqlserver::checksum::{PAGE_BYTES, Page, SECTOR_BYTES, SECTOR_COUNT};
 use pagewarden::seal::{Against, Header, Sealed, Sealing};
-use pagewarden::target::{self, Description, Epoch, Target};
 use pagewarden::verdict::{Note, Unread};
 use pagewarden::verify::{Caching, Options, Sink, verify};
 
@@ -306,7 +306,7 @@ fn damage_to_content_is_found_exactly_where_theory_says() {
 /// A file as it was when its database was last shut down. (Which moment that was, the program does
 /// not read from it: seals of single files tell of less.)
 fn same_state(path: &Path) -> Target {
-    let target = target::open(path, None).unwrap();
+    let target = database::open(path, None).unwrap();
     let epoch = Epoch { database: "one".to_owned(), position: 1, is_at_rest: true };
     let description = Description { epoch: Some(epoch), ..target.description };
     Target { description, ..target }

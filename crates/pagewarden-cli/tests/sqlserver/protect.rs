@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pagewarden::checksum::sqlserver::{PAGE_BYTES, Page, stamp_checksum};
+use pagewarden::formats::sqlserver::checksum::{PAGE_BYTES, Page, stamp_checksum};
 use rustix::process::Signal;
 use serde_json::Value;
 

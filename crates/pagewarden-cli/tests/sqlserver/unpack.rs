@@ -4,7 +4,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use pagewarden::checksum::sqlserver::{PAGE_BYTES, Page, TornBits, restore_torn_bits, torn_bits};
+use pagewarden::formats::sqlserver::checksum::{
+    PAGE_BYTES, Page, TornBits, restore_torn_bits, torn_bits,
+};
 
 use super::backups::striped;
 use super::{Copy, STRIPE, fixture, u16_at, u32_at};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use pagewarden::checksum::postgres::Kernel;
+use pagewarden::formats::postgres::checksum::Kernel;
 use pagewarden_scratch::home;
 
 /// What is known of this machine, in words by name. What cannot be found out is

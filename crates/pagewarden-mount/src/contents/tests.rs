@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use pagewarden::database;
 use pagewarden::pack::{Content, Method, Pack, Packing, ReaderSettings, Settings, Strays};
-use pagewarden::target;
 use pagewarden::verify::{Options, Sink, verify};
 use tempfile::TempDir;
 
@@ -48,7 +48,7 @@ pub(crate) fn packed(folder: &Path, bytes: &[u8]) -> Reader {
         Settings { block_bytes: 16 << 10, method: Method::Zstd(1), dictionary: Vec::new() };
     let out = fs::File::create(&path).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
-    let target = target::open(&source, None).unwrap();
+    let target = database::open(&source, None).unwrap();
     let (target, packing) = Packing::begin(target, content, settings, None, out, &stop).unwrap();
     verify(target, &Options::default(), &(), &mut Nothing).unwrap();
     packing.pack_rest(1, None, &()).unwrap();

@@ -13,11 +13,11 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
+use crate::formats::innodb::files::directory::is_database;
+use crate::formats::innodb::files::state::is_root;
 use crate::pack::table::{Attributes, Entry, ROOT, What};
 use crate::shell::quoted;
 use crate::source::trusted_path::{End, foreign, user};
-use crate::target::innodb::directory::is_database;
-use crate::target::innodb::state::is_root;
 
 /// Where PostgreSQL keeps the links to its tablespaces.
 const TABLESPACES: &str = "pg_tblspc";

@@ -11,6 +11,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::database::{PageFile, Step, Target};
 use crate::error::Error;
 use crate::pack::SPAN_BYTES;
 use crate::pack::codec::Settings;
@@ -23,7 +24,6 @@ use crate::page::standings::Standings;
 use crate::page::{PageRun, Witness};
 use crate::protect::pace::Pace;
 use crate::source::file::{open_regular, read_fully};
-use crate::target::{PageFile, Step, Target};
 use crate::verdict::PageNo;
 use crate::verify::Progress;
 

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::layout::{FOOTER_BYTES, Footer};
 use super::write::Writer;
 use super::*;
-use crate::target;
+use crate::database;
 use crate::verdict::Verdict;
 use crate::verify::{Caching, Options, verify};
 
@@ -266,7 +266,7 @@ fn verdict(path: &Path) -> Option<Verdict> {
     // The cheapest to set up: it is done thousands of times.
     let options =
         Options { jobs: NonZero::<usize>::MIN, caching: Caching::Cached, ..Options::default() };
-    let target = target::open(path, None).ok()?;
+    let target = database::open(path, None).ok()?;
     let setting = target.description.setting;
     Some(verify(target, &options, &(), &mut Nothing).unwrap().verdict(setting))
 }

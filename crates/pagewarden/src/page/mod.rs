@@ -15,13 +15,8 @@ use serde::{Deserialize, Serialize};
 use crate::page::standings::Standings;
 use crate::verdict::{Kind, ModeCounts, PageCounts, PageNo, Protection, Severity, Standing};
 
-pub mod aria;
 #[cfg(test)]
 mod conformance;
-pub mod innodb;
-pub mod postgres;
-pub mod sqlite;
-pub mod sqlserver;
 pub mod standings;
 
 /// Consecutive whole pages of one file.
@@ -201,15 +196,6 @@ pub trait Witness: Send + Sync + fmt::Debug {
     fn see(&self, run: PageRun<'_>, standings: &Standings);
 }
 
-/// A page format in the registry.
-#[derive(Debug)]
-pub struct Registered {
-    /// The format's name, as in `--format`.
-    pub name: &'static str,
-    /// What the conformance suite and the fuzzer try it on.
-    pub specimens: fn() -> Vec<Specimen>,
-}
-
 /// A configured format with a page that it must find sound, and what is known
 /// of its blind spots. The conformance suite in `page::conformance` runs every
 /// specimen of every format through the same damage.
@@ -242,12 +228,3 @@ impl fmt::Debug for Specimen {
         f.debug_struct("Specimen").field("name", &self.name).finish_non_exhaustive()
     }
 }
-
-/// Every page format there is.
-pub static FORMATS: &[Registered] = &[
-    postgres::REGISTERED,
-    sqlite::REGISTERED,
-    innodb::REGISTERED,
-    aria::REGISTERED,
-    sqlserver::REGISTERED,
-];

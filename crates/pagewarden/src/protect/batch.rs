@@ -10,7 +10,7 @@ use crate::protect::threads::lock;
 const TIME_MAX: Duration = Duration::from_secs(1);
 
 /// See the module.
-pub(super) struct Batch<T> {
+pub(crate) struct Batch<T> {
     files_max: usize,
     bytes_max: u64,
     waiting: Mutex<Waiting<T>>,
@@ -30,12 +30,12 @@ impl<T> Default for Waiting<T> {
 }
 
 impl<T> Batch<T> {
-    pub(super) fn new(files_max: usize, bytes_max: u64) -> Self {
+    pub(crate) fn new(files_max: usize, bytes_max: u64) -> Self {
         Self { files_max, bytes_max, waiting: Mutex::default() }
     }
 
     /// Adds a file of so many bytes; gives all that wait when they are worth waiting for.
-    pub(super) fn add(&self, file: T, bytes: u64) -> Vec<T> {
+    pub(crate) fn add(&self, file: T, bytes: u64) -> Vec<T> {
         let mut waiting = lock(&self.waiting);
         waiting.files.push(file);
         waiting.bytes = waiting.bytes.saturating_add(bytes);
@@ -48,7 +48,7 @@ impl<T> Batch<T> {
     }
 
     /// All that wait.
-    pub(super) fn take(&self) -> Vec<T> {
+    pub(crate) fn take(&self) -> Vec<T> {
         std::mem::take(&mut *lock(&self.waiting)).files
     }
 }

@@ -29,7 +29,7 @@ const ABSENT_ONE_OF: u64 = 8;
 
 /// Tells what goes past the page cache, and keeps the descriptor for it.
 #[derive(Debug)]
-pub(super) struct Cold {
+pub(crate) struct Cold {
     caching: Caching,
     length: u64,
     /// Whole pages: how many of a window's bytes are in it.
@@ -42,7 +42,7 @@ pub(super) struct Cold {
 
 impl Cold {
     /// For the first `length` bytes of a file.
-    pub(super) fn new(length: u64, page_size: usize, caching: Caching) -> Self {
+    pub(crate) fn new(length: u64, page_size: usize, caching: Caching) -> Self {
         let refused = !page_size.is_multiple_of(ALIGNMENT) || caching == Caching::Cached;
         Self {
             caching,
@@ -55,7 +55,7 @@ impl Cold {
 
     /// How to go on from `offset` in `file`: by the descriptor that goes past the cache,
     /// which `open` opens when it is first wanted, or by none; and how far.
-    pub(super) fn way_from(
+    pub(crate) fn way_from(
         &self,
         file: &File,
         offset: u64,
@@ -87,7 +87,7 @@ impl Cold {
     }
 
     /// To be called when the system refuses to go past the cache.
-    pub(super) fn refuse(&self) {
+    pub(crate) fn refuse(&self) {
         self.refused.store(true, Ordering::Relaxed);
     }
 }

@@ -10,9 +10,9 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
+use crate::formats::postgres::files::read_small;
 use crate::protect::Options;
 use crate::protect::disk::{Disk, Written, remove, sync_folder};
-use crate::target::postgres::read_small;
 
 /// Says that a copy is not finished, and of what.
 pub(crate) const MARKER: &str = "pagewarden-protect.copy";
@@ -22,7 +22,7 @@ const MARK_BYTES_MAX: usize = 4096;
 
 /// What is in the place of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
+pub(crate) enum Found {
     /// No folder.
     Nothing,
     /// A folder with nothing of somebody else's in it.
@@ -34,28 +34,28 @@ pub(super) enum Found {
 }
 
 /// The folder that a copy is made in.
-pub(super) struct CopyFolder<'a> {
-    pub(super) disk: &'a dyn Disk,
-    pub(super) options: &'a Options,
-    pub(super) path: PathBuf,
+pub(crate) struct CopyFolder<'a> {
+    pub(crate) disk: &'a dyn Disk,
+    pub(crate) options: &'a Options,
+    pub(crate) path: PathBuf,
     /// What the marker says: of what this is a copy.
     mark: String,
 }
 
 impl<'a> CopyFolder<'a> {
     /// `state` is what the copy is of: this database, as it is now, changed in this way.
-    pub(super) fn new(disk: &'a dyn Disk, options: &'a Options, path: &Path, state: &str) -> Self {
+    pub(crate) fn new(disk: &'a dyn Disk, options: &'a Options, path: &Path, state: &str) -> Self {
         let mark = format!("unfinished copy by pagewarden protect, not to be used\n{state}\n");
         Self { disk, options, path: path.to_owned(), mark }
     }
 
-    pub(super) fn marker(&self) -> PathBuf {
+    pub(crate) fn marker(&self) -> PathBuf {
         self.path.join(MARKER)
     }
 
     /// Looks whether nothing of somebody else's is in the way. With a file of the name `last` the
     /// copy is a database; one of the name `begun` is what a run leaves that had just begun.
-    pub(super) fn look(&self, last: &str, begun: &str) -> Result<Found, Error> {
+    pub(crate) fn look(&self, last: &str, begun: &str) -> Result<Found, Error> {
         let listed = |error| Error::io("list", &self.path, error);
         let entries = match fs::read_dir(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
@@ -80,12 +80,12 @@ impl<'a> CopyFolder<'a> {
     }
 
     /// The same for a copy that [`Self::begin`] began.
-    pub(super) fn look_begun(&self, last: &str) -> Result<Found, Error> {
+    pub(crate) fn look_begun(&self, last: &str) -> Result<Found, Error> {
         self.look(last, MARKER_BEFORE)
     }
 
     /// Makes the folder, and says that what will be in it is an unfinished copy.
-    pub(super) fn begin(&self, found: Found, owner: &Metadata) -> Result<(), Error> {
+    pub(crate) fn begin(&self, found: Found, owner: &Metadata) -> Result<(), Error> {
         if matches!(found, Found::Unfinished | Found::Complete) {
             return Ok(());
         }
@@ -103,7 +103,7 @@ impl<'a> CopyFolder<'a> {
     }
 
     /// Makes the folder where there is none.
-    pub(super) fn make(&self, found: Found) -> Result<(), Error> {
+    pub(crate) fn make(&self, found: Found) -> Result<(), Error> {
         if found != Found::Nothing {
             return Ok(());
         }
@@ -112,14 +112,14 @@ impl<'a> CopyFolder<'a> {
     }
 
     /// Writes what the marker says into a file of its own.
-    pub(super) fn write_mark(&self, file: &Written) -> io::Result<()> {
+    pub(crate) fn write_mark(&self, file: &Written) -> io::Result<()> {
         self.disk.write_at(file, self.mark.as_bytes(), 0)?;
         self.disk.set_length(file, self.mark.len() as u64)?;
         if self.options.sync { self.disk.sync(file) } else { Ok(()) }
     }
 
     /// Makes the folders of a tree, and the links to those that are elsewhere.
-    pub(super) fn make_folders(&self, tree: &Tree) -> Result<(), Error> {
+    pub(crate) fn make_folders(&self, tree: &Tree) -> Result<(), Error> {
         for folder in &tree.folders {
             let path = self.path.join(&folder.name);
             let made = match &folder.elsewhere {
@@ -135,7 +135,7 @@ impl<'a> CopyFolder<'a> {
     }
 
     /// Makes sure that all names in the folders of a tree outlive a power failure.
-    pub(super) fn sync_folders(&self, tree: &Tree) -> Result<(), Error> {
+    pub(crate) fn sync_folders(&self, tree: &Tree) -> Result<(), Error> {
         let folders = tree.folders.iter().rev();
         folders
             .map(|folder| self.path.join(&folder.name))
@@ -143,7 +143,7 @@ impl<'a> CopyFolder<'a> {
     }
 
     /// What is left to do when the copy is a database.
-    pub(super) fn end(&self, folders: &[Folder]) -> Result<(), Error> {
+    pub(crate) fn end(&self, folders: &[Folder]) -> Result<(), Error> {
         let give = |name: &Path, like| {
             let path = self.path.join(name);
             self.disk.set_folder_attributes(&path, like).map_err(copying_to(&path))
@@ -157,18 +157,18 @@ impl<'a> CopyFolder<'a> {
         self.sync_folder(&self.path)
     }
 
-    pub(super) fn sync_folder(&self, path: &Path) -> Result<(), Error> {
+    pub(crate) fn sync_folder(&self, path: &Path) -> Result<(), Error> {
         sync_folder(self.disk, self.options, path)
     }
 }
 
 /// What could not be done to a file or folder of a copy.
-pub(super) fn copying_to(path: &Path) -> impl FnOnce(io::Error) -> Error + use<'_> {
+pub(crate) fn copying_to(path: &Path) -> impl FnOnce(io::Error) -> Error + use<'_> {
     move |error| Error::io("copy to", path, error)
 }
 
 /// A copy inside its own source would never end, and of two in one place neither would be right.
-pub(super) fn check_apart(source: &Path, target: &Path) -> Result<(), Error> {
+pub(crate) fn check_apart(source: &Path, target: &Path) -> Result<(), Error> {
     let absolute = |path: &Path| {
         let absolute = fs::canonicalize(path).or_else(|_| {
             let parent = fs::canonicalize(parent_of(path))?;
@@ -191,28 +191,28 @@ fn parent_of(path: &Path) -> &Path {
 
 /// A folder of a data directory.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(crate) struct Folder {
     /// Below the data directory.
-    pub(super) name: PathBuf,
-    pub(super) like: Metadata,
+    pub(crate) name: PathBuf,
+    pub(crate) like: Metadata,
     /// Where its copy lies, if not in the copy: that has a link to it then.
-    pub(super) elsewhere: Option<PathBuf>,
+    pub(crate) elsewhere: Option<PathBuf>,
 }
 
 /// Everything in a data directory, by its path relative to it.
 #[derive(Debug, Default)]
-pub(super) struct Tree {
+pub(crate) struct Tree {
     /// Parents first.
-    pub(super) folders: Vec<Folder>,
-    pub(super) files: Vec<PathBuf>,
-    pub(super) links: Vec<(PathBuf, Metadata)>,
+    pub(crate) folders: Vec<Folder>,
+    pub(crate) files: Vec<PathBuf>,
+    pub(crate) links: Vec<(PathBuf, Metadata)>,
     /// What is not in the copy as it is in the source.
-    pub(super) warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// What becomes of a name in a data directory.
 #[derive(Debug)]
-pub(super) enum Take {
+pub(crate) enum Take {
     /// A file, or a folder with all that is in it. Sockets and pipes are left out.
     AsItIs,
     /// Not in the copy; why, where that is to be said.
@@ -230,7 +230,7 @@ type Rule<'a> = dyn Fn(&Path, &Metadata) -> Result<Take, Error> + 'a;
 
 impl Tree {
     /// Of the data directory `root`.
-    pub(super) fn of(root: &Path, rule: &Rule<'_>) -> Result<Self, Error> {
+    pub(crate) fn of(root: &Path, rule: &Rule<'_>) -> Result<Self, Error> {
         let mut tree = Self::default();
         tree.walk(root, Path::new(""), None, rule)?;
         Ok(tree)

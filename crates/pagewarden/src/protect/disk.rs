@@ -26,18 +26,18 @@ use crate::protect::Options;
 use crate::source::trusted_path::{End, foreign};
 
 #[cfg(test)]
-pub(super) mod recorder;
+pub(crate) mod recorder;
 
 /// A file that is written to, with the name it was opened by.
 #[derive(Debug)]
-pub(super) struct Written {
-    pub(super) file: File,
-    pub(super) path: PathBuf,
+pub(crate) struct Written {
+    pub(crate) file: File,
+    pub(crate) path: PathBuf,
 }
 
 impl Written {
     /// Opens a regular file of the database to change it.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let folder = Folder::of(path)?;
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file: File = openat(&folder.held, folder.name, flags, Mode::empty())?.into();
@@ -52,7 +52,7 @@ impl Written {
     /// The same file again, to read and write past the page cache; `None` where
     /// that is refused, or the name has passed to another file.
     #[cfg(target_os = "linux")]
-    pub(super) fn open_direct(&self) -> Option<File> {
+    pub(crate) fn open_direct(&self) -> Option<File> {
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::DIRECT).bits();
         let flags = i32::try_from(flags).unwrap_or(0);
         let options = OpenOptions::new().read(true).write(true).custom_flags(flags).clone();
@@ -62,7 +62,7 @@ impl Written {
 
     /// Refused.
     #[cfg(not(target_os = "linux"))]
-    pub(super) fn open_direct(&self) -> Option<File> {
+    pub(crate) fn open_direct(&self) -> Option<File> {
         None
     }
 }
@@ -116,13 +116,13 @@ const HOLDING: OFlags = OFlags::PATH;
 const HOLDING: OFlags = OFlags::RDONLY;
 
 /// True if both descriptors lead to one file.
-pub(super) fn is_same_file(one: &File, other: &File) -> io::Result<bool> {
+pub(crate) fn is_same_file(one: &File, other: &File) -> io::Result<bool> {
     let (one, other) = (one.metadata()?, other.metadata()?);
     Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
 }
 
 /// Changes to a disk; what each method does unless a test wants more of it.
-pub(super) trait Disk: Sync {
+pub(crate) trait Disk: Sync {
     /// Makes a file that must not exist yet, for the owner of `like`.
     fn create(&self, path: &Path, like: &Metadata) -> io::Result<Written> {
         let folder = Folder::of(path)?;
@@ -236,12 +236,12 @@ pub(super) trait Disk: Sync {
 
 /// The disk as it is.
 #[derive(Debug)]
-pub(super) struct System;
+pub(crate) struct System;
 
 impl Disk for System {}
 
 /// Takes a name away; false if it was not there.
-pub(super) fn remove(disk: &dyn Disk, path: &Path) -> Result<bool, Error> {
+pub(crate) fn remove(disk: &dyn Disk, path: &Path) -> Result<bool, Error> {
     match disk.remove(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -250,7 +250,7 @@ pub(super) fn remove(disk: &dyn Disk, path: &Path) -> Result<bool, Error> {
 }
 
 /// Waits until the device holds a file, where anything is waited for.
-pub(super) fn sync(disk: &dyn Disk, options: &Options, file: &Written) -> Result<(), Error> {
+pub(crate) fn sync(disk: &dyn Disk, options: &Options, file: &Written) -> Result<(), Error> {
     if !options.sync {
         return Ok(());
     }
@@ -267,7 +267,7 @@ const TOGETHER_MIN: usize = 8;
 /// thousand small files takes longer than to read three gigabytes. The whole file
 /// system at once has it do so once. Linux before 5.8 says nothing of writes that
 /// failed there; of those, none are this run's.
-pub(super) fn sync_unwritten(
+pub(crate) fn sync_unwritten(
     disk: &dyn Disk,
     options: &Options,
     files: &[&Written],
@@ -293,7 +293,7 @@ pub(super) fn sync_unwritten(
 }
 
 /// Waits until the device holds the names in a folder, where anything is waited for.
-pub(super) fn sync_folder(disk: &dyn Disk, options: &Options, path: &Path) -> Result<(), Error> {
+pub(crate) fn sync_folder(disk: &dyn Disk, options: &Options, path: &Path) -> Result<(), Error> {
     if !options.sync {
         return Ok(());
     }

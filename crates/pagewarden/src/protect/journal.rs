@@ -29,12 +29,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
+use crate::formats::postgres::files::control::Crc32c;
 use crate::protect::Options;
 use crate::protect::disk::{Disk, Written, remove, sync_folder};
-use crate::target::postgres::control::Crc32c;
 
 /// In the data directory itself, where servers and `pg_checksums` ignore it.
-pub(super) const NAME: &str = "pagewarden-protect.journal";
+pub(crate) const NAME: &str = "pagewarden-protect.journal";
 const MAGIC: &str = "pagewarden protect journal 1";
 /// A line for every file of a million relations is less than this.
 const BYTES_MAX: u64 = 512 << 20;
@@ -43,14 +43,14 @@ const SYNC_EVERY: Duration = Duration::from_secs(1);
 
 /// A file as it was when it was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(crate) struct Stamp {
     inode: u64,
     length: u64,
     changed: i128,
 }
 
 impl Stamp {
-    pub(super) fn of(metadata: &Metadata) -> Self {
+    pub(crate) fn of(metadata: &Metadata) -> Self {
         let seconds = i128::from(metadata.ctime()).saturating_mul(1_000_000_000);
         Self {
             inode: metadata.ino(),
@@ -61,10 +61,10 @@ impl Stamp {
 }
 
 /// What earlier runs had finished, by the names of the files.
-pub(super) type Done = HashMap<String, Stamp>;
+pub(crate) type Done = HashMap<String, Stamp>;
 
 /// A journal that is being written.
-pub(super) struct Journal<'a> {
+pub(crate) struct Journal<'a> {
     disk: &'a dyn Disk,
     file: Written,
     length: u64,
@@ -76,7 +76,7 @@ impl<'a> Journal<'a> {
     /// Goes on with the journal at `path` if it is of the same `title`, and
     /// begins one otherwise. Also gives what it already says; `None` if it was
     /// begun.
-    pub(super) fn open(
+    pub(crate) fn open(
         disk: &'a dyn Disk,
         path: &Path,
         title: &str,
@@ -106,7 +106,7 @@ impl<'a> Journal<'a> {
     /// [`Journal::open`]. `state` is what the database was when the run began. None where nothing
     /// is waited for: a journal could not tell then what the device holds, so one that is there
     /// goes.
-    pub(super) fn of_run(
+    pub(crate) fn of_run(
         disk: &'a dyn Disk,
         options: &Options,
         path: &Path,
@@ -125,7 +125,7 @@ impl<'a> Journal<'a> {
     }
 
     /// Takes away what is at `path`.
-    pub(super) fn discard(disk: &dyn Disk, options: &Options, path: &Path) -> Result<(), Error> {
+    pub(crate) fn discard(disk: &dyn Disk, options: &Options, path: &Path) -> Result<(), Error> {
         if remove(disk, path)?
             && let Some(folder) = path.parent()
         {
@@ -135,7 +135,7 @@ impl<'a> Journal<'a> {
     }
 
     /// Says that the device holds all of a file.
-    pub(super) fn record(&mut self, name: &str, stamp: Stamp) -> io::Result<()> {
+    pub(crate) fn record(&mut self, name: &str, stamp: Stamp) -> io::Result<()> {
         let Stamp { inode, length, changed } = stamp;
         self.append(&format!("done {inode} {length} {changed} {name}"))?;
         if self.synced.elapsed() >= SYNC_EVERY {
@@ -145,7 +145,7 @@ impl<'a> Journal<'a> {
     }
 
     /// Makes sure that it outlives a power failure.
-    pub(super) fn sync(&mut self) -> io::Result<()> {
+    pub(crate) fn sync(&mut self) -> io::Result<()> {
         self.synced = Instant::now();
         self.disk.sync(&self.file)
     }

@@ -14,7 +14,7 @@
 //! under it; the same request, made again, goes on from the journal. (InnoDB has no
 //! such setting: see [`innodb`].)
 //!
-//! To add an engine: one file here, one line in [`ENGINES`]. SQLite's is not among
+//! To add an engine: an `ENGINE` in the folder of its format. SQLite's is not among
 //! them: its work is here ([`sqlite`]), but needs the library SQLite, which this one
 //! does not link. Who does makes an engine of both and asks [`protect_among`].
 
@@ -24,24 +24,21 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::error::Error;
+use crate::formats;
 use crate::verdict::Protection;
 use crate::verify::Progress;
 
-mod batch;
-mod cold;
+pub(crate) mod batch;
+pub(crate) mod cold;
 pub(crate) mod copy;
-mod disk;
-pub mod innodb;
-mod journal;
-mod outcome;
+pub(crate) mod disk;
+pub(crate) mod journal;
+pub(crate) mod outcome;
 pub(crate) mod pace;
-mod plan;
-pub mod postgres;
-mod read_back;
-pub mod sqlite;
-pub mod sqlserver;
-mod stretches;
-mod threads;
+pub(crate) mod plan;
+pub(crate) mod read_back;
+pub(crate) mod stretches;
+pub(crate) mod threads;
 
 pub use outcome::{Outcome, PageTally};
 pub use plan::{Cost, Feature, Request, TablespaceMapping, Wish};
@@ -62,9 +59,6 @@ pub struct Engine {
     /// Does the work.
     pub run: fn(&Request, &Options, &dyn Progress) -> Result<Outcome, Error>,
 }
-
-/// All engines, in the order in which they are asked.
-pub const ENGINES: &[Engine] = &[postgres::ENGINE, innodb::ENGINE, sqlserver::ENGINE];
 
 /// How it is done.
 #[derive(Debug, Clone)]
@@ -104,7 +98,7 @@ pub fn protect(
     options: &Options,
     progress: &dyn Progress,
 ) -> Result<Outcome, Error> {
-    protect_among(ENGINES, request, options, progress)
+    protect_among(&formats::protecting().collect::<Vec<_>>(), request, options, progress)
 }
 
 /// The same, with engines of the caller's beside those of this library.
@@ -136,7 +130,7 @@ pub fn protect_among(
 }
 
 /// The refusal of a mode that an engine does not have.
-fn check_mode(engine: &Engine, path: &Path, mode: Protection) -> Result<(), Error> {
+pub(crate) fn check_mode(engine: &Engine, path: &Path, mode: Protection) -> Result<(), Error> {
     if engine.modes.contains(&mode) {
         return Ok(());
     }

@@ -78,7 +78,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// Of a database that nothing was done to yet.
-    pub(super) fn of(engine: String, before: Protection, wanted: Protection) -> Self {
+    pub(crate) fn of(engine: String, before: Protection, wanted: Protection) -> Self {
         Self {
             engine,
             before,
@@ -99,7 +99,7 @@ impl Outcome {
     }
 
     /// Adds what the threads have done.
-    pub(super) fn add(&mut self, worked: Worked) {
+    pub(crate) fn add(&mut self, worked: Worked) {
         let sums = [
             (&mut self.files, worked.files),
             (&mut self.files_resumed, worked.files_resumed),
@@ -117,19 +117,19 @@ impl Outcome {
 
 /// What the threads of a run have done; the fields are those of [`Outcome`].
 #[derive(Debug, Default)]
-pub(super) struct Worked {
-    pub(super) files: u64,
-    pub(super) files_resumed: u64,
-    pub(super) pages: PageTally,
-    pub(super) bytes_read: u64,
-    pub(super) bytes_written: u64,
-    pub(super) bytes_verified: u64,
-    pub(super) findings: Vec<Finding>,
+pub(crate) struct Worked {
+    pub(crate) files: u64,
+    pub(crate) files_resumed: u64,
+    pub(crate) pages: PageTally,
+    pub(crate) bytes_read: u64,
+    pub(crate) bytes_written: u64,
+    pub(crate) bytes_verified: u64,
+    pub(crate) findings: Vec<Finding>,
 }
 
 impl Worked {
     /// Threads find in any order; what is reported is in that of the files' names.
-    pub(super) fn sort_findings(&mut self) {
+    pub(crate) fn sort_findings(&mut self) {
         self.findings.sort_by(|a, b| {
             let key = |finding: &Finding| finding.place.page.map(|page| page.0);
             (&a.place.file, key(a)).cmp(&(&b.place.file, key(b)))
@@ -138,7 +138,7 @@ impl Worked {
 }
 
 /// A damaged page, which begins at `offset` in its file.
-pub(super) fn damage(file: &str, page: u64, offset: u64, kind: Kind, detail: String) -> Finding {
+pub(crate) fn damage(file: &str, page: u64, offset: u64, kind: Kind, detail: String) -> Finding {
     Finding {
         place: Place {
             file: file.to_owned(),

@@ -9,7 +9,7 @@ use crate::source::file::{open_regular, read_fully};
 use crate::source::residency::forget;
 
 /// A file, read past the page cache if that can be, else after the cache was asked to forget it.
-pub(super) struct Reader {
+pub(crate) struct Reader {
     direct: Option<File>,
     cached: File,
     buffer: AlignedBuffer,
@@ -17,7 +17,7 @@ pub(super) struct Reader {
 
 impl Reader {
     /// Reads up to `bytes_max` at once.
-    pub(super) fn open(path: &Path, bytes_max: usize) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path, bytes_max: usize) -> io::Result<Self> {
         Ok(Self {
             direct: open_direct(path),
             cached: open_regular(path)?,
@@ -27,7 +27,7 @@ impl Reader {
     }
 
     /// So many bytes from `offset` on; an error where the file has fewer.
-    pub(super) fn read(&mut self, offset: u64, length: usize) -> io::Result<&[u8]> {
+    pub(crate) fn read(&mut self, offset: u64, length: usize) -> io::Result<&[u8]> {
         let before = offset % ALIGNMENT as u64;
         let skip = usize::try_from(before).unwrap_or(0);
         let span = skip.saturating_add(length).next_multiple_of(ALIGNMENT);

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::ops::Range;
 
 /// Adds a stretch that lies behind all others; it goes on with the last one where it can.
-pub(super) fn add<T: PartialEq>(stretches: &mut Vec<Range<T>>, next: Range<T>) {
+pub(crate) fn add<T: PartialEq>(stretches: &mut Vec<Range<T>>, next: Range<T>) {
     match stretches.last_mut().filter(|last| last.end == next.start) {
         Some(last) => last.end = next.end,
         None => stretches.push(next),
@@ -13,7 +13,7 @@ pub(super) fn add<T: PartialEq>(stretches: &mut Vec<Range<T>>, next: Range<T>) {
 
 /// Where the hole ends that begins at `offset`; `u64::MAX` where nothing follows it. `None` if
 /// there is data, or nobody tells.
-pub(super) fn hole_end(file: &File, offset: u64) -> Option<u64> {
+pub(crate) fn hole_end(file: &File, offset: u64) -> Option<u64> {
     // Moves the descriptor's position, which nobody uses.
     match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset)) {
         Ok(data) => (data > offset).then_some(data),
@@ -23,7 +23,7 @@ pub(super) fn hole_end(file: &File, offset: u64) -> Option<u64> {
 }
 
 /// Where the data ends that begins at `offset`; `u64::MAX` where nobody tells.
-pub(super) fn data_end(file: &File, offset: u64) -> u64 {
+pub(crate) fn data_end(file: &File, offset: u64) -> u64 {
     rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(offset)).unwrap_or(u64::MAX)
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::error::Error;
 
 /// See the module.
-pub(super) struct Threads<'a> {
+pub(crate) struct Threads<'a> {
     /// Set from outside to end the work early.
     stop: &'a AtomicBool,
     has_failed: AtomicBool,
@@ -15,17 +15,17 @@ pub(super) struct Threads<'a> {
 }
 
 impl<'a> Threads<'a> {
-    pub(super) fn new(stop: &'a AtomicBool) -> Self {
+    pub(crate) fn new(stop: &'a AtomicBool) -> Self {
         Self { stop, has_failed: AtomicBool::new(false), failed: Mutex::default() }
     }
 
     /// True if somebody wants the work to end, or a thread of it has failed.
-    pub(super) fn must_stop(&self) -> bool {
+    pub(crate) fn must_stop(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed) || self.stop.load(Ordering::Relaxed)
     }
 
     /// Has so many threads do `work`, which shares it out itself; the first error.
-    pub(super) fn run(
+    pub(crate) fn run(
         &self,
         count: usize,
         work: impl Fn() -> Result<(), Error> + Sync,
@@ -46,7 +46,7 @@ impl<'a> Threads<'a> {
 
 /// What a thread left that panicked while it held the lock is whole all the same: what is done
 /// under a lock here is put down at its end, in a few assignments.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -19,12 +19,12 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::SystemTime;
 
+use crate::database::Description;
 use crate::report::html::section::Gathered;
 use crate::report::words::{
     bytes, counted, duration, escaped_for_html, grouped, printable, rate, shortened, utc,
 };
 use crate::report::{Report, RunEnd, TargetEnd};
-use crate::target::Description;
 use crate::verdict::{Finding, Note, Recount, Stretch, Unread, Verdict};
 use crate::verify::{Sink, Summary};
 

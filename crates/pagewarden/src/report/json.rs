@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde_json::json;
 use tempfile::SpooledTempFile;
 
+use crate::database::Description;
 use crate::report::{Report, RunEnd, TargetEnd};
-use crate::target::Description;
 use crate::verdict::{Finding, Note, Protection, Unread};
 use crate::verify::Sink;
 

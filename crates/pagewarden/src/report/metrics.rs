@@ -11,8 +11,8 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::database::Description;
 use crate::report::{Report, RunEnd, TargetEnd};
-use crate::target::Description;
 use crate::verdict::{Finding, Note, PageCounts, Severity, SeverityCounts, Unread};
 use crate::verify::Sink;
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::SystemTime;
 
-use crate::target::Description;
+use crate::database::Description;
 use crate::verdict::Verdict;
 use crate::verify::{Sink, Summary};
 

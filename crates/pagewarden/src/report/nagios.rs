@@ -12,9 +12,9 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::SystemTime;
 
+use crate::database::Description;
 use crate::report::words::{bytes, counted, duration, grouped, printable, shortened, why};
 use crate::report::{Report, RunEnd, TargetEnd};
-use crate::target::Description;
 use crate::verdict::{Finding, Note, Severity, Unread, Verdict};
 use crate::verify::{Sink, Summary};
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::target::{Description, Evidence};
+use crate::database::{Description, Evidence};
 use crate::verdict::{ByteOffset, PageNo, Protection, Standing, Stretch};
 
 /// A cluster at rest.

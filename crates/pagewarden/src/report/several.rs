@@ -4,8 +4,8 @@ use std::fmt;
 use std::io;
 use std::time::SystemTime;
 
+use crate::database::Description;
 use crate::report::{Report, RunEnd, TargetEnd};
-use crate::target::Description;
 use crate::verdict::{Finding, Note, Recount, Stretch, Unread};
 use crate::verify::Sink;
 

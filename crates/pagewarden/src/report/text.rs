@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::SystemTime;
 
+use crate::database::Description;
 use crate::report::colours::Colours;
 use crate::report::fold::Folded;
 use crate::report::map::{Layout, PageMap};
@@ -12,7 +13,6 @@ use crate::report::words::{
     bytes, counted, duration, grouped, printable, rate, relation_name, why,
 };
 use crate::report::{Report, RunEnd, TargetEnd};
-use crate::target::Description;
 use crate::verdict::{Finding, Note, PageCounts, Recount, Stretch, Unread};
 use crate::verify::{Sink, Summary, mib_per_second};
 

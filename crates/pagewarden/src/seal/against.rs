@@ -16,13 +16,13 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use crate::database::{PageFile, Step, Target};
 use crate::error::Error;
-use crate::page::postgres::LsnText;
+use crate::formats::postgres::page::LsnText;
 use crate::page::standings::Standings;
 use crate::page::{Fingerprint, PageFormat, PageRun, Witness};
 use crate::seal::write::fingerprint;
 use crate::seal::{Sealed, SealedFile, not_of_archives};
-use crate::target::{PageFile, Step, Target};
 use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Severity, Standing, Unread};
 
 /// Findings in one file that are kept: 1 GiB of pages.

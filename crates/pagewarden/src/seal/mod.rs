@@ -34,7 +34,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::target::{Epoch, Step};
+use crate::database::{Epoch, Step};
 use crate::verdict::Unread;
 
 mod against;

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::*;
+use crate::database::{Description, Evidence, PageFile, Step, Target};
 use crate::page::{Fingerprint, PageFormat, PageRun, RunVerdict};
-use crate::target::{Description, Evidence, PageFile, Step, Target};
 use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Protection, Severity, Standing};
 use crate::verify::{Options, Sink, verify};
 

@@ -4,10 +4,10 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::database::{PageFile, Step, Target};
 use crate::page::standings::Standings;
 use crate::page::{Fingerprint, PageFormat, PageRun, Witness};
 use crate::seal::{FOOTER_BYTES, HASH_BYTES, Header, MAGIC, VERSION, not_of_archives};
-use crate::target::{PageFile, Step, Target};
 use crate::verdict::PageNo;
 
 /// The level of zstd for LSNs: they shrink to a quarter, at the speed of a disk.

@@ -221,7 +221,7 @@ impl<R: Read> Read for Lz4Frames<R> {
 }
 
 /// Reads until `bytes` is full or the source ends; how much there was.
-pub(super) fn fill(source: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
+pub(crate) fn fill(source: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         match source.read(rest) {

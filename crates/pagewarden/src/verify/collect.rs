@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 
+use crate::database::{Settled, Step};
 use crate::page::standings::Standings;
-use crate::target::{Settled, Step};
 use crate::verdict::{
     ByteOffset, Finding, Kind, ModeCounts, PageCounts, PageNo, Place, Recount, Severity, Standing,
     Stretch, Unread,

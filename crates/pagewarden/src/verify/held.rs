@@ -11,8 +11,8 @@ use std::io::{self, BufRead as _, BufReader, Seek as _, SeekFrom, Write as _};
 use serde::{Deserialize, Serialize};
 use tempfile::SpooledTempFile;
 
+use crate::database::Settled;
 use crate::page::Unsettled;
-use crate::target::Settled;
 use crate::verdict::{Finding, PageCounts, Severity, Standing};
 
 const IN_MEMORY: usize = 256 << 10;

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::database::{PageFile, Relation, Target};
 use crate::page::{Neighbours, PageFinding, PageFormat, PageRun, RunVerdict};
 use crate::source::file::open_regular;
-use crate::target::{PageFile, Relation, Target};
 use crate::verdict::{ByteOffset, Finding, PageNo, Place, Severity, Standing, joined};
 use crate::verify::again::{Again, Copies};
 use crate::verify::collect::{Judged, RunOutcome};

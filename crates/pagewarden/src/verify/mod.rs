@@ -20,10 +20,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::database::{Description, Target};
 use crate::source::queue::{BlockingQueue, ReadQueue};
 #[cfg(target_os = "linux")]
 use crate::source::uring::UringQueue;
-use crate::target::{Description, Target};
 use crate::verdict::{
     Finding, ModeCounts, Note, PageCounts, Protection, Recount, SeverityCounts, Stretch, Unread,
     Verdict,

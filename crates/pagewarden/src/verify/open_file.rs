@@ -7,10 +7,10 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use crate::database::PageFile;
 use crate::source::buffer::ALIGNMENT;
 use crate::source::file::open_regular_with_status;
 use crate::source::residency::{Residency, absent, expect_random_reads, fetch, forget, residency};
-use crate::target::PageFile;
 use crate::verdict::{ByteOffset, PageNo, Unread};
 use crate::verify::again::Again;
 use crate::verify::{Caching, RUN_BYTES};

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+use crate::database::{PageFile, Step, StreamedPages, Target};
 use crate::source::buffer::ALIGNMENT;
-use crate::target::{PageFile, Step, StreamedPages, Target};
 use crate::verdict::{ByteOffset, Finding, Kind, Note, Place, Severity, Unread};
 use crate::verify::open_file::OpenFile;
 use crate::verify::{Caching, Options, RUN_BYTES};

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::database::{Description, Evidence, PageFile, Step, Target};
 use crate::page::standings::Standings;
 use crate::page::{PageFinding, PageFormat, PageRun, RunVerdict, Witness};
 use crate::source::buffer::AlignedBuffer;
@@ -17,7 +18,6 @@ use crate::source::fault::{Fault, heal, inject};
 use crate::source::file::{open_regular, read_at};
 use crate::source::queue::{ReadQueue, Slot};
 use crate::source::residency::{Residency, absent, forget, residency};
-use crate::target::{Description, Evidence, PageFile, Step, Target};
 use crate::verdict::{
     ByteOffset, Finding, Kind, Note, PageNo, Protection, Severity, Standing, Unread, Verdict,
 };

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::database::Target;
 use crate::page::{PageRun, RunVerdict};
 use crate::source::buffer::{ALIGNMENT, AlignedBuffer};
 use crate::source::file::read_at;
 use crate::source::queue::ReadQueue;
-use crate::target::Target;
 use crate::verify::collect::{Collector, Outcome, RunOutcome};
 use crate::verify::look::Look;
 use crate::verify::open_file::{OpenFile, Way};

@@ -1,14 +1,14 @@
 //! What can be known of a damaged page by the design of its format alone: a reckoning byte by
 //! byte, which knows no more of the checker than the documents of the format say.
 
-use pagewarden::checksum::innodb::{crc32, zip_crc32};
-use pagewarden::page::innodb::compression::{unpack_mariadb, unpack_mysql};
-use pagewarden::page::innodb::fields::{
+use pagewarden::formats::innodb::checksum::{crc32, zip_crc32};
+use pagewarden::formats::innodb::page::compression::{unpack_mariadb, unpack_mysql};
+use pagewarden::formats::innodb::page::fields::{
     ENCRYPTED_SUM, EXTENT_DESCRIPTORS, FSP_FREE_LIMIT, KEY_VERSION, MARIADB_PAYLOAD_BYTES,
     MYSQL_STORED_BYTES, PAGE_NUMBER, PAGE_TYPE, SPACE_ID, TYPE_COMPRESSED, TYPE_COMPRESSED_MARK,
     TYPE_PAGE_COMPRESSED, TYPE_PAGE_COMPRESSED_ENCRYPTED, read_u16, read_u32,
 };
-use pagewarden::page::innodb::layout::{Form, Layout};
+use pagewarden::formats::innodb::page::layout::{Form, Layout};
 
 /// What protects a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

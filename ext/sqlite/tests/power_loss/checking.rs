@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use pagewarden::target;
+use pagewarden::database;
 use pagewarden::verdict::{Finding, Note, Severity, Unread};
 use pagewarden::verify::{Options, Sink, verify};
 
@@ -23,7 +23,7 @@ pub fn check(files: &BTreeMap<String, Vec<u8>>, name: &str) -> Checked {
         std::fs::write(path(name), bytes).expect("a file");
     }
     let mut checked = Checked::default();
-    let target = target::open(&path(name), None).expect("a database");
+    let target = database::open(&path(name), None).expect("a database");
     verify(target, &Options::default(), &(), &mut checked).expect("a verdict");
     checked
 }

@@ -13,11 +13,11 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use pagewarden::database::{self, Step, Target};
 use pagewarden::pack::{
     Coding, Content, Estimate, Forecast, Method, Sampling, Settings, SizeInterval, Strays, What,
 };
 use pagewarden::report::words::{bytes, counted, duration, printable};
-use pagewarden::target::{self, Step, Target};
 use serde_json::{Value, json};
 
 use crate::args::pack::Pack;
@@ -48,7 +48,7 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
         "cannot estimate what comes from standard input: it is read once and in order\n\
          hint: name a folder or a file"
     );
-    let target = target::open(source, kind(arguments))?;
+    let target = database::open(source, kind(arguments))?;
     let is_live = target.description.live;
     let strays = if is_live { Strays::PassedOver } else { Strays::Refused };
     let content = Content::list(source, strays)?;

@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use pagewarden::database;
 use pagewarden::pack::{Content, Draining, Entry, Strays, What};
 use pagewarden::report::words::{self, counted, grouped, percent, printable};
 use pagewarden::source::device::{DeviceLoad, device_load};
 use pagewarden::source::file::open_regular;
 use pagewarden::source::residency::{Residency, residency};
-use pagewarden::target;
 use pagewarden::verdict::{Finding, Note, Stretch, Unread};
 use pagewarden::verify::pace::{Pace, Setter};
 use pagewarden::verify::{Progress, Sink, Summary, mib_per_second, verify};
@@ -39,7 +39,7 @@ const BUSY: f64 = 0.3;
 
 pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Result<Exit> {
     let source = arguments.source.as_path();
-    let target = target::open(source, kind(arguments))?;
+    let target = database::open(source, kind(arguments))?;
     let description = target.description.clone();
     let content = Content::list(source, Strays::PassedOver)?;
     let device = look(arguments, &content);

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Result, ensure};
+use pagewarden::database;
+use pagewarden::formats::postgres::files::frozen::Tablespace;
 use pagewarden::pack::{Content, Pack, What};
 use pagewarden::report::several::Several;
-use pagewarden::target;
-use pagewarden::target::postgres::frozen::Tablespace;
 use pagewarden::verdict::Verdict;
 use pagewarden::verify::verify;
 
@@ -90,7 +90,7 @@ fn read_back(
 ) -> Result<()> {
     let options = options(arguments, stop);
     let mut nobody = Several::default();
-    let read = verify(target::open(output, None)?, &options, show, &mut nobody)?;
+    let read = verify(database::open(output, None)?, &options, show, &mut nobody)?;
     let verdict = read.verdict(None);
     packed.summary.stopped |= read.stopped;
     ensure!(

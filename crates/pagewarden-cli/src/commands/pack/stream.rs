@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result, ensure};
+use pagewarden::database::{self, OpenOptions};
 use pagewarden::pack::{StreamPacking, train_on_begin};
 use pagewarden::source::pipe::StandardInput;
-use pagewarden::target::{self, OpenOptions};
 
 use super::{Packed, Place, STANDARD_INPUT, check, is_sound_enough, kind, options, plain_settings};
 use crate::args::pack::Pack;
@@ -61,7 +61,7 @@ pub(super) fn make(
     .with_context(cannot)?;
     let called = Path::new(STANDARD_INPUT);
     let target =
-        target::open_stream(called, Box::new(tee), kind(arguments), &OpenOptions::default())?;
+        database::open_stream(called, Box::new(tee), kind(arguments), &OpenOptions::default())?;
     let (verdict, mut summary, check) = check(arguments, target, &[], &options, show)?;
     if let Some(error) = packing.failure() {
         return Err(error).with_context(cannot);

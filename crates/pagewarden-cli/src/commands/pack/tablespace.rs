@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Result, bail, ensure};
+use pagewarden::database;
+use pagewarden::formats::postgres::files::frozen::{Tablespace, Unfrozen};
 use pagewarden::pack::PackedTablespace;
-use pagewarden::target;
-use pagewarden::target::postgres::frozen::{Tablespace, Unfrozen};
 
 use super::{Packed, Place, Whole, make as make_pack};
 use crate::args::pack::Pack;
@@ -33,7 +33,7 @@ pub(super) fn make(
     if !unfrozen.is_empty() {
         bail!(refusal(&tablespace, &unfrozen));
     }
-    let target = target::open(&tablespace.version_folder, None)?;
+    let target = database::open(&tablespace.version_folder, None)?;
     ensure!(
         !target.description.live,
         "cannot pack {}: a server has started on it\nhint: shut it down first",

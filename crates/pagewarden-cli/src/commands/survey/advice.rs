@@ -137,7 +137,7 @@ mod tests {
     use std::path::PathBuf;
 
     use clap::Parser as _;
-    use pagewarden::target::{Description, Epoch, Evidence};
+    use pagewarden::database::{Description, Epoch, Evidence};
     use pagewarden::verify::Summary;
 
     use super::*;
@@ -180,7 +180,7 @@ mod tests {
     /// What is recommended can be typed: our own parser takes it.
     #[test]
     fn every_recommended_command_is_one() {
-        for kind in pagewarden::target::TARGETS {
+        for kind in pagewarden::formats::FORMATS {
             for verdict in VERDICTS {
                 for live in [false, true] {
                     let mut surveyed = surveyed(kind.name, verdict);

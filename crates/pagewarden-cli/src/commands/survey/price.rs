@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use pagewarden::target::Description;
+use pagewarden::database::Description;
 use pagewarden_lab::cost::analyse::analyse;
 use pagewarden_lab::cost::machine;
 use pagewarden_lab::cost::record::{self, Run};
@@ -124,7 +124,7 @@ mod tests {
             page_size: 8192,
             setting: None,
             state: String::new(),
-            evidence: pagewarden::target::Evidence { tested_by: "", unseen: "" },
+            evidence: pagewarden::database::Evidence { tested_by: "", unseen: "" },
             live: false,
             epoch: None,
         }

@@ -21,9 +21,9 @@
 pub mod tuple;
 mod varlena;
 
-use pagewarden::page::postgres::{Header, PAGE_ALL_VISIBLE};
-use pagewarden::target::postgres::catalogue::tuple::Tuple;
-use pagewarden::target::postgres::witness::heap::{LinePointer, line_pointers};
+use pagewarden::formats::postgres::files::catalogue::tuple::Tuple;
+use pagewarden::formats::postgres::files::witness::heap::{LinePointer, line_pointers};
+use pagewarden::formats::postgres::page::{Header, PAGE_ALL_VISIBLE};
 
 use tuple::Layout;
 

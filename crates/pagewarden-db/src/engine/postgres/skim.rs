@@ -10,7 +10,7 @@
 //! snapshots see if ours does not; a row that is moved meanwhile is seen once. The size is asked
 //! for after the snapshot was taken: what lies behind it is younger.
 
-use pagewarden::page::postgres::{MAX_ALIGN, PAGE_SIZES};
+use pagewarden::formats::postgres::page::{MAX_ALIGN, PAGE_SIZES};
 
 use super::heap::Rows;
 use super::heap::tuple::{Attribute, Kind, Layout, Width};

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, bail};
 use pagewarden::verdict::{Finding, Note, Severity, Unread, Verdict};
 use pagewarden::verify::{self, Sink};
-use pagewarden::{target, verdict};
+use pagewarden::{database, verdict};
 use pagewarden_scratch::postgres::{Cluster, Options, StopMode};
 
 use crate::cost::experiment::{
@@ -267,7 +267,7 @@ fn without_paths(line: &str) -> String {
 }
 
 fn pagewarden_check(cluster: &mut Cluster, stop: &AtomicBool) -> Result<(bool, String)> {
-    let target = target::open(cluster.data_dir(), None)?;
+    let target = database::open(cluster.data_dir(), None)?;
     let mut found = Found::default();
     let options = verify::Options { stop: Arc::default(), ..verify::Options::default() };
     let setting = target.description.setting;

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use pagewarden::checksum::postgres::{Kernel, hash_pages_with};
+use pagewarden::formats::postgres::checksum::{Kernel, hash_pages_with};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::cost::experiment::{

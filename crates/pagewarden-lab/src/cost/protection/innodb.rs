@@ -11,7 +11,7 @@
 //!
 //! Integers are big-endian. The sums and their sources: `checksum::innodb`.
 
-use pagewarden::checksum::innodb::{crc32, full_crc32};
+use pagewarden::formats::innodb::checksum::{crc32, full_crc32};
 
 use super::{Protection, field, is_zero, put};
 

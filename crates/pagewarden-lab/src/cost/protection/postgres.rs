@@ -5,7 +5,7 @@
 //! `pd_upper` is 0 counts as new, and must then be all zero; flags, bounds and
 //! alignment of any other must be sane.
 
-use pagewarden::checksum::postgres::{checksum, hash_pages};
+use pagewarden::formats::postgres::checksum::{checksum, hash_pages};
 
 use super::{Protection, field, is_zero, put};
 

@@ -11,7 +11,7 @@
 //!
 //! The checksum, the torn bits and their sources: `checksum::sqlserver`.
 
-use pagewarden::checksum::sqlserver::{
+use pagewarden::formats::sqlserver::checksum::{
     PAGE_BYTES, Page, TornBits, checksum, stamp_checksum, stamp_torn_bits, stored, torn_bits,
 };
 

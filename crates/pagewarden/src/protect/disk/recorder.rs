@@ -15,17 +15,17 @@ use crate::protect::disk::{Disk, System, Written};
 use crate::protect::journal::{self, Journal, Stamp};
 
 /// Numbers that look random, the same in every run (xorshift64*).
-pub(in crate::protect) struct Dice(pub(in crate::protect) u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    pub(in crate::protect) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    pub(in crate::protect) fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() % end as u64).unwrap()
     }
 }
@@ -34,7 +34,7 @@ const SECTOR: usize = 512;
 
 /// A change to the disk.
 #[derive(Debug, Clone)]
-pub(in crate::protect) enum Change {
+pub(crate) enum Change {
     Create(PathBuf),
     Write(PathBuf, u64, Vec<u8>),
     Length(PathBuf, u64),
@@ -49,22 +49,22 @@ pub(in crate::protect) enum Change {
 }
 
 /// Notes every change, and dies at one of them: from then on nothing happens.
-pub(in crate::protect) struct Recorder {
+pub(crate) struct Recorder {
     root: PathBuf,
     lives: usize,
-    pub(in crate::protect) changes: Mutex<(Vec<Change>, Dice)>,
+    pub(crate) changes: Mutex<(Vec<Change>, Dice)>,
     /// The file of each write that went past the page cache.
-    pub(in crate::protect) past: Mutex<Vec<PathBuf>>,
+    pub(crate) past: Mutex<Vec<PathBuf>>,
 }
 
 impl Recorder {
-    pub(in crate::protect) fn new(root: &Path, lives: usize, seed: u64) -> Self {
+    pub(crate) fn new(root: &Path, lives: usize, seed: u64) -> Self {
         let changes = Mutex::new((Vec::new(), Dice(seed.max(1))));
         Self { root: root.to_owned(), lives, changes, past: Mutex::default() }
     }
 
     /// The file names that were made in the root.
-    pub(in crate::protect) fn names_made(&self) -> Vec<String> {
+    pub(crate) fn names_made(&self) -> Vec<String> {
         let changes = self.changes.lock().unwrap();
         let names = changes.0.iter().filter_map(|change| match change {
             Change::Create(name) => name.to_str().map(str::to_owned),
@@ -74,7 +74,7 @@ impl Recorder {
     }
 
     /// How many writes to a file went past the page cache.
-    pub(in crate::protect) fn writes_past(&self, name: &str) -> usize {
+    pub(crate) fn writes_past(&self, name: &str) -> usize {
         let past = self.past.lock().unwrap();
         past.iter().filter(|written| **written == Path::new(name)).count()
     }
@@ -214,7 +214,7 @@ fn is_direct(file: &File) -> bool {
 }
 
 /// Does not wait for the device: these tests have no power failures of their own.
-pub(in crate::protect) struct Hasty;
+pub(crate) struct Hasty;
 
 impl Disk for Hasty {
     fn sync(&self, _: &Written) -> io::Result<()> {
@@ -230,10 +230,10 @@ impl Disk for Hasty {
     }
 }
 
-pub(in crate::protect) type Image = BTreeMap<PathBuf, Option<Vec<u8>>>;
+pub(crate) type Image = BTreeMap<PathBuf, Option<Vec<u8>>>;
 
 /// A disk as power failure may leave it: files by number, names that lead to them.
-pub(in crate::protect) struct Remains {
+pub(crate) struct Remains {
     files: Vec<Vec<u8>>,
     /// `None` for folders.
     names: BTreeMap<PathBuf, Option<usize>>,
@@ -241,7 +241,7 @@ pub(in crate::protect) struct Remains {
 
 impl Remains {
     /// What may be left of `before` and `changes`.
-    pub(in crate::protect) fn of(before: &Image, changes: &[Change], dice: &mut Dice) -> Self {
+    pub(crate) fn of(before: &Image, changes: &[Change], dice: &mut Dice) -> Self {
         let mut remains = Self { files: Vec::new(), names: BTreeMap::new() };
         for (name, bytes) in before {
             let file = bytes.as_ref().map(|bytes| {
@@ -339,14 +339,14 @@ impl Remains {
 
     /// Puts what is left below a folder that the run made itself, if that is left, into an empty
     /// one.
-    pub(in crate::protect) fn lay_out_below(mut self, root: &Path) {
+    pub(crate) fn lay_out_below(mut self, root: &Path) {
         if self.names.remove(Path::new("")).is_some() {
             self.lay_out(root);
         }
     }
 
     /// Puts it into an empty folder.
-    pub(in crate::protect) fn lay_out(&self, root: &Path) {
+    pub(crate) fn lay_out(&self, root: &Path) {
         let mut first: HashMap<usize, PathBuf> = HashMap::new();
         for (name, file) in &self.names {
             let path = root.join(name);
@@ -369,7 +369,7 @@ impl Remains {
 }
 
 /// Every file by its path below `root`; folders with no content.
-pub(in crate::protect) fn image(root: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+pub(crate) fn image(root: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     let mut image = BTreeMap::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -388,18 +388,18 @@ pub(in crate::protect) fn image(root: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>
 }
 
 /// In memory where there is such a place: hundreds of clusters are made here.
-pub(in crate::protect) fn in_memory() -> tempfile::TempDir {
+pub(crate) fn in_memory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
 
 /// Without reading back, which waits for a real device.
-pub(in crate::protect) fn one_thread() -> Options {
+pub(crate) fn one_thread() -> Options {
     Options { jobs: std::num::NonZero::<usize>::MIN, verify: false, ..Options::default() }
 }
 
 /// Lays out what power failure may leave, so many times for each end that these changes may have,
 /// and calls `each` with the folder and the number of changes.
-pub(in crate::protect) fn after_each_power_failure(
+pub(crate) fn after_each_power_failure(
     before: &Image,
     changes: &[Change],
     times: usize,
@@ -418,7 +418,7 @@ pub(in crate::protect) fn after_each_power_failure(
 }
 
 /// A folder with these files, as if they had always been there.
-pub(in crate::protect) fn laid_out(before: &Image) -> (tempfile::TempDir, PathBuf) {
+pub(crate) fn laid_out(before: &Image) -> (tempfile::TempDir, PathBuf) {
     let folder = in_memory();
     let root = folder.path().join("data");
     fs::create_dir(&root).unwrap();
@@ -428,7 +428,7 @@ pub(in crate::protect) fn laid_out(before: &Image) -> (tempfile::TempDir, PathBu
 
 /// Files that were laid out anew have other numbers and times than those that the
 /// journal names: lets it name these, so that it is believed as it would be.
-pub(in crate::protect) fn let_journal_name_these_files(root: &Path) {
+pub(crate) fn let_journal_name_these_files(root: &Path) {
     let path = root.join(journal::NAME);
     let Ok(bytes) = fs::read(&path) else { return };
     let text = String::from_utf8_lossy(&bytes).into_owned();

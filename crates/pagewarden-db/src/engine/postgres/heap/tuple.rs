@@ -12,7 +12,7 @@
 //! and the `typsend` functions of PostgreSQL 14 to 18; all of it was held against what servers
 //! of 15 and 18 send.
 
-use pagewarden::target::postgres::catalogue::tuple::Tuple;
+use pagewarden::formats::postgres::files::catalogue::tuple::Tuple;
 
 use super::varlena::{self, Found, Method};
 

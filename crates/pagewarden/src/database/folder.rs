@@ -1,0 +1,99 @@
+//! A folder that is no database itself: the databases in it.
+//!
+//! Backups of SQL Server, or one SQLite file a customer, lie in plain folders. What is
+//! recognised by its content is a target; so is what is called like a database, since a
+//! file whose first page is destroyed is recognised by nothing else.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::database::{Format, Probe};
+use crate::error::Error;
+use crate::formats::FORMATS;
+
+/// Files that hold pages of a database, by the end of their names.
+const ENDINGS: [&str; 10] =
+    ["mdf", "ndf", "ldf", "bak", "trn", "ibd", "sqlite", "sqlite3", "db3", "pwk"];
+/// Folders in folders that are looked into: links are not followed, so that more than
+/// this is a mistake or malice.
+const DEPTH_MAX: usize = 32;
+
+/// True if `path` is a target by itself.
+#[must_use]
+pub fn is_target(path: &Path, kind: Option<&Format>) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| best(path, &metadata, kind) != Probe::No)
+}
+
+/// The databases below a folder, by name: files, and data directories as a whole. Empty
+/// if there is none.
+///
+/// # Errors
+/// A folder cannot be listed: what is in it would go unread without a word.
+pub fn databases(folder: &Path, kind: Option<&Format>) -> Result<Vec<PathBuf>, Error> {
+    let mut found = Vec::new();
+    list(folder, kind, 0, &mut found)?;
+    found.sort();
+    Ok(found)
+}
+
+fn list(
+    folder: &Path,
+    kind: Option<&Format>,
+    depth: usize,
+    found: &mut Vec<PathBuf>,
+) -> Result<(), Error> {
+    let entries = fs::read_dir(folder).map_err(|source| Error::io("list", folder, source))?;
+    for entry in entries {
+        let entry = entry.map_err(|source| Error::io("list", folder, source))?;
+        let path = entry.path();
+        // Of the entry itself: a link leads out of what was named.
+        let Ok(metadata) = entry.metadata() else { continue };
+        if metadata.is_dir() {
+            if best(&path, &metadata, kind) == Probe::Yes {
+                found.push(path);
+            } else if depth < DEPTH_MAX {
+                list(&path, kind, depth + 1, found)?;
+            }
+        } else if metadata.is_file()
+            && metadata.len() > 0
+            && (is_named_like_one(&path) || best(&path, &metadata, kind) == Probe::Yes)
+        {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn best(path: &Path, metadata: &fs::Metadata, kind: Option<&Format>) -> Probe {
+    let kinds = FORMATS.iter().filter(|one| kind.is_none_or(|kind| kind.name == one.name));
+    kinds.map(|kind| (kind.probe)(path, metadata)).max().unwrap_or(Probe::No)
+}
+
+fn is_named_like_one(path: &Path) -> bool {
+    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    ENDINGS.iter().any(|known| known.eq_ignore_ascii_case(ending))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn databases_of_a_folder_are_found_by_content_and_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::create_dir_all(path("customers/one")).unwrap();
+        let mut sqlite = b"SQLite format 3\0\x10\0\x01\x01\0\x40\x20\x20".to_vec();
+        sqlite.resize(4096, 0);
+        fs::write(path("customers/one/data"), &sqlite).unwrap();
+        fs::write(path("customers/notes.txt"), "nothing of interest").unwrap();
+        fs::write(path("customers/empty.sqlite"), "").unwrap();
+        // Its first page is destroyed.
+        fs::write(path("shop.MDF"), vec![0xAA; 8192]).unwrap();
+        std::os::unix::fs::symlink("/", path("customers/root")).unwrap();
+        let found = databases(folder.path(), None).unwrap();
+        assert_eq!(found, [path("customers/one/data"), path("shop.MDF")]);
+        assert!(!is_target(folder.path(), None));
+        assert!(is_target(&path("customers/one/data"), None));
+    }
+}

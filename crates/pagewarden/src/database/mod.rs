@@ -1,0 +1,499 @@
+//! What a path is, and which files and pages it has.
+//!
+//! A target kind looks at a path, says whether it knows it, and opens it: the
+//! result is a [`Target`], a description and a lazy list of [`Step`]s. A step
+//! is a file of pages with the page format that fits it, or something already
+//! seen while listing (a finding, a file that may not be read). Steps are
+//! produced one at a time, so that a cluster of a million files costs no more
+//! memory than its largest folder.
+//!
+//! To add a kind: one file here, one line in [`FORMATS`].
+
+use std::fmt;
+use std::fs::Metadata;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::database::parts::PartsKind;
+use crate::error::Error;
+use crate::formats::FORMATS;
+use crate::page::{PageFormat, Specimen, Unsettled, Witness};
+use crate::protect::Engine;
+use crate::source::decode::{Decoded, decode};
+use crate::verdict::{ByteOffset, Finding, Note, PageNo, Protection, Severity, Standing, Unread};
+
+pub mod folder;
+pub mod parts;
+
+/// What is known of a target before its pages are read.
+#[derive(Debug, Clone)]
+pub struct Description {
+    /// The path as it was named.
+    pub path: PathBuf,
+    /// The name of the target kind: `postgres`, `sqlite` ...
+    pub format: &'static str,
+    /// The engine and its version, as people say it: `PostgreSQL 15`.
+    pub engine: String,
+    /// Bytes in a page.
+    pub page_size: u32,
+    /// What the database itself is set to, where it says so.
+    pub setting: Option<Protection>,
+    /// A line of circumstances for people: `checksums on, shut down cleanly`.
+    pub state: String,
+    /// How strong the evidence for a sound page is.
+    pub evidence: Evidence,
+    /// True while a server may be writing: failing pages are read again, and
+    /// files may come and go.
+    pub live: bool,
+    /// Which state of the database this is, where it can be held against a
+    /// seal.
+    pub epoch: Option<Epoch>,
+}
+
+/// How much an "ok" is worth: part of every report, because formats differ
+/// widely in what they can show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Evidence {
+    /// What pages are tested by.
+    pub tested_by: &'static str,
+    /// What passes all the same.
+    pub unseen: &'static str,
+}
+
+/// Which state of a database this is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Epoch {
+    /// The same for all states of one database.
+    pub database: String,
+    /// Later states have a greater number.
+    pub position: u64,
+    /// The database was shut down cleanly: states with the same position are
+    /// the same, byte for byte.
+    pub is_at_rest: bool,
+}
+
+impl Epoch {
+    /// True if nothing was written between the two.
+    #[must_use]
+    pub fn is_same_state(&self, other: &Self) -> bool {
+        self.is_at_rest && self == other
+    }
+}
+
+/// A file of pages, and how to read and judge it.
+#[derive(Debug, Clone)]
+pub struct PageFile {
+    /// The file, relative to the target's path (or the target's own name
+    /// where the target is this file).
+    pub name: String,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its length when it was listed, for progress; it is asked again when the
+    /// file is opened.
+    pub listed_bytes: u64,
+    /// The number of the page at offset 0.
+    pub first_page: PageNo,
+    /// What its pages must look like.
+    pub format: Arc<dyn PageFormat>,
+    /// What an incomplete page at the end of the file is.
+    pub partial_page: Severity,
+    /// All files of the same relation, for a second look at failing pages.
+    pub relation: Option<Arc<Relation>>,
+    /// Which pages the file holds, where it does not hold all from the first
+    /// one on.
+    pub selection: Option<Arc<Selection>>,
+    /// Advice for whoever finds this file damaged.
+    pub hint: Option<Arc<str>>,
+    /// Its database by name, where it can be told.
+    pub database: Option<Arc<str>>,
+    /// Its relation or table by name, where it can be told.
+    pub object: Option<Arc<str>>,
+    /// Who else sees its pages.
+    pub witnesses: Vec<Arc<dyn Witness>>,
+}
+
+/// The pages of a file that holds some pages of a larger one, as incremental
+/// backups do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selection {
+    /// Where the first of them begins: a multiple of the page size.
+    pub begin: ByteOffset,
+    /// The number of each, counted from the file's first page, ascending.
+    pub indexes: Vec<u32>,
+}
+
+impl PageFile {
+    /// The number of the page at `offset`.
+    #[must_use]
+    pub fn page_at(&self, offset: ByteOffset) -> PageNo {
+        let page_size = self.format.page_size() as u64;
+        let Some(selection) = &self.selection else {
+            return self.first_page.plus(offset.0 / page_size);
+        };
+        let place = offset.0.saturating_sub(selection.begin.0) / page_size;
+        let index = usize::try_from(place).ok().and_then(|place| selection.indexes.get(place));
+        // Past the last of them there is none; it is no page that fits.
+        index.map_or(PageNo(u64::MAX), |index| self.first_page.plus(u64::from(*index)))
+    }
+
+    /// Where its first page begins.
+    #[must_use]
+    pub fn begin(&self) -> ByteOffset {
+        self.selection.as_ref().map_or(ByteOffset(0), |selection| selection.begin)
+    }
+
+    /// One past the last of its pages, in a file of `length` bytes.
+    #[must_use]
+    pub fn end(&self, length: u64) -> u64 {
+        let page_size = self.format.page_size() as u64;
+        let whole_pages = length - length % page_size;
+        self.selection.as_ref().map_or(whole_pages, |selection| {
+            let pages = selection.indexes.len() as u64;
+            whole_pages.min(selection.begin.0.saturating_add(pages.saturating_mul(page_size)))
+        })
+    }
+}
+
+/// Whole pages of a file that comes as a stream.
+#[derive(Debug)]
+pub struct StreamedPages {
+    /// The file. It is not opened: its path only says where it comes from.
+    pub file: Arc<PageFile>,
+    /// Where in the file they lie. At [`PageFile::begin`] the file counts as
+    /// one that was opened.
+    pub offset: ByteOffset,
+    /// The pages, about a mebibyte.
+    pub bytes: Vec<u8>,
+    /// So many bytes at their end are not of the file: they make its last page a whole one.
+    pub filler_bytes: u64,
+}
+
+impl StreamedPages {
+    /// Pages that are whole in their file.
+    #[must_use]
+    pub fn whole(file: Arc<PageFile>, offset: ByteOffset, bytes: Vec<u8>) -> Self {
+        Self { file, offset, bytes, filler_bytes: 0 }
+    }
+}
+
+/// See [`Settled::judge`].
+pub type Judge = Box<dyn Fn(&mut Finding, &Unsettled) + Send + Sync>;
+
+/// What turned out at the end of a stream.
+pub struct Settled {
+    /// What the target is, in the place of what was thought before.
+    pub description: Description,
+    /// Its pages carry sums. If not, what only a sum speaks against is fine,
+    /// and all pages that passed count as unprotected.
+    pub has_sums: bool,
+    /// Puts into a finding what the page that failed proves. May take its time:
+    /// the first call may read the log.
+    pub judge: Judge,
+}
+
+impl fmt::Debug for Settled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settled").field("description", &self.description).finish_non_exhaustive()
+    }
+}
+
+/// The files of one relation, in page order.
+#[derive(Debug)]
+pub struct Relation {
+    /// Bytes in a page.
+    pub page_size: usize,
+    /// The files.
+    pub segments: Vec<Segment>,
+}
+
+/// One file of a [`Relation`].
+#[derive(Debug, Clone)]
+pub struct Segment {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The number of its first page.
+    pub first_page: PageNo,
+    /// Whole pages in it when it was listed.
+    pub pages: u64,
+}
+
+impl Relation {
+    /// How many pages the relation has: one past the last page of its last
+    /// segment.
+    #[must_use]
+    pub fn page_count(&self) -> u64 {
+        self.segments.last().map_or(0, |last| last.first_page.plus(last.pages).0)
+    }
+
+    /// The file and the byte offset of a page.
+    #[must_use]
+    pub fn locate(&self, page: PageNo) -> Option<(&Path, ByteOffset)> {
+        let behind = self.segments.partition_point(|segment| segment.first_page <= page);
+        let segment = self.segments.get(behind.checked_sub(1)?)?;
+        let index = page.0.checked_sub(segment.first_page.0)?;
+        if index >= segment.pages {
+            return None;
+        }
+        let offset = index.checked_mul(u64::try_from(self.page_size).ok()?)?;
+        Some((&segment.path, ByteOffset(offset)))
+    }
+}
+
+/// One thing on the way through a target.
+#[derive(Debug)]
+pub enum Step {
+    /// Pages to verify.
+    File(PageFile),
+    /// Something wrong that was seen while listing.
+    Finding(Finding),
+    /// Something wrong with a page that was judged already, and counted as
+    /// this.
+    Overruled(Finding, Standing),
+    /// The next step is not asked for before all pages of earlier ones were
+    /// judged and seen by their witnesses.
+    Barrier,
+    /// Something that could not be read.
+    Unread(Unread),
+    /// A circumstance worth knowing.
+    Note(Note),
+    /// Pages to judge that are at hand already.
+    Pages(StreamedPages),
+    /// So many bytes were read that are no pages: they count for the pace only.
+    Passed(u64),
+    /// Nothing yet: the target is to be asked again after so long.
+    Wait(Duration),
+    /// The end of a stream, after which nothing is unsettled.
+    Settled(Box<Settled>),
+}
+
+/// A path that is known, and the way through it.
+pub struct Target {
+    /// What it is.
+    pub description: Description,
+    /// What it consists of, in the order in which it is reported.
+    pub steps: Box<dyn Iterator<Item = Step> + Send>,
+    /// Asked when a page of a target at rest fails: true if a server has come
+    /// to life on it since, so that the page may have been read half written.
+    pub woken: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target").field("description", &self.description).finish_non_exhaustive()
+    }
+}
+
+/// What a target kind thinks of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Probe {
+    /// Not this kind.
+    No,
+    /// It may be: the name or the layout fits, but no mark proves it.
+    Maybe,
+    /// It carries this kind's marks.
+    Yes,
+}
+
+/// What else is known about a target beside its path.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// A folder with log of the database that is not where its server keeps
+    /// it, such as an archive.
+    pub wal: Option<PathBuf>,
+    /// How long to wait for a running server's next checkpoint, if evidence
+    /// from several of its files needs one; `None` not to wait.
+    pub settle: Option<Duration>,
+    /// Pages are judged one by one only: what files say of one another is not
+    /// asked.
+    pub no_witness: bool,
+    /// A file with the keys of encrypted pages.
+    pub keyring: Option<PathBuf>,
+    /// Packs that a delta builds on.
+    pub bases: Vec<PathBuf>,
+}
+
+/// What comes as a stream, decompressed.
+#[derive(Debug)]
+pub struct StreamKind {
+    /// What it is, for people: `a tar archive of a PostgreSQL backup`.
+    pub name: &'static str,
+    /// Looks at the first bytes.
+    pub probe: fn(&[u8]) -> bool,
+    /// Opens it, under the name that it is called by.
+    pub open: fn(&Path, Decoded, &OpenOptions) -> Result<Target, Error>,
+}
+
+/// One format in the registry, [`FORMATS`], with what it can do.
+pub struct Format {
+    /// The name, as in `--format` and in the JSON output.
+    pub name: &'static str,
+    /// What it covers, for help and documentation.
+    pub summary: &'static str,
+    /// Looks at a path without opening more than its first bytes.
+    pub probe: fn(&Path, &Metadata) -> Probe,
+    /// Opens it.
+    ///
+    /// # Errors
+    /// Where no verdict at all can be given.
+    pub open: fn(&Path, &Metadata, &OpenOptions) -> Result<Target, Error>,
+    /// Opens what comes as a stream that can be read only once; the path is
+    /// what it is called. `None`: nothing of this kind can be read so.
+    pub stream: Option<StreamKind>,
+    /// Several files may be one target; `None`: never.
+    pub parts: Option<PartsKind>,
+    /// Pages that the conformance suite and the fuzzer damage; `None`: it has no pages of its own.
+    pub specimens: Option<fn() -> Vec<Specimen>>,
+    /// How the protection of its databases is changed; `None`: not by this library.
+    pub protect: Option<Engine>,
+}
+
+impl fmt::Debug for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Format").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Finds out what `path` is and opens it.
+///
+/// # Errors
+/// The path cannot be looked at, or is nothing we know. Nothing is ever
+/// written to it.
+pub fn open(path: &Path, kind: Option<&Format>) -> Result<Target, Error> {
+    open_with(path, kind, &OpenOptions::default())
+}
+
+/// The same with more to go by.
+///
+/// # Errors
+/// As [`open`], and where a folder that was named cannot be listed.
+pub fn open_with(
+    path: &Path,
+    kind: Option<&Format>,
+    options: &OpenOptions,
+) -> Result<Target, Error> {
+    look_into(options)?;
+    let metadata = std::fs::metadata(path).map_err(|source| Error::io("open", path, source))?;
+    if !metadata.is_file() && !metadata.is_dir() {
+        return Err(Error::unknown(
+            path,
+            "neither a regular file nor a directory",
+            "name a data directory, a relation file or a database file",
+        ));
+    }
+    if let Some(kind) = kind {
+        return (kind.open)(path, &metadata, options);
+    }
+    let best = FORMATS
+        .iter()
+        .map(|kind| ((kind.probe)(path, &metadata), kind))
+        .filter(|(probe, _)| *probe != Probe::No)
+        .reduce(|best, next| if next.0 > best.0 { next } else { best });
+    match best {
+        Some((_, kind)) => (kind.open)(path, &metadata, options),
+        None => Err(unknown(path, &metadata)),
+    }
+}
+
+/// A folder that was named must be one.
+fn look_into(options: &OpenOptions) -> Result<(), Error> {
+    match &options.wal {
+        Some(wal) => {
+            std::fs::read_dir(wal).map(drop).map_err(|source| Error::io("list", wal, source))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Opens what comes as a stream that can be read only once. `path` is what it is
+/// called in the report.
+///
+/// # Errors
+/// As [`open`], and for everything that must be read more than once.
+pub fn open_stream(
+    path: &Path,
+    source: Box<dyn Read + Send>,
+    kind: Option<&Format>,
+    options: &OpenOptions,
+) -> Result<Target, Error> {
+    const HINT: &str = "save it to a file and check that";
+    look_into(options)?;
+    let decoded = decode(source).map_err(|source| Error::io("read", path, source))?;
+    if decoded.begin.is_empty() {
+        let hint = "see what the writer of the stream says";
+        return Err(Error::unknown(path, "nothing came", hint));
+    }
+    let streams = || FORMATS.iter().filter_map(|kind| kind.stream.as_ref());
+    let of_kind = kind.map(|kind| kind.stream.as_ref());
+    let mut known = streams()
+        .filter(|one| of_kind.is_none_or(|kind| kind.is_some_and(|it| it.name == one.name)));
+    match known.find(|stream| (stream.probe)(&decoded.begin)) {
+        Some(stream) => (stream.open)(path, decoded, options),
+        None => {
+            let names: Vec<_> = streams().map(|stream| stream.name).collect();
+            let reason = format!("a stream that is no {}", names.join(" and no "));
+            Err(Error::unknown(path, reason, HINT))
+        }
+    }
+}
+
+/// The target kind of that name.
+#[must_use]
+pub fn kind_named(name: &str) -> Option<&'static Format> {
+    FORMATS.iter().find(|kind| kind.name == name)
+}
+
+fn unknown(path: &Path, metadata: &Metadata) -> Error {
+    if metadata.is_dir() {
+        if let Err(source) = std::fs::read_dir(path) {
+            return Error::io("list", path, source);
+        }
+        return match directory_below(path) {
+            Some(below) => Error::unknown(
+                path,
+                "not a data directory, but there is one below it",
+                format!("try: pagewarden check {}", below.display()),
+            ),
+            None => Error::unknown(
+                path,
+                "a directory in which no database was recognised",
+                "name the data directory itself (for PostgreSQL the one that holds PG_VERSION)",
+            ),
+        };
+    }
+    if metadata.len() == 0 {
+        return Error::unknown(path, "an empty file", "there is nothing in it to check");
+    }
+    // What may not be read is not recognised either, and that is no matter of formats.
+    if let Err(source) = crate::source::file::open_regular(path) {
+        return Error::io("open", path, source);
+    }
+    let names: Vec<_> = FORMATS.iter().map(|kind| kind.name).collect();
+    Error::unknown(
+        path,
+        "no database format was recognised in it",
+        format!("if you know what it is, say so with --format {}", names.join("|")),
+    )
+}
+
+/// A target directly below `path`, for people who name the folder above it.
+fn directory_below(path: &Path) -> Option<PathBuf> {
+    let mut found = None;
+    // A look at the first few entries: this is a hint, not a search.
+    for entry in std::fs::read_dir(path).ok()?.take(64).flatten() {
+        let below = entry.path();
+        let Ok(metadata) = std::fs::metadata(&below) else { continue };
+        if metadata.is_dir()
+            && FORMATS.iter().any(|kind| (kind.probe)(&below, &metadata) == Probe::Yes)
+        {
+            if found.is_some() {
+                return None;
+            }
+            found = Some(below);
+        }
+    }
+    found
+}

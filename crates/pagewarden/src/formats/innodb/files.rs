@@ -1,0 +1,86 @@
+//! InnoDB: tablespaces, data directories and backups of MySQL and MariaDB.
+//!
+//! | path | what is read |
+//! | --- | --- |
+//! | a data directory, or a backup of one | all of it: see `directory` |
+//! | a folder inside one | the tables in that folder |
+//! | a tablespace file | that file: see `single`; by its directory's state where that is not at rest; as in use where a server has it open |
+//! | a file of an Aria table | that file, by the table's `.MAI` |
+//! | a doublewrite file of MySQL | the sums of the pages in it |
+//! | an xbstream, from a file or a pipe | the tables in it: see `stream` |
+
+use std::fs::Metadata;
+use std::path::Path;
+
+use crate::database::{OpenOptions, Probe, Target};
+use crate::error::Error;
+
+mod absent;
+mod aria;
+mod aria_control;
+mod books;
+mod definitions;
+mod delta;
+mod dictionary;
+pub(crate) mod directory;
+pub mod doublewrite;
+mod evidence;
+mod feed;
+mod fields;
+mod in_use;
+mod links;
+mod lone;
+pub mod names;
+mod open_files;
+mod places;
+pub mod redo;
+pub mod single;
+pub mod state;
+pub(super) mod stream;
+mod system;
+mod tables;
+pub mod tablespace;
+mod tablespaces;
+mod untested;
+
+pub(super) fn probe(path: &Path, metadata: &Metadata) -> Probe {
+    match metadata.is_dir() {
+        true => directory::probe(path),
+        false if lone::is_known(path) || stream::is_known(path) => Probe::Yes,
+        false => single::probe(path, metadata),
+    }
+}
+
+pub(super) fn open(
+    path: &Path,
+    metadata: &Metadata,
+    options: &OpenOptions,
+) -> Result<Target, Error> {
+    match metadata.is_dir() {
+        true => directory::open(path, options),
+        false if lone::is_known(path) => lone::open(path),
+        false if stream::is_known(path) => stream::open_file(path, options),
+        false => match directory::open_inside(path, options)? {
+            Some(target) => Ok(target),
+            None => single::open(path, metadata, options),
+        },
+    }
+}
+
+/// A file of the shared fixtures; `None` where they are not at hand, said aloud.
+#[cfg(test)]
+pub(crate) fn fixture(name: &str) -> Option<Vec<u8>> {
+    let root = std::env::var_os("PAGEWARDEN_FIXTURES").map_or_else(
+        || concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/fixtures").into(),
+        std::path::PathBuf::from,
+    );
+    let path = root.join("innodb").join(name);
+    match std::fs::read(&path) {
+        Ok(bytes) => Some(bytes),
+        Err(error) if std::env::var_os("CI").is_some() => panic!("{}: {error}", path.display()),
+        Err(_) => {
+            eprintln!("SKIPPED: {} is not there", path.display());
+            None
+        }
+    }
+}

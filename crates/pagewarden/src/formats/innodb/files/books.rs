@@ -1,0 +1,347 @@
+//! What a data directory needs beside the files that are in it: a server that lacks one of these
+//! does not start, or loses something, and no page tells.
+//!
+//! | what | told by | if it is not here |
+//! | --- | --- | --- |
+//! | the system tablespace | there are tablespaces, or a log | unread: it may lie where only the server's options say |
+//! | the log | there is a system tablespace, and no label of a backup | unread, likewise |
+//! | `mysql.ibd` | MySQL 8.0 or later | missing: it is never elsewhere |
+//! | `aria_log_control` | there are logs of Aria | missing: see `aria_control` |
+//! | `mysql` | other files of a server, before MySQL 8.0 | missing |
+//! | tables' files | `SYS_TABLES` in `ibdata1`, or the dictionary: see `absent` | missing |
+//! | undo tablespaces | page 5 of `ibdata1` (MariaDB, MySQL up to 5.7), the dictionary (later) | missing where the others are here; else unread |
+//!
+//! These, and undo tablespaces, are asked for after a clean shutdown only. Those that MySQL makes anew when
+//! they are lost, with what was in them, are missing all the same.
+
+#![deny(clippy::arithmetic_side_effects)]
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+
+use crate::database::Step;
+use crate::formats::innodb::files::absent::{self, Present};
+use crate::formats::innodb::files::doublewrite::TRANSACTION_PAGE;
+use crate::formats::innodb::files::places::Places;
+use crate::formats::innodb::files::redo::{self, MYSQL_FOLDER, NoLog, creator, newest_checkpoint};
+use crate::formats::innodb::files::state::{Circumstances, State, is_in_use};
+use crate::formats::innodb::files::tablespace::{Context, open_file};
+use crate::formats::innodb::files::{aria_control, dictionary, tables};
+use crate::formats::innodb::page::Look;
+use crate::formats::innodb::page::fields::{BODY, read_u32};
+use crate::formats::innodb::page::layout::Writer;
+use crate::source::file::{open_regular, read_fully};
+use crate::verdict::{Finding, Kind, Note, Severity, Unread};
+
+const HINT: &str = "the server does not start without it, or loses what was in it: look for the file \
+                    before anything else, or restore the directory from a backup";
+/// Where page 5 names the rollback segments: tablespace and page of each.
+const SEGMENTS: usize = BODY + 18;
+const SEGMENT_BYTES: usize = 8;
+const SEGMENTS_COUNT: usize = 128;
+/// Segments before this one may be those of temporary tables.
+const TEMPORARY_END: usize = 33;
+const NONE: u32 = u32::MAX;
+
+/// What a walk saw on its way.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// A file of the system tablespace, in any form.
+    pub(super) has_system: bool,
+    /// A tablespace in the folder of a database.
+    pub(super) has_tables: bool,
+    /// A tablespace that is none of the system's.
+    pub(super) has_tablespaces: bool,
+    /// A table of Aria.
+    pub(super) has_aria: bool,
+    /// Undo tablespaces by their files' names, with their numbers.
+    pub(super) undo: Vec<(String, Option<u32>)>,
+    /// The numbers of tablespaces by their files' names.
+    pub(super) numbers: HashMap<Box<str>, u32>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Books {
+    root: PathBuf,
+    /// What an options file says.
+    pub(super) places: Places,
+    pub(super) seen: Seen,
+    circumstances: Circumstances,
+    has_no_log: bool,
+    is_backup: bool,
+    checkpoint: Option<u64>,
+}
+
+impl Books {
+    /// Of a data directory that is about to be walked through.
+    pub(super) fn new(root: &Path, state: &State) -> Self {
+        Self {
+            root: root.to_owned(),
+            places: Places::of(root),
+            seen: Seen::default(),
+            circumstances: state.circumstances,
+            has_no_log: matches!(state.no_log, Some(NoLog::Missing)),
+            is_backup: state.label.is_some(),
+            checkpoint: state.log.as_ref().map(|log| log.checkpoint),
+        }
+    }
+
+    /// What is not here. `spaces` are the numbers of the tablespaces that are.
+    pub(super) fn steps(&self, spaces: &HashMap<u32, Box<str>>) -> Vec<Step> {
+        let mut steps = Vec::new();
+        if !self.is_data_directory() {
+            let text = "a part of a data directory: what belongs to it lies elsewhere, and was not \
+                        looked at";
+            steps.push(Step::Note(Note { file: String::new(), text: text.to_owned() }));
+            return steps;
+        }
+        let has_innodb = self.seen.has_tablespaces || redo::is_here(&self.root);
+        if !self.seen.has_system && has_innodb {
+            let error = "the system tablespace is not here, and no options file in or beside this \
+                         directory says where it is (innodb_data_home_dir): it was not checked";
+            steps.push(Step::Unread(Unread::of_file("ibdata1", error)));
+        }
+        let is_mysql8 = is_of_mysql8(&self.root);
+        if self.has_no_log && self.seen.has_system && !self.is_backup {
+            let file = if is_mysql8 { MYSQL_FOLDER } else { "ib_logfile0" };
+            let error = "the redo log is not here, and no options file in or beside this directory \
+                         says where it is (innodb_log_group_home_dir): without it nothing tells \
+                         whether the server was shut down, and most versions do not start";
+            steps.push(Step::Unread(Unread::of_file(file, error)));
+        }
+        steps.extend(self.dictionary().filter(|_| is_mysql8));
+        if self.circumstances.is_settled() {
+            match is_mysql8 {
+                true => self.undo_by_dictionary(&mut steps),
+                false => self.undo_by_system(spaces, &mut steps),
+            }
+            steps.extend(self.after_shutdown(spaces, is_mysql8));
+        }
+        steps
+    }
+
+    /// What a server that was shut down left. Nothing of a directory that one came to life on
+    /// meanwhile.
+    fn after_shutdown(&self, spaces: &HashMap<u32, Box<str>>, is_mysql8: bool) -> Vec<Step> {
+        let mut steps = self.tables(spaces, is_mysql8);
+        // A copy may lack what the next server makes anew.
+        if !self.is_backup {
+            steps.extend(aria_control::step(&self.root, self.seen.has_aria));
+            steps.extend(self.server_folder().filter(|_| !is_mysql8));
+        }
+        let now = newest_checkpoint(&self.root);
+        let is_as_it_was = now.is_none() || self.checkpoint.is_none() || now == self.checkpoint;
+        match is_as_it_was && !is_in_use(&self.root) {
+            true => steps,
+            false => Vec::new(),
+        }
+    }
+
+    /// The folder of a server's own tables, where others of its files show that it had one.
+    fn server_folder(&self) -> Option<Step> {
+        const NAME: &str = "mysql";
+        const FILES: [&str; 3] = ["aria_log_control", "mysql_upgrade_info", "mariadb_upgrade_info"];
+        let path = self.root.join(NAME);
+        // A link that leads nowhere was told already.
+        let is_here = path.try_exists().unwrap_or(true) || path.is_symlink();
+        let had_server = self.root.join("performance_schema").is_dir()
+            || FILES.iter().any(|name| self.root.join(name).is_file());
+        let detail = "the folder of the server's own tables (accounts, privileges) is not here";
+        (self.seen.has_system && had_server && !is_here)
+            .then(|| missing(NAME, Severity::Damage, detail.to_owned()))
+    }
+
+    /// The files of tables.
+    fn tables(&self, spaces: &HashMap<u32, Box<str>>, is_mysql8: bool) -> Vec<Step> {
+        let system = self.places.system.as_deref().unwrap_or(&self.root);
+        let (dictionary, folder) = match is_mysql8 {
+            true => ("mysql.ibd", self.root.as_path()),
+            false => ("ibdata1", system),
+        };
+        // Without its file it was told already.
+        if !folder.join(dictionary).is_file() {
+            return Vec::new();
+        }
+        let named = match is_mysql8 {
+            true => dictionary::named(folder),
+            false => tables::named(folder),
+        };
+        let present = Present { root: &self.root, numbers: &self.seen.numbers, spaces };
+        absent::steps(&present, dictionary, named)
+    }
+
+    /// Not just a folder with the log, or with the system or undo tablespaces, that lies apart.
+    fn is_data_directory(&self) -> bool {
+        const FOLDERS: [&str; 3] = ["mysql", "performance_schema", "sys"];
+        const FILES: [&str; 5] = [
+            "auto.cnf",
+            "mysql.ibd",
+            "mysql_upgrade_info",
+            "mariadb_upgrade_info",
+            "aria_log_control",
+        ];
+        self.seen.has_tables
+            || self.is_backup
+            || FOLDERS.iter().any(|name| self.root.join(name).is_dir())
+            || FILES.iter().any(|name| self.root.join(name).is_file())
+    }
+
+    fn dictionary(&self) -> Option<Step> {
+        let mut names = std::fs::read_dir(&self.root).ok()?.flatten();
+        // Packed, or its changed pages, in a backup.
+        let is_here =
+            names.any(|entry| entry.file_name().to_string_lossy().starts_with("mysql.ibd"));
+        let severity = match self.circumstances {
+            Circumstances::Backup => Severity::Suspect,
+            _ => Severity::Damage,
+        };
+        let is_complete = self.root.join("performance_schema").is_dir() || self.seen.has_tables;
+        let detail = "the data dictionary, which MySQL 8.0 and later keep here, is not here";
+        (!is_here && is_complete).then(|| missing("mysql.ibd", severity, detail.to_owned()))
+    }
+
+    fn undo_by_dictionary(&self, steps: &mut Vec<Step>) {
+        for name in dictionary::undo_files(&self.root).unwrap_or_default() {
+            let own = self.root.join(name.trim_start_matches("./"));
+            let last = name.rsplit('/').next().unwrap_or(&name);
+            let other = self.places.undo.as_ref().map(|place| place.join(last));
+            // Of a copy, the dictionary still names the original's place.
+            if self.root.join(last).exists() {
+                continue;
+            }
+            let shown = name.trim_start_matches("./");
+            let is_there = own.exists();
+            if is_there && Path::new(shown).is_absolute() && self.places.undo.is_none() {
+                let text = "an undo tablespace of this directory lies here: it is checked when it is \
+                            named";
+                steps.push(Step::Note(Note { file: shown.to_owned(), text: text.to_owned() }));
+            }
+            if is_there || other.is_some_and(|other| other.exists()) {
+                continue;
+            }
+            let is_reachable = own.parent().is_some_and(Path::is_dir);
+            if is_reachable {
+                let detail = "an undo tablespace that the data dictionary names is not here";
+                steps.push(missing(shown, Severity::Damage, detail.to_owned()));
+            } else {
+                let error = "an undo tablespace that the data dictionary names: its folder cannot be \
+                             reached";
+                steps.push(Step::Unread(Unread::of_file(shown, error)));
+            }
+        }
+    }
+
+    fn undo_by_system(&self, spaces: &HashMap<u32, Box<str>>, steps: &mut Vec<Step>) {
+        let undo = &self.seen.undo;
+        // One whose number is not known may be any of them.
+        if undo.iter().any(|(_, space)| space.is_none()) {
+            return;
+        }
+        let place = self.places.system.as_deref().unwrap_or(&self.root);
+        let creator = creator(&self.root).unwrap_or_default();
+        let named = spaces_of_segments(&place.join("ibdata1"), &creator).unwrap_or_default();
+        for space in named.into_iter().filter(|space| !spaces.contains_key(space)) {
+            let detail = format!(
+                "page {TRANSACTION_PAGE} of ibdata1 names rollback segments in tablespace {space}, \
+                 which is not here"
+            );
+            match name_by_number(undo, space) {
+                Some(name) => steps.push(missing(&name, Severity::Damage, detail)),
+                None => {
+                    let error = format!("{detail}: innodb_undo_directory says where it is");
+                    steps.push(Step::Unread(Unread::of_file(format!("undo{space:03}"), error)));
+                }
+            }
+        }
+    }
+}
+
+fn missing(file: &str, severity: Severity, detail: String) -> Step {
+    Step::Finding(Finding::of_file(file, severity, Kind::Missing, detail).with_hint(HINT))
+}
+
+/// True of the directory of a MySQL with a dictionary in a tablespace.
+fn is_of_mysql8(root: &Path) -> bool {
+    const FIRST: u32 = 8;
+    let creator = creator(root).unwrap_or_default();
+    let version = creator.strip_prefix("MySQL ").unwrap_or_default();
+    let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
+    root.join(MYSQL_FOLDER).is_dir()
+        || version.starts_with("Clone")
+        || major.is_some_and(|major| major >= FIRST)
+        || root.join("mysql.ibd").is_file()
+}
+
+/// True where segments of temporary tables may be named on page 5: by MySQL 5.7, and by MariaDB before
+/// it kept them out of there.
+fn may_name_temporary(creator: &str) -> bool {
+    const FIRST_WITHOUT: (u32, u32) = (10, 5);
+    let version = creator.strip_prefix("MariaDB ").or_else(|| creator.strip_prefix("Backup "));
+    let mut parts = version.unwrap_or_default().split('.').map(|part| part.parse::<u32>().ok());
+    let version = parts.next().flatten().zip(parts.next().flatten());
+    version.is_none_or(|version| version < FIRST_WITHOUT)
+}
+
+/// The tablespaces of the rollback segments, but the system's own.
+fn spaces_of_segments(path: &Path, creator: &str) -> Option<BTreeSet<u32>> {
+    let opened = open_file(path, Context::alone("ibdata1".to_owned())).ok()?;
+    let layout = opened.geometry.layout;
+    if layout.writer == Some(Writer::MySql8) {
+        return None;
+    }
+    let mut page = vec![0; layout.page_size];
+    let offset = TRANSACTION_PAGE.checked_mul(u64::try_from(page.len()).ok()?)?;
+    let count = read_fully(&open_regular(path).ok()?, &mut page, offset).ok()?;
+    let look = opened.pages.look(TRANSACTION_PAGE, &page, None);
+    if count < page.len() || !matches!(look, Look::Sound(..)) {
+        return None;
+    }
+    let slots = page.get(SEGMENTS..)?.chunks_exact(SEGMENT_BYTES).take(SEGMENTS_COUNT);
+    let skipped = if may_name_temporary(creator) { TEMPORARY_END } else { 0 };
+    let slots = slots.skip(skipped);
+    let used = slots.map(|slot| (read_u32(slot, 0), read_u32(slot, 4)));
+    Some(
+        used.filter(|slot| slot.0 != 0 && slot.0 != NONE && slot.1 != NONE)
+            .map(|it| it.0)
+            .collect(),
+    )
+}
+
+/// The name of the file beside these that has this number: they are numbered in a row.
+fn name_by_number(undo: &[(String, Option<u32>)], space: u32) -> Option<String> {
+    undo.iter().find_map(|(name, known)| {
+        let number: u32 = name.strip_prefix("undo")?.parse().ok()?;
+        let ahead = (*known)?.checked_sub(number)?;
+        Some(format!("undo{:03}", space.checked_sub(ahead)?))
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "small numbers of a test")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_of_temporary_tables_are_named_by_older_servers_only() {
+        for (creator, expected) in [
+            ("MariaDB 10.11.19", false),
+            ("MariaDB 10.5.2", false),
+            ("Backup 11.8.3-MariaDB", false),
+            ("MariaDB 12.0.1", false),
+            ("MariaDB 10.2.11", true),
+            ("MySQL 5.7.44", true),
+            ("", true),
+        ] {
+            assert_eq!(may_name_temporary(creator), expected, "{creator}");
+        }
+    }
+
+    #[test]
+    fn undo_tablespaces_are_named_by_those_that_are_here() {
+        let here = [("undo003".to_owned(), Some(7))];
+        assert_eq!(name_by_number(&here, 5).as_deref(), Some("undo001"));
+        assert_eq!(name_by_number(&here, 3), None);
+        assert_eq!(name_by_number(&[], 5), None);
+    }
+}

@@ -1,0 +1,28 @@
+//! InnoDB: tablespaces, data directories and backups of MySQL and MariaDB.
+
+pub mod checksum;
+pub mod files;
+pub mod page;
+pub mod protect;
+pub mod xbstream;
+
+use crate::database::{Format, StreamKind};
+use crate::formats::aria;
+
+/// What it can do.
+pub const FORMAT: Format = Format {
+    name: "innodb",
+    summary: "data directories, backups and tablespaces of MySQL and MariaDB, with Aria tables",
+    probe: files::probe,
+    open: files::open,
+    stream: Some(StreamKind {
+        name: "xbstream of a MySQL or MariaDB backup",
+        probe: xbstream::looks_like_xbstream,
+        open: files::stream::open,
+    }),
+    parts: None,
+    specimens: Some(|| {
+        page::specimens::specimens().into_iter().chain(aria::page::specimens()).collect()
+    }),
+    protect: Some(protect::ENGINE),
+};

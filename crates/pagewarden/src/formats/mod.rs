@@ -1,0 +1,29 @@
+//! One engine, one room: its checksums, pages, files, backups, and how its protection is changed.
+//!
+//! To add a format: one folder here, one line in [`FORMATS`].
+
+use crate::database::Format;
+use crate::page::Specimen;
+use crate::protect::Engine;
+
+pub mod aria;
+pub mod innodb;
+pub mod pack;
+pub mod postgres;
+pub mod sqlite;
+pub mod sqlserver;
+
+/// Every format there is. Where several of them may own a path, the first one gets it.
+pub static FORMATS: &[Format] =
+    &[postgres::FORMAT, sqlite::FORMAT, innodb::FORMAT, sqlserver::FORMAT, pack::FORMAT];
+
+/// The pages of all formats that the conformance suite and the fuzzer damage.
+#[must_use]
+pub fn specimens() -> Vec<Specimen> {
+    FORMATS.iter().filter_map(|format| format.specimens).flat_map(|specimens| specimens()).collect()
+}
+
+/// The engines whose protection this library changes, in the order in which they are asked.
+pub fn protecting() -> impl Iterator<Item = Engine> {
+    FORMATS.iter().filter_map(|format| format.protect)
+}

@@ -1,0 +1,224 @@
+//! The end of a backup's archives: what is known now, and what stands of what
+//! was held back.
+
+use std::io;
+
+use crate::database::{Description, Settled, Step};
+use crate::formats::postgres::FORMAT;
+use crate::formats::postgres::files::backup::ground::Ground;
+use crate::formats::postgres::files::backup::ledger::Compared;
+use crate::formats::postgres::files::backup::log::LogAtHand;
+use crate::formats::postgres::files::backup::stream::{ArchiveWalk, ManifestAt, NOTES_MAX};
+use crate::formats::postgres::files::backup::{manifest, tablespace_of};
+use crate::formats::postgres::files::control::ClusterState;
+use crate::formats::postgres::files::{SEGMENT_BYTES, evidence_of};
+use crate::formats::postgres::page::Checksums;
+use crate::verdict::{Finding, Kind, Note, Protection, Severity, Unread};
+
+impl ArchiveWalk {
+    /// Says what stands, when all archives were read.
+    pub(super) fn finish(&mut self) {
+        if self.notes > NOTES_MAX {
+            let text = "more notes like these were left out".to_owned();
+            self.ready.push_back(Step::Note(Note { file: String::new(), text }));
+        }
+        self.say_control();
+        self.say_tablespaces();
+        let manifest = self.compare();
+        let ground = self.ground(manifest.as_ref());
+        for (mut finding, at_most) in std::mem::take(&mut self.partial) {
+            finding.severity = ground.partial_page(at_most);
+            self.ready.push_back(Step::Finding(finding));
+        }
+        let checksums = self.checksums();
+        let description = self.description(Some((ground, checksums)));
+        let log = self.log(ground);
+        self.ready.push_back(Step::Settled(Box::new(Settled {
+            description,
+            has_sums: checksums == Checksums::On,
+            judge: Box::new(move |finding, page| {
+                finding.severity = ground.severity(page);
+                if let Some(log) = &log {
+                    log.tell(finding, page);
+                }
+            }),
+        })));
+    }
+
+    /// The log that is yet to be replayed, if it is known which.
+    fn log(&mut self, ground: Ground) -> Option<LogAtHand> {
+        let control = self.facts.control.as_ref().filter(|_| ground != Ground::AtRest);
+        let control = control?.as_ref().ok()?.clone();
+        let label = self.facts.label.map(|_| std::mem::take(&mut self.facts.label_text));
+        let archives = std::mem::take(&mut self.log_archives);
+        Some(LogAtHand::new(control, label, self.wal.take(), archives))
+    }
+
+    fn say_control(&mut self) {
+        let path = "global/pg_control";
+        match self.facts.control.clone() {
+            Some(Err(fault)) => {
+                let detail = format!("the control file cannot be believed: {}", fault.detail);
+                let finding = Finding::of_file(path, Severity::Damage, fault.kind, detail);
+                self.ready.push_back(Step::Finding(finding));
+            }
+            // Whoever packs a part of a cluster leaves it out.
+            None if (self.facts.has_root || self.facts.label.is_some()) && !self.is_cut => {
+                let detail = "the archive of a data directory without a control file".to_owned();
+                let finding = Finding::of_file(path, Severity::Damage, Kind::Missing, detail);
+                self.ready.push_back(Step::Finding(finding));
+            }
+            Some(Ok(control)) => {
+                let assumed = self.facts.page_size.unwrap_or(control.page_size);
+                let segments = SEGMENT_BYTES / assumed as u64;
+                if assumed != control.page_size || segments != u64::from(control.segment_pages) {
+                    let text = format!(
+                        "the control file, which comes last, says pages of {} bytes and segments of {} pages; they were judged with {assumed} and {segments}: unpack the archive and check the folder",
+                        control.page_size, control.segment_pages
+                    );
+                    self.unread("", 0, 0, text);
+                }
+                if control.checksums == Checksums::Changing {
+                    self.note(path, "checksums are being switched on or off: they were not held against any page");
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn say_tablespaces(&mut self) {
+        if self.has_all_tablespaces {
+            return;
+        }
+        for oid in std::mem::take(&mut self.facts.tablespaces) {
+            let error = format!(
+                "this tablespace is in an archive of its own, {oid}.tar, and was not read: check \
+                 the folder with all archives"
+            );
+            let unread = Unread::of_file(format!("pg_tblspc/{oid}"), error);
+            self.ready.push_back(Step::Unread(unread));
+        }
+    }
+
+    /// Holds what was read against the manifest.
+    fn compare(&mut self) -> Option<manifest::Manifest> {
+        let source = self.manifest.take()?;
+        // A cluster that was started since has outlived its manifest.
+        let is_backup = self.facts.label.is_some() || !self.facts.has_base;
+        if !is_backup || self.is_cut {
+            return None;
+        }
+        let prefix = self.only_prefix();
+        let has_all = self.has_all_tablespaces;
+        let is_ours = move |path: &str| match &prefix {
+            Some(prefix) => path.starts_with(prefix.as_str()),
+            None => has_all || !path.starts_with("pg_tblspc/"),
+        };
+        let compared = match source {
+            ManifestAt::File(file) => self.ledger.compare(io::BufReader::new(file), &is_ours),
+            ManifestAt::Spooled(file) => self.ledger.compare(file, &is_ours),
+        };
+        match compared {
+            Ok(compared) => Some(self.say_compared(compared)),
+            Err(error) => {
+                let detail = format!("the backup's manifest cannot be believed: {error}");
+                let finding =
+                    Finding::of_file(manifest::NAME, Severity::Damage, Kind::Checksum, detail);
+                self.ready.push_back(Step::Finding(finding));
+                None
+            }
+        }
+    }
+
+    fn say_compared(&mut self, compared: Compared) -> manifest::Manifest {
+        let Compared { manifest, findings, more, unlisted, other_hashes } = compared;
+        self.ready.extend(findings.into_iter().map(Step::Finding));
+        if more > 0 {
+            let detail = format!("{more} more files are not as the backup's manifest lists them");
+            let finding = Finding::of_file("", Severity::Damage, Kind::Checksum, detail);
+            self.ready.push_back(Step::Finding(finding));
+        }
+        if other_hashes > 0 {
+            let algorithm = self.ledger.algorithm.name();
+            self.note("", format!("the hashes of {other_hashes} files were not tested: the manifest, which comes last, has others than {algorithm}; name the archive as a file with the manifest beside it"));
+        }
+        if unlisted > 0 {
+            self.note("", format!("{unlisted} files are not in the backup's manifest"));
+        }
+        manifest
+    }
+
+    /// What stands before all names in the manifest, for a tablespace alone.
+    fn only_prefix(&self) -> Option<String> {
+        let oid = tablespace_of(&self.path)?;
+        (!self.has_all_tablespaces).then(|| format!("pg_tblspc/{oid}/"))
+    }
+
+    fn ground(&self, manifest: Option<&manifest::Manifest>) -> Ground {
+        let ranges = manifest.map(|manifest| manifest.wal_ranges.as_slice()).unwrap_or_default();
+        let manifest_start = ranges.iter().map(|range| range.start_lsn).min();
+        let label_start = self.facts.label.and_then(|label| label.start_lsn);
+        let by_server = self.facts.label_first || manifest.is_some();
+        match (&self.facts.control, label_start.or(manifest_start)) {
+            (_, Some(start_lsn)) if by_server => Ground::SentByServer {
+                start_lsn,
+                end_lsn: ranges.iter().map(|range| range.end_lsn).max(),
+            },
+            (Some(Ok(control)), None)
+                if control.state == ClusterState::ShutDown && self.facts.label.is_none() =>
+            {
+                Ground::AtRest
+            }
+            _ => Ground::Copied,
+        }
+    }
+
+    fn checksums(&self) -> Checksums {
+        match &self.facts.control {
+            Some(Ok(control)) => control.checksums,
+            _ if self.sample.most_fit() => Checksums::On,
+            _ => Checksums::Off,
+        }
+    }
+
+    pub(super) fn description(&self, end: Option<(Ground, Checksums)>) -> Description {
+        let major = self.facts.major.as_deref();
+        let control = self.facts.control.as_ref().is_some_and(Result::is_ok);
+        let sums = match end.map(|(_, checksums)| checksums) {
+            None => "checksums not known before its end",
+            Some(Checksums::On) if control => "checksums on",
+            Some(Checksums::On) => "checksums found on pages",
+            Some(Checksums::Changing) => "checksums being switched",
+            Some(_) if control => "checksums off",
+            Some(_) => "no checksums found on pages",
+        };
+        let is_incremental = self.facts.label.is_some_and(|label| label.is_incremental);
+        let what = match end {
+            Some((Ground::AtRest, _)) => "a cluster that was shut down cleanly",
+            _ if is_incremental => "an incremental backup",
+            _ if self.facts.label.is_some() => "a base backup",
+            _ if !self.facts.has_base => "a tablespace",
+            _ => "a cluster",
+        };
+        let form = match self.facts.compression {
+            None | Some("not compressed") => "in a tar archive".to_owned(),
+            Some(compression) => format!("in a tar archive ({compression})"),
+        };
+        Description {
+            path: self.path.clone(),
+            format: FORMAT.name,
+            engine: major
+                .map_or_else(|| "PostgreSQL".to_owned(), |major| format!("PostgreSQL {major}")),
+            page_size: u32::try_from(self.page_size()).unwrap_or(0),
+            setting: match end {
+                Some((_, Checksums::On)) if control => Some(Protection::Checksum),
+                Some(_) if control => Some(Protection::None),
+                _ => None,
+            },
+            state: format!("{what} {form}, {sums}"),
+            evidence: evidence_of(end.map_or(Checksums::On, |(_, checksums)| checksums)),
+            live: false,
+            epoch: None,
+        }
+    }
+}

@@ -1,0 +1,744 @@
+//! The way through archives: member by member, pages handed on as they come.
+//!
+//! A server's archive begins with `backup_label` and ends with `pg_control` and
+//! the manifest; a tablespace's archive has neither; whoever packs a folder
+//! himself has them anywhere. So pages are judged as if checksums were on, what
+//! fails is held back by the engine, and the end of the last archive says what
+//! stands: by the control file, or where none came, by whether the sums of
+//! pages that were sampled on the way fit.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tempfile::SpooledTempFile;
+
+use crate::database::{OpenOptions, PageFile, Selection, Step, StreamedPages, Target};
+use crate::error::Error;
+use crate::formats::postgres::checksum::{checksum, hash_pages};
+use crate::formats::postgres::files::backup::hash::{Algorithm, Hasher};
+use crate::formats::postgres::files::backup::label::{self, Label};
+use crate::formats::postgres::files::backup::ledger::Ledger;
+use crate::formats::postgres::files::backup::manifest;
+use crate::formats::postgres::files::backup::place::{RelationPlace, Role, locate};
+use crate::formats::postgres::files::control::{CONTROL_BYTES, Control, ControlFault};
+use crate::formats::postgres::files::names::Fork;
+use crate::formats::postgres::files::{SEGMENT_BYTES, incremental, loose, maps, walk};
+use crate::formats::postgres::page::{Checksums, Header, PostgresPages};
+use crate::source::decode::Decoded;
+use crate::source::tar::{Archive, Member, MemberKind, TarError, Trailing};
+use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Severity, Unread};
+
+/// Pages that are handed on at a time: a multiple of every page size.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Small files that are looked into are read whole up to this.
+const SMALL_BYTES_MAX: u64 = 64 << 10;
+/// A manifest waits for the end in memory up to this, and in an unnamed
+/// temporary file beyond.
+const MANIFEST_IN_MEMORY: usize = 1 << 20;
+/// A manifest past this (some ten million files) is not held against anything.
+const MANIFEST_BYTES_MAX: u64 = 4 << 30;
+/// Enough to show what is wrong.
+pub(super) const NOTES_MAX: usize = 100;
+/// `MAXIMUM_ALIGNOF` of all servers at least, while it is not known.
+const SMALLEST_ALIGN: u16 = 4;
+/// Segments of transaction logs have so many pages.
+const LOG_SEGMENT_PAGES: u64 = 32;
+/// How far is read for a first look before the report begins.
+const FIRST_LOOK_BYTES: u64 = 64 << 20;
+
+/// An archive to go through.
+#[derive(Debug)]
+pub(super) struct Source {
+    /// Where it is; for a stream, what it is called.
+    pub(super) path: PathBuf,
+    /// Set for a stream.
+    pub(super) opened: Option<Decoded>,
+    /// What stands before its names in the report.
+    pub(super) shown: String,
+    /// What stands before its names in the manifest.
+    pub(super) prefix: String,
+}
+
+/// The archive that is read.
+pub(super) struct Current {
+    archive: Archive<Box<dyn Read + Send>>,
+    source: Source,
+    /// The data directory in it.
+    root: Option<String>,
+    /// Said once that there is another.
+    said_other_root: bool,
+    member: Option<InMember>,
+}
+
+/// The member whose data is being read.
+pub(super) struct InMember {
+    name: String,
+    /// Its name in the manifest.
+    key: String,
+    bytes: u64,
+    offset: u64,
+    hasher: Hasher,
+    role: Option<Role>,
+    file: Option<Arc<PageFile>>,
+    small: Vec<u8>,
+}
+
+/// What is known of the cluster by now.
+#[derive(Default)]
+pub(super) struct Facts {
+    pub(super) label: Option<Label>,
+    pub(super) label_text: String,
+    /// The label was the first file: so a server begins.
+    pub(super) label_first: bool,
+    pub(super) control: Option<Result<Control, ControlFault>>,
+    pub(super) major: Option<String>,
+    pub(super) page_size: Option<usize>,
+    pub(super) tablespaces: Vec<String>,
+    pub(super) files: u64,
+    pub(super) relations: u64,
+    /// Relations of the data directory itself were among those that were read.
+    pub(super) has_base: bool,
+    /// A whole data directory was among what was read, by its version file.
+    pub(super) has_root: bool,
+    pub(super) compression: Option<&'static str>,
+}
+
+/// Sums of pages that were sampled.
+#[derive(Debug, Default)]
+pub(super) struct Sample {
+    tested: u64,
+    fit: u64,
+}
+
+/// Where the manifest is.
+pub(super) enum ManifestAt {
+    /// In a file beside the archives.
+    File(File),
+    /// It came in an archive.
+    Spooled(SpooledTempFile),
+}
+
+/// See the module.
+pub(super) struct ArchiveWalk {
+    pub(super) path: PathBuf,
+    pub(super) sources: VecDeque<Source>,
+    /// All tablespaces of the backup are among the sources.
+    pub(super) has_all_tablespaces: bool,
+    pub(super) current: Option<Current>,
+    pub(super) ready: VecDeque<Step>,
+    pub(super) facts: Facts,
+    pub(super) sample: Sample,
+    pub(super) ledger: Ledger,
+    pub(super) manifest: Option<ManifestAt>,
+    /// Incomplete pages, with the most that one proves.
+    pub(super) partial: Vec<(Finding, Severity)>,
+    /// Set when an archive could not be read to its end.
+    pub(super) is_cut: bool,
+    pub(super) notes: usize,
+    pub(super) is_done: bool,
+    /// A folder with log that was named.
+    pub(super) wal: Option<PathBuf>,
+    /// Archives that may hold the log, and can be read again.
+    pub(super) log_archives: Vec<PathBuf>,
+}
+
+impl ArchiveWalk {
+    pub(super) fn new(path: PathBuf, options: &OpenOptions) -> Self {
+        Self {
+            path,
+            sources: VecDeque::new(),
+            has_all_tablespaces: false,
+            current: None,
+            ready: VecDeque::new(),
+            facts: Facts::default(),
+            sample: Sample::default(),
+            ledger: Ledger::new(Algorithm::Crc32c),
+            manifest: None,
+            partial: Vec::new(),
+            is_cut: false,
+            notes: 0,
+            is_done: false,
+            wal: options.wal.clone(),
+            log_archives: Vec::new(),
+        }
+    }
+
+    /// Looks for a manifest beside the archives.
+    pub(super) fn find_manifest(&mut self, folder: &Path) {
+        let Ok(file) = crate::source::file::open_regular(&folder.join(manifest::NAME)) else {
+            return;
+        };
+        let mut algorithm = None;
+        // One that cannot be believed is reported at the end.
+        if let Ok(mut begin) = file.try_clone() {
+            let _ = manifest::read(&mut begin, &mut |entry| {
+                algorithm = algorithm.or(entry.hash.map(|(algorithm, _)| algorithm));
+            });
+        }
+        self.ledger = Ledger::new(algorithm.unwrap_or(Algorithm::Crc32c));
+        self.manifest = Some(ManifestAt::File(file));
+    }
+
+    /// Goes as far as the first pages, so that the report can begin with what
+    /// the archive is.
+    pub(super) fn into_target(mut self) -> Result<Target, Error> {
+        let mut passed = 0_u64;
+        let mut ahead = VecDeque::new();
+        while passed < FIRST_LOOK_BYTES {
+            match self.next() {
+                Some(Step::Passed(bytes)) => {
+                    passed = passed.saturating_add(bytes);
+                    ahead.push_back(Step::Passed(bytes));
+                }
+                Some(step) => {
+                    let is_enough = matches!(step, Step::Pages(_));
+                    ahead.push_back(step);
+                    if is_enough {
+                        break;
+                    }
+                }
+                None => break,
+            }
+        }
+        let is_cluster = self.facts.relations > 0
+            || self.facts.control.is_some()
+            || self.facts.label.is_some()
+            || passed >= FIRST_LOOK_BYTES;
+        if !is_cluster {
+            let fault = ahead.iter().find_map(|step| match step {
+                Step::Unread(unread) => Some(unread.error.clone()),
+                _ => None,
+            });
+            return Err(Error::unknown(
+                &self.path,
+                match fault {
+                    Some(fault) => format!("an archive that cannot be read: {fault}"),
+                    None => "an archive in which no relations were found".to_owned(),
+                },
+                "name the archive of a data directory or of a tablespace: base.tar, 16384.tar",
+            ));
+        }
+        let description = self.description(None);
+        Ok(Target { description, steps: Box::new(ahead.into_iter().chain(self)), woken: None })
+    }
+
+    pub(super) fn note(&mut self, file: &str, text: impl Into<String>) {
+        self.notes = self.notes.saturating_add(1);
+        if self.notes <= NOTES_MAX {
+            self.ready.push_back(Step::Note(Note { file: file.to_owned(), text: text.into() }));
+        }
+    }
+
+    pub(super) fn unread(
+        &mut self,
+        file: &str,
+        offset: u64,
+        length: u64,
+        error: impl Into<String>,
+    ) {
+        self.ready.push_back(Step::Unread(Unread {
+            file: file.to_owned(),
+            offset: ByteOffset(offset),
+            length,
+            error: error.into(),
+        }));
+    }
+
+    /// One step further; what comes of it is in `ready`. False at the end.
+    fn advance(&mut self) -> bool {
+        let Some(mut current) = self.current.take() else {
+            return self.open_next();
+        };
+        if current.member.is_some() {
+            self.read_on(&mut current);
+            // An archive that ended early is not gone on with.
+            if !self.is_cut {
+                self.current = Some(current);
+            }
+            return true;
+        }
+        match current.archive.next_member() {
+            Ok(Some(member)) => {
+                self.begin_member(&mut current, &member);
+                if !self.is_cut {
+                    self.current = Some(current);
+                }
+            }
+            Ok(None) => match current.archive.finish() {
+                Ok(Trailing::Nothing) => {}
+                Ok(Trailing::Data) => {
+                    let name = shown_name(&current.source.path);
+                    self.note(&name, "something follows the end of the archive and was not read");
+                }
+                Err(error) => self.cut(&current.source.path, &error),
+            },
+            Err(error) => self.cut(&current.source.path, &error),
+        }
+        true
+    }
+
+    fn open_next(&mut self) -> bool {
+        let Some(mut source) = self.sources.pop_front() else { return false };
+        let opened = match source.opened.take() {
+            Some(opened) => Ok(Some(opened)),
+            None => super::open_archive(&source.path),
+        };
+        match opened {
+            Ok(Some(decoded)) => {
+                self.facts.compression.get_or_insert(decoded.compression.name());
+                self.current = Some(Current {
+                    archive: Archive::new(Box::new(decoded.reader)),
+                    source,
+                    root: None,
+                    said_other_root: false,
+                    member: None,
+                });
+            }
+            Ok(None) => self.cut(&source.path, &TarError::Refused("it is no archive".to_owned())),
+            Err(error) => self.cut(&source.path, &TarError::Io(error)),
+        }
+        true
+    }
+
+    fn cut(&mut self, path: &Path, error: &TarError) {
+        self.is_cut = true;
+        self.unread(&shown_name(path), 0, 0, error.to_string());
+        self.current = None;
+    }
+
+    fn begin_member(&mut self, current: &mut Current, member: &Member) {
+        let shown = format!("{}{}", current.source.shown, member.name);
+        if let Some(objection) = member.objection {
+            let text = format!("refused: {objection}");
+            return self.unread(&shown, 0, member.bytes, text);
+        }
+        let located = locate(&member.name);
+        match member.kind {
+            MemberKind::File => {}
+            MemberKind::Folder => return,
+            MemberKind::SymbolicLink if is_tablespace_link(&member.name) => {
+                let oid = member.name.rsplit('/').next().unwrap_or_default().to_owned();
+                if !self.facts.tablespaces.contains(&oid) {
+                    self.facts.tablespaces.push(oid);
+                }
+                return;
+            }
+            MemberKind::SymbolicLink | MemberKind::HardLink | MemberKind::Special => {
+                if located.is_some() {
+                    self.unread(&shown, 0, 0, "a link or device, not followed");
+                }
+                return;
+            }
+            MemberKind::Other(letter) => {
+                let letter = char::from(letter).escape_default();
+                return self
+                    .note(&shown, format!("a member of unknown type '{letter}', left alone"));
+            }
+        }
+        let mut role = None;
+        if let Some((root, found)) = located {
+            match &current.root {
+                None => {
+                    current.root = Some(root.to_owned());
+                    role = Some(found);
+                }
+                Some(known) if known == root => role = Some(found),
+                Some(_) if matches!(found, Role::Relation(_)) && !current.said_other_root => {
+                    current.said_other_root = true;
+                    let text = "a second data directory in one archive, not judged";
+                    self.unread(&shown, 0, 0, text);
+                }
+                Some(_) => {}
+            }
+        }
+        let root = current.root.as_deref().unwrap_or_default();
+        let relative = member.name.strip_prefix(root).unwrap_or(&member.name);
+        let key = format!("{}{relative}", current.source.prefix);
+        if self.ledger.has(&key) {
+            let text = "refused: the archive holds two files of this name";
+            return self.unread(&shown, 0, member.bytes, text);
+        }
+        self.facts.label_first |= role == Some(Role::Label) && self.facts.files == 0;
+        self.facts.files = self.facts.files.saturating_add(1);
+        self.facts.has_base |= current.source.prefix.is_empty()
+            && (key.starts_with("global/") || key.starts_with("base/"));
+        if let Some(version) = version_in(&key).filter(|_| self.facts.major.is_none()) {
+            self.facts.major = Some(version.to_owned());
+        }
+        let mut entered = InMember {
+            name: shown,
+            key,
+            bytes: member.bytes,
+            offset: 0,
+            hasher: Hasher::new(self.ledger.algorithm),
+            role,
+            file: None,
+            small: Vec::new(),
+        };
+        if role == Some(Role::Manifest) && self.manifest.is_none() {
+            self.manifest = Some(ManifestAt::Spooled(SpooledTempFile::new(MANIFEST_IN_MEMORY)));
+        } else if role == Some(Role::Manifest) {
+            entered.role = None;
+        }
+        if let Some(Role::Relation(place)) = role {
+            self.facts.relations = self.facts.relations.saturating_add(1);
+            if place.file.is_incremental && !self.begin_incremental(current, &mut entered, place) {
+                return;
+            }
+        }
+        current.member = Some(entered);
+    }
+
+    /// Reads the header of a file of changed blocks. False if it has no pages
+    /// that could be judged, or the archive ended.
+    fn begin_incremental(
+        &mut self,
+        current: &mut Current,
+        member: &mut InMember,
+        place: RelationPlace,
+    ) -> bool {
+        let page_size = self.page_size();
+        let mut source =
+            Tee { archive: &mut current.archive, hasher: &mut member.hasher, count: 0 };
+        let header =
+            incremental::Header::read(&mut source, page_size, self.segment_pages(page_size));
+        member.offset = source.count;
+        let fault = match header {
+            Ok(header) => {
+                let expected = header.file_bytes(page_size);
+                if member.bytes != expected {
+                    let kind = if member.bytes < expected { Kind::Truncated } else { Kind::Header };
+                    let detail = format!(
+                        "{} bytes, where a header for {} blocks makes it {expected}",
+                        member.bytes,
+                        header.numbers.len()
+                    );
+                    let finding = Finding::of_file(&member.name, Severity::Damage, kind, detail);
+                    self.ready.push_back(Step::Finding(finding));
+                }
+                if !header.numbers.is_empty() {
+                    let selection = Selection {
+                        begin: ByteOffset(header.header_bytes),
+                        indexes: header.numbers,
+                    };
+                    member.file = Some(self.page_file(
+                        &current.source,
+                        (&member.name, member.bytes),
+                        place,
+                        Some(selection),
+                    ));
+                }
+                return true;
+            }
+            // The member ends early, or the archive.
+            Err(incremental::HeaderError::Wrong(kind, detail))
+                if kind != Kind::Truncated || current.archive.data_left() == 0 =>
+            {
+                (kind, detail)
+            }
+            Err(_) => {
+                let error = TarError::CutOff("it ends in the middle of a member");
+                self.cut(&current.source.path, &error);
+                return false;
+            }
+        };
+        let (kind, detail) = fault;
+        let detail = format!("no file of changed blocks: {detail}");
+        let finding = Finding::of_file(&member.name, Severity::Damage, kind, detail);
+        self.ready.push_back(Step::Finding(finding));
+        member.role = None;
+        true
+    }
+
+    pub(super) fn page_size(&self) -> usize {
+        match &self.facts.control {
+            Some(Ok(control)) => control.page_size,
+            _ => self.facts.page_size.unwrap_or(8192),
+        }
+    }
+
+    fn segment_pages(&self, page_size: usize) -> u64 {
+        match &self.facts.control {
+            Some(Ok(control)) => u64::from(control.segment_pages),
+            _ => SEGMENT_BYTES / page_size as u64,
+        }
+    }
+
+    fn page_file(
+        &self,
+        source: &Source,
+        (name, bytes): (&str, u64),
+        place: RelationPlace,
+        selection: Option<Selection>,
+    ) -> Arc<PageFile> {
+        let page_size = self.page_size();
+        let first_page =
+            u64::from(place.file.segment).saturating_mul(self.segment_pages(page_size));
+        let hint = place
+            .tablespace
+            .map(|tablespace| walk::hint_for(tablespace, place.database, place.file.number).into());
+        let max_align = match &self.facts.control {
+            Some(Ok(control)) => control.max_align,
+            _ => SMALLEST_ALIGN,
+        };
+        Arc::new(PageFile {
+            name: name.to_owned(),
+            path: source.path.clone(),
+            listed_bytes: bytes,
+            first_page: PageNo(first_page),
+            format: Arc::new(PostgresPages {
+                page_size,
+                max_align,
+                checksums: Checksums::Pending,
+                failure: at_most(place),
+                recovery: None,
+                log_end: None,
+                // An archive does not say which relations are unlogged.
+                is_logged: false,
+            }),
+            partial_page: Severity::Suspect,
+            relation: None,
+            selection: selection.map(Arc::new),
+            hint,
+            database: None,
+            object: None,
+            witnesses: Vec::new(),
+        })
+    }
+
+    /// Reads the next piece of the current member, or ends it.
+    fn read_on(&mut self, current: &mut Current) {
+        let Some(mut member) = current.member.take() else { return };
+        let left = current.archive.data_left();
+        if left == 0 {
+            return self.end_member(current, member);
+        }
+        let length = usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK_BYTES);
+        let mut bytes = vec![0_u8; length];
+        match current.archive.read_data(&mut bytes) {
+            Ok(count) => bytes.truncate(count),
+            Err(error) => {
+                self.is_cut = true;
+                return self.unread(&member.name, member.offset, left, error.to_string());
+            }
+        }
+        member.hasher.update(&bytes);
+        let (offset, count) = (member.offset, bytes.len() as u64);
+        member.offset = offset.saturating_add(count);
+        match member.role {
+            Some(Role::Relation(place)) => {
+                self.take_pages(current, &mut member, place, offset, bytes);
+            }
+            Some(Role::Manifest) => {
+                let spooled = match &mut self.manifest {
+                    Some(ManifestAt::Spooled(file)) if member.offset <= MANIFEST_BYTES_MAX => {
+                        file.write_all(&bytes)
+                    }
+                    _ => Err(io::ErrorKind::FileTooLarge.into()),
+                };
+                if let Err(error) = spooled {
+                    self.manifest = None;
+                    member.role = None;
+                    let text = format!("it could not be kept until the end: {error}");
+                    self.unread(&member.name, 0, member.bytes, text);
+                }
+                self.ready.push_back(Step::Passed(count));
+            }
+            role => {
+                if role.is_some() && member.bytes <= SMALL_BYTES_MAX {
+                    member.small.extend_from_slice(&bytes);
+                }
+                self.ready.push_back(Step::Passed(count));
+            }
+        }
+        current.member = Some(member);
+    }
+
+    fn take_pages(
+        &mut self,
+        current: &Current,
+        member: &mut InMember,
+        place: RelationPlace,
+        offset: u64,
+        mut bytes: Vec<u8>,
+    ) {
+        if member.file.is_none() && place.file.is_incremental {
+            // Nothing but a header.
+            return self.ready.push_back(Step::Passed(bytes.len() as u64));
+        }
+        if self.facts.page_size.is_none() && self.facts.control.is_none() {
+            self.facts.page_size = loose::vote_on_page_size(std::slice::from_ref(&bytes));
+        }
+        if member.file.is_none() {
+            member.file =
+                Some(self.page_file(&current.source, (&member.name, member.bytes), place, None));
+        }
+        let Some(file) = &member.file else { return };
+        let page_size = file.format.page_size();
+        // What lies behind the last block that a header names is no page.
+        let end = file.end(member.bytes).saturating_sub(offset);
+        let whole = bytes.len() - bytes.len() % page_size;
+        let whole = whole.min(usize::try_from(end).unwrap_or(usize::MAX));
+        let rest = (bytes.len() - whole) as u64;
+        bytes.truncate(whole);
+        self.sample.add(file, ByteOffset(offset), &bytes);
+        if rest > 0 && file.selection.is_none() {
+            let begin = ByteOffset(offset.saturating_add(whole as u64));
+            let finding = Finding {
+                place: Place {
+                    file: file.name.clone(),
+                    page: Some(file.page_at(begin)),
+                    offset: Some(begin),
+                },
+                hint: file.hint.as_deref().map(str::to_owned),
+                ..Finding::of_file(
+                    "",
+                    Severity::Suspect,
+                    Kind::Truncated,
+                    format!("the file ends after {rest} of {page_size} bytes of this page"),
+                )
+            };
+            if self.partial.len() < NOTES_MAX * NOTES_MAX {
+                self.partial.push((finding, at_most(place)));
+            }
+        }
+        let file = Arc::clone(file);
+        let pages = StreamedPages::whole(file, ByteOffset(offset), bytes);
+        self.ready.push_back(Step::Pages(pages));
+        if rest > 0 {
+            self.ready.push_back(Step::Passed(rest));
+        }
+    }
+
+    fn end_member(&mut self, current: &Current, member: InMember) {
+        let InMember { name, key, bytes, hasher, role, file, small, .. } = member;
+        self.ledger.add(&key, bytes, &hasher.finish());
+        let is_small = bytes <= SMALL_BYTES_MAX;
+        match role {
+            // A file without a page still is one.
+            Some(Role::Relation(place)) if file.is_none() && !place.file.is_incremental => {
+                let file = self.page_file(&current.source, (&name, bytes), place, None);
+                let pages = StreamedPages::whole(file, ByteOffset(0), Vec::new());
+                self.ready.push_back(Step::Pages(pages));
+            }
+            Some(Role::Control) => {
+                let control = small.get(..CONTROL_BYTES.min(small.len())).unwrap_or_default();
+                self.facts.control = Some(Control::parse(control));
+            }
+            Some(Role::Label) => {
+                self.facts.label = Some(Label::parse(&small));
+                self.facts.label_text = String::from_utf8_lossy(&small).into_owned();
+            }
+            Some(Role::TablespaceMap) => self.facts.tablespaces = label::tablespaces(&small),
+            Some(Role::Version) if is_small => {
+                self.facts.has_root = true;
+                let text = super::super::sanitised(String::from_utf8_lossy(&small).trim());
+                self.facts.major = Some(text).filter(|text| !text.is_empty());
+            }
+            Some(Role::RelationMap) => {
+                if let Err((kind, detail)) = maps::check(&small) {
+                    let detail = format!("the relation map cannot be believed: {detail}");
+                    let finding = Finding::of_file(&name, Severity::Suspect, kind, detail);
+                    self.ready.push_back(Step::Finding(finding));
+                }
+            }
+            Some(Role::TransactionLog) => {
+                let page_size = self.page_size() as u64;
+                if !bytes.is_multiple_of(page_size) || bytes > LOG_SEGMENT_PAGES * page_size {
+                    let detail = format!(
+                        "{bytes} bytes, which is no whole number of pages up to {LOG_SEGMENT_PAGES}"
+                    );
+                    let finding =
+                        Finding::of_file(&name, Severity::Suspect, Kind::Truncated, detail);
+                    self.ready.push_back(Step::Finding(finding));
+                }
+            }
+            Some(Role::Version | Role::Manifest | Role::Relation(_)) | None => {}
+        }
+    }
+}
+
+impl Iterator for ArchiveWalk {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        loop {
+            if let Some(step) = self.ready.pop_front() {
+                return Some(step);
+            }
+            if self.is_done {
+                return None;
+            }
+            if !self.advance() {
+                self.is_done = true;
+                self.finish();
+            }
+        }
+    }
+}
+
+impl Sample {
+    /// Takes the first page of a stretch into the vote.
+    fn add(&mut self, file: &PageFile, offset: ByteOffset, bytes: &[u8]) {
+        let page_size = file.format.page_size();
+        let Some(page) = bytes.get(..page_size) else { return };
+        let Some(header) = Header::read(page).filter(|header| header.upper > 0) else { return };
+        let Ok(block) = u32::try_from(file.page_at(offset).0) else { return };
+        let mut hash = [0_u32];
+        hash_pages(page, page_size, &mut hash);
+        let [hash] = hash;
+        self.tested = self.tested.saturating_add(1);
+        if checksum(hash, block) == header.checksum {
+            self.fit = self.fit.saturating_add(1);
+        }
+    }
+
+    /// A quarter is far beyond chance, and still reached where most is damaged.
+    pub(super) fn most_fit(&self) -> bool {
+        self.fit > 0 && self.fit.saturating_mul(4) >= self.tested
+    }
+}
+
+/// Passes data on and hashes it.
+struct Tee<'a> {
+    archive: &'a mut Archive<Box<dyn Read + Send>>,
+    hasher: &'a mut Hasher,
+    count: u64,
+}
+
+impl Read for Tee<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let count = self.archive.read(bytes)?;
+        self.hasher.update(bytes.get(..count).unwrap_or_default());
+        self.count = self.count.saturating_add(count as u64);
+        Ok(count)
+    }
+}
+
+/// The most that a failing page of this file proves while the log is yet to be
+/// replayed: maps are rebuilt, and temporary relations thrown away.
+fn at_most(place: RelationPlace) -> Severity {
+    match place.file.fork {
+        _ if place.file.session.is_some() => Severity::Notice,
+        Fork::FreeSpace | Fork::Visibility => Severity::Suspect,
+        Fork::Main | Fork::Init => Severity::Damage,
+    }
+}
+
+fn is_tablespace_link(name: &str) -> bool {
+    let mut parts = name.rsplit('/');
+    let is_oid = parts.next().is_some_and(|oid| oid.bytes().all(|byte| byte.is_ascii_digit()));
+    is_oid && parts.next() == Some("pg_tblspc")
+}
+
+/// The version in `PG_15_202209061/...`.
+fn version_in(path: &str) -> Option<&str> {
+    path.split('/').find_map(|part| part.strip_prefix("PG_")?.split('_').next())
+}
+
+fn shown_name(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}

@@ -1,0 +1,388 @@
+//! What the files of a cluster say of one another: names, files that must be
+//! there, and pages that were in use.
+//!
+//! | question | answered by |
+//! | --- | --- |
+//! | whose file is this? | `names`: the catalogues |
+//! | which files must be there, which belong to nobody? | `files`: the catalogues |
+//! | was this page of zeroes, or what is cut off, in use? | `blocks`: visibility maps and indexes |
+//! | is this page older than it must be? | `changes`: summaries of the log (17 and later) |
+//!
+//! Names are told in all circumstances. The others are proof only in a cluster
+//! that was shut down cleanly: elsewhere files lag behind one another, and what
+//! they say of each other on a healthy server looks like damage. So they are not
+//! asked there.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use crate::database::{PageFile, Step};
+use crate::formats::postgres::files::Cluster;
+use crate::formats::postgres::files::catalogue::Catalogue;
+use crate::formats::postgres::files::catalogue::relations::{
+    Certainty, Persistence, Relation, Relations,
+};
+use crate::formats::postgres::files::names::{Fork, RelationFile};
+use crate::formats::postgres::files::wal::block::Locator;
+use crate::formats::postgres::files::witness::Method;
+use crate::formats::postgres::page::Checksums;
+use crate::page::Witness;
+use crate::verdict::Finding;
+
+mod blocks;
+mod changes;
+mod files;
+pub(super) mod names;
+
+use blocks::{Facts, IndexPages, MapPages, OwnPages, ROW_BLOCKS_MAX, Watched};
+use changes::{ChangedPages, Changes};
+use names::Books;
+
+/// What is known of a relation from the catalogues.
+#[derive(Debug, Clone)]
+pub(super) struct Identity {
+    /// The database's name; `None` for relations of the whole cluster.
+    pub(super) database: Option<Arc<str>>,
+    /// `public.accounts`.
+    pub(super) object: Arc<str>,
+    /// What to do if it is damaged, where that is known.
+    pub(super) advice: Option<Arc<str>>,
+}
+
+/// Where the files of a relation fork are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ForkPlace {
+    /// As `pg_filenode_relation` wants it.
+    pub(super) tablespace: u32,
+    /// `None` for what belongs to the whole cluster.
+    pub(super) database: Option<u32>,
+    /// Any file of the fork.
+    pub(super) file: RelationFile,
+}
+
+/// What the catalogues say of a folder's files.
+#[derive(Debug, Default)]
+pub(super) struct OfFolder {
+    /// Files that must be there and are not.
+    pub(super) missing: Vec<(RelationFile, Finding)>,
+    /// Files that belong to nobody.
+    pub(super) note: Option<String>,
+    /// Why the catalogues could not be asked.
+    pub(super) gap: Option<String>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Evidence {
+    books: Books,
+    /// Databases of which it was said why their catalogues could not be asked; 0 is the
+    /// whole cluster.
+    said_gaps: HashSet<u32>,
+    /// What is asked beyond names.
+    asked: Option<Asked>,
+}
+
+#[derive(Debug)]
+struct Asked {
+    root: PathBuf,
+    catalogue: Catalogue,
+    page_size: usize,
+    segment_pages: u64,
+    /// 9.6 does not log hash indexes.
+    logs_hash_indexes: bool,
+    changes: Changes,
+    /// In the order in which they were come upon.
+    watched: Vec<Arc<Watched>>,
+    by_place: HashMap<Locator, Arc<Watched>>,
+    changed: Vec<Arc<ChangedPages>>,
+    /// Blocks whose rows can still be held against indexes.
+    row_blocks_left: u64,
+}
+
+impl Evidence {
+    /// Reads what is read at once. `is_whole`: all of the cluster will be seen.
+    pub(super) fn open(cluster: &Cluster, is_whole: bool) -> Self {
+        let control = cluster.control.as_ref().ok();
+        let catalogue =
+            control.and_then(|control| Catalogue::find(&cluster.root, &cluster.major, control));
+        let is_proof = is_whole && cluster.witness && cluster.circumstances.is_settled();
+        let asked = catalogue.clone().zip(control).filter(|_| is_proof);
+        let asked = asked.map(|(catalogue, control)| Asked {
+            root: cluster.root.clone(),
+            catalogue,
+            page_size: cluster.page_size,
+            segment_pages: cluster.segment_pages,
+            logs_hash_indexes: cluster.major != "9.6",
+            changes: match cluster.checksums {
+                Checksums::On => Changes::read(&cluster.root, control.timeline, cluster.page_size),
+                _ => Changes::default(),
+            },
+            watched: Vec::new(),
+            by_place: HashMap::new(),
+            changed: Vec::new(),
+            row_blocks_left: ROW_BLOCKS_MAX,
+        });
+        Self {
+            books: Books::open(catalogue, cluster.circumstances),
+            said_gaps: HashSet::new(),
+            asked,
+        }
+    }
+
+    /// What the catalogues say of a file.
+    pub(super) fn identify(&mut self, place: ForkPlace) -> Option<Identity> {
+        self.books.identify(place.tablespace, place.database, place.file.number)
+    }
+
+    /// True if nobody knows this file, which a crash may have left half written.
+    pub(super) fn is_orphan(&mut self, place: ForkPlace) -> bool {
+        let relations = self.books.relations(place.database).filter(|_| self.asked.is_some());
+        relations.is_some_and(|relations| {
+            files::is_orphan(&relations, place.tablespace, place.database, place.file)
+        })
+    }
+
+    /// Who is to see the pages of a file. `stem` is the fork's first file in the
+    /// report.
+    pub(super) fn witnesses(
+        &mut self,
+        place: ForkPlace,
+        file: &PageFile,
+        identity: Option<&Identity>,
+    ) -> Vec<Arc<dyn Witness>> {
+        let relations = self.books.relations(place.database);
+        match (&mut self.asked, relations) {
+            (Some(asked), Some(relations)) => asked.witnesses(&relations, place, file, identity),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The catalogues, as far as they were needed.
+    pub(super) fn books(&self) -> &Books {
+        &self.books
+    }
+
+    /// True if `pg_tablespace` could be read in full and does not list this one, in a
+    /// cluster that was shut down cleanly.
+    pub(super) fn is_no_tablespace(&self, oid: u32) -> bool {
+        let Some(asked) = &self.asked else { return false };
+        let (listed, gaps) = asked.catalogue.tablespaces(self.books.moment());
+        gaps.is_empty() && !listed.is_empty() && listed.iter().all(|one| one.oid != oid)
+    }
+
+    /// What is wrong with the files of a folder as they are listed, in order:
+    /// what must be there, and what belongs to nobody.
+    pub(super) fn of_folder(
+        &mut self,
+        tablespace: u32,
+        database: Option<u32>,
+        files: &[(RelationFile, u64)],
+    ) -> OfFolder {
+        let Some(asked) = &self.asked else { return OfFolder::default() };
+        let name = database.and_then(|oid| self.books.database(oid)).map(|one| one.name.clone());
+        let Some(relations) = self.books.relations(database) else {
+            let listed = self.books.databases().gaps.is_empty();
+            let note = "pg_database lists no database of this folder: a crash may have left it";
+            let note = (listed && !files.is_empty()).then(|| note.to_owned());
+            return OfFolder { note, ..OfFolder::default() };
+        };
+        // Once for a database, however many tablespaces it has.
+        let is_first = self.said_gaps.insert(database.unwrap_or(0));
+        let gap = is_first.then(|| files::silence(&relations, database.is_none())).flatten();
+        let half_dropped = database
+            .and_then(|oid| self.books.database(oid))
+            .is_some_and(|database| database.is_half_dropped);
+        let mut missing = match half_dropped {
+            true => Vec::new(),
+            false => {
+                files::missing(&relations, tablespace, database, files, asked.logs_hash_indexes)
+            }
+        };
+        for (_, finding) in &mut missing {
+            finding.database.clone_from(&name);
+        }
+        let orphans = files::orphans(&relations, tablespace, database, files);
+        let note = orphans.map(|(count, bytes, file)| {
+            format!(
+                "{count} files ({bytes} bytes) belong to no relation, as crashes leave them behind: {} ...",
+                file.name()
+            )
+        });
+        OfFolder { missing, note, gap }
+    }
+
+    /// Databases without a folder.
+    pub(super) fn missing_folders(&mut self) -> Vec<(PathBuf, Finding)> {
+        let Some(catalogue) = self.asked.as_ref().map(|asked| asked.catalogue.clone()) else {
+            return Vec::new();
+        };
+        let mut missing = files::missing_folders(self.books.databases(), |database| {
+            catalogue.folder(database.tablespace, database.oid)
+        });
+        let databases: Vec<_> = self.books.databases().listed.clone();
+        for database in databases {
+            if database.certainty != Certainty::Certain || database.is_half_dropped {
+                continue;
+            }
+            let Some(relations) = self.books.relations(Some(database.oid)) else { continue };
+            missing.extend(files::missing_in_tablespaces(&database, &relations, |tablespace| {
+                catalogue.folder(tablespace, database.oid)
+            }));
+        }
+        missing
+    }
+
+    /// True if there is something to conclude when all pages were seen.
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// What comes of all that was seen.
+    pub(super) fn conclude(&mut self) -> Vec<Step> {
+        let Some(asked) = self.asked.take() else { return Vec::new() };
+        let blocks = asked.watched.iter().flat_map(|watched| watched.conclude());
+        blocks.chain(asked.changed.iter().flat_map(|changed| changed.conclude())).collect()
+    }
+}
+
+impl Asked {
+    fn witnesses(
+        &mut self,
+        relations: &Relations,
+        place: ForkPlace,
+        file: &PageFile,
+        identity: Option<&Identity>,
+    ) -> Vec<Arc<dyn Witness>> {
+        let tablespace = names::oid_of(place.tablespace, place.database);
+        let Some(relation) = relations.by_file(tablespace, place.file.number) else {
+            return Vec::new();
+        };
+        // Of others, what the rows say may be over.
+        if relation.certainty != Certainty::Certain
+            || relation.persistence != Persistence::Permanent
+            || place.file.session.is_some()
+            || place.file.is_incremental
+        {
+            return Vec::new();
+        }
+        let mut witnesses: Vec<Arc<dyn Witness>> = Vec::new();
+        let method = Method::by_oid(relation.method);
+        match place.file.fork {
+            Fork::Main if relation.is_heap() => {
+                let heap = self.watch(relation, place.database, identity);
+                witnesses.push(Arc::new(OwnPages(heap)));
+            }
+            Fork::Visibility if relation.is_heap() => {
+                let heap = self.watch(relation, place.database, identity);
+                witnesses.push(Arc::new(MapPages { heap, page_size: self.page_size }));
+            }
+            Fork::Main => {
+                let own = self.watch(relation, place.database, identity);
+                witnesses.push(Arc::new(OwnPages(own)));
+                let logged = method != Some(Method::Hash) || self.logs_hash_indexes;
+                let heap = relations.heap_of(relation).filter(|_| logged);
+                if let Some((heap, method)) = heap.zip(method) {
+                    let of_heap = Identity {
+                        database: identity.and_then(|identity| identity.database.clone()),
+                        object: relations.name(heap).into(),
+                        advice: None,
+                    };
+                    let heap = self.watch(heap, place.database, Some(&of_heap));
+                    let name = relations.name(relation).into();
+                    let pages = IndexPages::new(heap, method, self.page_size, name, &file.name);
+                    witnesses.push(Arc::new(pages));
+                }
+            }
+            Fork::FreeSpace | Fork::Init | Fork::Visibility => {}
+        }
+        let is_told = relation.is_heap() || method == Some(Method::Btree);
+        if files::is_main(place.file) && is_told {
+            let locator = Locator {
+                tablespace,
+                database: place.database.unwrap_or(0),
+                number: relation.number,
+            };
+            if let Some(changes) = self.changes.of(locator) {
+                let changed = Arc::new(ChangedPages {
+                    changes,
+                    file: file.name.clone(),
+                    is_heap: relation.is_heap(),
+                    first_page: file.first_page,
+                    page_size: self.page_size,
+                    identity: identity.cloned(),
+                    hint: file.hint.clone(),
+                    stale: Mutex::default(),
+                });
+                self.changed.push(Arc::clone(&changed));
+                witnesses.push(changed);
+            }
+        }
+        witnesses
+    }
+
+    /// The record of a relation's blocks, made when it is first wanted.
+    fn watch(
+        &mut self,
+        relation: &Relation,
+        database: Option<u32>,
+        identity: Option<&Identity>,
+    ) -> Arc<Watched> {
+        let locator = Locator {
+            tablespace: relation.tablespace,
+            database: database.unwrap_or(0),
+            number: relation.number,
+        };
+        if let Some(known) = self.by_place.get(&locator) {
+            return Arc::clone(known);
+        }
+        let folder = match database {
+            None => self.root.join("global"),
+            Some(database) => self.catalogue.folder(relation.tablespace, database),
+        };
+        let path = folder.join(relation.number.to_string());
+        let (pages, has_odd_end) = self.pages(&path);
+        let left = self.row_blocks_left.checked_sub(pages).filter(|_| relation.is_heap());
+        self.row_blocks_left = left.unwrap_or(self.row_blocks_left);
+        let watched = Arc::new(Watched::new(Facts {
+            pages,
+            has_odd_end,
+            with_rows: left.is_some(),
+            page_size: self.page_size,
+            segment_pages: self.segment_pages,
+            stem: path.strip_prefix(&self.root).unwrap_or(&path).to_string_lossy().into_owned(),
+            identity: identity.cloned(),
+            hint: identity.and_then(|identity| identity.advice.clone()),
+            needs_first: files::has_first_page(relation, self.logs_hash_indexes),
+        }));
+        self.by_place.insert(locator, Arc::clone(&watched));
+        self.watched.push(Arc::clone(&watched));
+        watched
+    }
+
+    /// Whole pages of a fork, up to the first segment that is not full, and
+    /// whether that one has an odd end. So does one that has no file: it is
+    /// reported as missing, or lies in a tablespace that is not at hand.
+    fn pages(&self, first: &Path) -> (u64, bool) {
+        let length = |path: &Path| match std::fs::symlink_metadata(path) {
+            Ok(data) if data.is_file() => data.len(),
+            _ => 0,
+        };
+        if !std::fs::symlink_metadata(first).is_ok_and(|data| data.is_file()) {
+            return (0, true);
+        }
+        let page_size = self.page_size as u64;
+        let mut pages = 0_u64;
+        let mut path = first.to_owned();
+        for segment in 1_u32.. {
+            let bytes = length(&path);
+            path = first.with_extension(segment.to_string());
+            let in_segment = (bytes / page_size).min(self.segment_pages);
+            pages = pages.saturating_add(in_segment);
+            if in_segment < self.segment_pages {
+                return (pages, !bytes.is_multiple_of(page_size) || length(&path) > 0);
+            }
+        }
+        (pages, false)
+    }
+}

@@ -1,0 +1,376 @@
+//! PostgreSQL: data directories, parts of them, and single relation files.
+//!
+//! | path | what is read |
+//! | --- | --- |
+//! | a data directory | all of it: `global`, `base/*`, tablespaces, maps, transaction logs |
+//! | a folder inside one | the files below that folder |
+//! | a relation's file inside one | that file, by the control file of its cluster |
+//! | a relation's file elsewhere | that file, by what its own pages show |
+//! | an archive, a folder of archives, a stream | see `backup` |
+//!
+//! Sources: `src/bin/pg_checksums/pg_checksums.c` for what is read,
+//! `src/include/storage/relfilenode.h` for the names.
+
+use std::fs::{self, File, Metadata};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::database::{Description, Epoch, Evidence, OpenOptions, Probe, Target};
+use crate::error::Error;
+use crate::formats::postgres::FORMAT;
+use crate::formats::postgres::page::{Checksums, LogEnd};
+use crate::verdict::{Protection, Severity};
+
+pub mod backup;
+pub mod catalogue;
+pub mod control;
+mod evidence;
+pub mod frozen;
+pub mod incremental;
+mod log_end;
+mod loose;
+pub mod maps;
+pub mod names;
+mod required;
+mod settle;
+mod small_files;
+mod state;
+pub mod wal;
+mod walk;
+pub mod witness;
+
+use control::{CONTROL_BYTES, Control, ControlFault};
+use names::RelationFile;
+use state::Circumstances;
+use wal::replay::Replay;
+
+/// `RELSEG_SIZE` times the block size in every build that is distributed.
+const SEGMENT_BYTES: u64 = 1 << 30;
+
+pub(super) fn probe(path: &Path, metadata: &Metadata) -> Probe {
+    if metadata.is_dir() {
+        if is_root(path) || cluster_above(path).is_some() {
+            return Probe::Yes;
+        }
+        return backup::probe(path, true);
+    }
+    let named = relation_file(path).is_some();
+    if named && cluster_above(path).is_some() {
+        return Probe::Yes;
+    }
+    // A copy that lies alone: the name or the first pages must speak for it.
+    match loose::looks_like_pages(path) {
+        true if named => Probe::Yes,
+        true => Probe::Maybe,
+        false => backup::probe(path, false),
+    }
+}
+
+pub(super) fn open(
+    path: &Path,
+    metadata: &Metadata,
+    options: &OpenOptions,
+) -> Result<Target, Error> {
+    let root = if metadata.is_dir() && is_root(path) {
+        Some(path.to_owned())
+    } else if metadata.is_dir() || relation_file(path).is_some() {
+        cluster_above(path)
+    } else {
+        None
+    };
+    match root {
+        Some(root) => open_cluster(path, metadata, &root, options),
+        None if backup::probe(path, metadata.is_dir()) == Probe::Yes => {
+            backup::open(path, metadata.is_dir(), options)
+        }
+        None if metadata.is_file() => loose::open(path, metadata),
+        None => Err(Error::unknown(
+            path,
+            "not a PostgreSQL data directory: it has no PG_VERSION and no global folder",
+            "name the data directory itself (SHOW data_directory tells it)",
+        )),
+    }
+}
+
+/// What is known of a cluster before its files are listed.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    /// The data directory.
+    pub(crate) root: PathBuf,
+    /// The control file, if it can be believed.
+    pub(crate) control: Result<Control, ControlFault>,
+    /// What PG_VERSION says: `15`, `9.6`.
+    pub(crate) major: String,
+    /// Bytes in a page.
+    pub(crate) page_size: usize,
+    /// How the server aligns structures.
+    pub(crate) max_align: u16,
+    /// Pages in a full segment.
+    pub(crate) segment_pages: u64,
+    /// Whether pages carry checksums.
+    pub(crate) checksums: Checksums,
+    /// Running, crashed, a backup, or at rest.
+    pub(crate) circumstances: Circumstances,
+    /// Where the log ends, if that is certain.
+    pub(crate) log_end: Option<Arc<dyn LogEnd>>,
+    /// The log that recovery has yet to replay, if it has.
+    pub(crate) replay: Option<Arc<Replay>>,
+    /// A folder with more of the log, if one was named.
+    pub(crate) wal: Option<PathBuf>,
+    /// Whether files are asked what they say of others.
+    pub(crate) witness: bool,
+    /// How long to wait for a checkpoint before evidence from other files of a
+    /// running server counts; `None` not to wait.
+    pub(crate) settle: Option<Duration>,
+}
+
+pub(super) fn open_cluster(
+    path: &Path,
+    metadata: &Metadata,
+    root: &Path,
+    options: &OpenOptions,
+) -> Result<Target, Error> {
+    // A folder that cannot be listed is no verdict at all.
+    fs::read_dir(root).map_err(|source| Error::io("list", root, source))?;
+    let major = read_small(&root.join("PG_VERSION"), 64)
+        .map(|bytes| sanitised(String::from_utf8_lossy(&bytes).trim()));
+    let control = read_control_settled(root)?;
+    // A version file that is lost or wrong must not hide what the catalogues say.
+    let by_control = control.as_ref().ok().and_then(Control::major);
+    let major = match (by_control, major) {
+        (Some(major), _) => major.to_owned(),
+        (None, Ok(text)) if !text.is_empty() => text,
+        _ => "of unknown version".to_owned(),
+    };
+    let circumstances = Circumstances::find(root, control.as_ref().ok());
+    let mut cluster = Cluster::new(root, major, control, circumstances);
+    if let Ok(control) = &cluster.control {
+        let wal = options.wal.as_deref();
+        cluster.replay = circumstances.replay(root, &cluster.major, control, wal);
+    }
+    cluster.wal.clone_from(&options.wal);
+    cluster.witness = !options.no_witness;
+    cluster.settle = options.settle.filter(|_| circumstances.may_change());
+    let cluster = Arc::new(cluster);
+    let description = Description {
+        path: path.to_owned(),
+        format: FORMAT.name,
+        engine: format!("PostgreSQL {}", cluster.major),
+        page_size: u32::try_from(cluster.page_size).unwrap_or(0),
+        setting: match (&cluster.control, cluster.checksums) {
+            (Err(_), _) => None,
+            (Ok(_), Checksums::On) => Some(Protection::Checksum),
+            (Ok(_), Checksums::Off | Checksums::Changing) => Some(Protection::None),
+            (Ok(_), Checksums::Pending) => None,
+        },
+        state: cluster.state_in_words(),
+        evidence: match evidence_of(cluster.checksums) {
+            evidence if path == root && cluster.witness && circumstances.is_settled() => {
+                with_witnesses(evidence)
+            }
+            evidence => evidence,
+        },
+        live: cluster.circumstances.may_change(),
+        epoch: cluster.control.as_ref().ok().map(|control| Epoch {
+            database: format!("{:016x}", control.system_identifier),
+            position: control.checkpoint_lsn,
+            is_at_rest: circumstances.is_settled(),
+        }),
+    };
+    let steps: Box<dyn Iterator<Item = crate::database::Step> + Send> = if metadata.is_file() {
+        Box::new(walk::one_file(&cluster, path))
+    } else if path == root {
+        let whole = walk::whole(&cluster);
+        // A cluster that was started has outlived its manifest.
+        match circumstances {
+            Circumstances::Backup => {
+                Box::new(whole.chain(backup::directory::against_manifest(root)))
+            }
+            _ => Box::new(whole),
+        }
+    } else {
+        let part = walk::part(&cluster, path);
+        if part.has_no_folders() {
+            return Err(Error::unknown(
+                path,
+                "a folder of a PostgreSQL cluster that holds no relation files",
+                format!("check the whole cluster: pagewarden check {}", root.display()),
+            ));
+        }
+        Box::new(part)
+    };
+    let woken: Box<dyn Fn() -> bool + Send + Sync> = {
+        let cluster = Arc::clone(&cluster);
+        Box::new(move || {
+            Circumstances::find(&cluster.root, cluster.control.as_ref().ok()).may_change()
+        })
+    };
+    Ok(Target { description, steps, woken: Some(woken) })
+}
+
+impl Cluster {
+    fn new(
+        root: &Path,
+        major: String,
+        control: Result<Control, ControlFault>,
+        circumstances: Circumstances,
+    ) -> Self {
+        let mut cluster = Self {
+            root: root.to_owned(),
+            major,
+            page_size: 8192,
+            max_align: crate::formats::postgres::page::MAX_ALIGN,
+            segment_pages: 0,
+            checksums: Checksums::Off,
+            circumstances,
+            log_end: None,
+            replay: None,
+            settle: None,
+            wal: None,
+            witness: true,
+            control,
+        };
+        match &cluster.control {
+            Ok(control) => {
+                cluster.page_size = control.page_size;
+                cluster.max_align = control.max_align;
+                cluster.segment_pages = u64::from(control.segment_pages);
+                cluster.checksums = control.checksums;
+                cluster.log_end = cluster.circumstances.log_end(root, control);
+            }
+            // Without a control file the pages of a catalogue that every
+            // cluster has (pg_database, 1262) must speak for the others.
+            Err(_) => {
+                let seen = loose::sample(&root.join("global").join("1262"), 0);
+                cluster.page_size = seen.page_size.unwrap_or(8192);
+                cluster.checksums = if seen.checksums { Checksums::On } else { Checksums::Off };
+                cluster.segment_pages = SEGMENT_BYTES / cluster.page_size as u64;
+            }
+        }
+        cluster
+    }
+
+    fn state_in_words(&self) -> String {
+        let checksums = match (&self.control, self.checksums) {
+            (Err(_), Checksums::On) => "checksums found on pages",
+            (Err(_), _) => "no checksums found on pages",
+            (_, Checksums::On) => "checksums on",
+            (_, Checksums::Off) => "checksums off",
+            (_, Checksums::Changing) => "checksums being switched",
+            (_, Checksums::Pending) => "checksums not known yet",
+        };
+        let control = if self.control.is_err() { ", pg_control unreadable" } else { "" };
+        format!("{checksums}, {}{control}", self.circumstances.in_words())
+    }
+
+    /// What a page that fails its test is, in a relation that outlives a crash.
+    pub(crate) fn failure(&self) -> Severity {
+        self.circumstances.failure()
+    }
+}
+
+/// Reads and parses `global/pg_control` once. `None`: not there, or not to be
+/// believed.
+pub(crate) fn read_control(root: &Path) -> Option<Control> {
+    let bytes = read_small(&root.join("global").join("pg_control"), CONTROL_BYTES).ok()?;
+    Control::parse(&bytes).ok()
+}
+
+/// Reads `global/pg_control`, several times if need be: a running server may
+/// be writing it just now.
+fn read_control_settled(root: &Path) -> Result<Result<Control, ControlFault>, Error> {
+    const TRIES: u32 = 5;
+    let path = root.join("global").join("pg_control");
+    let mut fault = None;
+    for attempt in 0..TRIES {
+        if attempt > 0 {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        match read_small(&path, CONTROL_BYTES) {
+            Ok(bytes) => match Control::parse(&bytes) {
+                Ok(control) => return Ok(Ok(control)),
+                Err(found) => fault = Some(found),
+            },
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                fault = Some(ControlFault {
+                    kind: crate::verdict::Kind::Missing,
+                    detail: "the file is not there".to_owned(),
+                });
+            }
+            Err(error) => return Err(Error::io("read", &path, error)),
+        }
+    }
+    Ok(Err(fault.unwrap_or(ControlFault {
+        kind: crate::verdict::Kind::Header,
+        detail: "it could not be read".to_owned(),
+    })))
+}
+
+/// The first `limit` bytes of a small regular file.
+pub(crate) fn read_small(path: &Path, limit: usize) -> std::io::Result<Vec<u8>> {
+    let file: File = crate::source::file::open_regular(path)?;
+    let mut bytes = Vec::new();
+    file.take(limit as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// True for a data directory, also one that lost its control file or its
+/// version file.
+pub(crate) fn is_root(folder: &Path) -> bool {
+    let global = folder.join("global");
+    let has_version = folder.join("PG_VERSION").is_file();
+    if !global.is_dir() {
+        // Folders of databases have a version file too.
+        return has_version && folder.join("base").is_dir();
+    }
+    has_version || global.join("pg_control").is_file()
+}
+
+/// The data directory that `path` lies in: `base/5/1259`, `base/5`,
+/// `pg_tblspc/16385/PG_15_202209061/5/16390`.
+fn cluster_above(path: &Path) -> Option<PathBuf> {
+    const DEEPEST: usize = 6;
+    let absolute = std::path::absolute(path).ok()?;
+    absolute.ancestors().skip(1).take(DEEPEST).find(|above| is_root(above)).map(Path::to_owned)
+}
+
+fn relation_file(path: &Path) -> Option<RelationFile> {
+    RelationFile::parse(path.file_name()?.to_str()?)
+}
+
+/// How much "ok" is worth.
+fn evidence_of(checksums: Checksums) -> Evidence {
+    match checksums {
+        Checksums::On | Checksums::Pending => Evidence {
+            tested_by: BY_SUMS,
+            unseen: "1 damaged page in 65,535; zeroed pages; older versions of a page; files that are missing or end between two pages; the content of pg_xact, pg_multixact and of the log",
+        },
+        Checksums::Off | Checksums::Changing => Evidence {
+            tested_by: "header rules only",
+            unseen: "damage to the content of a page; zeroed pages; older versions of a page; files that are missing or end between two pages; the content of pg_xact, pg_multixact and of the log",
+        },
+    }
+}
+
+/// The same where files are asked what they say of one another.
+fn with_witnesses(evidence: Evidence) -> Evidence {
+    match evidence.tested_by {
+        BY_SUMS => Evidence {
+            tested_by: "16-bit checksums, header rules, and what files say of one another",
+            unseen: "1 damaged page in 65,535; zeroed pages that no map or index knows; zeroed pages and cut ends of indexes; most of what pg_xact and pg_multixact say; without a seal, older versions of a page",
+        },
+        _ => Evidence {
+            tested_by: "header rules, and what files say of one another",
+            unseen: "damage to the content of a page; zeroed pages that no map or index knows; zeroed pages and cut ends of indexes; most of what pg_xact and pg_multixact say; older versions of a page",
+        },
+    }
+}
+
+const BY_SUMS: &str = "16-bit checksums and header rules";
+
+/// Text from a file that may hold anything, for showing to people.
+fn sanitised(text: &str) -> String {
+    text.chars().filter(char::is_ascii_graphic).take(16).collect()
+}

@@ -1,0 +1,25 @@
+//! PostgreSQL: relation files, clusters, base backups and their log.
+
+pub mod checksum;
+pub mod files;
+pub mod page;
+pub mod protect;
+
+use crate::database::{Format, StreamKind};
+use crate::source::tar::looks_like_tar;
+
+/// What it can do.
+pub const FORMAT: Format = Format {
+    name: "postgres",
+    summary: "PostgreSQL data directories, base backups and relation files, 9.6 to 19",
+    probe: files::probe,
+    open: files::open,
+    stream: Some(StreamKind {
+        name: "tar archive of a PostgreSQL backup",
+        probe: looks_like_tar,
+        open: files::backup::open_stream,
+    }),
+    parts: None,
+    specimens: Some(page::specimens),
+    protect: Some(protect::ENGINE),
+};

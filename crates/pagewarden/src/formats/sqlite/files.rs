@@ -1,0 +1,389 @@
+//! A SQLite database file.
+//!
+//! The file is opened read-only and read with plain reads; the library is never used, because it
+//! would play back what is left of an interrupted transaction. What stands beside the file is
+//! described, see `sidecars.rs`.
+//!
+//! A trap for whoever uses this as a library: closing any descriptor of a file drops all POSIX locks
+//! that the same *process* holds on it. Do not check a database from within a process that has it
+//! open through SQLite.
+
+#![deny(clippy::arithmetic_side_effects)]
+
+use std::fs::{File, Metadata};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::database::{Description, Epoch, Evidence, OpenOptions, PageFile, Probe, Step, Target};
+use crate::error::Error;
+use crate::formats::sqlite::FORMAT;
+use crate::formats::sqlite::page::header::{DatabaseHeader, HEADER_BYTES, MAGIC};
+use crate::formats::sqlite::page::marked::protection as protection_of;
+use crate::formats::sqlite::page::{Excuses, FirstPage, PageSet, SqlitePages};
+use crate::source::file::{open_anything, read_fully};
+use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Protection, Severity};
+
+mod freelist;
+mod geometry;
+mod journal;
+mod sidecars;
+mod wal;
+
+use geometry::{Geometry, SUM_RESERVE};
+use sidecars::Sidecars;
+
+/// The page size of a new database, for a file that has no page yet.
+const PAGE_SIZE_DEFAULT: usize = 4096;
+const HINT: &str = "restore the file from a backup, or save what is readable with the sqlite3 shell's \
+                    .recover, into a new file";
+const HINT_LOG: &str = "copy the database with its -wal and -journal before any program opens it: what \
+                        does not fit is forgotten then; restore the rest from a backup";
+
+pub(super) fn probe(path: &Path, metadata: &Metadata) -> Probe {
+    if !metadata.is_file() || metadata.len() < to_u64(MAGIC.len()) {
+        return Probe::No;
+    }
+    match open_anything(path).map(|file| read_head(&file)) {
+        Ok(Ok(head)) if head.starts_with(MAGIC) => Probe::Yes,
+        Ok(Ok(head)) if geometry::is_nearly_a_database(&head) => Probe::Maybe,
+        _ => Probe::No,
+    }
+}
+
+pub(super) fn open(path: &Path, metadata: &Metadata, _: &OpenOptions) -> Result<Target, Error> {
+    if !metadata.is_file() {
+        return Err(Error::unknown(path, "not a file", "a SQLite database is one file: name it"));
+    }
+    let file = open_anything(path).map_err(|source| Error::io("open", path, source))?;
+    // What is asked is the file that was opened, not what had this name before.
+    let metadata = file.metadata().map_err(|source| Error::io("open", path, source))?;
+    if metadata.len() == 0 {
+        return Ok(empty_database(path));
+    }
+    let head = read_head(&file).map_err(|source| Error::io("read", path, source))?;
+    let Some(geometry) = geometry::find(&file, metadata.len(), &head) else {
+        return Err(Error::unknown(
+            path,
+            "neither its header nor its pages are those of a SQLite database",
+            "an encrypted database looks like this: only whoever has its key can check it",
+        ));
+    };
+    Ok(Database::look_at(path, file, &metadata, geometry).into_target())
+}
+
+/// A database of which all has been looked at but the pages.
+struct Database {
+    path: PathBuf,
+    name: String,
+    /// Kept open: it is asked later whether anybody came to write.
+    file: File,
+    bytes: u64,
+    modified: Option<SystemTime>,
+    header: Option<DatabaseHeader>,
+    sidecars: Sidecars,
+    /// What is wrong with the files beside it.
+    beside: Vec<Step>,
+    is_live: bool,
+    /// Nobody has it open, and nothing waits to be recovered.
+    is_at_rest: bool,
+    format: SqlitePages,
+}
+
+impl Database {
+    fn look_at(path: &Path, file: File, metadata: &Metadata, geometry: Geometry) -> Self {
+        // SQLite itself looks for the journal beside the file that a symbolic link leads to.
+        let real_path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let mut sidecars = Sidecars::beside(&real_path, geometry.page_size);
+        let mut beside = wal::look(&file, &real_path);
+        beside.extend(journal::look(&file, &real_path));
+        let is_live = sidecars::is_locked(&file);
+        let first_page = read_first_page(&file, geometry.page_size);
+        let header = DatabaseHeader::parse(&first_page);
+        let mut format = SqlitePages {
+            page_size: geometry.page_size,
+            reserved_bytes: geometry.reserved_bytes,
+            has_sums: geometry.has_sums,
+            markers: geometry.markers,
+            is_encrypted: geometry.is_encrypted,
+            ..SqlitePages::default()
+        };
+        let first = format.judge_first(&first_page);
+        let is_at_rest = !is_live && !sidecars.have_content();
+        if let Some(header) = header.filter(|_| !matches!(first, FirstPage::Wrong(_))) {
+            // A writer may add pages while they are read: then the end is not known.
+            format.page_count = header.page_count().filter(|_| !is_live);
+            if !geometry.is_encrypted {
+                let pages = format.page_count.unwrap_or(u64::MAX);
+                let list = freelist::walk(&file, &format, &header, pages);
+                let has_sums = format.has_sums || format.markers.is_some();
+                format.free_leaves = if has_sums { list.leaves } else { PageSet::default() };
+                // A fault between two pages is one only if nobody wrote in between.
+                let is_unchanged = || {
+                    !sidecars::is_locked(&file)
+                        && read_first_page(&file, geometry.page_size) == first_page
+                };
+                format.condemned.extend(list.fault.filter(|_| is_at_rest && is_unchanged()));
+            }
+        }
+        let in_wal = sidecars.wal.take();
+        format.excuses = Excuses {
+            hot_journal: sidecars.hot_journal,
+            foreign_writer: first == FirstPage::StaleSum
+                && !sidecars.hot_journal
+                && !in_wal.as_ref().is_some_and(|pages| pages.contains(1)),
+            in_wal: in_wal.unwrap_or_default(),
+            sums_are_rare: geometry.sums_are_rare,
+            wal_mode: header.is_some_and(|header| header.is_wal()),
+        };
+        Self {
+            path: path.to_owned(),
+            name: file_name(path),
+            file,
+            bytes: metadata.len(),
+            modified: metadata.modified().ok(),
+            header,
+            sidecars,
+            beside,
+            is_live,
+            is_at_rest,
+            format,
+        }
+    }
+
+    /// The change counter, which transactions raise that are not in a WAL.
+    fn epoch(&self) -> Option<Epoch> {
+        let header = self.header.filter(|header| !header.is_wal())?;
+        Some(Epoch {
+            database: "sqlite".to_owned(),
+            position: u64::from(header.change_counter),
+            is_at_rest: self.is_at_rest,
+        })
+    }
+
+    fn into_target(mut self) -> Target {
+        let mut steps = self.notes();
+        steps.append(&mut self.beside);
+        steps.extend(self.missing_pages().map(Step::Finding));
+        let description = self.description();
+        let partial_page = match (self.is_at_rest, self.format.page_count) {
+            // Allocated ahead, or left by a crash: no part of the database.
+            (_, Some(count)) if self.whole_pages() >= count => Severity::Notice,
+            (true, _) => Severity::Damage,
+            (false, _) => Severity::Suspect,
+        };
+        steps.push(Step::File(PageFile {
+            name: self.name,
+            path: self.path,
+            listed_bytes: self.bytes,
+            first_page: PageNo(1),
+            format: Arc::new(self.format),
+            partial_page,
+            selection: None,
+            relation: None,
+            hint: Some(HINT.into()),
+            database: None,
+            object: None,
+            witnesses: Vec::new(),
+        }));
+        let (file, bytes, modified) = (self.file, self.bytes, self.modified);
+        let woken = Box::new(move || {
+            sidecars::is_locked(&file)
+                || file
+                    .metadata()
+                    .map_or(true, |now| now.len() != bytes || now.modified().ok() != modified)
+        });
+        Target { description, steps: Box::new(steps.into_iter()), woken: Some(woken) }
+    }
+
+    fn description(&self) -> Description {
+        let format = &self.format;
+        let protection = if format.markers.is_some() {
+            "page_verify VFS"
+        } else if format.is_encrypted {
+            "encrypted"
+        } else if format.has_sums {
+            "checksum VFS"
+        } else {
+            "no page checksums"
+        };
+        let journal = if format.excuses.wal_mode { "write-ahead log" } else { "rollback journal" };
+        let mut state = vec![protection.to_owned(), journal.to_owned()];
+        if let Some(library) = self.header.and_then(|header| header.library()) {
+            state.push(format!("last written by SQLite {library}"));
+        }
+        if self.is_live {
+            state.push("open in another process".to_owned());
+        }
+        Description {
+            path: self.path.clone(),
+            format: FORMAT.name,
+            engine: "SQLite 3".to_owned(),
+            page_size: u32::try_from(format.page_size).unwrap_or(u32::MAX),
+            setting: match (format.has_sums, format.is_encrypted, format.reserved_bytes) {
+                _ if format.markers.is_some() => {
+                    format.markers.and_then(|markers| markers.setting).map(protection_of)
+                }
+                (true, _, _) => Some(Protection::Checksum),
+                // Somebody uses the end of each page for something that cannot be read here.
+                (false, true, _) | (false, false, SUM_RESERVE) => None,
+                (false, false, _) => Some(Protection::None),
+            },
+            state: state.join(", "),
+            evidence: if format.markers.is_some() {
+                Evidence {
+                    tested_by: "64-bit markers with the page's number, by each page's own mode, and \
+                                the database header",
+                    unseen: "older versions of a page; the content of pages in the mode NONE",
+                }
+            } else if format.has_sums {
+                Evidence {
+                    tested_by: "64-bit checksums and the database header",
+                    unseen: "zeroed pages; sound pages in the wrong place; older versions of a page",
+                }
+            } else {
+                Evidence {
+                    tested_by: "the database header and the length of the file only",
+                    unseen: "damage to pages other than the first",
+                }
+            },
+            live: self.is_live,
+            epoch: self.epoch(),
+        }
+    }
+
+    fn notes(&mut self) -> Vec<Step> {
+        let format = &self.format;
+        let mut texts = Vec::new();
+        if format.is_encrypted {
+            texts.push(
+                "the pages are encrypted: without the key nothing can be verified".to_owned(),
+            );
+        } else if !format.has_sums && format.reserved_bytes == SUM_RESERVE {
+            texts.push(
+                "8 reserved bytes on each page, but they are not the checksum VFS's sums"
+                    .to_owned(),
+            );
+        } else if !format.has_sums && format.markers.is_none() && format.reserved_bytes > 0 {
+            texts.push(format!(
+                "{} reserved bytes on each page, used by something that is not known",
+                format.reserved_bytes
+            ));
+        }
+        if self.header.is_some_and(|header| header.has_magic && !header.versions_are_known()) {
+            texts.push("the file format version is newer than what is known here".to_owned());
+        }
+        if let Some(beyond) =
+            format.page_count.and_then(|count| self.whole_pages().checked_sub(count))
+            && beyond > 0
+        {
+            texts.push(format!(
+                "{beyond} pages behind the end of the database: allocated ahead or left over, and \
+                 no part of it"
+            ));
+        }
+        let own = texts.into_iter().map(|text| Note { file: self.name.clone(), text });
+        let beside = self.sidecars.notes.drain(..).map(|(file, text)| Note { file, text });
+        own.chain(beside).map(Step::Note).collect()
+    }
+
+    fn whole_pages(&self) -> u64 {
+        self.bytes.checked_div(to_u64(self.format.page_size)).unwrap_or(0)
+    }
+
+    /// The pages that the header counts and the file does not have. One that is cut in the middle
+    /// is reported with the pages.
+    fn missing_pages(&self) -> Option<Finding> {
+        let page_bytes = to_u64(self.format.page_size);
+        let begun = self.bytes.div_ceil(page_bytes.max(1));
+        let count = self.format.page_count.filter(|count| *count > begun)?;
+        let real_path = std::fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+        // A server that is killed while it copies its log into the database leaves this.
+        let is_in_log = !self.is_at_rest
+            && wal::pages_after_recovery(&real_path).is_some_and(|end| end >= count);
+        let severity = match (self.is_at_rest, is_in_log) {
+            (true, _) => Severity::Damage,
+            (_, true) => Severity::Notice,
+            _ => Severity::Suspect,
+        };
+        let mut detail = format!(
+            "the header counts {count} pages, the file ends with page {begun}: {} are missing",
+            count.saturating_sub(begun)
+        );
+        if is_in_log {
+            detail.push_str(
+                "; the write-ahead log holds a later state, and recovery makes the file so long",
+            );
+        } else if !self.is_at_rest {
+            detail.push_str("; recovery may bring them back");
+        }
+        Some(Finding {
+            place: Place {
+                file: self.name.clone(),
+                page: Some(PageNo(begun.saturating_add(1))),
+                offset: begun.checked_mul(page_bytes).map(ByteOffset),
+            },
+            ..Finding::of_file(&self.name, severity, Kind::Truncated, detail).with_hint(HINT)
+        })
+    }
+}
+
+/// A file without a byte is a database in which nothing was ever written.
+fn empty_database(path: &Path) -> Target {
+    let note = "an empty file, which is a SQLite database without a page: nothing to check";
+    let steps = [Step::Note(Note { file: file_name(path), text: note.to_owned() })];
+    Target {
+        description: Description {
+            path: path.to_owned(),
+            format: FORMAT.name,
+            engine: "SQLite 3".to_owned(),
+            page_size: u32::try_from(PAGE_SIZE_DEFAULT).unwrap_or(u32::MAX),
+            setting: Some(Protection::None),
+            state: "empty".to_owned(),
+            evidence: Evidence { tested_by: "nothing", unseen: "there is no page to judge" },
+            live: false,
+            epoch: None,
+        },
+        steps: Box::new(steps.into_iter()),
+        woken: None,
+    }
+}
+
+/// The first bytes, as many as there are of a database header with the byte behind it.
+fn read_head(file: &File) -> std::io::Result<Vec<u8>> {
+    read_up_to(file, HEADER_BYTES + 1)
+}
+
+/// Page 1, cut short if the file is.
+///
+/// A page that is being written is read as two halves of different age. A second look tells, and
+/// whatever comes out here is only used to set the check up: each page is judged when it is read.
+fn read_first_page(file: &File, page_size: usize) -> Vec<u8> {
+    const LOOKS_MAX: usize = 5;
+    let mut page = read_up_to(file, page_size).unwrap_or_default();
+    for _ in 0..LOOKS_MAX {
+        let again = read_up_to(file, page_size).unwrap_or_default();
+        if again == page {
+            break;
+        }
+        page = again;
+    }
+    page
+}
+
+fn read_up_to(file: &File, bytes_max: usize) -> std::io::Result<Vec<u8>> {
+    let mut bytes = vec![0; bytes_max];
+    let filled = read_fully(file, &mut bytes, 0)?;
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name()
+        .map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy())
+        .into_owned()
+}
+
+fn to_u64(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}

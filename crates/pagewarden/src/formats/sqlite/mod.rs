@@ -1,0 +1,22 @@
+//! SQLite: database files, their logs, and the page marker of our own VFS.
+
+pub mod checksum;
+pub mod files;
+pub mod page;
+pub mod page_verify;
+pub mod protect;
+
+use crate::database::Format;
+
+/// What it can do.
+pub const FORMAT: Format = Format {
+    name: "sqlite",
+    summary: "a SQLite database file, with or without a checksum VFS",
+    probe: files::probe,
+    open: files::open,
+    stream: None,
+    parts: None,
+    specimens: Some(page::specimens),
+    // The SQLite extension does it: it needs SQLite itself.
+    protect: None,
+};

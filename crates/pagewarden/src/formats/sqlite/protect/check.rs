@@ -1,0 +1,89 @@
+//! Is the database sound? What `pagewarden check` says of it.
+
+use std::io;
+use std::path::Path;
+
+use crate::database::{kind_named, open};
+use crate::error::Error;
+use crate::protect::Options;
+use crate::verdict::{Finding, ModeCounts, Note, PageNo, Protection, Severity, Unread};
+use crate::verify::{self, Sink, verify};
+
+/// What a check found.
+#[derive(Debug, Default)]
+pub(super) struct Soundness {
+    /// What is wrong.
+    pub(super) findings: Vec<Finding>,
+    /// Pages that are damaged, or may be; at least one where anything is wrong.
+    pub(super) damaged: u64,
+    /// Pages that fail and need not pass, in order: free ones.
+    pub(super) excused: Vec<PageNo>,
+    /// All pages, and those in use by their protection.
+    pub(super) pages: u64,
+    pub(super) counts: ModeCounts,
+    /// What the database says of itself.
+    pub(super) setting: Option<Protection>,
+    pub(super) bytes: u64,
+    pub(super) stopped: bool,
+    unread: Option<Unread>,
+}
+
+impl Soundness {
+    pub(super) fn is_damaged(&self) -> bool {
+        self.damaged > 0
+    }
+}
+
+impl Sink for Soundness {
+    fn finding(&mut self, finding: &Finding) -> io::Result<()> {
+        match finding.severity {
+            Severity::Notice => self.excused.extend(finding.place.page),
+            Severity::Damage | Severity::Suspect => self.findings.push(finding.clone()),
+        }
+        Ok(())
+    }
+
+    fn unread(&mut self, unread: &Unread) -> io::Result<()> {
+        self.unread = Some(unread.clone());
+        Ok(())
+    }
+
+    fn note(&mut self, _: &Note) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Checks the database. What only its log explains is no ground against it where
+/// `has_log`, since it is read through the log then.
+pub(super) fn look(path: &Path, options: &Options, has_log: bool) -> Result<Soundness, Error> {
+    let target = open(path, kind_named(super::NAME))?;
+    let options = verify::Options {
+        jobs: options.jobs,
+        rate: options.rate,
+        stop: options.stop.clone(),
+        ..verify::Options::default()
+    };
+    let setting = target.description.setting;
+    let mut found = Soundness { setting, ..Soundness::default() };
+    let summary = verify(target, &options, &(), &mut found)
+        .map_err(|error| Error::io("check", path, error))?;
+    if has_log {
+        found.findings.retain(|finding| finding.severity == Severity::Damage);
+    }
+    if let Some(unread) = &found.unread {
+        let reason = format!("byte {} cannot be read: {}", unread.offset.0, unread.error);
+        return Err(Error::unknown(path, reason, "copy what is readable to another disk first"));
+    }
+    let counted = if has_log {
+        summary.pages.damaged
+    } else {
+        summary.pages.damaged.saturating_add(summary.pages.suspect)
+    };
+    // A finding may be about no page.
+    found.damaged = counted.max(u64::from(!found.findings.is_empty()));
+    found.pages = summary.pages.total();
+    found.counts = summary.by_mode;
+    found.bytes = summary.bytes;
+    found.stopped = summary.stopped;
+    Ok(found)
+}

@@ -1,0 +1,37 @@
+//! SQL Server: data files, log files and backups.
+
+pub mod checksum;
+pub mod files;
+pub mod mssqlbak;
+pub mod mtf;
+pub mod page;
+pub mod protect;
+pub mod stretch;
+pub mod xpress;
+
+use crate::database::parts::{Part, PartsKind};
+use crate::database::{Format, StreamKind};
+use files::backup;
+
+/// What it can do.
+pub const FORMAT: Format = Format {
+    name: "sqlserver",
+    summary: "SQL Server data files (.mdf, .ndf), logs (.ldf) and backups (.bak, .trn), 2005 to 2025",
+    probe: files::probe,
+    open: files::open,
+    stream: Some(StreamKind {
+        name: "SQL Server backup",
+        probe: backup::is_backup,
+        open: |path, decoded, _| backup::open_stream(path, decoded),
+    }),
+    // The stripes of a backup.
+    parts: Some(PartsKind {
+        part: |path| {
+            let media = backup::media(path)?;
+            Some(Part { whole: media.set_id, number: media.family })
+        },
+        open: backup::open,
+    }),
+    specimens: Some(page::specimens::all),
+    protect: Some(protect::ENGINE),
+};
