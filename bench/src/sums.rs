@@ -8,9 +8,9 @@ use std::num::NonZeroU32;
 
 use anyhow::ensure;
 use crc_fast::CrcAlgorithm;
-use pagewarden::formats::innodb::checksum::crc32c;
+use pagewarden::crc32c::crc32c;
 use pagewarden::formats::innodb::checksum::fold::{new_fold, new_folds};
-use pagewarden::formats::sqlite::page_verify::{Marker, Mode, digest};
+use pagewarden::formats::sqlite::checksum::page_verify::{Marker, Mode, digest};
 use pagewarden::formats::sqlserver::checksum;
 use pagewarden::source::buffer::ALIGNMENT;
 use pagewarden::verdict::PageNo;

@@ -8,7 +8,7 @@
 use std::fs;
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::formats::innodb::checksum::crc32c;
+use pagewarden::crc32c::crc32c;
 use pagewarden::formats::innodb::files::redo::{NoLog, RedoLog};
 use pagewarden::formats::innodb::files::state::State;
 use pagewarden_fuzz::empty_folder;

@@ -13,7 +13,8 @@ use libfuzzer_sys::fuzz_target;
 use pagewarden::formats::postgres::page::Checksums;
 use pagewarden::formats::postgres::files::catalogue::Catalogue;
 use pagewarden::formats::postgres::files::catalogue::transactions::Moment;
-use pagewarden::formats::postgres::files::control::{Control, crc32c};
+use pagewarden::crc32c::crc32c;
+use pagewarden::formats::postgres::files::control::Control;
 use pagewarden::formats::postgres::files::wal::block::Locator;
 use pagewarden_fuzz::empty_folder;
 

@@ -6,7 +6,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use pagewarden::formats::postgres::page::PAGE_SIZES;
-use pagewarden::formats::postgres::files::control::{Control, crc32c};
+use pagewarden::crc32c::crc32c;
+use pagewarden::formats::postgres::files::control::Control;
 
 /// Where the versions keep their CRC, and where none does.
 const CRC_PLACES: [usize; 8] = [256, 280, 288, 292, 304, 128, 400, 508];

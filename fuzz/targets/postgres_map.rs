@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::formats::postgres::files::control::crc32c;
+use pagewarden::crc32c::crc32c;
 use pagewarden::formats::postgres::files::maps;
 
 fuzz_target!(|input: &[u8]| {

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::formats::postgres::files::control::crc32c;
+use pagewarden::crc32c::crc32c;
 use pagewarden::formats::postgres::files::witness::summary::{self, Change, SummaryName};
 
 fuzz_target!(|input: &[u8]| {

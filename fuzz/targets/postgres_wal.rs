@@ -12,7 +12,7 @@ use std::sync::Arc;
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use pagewarden::formats::postgres::page::{Fate, Recovery};
-use pagewarden::formats::postgres::files::control::crc32c;
+use pagewarden::crc32c::crc32c;
 use pagewarden::formats::postgres::files::wal::block::{Dialect, Locator, RECORD_HEADER_BYTES, touched};
 use pagewarden::formats::postgres::files::wal::reader::{LogReader, Stop};
 use pagewarden::formats::postgres::files::wal::replay::{Replay, ReplayOfFork};

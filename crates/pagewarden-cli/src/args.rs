@@ -197,7 +197,7 @@ pub struct Check {
     pub io: String,
 
     #[command(flatten)]
-    pub pace: Pace,
+    pub pace: ReadLimits,
 }
 
 /// Extract the files of a pack, or the data files of a SQL Server backup
@@ -287,7 +287,7 @@ pub struct Unpack {
     pub jobs: Option<NonZero<usize>>,
 
     #[command(flatten)]
-    pub pace: Pace,
+    pub pace: ReadLimits,
 }
 
 impl Unpack {
@@ -301,7 +301,7 @@ impl Unpack {
 
 /// How fast a command reads, and what is seen of it meanwhile
 #[derive(Debug, Args)]
-pub struct Pace {
+pub struct ReadLimits {
     /// Read no faster than this, for example 200MiB/s; none is no ceiling
     #[arg(long, value_name = "BYTES/S", value_parser = parse_rate, default_value = "none",
         hide_default_value = true)]

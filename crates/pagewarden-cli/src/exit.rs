@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use clap::CommandFactory as _;
 use pagewarden::report::nagios::{self, State};
-use pagewarden::report::words::printable;
 use pagewarden::verdict::Verdict;
+use pagewarden::words::printable;
 
 use crate::args::Arguments;
 

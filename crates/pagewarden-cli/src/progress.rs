@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pagewarden::database::{Format, Step};
-use pagewarden::report::words::bytes;
 use pagewarden::verify::{Progress, mib_per_second};
+use pagewarden::words::bytes;
 
 /// How often a plain line is written.
 const LINE_EVERY: Duration = Duration::from_secs(3);

@@ -9,7 +9,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::report::words::printable;
+use crate::words::printable;
 
 /// Why a target could not be opened.
 #[derive(Debug, thiserror::Error)]

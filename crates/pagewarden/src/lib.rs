@@ -16,6 +16,7 @@
 //! and never writes to what it looks at. The one exception is [`protect`], whose
 //! work is to write.
 
+pub mod crc32c;
 pub mod database;
 pub mod error;
 pub mod formats;
@@ -28,6 +29,7 @@ pub mod shell;
 pub mod source;
 pub mod verdict;
 pub mod verify;
+pub mod words;
 
 pub use error::Error;
 

@@ -6,7 +6,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
-use crate::report::words::printable;
+use crate::words::printable;
 
 /// A word as a shell takes it: as it is where nothing in it has a meaning, in single quotes
 /// else, and with every unusual byte written in hexadecimal where it could not be shown.

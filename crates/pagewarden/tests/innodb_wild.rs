@@ -231,7 +231,7 @@ fn log_that_mysql_encrypts_says_that_its_server_was_shut_down() {
     let mut block = read_at::<512>(&redo, 1536);
     let earlier = 19_517_797_u64 - 5 * 512;
     block[8..16].copy_from_slice(&earlier.to_be_bytes());
-    let sum = pagewarden::formats::innodb::checksum::crc32c(&block[..508]);
+    let sum = pagewarden::crc32c::crc32c(&block[..508]);
     block[508..].copy_from_slice(&sum.to_be_bytes());
     write_at(&redo, 1536, &block);
     let report = check(&path, None);

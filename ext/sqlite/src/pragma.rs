@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr;
 use std::time::{Duration, Instant};
 
-use pagewarden::formats::sqlite::page_verify::Mode;
+use pagewarden::formats::sqlite::checksum::page_verify::Mode;
 use rusqlite::{Connection, ffi};
 
 use crate::database::{Database, Layout, RESERVE};

@@ -14,7 +14,7 @@ use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::OnceLock;
 
-use pagewarden::formats::sqlite::page_verify::Mode;
+use pagewarden::formats::sqlite::checksum::page_verify::Mode;
 use rusqlite::ffi;
 
 use crate::allocated;

@@ -30,7 +30,7 @@ use std::ffi::{c_int, c_void};
 use std::num::NonZeroU32;
 use std::ptr;
 
-use pagewarden::formats::sqlite::page_verify::{self, Marker, Mode};
+use pagewarden::formats::sqlite::checksum::page_verify::{self, Marker, Mode};
 use pagewarden::verdict::PageNo;
 use rusqlite::ffi;
 

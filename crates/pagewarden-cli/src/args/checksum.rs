@@ -7,7 +7,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use pagewarden_db::checksum::Strategy;
 
-use super::Pace;
+use super::ReadLimits;
 
 /// Make checksums of the tables of a live database
 ///
@@ -77,5 +77,5 @@ pub struct Checksum {
     pub jobs: NonZero<usize>,
 
     #[command(flatten)]
-    pub pace: Pace,
+    pub pace: ReadLimits,
 }

@@ -8,7 +8,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use pagewarden_db::compare::mode::Mode;
 
-use super::{Pace, parse_percent, parse_time};
+use super::{ReadLimits, parse_percent, parse_time};
 
 /// Prove the tables of live databases equal, or name the rows that differ
 ///
@@ -174,7 +174,7 @@ pub struct Compare {
     pub jobs: Option<NonZero<usize>>,
 
     #[command(flatten)]
-    pub pace: Pace,
+    pub pace: ReadLimits,
 }
 
 fn parse_share(text: &str) -> Result<f64, String> {

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::bail;
-use pagewarden::report::words::{bytes, counted, printable};
+use pagewarden::words::{bytes, counted, printable};
 use pagewarden_db::checksum::{self, BLINDNESS, Function, Strategy};
 use pagewarden_db::engine::{self, Connection};
 use pagewarden_db::error::Error;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::ensure;
 use pagewarden::report::nagios::State;
-use pagewarden::report::words::{counted, printable};
+use pagewarden::words::{counted, printable};
 use pagewarden_db::compare::mode::Mode;
 use pagewarden_db::compare::report::{Outcome, TableReport, Verdict, verdict};
 use pagewarden_db::compare::sample::Sample;

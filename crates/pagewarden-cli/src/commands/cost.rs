@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime};
 
 use anyhow::{Context as _, bail};
-use pagewarden::report::words::utc;
+use pagewarden::words::utc;
 use pagewarden_lab::cost::analyse::analyse;
 use pagewarden_lab::cost::design::{Order, Plan};
 use pagewarden_lab::cost::experiment::{Better, Experiment, Form};

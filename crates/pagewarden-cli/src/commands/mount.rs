@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use pagewarden::pack::{Entry, Pack, PackError, Search, What, open_chain};
-use pagewarden::report::words::{bytes, counted};
+use pagewarden::words::{bytes, counted};
 use pagewarden_mount::{Mounted, Options, Unmounted, Unread, cleanup};
 use serde_json::json;
 

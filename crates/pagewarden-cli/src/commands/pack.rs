@@ -18,11 +18,11 @@ use pagewarden::pack::{
 use pagewarden::report::json::JsonReport;
 use pagewarden::report::several::Several;
 use pagewarden::report::text::TextReport;
-use pagewarden::report::words::{bytes, counted, duration, rate};
 use pagewarden::report::{Report as _, RunEnd, TargetEnd};
 use pagewarden::source::write_back::InOrder;
 use pagewarden::verdict::{Note, Verdict};
 use pagewarden::verify::{Options, Sink as _, Summary, mib_per_second, verify};
+use pagewarden::words::{bytes, counted, duration, rate};
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 

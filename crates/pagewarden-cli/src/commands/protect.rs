@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use pagewarden::formats::protecting;
 use pagewarden::protect::{Cost, Engine, Options, Outcome, Request, Wish, protect_among};
-use pagewarden::report::words::{bytes, counted, duration, grouped, printable, rate};
 use pagewarden::source::trusted_path::End;
 use pagewarden::verdict::{Finding, Protection};
 use pagewarden::verify::mib_per_second;
+use pagewarden::words::{bytes, counted, duration, grouped, printable, rate};
 use serde_json::{Value, json};
 
 use crate::args::protect::{Mode, Protect};

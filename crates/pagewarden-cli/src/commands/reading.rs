@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use pagewarden::report::words::{grouped, printable, shortened};
+use pagewarden::source::rate::RateLimiter;
+use pagewarden::words::{grouped, printable, shortened};
 use pagewarden_db::compare::Advance;
 use pagewarden_db::error::{Error, Result};
 use pagewarden_db::location::{Given, Location};
@@ -17,8 +18,6 @@ use pagewarden_db::location::{Given, Location};
 use crate::progress;
 use crate::signals::stop_on_signals;
 
-/// How long nobody looks whether the run is to end.
-const NAP: Duration = Duration::from_millis(50);
 /// Characters of a table's name beside its bar.
 const NAME_CHARS: usize = 24;
 /// How often a plain line is written.
@@ -28,8 +27,7 @@ const LINE_EVERY: Duration = Duration::from_secs(3);
 pub struct Reading {
     stop: Arc<AtomicBool>,
     rows: AtomicU64,
-    bytes: AtomicU64,
-    rate: Option<NonZero<u64>>,
+    limiter: RateLimiter,
     begin: Instant,
     table: Mutex<String>,
     bar: Option<ProgressBar>,
@@ -49,8 +47,7 @@ impl Reading {
         Ok(Self {
             stop: stop_on_signals()?,
             rows: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            rate,
+            limiter: RateLimiter::new(rate),
             begin: now,
             table: Mutex::new(String::new()),
             bar,
@@ -101,15 +98,7 @@ impl Reading {
 
     /// So much more was read. The error is somebody's wish to end.
     pub fn tell(&self, more: u64, bytes: u64) -> Result<()> {
-        let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if let Some(rate) = self.rate {
-            let due = Duration::from_secs_f64(bytes as f64 / rate.get() as f64);
-            while !self.stop.load(Ordering::Relaxed)
-                && let Some(early) = due.checked_sub(self.begin.elapsed())
-            {
-                std::thread::sleep(early.min(NAP));
-            }
-        }
+        self.limiter.pay(bytes, &self.stop);
         if self.stop.load(Ordering::Relaxed) {
             return Err(Error::Stopped);
         }

@@ -16,10 +16,10 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::Result;
 use pagewarden::database::{self, Description, OpenOptions, Target, parts};
-use pagewarden::report::words::utc;
 use pagewarden::source::pipe::StandardInput;
 use pagewarden::verdict::{Finding, Note, Severity, Unread, Verdict};
 use pagewarden::verify::{Options, Sink, Summary, verify};
+use pagewarden::words::utc;
 
 use crate::args::survey::Survey;
 use crate::exit::{self, Exit};

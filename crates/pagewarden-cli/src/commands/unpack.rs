@@ -29,12 +29,12 @@ use pagewarden::page::{PageRun, Witness};
 use pagewarden::report::json::JsonReport;
 use pagewarden::report::several::Several;
 use pagewarden::report::text::TextReport;
-use pagewarden::report::words::bytes;
 use pagewarden::report::{Report as _, RunEnd, TargetEnd};
 use pagewarden::source::acting::Acting;
 use pagewarden::source::trusted_path::End;
 use pagewarden::verdict::{Note, Standing, Verdict};
 use pagewarden::verify::{Options, Sink as _, Summary, verify};
+use pagewarden::words::bytes;
 use tempfile::NamedTempFile;
 
 use crate::args::Unpack;

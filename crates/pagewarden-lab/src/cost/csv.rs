@@ -198,7 +198,7 @@ fn figure(cell: &str, separator: char) -> anyhow::Result<Option<f64>> {
 
 /// A piece of the file in a message.
 fn shown(text: &str) -> String {
-    pagewarden::report::words::shortened(&pagewarden::report::words::printable(text), 40)
+    pagewarden::words::shortened(&pagewarden::words::printable(text), 40)
 }
 
 fn sample(name: &str, arm: &str, block: u32, value: f64) -> Sample {

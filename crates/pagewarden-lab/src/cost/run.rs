@@ -166,7 +166,7 @@ impl OneExperiment<'_, '_> {
         let per_condition = plan.warm_up_of(self.description) + plan.blocks_of(self.description);
         let arms = self.description.arms.len() + usize::from(plan.controls(self.description));
         let runs = as_u64(conditions.len()) * u64::from(per_condition) * as_u64(arms);
-        let mut pace = Pace { begin: Instant::now(), measured: 0, done: 0, all: runs };
+        let mut pace = TimeLeft { begin: Instant::now(), measured: 0, done: 0, all: runs };
         for condition in &conditions {
             self.condition(prepared.as_mut(), condition, &mut pace)?;
             if self.request.stop.load(Ordering::Relaxed) {
@@ -188,7 +188,7 @@ impl OneExperiment<'_, '_> {
         &mut self,
         prepared: &mut dyn Prepared,
         condition: &str,
-        pace: &mut Pace,
+        pace: &mut TimeLeft,
     ) -> Result<(), Failure> {
         let plan = self.request.run.record.plan.clone();
         let arms = self.arms();
@@ -261,7 +261,7 @@ impl OneExperiment<'_, '_> {
         condition: &str,
         block: &Block,
         arms: &[(Arm, String)],
-        pace: &mut Pace,
+        pace: &mut TimeLeft,
     ) -> Result<(), Failure> {
         let done = self.done(condition, block.number);
         for (arm, name) in block.arms.iter().filter_map(|index| arms.get(*index)) {
@@ -296,7 +296,7 @@ impl OneExperiment<'_, '_> {
         condition: &str,
         block: &Block,
         arms: &[(Arm, String)],
-        pace: &mut Pace,
+        pace: &mut TimeLeft,
     ) -> Result<bool, Failure> {
         let chosen: Vec<&(Arm, String)> =
             block.arms.iter().filter_map(|index| arms.get(*index)).collect();
@@ -334,7 +334,7 @@ impl OneExperiment<'_, '_> {
             .collect()
     }
 
-    fn tell(&mut self, condition: &str, pace: &Pace) {
+    fn tell(&mut self, condition: &str, pace: &TimeLeft) {
         (self.watch)(Event::Runs {
             description: self.description,
             condition,
@@ -419,8 +419,8 @@ fn as_u64(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-/// How fast it goes.
-struct Pace {
+/// How much longer a run takes.
+struct TimeLeft {
     begin: Instant,
     /// Runs made now: those of an earlier part took no time.
     measured: u64,
@@ -428,7 +428,7 @@ struct Pace {
     all: u64,
 }
 
-impl Pace {
+impl TimeLeft {
     fn step(&mut self, runs: u64) {
         self.measured += runs;
         self.done += runs;

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use pagewarden::report::words::{bytes, rate};
+use pagewarden::words::{bytes, rate};
 
 use crate::iotest::measured::Measured;
 use crate::iotest::patterns::{PATTERNS, Pattern};

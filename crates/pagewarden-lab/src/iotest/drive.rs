@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
+use pagewarden::source::rate::RateLimiter;
 use pagewarden::source::transfer::{
     Direction, Done, Shape, Transfer, TransferQueue, has_ring, ring, threads,
 };
@@ -60,34 +61,6 @@ pub struct Trial<'a> {
     pub seed: u64,
     /// No more bytes than this a second.
     pub rate: Option<NonZero<u64>>,
-}
-
-/// Keeps bytes below a rate, by waiting.
-#[derive(Debug)]
-pub struct Pace {
-    rate: Option<NonZero<u64>>,
-    begin: Instant,
-    bytes: u64,
-}
-
-impl Pace {
-    /// Begins now.
-    #[must_use]
-    pub fn new(rate: Option<NonZero<u64>>) -> Self {
-        Self { rate, begin: Instant::now(), bytes: 0 }
-    }
-
-    /// Waits until so many bytes more may go, or it is `stop`ped.
-    pub fn take(&mut self, bytes: u64, stop: &AtomicBool) {
-        const SLICE: Duration = Duration::from_millis(50);
-        let Some(rate) = self.rate else { return };
-        let due = Duration::from_secs_f64(self.bytes as f64 / rate.get() as f64);
-        self.bytes = self.bytes.saturating_add(bytes);
-        while !stop.load(Ordering::Relaxed) {
-            let Some(left) = due.checked_sub(self.begin.elapsed()) else { return };
-            std::thread::sleep(left.min(SLICE));
-        }
-    }
 }
 
 /// Runs a trial.
@@ -153,7 +126,7 @@ fn go(
     let streams = pattern.streams() as u64;
     let share =
         |all: NonZero<u64>| NonZero::new(all.get() / streams).unwrap_or(NonZero::<u64>::MIN);
-    let mut pace = Pace::new(trial.rate.map(share));
+    let limiter = RateLimiter::new(trial.rate.map(share));
     let mut tally = Tally::new()?;
     let begin = Instant::now();
     let mut written = 0_u64;
@@ -166,7 +139,7 @@ fn go(
             if transfer.direction == Direction::Write {
                 written = written.saturating_add(transfer.length as u64);
             }
-            pace.take(transfer.length as u64, stop);
+            limiter.pay(transfer.length as u64, stop);
             queue.submit(&transfer).with_context(|| failed(pattern))?;
         }
         if queue.in_flight() == 0 {
@@ -317,18 +290,6 @@ pub(super) mod tests {
             let wanted = i64::from(pattern.write_percent);
             assert!((share - wanted).abs() <= 2, "{}: {share} %", pattern.name);
         }
-    }
-
-    #[test]
-    fn a_rate_is_kept() {
-        let stop = AtomicBool::new(false);
-        let begin = Instant::now();
-        let mut pace = Pace::new(NonZero::new(1_000_000));
-        for _ in 0..5 {
-            pace.take(50_000, &stop);
-        }
-        // The first goes at once; the fifth waits for the four before it.
-        assert!(begin.elapsed() >= Duration::from_millis(200));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use pagewarden::report::words::{grouped, rate};
+use pagewarden::words::{grouped, rate};
 
 use crate::iotest::diagnosis::{Reading, limits};
 use crate::iotest::messages::{Backup, Megabyte};

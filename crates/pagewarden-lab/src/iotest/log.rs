@@ -12,8 +12,9 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use pagewarden::source::buffer::AlignedBuffer;
+use pagewarden::source::rate::RateLimiter;
 
-use crate::iotest::drive::{Pace, Trial};
+use crate::iotest::drive::Trial;
 use crate::iotest::measured::{Measured, Tally, processor_time};
 use crate::iotest::patterns::Pattern;
 use crate::iotest::workplace::Workplace;
@@ -54,7 +55,7 @@ pub fn append(
     // left cached it would be written up to 1.7 times as fast.
     leave_page_cache(place);
     let cpu = processor_time();
-    let mut pace = Pace::new(trial.rate);
+    let limiter = RateLimiter::new(trial.rate);
     let begin = Instant::now();
     while begin.elapsed() < trial.time
         && tally.bytes_written < trial.written_bytes_max
@@ -69,7 +70,7 @@ pub fn append(
         }
         let Some(bytes) = buffer.bytes().get(..length) else { break };
         let file = if is_called { &place.buffered } else { &place.synchronous };
-        pace.take(length as u64, stop);
+        limiter.pay(length as u64, stop);
         let started = Instant::now();
         match file.write_all_at(bytes, offset) {
             // A device whose sectors have 4 KiB takes nothing smaller past the

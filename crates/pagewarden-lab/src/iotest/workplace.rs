@@ -24,14 +24,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-use pagewarden::report::words::{bytes, printable};
+use pagewarden::source::rate::RateLimiter;
+use pagewarden::words::{bytes, printable};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, fallocate, fstat, fstatvfs, mkdirat,
     openat, statat, unlinkat,
 };
 use rustix::io::Errno;
 
-use crate::iotest::drive::Pace;
 use crate::stats::random::Random;
 
 /// The most that is left free: a file system's last tenth, if that is less.
@@ -141,7 +141,7 @@ impl Workplace {
         }
         let mut part = aligned(wanted.payload);
         let mut written = 0;
-        let mut pace = Pace::new(wanted.rate);
+        let limiter = RateLimiter::new(wanted.rate);
         while written < goal {
             if stop.load(Ordering::Relaxed) {
                 bail!("stopped while the test file was being written");
@@ -152,7 +152,7 @@ impl Workplace {
             if written % (64 << 20) == 0 {
                 check_reserve(folder, wanted)?;
             }
-            pace.take(whole, stop);
+            limiter.pay(whole, stop);
             // No two mebibytes alike, for disks that recognise what they have.
             for stretch in part.bytes_mut().chunks_mut(4096) {
                 if let Some(place) = stretch.first_chunk_mut::<8>() {

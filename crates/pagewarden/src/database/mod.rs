@@ -327,6 +327,18 @@ pub struct StreamKind {
     pub open: fn(&Path, Decoded, &OpenOptions) -> Result<Target, Error>,
 }
 
+/// Who makes a symbolic link below a data directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkMaker {
+    /// The server, or its administrator where it expects that: what the link leads to is part of
+    /// the database.
+    Server,
+    /// The administrator, for the server's messages.
+    Logging,
+    /// Nothing that is known here.
+    Unknown,
+}
+
 /// One format in the registry, [`FORMATS`], with what it can do.
 pub struct Format {
     /// The name, as in `--format` and in the JSON output.
@@ -345,6 +357,8 @@ pub struct Format {
     pub stream: Option<StreamKind>,
     /// Several files may be one target; `None`: never.
     pub parts: Option<PartsKind>,
+    /// Who makes a symbolic link of that name in that folder.
+    pub link_maker: fn(&Path) -> LinkMaker,
     /// Pages that the conformance suite and the fuzzer damage; `None`: it has no pages of its own.
     pub specimens: Option<fn() -> Vec<Specimen>>,
     /// How the protection of its databases is changed; `None`: not by this library.

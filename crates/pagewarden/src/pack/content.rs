@@ -12,9 +12,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::database::LinkMaker;
 use crate::error::Error;
-use crate::formats::innodb::files::directory::is_database;
-use crate::formats::innodb::files::state::is_root;
+use crate::formats::FORMATS;
 use crate::pack::table::{Attributes, Entry, ROOT, What};
 use crate::shell::quoted;
 use crate::source::trusted_path::{End, foreign, user};
@@ -171,8 +171,10 @@ impl Content {
                 "let each tablespace have a folder of its own",
             );
         }
-        let made_by = Maker::of(&path);
-        if made_by == Maker::Unknown || made_by == Maker::Logging && !may_follow(&path, &followed) {
+        let made_by = maker(&path);
+        if made_by == LinkMaker::Unknown
+            || made_by == LinkMaker::Logging && !may_follow(&path, &followed)
+        {
             self.left_out.push(name.to_owned());
             return Ok(false);
         }
@@ -275,44 +277,13 @@ impl Content {
     }
 }
 
-/// Who makes links of such a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Maker {
-    /// PostgreSQL, or its administrator where it expects that: without what is behind them there
-    /// is no cluster.
-    Server,
-    /// The administrator, for the server's messages.
-    Logging,
-    /// Nobody that we know.
-    Unknown,
-}
-
-impl Maker {
-    fn of(link: &Path) -> Self {
-        // The folders of databases have a version, too.
-        let found = |folder: &Path, name| fs::symlink_metadata(folder.join(name));
-        let is_cluster = |folder: &Path| {
-            found(folder, "PG_VERSION").is_ok_and(|found| found.is_file())
-                && found(folder, "global").is_ok_and(|found| found.is_dir())
-        };
-        let (Some(folder), Some(name)) = (link.parent(), link.file_name()) else {
-            return Self::Unknown;
-        };
-        let name = name.to_string_lossy();
-        match &*name {
-            "pg_wal" | "pg_xlog" if is_cluster(folder) => return Self::Server,
-            "log" | "pg_log" if is_cluster(folder) => return Self::Logging,
-            _ => {}
-        }
-        // A database of MySQL or MariaDB.
-        if is_root(folder) && is_database(&name) {
-            return Self::Server;
-        }
-        let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
-        let is_of_tablespaces = folder.file_name().is_some_and(|folder| folder == TABLESPACES)
-            && folder.parent().is_some_and(is_cluster);
-        if is_number && is_of_tablespaces { Self::Server } else { Self::Unknown }
-    }
+/// Who makes such a link, by the formats that know it.
+fn maker(link: &Path) -> LinkMaker {
+    FORMATS
+        .iter()
+        .map(|format| (format.link_maker)(link))
+        .find(|maker| *maker != LinkMaker::Unknown)
+        .unwrap_or(LinkMaker::Unknown)
 }
 
 /// The folder that a server's link lies in, or the cluster's where that is another.

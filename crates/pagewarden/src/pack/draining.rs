@@ -10,11 +10,11 @@ use crate::error::Error;
 use crate::pack::content::Content;
 use crate::pack::lock;
 use crate::pack::table::{Entry, What};
-use crate::protect::pace::Pace as Ceiling;
 use crate::source::file::{open_regular, read_fully};
+use crate::source::rate::RateLimiter;
 use crate::source::residency::{absent, forget};
 use crate::verify::Progress;
-use crate::verify::pace::{Pace, Stopwatch};
+use crate::verify::timing::{Stopwatch, Timing};
 
 /// So much is read at a time.
 const READ_BYTES: usize = 1 << 20;
@@ -44,13 +44,13 @@ impl Draining<'_> {
         &self,
         is_wanted: &(dyn Fn(&Entry) -> bool + Sync),
         progress: &dyn Progress,
-    ) -> Result<(u64, Pace), Error> {
-        let ceiling = Ceiling::new(self.rate);
+    ) -> Result<(u64, Timing), Error> {
+        let ceiling = RateLimiter::new(self.rate);
         let next = AtomicUsize::new(0);
         let failed = Mutex::new(None);
-        let done = Mutex::new((0_u64, Pace::default()));
+        let done = Mutex::new((0_u64, Timing::default()));
         let work = || {
-            let mut pace = Pace::default();
+            let mut pace = Timing::default();
             let mut buffer = vec![0; ceiling.step_bytes(READ_BYTES)];
             let mut bytes = 0_u64;
             let life = Stopwatch::start();
@@ -85,9 +85,9 @@ impl Draining<'_> {
     fn drain_file(
         &self,
         number: usize,
-        ceiling: &Ceiling,
+        ceiling: &RateLimiter,
         buffer: &mut [u8],
-        pace: &mut Pace,
+        pace: &mut Timing,
         progress: &dyn Progress,
     ) -> Result<u64, Error> {
         let path = self.content.path(number);

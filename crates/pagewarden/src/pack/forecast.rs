@@ -26,7 +26,7 @@ use crate::pack::estimate::read_undisturbing;
 use crate::pack::layout::BlockEntry;
 use crate::source::buffer::AlignedBuffer;
 use crate::source::file::open_regular;
-use crate::verify::pace::Stopwatch;
+use crate::verify::timing::Stopwatch;
 
 /// Less is read in a moment, packed or not.
 const BYTES_MIN: u64 = 16 << 20;

@@ -22,8 +22,8 @@ use crate::pack::table::What;
 use crate::pack::write::{Scratch, Totals, Writer};
 use crate::page::standings::Standings;
 use crate::page::{PageRun, Witness};
-use crate::protect::pace::Pace;
 use crate::source::file::{open_regular, read_fully};
+use crate::source::rate::RateLimiter;
 use crate::verdict::PageNo;
 use crate::verify::Progress;
 
@@ -103,7 +103,7 @@ impl<W: Write + Send + 'static> Packing<W> {
         rate: Option<NonZero<u64>>,
         progress: &dyn Progress,
     ) -> Result<(), Error> {
-        let pace = Pace::new(rate);
+        let pace = RateLimiter::new(rate);
         let next = AtomicUsize::new(0);
         let first = Mutex::new(None);
         std::thread::scope(|scope| {
@@ -127,7 +127,12 @@ impl<W: Write + Send + 'static> Packing<W> {
         }
     }
 
-    fn pack_file(&self, number: usize, pace: &Pace, progress: &dyn Progress) -> Result<(), Error> {
+    fn pack_file(
+        &self,
+        number: usize,
+        pace: &RateLimiter,
+        progress: &dyn Progress,
+    ) -> Result<(), Error> {
         let is_file = |what: What| what != What::Folder;
         if !self.content.entries.get(number).is_some_and(|entry| is_file(entry.what)) {
             return Ok(());

@@ -24,8 +24,8 @@ use crate::pack::read::{Contents, Pack};
 use crate::pack::table::{Attributes, Entry, What};
 use crate::pack::tree::{Hash, file_hash, span_hash};
 use crate::pack::{PackError, SPAN_BYTES, block_sum};
-use crate::protect::pace::Pace;
 use crate::source::file::read_fully;
+use crate::source::rate::RateLimiter;
 use crate::source::write_back;
 use crate::verify::Progress;
 
@@ -154,7 +154,7 @@ pub fn restore(restoring: &Restoring<'_>) -> Result<Restored, Error> {
     let run = Run {
         restoring,
         files: &files,
-        pace: Pace::new(restoring.rate),
+        pace: RateLimiter::new(restoring.rate),
         next: Mutex::default(),
         failed: Mutex::default(),
         kept_bytes: AtomicU64::new(0),
@@ -311,7 +311,7 @@ fn open_again(path: &Path) -> io::Result<File> {
 struct Run<'a> {
     restoring: &'a Restoring<'a>,
     files: &'a [Arc<Job>],
-    pace: Pace,
+    pace: RateLimiter,
     /// The file and the span that come next.
     next: Mutex<(usize, u64)>,
     failed: Mutex<Option<Error>>,

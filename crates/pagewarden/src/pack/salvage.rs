@@ -24,8 +24,8 @@ use crate::pack::restore::{Restoring, dress, finish_folders, make_folders};
 use crate::pack::table::{Entry, Names, UNKNOWN_BYTES, What};
 use crate::pack::tree::{file_hash, span_hash};
 use crate::pack::{PackError, SPAN_BYTES, crc};
-use crate::protect::pace::Pace;
 use crate::source::file::open_regular;
+use crate::source::rate::RateLimiter;
 
 /// No entry is longer: two paths, each with two bytes for its length, and numbers.
 const ENTRY_BYTES_MAX: u32 = 2 * (u16::MAX as u32) + 200;
@@ -146,7 +146,7 @@ impl Salvaged {
                     .to_owned(),
             );
         }
-        let pace = Pace::new(restoring.rate);
+        let pace = RateLimiter::new(restoring.rate);
         let mut contents = self.pack.contents();
         for (number, entry) in wanted().filter(|(_, entry)| entry.what != What::Folder) {
             let mut one = OneFile::new(self, number, entry, restoring, &pace);
@@ -174,7 +174,7 @@ struct OneFile<'a> {
     number: usize,
     entry: &'a Entry,
     restoring: &'a Restoring<'a>,
-    pace: &'a Pace,
+    pace: &'a RateLimiter,
     path: PathBuf,
     file: Option<File>,
     /// Begin and end of what is lost.
@@ -189,7 +189,7 @@ impl<'a> OneFile<'a> {
         number: usize,
         entry: &'a Entry,
         restoring: &'a Restoring<'a>,
-        pace: &'a Pace,
+        pace: &'a RateLimiter,
     ) -> Self {
         Self {
             salvaged,

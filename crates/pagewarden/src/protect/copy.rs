@@ -10,9 +10,9 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
-use crate::formats::postgres::files::read_small;
 use crate::protect::Options;
 use crate::protect::disk::{Disk, Written, remove, sync_folder};
+use crate::source::file::read_small;
 
 /// Says that a copy is not finished, and of what.
 pub(crate) const MARKER: &str = "pagewarden-protect.copy";

@@ -28,8 +28,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::crc32c::Crc32c;
 use crate::error::Error;
-use crate::formats::postgres::files::control::Crc32c;
 use crate::protect::Options;
 use crate::protect::disk::{Disk, Written, remove, sync_folder};
 

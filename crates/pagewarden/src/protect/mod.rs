@@ -34,7 +34,6 @@ pub(crate) mod copy;
 pub(crate) mod disk;
 pub(crate) mod journal;
 pub(crate) mod outcome;
-pub(crate) mod pace;
 pub(crate) mod plan;
 pub(crate) mod read_back;
 pub(crate) mod stretches;

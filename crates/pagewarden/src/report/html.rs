@@ -21,12 +21,12 @@ use std::time::SystemTime;
 
 use crate::database::Description;
 use crate::report::html::section::Gathered;
-use crate::report::words::{
-    bytes, counted, duration, escaped_for_html, grouped, printable, rate, shortened, utc,
-};
 use crate::report::{Report, RunEnd, TargetEnd};
 use crate::verdict::{Finding, Note, Recount, Stretch, Unread, Verdict};
 use crate::verify::{Sink, Summary};
+use crate::words::{
+    bytes, counted, duration, escaped_for_html, grouped, printable, rate, shortened, utc,
+};
 
 mod picture;
 mod section;

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use crate::report::TargetEnd;
 use crate::report::colours::Colours;
-use crate::report::words::{bytes, counted, grouped, printable, shortened};
 use crate::verdict::{PageCounts, Place, Recount, Standing, Stretch};
+use crate::words::{bytes, counted, grouped, printable, shortened};
 
 /// What a tile is marked by: the mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

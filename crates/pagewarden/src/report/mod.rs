@@ -18,7 +18,7 @@ pub mod nagios;
 mod sample;
 pub mod several;
 pub mod text;
-pub mod words;
+pub mod why;
 
 /// A target at its end.
 #[derive(Debug, Clone, Copy)]

@@ -13,10 +13,11 @@ use std::io::{self, Write};
 use std::time::SystemTime;
 
 use crate::database::Description;
-use crate::report::words::{bytes, counted, duration, grouped, printable, shortened, why};
+use crate::report::why::why;
 use crate::report::{Report, RunEnd, TargetEnd};
 use crate::verdict::{Finding, Note, Severity, Unread, Verdict};
 use crate::verify::{Sink, Summary};
+use crate::words::{bytes, counted, duration, grouped, printable, shortened};
 
 /// What a monitoring system makes of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

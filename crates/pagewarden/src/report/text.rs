@@ -9,12 +9,11 @@ use crate::database::Description;
 use crate::report::colours::Colours;
 use crate::report::fold::Folded;
 use crate::report::map::{Layout, PageMap};
-use crate::report::words::{
-    bytes, counted, duration, grouped, printable, rate, relation_name, why,
-};
+use crate::report::why::why;
 use crate::report::{Report, RunEnd, TargetEnd};
 use crate::verdict::{Finding, Note, PageCounts, Recount, Stretch, Unread};
 use crate::verify::{Sink, Summary, mib_per_second};
+use crate::words::{bytes, counted, duration, grouped, printable, rate, relation_name};
 
 /// Writes the lines; see the module.
 #[derive(Debug)]

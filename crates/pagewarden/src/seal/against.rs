@@ -18,12 +18,12 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::database::{PageFile, Step, Target};
 use crate::error::Error;
-use crate::formats::postgres::page::LsnText;
 use crate::page::standings::Standings;
 use crate::page::{Fingerprint, PageFormat, PageRun, Witness};
 use crate::seal::write::fingerprint;
 use crate::seal::{Sealed, SealedFile, not_of_archives};
 use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Severity, Standing, Unread};
+use crate::words::LsnText;
 
 /// Findings in one file that are kept: 1 GiB of pages.
 const DIFFERING_MAX: usize = 131_072;

@@ -67,6 +67,18 @@ pub fn read_fully(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usiz
     Ok(filled)
 }
 
+/// The first bytes of a small regular file, `bytes_max` at most.
+///
+/// # Errors
+/// What the system says.
+pub fn read_small(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
+    let file = open_regular(path)?;
+    let mut bytes = vec![0; bytes_max];
+    let count = read_fully(&file, &mut bytes, 0)?;
+    bytes.truncate(count);
+    Ok(bytes)
+}
+
 /// Opens what is there for reading, behind a link too; the caller looks at what it
 /// is. As elsewhere here, nothing is waited for and no access time is touched.
 ///

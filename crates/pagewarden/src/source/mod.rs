@@ -14,6 +14,7 @@ pub mod memory;
 pub mod pipe;
 pub mod presence;
 pub mod queue;
+pub mod rate;
 pub mod residency;
 pub mod tar;
 pub mod transfer;

@@ -28,17 +28,17 @@ use crate::verdict::{
     Finding, ModeCounts, Note, PageCounts, Protection, Recount, SeverityCounts, Stretch, Unread,
     Verdict,
 };
-use crate::verify::pace::Pace;
+use crate::verify::timing::Timing;
 
 mod again;
 mod collect;
 mod held;
 mod look;
 mod open_file;
-pub mod pace;
 mod plan;
 #[cfg(test)]
 mod tests;
+pub mod timing;
 mod worker;
 
 /// Bytes read at once: one huge page, so that a direct read is one piece for
@@ -181,7 +181,7 @@ pub struct Summary {
     /// How long it took.
     pub elapsed: Duration,
     /// What that time went to, and where the bytes came from.
-    pub pace: Pace,
+    pub pace: Timing,
     /// What the target turned out to be, where that was not known before its
     /// end.
     pub description: Option<Box<Description>>,

@@ -58,7 +58,7 @@ pub(super) struct Plan {
     next_sequence: u64,
     caching: Caching,
     live: bool,
-    pace: Option<Pace>,
+    pace: Option<RunLimiter>,
     run_bytes: u64,
     /// What is to be said before anything else.
     note: Option<Note>,
@@ -79,13 +79,13 @@ enum Streamed {
 /// allows. Time that was not used is lost, but for one run's worth, which makes
 /// up for waking late: within any stretch of time no more is read than the rate
 /// allows and two runs.
-struct Pace {
+struct RunLimiter {
     bytes_per_second: u64,
     /// Up to when time was paid with.
     paid_to: Instant,
 }
 
-impl Pace {
+impl RunLimiter {
     /// How long a run of `length` bytes must still wait; `None` if it begins
     /// now.
     fn wait(&mut self, length: u64, now: Instant) -> Option<Duration> {
@@ -113,8 +113,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Plan {
     pub(super) fn new(target: Target, options: &Options) -> Self {
-        let pace =
-            options.rate.map(|rate| Pace { bytes_per_second: rate.get(), paid_to: Instant::now() });
+        let pace = options
+            .rate
+            .map(|rate| RunLimiter { bytes_per_second: rate.get(), paid_to: Instant::now() });
         let run_bytes = pace.as_ref().map_or(RUN_BYTES as u64, |pace| {
             (pace.bytes_per_second / RUNS_PER_SECOND).clamp(1, RUN_BYTES as u64)
         });
@@ -352,7 +353,12 @@ mod tests {
 
     /// Asks for runs of `length` for `seconds`, a little late each time, and
     /// says when they began.
-    fn begun(pace: &mut Pace, length: u64, seconds: u64, lateness: Duration) -> Vec<Duration> {
+    fn begun(
+        pace: &mut RunLimiter,
+        length: u64,
+        seconds: u64,
+        lateness: Duration,
+    ) -> Vec<Duration> {
         let begin = pace.paid_to;
         let mut now = begin;
         let mut times = Vec::new();
@@ -376,7 +382,7 @@ mod tests {
             (3 * PAGE - 1, PAGE),
         ] {
             for lateness in [0, 50, 700, 40_000].map(Duration::from_micros) {
-                let mut pace = Pace { bytes_per_second: rate, paid_to: Instant::now() };
+                let mut pace = RunLimiter { bytes_per_second: rate, paid_to: Instant::now() };
                 let times = begun(&mut pace, length, 20, lateness);
                 // Prices are rounded to nanoseconds.
                 let allowed = |time: Duration| time.as_secs_f64() * rate as f64 * 1.000_001 + 2.0;
@@ -397,7 +403,7 @@ mod tests {
     fn waking_late_costs_nothing_and_a_long_pause_is_not_made_up_for() {
         let rate = 1 << 30;
         let begin = Instant::now();
-        let mut pace = Pace { bytes_per_second: rate, paid_to: begin };
+        let mut pace = RunLimiter { bytes_per_second: rate, paid_to: begin };
         let late = Duration::from_micros(300);
         let runs = begun(&mut pace, 1 << 20, 1, late).len();
         assert!(runs > 1000, "{runs} of 1024 runs");

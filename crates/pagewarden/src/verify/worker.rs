@@ -14,8 +14,8 @@ use crate::source::queue::ReadQueue;
 use crate::verify::collect::{Collector, Outcome, RunOutcome};
 use crate::verify::look::Look;
 use crate::verify::open_file::{OpenFile, Way};
-use crate::verify::pace::{Pace, Stopwatch, Tally};
 use crate::verify::plan::{Next, Plan, Run};
+use crate::verify::timing::{Stopwatch, Tally, Timing};
 use crate::verify::{Options, Progress, Sink, Summary};
 
 /// How far the plan may run ahead of the oldest unfinished result.
@@ -103,7 +103,7 @@ impl<'a> Shared<'a> {
     }
 
     /// What the time of the workers went to, once they have ended.
-    pub(super) fn pace(&self) -> Pace {
+    pub(super) fn pace(&self) -> Timing {
         self.tally.pace()
     }
 

@@ -1,6 +1,6 @@
 //! A line a table: its rows, its size, and how long each strategy took, beside each other.
 
-use pagewarden::report::words::{bytes, grouped, printable};
+use pagewarden::words::{bytes, grouped, printable};
 use pagewarden_db::checksum::Strategy;
 
 /// What one strategy gives to the line of its table.

@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
 use pagewarden::report::html::{STYLE, head};
-use pagewarden::report::words::{
+use pagewarden::words::{
     bytes, counted, duration, escaped_for_html, grouped, printable, shortened, utc,
 };
 use pagewarden_db::compare::map::{PartState, Tile};

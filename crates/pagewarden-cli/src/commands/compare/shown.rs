@@ -1,7 +1,7 @@
 //! A compared table as JSON and as text.
 
 use pagewarden::report::colours::Colours;
-use pagewarden::report::words::{counted, grouped, printable, shortened};
+use pagewarden::words::{counted, grouped, printable, shortened};
 use pagewarden_db::compare::mode::Mode;
 use pagewarden_db::compare::report::{Difference, Outcome, TableReport, Verdict};
 use pagewarden_db::compare::sample::{CONFIDENCE, Sampled};

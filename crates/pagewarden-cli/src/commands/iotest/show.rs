@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use pagewarden::report::words::bytes;
+use pagewarden::words::bytes;
 use pagewarden_lab::iotest::session::Event;
 
 use crate::progress;

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use pagewarden::pack::{Entry, Pack, Search, What, open_chain};
-use pagewarden::report::words::bytes;
 use pagewarden::verdict::Verdict;
+use pagewarden::words::bytes;
 use pagewarden_mount::Mounted;
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use serde_json::{Value, json};

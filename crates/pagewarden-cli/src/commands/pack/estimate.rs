@@ -17,7 +17,7 @@ use pagewarden::database::{self, Step, Target};
 use pagewarden::pack::{
     Coding, Content, Estimate, Forecast, Method, Sampling, Settings, SizeInterval, Strays, What,
 };
-use pagewarden::report::words::{bytes, counted, duration, printable};
+use pagewarden::words::{bytes, counted, duration, printable};
 use serde_json::{Value, json};
 
 use crate::args::pack::Pack;

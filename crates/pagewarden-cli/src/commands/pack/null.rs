@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use pagewarden::database;
 use pagewarden::pack::{Content, Draining, Entry, Strays, What};
-use pagewarden::report::words::{self, counted, grouped, percent, printable};
 use pagewarden::source::device::{DeviceLoad, device_load};
 use pagewarden::source::file::open_regular;
 use pagewarden::source::residency::{Residency, residency};
 use pagewarden::verdict::{Finding, Note, Stretch, Unread};
-use pagewarden::verify::pace::{Pace, Setter};
+use pagewarden::verify::timing::{Setter, Timing};
 use pagewarden::verify::{Progress, Sink, Summary, mib_per_second, verify};
+use pagewarden::words::{self, counted, grouped, percent, printable};
 use serde_json::{Value, json};
 
 use crate::args::pack::Pack;
@@ -185,11 +185,11 @@ fn device_object(load: &DeviceLoad) -> Value {
 }
 
 /// Bytes out of the page cache; `None` where that is not known of some.
-fn known_cached(pace: &Pace) -> Option<u64> {
+fn known_cached(pace: &Timing) -> Option<u64> {
     (pace.unknown_bytes == 0).then_some(pace.cached_bytes)
 }
 
-fn cached_words(pace: &Pace, bytes: u64) -> String {
+fn cached_words(pace: &Timing, bytes: u64) -> String {
     let mut line = match known_cached(pace) {
         Some(cached) => format!(
             "From the page cache: {} ({} of {}).",
@@ -210,7 +210,7 @@ fn cached_words(pace: &Pace, bytes: u64) -> String {
 }
 
 /// Who set the pace, in a sentence.
-fn pace_words(pace: &Pace, has_rate: bool) -> String {
+fn pace_words(pace: &Timing, has_rate: bool) -> String {
     let who = match pace.setter() {
         None => return "Nothing was read.".to_owned(),
         Some(Setter::Disk) => "The disk",
@@ -229,7 +229,7 @@ fn pace_words(pace: &Pace, has_rate: bool) -> String {
     )
 }
 
-fn pace_object(pace: &Pace) -> Value {
+fn pace_object(pace: &Timing) -> Value {
     json!({
         "set_by": pace.setter().map(Setter::name),
         "waited_share": pace.share(pace.waited),

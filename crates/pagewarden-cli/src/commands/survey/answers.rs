@@ -1,9 +1,10 @@
 //! The questions and their answers, in words: what the screen and the page show.
 
-use pagewarden::report::words::{
-    bytes, counted, duration, grouped, percent, printable, rate, relation_name, shortened, why,
-};
+use pagewarden::report::why::why;
 use pagewarden::verdict::{Finding, Protection};
+use pagewarden::words::{
+    bytes, counted, duration, grouped, percent, printable, rate, relation_name, shortened,
+};
 
 use super::{Surveyed, advice::advice};
 

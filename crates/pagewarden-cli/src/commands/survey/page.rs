@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use pagewarden::report::html::{STYLE, head};
-use pagewarden::report::words::{escaped_for_html, printable};
 use pagewarden::verdict::Verdict;
+use pagewarden::words::{escaped_for_html, printable};
 
 use super::Surveyed;
 use super::answers::Answer;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use pagewarden::report::colours::Colours;
-use pagewarden::report::words::printable;
+use pagewarden::words::printable;
 
 use super::Surveyed;
 use super::answers::Answer;

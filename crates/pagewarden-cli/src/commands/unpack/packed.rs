@@ -21,10 +21,10 @@ use pagewarden::pack::{
     Entry, Pack, Places, Restored, Restoring, Salvaged, SalvagedFiles, Search, fresh_bytes,
     open_chain, restore,
 };
-use pagewarden::report::words::{bytes, counted, duration, grouped, printable, rate};
 use pagewarden::shell::quoted;
 use pagewarden::source::trusted_path::End;
 use pagewarden::verify::mib_per_second;
+use pagewarden::words::{bytes, counted, duration, grouped, printable, rate};
 use serde_json::{Value, json};
 
 use super::place::{Place, held_bytes};

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use pagewarden::report::words::bytes;
+use pagewarden::words::bytes;
 use pagewarden_scratch::home::Home;
 
 use crate::cost::experiment::{

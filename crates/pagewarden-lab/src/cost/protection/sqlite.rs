@@ -5,8 +5,8 @@
 
 use std::num::NonZeroU32;
 
+use pagewarden::formats::sqlite::checksum::page_verify::{self, Marker, Mode};
 use pagewarden::formats::sqlite::checksum::{page_sum, stamp, stored_sum};
-use pagewarden::formats::sqlite::page_verify::{self, Marker, Mode};
 use pagewarden::verdict::PageNo;
 
 use super::{Protection, Write};

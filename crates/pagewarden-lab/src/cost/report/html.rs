@@ -18,7 +18,7 @@
 use std::fmt::Write as _;
 
 use pagewarden::report::html::head;
-use pagewarden::report::words::{escaped_for_html, printable, shortened};
+use pagewarden::words::{escaped_for_html, printable, shortened};
 
 use crate::cost::record::Run;
 use crate::cost::report::words::counted;

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use pagewarden::report::words::{bytes, counted, printable, rate};
+use pagewarden::words::{bytes, counted, printable, rate};
 
 use crate::iotest::diagnosis::{limits, micros, not_run, sentences};
 use crate::iotest::measured::Measured;

@@ -193,7 +193,7 @@ impl PageFormat for AriaPages {
 
 /// Pages as the engine lays them out; those of a real server are in
 /// `fixtures/aria`.
-pub(in crate::formats) fn specimens() -> Vec<Specimen> {
+pub(crate) fn specimens() -> Vec<Specimen> {
     const PAGE_BYTES: usize = 8192;
     /// Bytes in use of the index page.
     const USED: u16 = 5000;

@@ -12,7 +12,7 @@
 use std::fs::Metadata;
 use std::path::Path;
 
-use crate::database::{OpenOptions, Probe, Target};
+use crate::database::{LinkMaker, OpenOptions, Probe, Target};
 use crate::error::Error;
 
 mod absent;
@@ -42,6 +42,17 @@ mod tables;
 pub mod tablespace;
 mod tablespaces;
 mod untested;
+
+/// A database of its may lie elsewhere.
+pub(super) fn link_maker(link: &Path) -> LinkMaker {
+    let (Some(folder), Some(name)) = (link.parent(), link.file_name()) else {
+        return LinkMaker::Unknown;
+    };
+    match state::is_root(folder) && directory::is_database(&name.to_string_lossy()) {
+        true => LinkMaker::Server,
+        false => LinkMaker::Unknown,
+    }
+}
 
 pub(super) fn probe(path: &Path, metadata: &Metadata) -> Probe {
     match metadata.is_dir() {

@@ -7,7 +7,7 @@ pub mod protect;
 pub mod xbstream;
 
 use crate::database::{Format, StreamKind};
-use crate::formats::aria;
+use crate::formats::aria::page::specimens as of_aria;
 
 /// What it can do.
 pub const FORMAT: Format = Format {
@@ -21,8 +21,7 @@ pub const FORMAT: Format = Format {
         open: files::stream::open,
     }),
     parts: None,
-    specimens: Some(|| {
-        page::specimens::specimens().into_iter().chain(aria::page::specimens()).collect()
-    }),
+    link_maker: files::link_maker,
+    specimens: Some(|| page::specimens::specimens().into_iter().chain(of_aria()).collect()),
     protect: Some(protect::ENGINE),
 };

@@ -14,17 +14,18 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use serde::Deserialize;
 
 use crate::database::{
-    Description, Evidence, Format, OpenOptions, PageFile, Probe, Step, StreamedPages, Target,
+    Description, Evidence, Format, LinkMaker, OpenOptions, PageFile, Probe, Step, StreamedPages,
+    Target,
 };
 use crate::error::Error;
 use crate::pack::{
     Pack, PackError, SPAN_BYTES, Search, What, block_sum, file_hash, is_pack, open_chain, span_hash,
 };
 use crate::page::{PageFinding, PageFormat, PageRun, RunVerdict};
-use crate::report::words::{bytes, counted};
 use crate::verdict::{
     ByteOffset, Finding, Kind, Note, PageNo, Protection, Severity, Standing, Unread,
 };
+use crate::words::{bytes, counted};
 
 /// What it can do.
 pub const FORMAT: Format = Format {
@@ -34,6 +35,7 @@ pub const FORMAT: Format = Format {
     open,
     stream: None,
     parts: None,
+    link_maker: |_| LinkMaker::Unknown,
     specimens: None,
     protect: None,
 };

@@ -20,6 +20,7 @@ pub const FORMAT: Format = Format {
         open: files::backup::open_stream,
     }),
     parts: None,
+    link_maker: files::link_maker,
     specimens: Some(page::specimens),
     protect: Some(protect::ENGINE),
 };

@@ -30,6 +30,7 @@ use crate::page::{
     Fingerprint, Neighbours, PageFinding, PageFormat, PageRun, RunVerdict, Specimen, Unsettled,
 };
 use crate::verdict::{Kind, PageNo, Protection, Severity, Standing};
+use crate::words::LsnText;
 
 mod fingerprint;
 
@@ -362,16 +363,6 @@ fn mismatch_detail(header: &Header, computed: Option<u16>) -> String {
     }
     let _ = write!(detail, "pd_lsn {}", LsnText(header.lsn));
     detail
-}
-
-/// An LSN in PostgreSQL's own notation.
-#[derive(Debug, Clone, Copy)]
-pub struct LsnText(pub u64);
-
-impl std::fmt::Display for LsnText {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:X}/{:X}", self.0 >> 32, self.0 & 0xFFFF_FFFF)
-    }
 }
 
 /// Pages hashed at once: enough for every kernel to interleave, few enough

@@ -24,6 +24,8 @@
 
 #![deny(clippy::arithmetic_side_effects)]
 
+pub mod page_verify;
+
 /// Bytes of the sum, at the end of the page.
 pub const SUM_BYTES: usize = 8;
 

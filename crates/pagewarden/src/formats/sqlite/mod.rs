@@ -3,10 +3,9 @@
 pub mod checksum;
 pub mod files;
 pub mod page;
-pub mod page_verify;
 pub mod protect;
 
-use crate::database::Format;
+use crate::database::{Format, LinkMaker};
 
 /// What it can do.
 pub const FORMAT: Format = Format {
@@ -16,6 +15,7 @@ pub const FORMAT: Format = Format {
     open: files::open,
     stream: None,
     parts: None,
+    link_maker: |_| LinkMaker::Unknown,
     specimens: Some(page::specimens),
     // The SQLite extension does it: it needs SQLite itself.
     protect: None,

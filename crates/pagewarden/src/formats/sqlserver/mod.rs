@@ -10,7 +10,7 @@ pub mod stretch;
 pub mod xpress;
 
 use crate::database::parts::{Part, PartsKind};
-use crate::database::{Format, StreamKind};
+use crate::database::{Format, LinkMaker, StreamKind};
 use files::backup;
 
 /// What it can do.
@@ -32,6 +32,7 @@ pub const FORMAT: Format = Format {
         },
         open: backup::open,
     }),
+    link_maker: |_| LinkMaker::Unknown,
     specimens: Some(page::specimens::all),
     protect: Some(protect::ENGINE),
 };

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use crate::report::html::escaped;
 use crate::report::map::{MARKS, Mark, MarkCounts, PageMap, Tile};
-use crate::report::words::{grouped, percent};
 use crate::verify::Summary;
+use crate::words::{grouped, percent};
 
 /// What titles may take, in bytes. Several targets share it.
 const TITLES_BYTES: usize = 60_000;

@@ -9,9 +9,9 @@ use crate::report::fold::Folded;
 use crate::report::html::picture::{counts, draw};
 use crate::report::html::{class, escaped, more, target_sentence, title_word};
 use crate::report::map::PageMap;
-use crate::report::words::{bytes, counted, duration, grouped, percent, rate, utc};
 use crate::verdict::{Finding, Note, Protection, Recount, Severity, Stretch, Unread};
 use crate::verify::{Sink, Summary};
+use crate::words::{bytes, counted, duration, grouped, percent, rate, utc};
 
 /// What the parts of one target may take, in bytes. Several share them.
 const FINDINGS_BYTES: usize = 90_000;

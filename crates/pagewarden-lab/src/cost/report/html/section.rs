@@ -10,7 +10,7 @@ use crate::cost::report::words::{
     better, counted, figure, number, p_value, percent, ratio, ratios, share,
 };
 use crate::cost::result::{ExperimentResult, MetricResult, PairResult};
-use pagewarden::report::words::escaped_for_html;
+use pagewarden::words::escaped_for_html;
 
 /// Rows of a table; more is for the JSON.
 const ROWS_MAX: usize = 40;

@@ -7,7 +7,7 @@ use crate::cost::record::{Note, Run};
 use crate::cost::report::html::escaped;
 use crate::cost::report::words::{number, ratio};
 use crate::cost::result::{Analysis, ExperimentResult, Sign};
-use pagewarden::report::words::escaped_for_html;
+use pagewarden::words::escaped_for_html;
 
 /// Rows of a table; more is for the JSON.
 const ROWS_MAX: usize = 60;

@@ -12,7 +12,7 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use super::{POLYNOMIAL, step};
+use crate::crc32c::{POLYNOMIAL, step};
 
 /// Places in the table, and places taken back at once.
 const NEAR_BITS: usize = 256;
@@ -121,9 +121,10 @@ fn step_back(state: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::noise;
-    use super::super::{body_run, crc32, crc32c, full_crc32, zip_crc32};
+    use super::super::{body_run, crc32, full_crc32, zip_crc32};
     use super::*;
+    use crate::crc32c::crc32c;
+    use crate::crc32c::tests::noise;
 
     #[test]
     fn every_flipped_bit_of_a_run_is_named() {

@@ -195,8 +195,8 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::super::tests::noise;
     use super::*;
+    use crate::crc32c::tests::noise;
 
     #[test]
     fn pages_side_by_side_have_the_sums_of_each_alone() {

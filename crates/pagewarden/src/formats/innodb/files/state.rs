@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use crate::formats::innodb::files::places::Places;
 use crate::formats::innodb::files::redo::{MYSQL_FOLDER, NoLog, Pending, RedoLog};
-use crate::source::file::{open_regular, read_fully};
+use crate::source::file::{self, open_regular};
 use crate::source::hold::is_locked;
 use crate::verdict::Severity;
 
@@ -259,13 +259,9 @@ pub fn is_root(folder: &Path) -> bool {
         || ["ibdata1.zst", "ibdata1.lz4", "ibdata1.qp", "ibdata1.delta"].iter().any(|name| has_file(name))
 }
 
-/// The first bytes of a small regular file.
+/// The first bytes of a small regular file, if they can be read.
 pub(crate) fn read_small(path: &Path, bytes_max: usize) -> Option<Vec<u8>> {
-    let file = open_regular(path).ok()?;
-    let mut bytes = vec![0; bytes_max];
-    let count = read_fully(&file, &mut bytes, 0).ok()?;
-    bytes.truncate(count);
-    Some(bytes)
+    file::read_small(path, bytes_max).ok()
 }
 
 #[cfg(test)]

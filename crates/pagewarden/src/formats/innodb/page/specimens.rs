@@ -15,9 +15,10 @@ use super::fields::{
     TYPE_COMPRESSED_MARK, TYPE_PAGE_COMPRESSED, read_u16, read_u32,
 };
 use super::layout::{Form, Layout};
+use crate::crc32c::crc32c;
 use crate::formats::innodb::checksum::fold::{new_fold, old_fold};
 use crate::formats::innodb::checksum::{
-    BODY_BEGIN, NO_CHECKSUM_MAGIC, crc32, crc32c, full_crc32, zip_adler32, zip_crc32,
+    BODY_BEGIN, NO_CHECKSUM_MAGIC, crc32, full_crc32, zip_adler32, zip_crc32,
 };
 use crate::page::Specimen;
 use crate::verdict::{PageNo, Standing};

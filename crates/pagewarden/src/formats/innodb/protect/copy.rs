@@ -23,8 +23,8 @@ use crate::formats::innodb::protect::{Database, Place, Run};
 use crate::protect::Outcome;
 use crate::protect::copy::{CopyFolder, Found, MARKER, Take, Tree, check_apart, copying_to};
 use crate::protect::journal;
-use crate::protect::pace::Pace;
 use crate::source::file::{open_regular, read_fully};
+use crate::source::rate::RateLimiter;
 use crate::verdict::Protection;
 
 /// Without it there is no database.
@@ -43,7 +43,7 @@ pub(super) fn run(run: &Run<'_>, place: &Place, target: &Path) -> Result<Outcome
         outcome.warnings.append(&mut tree.warnings);
         return Ok(outcome);
     }
-    let pace = Pace::new(run.options.rate);
+    let pace = RateLimiter::new(run.options.rate);
     let folder = CopyFolder::new(run.disk, run.options, target, &state(&database));
     let copy = Copy { run, database: &database, folder, tools: run.tools(&pace) };
     if copy.begin(place)? == Found::Complete {
@@ -81,7 +81,7 @@ pub(super) fn run(run: &Run<'_>, place: &Place, target: &Path) -> Result<Outcome
 
 /// The tablespaces, to the copy or for a look.
 fn work(run: &Run<'_>, listing: &Listing, target: Option<&Path>) -> Result<Totals, Error> {
-    let pace = Pace::new(run.options.rate);
+    let pace = RateLimiter::new(run.options.rate);
     Work {
         tools: run.tools(&pace),
         progress: run.progress,

@@ -49,12 +49,12 @@ use crate::formats::innodb::files::state::{Circumstances, State, directory_above
 use crate::formats::innodb::files::tablespace::{Context, is_tablespace_name, open_file};
 use crate::protect::disk::{Disk, System};
 use crate::protect::journal::{self, Done, Journal};
-use crate::protect::pace::Pace;
 use crate::protect::plan::{Request, Wish};
 use crate::protect::threads::lock;
 use crate::protect::{Engine, Options, Outcome};
 use crate::source::file::open_regular;
 use crate::source::hold::is_locked;
+use crate::source::rate::RateLimiter;
 use crate::verdict::Protection;
 use crate::verify::Progress;
 
@@ -259,12 +259,12 @@ impl Run<'_> {
         Err(Error::unknown(&self.request.path, reason, hint))
     }
 
-    fn tools<'b>(&'b self, pace: &'b Pace) -> Tools<'b> {
+    fn tools<'b>(&'b self, pace: &'b RateLimiter) -> Tools<'b> {
         Tools { disk: self.disk, options: self.options, pace, run_bytes: self.run_bytes }
     }
 
     fn in_place(&self, database: &Database, locks: Option<&Locks>) -> Result<Outcome, Error> {
-        let pace = Pace::new(self.options.rate);
+        let pace = RateLimiter::new(self.options.rate);
         let tools = self.tools(&pace);
         let (journal, done) = self.open_journal(database)?;
         if !self.request.dry_run {

@@ -10,14 +10,14 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use crate::crc32c::crc32c;
 use crate::error::Error;
-use crate::formats::innodb::checksum::crc32c;
 use crate::protect::Options;
 use crate::protect::disk::{Disk, Written, remove, sync};
-use crate::protect::pace::Pace;
 use crate::protect::read_back::Reader;
 use crate::protect::stretches;
 use crate::source::file::read_fully;
+use crate::source::rate::RateLimiter;
 use crate::source::write_back;
 
 /// `st_blocks` counts in these.
@@ -30,7 +30,7 @@ const SPARE_BYTES: u64 = 16 << 20;
 pub(super) struct Tools<'a> {
     pub(super) disk: &'a dyn Disk,
     pub(super) options: &'a Options,
-    pub(super) pace: &'a Pace,
+    pub(super) pace: &'a RateLimiter,
     pub(super) run_bytes: usize,
 }
 

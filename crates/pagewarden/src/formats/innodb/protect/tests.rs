@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::crc32c::crc32c;
 use crate::formats::innodb::checksum::fold::{new_fold, old_fold};
 use crate::formats::innodb::checksum::{
-    NO_CHECKSUM_MAGIC, crc32, crc32c, full_crc32, zip_adler32, zip_crc32,
+    NO_CHECKSUM_MAGIC, crc32, full_crc32, zip_adler32, zip_crc32,
 };
 use crate::formats::innodb::page::fields::read_u32;
 use crate::formats::innodb::protect::work::BATCH_FILES;

@@ -36,8 +36,8 @@ use crate::formats::postgres::files::catalogue::tuple::{Tuple, tuples};
 use crate::formats::postgres::files::catalogue::visibility::{Visibility, hints, visibility};
 use crate::formats::postgres::files::control::Control;
 use crate::formats::postgres::files::maps::{self, MAP_BYTES_MAX};
-use crate::formats::postgres::files::read_small;
 use crate::formats::postgres::files::wal::block::Locator;
+use crate::source::file::read_small;
 
 pub mod pages;
 pub mod relations;

@@ -27,8 +27,7 @@
 //!      x     4  crc, CRC-32C of everything before it
 //! ```
 
-use crc_fast::{CrcAlgorithm, Digest};
-
+use crate::crc32c::crc32c;
 use crate::formats::postgres::page::{Checksums, MAX_ALIGN, PAGE_SIZES};
 use crate::verdict::Kind;
 
@@ -396,38 +395,6 @@ fn crc_matches(bytes: &[u8], at: usize) -> bool {
     crc32c(covered) == stored
 }
 
-/// CRC-32C as PostgreSQL computes it.
-#[must_use]
-pub fn crc32c(bytes: &[u8]) -> u32 {
-    let mut crc = Crc32c::new();
-    crc.update(bytes);
-    crc.finish()
-}
-
-/// CRC-32C of bytes that come in pieces.
-#[derive(Debug)]
-pub struct Crc32c(Digest);
-
-impl Crc32c {
-    /// Of nothing yet.
-    #[must_use]
-    #[allow(clippy::new_without_default)]
-    pub fn new() -> Self {
-        Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
-    }
-
-    /// Goes on with `bytes`.
-    pub fn update(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    /// The sum of all bytes so far.
-    #[must_use]
-    pub fn finish(&self) -> u32 {
-        u32::try_from(self.0.finalize() & 0xFFFF_FFFF).unwrap_or(0)
-    }
-}
-
 /// The little-endian number at `at`; `None` beyond the end.
 #[must_use]
 pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
@@ -532,15 +499,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn crc_of_pieces_is_that_of_the_whole(
-            pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9000), 0..4),
-        ) {
-            let mut crc = Crc32c::new();
-            pieces.iter().for_each(|piece| crc.update(piece));
-            prop_assert_eq!(crc.finish(), crc32c(&pieces.concat()));
-        }
-
         #[test]
         fn arbitrary_bytes_are_no_control_file(
             bytes in prop::collection::vec(any::<u8>(), 0..1024),

@@ -30,8 +30,9 @@ use crate::formats::postgres::files::names::Fork;
 use crate::formats::postgres::files::state::Circumstances;
 use crate::formats::postgres::files::witness::heap::{LinePointer, line_pointers};
 use crate::formats::postgres::files::witness::visibility_map;
-use crate::formats::postgres::files::{read_control_settled, read_small, sanitised};
+use crate::formats::postgres::files::{read_control_settled, sanitised};
 use crate::formats::postgres::page::{Header, PAGE_ALL_VISIBLE};
+use crate::source::file::read_small;
 use crate::source::file::{open_regular, read_fully};
 
 /// Both bits of `t_infomask` that mean that xmin is frozen.

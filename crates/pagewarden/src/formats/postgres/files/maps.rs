@@ -12,7 +12,8 @@
 //! Source: `src/backend/utils/cache/relmapper.c`; 512 bytes up to 15 (four of
 //! them padding), 524 from 16 on, both seen on real clusters.
 
-use crate::formats::postgres::files::control::{crc32c, u32_at};
+use crate::crc32c::crc32c;
+use crate::formats::postgres::files::control::u32_at;
 use crate::verdict::Kind;
 
 /// More than any version writes.

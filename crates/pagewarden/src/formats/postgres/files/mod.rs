@@ -11,8 +11,7 @@
 //! Sources: `src/bin/pg_checksums/pg_checksums.c` for what is read,
 //! `src/include/storage/relfilenode.h` for the names.
 
-use std::fs::{self, File, Metadata};
-use std::io::Read as _;
+use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +20,7 @@ use crate::database::{Description, Epoch, Evidence, OpenOptions, Probe, Target};
 use crate::error::Error;
 use crate::formats::postgres::FORMAT;
 use crate::formats::postgres::page::{Checksums, LogEnd};
+use crate::source::file::read_small;
 use crate::verdict::{Protection, Severity};
 
 pub mod backup;
@@ -29,6 +29,7 @@ pub mod control;
 mod evidence;
 pub mod frozen;
 pub mod incremental;
+mod link_maker;
 mod log_end;
 mod loose;
 pub mod maps;
@@ -40,6 +41,8 @@ mod state;
 pub mod wal;
 mod walk;
 pub mod witness;
+
+pub(super) use link_maker::link_maker;
 
 use control::{CONTROL_BYTES, Control, ControlFault};
 use names::RelationFile;
@@ -306,14 +309,6 @@ fn read_control_settled(root: &Path) -> Result<Result<Control, ControlFault>, Er
         kind: crate::verdict::Kind::Header,
         detail: "it could not be read".to_owned(),
     })))
-}
-
-/// The first `limit` bytes of a small regular file.
-pub(crate) fn read_small(path: &Path, limit: usize) -> std::io::Result<Vec<u8>> {
-    let file: File = crate::source::file::open_regular(path)?;
-    let mut bytes = Vec::new();
-    file.take(limit as u64).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// True for a data directory, also one that lost its control file or its

@@ -29,7 +29,8 @@ use crate::formats::postgres::files::evidence::names::Books;
 use crate::formats::postgres::files::state::Circumstances;
 use crate::formats::postgres::files::wal::reader::{LogReader, Stop};
 use crate::formats::postgres::files::wal::segment::Segments;
-use crate::formats::postgres::files::{Cluster, maps, read_small, small_files};
+use crate::formats::postgres::files::{Cluster, maps, small_files};
+use crate::source::file::read_small;
 use crate::source::file::{open_regular, read_at};
 use crate::verdict::{Kind, Severity};
 

@@ -12,7 +12,8 @@
 //! `ReplicationSlotOnDisk` in `src/backend/replication/slot.c`, `CheckPointReplicationOrigin` in
 //! `src/backend/replication/logical/origin.c`, 9.6 to 18.
 
-use crate::formats::postgres::files::control::{crc32c, u32_at};
+use crate::crc32c::crc32c;
+use crate::formats::postgres::files::control::u32_at;
 use crate::verdict::Kind;
 
 /// More than any of them has.

@@ -189,7 +189,7 @@ enum Postmaster {
 /// socket folder, listen address, shared memory key, status (from 10). Source:
 /// `src/include/utils/pidfile.h`.
 fn postmaster(root: &Path, control: Option<&Control>) -> Option<Postmaster> {
-    let bytes = super::read_small(&root.join("postmaster.pid"), 4096).ok()?;
+    let bytes = crate::source::file::read_small(&root.join("postmaster.pid"), 4096).ok()?;
     let text = String::from_utf8_lossy(&bytes);
     let mut lines = text.lines();
     // A negative number is a single-user backend.
@@ -199,9 +199,10 @@ fn postmaster(root: &Path, control: Option<&Control>) -> Option<Postmaster> {
         return None;
     }
     // A server that was killed but that nobody has asked after keeps its number.
-    if let Ok(stat) =
-        super::read_small(Path::new(&format!("/proc/{}/stat", pid.as_raw_nonzero())), 512)
-        && is_dead(&String::from_utf8_lossy(&stat))
+    if let Ok(stat) = crate::source::file::read_small(
+        Path::new(&format!("/proc/{}/stat", pid.as_raw_nonzero())),
+        512,
+    ) && is_dead(&String::from_utf8_lossy(&stat))
     {
         return None;
     }

@@ -18,9 +18,10 @@ use crate::formats::postgres::files::required::{self, What};
 use crate::formats::postgres::files::settle::{Hole, Waiting};
 use crate::formats::postgres::files::wal::block::Locator;
 use crate::formats::postgres::files::wal::replay::{self, Replay, ReplayOfFork};
-use crate::formats::postgres::files::{Cluster, catalogue, maps, read_small};
+use crate::formats::postgres::files::{Cluster, catalogue, maps};
 use crate::formats::postgres::page::{PostgresPages, Recovery};
 use crate::page::PageFormat;
+use crate::source::file::read_small;
 use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Severity, Unread};
 
 mod folders;

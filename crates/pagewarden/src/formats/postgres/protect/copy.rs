@@ -29,9 +29,9 @@ use crate::formats::postgres::protect::{Cluster, Run, read_control};
 use crate::protect::copy::{CopyFolder, Found, MARKER, Take, Tree, check_apart, copying_to};
 use crate::protect::disk::{Disk, Written, remove};
 use crate::protect::journal;
-use crate::protect::pace::Pace;
 use crate::protect::{Outcome, stretches};
 use crate::source::file::{open_regular, read_fully};
+use crate::source::rate::RateLimiter;
 use crate::verdict::Protection;
 
 mod tablespaces;
@@ -69,7 +69,7 @@ pub(super) fn run(run: &Run<'_>, target: &Path, wanted: Protection) -> Result<Ou
         folder: folder(target),
         elsewhere: tablespaces.places().map(folder).collect(),
         wanted,
-        pace: Pace::new(run.options.rate),
+        pace: RateLimiter::new(run.options.rate),
     };
     if copy.begin(&tablespaces)? == Found::Complete {
         copy.end_names(&tree)?;
@@ -199,7 +199,7 @@ struct Copy<'a> {
     /// Where the tablespaces go that do not lie in the data directory.
     elsewhere: Vec<CopyFolder<'a>>,
     wanted: Protection,
-    pace: Pace,
+    pace: RateLimiter,
 }
 
 impl Copy<'_> {

@@ -35,8 +35,8 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use crate::error::Error;
-use crate::formats::postgres::files::read_small;
 use crate::protect::disk::{Disk, Written};
+use crate::source::file::read_small;
 use crate::source::presence::Presence;
 
 /// What a server takes for another server's.

@@ -25,12 +25,13 @@ use crate::error::Error;
 use crate::formats::postgres::files::control::{
     CONTROL_BYTES, ClusterState, Control, ONLINE_SWITCHING, with_checksums,
 };
-use crate::formats::postgres::files::{is_root, read_small};
+use crate::formats::postgres::files::is_root;
 use crate::formats::postgres::page::Checksums;
 use crate::protect::disk::{Disk, System, Written, sync_folder};
 use crate::protect::journal::{self, Journal};
 use crate::protect::plan::{Cost, Feature, Request, Wish};
 use crate::protect::{Engine, Options, Outcome, check_mode};
+use crate::source::file::read_small;
 use crate::verdict::Protection;
 use crate::verify::{Caching, Progress};
 

@@ -22,11 +22,11 @@ use crate::protect::cold::Cold;
 use crate::protect::disk::{Disk, Written, is_same_file, remove, sync, sync_unwritten};
 use crate::protect::journal::{Done, Journal, Stamp};
 use crate::protect::outcome::{Worked, damage};
-use crate::protect::pace::Pace;
 use crate::protect::threads::{Threads, lock};
 use crate::protect::{Options, PageTally, stretches};
 use crate::source::buffer::AlignedBuffer;
 use crate::source::file::{open_regular, read_fully};
+use crate::source::rate::RateLimiter;
 use crate::source::residency::expect_random_reads;
 use crate::source::write_back;
 use crate::verify::{Caching, Progress};
@@ -97,7 +97,7 @@ pub(super) struct Marks {
 
 struct Shared<'a, 'w> {
     work: &'a Work<'w>,
-    pace: Pace,
+    pace: RateLimiter,
     queue: Mutex<Queue>,
     result: Mutex<Worked>,
     /// Files that wait to be synced.
@@ -125,7 +125,7 @@ impl Work<'_> {
     pub(super) fn run(&self) -> Result<Worked, Error> {
         let shared = Shared {
             work: self,
-            pace: Pace::new(self.options.rate),
+            pace: RateLimiter::new(self.options.rate),
             queue: Mutex::default(),
             result: Mutex::default(),
             batch: Batch::new(self.batch_files, BATCH_BYTES),

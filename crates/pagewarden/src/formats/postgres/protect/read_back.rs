@@ -7,8 +7,8 @@ use crate::formats::postgres::protect::judge::Layout;
 use crate::formats::postgres::protect::pages::{Marks, RUN_BYTES};
 use crate::protect::Options;
 use crate::protect::disk::Written;
-use crate::protect::pace::Pace;
 use crate::protect::read_back::Reader;
+use crate::source::rate::RateLimiter;
 
 /// Reads what was written and tests every page of it; the bytes that were read.
 pub(super) fn read_back(
@@ -16,7 +16,7 @@ pub(super) fn read_back(
     marks: &Marks,
     first_block: u64,
     layout: Layout,
-    pace: &Pace,
+    pace: &RateLimiter,
     options: &Options,
 ) -> Result<u64, Error> {
     if marks.written.is_empty() {

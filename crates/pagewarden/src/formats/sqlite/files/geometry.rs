@@ -13,6 +13,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use crate::formats::sqlite::checksum::page_verify::{MARKER_BYTES, Marker, verify};
 use crate::formats::sqlite::checksum::{SUM_BYTES, page_sum, stored_sum};
 use crate::formats::sqlite::page::header::{
     DatabaseHeader, HEADER_BYTES, MAGIC, PAGE_SIZE_MAX, PAGE_SIZE_MIN, USABLE_BYTES_MIN,
@@ -20,7 +21,6 @@ use crate::formats::sqlite::page::header::{
 };
 use crate::formats::sqlite::page::lock_byte_page;
 use crate::formats::sqlite::page::marked::Markers;
-use crate::formats::sqlite::page_verify::{MARKER_BYTES, Marker, verify};
 use crate::verdict::PageNo;
 
 /// Pages looked at, spread over the file. More would tell no more, and cost a seek each.

@@ -1,4 +1,4 @@
-//! Pages that carry the marker of our own VFS, see [`crate::formats::sqlite::page_verify`].
+//! Pages that carry the marker of our own VFS, see [`crate::formats::sqlite::checksum::page_verify`].
 //!
 //! | page | what it counts as |
 //! |---|---|
@@ -12,10 +12,10 @@
 
 use std::num::NonZeroU32;
 
-use crate::formats::sqlite::page::SqlitePages;
-use crate::formats::sqlite::page_verify::{
+use crate::formats::sqlite::checksum::page_verify::{
     Fault, MARKER_BYTES, Marker, Mode, digest, fault, stamp, stored_digest, verify,
 };
+use crate::formats::sqlite::page::SqlitePages;
 use crate::page::{PageFinding, RunVerdict, Specimen};
 use crate::verdict::{Kind, PageNo, Protection, Severity, Standing};
 

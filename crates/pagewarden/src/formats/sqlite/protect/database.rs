@@ -6,9 +6,9 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
+use crate::formats::sqlite::checksum::page_verify::{Marker, Mode};
 use crate::formats::sqlite::checksum::{page_sum, stored_sum};
 use crate::formats::sqlite::page::header::{DatabaseHeader, HEADER_BYTES};
-use crate::formats::sqlite::page_verify::{Marker, Mode};
 use crate::formats::sqlite::protect::RESERVED_BYTES;
 use crate::formats::sqlite::protect::check::Soundness;
 use crate::formats::sqlite::protect::pages::Stamps;

@@ -12,7 +12,7 @@ use crate::formats::sqlite::protect::pages::{self, Stamps};
 use crate::formats::sqlite::protect::{RESERVED_BYTES, Run, Work, attributes, log_bytes, openers};
 use crate::protect::Outcome;
 use crate::protect::disk::{Written, remove, sync, sync_folder};
-use crate::protect::pace::Pace;
+use crate::source::rate::RateLimiter;
 
 /// A changed database that is being written.
 pub(super) struct Making<'a> {
@@ -83,7 +83,7 @@ impl Making<'_> {
         if !self.is_new() {
             return Ok(!run.is_stopped());
         }
-        let pace = Pace::new(run.options.rate);
+        let pace = RateLimiter::new(run.options.rate);
         let progress = pages::Share { whole: run.progress, share: 0.2 };
         let watch = |bytes: u64| {
             progress.advance(bytes);

@@ -43,13 +43,13 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use crate::error::Error;
+use crate::formats::sqlite::checksum::page_verify::{self, Mode};
 use crate::formats::sqlite::page::header::{DatabaseHeader, HEADER_BYTES, MAGIC};
-use crate::formats::sqlite::page_verify::{self, Mode};
 use crate::protect::disk::{Disk, System, Written};
-use crate::protect::pace::Pace;
 use crate::protect::plan::{Request, Wish};
 use crate::protect::{Options, Outcome};
 use crate::source::file::open_regular;
+use crate::source::rate::RateLimiter;
 use crate::verdict::{PageNo, Protection};
 use crate::verify::Progress;
 
@@ -306,7 +306,7 @@ impl Run<'_> {
     fn passes(&self, share: f64) -> Passes<'_> {
         Passes {
             disk: self.disk,
-            pace: Pace::new(self.options.rate),
+            pace: RateLimiter::new(self.options.rate),
             stop: &self.options.stop,
             progress: pages::Share { whole: self.progress, share },
             step_bytes: self.step_bytes,
@@ -351,7 +351,7 @@ impl Run<'_> {
 
     /// Told while SQLite writes into `copy`: pays for what has come since.
     fn watch<'w>(&'w self, copy: &'w File, share: f64) -> impl Fn(u64) -> bool + use<'w> {
-        let pace = Pace::new(self.options.rate);
+        let pace = RateLimiter::new(self.options.rate);
         let seen = std::cell::Cell::new(0_u64);
         let progress = pages::Share { whole: self.progress, share };
         move |_| {

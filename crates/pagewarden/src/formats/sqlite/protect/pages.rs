@@ -6,15 +6,15 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::Error;
+use crate::formats::sqlite::checksum::page_verify::{Marker, Mode, stamp};
 use crate::formats::sqlite::page::header::DatabaseHeader;
 use crate::formats::sqlite::page::lock_byte_page;
-use crate::formats::sqlite::page_verify::{Marker, Mode, stamp};
 use crate::formats::sqlite::protect::{Database, passes};
 use crate::protect::PageTally;
 use crate::protect::disk::{Disk, Written};
-use crate::protect::pace::Pace;
 use crate::protect::read_back::Reader;
 use crate::source::file::read_fully;
+use crate::source::rate::RateLimiter;
 use crate::verdict::PageNo;
 use crate::verify::Progress;
 
@@ -55,7 +55,7 @@ impl Share<'_> {
 /// What all passes need.
 pub(super) struct Passes<'a> {
     pub(super) disk: &'a dyn Disk,
-    pub(super) pace: Pace,
+    pub(super) pace: RateLimiter,
     pub(super) stop: &'a AtomicBool,
     pub(super) progress: Share<'a>,
     pub(super) step_bytes: usize,

@@ -11,8 +11,8 @@ use std::sync::Mutex;
 use super::names::UNFINISHED;
 use super::{Held, Hold, Library, Run};
 use crate::error::Error;
+use crate::formats::sqlite::checksum::page_verify::{Marker, Mode, stamp};
 use crate::formats::sqlite::page::header::MAGIC;
-use crate::formats::sqlite::page_verify::{Marker, Mode, stamp};
 use crate::protect::disk::{Disk, System, Written};
 use crate::protect::plan::Wish;
 use crate::protect::{Options, Outcome, Request};
@@ -176,7 +176,7 @@ fn image(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 fn is_done(bytes: &[u8], mode: Mode) -> bool {
     bytes.len() == PAGE * PAGES
         && (1..).map(PageNo).zip(bytes.chunks_exact(PAGE)).all(|(number, page)| {
-            crate::formats::sqlite::page_verify::verify(page, number)
+            crate::formats::sqlite::checksum::page_verify::verify(page, number)
                 .is_some_and(|marker| marker.mode == mode)
         })
 }

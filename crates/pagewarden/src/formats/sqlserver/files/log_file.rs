@@ -25,9 +25,9 @@ use crate::formats::sqlserver::checksum::SECTOR_BYTES;
 use crate::formats::sqlserver::page::log::{
     BlockTest, FIRST_BLOCK, LogBlock, VLF_FIELDS_BYTES, VLF_HEADER_BYTES, VlfHeader, sectors_in,
 };
-use crate::report::words::{counted, grouped};
 use crate::source::file::read_fully;
 use crate::verdict::{ByteOffset, Finding, Kind, Note, Place, Severity, Unread};
+use crate::words::{counted, grouped};
 
 const HINT: &str = "run DBCC CHECKDB while the database is there; a database that was shut down \
                     cleanly can be attached without its log (FOR ATTACH_REBUILD_LOG)";

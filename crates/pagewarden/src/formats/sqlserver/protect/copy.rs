@@ -25,7 +25,7 @@ use crate::formats::sqlserver::protect::{EXPERIMENTAL, Run};
 use crate::protect::Outcome;
 use crate::protect::copy::{CopyFolder, Folder, Found, MARKER, copying_to};
 use crate::protect::disk::{Written, remove};
-use crate::protect::pace::Pace;
+use crate::source::rate::RateLimiter;
 use crate::verdict::Protection;
 
 /// Behind the names of files that are not whole.
@@ -59,7 +59,7 @@ pub(super) fn run(
         disk: run.disk,
         options: run.options,
         progress: run.progress,
-        pace: Pace::new(run.options.rate),
+        pace: RateLimiter::new(run.options.rate),
         wanted,
         skip_damaged: run.request.skip_damaged,
         run_bytes: run.run_bytes,

@@ -20,12 +20,12 @@ use crate::formats::sqlserver::protect::database::{Pages, SourceFile};
 use crate::page::{PageFinding, PageRun, RunVerdict};
 use crate::protect::disk::{Disk, Written, sync};
 use crate::protect::outcome::Worked;
-use crate::protect::pace::Pace;
 use crate::protect::read_back::Reader;
 use crate::protect::threads::{Threads, lock};
 use crate::protect::{Options, PageTally, stretches};
 use crate::source::buffer::AlignedBuffer;
 use crate::source::file::read_fully;
+use crate::source::rate::RateLimiter;
 use crate::source::write_back;
 use crate::verdict::{ByteOffset, Finding, Kind, PageNo, Place, Protection, Standing};
 use crate::verify::Progress;
@@ -43,7 +43,7 @@ pub(super) struct Work<'a> {
     pub(super) disk: &'a dyn Disk,
     pub(super) options: &'a Options,
     pub(super) progress: &'a dyn Progress,
-    pub(super) pace: Pace,
+    pub(super) pace: RateLimiter,
     pub(super) wanted: Protection,
     /// Damage does not stop writing.
     pub(super) skip_damaged: bool,

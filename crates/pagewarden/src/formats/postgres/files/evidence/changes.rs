@@ -28,13 +28,12 @@ use crate::formats::postgres::files::names::Fork;
 use crate::formats::postgres::files::wal::block::Locator;
 use crate::formats::postgres::files::witness::summary::{self, Change, SummaryName};
 use crate::formats::postgres::files::witness::visibility_map::BLOCKS_A_BYTE;
-use crate::formats::postgres::page::{
-    FIRST_REAL_LSN, HEADER_BYTES, Header, LsnText, PAGE_ALL_VISIBLE,
-};
+use crate::formats::postgres::page::{FIRST_REAL_LSN, HEADER_BYTES, Header, PAGE_ALL_VISIBLE};
 use crate::page::standings::Standings;
 use crate::page::{PageRun, Witness};
 use crate::source::file::open_regular;
 use crate::verdict::{ByteOffset, Finding, Kind, PageNo, Place, Severity, Standing};
+use crate::words::LsnText;
 
 const BLOCKS_MAX: usize = 1 << 20;
 /// Lost writes in one relation that are kept.

@@ -10,7 +10,7 @@
 
 use std::fs::File;
 
-use crate::formats::postgres::files::control::Crc32c;
+use crate::crc32c::Crc32c;
 use crate::formats::postgres::files::wal::block::{
     Dialect, HEAD_BYTES, OF_LOG, RECORD_HEADER_BYTES, RecordHeader, SWITCH,
 };

@@ -13,8 +13,9 @@ use crate::formats::postgres::files::wal::block::{
 use crate::formats::postgres::files::wal::reader::{LogReader, Record, Stop};
 use crate::formats::postgres::files::wal::segment::Segments;
 use crate::formats::postgres::files::wal::span::{Span, Until, another_timeline};
-use crate::formats::postgres::page::{Fate, LsnText, Recovery};
+use crate::formats::postgres::page::{Fate, Recovery};
 use crate::verdict::PageNo;
+use crate::words::LsnText;
 
 /// Blocks that are remembered. A full table of 2^21 places of 12 bytes: the log
 /// of 14 GiB of pages in 27 MiB. What does not fit is in doubt.

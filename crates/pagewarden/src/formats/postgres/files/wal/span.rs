@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use crate::formats::postgres::files::control::Control;
-use crate::formats::postgres::files::read_small;
 use crate::formats::postgres::files::state::Circumstances;
+use crate::source::file::read_small;
 
 /// A stretch of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

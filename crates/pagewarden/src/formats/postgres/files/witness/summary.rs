@@ -30,7 +30,8 @@
 
 use std::io::{self, Read};
 
-use crate::formats::postgres::files::control::{Crc32c, u32_at};
+use crate::crc32c::Crc32c;
+use crate::formats::postgres::files::control::u32_at;
 use crate::formats::postgres::files::names::Fork;
 use crate::formats::postgres::files::wal::block::Locator;
 
@@ -209,7 +210,7 @@ impl<R: Read> Summed<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::formats::postgres::files::control::crc32c;
+    use crate::crc32c::crc32c;
 
     const LOCATOR: Locator = Locator { tablespace: 1663, database: 5, number: 16384 };
 

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use super::{PAGE, assert_protected, cluster, heap_page, request, run, setting, sum_of};
-use crate::formats::postgres::files::control::{crc32c, with_checksums};
+use crate::crc32c::crc32c;
+use crate::formats::postgres::files::control::with_checksums;
 use crate::formats::postgres::page::Header;
 use crate::protect::disk::recorder::{Dice, Image, image};
 use crate::protect::{Request, Wish};

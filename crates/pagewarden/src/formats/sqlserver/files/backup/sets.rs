@@ -10,8 +10,8 @@ use crate::formats::sqlserver::files::backup::family::SetBegin;
 use crate::formats::sqlserver::files::backup::place::EXTENT_PAGES;
 use crate::formats::sqlserver::files::backup::{Backup, PAGE_BYTES};
 use crate::formats::sqlserver::mtf::details::{Configuration, Date};
-use crate::report::words::counted;
 use crate::verdict::{ByteOffset, Finding, Kind, Note, Severity, Unread};
+use crate::words::counted;
 
 const HINT: &str = "make another backup while the database is there";
 

@@ -2,8 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::verdict::{Finding, Verdict};
-use crate::verify::Summary;
+use crate::verdict::Finding;
 
 /// `417,032`.
 #[must_use]
@@ -179,47 +178,14 @@ pub fn shortened(text: &str, chars_max: usize) -> String {
     format!("{head}{GAP}{tail}")
 }
 
-/// A verdict on a target in words.
-#[must_use]
-pub fn why(verdict: Verdict, summary: &Summary) -> String {
-    match verdict {
-        Verdict::Damaged if summary.pages.damaged == 0 => "files are damaged or missing".to_owned(),
-        Verdict::Damaged => format!(
-            "{} of {} pages",
-            grouped(summary.pages.damaged),
-            grouped(summary.pages.total())
-        ),
-        Verdict::Incomplete if summary.stopped => "stopped before all was read".to_owned(),
-        Verdict::Incomplete if summary.unread > 0 => "not everything could be read".to_owned(),
-        Verdict::Incomplete if summary.pages.undecided > 0 => {
-            "some pages kept changing to the end".to_owned()
-        }
-        Verdict::Incomplete => untested_words(summary),
-        Verdict::Suspect => "recovery or a rare history could explain what was found".to_owned(),
-        Verdict::Unprotected => "nothing wrong seen, but the pages carry no checksums".to_owned(),
-        Verdict::Intact if summary.pages.unverifiable > 0 => {
-            format!("nothing wrong seen, but {}", untested_words(summary))
-        }
-        Verdict::Intact if summary.pages.unprotected > 0 => format!(
-            "every page that carries a checksum was tested; {} without one",
-            match summary.pages.unprotected {
-                1 => "1 page is".to_owned(),
-                count => format!("{} pages are", grouped(count)),
-            }
-        ),
-        Verdict::Intact if summary.pages.total() == 0 => {
-            "nothing wrong seen, and there is no page in it".to_owned()
-        }
-        Verdict::Intact => "every page that is in use was tested".to_owned(),
-    }
-}
+/// An LSN in PostgreSQL's own notation.
+#[derive(Debug, Clone, Copy)]
+pub struct LsnText(pub u64);
 
-/// How many pages could not be tested for want of a key or a reader of their format.
-fn untested_words(summary: &Summary) -> String {
-    format!(
-        "{} could not be tested without a key or a reader of their format",
-        counted(summary.pages.unverifiable, "page")
-    )
+impl std::fmt::Display for LsnText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:X}/{:X}", self.0 >> 32, self.0 & 0xFFFF_FFFF)
+    }
 }
 
 #[cfg(test)]
@@ -279,26 +245,6 @@ mod tests {
         assert_eq!(printable("a\x1b[2Jb\nc"), "a\\u{1b}[2Jb\\nc");
         assert_eq!(printable("gr\u{fc}n"), "gr\u{fc}n");
         assert_eq!(printable("a\u{202e}b\u{2028}c\u{200b}"), "a\\u{202e}b\\u{2028}c\\u{200b}");
-    }
-
-    #[test]
-    fn every_page_was_tested_is_said_only_where_it_is_so() {
-        let tested = "every page that is in use was tested";
-        let mut summary = Summary::default();
-        assert!(!why(Verdict::Intact, &summary).contains(tested));
-        summary.pages.ok = 3000;
-        assert_eq!(why(Verdict::Intact, &summary), tested);
-        summary.pages.unprotected = 2;
-        assert_eq!(
-            why(Verdict::Intact, &summary),
-            "every page that carries a checksum was tested; 2 pages are without one"
-        );
-        summary.pages.unverifiable = 1200;
-        for verdict in [Verdict::Intact, Verdict::Incomplete] {
-            let words = why(verdict, &summary);
-            assert!(words.contains("1,200 pages could not be tested"), "{words}");
-            assert!(!words.contains(tested), "{words}");
-        }
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use crc_fast::{CrcAlgorithm, checksum};
 
 use super::{DIGEST_BYTES, part_bits, parts};
-use crate::formats::innodb::checksum::crc32c_of_parts;
+use crate::crc32c::crc32c_of_parts;
 
 /// In longer parts more vectors have to take turns, as `crc-fast` has them.
 const PART_BYTES_MAX: usize = 1024;

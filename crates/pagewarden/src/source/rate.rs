@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Shared by all threads: whoever wants to move bytes pays for them first.
+/// A ceiling that all threads share: bytes are paid for before they are moved.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub struct RateLimiter {
     bytes_per_second: Option<NonZero<u64>>,
     /// Up to when time is paid with.
     paid_to: Mutex<Instant>,
@@ -16,19 +16,22 @@ pub(crate) struct Pace {
 /// How long a sleeper does not look whether to stop.
 const NAP: Duration = Duration::from_millis(100);
 
-impl Pace {
-    pub(crate) fn new(bytes_per_second: Option<NonZero<u64>>) -> Self {
+impl RateLimiter {
+    /// `None`: no ceiling.
+    #[must_use]
+    pub fn new(bytes_per_second: Option<NonZero<u64>>) -> Self {
         Self { bytes_per_second, paid_to: Mutex::new(Instant::now()) }
     }
 
     /// How many bytes to move at once: small enough for eight steps a second.
-    pub(crate) fn step_bytes(&self, most: usize) -> usize {
+    #[must_use]
+    pub fn step_bytes(&self, most: usize) -> usize {
         let Some(rate) = self.bytes_per_second else { return most };
         usize::try_from(rate.get() / 8).unwrap_or(most).clamp(1, most)
     }
 
-    /// Waits until `bytes` may be moved.
-    pub(crate) fn pay(&self, bytes: u64, stop: &AtomicBool) {
+    /// Waits until `bytes` may be moved, or `stop` is set.
+    pub fn pay(&self, bytes: u64, stop: &AtomicBool) {
         let Some(rate) = self.bytes_per_second else { return };
         let price = Duration::from_secs_f64(bytes as f64 / rate.get() as f64);
         let until = {
@@ -54,20 +57,20 @@ mod tests {
 
     #[test]
     fn bytes_beyond_the_rate_wait() {
-        let pace = Pace::new(NonZero::new(1 << 20));
+        let limiter = RateLimiter::new(NonZero::new(1 << 20));
         let begin = Instant::now();
         for _ in 0..4 {
-            pace.pay(32 << 10, &AtomicBool::new(false));
+            limiter.pay(32 << 10, &AtomicBool::new(false));
         }
         assert!(begin.elapsed() >= Duration::from_millis(120));
-        assert_eq!(pace.step_bytes(4 << 20), 128 << 10);
+        assert_eq!(limiter.step_bytes(4 << 20), 128 << 10);
     }
 
     #[test]
-    fn whoever_is_to_stop_does_not_wait() {
-        let pace = Pace::new(NonZero::new(1));
+    fn nothing_waits_that_is_to_stop() {
+        let limiter = RateLimiter::new(NonZero::new(1));
         let begin = Instant::now();
-        pace.pay(1 << 20, &AtomicBool::new(true));
+        limiter.pay(1 << 20, &AtomicBool::new(true));
         assert!(begin.elapsed() < Duration::from_secs(60));
     }
 }

@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Where bytes came from and what time went to, over all threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Pace {
+pub struct Timing {
     /// Bytes that the page cache held before they were read.
     pub cached_bytes: u64,
     /// Bytes of which nobody can tell whether it held them.
@@ -58,7 +58,7 @@ impl Setter {
     }
 }
 
-impl Pace {
+impl Timing {
     /// What took the largest part of the time; `None` if there was none.
     #[must_use]
     pub fn setter(&self) -> Option<Setter> {
@@ -87,7 +87,7 @@ impl Pace {
     }
 }
 
-impl AddAssign for Pace {
+impl AddAssign for Timing {
     fn add_assign(&mut self, other: Self) {
         self.cached_bytes = self.cached_bytes.saturating_add(other.cached_bytes);
         self.unknown_bytes = self.unknown_bytes.saturating_add(other.unknown_bytes);
@@ -207,11 +207,11 @@ impl Tally {
         lives.1 += computed;
     }
 
-    pub(super) fn pace(&self) -> Pace {
+    pub(super) fn pace(&self) -> Timing {
         let (total, computed) = *self.lives.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = |of: &AtomicU64| of.load(Ordering::Relaxed);
         let time = |of: &AtomicU64| Duration::from_nanos(of.load(Ordering::Relaxed));
-        Pace {
+        Timing {
             cached_bytes: bytes(&self.cached_bytes),
             unknown_bytes: bytes(&self.unknown_bytes),
             hole_bytes: bytes(&self.hole_bytes),
@@ -232,12 +232,12 @@ mod tests {
     #[test]
     fn whatever_took_most_of_the_time_set_the_pace() {
         let of = |waited: u32, computed: u32, paused: u32| {
-            let pace = Pace {
+            let pace = Timing {
                 total: 10 * SECOND,
                 waited: waited * SECOND,
                 computed: computed * SECOND,
                 paused: paused * SECOND,
-                ..Pace::default()
+                ..Timing::default()
             };
             pace.setter()
         };
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(of(2, 2, 5), Some(Setter::Limit));
         assert_eq!(of(2, 2, 0), Some(Setter::OtherPrograms));
         assert_eq!(of(5, 5, 0), Some(Setter::Disk), "of equals the first");
-        assert_eq!(Pace::default().setter(), None);
+        assert_eq!(Timing::default().setter(), None);
     }
 
     /// One thread that only sleeps, and one that only computes.
