@@ -202,24 +202,22 @@ pub struct Check {
 
 /// Extract the files of a pack, or the data files of a SQL Server backup
 ///
-/// Of a pack: the very files again, with their modes and times, and as root their
-/// owners. DIR must not exist or be empty, and gets its name when all of it is
-/// tested and on the device. A run that was interrupted is gone on with by the same
-/// command.
+/// From a pack: the same files again, with their modes and times, and as root with their owners.
+/// DIR must not exist or be empty, and gets its name when everything is verified and on the
+/// device. Run the same command again to resume an interrupted run.
 ///
-/// Of a backup: every page is verified on the way, and written as it lies in the
-/// backup; what is damaged is reported and extracted all the same. The backup's
-/// log is not applied, so that the files are those of a moment's disk, not of a
-/// consistent database. Parts of a file that the backup leaves out are holes.
-/// Nothing that exists is overwritten.
+/// From a backup: every page is verified on the way, and written as it is in the backup; damaged
+/// pages are reported and extracted as they are. The backup's log is not applied, so the files
+/// are not a consistent database. Parts of a file that the backup leaves out are holes. Existing
+/// files are not overwritten.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "pagewarden unpack [OPTIONS] <FILE>... <DIR>",
     after_help = "Examples:\n  \
     pagewarden unpack old.pwk DIR               all that was packed\n  \
     pagewarden unpack old.pwk --only base/5 DIR a part of it\n  \
-    pagewarden unpack new.pwk DIR --base old.pwk  what is in a delta and its base\n  \
-    pagewarden unpack --salvage cut.pwk DIR     what is sound of a damaged pack\n  \
+    pagewarden unpack new.pwk DIR --base old.pwk  a delta and its base\n  \
+    pagewarden unpack --salvage cut.pwk DIR     the sound part of a damaged pack\n  \
     pagewarden unpack shop.bak files/           the data files of a backup\n  \
     pagewarden unpack a.bak b.bak files/        of one that is striped over two files\n  \
     pagewarden unpack --set 2 shop.bak files/   of the second backup in the file\n\n\
@@ -227,7 +225,7 @@ pub struct Check {
     extracted, 3 stopped early."
 )]
 pub struct Unpack {
-    /// A pack, or the files of one backup, all its stripes; last, the folder for what is in it
+    /// A pack, or the files of one backup, all its stripes; last, the folder to extract to
     ///
     /// The folder is made if it does not exist.
     #[arg(required = true, value_name = "FILE... DIR")]
@@ -248,14 +246,14 @@ pub struct Unpack {
     #[arg(long, value_name = "OLDER.pwk")]
     pub base: Vec<PathBuf>,
 
-    /// Where what a link led to is to be: a tablespace that was at OLD is put at NEW
+    /// Put a tablespace (or other linked folder) that was at OLD at NEW
     ///
-    /// As pg_basebackup has it; both are absolute paths, NEW must not exist or be
-    /// empty. To have it where it was, name OLD twice.
+    /// As in pg_basebackup: both are absolute paths, NEW must not exist or be empty. To put it
+    /// where it was, name OLD twice.
     #[arg(short = 'T', long, value_name = "OLD=NEW", value_parser = parse_mapping)]
     pub tablespace_mapping: Vec<(PathBuf, PathBuf)>,
 
-    /// Take what is sound of a pack that was cut or altered, and name what is lost
+    /// Extract what is sound of a truncated or altered pack, and name what is lost
     ///
     /// A file of which something is missing gets .partial behind its name, with
     /// holes where it is.

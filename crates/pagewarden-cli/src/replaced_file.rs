@@ -73,8 +73,9 @@ impl ReplacedFile {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
         };
-        let real = fs::canonicalize(folder)
-            .with_context(|| format!("cannot write {shown}: its folder is not to be had"))?;
+        let real = fs::canonicalize(folder).with_context(|| {
+            format!("cannot write {shown}: its parent directory is not accessible")
+        })?;
         for target in checked {
             let Ok(target) = fs::canonicalize(target) else { continue };
             ensure!(

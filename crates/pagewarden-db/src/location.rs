@@ -197,7 +197,7 @@ impl Location {
         if let Some(port) = port.filter(|port| !port.is_empty()) {
             let number = port.parse();
             self.port =
-                Some(number.map_err(|_| Error::Address("the port is no number".to_owned()))?);
+                Some(number.map_err(|_| Error::Address("the port is not a number".to_owned()))?);
         }
         if !host.is_empty() {
             self.set_host(decode(host)?);
@@ -220,8 +220,9 @@ impl Location {
             "host" => self.set_host(value),
             "port" => {
                 let number = value.parse();
-                self.port =
-                    Some(number.map_err(|_| Error::Address("the port is no number".to_owned()))?);
+                self.port = Some(
+                    number.map_err(|_| Error::Address("the port is not a number".to_owned()))?,
+                );
             }
             "user" => self.user = Some(value),
             "password" => {

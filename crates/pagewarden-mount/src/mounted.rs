@@ -73,7 +73,7 @@ pub enum MountError {
 pub enum Unmounted {
     /// All of it is gone, or will be in a moment.
     Gone,
-    /// Nobody can come in any longer; who is in is served until he leaves.
+    /// Detached: nothing new can be opened; open files keep working until they are closed.
     InUse,
     /// All is as it was, since programs have files open.
     Refused,

@@ -370,8 +370,7 @@ impl Finding {
     }
 }
 
-/// Neighbouring pages of one file that count as the same, for whoever draws
-/// them.
+/// A run of consecutive pages with the same standing, for the page map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stretch<'a> {
     /// The file, relative to the target's path.
@@ -388,7 +387,7 @@ pub struct Stretch<'a> {
     pub standing: Option<Standing>,
 }
 
-/// What turned out at the end about pages that were told before.
+/// A correction to counts that were already reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recount {
     /// The first page that still counts as suspect counts as this.

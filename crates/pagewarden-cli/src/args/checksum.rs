@@ -49,7 +49,7 @@ pub struct Checksum {
     #[arg(long, conflicts_with = "json")]
     pub side_by_side: bool,
 
-    /// Read all tables as they are at one moment
+    /// Read all tables in one snapshot
     #[arg(long)]
     pub snapshot: bool,
 
@@ -57,7 +57,7 @@ pub struct Checksum {
     #[arg(long)]
     pub yes: bool,
 
-    /// With replicate, sum so many rows at a time [default: as many as take 0.3 seconds]
+    /// With replicate, rows per statement [default: as many as take 0.3 seconds]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub chunk_rows: Option<u64>,
 

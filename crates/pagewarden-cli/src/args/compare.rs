@@ -29,11 +29,11 @@ use super::{ReadLimits, parse_percent, parse_time};
     pagewarden compare --from-replicate mysql://ann@primary/shop mysql://ann@replica/shop\n\n\
     Exit status: 0 equal, 1 different, 2 not everything could be compared, 3 stopped early.")]
 pub struct Compare {
-    /// Where the truth is: postgres://user@host/database, mysql://... (MariaDB too), sqlite:PATH
+    /// The reference: postgres://user@host/database, mysql://... (MariaDB too), sqlite:PATH
     #[arg(value_name = "SOURCE")]
     pub source: String,
 
-    /// What is held against it
+    /// The databases to compare with it
     #[arg(required = true, value_name = "TARGET")]
     pub targets: Vec<String>,
 
@@ -49,54 +49,54 @@ pub struct Compare {
     #[arg(long, value_name = "COLUMN")]
     pub exclude_column: Vec<String>,
 
-    /// Read each side as it is at one moment, and take what differs then for different
+    /// Read each side in one snapshot, and report every difference at once
     ///
-    /// For databases at rest. Two moments of databases in use are not the same one.
+    /// For databases at rest: two snapshots of databases in use are not of the same moment.
     #[arg(long)]
     pub snapshot: bool,
 
-    /// How parts of tables are held against each other [default: the fastest of those there are]
+    /// How parts of tables are compared [default: the fastest way that both sides support]
     ///
     /// stream: rows are read from both sides. native: the servers hash by functions of their
     /// own (PostgreSQL, both of one version). pushdown: the servers hash by MD5, also across
-    /// engines; for networks on which rows are dear. Where a way is not to be had, and for
-    /// parts that differ, rows are read. What was taken and why is said of each table.
+    /// engines; for slow networks. Where a way is not supported, and for parts that
+    /// differ, rows are read. The report says for each table which way was used, and why.
     #[arg(long, value_name = "MODE", default_value = "auto", hide_default_value = true,
         conflicts_with = "from_replicate",
         value_parser = PossibleValuesParser::new(Mode::ALL.iter().map(|(name, _)| *name)))]
     pub mode: String,
 
-    /// How long both sides of a row must stand still before it counts as different
+    /// How long both versions of a row must stay unchanged before it counts as different
     ///
-    /// Longer than the target lags behind.
+    /// Must be longer than the replication lag of the target.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_time,
         conflicts_with = "snapshot")]
     pub settle: Duration,
 
-    /// How long rows that keep changing are looked at again
+    /// How long rows that keep changing are read again
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_time,
         conflicts_with = "snapshot")]
     pub patience: Duration,
 
-    /// List at most so many rows of a table
+    /// List at most N rows of a table
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub differences: usize,
 
-    /// Show the values that differ, too
+    /// Also show the values that differ
     #[arg(long)]
     pub show_values: bool,
 
-    /// Print statements that make the target equal; nobody runs them
+    /// Print statements that make the target equal; they are not executed
     ///
-    /// For the rows that are listed. Each is guarded by the values that it expects.
+    /// For the listed rows only. Each statement applies only if the row still has the expected values.
     #[arg(long, conflicts_with = "nagios")]
     pub sql: bool,
 
-    /// Read so many rows at a time [default: as many as take half a second]
+    /// Rows to read at a time [default: as many as take half a second]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub chunk_rows: Option<u64>,
 
-    /// Write down in FILE how far it has come; the same command goes on from there
+    /// Record progress in FILE, so that the same command resumes from there
     ///
     /// After an end by a signal, a crash, or a server that went away. What was compared is
     /// not read again, but for rows that were unresolved. FILE is refused for another

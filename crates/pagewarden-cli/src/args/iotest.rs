@@ -10,9 +10,8 @@ use pagewarden_lab::iotest::patterns::PATTERNS;
 
 /// Measure what a disk can do, by the patterns of database work
 ///
-/// Makes a file in DIR that nobody else has the name of, reads and writes it as a
-/// log, a buffer pool, a load, a scan, a backup, a restore and a verification do,
-/// and gives its room back, whatever ends it. Takes under 2 minutes, less than
+/// Creates an unnamed file in DIR, reads and writes it as a log, a buffer pool, a bulk load, a
+/// scan, a backup, a restore and a verification do, and frees its space however the run ends. Takes under 2 minutes, less than
 /// 2 GiB of room, and writes less than 4 GiB. Nothing that exists is written to.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -21,7 +20,7 @@ use pagewarden_lab::iotest::patterns::PATTERNS;
     pagewarden iotest --engine fio --size 8GiB /srv          with fio's figures beside ours\n  \
     pagewarden iotest --judge messages.txt /srv              what BACKUP TO NUL: said of it\n  \
     pagewarden iotest --judge messages.txt                   only what the messages say\n\n\
-    Exit status: 0 measured, 2 it could not be done, 3 stopped early: what was measured until\n\
+    Exit status: 0 measured, 2 it could not be measured, 3 stopped early: what was measured until\n\
     then is shown.")]
 pub struct Iotest {
     /// The folder to measure in: a real one, no symbolic link, on the disk in question
@@ -32,7 +31,7 @@ pub struct Iotest {
     #[arg(long, value_name = "BYTES", default_value = "1GiB", value_parser = super::parse_size)]
     pub size: u64,
 
-    /// Bytes that stay free in the file system [default: 1GiB, or a tenth of it if that is less]
+    /// Bytes to leave free in the file system [default: 1GiB, or a tenth of it if that is less]
     #[arg(long, value_name = "BYTES", value_parser = super::parse_size)]
     pub reserve: Option<u64>,
 
@@ -52,7 +51,7 @@ pub struct Iotest {
     #[arg(long)]
     pub no_sweep: bool,
 
-    /// Share of what is written that can be compressed away, as in 50%
+    /// Compressible share of the written data, for example 50%
     #[arg(long, value_name = "PERCENT", default_value = "0",
         value_parser = parse_share)]
     pub compressible: u8,
@@ -67,7 +66,7 @@ pub struct Iotest {
         value_parser = PossibleValuesParser::new(["auto", "uring", "threads"]))]
     pub io: String,
 
-    /// Read this database to nowhere, too, and say what limits it
+    /// Also read this database and discard it, and say what limits the reading
     #[arg(long, value_name = "PATH", requires = "folder")]
     pub against: Option<PathBuf>,
 

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, ValueEnum};
 
-/// Make one compressed, verified file of a database that is only read
+/// Make one compressed, verified file from a database that is no longer written
 ///
-/// Every page is verified on the way, and damage ends it: a pack is worth what
-/// went into it. Any block of it can be read by itself, and is tested whenever it
-/// is. The database must be shut down. Nothing is changed in it.
+/// Every page is verified on the way, and a damaged database is not packed. Each block of a pack
+/// can be read by itself, and is verified whenever it is read. The database must be shut down.
+/// It is not changed.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("sink").required(true).args(["output", "to", "estimate"]))]
 #[command(after_help = "Examples:\n  \
@@ -33,7 +33,7 @@ pub struct Pack {
     #[arg(short, long, value_name = "FILE.pwk")]
     pub output: Option<PathBuf>,
 
-    /// Read and verify as a backup would, and store nothing
+    /// Read and verify everything as a backup would, and store nothing
     #[arg(long, value_name = "null:", value_parser = ["null:"])]
     pub to: Option<String>,
 
@@ -60,15 +60,15 @@ pub struct Pack {
     #[arg(long, value_name = "NAME", conflicts_with = "to")]
     pub tablespace: Option<String>,
 
-    /// What it is to be good at
+    /// What the pack is optimized for
     #[arg(long, value_enum, conflicts_with = "to")]
     pub profile: Option<Profile>,
 
-    /// How blocks are compressed, in the place of the profile's way
+    /// Compression of blocks, instead of the profile's
     #[arg(long, value_enum, conflicts_with = "to")]
     pub codec: Option<Codec>,
 
-    /// The level of zstd, in the place of the profile's
+    /// Level of zstd, instead of the profile's
     #[arg(long, value_name = "N", conflicts_with = "to",
         value_parser = clap::value_parser!(i32).range(1..=22))]
     pub level: Option<i32>,
@@ -83,7 +83,7 @@ pub struct Pack {
     #[arg(long)]
     pub accept_unverifiable: bool,
 
-    /// Say how much is done each so many percent
+    /// Report progress each time this many percent are done
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub stats: Option<u8>,
 
@@ -116,16 +116,16 @@ pub enum Profile {
     Oltp,
     /// Scans of whole tables: blocks of 256 KiB
     Scan,
-    /// Little room, slow to make: blocks of 1 MiB, zstd of level 19
+    /// Smallest size, slow to make: blocks of 1 MiB, zstd of level 19
     Archive,
 }
 
 /// What `--codec` takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Codec {
-    /// Not at all
+    /// No compression
     Raw,
-    /// LZ4: shrinks less, expands at the speed of memory
+    /// LZ4: larger, decompresses at the speed of memory
     Lz4,
     /// Zstandard
     Zstd,

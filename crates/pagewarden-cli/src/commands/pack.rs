@@ -417,8 +417,9 @@ impl Place {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
         };
-        let real = fs::canonicalize(folder)
-            .with_context(|| format!("cannot write {shown}: its folder is not to be had"))?;
+        let real = fs::canonicalize(folder).with_context(|| {
+            format!("cannot write {shown}: its parent directory is not accessible")
+        })?;
         for source in sources {
             ensure!(
                 !fs::canonicalize(source).is_ok_and(|source| real.starts_with(source)),

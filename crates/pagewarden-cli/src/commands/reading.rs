@@ -96,7 +96,10 @@ impl Reading {
         }
     }
 
-    /// So much more was read. The error is somebody's wish to end.
+    /// Adds to the progress counters, and keeps to the rate.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] once the run was asked to end.
     pub fn tell(&self, more: u64, bytes: u64) -> Result<()> {
         self.limiter.pay(bytes, &self.stop);
         if self.stop.load(Ordering::Relaxed) {

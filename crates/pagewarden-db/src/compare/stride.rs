@@ -1,9 +1,9 @@
-//! Parts that end where nobody had to count rows.
+//! Bounds of parts for integer keys, found without counting rows.
 //!
-//! To ask a server for the key that has so many rows up to it is to have it count them, which
-//! takes an eighth of what sending them does, or more. Of a key of one whole number no more
-//! rows than numbers lie between two, so that as many numbers on is far enough; and where most
-//! numbers are in use the part has about as many rows as it should.
+//! A server that is asked for the key of the n-th row counts rows, which takes an eighth of what
+//! sending them does, or more. Between keys `a` and `b` there are at most `b - a` rows, so stepping
+//! the key by the size of a part is always enough; where most numbers are in use, the part has
+//! about as many rows as it should.
 
 use super::look::{Scope, Side};
 use super::state::Bound;

@@ -437,8 +437,8 @@ pub fn open_stream(
     look_into(options)?;
     let decoded = decode(source).map_err(|source| Error::io("read", path, source))?;
     if decoded.begin.is_empty() {
-        let hint = "see what the writer of the stream says";
-        return Err(Error::unknown(path, "nothing came", hint));
+        let hint = "check whether the command that writes the stream failed";
+        return Err(Error::unknown(path, "standard input was empty", hint));
     }
     let streams = || FORMATS.iter().filter_map(|kind| kind.stream.as_ref());
     let of_kind = kind.map(|kind| kind.stream.as_ref());

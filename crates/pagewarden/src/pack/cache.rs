@@ -9,10 +9,9 @@
 //! Room is counted in bytes and made by a clock: what was read since the hand last
 //! came by is passed over once.
 //!
-//! Of a file that will never be held as a whole, what somebody has gone through is let
-//! go soon (*spent*): nobody would find it there when he begins anew, and memory that
-//! is used again and again is in the processor's caches, where new memory has to be had
-//! from the system first.
+//! Blocks of files larger than the cache are evicted soon after a scan has passed them
+//! (*spent*): a new scan would not find them anyway, and memory that is used again is
+//! still in the processor's caches.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -168,7 +168,7 @@ pub enum PackError {
     #[error("it is a delta to the pack with root {0}, which is not at hand")]
     NoBase(Root),
     /// It is sound in itself but says what no pack says.
-    #[error("it is no honest pack: {0}")]
+    #[error("invalid pack: {0}")]
     Hostile(&'static str),
 }
 

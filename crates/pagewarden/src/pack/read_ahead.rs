@@ -1,4 +1,4 @@
-//! Who reads a file from one place on, and how far ahead of him to expand.
+//! Detects sequential readers, and decides how far ahead of them to expand.
 //!
 //! A file may have several such readers at once (*streams*), and requests of one
 //! reader may come a little out of order, since a kernel hands them to several

@@ -7,8 +7,8 @@
 //!    +--> cache: held, awaited, or claimed and expanded here <------+
 //! ```
 //!
-//! Who looks something up meets no other thread: what is held is copied without a
-//! look at the index, and what is absent is read and expanded by who needs it.
+//! Lookups never hand work to another thread: cached blocks are copied without touching the
+//! index; missing ones are read and expanded by the caller.
 //!
 //! Stored bytes of blocks that lie beside each other are read at once, and the
 //! system is told of them before. Each block is tested by its sum whenever it is
@@ -56,8 +56,8 @@ pub struct ReaderSettings {
     pub cache_bytes: usize,
     /// How far ahead of a reader blocks are expanded.
     pub window_bytes: usize,
-    /// Keep blocks that were looked up as a whole. Of no use where everybody keeps what he
-    /// was given, as the system does with the files of a mount.
+    /// Keep blocks that were looked up as a whole. Set to false where callers cache results
+    /// themselves, as the kernel does for a mount.
     pub keeps_lookups: bool,
 }
 

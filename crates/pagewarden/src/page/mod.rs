@@ -149,7 +149,7 @@ pub trait PageFormat: Send + Sync + fmt::Debug {
     /// left out by [`RunVerdict::skip`].
     fn judge(&self, run: PageRun<'_>, verdict: &mut RunVerdict);
 
-    /// So many bytes together are judged fastest; 0 where it makes no difference.
+    /// Preferred batch size in bytes for [`judge`](Self::judge); 0 for no preference.
     fn bytes_at_once(&self) -> usize {
         0
     }

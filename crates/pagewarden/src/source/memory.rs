@@ -1,8 +1,8 @@
-//! What memory is to be had.
+//! How much memory is available.
 
 use std::fs;
 
-/// Bytes that could be had without swapping; `None` where the system does not say.
+/// Bytes that can be allocated without swapping; `None` where the system does not say.
 #[must_use]
 pub fn available_bytes() -> Option<u64> {
     parse(&fs::read_to_string("/proc/meminfo").ok()?)

@@ -108,7 +108,7 @@ impl Default for Options {
     }
 }
 
-/// Told of the run's progress, from any thread.
+/// Receives the progress of a run. Called from any thread, also at the same time.
 pub trait Progress: Sync {
     /// `bytes` more were read.
     fn advance(&self, bytes: u64);
@@ -119,28 +119,32 @@ impl Progress for () {
     fn advance(&self, _bytes: u64) {}
 }
 
-/// Takes what is found, in the order of the files.
+/// Receives the results of a run, one call at a time, in the order of the files and of the pages in
+/// them.
+///
+/// Every method may fail: the run then ends at once, and [`verify`] returns that error. No call
+/// follows a failed one.
 pub trait Sink: Send {
-    /// Something is wrong.
+    /// Something is wrong with a page or a file.
     ///
     /// # Errors
-    /// The result could not be written; the run ends.
+    /// The result could not be written.
     fn finding(&mut self, finding: &Finding) -> io::Result<()>;
 
-    /// Something could not be read.
+    /// A range of a file, or a whole file, could not be read. Its pages are in no count.
     ///
     /// # Errors
     /// As [`Sink::finding`].
     fn unread(&mut self, unread: &Unread) -> io::Result<()>;
 
-    /// Something worth knowing.
+    /// A circumstance that is worth knowing and is no finding.
     ///
     /// # Errors
     /// As [`Sink::finding`].
     fn note(&mut self, note: &Note) -> io::Result<()>;
 
-    /// What pages count as, in the order of the files, without a gap: each page
-    /// that was read, and each stretch that could not be.
+    /// A run of pages that count as the same. Together the calls cover each page of each file
+    /// once, without a gap: pages that were read, and ranges that could not be.
     ///
     /// # Errors
     /// As [`Sink::finding`].
@@ -149,7 +153,7 @@ pub trait Sink: Send {
         Ok(())
     }
 
-    /// What turned out about pages that were told before.
+    /// Corrects counts that [`Sink::pages`] reported before.
     ///
     /// # Errors
     /// As [`Sink::finding`].

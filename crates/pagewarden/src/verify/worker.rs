@@ -111,7 +111,7 @@ impl<'a> Shared<'a> {
         self.collector.into_inner().unwrap_or_else(PoisonError::into_inner).finish()
     }
 
-    /// One worker's life.
+    /// Runs one worker until the plan is exhausted.
     pub(super) fn work(&self, queue: &mut dyn ReadQueue) {
         let mut reading: Vec<Option<Run>> = (0..queue.depth()).map(|_| None).collect();
         let mut buffer = AlignedBuffer::new(0);

@@ -60,7 +60,7 @@ impl Place {
             _ => Path::new("."),
         };
         let parent = fs::canonicalize(parent).with_context(|| {
-            format!("cannot write {shown}: the folder it lies in is not to be had")
+            format!("cannot write {shown}: its parent directory is not accessible")
         })?;
         let Some(name) = real.file_name() else {
             bail!("cannot write {shown}: it names no folder")

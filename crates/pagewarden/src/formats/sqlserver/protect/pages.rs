@@ -3,7 +3,7 @@
 //!
 //! Pages are judged as `check` judges them. Those that pass get the protection that
 //! is wanted, those that were never written stay as they are, and so do those that
-//! fail: no damage is blessed with a sum that fits.
+//! fail: damaged pages never get a valid checksum.
 //!
 //! The first page of a file is held back: without it no server takes the file.
 

@@ -40,7 +40,7 @@ const BASE: &str = "base.tar";
 const LOG: &str = "pg_wal.tar";
 const ENDINGS: [&str; 4] = ["", ".gz", ".lz4", ".zst"];
 
-/// Thinks about a path by its content.
+/// Probes a path by its content.
 pub(super) fn probe(path: &Path, is_folder: bool) -> Probe {
     if is_folder {
         return if base_archive(path).is_some() { Probe::Yes } else { Probe::No };
