@@ -38,6 +38,7 @@ mod iotest;
 mod matrix;
 mod mounts;
 mod mysql;
+mod mysql_running;
 mod options;
 mod pack_estimate;
 mod pack_null;
