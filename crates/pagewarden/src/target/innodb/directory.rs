@@ -726,6 +726,9 @@ impl Walk {
         if self.stage == Stage::AtBarrier {
             let replaced = self.tablespaces.take_replaced();
             self.stage = if replaced.is_empty() { Stage::Over } else { Stage::Files };
+            if self.rounds_left == 0 {
+                self.tablespaces.begin_last_round();
+            }
             replaced.iter().for_each(|opening| self.open(opening));
             return;
         }

@@ -12,6 +12,7 @@
 //! | `is_further` | it is no first file, whatever its first page says: that may be blank |
 //! | `rest` | how many pages further files of the same tablespace have |
 //! | `may_be_imported` | its pages may be on their way from another number to this one |
+//! | `may_be_encrypted_since` | its pages may have been encrypted since its first page was written |
 //! | `severities` | what findings prove: see [`FileSeverities`] |
 //! | `keyring` | the keys, read once by [`read_keyring`] |
 //!
@@ -144,6 +145,9 @@ pub struct Context {
     pub rest: Rest,
     /// A server may be importing it just now, or was when it was killed.
     pub may_be_imported: bool,
+    /// A server may be encrypting it just now, or was when it was killed: its first page may be
+    /// behind its others.
+    pub may_be_encrypted_since: bool,
     /// What findings prove.
     pub severities: FileSeverities,
     /// The keys.
@@ -162,6 +166,7 @@ impl Context {
             is_further: false,
             rest: Rest::Unknown,
             may_be_imported: false,
+            may_be_encrypted_since: false,
             severities: FileSeverities::at_rest(),
             keyring: None,
         }
@@ -367,6 +372,7 @@ impl Opened<'_> {
         format.space_id = self.geometry.space_id;
         let severities = self.severities();
         format.severities = severities.pages;
+        format.may_be_encrypted_since = self.context.may_be_encrypted_since;
         let header = self.header();
         let mut steps = Vec::new();
         if let Some([from, to]) = self.import(&format) {
@@ -411,9 +417,12 @@ impl Opened<'_> {
             ));
         }
         let has_key = format.cipher.is_some();
-        let may_be_locked = layout.may_be_encrypted || layout.may_be_page_compressed;
-        let lock = (may_be_locked && layout.form != Form::FullCrc32)
-            .then(|| Lock::of(key_info.as_ref(), has_key, problem.as_deref()));
+        let is_marked = layout.may_be_encrypted || layout.may_be_page_compressed;
+        let may_be_locked = is_marked || self.context.may_be_encrypted_since;
+        let lock = (may_be_locked && layout.form != Form::FullCrc32).then(|| match is_marked {
+            true => Lock::of(key_info.as_ref(), has_key, problem.as_deref()),
+            false => Lock::since_first_page(),
+        });
         let first_page = PageNo(self.geometry.first_page);
         let pages = whole_pages(self.bytes, &layout);
         let relation = Relation {

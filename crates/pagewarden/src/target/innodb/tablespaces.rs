@@ -113,6 +113,11 @@ impl Tablespaces {
         self.replaced.take()
     }
 
+    /// Files that others take the place of from now on are not opened again.
+    pub(crate) fn begin_last_round(&self) {
+        self.replaced.begin_last_round();
+    }
+
     /// Opens a file.
     pub(crate) fn open(&self, opening: &Opening) -> OpenedFile {
         if opening.kind == OpeningKind::Aria {
@@ -159,12 +164,14 @@ impl Tablespaces {
     }
 
     fn context(&self, opening: &Opening) -> Context {
+        let is_changing =
+            matches!(self.circumstances(), Circumstances::Running | Circumstances::Crashed);
         Context {
             database: opening.database.clone(),
             object: opening.object.clone(),
             keyring: self.keyring.clone(),
-            may_be_imported: opening.kind == OpeningKind::Tablespace
-                && matches!(self.circumstances(), Circumstances::Running | Circumstances::Crashed),
+            may_be_imported: opening.kind == OpeningKind::Tablespace && is_changing,
+            may_be_encrypted_since: is_changing,
             severities: self.severities(opening.kind),
             ..Context::alone(opening.shown.clone())
         }
