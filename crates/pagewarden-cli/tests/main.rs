@@ -33,6 +33,7 @@ mod hostile;
 mod innochecksum;
 mod innodb_backups;
 mod innodb_directories;
+mod innodb_matrix;
 mod innodb_running;
 mod iotest;
 mod matrix;

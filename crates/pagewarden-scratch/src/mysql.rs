@@ -69,6 +69,11 @@ impl Installation {
         Ok(found)
     }
 
+    /// The client program.
+    pub(crate) fn client(&self) -> Command {
+        self.command("usr/bin/mysql")
+    }
+
     /// Runs a program of it by its own loader, as an ordinary user.
     fn command(&self, program: impl AsRef<Path>) -> Command {
         let libraries = self.root.join(LIBRARIES);
@@ -201,6 +206,16 @@ impl Server {
         self.server.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
+    /// Everything the server has said.
+    pub fn log(&self) -> String {
+        let bytes = fs::read(self.log_path()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.home.path().join("server.log")
+    }
+
     /// Starts the server and waits until it answers. Does nothing if it runs.
     ///
     /// # Errors
@@ -209,8 +224,7 @@ impl Server {
         if self.is_running() {
             return Ok(());
         }
-        let log_path = self.home.path().join("server.log");
-        let log = OpenOptions::new().create(true).append(true).open(&log_path)?;
+        let log = OpenOptions::new().create(true).append(true).open(self.log_path())?;
         let mut command = self.program();
         command
             .current_dir(self.home.path())
@@ -224,7 +238,7 @@ impl Server {
         while self.sql("SELECT 1").is_err() {
             if begin.elapsed() > LIMIT || !self.is_running() {
                 self.kill();
-                bail!("MySQL does not start:\n{}", fs::read_to_string(log_path)?.trim());
+                bail!("MySQL does not start:\n{}", self.log().trim());
             }
             thread::sleep(POLL);
         }
@@ -267,7 +281,7 @@ impl Server {
 
     /// The client program, set up to reach this server; statements come from its standard input.
     pub fn client(&self) -> Command {
-        let mut command = self.installation.command("usr/bin/mysql");
+        let mut command = self.installation.client();
         command
             .args(["--user=root", "--batch", "--skip-column-names"])
             .arg(format!("--socket={}", self.socket().display()));
