@@ -312,6 +312,11 @@ fn unreadable(server: &Server) -> Option<String> {
 /// Page types of what no other page leads to by its header: long values.
 const LONG_VALUES: [u16; 10] = [10, 11, 12, 22, 23, 24, 26, 27, 28, 29];
 
+/// Compressed by MariaDB, in either layout.
+fn is_stored_otherwise(page_type: u16) -> bool {
+    page_type & 1 << 15 != 0
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Flip,
@@ -441,8 +446,14 @@ impl Life {
             let is_innodb = !shown.ends_with(".MAD") && !shown.ends_with(".MAI");
             let is_blind = match wound.kind {
                 Kind::Older => true,
+                _ if self.is_copy(&wound.path, wound.page) => true,
+                // Behind what an index page of Aria has in use.
+                Kind::Flip => shown.ends_with(".MAI"),
                 Kind::Zero => !is_innodb
                     || LONG_VALUES.contains(&wound.page_type)
+                    // Of no use, beside the doublewrite area.
+                    || wound.page_type == 13
+                    || is_stored_otherwise(wound.page_type)
                     || base == 0 && self.is_free(&wound.path, wound.page, page_bytes),
                 Kind::Foreign => !is_innodb,
                 _ => false,
@@ -467,6 +478,12 @@ impl Life {
             file.write_all_at(&wound.before, wound.page * wound.before.len() as u64).unwrap();
         }
         wrong
+    }
+
+    /// In the doublewrite area of the system tablespace, where servers put it.
+    fn is_copy(&self, path: &Path, page: u64) -> bool {
+        let extent = 64.max((1 << 20) / self.page as u64);
+        path.ends_with("ibdata1") && (extent..3 * extent).contains(&page)
     }
 
     /// The number of the first page of a file.
@@ -510,7 +527,7 @@ impl Life {
         let page = self.page_of(path).unwrap_or(512);
         let mut after = before.clone();
         match kind {
-            "removed" => fs::remove_file(path).unwrap(),
+            "removed" => fs::rename(path, self.aside()).unwrap(),
             "emptied" => after.clear(),
             "cut" => after.truncate(before.len() / 2 / page * page),
             "older" => after = self.earlier.get(path)?.clone(),
@@ -533,9 +550,13 @@ impl Life {
         let mut wrong = None;
         if verdict == "intact" {
             let mut copy = self.server.duplicate().unwrap();
+            // What check says itself that it does not see.
+            let is_told = kind == "older"
+                && report.target()["unseen"].as_str().unwrap().contains("older versions");
             let said = match copy.start() {
+                _ if is_told => None,
                 Ok(()) => unreadable(&copy),
-                Err(error) => Some(error.to_string().chars().rev().take(600).collect::<String>().chars().rev().collect()),
+                Err(error) => Some(in_short(&error.to_string())),
             };
             match said {
                 Some(said) => {
@@ -547,20 +568,23 @@ impl Life {
         } else {
             tally.named += 1;
         }
-        put_back(path, &before);
+        if kind == "removed" {
+            fs::rename(self.aside(), path).unwrap();
+        }
+        fs::write(path, &before).unwrap();
         wrong
+    }
+
+    fn aside(&self) -> PathBuf {
+        self.server.elsewhere().join("aside")
     }
 }
 
-/// With the owner that servers need.
-fn put_back(path: &Path, bytes: &[u8]) {
-    let is_gone = !path.exists();
-    fs::write(path, bytes).unwrap();
-    if is_gone {
-        use std::os::unix::fs::MetadataExt as _;
-        let parent = fs::metadata(path.parent().unwrap()).unwrap();
-        let _ = std::os::unix::fs::chown(path, Some(parent.uid()), Some(parent.gid()));
-    }
+/// What a server says of its end.
+fn in_short(log: &str) -> String {
+    let is_told = |line: &&str| line.contains("[ERROR]") || line.contains("ssertion");
+    let lines: Vec<_> = log.lines().filter(is_told).take(3).collect();
+    if lines.is_empty() { log.to_owned() } else { lines.join("; ") }
 }
 
 #[test]

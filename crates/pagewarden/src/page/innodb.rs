@@ -621,7 +621,7 @@ fn what_is(page: u64) -> &'static str {
         5 => "the page of the transaction system",
         6 => "the first rollback segment",
         7 => "the header of the dictionary",
-        _ => "the root of an index of the server's own",
+        _ => "a rollback segment, or the root of an index of the server's own,",
     }
 }
 

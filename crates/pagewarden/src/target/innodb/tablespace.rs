@@ -12,6 +12,7 @@
 //! | `is_further` | it is no first file, whatever its first page says: that may be blank |
 //! | `rest` | how many pages further files of the same tablespace have |
 //! | `may_be_imported` | its pages may be on their way from another number to this one |
+//! | `knows_links` | whoever asks tells pages that were never written by what leads to them |
 //! | `may_be_encrypted_since` | its pages may have been encrypted since its first page was written |
 //! | `severities` | what findings prove: see [`FileSeverities`] |
 //! | `keyring` | the keys, read once by [`read_keyring`] |
@@ -148,6 +149,8 @@ pub struct Context {
     /// A server may be encrypting it just now, or was when it was killed: its first page may be
     /// behind its others.
     pub may_be_encrypted_since: bool,
+    /// A page in use that is all zero is held against what leads to it, before it is believed.
+    pub knows_links: bool,
     /// What findings prove.
     pub severities: FileSeverities,
     /// The keys.
@@ -167,6 +170,7 @@ impl Context {
             rest: Rest::Unknown,
             may_be_imported: false,
             may_be_encrypted_since: false,
+            knows_links: false,
             severities: FileSeverities::at_rest(),
             keyring: None,
         }
@@ -487,7 +491,7 @@ impl Opened<'_> {
         }
         let mut severities = self.context.severities;
         // Fragments beside the doublewrite area of MariaDB are in use and never written.
-        if self.geometry.space_id == Some(SYSTEM_SPACE) {
+        if self.geometry.space_id == Some(SYSTEM_SPACE) && !self.context.knows_links {
             severities.pages.zeroed = None;
         }
         severities
@@ -624,8 +628,9 @@ impl Opened<'_> {
             return;
         }
         let raw = self.head_page(TRANSACTION_PAGE);
-        let area = match self.sound_page(format, TRANSACTION_PAGE) {
-            Some(page) => Area::find(&page, true),
+        let transactions = self.sound_page(format, TRANSACTION_PAGE);
+        let area = match &transactions {
+            Some(page) => Area::find(page, true),
             None => raw.map_or(Area::None, |page| Area::find(&page, false)),
         };
         format.doublewrite = area.extents().map_or_else(Vec::new, |area| area.ranges().to_vec());
@@ -642,7 +647,7 @@ impl Opened<'_> {
         }
         let layout = &self.geometry.layout;
         let in_use = header.map(|_| {
-            let end = u64::try_from(layout.extent_pages()).unwrap_or(0);
+            let end = u64::try_from(layout.page_size).unwrap_or(0);
             let mut map = AllocationMap::default();
             map.read(layout, 0, free_limit(self.first()), end, self.first());
             map
@@ -650,6 +655,7 @@ impl Opened<'_> {
         let dictionary = self.sound_page(format, DICTIONARY_PAGE);
         let facts = Facts {
             in_use: in_use.as_ref(),
+            transactions: transactions.as_deref(),
             dictionary: dictionary.as_deref(),
             has_dictionary_elsewhere: layout.writer == Some(Writer::MySql8)
                 || self.path.with_file_name("mysql.ibd").is_file(),

@@ -18,7 +18,7 @@ use crate::target::innodb::doublewrite;
 use crate::target::innodb::evidence::{Evidence, InDirectory};
 use crate::target::innodb::fields::u64_at;
 use crate::target::innodb::in_use::{FileIdentity, InUse, Replaced};
-use crate::target::innodb::links::Links;
+use crate::target::innodb::links::{Links, Owner};
 use crate::target::innodb::state::{Circumstances, read_small};
 use crate::target::innodb::tablespace::{
     Context, FileSeverities, Member, Rest, SYSTEM_SPACE, Tablespace, open_file,
@@ -172,6 +172,7 @@ impl Tablespaces {
             keyring: self.keyring.clone(),
             may_be_imported: opening.kind == OpeningKind::Tablespace && is_changing,
             may_be_encrypted_since: is_changing,
+            knows_links: true,
             severities: self.severities(opening.kind),
             ..Context::alone(opening.shown.clone())
         }
@@ -228,8 +229,12 @@ impl Tablespaces {
                 space,
                 links: Links::new(
                     file.path.clone(),
-                    file.format.page_size(),
-                    geometry.layout.extent_pages(),
+                    geometry.layout,
+                    match (space, opening.kind) {
+                        (Some(SYSTEM_SPACE), _) => Owner::System,
+                        (_, OpeningKind::Undo) => Owner::Undo,
+                        _ => Owner::Tables,
+                    },
                     Arc::clone(&allocated),
                 ),
                 never_zero: pages.never_zero.0.clone(),
