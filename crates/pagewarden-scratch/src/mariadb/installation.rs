@@ -82,7 +82,7 @@ impl Installation {
         as_ordinary_user(Command::new(&self.install))
     }
 
-    pub(super) fn client(&self) -> Command {
+    pub(crate) fn client(&self) -> Command {
         as_ordinary_user(Command::new(&self.client))
     }
 }

@@ -98,6 +98,8 @@ pub struct InnodbPages {
     pub never_zero: (Vec<u64>, Option<Severity>),
     /// What opens encrypted pages.
     pub cipher: Option<Cipher>,
+    /// Pages may have been encrypted since the first one was written, which then has no key.
+    pub may_be_encrypted_since: bool,
     /// Pages that MariaDB compressed and encrypted in the old layout have a sum that fits, in this
     /// file. Without the key a page that has none is suspect.
     pub locked_pages_have_sums: bool,
@@ -118,6 +120,7 @@ impl InnodbPages {
             severities: Severities::at_rest(),
             never_zero: (Vec::new(), None),
             cipher: None,
+            may_be_encrypted_since: false,
             locked_pages_have_sums: false,
             folds: AtomicBool::new(false),
         }
@@ -347,7 +350,7 @@ impl InnodbPages {
             }
             TYPE_COMPRESSED => self.inner_seal(unpack_mysql(page)),
             TYPE_ENCRYPTED | TYPE_COMPRESSED_AND_ENCRYPTED | TYPE_ENCRYPTED_RTREE
-                if self.layout.may_be_encrypted =>
+                if self.may_have_encrypted() =>
             {
                 self.decrypted_seal(page)
             }
@@ -411,11 +414,16 @@ impl InnodbPages {
         Seal::broken(first, computed)
     }
 
+    /// MySQL may have encrypted pages of this file.
+    fn may_have_encrypted(&self) -> bool {
+        self.layout.may_be_encrypted || self.may_be_encrypted_since
+    }
+
     fn zip_seal(&self, page: &[u8]) -> Seal {
         let plain = plain_zip_seal(page);
         let page_type = read_u16(page, PAGE_TYPE);
-        let is_locked = matches!(page_type, TYPE_ENCRYPTED | TYPE_ENCRYPTED_RTREE)
-            && self.layout.may_be_encrypted;
+        let is_locked =
+            matches!(page_type, TYPE_ENCRYPTED | TYPE_ENCRYPTED_RTREE) && self.may_have_encrypted();
         if !is_locked || matches!(plain, Seal::Fits(_)) {
             return plain;
         }
@@ -610,7 +618,7 @@ fn what_is(page: u64) -> &'static str {
         5 => "the page of the transaction system",
         6 => "the first rollback segment",
         7 => "the header of the dictionary",
-        _ => "the root of an index of the server's own",
+        _ => "a rollback segment, or the root of an index of the server's own,",
     }
 }
 

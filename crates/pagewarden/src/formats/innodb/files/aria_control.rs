@@ -8,16 +8,20 @@
 //!     22     2  bytes of the second part, b: 22
 //!    a-4     4  CRC-32 of what is before it
 //!      a     4  CRC-32 of the rest of the second part: b - 4 bytes
+//!    a+4     3  the log file of the last checkpoint: aria_log.00000001 is 1; 0 if there was none
+//!    a+7     4  where it is in that file
 //! ```
 //!
 //! A program that copies a server's files may leave it out: then the next server makes a new one.
-//! Where there are logs, and no word of a backup, it was lost.
+//! Where there are logs, and no word of a backup, it was lost. A server whose last checkpoint is not
+//! in its log does not start.
 //!
 //! Source: `ma_control_file.c` of MariaDB 10.11, and its files.
 
 #![deny(clippy::arithmetic_side_effects)]
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use crc_fast::CrcAlgorithm;
@@ -35,6 +39,8 @@ const SUM_BYTES: usize = 4;
 const BYTES_MAX: usize = 512;
 const HINT: &str = "the server does not open its tables of Aria with it: restore the directory from a \
                     backup, or let aria_chk --zerofill make all of them good for a new one";
+const LOG_HINT: &str = "the server does not start: restore the directory from a backup, or move this log \
+                        and aria_log_control away once aria_chk --zerofill made all tables of Aria good";
 
 /// What is wrong with that file in a directory that was shut down. `has_tables`: there are tables of
 /// Aria in it.
@@ -62,10 +68,44 @@ pub(super) fn step(root: &Path, has_tables: bool) -> Option<Step> {
         return damage(Kind::Header, "not the control file of Aria's log");
     }
     match sums_fit(&bytes) {
-        Some(true) => None,
+        Some(true) => last_checkpoint(&bytes).and_then(|place| log_of(root, place)),
         Some(false) => damage(Kind::Checksum, "one of its two sums does not match"),
         None => damage(Kind::Truncated, "it ends before its second part does"),
     }
+}
+
+/// The file of the log that the last checkpoint is in, if it is not there to its end.
+fn log_of(root: &Path, (number, offset): (u32, u64)) -> Option<Step> {
+    let name = format!("aria_log.{number:08}");
+    let told = |kind, detail: String| {
+        let finding = Finding::of_file(&name, Severity::Damage, kind, detail);
+        Some(Step::Finding(finding.with_hint(LOG_HINT)))
+    };
+    match root.join(&name).metadata() {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            told(Kind::Missing, format!("{NAME} has the last checkpoint in it"))
+        }
+        Err(error) => Some(Step::Unread(Unread::of_file(name, error.to_string()))),
+        Ok(metadata) if metadata.len() > offset => None,
+        Ok(metadata) => told(
+            Kind::Truncated,
+            format!(
+                "{NAME} has the last checkpoint at {offset}, and this has {} bytes",
+                metadata.len()
+            ),
+        ),
+    }
+}
+
+/// The number of the file and the place in it; `None` if there was no checkpoint yet.
+fn last_checkpoint(bytes: &[u8]) -> Option<(u32, u64)> {
+    const FILE_BYTES: usize = 3;
+    let first = usize::from(u16::from_le_bytes(*bytes.get(FIRST_BYTES..)?.first_chunk()?));
+    let place = bytes.get(first.checked_add(SUM_BYTES)?..)?;
+    let [low, middle, high] = *place.first_chunk::<FILE_BYTES>()?;
+    let number = u32::from_le_bytes([low, middle, high, 0]);
+    let offset = u32::from_le_bytes(*place.get(FILE_BYTES..)?.first_chunk()?);
+    (number != 0).then(|| (number, u64::from(offset)))
 }
 
 fn has_log(root: &Path) -> bool {
@@ -107,6 +147,25 @@ mod tests {
         0x3f, 0x83, 0x5c, 0xdc, 0x01, 0x00, 0x00, 0xf5, 0x4e, 0x06, 0x00, 0x01, 0x00, 0x00, 0x00,
         0xec, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
     ];
+
+    #[test]
+    fn log_must_reach_the_last_checkpoint() {
+        assert_eq!(last_checkpoint(&REAL), Some((1, 0x0006_4ef5)));
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(NAME), REAL).unwrap();
+        let kind = || match step(folder.path(), true) {
+            Some(Step::Finding(finding)) => Some((finding.place.file, finding.kind)),
+            Some(_) => panic!(),
+            None => None,
+        };
+        let log = "aria_log.00000001";
+        assert_eq!(kind(), Some((log.to_owned(), Kind::Missing)));
+        for (bytes, is_cut) in [(0, true), (0x0006_4ef5, true), (0x0006_4ef6, false)] {
+            fs::File::create(folder.path().join(log)).unwrap().set_len(bytes).unwrap();
+            assert_eq!(kind(), is_cut.then(|| (log.to_owned(), Kind::Truncated)), "{bytes}");
+        }
+        assert_eq!(last_checkpoint(&[0; 52]), None);
+    }
 
     #[test]
     fn any_changed_bit_of_a_control_file_is_seen() {

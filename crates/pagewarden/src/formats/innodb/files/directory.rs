@@ -259,7 +259,11 @@ fn strength(circumstances: Circumstances) -> Strength {
             }
         },
         unseen: match circumstances {
-            Circumstances::AtRest | Circumstances::Prepared => "older versions of a page",
+            Circumstances::AtRest | Circumstances::Prepared => {
+                "older versions of a page or of a file; zeroed pages that nothing in the clear leads \
+                 to: of long values, of indexes of one page in ibdata1, or that are compressed or \
+                 encrypted, and those of Aria"
+            }
             _ => "older versions of a page; zeroed pages; a table that is missing as a whole",
         },
     }
@@ -727,6 +731,9 @@ impl Walk {
         if self.stage == Stage::AtBarrier {
             let replaced = self.tablespaces.take_replaced();
             self.stage = if replaced.is_empty() { Stage::Over } else { Stage::Files };
+            if self.rounds_left == 0 {
+                self.tablespaces.begin_last_round();
+            }
             replaced.iter().for_each(|opening| self.open(opening));
             return;
         }

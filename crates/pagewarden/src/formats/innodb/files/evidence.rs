@@ -7,7 +7,7 @@
 //! | fails, crashed | there is a sound copy, newer than the checkpoint | a notice |
 //! | fails, crashed | neither, and the log and the copies are known in full | damage |
 //! | fails, at rest | there is a sound copy | damage; the hint says where the copy is |
-//! | is zero, at rest | its neighbours in an index lead to it | damage |
+//! | is zero, at rest | others lead to it, or an index has as many pages too few | damage |
 //! | is zero, at rest | nothing leads to it, or a server has come to life since | empty: see `links` |
 //! | is newer than the end of the log | | `future_lsn`: copied without its log |
 //!
@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use crate::formats::innodb::files::doublewrite::{Doublewrite, GoodCopy};
 use crate::formats::innodb::files::fields::u64_at;
-use crate::formats::innodb::files::links::Links;
+use crate::formats::innodb::files::links::{Lead, Links};
 use crate::formats::innodb::files::redo::{PageChanges, Pending, newest_checkpoint};
 use crate::formats::innodb::files::state::{Circumstances, State, is_in_use};
 use crate::formats::innodb::files::tablespace::SYSTEM_SPACE;
@@ -137,11 +137,21 @@ impl InDirectory {
     fn weigh(&self, finding: &mut PageFinding) -> bool {
         if finding.kind == Kind::Zeroed {
             let is_fixed = self.never_zero.contains(&finding.page.0);
-            if !is_fixed && !self.links.lead_to(finding.page) || !self.evidence.still_stands() {
+            let lead = if is_fixed { None } else { self.links.lead_to(finding.page) };
+            if !is_fixed && lead.is_none() || !self.evidence.still_stands() {
                 return false;
             }
-            if !is_fixed {
-                let words = "its index leads to it";
+            if let Some(lead) = lead {
+                let (words, at_most) = match lead {
+                    Lead::Link => ("others lead to it", Severity::Damage),
+                    Lead::Count => ("its index has so many pages too few", Severity::Damage),
+                    Lead::Perhaps => (
+                        "an index has too few pages, and this may be one of them",
+                        Severity::Suspect,
+                    ),
+                };
+                finding.severity = finding.severity.min(at_most);
+                finding.standing = Some(Standing::of_failed(finding.severity));
                 finding.detail = Some(crate::verdict::joined(finding.detail.take(), words));
             }
         }

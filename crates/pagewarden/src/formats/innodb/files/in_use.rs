@@ -8,16 +8,24 @@
 //! end.
 //!
 //! The same if page 0 names another tablespace than then: IMPORT TABLESPACE writes that
-//! name into all pages of a file.
+//! name into all pages of a file. And if it names another key, or none any more: ALTER TABLESPACE ...
+//! ENCRYPTION of MySQL encrypts the pages of a file in their places, each time with a new key.
+//!
+//! What was looked at again as often as that is done, and is another file once more, is undecided.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::formats::innodb::files::tablespaces::{Opening, OpeningKind};
+use crate::formats::innodb::page::encryption::info_offset;
+use crate::formats::innodb::page::fields::{FSP_FLAGS, SPACE_ID, read_u32};
+use crate::formats::innodb::page::layout::Layout;
 use crate::page::{Fingerprint, Neighbours, PageFinding, PageFormat, PageRun, RunVerdict};
 use crate::source::file::{open_regular, read_fully};
+use crate::verdict::Standing;
 
 /// More files are not opened again.
 const REPLACED_MAX: usize = 10_000;
@@ -28,24 +36,39 @@ pub(crate) struct FileIdentity {
     device: u64,
     inode: u64,
     space: Option<u32>,
+    flags: Option<u32>,
+    key_info: Option<[u8; KEY_INFO_BYTES]>,
 }
 
-/// Where page 0 has its tablespace's number, in every layout.
-const SPACE_ID: u64 = 34;
+/// As much of page 0 as has its tablespace's number and flags, in every layout.
+const HEAD_BYTES: usize = FSP_FLAGS + 4;
+/// What it says of the tablespace's key.
+const KEY_INFO_BYTES: usize = 111;
 
 impl FileIdentity {
     /// Of the file that has this name now.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let metadata = std::fs::symlink_metadata(path).ok()?;
-        Some(Self { device: metadata.dev(), inode: metadata.ino(), space: None })
+        let (device, inode) = (metadata.dev(), metadata.ino());
+        Some(Self { device, inode, space: None, flags: None, key_info: None })
     }
 
-    /// The same of a tablespace, which goes by its number too.
+    /// The same of a tablespace, which goes by its number and its key too.
     pub(crate) fn of_tablespace(path: &Path) -> Option<Self> {
-        let mut space = [0; 4];
-        let read = open_regular(path).and_then(|file| read_fully(&file, &mut space, SPACE_ID));
-        let space = matches!(read, Ok(4)).then(|| u32::from_be_bytes(space));
-        Some(Self { space, ..Self::of(path)? })
+        let known = Self::of(path)?;
+        let Ok(file) = open_regular(path) else { return Some(known) };
+        let mut head = [0; HEAD_BYTES];
+        if !matches!(read_fully(&file, &mut head, 0), Ok(HEAD_BYTES)) {
+            return Some(known);
+        }
+        let flags = read_u32(&head, FSP_FLAGS);
+        let mut key_info = [0; KEY_INFO_BYTES];
+        let place = Layout::of_flags(flags).and_then(|layout| info_offset(&layout));
+        let place = place.and_then(|place| u64::try_from(place).ok());
+        let read = place.map(|place| read_fully(&file, &mut key_info, place));
+        let key_info = matches!(read, Some(Ok(KEY_INFO_BYTES))).then_some(key_info);
+        let space = Some(read_u32(&head, SPACE_ID));
+        Some(Self { space, flags: Some(flags), key_info, ..known })
     }
 
     fn now(opening: &Opening, path: &Path) -> Option<Self> {
@@ -60,11 +83,15 @@ impl FileIdentity {
 
 /// Files that were replaced, by their names in the report.
 #[derive(Debug, Default)]
-pub(crate) struct Replaced(Mutex<BTreeMap<String, Opening>>);
+pub(crate) struct Replaced {
+    files: Mutex<BTreeMap<String, Opening>>,
+    /// Nobody opens them again.
+    is_last_round: AtomicBool,
+}
 
 impl Replaced {
     fn add(&self, opening: &Opening) {
-        let mut replaced = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut replaced = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         if replaced.len() < REPLACED_MAX {
             replaced.entry(opening.shown.clone()).or_insert_with(|| opening.clone());
         }
@@ -72,8 +99,13 @@ impl Replaced {
 
     /// All so far; the list is empty then.
     pub(crate) fn take(&self) -> Vec<Opening> {
-        let mut replaced = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut replaced = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *replaced).into_values().collect()
+    }
+
+    /// What is replaced from now on is not opened again.
+    pub(crate) fn begin_last_round(&self) {
+        self.is_last_round.store(true, Ordering::Relaxed);
     }
 }
 
@@ -92,6 +124,21 @@ pub(crate) struct InUse {
     pub(crate) replaced: Arc<Replaced>,
 }
 
+/// Where the file is not the one that was meant, a page that passed is sound all the same.
+fn undecided(found: RunVerdict) -> RunVerdict {
+    let mut open = RunVerdict { by_mode: found.by_mode, ..RunVerdict::default() };
+    for (standing, pages) in found.standings.iter() {
+        let is_sound =
+            matches!(standing, Some(Standing::Ok | Standing::Empty | Standing::Unprotected));
+        let standing = if is_sound { standing } else { Some(Standing::Undecided) };
+        for _ in 0..pages {
+            standing.into_iter().for_each(|standing| open.counts.add(standing));
+            open.standings.push(standing);
+        }
+    }
+    open
+}
+
 impl PageFormat for InUse {
     fn page_size(&self) -> usize {
         self.pages.page_size()
@@ -100,12 +147,17 @@ impl PageFormat for InUse {
     fn judge(&self, run: PageRun<'_>, verdict: &mut RunVerdict) {
         let mut found = RunVerdict::default();
         self.pages.judge(run, &mut found);
-        if !found.findings.is_empty()
-            && FileIdentity::now(&self.opening, &self.path) != self.identity
-        {
-            self.replaced.add(&self.opening);
-            run.bytes.chunks_exact(self.page_size()).for_each(|_| verdict.skip());
-            return;
+        // What cannot be tested may have another key by now.
+        let is_asked = !found.findings.is_empty() || found.counts.unverifiable > 0;
+        let now = is_asked.then(|| FileIdentity::now(&self.opening, &self.path));
+        if now.is_some_and(|now| now != self.identity) {
+            let is_gone = now.flatten().is_none();
+            if is_gone || !self.replaced.is_last_round.load(Ordering::Relaxed) {
+                self.replaced.add(&self.opening);
+                run.bytes.chunks_exact(self.page_size()).for_each(|_| verdict.skip());
+                return;
+            }
+            found = undecided(found);
         }
         verdict.counts += found.counts;
         verdict.by_mode += found.by_mode;

@@ -11,6 +11,7 @@
 //! | 6 | first rollback segment | never |
 //! | 7 | header of the dictionary | never |
 //! | 8 to 12 | roots of the dictionary's tables, as page 7 names them | never while in use; MySQL 8.0 and later keep the dictionary in `mysql.ibd` |
+//! | any | rollback segments, as page 5 names them | never while in use |
 //! | any | root of what MySQL 8.0 and later tell of their tables (SDI): page 0 names it behind the key information, 4 bytes of version 1 and 4 of the page | never while in use |
 //!
 //! Sources: `fsp0types.h`, `dict0boot.h`, `trx0sys.h`; new directories of MySQL 5.5 and 9.7, and of
@@ -45,6 +46,8 @@ const ROOTS_COUNT: usize = 5;
 pub(super) struct Facts<'a> {
     /// The pages in use; `None` where page 0 fails.
     pub(super) in_use: Option<&'a AllocationMap>,
+    /// Page 5, if it passes its test.
+    pub(super) transactions: Option<&'a [u8]>,
     /// Page 7, if it passes its test.
     pub(super) dictionary: Option<&'a [u8]>,
     /// It is one of MySQL 8.0 or later, whose dictionary is elsewhere.
@@ -81,9 +84,22 @@ pub(super) fn fixed_pages(facts: &Facts<'_>) -> Vec<u64> {
             std::iter::once(CHANGE_BUFFER_ROOT)
                 .chain(roots)
                 .chain(facts.sdi_root)
+                .chain(facts.transactions.into_iter().flat_map(rollback_segments))
                 .filter(is_in_use),
         )
         .collect()
+}
+
+/// The headers of the rollback segments that lie in the system tablespace, by page 5.
+fn rollback_segments(page: &[u8]) -> impl Iterator<Item = u64> {
+    const SEGMENTS: usize = BODY + 18;
+    const SEGMENT_BYTES: usize = 8;
+    const COUNT: usize = 128;
+    const NONE: u32 = u32::MAX;
+    let slots = page.get(SEGMENTS..).unwrap_or_default().chunks_exact(SEGMENT_BYTES).take(COUNT);
+    let slots = slots.map(|slot| (read_u32(slot, 0), read_u32(slot, 4)));
+    let own = slots.filter(|(space, page)| *space == SYSTEM_SPACE && *page != NONE && *page > 7);
+    own.map(|(_, page)| u64::from(page))
 }
 
 /// Where the doublewrite area is.
@@ -185,6 +201,7 @@ mod tests {
         }
         let mut facts = Facts {
             in_use: Some(&in_use),
+            transactions: None,
             dictionary: Some(&header),
             has_dictionary_elsewhere: false,
             sdi_root: None,
@@ -197,6 +214,16 @@ mod tests {
         facts.sdi_root = Some(8);
         assert_eq!(fixed_pages(&facts), [1, 2, 3, 5, 6, 7, 4, 8]);
         facts.sdi_root = None;
+        let mut transactions = vec![0xff; 16_384];
+        // In the system tablespace and in use, in it and free, in another.
+        for (slot, (space, page)) in [(0_u32, 12_u32), (0, 50), (3, 11)].into_iter().enumerate() {
+            let at = BODY + 18 + slot * 8;
+            transactions[at..at + 4].copy_from_slice(&space.to_be_bytes());
+            transactions[at + 4..at + 8].copy_from_slice(&page.to_be_bytes());
+        }
+        facts.transactions = Some(&transactions);
+        assert_eq!(fixed_pages(&facts), [1, 2, 3, 5, 6, 7, 4, 12]);
+        facts.transactions = None;
         facts.in_use = None;
         assert_eq!(fixed_pages(&facts), [1, 2, 3, 5, 6, 7, 4]);
         let none = AllocationMap::default();

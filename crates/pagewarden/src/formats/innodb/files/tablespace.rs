@@ -12,6 +12,8 @@
 //! | `is_further` | it is no first file, whatever its first page says: that may be blank |
 //! | `rest` | how many pages further files of the same tablespace have |
 //! | `may_be_imported` | its pages may be on their way from another number to this one |
+//! | `knows_links` | whoever asks tells pages that were never written by what leads to them |
+//! | `may_be_encrypted_since` | its pages may have been encrypted since its first page was written |
 //! | `severities` | what findings prove: see [`FileSeverities`] |
 //! | `keyring` | the keys, read once by [`read_keyring`] |
 //!
@@ -144,6 +146,11 @@ pub struct Context {
     pub rest: Rest,
     /// A server may be importing it just now, or was when it was killed.
     pub may_be_imported: bool,
+    /// A server may be encrypting it just now, or was when it was killed: its first page may be
+    /// behind its others.
+    pub may_be_encrypted_since: bool,
+    /// A page in use that is all zero is held against what leads to it, before it is believed.
+    pub knows_links: bool,
     /// What findings prove.
     pub severities: FileSeverities,
     /// The keys.
@@ -162,6 +169,8 @@ impl Context {
             is_further: false,
             rest: Rest::Unknown,
             may_be_imported: false,
+            may_be_encrypted_since: false,
+            knows_links: false,
             severities: FileSeverities::at_rest(),
             keyring: None,
         }
@@ -367,6 +376,7 @@ impl Opened<'_> {
         format.space_id = self.geometry.space_id;
         let severities = self.severities();
         format.severities = severities.pages;
+        format.may_be_encrypted_since = self.context.may_be_encrypted_since;
         let header = self.header();
         let mut steps = Vec::new();
         if let Some([from, to]) = self.import(&format) {
@@ -411,9 +421,12 @@ impl Opened<'_> {
             ));
         }
         let has_key = format.cipher.is_some();
-        let may_be_locked = layout.may_be_encrypted || layout.may_be_page_compressed;
-        let lock = (may_be_locked && layout.form != Form::FullCrc32)
-            .then(|| Lock::of(key_info.as_ref(), has_key, problem.as_deref()));
+        let is_marked = layout.may_be_encrypted || layout.may_be_page_compressed;
+        let may_be_locked = is_marked || self.context.may_be_encrypted_since;
+        let lock = (may_be_locked && layout.form != Form::FullCrc32).then(|| match is_marked {
+            true => Lock::of(key_info.as_ref(), has_key, problem.as_deref()),
+            false => Lock::since_first_page(),
+        });
         let first_page = PageNo(self.geometry.first_page);
         let pages = whole_pages(self.bytes, &layout);
         let relation = Relation {
@@ -478,7 +491,7 @@ impl Opened<'_> {
         }
         let mut severities = self.context.severities;
         // Fragments beside the doublewrite area of MariaDB are in use and never written.
-        if self.geometry.space_id == Some(SYSTEM_SPACE) {
+        if self.geometry.space_id == Some(SYSTEM_SPACE) && !self.context.knows_links {
             severities.pages.zeroed = None;
         }
         severities
@@ -615,8 +628,9 @@ impl Opened<'_> {
             return;
         }
         let raw = self.head_page(TRANSACTION_PAGE);
-        let area = match self.sound_page(format, TRANSACTION_PAGE) {
-            Some(page) => Area::find(&page, true),
+        let transactions = self.sound_page(format, TRANSACTION_PAGE);
+        let area = match &transactions {
+            Some(page) => Area::find(page, true),
             None => raw.map_or(Area::None, |page| Area::find(&page, false)),
         };
         format.doublewrite = area.extents().map_or_else(Vec::new, |area| area.ranges().to_vec());
@@ -633,7 +647,7 @@ impl Opened<'_> {
         }
         let layout = &self.geometry.layout;
         let in_use = header.map(|_| {
-            let end = u64::try_from(layout.extent_pages()).unwrap_or(0);
+            let end = u64::try_from(layout.page_size).unwrap_or(0);
             let mut map = AllocationMap::default();
             map.read(layout, 0, free_limit(self.first()), end, self.first());
             map
@@ -641,6 +655,7 @@ impl Opened<'_> {
         let dictionary = self.sound_page(format, DICTIONARY_PAGE);
         let facts = Facts {
             in_use: in_use.as_ref(),
+            transactions: transactions.as_deref(),
             dictionary: dictionary.as_deref(),
             has_dictionary_elsewhere: layout.writer == Some(Writer::MySql8)
                 || self.path.with_file_name("mysql.ibd").is_file(),

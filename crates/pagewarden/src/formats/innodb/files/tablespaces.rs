@@ -16,7 +16,7 @@ use crate::formats::innodb::files::doublewrite;
 use crate::formats::innodb::files::evidence::{Evidence, InDirectory};
 use crate::formats::innodb::files::fields::u64_at;
 use crate::formats::innodb::files::in_use::{FileIdentity, InUse, Replaced};
-use crate::formats::innodb::files::links::Links;
+use crate::formats::innodb::files::links::{Links, Owner};
 use crate::formats::innodb::files::state::{Circumstances, read_small};
 use crate::formats::innodb::files::tablespace::{
     Context, FileSeverities, Member, Rest, SYSTEM_SPACE, Tablespace, open_file,
@@ -113,6 +113,11 @@ impl Tablespaces {
         self.replaced.take()
     }
 
+    /// Files that others take the place of from now on are not opened again.
+    pub(crate) fn begin_last_round(&self) {
+        self.replaced.begin_last_round();
+    }
+
     /// Opens a file.
     pub(crate) fn open(&self, opening: &Opening) -> OpenedFile {
         if opening.kind == OpeningKind::Aria {
@@ -159,12 +164,15 @@ impl Tablespaces {
     }
 
     fn context(&self, opening: &Opening) -> Context {
+        let is_changing =
+            matches!(self.circumstances(), Circumstances::Running | Circumstances::Crashed);
         Context {
             database: opening.database.clone(),
             object: opening.object.clone(),
             keyring: self.keyring.clone(),
-            may_be_imported: opening.kind == OpeningKind::Tablespace
-                && matches!(self.circumstances(), Circumstances::Running | Circumstances::Crashed),
+            may_be_imported: opening.kind == OpeningKind::Tablespace && is_changing,
+            may_be_encrypted_since: is_changing,
+            knows_links: true,
             severities: self.severities(opening.kind),
             ..Context::alone(opening.shown.clone())
         }
@@ -221,8 +229,12 @@ impl Tablespaces {
                 space,
                 links: Links::new(
                     file.path.clone(),
-                    file.format.page_size(),
-                    geometry.layout.extent_pages(),
+                    geometry.layout,
+                    match (space, opening.kind) {
+                        (Some(SYSTEM_SPACE), _) => Owner::System,
+                        (_, OpeningKind::Undo) => Owner::Undo,
+                        _ => Owner::Tables,
+                    },
                     Arc::clone(&allocated),
                 ),
                 never_zero: pages.never_zero.0.clone(),

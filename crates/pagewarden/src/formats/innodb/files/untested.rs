@@ -60,6 +60,13 @@ pub(crate) enum Lock {
 }
 
 impl Lock {
+    /// Of a tablespace that is not encrypted by its first page.
+    pub(super) fn since_first_page() -> Self {
+        let text = "encrypted since the first page of their file was written, which has no key yet: \
+                    check again after the server's next checkpoint";
+        Self::Closed(text.to_owned())
+    }
+
     /// Of a tablespace. `problem` says why the keys that were given do not help.
     pub(super) fn of(info: Option<&KeyInfo>, has_key: bool, problem: Option<&str>) -> Self {
         const HELP: &str = "name the file with the keys with --keyring";
