@@ -425,6 +425,7 @@ pub fn open_stream(
     const HINT: &str = "save it to a file and check that";
     look_into(options)?;
     let decoded = decode(source).map_err(|source| Error::io("read", path, source))?;
+    let decoded = decoded.look_ahead(sqlite::stream::ARCHIVE_BEGIN_BYTES);
     if decoded.begin.is_empty() {
         let hint = "see what the writer of the stream says";
         return Err(Error::unknown(path, "nothing came", hint));

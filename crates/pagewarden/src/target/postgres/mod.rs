@@ -20,6 +20,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::page::postgres::{Checksums, LogEnd};
 use crate::source::tar::looks_like_tar;
+use crate::target::sqlite;
 use crate::target::{
     Description, Epoch, Evidence, OpenOptions, Probe, StreamKind, Target, TargetKind,
 };
@@ -56,7 +57,7 @@ pub const KIND: TargetKind = TargetKind {
     open,
     stream: Some(StreamKind {
         name: "tar archive of a PostgreSQL backup",
-        probe: looks_like_tar,
+        probe: |begin| looks_like_tar(begin) && !sqlite::stream::is_archive(begin),
         open: backup::open_stream,
     }),
     parts: None,

@@ -40,7 +40,7 @@ use crate::source::mtf::{EXTENT_BYTES, block_sum_fits, looks_like_backup};
 use crate::source::stretch::{Sectors, Whole};
 use crate::target::sqlserver::allocation::{Interval, StreamAllocations};
 use crate::target::sqlserver::strays::Strays;
-use crate::target::sqlserver::{KIND, evidence_of, file_name, setting_in_words};
+use crate::target::sqlserver::{KIND, evidence_of_backup, file_name, setting_in_words};
 use crate::target::{Description, PageFile, Selection, Step, StreamedPages, Target};
 use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Protection, Severity, Unread};
 
@@ -82,6 +82,21 @@ pub fn is_backup_without_its_beginning(file: &File) -> bool {
     let bytes = bytes.get(..length).unwrap_or_default();
     let is_one = |block: &[u8]| BLOCKS.iter().any(|kind| block.starts_with(*kind));
     bytes.chunks(ALIGNMENT).any(|block| is_one(block) && block_sum_fits(block))
+}
+
+/// True for a file that ends as backups do. Cut to where its pages begin, one looks like a data file.
+#[must_use]
+pub fn ends_as_backup(file: &File) -> bool {
+    const SEARCHED_BYTES: u64 = 64 << 10;
+    const ALIGNMENT: u64 = 512;
+    const BLOCKS: [&[u8; 4]; 2] = [b"ESET", b"SFMB"];
+    let length = file.metadata().map_or(0, |metadata| metadata.len());
+    let begin = length.saturating_sub(SEARCHED_BYTES).next_multiple_of(ALIGNMENT);
+    let mut bytes = vec![0; usize::try_from(length.saturating_sub(begin)).unwrap_or(0)];
+    let read = read_fully(file, &mut bytes, begin).unwrap_or(0);
+    let is_one = |block: &[u8]| BLOCKS.iter().any(|kind| block.starts_with(*kind));
+    let bytes = bytes.get(..read).unwrap_or_default();
+    bytes.chunks(512).any(|block| is_one(block) && block_sum_fits(block))
 }
 
 /// Which media set a file belongs to, and which of its families it is; `None` for what is no part of
@@ -197,6 +212,10 @@ struct DataFile {
     extents: u64,
     /// Extents that came again.
     again: u64,
+    /// The last extent, and whether it came again.
+    last: Option<(bool, u64)>,
+    /// Extents that came behind one that belongs behind them.
+    out_of_order: u64,
 }
 
 /// Extents that lie one after the other and are judged together.
@@ -319,7 +338,7 @@ impl Backup {
             page_size: u32::try_from(PAGE_BYTES).unwrap_or(u32::MAX),
             setting: self.setting,
             state: state.join(", "),
-            evidence: evidence_of(self.setting),
+            evidence: evidence_of_backup(self.setting),
             live: false,
             epoch: None,
         }
@@ -415,11 +434,17 @@ impl Backup {
                     taker: taker.and_then(|taker| (taker.file)(placed.file, listed.next())),
                     extents: 0,
                     again: 0,
+                    last: None,
+                    out_of_order: 0,
                 })
             }
         };
         let count = if placed.is_again { &mut file.again } else { &mut file.extents };
         *count = count.saturating_add(1);
+        let last = file.last.replace((placed.is_again, placed.index));
+        if last.is_some_and(|(again, last)| again == placed.is_again && placed.index < last) {
+            file.out_of_order = file.out_of_order.saturating_add(1);
+        }
         learn_allocations(&file.allocations, placed);
         let first = placed.index.saturating_mul(EXTENT_PAGES);
         let pages = placed.bytes.as_chunks::<PAGE_BYTES>().0;

@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::source::decode::{BEGIN_BYTES, Compression, Decoded, decode};
 use crate::source::file::open_regular;
 use crate::source::tar::looks_like_tar;
+use crate::target::sqlite::stream::{ARCHIVE_BEGIN_BYTES, is_archive};
 use crate::target::{OpenOptions, Probe, Target};
 
 pub(super) mod directory;
@@ -45,8 +46,12 @@ pub(super) fn probe(path: &Path, is_folder: bool) -> Probe {
     if is_folder {
         return if base_archive(path).is_some() { Probe::Yes } else { Probe::No };
     }
-    let is_archive = open_archive(path)
-        .is_ok_and(|decoded| decoded.is_some_and(|decoded| looks_like_tar(&decoded.begin)));
+    let is_archive = open_archive(path).is_ok_and(|decoded| {
+        decoded.is_some_and(|decoded| {
+            looks_like_tar(&decoded.begin)
+                && !is_archive(&decoded.look_ahead(ARCHIVE_BEGIN_BYTES).begin)
+        })
+    });
     if is_archive { Probe::Yes } else { Probe::No }
 }
 
