@@ -212,10 +212,6 @@ struct DataFile {
     extents: u64,
     /// Extents that came again.
     again: u64,
-    /// The last extent, and whether it came again.
-    last: Option<(bool, u64)>,
-    /// Extents that came behind one that belongs behind them.
-    out_of_order: u64,
 }
 
 /// Extents that lie one after the other and are judged together.
@@ -434,17 +430,11 @@ impl Backup {
                     taker: taker.and_then(|taker| (taker.file)(placed.file, listed.next())),
                     extents: 0,
                     again: 0,
-                    last: None,
-                    out_of_order: 0,
                 })
             }
         };
         let count = if placed.is_again { &mut file.again } else { &mut file.extents };
         *count = count.saturating_add(1);
-        let last = file.last.replace((placed.is_again, placed.index));
-        if last.is_some_and(|(again, last)| again == placed.is_again && placed.index < last) {
-            file.out_of_order = file.out_of_order.saturating_add(1);
-        }
         learn_allocations(&file.allocations, placed);
         let first = placed.index.saturating_mul(EXTENT_PAGES);
         let pages = placed.bytes.as_chunks::<PAGE_BYTES>().0;

@@ -84,27 +84,11 @@ impl Backup {
         self.say_contradiction(close);
         self.say_log(close);
         self.say_set(close);
-        self.say_order();
         let files = std::mem::take(&mut self.files);
         let name = self.first_name();
         let strays = files.into_values().map(|file| (name.clone(), file.strays));
         self.after_barrier = Some(strays.collect());
         self.ready.push_back(Step::Barrier);
-    }
-
-    /// In all sets seen, the extents of a file lie in the order of their pages. RESTORE may not need
-    /// that: each page says where it belongs.
-    fn say_order(&mut self) {
-        let name = self.first_name();
-        for (id, file) in self.files.iter().filter(|(_, file)| file.out_of_order > 0) {
-            let text = format!(
-                "{} of file {id} in backup set {}: not in the order of their page numbers, as if the \
-                 backup had been put together wrongly",
-                counted(file.out_of_order, "extent"),
-                self.sets
-            );
-            self.ready.push_back(Step::Note(Note { file: name.clone(), text }));
-        }
     }
 
     fn first_name(&self) -> String {
