@@ -5,13 +5,15 @@
 //! replaced must look like an earlier report of the same kind, and nothing is
 //! ever written below a path that is being checked.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, OpenOptions, Permissions};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::fs::OFlags;
+
+use crate::held_folder::HeldFolder;
 
 /// More is not a report of ours.
 const PREVIOUS_BYTES_MAX: u64 = 1 << 20;
@@ -54,7 +56,7 @@ impl Content {
 #[derive(Debug)]
 pub struct ReplacedFile {
     path: PathBuf,
-    folder: PathBuf,
+    folder: HeldFolder,
     content: Content,
     /// What it held before.
     pub previous: String,
@@ -85,13 +87,14 @@ impl ReplacedFile {
                 target.display()
             );
         }
-        let previous = previous(path)?;
+        let held = HeldFolder::of(path)?;
+        let previous = previous(&held.place_of(path), path)?;
         ensure!(
             content.knows(&previous),
             "cannot write {shown}: it exists and is no report of pagewarden\n\
              hint: name another file, or remove this one"
         );
-        let file = Self { path: path.to_owned(), folder: folder.to_owned(), content, previous };
+        let file = Self { path: path.to_owned(), folder: held, content, previous };
         file.temporary().map(drop)?;
         Ok(file)
     }
@@ -106,7 +109,9 @@ impl ReplacedFile {
             .prefix(".pagewarden-")
             .suffix(".tmp")
             .permissions(Permissions::from_mode(self.content.create_mode()))
-            .tempfile_in(&self.folder)
+            .tempfile_in(self.folder.path())
+            // Its own words name the temporary file.
+            .map_err(|error| std::io::Error::from(error.kind()))
             .with_context(|| format!("cannot write {}", self.path.display()))
     }
 
@@ -131,17 +136,16 @@ impl ReplacedFile {
                     .set_permissions(Permissions::from_mode(self.content.create_mode()))?;
             }
             file.as_file().sync_all()?;
-            file.persist(&self.path)?;
-            // The name lasts when the folder does.
-            File::open(&self.folder)?.sync_all()
+            file.persist(self.folder.place_of(&self.path))?;
+            self.folder.sync()
         };
         write().with_context(|| format!("cannot write {}", self.path.display()))
     }
 }
 
 /// What is there now, as far as it can be a report.
-fn previous(path: &Path) -> Result<String> {
-    let metadata = match fs::symlink_metadata(path) {
+fn previous(place: &Path, path: &Path) -> Result<String> {
+    let metadata = match fs::symlink_metadata(place) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(String::new()),
         Err(error) => return Err(error).context(format!("cannot write {}", path.display())),
@@ -155,7 +159,7 @@ fn previous(path: &Path) -> Result<String> {
     OpenOptions::new()
         .read(true)
         .custom_flags(flags)
-        .open(path)
+        .open(place)
         .and_then(|file| file.take(PREVIOUS_BYTES_MAX).read_to_end(&mut bytes))
         .with_context(|| format!("cannot read {}, which is to be replaced", path.display()))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())

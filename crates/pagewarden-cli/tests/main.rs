@@ -61,6 +61,7 @@ mod running;
 mod seals;
 mod sqlite;
 mod sqlite_logs;
+mod sqlite_streams;
 mod sqlserver;
 mod survey;
 mod sysbench;

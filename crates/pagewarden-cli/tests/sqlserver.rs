@@ -23,6 +23,7 @@ mod mutations;
 mod protect;
 mod unpack;
 mod wild;
+mod wounds;
 
 /// A folder with one file in it.
 pub struct Copy {

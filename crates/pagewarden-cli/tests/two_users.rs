@@ -181,6 +181,29 @@ fn root_refuses_where_any_user_could_have_led_it() {
     private.assert_untouched();
 }
 
+/// A pack and a report of root's are made in the folder that was looked at, and nowhere else.
+#[test]
+fn files_of_root_are_not_led_elsewhere() {
+    if !is_root() {
+        return;
+    }
+    let (folder, home, private) = folders();
+    let Some(database) = database(folder.path()) else { return };
+    symlink(&private.path, home.join("link")).unwrap();
+    for (command, option) in [("pack", "-o"), ("check", "--html"), ("check", "--seal")] {
+        let file = home.join("link/new");
+        let outcome = run(pagewarden().arg(command).arg(&database).arg(option).arg(&file));
+        assert_eq!(outcome.status, Some(2), "{command} {option}: {outcome:?}");
+        assert!(outcome.stderr.contains("can replace what is below it"), "{outcome:?}");
+        private.assert_untouched();
+    }
+    // In that user's own folder nothing is in the way.
+    let pack = home.join("new.pwk");
+    let outcome = run(pagewarden().arg("pack").arg(&database).arg("-o").arg(&pack));
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    assert!(pack.exists());
+}
+
 #[test]
 fn what_a_pack_says_reaches_no_terminal_and_no_shell() {
     let Some(installation) = any_installation() else { return };

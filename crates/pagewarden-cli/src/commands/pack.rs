@@ -1,7 +1,7 @@
 //! `pagewarden pack`: verifies a database and makes one compressed file of it, or
 //! throws it away to learn how fast it can be read.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufWriter, Write as _};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -28,6 +28,7 @@ use tempfile::NamedTempFile;
 
 use crate::args::pack::{Codec, Pack, Profile};
 use crate::exit::{self, Exit};
+use crate::held_folder::HeldFolder;
 use crate::progress::Show;
 use crate::signals::stop_on_signals;
 use crate::terminal::colours;
@@ -396,6 +397,7 @@ fn profile_of(block_bytes: u32) -> Option<Profile> {
 struct Place {
     path: PathBuf,
     folder: PathBuf,
+    held: HeldFolder,
     file: NamedTempFile,
 }
 
@@ -428,14 +430,15 @@ impl Place {
                 source.display()
             );
         }
+        let held = HeldFolder::of(path)?;
         let file = tempfile::Builder::new()
             .prefix(".pagewarden-")
             .suffix(".tmp")
-            .tempfile_in(&real)
+            .tempfile_in(held.path())
             // Its own words name the temporary file.
             .map_err(|error| io::Error::from(error.kind()))
             .with_context(|| format!("cannot write {shown}"))?;
-        Ok(Self { path: path.to_owned(), folder: real, file })
+        Ok(Self { path: path.to_owned(), folder: real, held, file })
     }
 
     /// Refuses what will hardly fit, by a sample of it.
@@ -469,12 +472,12 @@ impl Place {
 
     /// Gives it its name, once all of it is on the device.
     fn keep(self) -> Result<()> {
-        let Self { path, folder, file } = self;
+        let Self { path, held, file, .. } = self;
         let keep = || {
             file.as_file().sync_all()?;
-            file.persist_noclobber(&path)?;
+            file.persist_noclobber(held.place_of(&path))?;
             // The name lasts when the folder does.
-            File::open(&folder)?.sync_all()
+            held.sync()
         };
         keep().with_context(|| format!("cannot write {}", path.display()))
     }

@@ -307,6 +307,35 @@ fn backup_without_its_first_block_is_damaged() {
     }
 }
 
+/// It begins with the first page of a data file then, and is none.
+#[test]
+fn backup_that_was_cut_to_where_its_pages_begin_is_no_data_file() {
+    for (name, cut) in [(FULL_2019, 16_384), ("../test-2datafiles-2016.bak", 16_384)] {
+        let Some(bytes) = wild(name) else { return };
+        let report = checked(name, &bytes[cut..]);
+        assert_eq!(report.verdict(), "damaged", "{name}");
+    }
+    // A data file is one, whatever it is called.
+    let Some(bytes) = wild("../pubs-checksum-2008.mdf") else { return };
+    assert_eq!(checked("pubs.bak", &bytes).verdict(), "intact");
+}
+
+/// Whether a set is a full backup stands where no sum is, and stands there again at its end.
+#[test]
+fn set_whose_kind_or_number_was_overwritten_is_suspect() {
+    for name in [PUBS, FULL_2019, DIFFERENTIAL, LOG] {
+        let Some(bytes) = wild(name) else { return };
+        let set = (0..bytes.len()).step_by(512).find(|at| bytes[*at..].starts_with(b"SSET"));
+        for at in [52, 62] {
+            let mut damaged = bytes.clone();
+            damaged[set.unwrap() + at] ^= 0xC;
+            let report = checked(name, &damaged);
+            assert_eq!(report.verdict(), "suspect", "{name} {at}");
+            assert!(report.serious().iter().all(|one| one.kind == "header"), "{name} {at}");
+        }
+    }
+}
+
 /// The text of all notes.
 fn notes(report: &Report) -> Vec<String> {
     let notes = report.target()["notes"].as_array().unwrap();

@@ -298,6 +298,14 @@ pub enum Probe {
     Yes,
 }
 
+impl Probe {
+    /// `Yes` or `No`.
+    #[must_use]
+    pub fn yes_if(is_it: bool) -> Self {
+        if is_it { Self::Yes } else { Self::No }
+    }
+}
+
 /// What else is known about a target beside its path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OpenOptions {
@@ -316,13 +324,16 @@ pub struct OpenOptions {
     pub bases: Vec<PathBuf>,
 }
 
+/// How much of a stream is looked at to find out what it is.
+pub const STREAM_BEGIN_BYTES: usize = 1 << 20;
+
 /// What comes as a stream, decompressed.
 #[derive(Debug)]
 pub struct StreamKind {
     /// What it is, for people: `a tar archive of a PostgreSQL backup`.
     pub name: &'static str,
-    /// Looks at the first bytes.
-    pub probe: fn(&[u8]) -> bool,
+    /// Looks at the first bytes, [`STREAM_BEGIN_BYTES`] of them where there are as many.
+    pub probe: fn(&[u8]) -> Probe,
     /// Opens it, under the name that it is called by.
     pub open: fn(&Path, Decoded, &OpenOptions) -> Result<Target, Error>,
 }
@@ -436,16 +447,21 @@ pub fn open_stream(
     const HINT: &str = "save it to a file and check that";
     look_into(options)?;
     let decoded = decode(source).map_err(|source| Error::io("read", path, source))?;
+    let decoded = decoded.look_ahead(STREAM_BEGIN_BYTES);
     if decoded.begin.is_empty() {
         let hint = "check whether the command that writes the stream failed";
         return Err(Error::unknown(path, "standard input was empty", hint));
     }
     let streams = || FORMATS.iter().filter_map(|kind| kind.stream.as_ref());
     let of_kind = kind.map(|kind| kind.stream.as_ref());
-    let mut known = streams()
+    let known = streams()
         .filter(|one| of_kind.is_none_or(|kind| kind.is_some_and(|it| it.name == one.name)));
-    match known.find(|stream| (stream.probe)(&decoded.begin)) {
-        Some(stream) => (stream.open)(path, decoded, options),
+    let best = known
+        .map(|stream| ((stream.probe)(&decoded.begin), stream))
+        .filter(|(probe, _)| *probe != Probe::No)
+        .reduce(|best, next| if next.0 > best.0 { next } else { best });
+    match best {
+        Some((_, stream)) => (stream.open)(path, decoded, options),
         None => {
             let names: Vec<_> = streams().map(|stream| stream.name).collect();
             let reason = format!("a stream that is no {}", names.join(" and no "));

@@ -69,7 +69,8 @@ const RATIO_MAX: u64 = 1000;
 pub struct Decoded {
     /// How it was compressed.
     pub compression: Compression,
-    /// Its first bytes, decompressed: at most [`BEGIN_BYTES`].
+    /// Its first bytes, decompressed: at most [`BEGIN_BYTES`], or what was asked of
+    /// [`Decoded::look_ahead`].
     pub begin: Vec<u8>,
     /// All of its bytes, decompressed. A compressed stream that is cut off
     /// ends with [`io::ErrorKind::UnexpectedEof`].
@@ -79,6 +80,48 @@ pub struct Decoded {
 impl fmt::Debug for Decoded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Decoded").field("compression", &self.compression).finish_non_exhaustive()
+    }
+}
+
+impl Decoded {
+    /// The same, with so many of its first bytes seen: fewer where it ends, or cannot be read on.
+    #[must_use]
+    pub fn look_ahead(self, bytes: usize) -> Self {
+        let (seen, mut rest) = self.reader.into_inner();
+        let mut begin = seen.into_inner();
+        let mut more = vec![0; bytes.saturating_sub(begin.len())];
+        let mut filled = 0;
+        let mut broken = None;
+        while let Some(room) = more.get_mut(filled..).filter(|room| !room.is_empty()) {
+            match rest.read(room) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    broken = Some(error);
+                    break;
+                }
+            }
+        }
+        more.truncate(filled);
+        begin.append(&mut more);
+        if let Some(error) = broken {
+            rest.source = Box::new(Broken(Some(error)));
+        }
+        Self {
+            compression: self.compression,
+            reader: Cursor::new(begin.clone()).chain(rest),
+            begin,
+        }
+    }
+}
+
+/// What cannot be read on.
+struct Broken(Option<io::Error>);
+
+impl Read for Broken {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        Err(self.0.take().unwrap_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof)))
     }
 }
 

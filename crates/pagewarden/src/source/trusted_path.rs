@@ -80,9 +80,22 @@ pub fn foreign_to_root(path: &Path, end: End) -> io::Result<Vec<Foreign>> {
 /// # Errors
 /// It cannot be opened, or may be one that another user has chosen.
 pub fn hold(folder: &Path) -> io::Result<File> {
+    hold_up_to(folder, End::Inside)
+}
+
+/// The same for new files of root's own, which are made and named by the folder's descriptor: others
+/// may write to the folder itself.
+///
+/// # Errors
+/// As [`hold`].
+pub fn hold_for_new_files(folder: &Path) -> io::Result<File> {
+    hold_up_to(folder, End::Name)
+}
+
+fn hold_up_to(folder: &Path, end: End) -> io::Result<File> {
     let flags = OFlags::DIRECTORY.bits().cast_signed();
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(folder)?;
-    let others = foreign_to_root(folder, End::Inside)?;
+    let others = foreign_to_root(folder, end)?;
     let owner = opened.metadata()?.uid();
     match others.iter().find(|other| other.is_open || other.owner != owner) {
         Some(other) => Err(io::Error::new(io::ErrorKind::PermissionDenied, other.to_string())),
@@ -290,5 +303,11 @@ mod tests {
         assert!(hold(&root.join("theirs/ours")).is_err());
         symlink(root.join("sticky"), root.join("theirs/link")).unwrap();
         assert!(hold(&root.join("theirs/link")).is_err());
+        assert!(hold_for_new_files(&root.join("theirs/link")).is_err());
+        // Open to others is the folder itself, and not the way to it.
+        fs::create_dir(root.join("shared")).unwrap();
+        mode(&root.join("shared"), 0o777);
+        assert!(hold(&root.join("shared")).is_err());
+        assert!(hold_for_new_files(&root.join("shared")).is_ok());
     }
 }

@@ -6,7 +6,7 @@ pub mod page;
 pub mod protect;
 pub mod xbstream;
 
-use crate::database::{Format, StreamKind};
+use crate::database::{Format, Probe, StreamKind};
 use crate::formats::aria::page::specimens as of_aria;
 
 /// What it can do.
@@ -17,7 +17,7 @@ pub const FORMAT: Format = Format {
     open: files::open,
     stream: Some(StreamKind {
         name: "xbstream of a MySQL or MariaDB backup",
-        probe: xbstream::looks_like_xbstream,
+        probe: |begin| Probe::yes_if(xbstream::looks_like_xbstream(begin)),
         open: files::stream::open,
     }),
     parts: None,

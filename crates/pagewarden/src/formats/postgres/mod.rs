@@ -6,7 +6,6 @@ pub mod page;
 pub mod protect;
 
 use crate::database::{Format, StreamKind};
-use crate::source::tar::looks_like_tar;
 
 /// What it can do.
 pub const FORMAT: Format = Format {
@@ -16,7 +15,7 @@ pub const FORMAT: Format = Format {
     open: files::open,
     stream: Some(StreamKind {
         name: "tar archive of a PostgreSQL backup",
-        probe: looks_like_tar,
+        probe: files::backup::probe_archive,
         open: files::backup::open_stream,
     }),
     parts: None,

@@ -28,6 +28,7 @@ mod freelist;
 mod geometry;
 mod journal;
 mod sidecars;
+pub(super) mod stream;
 mod wal;
 
 use geometry::{Geometry, SUM_RESERVE};
@@ -47,6 +48,7 @@ pub(super) fn probe(path: &Path, metadata: &Metadata) -> Probe {
     match open_anything(path).map(|file| read_head(&file)) {
         Ok(Ok(head)) if head.starts_with(MAGIC) => Probe::Yes,
         Ok(Ok(head)) if geometry::is_nearly_a_database(&head) => Probe::Maybe,
+        Ok(Ok(head)) if stream::is_packed(path, &head) => Probe::Yes,
         _ => Probe::No,
     }
 }
@@ -62,14 +64,35 @@ pub(super) fn open(path: &Path, metadata: &Metadata, _: &OpenOptions) -> Result<
         return Ok(empty_database(path));
     }
     let head = read_head(&file).map_err(|source| Error::io("read", path, source))?;
-    let Some(geometry) = geometry::find(&file, metadata.len(), &head) else {
+    if stream::is_packed(path, &head) {
+        return stream::open_file(path);
+    }
+    open_database(path, file, &metadata, &head, false)
+}
+
+/// Opens our own copy of a database, of which the end may not have come.
+fn open_copy(path: &Path, is_cut: bool) -> Result<Target, Error> {
+    let file = open_anything(path).map_err(|source| Error::io("open", path, source))?;
+    let metadata = file.metadata().map_err(|source| Error::io("open", path, source))?;
+    let head = read_head(&file).map_err(|source| Error::io("read", path, source))?;
+    open_database(path, file, &metadata, &head, is_cut)
+}
+
+fn open_database(
+    path: &Path,
+    file: File,
+    metadata: &Metadata,
+    head: &[u8],
+    is_cut: bool,
+) -> Result<Target, Error> {
+    let Some(geometry) = geometry::find(&file, metadata.len(), head) else {
         return Err(Error::unknown(
             path,
             "neither its header nor its pages are those of a SQLite database",
             "an encrypted database looks like this: only whoever has its key can check it",
         ));
     };
-    Ok(Database::look_at(path, file, &metadata, geometry).into_target())
+    Ok(Database::look_at(path, file, metadata, geometry, is_cut).into_target())
 }
 
 /// A database of which all has been looked at but the pages.
@@ -91,7 +114,14 @@ struct Database {
 }
 
 impl Database {
-    fn look_at(path: &Path, file: File, metadata: &Metadata, geometry: Geometry) -> Self {
+    /// Of a file that may end before its end (`is_cut`), because the rest of it did not come.
+    fn look_at(
+        path: &Path,
+        file: File,
+        metadata: &Metadata,
+        geometry: Geometry,
+        is_cut: bool,
+    ) -> Self {
         // SQLite itself looks for the journal beside the file that a symbolic link leads to.
         let real_path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let mut sidecars = Sidecars::beside(&real_path, geometry.page_size);
@@ -109,7 +139,7 @@ impl Database {
             ..SqlitePages::default()
         };
         let first = format.judge_first(&first_page);
-        let is_at_rest = !is_live && !sidecars.have_content();
+        let is_at_rest = !is_live && !is_cut && !sidecars.have_content();
         if let Some(header) = header.filter(|_| !matches!(first, FirstPage::Wrong(_))) {
             // A writer may add pages while they are read: then the end is not known.
             format.page_count = header.page_count().filter(|_| !is_live);
@@ -349,9 +379,9 @@ fn empty_database(path: &Path) -> Target {
     }
 }
 
-/// The first bytes, as many as there are of a database header with the byte behind it.
+/// The first bytes: a database header with the byte behind it, or that of an archive's first member.
 fn read_head(file: &File) -> std::io::Result<Vec<u8>> {
-    read_up_to(file, HEADER_BYTES + 1)
+    read_up_to(file, (HEADER_BYTES + 1).max(stream::HEAD_BYTES))
 }
 
 /// Page 1, cut short if the file is.

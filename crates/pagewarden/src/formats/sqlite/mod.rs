@@ -5,7 +5,7 @@ pub mod files;
 pub mod page;
 pub mod protect;
 
-use crate::database::{Format, LinkMaker};
+use crate::database::{Format, LinkMaker, Probe, StreamKind};
 
 /// What it can do.
 pub const FORMAT: Format = Format {
@@ -13,7 +13,11 @@ pub const FORMAT: Format = Format {
     summary: "a SQLite database file, with or without a checksum VFS",
     probe: files::probe,
     open: files::open,
-    stream: None,
+    stream: Some(StreamKind {
+        name: "SQLite database",
+        probe: |begin| Probe::yes_if(files::stream::is_known(begin)),
+        open: |path, decoded, _| files::stream::open(path, decoded),
+    }),
     parts: None,
     link_maker: |_| LinkMaker::Unknown,
     specimens: Some(page::specimens),

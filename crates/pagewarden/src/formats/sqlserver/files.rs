@@ -58,7 +58,10 @@ pub(super) fn open(path: &Path, metadata: &Metadata, _: &OpenOptions) -> Result<
     }
     let file = open_file(path).map_err(|source| Error::io("open", path, source))?;
     let head = read_head(&file).map_err(|source| Error::io("read", path, source))?;
-    if backup::is_backup(&head) || backup::is_backup_without_its_beginning(&file) {
+    if backup::is_backup(&head)
+        || backup::is_backup_without_its_beginning(&file)
+        || (is_named_one_of(path, &["bak", "trn"]) && backup::ends_as_backup(&file))
+    {
         return backup::open(&[path.to_owned()]);
     }
     let identity =
@@ -142,12 +145,13 @@ pub(crate) fn read_head(file: &File) -> std::io::Result<Vec<u8>> {
 fn has_our_name(path: &Path) -> bool {
     const KNOWN: [&str; 5] = ["mdf", "ndf", "ldf", "bak", "trn"];
     const COMPRESSED: [&str; 4] = ["gz", "xz", "zst", "bz2"];
-    let is_one_of = |path: &Path, known: &[&str]| {
-        let extension = path.extension().map(std::ffi::OsStr::to_ascii_lowercase);
-        extension.is_some_and(|extension| known.iter().any(|known| extension == *known))
-    };
-    let inner = || path.file_stem().is_some_and(|stem| is_one_of(Path::new(stem), &KNOWN));
-    is_one_of(path, &KNOWN) || (is_one_of(path, &COMPRESSED) && inner())
+    let inner = || path.file_stem().is_some_and(|stem| is_named_one_of(Path::new(stem), &KNOWN));
+    is_named_one_of(path, &KNOWN) || (is_named_one_of(path, &COMPRESSED) && inner())
+}
+
+fn is_named_one_of(path: &Path, endings: &[&str]) -> bool {
+    let extension = path.extension().map(std::ffi::OsStr::to_ascii_lowercase);
+    extension.is_some_and(|extension| endings.iter().any(|known| extension == *known))
 }
 
 /// How compressed files begin, what they are called, and what unpacks them.
@@ -227,6 +231,23 @@ fn evidence_of(setting: Option<Protection>) -> Evidence {
             unseen: "damage to the content of pages written since checksums were turned off",
         },
     }
+}
+
+/// The same of a backup: around its pages stand blocks with names, dates and other details, of which
+/// only the headers have sums.
+fn evidence_of_backup(setting: Option<Protection>) -> Evidence {
+    let unseen = match setting {
+        Some(Protection::Checksum) | None => {
+            "words of a sector that changed places, 1 in 30 pairs of flipped bits, a sector of one repeated word turned into another (free space, allocation maps), older versions of a page; around the pages, what carries no sum: details in the blocks of the backup, and what a set says of itself in other words at its end"
+        }
+        Some(Protection::Torn) => {
+            "damage to the content of a page: torn bits show torn writes and little else; around the pages, what carries no sum: details in the blocks of the backup, and what a set says of itself in other words at its end"
+        }
+        Some(Protection::None) => {
+            "damage to the content of pages written since checksums were turned off; around the pages, what carries no sum: details in the blocks of the backup, and what a set says of itself in other words at its end"
+        }
+    };
+    Evidence { unseen, ..evidence_of(setting) }
 }
 
 pub(crate) fn file_name(path: &Path) -> String {

@@ -10,7 +10,7 @@ pub mod stretch;
 pub mod xpress;
 
 use crate::database::parts::{Part, PartsKind};
-use crate::database::{Format, LinkMaker, StreamKind};
+use crate::database::{Format, LinkMaker, Probe, StreamKind};
 use files::backup;
 
 /// What it can do.
@@ -21,7 +21,7 @@ pub const FORMAT: Format = Format {
     open: files::open,
     stream: Some(StreamKind {
         name: "SQL Server backup",
-        probe: backup::is_backup,
+        probe: |begin| Probe::yes_if(backup::is_backup(begin)),
         open: |path, decoded, _| backup::open_stream(path, decoded),
     }),
     // The stripes of a backup.

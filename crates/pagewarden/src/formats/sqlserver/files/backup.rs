@@ -32,7 +32,7 @@ use crate::formats::sqlserver::FORMAT;
 use crate::formats::sqlserver::checksum::{PAGE_BYTES, Page};
 use crate::formats::sqlserver::files::allocation::{Interval, StreamAllocations};
 use crate::formats::sqlserver::files::strays::Strays;
-use crate::formats::sqlserver::files::{evidence_of, file_name, setting_in_words};
+use crate::formats::sqlserver::files::{evidence_of_backup, file_name, setting_in_words};
 use crate::formats::sqlserver::mssqlbak;
 use crate::formats::sqlserver::mtf::details::{Configuration, DatabaseFile, Media};
 use crate::formats::sqlserver::mtf::{EXTENT_BYTES, block_sum_fits, looks_like_backup};
@@ -83,6 +83,21 @@ pub fn is_backup_without_its_beginning(file: &File) -> bool {
     let bytes = bytes.get(..length).unwrap_or_default();
     let is_one = |block: &[u8]| BLOCKS.iter().any(|kind| block.starts_with(*kind));
     bytes.chunks(ALIGNMENT).any(|block| is_one(block) && block_sum_fits(block))
+}
+
+/// True for a file that ends as backups do. Cut to where its pages begin, one looks like a data file.
+#[must_use]
+pub fn ends_as_backup(file: &File) -> bool {
+    const SEARCHED_BYTES: u64 = 64 << 10;
+    const ALIGNMENT: u64 = 512;
+    const BLOCKS: [&[u8; 4]; 2] = [b"ESET", b"SFMB"];
+    let length = file.metadata().map_or(0, |metadata| metadata.len());
+    let begin = length.saturating_sub(SEARCHED_BYTES).next_multiple_of(ALIGNMENT);
+    let mut bytes = vec![0; usize::try_from(length.saturating_sub(begin)).unwrap_or(0)];
+    let read = read_fully(file, &mut bytes, begin).unwrap_or(0);
+    let is_one = |block: &[u8]| BLOCKS.iter().any(|kind| block.starts_with(*kind));
+    let bytes = bytes.get(..read).unwrap_or_default();
+    bytes.chunks(512).any(|block| is_one(block) && block_sum_fits(block))
 }
 
 /// Which media set a file belongs to, and which of its families it is; `None` for what is no part of
@@ -320,7 +335,7 @@ impl Backup {
             page_size: u32::try_from(PAGE_BYTES).unwrap_or(u32::MAX),
             setting: self.setting,
             state: state.join(", "),
-            evidence: evidence_of(self.setting),
+            evidence: evidence_of_backup(self.setting),
             live: false,
             epoch: None,
         }

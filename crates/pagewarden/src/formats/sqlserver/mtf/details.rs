@@ -12,7 +12,7 @@
 //!     88     5  date                      MTF
 //! SSET, ESET
 //!     52     4  attributes: 0x4 normal,   MTF; measured: 0x4 full and log, 0x8
-//!               0x8 differential            differential
+//!               0x8 differential            differential; in ESET the same as in SSET
 //! SSET
 //!     62     2  number of the set         MTF
 //!  64,66  2, 2  size, offset of its name  MTF
@@ -110,6 +110,8 @@ pub enum Details {
     },
     /// ESET.
     SetEnd {
+        /// The same as in SSET.
+        attributes: u32,
         /// From 1 on.
         number: u16,
     },
@@ -155,7 +157,7 @@ impl Details {
                     quarters => Some(i16::from(quarters).saturating_mul(15)),
                 },
             }),
-            b"ESET" => Some(Self::SetEnd { number: fields.u16(78)? }),
+            b"ESET" => Some(Self::SetEnd { attributes: fields.u32(52)?, number: fields.u16(78)? }),
             b"MSTL" => Some(Self::Log(LogRange {
                 begin: fields.u64(60)?,
                 end: fields.u64(68)?,

@@ -15,11 +15,11 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::database::{OpenOptions, Probe, Target};
+use crate::database::{OpenOptions, Probe, STREAM_BEGIN_BYTES, Target};
 use crate::error::Error;
 use crate::source::decode::{BEGIN_BYTES, Compression, Decoded, decode};
 use crate::source::file::open_regular;
-use crate::source::tar::looks_like_tar;
+use crate::source::tar::{Archive, looks_like_tar};
 
 pub(super) mod directory;
 mod end;
@@ -45,9 +45,28 @@ pub(super) fn probe(path: &Path, is_folder: bool) -> Probe {
     if is_folder {
         return if base_archive(path).is_some() { Probe::Yes } else { Probe::No };
     }
-    let is_archive = open_archive(path)
-        .is_ok_and(|decoded| decoded.is_some_and(|decoded| looks_like_tar(&decoded.begin)));
-    if is_archive { Probe::Yes } else { Probe::No }
+    let begin = open_archive(path).ok().flatten().map(|it| it.look_ahead(STREAM_BEGIN_BYTES).begin);
+    begin.map_or(Probe::No, |begin| probe_archive(&begin))
+}
+
+/// Probes the beginning of an archive: a backup is known by what lies at its top. What is in another
+/// archive may be a backup all the same.
+pub(in crate::formats::postgres) fn probe_archive(begin: &[u8]) -> Probe {
+    const FILES: [&str; 4] = ["PG_VERSION", "backup_label", "tablespace_map", "backup_manifest"];
+    const FOLDERS: [&str; 4] = ["base/", "global/", "pg_wal/", "PG_"];
+    if !looks_like_tar(begin) {
+        return Probe::No;
+    }
+    let mut archive = Archive::new(begin);
+    while let Ok(Some(member)) = archive.next_member() {
+        let name = member.name.as_str();
+        let name = name.strip_prefix("./").unwrap_or(name);
+        let last = name.rsplit('/').next().unwrap_or(name);
+        if FILES.contains(&last) || FOLDERS.iter().any(|folder| name.starts_with(folder)) {
+            return Probe::Yes;
+        }
+    }
+    Probe::Maybe
 }
 
 /// Opens an archive, or a folder of archives.

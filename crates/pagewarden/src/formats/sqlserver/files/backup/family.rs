@@ -79,6 +79,8 @@ pub(super) struct Family {
     log: LogReader,
     /// Something of the file came along.
     has_begun: bool,
+    /// The attributes and the number of the last set that began.
+    begun: Option<(u32, u16)>,
     is_in_set: bool,
     has_ended: bool,
     said_truncated: bool,
@@ -105,6 +107,7 @@ impl Family {
             ready: VecDeque::new(),
             log: LogReader::default(),
             has_begun: false,
+            begun: None,
             is_in_set: false,
             has_ended: false,
             said_truncated: false,
@@ -170,7 +173,10 @@ impl Family {
                     Some(Details::Log(range)) => Some(range),
                     _ => None,
                 }),
-                b"ESET" => self.end_set(),
+                b"ESET" => {
+                    self.say_other_set(block.offset, block.details.as_ref());
+                    self.end_set();
+                }
                 _ => {}
             },
             Event::Stream(stream) => {
@@ -215,11 +221,31 @@ impl Family {
         }
     }
 
+    /// The blocks at the end of a set repeat its kind and its number: so they do in all 19 sets at
+    /// hand, full, differential and of the log.
+    fn say_other_set(&mut self, offset: u64, details: Option<&Details>) {
+        let (Some(begun), Some(Details::SetEnd { attributes, number })) = (self.begun, details)
+        else {
+            return;
+        };
+        if begun != (*attributes, *number) {
+            let detail = format!(
+                "this block ends backup set {number} with the attributes {attributes:#x}, and what                  began is set {} with {:#x}: one of the two was overwritten",
+                begun.1, begun.0
+            );
+            self.find(offset, Severity::Suspect, Kind::Header, &detail);
+        }
+    }
+
     fn begin_set(&mut self, details: Option<Details>) {
         const FULL: u32 = 0x4;
         const DIFFERENTIAL: u32 = 0x8;
         self.end_set();
         self.is_in_set = true;
+        self.begun = match &details {
+            Some(Details::SetBegin { attributes, number, .. }) => Some((*attributes, *number)),
+            _ => None,
+        };
         let begin = match details {
             Some(Details::SetBegin { attributes, name, date, .. }) => SetBegin {
                 is_partial: attributes & FULL == 0,
