@@ -66,3 +66,4 @@ mod two_users;
 mod what_must_be_there;
 mod witnesses;
 mod words;
+mod wounds;

@@ -75,6 +75,23 @@ const FOLDERS: [&str; 8] = [
     "pg_twophase",
 ];
 
+/// Folders that a server makes anew, or does without, where there is none; behind a link
+/// that leads nowhere it cannot.
+const FOLDERS_MADE_ANEW: [&str; 12] = [
+    "pg_dynshmem",
+    "pg_logical",
+    "pg_logical/mappings",
+    "pg_logical/snapshots",
+    "pg_serial",
+    "pg_snapshots",
+    "pg_stat",
+    "pg_stat_tmp",
+    "pg_subtrans",
+    "pg_tblspc",
+    "pg_wal/archive_status",
+    "pg_wal/summaries",
+];
+
 /// Catalogues that always hold rows, and indexes in the maps, which always have a first
 /// page: none of these files is ever empty. `pg_type`, `pg_attribute`, `pg_proc`,
 /// `pg_class`, `pg_database`, `pg_authid`; and their indexes.
@@ -182,6 +199,13 @@ impl Lacks<'_> {
                     self.finding(&path, Kind::Missing, detail);
                 }
                 Err(error) => self.unread(&path, error.to_string()),
+            }
+        }
+        for name in FOLDERS_MADE_ANEW {
+            let path = self.cluster.root.join(name);
+            let is_link = fs::symlink_metadata(&path).is_ok_and(|data| data.is_symlink());
+            if is_link && let Err(error) = fs::metadata(&path) {
+                self.unread(&path, format!("a link that cannot be followed: {error}"));
             }
         }
         for name in ["postgresql.conf", "pg_hba.conf"] {

@@ -25,6 +25,8 @@ pub mod gin;
 pub mod gist;
 pub mod hash;
 pub mod heap;
+pub mod kind;
+pub mod links;
 pub mod spgist;
 pub mod summary;
 mod tid;
