@@ -30,6 +30,7 @@ mod file_damage;
 mod healthy;
 mod histories;
 mod hostile;
+mod index_pages;
 mod innochecksum;
 mod innodb_backups;
 mod innodb_directories;

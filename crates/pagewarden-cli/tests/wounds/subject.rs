@@ -188,10 +188,8 @@ fn class_of(path: &str, relations: &BTreeMap<String, Class>) -> Option<Class> {
     if folder == "pg_wal" {
         return Some(Class::Log);
     }
-    if name == "PG_VERSION" && folder.is_empty()
-        || ["pg_control", "pg_filenode.map", "state"].contains(&name)
+    if ["PG_VERSION", "pg_control", "pg_filenode.map", "state"].contains(&name)
         || folder == "pg_twophase"
-        || name == "PG_VERSION"
         || name.ends_with(".conf")
     {
         return Some(Class::Small);

@@ -43,6 +43,7 @@ pub mod wal;
 mod walk;
 pub mod witness;
 
+use backup::label;
 use control::{CONTROL_BYTES, Control, ControlFault};
 use names::RelationFile;
 use state::Circumstances;
@@ -180,7 +181,7 @@ fn open_cluster(
     cluster.witness = !options.no_witness;
     cluster.settle = options.settle.filter(|_| circumstances.may_change());
     let cluster = Arc::new(cluster);
-    let description = Description {
+    let mut description = Description {
         path: path.to_owned(),
         format: KIND.name,
         engine: format!("PostgreSQL {}", cluster.major),
@@ -192,12 +193,7 @@ fn open_cluster(
             (Ok(_), Checksums::Pending) => None,
         },
         state: cluster.state_in_words(),
-        evidence: match evidence_of(cluster.checksums) {
-            evidence if path == root && cluster.witness && circumstances.is_settled() => {
-                with_witnesses(evidence)
-            }
-            evidence => evidence,
-        },
+        evidence: evidence_of(cluster.checksums),
         live: cluster.circumstances.may_change(),
         epoch: cluster.control.as_ref().ok().map(|control| Epoch {
             database: format!("{:016x}", control.system_identifier),
@@ -209,6 +205,10 @@ fn open_cluster(
         Box::new(walk::one_file(&cluster, path))
     } else if path == root {
         let whole = walk::whole(&cluster);
+        // Not where the catalogues cannot be asked.
+        if whole.asks_files() {
+            description.evidence = with_witnesses(description.evidence);
+        }
         // A cluster that was started has outlived its manifest.
         match circumstances {
             Circumstances::Backup => {
@@ -291,7 +291,20 @@ impl Cluster {
         let is_told = self.circumstances == Circumstances::Unreadable;
         let is_bad = self.control.is_err() && !is_told;
         let control = if is_bad { ", pg_control unreadable" } else { "" };
-        format!("{checksums}, {}{control}", self.circumstances.in_words())
+        let circumstances = match self.circumstances {
+            Circumstances::Backup if self.is_incremental() => {
+                "an incremental backup: pg_combinebackup has yet to run"
+            }
+            other => other.in_words(),
+        };
+        format!("{checksums}, {circumstances}{control}")
+    }
+
+    /// True for a folder that holds changed blocks only, by its label.
+    fn is_incremental(&self) -> bool {
+        const LABEL_BYTES_MAX: usize = 1 << 16;
+        let label = read_small(&self.root.join(label::LABEL), LABEL_BYTES_MAX);
+        label.is_ok_and(|label| label::Label::parse(&label).is_incremental)
     }
 
     /// What a page that fails its test is, in a relation that outlives a crash.
@@ -388,11 +401,11 @@ fn with_witnesses(evidence: Evidence) -> Evidence {
     match evidence.tested_by {
         BY_SUMS => Evidence {
             tested_by: "16-bit checksums, header rules, and what files say of one another",
-            unseen: "1 damaged page in 65,535; zeroed pages and cut ends that no map and no index knows; pages of another relation of the same kind; most of what pg_xact and pg_multixact say; the log but for its last checkpoint; what settings say; without a seal, older versions of a page",
+            unseen: "1 damaged page in 65,535; zeroed pages and cut ends that no map and no index knows; pages of another relation of the same kind; most of what pg_xact and pg_multixact say; the log but for its last checkpoint; what settings say; folders of databases that were exchanged; without a seal, older versions of a page",
         },
         _ => Evidence {
             tested_by: "header rules, and what files say of one another",
-            unseen: "damage to the content of a page; zeroed pages and cut ends that no map and no index knows; pages of another relation of the same kind; most of what pg_xact and pg_multixact say; the log but for its last checkpoint; what settings say; older versions of a page",
+            unseen: "damage to the content of a page; zeroed pages and cut ends that no map and no index knows; pages of another relation of the same kind; most of what pg_xact and pg_multixact say; the log but for its last checkpoint; what settings say; folders of databases that were exchanged; older versions of a page",
         },
     }
 }

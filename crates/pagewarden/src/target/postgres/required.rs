@@ -76,8 +76,8 @@ const FOLDERS: [&str; 8] = [
 ];
 
 /// Folders that a server makes anew, or does without, where there is none; behind a link
-/// that leads nowhere it cannot.
-const FOLDERS_MADE_ANEW: [&str; 12] = [
+/// that leads nowhere it cannot. `pg_stat_tmp` may be in memory, and gone with it.
+const FOLDERS_MADE_ANEW: [&str; 11] = [
     "pg_dynshmem",
     "pg_logical",
     "pg_logical/mappings",
@@ -85,7 +85,6 @@ const FOLDERS_MADE_ANEW: [&str; 12] = [
     "pg_serial",
     "pg_snapshots",
     "pg_stat",
-    "pg_stat_tmp",
     "pg_subtrans",
     "pg_tblspc",
     "pg_wal/archive_status",
@@ -189,7 +188,7 @@ impl Lacks<'_> {
         for name in FOLDERS.into_iter().chain([status, log]).chain(shared) {
             let path = self.cluster.root.join(name);
             match fs::metadata(&path) {
-                Ok(metadata) if metadata.is_dir() => {}
+                Ok(metadata) if metadata.is_dir() => self.listed(&path),
                 Ok(_) => self.finding(&path, Kind::Missing, "it is no folder, and must be one"),
                 Err(error) if fs::symlink_metadata(&path).is_ok() => {
                     self.unread(&path, format!("cannot be reached: {error}"));
@@ -203,6 +202,9 @@ impl Lacks<'_> {
         }
         for name in FOLDERS_MADE_ANEW {
             let path = self.cluster.root.join(name);
+            if path.is_dir() {
+                self.listed(&path);
+            }
             let is_link = fs::symlink_metadata(&path).is_ok_and(|data| data.is_symlink());
             if is_link && let Err(error) = fs::metadata(&path) {
                 self.unread(&path, format!("a link that cannot be followed: {error}"));
@@ -216,6 +218,13 @@ impl Lacks<'_> {
                 let what = What::Note(text.to_owned());
                 self.found.push(Lack { path: settings, what });
             }
+        }
+    }
+
+    /// What a folder holds that may not be listed is not known.
+    fn listed(&mut self, folder: &Path) {
+        if let Err(error) = fs::read_dir(folder) {
+            self.unread(folder, error.to_string());
         }
     }
 

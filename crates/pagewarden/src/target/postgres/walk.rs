@@ -150,6 +150,11 @@ impl Walk {
         walk
     }
 
+    /// True if files are asked what they say of one another.
+    pub(super) fn asks_files(&self) -> bool {
+        self.evidence.is_asked()
+    }
+
     /// True if nothing that was asked for holds relations.
     pub(super) fn has_no_folders(&self) -> bool {
         self.folders.is_empty()

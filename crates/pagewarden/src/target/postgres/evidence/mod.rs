@@ -5,7 +5,8 @@
 //! | --- | --- |
 //! | whose file is this? | `names`: the catalogues |
 //! | which files must be there, which belong to nobody? | `files`: the catalogues |
-//! | was this page of zeroes, or what is cut off, in use? | `blocks`: visibility maps and indexes |
+//! | was this page of zeroes, or what is cut off, in use? | `blocks`: visibility maps, indexes and links of indexes |
+//! | was this page made for another kind of relation? | `strange`: the special space of pages |
 //! | is this page older than it must be? | `changes`: summaries of the log (17 and later) |
 //!
 //! Names are told in all circumstances. The others are proof only in a cluster

@@ -336,7 +336,7 @@ mod tests {
         inner[8188] = 1;
         assert_eq!(links(Method::Btree, &inner), [7, 9]);
         inner[8188] = 4;
-        assert_eq!(links(Method::Btree, &inner), []);
+        assert_eq!(links(Method::Btree, &inner), [] as [u32; 0]);
     }
 
     proptest! {
