@@ -606,6 +606,8 @@ fn incremental_backup_is_judged_by_the_numbers_of_its_blocks() {
         let plain = copy(&backups.folder("incremental"));
         let sound = check([plain.path()]).report();
         assert_eq!(sound.serious(), []);
+        let state = sound.target()["state"].as_str().unwrap();
+        assert!(state.contains("an incremental backup"), "{state}");
         let header = plain.path().join(&changed.name);
         if let Ok(mut bytes) = fs::read(&header) {
             bytes[0] ^= 1;

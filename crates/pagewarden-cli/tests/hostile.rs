@@ -217,26 +217,45 @@ fn file_without_permission_is_unread_and_the_rest_is_checked() {
     assert_eq!((outcome.status, outcome.report().verdict()), (Some(1), "damaged"));
 }
 
+/// The pages are judged all the same, by what they show themselves.
 #[test]
-fn control_file_without_permission_or_of_another_kind_is_a_clear_message() {
+fn control_file_without_permission_is_unread_and_the_pages_are_checked() {
     let user = OrdinaryUser::new();
     let handmade = Handmade::cluster();
     let control = handmade.path("global/pg_control");
     fs::set_permissions(&control, fs::Permissions::from_mode(0o000)).unwrap();
     let outcome = user.check(handmade.root());
-    assert_eq!(outcome.status, Some(2));
-    let said = outcome.stdout;
-    assert!(said.contains("pg_control") && said.contains("ermission denied"), "{said}");
+    let report = outcome.report();
+    assert_eq!((outcome.status, report.verdict()), (Some(2), "incomplete"));
+    let unread = report.unread();
+    assert_eq!(unread.keys().collect::<Vec<_>>(), [&"global/pg_control"]);
+    assert!(unread["global/pg_control"].contains("ermission denied"), "{unread:?}");
+    assert_eq!(report.pages("total"), u64::from(PAGES) + 1);
+    assert_eq!(report.findings(), []);
+    let state = report.target()["state"].as_str().unwrap();
+    assert!(state.contains("we may not read pg_control"), "{state}");
 
+    // What fails may be what a crash tore.
+    let mut bytes = pages(PAGES);
+    bytes[8000] ^= 1;
+    handmade.put("base/5/16397", &bytes);
+    let found = user.check(handmade.root()).report().findings();
+    assert_eq!(found, [Finding::page("base/5/16397", 0, "suspect", "checksum")]);
+}
+
+#[test]
+fn control_file_that_is_no_file_is_unread() {
+    let handmade = Handmade::cluster();
+    let control = handmade.path("global/pg_control");
     fs::remove_file(&control).unwrap();
     mknodat(CWD, &control, FileType::Fifo, Mode::RUSR, 0).unwrap();
     let outcome = handmade.check();
-    assert!(matches!(outcome.status, Some(1 | 2)), "{outcome:?}");
+    assert_eq!((outcome.status, outcome.report().verdict()), (Some(2), "incomplete"));
     assert!(outcome.stdout.contains("pg_control"), "{}", outcome.stdout);
     fs::remove_file(&control).unwrap();
     fs::create_dir(&control).unwrap();
     let outcome = handmade.check();
-    assert!(matches!(outcome.status, Some(1 | 2)), "{outcome:?}");
+    assert_eq!((outcome.status, outcome.report().verdict()), (Some(2), "incomplete"));
 }
 
 /// A FIFO would wait for ever, a device never end, a link lead anywhere.

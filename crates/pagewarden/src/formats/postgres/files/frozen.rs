@@ -86,7 +86,10 @@ impl Tablespace {
         let version = read_small(&root.join("PG_VERSION"), 64)
             .map_err(|error| Error::io("open", &root.join("PG_VERSION"), error))?;
         let version = sanitised(String::from_utf8_lossy(&version).trim());
-        let control = match read_control_settled(root)? {
+        let control = root.join("global/pg_control");
+        let control =
+            read_control_settled(root).map_err(|error| Error::io("read", &control, error))?;
+        let control = match control {
             Ok(control) => control,
             Err(fault) => {
                 return refuse(root, fault.detail, "check the cluster: pagewarden check");

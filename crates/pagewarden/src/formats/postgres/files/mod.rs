@@ -42,6 +42,7 @@ pub mod wal;
 mod walk;
 pub mod witness;
 
+use backup::label;
 pub(super) use link_maker::link_maker;
 
 use control::{CONTROL_BYTES, Control, ControlFault};
@@ -104,6 +105,8 @@ pub(crate) struct Cluster {
     pub(crate) root: PathBuf,
     /// The control file, if it can be believed.
     pub(crate) control: Result<Control, ControlFault>,
+    /// Why the control file could not be read, if that was so.
+    pub(crate) control_error: Option<String>,
     /// What PG_VERSION says: `15`, `9.6`.
     pub(crate) major: String,
     /// Bytes in a page.
@@ -139,7 +142,15 @@ pub(super) fn open_cluster(
     fs::read_dir(root).map_err(|source| Error::io("list", root, source))?;
     let major = read_small(&root.join("PG_VERSION"), 64)
         .map(|bytes| sanitised(String::from_utf8_lossy(&bytes).trim()));
-    let control = read_control_settled(root)?;
+    let (control, control_error) = match read_control_settled(root) {
+        Ok(control) => (control, None),
+        // The pages can be judged all the same.
+        Err(error) => {
+            let detail = format!("it could not be read: {error}");
+            let fault = ControlFault { kind: crate::verdict::Kind::Header, detail };
+            (Err(fault), Some(error.to_string()))
+        }
+    };
     // A version file that is lost or wrong must not hide what the catalogues say.
     let by_control = control.as_ref().ok().and_then(Control::major);
     let major = match (by_control, major) {
@@ -147,17 +158,21 @@ pub(super) fn open_cluster(
         (None, Ok(text)) if !text.is_empty() => text,
         _ => "of unknown version".to_owned(),
     };
-    let circumstances = Circumstances::find(root, control.as_ref().ok());
+    let circumstances = match Circumstances::find(root, control.as_ref().ok()) {
+        Circumstances::Unknown if control_error.is_some() => Circumstances::Unreadable,
+        found => found,
+    };
     let mut cluster = Cluster::new(root, major, control, circumstances);
     if let Ok(control) = &cluster.control {
         let wal = options.wal.as_deref();
         cluster.replay = circumstances.replay(root, &cluster.major, control, wal);
     }
+    cluster.control_error = control_error;
     cluster.wal.clone_from(&options.wal);
     cluster.witness = !options.no_witness;
     cluster.settle = options.settle.filter(|_| circumstances.may_change());
     let cluster = Arc::new(cluster);
-    let description = Description {
+    let mut description = Description {
         path: path.to_owned(),
         format: FORMAT.name,
         engine: format!("PostgreSQL {}", cluster.major),
@@ -169,12 +184,7 @@ pub(super) fn open_cluster(
             (Ok(_), Checksums::Pending) => None,
         },
         state: cluster.state_in_words(),
-        evidence: match evidence_of(cluster.checksums) {
-            evidence if path == root && cluster.witness && circumstances.is_settled() => {
-                with_witnesses(evidence)
-            }
-            evidence => evidence,
-        },
+        evidence: evidence_of(cluster.checksums),
         live: cluster.circumstances.may_change(),
         epoch: cluster.control.as_ref().ok().map(|control| Epoch {
             database: format!("{:016x}", control.system_identifier),
@@ -186,6 +196,10 @@ pub(super) fn open_cluster(
         Box::new(walk::one_file(&cluster, path))
     } else if path == root {
         let whole = walk::whole(&cluster);
+        // Not where the catalogues cannot be asked.
+        if whole.asks_files() {
+            description.evidence = with_witnesses(description.evidence);
+        }
         // A cluster that was started has outlived its manifest.
         match circumstances {
             Circumstances::Backup => {
@@ -233,6 +247,7 @@ impl Cluster {
             settle: None,
             wal: None,
             witness: true,
+            control_error: None,
             control,
         };
         match &cluster.control {
@@ -264,8 +279,23 @@ impl Cluster {
             (_, Checksums::Changing) => "checksums being switched",
             (_, Checksums::Pending) => "checksums not known yet",
         };
-        let control = if self.control.is_err() { ", pg_control unreadable" } else { "" };
-        format!("{checksums}, {}{control}", self.circumstances.in_words())
+        let is_told = self.circumstances == Circumstances::Unreadable;
+        let is_bad = self.control.is_err() && !is_told;
+        let control = if is_bad { ", pg_control unreadable" } else { "" };
+        let circumstances = match self.circumstances {
+            Circumstances::Backup if self.is_incremental() => {
+                "an incremental backup: pg_combinebackup has yet to run"
+            }
+            other => other.in_words(),
+        };
+        format!("{checksums}, {circumstances}{control}")
+    }
+
+    /// True for a folder that holds changed blocks only, by its label.
+    fn is_incremental(&self) -> bool {
+        const LABEL_BYTES_MAX: usize = 1 << 16;
+        let label = read_small(&self.root.join(label::LABEL), LABEL_BYTES_MAX);
+        label.is_ok_and(|label| label::Label::parse(&label).is_incremental)
     }
 
     /// What a page that fails its test is, in a relation that outlives a crash.
@@ -283,7 +313,7 @@ pub(crate) fn read_control(root: &Path) -> Option<Control> {
 
 /// Reads `global/pg_control`, several times if need be: a running server may
 /// be writing it just now.
-fn read_control_settled(root: &Path) -> Result<Result<Control, ControlFault>, Error> {
+fn read_control_settled(root: &Path) -> std::io::Result<Result<Control, ControlFault>> {
     const TRIES: u32 = 5;
     let path = root.join("global").join("pg_control");
     let mut fault = None;
@@ -302,7 +332,7 @@ fn read_control_settled(root: &Path) -> Result<Result<Control, ControlFault>, Er
                     detail: "the file is not there".to_owned(),
                 });
             }
-            Err(error) => return Err(Error::io("read", &path, error)),
+            Err(error) => return Err(error),
         }
     }
     Ok(Err(fault.unwrap_or(ControlFault {
@@ -340,11 +370,11 @@ fn evidence_of(checksums: Checksums) -> Evidence {
     match checksums {
         Checksums::On | Checksums::Pending => Evidence {
             tested_by: BY_SUMS,
-            unseen: "1 damaged page in 65,535; zeroed pages; older versions of a page; files that are missing or end between two pages; the content of pg_xact, pg_multixact and of the log",
+            unseen: "1 damaged page in 65,535; zeroed pages; older versions of a page; pages of another relation; files that are missing or end between two pages; the content of pg_xact, pg_multixact and of the log",
         },
         Checksums::Off | Checksums::Changing => Evidence {
             tested_by: "header rules only",
-            unseen: "damage to the content of a page; zeroed pages; older versions of a page; files that are missing or end between two pages; the content of pg_xact, pg_multixact and of the log",
+            unseen: "damage to the content of a page; zeroed pages; older versions of a page; pages of another relation; files that are missing or end between two pages; the content of pg_xact, pg_multixact and of the log",
         },
     }
 }
@@ -354,11 +384,11 @@ fn with_witnesses(evidence: Evidence) -> Evidence {
     match evidence.tested_by {
         BY_SUMS => Evidence {
             tested_by: "16-bit checksums, header rules, and what files say of one another",
-            unseen: "1 damaged page in 65,535; zeroed pages that no map or index knows; zeroed pages and cut ends of indexes; most of what pg_xact and pg_multixact say; without a seal, older versions of a page",
+            unseen: "1 damaged page in 65,535; zeroed pages and cut ends that no map and no index knows; pages of another relation of the same kind; most of what pg_xact and pg_multixact say; the log but for its last checkpoint; what settings say; folders of databases that were exchanged; without a seal, older versions of a page",
         },
         _ => Evidence {
             tested_by: "header rules, and what files say of one another",
-            unseen: "damage to the content of a page; zeroed pages that no map or index knows; zeroed pages and cut ends of indexes; most of what pg_xact and pg_multixact say; older versions of a page",
+            unseen: "damage to the content of a page; zeroed pages and cut ends that no map and no index knows; pages of another relation of the same kind; most of what pg_xact and pg_multixact say; the log but for its last checkpoint; what settings say; folders of databases that were exchanged; older versions of a page",
         },
     }
 }

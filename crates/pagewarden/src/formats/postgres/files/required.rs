@@ -76,6 +76,22 @@ const FOLDERS: [&str; 8] = [
     "pg_twophase",
 ];
 
+/// Folders that a server makes anew, or does without, where there is none; behind a link
+/// that leads nowhere it cannot. `pg_stat_tmp` may be in memory, and gone with it.
+const FOLDERS_MADE_ANEW: [&str; 11] = [
+    "pg_dynshmem",
+    "pg_logical",
+    "pg_logical/mappings",
+    "pg_logical/snapshots",
+    "pg_serial",
+    "pg_snapshots",
+    "pg_stat",
+    "pg_subtrans",
+    "pg_tblspc",
+    "pg_wal/archive_status",
+    "pg_wal/summaries",
+];
+
 /// Catalogues that always hold rows, and indexes in the maps, which always have a first
 /// page: none of these files is ever empty. `pg_type`, `pg_attribute`, `pg_proc`,
 /// `pg_class`, `pg_database`, `pg_authid`; and their indexes.
@@ -173,7 +189,7 @@ impl Lacks<'_> {
         for name in FOLDERS.into_iter().chain([status, log]).chain(shared) {
             let path = self.cluster.root.join(name);
             match fs::metadata(&path) {
-                Ok(metadata) if metadata.is_dir() => {}
+                Ok(metadata) if metadata.is_dir() => self.listed(&path),
                 Ok(_) => self.finding(&path, Kind::Missing, "it is no folder, and must be one"),
                 Err(error) if fs::symlink_metadata(&path).is_ok() => {
                     self.unread(&path, format!("cannot be reached: {error}"));
@@ -185,6 +201,16 @@ impl Lacks<'_> {
                 Err(error) => self.unread(&path, error.to_string()),
             }
         }
+        for name in FOLDERS_MADE_ANEW {
+            let path = self.cluster.root.join(name);
+            if path.is_dir() {
+                self.listed(&path);
+            }
+            let is_link = fs::symlink_metadata(&path).is_ok_and(|data| data.is_symlink());
+            if is_link && let Err(error) = fs::metadata(&path) {
+                self.unread(&path, format!("a link that cannot be followed: {error}"));
+            }
+        }
         for name in ["postgresql.conf", "pg_hba.conf"] {
             let settings = self.cluster.root.join(name);
             if fs::symlink_metadata(&settings).is_err() {
@@ -193,6 +219,13 @@ impl Lacks<'_> {
                 let what = What::Note(text.to_owned());
                 self.found.push(Lack { path: settings, what });
             }
+        }
+    }
+
+    /// What a folder holds that may not be listed is not known.
+    fn listed(&mut self, folder: &Path) {
+        if let Err(error) = fs::read_dir(folder) {
+            self.unread(folder, error.to_string());
         }
     }
 

@@ -44,6 +44,8 @@ pub(crate) enum Circumstances {
     Backup,
     /// The control file does not tell.
     Unknown,
+    /// We may not read the control file; a server may.
+    Unreadable,
 }
 
 impl Circumstances {
@@ -87,9 +89,11 @@ impl Circumstances {
             Self::AtRest | Self::StandbyAtRest | Self::Running => Severity::Damage,
             // With pg_control gone nobody can replay the log either.
             Self::Unknown => Severity::Damage,
-            Self::RunningUnsynced | Self::RunningUnsettled | Self::Crashed | Self::Backup => {
-                Severity::Suspect
-            }
+            Self::RunningUnsynced
+            | Self::RunningUnsettled
+            | Self::Crashed
+            | Self::Backup
+            | Self::Unreadable => Severity::Suspect,
         }
     }
 
@@ -124,7 +128,7 @@ impl Circumstances {
         match self {
             Self::AtRest => Some(Arc::new(ShutdownCheckpoint::new(root, control))),
             // The log of a backup may lie elsewhere.
-            Self::Backup | Self::Unknown => None,
+            Self::Backup | Self::Unknown | Self::Unreadable => None,
             Self::StandbyAtRest
             | Self::Running
             | Self::RunningUnsynced
@@ -144,6 +148,7 @@ impl Circumstances {
             Self::Crashed => "not shut down cleanly: recovery has yet to run",
             Self::Backup => "a backup: recovery has yet to run",
             Self::Unknown => "state unknown",
+            Self::Unreadable => "state unknown, as we may not read pg_control",
         }
     }
 }

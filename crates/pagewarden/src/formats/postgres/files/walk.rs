@@ -151,6 +151,11 @@ impl Walk {
         walk
     }
 
+    /// True if files are asked what they say of one another.
+    pub(super) fn asks_files(&self) -> bool {
+        self.evidence.is_asked()
+    }
+
     /// True if nothing that was asked for holds relations.
     pub(super) fn has_no_folders(&self) -> bool {
         self.folders.is_empty()
@@ -236,6 +241,13 @@ impl Walk {
     fn check_control(&mut self) {
         let path = self.cluster.root.join("global").join("pg_control");
         match self.cluster.control.clone() {
+            Err(_) if self.cluster.control_error.is_some() && self.is_named(&path) => {
+                let error = self.cluster.control_error.clone().unwrap_or_default();
+                self.unread(&path, 0, &error);
+                self.note(&path, "what only the control file tells was not tested: the version, the \
+                    end of the log, and what files say of one another; block size and checksum \
+                    setting were taken from the pages themselves");
+            }
             Err(fault) if !self.is_named(&path) => self.ready.push_back(Step::Note(Note {
                 file: String::new(),
                 text: format!(

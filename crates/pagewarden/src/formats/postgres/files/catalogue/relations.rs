@@ -250,12 +250,13 @@ impl Relations {
 
     /// The heap that the entries of an index lead into, if every row of the heap
     /// must be in the index and every entry of the index must lead to a place
-    /// that is in use. Only permanent relations of the built-in methods count.
+    /// that is in use. Only relations of the built-in methods count that outlive their session.
+    /// Those of an unlogged table are emptied together after a crash.
     #[must_use]
     pub fn heap_of(&self, index: &Relation) -> Option<&Relation> {
         let heap = self.by_oid(index.owner).filter(|_| index.owner != 0)?;
         let trusted = |relation: &Relation| {
-            relation.persistence == Persistence::Permanent
+            relation.persistence != Persistence::Temporary
                 && relation.certainty != Certainty::InDoubt
         };
         let fits = index.kind == RelationKind::Index

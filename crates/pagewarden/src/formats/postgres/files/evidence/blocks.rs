@@ -1,5 +1,6 @@
-//! Blocks of a heap that were in use: known from its visibility map and its
-//! indexes, and held against the pages that are zero or not there.
+//! Blocks that were in use: those of a heap known from its visibility map and its
+//! indexes, those of an index from its other pages; and held against the pages that
+//! are zero or not there.
 //!
 //! And rows that an index knows and the heap's page does not hold: a page that
 //! lacks the line pointer is older than the index. If only one of several indexes knows
@@ -39,11 +40,15 @@ pub(in crate::formats::postgres::files) struct Watched {
     hint: Option<Arc<str>>,
     by_map: Blocks,
     by_index: Blocks,
+    /// By other pages of the same index.
+    by_link: Blocks,
     rows: Option<Rows>,
     indexes: Mutex<Vec<KnownIndex>>,
     zero: Mutex<Vec<(u64, u64)>>,
     /// The first page is written when the relation is made, and never emptied.
     needs_first: bool,
+    /// The same of every page.
+    needs_all: bool,
     /// The end is inside a page or before a segment with content, which is
     /// reported for itself.
     has_odd_end: bool,
@@ -171,6 +176,7 @@ pub(in crate::formats::postgres::files) struct Facts {
     pub(in crate::formats::postgres::files) identity: Option<Identity>,
     pub(in crate::formats::postgres::files) hint: Option<Arc<str>>,
     pub(in crate::formats::postgres::files) needs_first: bool,
+    pub(in crate::formats::postgres::files) needs_all: bool,
     pub(in crate::formats::postgres::files) has_odd_end: bool,
     /// Whether there is room to hold its rows against its indexes.
     pub(in crate::formats::postgres::files) with_rows: bool,
@@ -232,12 +238,19 @@ impl Watched {
             hint: facts.hint,
             by_map: Blocks::default(),
             by_index: Blocks::default(),
+            by_link: Blocks::default(),
             rows: facts.with_rows.then(|| Rows::new(facts.pages)),
             indexes: Mutex::default(),
             zero: Mutex::default(),
             needs_first: facts.needs_first,
+            needs_all: facts.needs_all,
             has_odd_end: facts.has_odd_end,
         }
+    }
+
+    /// A page of the same index leads to this block.
+    pub(in crate::formats::postgres::files) fn mark_link(&self, block: u32) {
+        self.by_link.mark(block, self.pages);
     }
 
     /// Its number, the same for all files of an index.
@@ -318,6 +331,7 @@ impl Watched {
         let ends = [
             (self.by_map.beyond(), "its visibility map has bits".to_owned()),
             (self.by_index.beyond(), format!("entries of {} lead", self.indexes())),
+            (self.by_link.beyond(), "other pages of it lead".to_owned()),
         ];
         let highest = |end: &(Option<(u64, u64)>, String)| end.0.map(|(_, highest)| highest);
         let end = ends.into_iter().max_by_key(highest).filter(|_| !self.has_odd_end);
@@ -335,6 +349,12 @@ impl Watched {
         if block == 0 && self.needs_first {
             return Some("the first page of such a relation is never empty".to_owned());
         }
+        if self.needs_all {
+            return Some("no page of an init fork is ever empty".to_owned());
+        }
+        if self.by_link.has(block) {
+            return Some("another page of the index leads to it".to_owned());
+        }
         let (map, index) = (self.by_map.has(block), self.by_index.has(block));
         let entries = || format!("entries of {} lead to it", self.indexes());
         match (map, index) {
@@ -347,7 +367,12 @@ impl Watched {
         }
     }
 
-    fn finding(&self, block: u64, kind: Kind, detail: String) -> Finding {
+    pub(in crate::formats::postgres::files) fn finding(
+        &self,
+        block: u64,
+        kind: Kind,
+        detail: String,
+    ) -> Finding {
         // What lies past the end of a full segment is still the end of that one.
         let is_end = kind == Kind::Truncated && block > 0;
         let segment = (block - u64::from(is_end)) / self.segment_pages;

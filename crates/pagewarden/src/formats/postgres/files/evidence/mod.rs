@@ -5,7 +5,8 @@
 //! | --- | --- |
 //! | whose file is this? | `names`: the catalogues |
 //! | which files must be there, which belong to nobody? | `files`: the catalogues |
-//! | was this page of zeroes, or what is cut off, in use? | `blocks`: visibility maps and indexes |
+//! | was this page of zeroes, or what is cut off, in use? | `blocks`: visibility maps, indexes and links of indexes |
+//! | was this page made for another kind of relation? | `strange`: the special space of pages |
 //! | is this page older than it must be? | `changes`: summaries of the log (17 and later) |
 //!
 //! Names are told in all circumstances. The others are proof only in a cluster
@@ -21,23 +22,26 @@ use crate::database::{PageFile, Step};
 use crate::formats::postgres::files::Cluster;
 use crate::formats::postgres::files::catalogue::Catalogue;
 use crate::formats::postgres::files::catalogue::relations::{
-    Certainty, Persistence, Relation, Relations,
+    Certainty, Persistence, Relation, RelationKind, Relations,
 };
 use crate::formats::postgres::files::names::{Fork, RelationFile};
 use crate::formats::postgres::files::wal::block::Locator;
 use crate::formats::postgres::files::witness::Method;
-use crate::formats::postgres::page::Checksums;
+use crate::formats::postgres::files::witness::kind::MadeFor;
+use crate::formats::postgres::page::{Checksums, MAX_ALIGN};
 use crate::page::Witness;
-use crate::verdict::Finding;
+use crate::verdict::{Finding, Standing};
 
 mod blocks;
 mod changes;
 mod files;
 pub(super) mod names;
+mod strange;
 
 use blocks::{Facts, IndexPages, MapPages, OwnPages, ROW_BLOCKS_MAX, Watched};
 use changes::{ChangedPages, Changes};
 use names::Books;
+use strange::{LinkPages, StrangePages};
 
 /// What is known of a relation from the catalogues.
 #[derive(Debug, Clone)]
@@ -96,6 +100,10 @@ struct Asked {
     watched: Vec<Arc<Watched>>,
     by_place: HashMap<Locator, Arc<Watched>>,
     changed: Vec<Arc<ChangedPages>>,
+    strange: Vec<Arc<StrangePages>>,
+    /// What a sound page counts as; `None` where pages say nothing of their kind: on
+    /// machines that align special space otherwise, and while checksums are switched.
+    sound: Option<Standing>,
     /// Blocks whose rows can still be held against indexes.
     row_blocks_left: u64,
 }
@@ -121,6 +129,13 @@ impl Evidence {
             watched: Vec::new(),
             by_place: HashMap::new(),
             changed: Vec::new(),
+            strange: Vec::new(),
+            sound: match cluster.checksums {
+                _ if cluster.max_align != MAX_ALIGN => None,
+                Checksums::On => Some(Standing::Ok),
+                Checksums::Off => Some(Standing::Unprotected),
+                Checksums::Changing | Checksums::Pending => None,
+            },
             row_blocks_left: ROW_BLOCKS_MAX,
         });
         Self {
@@ -241,8 +256,11 @@ impl Evidence {
     /// What comes of all that was seen.
     pub(super) fn conclude(&mut self) -> Vec<Step> {
         let Some(asked) = self.asked.take() else { return Vec::new() };
+        // Of a page that has several findings the first counts: the gravest.
+        let strange = asked.strange.iter().flat_map(|strange| strange.conclude());
         let blocks = asked.watched.iter().flat_map(|watched| watched.conclude());
-        blocks.chain(asked.changed.iter().flat_map(|changed| changed.conclude())).collect()
+        let changed = asked.changed.iter().flat_map(|changed| changed.conclude());
+        strange.chain(blocks).chain(changed).collect()
     }
 }
 
@@ -259,45 +277,38 @@ impl Asked {
             return Vec::new();
         };
         // Of others, what the rows say may be over.
-        if relation.certainty != Certainty::Certain
-            || relation.persistence != Persistence::Permanent
-            || place.file.session.is_some()
-            || place.file.is_incremental
-        {
+        let is_kept =
+            matches!(relation.persistence, Persistence::Permanent | Persistence::Unlogged);
+        let is_plain = place.file.session.is_none() && !place.file.is_incremental;
+        if relation.certainty != Certainty::Certain || !is_kept || !is_plain {
             return Vec::new();
         }
         let mut witnesses: Vec<Arc<dyn Witness>> = Vec::new();
         let method = Method::by_oid(relation.method);
         match place.file.fork {
-            Fork::Main if relation.is_heap() => {
-                let heap = self.watch(relation, place.database, identity);
-                witnesses.push(Arc::new(OwnPages(heap)));
-            }
-            Fork::Visibility if relation.is_heap() => {
-                let heap = self.watch(relation, place.database, identity);
-                witnesses.push(Arc::new(MapPages { heap, page_size: self.page_size }));
-            }
             Fork::Main => {
                 let own = self.watch(relation, place.database, identity);
-                witnesses.push(Arc::new(OwnPages(own)));
-                let logged = method != Some(Method::Hash) || self.logs_hash_indexes;
-                let heap = relations.heap_of(relation).filter(|_| logged);
-                if let Some((heap, method)) = heap.zip(method) {
-                    let of_heap = Identity {
-                        database: identity.and_then(|identity| identity.database.clone()),
-                        object: relations.name(heap).into(),
-                        advice: None,
-                    };
-                    let heap = self.watch(heap, place.database, Some(&of_heap));
-                    let name = relations.name(relation).into();
-                    let pages = IndexPages::new(heap, method, self.page_size, name, &file.name);
-                    witnesses.push(Arc::new(pages));
+                witnesses.push(Arc::new(OwnPages(Arc::clone(&own))));
+                self.own_pages(relation, method, &own, &mut witnesses);
+                self.index_pages(relations, relation, place, file, identity, &mut witnesses);
+            }
+            Fork::Init => {
+                let own = self.watch_fork(relation, place, identity);
+                witnesses.push(Arc::new(OwnPages(Arc::clone(&own))));
+                self.own_pages(relation, method, &own, &mut witnesses);
+            }
+            Fork::FreeSpace | Fork::Visibility => {
+                let own = self.watch_fork(relation, place, identity);
+                self.strange_pages(&own, MadeFor::Map, &mut witnesses);
+                if place.file.fork == Fork::Visibility && relation.is_heap() {
+                    let heap = self.watch(relation, place.database, identity);
+                    witnesses.push(Arc::new(MapPages { heap, page_size: self.page_size }));
                 }
             }
-            Fork::FreeSpace | Fork::Init | Fork::Visibility => {}
         }
+        let is_logged = relation.persistence == Persistence::Permanent;
         let is_told = relation.is_heap() || method == Some(Method::Btree);
-        if files::is_main(place.file) && is_told {
+        if files::is_main(place.file) && is_told && is_logged {
             let locator = Locator {
                 tablespace,
                 database: place.database.unwrap_or(0),
@@ -321,6 +332,70 @@ impl Asked {
         witnesses
     }
 
+    /// Whether the pages of a relation are of its kind, and where those of an index lead
+    /// within it.
+    fn own_pages(
+        &mut self,
+        relation: &Relation,
+        method: Option<Method>,
+        own: &Arc<Watched>,
+        witnesses: &mut Vec<Arc<dyn Witness>>,
+    ) {
+        let is_logged = method != Some(Method::Hash) || self.logs_hash_indexes;
+        let made_for = match (relation.kind, method) {
+            (RelationKind::Sequence, _) => Some(MadeFor::Sequence),
+            (RelationKind::Index, Some(method)) => {
+                (relation.is_complete_index && is_logged).then_some(MadeFor::Index(method))
+            }
+            (RelationKind::Index, None) => None,
+            _ => relation.is_heap().then_some(MadeFor::Heap),
+        };
+        let Some(made_for) = made_for else { return };
+        self.strange_pages(own, made_for, witnesses);
+        if let MadeFor::Index(method) = made_for {
+            let own = Arc::clone(own);
+            witnesses.push(Arc::new(LinkPages { own, method, page_size: self.page_size }));
+        }
+    }
+
+    /// Whether the pages of a fork are of its kind.
+    fn strange_pages(
+        &mut self,
+        own: &Arc<Watched>,
+        made_for: MadeFor,
+        witnesses: &mut Vec<Arc<dyn Witness>>,
+    ) {
+        let Some(counted) = self.sound else { return };
+        let strange =
+            Arc::new(StrangePages::new(Arc::clone(own), made_for, self.page_size, counted));
+        self.strange.push(Arc::clone(&strange));
+        witnesses.push(strange);
+    }
+
+    /// What the entries of an index say of its heap.
+    fn index_pages(
+        &mut self,
+        relations: &Relations,
+        index: &Relation,
+        place: ForkPlace,
+        file: &PageFile,
+        identity: Option<&Identity>,
+        witnesses: &mut Vec<Arc<dyn Witness>>,
+    ) {
+        let method = Method::by_oid(index.method);
+        let is_logged = method != Some(Method::Hash) || self.logs_hash_indexes;
+        let heap = relations.heap_of(index).filter(|_| is_logged);
+        let Some((heap, method)) = heap.zip(method) else { return };
+        let of_heap = Identity {
+            database: identity.and_then(|identity| identity.database.clone()),
+            object: relations.name(heap).into(),
+            advice: None,
+        };
+        let heap = self.watch(heap, place.database, Some(&of_heap));
+        let name = relations.name(index).into();
+        witnesses.push(Arc::new(IndexPages::new(heap, method, self.page_size, name, &file.name)));
+    }
+
     /// The record of a relation's blocks, made when it is first wanted.
     fn watch(
         &mut self,
@@ -336,28 +411,66 @@ impl Asked {
         if let Some(known) = self.by_place.get(&locator) {
             return Arc::clone(known);
         }
+        let path = self.place_of(relation, database);
+        let (pages, _) = self.pages(&path);
+        let left = self.row_blocks_left.checked_sub(pages).filter(|_| relation.is_heap());
+        self.row_blocks_left = left.unwrap_or(self.row_blocks_left);
+        let watched = self.watched_at(&path, relation, identity, left.is_some(), false);
+        self.by_place.insert(locator, Arc::clone(&watched));
+        self.watched.push(Arc::clone(&watched));
+        watched
+    }
+
+    /// The record of a fork other than the main one.
+    fn watch_fork(
+        &mut self,
+        relation: &Relation,
+        place: ForkPlace,
+        identity: Option<&Identity>,
+    ) -> Arc<Watched> {
+        let fork = place.file.fork;
+        let mut path = self.place_of(relation, place.database).into_os_string();
+        path.push(fork.suffix());
+        let is_init = fork == Fork::Init;
+        let needs_all = is_init && files::has_first_page(relation, self.logs_hash_indexes);
+        let watched = self.watched_at(Path::new(&path), relation, identity, false, needs_all);
+        // What other pages say counts for init forks alone: the maps are made anew.
+        if is_init {
+            self.watched.push(Arc::clone(&watched));
+        }
+        watched
+    }
+
+    /// The first file of a relation.
+    fn place_of(&self, relation: &Relation, database: Option<u32>) -> PathBuf {
         let folder = match database {
             None => self.root.join("global"),
             Some(database) => self.catalogue.folder(relation.tablespace, database),
         };
-        let path = folder.join(relation.number.to_string());
-        let (pages, has_odd_end) = self.pages(&path);
-        let left = self.row_blocks_left.checked_sub(pages).filter(|_| relation.is_heap());
-        self.row_blocks_left = left.unwrap_or(self.row_blocks_left);
-        let watched = Arc::new(Watched::new(Facts {
+        folder.join(relation.number.to_string())
+    }
+
+    fn watched_at(
+        &self,
+        path: &Path,
+        relation: &Relation,
+        identity: Option<&Identity>,
+        with_rows: bool,
+        needs_all: bool,
+    ) -> Arc<Watched> {
+        let (pages, has_odd_end) = self.pages(path);
+        Arc::new(Watched::new(Facts {
             pages,
             has_odd_end,
-            with_rows: left.is_some(),
+            with_rows,
             page_size: self.page_size,
             segment_pages: self.segment_pages,
-            stem: path.strip_prefix(&self.root).unwrap_or(&path).to_string_lossy().into_owned(),
+            stem: path.strip_prefix(&self.root).unwrap_or(path).to_string_lossy().into_owned(),
             identity: identity.cloned(),
             hint: identity.and_then(|identity| identity.advice.clone()),
             needs_first: files::has_first_page(relation, self.logs_hash_indexes),
-        }));
-        self.by_place.insert(locator, Arc::clone(&watched));
-        self.watched.push(Arc::clone(&watched));
-        watched
+            needs_all,
+        }))
     }
 
     /// Whole pages of a fork, up to the first segment that is not full, and

@@ -37,7 +37,8 @@ impl Books {
             Circumstances::StandbyAtRest
             | Circumstances::Crashed
             | Circumstances::Backup
-            | Circumstances::Unknown => Moment::Unrecovered,
+            | Circumstances::Unknown
+            | Circumstances::Unreadable => Moment::Unrecovered,
         };
         let databases =
             catalogue.as_ref().map(|catalogue| catalogue.databases(moment)).unwrap_or_default();

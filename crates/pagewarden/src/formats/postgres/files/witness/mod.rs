@@ -9,6 +9,8 @@
 //! | --- | --- |
 //! | [`visibility_map`] | heap blocks that were in use when a bit was set |
 //! | [`btree`], [`hash`], [`gist`], [`spgist`], [`gin`] | rows: their block, and their line pointer |
+//! | [`links`] | pages of the same index |
+//! | [`kind`] | the kind of relation that a page was made for |
 //! | [`heap`] | which line pointers of an intact page can be meant by an index |
 //! | [`summary`] | blocks that were changed, and where relations were cut |
 //!
@@ -25,6 +27,8 @@ pub mod gin;
 pub mod gist;
 pub mod hash;
 pub mod heap;
+pub mod kind;
+pub mod links;
 pub mod spgist;
 pub mod summary;
 mod tid;
