@@ -173,7 +173,9 @@ fn from_maven(artifact: &str, work: &Path) -> Result<()> {
     // The reader of zip archives keeps no modes. There may be programs for several systems.
     let mut command = Command::new("find");
     command.arg(work.join("root")).args(["-type", "f", "("]);
-    for (index, name) in ["mysqld", "mariadbd", "mysql", "mariadb", "my_print_defaults"].iter().enumerate() {
+    for (index, name) in
+        ["mysqld", "mariadbd", "mysql", "mariadb", "my_print_defaults"].iter().enumerate()
+    {
         command.args(if index > 0 { &["-o"][..] } else { &[] }).args(["-name", name]);
     }
     execute(command.args([")", "-exec", "chmod", "a+rx", "{}", "+"]))

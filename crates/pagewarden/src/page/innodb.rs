@@ -425,8 +425,8 @@ impl InnodbPages {
     fn zip_seal(&self, page: &[u8]) -> Seal {
         let plain = plain_zip_seal(page);
         let page_type = read_u16(page, PAGE_TYPE);
-        let is_locked = matches!(page_type, TYPE_ENCRYPTED | TYPE_ENCRYPTED_RTREE)
-            && self.may_have_encrypted();
+        let is_locked =
+            matches!(page_type, TYPE_ENCRYPTED | TYPE_ENCRYPTED_RTREE) && self.may_have_encrypted();
         if !is_locked || matches!(plain, Seal::Fits(_)) {
             return plain;
         }

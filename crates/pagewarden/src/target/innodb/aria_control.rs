@@ -89,7 +89,10 @@ fn log_of(root: &Path, (number, offset): (u32, u64)) -> Option<Step> {
         Ok(metadata) if metadata.len() > offset => None,
         Ok(metadata) => told(
             Kind::Truncated,
-            format!("{NAME} has the last checkpoint at {offset}, and this has {} bytes", metadata.len()),
+            format!(
+                "{NAME} has the last checkpoint at {offset}, and this has {} bytes",
+                metadata.len()
+            ),
         ),
     }
 }

@@ -145,9 +145,10 @@ impl InDirectory {
                 let (words, at_most) = match lead {
                     Lead::Link => ("others lead to it", Severity::Damage),
                     Lead::Count => ("its index has so many pages too few", Severity::Damage),
-                    Lead::Perhaps => {
-                        ("an index has too few pages, and this may be one of them", Severity::Suspect)
-                    }
+                    Lead::Perhaps => (
+                        "an index has too few pages, and this may be one of them",
+                        Severity::Suspect,
+                    ),
                 };
                 finding.severity = finding.severity.min(at_most);
                 finding.standing = Some(Standing::of_failed(finding.severity));

@@ -271,7 +271,8 @@ impl Links {
 
 /// Counts a page of an index, and those that it leads to.
 fn count(header: &[u8], levels: &mut HashMap<(u64, u16), Level>) {
-    let fields = || Some((u64_at(header, INDEX)?, u16_at(header, LEVEL)?, u16_at(header, RECORDS)?));
+    let fields =
+        || Some((u64_at(header, INDEX)?, u16_at(header, LEVEL)?, u16_at(header, RECORDS)?));
     let Some((index, level, records)) = fields() else { return };
     let own = levels.entry((index, level)).or_default();
     own.pages = own.pages.saturating_add(1);
