@@ -125,7 +125,7 @@ pub(crate) struct InUse {
 }
 
 /// Where the file is not the one that was meant, a page that passed is sound all the same.
-fn undecided(found: RunVerdict) -> RunVerdict {
+fn undecided(found: &RunVerdict) -> RunVerdict {
     let mut open = RunVerdict { by_mode: found.by_mode, ..RunVerdict::default() };
     for (standing, pages) in found.standings.iter() {
         let is_sound =
@@ -157,7 +157,7 @@ impl PageFormat for InUse {
                 run.bytes.chunks_exact(self.page_size()).for_each(|_| verdict.skip());
                 return;
             }
-            found = undecided(found);
+            found = undecided(&found);
         }
         verdict.counts += found.counts;
         verdict.by_mode += found.by_mode;
@@ -213,7 +213,7 @@ mod tests {
         found.pass(Standing::Unverifiable, Protection::Checksum);
         let failed = PageFinding::failed(PageNo(3), Severity::Damage, Kind::Checksum);
         found.fail(Protection::Checksum, failed);
-        let open = undecided(found);
+        let open = undecided(&found);
         assert_eq!(open.findings, []);
         assert_eq!((open.counts.ok, open.counts.empty, open.counts.undecided), (1, 1, 2));
         assert_eq!((open.counts.unverifiable, open.counts.damaged), (0, 0));
