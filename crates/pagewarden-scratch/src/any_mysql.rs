@@ -105,7 +105,7 @@ impl Installation {
                 Some(installation) => found.push(installation),
                 None if required("all-mysql") => bail!("PAGEWARDEN_REQUIRE asks for {version}"),
                 None => {
-                    writeln!(io::stderr(), "SKIPPED: no {version}: cargo xtask servers {version}")?
+                    writeln!(io::stderr(), "SKIPPED: no {version}: cargo xtask servers {version}")?;
                 }
             }
         }

@@ -5,6 +5,7 @@
 //! | --- | --- | --- |
 //! | the system tablespace | there are tablespaces, or a log | unread: it may lie where only the server's options say |
 //! | the log | there is a system tablespace, and no label of a backup | unread, likewise |
+//! | all files of the log | its format, before MySQL 5.7 | missing, or truncated: see `redo` |
 //! | `mysql.ibd` | MySQL 8.0 or later | missing: it is never elsewhere |
 //! | `aria_log_control` | there are logs of Aria | missing: see `aria_control` |
 //! | `mysql` | other files of a server, before MySQL 8.0 | missing |
@@ -128,6 +129,10 @@ impl Books {
         // A copy may lack what the next server makes anew.
         if !self.is_backup {
             steps.extend(aria_control::step(&self.root, self.seen.has_aria));
+            steps.extend(redo::gap_in_ring(&self.root).map(|(name, kind, detail)| {
+                let finding = Finding::of_file(&name, Severity::Damage, kind, detail);
+                Step::Finding(finding.with_hint(HINT))
+            }));
             steps.extend(self.server_folder().filter(|_| !is_mysql8));
         }
         let now = newest_checkpoint(&self.root);

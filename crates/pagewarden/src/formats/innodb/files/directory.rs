@@ -261,8 +261,8 @@ fn strength(circumstances: Circumstances) -> Strength {
         unseen: match circumstances {
             Circumstances::AtRest | Circumstances::Prepared => {
                 "older versions of a page or of a file; zeroed pages that nothing in the clear leads \
-                 to: of long values, of indexes of one page in ibdata1, or that are compressed or \
-                 encrypted, and those of Aria"
+                 to: of long values, of undo logs, of tables in ibdata1, of an index whose root is \
+                 compressed or encrypted, and those of Aria"
             }
             _ => "older versions of a page; zeroed pages; a table that is missing as a whole",
         },

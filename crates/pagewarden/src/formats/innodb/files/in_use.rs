@@ -125,7 +125,7 @@ pub(crate) struct InUse {
 }
 
 /// Where the file is not the one that was meant, a page that passed is sound all the same.
-fn undecided(found: RunVerdict) -> RunVerdict {
+fn undecided(found: &RunVerdict) -> RunVerdict {
     let mut open = RunVerdict { by_mode: found.by_mode, ..RunVerdict::default() };
     for (standing, pages) in found.standings.iter() {
         let is_sound =
@@ -157,7 +157,7 @@ impl PageFormat for InUse {
                 run.bytes.chunks_exact(self.page_size()).for_each(|_| verdict.skip());
                 return;
             }
-            found = undecided(found);
+            found = undecided(&found);
         }
         verdict.counts += found.counts;
         verdict.by_mode += found.by_mode;
@@ -173,5 +173,50 @@ impl PageFormat for InUse {
 
     fn fingerprint(&self, page: &[u8]) -> Fingerprint {
         self.pages.fingerprint(page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::PageFinding;
+    use crate::verdict::{Kind, PageNo, Protection, Severity};
+
+    #[test]
+    fn tablespace_with_another_key_is_another_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut page = vec![0; 16_384];
+        let identity = |page: &[u8]| {
+            std::fs::write(file.path(), page).unwrap();
+            FileIdentity::of_tablespace(file.path())
+        };
+        // A shared tablespace of MySQL, in the clear and encrypted.
+        page[FSP_FLAGS..FSP_FLAGS + 4].copy_from_slice(&0x4800_u32.to_be_bytes());
+        let clear = identity(&page);
+        assert_eq!(identity(&page), clear);
+        page[FSP_FLAGS..FSP_FLAGS + 4].copy_from_slice(&0x6800_u32.to_be_bytes());
+        let encrypted = identity(&page);
+        assert_ne!(encrypted, clear);
+        // Another key.
+        page[10_390 + 50] = 7;
+        let other = identity(&page);
+        assert_ne!(other, encrypted);
+        page[SPACE_ID + 3] = 9;
+        assert_ne!(identity(&page), other);
+    }
+
+    #[test]
+    fn what_fails_of_a_file_that_is_another_by_now_is_undecided() {
+        let mut found = RunVerdict::default();
+        found.pass(Standing::Ok, Protection::Checksum);
+        found.empty();
+        found.pass(Standing::Unverifiable, Protection::Checksum);
+        let failed = PageFinding::failed(PageNo(3), Severity::Damage, Kind::Checksum);
+        found.fail(Protection::Checksum, failed);
+        let open = undecided(&found);
+        assert_eq!(open.findings, []);
+        assert_eq!((open.counts.ok, open.counts.empty, open.counts.undecided), (1, 1, 2));
+        assert_eq!((open.counts.unverifiable, open.counts.damaged), (0, 0));
+        assert_eq!(open.by_mode.checksum, 3);
     }
 }

@@ -319,6 +319,33 @@ fn open_files(root: &Path, faults: &mut Vec<LogFault>) -> Result<Vec<LogFile>, N
     Ok(files)
 }
 
+/// A file that the ring of a server before MySQL 5.7 lacks, or that is shorter than the others: it
+/// has two at least, all of one size, and the server does not start otherwise.
+pub(super) fn gap_in_ring(root: &Path) -> Option<(String, Kind, String)> {
+    let files = open_files(root, &mut Vec::new()).ok()?;
+    if files.first()?.header.format != FORMAT_BEFORE_57 {
+        return None;
+    }
+    let sizes = names_of_files(root).into_iter().filter_map(|(name, path)| {
+        let bytes = path.metadata().ok()?.len();
+        Some((bytes, name))
+    });
+    let sizes: Vec<_> = sizes.collect();
+    let (shortest, longest) = (sizes.iter().min()?, sizes.iter().max()?);
+    if sizes.len() == 1 {
+        let detail = "the log of such a server has two files at least, and there is one";
+        let second = format!("{}1", shortest.1.trim_end_matches('0'));
+        return Some((second, Kind::Missing, detail.to_owned()));
+    }
+    (shortest.0 < longest.0).then(|| {
+        let detail = format!(
+            "it has {} bytes, and {} has {}: files of one log are of one size",
+            shortest.0, longest.1, longest.0
+        );
+        (shortest.1.clone(), Kind::Truncated, detail)
+    })
+}
+
 /// True if a data directory has files of a log, sound or not.
 pub(super) fn is_here(root: &Path) -> bool {
     !names_of_files(root).is_empty()
@@ -507,6 +534,20 @@ mod tests {
             assert_eq!((log.checkpoint, log.end), (1_598_948, end), "{high:x}");
             assert_eq!(log.pending == Pending::Nothing, end.is_some(), "{high:x}");
         }
+    }
+
+    #[test]
+    fn old_log_has_two_files_of_one_size() {
+        let folder = folder_with("ib_logfile0", &log_of_55(0));
+        let gap = || gap_in_ring(folder.path()).map(|(name, kind, _)| (name, kind));
+        let second = "ib_logfile1";
+        assert_eq!(gap(), Some((second.to_owned(), Kind::Missing)));
+        for (bytes, is_short) in [(5 << 20, false), (4 << 20, true), (0, true)] {
+            File::create(folder.path().join(second)).unwrap().set_len(bytes).unwrap();
+            assert_eq!(gap(), is_short.then(|| (second.to_owned(), Kind::Truncated)), "{bytes}");
+        }
+        let Some(bytes) = mysql_fixture() else { return };
+        assert_eq!(gap_in_ring(folder_with("#innodb_redo/#ib_redo7", &bytes).path()), None);
     }
 
     #[test]

@@ -12,7 +12,6 @@
 //! | `is_further` | it is no first file, whatever its first page says: that may be blank |
 //! | `rest` | how many pages further files of the same tablespace have |
 //! | `may_be_imported` | its pages may be on their way from another number to this one |
-//! | `knows_links` | whoever asks tells pages that were never written by what leads to them |
 //! | `may_be_encrypted_since` | its pages may have been encrypted since its first page was written |
 //! | `severities` | what findings prove: see [`FileSeverities`] |
 //! | `keyring` | the keys, read once by [`read_keyring`] |
@@ -149,8 +148,6 @@ pub struct Context {
     /// A server may be encrypting it just now, or was when it was killed: its first page may be
     /// behind its others.
     pub may_be_encrypted_since: bool,
-    /// A page in use that is all zero is held against what leads to it, before it is believed.
-    pub knows_links: bool,
     /// What findings prove.
     pub severities: FileSeverities,
     /// The keys.
@@ -170,7 +167,6 @@ impl Context {
             rest: Rest::Unknown,
             may_be_imported: false,
             may_be_encrypted_since: false,
-            knows_links: false,
             severities: FileSeverities::at_rest(),
             keyring: None,
         }
@@ -491,7 +487,7 @@ impl Opened<'_> {
         }
         let mut severities = self.context.severities;
         // Fragments beside the doublewrite area of MariaDB are in use and never written.
-        if self.geometry.space_id == Some(SYSTEM_SPACE) && !self.context.knows_links {
+        if self.geometry.space_id == Some(SYSTEM_SPACE) {
             severities.pages.zeroed = None;
         }
         severities

@@ -172,7 +172,6 @@ impl Tablespaces {
             keyring: self.keyring.clone(),
             may_be_imported: opening.kind == OpeningKind::Tablespace && is_changing,
             may_be_encrypted_since: is_changing,
-            knows_links: true,
             severities: self.severities(opening.kind),
             ..Context::alone(opening.shown.clone())
         }

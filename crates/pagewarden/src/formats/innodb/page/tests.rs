@@ -113,3 +113,21 @@ fn first_page_that_calls_itself_encrypted_is_tested_all_the_same() {
         assert!(matches!(pages().look(0, &page, None), Look::Faulty(_)));
     }
 }
+
+/// Page 0 is written last when a tablespace is encrypted in its place: until then it says nothing of
+/// a key.
+#[test]
+fn page_encrypted_since_page_zero_was_written_needs_a_key_and_is_no_damage() {
+    let mut page = without_sum(0x18_b86f);
+    put(&mut page, CHECKSUM, &77_u32.to_be_bytes());
+    put(&mut page, SPACE_ID, &5_u32.to_be_bytes());
+    set_type(&mut page, TYPE_ENCRYPTED);
+    let layout = Layout { may_be_encrypted: false, ..Layout::guessed(Form::Old, SIZE) };
+    let mut pages = InnodbPages::new(layout);
+    pages.space_id = Some(5);
+    assert!(matches!(pages.look(3, &page, None), Look::Faulty(_)));
+    pages.may_be_encrypted_since = true;
+    let locked = Look::Sound(Standing::Unverifiable, Protection::Checksum);
+    assert_eq!(pages.look(3, &page, None), locked);
+    assert!(matches!(pages.look(4, &page, None), Look::Faulty(_)), "its place is in the clear");
+}
