@@ -11,7 +11,9 @@ use pagewarden::source::trusted_path::hold_for_new_files;
 /// See the module.
 #[derive(Debug)]
 pub struct HeldFolder {
-    file: File,
+    /// Open until the process ends: temporary files are removed by a path through it, whenever they
+    /// are dropped, and there are few.
+    file: &'static File,
     #[cfg(not(target_os = "linux"))]
     path: PathBuf,
 }
@@ -35,7 +37,7 @@ impl HeldFolder {
             _ => anyhow!("cannot write {shown}: its folder cannot be opened: {error}"),
         })?;
         Ok(Self {
-            file,
+            file: Box::leak(Box::new(file)),
             #[cfg(not(target_os = "linux"))]
             path: folder.to_owned(),
         })

@@ -213,9 +213,10 @@ fn a_tablespace_is_packed_only_when_it_is_frozen() {
 fn a_stream_of_nothing_known_is_no_pack() {
     let folder = tempfile::tempdir().unwrap();
     let Some(database) = database(folder.path()) else { return };
-    let pack = folder.path().join("x.pwk");
+    let (pack, unknown) = (folder.path().join("x.pwk"), folder.path().join("unknown"));
+    fs::write(&unknown, "nothing that is known").unwrap();
     for (base, said) in [(None, "stream"), (Some(&database), "packed as a whole")] {
-        let input = Stdio::from(fs::File::open(&database).unwrap());
+        let input = Stdio::from(fs::File::open(&unknown).unwrap());
         let mut command = pagewarden();
         command.args(["pack", "-", "-o"]).arg(&pack).stdin(input);
         command.args(base.into_iter().flat_map(|base| ["--base".into(), base.clone()]));

@@ -186,7 +186,8 @@ fn parts_of_backup(bytes: &[u8]) -> Vec<Part> {
         let mut at = block + usize::from(u16_at(bytes, block + 8));
         add(block, block + 52, What::Whole);
         add(block + 52, at, What::Unsummed);
-        while kind != b"SFMB" {
+        let mut has_streams = kind != b"SFMB";
+        while has_streams {
             let kind = &bytes[at..at + 4];
             let (begin, end) = (at + STREAM_HEADER, at + STREAM_HEADER + u64_at(bytes, at + 8));
             add(at, begin, What::Whole);
@@ -199,9 +200,7 @@ fn parts_of_backup(bytes: &[u8]) -> Vec<Part> {
                 _ => add(begin, end, What::Unsummed),
             }
             at = end.next_multiple_of(4);
-            if kind == b"SPAD" {
-                break;
-            }
+            has_streams = kind != b"SPAD";
         }
         block = at;
     }
@@ -313,7 +312,7 @@ fn parts_of_log_file(bytes: &[u8]) -> Vec<Part> {
 
 /// A block without a sum, of which nothing was hit that is tested.
 fn is_unsummed(before: &[u8], after: &[u8]) -> bool {
-    let is_tested = |at: usize| at < 28 || at % SECTOR == 0;
+    let is_tested = |at: usize| at < 28 || at.is_multiple_of(SECTOR);
     u32_at(before, 24) == 0 && (0..before.len()).all(|at| before[at] == after[at] || !is_tested(at))
 }
 
