@@ -6,8 +6,8 @@ use std::io;
 use std::num::NonZero;
 use std::path::Path;
 
-use pagewarden::page::{PageFormat, PageRun, RunVerdict};
 use pagewarden::database::{self, Format};
+use pagewarden::page::{PageFormat, PageRun, RunVerdict};
 use pagewarden::verdict::{Finding, Note, PageNo, SeverityCounts, Unread};
 use pagewarden::verify::{Caching, Options, Sink, Summary, verify};
 use tempfile::TempDir;

@@ -44,7 +44,15 @@ fuzz_target!(|input: &[u8]| {
             wanted.push((place, Kind::of(name).unwrap()));
             let (form, exact) = wire::known(name, "b", true).unwrap();
             let (text, wire) = (String::new(), name.to_owned());
-            columns.push(Column { name: text.clone(), declared: text, form, wire, character_set: None, nullable: true, exact });
+            columns.push(Column {
+                name: text.clone(),
+                declared: text,
+                form,
+                wire,
+                character_set: None,
+                nullable: true,
+                exact,
+            });
         }
     }
     let Some(layout) = Layout::new(attributes, wanted) else { return };
@@ -54,7 +62,8 @@ fuzz_target!(|input: &[u8]| {
     page[18..20].copy_from_slice(&[4, 32]);
     let mut rows = Rows::new(layout, first & 128 != 0);
     let Some(rows) = rows.of(&page) else { return };
-    let columns: Vec<(&Column, &Form)> = columns.iter().map(|column| (column, &column.form)).collect();
+    let columns: Vec<(&Column, &Form)> =
+        columns.iter().map(|column| (column, &column.form)).collect();
     let mut row = Row::new();
     for tuple in rows {
         let mut stream = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0".to_vec();

@@ -129,7 +129,15 @@ fn sent(kind: usize, is_text: bool, bytes: &[u8]) -> arbitrary::Result<()> {
 
 fn column(wire: &str, form: Form, exact: bool) -> Column {
     let name = wire.to_owned();
-    Column { declared: name.clone(), wire: name.clone(), name, form, character_set: None, nullable: true, exact }
+    Column {
+        declared: name.clone(),
+        wire: name.clone(),
+        name,
+        form,
+        character_set: None,
+        nullable: true,
+        exact,
+    }
 }
 
 /// The values are the row, and every engine can be told of them.

@@ -8,8 +8,8 @@ use std::fs;
 use std::num::NonZero;
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::formats::innodb::files::doublewrite::{Extents, slot_bytes_of};
 use pagewarden::database::kind_named;
+use pagewarden::formats::innodb::files::doublewrite::{Extents, slot_bytes_of};
 use pagewarden_fuzz::{check, empty_folder};
 
 const NAMES: [&str; 6] = [

@@ -8,10 +8,10 @@ use std::fs;
 use std::num::NonZero;
 
 use libfuzzer_sys::fuzz_target;
+use pagewarden::database::kind_named;
 use pagewarden::formats::innodb::checksum::{crc32, full_crc32, zip_crc32};
 use pagewarden::formats::innodb::page::fields::{FSP_FLAGS, read_u32};
 use pagewarden::formats::innodb::page::layout::{Form, Layout};
-use pagewarden::database::kind_named;
 use pagewarden_fuzz::{check, empty_folder};
 
 fuzz_target!(|input: &[u8]| {

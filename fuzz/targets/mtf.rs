@@ -7,7 +7,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::formats::sqlserver::mtf::{EXTENT_BYTES, Event, FaultKind, Walk, looks_like_backup};
+use pagewarden::formats::sqlserver::mtf::{
+    EXTENT_BYTES, Event, FaultKind, Walk, looks_like_backup,
+};
 use pagewarden::formats::sqlserver::stretch::Whole;
 
 const BLOCKS: [&[u8; 4]; 10] =

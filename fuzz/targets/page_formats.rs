@@ -48,8 +48,7 @@ const PAGES_MAX: usize = 40;
 
 fuzz_target!(|input: Input| {
     static SPECIMENS: OnceLock<Vec<Specimen>> = OnceLock::new();
-    let specimens =
-        SPECIMENS.get_or_init(specimens);
+    let specimens = SPECIMENS.get_or_init(specimens);
     let specimen = &specimens[usize::from(input.specimen) % specimens.len()];
     let format = specimen.format.as_ref();
     let page_size = format.page_size();

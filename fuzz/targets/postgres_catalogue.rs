@@ -10,12 +10,12 @@ use std::fs;
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::formats::postgres::page::Checksums;
+use pagewarden::crc32c::crc32c;
 use pagewarden::formats::postgres::files::catalogue::Catalogue;
 use pagewarden::formats::postgres::files::catalogue::transactions::Moment;
-use pagewarden::crc32c::crc32c;
 use pagewarden::formats::postgres::files::control::Control;
 use pagewarden::formats::postgres::files::wal::block::Locator;
+use pagewarden::formats::postgres::page::Checksums;
 use pagewarden_fuzz::empty_folder;
 
 const CONTROL: &[u8] = include_bytes!("../../fixtures/postgres/18/control.on.shutdown");

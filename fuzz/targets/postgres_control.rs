@@ -5,9 +5,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::formats::postgres::page::PAGE_SIZES;
 use pagewarden::crc32c::crc32c;
 use pagewarden::formats::postgres::files::control::Control;
+use pagewarden::formats::postgres::page::PAGE_SIZES;
 
 /// Where the versions keep their CRC, and where none does.
 const CRC_PLACES: [usize; 8] = [256, 280, 288, 292, 304, 128, 400, 508];

@@ -10,8 +10,8 @@ use std::fs;
 use std::num::NonZero;
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::formats::postgres::checksum::{checksum, hash_pages};
 use pagewarden::database::kind_named;
+use pagewarden::formats::postgres::checksum::{checksum, hash_pages};
 use pagewarden_fuzz::{check, empty_folder};
 
 const NAMES: [&str; 6] =

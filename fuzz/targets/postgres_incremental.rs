@@ -5,8 +5,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::formats::postgres::page::PAGE_SIZES;
 use pagewarden::formats::postgres::files::incremental::Header;
+use pagewarden::formats::postgres::page::PAGE_SIZES;
 
 fuzz_target!(|input: &[u8]| {
     let Some((mode, bytes)) = input.split_first() else { return };

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use pagewarden::formats::postgres::checksum::{Kernel, checksum, hash_pages_with};
-use pagewarden::formats::postgres::page::Checksums;
 use pagewarden::crc32c::crc32c;
+use pagewarden::formats::postgres::checksum::{Kernel, checksum, hash_pages_with};
 use pagewarden::formats::postgres::files::control::Control;
 use pagewarden::formats::postgres::files::names::RelationFile;
+use pagewarden::formats::postgres::page::Checksums;
 use pagewarden_fuzz::{check, empty_folder};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 

@@ -11,13 +11,15 @@ use std::sync::Arc;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use pagewarden::formats::postgres::page::{Fate, Recovery};
 use pagewarden::crc32c::crc32c;
-use pagewarden::formats::postgres::files::wal::block::{Dialect, Locator, RECORD_HEADER_BYTES, touched};
+use pagewarden::formats::postgres::files::wal::block::{
+    Dialect, Locator, RECORD_HEADER_BYTES, touched,
+};
 use pagewarden::formats::postgres::files::wal::reader::{LogReader, Stop};
 use pagewarden::formats::postgres::files::wal::replay::{Replay, ReplayOfFork};
 use pagewarden::formats::postgres::files::wal::segment::{Identity, Segments};
 use pagewarden::formats::postgres::files::wal::span::{Span, Until};
+use pagewarden::formats::postgres::page::{Fate, Recovery};
 use pagewarden::verdict::PageNo;
 use pagewarden_fuzz::empty_folder;
 

@@ -7,8 +7,8 @@ use std::num::NonZero;
 
 use arbitrary::{Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use pagewarden::formats::sqlite::checksum::stamp;
 use pagewarden::database::kind_named;
+use pagewarden::formats::sqlite::checksum::stamp;
 use pagewarden_fuzz::{check, empty_folder};
 
 /// What stands beside the database; taken from the end of the input, so that

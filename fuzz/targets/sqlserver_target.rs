@@ -7,8 +7,8 @@ use std::num::NonZero;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use pagewarden::formats::sqlserver::checksum::{PAGE_BYTES, Page, stamp_checksum, stamp_torn_bits};
 use pagewarden::database::kind_named;
+use pagewarden::formats::sqlserver::checksum::{PAGE_BYTES, Page, stamp_checksum, stamp_torn_bits};
 use pagewarden_fuzz::{check, empty_folder};
 
 #[derive(Debug, Arbitrary)]

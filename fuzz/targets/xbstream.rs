@@ -10,8 +10,8 @@ use std::num::NonZero;
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use pagewarden::formats::innodb::xbstream::{ChunkKind, Chunks};
 use pagewarden::database::{OpenOptions, open_stream};
+use pagewarden::formats::innodb::xbstream::{ChunkKind, Chunks};
 use pagewarden::verify::{Options, verify};
 use pagewarden_fuzz::Report;
 

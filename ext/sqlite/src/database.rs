@@ -4,8 +4,8 @@
 use std::ffi::c_int;
 use std::num::NonZeroU32;
 
-use pagewarden::formats::sqlite::checksum::page_verify::{self, Fault, Marker, Mode};
 use pagewarden::formats::sqlite::checksum as official;
+use pagewarden::formats::sqlite::checksum::page_verify::{self, Fault, Marker, Mode};
 use pagewarden::formats::sqlite::page::header::{DatabaseHeader, HEADER_BYTES};
 use pagewarden::formats::sqlite::page::lock_byte_page;
 use pagewarden::verdict::PageNo;

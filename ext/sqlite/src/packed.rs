@@ -21,11 +21,11 @@ use std::ptr;
 use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use pagewarden::formats::sqlite::page::header::{DatabaseHeader, HEADER_BYTES, MAGIC};
 use pagewarden::pack::{
     BEGIN, Expanded, ExpandedError, Pack, PackError, Reader, ReaderSettings, Search, What,
     open_chain,
 };
-use pagewarden::formats::sqlite::page::header::{DatabaseHeader, HEADER_BYTES, MAGIC};
 use pagewarden::source::memory;
 use rusqlite::ffi;
 

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use pagewarden::pack::{Content, Method, Pack, Packing, Settings, Strays};
 use pagewarden::database;
+use pagewarden::pack::{Content, Method, Pack, Packing, Settings, Strays};
 use pagewarden::verdict::{Finding, Note, Unread};
 use pagewarden::verify::{Options, Sink, verify};
 
