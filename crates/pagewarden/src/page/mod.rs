@@ -5,7 +5,7 @@
 //! to know of those (is checksumming on, where does the log end) was put into
 //! it by the target that made it.
 //!
-//! To add a format: one file here, one line in [`FORMATS`].
+//! To add a format, see [`formats`](crate::formats).
 
 use std::fmt;
 use std::ops::Range;

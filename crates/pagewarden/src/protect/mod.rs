@@ -12,10 +12,10 @@
 //! pages is written when every page is on the device, and never before. Whatever
 //! ends a run early leaves a database with its old setting, whose pages are sound
 //! under it; the same request, made again, goes on from the journal. (InnoDB has no
-//! such setting: see [`innodb`].)
+//! such setting: see [`innodb`](crate::formats::innodb::protect).)
 //!
 //! To add an engine: an `ENGINE` in the folder of its format. SQLite's is not among
-//! them: its work is here ([`sqlite`]), but needs the library SQLite, which this one
+//! them: its work is here ([`sqlite`](crate::formats::sqlite::protect)), but needs the library SQLite, which this one
 //! does not link. Who does makes an engine of both and asks [`protect_among`].
 
 use std::num::NonZero;
