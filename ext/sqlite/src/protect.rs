@@ -22,6 +22,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Rows, ffi};
 pub const ENGINE: Engine = Engine {
     name: protect::NAME,
     summary: protect::SUMMARY,
+    has_setting: true,
     modes: protect::MODES,
     features: &[],
     probe: protect::is_database,

@@ -203,20 +203,19 @@ fn kind(arguments: &Pack) -> Option<&'static Format> {
 
 fn open(source: &Path, kind: Option<&Format>) -> Result<Target> {
     let target = database::open(source, kind)?;
-    if target.description.format == "sqlite" {
-        for (suffix, what) in [("-wal", "log"), ("-journal", "rollback journal")] {
-            let mut name = source.as_os_str().to_owned();
-            name.push(suffix);
-            let beside = PathBuf::from(name);
-            let is_needed = fs::metadata(&beside).is_ok_and(|metadata| metadata.len() > 0);
-            ensure!(
-                !is_needed,
-                "cannot pack {}: its {what} {} is part of it\n\
-                 hint: open it with sqlite3 and run PRAGMA journal_mode = DELETE",
-                source.display(),
-                beside.display()
-            );
-        }
+    let format = database::kind_named(target.description.format);
+    for (suffix, what) in format.map_or(&[][..], |format| format.sidecars) {
+        let mut name = source.as_os_str().to_owned();
+        name.push(suffix);
+        let beside = PathBuf::from(name);
+        let is_needed = fs::metadata(&beside).is_ok_and(|metadata| metadata.len() > 0);
+        ensure!(
+            !is_needed,
+            "cannot pack {}: its {what} {} is part of it\n\
+             hint: open it with sqlite3 and run PRAGMA journal_mode = DELETE",
+            source.display(),
+            beside.display()
+        );
     }
     Ok(target)
 }

@@ -210,11 +210,11 @@ fn text(arguments: &Protect, outcome: &Outcome) -> String {
     let path = shown_paths(arguments);
     let first = arguments.paths.first();
     let engine = first.and_then(|path| protecting().find(|engine| (engine.probe)(path)));
-    let is_innodb = engine.is_some_and(|engine| engine.name == "innodb");
-    let before = match (is_innodb, outcome.before) {
-        (true, Protection::Checksum) => "all pages with crc32 or better",
-        (true, _) => "pages with older sums or none",
-        (false, before) => setting(before),
+    let has_setting = engine.is_none_or(|engine| engine.has_setting);
+    let before = match (has_setting, outcome.before) {
+        (false, Protection::Checksum) => "all pages with crc32 or better",
+        (false, _) => "pages with older sums or none",
+        (true, before) => setting(before),
     };
     let mut text = format!("{path}: {}, {before}\n", printable(&outcome.engine));
     for finding in &outcome.findings {
@@ -248,9 +248,9 @@ fn text(arguments: &Protect, outcome: &Outcome) -> String {
         let files = counted(outcome.files_resumed, "file");
         text.push_str(&format!("{files} had been finished by an earlier run\n"));
     }
-    text.push_str(&match is_innodb {
-        true => last_line_of_innodb(arguments, outcome),
-        false => last_line(arguments, outcome),
+    text.push_str(&match has_setting {
+        true => last_line(arguments, outcome),
+        false => last_line_without_setting(arguments, outcome),
     });
     text.push('\n');
     text
@@ -307,7 +307,7 @@ fn last_line(arguments: &Protect, outcome: &Outcome) -> String {
 }
 
 /// There is no setting: what counts is what every page says of itself.
-fn last_line_of_innodb(arguments: &Protect, outcome: &Outcome) -> String {
+fn last_line_without_setting(arguments: &Protect, outcome: &Outcome) -> String {
     let path = arguments.copy_to.as_deref().map_or_else(|| shown_paths(arguments), shown);
     let is_copy = arguments.copy_to.is_some();
     let pages = &outcome.pages;

@@ -15,6 +15,7 @@
 //! into a mount.
 
 use std::fs::{self, File};
+use std::os::unix::fs::chown;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -93,6 +94,8 @@ impl Databases {
         stop: &Arc<AtomicBool>,
     ) -> Result<Self> {
         let home = Home::new()?;
+        // No server works here, and root writes packs to no folder of another user.
+        chown(home.path(), Some(geteuid().as_raw()), None)?;
         fs::create_dir(home.path().join("plain"))?;
         for part in 0..parts {
             program::go_on(stop)?;

@@ -338,6 +338,19 @@ pub struct StreamKind {
     pub open: fn(&Path, Decoded, &OpenOptions) -> Result<Target, Error>,
 }
 
+/// How page verification of a format is turned on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TurnedOn {
+    /// By `pagewarden protect`, for the file or folder that was named.
+    Here,
+    /// By `pagewarden protect`, for a data directory as a whole, never for one file of it.
+    ForTheWhole,
+    /// By its server, with this statement.
+    ByServer(&'static str),
+    /// Never: its pages always carry sums.
+    Never,
+}
+
 /// Who makes a symbolic link below a data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkMaker {
@@ -354,6 +367,8 @@ pub enum LinkMaker {
 pub struct Format {
     /// The name, as in `--format` and in the JSON output.
     pub name: &'static str,
+    /// The engine's name, for people.
+    pub title: &'static str,
     /// What it covers, for help and documentation.
     pub summary: &'static str,
     /// Looks at a path without opening more than its first bytes.
@@ -368,6 +383,13 @@ pub struct Format {
     pub stream: Option<StreamKind>,
     /// Several files may be one target; `None`: never.
     pub parts: Option<PartsKind>,
+    /// How page verification is turned on.
+    pub turned_on: TurnedOn,
+    /// The experiments of `pagewarden cost` that say what its protection costs, the most telling
+    /// first.
+    pub experiments: &'static [&'static str],
+    /// Endings of files beside a database file that are part of it, and what they are.
+    pub sidecars: &'static [(&'static str, &'static str)],
     /// Who makes a symbolic link of that name in that folder.
     pub link_maker: fn(&Path) -> LinkMaker,
     /// Pages that the conformance suite and the fuzzer damage; `None`: it has no pages of its own.

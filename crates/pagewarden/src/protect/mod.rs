@@ -49,6 +49,8 @@ pub struct Engine {
     pub name: &'static str,
     /// For help.
     pub summary: &'static str,
+    /// True if a database has one setting for all of its pages.
+    pub has_setting: bool,
     /// What can be asked for.
     pub modes: &'static [Protection],
     /// What else of a request it understands.

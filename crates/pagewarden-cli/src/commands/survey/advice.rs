@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use pagewarden::database::{self, TurnedOn};
 use pagewarden::shell;
 use pagewarden::verdict::{Protection, Verdict};
 
@@ -59,28 +60,26 @@ pub(super) fn advice(surveyed: &Surveyed) -> Advice {
 fn protect(surveyed: &Surveyed, path: &str) -> Advice {
     let description = &surveyed.description;
     let is_file = surveyed.path.is_file();
-    let (command, why) = match description.format {
-        "sqlserver" if description.state.contains("a backup") => (
-            "ALTER DATABASE [name] SET PAGE_VERIFY CHECKSUM".to_owned(),
-            "a backup holds what its database held: turn checksums on there",
+    let turned_on = database::kind_named(description.format).map(|format| format.turned_on);
+    let (command, why) = match turned_on {
+        Some(TurnedOn::ByServer(statement)) => (
+            statement.to_owned(),
+            "each page is then protected when it is next written (rebuilding indexes writes \
+             them), and so are those in later backups",
         ),
-        "sqlserver" => (
-            "ALTER DATABASE [name] SET PAGE_VERIFY CHECKSUM".to_owned(),
-            "each page is then protected when it is next written; rebuilding indexes writes them",
-        ),
-        "postgres" if is_file => (
+        Some(TurnedOn::ForTheWhole) if is_file => (
             format!("pagewarden survey {}", quoted(folder_of(&surveyed.path))),
             "checksums are turned on for a whole cluster, of which this is one file",
         ),
-        "postgres" | "innodb" | "sqlite" if description.live => (
+        Some(TurnedOn::Here | TurnedOn::ForTheWhole) if description.live => (
             format!("pagewarden protect --mode checksum --dry-run {path}"),
             "shut it down first; this shows what would change, and without --dry-run changes it",
         ),
-        "postgres" | "innodb" | "sqlite" => (
+        Some(TurnedOn::Here | TurnedOn::ForTheWhole) => (
             format!("pagewarden protect --mode checksum --dry-run {path}"),
             "it shows what would change, and without --dry-run changes it",
         ),
-        _ => (
+        Some(TurnedOn::Never) | None => (
             format!("pagewarden check --seal FILE {path}"),
             "a seal finds later what its pages cannot tell",
         ),
@@ -95,21 +94,16 @@ fn keep(surveyed: &Surveyed, path: &str) -> Advice {
     if surveyed.path == Path::new("-") {
         return said("pagewarden check -".to_owned(), "the same for every backup that is made");
     }
+    let turned_on = database::kind_named(surveyed.description.format).map(|it| it.turned_on);
     // A share of the pages is older than the setting.
     if summary.by_mode.none > 0
         && surveyed.description.setting != Some(Protection::None)
-        && surveyed.description.format == "innodb"
+        && turned_on == Some(TurnedOn::Here)
         && !surveyed.description.live
     {
         return said(
             format!("pagewarden protect --mode checksum --dry-run {path}"),
             "some pages carry no sum: it shows what would change, and without --dry-run changes it",
-        );
-    }
-    if surveyed.description.format == "pack" {
-        return said(
-            format!("pagewarden check --nagios {path}"),
-            "for monitoring: the same every week, in one line",
         );
     }
     if surveyed.description.live || surveyed.description.epoch.is_none() {

@@ -1,5 +1,6 @@
 //! The questions and their answers, in words: what the screen and the page show.
 
+use pagewarden::database;
 use pagewarden::report::why::why;
 use pagewarden::verdict::{Finding, Protection};
 use pagewarden::words::{
@@ -153,10 +154,7 @@ fn price(surveyed: &Surveyed) -> Vec<String> {
         Some(command) => format!("unknown on this machine: {command} measures it"),
         None => format!(
             "unknown: no experiment measures it for {}",
-            match surveyed.description.format {
-                "sqlserver" => "SQL Server",
-                _ => "this kind",
-            }
+            database::kind_named(surveyed.description.format).map_or("this kind", |it| it.title)
         ),
     });
     lines

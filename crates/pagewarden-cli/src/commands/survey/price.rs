@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use pagewarden::database::Description;
+use pagewarden::database::{self, Description};
 use pagewarden_lab::cost::analyse::analyse;
 use pagewarden_lab::cost::machine;
 use pagewarden_lab::cost::record::{self, Run};
@@ -32,20 +32,10 @@ pub(super) struct Price {
     pub(super) command: Option<String>,
 }
 
-/// The experiments that speak of an engine, those that say most first.
-fn experiments(format: &str) -> &'static [&'static str] {
-    match format {
-        "postgres" => &["e2b", "e0", "e2a"],
-        "sqlite" => &["e0-sqlite", "e2b-sqlite"],
-        "innodb" => &["e0-mariadb"],
-        // Nothing to measure: the engine does not run here, or the file is no engine's.
-        _ => &[],
-    }
-}
-
 /// The price of an engine's protection.
 pub(super) fn price(description: &Description, runs: &[Run]) -> Price {
-    let names = experiments(description.format);
+    let format = database::kind_named(description.format);
+    let names = format.map_or(&[][..], |format| format.experiments);
     let mut known = Vec::new();
     for name in names {
         let newest =
@@ -124,7 +114,7 @@ mod tests {
             page_size: 8192,
             setting: None,
             state: String::new(),
-            evidence: pagewarden::database::Evidence { tested_by: "", unseen: "" },
+            evidence: database::Evidence { tested_by: "", unseen: "" },
             live: false,
             epoch: None,
         }

@@ -6,12 +6,13 @@ pub mod page;
 pub mod protect;
 pub mod xbstream;
 
-use crate::database::{Format, Probe, StreamKind};
+use crate::database::{Format, Probe, StreamKind, TurnedOn};
 use crate::formats::aria::page::specimens as of_aria;
 
 /// What it can do.
 pub const FORMAT: Format = Format {
     name: "innodb",
+    title: "MySQL and MariaDB",
     summary: "data directories, backups and tablespaces of MySQL and MariaDB, with Aria tables",
     probe: files::probe,
     open: files::open,
@@ -21,6 +22,9 @@ pub const FORMAT: Format = Format {
         open: files::stream::open,
     }),
     parts: None,
+    turned_on: TurnedOn::Here,
+    experiments: &["e0-mariadb"],
+    sidecars: &[],
     link_maker: files::link_maker,
     specimens: Some(|| page::specimens::specimens().into_iter().chain(of_aria()).collect()),
     protect: Some(protect::ENGINE),

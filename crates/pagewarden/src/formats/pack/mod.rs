@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 use crate::database::{
     Description, Evidence, Format, LinkMaker, OpenOptions, PageFile, Probe, Step, StreamedPages,
-    Target,
+    Target, TurnedOn,
 };
 use crate::error::Error;
 use crate::pack::{
@@ -30,11 +30,15 @@ use crate::words::{bytes, counted};
 /// What it can do.
 pub const FORMAT: Format = Format {
     name: "pack",
+    title: "pack",
     summary: "a pack that `pagewarden pack` made",
     probe,
     open,
     stream: None,
     parts: None,
+    turned_on: TurnedOn::Never,
+    experiments: &[],
+    sidecars: &[],
     link_maker: |_| LinkMaker::Unknown,
     specimens: None,
     protect: None,

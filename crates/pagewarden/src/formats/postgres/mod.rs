@@ -5,11 +5,12 @@ pub mod files;
 pub mod page;
 pub mod protect;
 
-use crate::database::{Format, StreamKind};
+use crate::database::{Format, StreamKind, TurnedOn};
 
 /// What it can do.
 pub const FORMAT: Format = Format {
     name: "postgres",
+    title: "PostgreSQL",
     summary: "PostgreSQL data directories, base backups and relation files, 9.6 to 19",
     probe: files::probe,
     open: files::open,
@@ -19,6 +20,9 @@ pub const FORMAT: Format = Format {
         open: files::backup::open_stream,
     }),
     parts: None,
+    turned_on: TurnedOn::ForTheWhole,
+    experiments: &["e2b", "e0", "e2a"],
+    sidecars: &[],
     link_maker: files::link_maker,
     specimens: Some(page::specimens),
     protect: Some(protect::ENGINE),

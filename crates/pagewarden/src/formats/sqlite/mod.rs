@@ -5,11 +5,12 @@ pub mod files;
 pub mod page;
 pub mod protect;
 
-use crate::database::{Format, LinkMaker, Probe, StreamKind};
+use crate::database::{Format, LinkMaker, Probe, StreamKind, TurnedOn};
 
 /// What it can do.
 pub const FORMAT: Format = Format {
     name: "sqlite",
+    title: "SQLite",
     summary: "a SQLite database file, with or without a checksum VFS",
     probe: files::probe,
     open: files::open,
@@ -19,6 +20,9 @@ pub const FORMAT: Format = Format {
         open: |path, decoded, _| files::stream::open(path, decoded),
     }),
     parts: None,
+    turned_on: TurnedOn::Here,
+    experiments: &["e0-sqlite", "e2b-sqlite"],
+    sidecars: &[("-wal", "log"), ("-journal", "rollback journal")],
     link_maker: |_| LinkMaker::Unknown,
     specimens: Some(page::specimens),
     // The SQLite extension does it: it needs SQLite itself.

@@ -10,12 +10,13 @@ pub mod stretch;
 pub mod xpress;
 
 use crate::database::parts::{Part, PartsKind};
-use crate::database::{Format, LinkMaker, Probe, StreamKind};
+use crate::database::{Format, LinkMaker, Probe, StreamKind, TurnedOn};
 use files::backup;
 
 /// What it can do.
 pub const FORMAT: Format = Format {
     name: "sqlserver",
+    title: "SQL Server",
     summary: "SQL Server data files (.mdf, .ndf), logs (.ldf) and backups (.bak, .trn), 2005 to 2025",
     probe: files::probe,
     open: files::open,
@@ -32,6 +33,9 @@ pub const FORMAT: Format = Format {
         },
         open: backup::open,
     }),
+    turned_on: TurnedOn::ByServer("ALTER DATABASE [name] SET PAGE_VERIFY CHECKSUM"),
+    experiments: &[],
+    sidecars: &[],
     link_maker: |_| LinkMaker::Unknown,
     specimens: Some(page::specimens::all),
     protect: Some(protect::ENGINE),

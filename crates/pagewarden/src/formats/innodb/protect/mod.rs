@@ -75,6 +75,7 @@ use work::{BATCH_FILES, LeftTally, Totals, Work, sweep};
 pub const ENGINE: Engine = Engine {
     name: "innodb",
     summary: "MySQL or MariaDB data directory, or one tablespace of it",
+    has_setting: false,
     modes: &[Protection::Checksum],
     features: &[],
     probe,

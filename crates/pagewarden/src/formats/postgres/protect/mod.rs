@@ -53,6 +53,7 @@ use pages::{BATCH_FILES, RUN_BYTES, Work, server_came};
 pub const ENGINE: Engine = Engine {
     name: "postgres",
     summary: "PostgreSQL data directory, 9.6 to 18",
+    has_setting: true,
     modes: &[Protection::Checksum, Protection::None],
     features: &[Feature::Tablespaces],
     probe: is_root,

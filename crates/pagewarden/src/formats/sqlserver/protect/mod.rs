@@ -42,6 +42,7 @@ use pages::RUN_BYTES;
 pub const ENGINE: Engine = Engine {
     name: "sqlserver",
     summary: "SQL Server data files (.mdf, .ndf) or a folder of them, 2005 to 2022, to a copy (experimental)",
+    has_setting: true,
     modes: &[Protection::Checksum, Protection::Torn, Protection::None],
     features: &[Feature::SeveralFiles],
     probe: is_known,
