@@ -49,6 +49,7 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use crc_fast::crc32_iscsi;
@@ -73,6 +74,9 @@ const FORMAT_BEFORE_57: u32 = 0;
 const FORMAT_MYSQL_8030: u32 = 6;
 /// From here on MariaDB's, later ones of MySQL being far away.
 const FORMATS_OF_MARIADB: u32 = 100;
+/// 10.3 and 10.4; 10.2 has the number of MySQL 5.7.
+const RINGS_OF_MARIADB: RangeInclusive<u32> = 103..=104;
+const RING_FILES_MAX: u32 = 100;
 const FORMAT_MARIADB_105: u32 = 0x5048_5953;
 const FORMAT_MARIADB_108: u32 = 0x5068_7973;
 const FORMAT_MARIADB_108_ENCRYPTED: u32 = 0xF09F_979D;
@@ -319,20 +323,24 @@ fn open_files(root: &Path, faults: &mut Vec<LogFault>) -> Result<Vec<LogFile>, N
     Ok(files)
 }
 
-/// A file that the ring of a server before MySQL 5.7 lacks, or that is shorter than the others: it
-/// has two at least, all of one size, and the server does not start otherwise.
+/// A file that the ring of an older server lacks, or that is shorter than the others. All files of
+/// a ring are of one size (up to MySQL 8.0.29 and MariaDB 10.4), and before MySQL 5.7 there are two
+/// at least; the server does not start otherwise.
 pub(super) fn gap_in_ring(root: &Path) -> Option<(String, Kind, String)> {
     let files = open_files(root, &mut Vec::new()).ok()?;
-    if files.first()?.header.format != FORMAT_BEFORE_57 {
+    let format = files.first()?.header.format & !FORMAT_IS_ENCRYPTED;
+    if format >= FORMAT_MYSQL_8030 && !RINGS_OF_MARIADB.contains(&format) {
         return None;
     }
     let sizes = names_of_files(root).into_iter().filter_map(|(name, path)| {
         let bytes = path.metadata().ok()?.len();
-        Some((bytes, name))
+        // `ib_logfile101` is one that a server was about to make.
+        let number: u32 = name.rsplit("ib_logfile").next()?.parse().ok()?;
+        (number < RING_FILES_MAX).then_some((bytes, name))
     });
     let sizes: Vec<_> = sizes.collect();
     let (shortest, longest) = (sizes.iter().min()?, sizes.iter().max()?);
-    if sizes.len() == 1 {
+    if sizes.len() == 1 && format == FORMAT_BEFORE_57 {
         let detail = "the log of such a server has two files at least, and there is one";
         let second = format!("{}1", shortest.1.trim_end_matches('0'));
         return Some((second, Kind::Missing, detail.to_owned()));
@@ -400,6 +408,7 @@ fn names_of_files_in(root: &Path) -> Vec<(String, PathBuf)> {
 #[allow(clippy::arithmetic_side_effects, reason = "small numbers of a test")]
 mod tests {
     use super::*;
+    use crate::crc32c::crc32c;
 
     /// The one file of a real MySQL 9.7 that was shut down.
     pub(super) fn mysql_fixture() -> Option<Vec<u8>> {
@@ -545,6 +554,25 @@ mod tests {
         for (bytes, is_short) in [(5 << 20, false), (4 << 20, true), (0, true)] {
             File::create(folder.path().join(second)).unwrap().set_len(bytes).unwrap();
             assert_eq!(gap(), is_short.then(|| (second.to_owned(), Kind::Truncated)), "{bytes}");
+        }
+        // MariaDB 10.2 and MySQL 5.7, 10.4 with encryption, and 10.5, which has one file: of the
+        // first ones a second file may be absent, and none is shorter than the other.
+        for (format, is_ring) in
+            [(1, true), (104 | FORMAT_IS_ENCRYPTED, true), (FORMAT_MARIADB_105, false)]
+        {
+            let mut log = log_of_55(0);
+            log[..4].copy_from_slice(&format.to_be_bytes());
+            let sum = crc32c(&log[..508]);
+            log[508..512].copy_from_slice(&sum.to_be_bytes());
+            let folder = folder_with("ib_logfile0", &log);
+            let gap = || gap_in_ring(folder.path()).map(|(name, kind, _)| (name, kind));
+            assert_eq!(gap(), None, "{format:x}");
+            fs::write(folder.path().join(second), b"").unwrap();
+            let expected = is_ring.then(|| (second.to_owned(), Kind::Truncated));
+            assert_eq!(gap(), expected, "{format:x}");
+            // One that a server was about to make when it crashed.
+            fs::rename(folder.path().join(second), folder.path().join("ib_logfile101")).unwrap();
+            assert_eq!(gap(), None, "{format:x}");
         }
         let Some(bytes) = mysql_fixture() else { return };
         assert_eq!(gap_in_ring(folder_with("#innodb_redo/#ib_redo7", &bytes).path()), None);
