@@ -14,11 +14,23 @@ use crate::verify::held::{Held, HeldFindings};
 use crate::verify::plan::{Event, counts_as_page};
 use crate::verify::{Sink, Summary};
 
+/// Of a few hundred bytes each, beside what the runs in flight may bring.
+const WAITING_FINDINGS_MAX: usize = 16 << 10;
+
 /// The result of one sequence number.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Event(Event),
     Run(RunOutcome),
+}
+
+impl Outcome {
+    fn findings(&self) -> usize {
+        match self {
+            Self::Event(_) => 0,
+            Self::Run(run) => run.findings.len() + run.held.len(),
+        }
+    }
 }
 
 /// What came out of one run.
@@ -49,6 +61,8 @@ pub(super) struct Collector<'a> {
     sink: &'a mut dyn Sink,
     next: u64,
     waiting: BTreeMap<u64, Outcome>,
+    /// Findings in `waiting`.
+    waiting_findings: usize,
     summary: Summary,
     /// The first refusal of the sink.
     failed: Option<io::Error>,
@@ -65,12 +79,19 @@ impl<'a> Collector<'a> {
             sink,
             next: 0,
             waiting: BTreeMap::new(),
+            waiting_findings: 0,
             summary: Summary::default(),
             failed: None,
             held: HeldFindings::new(),
             unread: None,
             told: HashSet::new(),
         }
+    }
+
+    /// True if so many findings wait for an older result that no more should be made meanwhile:
+    /// a read of the device can take longer than all others out of the page cache.
+    pub(super) fn is_full(&self) -> bool {
+        self.waiting_findings >= WAITING_FINDINGS_MAX
     }
 
     /// How many results were handed on.
@@ -81,9 +102,11 @@ impl<'a> Collector<'a> {
     /// Takes the result of `sequence`; hands on all that are next in order.
     /// False if the sink refused, now or before.
     pub(super) fn take(&mut self, sequence: u64, outcome: Outcome) -> bool {
+        self.waiting_findings += outcome.findings();
         self.waiting.insert(sequence, outcome);
         while let Some(outcome) = self.waiting.remove(&self.next) {
             self.next += 1;
+            self.waiting_findings -= outcome.findings();
             self.hand_on(outcome);
         }
         self.failed.is_none()
@@ -290,5 +313,50 @@ impl<'a> Collector<'a> {
         if let Err(error) = result {
             self.failed.get_or_insert(error);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verdict::Note;
+
+    /// Counts what it is given.
+    #[derive(Default)]
+    struct Count(usize);
+
+    impl Sink for Count {
+        fn finding(&mut self, _: &Finding) -> io::Result<()> {
+            self.0 += 1;
+            Ok(())
+        }
+
+        fn unread(&mut self, _: &Unread) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn note(&mut self, _: &Note) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn findings_that_wait_for_an_older_result_are_bounded() {
+        let finding = Finding::of_file("a", Severity::Damage, Kind::Checksum, String::new());
+        let run = |count| {
+            let findings = vec![finding.clone(); count];
+            Outcome::Run(RunOutcome { findings, ..RunOutcome::default() })
+        };
+        let mut sink = Count::default();
+        let mut collector = Collector::new(&mut sink);
+        assert!(collector.take(1, run(WAITING_FINDINGS_MAX - 1)) && !collector.is_full());
+        assert!(collector.take(3, run(1)) && collector.is_full());
+        // Those behind the gap wait still.
+        assert!(collector.take(0, run(5)) && !collector.is_full());
+        assert_eq!(collector.collected(), 2);
+        assert!(collector.take(2, run(0)));
+        assert_eq!((collector.collected(), collector.waiting_findings), (4, 0));
+        drop(collector);
+        assert_eq!(sink.0, WAITING_FINDINGS_MAX + 5);
     }
 }

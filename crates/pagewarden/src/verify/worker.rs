@@ -164,9 +164,11 @@ impl<'a> Shared<'a> {
         if self.stop.load(Ordering::Relaxed) || self.refused.load(Ordering::Relaxed) {
             return Next::End;
         }
-        let collected = lock(&self.collector).collected();
+        let collector = lock(&self.collector);
+        let (collected, is_full) = (collector.collected(), collector.is_full());
+        drop(collector);
         let mut plan = lock(&self.plan);
-        if plan.ahead_of(collected) >= WINDOW {
+        if is_full || plan.ahead_of(collected) >= WINDOW {
             return Next::Wait(Duration::from_millis(1));
         }
         plan.next(collected)
