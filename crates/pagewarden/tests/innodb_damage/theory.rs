@@ -113,8 +113,11 @@ impl Theory<'_> {
             return Seen::Nothing;
         }
         if self.is_blank(after) {
-            let is_missed =
-                index + self.first_page == 0 || (!self.is_system && self.is_used(index));
+            let is_missed = match (self.first_page, index) {
+                (0, 0) => true,
+                _ if self.is_system => self.is_fixed(index) && self.is_used(index),
+                _ => self.is_used(index),
+            };
             return Seen::if_damage(is_missed);
         }
         let class = Class::of(self.layout, before);
@@ -130,6 +133,18 @@ impl Theory<'_> {
             };
         }
         changed.map(|at| self.byte(class, at, before, after)).max().unwrap_or(Seen::Nothing)
+    }
+
+    /// A page of the system tablespace that is never zero while it is in use: the first ones, and
+    /// the rollback segments that page 5 names.
+    fn is_fixed(&self, index: usize) -> bool {
+        let size = self.layout.page_size;
+        let Some(transactions) = self.file.get(5 * size..6 * size) else { return false };
+        let slots = transactions[38 + 18..].chunks_exact(8).take(128);
+        let mut slots = slots.map(|slot| (read_u32(slot, 0), read_u32(slot, 4)));
+        self.first_page == 0
+            && ((1..=12).contains(&index)
+                || slots.any(|(space, page)| space == 0 && page as usize == index))
     }
 
     /// What one changed byte gives away.

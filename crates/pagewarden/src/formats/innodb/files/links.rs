@@ -158,7 +158,8 @@ impl Links {
 
     /// Why a page in use that is all zero must have been written; `None` also where nobody can tell.
     pub(crate) fn lead_to(&self, page: PageNo) -> Option<Lead> {
-        if page.0 < FIXED_PAGES && self.owner != Owner::System {
+        // Of the system tablespace the fixed pages are known beside page 0: see `system`.
+        if page.0 == 0 || page.0 < FIXED_PAGES && self.owner != Owner::System {
             return Some(Lead::Link);
         }
         let found = self.found.get_or_init(|| self.read().unwrap_or_default());
