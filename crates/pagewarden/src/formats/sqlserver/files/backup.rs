@@ -186,7 +186,7 @@ fn family_of(path: &Path) -> std::io::Result<Option<Family>> {
     let mut head = [0; HEAD_BYTES];
     let length = read_fully(&file, &mut head, 0)?;
     let head = head.get(..length).unwrap_or_default();
-    if !is_backup(head) && !is_backup_without_its_beginning(&file) {
+    if !is_backup(head) && !is_backup_without_its_beginning(&file) && !ends_as_backup(&file) {
         return Ok(None);
     }
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
