@@ -557,7 +557,9 @@ fn torn_pages_of_a_plain_copy_are_mended_by_its_log() {
         if installation.major < 15 {
             continue;
         }
-        let mut cluster = load(&installation, &[("max_wal_size", "'64MB'")]);
+        // No segment is recycled while it is copied.
+        let settings = [("max_wal_size", "'64MB'"), ("wal_keep_size", "'1GB'")];
+        let mut cluster = load(&installation, &settings);
         let still = file_of(&mut cluster, "still");
         let Some(load) = busy_script(&cluster) else { continue };
         thread::sleep(Duration::from_millis(500));
@@ -577,8 +579,8 @@ fn torn_pages_of_a_plain_copy_are_mended_by_its_log() {
         fs::write(target.join("backup_label"), format!("{label}\n")).unwrap();
         let _ = fs::remove_file(target.join("postmaster.pid"));
         // The log goes on after the copy was made.
-        copy_files(&source.join("pg_wal"), &target.join("pg_wal"));
         drop(load);
+        copy_files(&source.join("pg_wal"), &target.join("pg_wal"));
         let outcome = check([&target]);
         let report = outcome.report();
         let found = severities(&report.findings());
