@@ -76,7 +76,7 @@ pub fn check(path: &Path, kind: Option<&Format>, jobs: NonZero<usize>) -> Option
     assert!(page_size.is_power_of_two() && page_size >= 512, "{:?}", target.description);
     let mut report = Report::default();
     let options = Options { jobs, caching: Caching::Cached, ..Options::default() };
-    let summary = verify(target, &options, &(), &mut report).expect("this sink takes all");
+    let summary = verify(target, &options, &(), &mut report).expect("this sink takes all").summary;
     let mut severities = SeverityCounts::default();
     for finding in &report.findings {
         severities.add(finding.severity);

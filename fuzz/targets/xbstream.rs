@@ -48,7 +48,7 @@ fuzz_target!(|input: &[u8]| {
     let Ok(target) = open_stream(Path::new("-"), source, None, &options) else { return };
     let mut report = Report::default();
     let options = Options { jobs: NonZero::<usize>::MIN, ..Options::default() };
-    let summary = verify(target, &options, &(), &mut report).expect("this sink takes all");
+    let summary = verify(target, &options, &(), &mut report).expect("this sink takes all").summary;
     assert_eq!(report.unread.len() as u64, summary.unread);
 });
 

@@ -1,21 +1,40 @@
-//! Is my data still what was written? This library verifies the pages of
-//! database files, without needing the server.
+//! Is my data still what was written? This library verifies the pages of database files,
+//! clusters, backups and packs (PostgreSQL, `InnoDB`, SQL Server, `SQLite`), without needing the
+//! server, and never writes to what it looks at.
 //!
-//! Data flows one way:
+//! ```
+//! use pagewarden::Verdict;
 //!
-//! ```text
-//! target --> source --> page format --> verdict --> report
-//! what is    bytes in   is this page    ok, empty,  text,
-//! this path  runs of    what its        or a        JSON
-//!            pages      engine wrote?   Finding
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/pack/1/shop.pwk");
+//! let checked = pagewarden::check(path)?;
+//! for finding in &checked.findings {
+//!     println!("{:?} is {}", finding.place, finding.kind.name());
+//! }
+//! assert_ne!(checked.verdict(), Verdict::Damaged);
+//! # Ok::<(), pagewarden::Error>(())
 //! ```
 //!
-//! [`database::open`] finds out what a path is, [`verify::verify`] drives every
-//! page of it through its [`page::PageFormat`], and a [`report`] writes down
-//! what comes out. The library does not print, parse flags or open sockets,
-//! and never writes to what it looks at. The one exception is [`protect`], whose
-//! work is to write.
+//! Damage is data: what is wrong with a page or a file is a [`Finding`], what could not be read is
+//! an [`Unread`], and neither is an error. An [`Error`] means that there is no verdict at all; its
+//! [`ErrorKind`] says why.
+//!
+//! [`check()`] is enough for most programs; [`Check`] has options, and hands findings to a
+//! [`Sink`] as they come. Underneath, data flows one way:
+//!
+//! ```text
+//! database --> source --> page format --> verdict --> report
+//! what is      bytes in   is this page    ok, empty,  text,
+//! this path    runs of    what its        or a        JSON
+//!              pages      engine wrote?   Finding
+//! ```
+//!
+//! A format of one's own is a [`PageFormat`](page::PageFormat) and a
+//! [`Target`](database::Target) for [`verify::verify`]; `examples/own_format.rs` is one.
+//!
+//! The names at the top of this page are for other programs. The modules are what the program
+//! `pagewarden` is built from, and change with it.
 
+mod check;
 pub mod crc32c;
 pub mod database;
 pub mod error;
@@ -31,7 +50,14 @@ pub mod verdict;
 pub mod verify;
 pub mod words;
 
-pub use error::Error;
+pub use check::{Check, Checked, KEPT_MAX, check};
+pub use database::{Description, Evidence};
+pub use error::{Error, ErrorKind};
+pub use verdict::{
+    ByteOffset, Finding, Kind, ModeCounts, Note, PageCounts, PageNo, Place, Protection, Severity,
+    SeverityCounts, Unread, Verdict,
+};
+pub use verify::{Progress, Sink, Summary, Verified};
 
 /// The version in `--version` and in every JSON object.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -62,6 +62,7 @@ impl Severity {
 /// What is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Kind {
     /// The stored value does not match the content, and nothing more precise
     /// can be said.
@@ -310,6 +311,7 @@ pub struct Place {
 
 /// What is wrong with one page or file, and the evidence for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Finding {
     /// Where it is.
     #[serde(flatten)]
@@ -389,6 +391,7 @@ pub struct Stretch<'a> {
 
 /// A correction to counts that were already reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Recount {
     /// The first page that still counts as suspect counts as this.
     Suspect(Standing),
@@ -408,6 +411,7 @@ pub enum Recount {
 /// What could not be looked at: bytes of a file, or all of it. It is in no page
 /// count, and makes a verdict incomplete.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Unread {
     /// The file, relative to the target's path.
     pub file: String,

@@ -75,7 +75,7 @@ pub fn check(path: &Path, keyring: Option<&Path>) -> Result<Report, pagewarden::
     assert_eq!(target.description.format, "innodb", "{}", path.display());
     let mut report = Report::default();
     let options = Options { caching: Caching::Cached, ..Options::default() };
-    report.summary = verify(target, &options, &(), &mut report).unwrap();
+    report.summary = verify(target, &options, &(), &mut report).unwrap().summary;
     Ok(report)
 }
 
@@ -328,7 +328,7 @@ fn further_file_of_a_tablespace_takes_its_place_from_the_first() {
             woken: None,
         };
         let options = Options { caching: Caching::Cached, ..Options::default() };
-        report.summary = verify(target, &options, &(), &mut report).unwrap();
+        report.summary = verify(target, &options, &(), &mut report).unwrap().summary;
         assert_eq!(report.summary.pages.damaged, damaged, "from {first_page}");
         assert_eq!(report.summary.pages.empty, 67);
     }

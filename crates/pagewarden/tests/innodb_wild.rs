@@ -70,7 +70,7 @@ pub fn check(path: &Path, keyring: Option<&Path>) -> Report {
         ..Report::default()
     };
     let options = Options { caching: Caching::Cached, ..Options::default() };
-    report.summary = verify(target, &options, &(), &mut report).unwrap();
+    report.summary = verify(target, &options, &(), &mut report).unwrap().summary;
     report
 }
 

@@ -190,11 +190,11 @@ fn refused(path: &Path, error: rusqlite::Error) -> Error {
         }
         _ => "nothing was changed",
     };
-    Error::unknown(path, format!("SQLite says: {words}"), hint)
+    Error::refused(path, format!("SQLite says: {words}"), hint)
 }
 
 fn in_use(path: &Path) -> Error {
-    Error::unknown(path, "another program is using it", "stop the programs that use it")
+    Error::in_use(path, "another program is using it", "stop the programs that use it")
 }
 
 /// Looks now and then, while SQLite works, whether it is to go on.

@@ -19,7 +19,7 @@ use pagewarden::report::text::TextReport;
 use pagewarden::report::{Report as _, RunEnd, TargetEnd};
 use pagewarden::source::pipe::StandardInput;
 use pagewarden::verdict::{Note, Protection, Verdict};
-use pagewarden::verify::{Caching, Method, Options, Summary, verify};
+use pagewarden::verify::{Caching, Method, Options, Summary, Verified, verify};
 
 use crate::args::Check;
 use crate::commands::sealing::{SealFile, hold_against};
@@ -100,12 +100,12 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
         }
         let seal_file = seal_file.take();
         let verdict = match run.check(paths, seal_file, &mut reports)? {
-            Some(Checked { setting, summary, sealed: made }) => {
+            Some(Checked { verified, sealed: made }) => {
                 opened += 1;
                 sealed = made;
-                total += &summary;
-                missed |= misses_protection(arguments, setting, &summary);
-                summary.verdict(setting)
+                total += &verified.summary;
+                missed |= misses_protection(arguments, &verified);
+                verified.verdict()
             }
             None => {
                 // A stream may have been waited for.
@@ -198,8 +198,7 @@ fn add_result<'a>(
 
 /// A target that was verified.
 struct Checked {
-    setting: Option<Protection>,
-    summary: Summary,
+    verified: Verified,
     /// Whether a seal that was wanted was made.
     sealed: anyhow::Result<()>,
 }
@@ -240,29 +239,24 @@ impl Run<'_> {
             target = sealed;
             sealing = Some((begun, place));
         }
-        let mut description = target.description.clone();
-        reports.begin_target(&description)?;
-        let (summary, listed_bytes) = std::thread::scope(|scope| {
+        reports.begin_target(&target.description)?;
+        let (verified, listed_bytes) = std::thread::scope(|scope| {
             let wants_total = self.wants_total && !is_standard_input(path);
             let listed = wants_total.then(|| scope.spawn(|| self.measure(path)));
-            let summary = verify(target, &self.options, self.show, reports);
+            let verified = verify(target, &self.options, self.show, reports);
             // A thread that panicked has counted nothing.
-            (summary, listed.and_then(|thread| thread.join().ok()).flatten())
+            (verified, listed.and_then(|thread| thread.join().ok()).flatten())
         });
-        let mut summary = summary?;
-        if let Some(turned_out) = summary.description.take() {
-            description = *turned_out;
-        }
+        let verified = verified?;
         reports.end_target(&TargetEnd {
-            description: &description,
-            summary: &summary,
+            verified: &verified,
             listed_bytes,
             ended: SystemTime::now(),
         })?;
         let sealed = sealing.map_or(Ok(()), |(sealing, place)| {
-            sealing.end(place, summary.verdict(description.setting), summary.stopped)
+            sealing.end(place, verified.verdict(), verified.summary.stopped)
         });
-        Ok(Some(Checked { setting: description.setting, summary, sealed }))
+        Ok(Some(Checked { verified, sealed }))
     }
 
     fn open(&self, paths: &[PathBuf]) -> Result<Target, Error> {
@@ -272,7 +266,7 @@ impl Run<'_> {
         };
         if io::stdin().is_terminal() {
             let hint = "pipe a tar archive into it, or name a file";
-            return Err(Error::unknown(path, "standard input is a terminal", hint));
+            return Err(Error::refused(path, "standard input is a terminal", hint));
         }
         let input = StandardInput::new(Arc::clone(&self.options.stop));
         database::open_stream(path, Box::new(input), self.kind, &self.open_options)
@@ -310,8 +304,9 @@ fn options(arguments: &Check) -> anyhow::Result<Options> {
     })
 }
 
-fn misses_protection(arguments: &Check, setting: Option<Protection>, summary: &Summary) -> bool {
-    let by_mode = summary.by_mode;
+fn misses_protection(arguments: &Check, verified: &Verified) -> bool {
+    let setting = verified.description.setting;
+    let by_mode = verified.summary.by_mode;
     let protected = by_mode.checksum + by_mode.torn;
     let used = protected + by_mode.none;
     let off = setting == Some(Protection::None) || (used > 0 && protected == 0);

@@ -125,7 +125,7 @@ fn read_to_nowhere(
     let cpu = processor_time();
     let verified = verify(target, &options, &progress, &mut Nowhere);
     progress.end();
-    let summary = verified.with_context(|| format!("cannot read {}", path.display()))?;
+    let summary = verified.with_context(|| format!("cannot read {}", path.display()))?.summary;
     if summary.stopped {
         return Ok(None);
     }

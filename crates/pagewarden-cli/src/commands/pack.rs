@@ -289,27 +289,22 @@ fn check(
     options: &Options,
     show: &Show,
 ) -> Result<(Verdict, Summary, Vec<u8>)> {
-    let mut description = target.description.clone();
     let mut check = Vec::new();
     let mut reports = Several::default();
     reports.add(JsonReport::begin(&mut check, "check")?);
     if !arguments.json {
         reports.add(TextReport::new(show.output(), colours()));
     }
-    reports.begin_target(&description)?;
-    let mut summary = verify(target, options, show, &mut reports)?;
+    reports.begin_target(&target.description)?;
+    let verified = verify(target, options, show, &mut reports)?;
     for link in left_out {
         let text = "a link to a folder that lies elsewhere, which is not in the pack".to_owned();
         reports.note(&Note { file: link.to_string_lossy().into_owned(), text })?;
     }
-    if let Some(turned_out) = summary.description.take() {
-        description = *turned_out;
-    }
-    let verdict = summary.verdict(description.setting);
+    let verdict = verified.verdict();
     let now = SystemTime::now();
-    let end =
-        TargetEnd { description: &description, summary: &summary, listed_bytes: None, ended: now };
-    reports.end_target(&end)?;
+    reports.end_target(&TargetEnd { verified: &verified, listed_bytes: None, ended: now })?;
+    let summary = verified.summary;
     reports.end(&RunEnd {
         verdict,
         total: &summary,

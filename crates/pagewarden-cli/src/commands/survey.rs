@@ -18,7 +18,7 @@ use anyhow::Result;
 use pagewarden::database::{self, Description, OpenOptions, Target, parts};
 use pagewarden::source::pipe::StandardInput;
 use pagewarden::verdict::{Finding, Note, Severity, Unread, Verdict};
-use pagewarden::verify::{Options, Sink, Summary, verify};
+use pagewarden::verify::{Options, Sink, Summary, Verified, verify};
 use pagewarden::words::utc;
 
 use crate::args::survey::Survey;
@@ -99,7 +99,6 @@ fn survey(arguments: &Survey) -> Result<Surveyed> {
     let show = Show::choose(arguments.shown.quiet, arguments.shown.progress);
     let kind = arguments.format.as_deref().and_then(database::kind_named);
     let target = open(arguments, &options)?;
-    let mut description = target.description.clone();
     if show.wants_total()
         && arguments.path != Path::new("-")
         && let Some(bytes) = listed_bytes(&arguments.path, kind)
@@ -111,11 +110,9 @@ fn survey(arguments: &Survey) -> Result<Surveyed> {
     let verified = verify(target, &options, &show, &mut kept);
     let device_bytes = device_bytes().zip(before).map(|(now, then)| now.saturating_sub(then));
     show.end();
-    let mut summary = verified?;
-    if let Some(turned_out) = summary.description.take() {
-        description = *turned_out;
-    }
-    let verdict = summary.verdict(description.setting);
+    let verified = verified?;
+    let verdict = verified.verdict();
+    let Verified { description, summary, .. } = verified;
     let price = price::price(&description, &price::runs());
     Ok(Surveyed {
         path: arguments.path.clone(),

@@ -86,20 +86,15 @@ fn unpack(arguments: &Unpack) -> Result<Exit> {
     let mut opened = 0;
     let unpacked = prepare(arguments).and_then(|(target, unpacked, acting)| {
         opened = 1;
-        let mut description = target.description.clone();
-        reports.begin_target(&description)?;
-        summary = verify(target, &options(arguments, &unpacked), &show, &mut reports)?;
-        if let Some(turned_out) = summary.description.take() {
-            description = *turned_out;
-        }
-        setting = description.setting;
+        reports.begin_target(&target.description)?;
+        let verified = verify(target, &options(arguments, &unpacked), &show, &mut reports)?;
+        (summary, setting) = (verified.summary.clone(), verified.description.setting);
         let kept = unpacked.keep(summary.stopped, arguments);
         for note in kept.iter().flatten() {
             reports.note(note)?;
         }
         reports.end_target(&TargetEnd {
-            description: &description,
-            summary: &summary,
+            verified: &verified,
             listed_bytes: None,
             ended: SystemTime::now(),
         })?;

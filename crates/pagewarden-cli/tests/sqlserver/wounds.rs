@@ -14,7 +14,7 @@ use std::process::Command;
 use pagewarden::database;
 use pagewarden::formats::sqlserver::checksum::{PAGE_BYTES, Page};
 use pagewarden::verdict::{Finding, Note, Unread, Verdict};
-use pagewarden::verify::{Caching, Options, Sink, verify};
+use pagewarden::verify::{Caching, Options, Sink, Verified, verify};
 
 use super::mutations::is_sound;
 use super::{Random, folder, u16_at, u32_at};
@@ -84,15 +84,14 @@ impl Sink for Heard {
 /// The verdict on a file, and all that a run says of it besides; `None` where it is refused.
 fn judged(path: &Path) -> Option<(Verdict, String)> {
     let target = database::open(path, None).ok()?;
-    let description = target.description.clone();
     let mut heard = Heard::default();
     let options = Options {
         caching: Caching::Cached,
         jobs: std::num::NonZeroUsize::new(1).unwrap(),
         ..Options::default()
     };
-    let summary = verify(target, &options, &(), &mut heard).unwrap();
-    let description = summary.description.as_deref().unwrap_or(&description);
+    let verified = verify(target, &options, &(), &mut heard).unwrap();
+    let Verified { description, summary, .. } = &verified;
     let mut said = vec![description.state.clone(), description.evidence.unseen.to_owned()];
     if summary.pages.unprotected > 0 {
         said.push(format!("{} unprotected", summary.pages.unprotected));

@@ -245,6 +245,7 @@ impl Relation {
 
 /// One thing on the way through a target.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Step {
     /// Pages to verify.
     File(PageFile),
@@ -353,6 +354,7 @@ pub enum TurnedOn {
 
 /// Who makes a symbolic link below a data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LinkMaker {
     /// The server, or its administrator where it expects that: what the link leads to is part of
     /// the database.
@@ -425,7 +427,7 @@ pub fn open_with(
     look_into(options)?;
     let metadata = std::fs::metadata(path).map_err(|source| Error::io("open", path, source))?;
     if !metadata.is_file() && !metadata.is_dir() {
-        return Err(Error::unknown(
+        return Err(Error::unrecognised(
             path,
             "neither a regular file nor a directory",
             "name a data directory, a relation file or a database file",
@@ -472,7 +474,7 @@ pub fn open_stream(
     let decoded = decoded.look_ahead(STREAM_BEGIN_BYTES);
     if decoded.begin.is_empty() {
         let hint = "check whether the command that writes the stream failed";
-        return Err(Error::unknown(path, "standard input was empty", hint));
+        return Err(Error::unrecognised(path, "standard input was empty", hint));
     }
     let streams = || FORMATS.iter().filter_map(|kind| kind.stream.as_ref());
     let of_kind = kind.map(|kind| kind.stream.as_ref());
@@ -487,7 +489,7 @@ pub fn open_stream(
         None => {
             let names: Vec<_> = streams().map(|stream| stream.name).collect();
             let reason = format!("a stream that is no {}", names.join(" and no "));
-            Err(Error::unknown(path, reason, HINT))
+            Err(Error::unrecognised(path, reason, HINT))
         }
     }
 }
@@ -504,12 +506,12 @@ fn unknown(path: &Path, metadata: &Metadata) -> Error {
             return Error::io("list", path, source);
         }
         return match directory_below(path) {
-            Some(below) => Error::unknown(
+            Some(below) => Error::unrecognised(
                 path,
                 "not a data directory, but there is one below it",
                 format!("try: pagewarden check {}", below.display()),
             ),
-            None => Error::unknown(
+            None => Error::unrecognised(
                 path,
                 "a directory in which no database was recognised",
                 "name the data directory itself (for PostgreSQL the one that holds PG_VERSION)",
@@ -517,14 +519,14 @@ fn unknown(path: &Path, metadata: &Metadata) -> Error {
         };
     }
     if metadata.len() == 0 {
-        return Error::unknown(path, "an empty file", "there is nothing in it to check");
+        return Error::unrecognised(path, "an empty file", "there is nothing in it to check");
     }
     // What may not be read is not recognised either, and that is no matter of formats.
     if let Err(source) = crate::source::file::open_regular(path) {
         return Error::io("open", path, source);
     }
     let names: Vec<_> = FORMATS.iter().map(|kind| kind.name).collect();
-    Error::unknown(
+    Error::unrecognised(
         path,
         "no database format was recognised in it",
         format!("if you know what it is, say so with --format {}", names.join("|")),

@@ -50,7 +50,7 @@ fn complete(path: &Path, pack: Pack, named: &[PathBuf], search: Search) -> Resul
         None if named.is_empty() => Ok(pack),
         None => {
             let reason = "it is a whole pack, and builds on no other";
-            Err(Error::unknown(path, reason, "leave --base out"))
+            Err(Error::refused(path, reason, "leave --base out"))
         }
     }
 }
@@ -72,7 +72,7 @@ pub(super) fn base_of(
     while let Some((path, root)) = next {
         if chain.len() >= CHAIN_MAX {
             let reason = format!("it builds on a chain of more than {CHAIN_MAX} packs");
-            return Err(Error::unknown(&path, reason, "make a whole pack"));
+            return Err(Error::refused(&path, reason, "make a whole pack"));
         }
         let found = match (bases.take(root), search) {
             (Some(found), _) => Some(found),
@@ -82,7 +82,7 @@ pub(super) fn base_of(
         let Some(found) = found else { return Err(missing(&path, root, &bases)) };
         if !seen.insert(identity(&found.0)?) {
             let hint = "it cannot be read: make a whole pack";
-            return Err(Error::unknown(&found.0, "the chain of packs comes back to it", hint));
+            return Err(Error::damaged(&found.0, "the chain of packs comes back to it", hint));
         }
         next = found.1.base_root().map(|root| (found.0.clone(), root));
         chain.push(found);
@@ -94,7 +94,7 @@ pub(super) fn base_of(
             None => pack,
         });
     }
-    lower.ok_or_else(|| Error::unknown(path, "it builds on nothing", ANOTHER_COPY))
+    lower.ok_or_else(|| Error::damaged(path, "it builds on nothing", ANOTHER_COPY))
 }
 
 /// Packs that were named as bases.
@@ -166,10 +166,10 @@ fn missing(path: &Path, root: Root, bases: &Bases) -> Error {
             path.display()
         );
         let hint = format!("name the pack with root {root}");
-        return Error::unknown(named, reason, hint);
+        return Error::refused(named, reason, hint);
     }
     let reason = format!("it is a delta to the pack with root {root}, which is not at hand");
-    Error::unknown(path, reason, "name that pack with --base")
+    Error::refused(path, reason, "name that pack with --base")
 }
 
 /// Two names of one file are one file.
@@ -181,6 +181,6 @@ fn identity(path: &Path) -> Result<(u64, u64), Error> {
 pub(super) fn unreadable(path: &Path, error: PackError) -> Error {
     match error {
         PackError::Io(error) => Error::io("read", path, error),
-        other => Error::unknown(path, other.to_string(), ANOTHER_COPY),
+        other => Error::damaged(path, other.to_string(), ANOTHER_COPY),
     }
 }

@@ -145,7 +145,7 @@ impl Content {
     /// A link to a folder that lies elsewhere; true if it is followed.
     fn add_link(&mut self, name: &Path) -> Result<bool, Error> {
         let path = self.folder.join(name);
-        let refuse = |reason: &str, hint: &str| Err(Error::unknown(&path, reason, hint));
+        let refuse = |reason: &str, hint: &str| Err(Error::refused(&path, reason, hint));
         let followed = match fs::metadata(&path) {
             Ok(metadata) if metadata.is_dir() => metadata,
             Ok(_) => {
@@ -195,7 +195,7 @@ impl Content {
         link: Option<PathBuf>,
     ) -> Result<(), Error> {
         let path = self.folder.join(&name);
-        let refuse = |reason: &str, hint: &str| Err(Error::unknown(&path, reason, hint));
+        let refuse = |reason: &str, hint: &str| Err(Error::refused(&path, reason, hint));
         // Only links lead round in circles.
         self.folders.insert((metadata.dev(), metadata.ino()));
         if !metadata.is_dir() && !metadata.is_file() {
@@ -270,7 +270,7 @@ impl Content {
                 Seen::of(&metadata) == *seen
             };
             if !is_same {
-                return Err(Error::unknown(&path, "it changed while it was packed", HINT));
+                return Err(Error::changed(&path, "it changed while it was packed", HINT));
             }
         }
         Ok(())
@@ -320,7 +320,7 @@ fn not_of_the_owner(link: &Path, followed: &Metadata) -> Error {
     );
     let hint =
         format!("pack as that user: sudo -u {} pagewarden pack ...", quoted(user(owner).as_ref()));
-    Error::unknown(link, reason, hint)
+    Error::refused(link, reason, hint)
 }
 
 #[cfg(test)]

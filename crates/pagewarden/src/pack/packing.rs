@@ -146,7 +146,7 @@ impl<W: Write + Send + 'static> Packing<W> {
         if !self.content.is_listed(number, &file) {
             // A folder on the way to it may have become a link.
             let reason = "another file has taken its place while it was packed";
-            return Err(Error::unknown(&path, reason, "shut the server down, and pack again"));
+            return Err(Error::changed(&path, reason, "shut the server down, and pack again"));
         }
         let mut buffer = vec![0; SPAN_BYTES];
         for span in missing {
@@ -160,7 +160,7 @@ impl<W: Write + Send + 'static> Packing<W> {
                 .map_err(|error| Error::io("read", &path, error))?;
             if read < count {
                 let reason = "it became shorter while it was packed";
-                return Err(Error::unknown(&path, reason, "shut the server down, and pack again"));
+                return Err(Error::changed(&path, reason, "shut the server down, and pack again"));
             }
             progress.advance(count as u64);
             self.shared

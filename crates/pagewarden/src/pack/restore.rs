@@ -424,7 +424,7 @@ fn is_as_packed(pack: &Pack, file: usize, span: u64, bytes: &[u8]) -> bool {
 }
 
 fn not_what_was_packed(path: &Path) -> Error {
-    Error::unknown(
+    Error::damaged(
         path,
         "what the pack holds of it is not what was packed",
         "check the pack, and take another copy of it; unpack --salvage takes what is sound",
@@ -436,7 +436,7 @@ fn unreadable(path: &Path, error: PackError) -> Error {
         "check the pack, and take another copy of it; unpack --salvage takes what is sound";
     match error {
         PackError::Io(error) => Error::io("unpack", path, error),
-        other => Error::unknown(path, other.to_string(), HINT),
+        other => Error::damaged(path, other.to_string(), HINT),
     }
 }
 

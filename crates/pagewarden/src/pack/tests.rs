@@ -267,8 +267,7 @@ fn verdict(path: &Path) -> Option<Verdict> {
     let options =
         Options { jobs: NonZero::<usize>::MIN, caching: Caching::Cached, ..Options::default() };
     let target = database::open(path, None).ok()?;
-    let setting = target.description.setting;
-    Some(verify(target, &options, &(), &mut Nothing).unwrap().verdict(setting))
+    Some(verify(target, &options, &(), &mut Nothing).unwrap().verdict())
 }
 
 /// Where the records of spans lie.

@@ -70,7 +70,7 @@ impl<'a> CopyFolder<'a> {
             return Ok(if is_complete { Found::Complete } else { Found::Unfinished });
         }
         if names.iter().any(|name| name != begun) {
-            return Err(Error::unknown(
+            return Err(Error::refused(
                 &self.path,
                 "this folder is not empty, and what is in it is no unfinished copy of this database as it is now",
                 "name a folder that does not exist or is empty",
@@ -179,7 +179,7 @@ pub(crate) fn check_apart(source: &Path, target: &Path) -> Result<(), Error> {
     let (target_path, source_path) = (absolute(target)?, absolute(source)?);
     if target_path.starts_with(&source_path) || source_path.starts_with(&target_path) {
         let reason = format!("this and {} lie inside one another", source.display());
-        return Err(Error::unknown(target, reason, "name a folder elsewhere"));
+        return Err(Error::refused(target, reason, "name a folder elsewhere"));
     }
     Ok(())
 }

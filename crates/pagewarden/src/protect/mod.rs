@@ -117,7 +117,7 @@ pub fn protect_among(
     let Some(engine) = engines.iter().find(|engine| (engine.probe)(&request.path)) else {
         let names: Vec<_> = engines.iter().map(|engine| engine.summary).collect();
         let what = if metadata.is_dir() { "this folder is" } else { "this file is" };
-        return Err(Error::unknown(
+        return Err(Error::unrecognised(
             &request.path,
             format!("{what} no database whose protection can be changed"),
             format!("name one of: {}", names.join(", ")),
@@ -137,14 +137,14 @@ pub(crate) fn check_mode(engine: &Engine, path: &Path, mode: Protection) -> Resu
     }
     let names: Vec<_> = engine.modes.iter().map(|mode| mode.name()).collect();
     let reason = format!("{} pages have no protection '{}'", engine.summary, mode.name());
-    Err(Error::unknown(path, reason, format!("--mode {}", names.join(" or --mode "))))
+    Err(Error::refused(path, reason, format!("--mode {}", names.join(" or --mode "))))
 }
 
 /// The refusal of what an engine does not know.
 fn check_features(engine: &Engine, request: &Request) -> Result<(), Error> {
     let refuse = |reason: &str, hint: &str| {
         let reason = format!("{}: {reason}", engine.summary);
-        Err(Error::unknown(&request.path, reason, hint))
+        Err(Error::refused(&request.path, reason, hint))
     };
     let has = |feature| engine.features.contains(&feature);
     if !request.further.is_empty() && !has(Feature::SeveralFiles) {

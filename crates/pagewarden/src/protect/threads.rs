@@ -64,7 +64,7 @@ mod tests {
         let (next, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let result = threads.run(4, || {
             if next.fetch_add(1, Ordering::SeqCst) == 0 {
-                return Err(Error::unknown(Path::new("file"), "reason", "hint"));
+                return Err(Error::refused(Path::new("file"), "reason", "hint"));
             }
             while !threads.must_stop() {
                 std::thread::yield_now();

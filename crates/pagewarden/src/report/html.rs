@@ -23,7 +23,7 @@ use crate::database::Description;
 use crate::report::html::section::Gathered;
 use crate::report::{Report, RunEnd, TargetEnd};
 use crate::verdict::{Finding, Note, Recount, Stretch, Unread, Verdict};
-use crate::verify::{Sink, Summary};
+use crate::verify::{Sink, Summary, Verified};
 use crate::words::{
     bytes, counted, duration, escaped_for_html, grouped, printable, rate, shortened, utc,
 };
@@ -327,12 +327,12 @@ impl<W: Write + Send> Report for HtmlReport<W> {
 
     fn end_target(&mut self, target: &TargetEnd<'_>) -> io::Result<()> {
         let section = self.current.section(target, self.shares);
-        let summary = target.summary;
-        let verdict = summary.verdict(target.description.setting);
+        let Verified { description, summary, .. } = target.verified;
+        let verdict = target.verified.verdict();
         let row = format!(
             "<tr><td><code>{}</code><td><span class=\"tag {}\">{}</span>\
              <td class=\"n\">{}<td class=\"n\">{}\n",
-            escaped(&target.description.path.to_string_lossy()),
+            escaped(&description.path.to_string_lossy()),
             class(verdict),
             verdict.name(),
             grouped(summary.pages.total()),
@@ -405,8 +405,7 @@ mod tests {
         act(report);
         report
             .end_target(&TargetEnd {
-                description: &description,
-                summary,
+                verified: &Verified { description: description.clone(), summary: summary.clone() },
                 listed_bytes: Some(80 << 20),
                 ended: UNIX_EPOCH + Duration::from_secs(1_790_000_000),
             })

@@ -12,7 +12,7 @@ use tempfile::SpooledTempFile;
 use crate::database::Description;
 use crate::report::{Report, RunEnd, TargetEnd};
 use crate::verdict::{Finding, Note, Protection, Unread};
-use crate::verify::Sink;
+use crate::verify::{Sink, Verified};
 
 /// Unread stretches are kept in memory up to this many bytes and in an
 /// unnamed temporary file beyond: they come after the findings, which are
@@ -92,7 +92,7 @@ impl<W: Write + Send> Report for JsonReport<W> {
     }
 
     fn end_target(&mut self, target: &TargetEnd<'_>) -> io::Result<()> {
-        let (description, summary) = (target.description, target.summary);
+        let Verified { description, summary, .. } = target.verified;
         self.out.write_all(b"],\"unread\":[")?;
         self.unread.seek(SeekFrom::Start(0))?;
         let mut unread = Vec::new();

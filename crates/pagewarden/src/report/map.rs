@@ -373,7 +373,9 @@ impl PageMap {
 
     /// Adds what a stopped run did not come to, as far as that can be told.
     pub fn end(&mut self, target: &TargetEnd<'_>) {
-        let Some(listed) = target.listed_bytes.filter(|_| target.summary.stopped) else { return };
+        let Some(listed) = target.listed_bytes.filter(|_| target.verified.summary.stopped) else {
+            return;
+        };
         let mapped: u64 = self.tiles.iter().map(|tile| tile.counts.total()).sum();
         let left = (listed / self.page_bytes).saturating_sub(mapped);
         self.append(What::NotReached, left, |_| At::Behind);

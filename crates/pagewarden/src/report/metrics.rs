@@ -14,7 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::database::Description;
 use crate::report::{Report, RunEnd, TargetEnd};
 use crate::verdict::{Finding, Note, PageCounts, Severity, SeverityCounts, Unread};
-use crate::verify::Sink;
+use crate::verify::{Sink, Verified};
 
 /// What every file of ours begins with.
 pub const BEGIN: &str = "# HELP pagewarden_";
@@ -325,8 +325,8 @@ impl<W: Write + Send> Report for MetricsReport<W> {
     }
 
     fn end_target(&mut self, target: &TargetEnd<'_>) -> io::Result<()> {
-        let summary = target.summary;
-        let path = target.description.path.to_string_lossy().into_owned();
+        let Verified { description, summary, .. } = target.verified;
+        let path = description.path.to_string_lossy().into_owned();
         let attempt = since_1970(target.ended);
         let complete = summary.is_complete();
         let coverage = if complete {
@@ -340,7 +340,7 @@ impl<W: Write + Send> Report for MetricsReport<W> {
             Some((summary.bytes as f64 / whole as f64).min(0.9999))
         };
         let row = Row {
-            engine: target.description.format.to_owned(),
+            engine: description.format.to_owned(),
             attempt,
             success: if complete {
                 Some(attempt)
@@ -412,8 +412,7 @@ mod tests {
         report.begin_target(&description).unwrap();
         report
             .end_target(&TargetEnd {
-                description: &description,
-                summary,
+                verified: &Verified { description: description.clone(), summary: summary.clone() },
                 listed_bytes: Some(listed),
                 ended: UNIX_EPOCH + Duration::from_secs(at),
             })

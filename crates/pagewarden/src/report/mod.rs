@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use crate::database::Description;
 use crate::verdict::Verdict;
-use crate::verify::{Sink, Summary};
+use crate::verify::{Sink, Summary, Verified};
 
 pub mod colours;
 pub mod fold;
@@ -23,10 +23,8 @@ pub mod why;
 /// A target at its end.
 #[derive(Debug, Clone, Copy)]
 pub struct TargetEnd<'a> {
-    /// What it is.
-    pub description: &'a Description,
-    /// What it came to.
-    pub summary: &'a Summary,
+    /// What it is, and what was counted.
+    pub verified: &'a Verified,
     /// How many bytes there were to read, where somebody counted.
     pub listed_bytes: Option<u64>,
     /// When it ended.

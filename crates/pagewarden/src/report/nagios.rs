@@ -216,8 +216,8 @@ impl<W: Write + Send> Report for NagiosReport<W> {
 
     fn end_target(&mut self, target: &TargetEnd<'_>) -> io::Result<()> {
         self.targets += 1;
-        let verdict = target.summary.verdict(target.description.setting);
-        self.keep_worst(verdict, why(verdict, target.summary));
+        let verdict = target.verified.verdict();
+        self.keep_worst(verdict, why(verdict, &target.verified.summary));
         Ok(())
     }
 
@@ -248,6 +248,7 @@ mod tests {
     use super::*;
     use crate::report::sample::description;
     use crate::verdict::{Kind, PageCounts, PageNo, SeverityCounts};
+    use crate::verify::Verified;
 
     fn line(act: impl FnOnce(&mut NagiosReport<&mut Vec<u8>>), run: &RunEnd<'_>) -> String {
         let mut out = Vec::new();
@@ -285,8 +286,7 @@ mod tests {
                 let (listed_bytes, ended) = (None, UNIX_EPOCH);
                 report
                     .end_target(&TargetEnd {
-                        description: &target,
-                        summary: &total,
+                        verified: &Verified { description: target.clone(), summary: total.clone() },
                         listed_bytes,
                         ended,
                     })

@@ -12,7 +12,7 @@ use crate::report::map::{Layout, PageMap};
 use crate::report::why::why;
 use crate::report::{Report, RunEnd, TargetEnd};
 use crate::verdict::{Finding, Note, PageCounts, Recount, Stretch, Unread};
-use crate::verify::{Sink, Summary, mib_per_second};
+use crate::verify::{Sink, Summary, Verified, mib_per_second};
 use crate::words::{bytes, counted, duration, grouped, printable, rate, relation_name};
 
 /// Writes the lines; see the module.
@@ -167,7 +167,7 @@ impl<W: Write + Send> Report for TextReport<W> {
 
     fn end_target(&mut self, target: &TargetEnd<'_>) -> io::Result<()> {
         self.unfold()?;
-        let (description, summary) = (target.description, target.summary);
+        let Verified { description, summary, .. } = target.verified;
         let verdict = summary.verdict(description.setting);
         if description.state != self.state {
             writeln!(self.out, "  {}, {}", description.engine, description.state)?;

@@ -48,7 +48,7 @@ impl Against {
             now.as_ref().zip(then.as_ref()).is_some_and(|(a, b)| a.database != b.database);
         if !same_format || of_another {
             let hint = "name the seal that was made of this database";
-            return Err(Error::unknown(&path, "the seal is of another database", hint));
+            return Err(Error::refused(&path, "the seal is of another database", hint));
         }
         let went_back =
             now.as_ref().zip(then.as_ref()).is_some_and(|(a, b)| a.position < b.position);

@@ -51,7 +51,7 @@ impl Sealed {
     /// It cannot be read, is no seal, of a later version, or damaged.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let refuse = |why: &str| {
-            Error::unknown(path, format!("not a seal that can be believed: {why}"), HINT)
+            Error::damaged(path, format!("not a seal that can be believed: {why}"), HINT)
         };
         let read = |source| Error::io("read", path, source);
         let file = open_regular(path).map_err(|source| Error::io("open", path, source))?;

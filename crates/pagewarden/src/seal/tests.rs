@@ -234,7 +234,7 @@ fn gravest_evidence_about_a_page_wins() {
     let sealed = Sealed::open(&database.seal_path()).unwrap();
     let mut seen = Seen::default();
     let target = Against::hold(target, sealed).unwrap();
-    let summary = verify(target, &Options::default(), &(), &mut seen).unwrap();
+    let summary = verify(target, &Options::default(), &(), &mut seen).unwrap().summary;
     let found = |page, severity| ("a".to_owned(), Some(page), Kind::Stale, severity);
     seen.findings.sort_by_key(|(_, page, ..)| *page);
     assert_eq!(

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 
-use crate::database::{Settled, Step};
+use crate::database::{Description, Settled, Step};
 use crate::page::standings::Standings;
 use crate::verdict::{
     ByteOffset, Finding, Kind, ModeCounts, PageCounts, PageNo, Place, Recount, Severity, Standing,
@@ -64,6 +64,8 @@ pub(super) struct Collector<'a> {
     /// Findings in `waiting`.
     waiting_findings: usize,
     summary: Summary,
+    /// What the target turned out to be.
+    turned_out: Option<Box<Description>>,
     /// The first refusal of the sink.
     failed: Option<io::Error>,
     held: HeldFindings,
@@ -81,6 +83,7 @@ impl<'a> Collector<'a> {
             waiting: BTreeMap::new(),
             waiting_findings: 0,
             summary: Summary::default(),
+            turned_out: None,
             failed: None,
             held: HeldFindings::new(),
             unread: None,
@@ -112,7 +115,7 @@ impl<'a> Collector<'a> {
         self.failed.is_none()
     }
 
-    pub(super) fn finish(mut self) -> io::Result<Summary> {
+    pub(super) fn finish(mut self) -> io::Result<(Summary, Option<Box<Description>>)> {
         // After an early stop there may be holes before these.
         for (_, outcome) in std::mem::take(&mut self.waiting) {
             self.hand_on(outcome);
@@ -125,7 +128,7 @@ impl<'a> Collector<'a> {
         self.keep(result);
         match self.failed {
             Some(error) => Err(error),
-            None => Ok(self.summary),
+            None => Ok((self.summary, self.turned_out)),
         }
     }
 
@@ -227,7 +230,7 @@ impl<'a> Collector<'a> {
         );
         self.keep(result);
         self.summary.pages = counts;
-        self.summary.description = Some(Box::new(settled.description));
+        self.turned_out = Some(Box::new(settled.description));
     }
 
     /// Hands on what the pages of a run count as, and its gaps, as they lie in

@@ -186,9 +186,24 @@ pub struct Summary {
     pub elapsed: Duration,
     /// What that time went to, and where the bytes came from.
     pub pace: Timing,
-    /// What the target turned out to be, where that was not known before its
-    /// end.
-    pub description: Option<Box<Description>>,
+}
+
+/// A database that was verified.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Verified {
+    /// What it is. Of a stream, what it turned out to be at its end.
+    pub description: Description,
+    /// What was counted.
+    pub summary: Summary,
+}
+
+impl Verified {
+    /// The verdict, by the order in [`Verdict`]'s documentation.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        self.summary.verdict(self.description.setting)
+    }
 }
 
 impl Summary {
@@ -258,9 +273,10 @@ pub fn verify(
     options: &Options,
     progress: &dyn Progress,
     sink: &mut dyn Sink,
-) -> io::Result<Summary> {
+) -> io::Result<Verified> {
     let begin = Instant::now();
     let queues = queues(options)?;
+    let description = target.description.clone();
     let run = worker::Shared::new(target, options, progress, sink, queues.len());
     std::thread::scope(|scope| {
         for mut queue in queues {
@@ -269,12 +285,12 @@ pub fn verify(
         }
     });
     let pace = run.pace();
-    let mut summary = run.finish()?;
+    let (mut summary, turned_out) = run.finish()?;
     summary.pace = pace;
     summary.elapsed = begin.elapsed();
     summary.accepts_unverifiable = options.accepts_unverifiable;
     summary.stopped = options.stop.load(Ordering::Relaxed);
-    Ok(summary)
+    Ok(Verified { description: turned_out.map_or(description, |it| *it), summary })
 }
 
 /// A queue for each worker.

@@ -188,7 +188,7 @@ fn run(target: Target, options: &Options) -> (Summary, Seen) {
 
 fn run_with(target: Target, options: &Options, progress: &dyn Progress) -> (Summary, Seen) {
     let mut seen = Seen::default();
-    let summary = verify(target, options, progress, &mut seen).unwrap();
+    let summary = verify(target, options, progress, &mut seen).unwrap().summary;
     (summary, seen)
 }
 
@@ -475,7 +475,7 @@ fn a_queue_that_fails_loses_no_page() {
         let shared = Shared::new(files.target(false), &Options::default(), &(), &mut seen, 1);
         let buffer = AlignedBuffer::new(RUN_BYTES);
         shared.work(&mut FailingQueue { good_reads, pending: Vec::new(), buffer });
-        let summary = shared.finish().unwrap();
+        let (summary, _) = shared.finish().unwrap();
         assert_eq!(summary.pages.ok * 8192, 20 * MIB, "{good_reads}");
         assert!(seen.unread.is_empty());
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::database::Target;
+use crate::database::{Description, Target};
 use crate::page::{PageRun, RunVerdict};
 use crate::source::buffer::{ALIGNMENT, AlignedBuffer};
 use crate::source::file::read_at;
@@ -107,7 +107,9 @@ impl<'a> Shared<'a> {
         self.tally.pace()
     }
 
-    pub(super) fn finish(self) -> io::Result<Summary> {
+    /// What was counted, and what the target turned out to be where that was not known before its
+    /// end.
+    pub(super) fn finish(self) -> io::Result<(Summary, Option<Box<Description>>)> {
         self.collector.into_inner().unwrap_or_else(PoisonError::into_inner).finish()
     }
 

@@ -40,7 +40,7 @@ const BUSY: f64 = 0.3;
 pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Result<Exit> {
     let source = arguments.source.as_path();
     let target = database::open(source, kind(arguments))?;
-    let description = target.description.clone();
+    let is_live = target.description.live;
     let content = Content::list(source, Strays::PassedOver)?;
     let device = look(arguments, &content);
     if let Some(load) = device.as_ref().filter(|load| load.busy > BUSY && !arguments.quiet) {
@@ -65,23 +65,18 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
         seen: HashSet::new(),
     };
     let options = options(arguments, stop);
-    let summary = verify(target, &options, &percent, &mut lines)?;
+    let verified = verify(target, &options, &percent, &mut lines)?;
+    let summary = &verified.summary;
     lines.end_file()?;
-    let draining = Draining {
-        content: &content,
-        jobs: options.jobs,
-        rate: options.rate,
-        is_live: description.live,
-        stop,
-    };
+    let draining =
+        Draining { content: &content, jobs: options.jobs, rate: options.rate, is_live, stop };
     let has_no_pages = |entry: &Entry| !lines.seen.contains(&*entry.name.to_string_lossy());
     let (others, rest) = draining.drain(&has_no_pages, &percent)?;
     let mut pace = summary.pace;
     pace += rest;
     show.end();
     let elapsed = begin.elapsed();
-    let setting = summary.description.as_ref().map_or(description.setting, |found| found.setting);
-    let verdict = summary.verdict(setting);
+    let verdict = verified.verdict();
     let bytes = summary.bytes.saturating_add(others);
     let speed = mib_per_second(bytes, elapsed);
     let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,7 +96,7 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
         });
         writeln!(out, "{object}")?;
     } else {
-        writeln!(out, "{}", found(&summary))?;
+        writeln!(out, "{}", found(summary))?;
         for line in
             [cached_words(&pace, bytes), pace_words(&pace, arguments.rate.ceiling().is_some())]
         {

@@ -90,7 +90,7 @@ fn read_back(
 ) -> Result<()> {
     let options = options(arguments, stop);
     let mut nobody = Several::default();
-    let read = verify(database::open(output, None)?, &options, show, &mut nobody)?;
+    let read = verify(database::open(output, None)?, &options, show, &mut nobody)?.summary;
     let verdict = read.verdict(None);
     packed.summary.stopped |= read.stopped;
     ensure!(

@@ -16,7 +16,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use pagewarden::Error;
 use pagewarden::pack::{
     Entry, Pack, Places, Restored, Restoring, Salvaged, SalvagedFiles, Search, fresh_bytes,
     open_chain, restore,
@@ -25,6 +24,7 @@ use pagewarden::shell::quoted;
 use pagewarden::source::trusted_path::End;
 use pagewarden::verify::mib_per_second;
 use pagewarden::words::{bytes, counted, duration, grouped, printable, rate};
+use pagewarden::{Error, ErrorKind};
 use serde_json::{Value, json};
 
 use super::place::{Place, held_bytes};
@@ -89,8 +89,8 @@ fn unpack(
         return Ok(Exit::Stopped);
     }
     let restored = match restored {
-        Err(error @ Error::Unknown { .. }) => {
-            // It is damaged: what was written is no beginning of anything.
+        Err(error) if error.kind() == ErrorKind::Damaged => {
+            // What was written is no beginning of anything.
             let error = targets.with_final_names(error);
             targets.discard();
             return Err(error.into());
@@ -264,11 +264,8 @@ impl Targets {
             || std::iter::once(&self.main).chain(self.links.iter().map(|(_, place, _)| place));
         let named =
             |path: PathBuf| places().find_map(|place| place.final_name(&path)).unwrap_or(path);
-        match error {
-            Error::Io { action, path, source } => Error::io(action, &named(path), source),
-            Error::Unknown { path, reason, hint } => Error::unknown(&named(path), reason, hint),
-            other => other,
-        }
+        let path = named(error.path().to_owned());
+        error.about(&path)
     }
 
     fn discard(self) {

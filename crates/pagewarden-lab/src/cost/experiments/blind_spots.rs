@@ -270,10 +270,9 @@ fn pagewarden_check(cluster: &mut Cluster, stop: &AtomicBool) -> Result<(bool, S
     let target = database::open(cluster.data_dir(), None)?;
     let mut found = Found::default();
     let options = verify::Options { stop: Arc::default(), ..verify::Options::default() };
-    let setting = target.description.setting;
-    let summary = verify::verify(target, &options, &(), &mut found)?;
+    let verified = verify::verify(target, &options, &(), &mut found)?;
     program::go_on(stop)?;
-    let verdict = summary.verdict(setting);
+    let verdict = verified.verdict();
     let noticed = matches!(verdict, Verdict::Damaged | Verdict::Suspect);
     Ok((noticed, if noticed { found.words() } else { "silent".to_owned() }))
 }

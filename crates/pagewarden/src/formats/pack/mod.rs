@@ -56,7 +56,7 @@ fn probe(path: &Path, metadata: &Metadata) -> Probe {
 fn open(path: &Path, _: &Metadata, options: &OpenOptions) -> Result<Target, Error> {
     let mut pack = Pack::open(path).map_err(|error| match error {
         PackError::Io(error) => Error::io("read", path, error),
-        other => Error::unknown(path, other.to_string(), HINT),
+        other => Error::damaged(path, other.to_string(), HINT),
     })?;
     // What was named may be for another of several packs.
     if pack.base_root().is_some() && !options.bases.is_empty() {

@@ -55,7 +55,11 @@ pub(super) fn probe(path: &Path, metadata: &Metadata) -> Probe {
 
 pub(super) fn open(path: &Path, metadata: &Metadata, _: &OpenOptions) -> Result<Target, Error> {
     if !metadata.is_file() {
-        return Err(Error::unknown(path, "not a file", "a SQLite database is one file: name it"));
+        return Err(Error::unrecognised(
+            path,
+            "not a file",
+            "a SQLite database is one file: name it",
+        ));
     }
     let file = open_anything(path).map_err(|source| Error::io("open", path, source))?;
     // What is asked is the file that was opened, not what had this name before.
@@ -86,7 +90,7 @@ fn open_database(
     is_cut: bool,
 ) -> Result<Target, Error> {
     let Some(geometry) = geometry::find(&file, metadata.len(), head) else {
-        return Err(Error::unknown(
+        return Err(Error::unrecognised(
             path,
             "neither its header nor its pages are those of a SQLite database",
             "an encrypted database looks like this: only whoever has its key can check it",

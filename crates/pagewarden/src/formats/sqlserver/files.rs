@@ -50,7 +50,7 @@ pub(super) fn probe(path: &Path, metadata: &Metadata) -> Probe {
 
 pub(super) fn open(path: &Path, metadata: &Metadata, _: &OpenOptions) -> Result<Target, Error> {
     if !metadata.is_file() {
-        return Err(Error::unknown(
+        return Err(Error::unrecognised(
             path,
             "not a file",
             "name the files of a SQL Server database or backup: x.mdf, x.ndf, x.bak",
@@ -81,7 +81,7 @@ fn without_its_beginning(path: &Path, file: &File) -> Option<Error> {
         && header.file > 0
         && tested(&page, &header) == Tested::Sound;
     is_page.then(|| {
-        Error::unknown(
+        Error::damaged(
             path,
             format!(
                 "its first bytes are page {}:{} of a SQL Server file: what comes before that page \
@@ -167,24 +167,24 @@ pub(crate) fn not_ours(path: &Path, head: &[u8]) -> Error {
     const HINT: &str = "name the files of a SQL Server database or backup: x.mdf, x.ndf, x.bak";
     let text = String::from_utf8_lossy(head).trim_start().to_ascii_lowercase();
     if head.is_empty() {
-        return Error::unknown(path, "an empty file", "there is nothing in it to check");
+        return Error::unrecognised(path, "an empty file", "there is nothing in it to check");
     }
     if text.starts_with("version https://git-lfs") {
-        return Error::unknown(
+        return Error::unrecognised(
             path,
             "not a SQL Server file but a Git LFS pointer to one",
             "fetch the file itself: git lfs pull",
         );
     }
     if ["<!doctype", "<html", "<?xml"].iter().any(|begin| text.starts_with(begin)) {
-        return Error::unknown(
+        return Error::unrecognised(
             path,
             "not a SQL Server file but a web page or XML text",
             "it may be the page of a download that was refused: fetch the file again",
         );
     }
     if head.starts_with(b"PK\x03\x04") {
-        return Error::unknown(
+        return Error::unrecognised(
             path,
             "not a SQL Server file but a zip archive or an office document",
             "unpack it, and name the file in it",
@@ -192,7 +192,7 @@ pub(crate) fn not_ours(path: &Path, head: &[u8]) -> Error {
     }
     if let Some((_, what, tool)) = COMPRESSED.iter().find(|(mark, ..)| head.starts_with(mark)) {
         let name = path.to_string_lossy().replace('\'', "'\\''");
-        return Error::unknown(
+        return Error::unrecognised(
             path,
             format!("not a SQL Server file itself: it is compressed with {what}"),
             format!(
@@ -202,9 +202,9 @@ pub(crate) fn not_ours(path: &Path, head: &[u8]) -> Error {
         );
     }
     if head.iter().all(|byte| *byte == 0) {
-        return Error::unknown(path, "not a SQL Server file: it begins with zeroes", HINT);
+        return Error::unrecognised(path, "not a SQL Server file: it begins with zeroes", HINT);
     }
-    Error::unknown(path, "not a SQL Server file: none of its first pages is one", HINT)
+    Error::unrecognised(path, "not a SQL Server file: none of its first pages is one", HINT)
 }
 
 fn setting_in_words(setting: Protection) -> &'static str {

@@ -10,7 +10,7 @@ use crate::report::html::picture::{counts, draw};
 use crate::report::html::{class, escaped, more, target_sentence, title_word};
 use crate::report::map::PageMap;
 use crate::verdict::{Finding, Note, Protection, Recount, Severity, Stretch, Unread};
-use crate::verify::{Sink, Summary};
+use crate::verify::{Sink, Summary, Verified};
 use crate::words::{bytes, counted, duration, grouped, percent, rate, utc};
 
 /// What the parts of one target may take, in bytes. Several share them.
@@ -41,7 +41,7 @@ impl Gathered {
 
     /// The section of the target at its end.
     pub(super) fn section(&mut self, target: &TargetEnd<'_>, shares: usize) -> String {
-        let (description, summary) = (target.description, target.summary);
+        let Verified { description, summary, .. } = target.verified;
         let verdict = summary.verdict(description.setting);
         let path = escaped(&description.path.to_string_lossy());
         let mut page = format!("<section><h2><code>{path}</code></h2>\n");
@@ -197,7 +197,7 @@ impl Sink for Gathered {
 }
 
 fn facts(page: &mut String, target: &TargetEnd<'_>) {
-    let (description, summary) = (target.description, target.summary);
+    let Verified { description, summary, .. } = target.verified;
     let setting = match description.setting {
         Some(Protection::Checksum) => "checksums on",
         Some(Protection::Torn) => "torn page detection on",

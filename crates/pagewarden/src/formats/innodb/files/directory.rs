@@ -76,7 +76,7 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Target, Error> 
     fs::read_dir(path).map_err(|source| Error::io("list", path, source))?;
     let is_root = state::is_root(path);
     if !is_root && !holds_tables(path) {
-        return Err(Error::unknown(
+        return Err(Error::unrecognised(
             path,
             "not a MySQL or MariaDB data directory: it has no ibdata1, no log and no tables",
             "name the data directory itself (SELECT @@datadir tells it)",

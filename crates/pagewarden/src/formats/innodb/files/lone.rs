@@ -42,7 +42,7 @@ pub(super) fn open(path: &Path) -> Result<Target, Error> {
     if has_numbers_only(&name) {
         let what =
             "a file of innodb_doublewrite=DETECT_ONLY: it holds numbers of pages, and no page";
-        return Err(Error::unknown(path, what, "name the data directory that it belongs to"));
+        return Err(Error::unrecognised(path, what, "name the data directory that it belongs to"));
     }
     let root = directory_above(path);
     let is_live = root.as_deref().is_some_and(is_in_use);
@@ -79,7 +79,7 @@ pub(super) fn open(path: &Path) -> Result<Target, Error> {
             (steps, header.page_size, "Aria (MariaDB)", state)
         }
         (None, None) => {
-            return Err(Error::unknown(
+            return Err(Error::unrecognised(
                 path,
                 "neither a file of an Aria table nor one of a doublewrite area",
                 "name the data directory",

@@ -46,7 +46,11 @@ pub fn probe(path: &Path, metadata: &Metadata) -> Probe {
 /// It cannot be read, or is no tablespace; or the keys cannot be read.
 pub fn open(path: &Path, metadata: &Metadata, options: &OpenOptions) -> Result<Target, Error> {
     if !metadata.is_file() {
-        return Err(Error::unknown(path, "not a file", "name a tablespace file, such as t.ibd"));
+        return Err(Error::unrecognised(
+            path,
+            "not a file",
+            "name a tablespace file, such as t.ibd",
+        ));
     }
     // The user may name a link; the servers themselves follow them.
     let real = std::fs::canonicalize(path).map_err(|source| Error::io("open", path, source))?;

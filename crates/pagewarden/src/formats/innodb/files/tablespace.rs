@@ -239,7 +239,7 @@ pub fn read_keyring(path: &Path) -> Result<Arc<Keyring>, Error> {
     Keyring::parse(bytes.get(..length).unwrap_or_default()).map(Arc::new).map_err(|reason| {
         let hint = "name the file of MySQL's component_keyring_file or of MariaDB's \
                     file_key_management";
-        Error::unknown(path, reason, hint)
+        Error::unrecognised(path, reason, hint)
     })
 }
 
@@ -334,7 +334,7 @@ pub fn open_file(path: &Path, context: Context) -> Result<Tablespace, Error> {
         },
     };
     if geometry.is_mixture {
-        return Err(Error::unknown(
+        return Err(Error::unrecognised(
             path,
             "pages of several tablespaces, as in a doublewrite file",
             "name the data directory that it belongs to",
@@ -347,7 +347,7 @@ pub fn open_file(path: &Path, context: Context) -> Result<Tablespace, Error> {
 fn by_name(path: &Path, name: &str) -> Result<Geometry, Error> {
     let last = name.rsplit('/').next().unwrap_or(name);
     is_tablespace_name(last).then(Geometry::of_name_only).ok_or_else(|| {
-        Error::unknown(
+        Error::unrecognised(
             path,
             "neither its header nor its pages are those of an InnoDB tablespace",
             "name a tablespace file (.ibd, ibdata1, undo_001) or a data directory",

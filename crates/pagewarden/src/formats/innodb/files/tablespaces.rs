@@ -4,13 +4,12 @@
 #![deny(clippy::arithmetic_side_effects)]
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::database::{PageFile, Step};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::formats::innodb::files::aria::{AriaTable, Surroundings};
 use crate::formats::innodb::files::doublewrite;
 use crate::formats::innodb::files::evidence::{Evidence, InDirectory};
@@ -150,16 +149,10 @@ impl Tablespaces {
     }
 
     fn unopened(&self, opening: &Opening, error: &Error) -> OpenedFile {
-        let is_gone =
-            matches!(error, Error::Io { source, .. } if source.kind() == ErrorKind::NotFound);
-        if is_gone && self.is_live() {
+        if error.kind() == ErrorKind::NotFound && self.is_live() {
             return OpenedFile::default();
         }
-        let error = match error {
-            Error::Io { source, .. } => source.to_string(),
-            Error::Unknown { reason, .. } => reason.clone(),
-        };
-        let unread = Unread::of_file(opening.shown.clone(), error);
+        let unread = Unread::of_file(opening.shown.clone(), error.reason());
         OpenedFile { steps: vec![Step::Unread(unread)], ..OpenedFile::default() }
     }
 

@@ -104,7 +104,7 @@ fn take(root: &Path, name: &Path, metadata: &Metadata) -> Result<Take, Error> {
         return Ok(Take::LeftOut(None));
     }
     if metadata.is_symlink() || shown.ends_with(".isl") {
-        return Err(Error::unknown(
+        return Err(Error::refused(
             &root.join(name),
             "leads to what lies elsewhere: a server on the copy would write to the original's files",
             "change this directory in place, without --copy-to, or copy it with mariadb-backup or xtrabackup",
@@ -190,7 +190,7 @@ impl Copy<'_> {
         self.folder.sync_folders(tree)?;
         let now = place.open(None)?;
         if now.checkpoint != self.database.checkpoint {
-            return Err(Error::unknown(
+            return Err(Error::in_use(
                 &place.path,
                 "a server ran on it while it was copied, so the copy is worth nothing",
                 "remove the copy, shut the server down, and run this again",

@@ -112,7 +112,7 @@ impl Listing {
             Role::Tablespace | Role::Undo | Role::System(_) => self.groups.push(vec![entry]),
             Role::Link => self.warn_elsewhere(&entry.name),
             Role::Compressed | Role::Delta => {
-                return Err(Error::unknown(
+                return Err(Error::refused(
                     &entry.path,
                     "a backup's packed tablespace, or the changed pages of one",
                     "unpack and prepare the backup first",
@@ -148,7 +148,7 @@ pub(super) fn open(
         context.member = before;
         let opened = open_file(&entry.path, context)?;
         if before.is_none() && opened.geometry.first_page > 0 {
-            return Err(Error::unknown(
+            return Err(Error::refused(
                 &entry.path,
                 "a further file of a tablespace whose first file was not named",
                 "name the data directory",

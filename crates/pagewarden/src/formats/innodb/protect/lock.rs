@@ -45,7 +45,7 @@ impl Locks {
             locks.take(&root.join(name), root)?;
         }
         if locks.held.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
-            return Err(Error::unknown(
+            return Err(Error::refused(
                 root,
                 "it has neither an ibdata1 nor an aria_log_control, by which servers are kept away",
                 "name a whole data directory",
@@ -128,7 +128,7 @@ impl Drop for Locks {
 
 /// The refusal.
 pub(super) fn running(path: &Path) -> Error {
-    Error::unknown(
+    Error::in_use(
         path,
         "a server runs on it, or another run of pagewarden",
         "shut the server down (mariadb-admin shutdown), and start it again afterwards",

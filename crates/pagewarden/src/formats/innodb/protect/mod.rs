@@ -213,7 +213,7 @@ fn check_state(root: &Path, state: &State) -> Result<(), Error> {
             "only a directory whose log shows that it was shut down cleanly is changed"
         }
     };
-    Err(Error::unknown(root, circumstances.in_words(), hint))
+    Err(Error::in_use(root, circumstances.in_words(), hint))
 }
 
 impl Run<'_> {
@@ -257,7 +257,7 @@ impl Run<'_> {
                 ),
             ),
         };
-        Err(Error::unknown(&self.request.path, reason, hint))
+        Err(Error::refused(&self.request.path, reason, hint))
     }
 
     fn tools<'b>(&'b self, pace: &'b RateLimiter) -> Tools<'b> {

@@ -162,7 +162,7 @@ impl<'a> Replacement<'a> {
             self.tools.pace.pay(note.length as u64, &self.tools.options.stop);
             let bytes = reader.read(note.offset, note.length).map_err(failed)?;
             if crc32c(bytes) != note.sum {
-                return Err(Error::unknown(
+                return Err(Error::lost_write(
                     path,
                     format!(
                         "{} bytes from {} on do not read back as they were written",
@@ -221,7 +221,7 @@ fn check_room(path: &Path, like: &Metadata) -> Result<(), Error> {
     if free >= needed {
         return Ok(());
     }
-    Err(Error::unknown(
+    Err(Error::no_space(
         path,
         format!(
             "a file is replaced as a whole, which needs {needed} free bytes here, and there are {free}"

@@ -435,7 +435,7 @@ pub(super) fn sweep(tools: Tools<'_>, listing: &Listing) -> Result<(), Error> {
 }
 
 fn changed_meanwhile(path: &Path) -> Error {
-    Error::unknown(
+    Error::changed(
         path,
         "it changed while it was worked on",
         "see that no server and no other program changes this database",

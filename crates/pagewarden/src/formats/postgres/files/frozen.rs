@@ -73,7 +73,7 @@ pub struct Unfrozen {
 }
 
 fn refuse<T>(path: &Path, reason: impl Into<String>, hint: impl Into<String>) -> Result<T, Error> {
-    Err(Error::unknown(path, reason, hint))
+    Err(Error::refused(path, reason, hint))
 }
 
 impl Tablespace {

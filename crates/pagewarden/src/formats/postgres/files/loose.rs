@@ -137,7 +137,7 @@ pub(crate) fn open(path: &Path, metadata: &Metadata) -> Result<Target, Error> {
     open_regular(&real).map_err(|source| Error::io("open", path, source))?;
     let named = relation_file(path);
     if named.is_some_and(|file| file.is_incremental) {
-        return Err(Error::unknown(
+        return Err(Error::unrecognised(
             path,
             "a file of an incremental backup that lies alone",
             "check the whole backup: its control file says how large pages are",

@@ -90,7 +90,7 @@ pub(super) fn open(
             backup::open(path, metadata.is_dir(), options)
         }
         None if metadata.is_file() => loose::open(path, metadata),
-        None => Err(Error::unknown(
+        None => Err(Error::unrecognised(
             path,
             "not a PostgreSQL data directory: it has no PG_VERSION and no global folder",
             "name the data directory itself (SHOW data_directory tells it)",
@@ -210,7 +210,7 @@ pub(super) fn open_cluster(
     } else {
         let part = walk::part(&cluster, path);
         if part.has_no_folders() {
-            return Err(Error::unknown(
+            return Err(Error::unrecognised(
                 path,
                 "a folder of a PostgreSQL cluster that holds no relation files",
                 format!("check the whole cluster: pagewarden check {}", root.display()),

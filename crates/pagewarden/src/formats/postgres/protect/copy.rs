@@ -183,7 +183,7 @@ fn take(
                 "change this cluster in place, without --copy-to, or put in the link's place what it leads to"
             }
         };
-        return Err(Error::unknown(
+        return Err(Error::refused(
             &path,
             "a link to data that lies elsewhere (such as a tablespace): a server on the copy would write to the original's files",
             hint,
@@ -285,7 +285,7 @@ impl Copy<'_> {
         check_not_running(&self.cluster.root)?;
         let source = self.cluster.control_path();
         if read_control(&source)? != self.cluster.bytes {
-            return Err(Error::unknown(
+            return Err(Error::in_use(
                 &self.cluster.root,
                 "a server ran on it while it was copied, so the copy is worth nothing",
                 "remove the copy, stop the server, and run this again",

@@ -67,7 +67,7 @@ impl Listing {
             }
             let folder = path.join(version);
             if !folder.is_dir() {
-                return Err(Error::unknown(
+                return Err(Error::refused(
                     &folder,
                     "this tablespace is not at hand, and its pages would be left as they are",
                     "mount its file system; a link that leads nowhere must be removed",
@@ -125,7 +125,7 @@ impl Listing {
             let metadata = status(&path)?;
             match RelationFile::parse(&name) {
                 Some(file) if file.is_incremental => {
-                    return Err(Error::unknown(
+                    return Err(Error::refused(
                         &path,
                         "an incremental backup, which holds only some of the pages",
                         "combine it with its full backup first (pg_combinebackup)",
@@ -193,7 +193,7 @@ fn is_number(name: &str) -> bool {
 }
 
 fn unexpected(path: &Path) -> Error {
-    Error::unknown(
+    Error::refused(
         path,
         "neither a database's folder nor a relation's file, but a server may read it as such",
         "move it out of the data directory, or put in its place what it leads to",

@@ -64,7 +64,7 @@ impl<'a> ServerLock<'a> {
     /// A server runs, or a run of ours, or a lock file says so.
     pub(super) fn take(disk: &'a dyn Disk, root: &Path, owner: &Metadata) -> Result<Self, Error> {
         let presence = Presence::before(owner.uid()).map_err(|_| {
-            Error::unknown(
+            Error::not_permitted(
                 root,
                 "it belongs to somebody else, whose server could not be kept from starting",
                 "run this as the user who owns the data directory",
@@ -142,7 +142,7 @@ fn locked(disk: &dyn Disk, path: &Path, owner: &Metadata) -> Result<Written, Err
             Err(error) => return Err(Error::io("lock", path, error.into())),
         }
     }
-    Err(Error::unknown(
+    Err(Error::in_use(
         path,
         "another run of pagewarden is changing this cluster",
         "wait until it has ended",
@@ -177,7 +177,7 @@ fn content(root: &Path) -> String {
 fn whose(root: &Path, path: &Path) -> Error {
     match running(root) {
         Some(pid) => refusal_of_running(root, pid),
-        None => Error::unknown(
+        None => Error::in_use(
             path,
             "a server's lock file is here, though no such process lives on this machine",
             "if no server uses this data directory from anywhere, remove the file",
@@ -186,7 +186,7 @@ fn whose(root: &Path, path: &Path) -> Error {
 }
 
 fn refusal_of_running(root: &Path, pid: i32) -> Error {
-    Error::unknown(
+    Error::in_use(
         root,
         format!("a server runs on it (process {pid})"),
         "stop it cleanly first (pg_ctl stop), and start it again afterwards",

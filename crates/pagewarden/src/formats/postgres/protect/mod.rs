@@ -128,7 +128,7 @@ impl Run<'_> {
         let theirs = setting(other)?;
         let listing = Listing::of(path, &tablespace_folder(path)?)?;
         if like && listing.holds_user_data() {
-            return Err(Error::unknown(
+            return Err(Error::refused(
                 path,
                 "this cluster holds databases or tables of users, so it is not the new one",
                 "with --like, PATH is the new, still empty cluster; to change the old one: --for-upgrade",
@@ -238,7 +238,7 @@ impl Run<'_> {
         write().map_err(|error| Error::io("write", &path, error))?;
         let written = Control::parse(&read_control(&path)?).map(|now| now.checksums);
         if written.map(protection) != Ok(wanted) {
-            return Err(Error::unknown(
+            return Err(Error::lost_write(
                 &path,
                 "the control file does not read back as it was written",
                 "restore it from a backup of the same cluster",
@@ -255,7 +255,7 @@ impl Cluster {
         let path = root.join("global").join("pg_control");
         let bytes = read_control(&path)?;
         let control = Control::parse(&bytes).map_err(|fault| {
-            Error::unknown(
+            Error::damaged(
                 &path,
                 format!("the control file cannot be believed: {}", fault.detail),
                 "restore it from a backup of the same cluster; nothing is changed without it",
@@ -289,17 +289,17 @@ impl Cluster {
                 "PG_VERSION says {} and the control file {}, which is not a pair that is known",
                 self.version, self.control.version
             );
-            return Err(Error::unknown(&self.root, reason, hint));
+            return Err(Error::refused(&self.root, reason, hint));
         }
         if self.control.checksums == Checksums::Changing {
             let reason = "checksums are being switched on or off by a server";
-            return Err(Error::unknown(&self.root, reason, "let the server finish it"));
+            return Err(Error::in_use(&self.root, reason, "let the server finish it"));
         }
         Ok(())
     }
 
     fn check_state(&self) -> Result<(), Error> {
-        let refuse = |reason: &str, hint: &str| Err(Error::unknown(&self.root, reason, hint));
+        let refuse = |reason: &str, hint: &str| Err(Error::refused(&self.root, reason, hint));
         if self.root.join("backup_label").exists() {
             return refuse(
                 "a backup that has yet to be recovered",
@@ -342,7 +342,7 @@ impl Cluster {
     /// The first sector of the control file with the setting that is wanted.
     fn sector(&self, wanted: Protection) -> Result<[u8; 512], Error> {
         with_checksums(&self.bytes, wanted == Protection::Checksum).map_err(|fault| {
-            Error::unknown(&self.control_path(), fault.detail, "nothing was changed")
+            Error::damaged(&self.control_path(), fault.detail, "nothing was changed")
         })
     }
 
@@ -376,11 +376,11 @@ fn setting(root: &Path) -> Result<Control, Error> {
     let path = root.join("global").join("pg_control");
     let control = Control::parse(&read_control(&path)?);
     let control = control.map_err(|fault| {
-        Error::unknown(&path, fault.detail, "name two data directories of PostgreSQL")
+        Error::damaged(&path, fault.detail, "name two data directories of PostgreSQL")
     })?;
     if control.checksums == Checksums::Changing {
         let reason = "checksums are being switched on or off by a server";
-        return Err(Error::unknown(root, reason, "let the server finish it"));
+        return Err(Error::in_use(root, reason, "let the server finish it"));
     }
     Ok(control)
 }

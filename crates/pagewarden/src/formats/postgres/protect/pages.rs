@@ -478,7 +478,7 @@ fn first_block(entry: &Entry, layout: Layout) -> u64 {
 }
 
 fn changed_meanwhile(path: &Path) -> Error {
-    Error::unknown(
+    Error::changed(
         path,
         "its length changed while it was worked on",
         "see that no server and no other program changes this data directory",
@@ -486,7 +486,7 @@ fn changed_meanwhile(path: &Path) -> Error {
 }
 
 pub(super) fn server_came(path: &Path) -> Error {
-    Error::unknown(
+    Error::in_use(
         path,
         "a server was started on this cluster meanwhile, so nothing more is written",
         "stop it cleanly, and run this again",

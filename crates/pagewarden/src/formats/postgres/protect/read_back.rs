@@ -41,7 +41,7 @@ pub(super) fn read_back(
             for index in wrong_pages(bytes, block, layout.page_size) {
                 let offset = begin + index * page;
                 if damaged.binary_search(&offset).is_err() {
-                    return Err(Error::unknown(
+                    return Err(Error::lost_write(
                         &target.path,
                         format!("block {} does not read back as it was written", block + index),
                         "the device or file system loses writes: check them, and restore this file",

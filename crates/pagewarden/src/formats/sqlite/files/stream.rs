@@ -217,21 +217,14 @@ impl Unpacked {
                 // That the rest of it did not come was said.
                 Err(_) if self.is_archive && *is_cut => {}
                 Err(error) if self.is_archive => {
-                    let reason = match error {
-                        Error::Unknown { reason, .. } => reason,
-                        other => other.to_string(),
-                    };
-                    steps.push(Step::Unread(Unread::of_file(name, reason)));
+                    steps.push(Step::Unread(Unread::of_file(name, error.reason())));
                 }
-                Err(Error::Unknown { reason, hint, .. }) => {
-                    return Err(Error::unknown(path, reason, hint));
-                }
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.about(path)),
             }
         }
         let Some(first) = descriptions.first() else {
             let hint = "unpack it, and name the databases in it";
-            return Err(Error::unknown(path, "no SQLite database was found in it", hint));
+            return Err(Error::unrecognised(path, "no SQLite database was found in it", hint));
         };
         if self.others > 0 {
             let text = format!(

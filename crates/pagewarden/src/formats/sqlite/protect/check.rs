@@ -66,13 +66,14 @@ pub(super) fn look(path: &Path, options: &Options, has_log: bool) -> Result<Soun
     let setting = target.description.setting;
     let mut found = Soundness { setting, ..Soundness::default() };
     let summary = verify(target, &options, &(), &mut found)
-        .map_err(|error| Error::io("check", path, error))?;
+        .map_err(|error| Error::io("check", path, error))?
+        .summary;
     if has_log {
         found.findings.retain(|finding| finding.severity == Severity::Damage);
     }
     if let Some(unread) = &found.unread {
         let reason = format!("byte {} cannot be read: {}", unread.offset.0, unread.error);
-        return Err(Error::unknown(path, reason, "copy what is readable to another disk first"));
+        return Err(Error::damaged(path, reason, "copy what is readable to another disk first"));
     }
     let counted = if has_log {
         summary.pages.damaged

@@ -54,7 +54,7 @@ impl Database {
             (header, header.and_then(|header| header.page_size()))
         else {
             let reason = "its header is damaged";
-            return Err(Error::unknown(&path, reason, "pagewarden check says more"));
+            return Err(Error::damaged(&path, reason, "pagewarden check says more"));
         };
         let mut first = vec![0; page_size];
         file.file.read_exact_at(&mut first, 0).map_err(failed)?;
@@ -75,7 +75,7 @@ impl Database {
             (RESERVED_BYTES_OFFICIAL, _) if stored_sum(first) == page_sum(first) => {
                 Ok(Layout::Official)
             }
-            (bytes, _) => Err(Error::unknown(
+            (bytes, _) => Err(Error::refused(
                 path,
                 format!(
                     "{bytes} bytes at the end of each page are reserved for something that is not known, such as encryption"
@@ -108,7 +108,7 @@ impl Database {
         if stamp(&now) == stamp(&self.like) && stamp(&named) == stamp(&self.like) {
             return Ok(());
         }
-        Err(Error::unknown(
+        Err(Error::changed(
             &self.path,
             "somebody wrote to it, or put another file in its place, while it was looked at",
             "stop the programs that use it",

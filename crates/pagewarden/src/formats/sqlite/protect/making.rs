@@ -97,7 +97,7 @@ impl Making<'_> {
         if faults.is_empty() {
             return Ok(true);
         }
-        Err(Error::unknown(
+        Err(Error::damaged(
             &self.database.path,
             format!(
                 "what SQLite copied is not sound, so neither is the database: {}",
@@ -149,7 +149,7 @@ impl Making<'_> {
         let path = &self.database.path;
         if log_bytes(path) > 0 {
             let reason = "somebody wrote to its log meanwhile";
-            return Err(Error::unknown(path, reason, "stop the programs that use it"));
+            return Err(Error::changed(path, reason, "stop the programs that use it"));
         }
         for suffix in ["-wal", "-shm"] {
             remove(self.run.disk, &beside(path, suffix))?;

@@ -181,7 +181,7 @@ impl Run<'_> {
     fn wanted(&self) -> Result<Protection, Error> {
         let path = &self.request.path;
         if self.request.skip_damaged {
-            return Err(Error::unknown(
+            return Err(Error::refused(
                 path,
                 "--skip-damaged is not for SQLite: a copy is made of all rows, and SQLite reads no page that is damaged",
                 "restore the database from a backup, or save what is readable with the sqlite3 shell's .recover, into a new file",
@@ -189,7 +189,7 @@ impl Run<'_> {
         }
         match self.request.wish {
             Wish::Mode(mode) => Ok(mode),
-            Wish::ForUpgrade(_) | Wish::Like(_) => Err(Error::unknown(
+            Wish::ForUpgrade(_) | Wish::Like(_) => Err(Error::refused(
                 path,
                 "a SQLite database is not upgraded into another",
                 "name what you want: --mode checksum, --mode torn or --mode none",
@@ -204,7 +204,7 @@ impl Run<'_> {
     fn check_at_rest(&self, path: &Path, file: &File, in_place: bool) -> Result<(), Error> {
         let metadata = file.metadata().map_err(|error| Error::io("open", path, error))?;
         if in_place && metadata.nlink() > 1 {
-            return Err(Error::unknown(
+            return Err(Error::refused(
                 path,
                 "it has a second name (a hard link), which would keep leading to the old database",
                 "remove the other name, or make a changed copy (--copy-to)",
@@ -217,7 +217,7 @@ impl Run<'_> {
             .and_then(|file| file.read_exact_at(&mut first, 0))
             .is_ok_and(|()| first != [0]);
         if is_hot {
-            return Err(Error::unknown(
+            return Err(Error::in_use(
                 path,
                 "a rollback journal with content stands beside it: a program is writing to it, or was interrupted",
                 "stop the programs that use it; after a crash let SQLite undo the transaction: sqlite3 FILE 'SELECT count(*) FROM sqlite_schema'",
@@ -266,7 +266,7 @@ impl Run<'_> {
             Layout::Marked { .. } => false,
         };
         if is_as_wanted && copies && has_log {
-            return Err(Error::unknown(
+            return Err(Error::refused(
                 &database.path,
                 "it is as it should be, and what is in its write-ahead log would be missing from a copy of the file",
                 "copy it with SQLite: sqlite3 FILE '.backup COPY'",

@@ -59,7 +59,7 @@ impl Place {
             let path = beside(&self.path, suffix);
             if fs::symlink_metadata(&path).is_ok() {
                 let reason = "there is a file of this name already, and a copy overwrites none";
-                return Err(Error::unknown(&path, reason, "name a file that does not exist"));
+                return Err(Error::refused(&path, reason, "name a file that does not exist"));
             }
         }
         Ok(())
@@ -94,7 +94,7 @@ impl Unfinished {
             Ok(left) => {
                 if flock(&left.file, FlockOperation::NonBlockingLockExclusive).is_err() {
                     let reason = "another run of this program is writing it";
-                    return Err(Error::unknown(&path, reason, "wait until it has ended"));
+                    return Err(Error::in_use(&path, reason, "wait until it has ended"));
                 }
                 remove(disk, &path)?;
                 let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -12,7 +12,7 @@ use crate::error::Error;
 /// Refuses a file that another process has open.
 pub(super) fn check_nobody(path: &Path, file: &Metadata) -> Result<(), Error> {
     let Some((process, name)) = opener(file) else { return Ok(()) };
-    Err(Error::unknown(
+    Err(Error::in_use(
         path,
         format!("process {process} ({name}) has it open"),
         "stop the programs that use it",

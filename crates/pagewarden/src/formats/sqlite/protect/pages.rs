@@ -118,7 +118,7 @@ impl Passes<'_> {
         passed.bytes = done.map_err(|error| Error::io("copy", &database.path, error))?;
         match failing {
             None => Ok(passed),
-            Some(page) => Err(Error::unknown(
+            Some(page) => Err(Error::damaged(
                 &database.path,
                 format!("page {} fails now, and did not a moment ago", page.0),
                 "check the memory and the disk of this machine",
@@ -191,7 +191,7 @@ impl Passes<'_> {
                 }
             };
             if let Some((page, _)) = wrong {
-                return Err(Error::unknown(
+                return Err(Error::lost_write(
                     &copy.path,
                     format!("page {} does not read back as it was written", page.0),
                     "the device or file system loses writes: check them",

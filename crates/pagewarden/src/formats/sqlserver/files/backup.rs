@@ -158,7 +158,7 @@ pub fn extents(paths: &[PathBuf]) -> Result<Extents, Error> {
     for path in paths {
         let family = family_of(path).map_err(|source| Error::io("open", path, source))?;
         let mut family = family.ok_or_else(|| {
-            Error::unknown(
+            Error::unrecognised(
                 path,
                 "no SQL Server backup",
                 "name the files of one backup, all its stripes together: x1.bak x2.bak",

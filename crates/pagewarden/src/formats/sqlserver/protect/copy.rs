@@ -152,7 +152,7 @@ impl Copy<'_> {
         // Whoever had it may have taken its name away just now.
         let is_there = || fs::metadata(&marker).is_ok_and(|there| is_same(&file, &there));
         if locked == Err(Errno::WOULDBLOCK) || (locked.is_ok() && !is_there()) {
-            return Err(Error::unknown(
+            return Err(Error::in_use(
                 &marker,
                 "another run of pagewarden is making this copy",
                 "wait until it has ended",

@@ -172,7 +172,7 @@ impl Database {
         let mut files: Vec<SourceFile> = Vec::new();
         for path in std::iter::once(first).chain(further.iter().map(PathBuf::as_path)) {
             if path.is_dir() {
-                return Err(Error::unknown(
+                return Err(Error::refused(
                     path,
                     "a folder, named beside other files",
                     "name one folder, or all files of the database",
@@ -187,7 +187,7 @@ impl Database {
                         other.path.display()
                     ),
                 };
-                return Err(Error::unknown(path, reason, "make a link to it of another name"));
+                return Err(Error::refused(path, reason, "make a link to it of another name"));
             }
             files.push(file);
         }
@@ -208,7 +208,7 @@ impl Database {
 
     fn check(&mut self, path: &Path) -> Result<(), Error> {
         if self.files.iter().all(|file| file.pages().is_none()) {
-            return Err(Error::unknown(
+            return Err(Error::refused(
                 path,
                 "a log file, of which only the first page is a page: there is nothing to protect",
                 "name the database's data files (.mdf, .ndf) or their folder",
@@ -254,7 +254,7 @@ impl Database {
                         other.name, file.name
                     );
                     let hint = "name a folder that holds the files of one database, or one file";
-                    return Err(Error::unknown(path, reason, hint));
+                    return Err(Error::refused(path, reason, hint));
                 }
             }
             known.push((file, number, binding));
@@ -329,7 +329,7 @@ fn open_named(path: &Path) -> Result<SourceFile, Error> {
     let file = open_file(path).map_err(opened)?;
     let head = read_head(&file).map_err(|error| Error::io("read", path, error))?;
     if is_backup(&head) {
-        return Err(Error::unknown(
+        return Err(Error::refused(
             path,
             "a backup, which is no database",
             "restore it with SQL Server, and set PAGE_VERIFY there",
@@ -339,7 +339,7 @@ fn open_named(path: &Path) -> Result<SourceFile, Error> {
     let identity = identity.ok_or_else(|| not_ours(path, &head))?;
     let name = path.file_name().unwrap_or(path.as_os_str());
     let name = name.to_str().ok_or_else(|| {
-        Error::unknown(path, "its name is no UTF-8", "give it another name, or make a link to it")
+        Error::refused(path, "its name is no UTF-8", "give it another name, or make a link to it")
     })?;
     Ok(SourceFile {
         name: name.to_owned(),
@@ -372,12 +372,12 @@ fn content(path: &Path, file: &File, identity: Identity) -> Result<Content, Erro
             _ => {}
         }
     }
-    Err(Error::unknown(path, "its pages cannot be read", "see what pagewarden check says of it"))
+    Err(Error::damaged(path, "its pages cannot be read", "see what pagewarden check says of it"))
 }
 
 /// The boot page of a database that is at rest, and that is known.
 fn boot_page(primary: &SourceFile) -> Result<BootPage, Error> {
-    let refuse = |reason: String, hint: &str| Err(Error::unknown(&primary.path, reason, hint));
+    let refuse = |reason: String, hint: &str| Err(Error::refused(&primary.path, reason, hint));
     let Some(boot) = read_page(&primary.file, BOOT_PAGE).and_then(|page| BootPage::parse(&page))
     else {
         return refuse(
@@ -434,7 +434,7 @@ fn check_readable(file: &SourceFile) -> Result<(), Error> {
         }
     }
     if unreadable >= UNREADABLE_MIN && unreadable.saturating_mul(UNREADABLE_SHARE) >= sampled {
-        return Err(Error::unknown(
+        return Err(Error::refused(
             &file.path,
             format!(
                 "{unreadable} of {sampled} pages that were looked at are sound and make no sense: \

@@ -77,7 +77,7 @@ impl Run<'_> {
     fn run(&self) -> Result<Outcome, Error> {
         let path = &self.request.path;
         let Wish::Mode(wanted) = &self.request.wish else {
-            return Err(Error::unknown(
+            return Err(Error::refused(
                 path,
                 "a SQL Server database, which has no other one that it must agree with",
                 "--mode checksum, --mode torn or --mode none",
@@ -85,7 +85,7 @@ impl Run<'_> {
         };
         check_mode(&ENGINE, path, *wanted)?;
         let Some(target) = &self.request.copy_to else {
-            return Err(Error::unknown(
+            return Err(Error::refused(
                 path,
                 "files of SQL Server are not changed in place: no server was there to confirm what \
                  is written, so the original must stay as it is",

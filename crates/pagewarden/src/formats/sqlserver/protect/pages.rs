@@ -323,7 +323,7 @@ impl Work<'_> {
         let mut reader = Reader::open(&written.path, length).map_err(failed)?;
         let bytes = reader.read(range.start, length).map_err(failed)?;
         if blake3::hash(bytes) != *hash {
-            return Err(Error::unknown(
+            return Err(Error::lost_write(
                 &written.path,
                 format!(
                     "pages {} to {} do not read back as they were written",
@@ -370,7 +370,7 @@ fn place(file: &str, page: u64) -> Place {
 }
 
 pub(super) fn changed_meanwhile(source: &SourceFile) -> Error {
-    Error::unknown(
+    Error::changed(
         &source.path,
         "it was changed while it was copied, so the copy is worth nothing",
         "see that no server uses the database, and run this again",

@@ -77,7 +77,7 @@ pub(super) fn open(path: &Path, is_folder: bool, options: &OpenOptions) -> Resul
     let mut walk = ArchiveWalk::new(path.to_owned(), options);
     if is_folder {
         let Some(base) = base_archive(path) else {
-            return Err(Error::unknown(
+            return Err(Error::unrecognised(
                 path,
                 "a folder without base.tar",
                 "name the folder that pg_basebackup --format=tar wrote to",

@@ -212,7 +212,7 @@ impl ArchiveWalk {
                 Step::Unread(unread) => Some(unread.error.clone()),
                 _ => None,
             });
-            return Err(Error::unknown(
+            return Err(Error::unrecognised(
                 &self.path,
                 match fault {
                     Some(fault) => format!("an archive that cannot be read: {fault}"),

@@ -38,14 +38,14 @@ impl Tablespaces {
         let mut moved: Vec<Moved> = Vec::new();
         for TablespaceMapping { old, new } in mappings {
             if !new.is_absolute() {
-                return Err(Error::unknown(
+                return Err(Error::refused(
                     new,
                     "where a tablespace goes must be an absolute path, for a server finds it by that",
                     "begin it with a slash",
                 ));
             }
             let Some(name) = link_to(cluster, old)? else {
-                return Err(Error::unknown(
+                return Err(Error::refused(
                     &cluster.root,
                     format!("no tablespace of this cluster lies in {}", old.display()),
                     "name the place as in pg_tablespace_location(), or see: ls -l PATH/pg_tblspc",
@@ -53,7 +53,7 @@ impl Tablespaces {
             };
             if let Some(other) = moved.iter().find(|other| other.name == name || other.new == *new)
             {
-                return Err(Error::unknown(
+                return Err(Error::refused(
                     new,
                     format!(
                         "one tablespace and one folder to each: {} too is moved so",
