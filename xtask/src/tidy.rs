@@ -32,7 +32,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         "pack",
         &["database", "error", "formats", "page", "shell", "source", "verdict", "verify", "words"],
     ),
-    ("check", &["database", "error", "formats", "verdict", "verify"]),
+    ("check", &["database", "error", "formats", "source", "verdict", "verify"]),
     ("formats", &["database", "page", "protect"]),
     ("formats/*/checksum", &["crc32c", "verdict"]),
     ("formats/*/page", &["crc32c", "formats/*/checksum", "page", "verdict", "words"]),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
+use pagewarden::source::rate::Rate;
 
 pub mod checksum;
 pub mod compare;
@@ -300,10 +301,10 @@ impl Unpack {
 /// How fast a command reads, and what is seen of it meanwhile
 #[derive(Debug, Args)]
 pub struct ReadLimits {
-    /// Read no faster than this, for example 200MiB/s; none is no ceiling
-    #[arg(long, value_name = "BYTES/S", value_parser = parse_rate, default_value = "none",
-        hide_default_value = true)]
-    pub rate: Rate,
+    /// Read no faster than this, for example 200MiB/s; none is no ceiling; auto yields to
+    /// whatever else uses the disk, and is the default where a server lives on it
+    #[arg(long, value_name = "BYTES/S", value_parser = parse_rate)]
+    pub rate: Option<Rate>,
 
     /// Show no progress
     #[arg(short, long, conflicts_with = "progress")]
@@ -312,17 +313,6 @@ pub struct ReadLimits {
     /// Show progress as plain lines, every few seconds, also without a terminal
     #[arg(long)]
     pub progress: bool,
-}
-
-/// A ceiling on bytes read or written a second.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Rate(Option<NonZero<u64>>);
-
-impl Rate {
-    /// The bytes a second; none if there is no ceiling.
-    pub fn ceiling(self) -> Option<NonZero<u64>> {
-        self.0
-    }
 }
 
 /// Print a completion script for a shell
@@ -414,11 +404,13 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 /// The lowest ceiling that is taken. Below it a run ends on no day that its user meant.
 const RATE_MIN: u64 = 1 << 20;
 
-/// A rate as people write it: `200MiB/s`, `1G`, `none`.
+/// A rate as people write it: `200MiB/s`, `1G`, `none`, `auto`.
 pub fn parse_rate(text: &str) -> Result<Rate, String> {
     let text = text.trim();
-    if text == "none" {
-        return Ok(Rate(None));
+    match text {
+        "none" => return Ok(Rate::Unlimited),
+        "auto" => return Ok(Rate::Yielding),
+        _ => {}
     }
     let size = text.strip_suffix("/s").unwrap_or(text).trim_end();
     if !size.is_empty() && size.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
@@ -426,7 +418,7 @@ pub fn parse_rate(text: &str) -> Result<Rate, String> {
     }
     let bytes = parse_size(size)?;
     match NonZero::new(bytes).filter(|bytes| bytes.get() >= RATE_MIN) {
-        Some(bytes) => Ok(Rate(Some(bytes))),
+        Some(bytes) => Ok(Rate::AtMost(bytes)),
         None => Err("a rate below 1 MiB/s would hardly end\n\
                      hint: --rate 1MiB/s is the lowest; --rate none is no ceiling"
             .to_owned()),
@@ -502,9 +494,10 @@ mod tests {
         for (text, bytes) in
             [("200MiB/s", 200 << 20), ("1 MiB/s", 1 << 20), ("2MB", 2_000_000), ("1.5G", 3 << 29)]
         {
-            assert_eq!(parse_rate(text), Ok(Rate(NonZero::new(bytes))), "{text}");
+            assert_eq!(parse_rate(text).map(Rate::ceiling), Ok(NonZero::new(bytes)), "{text}");
         }
-        assert_eq!(parse_rate("none").map(Rate::ceiling), Ok(None));
+        assert_eq!(parse_rate("none"), Ok(Rate::Unlimited));
+        assert_eq!(parse_rate("auto"), Ok(Rate::Yielding));
         for text in ["0", "5", "5/s", "200000000", "0MiB/s", "1MB/s", "1023KiB/s", "", "fast"] {
             assert!(parse_rate(text).is_err(), "{text}");
         }

@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::database::{self, OpenOptions};
 use crate::error::Error;
+use crate::source::rate::Rate;
 use crate::verdict::{Finding, Note, Unread, Verdict};
 use crate::verify::{Options, Progress, Sink, Verified, verify};
 
@@ -60,9 +61,10 @@ impl Check {
         self
     }
 
-    /// Reads at most so many bytes a second.
+    /// Reads at most so many bytes a second. Without this a check yields to whatever else uses
+    /// the disk where a server lives on the target.
     pub fn rate(mut self, bytes_per_second: NonZero<u64>) -> Self {
-        self.options.rate = Some(bytes_per_second);
+        self.options.rate = Rate::AtMost(bytes_per_second);
         self
     }
 

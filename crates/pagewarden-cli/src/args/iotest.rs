@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use pagewarden::source::rate::Rate;
 use pagewarden_lab::iotest::patterns::PATTERNS;
 
 /// Measure what a disk can do, by the patterns of database work
@@ -82,7 +83,7 @@ pub struct Iotest {
     /// none is no ceiling
     #[arg(long, value_name = "BYTES/S", value_parser = super::parse_rate,
         default_value = "none", hide_default_value = true)]
-    pub rate: super::Rate,
+    pub rate: Rate,
 
     #[command(flatten)]
     pub shown: super::Shown,

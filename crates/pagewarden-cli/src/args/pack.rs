@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, ValueEnum};
+use pagewarden::source::rate::Rate;
 
 /// Make one compressed, verified file from a database that is no longer written
 ///
@@ -95,10 +96,10 @@ pub struct Pack {
     #[arg(short, long, value_name = "N")]
     pub jobs: Option<NonZero<usize>>,
 
-    /// Read no faster than this, for example 200MiB/s; none is no ceiling
-    #[arg(long, value_name = "BYTES/S", value_parser = super::parse_rate,
-        default_value = "none", hide_default_value = true)]
-    pub rate: super::Rate,
+    /// Read no faster than this, for example 200MiB/s; none is no ceiling; auto yields to
+    /// whatever else uses the disk, and is the default where a server lives on it
+    #[arg(long, value_name = "BYTES/S", value_parser = super::parse_rate)]
+    pub rate: Option<Rate>,
 
     /// Show no progress
     #[arg(short, long, conflicts_with = "progress")]

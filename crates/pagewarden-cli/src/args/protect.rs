@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use pagewarden::protect::TablespaceMapping;
 
 use clap::{ArgGroup, Args, ValueEnum};
+use pagewarden::source::rate::Rate;
 
 /// Turn page verification of a database on or off
 ///
@@ -89,7 +90,7 @@ pub struct Protect {
     /// Read and write no more than this, for example 200MiB/s; none is no ceiling
     #[arg(long, value_name = "BYTES/S", value_parser = super::parse_rate,
         default_value = "none", hide_default_value = true)]
-    pub rate: super::Rate,
+    pub rate: Rate,
 
     /// Threads that work on pages [default: the available cores]
     #[arg(short, long, value_name = "N")]

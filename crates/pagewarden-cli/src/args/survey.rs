@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use pagewarden::source::rate::Rate;
 
 /// What is this database, what protects it, is it sound, and what to do next: one screen
 ///
@@ -43,10 +44,10 @@ pub struct Survey {
     #[arg(short, long, value_name = "N")]
     pub jobs: Option<NonZero<usize>>,
 
-    /// Read no faster than this, for example 200MiB/s; none is no ceiling
-    #[arg(long, value_name = "BYTES/S", value_parser = super::parse_rate,
-        default_value = "none", hide_default_value = true)]
-    pub rate: super::Rate,
+    /// Read no faster than this, for example 200MiB/s; none is no ceiling; auto yields to
+    /// whatever else uses the disk, and is the default where a server lives on it
+    #[arg(long, value_name = "BYTES/S", value_parser = super::parse_rate)]
+    pub rate: Option<Rate>,
 
     #[command(flatten)]
     pub shown: super::Shown,

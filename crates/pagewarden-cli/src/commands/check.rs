@@ -288,7 +288,7 @@ fn options(arguments: &Check) -> anyhow::Result<Options> {
     let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
     Ok(Options {
         jobs: arguments.jobs.unwrap_or(cores),
-        rate: arguments.pace.rate.ceiling(),
+        rate: arguments.pace.rate.unwrap_or_default(),
         caching: match (arguments.direct, arguments.cached) {
             (true, _) => Caching::Direct,
             (_, true) => Caching::Cached,

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::bail;
+use pagewarden::source::rate::Rate;
 use pagewarden::words::{bytes, counted, printable};
 use pagewarden_db::checksum::{self, BLINDNESS, Function, Strategy};
 use pagewarden_db::engine::{self, Connection};
@@ -38,7 +39,7 @@ pub fn run(arguments: &Checksum) -> anyhow::Result<Exit> {
     let reading = Reading::begin(
         arguments.pace.quiet || arguments.json,
         arguments.pace.progress,
-        arguments.pace.rate.ceiling(),
+        arguments.pace.rate.and_then(Rate::ceiling),
     )?;
     let mut run = Run {
         arguments,

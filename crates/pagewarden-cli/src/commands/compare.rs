@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::ensure;
 use pagewarden::report::nagios::State;
+use pagewarden::source::rate::Rate;
 use pagewarden::words::{counted, printable};
 use pagewarden_db::compare::mode::Mode;
 use pagewarden_db::compare::report::{Outcome, TableReport, Verdict, verdict};
@@ -88,7 +89,11 @@ struct Found {
 fn compare_all(arguments: &Compare, found: &mut Found) -> anyhow::Result<Exit> {
     let begin = Instant::now();
     let quiet = arguments.pace.quiet || arguments.json || arguments.nagios;
-    let reading = Reading::begin(quiet, arguments.pace.progress, arguments.pace.rate.ceiling())?;
+    let reading = Reading::begin(
+        quiet,
+        arguments.pace.progress,
+        arguments.pace.rate.and_then(Rate::ceiling),
+    )?;
     let result = all(arguments, &reading, &mut found.outcomes, &mut found.runs);
     reading.end();
     let outcomes = &found.outcomes;

@@ -110,7 +110,7 @@ fn read_to_nowhere(
     let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
     let options = Options {
         jobs: arguments.jobs.unwrap_or(cores),
-        rate: arguments.rate.ceiling(),
+        rate: arguments.rate,
         caching: Caching::Direct,
         stop: Arc::clone(stop),
         ..Options::default()

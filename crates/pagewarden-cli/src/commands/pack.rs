@@ -69,7 +69,7 @@ fn options(arguments: &Pack, stop: &Arc<AtomicBool>) -> Options {
     let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
     Options {
         jobs: arguments.jobs.unwrap_or(cores),
-        rate: arguments.rate.ceiling(),
+        rate: arguments.rate.unwrap_or_default(),
         accepts_unverifiable: arguments.accept_unverifiable,
         stop: Arc::clone(stop),
         ..Options::default()
@@ -261,7 +261,7 @@ fn make(
     if summary.stopped || !is_kept {
         return Ok(Packed { verdict, summary, check, base: base_root, made: None, prediction });
     }
-    match packing.pack_rest(options.jobs.get(), options.rate, show) {
+    match packing.pack_rest(options.jobs.get(), options.rate.ceiling(), show) {
         Err(_) if stop.load(Ordering::Relaxed) => {
             summary.stopped = true;
             return Ok(Packed { verdict, summary, check, base: base_root, made: None, prediction });

@@ -91,7 +91,7 @@ fn survey(arguments: &Survey) -> Result<Surveyed> {
     let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
     let options = Options {
         jobs: arguments.jobs.unwrap_or(cores),
-        rate: arguments.rate.ceiling(),
+        rate: arguments.rate.unwrap_or_default(),
         accepts_unverifiable: arguments.accept_unverifiable,
         stop: stop_on_signals()?,
         ..Options::default()

@@ -159,7 +159,7 @@ fn options(arguments: &Unpack, unpacked: &Unpacked) -> Options {
     let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
     Options {
         jobs: arguments.jobs.unwrap_or(cores),
-        rate: arguments.pace.rate.ceiling(),
+        rate: arguments.pace.rate.unwrap_or_default(),
         stop: Arc::clone(&unpacked.stop),
         ..Options::default()
     }

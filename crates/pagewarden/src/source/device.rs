@@ -8,8 +8,13 @@
 //! | 8 | requests in flight |
 //! | 9 | milliseconds in which there was at least one |
 
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How often it is looked.
+const LOOKS: u32 = 10;
+/// How often where nothing happens.
+const LOOKS_MIN: u32 = 2;
 
 /// What a device did over a short while.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,18 +34,49 @@ pub struct DeviceLoad {
 /// no such device.
 #[must_use]
 pub fn device_load(path: &Path, time: Duration) -> Option<DeviceLoad> {
-    system::device_load(path, time)
+    let device = Device::beneath(path)?;
+    let name = device.place.file_name()?.to_str()?.to_owned();
+    let begin = Instant::now();
+    let mut looks = vec![device.counted()?];
+    for number in 1..=LOOKS {
+        std::thread::sleep(time / LOOKS);
+        looks.push(device.counted()?);
+        if number >= LOOKS_MIN && is_idle(&looks) {
+            break;
+        }
+    }
+    load(name, &looks, begin.elapsed())
+}
+
+/// A block device that the system counts for.
+#[derive(Debug, Clone)]
+pub(super) struct Device {
+    /// Where the system tells of it.
+    place: PathBuf,
+}
+
+impl Device {
+    /// The disk that `path` lies on; `None` where the system does not tell, or there is none.
+    pub(super) fn beneath(path: &Path) -> Option<Self> {
+        let device = Self { place: system::place(path)? };
+        device.counted().map(|_| device)
+    }
+
+    /// What it did since the system began.
+    pub(super) fn counted(&self) -> Option<Counted> {
+        parse(&std::fs::read_to_string(self.place.join("stat")).ok()?)
+    }
 }
 
 /// What was counted up to a moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Counted {
-    sectors: u64,
+pub(super) struct Counted {
+    pub(super) sectors: u64,
     in_flight: u64,
-    busy_milliseconds: u64,
+    pub(super) busy_milliseconds: u64,
 }
 
-const SECTOR_BYTES: u64 = 512;
+pub(super) const SECTOR_BYTES: u64 = 512;
 
 /// Reads a line of counts.
 fn parse(line: &str) -> Option<Counted> {
@@ -98,34 +134,12 @@ mod system {
     use std::fs;
     use std::os::unix::fs::MetadataExt as _;
     use std::path::{Path, PathBuf};
-    use std::time::{Duration, Instant};
 
-    use super::{DeviceLoad, is_idle, load, mounted_device, parse};
-
-    /// How often it is looked.
-    const LOOKS: u32 = 10;
-    /// How often where nothing happens.
-    const LOOKS_MIN: u32 = 2;
-
-    pub(super) fn device_load(path: &Path, time: Duration) -> Option<DeviceLoad> {
-        let place = place(path)?;
-        let name = place.file_name()?.to_str()?.to_owned();
-        let look = || parse(&fs::read_to_string(place.join("stat")).ok()?);
-        let begin = Instant::now();
-        let mut looks = vec![look()?];
-        for number in 1..=LOOKS {
-            std::thread::sleep(time / LOOKS);
-            looks.push(look()?);
-            if number >= LOOKS_MIN && is_idle(&looks) {
-                break;
-            }
-        }
-        load(name, &looks, begin.elapsed())
-    }
+    use super::mounted_device;
 
     /// Where the system tells of the disk: of a partition the whole one, since they
     /// share what it can do.
-    fn place(path: &Path) -> Option<PathBuf> {
+    pub(super) fn place(path: &Path) -> Option<PathBuf> {
         let path = fs::canonicalize(path).ok()?;
         let of = |number: u64| {
             let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
@@ -146,12 +160,9 @@ mod system {
 
 #[cfg(not(target_os = "linux"))]
 mod system {
-    use std::path::Path;
-    use std::time::Duration;
+    use std::path::{Path, PathBuf};
 
-    use super::DeviceLoad;
-
-    pub(super) fn device_load(_: &Path, _: Duration) -> Option<DeviceLoad> {
+    pub(super) fn place(_: &Path) -> Option<PathBuf> {
         None
     }
 }

@@ -22,3 +22,4 @@ pub mod trusted_path;
 #[cfg(target_os = "linux")]
 pub mod uring;
 pub mod write_back;
+pub(crate) mod yielding;

@@ -5,6 +5,32 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// How fast a run may read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Rate {
+    /// [`Rate::Yielding`] where a server lives on the target, else [`Rate::Unlimited`].
+    #[default]
+    ByTarget,
+    /// As fast as the device allows.
+    Unlimited,
+    /// At most so many bytes a second, over all threads.
+    AtMost(NonZero<u64>),
+    /// As fast as the device allows while this run has it alone, and a share of it while others
+    /// use it.
+    Yielding,
+}
+
+impl Rate {
+    /// The bytes a second that must not be exceeded; `None` if there is no such number.
+    #[must_use]
+    pub fn ceiling(self) -> Option<NonZero<u64>> {
+        match self {
+            Self::AtMost(bytes) => Some(bytes),
+            Self::ByTarget | Self::Unlimited | Self::Yielding => None,
+        }
+    }
+}
+
 /// A ceiling that all threads share: bytes are paid for before they are moved.
 #[derive(Debug)]
 pub struct RateLimiter {

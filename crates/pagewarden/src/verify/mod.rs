@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use crate::database::{Description, Target};
 use crate::source::queue::{BlockingQueue, ReadQueue};
+use crate::source::rate::Rate;
 #[cfg(target_os = "linux")]
 use crate::source::uring::UringQueue;
 use crate::verdict::{
@@ -82,8 +83,8 @@ pub enum Method {
 pub struct Options {
     /// Threads that judge pages.
     pub jobs: NonZero<usize>,
-    /// A ceiling on bytes read a second, over all threads.
-    pub rate: Option<NonZero<u64>>,
+    /// How fast to read.
+    pub rate: Rate,
     /// Whether to read through the page cache.
     pub caching: Caching,
     /// How to keep direct reads in flight.
@@ -99,7 +100,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             jobs: std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN),
-            rate: None,
+            rate: Rate::default(),
             caching: Caching::default(),
             method: Method::default(),
             accepts_unverifiable: false,

@@ -1,14 +1,17 @@
 //! What to read next: walks the target and cuts its files into runs.
 
 use std::io;
+use std::num::NonZero;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use crate::database::{PageFile, Step, StreamedPages, Target};
+use crate::database::{Description, PageFile, Step, StreamedPages, Target};
 use crate::source::buffer::ALIGNMENT;
+use crate::source::rate::Rate;
+use crate::source::yielding::Yielding;
 use crate::verdict::{ByteOffset, Finding, Kind, Note, Place, Severity, Unread};
 use crate::verify::open_file::OpenFile;
 use crate::verify::{Caching, Options, RUN_BYTES};
@@ -58,7 +61,7 @@ pub(super) struct Plan {
     next_sequence: u64,
     caching: Caching,
     live: bool,
-    pace: Option<RunLimiter>,
+    limiter: RunLimiter,
     run_bytes: u64,
     /// What is to be said before anything else.
     note: Option<Note>,
@@ -74,22 +77,52 @@ enum Streamed {
     Others(u64),
 }
 
-/// A ceiling on the rate: no run begins before it and all before it are paid
+/// Holds runs back. Under a ceiling no run begins before it and all before it are paid
 /// for, so that from the beginning to any moment no more was read than the rate
 /// allows. Time that was not used is lost, but for one run's worth, which makes
 /// up for waking late: within any stretch of time no more is read than the rate
 /// allows and two runs.
 struct RunLimiter {
-    bytes_per_second: u64,
+    ceiling: Ceiling,
     /// Up to when time was paid with.
     paid_to: Instant,
 }
 
+enum Ceiling {
+    None,
+    Fixed(NonZero<u64>),
+    Yielding(Box<Yielding>),
+}
+
 impl RunLimiter {
+    fn new(rate: Rate, description: &Description, now: Instant) -> Self {
+        let yielding = || Ceiling::Yielding(Box::new(Yielding::at(&description.path)));
+        let ceiling = match rate {
+            Rate::AtMost(bytes) => Ceiling::Fixed(bytes),
+            Rate::Yielding => yielding(),
+            Rate::ByTarget if description.live => yielding(),
+            Rate::ByTarget | Rate::Unlimited => Ceiling::None,
+        };
+        Self { ceiling, paid_to: now }
+    }
+
+    /// How much to read at once: a share of what a fixed rate allows in a second.
+    fn run_bytes(&self) -> u64 {
+        match &self.ceiling {
+            Ceiling::Fixed(bytes) => (bytes.get() / RUNS_PER_SECOND).clamp(1, RUN_BYTES as u64),
+            Ceiling::None | Ceiling::Yielding(_) => RUN_BYTES as u64,
+        }
+    }
+
     /// How long a run of `length` bytes must still wait; `None` if it begins
     /// now.
     fn wait(&mut self, length: u64, now: Instant) -> Option<Duration> {
-        let price = Duration::from_secs_f64(length as f64 / self.bytes_per_second as f64);
+        let bytes_per_second = match &mut self.ceiling {
+            Ceiling::None => return None,
+            Ceiling::Fixed(bytes) => bytes.get(),
+            Ceiling::Yielding(yielding) => yielding.ceiling(now)?,
+        };
+        let price = Duration::from_secs_f64(length as f64 / bytes_per_second as f64);
         let saved = now.saturating_duration_since(self.paid_to);
         if let Some(wait) = price.checked_sub(saved).filter(|wait| !wait.is_zero()) {
             return Some(wait);
@@ -113,12 +146,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Plan {
     pub(super) fn new(target: Target, options: &Options) -> Self {
-        let pace = options
-            .rate
-            .map(|rate| RunLimiter { bytes_per_second: rate.get(), paid_to: Instant::now() });
-        let run_bytes = pace.as_ref().map_or(RUN_BYTES as u64, |pace| {
-            (pace.bytes_per_second / RUNS_PER_SECOND).clamp(1, RUN_BYTES as u64)
-        });
+        let limiter = RunLimiter::new(options.rate, &target.description, Instant::now());
+        let run_bytes = limiter.run_bytes();
         Self {
             steps: target.steps,
             current: None,
@@ -128,7 +157,7 @@ impl Plan {
             next_sequence: 0,
             caching: options.caching,
             live: target.description.live,
-            pace,
+            limiter,
             run_bytes,
             note: None,
             said_refused: false,
@@ -210,7 +239,7 @@ impl Plan {
             Streamed::Pages(pages) => pages.bytes.len() as u64,
             Streamed::Others(bytes) => *bytes,
         };
-        if let Some(wait) = self.pace.as_mut().and_then(|pace| pace.wait(bytes, Instant::now())) {
+        if let Some(wait) = self.limiter.wait(bytes, Instant::now()) {
             self.streamed = Some(streamed);
             return Some(Next::Wait(wait));
         }
@@ -226,7 +255,7 @@ impl Plan {
             return self.end_of_file(&file).map(|event| self.event(event));
         }
         let length = self.run_length(file.page_size).min(whole_pages - offset);
-        if let Some(wait) = self.pace.as_mut().and_then(|pace| pace.wait(length, Instant::now())) {
+        if let Some(wait) = self.limiter.wait(length, Instant::now()) {
             self.current = Some((file, offset));
             return Some(Next::Wait(wait));
         }
@@ -382,7 +411,10 @@ mod tests {
             (3 * PAGE - 1, PAGE),
         ] {
             for lateness in [0, 50, 700, 40_000].map(Duration::from_micros) {
-                let mut pace = RunLimiter { bytes_per_second: rate, paid_to: Instant::now() };
+                let mut pace = RunLimiter {
+                    ceiling: Ceiling::Fixed(NonZero::new(rate).unwrap()),
+                    paid_to: Instant::now(),
+                };
                 let times = begun(&mut pace, length, 20, lateness);
                 // Prices are rounded to nanoseconds.
                 let allowed = |time: Duration| time.as_secs_f64() * rate as f64 * 1.000_001 + 2.0;
@@ -403,7 +435,8 @@ mod tests {
     fn waking_late_costs_nothing_and_a_long_pause_is_not_made_up_for() {
         let rate = 1 << 30;
         let begin = Instant::now();
-        let mut pace = RunLimiter { bytes_per_second: rate, paid_to: begin };
+        let mut pace =
+            RunLimiter { ceiling: Ceiling::Fixed(NonZero::new(rate).unwrap()), paid_to: begin };
         let late = Duration::from_micros(300);
         let runs = begun(&mut pace, 1 << 20, 1, late).len();
         assert!(runs > 1000, "{runs} of 1024 runs");

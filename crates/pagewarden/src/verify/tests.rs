@@ -17,6 +17,7 @@ use crate::source::buffer::AlignedBuffer;
 use crate::source::fault::{Fault, heal, inject};
 use crate::source::file::{open_regular, read_at};
 use crate::source::queue::{ReadQueue, Slot};
+use crate::source::rate::Rate;
 use crate::source::residency::{Residency, absent, forget, residency};
 use crate::verdict::{
     ByteOffset, Finding, Kind, Note, PageNo, Protection, Severity, Standing, Unread, Verdict,
@@ -333,7 +334,7 @@ fn the_rate_is_never_exceeded() {
         }
     }
     for mut options in ways() {
-        options.rate = NonZero::new(RATE);
+        options.rate = Rate::AtMost(NonZero::new(RATE).unwrap());
         let files = Files::new(8192).with("a", 100).with("b", 1).with("c", 27);
         let clock = Clock {
             begin: Instant::now(),
@@ -351,7 +352,7 @@ fn the_rate_is_never_exceeded() {
 fn a_stop_is_heeded_at_once_and_keeps_what_was_done() {
     for mut options in ways() {
         // Slow enough that the stop comes in the middle of a wait.
-        options.rate = NonZero::new(64 * KIB);
+        options.rate = Rate::AtMost(NonZero::new(64 * KIB).unwrap());
         options.stop = Arc::default();
         let files = Files::new(8192).with("a", 1000);
         let stop = Arc::clone(&options.stop);

@@ -17,6 +17,7 @@ use pagewarden::database::{self, Step, Target};
 use pagewarden::pack::{
     Coding, Content, Estimate, Forecast, Method, Sampling, Settings, SizeInterval, Strays, What,
 };
+use pagewarden::source::rate::Rate;
 use pagewarden::words::{bytes, counted, duration, printable};
 use serde_json::{Value, json};
 
@@ -222,7 +223,7 @@ fn measure(
 ) -> Result<Option<Forecast>> {
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
     // Whoever sets a ceiling wants it kept.
-    let may_read_device = arguments.rate.ceiling().is_none();
+    let may_read_device = arguments.rate.and_then(Rate::ceiling).is_none();
     Forecast::measure(content, settings, cores, may_read_device, stop)
         .with_context(|| format!("cannot read {}", arguments.source.display()))
 }

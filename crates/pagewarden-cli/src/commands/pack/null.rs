@@ -68,8 +68,13 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
     let verified = verify(target, &options, &percent, &mut lines)?;
     let summary = &verified.summary;
     lines.end_file()?;
-    let draining =
-        Draining { content: &content, jobs: options.jobs, rate: options.rate, is_live, stop };
+    let draining = Draining {
+        content: &content,
+        jobs: options.jobs,
+        rate: options.rate.ceiling(),
+        is_live,
+        stop,
+    };
     let has_no_pages = |entry: &Entry| !lines.seen.contains(&*entry.name.to_string_lossy());
     let (others, rest) = draining.drain(&has_no_pages, &percent)?;
     let mut pace = summary.pace;
@@ -98,7 +103,7 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
     } else {
         writeln!(out, "{}", found(summary))?;
         for line in
-            [cached_words(&pace, bytes), pace_words(&pace, arguments.rate.ceiling().is_some())]
+            [cached_words(&pace, bytes), pace_words(&pace, options.rate.ceiling().is_some())]
         {
             writeln!(out, "{line}")?;
         }

@@ -140,7 +140,7 @@ fn arguments(source: &Path, old: &Pack, is_json: bool) -> Arguments {
         stats: None,
         json: is_json,
         jobs: None,
-        rate: crate::args::Rate::default(),
+        rate: None,
         quiet: true,
         progress: false,
     }

@@ -21,6 +21,7 @@ use pagewarden::pack::{
     open_chain, restore,
 };
 use pagewarden::shell::quoted;
+use pagewarden::source::rate::Rate;
 use pagewarden::source::trusted_path::End;
 use pagewarden::verify::mib_per_second;
 use pagewarden::words::{bytes, counted, duration, grouped, printable, rate};
@@ -79,7 +80,7 @@ fn unpack(
         places: &targets.places(),
         wanted: &wanted,
         jobs: jobs(arguments),
-        rate: arguments.pace.rate.ceiling(),
+        rate: arguments.pace.rate.and_then(Rate::ceiling),
         stop,
         progress: &show,
     });
@@ -368,7 +369,7 @@ fn write_salvaged(
         places: &targets.places(),
         wanted: &wanted,
         jobs: 1,
-        rate: arguments.pace.rate.ceiling(),
+        rate: arguments.pace.rate.and_then(Rate::ceiling),
         stop,
         progress: &show,
     });

@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::database::{kind_named, open};
 use crate::error::Error;
 use crate::protect::Options;
+use crate::source::rate::Rate;
 use crate::verdict::{Finding, ModeCounts, Note, PageNo, Protection, Severity, Unread};
 use crate::verify::{self, Sink, verify};
 
@@ -59,7 +60,7 @@ pub(super) fn look(path: &Path, options: &Options, has_log: bool) -> Result<Soun
     let target = open(path, kind_named(super::NAME))?;
     let options = verify::Options {
         jobs: options.jobs,
-        rate: options.rate,
+        rate: options.rate.map_or(Rate::Unlimited, Rate::AtMost),
         stop: options.stop.clone(),
         ..verify::Options::default()
     };
