@@ -7,7 +7,7 @@
 //! produced one at a time, so that a cluster of a million files costs no more
 //! memory than its largest folder.
 //!
-//! To add a kind: one file here, one line in [`FORMATS`].
+//! To add a kind, see [`formats`](crate::formats).
 
 use std::fmt;
 use std::fs::Metadata;
@@ -84,8 +84,9 @@ impl Epoch {
     }
 }
 
-/// A file of pages, and how to read and judge it.
+/// A file of pages, and how to read and judge it. Made by [`PageFile::of`].
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct PageFile {
     /// The file, relative to the target's path (or the target's own name
     /// where the target is this file).
@@ -95,7 +96,9 @@ pub struct PageFile {
     /// Its length when it was listed, for progress; it is asked again when the
     /// file is opened.
     pub listed_bytes: u64,
-    /// The number of the page at offset 0.
+    /// Where its first page begins: past the headers, where a file begins with some.
+    pub first_offset: ByteOffset,
+    /// The number of its first page. With a selection, the number from which it counts.
     pub first_page: PageNo,
     /// What its pages must look like.
     pub format: Arc<dyn PageFormat>,
@@ -103,9 +106,10 @@ pub struct PageFile {
     pub partial_page: Severity,
     /// All files of the same relation, for a second look at failing pages.
     pub relation: Option<Arc<Relation>>,
-    /// Which pages the file holds, where it does not hold all from the first
-    /// one on.
-    pub selection: Option<Arc<Selection>>,
+    /// Which pages the file holds, where it holds some pages of a larger one, as incremental
+    /// backups do: the number of each, counted from `first_page`, ascending. `None`: its pages
+    /// are numbered one by one, up to its end.
+    pub selection: Option<Arc<[u32]>>,
     /// Advice for whoever finds this file damaged.
     pub hint: Option<Arc<str>>,
     /// Its database by name, where it can be told.
@@ -116,45 +120,75 @@ pub struct PageFile {
     pub witnesses: Vec<Arc<dyn Witness>>,
 }
 
-/// The pages of a file that holds some pages of a larger one, as incremental
-/// backups do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Selection {
-    /// Where the first of them begins: a multiple of the page size.
-    pub begin: ByteOffset,
-    /// The number of each, counted from the file's first page, ascending.
-    pub indexes: Vec<u32>,
-}
-
 impl PageFile {
+    /// A file of pages that are numbered from 0 and begin at byte 0, all of which must be whole.
+    /// What else is known of it is in its public fields.
+    #[must_use]
+    pub fn of(
+        name: impl Into<String>,
+        path: impl Into<PathBuf>,
+        listed_bytes: u64,
+        format: Arc<dyn PageFormat>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            path: path.into(),
+            listed_bytes,
+            first_offset: ByteOffset(0),
+            first_page: PageNo(0),
+            format,
+            partial_page: Severity::Damage,
+            relation: None,
+            selection: None,
+            hint: None,
+            database: None,
+            object: None,
+            witnesses: Vec::new(),
+        }
+    }
+
     /// The number of the page at `offset`.
     #[must_use]
     pub fn page_at(&self, offset: ByteOffset) -> PageNo {
-        let page_size = self.format.page_size() as u64;
+        let index = self.pages_to(offset.0);
         let Some(selection) = &self.selection else {
-            return self.first_page.plus(offset.0 / page_size);
+            return self.first_page.plus(index);
         };
-        let place = offset.0.saturating_sub(selection.begin.0) / page_size;
-        let index = usize::try_from(place).ok().and_then(|place| selection.indexes.get(place));
+        let index = usize::try_from(index).ok().and_then(|index| selection.get(index));
         // Past the last of them there is none; it is no page that fits.
         index.map_or(PageNo(u64::MAX), |index| self.first_page.plus(u64::from(*index)))
     }
 
-    /// Where its first page begins.
+    /// Whole pages of a file of `length` bytes.
     #[must_use]
-    pub fn begin(&self) -> ByteOffset {
-        self.selection.as_ref().map_or(ByteOffset(0), |selection| selection.begin)
+    pub fn page_count(&self, length: u64) -> u64 {
+        let held = self.selection.as_ref().map_or(u64::MAX, |selection| selection.len() as u64);
+        self.pages_to(length).min(held)
     }
 
-    /// One past the last of its pages, in a file of `length` bytes.
+    /// Where the page begins that has `index` others of the file before it.
     #[must_use]
-    pub fn end(&self, length: u64) -> u64 {
+    pub fn offset_of(&self, index: u64) -> ByteOffset {
         let page_size = self.format.page_size() as u64;
-        let whole_pages = length - length % page_size;
-        self.selection.as_ref().map_or(whole_pages, |selection| {
-            let pages = selection.indexes.len() as u64;
-            whole_pages.min(selection.begin.0.saturating_add(pages.saturating_mul(page_size)))
-        })
+        ByteOffset(self.first_offset.0.saturating_add(index.saturating_mul(page_size)))
+    }
+
+    /// One past the last of its whole pages, in a file of `length` bytes.
+    #[must_use]
+    pub fn end(&self, length: u64) -> ByteOffset {
+        self.offset_of(self.page_count(length))
+    }
+
+    /// Bytes at the end of a file of `length` bytes that make no whole page.
+    #[must_use]
+    pub fn rest(&self, length: u64) -> u64 {
+        length.saturating_sub(self.first_offset.0) % (self.format.page_size() as u64).max(1)
+    }
+
+    /// Whole pages between the first one and `offset`.
+    fn pages_to(&self, offset: u64) -> u64 {
+        let bytes = offset.saturating_sub(self.first_offset.0);
+        bytes.checked_div(self.format.page_size() as u64).unwrap_or(0)
     }
 }
 
@@ -163,7 +197,7 @@ impl PageFile {
 pub struct StreamedPages {
     /// The file. It is not opened: its path only says where it comes from.
     pub file: Arc<PageFile>,
-    /// Where in the file they lie. At [`PageFile::begin`] the file counts as
+    /// Where in the file they are. At [`PageFile::first_offset`] the file counts as
     /// one that was opened.
     pub offset: ByteOffset,
     /// The pages, about a mebibyte.
@@ -550,4 +584,38 @@ fn directory_below(path: &Path) -> Option<PathBuf> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::{PageRun, RunVerdict};
+
+    #[derive(Debug)]
+    struct Sectors;
+
+    impl PageFormat for Sectors {
+        fn page_size(&self) -> usize {
+            512
+        }
+
+        fn judge(&self, _: PageRun<'_>, _: &mut RunVerdict) {}
+    }
+
+    #[test]
+    fn pages_are_counted_from_where_they_begin() {
+        let mut file = PageFile::of("it", "it", 0, Arc::new(Sectors));
+        file.first_offset = ByteOffset(1536);
+        file.first_page = PageNo(7);
+        assert_eq!(file.page_at(ByteOffset(1536)), PageNo(7));
+        assert_eq!(file.page_at(ByteOffset(2560)), PageNo(9));
+        assert_eq!((file.page_count(0), file.end(0), file.rest(0)), (0, ByteOffset(1536), 0));
+        assert_eq!((file.page_count(2048), file.rest(2048)), (1, 0));
+        assert_eq!((file.page_count(2600), file.rest(2600)), (2, 40));
+        assert_eq!(file.end(2600), ByteOffset(2560));
+        file.selection = Some(Arc::from([0, 5]));
+        assert_eq!(file.page_at(ByteOffset(2048)), PageNo(12));
+        assert_eq!(file.page_at(ByteOffset(2560)), PageNo(u64::MAX), "no page of the selection");
+        assert_eq!((file.page_count(9999), file.end(9999)), (2, ByteOffset(2560)));
+    }
 }

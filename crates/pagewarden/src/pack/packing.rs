@@ -24,7 +24,7 @@ use crate::page::standings::Standings;
 use crate::page::{PageRun, Witness};
 use crate::source::file::{open_regular, read_fully};
 use crate::source::rate::RateLimiter;
-use crate::verdict::PageNo;
+use crate::verdict::{ByteOffset, PageNo};
 use crate::verify::Progress;
 
 /// Memory of spans that is kept for the next ones.
@@ -218,6 +218,7 @@ struct FileSpans<W> {
     shared: Arc<Shared<W>>,
     file: usize,
     first_page: PageNo,
+    first_offset: ByteOffset,
     page_size: u64,
     partial: Mutex<HashMap<u64, Partial>>,
 }
@@ -240,6 +241,7 @@ impl<W: Write + Send> FileSpans<W> {
             shared: Arc::clone(shared),
             file: number,
             first_page: file.first_page,
+            first_offset: file.first_offset,
             page_size: file.format.page_size() as u64,
             partial: Mutex::default(),
         }
@@ -275,7 +277,8 @@ impl<W: Write + Send> FileSpans<W> {
 impl<W: Write + Send> Witness for FileSpans<W> {
     fn see(&self, run: PageRun<'_>, _: &Standings) {
         let page = run.first.0.saturating_sub(self.first_page.0);
-        let mut offset = page.saturating_mul(self.page_size);
+        let begin = page.saturating_mul(self.page_size);
+        let mut offset = self.first_offset.0.saturating_add(begin);
         let mut rest = run.bytes;
         while !rest.is_empty() {
             let span = offset / SPAN_BYTES as u64;

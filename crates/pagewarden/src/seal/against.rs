@@ -177,8 +177,7 @@ impl Steps {
             format!("{} bytes, and {} when it was sealed", file.listed_bytes, sealed.length);
         let mut finding =
             Finding::of_file(&file.name, self.ground.severity(), Kind::Truncated, detail);
-        let end =
-            ByteOffset(file.listed_bytes - file.listed_bytes % file.format.page_size() as u64);
+        let end = file.end(file.listed_bytes);
         finding.place.page = Some(file.page_at(end));
         finding.place.offset = Some(end);
         finding.hint = file.hint.as_deref().map(str::to_owned);
@@ -286,6 +285,7 @@ struct FileAgainst {
     name: String,
     hint: Option<Arc<str>>,
     first_page: PageNo,
+    first_offset: ByteOffset,
     format: Arc<dyn PageFormat>,
     ground: Ground,
     newest_sealed: u64,
@@ -306,11 +306,12 @@ const CHANGED: u8 = 2;
 
 impl FileAgainst {
     fn new(file: &PageFile, sealed: Vec<Fingerprint>, ground: Ground) -> Self {
-        let pages = file.listed_bytes / file.format.page_size() as u64;
+        let pages = file.page_count(file.listed_bytes);
         Self {
             name: file.name.clone(),
             hint: file.hint.clone(),
             first_page: file.first_page,
+            first_offset: file.first_offset,
             format: Arc::clone(&file.format),
             ground,
             newest_sealed: sealed.iter().map(|page| page.lsn).max().unwrap_or(0),
@@ -398,7 +399,9 @@ impl FileAgainst {
             finding.place = Place {
                 file: self.name.clone(),
                 page: Some(self.first_page.plus(page.index)),
-                offset: Some(ByteOffset(page.index.saturating_mul(page_size))),
+                offset: Some(ByteOffset(
+                    self.first_offset.0.saturating_add(page.index.saturating_mul(page_size)),
+                )),
             };
             finding.hint = self.hint.as_deref().map(str::to_owned);
             Some(Step::Overruled(finding, page.counted))

@@ -99,19 +99,10 @@ impl Database {
             .into_iter()
             .filter(|name| self.path(name).exists())
             .map(|name| {
+                let bytes = fs::metadata(self.path(name)).unwrap().len();
                 Step::File(PageFile {
-                    name: name.to_owned(),
-                    path: self.path(name),
-                    listed_bytes: fs::metadata(self.path(name)).unwrap().len(),
                     first_page: PageNo(if name == "b" { 100 } else { 0 }),
-                    format: Arc::clone(&format),
-                    partial_page: Severity::Damage,
-                    selection: None,
-                    relation: None,
-                    hint: None,
-                    database: None,
-                    object: None,
-                    witnesses: Vec::new(),
+                    ..PageFile::of(name, self.path(name), bytes, Arc::clone(&format))
                 })
             })
             .collect();

@@ -204,7 +204,7 @@ impl Plan {
                     }
                 }
                 Some(Step::Pages(pages)) => {
-                    let begins = pages.offset == pages.file.begin();
+                    let begins = pages.offset == pages.file.first_offset;
                     self.streamed = Some(Streamed::Pages(pages));
                     if begins {
                         return self.event(Event::Opened);
@@ -250,7 +250,7 @@ impl Plan {
     }
 
     fn next_of_file(&mut self, file: Arc<OpenFile>, offset: u64) -> Option<Next> {
-        let whole_pages = file.page_file.end(file.length);
+        let whole_pages = file.page_file.end(file.length).0;
         if offset >= whole_pages {
             return self.end_of_file(&file).map(|event| self.event(event));
         }
@@ -279,7 +279,7 @@ impl Plan {
             let length = file.cached.metadata().map_or(file.length, |metadata| metadata.len());
             length.checked_sub(file.length).filter(|more| *more > 0)
         };
-        let rest = file.length % file.page_size;
+        let rest = file.page_file.rest(file.length);
         if self.live {
             // A server extends files by whole pages, but not in one stroke.
             if rest == 0 || still_partial(file).is_none() {
@@ -325,7 +325,7 @@ impl Plan {
                         text: "direct reads are refused here (and perhaps for other files): read through the page cache".to_owned(),
                     });
                 }
-                let begin = file.page_file.begin().0;
+                let begin = file.page_file.first_offset.0;
                 self.current = Some((Arc::new(file), begin));
                 Some(self.event(Event::Opened))
             }

@@ -89,20 +89,8 @@ impl Files {
             .pages
             .iter()
             .map(|(name, pages)| {
-                Step::File(PageFile {
-                    name: name.clone(),
-                    path: self.path(name),
-                    listed_bytes: pages * self.page_size as u64,
-                    first_page: PageNo(0),
-                    format: Arc::clone(&format),
-                    partial_page: Severity::Damage,
-                    selection: None,
-                    relation: None,
-                    hint: None,
-                    database: None,
-                    object: None,
-                    witnesses: Vec::new(),
-                })
+                let bytes = pages * self.page_size as u64;
+                Step::File(PageFile::of(name, self.path(name), bytes, Arc::clone(&format)))
             })
             .collect();
         Target {
@@ -134,6 +122,7 @@ impl Files {
 #[derive(Debug, Default)]
 struct Seen {
     findings: Vec<(String, u64)>,
+    offsets: Vec<u64>,
     unread: Vec<Unread>,
     notes: Vec<String>,
 }
@@ -141,6 +130,7 @@ struct Seen {
 impl Sink for Seen {
     fn finding(&mut self, finding: &Finding) -> io::Result<()> {
         self.findings.push((finding.place.file.clone(), finding.place.page.unwrap().0));
+        self.offsets.push(finding.place.offset.unwrap().0);
         Ok(())
     }
 
@@ -276,6 +266,32 @@ fn a_file_that_grows_is_unread_at_rest_and_nothing_when_live() {
         assert_eq!(summary.pages.ok * 8192, 40 * MIB);
         let lengths: Vec<_> = seen.unread.iter().map(|unread| unread.length).collect();
         assert_eq!(lengths, if live { vec![] } else { vec![24576] });
+    }
+}
+
+/// Headers of 12 KiB, pages of 64 KiB, and an end inside a page: the way DuckDB lays files out.
+#[test]
+fn pages_behind_a_header_have_their_own_numbers_and_offsets() {
+    use std::os::unix::fs::FileExt as _;
+    for options in ways() {
+        let files = Files::new(65536).with("a", 50);
+        let pages = fs::read(files.path("a")).unwrap();
+        let content = [&[7; 12288], pages.as_slice(), &[1; 1000]].concat();
+        fs::write(files.path("a"), content).unwrap();
+        let file = OpenOptions::new().write(true).open(files.path("a")).unwrap();
+        file.write_all_at(b"damage", 12288 + 33 * 65536).unwrap();
+        file.sync_all().unwrap();
+        files.leave_the_cache("a");
+        let mut target = files.target(false);
+        target.steps = Box::new(target.steps.map(|step| match step {
+            Step::File(file) => Step::File(PageFile { first_offset: ByteOffset(12288), ..file }),
+            other => other,
+        }));
+        let (summary, seen) = run(target, &options);
+        assert_eq!((summary.pages.ok, summary.pages.damaged), (49, 2), "{options:?} {seen:?}");
+        assert_eq!(seen.findings, [("a".to_owned(), 33), ("a".to_owned(), 50)]);
+        assert_eq!(seen.offsets, [12288 + 33 * 65536, 12288 + 50 * 65536]);
+        assert_eq!(summary.bytes, 50 * 65536);
     }
 }
 

@@ -234,20 +234,8 @@ impl Files {
         for (number, entry) in pack.entries().iter().enumerate() {
             let What::File { bytes, hash, .. } = entry.what else { continue };
             let format = Blocks { pack: Arc::clone(&pack), file: number, file_bytes: bytes };
-            let page_file = PageFile {
-                name: entry.name.to_string_lossy().into_owned(),
-                path: path.to_owned(),
-                listed_bytes: bytes,
-                first_page: PageNo(0),
-                format: Arc::new(format),
-                partial_page: Severity::Damage,
-                relation: None,
-                selection: None,
-                hint: None,
-                database: None,
-                object: None,
-                witnesses: Vec::new(),
-            };
+            let page_file =
+                PageFile::of(entry.name.to_string_lossy(), path, bytes, Arc::new(format));
             let spans = bytes.div_ceil(SPAN_BYTES as u64);
             files.push(PackedFile { number, spans, hash, page_file: Arc::new(page_file) });
         }

@@ -207,18 +207,10 @@ impl Database {
             (false, _) => Severity::Suspect,
         };
         steps.push(Step::File(PageFile {
-            name: self.name,
-            path: self.path,
-            listed_bytes: self.bytes,
             first_page: PageNo(1),
-            format: Arc::new(self.format),
             partial_page,
-            selection: None,
-            relation: None,
             hint: Some(HINT.into()),
-            database: None,
-            object: None,
-            witnesses: Vec::new(),
+            ..PageFile::of(self.name, self.path, self.bytes, Arc::new(self.format))
         }));
         let (file, bytes, modified) = (self.file, self.bytes, self.modified);
         let woken = Box::new(move || {

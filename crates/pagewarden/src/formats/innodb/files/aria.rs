@@ -101,22 +101,16 @@ impl AriaTable<'_> {
         let index_pages = header.index_begin.checked_div(page_size).unwrap_or(0);
         let file = |path: &Path, ending: &str, which: AriaFile| {
             let listed_bytes = std::fs::symlink_metadata(path).map_or(0, |metadata| metadata.len());
+            let format = Arc::new(AriaPages { header, file: which, failure });
             Step::File(PageFile {
-                name: shown(ending),
-                path: path.to_owned(),
-                listed_bytes,
-                first_page: PageNo(0),
-                format: Arc::new(AriaPages { header, file: which, failure }),
                 // A file that was being made or extended ends anywhere, and a table that
                 // nobody opened since its server was killed keeps that end: seen after a
                 // recovery and a clean stop.
                 partial_page: Severity::Notice,
-                relation: None,
-                selection: None,
                 hint: Some(HINT.into()),
                 database: self.database.clone(),
                 object: self.object.clone(),
-                witnesses: Vec::new(),
+                ..PageFile::of(shown(ending), path, listed_bytes, format)
             })
         };
         let cut = |path: &Path, ending: &str, wanted: Wanted| {

@@ -22,7 +22,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::database::{PageFile, Selection, Step};
+use crate::database::{PageFile, Step};
 use crate::formats::innodb::files::fields::u32_at;
 use crate::formats::innodb::files::state::read_small;
 use crate::formats::innodb::files::tablespace::SYSTEM_SPACE;
@@ -30,7 +30,7 @@ use crate::formats::innodb::page::InnodbPages;
 use crate::formats::innodb::page::layout::{Form, Layout};
 use crate::page::{PageFinding, PageFormat, PageRun, RunVerdict};
 use crate::source::file::{open_regular, read_fully};
-use crate::verdict::{ByteOffset, Finding, Kind, PageNo, Severity, Unread};
+use crate::verdict::{Finding, Kind, PageNo, Severity, Unread};
 
 const MAGIC: &[u8; 4] = b"xtra";
 const MAGIC_OF_LAST: &[u8; 4] = b"XTRA";
@@ -220,19 +220,12 @@ impl Delta {
         if self.indexes.iter().all(|index| *index == PAGE_OF_NUMBERS) {
             return None;
         }
+        let format = Arc::new(ChangedPages::new(self.layout, self.meta.space));
         Some(PageFile {
-            name: shown.to_owned(),
-            path,
-            listed_bytes: self.listed_bytes,
-            first_page: PageNo(0),
-            format: Arc::new(ChangedPages::new(self.layout, self.meta.space)),
-            partial_page: Severity::Damage,
-            relation: None,
-            selection: Some(Arc::new(Selection { begin: ByteOffset(0), indexes: self.indexes })),
-            hint: None,
+            selection: Some(self.indexes.into()),
             database,
             object,
-            witnesses: Vec::new(),
+            ..PageFile::of(shown, path, self.listed_bytes, format)
         })
     }
 }

@@ -9,7 +9,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::database::{PageFile, Selection, Step, StreamedPages};
+use crate::database::{PageFile, Step, StreamedPages};
 use crate::formats::aria::page::header::AriaHeader;
 use crate::formats::aria::page::{AriaFile, AriaPages};
 use crate::formats::innodb::files::aria;
@@ -242,19 +242,13 @@ fn page_file(name: &str, path: PathBuf) -> PageFile {
     let database = folder.rsplit('/').next().filter(|database| !database.is_empty());
     let stem = last.split_once(".ibd").or_else(|| last.rsplit_once('.'));
     let stem = stem.map_or(last, |(stem, _)| stem);
+    let format = Arc::new(InnodbPages::new(Geometry::of_name_only().layout));
     PageFile {
-        name: name.to_owned(),
-        path,
-        listed_bytes: 0,
-        first_page: PageNo(0),
-        format: Arc::new(InnodbPages::new(Geometry::of_name_only().layout)),
         partial_page: Severity::Suspect,
-        relation: None,
-        selection: None,
         hint: Some(HINT.into()),
         database: database.map(|database| names::decoded(database).into()),
         object: database.map(|database| names::object(database, stem).into()),
-        witnesses: Vec::new(),
+        ..PageFile::of(name, path, 0, format)
     }
 }
 
@@ -378,7 +372,8 @@ impl DeltaStage {
                     let indexes = std::iter::once(PAGE_OF_NUMBERS).chain(indexes).collect();
                     let file = Arc::new(PageFile {
                         format: Arc::new(ChangedPages::new(layout, self.meta.space)),
-                        selection: Some(Arc::new(Selection { begin, indexes })),
+                        first_offset: begin,
+                        selection: Some(indexes),
                         ..page_file(name, path.to_owned())
                     });
                     // The first list is handed on, so that the file counts as opened.

@@ -43,7 +43,6 @@ use crate::formats::innodb::page::fields::{
 };
 use crate::formats::innodb::page::layout::{Form, Layout, Writer};
 use crate::formats::innodb::page::{InnodbPages, Look, Severities, locked_sum_fits};
-use crate::page::PageFormat;
 use crate::source::file::{open_regular, read_fully};
 use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Severity, Standing};
 
@@ -430,19 +429,15 @@ impl Opened<'_> {
             segments: vec![Segment { path: self.path.to_owned(), first_page, pages }],
         };
         let format = Arc::new(format);
+        let name = self.context.name.clone();
         let file = PageFile {
-            name: self.context.name.clone(),
-            path: self.path.to_owned(),
-            listed_bytes: self.bytes,
             first_page,
-            format: Arc::clone(&format) as Arc<dyn PageFormat>,
             partial_page: severities.partial_page,
             relation: Some(Arc::new(relation)),
-            selection: None,
             hint: Some(HINT.into()),
             database: self.context.database.clone(),
             object: self.context.object.clone(),
-            witnesses: Vec::new(),
+            ..PageFile::of(name, self.path, self.bytes, Arc::clone(&format) as _)
         };
         Tablespace {
             geometry: self.geometry,

@@ -24,7 +24,7 @@ use crate::formats::innodb::files::untested::{Lock, Untested};
 use crate::formats::innodb::page::encryption::Keyring;
 use crate::formats::innodb::page::layout::{Form, Layout};
 use crate::formats::innodb::page::{InnodbPages, Severities};
-use crate::verdict::{Kind, PageNo, Severity, Unread};
+use crate::verdict::{Kind, Severity, Unread};
 
 /// A server writes page 0 of a new file, or an old one's anew, in a moment.
 const LOOKS_MAX: u32 = 5;
@@ -373,18 +373,8 @@ pub(crate) fn doublewrite_file(
     let mut pages = InnodbPages::new(Layout::guessed(Form::Old, page_size));
     pages.doublewrite = std::iter::once(0..u64::MAX).collect();
     PageFile {
-        name,
-        path,
-        listed_bytes,
-        first_page: PageNo(0),
-        format: Arc::new(pages),
         partial_page: Severity::Notice,
-        relation: None,
-        selection: None,
-        hint: None,
-        database: None,
-        object: None,
-        witnesses: Vec::new(),
+        ..PageFile::of(name, path, listed_bytes, Arc::new(pages))
     }
 }
 

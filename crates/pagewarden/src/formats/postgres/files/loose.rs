@@ -169,14 +169,9 @@ pub(crate) fn open(path: &Path, metadata: &Metadata) -> Result<Target, Error> {
             text: "pages hold checksum values that fit no segment number, so they were not tested: checksums may have been off, or the file may be encrypted".to_owned(),
         }));
     }
+    let file = PageFile::of(name, real.clone(), metadata.len(), format);
     steps.push(Step::File(PageFile {
-        name,
-        path: real.clone(),
-        listed_bytes: metadata.len(),
         first_page,
-        format,
-        partial_page: Severity::Damage,
-        selection: None,
         relation: Some(Arc::new(Relation {
             page_size,
             segments: vec![Segment {
@@ -185,10 +180,7 @@ pub(crate) fn open(path: &Path, metadata: &Metadata) -> Result<Target, Error> {
                 pages: metadata.len() / page_size as u64,
             }],
         })),
-        hint: None,
-        database: None,
-        object: None,
-        witnesses: Vec::new(),
+        ..file
     }));
     Ok(Target {
         description: Description {

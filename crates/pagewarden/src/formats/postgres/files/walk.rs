@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::database::{PageFile, Relation, Segment, Selection, Step};
+use crate::database::{PageFile, Relation, Segment, Step};
 use crate::formats::postgres::files::evidence::{Evidence, ForkPlace};
 use crate::formats::postgres::files::incremental::{self, HeaderError};
 use crate::formats::postgres::files::log_end::is_still_at_rest;
@@ -71,6 +71,9 @@ struct Folder {
     /// The database's oid, from the folder's name; `None` for `global`.
     database: Option<u32>,
 }
+
+/// Which pages a file of an incremental backup holds, see [`PageFile::selection`].
+type Selection = Option<Arc<[u32]>>;
 
 /// What `pg_filenode_relation` takes for a database's default tablespace.
 const DEFAULT_TABLESPACE: u32 = 0;
@@ -571,7 +574,7 @@ impl Walk {
                 continue;
             }
             let path = folder.path.join(file.name());
-            let selection = match self.selection(*file, &path, *length) {
+            let (first_offset, selection) = match self.selection(*file, &path, *length) {
                 Ok(selection) => selection,
                 Err(None) => continue,
                 Err(Some(step)) => {
@@ -579,12 +582,10 @@ impl Walk {
                     continue;
                 }
             };
+            let name = self.relative(&path);
             let mut page_file = PageFile {
-                name: self.relative(&path),
-                path,
-                listed_bytes: *length,
+                first_offset,
                 first_page: first_page(file),
-                format: Arc::clone(&format),
                 // A server extends a file by whole pages, but a crash or a
                 // full disk can leave part of one behind.
                 partial_page: failure.min(if self.cluster.circumstances.may_change() {
@@ -597,7 +598,7 @@ impl Walk {
                 hint: hint.clone(),
                 database: identity.as_ref().and_then(|identity| identity.database.clone()),
                 object: identity.as_ref().map(|identity| Arc::clone(&identity.object)),
-                witnesses: Vec::new(),
+                ..PageFile::of(name, path, *length, Arc::clone(&format))
             };
             page_file.witnesses = self.evidence.witnesses(
                 ForkPlace { file: *file, ..place },
@@ -608,16 +609,16 @@ impl Walk {
         }
     }
 
-    /// Which pages a file of an incremental backup holds. An error says why it
-    /// is not to be read; it is empty for a file without pages.
+    /// Where the pages of a file begin, and for a file of an incremental backup which pages it
+    /// holds. An error says why the file is not read; it is empty for a file without pages.
     fn selection(
         &self,
         file: RelationFile,
         path: &Path,
         length: u64,
-    ) -> Result<Option<Arc<Selection>>, Option<Box<Step>>> {
+    ) -> Result<(ByteOffset, Selection), Option<Box<Step>>> {
         if !file.is_incremental {
-            return Ok(None);
+            return Ok((ByteOffset(0), None));
         }
         let name = self.relative(path);
         let wrong = |kind, detail: String| {
@@ -637,10 +638,7 @@ impl Walk {
                 Err(wrong(kind, format!("{length} bytes, by its header {expected}")))
             }
             Ok(header) if header.numbers.is_empty() => Err(None),
-            Ok(header) => Ok(Some(Arc::new(Selection {
-                begin: ByteOffset(header.header_bytes),
-                indexes: header.numbers,
-            }))),
+            Ok(header) => Ok((ByteOffset(header.header_bytes), Some(header.numbers.into()))),
             Err(HeaderError::Wrong(kind, detail)) => Err(wrong(kind, detail)),
             Err(HeaderError::Io(error)) => Err(Some(Box::new(Step::Unread(Unread {
                 file: name,

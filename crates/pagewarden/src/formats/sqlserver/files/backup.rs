@@ -26,7 +26,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::database::{Description, PageFile, Selection, Step, StreamedPages, Target};
+use crate::database::{Description, PageFile, Step, StreamedPages, Target};
 use crate::error::Error;
 use crate::formats::sqlserver::FORMAT;
 use crate::formats::sqlserver::checksum::{PAGE_BYTES, Page};
@@ -522,28 +522,24 @@ impl Backup {
         };
         indexes.extend(chunk.indexes);
         let database = self.configuration.as_ref().map(|of| of.database.as_str().into());
+        let name = self.name_of(&family.name, chunk.file, chunk.is_again);
+        let format = Arc::new(SqlServerPages {
+            file: chunk.file,
+            allocations,
+            writes_checksums: self
+                .boot
+                .as_ref()
+                .is_some_and(|boot| boot.setting == Protection::Checksum),
+        });
         let file = PageFile {
-            name: self.name_of(&family.name, chunk.file, chunk.is_again),
-            path: family.path.clone(),
-            listed_bytes: 0,
-            first_page: PageNo(0),
-            format: Arc::new(SqlServerPages {
-                file: chunk.file,
-                allocations,
-                writes_checksums: self
-                    .boot
-                    .as_ref()
-                    .is_some_and(|boot| boot.setting == Protection::Checksum),
-            }),
+            first_offset: ByteOffset(begin),
             partial_page: Severity::Notice,
-            relation: None,
-            selection: Some(Arc::new(Selection { begin: ByteOffset(begin), indexes })),
-            hint: None,
+            selection: Some(indexes.into()),
             database,
-            object: None,
             witnesses: std::iter::once(file.strays.clone() as Arc<dyn Witness>)
                 .chain(file.taker.clone().filter(|_| chunk.is_certain))
                 .collect(),
+            ..PageFile::of(name, family.path.clone(), 0, format)
         };
         let (file, offset) = (Arc::new(file), ByteOffset(chunk.offset));
         self.ready.push_back(Step::Pages(StreamedPages::whole(file, offset, chunk.bytes)));

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::database::{Description, PageFile, Relation, Segment, Selection, Step, Target};
+use crate::database::{Description, PageFile, Relation, Segment, Step, Target};
 use crate::error::Error;
 use crate::formats::sqlserver::FORMAT;
 use crate::formats::sqlserver::checksum::PAGE_BYTES;
@@ -173,32 +173,26 @@ impl DataFile {
         let pages = self.bytes / PAGE;
         let segment = Segment { path: self.real_path.clone(), first_page: PageNo(0), pages };
         steps.extend(allocations.map(|allocations| {
+            let format = Arc::new(SqlServerPages {
+                file: self.identity.number,
+                allocations,
+                writes_checksums: self
+                    .boot
+                    .as_ref()
+                    .is_some_and(|boot| boot.setting == Protection::Checksum),
+            });
+            let listed_bytes = if self.identity.is_log { PAGE } else { self.bytes };
             Step::File(PageFile {
-                name: self.name.clone(),
-                path: self.real_path.clone(),
-                listed_bytes: if self.identity.is_log { PAGE } else { self.bytes },
-                first_page: PageNo(0),
-                format: Arc::new(SqlServerPages {
-                    file: self.identity.number,
-                    allocations,
-                    writes_checksums: self
-                        .boot
-                        .as_ref()
-                        .is_some_and(|boot| boot.setting == Protection::Checksum),
-                }),
                 partial_page: if self.identity.is_log { Severity::Notice } else { self.proves() },
-                selection: self
-                    .identity
-                    .is_log
-                    .then(|| Arc::new(Selection { begin: ByteOffset(0), indexes: vec![0] })),
+                selection: self.identity.is_log.then(|| Arc::from([0])),
                 relation: Some(Arc::new(Relation {
                     page_size: PAGE_BYTES,
                     segments: vec![segment],
                 })),
                 hint: Some(HINT.into()),
                 database: self.database().map(Into::into),
-                object: None,
                 witnesses: vec![strays.clone()],
+                ..PageFile::of(self.name.clone(), self.real_path.clone(), listed_bytes, format)
             })
         }));
         steps.push(Step::Barrier);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use tempfile::SpooledTempFile;
 
-use crate::database::{OpenOptions, PageFile, Selection, Step, StreamedPages, Target};
+use crate::database::{OpenOptions, PageFile, Step, StreamedPages, Target};
 use crate::error::Error;
 use crate::formats::postgres::checksum::{checksum, hash_pages};
 use crate::formats::postgres::files::backup::hash::{Algorithm, Hasher};
@@ -420,16 +420,11 @@ impl ArchiveWalk {
                     self.ready.push_back(Step::Finding(finding));
                 }
                 if !header.numbers.is_empty() {
-                    let selection = Selection {
-                        begin: ByteOffset(header.header_bytes),
-                        indexes: header.numbers,
-                    };
-                    member.file = Some(self.page_file(
-                        &current.source,
-                        (&member.name, member.bytes),
-                        place,
-                        Some(selection),
-                    ));
+                    member.file = Some(Arc::new(PageFile {
+                        first_offset: ByteOffset(header.header_bytes),
+                        selection: Some(header.numbers.into()),
+                        ..self.page_file(&current.source, (&member.name, member.bytes), place)
+                    }));
                 }
                 return true;
             }
@@ -472,8 +467,7 @@ impl ArchiveWalk {
         source: &Source,
         (name, bytes): (&str, u64),
         place: RelationPlace,
-        selection: Option<Selection>,
-    ) -> Arc<PageFile> {
+    ) -> PageFile {
         let page_size = self.page_size();
         let first_page =
             u64::from(place.file.segment).saturating_mul(self.segment_pages(page_size));
@@ -484,29 +478,22 @@ impl ArchiveWalk {
             Some(Ok(control)) => control.max_align,
             _ => SMALLEST_ALIGN,
         };
-        Arc::new(PageFile {
-            name: name.to_owned(),
-            path: source.path.clone(),
-            listed_bytes: bytes,
+        let format = Arc::new(PostgresPages {
+            page_size,
+            max_align,
+            checksums: Checksums::Pending,
+            failure: at_most(place),
+            recovery: None,
+            log_end: None,
+            // An archive does not say which relations are unlogged.
+            is_logged: false,
+        });
+        PageFile {
             first_page: PageNo(first_page),
-            format: Arc::new(PostgresPages {
-                page_size,
-                max_align,
-                checksums: Checksums::Pending,
-                failure: at_most(place),
-                recovery: None,
-                log_end: None,
-                // An archive does not say which relations are unlogged.
-                is_logged: false,
-            }),
             partial_page: Severity::Suspect,
-            relation: None,
-            selection: selection.map(Arc::new),
             hint,
-            database: None,
-            object: None,
-            witnesses: Vec::new(),
-        })
+            ..PageFile::of(name, source.path.clone(), bytes, format)
+        }
     }
 
     /// Reads the next piece of the current member, or ends it.
@@ -573,13 +560,16 @@ impl ArchiveWalk {
             self.facts.page_size = loose::vote_on_page_size(std::slice::from_ref(&bytes));
         }
         if member.file.is_none() {
-            member.file =
-                Some(self.page_file(&current.source, (&member.name, member.bytes), place, None));
+            member.file = Some(Arc::new(self.page_file(
+                &current.source,
+                (&member.name, member.bytes),
+                place,
+            )));
         }
         let Some(file) = &member.file else { return };
         let page_size = file.format.page_size();
         // What lies behind the last block that a header names is no page.
-        let end = file.end(member.bytes).saturating_sub(offset);
+        let end = file.end(member.bytes).0.saturating_sub(offset);
         let whole = bytes.len() - bytes.len() % page_size;
         let whole = whole.min(usize::try_from(end).unwrap_or(usize::MAX));
         let rest = (bytes.len() - whole) as u64;
@@ -620,7 +610,7 @@ impl ArchiveWalk {
         match role {
             // A file without a page still is one.
             Some(Role::Relation(place)) if file.is_none() && !place.file.is_incremental => {
-                let file = self.page_file(&current.source, (&name, bytes), place, None);
+                let file = Arc::new(self.page_file(&current.source, (&name, bytes), place));
                 let pages = StreamedPages::whole(file, ByteOffset(0), Vec::new());
                 self.ready.push_back(Step::Pages(pages));
             }
