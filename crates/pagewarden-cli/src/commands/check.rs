@@ -53,7 +53,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
     let begin = Instant::now();
     let html_file = prepare(arguments, arguments.html.as_deref(), Content::Html)?;
     let metrics_file = prepare(arguments, arguments.metrics.as_deref(), Content::Metrics)?;
-    let mut seal_file = prepare(arguments, arguments.seal.as_deref(), Content::Seal)?;
+    let seal_file = prepare(arguments, arguments.seal.as_deref(), Content::Seal)?;
     let kind = arguments.format.as_deref().and_then(database::kind_named);
     let targets = parts::grouped(&with_folders_listed(&arguments.paths, kind)?, kind);
     if arguments.paths.len() > 1 && (seal_file.is_some() || arguments.against.is_some()) {
@@ -88,37 +88,8 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
         against: arguments.against.as_deref(),
         strangers: pagewarden::formats::sqlserver::files::strangers(&arguments.paths),
     };
-    let mut sealed = Ok(());
-    let mut total = Summary::default();
-    let mut worst = None;
-    let mut missed = false;
-    let mut opened = 0;
-    for paths in &targets {
-        if run.options.stop.load(Ordering::Relaxed) {
-            total.stopped = true;
-            break;
-        }
-        let seal_file = seal_file.take();
-        let verdict = match run.check(paths, seal_file, &mut reports)? {
-            Some(Checked { verified, sealed: made }) => {
-                opened += 1;
-                sealed = made;
-                total += &verified.summary;
-                missed |= misses_protection(arguments, &verified);
-                verified.verdict()
-            }
-            None => {
-                // A stream may have been waited for.
-                total.stopped |= run.options.stop.load(Ordering::Relaxed);
-                Verdict::Incomplete
-            }
-        };
-        worst = Some(worst.map_or(verdict, |worst: Verdict| worst.min(verdict)));
-    }
-    let mut verdict = worst.unwrap_or(Verdict::Incomplete);
-    if total.stopped {
-        verdict = verdict.min(Verdict::Incomplete);
-    }
+    let all = run.check_all(&targets, seal_file, arguments, &mut reports)?;
+    let Ran { mut total, verdict, opened, missed, sealed } = all;
     show.end();
     total.elapsed = begin.elapsed();
     reports.end(&RunEnd {
@@ -203,7 +174,57 @@ struct Checked {
     sealed: anyhow::Result<()>,
 }
 
+/// All targets of a run.
+struct Ran {
+    total: Summary,
+    /// The worst of all.
+    verdict: Verdict,
+    opened: u64,
+    /// Whether a level of protection that was asked for was missed.
+    missed: bool,
+    /// Whether a seal that was wanted was made.
+    sealed: anyhow::Result<()>,
+}
+
 impl Run<'_> {
+    /// Checks one target after the other, until the run is stopped.
+    fn check_all(
+        &self,
+        targets: &[Vec<PathBuf>],
+        mut seal_file: Option<ReplacedFile>,
+        arguments: &Check,
+        reports: &mut Several<'_>,
+    ) -> anyhow::Result<Ran> {
+        let (mut total, mut opened, mut missed) = (Summary::default(), 0, false);
+        let (mut worst, mut sealed) = (None, Ok(()));
+        for paths in targets {
+            if self.options.stop.load(Ordering::Relaxed) {
+                total.stopped = true;
+                break;
+            }
+            let verdict = match self.check(paths, seal_file.take(), reports)? {
+                Some(Checked { verified, sealed: made }) => {
+                    opened += 1;
+                    sealed = made;
+                    total += &verified.summary;
+                    missed |= misses_protection(arguments, &verified);
+                    verified.verdict()
+                }
+                None => {
+                    // A stream may have been waited for.
+                    total.stopped |= self.options.stop.load(Ordering::Relaxed);
+                    Verdict::Incomplete
+                }
+            };
+            worst = Some(worst.map_or(verdict, |worst: Verdict| worst.min(verdict)));
+        }
+        let mut verdict = worst.unwrap_or(Verdict::Incomplete);
+        if total.stopped {
+            verdict = verdict.min(Verdict::Incomplete);
+        }
+        Ok(Ran { total, verdict, opened, missed, sealed })
+    }
+
     /// Checks one target, which may lie in several files; `None` if it could not
     /// be opened.
     fn check(

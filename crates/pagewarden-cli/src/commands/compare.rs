@@ -194,33 +194,8 @@ fn all(
             let line = format!("{}\n", printable(&request.target.to_string()));
             reading.aside(|| print(&line))?;
         }
-        let watch = Watch {
-            tell: &|rows, bytes| reading.tell(rows, bytes),
-            begin: &|name| reading.table(name),
-            advance: &|advance| reading.advance(advance),
-        };
-        let colours = terminal::colours();
         let begin = Instant::now();
-        let mut seen = |report: &TableReport| {
-            reading.table_ends(&report.table);
-            if is_text {
-                let text = shown::text(report, wanted(arguments), arguments.show_values, colours);
-                // Who does not read on is told by the last line's failure.
-                let _ = reading.aside(|| print(&text));
-            }
-        };
-        let compared = if arguments.from_replicate {
-            let request = replicate::Request {
-                primary: request.source.clone(),
-                replica: request.target.clone(),
-                tables: request.tables.clone(),
-                excluded_tables: request.excluded_tables.clone(),
-                patience: arguments.patience,
-            };
-            replicate::compare(&request, watch.tell, &mut seen)
-        } else {
-            compare_on_course(&request, &course, &watch, &mut seen)
-        };
+        let compared = compare_one(arguments, reading, &course, &request, is_text);
         runs.push(metrics::Run::of(&request, compared.as_ref().ok(), begin.elapsed()));
         let outcome = compared?;
         let stopped = is_stopped(&outcome);
@@ -239,6 +214,42 @@ fn all(
         ));
     }
     Ok(())
+}
+
+/// Compares the source with one target.
+fn compare_one(
+    arguments: &Compare,
+    reading: &Reading,
+    course: &Course<'_>,
+    request: &Request,
+    is_text: bool,
+) -> pagewarden_db::error::Result<Outcome> {
+    let colours = terminal::colours();
+    let watch = Watch {
+        tell: &|rows, bytes| reading.tell(rows, bytes),
+        begin: &|name| reading.table(name),
+        advance: &|advance| reading.advance(advance),
+    };
+    let mut seen = |report: &TableReport| {
+        reading.table_ends(&report.table);
+        if is_text {
+            let text = shown::text(report, wanted(arguments), arguments.show_values, colours);
+            // Who does not read on is told by the last line's failure.
+            let _ = reading.aside(|| print(&text));
+        }
+    };
+    if arguments.from_replicate {
+        let request = replicate::Request {
+            primary: request.source.clone(),
+            replica: request.target.clone(),
+            tables: request.tables.clone(),
+            excluded_tables: request.excluded_tables.clone(),
+            patience: arguments.patience,
+        };
+        replicate::compare(&request, watch.tell, &mut seen)
+    } else {
+        compare_on_course(request, course, &watch, &mut seen)
+    }
 }
 
 /// The file in which it is written how far the run has come.

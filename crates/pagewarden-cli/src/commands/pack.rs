@@ -2,12 +2,12 @@
 //! throws it away to learn how fast it can be read.
 
 use std::fs;
-use std::io::{self, BufWriter, Write as _};
+use std::io::{self, BufWriter, Write};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
 use pagewarden::database::{self, Format, Target};
@@ -134,51 +134,11 @@ fn run_to_file(
     };
     show.end();
     let packed = packed?;
-    let elapsed = begin.elapsed();
     let mut out = show.output();
     if arguments.json {
-        let mut object = json!({
-            "pagewarden": pagewarden::VERSION,
-            "command": "pack",
-            "verdict": packed.verdict.name(),
-            "output": output,
-            "packed": null,
-            "prediction": packed.prediction,
-            "check": serde_json::from_slice::<Value>(&packed.check)?,
-            "seconds": elapsed.as_secs_f64(),
-        });
-        if let (Some((root, totals)), Some(object)) = (packed.made, object.as_object_mut()) {
-            let packed = json!({
-                "root": root.to_string(),
-                "base": packed.base.map(|base| base.to_string()),
-                "files": totals.files,
-                "bytes": totals.bytes,
-                "stored_bytes": totals.stored_bytes,
-                "blocks": {
-                    "compressed": totals.compressed_blocks,
-                    "raw": totals.raw_blocks,
-                    "zero": totals.zero_blocks,
-                    "base": totals.base_blocks,
-                },
-            });
-            object.insert("packed".to_owned(), packed);
-        }
-        writeln!(out, "{object}")?;
-    } else if let Some((root, totals)) = packed.made {
-        writeln!(
-            out,
-            "Packed {} ({}) into {}, {:.2} times smaller, in {} ({} MiB/s)\nRoot {root}",
-            counted(totals.files, "file"),
-            bytes(totals.bytes),
-            bytes(totals.stored_bytes),
-            totals.bytes as f64 / totals.stored_bytes.max(1) as f64,
-            duration(elapsed),
-            rate(mib_per_second(totals.bytes, elapsed)),
-        )?;
-        if let Some(base) = packed.base {
-            let blocks = counted(totals.base_blocks, "block");
-            writeln!(out, "A delta to root {base}, with {blocks} unchanged")?;
-        }
+        writeln!(out, "{}", packed.object(output, begin.elapsed())?)?;
+    } else {
+        packed.print(&mut out, begin.elapsed())?;
     }
     out.flush()?;
     if packed.made.is_none() && !packed.summary.stopped && !arguments.json {
@@ -194,6 +154,57 @@ fn run_to_file(
         None if packed.summary.stopped => Exit::Stopped,
         None => Exit::Unable,
     })
+}
+
+impl Packed {
+    fn object(&self, output: &Path, elapsed: Duration) -> Result<Value> {
+        let mut object = json!({
+            "pagewarden": pagewarden::VERSION,
+            "command": "pack",
+            "verdict": self.verdict.name(),
+            "output": output,
+            "packed": null,
+            "prediction": self.prediction,
+            "check": serde_json::from_slice::<Value>(&self.check)?,
+            "seconds": elapsed.as_secs_f64(),
+        });
+        if let (Some((root, totals)), Some(object)) = (self.made, object.as_object_mut()) {
+            let packed = json!({
+                "root": root.to_string(),
+                "base": self.base.map(|base| base.to_string()),
+                "files": totals.files,
+                "bytes": totals.bytes,
+                "stored_bytes": totals.stored_bytes,
+                "blocks": {
+                    "compressed": totals.compressed_blocks,
+                    "raw": totals.raw_blocks,
+                    "zero": totals.zero_blocks,
+                    "base": totals.base_blocks,
+                },
+            });
+            object.insert("packed".to_owned(), packed);
+        }
+        Ok(object)
+    }
+
+    fn print(&self, out: &mut impl Write, elapsed: Duration) -> io::Result<()> {
+        let Some((root, totals)) = self.made else { return Ok(()) };
+        writeln!(
+            out,
+            "Packed {} ({}) into {}, {:.2} times smaller, in {} ({} MiB/s)\nRoot {root}",
+            counted(totals.files, "file"),
+            bytes(totals.bytes),
+            bytes(totals.stored_bytes),
+            totals.bytes as f64 / totals.stored_bytes.max(1) as f64,
+            duration(elapsed),
+            rate(mib_per_second(totals.bytes, elapsed)),
+        )?;
+        if let Some(base) = self.base {
+            let blocks = counted(totals.base_blocks, "block");
+            writeln!(out, "A delta to root {base}, with {blocks} unchanged")?;
+        }
+        Ok(())
+    }
 }
 
 /// What the source is to be taken for, if that was said.

@@ -144,6 +144,12 @@ struct Writer {
     tables: u64,
 }
 
+/// Makes a new file's name last as its content does.
+fn sync_folder_of(path: &Path) -> std::io::Result<()> {
+    let folder = path.parent().filter(|folder| *folder != Path::new(""));
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
 impl State {
     /// Opens the file, or makes it.
     ///
@@ -174,17 +180,8 @@ impl State {
             tables: Mutex::default(),
         };
         if bytes.is_empty() {
-            let begin = Begin {
-                pagewarden_compare_state: VERSION,
-                form_version: FORM_VERSION,
-                begun: state.begun,
-                asked: asked.clone(),
-            };
-            state.append(&Line::Begin(begin))?;
-            // The name must last as the line does.
-            let folder = path.parent().filter(|folder| *folder != Path::new(""));
-            let folder = File::open(folder.unwrap_or(Path::new("."))).map_err(cannot)?;
-            folder.sync_all().map_err(cannot)?;
+            state.begin(asked)?;
+            sync_folder_of(path).map_err(cannot)?;
             return Ok(state);
         }
         let mut lines = Lines::of(&bytes);
@@ -226,6 +223,16 @@ impl State {
         state.writer = Mutex::new(Writer { file, crc, tables });
         state.tables = Mutex::new(said.tables);
         Ok(state)
+    }
+
+    /// Writes what is compared, as the first line.
+    fn begin(&self, asked: &Asked) -> Result<()> {
+        self.append(&Line::Begin(Begin {
+            pagewarden_compare_state: VERSION,
+            form_version: FORM_VERSION,
+            begun: self.begun,
+            asked: asked.clone(),
+        }))
     }
 
     /// What is known of a table, and where more is written of it. A table whose definition

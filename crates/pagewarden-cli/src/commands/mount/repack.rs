@@ -80,6 +80,17 @@ pub(super) fn run(arguments: &Mount, old: &Path, new: &Path, durable: &Path) -> 
     mounted.restart_delta(made.root()).with_context(|| {
         format!("{} is whole, but cannot empty {}", new.display(), durable.display())
     })?;
+    say(arguments, (old, new, durable), &made, begin.elapsed())?;
+    Ok(Exit::Fine)
+}
+
+/// Says what was repacked.
+fn say(
+    arguments: &Mount,
+    (old, new, durable): (&Path, &Path, &Path),
+    made: &Pack,
+    elapsed: Duration,
+) -> Result<()> {
     if arguments.json {
         let check: Value = serde_json::from_slice(&made.report()?)?;
         let files = made.entries().iter().filter(|entry| entry.what != What::Folder).count();
@@ -93,7 +104,7 @@ pub(super) fn run(arguments: &Mount, old: &Path, new: &Path, durable: &Path) -> 
             "bytes": made.entries().iter().map(Entry::bytes).fold(0_u64, u64::saturating_add),
             "stored_bytes": made.stored_bytes(),
             "durable": durable,
-            "seconds": begin.elapsed().as_secs_f64(),
+            "seconds": elapsed.as_secs_f64(),
         });
         writeln!(io::stdout(), "{object}")?;
     } else if !arguments.quiet {
@@ -108,7 +119,7 @@ pub(super) fn run(arguments: &Mount, old: &Path, new: &Path, durable: &Path) -> 
             durable.display(),
         );
     }
-    Ok(Exit::Fine)
+    Ok(())
 }
 
 /// Has a process of its own read what is mounted, and waits for it.

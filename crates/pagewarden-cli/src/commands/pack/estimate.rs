@@ -3,14 +3,14 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::{self, Write};
 use std::num::NonZero;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use pagewarden::database::{self, Step, Target};
@@ -66,49 +66,14 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
     };
     let tables = tables(&content, &names, &estimate);
     let forecast = measure(arguments, &content, &settings, stop)?;
-    let total = estimate.total();
     let elapsed = begin.elapsed();
     let mut out = show.output();
     if arguments.json {
-        let tables: Vec<Value> = tables
-            .iter()
-            .map(|table| {
-                let mut object = interval_object(table.bytes, table.stored);
-                if let Some(object) = object.as_object_mut() {
-                    object.insert("name".to_owned(), table.name.clone().into());
-                }
-                object
-            })
-            .collect();
-        let mut object = interval_object(estimate.bytes, total);
-        if let Some(object) = object.as_object_mut() {
-            object.insert("sampled_bytes".to_owned(), estimate.sampled_bytes.into());
-            object.insert("is_exact".to_owned(), estimate.is_exact().into());
-            object.insert("tables".to_owned(), tables.into());
-        }
-        let object = json!({
-            "pagewarden": pagewarden::VERSION,
-            "command": "pack",
-            "verdict": "estimated",
-            "output": null,
-            "estimate": object,
-            "prediction": forecast.as_ref().map(forecast_object),
-            "seconds": elapsed.as_secs_f64(),
-        });
+        let object = object(&estimate, &tables, forecast.as_ref(), elapsed);
         writeln!(out, "{object}")?;
     } else {
-        writeln!(out, "{:>12}  {:>12}  table or file", "plain", "packed")?;
-        for table in tables.iter().take(TABLES_SHOWN) {
-            let (plain, packed) = (bytes(table.bytes), bytes(table.stored.expected));
-            writeln!(out, "{plain:>12}  {packed:>12}  {}", printable(&table.name))?;
-        }
-        if let Some(others) = tables.get(TABLES_SHOWN..).filter(|others| !others.is_empty()) {
-            let sum = |of: fn(&Table) -> u64| others.iter().map(of).fold(0, u64::saturating_add);
-            let (plain, packed) = (sum(|table| table.bytes), sum(|table| table.stored.expected));
-            let others = counted(others.len() as u64, "other");
-            writeln!(out, "{:>12}  {:>12}  {others}", bytes(plain), bytes(packed))?;
-        }
-        writeln!(out, "{}", total_words(&estimate, total))?;
+        print_tables(&mut out, &tables)?;
+        writeln!(out, "{}", total_words(&estimate, estimate.total()))?;
         let sampled = bytes(estimate.sampled_bytes);
         writeln!(out, "Looked at {sampled} in {}; nothing was written.", duration(elapsed))?;
         if let Some(forecast) = &forecast {
@@ -117,6 +82,58 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
     }
     out.flush()?;
     Ok(if stop.load(Ordering::Relaxed) { Exit::Stopped } else { Exit::Fine })
+}
+
+/// The largest tables, and all others in one line.
+fn print_tables(out: &mut impl Write, tables: &[Table]) -> io::Result<()> {
+    writeln!(out, "{:>12}  {:>12}  table or file", "plain", "packed")?;
+    for table in tables.iter().take(TABLES_SHOWN) {
+        let (plain, packed) = (bytes(table.bytes), bytes(table.stored.expected));
+        writeln!(out, "{plain:>12}  {packed:>12}  {}", printable(&table.name))?;
+    }
+    let Some(others) = tables.get(TABLES_SHOWN..).filter(|others| !others.is_empty()) else {
+        return Ok(());
+    };
+    let sum = |of: fn(&Table) -> u64| others.iter().map(of).fold(0, u64::saturating_add);
+    let (plain, packed) = (sum(|table| table.bytes), sum(|table| table.stored.expected));
+    let others = counted(others.len() as u64, "other");
+    writeln!(out, "{:>12}  {:>12}  {others}", bytes(plain), bytes(packed))
+}
+
+/// The result as JSON.
+fn object(
+    estimate: &Estimate,
+    tables: &[Table],
+    forecast: Option<&Forecast>,
+    elapsed: Duration,
+) -> Value {
+    let with = |mut object: Value, more: Vec<(&str, Value)>| {
+        if let Some(object) = object.as_object_mut() {
+            object.extend(more.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        }
+        object
+    };
+    let table = |table: &Table| {
+        with(interval_object(table.bytes, table.stored), vec![("name", table.name.clone().into())])
+    };
+    let tables: Vec<Value> = tables.iter().map(table).collect();
+    let estimated = with(
+        interval_object(estimate.bytes, estimate.total()),
+        vec![
+            ("sampled_bytes", estimate.sampled_bytes.into()),
+            ("is_exact", estimate.is_exact().into()),
+            ("tables", tables.into()),
+        ],
+    );
+    json!({
+        "pagewarden": pagewarden::VERSION,
+        "command": "pack",
+        "verdict": "estimated",
+        "output": null,
+        "estimate": estimated,
+        "prediction": forecast.map(forecast_object),
+        "seconds": elapsed.as_secs_f64(),
+    })
 }
 
 /// Of half a sample there is nothing to tell.

@@ -19,7 +19,7 @@ use pagewarden::source::file::open_regular;
 use pagewarden::source::residency::{Residency, residency};
 use pagewarden::verdict::{Finding, Note, Stretch, Unread};
 use pagewarden::verify::timing::{Setter, Timing};
-use pagewarden::verify::{Progress, Sink, Summary, mib_per_second, verify};
+use pagewarden::verify::{Progress, Sink, Summary, Verified, mib_per_second, verify};
 use pagewarden::words::{self, counted, grouped, percent, printable};
 use serde_json::{Value, json};
 
@@ -80,44 +80,64 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
     let mut pace = summary.pace;
     pace += rest;
     show.end();
-    let elapsed = begin.elapsed();
-    let verdict = verified.verdict();
-    let bytes = summary.bytes.saturating_add(others);
-    let speed = mib_per_second(bytes, elapsed);
+    let done = Done {
+        verified: &verified,
+        pace,
+        bytes: summary.bytes.saturating_add(others),
+        elapsed: begin.elapsed(),
+    };
     let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
     if arguments.json {
-        let object = json!({
-            "pagewarden": pagewarden::VERSION,
-            "command": "pack",
-            "verdict": verdict.name(),
-            "output": null,
-            "pages": summary.pages.total(),
-            "bytes": bytes,
-            "mib_per_second": speed,
-            "cached_bytes": known_cached(&pace),
-            "pace": pace_object(&pace),
-            "device_before": device.as_ref().map(device_object),
-            "seconds": elapsed.as_secs_f64(),
-        });
-        writeln!(out, "{object}")?;
+        writeln!(out, "{}", done.object(device.as_ref()))?;
     } else {
-        writeln!(out, "{}", found(summary))?;
-        for line in
-            [cached_words(&pace, bytes), pace_words(&pace, options.rate.ceiling().is_some())]
-        {
-            writeln!(out, "{line}")?;
-        }
-        // Last, as servers end a backup.
-        let pages = grouped(summary.pages.total());
-        let (seconds, speed) = (tenths(elapsed.as_secs_f64()), tenths(speed));
-        writeln!(out, "Processed {pages} pages in {seconds} seconds ({speed} MiB/s).")?;
+        done.print(&mut *out, options.rate.ceiling().is_some())?;
     }
     out.flush()?;
     Ok(if summary.stopped || stop.load(Ordering::Relaxed) {
         Exit::Stopped
     } else {
-        Exit::from(verdict)
+        Exit::from(verified.verdict())
     })
+}
+
+/// What a run came to.
+struct Done<'a> {
+    verified: &'a Verified,
+    /// Of pages, and of files that have none.
+    pace: Timing,
+    bytes: u64,
+    elapsed: Duration,
+}
+
+impl Done<'_> {
+    fn object(&self, device: Option<&DeviceLoad>) -> Value {
+        json!({
+            "pagewarden": pagewarden::VERSION,
+            "command": "pack",
+            "verdict": self.verified.verdict().name(),
+            "output": null,
+            "pages": self.verified.summary.pages.total(),
+            "bytes": self.bytes,
+            "mib_per_second": mib_per_second(self.bytes, self.elapsed),
+            "cached_bytes": known_cached(&self.pace),
+            "pace": pace_object(&self.pace),
+            "device_before": device.map(device_object),
+            "seconds": self.elapsed.as_secs_f64(),
+        })
+    }
+
+    fn print(&self, out: &mut impl Write, has_ceiling: bool) -> io::Result<()> {
+        let summary = &self.verified.summary;
+        writeln!(out, "{}", found(summary))?;
+        for line in [cached_words(&self.pace, self.bytes), pace_words(&self.pace, has_ceiling)] {
+            writeln!(out, "{line}")?;
+        }
+        // Last, as servers end a backup.
+        let pages = grouped(summary.pages.total());
+        let seconds = tenths(self.elapsed.as_secs_f64());
+        let speed = tenths(mib_per_second(self.bytes, self.elapsed));
+        writeln!(out, "Processed {pages} pages in {seconds} seconds ({speed} MiB/s).")
+    }
 }
 
 /// `6,010.4`.

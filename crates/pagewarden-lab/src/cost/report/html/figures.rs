@@ -33,13 +33,6 @@ pub(super) fn strip(page: &mut String, result: &MetricResult, points: bool) {
     let last = arms.iter().flat_map(|arm| &arm.values).map(|(block, _)| *block).max();
     let Some(last) = last.filter(|last| *last > 0) else { return };
     let first = arms.iter().flat_map(|arm| &arm.values).map(|(block, _)| *block).min().unwrap_or(0);
-    // What is far out would press all the rest into a line: it stands at the
-    // edge, marked.
-    let near = |arm: &ArmResult| -> Vec<f64> {
-        let far: Vec<u32> = arm.outliers.iter().map(|outlier| outlier.block).collect();
-        let near = arm.values.iter().filter(|(block, _)| !far.contains(block));
-        near.map(|(_, value)| *value).collect()
-    };
     let (low, high) = arms
         .iter()
         .flat_map(near)
@@ -72,24 +65,24 @@ pub(super) fn strip(page: &mut String, result: &MetricResult, points: bool) {
         if points {
             for (block, value) in &arm.values {
                 let title = format!("run {}: {}", block + 1, figure(*value, unit));
-                if *value > high || *value < low {
-                    let wedge = if *value > high { "M-5 4 0-4 5 4z" } else { "M-5-4 0 4 5-4z" };
-                    let _ = write!(
+                let (x, y) = (at(x(*block)), y(*value));
+                let wedge = match *value {
+                    value if value > high => Some("M-5 4 0-4 5 4z"),
+                    value if value < low => Some("M-5-4 0 4 5-4z"),
+                    _ => None,
+                };
+                let _ = match wedge {
+                    Some(wedge) => write!(
                         page,
-                        "<svg x=\"{}\" y=\"{:.1}\" class=\"{class}\"><path class=\"far\" \
+                        "<svg x=\"{x}\" y=\"{y:.1}\" class=\"{class}\"><path class=\"far\" \
                          d=\"{wedge}\"><title>{title}</title></path></svg>",
-                        at(x(*block)),
-                        y(*value)
-                    );
-                    continue;
-                }
-                let _ = write!(
-                    page,
-                    "<circle class=\"{class}{again}\" cx=\"{}\" cy=\"{:.1}\" r=\"3.5\"><title>{title}\
-                     </title></circle>",
-                    at(x(*block)),
-                    y(*value)
-                );
+                    ),
+                    None => write!(
+                        page,
+                        "<circle class=\"{class}{again}\" cx=\"{x}\" cy=\"{y:.1}\" r=\"3.5\">\
+                         <title>{title}</title></circle>",
+                    ),
+                };
             }
         } else {
             let places = arm.values.iter().map(|(block, value)| (x(*block) * 1000.0, y(*value)));
@@ -101,7 +94,28 @@ pub(super) fn strip(page: &mut String, result: &MetricResult, points: bool) {
             );
         }
     }
-    page.push_str("</svg>\n<p class=\"legend\">");
+    page.push_str("</svg>\n");
+    let has_far = points && arms.iter().any(|arm| !arm.outliers.is_empty());
+    legend(page, result, arms, (first, last), has_far);
+}
+
+/// The figures of an arm but those far out, which would press all the rest into a line: they stand
+/// at the edge, marked.
+fn near(arm: &ArmResult) -> Vec<f64> {
+    let far: Vec<u32> = arm.outliers.iter().map(|outlier| outlier.block).collect();
+    let near = arm.values.iter().filter(|(block, _)| !far.contains(block));
+    near.map(|(_, value)| *value).collect()
+}
+
+/// Which colour is which arm, and what the axes are.
+fn legend(
+    page: &mut String,
+    result: &MetricResult,
+    arms: &[ArmResult],
+    (first, last): (u32, u32),
+    has_far: bool,
+) {
+    page.push_str("<p class=\"legend\">");
     for (index, arm) in arms.iter().enumerate() {
         let again = is_control(&arm.arm);
         let class = if again { colour(0) } else { colour(index) };
@@ -112,6 +126,7 @@ pub(super) fn strip(page: &mut String, result: &MetricResult, points: bool) {
             escaped(&arm.arm)
         );
     }
+    let unit = &result.metric.unit;
     let unit = if unit.is_empty() { String::new() } else { format!(" in {}", escaped(unit)) };
     let _ = writeln!(
         page,
@@ -119,11 +134,7 @@ pub(super) fn strip(page: &mut String, result: &MetricResult, points: bool) {
         escaped(&result.metric.name),
         first + 1,
         last + 1,
-        if points && arms.iter().any(|arm| !arm.outliers.is_empty()) {
-            "; a wedge at the edge is a figure far out"
-        } else {
-            ""
-        }
+        if has_far { "; a wedge at the edge is a figure far out" } else { "" }
     );
 }
 

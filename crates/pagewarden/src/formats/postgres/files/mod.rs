@@ -172,26 +172,7 @@ pub(super) fn open_cluster(
     cluster.witness = !options.no_witness;
     cluster.settle = options.settle.filter(|_| circumstances.may_change());
     let cluster = Arc::new(cluster);
-    let mut description = Description {
-        path: path.to_owned(),
-        format: FORMAT.name,
-        engine: format!("PostgreSQL {}", cluster.major),
-        page_size: u32::try_from(cluster.page_size).unwrap_or(0),
-        setting: match (&cluster.control, cluster.checksums) {
-            (Err(_), _) => None,
-            (Ok(_), Checksums::On) => Some(Protection::Checksum),
-            (Ok(_), Checksums::Off | Checksums::Changing) => Some(Protection::None),
-            (Ok(_), Checksums::Pending) => None,
-        },
-        state: cluster.state_in_words(),
-        evidence: evidence_of(cluster.checksums),
-        live: cluster.circumstances.may_change(),
-        epoch: cluster.control.as_ref().ok().map(|control| Epoch {
-            database: format!("{:016x}", control.system_identifier),
-            position: control.checkpoint_lsn,
-            is_at_rest: circumstances.is_settled(),
-        }),
-    };
+    let mut description = describe(&cluster, path);
     let steps: Box<dyn Iterator<Item = crate::database::Step> + Send> = if metadata.is_file() {
         Box::new(walk::one_file(&cluster, path))
     } else if path == root {
@@ -225,6 +206,30 @@ pub(super) fn open_cluster(
         })
     };
     Ok(Target { description, steps, woken: Some(woken) })
+}
+
+/// What the control file and the circumstances say of a cluster.
+fn describe(cluster: &Cluster, path: &Path) -> Description {
+    Description {
+        path: path.to_owned(),
+        format: FORMAT.name,
+        engine: format!("PostgreSQL {}", cluster.major),
+        page_size: u32::try_from(cluster.page_size).unwrap_or(0),
+        setting: match (&cluster.control, cluster.checksums) {
+            (Err(_), _) => None,
+            (Ok(_), Checksums::On) => Some(Protection::Checksum),
+            (Ok(_), Checksums::Off | Checksums::Changing) => Some(Protection::None),
+            (Ok(_), Checksums::Pending) => None,
+        },
+        state: cluster.state_in_words(),
+        evidence: evidence_of(cluster.checksums),
+        live: cluster.circumstances.may_change(),
+        epoch: cluster.control.as_ref().ok().map(|control| Epoch {
+            database: format!("{:016x}", control.system_identifier),
+            position: control.checkpoint_lsn,
+            is_at_rest: cluster.circumstances.is_settled(),
+        }),
+    }
 }
 
 impl Cluster {

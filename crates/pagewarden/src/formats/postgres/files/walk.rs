@@ -378,9 +378,8 @@ impl Walk {
         }
     }
 
-    /// Lists the next folder.
+    /// Opens the next folder.
     fn open_folder(&mut self, folder: Folder) {
-        const FOREIGN_MAX: usize = 20;
         let entries = match fs::read_dir(&folder.path) {
             Ok(entries) => entries,
             Err(error) => {
@@ -390,7 +389,27 @@ impl Walk {
                 return;
             }
         };
-        let mut files: Vec<Listed> = Vec::new();
+        let mut files = self.list(&folder, entries);
+        if self.only.is_none() {
+            self.check_map(&folder, !files.is_empty());
+        }
+        files.sort_unstable();
+        self.unlogged = files
+            .iter()
+            .filter(|(file, _)| file.fork == Fork::Init)
+            .map(|(file, _)| file.number)
+            .collect();
+        self.unlogged.dedup();
+        if self.only.is_none() {
+            self.check_required(&folder, &files);
+        }
+        self.current = Some((folder, files.into_iter().peekable()));
+    }
+
+    /// The relations' files in a folder; notes what is none.
+    fn list(&mut self, folder: &Folder, entries: fs::ReadDir) -> Vec<Listed> {
+        const FOREIGN_MAX: usize = 20;
+        let mut files = Vec::new();
         let mut foreign = Vec::new();
         let mut foreign_count = 0_usize;
         let mut set_aside = |path: PathBuf, text: &'static str| {
@@ -438,20 +457,7 @@ impl Walk {
         if more > 0 {
             self.note(&folder.path, format!("{more} more entries that are no relations"));
         }
-        if self.only.is_none() {
-            self.check_map(&folder, !files.is_empty());
-        }
-        files.sort_unstable();
-        self.unlogged = files
-            .iter()
-            .filter(|(file, _)| file.fork == Fork::Init)
-            .map(|(file, _)| file.number)
-            .collect();
-        self.unlogged.dedup();
-        if self.only.is_none() {
-            self.check_required(&folder, &files);
-        }
-        self.current = Some((folder, files.into_iter().peekable()));
+        files
     }
 
     /// True if a running server has removed this, not only what it leads to.

@@ -338,22 +338,7 @@ impl ArchiveWalk {
                     .note(&shown, format!("a member of unknown type '{letter}', left alone"));
             }
         }
-        let mut role = None;
-        if let Some((root, found)) = located {
-            match &current.root {
-                None => {
-                    current.root = Some(root.to_owned());
-                    role = Some(found);
-                }
-                Some(known) if known == root => role = Some(found),
-                Some(_) if matches!(found, Role::Relation(_)) && !current.said_other_root => {
-                    current.said_other_root = true;
-                    let text = "a second data directory in one archive, not judged";
-                    self.unread(&shown, 0, 0, text);
-                }
-                Some(_) => {}
-            }
-        }
+        let role = located.and_then(|located| self.role_below(current, located, &shown));
         let root = current.root.as_deref().unwrap_or_default();
         let relative = member.name.strip_prefix(root).unwrap_or(&member.name);
         let key = format!("{}{relative}", current.source.prefix);
@@ -390,6 +375,27 @@ impl ArchiveWalk {
             }
         }
         current.member = Some(entered);
+    }
+
+    /// What a file is for the data directory of its archive; none in a second one.
+    fn role_below(
+        &mut self,
+        current: &mut Current,
+        (root, role): (&str, Role),
+        shown: &str,
+    ) -> Option<Role> {
+        match &current.root {
+            None => current.root = Some(root.to_owned()),
+            Some(known) if known == root => {}
+            Some(_) if matches!(role, Role::Relation(_)) && !current.said_other_root => {
+                current.said_other_root = true;
+                let text = "a second data directory in one archive, not judged";
+                self.unread(shown, 0, 0, text);
+                return None;
+            }
+            Some(_) => return None,
+        }
+        Some(role)
     }
 
     /// Reads the header of a file of changed blocks. False if it has no pages
