@@ -10,10 +10,12 @@ use pagewarden_lab::cost::own_program::{self, IS_ARM, OwnProgram};
 use pagewarden_scratch::{mariadb, postgres};
 
 /// What makes this test program run an arm of an experiment.
-const ARM: &[&str] = &["--exact", "experiments::arm_runs_where_it_is_asked_for", "--nocapture"];
+const ARM: &[&str] =
+    &["--include-ignored", "--exact", "experiments::arm_runs_where_it_is_asked_for", "--nocapture"];
 
 /// Does nothing unless it was started to be the process of an arm.
 #[test]
+#[ignore = "no test but a process of one"]
 fn arm_runs_where_it_is_asked_for() {
     if std::env::var_os(IS_ARM).is_some() {
         own_program::serve(std::io::stdin(), std::io::stdout()).unwrap();

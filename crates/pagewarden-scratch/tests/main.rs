@@ -60,7 +60,7 @@ fn cluster_of_a_killed_owner_is_stopped_and_removed() {
         return;
     }
     let mut owner = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "victim_waits_to_be_killed", "--nocapture"])
+        .args(["--include-ignored", "--exact", "victim_waits_to_be_killed", "--nocapture"])
         .env(VICTIM, "1")
         .stdout(Stdio::piped())
         .spawn()
@@ -84,6 +84,7 @@ fn cluster_of_a_killed_owner_is_stopped_and_removed() {
 }
 
 #[test]
+#[ignore = "no test but a process of one"]
 fn victim_waits_to_be_killed() {
     if env::var_os(VICTIM).is_none() {
         return;

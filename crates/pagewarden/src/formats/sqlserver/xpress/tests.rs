@@ -288,7 +288,12 @@ proptest! {
     }
 
     #[test]
-    fn anything_ends(bytes in prop::collection::vec(any::<u8>(), 0..2000), size in 0_usize..70_000) {
-        let _ = decoded(&bytes, size);
+    fn decoder_remembers_nothing_of_nonsense(bytes in prop::collection::vec(any::<u8>(), 0..2000), size in 0_usize..70_000) {
+        let fresh = decoded(&bytes, size).ok();
+        let mut decoder = Decoder::new();
+        let mut output = vec![0xAA; size];
+        let _ = decoder.decode(&[0x55; 300], &mut vec![0; 700]);
+        let again = decoder.decode(&bytes, &mut output).ok().map(|()| output);
+        prop_assert_eq!(again, fresh);
     }
 }
