@@ -336,6 +336,10 @@ fn unreadable(server: &Server) -> Option<String> {
     None
 }
 
+fn is_of_system(path: &Path) -> bool {
+    path.file_name().unwrap().to_str().unwrap().starts_with("ibdata")
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Flip,
@@ -461,7 +465,7 @@ impl Life {
     /// Pages that the extent map of their tablespace has for free, and those that the doublewrite area
     /// takes and does not use.
     fn is_free(&self, path: &Path, page: u64, page_bytes: usize, bytes: &[u8]) -> bool {
-        let is_system = path.file_name().unwrap().to_str().unwrap().starts_with("ibdata");
+        let is_system = is_of_system(path);
         let first = is_system.then(|| fs::read(path.with_file_name("ibdata1")).unwrap());
         let bytes = first.as_deref().unwrap_or(bytes);
         // Of compressed tables by the size of the pages inside.
@@ -497,6 +501,10 @@ impl Life {
             found.iter().filter_map(|it| Some((it.file.clone(), it.page?))).collect();
         let mut wrong = Vec::new();
         let mut asked = BTreeSet::new();
+        // What maps the pages in use of the system tablespace was wounded itself, as the run says.
+        let is_map_hit = wounds
+            .iter()
+            .any(|wound| wound.path.ends_with("ibdata1") && [2, 5].contains(&wound.page));
         for wound in &wounds {
             let base = self.base_of(&wound.path);
             let shown = self.shown(&wound.path);
@@ -511,7 +519,7 @@ impl Life {
                 _ if self.is_copy(&wound.path, wound.page) => true,
                 // Behind what an index page of Aria has in use.
                 Kind::Flip => shown.ends_with(".MAI"),
-                Kind::Zero => wound.is_unused,
+                Kind::Zero => wound.is_unused || is_map_hit && is_of_system(&wound.path),
                 Kind::Foreign => !is_innodb,
                 _ => false,
             };

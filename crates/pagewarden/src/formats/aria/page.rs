@@ -375,6 +375,32 @@ mod tests {
     }
 
     #[test]
+    fn page_of_zeroes_is_damage_where_the_table_has_it_in_use() {
+        let blank = vec![0; 8192];
+        let index = |written| AriaPages { file: AriaFile::Index(1), written, ..data_pages(|_| ()) };
+        let before = index(Written::Before(4));
+        assert_eq!(judge(&before, 3, &blank).findings[0].kind, Kind::Zeroed);
+        assert_eq!(judge(&before, 4, &blank).counts.empty, 1);
+        assert_eq!(judge(&index(Written::Unknown), 3, &blank).counts.empty, 1);
+        // The second, the third and the seventeenth page behind the first bitmap; the first behind
+        // the second one, and behind the third, which fails.
+        let mut bitmaps = Bitmaps::default();
+        let mut bitmap = vec![0; 8192];
+        bitmap[0] = 0b1000_1000;
+        bitmap[6] = 1;
+        bitmaps.push(Some(&bitmap));
+        bitmaps.push(Some(&[1; 8192]));
+        bitmaps.push(None);
+        let written = Written::InUse(Arc::new(bitmaps));
+        let data = AriaPages { written, ..data_pages(|_| ()) };
+        let every = bitmap_every(8192);
+        let zeroed =
+            [0, 1, 2, 3, 4, 16, 17, 18, every, every + 1, 2 * every, 2 * every + 1, u64::MAX]
+                .map(|number| judge(&data, number, &blank).findings.len());
+        assert_eq!(zeroed, [0, 0, 1, 1, 0, 0, 1, 0, 0, 1, 0, 0, 0]);
+    }
+
+    #[test]
     fn page_without_a_sum_is_unprotected() {
         let mut page = vec![7; 8192];
         for mark in [[0xFF; 4], [0xFE, 0xFF, 0xFF, 0xFF]] {
