@@ -8,9 +8,11 @@ use pagewarden_scratch::mariadb::Server;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::mariadb_samples::{CHANGES, Shape, copy, inside, installation, listing, server, tables};
+use crate::mariadb_samples::{
+    CHANGES, Shape, UNREAD_FORMATS, copy, inside, installation, listing, server, tables,
+};
 use crate::packs::json;
-use crate::runner::{Finding, Report, check};
+use crate::runner::{Finding, Report, check, pagewarden, run};
 
 /// A server with tables that was shut down, as a copy of its files.
 fn stopped(shape: Shape) -> Option<(TempDir, TempDir)> {
@@ -87,6 +89,62 @@ fn healthy_directories_of_every_shape_have_no_findings() {
         );
         server.stop().unwrap();
         without_findings(&check([&root]).report(), &format!("{shape:?}, recovered"));
+    }
+}
+
+/// Of MyISAM, CSV and the like nothing can be tested: with those of users, a directory is not
+/// called intact unless that is accepted; those of the server itself make no difference.
+#[test]
+fn tables_of_engines_without_a_reader_make_a_directory_incomplete() {
+    let Some(installation) = installation() else { return };
+    let (mut server, _keys) = server(&installation, Shape::USUAL);
+    let root = server.data_dir().to_owned();
+    let outcome = check([&root]);
+    assert_eq!((outcome.status, outcome.report().verdict()), (Some(0), "intact"));
+    server.start().unwrap();
+    server.sql(UNREAD_FORMATS).unwrap();
+    server.stop().unwrap();
+    let outcome = check([&root]);
+    let report = outcome.report();
+    assert_eq!((outcome.status, report.verdict()), (Some(2), "incomplete"), "{:#}", report.json);
+    assert_eq!(report.findings(), []);
+    let notes = report.target()["notes"].to_string();
+    assert!(notes.contains("4 files of tables not tested"), "{notes}");
+    assert!(notes.contains("--accept-unverifiable"), "{notes}");
+    let folder = check([root.join("lone")]);
+    assert_eq!((folder.status, folder.report().verdict()), (Some(2), "incomplete"));
+    let accepted = check(["--accept-unverifiable".as_ref(), root.as_os_str()]);
+    assert_eq!((accepted.status, accepted.report().verdict()), (Some(0), "intact"));
+    let text = run(pagewarden().arg("check").arg(&root));
+    assert!(
+        text.stdout.contains("4 files could not be tested without a key or a reader"),
+        "{}",
+        text.stdout
+    );
+}
+
+/// Zeroed pages that no other page leads to: of rows and of indexes of Aria, of long values, of tables
+/// in a compressed tablespace.
+#[test]
+fn zeroed_pages_that_only_a_map_has_in_use_are_found() {
+    let Some((copy, _keys)) = stopped(Shape::USUAL) else { return };
+    let root = inside(&copy);
+    let wounds = [
+        ("shop/aria_sums.MAD", 8192, 2..20),
+        ("shop/aria_sums.MAI", 8192, 2..6),
+        ("shop/squeezed.ibd", 16_384, 6..30),
+    ];
+    for (file, page, pages) in wounds {
+        let path = root.join(file);
+        let before = fs::read(&path).unwrap();
+        for number in pages.clone() {
+            write_page(&path, number, &vec![0; page]);
+        }
+        let report = check([&root]).report();
+        let found: Vec<_> = report.serious().into_iter().map(|it| (it.file, it.page)).collect();
+        let expected: Vec<_> = pages.map(|number| (file.to_owned(), Some(number))).collect();
+        assert_eq!(found, expected, "{:#}", report.json);
+        fs::write(&path, &before).unwrap();
     }
 }
 

@@ -138,6 +138,11 @@ fn assert_healthy(path: &Path, what: &str) {
     assert!(status == 0 || is_open && status == 2, "{}", told());
 }
 
+/// Versions that now and then fail an assertion of their own over what they left when they were killed.
+const RECOVERS_NOT_ALWAYS: [&str; 1] = ["mariadb-10.1"];
+/// How often such a life is begun anew.
+const LIVES_MAX: usize = 6;
+
 /// One version in one layout, from the first start to the last stop; with its files of before.
 struct Life {
     what: String,
@@ -149,7 +154,8 @@ struct Life {
 }
 
 impl Life {
-    fn live(installation: &Installation, layout: &Layout) -> Self {
+    /// `None` where the server did not come back from being killed: see `RECOVERS_NOT_ALWAYS`.
+    fn live(installation: &Installation, layout: &Layout) -> Option<Self> {
         let is_new = installation.version() != "mysql-5.5";
         let more = layout.more.iter().filter(|_| is_new);
         let mut options: Vec<_> = layout.options.iter().chain(more).copied().collect();
@@ -173,7 +179,17 @@ impl Life {
         let mut life =
             Self { what, page: layout.page, server, earlier: BTreeMap::new(), checks: 2 };
         life.be_killed();
-        life.server.start().unwrap();
+        match life.server.start() {
+            Err(error) if RECOVERS_NOT_ALWAYS.contains(&installation.version()) => {
+                eprintln!(
+                    "{}: KILLED, AND DOES NOT RECOVER: {}",
+                    life.what,
+                    in_short(&error.to_string())
+                );
+                return None;
+            }
+            started => started.unwrap(),
+        }
         assert_healthy(&root, &format!("{}, recovered", life.what));
         life.stop("stopped");
         for file in life.files() {
@@ -184,7 +200,7 @@ impl Life {
         assert_eq!(unreadable(&life.server), None, "{}", life.what);
         life.stop("stopped again");
         life.checks += 3;
-        life
+        Some(life)
     }
 
     /// Checked under load, then killed under load.
@@ -320,12 +336,8 @@ fn unreadable(server: &Server) -> Option<String> {
     None
 }
 
-/// Page types of what no other page leads to by its header: long values.
-const LONG_VALUES: [u16; 10] = [10, 11, 12, 22, 23, 24, 26, 27, 28, 29];
-
-/// Compressed by MariaDB, in either layout.
-fn is_stored_otherwise(page_type: u16) -> bool {
-    page_type & 1 << 15 != 0
+fn is_of_system(path: &Path) -> bool {
+    path.file_name().unwrap().to_str().unwrap().starts_with("ibdata")
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -343,6 +355,8 @@ struct Wound {
     kind: Kind,
     before: Vec<u8>,
     page_type: u16,
+    /// Zeroes there are no damage: by the maps of the file as it was.
+    is_unused: bool,
 }
 
 /// What came of the wounds of one kind.
@@ -384,6 +398,7 @@ fn wound(life: &Life, dice: &mut Dice) -> Vec<Wound> {
                         kind: Kind::Swap,
                         before: next.clone(),
                         page_type: 0,
+                        is_unused: false,
                     });
                     (Kind::Swap, next)
                 }
@@ -403,7 +418,9 @@ fn wound(life: &Life, dice: &mut Dice) -> Vec<Wound> {
                 }
             };
             file.write_all_at(&after, place as u64).unwrap();
-            wounds.push(Wound { path: path.clone(), page: here, kind, before, page_type });
+            let is_unused = life.is_unused(&path, here, &bytes);
+            let path = path.clone();
+            wounds.push(Wound { path, page: here, kind, before, page_type, is_unused });
         }
     }
     wounds
@@ -426,9 +443,31 @@ impl Life {
         })
     }
 
-    /// Pages that the extent map of their own file has for free, of the first group of extents.
-    fn is_free(&self, path: &Path, page: u64, page_bytes: usize) -> bool {
-        let bytes = fs::read(path).unwrap();
+    /// Pages that may be zero, by what maps the pages in use of a file, whose bytes these are.
+    fn is_unused(&self, path: &Path, page: u64, bytes: &[u8]) -> bool {
+        let page_bytes = self.page_of(path).unwrap();
+        match path.extension().and_then(|ending| ending.to_str()) {
+            // Of indexes every page; of rows by three bits a page, and the map itself is not in it.
+            Some("MAI") => {
+                let of_header = u64::from_be_bytes(bytes[89..97].try_into().unwrap());
+                page >= of_header / page_bytes as u64
+            }
+            Some("MAD") => {
+                let (group, place) = ((page - 1) / 16, (page - 1) % 16);
+                let mut bits = [0; 8];
+                bits[..6].copy_from_slice(&bytes[group as usize * 6..][..6]);
+                u64::from_le_bytes(bits) >> (3 * place) & 7 == 0
+            }
+            _ => self.is_free(path, page + self.base_of(path), page_bytes, bytes),
+        }
+    }
+
+    /// Pages that the extent map of their tablespace has for free, and those that the doublewrite area
+    /// takes and does not use.
+    fn is_free(&self, path: &Path, page: u64, page_bytes: usize, bytes: &[u8]) -> bool {
+        let is_system = is_of_system(path);
+        let first = is_system.then(|| fs::read(path.with_file_name("ibdata1")).unwrap());
+        let bytes = first.as_deref().unwrap_or(bytes);
         // Of compressed tables by the size of the pages inside.
         let extent = if self.page >= 16_384 { 64 } else { (1 << 20) / self.page };
         let (extent, group) = (extent as u64, page_bytes as u64);
@@ -439,7 +478,18 @@ impl Life {
             + (page - first) as usize / extent as usize * entry
             + 24;
         let bit = (page - first) % extent * 2;
-        bytes[place + (bit / 8) as usize] >> (bit % 8) & 1 == 1
+        let is_free = bytes[place + (bit / 8) as usize] >> (bit % 8) & 1 == 1;
+        is_free || is_system && self.single_pages_of_copies(bytes).contains(&page)
+    }
+
+    /// The single pages of the doublewrite area's segment, which page 5 leads to.
+    fn single_pages_of_copies(&self, bytes: &[u8]) -> Vec<u64> {
+        let number = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+        let header = 6 * self.page - 200;
+        let offset = u16::from_be_bytes(bytes[header + 8..header + 10].try_into().unwrap());
+        let segment = number(header + 4) as usize * self.page + usize::from(offset);
+        let count = 32.max((1 << 19) / self.page);
+        (0..count).map(|slot| u64::from(number(segment + 64 + 4 * slot))).collect()
     }
 
     /// One round of wounds; the pages are whole again afterwards.
@@ -451,6 +501,10 @@ impl Life {
             found.iter().filter_map(|it| Some((it.file.clone(), it.page?))).collect();
         let mut wrong = Vec::new();
         let mut asked = BTreeSet::new();
+        // What maps the pages in use of the system tablespace was wounded itself, as the run says.
+        let is_map_hit = wounds
+            .iter()
+            .any(|wound| wound.path.ends_with("ibdata1") && [2, 5].contains(&wound.page));
         for wound in &wounds {
             let base = self.base_of(&wound.path);
             let shown = self.shown(&wound.path);
@@ -459,22 +513,13 @@ impl Life {
             tally.made += 1;
             let is_named = named.contains(&key);
             asked.insert(key);
-            let page_bytes = wound.before.len();
             let is_innodb = !shown.ends_with(".MAD") && !shown.ends_with(".MAI");
             let is_blind = match wound.kind {
                 Kind::Older => true,
                 _ if self.is_copy(&wound.path, wound.page) => true,
                 // Behind what an index page of Aria has in use.
                 Kind::Flip => shown.ends_with(".MAI"),
-                Kind::Zero => {
-                    !is_innodb
-                    || LONG_VALUES.contains(&wound.page_type)
-                    // Of tables there, of undo logs, and what was never used.
-                    || wound.path.file_name().unwrap().to_str().unwrap().starts_with("ibdata")
-                    || wound.page_type == 2
-                    || is_stored_otherwise(wound.page_type)
-                    || base == 0 && self.is_free(&wound.path, wound.page, page_bytes)
-                }
+                Kind::Zero => wound.is_unused || is_map_hit && is_of_system(&wound.path),
                 Kind::Foreign => !is_innodb,
                 _ => false,
             };
@@ -583,8 +628,7 @@ impl Life {
         if verdict == "intact" {
             let mut copy = self.server.duplicate().unwrap();
             // What check says itself that it does not see.
-            let is_system = path.file_name().unwrap().to_str().unwrap().starts_with("ibdata");
-            let is_told = (kind == "older" || kind == "extent zeroed" && is_system)
+            let is_told = kind == "older"
                 && report.target()["unseen"].as_str().unwrap().contains("older versions");
             let said = match copy.start() {
                 _ if is_told => None,
@@ -645,7 +689,11 @@ fn every_version_in_every_layout_is_sound_and_what_is_planted_is_found() {
             {
                 continue;
             }
-            let mut life = Life::live(&installation, layout);
+            let life = (0..LIVES_MAX).find_map(|_| Life::live(&installation, layout));
+            let Some(mut life) = life else {
+                wrong.push(format!("{} {}: never recovers", installation.version(), layout.name));
+                continue;
+            };
             for _ in 0..number("PAGEWARDEN_ROUNDS", 20) {
                 wrong.extend(life.suffer(&mut dice, &mut tallies));
             }

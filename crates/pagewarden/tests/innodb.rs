@@ -317,7 +317,7 @@ fn further_file_of_a_tablespace_takes_its_place_from_the_first() {
     assert!(first.steps.is_empty(), "1280 pages here and 2048 elsewhere: {:?}", first.steps);
     for (first_page, damaged) in [(first.pages(), 0), (first.pages() + 1, 61)] {
         let layout = first.geometry.layout;
-        let member = Some(Member { layout, space_id: 0, first_page });
+        let member = Some(Member { layout, space_id: 0, first_page, in_use: None });
         let context = Context { member, ..Context::alone("ibdata2".to_owned()) };
         let second = open_file(&folder.join("ibdata2"), context).unwrap();
         assert!(second.steps.is_empty(), "{:?}", second.steps);

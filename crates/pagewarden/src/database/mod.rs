@@ -295,6 +295,9 @@ pub enum Step {
     Unread(Unread),
     /// A circumstance worth knowing.
     Note(Note),
+    /// So many files that are in use and that there is no reader for: the note says which, and what
+    /// helps.
+    Untested(Note, u64),
     /// Pages to judge that are at hand already.
     Pages(StreamedPages),
     /// So many bytes were read that are no pages: they count for the pace only.

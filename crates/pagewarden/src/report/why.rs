@@ -22,7 +22,7 @@ pub fn why(verdict: Verdict, summary: &Summary) -> String {
         Verdict::Incomplete => untested_words(summary),
         Verdict::Suspect => "recovery or a rare history could explain what was found".to_owned(),
         Verdict::Unprotected => "nothing wrong seen, but the pages carry no checksums".to_owned(),
-        Verdict::Intact if summary.pages.unverifiable > 0 => {
+        Verdict::Intact if summary.pages.unverifiable > 0 || summary.untested_files > 0 => {
             format!("nothing wrong seen, but {}", untested_words(summary))
         }
         Verdict::Intact if summary.pages.unprotected > 0 => format!(
@@ -39,12 +39,15 @@ pub fn why(verdict: Verdict, summary: &Summary) -> String {
     }
 }
 
-/// How many pages could not be tested for want of a key or a reader of their format.
+/// How much could not be tested for want of a key or a reader of their format.
 fn untested_words(summary: &Summary) -> String {
-    format!(
-        "{} could not be tested without a key or a reader of their format",
-        counted(summary.pages.unverifiable, "page")
-    )
+    let (pages, files) = (summary.pages.unverifiable, summary.untested_files);
+    let what = match (pages, files) {
+        (_, 0) => counted(pages, "page"),
+        (0, _) => counted(files, "file"),
+        _ => format!("{} and {}", counted(pages, "page"), counted(files, "file")),
+    };
+    format!("{what} could not be tested without a key or a reader of their format")
 }
 
 #[cfg(test)]

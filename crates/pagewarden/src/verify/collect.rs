@@ -164,6 +164,11 @@ impl<'a> Collector<'a> {
                     let result = self.sink.note(&note);
                     self.keep(result);
                 }
+                Step::Untested(note, files) => {
+                    self.summary.untested_files += files;
+                    let result = self.sink.note(&note);
+                    self.keep(result);
+                }
                 Step::Settled(settled) => self.settle(*settled),
                 // These never get here: the plan opens and hands them out.
                 Step::File(_)

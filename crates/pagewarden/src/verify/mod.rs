@@ -179,6 +179,8 @@ pub struct Summary {
     pub severities: SeverityCounts,
     /// Stretches that could not be read.
     pub unread: u64,
+    /// Files in use that there is no reader for.
+    pub untested_files: u64,
     /// See [`Options::accepts_unverifiable`].
     pub accepts_unverifiable: bool,
     /// True if the run ended before all was read.
@@ -230,8 +232,9 @@ impl Summary {
     /// True if everything that was named could be looked at, whatever was found.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        let locked = self.pages.unverifiable > 0 && !self.accepts_unverifiable;
-        self.unread == 0 && self.pages.undecided == 0 && !locked && !self.stopped
+        let untested = self.pages.unverifiable > 0 || self.untested_files > 0;
+        let is_accepted = !untested || self.accepts_unverifiable;
+        self.unread == 0 && self.pages.undecided == 0 && is_accepted && !self.stopped
     }
 
     /// Mebibytes a second.
@@ -250,6 +253,7 @@ impl AddAssign<&Summary> for Summary {
         self.bytes += other.bytes;
         self.severities += other.severities;
         self.unread += other.unread;
+        self.untested_files += other.untested_files;
         self.accepts_unverifiable |= other.accepts_unverifiable;
         self.stopped |= other.stopped;
         self.elapsed += other.elapsed;

@@ -12,8 +12,9 @@
 //! The sum begins with the page's number. Bytes in use of an index page are in two
 //! bytes, high byte first, at 15 in a transactional table and at 2 in another.
 //!
-//! A page of zeroes is one that was never written: the engine writes a later
-//! page before an earlier one and takes both for sound.
+//! A page of zeroes may be one that was never written: the engine writes a later
+//! page before an earlier one and takes both for sound. In a table that was closed
+//! it is no page that a bitmap has in use, and none of an index: see [`Written`].
 //!
 //! An encrypted page has the sum of what it was before: without the key nothing
 //! can be said of it. Bitmaps are not encrypted.
@@ -22,6 +23,8 @@
 //! tables of that server.
 
 #![deny(clippy::arithmetic_side_effects)]
+
+use std::sync::Arc;
 
 use crate::formats::aria::checksum::{NO_SUM_BITMAP, checksum, flipped_bit};
 use crate::page::{PageFinding, PageFormat, PageRun, RunVerdict, Specimen};
@@ -68,6 +71,57 @@ pub struct AriaPages {
     pub file: AriaFile,
     /// What a page that fails is.
     pub failure: Severity,
+    /// Which pages are never zero.
+    pub written: Written,
+}
+
+/// Which pages of a table that was closed were written: only those may not be zero.
+#[derive(Debug, Clone, Default)]
+pub enum Written {
+    /// Not known.
+    #[default]
+    Unknown,
+    /// All before this page: of an index file those that its header counts. Pages that were given back
+    /// say so.
+    Before(u64),
+    /// Of a data file: those that its bitmaps have in use.
+    InUse(Arc<Bitmaps>),
+}
+
+/// The bitmaps of a data file that pass their test, in order.
+#[derive(Debug, Clone, Default)]
+pub struct Bitmaps(Vec<Option<Box<[u8]>>>);
+
+impl Bitmaps {
+    /// 32 MiB of pages of 8K: of tables of 700 GiB.
+    const MAX: usize = 4096;
+
+    /// Adds the next bitmap page; `None` of one that fails.
+    pub fn push(&mut self, page: Option<&[u8]>) {
+        if self.0.len() < Self::MAX {
+            self.0.push(page.map(Box::from));
+        }
+    }
+
+    /// True if that page is in use. Of bitmaps themselves nothing is known.
+    fn contains(&self, number: PageNo, page_size: usize) -> bool {
+        let every = bitmap_every(page_size);
+        let group_of = |bitmap: &[u8]| {
+            let behind = number.0.checked_rem(every)?.checked_sub(1)?;
+            let group = usize::try_from(behind / PAGES_PER_GROUP).ok()?.checked_mul(GROUP_BYTES)?;
+            let bits = bits_of(bitmap.get(group..)?.get(..GROUP_BYTES)?);
+            let shift = (behind % PAGES_PER_GROUP).checked_mul(BITS_PER_PAGE)?;
+            Some(bits >> shift & ((1 << BITS_PER_PAGE) - 1) != 0)
+        };
+        let bitmap = number.0.checked_div(every).and_then(|at| usize::try_from(at).ok());
+        let bitmap = bitmap.and_then(|at| self.0.get(at)?.as_deref());
+        bitmap.and_then(group_of).unwrap_or(false)
+    }
+}
+
+/// A group of a bitmap: low byte first, three bits a page.
+fn bits_of(group: &[u8]) -> u64 {
+    group.iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte))
 }
 
 /// What the sum of a page says.
@@ -129,11 +183,23 @@ impl AriaPages {
         let content = page.get(..page.len().saturating_sub(SUM_BYTES))?;
         let groups = content.chunks_exact(GROUP_BYTES).zip(0_u64..);
         let (bytes, group) = groups.filter(|(bytes, _)| bytes.iter().any(|it| *it != 0)).last()?;
-        // Low byte first, three bits a page.
-        let bits = bytes.iter().rev().fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte));
+        let bits = bits_of(bytes);
         let last = u64::from(63_u32.saturating_sub(bits.leading_zeros())) / BITS_PER_PAGE;
         let behind = group.saturating_mul(PAGES_PER_GROUP).saturating_add(last).saturating_add(2);
         number.0.checked_add(behind)
+    }
+
+    /// Why a page of zeroes was written; `None` if it may not have been.
+    fn zeroed_words(&self, number: PageNo) -> Option<&'static str> {
+        match &self.written {
+            Written::Before(end) if number.0 < *end => {
+                Some("all zero, and the table's header counts it among the pages of its indexes")
+            }
+            Written::InUse(bitmaps) if bitmaps.contains(number, self.header.page_size) => {
+                Some("all zero, and in use by the table's bitmap")
+            }
+            Written::Unknown | Written::Before(_) | Written::InUse(_) => None,
+        }
     }
 
     fn finding(&self, number: PageNo, stored: u32, computed: u32, covered: usize) -> PageFinding {
@@ -168,7 +234,13 @@ impl PageFormat for AriaPages {
                 continue;
             }
             if page.iter().all(|byte| *byte == 0) {
-                verdict.empty();
+                match self.zeroed_words(number) {
+                    Some(words) => verdict.fail(
+                        Protection::Checksum,
+                        PageFinding::failed(number, self.failure, Kind::Zeroed).with_detail(words),
+                    ),
+                    None => verdict.empty(),
+                }
                 continue;
             }
             match self.test(number, page) {
@@ -210,7 +282,9 @@ pub(crate) fn specimens() -> Vec<Specimen> {
         index_bytes: 0,
         data_bytes: 0,
     };
-    let pages = |file| Box::new(AriaPages { header, file, failure: Severity::Damage });
+    let pages = |file| {
+        Box::new(AriaPages { header, file, failure: Severity::Damage, written: Written::Unknown })
+    };
     let content = |number: u64| -> Vec<u8> {
         let words = (1..=PAGE_BYTES as u64 / 8).map(|word| word.wrapping_mul(number));
         words.flat_map(u64::to_be_bytes).collect()
@@ -274,7 +348,12 @@ mod tests {
     fn data_pages(change: impl FnOnce(&mut AriaHeader)) -> AriaPages {
         let mut header = AriaHeader::parse(&header::tests::header()).unwrap();
         change(&mut header);
-        AriaPages { header, file: AriaFile::Data, failure: Severity::Damage }
+        AriaPages {
+            header,
+            file: AriaFile::Data,
+            failure: Severity::Damage,
+            written: Written::Unknown,
+        }
     }
 
     fn judge(format: &AriaPages, first: u64, bytes: &[u8]) -> RunVerdict {
@@ -293,6 +372,32 @@ mod tests {
             assert_eq!(judge(&format, 1, page).counts.ok, 1, "{file:?}");
             assert_eq!(judge(&format, 2, page).findings.len(), 1, "{file:?}");
         }
+    }
+
+    #[test]
+    fn page_of_zeroes_is_damage_where_the_table_has_it_in_use() {
+        let blank = vec![0; 8192];
+        let index = |written| AriaPages { file: AriaFile::Index(1), written, ..data_pages(|_| ()) };
+        let before = index(Written::Before(4));
+        assert_eq!(judge(&before, 3, &blank).findings[0].kind, Kind::Zeroed);
+        assert_eq!(judge(&before, 4, &blank).counts.empty, 1);
+        assert_eq!(judge(&index(Written::Unknown), 3, &blank).counts.empty, 1);
+        // The second, the third and the seventeenth page behind the first bitmap; the first behind
+        // the second one, and behind the third, which fails.
+        let mut bitmaps = Bitmaps::default();
+        let mut bitmap = vec![0; 8192];
+        bitmap[0] = 0b1000_1000;
+        bitmap[6] = 1;
+        bitmaps.push(Some(&bitmap));
+        bitmaps.push(Some(&[1; 8192]));
+        bitmaps.push(None);
+        let written = Written::InUse(Arc::new(bitmaps));
+        let data = AriaPages { written, ..data_pages(|_| ()) };
+        let every = bitmap_every(8192);
+        let zeroed =
+            [0, 1, 2, 3, 4, 16, 17, 18, every, every + 1, 2 * every, 2 * every + 1, u64::MAX]
+                .map(|number| judge(&data, number, &blank).findings.len());
+        assert_eq!(zeroed, [0, 0, 1, 1, 0, 0, 1, 0, 0, 1, 0, 0, 0]);
     }
 
     #[test]

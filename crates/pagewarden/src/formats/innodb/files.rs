@@ -27,6 +27,7 @@ pub mod doublewrite;
 mod evidence;
 mod feed;
 mod fields;
+mod foreign;
 mod in_use;
 mod links;
 mod lone;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::database::{PageFile, Step};
 use crate::formats::aria::page::header::{AriaHeader, HEADER_BYTES};
-use crate::formats::aria::page::{AriaFile, AriaPages, bitmap_every};
+use crate::formats::aria::page::{AriaFile, AriaPages, Bitmaps, Written, bitmap_every};
 use crate::formats::innodb::files::state::read_small;
 use crate::source::file::{open_regular, read_fully};
 use crate::verdict::{ByteOffset, Finding, Kind, PageNo, Place, Severity, Unread};
@@ -99,9 +99,12 @@ impl AriaTable<'_> {
         };
         let page_size = u64::try_from(header.page_size).unwrap_or(u64::MAX);
         let index_pages = header.index_begin.checked_div(page_size).unwrap_or(0);
-        let file = |path: &Path, ending: &str, which: AriaFile| {
+        let is_known = surroundings.is_settled && !surroundings.is_live && header.is_closed;
+        let known = |written| if is_known { written } else { Written::Unknown };
+        let file = |path: &Path, ending: &str, which: AriaFile, written: Written| {
             let listed_bytes = std::fs::symlink_metadata(path).map_or(0, |metadata| metadata.len());
-            let format = Arc::new(AriaPages { header, file: which, failure });
+            let written = known(written);
+            let format = Arc::new(AriaPages { header, file: which, failure, written });
             Step::File(PageFile {
                 // A file that was being made or extended ends anywhere, and a table that
                 // nobody opened since its server was killed keeps that end: seen after a
@@ -120,19 +123,23 @@ impl AriaTable<'_> {
         let mut steps = Vec::new();
         let by_header = |bytes| Wanted { bytes, by: "the table's header" };
         steps.extend(cut(&index_path, INDEX_ENDING, by_header(header.index_bytes)));
-        steps.push(file(&index_path, INDEX_ENDING, AriaFile::Index(index_pages)));
+        let written = Written::Before(header.index_bytes.checked_div(page_size).unwrap_or(0));
+        steps.push(file(&index_path, INDEX_ENDING, AriaFile::Index(index_pages), written));
         if !has_data {
             steps.extend(self.missing(&shown(DATA_ENDING), surroundings));
         } else if header.has_data_pages {
-            let bitmaps = AriaPages { header, file: AriaFile::Data, failure };
-            let by_bitmap = Wanted::by_bitmaps(&data_path, &bitmaps).unwrap_or_default();
-            let wanted = match by_bitmap.bytes > header.data_bytes {
-                true => by_bitmap,
+            let pages =
+                AriaPages { header, file: AriaFile::Data, failure, written: Written::Unknown };
+            let mut bitmaps = Bitmaps::default();
+            let in_use = read_bitmaps(&data_path, &pages, &mut bitmaps).unwrap_or(0);
+            let wanted = match in_use > header.data_bytes {
+                true => Wanted { bytes: in_use, by: "the table's bitmap" },
                 false => by_header(header.data_bytes),
             };
             steps.extend(cut(&data_path, DATA_ENDING, wanted));
             steps.extend(self.zeroed_bitmap(&data_path, header, surroundings));
-            steps.push(file(&data_path, DATA_ENDING, AriaFile::Data));
+            let written = Written::InUse(Arc::new(bitmaps));
+            steps.push(file(&data_path, DATA_ENDING, AriaFile::Data, written));
         }
         steps
     }
@@ -239,25 +246,6 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// By what the bitmaps of a data file have in use.
-    fn by_bitmaps(path: &Path, pages: &AriaPages) -> Option<Self> {
-        let file = open_regular(path).ok()?;
-        let page_bytes = u64::try_from(pages.header.page_size).ok()?;
-        let every = bitmap_every(pages.header.page_size).checked_mul(page_bytes)?;
-        let length = file.metadata().ok()?.len();
-        let mut page = vec![0; pages.header.page_size];
-        let mut end = 0_u64;
-        let mut at = 0_u64;
-        while at.saturating_add(page_bytes) <= length {
-            let is_whole = read_fully(&file, &mut page, at).ok()? == page.len();
-            let number = PageNo(at.checked_div(page_bytes)?);
-            let found = pages.end_by_bitmap(number, &page).filter(|_| is_whole);
-            end = end.max(found.unwrap_or(0));
-            at = at.saturating_add(every);
-        }
-        Some(Self { bytes: end.saturating_mul(page_bytes), by: "the table's bitmap" })
-    }
-
     /// A finding, if the file is shorter.
     fn missing(
         self,
@@ -285,6 +273,27 @@ impl Wanted {
             ..Finding::of_file(shown, severity, Kind::Truncated, detail)
         })
     }
+}
+
+/// Keeps the bitmaps of a data file that pass their test. Returns how many bytes the file has by what
+/// they have in use.
+fn read_bitmaps(path: &Path, pages: &AriaPages, bitmaps: &mut Bitmaps) -> Option<u64> {
+    let file = open_regular(path).ok()?;
+    let page_bytes = u64::try_from(pages.header.page_size).ok()?;
+    let every = bitmap_every(pages.header.page_size).checked_mul(page_bytes)?;
+    let length = file.metadata().ok()?.len();
+    let mut page = vec![0; pages.header.page_size];
+    let mut end = 0_u64;
+    let mut at = 0_u64;
+    while at.saturating_add(page_bytes) <= length {
+        let is_whole = read_fully(&file, &mut page, at).ok()? == page.len();
+        let number = PageNo(at.checked_div(page_bytes)?);
+        let found = pages.end_by_bitmap(number, &page).filter(|_| is_whole);
+        bitmaps.push(found.map(|_| page.as_slice()));
+        end = end.max(found.unwrap_or(0));
+        at = at.saturating_add(every);
+    }
+    Some(end.saturating_mul(page_bytes))
 }
 
 /// True for a file that does not even have its first page for some time.

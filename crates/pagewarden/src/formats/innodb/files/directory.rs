@@ -9,7 +9,7 @@
 //! | `ibtmp1`, `#innodb_temp` | temporary: nothing in them outlives their server, and they are not read |
 //! | a folder | a database: `*.ibd`, `*.MAI` with `*.MAD` |
 //!
-//! Files that hold no pages (MyISAM, CSV and others) are counted in a note.
+//! Files that hold no pages (MyISAM, CSV and others) are in use and cannot be tested: see `foreign`.
 //!
 //! The walk is folder by folder, each with its names in order.
 
@@ -29,6 +29,7 @@ use crate::formats::innodb::files::delta::{META_BYTES_MAX, Meta};
 use crate::formats::innodb::files::doublewrite::Doublewrite;
 use crate::formats::innodb::files::evidence::Evidence;
 use crate::formats::innodb::files::feed::Before;
+use crate::formats::innodb::files::foreign::{self, Foreign};
 use crate::formats::innodb::files::open_files::any_is_open;
 use crate::formats::innodb::files::places::Places;
 use crate::formats::innodb::files::redo::NoLog;
@@ -259,10 +260,14 @@ fn strength(circumstances: Circumstances) -> Strength {
             }
         },
         unseen: match circumstances {
-            Circumstances::AtRest | Circumstances::Prepared => {
+            Circumstances::AtRest => {
+                "older versions of a page or of a file; zeroed pages where what maps the pages in use \
+                 is encrypted or fails, or of an Aria table that was not closed"
+            }
+            Circumstances::Prepared => {
                 "older versions of a page or of a file; zeroed pages that nothing in the clear leads \
                  to: of long values, of undo logs, of tables in ibdata1, of an index whose root is \
-                 compressed or encrypted, and those of Aria"
+                 compressed or encrypted; those of Aria tables that were not closed"
             }
             _ => "older versions of a page; zeroed pages; a table that is missing as a whole",
         },
@@ -304,7 +309,7 @@ impl Role {
             "zst" | "lz4" | "qp" | "xbcrypt" if Self::of(stem).is_worth_unpacking() => {
                 return Self::Compressed;
             }
-            "MYD" | "CSV" | "ARZ" => return Self::Foreign,
+            "MYD" | "CSV" | "ARZ" | "tokudb" => return Self::Foreign,
             _ => {}
         }
         if doublewrite::slot_bytes_of(name).is_some() {
@@ -363,7 +368,7 @@ pub(crate) struct Walk {
     ready: VecDeque<Step>,
     /// Where each tablespace was seen.
     spaces: HashMap<u32, Box<str>>,
-    foreign_tables: u64,
+    foreign: Foreign,
     /// A packed file that is being read.
     unpacking: Option<Unpacking>,
     stage: Stage,
@@ -408,7 +413,7 @@ impl Walk {
             current: None,
             ready: VecDeque::new(),
             spaces: HashMap::new(),
-            foreign_tables: 0,
+            foreign: Foreign::default(),
             unpacking: None,
             stage: Stage::Files,
             books: None,
@@ -509,14 +514,19 @@ impl Walk {
                 continue;
             };
             if kind.is_dir() {
-                if folder.is_root() && is_database(&name) {
+                if folder.is_root() && foreign::is_engine(&name) {
+                    self.foreign.add("", folder.shown(&name), false);
+                } else if folder.is_root() && is_database(&name) {
                     let prefix = format!("{}{name}/", folder.prefix);
                     below.push(Folder { path: entry.path(), database: name, prefix });
                 }
             } else if kind.is_file() {
                 match Role::of(&name) {
                     Role::None => {}
-                    Role::Foreign => self.foreign_tables = self.foreign_tables.saturating_add(1),
+                    Role::Foreign => {
+                        let is_empty = entry.metadata().is_ok_and(|metadata| metadata.len() == 0);
+                        self.foreign.add(&folder.database, folder.shown(&name), is_empty);
+                    }
                     Role::Aria => {
                         // Both files are one table.
                         let stem = name.rsplit_once('.').map_or("", |(stem, _)| stem);
@@ -581,7 +591,8 @@ impl Walk {
     fn remember(&mut self, folder: &Folder, files: &[(Role, String)]) {
         let Some(books) = &mut self.books else { return };
         for (role, name) in files {
-            let is_system = matches!(role, Role::System(_))
+            // The others are of no use without the first.
+            let is_system = *role == Role::System(1)
                 || matches!(role, Role::Compressed | Role::Delta) && name.starts_with("ibdata");
             books.seen.has_system |= is_system && folder.is_root();
             let is_tablespace = matches!(role, Role::Tablespace | Role::Undo);
@@ -608,7 +619,7 @@ impl Walk {
                 _ => None,
             });
             let files: BTreeMap<_, _> = files.collect();
-            books.seen.has_system = !files.is_empty();
+            books.seen.has_system = files.contains_key(&1);
             let prefix = format!("{}/", place.display());
             let steps = self.tablespaces.open_system(&files, &prefix);
             self.ready.extend(steps);
@@ -686,7 +697,10 @@ impl Walk {
 
     fn open(&mut self, opening: &Opening) {
         let opened = self.tablespaces.open(opening);
-        self.foreign_tables = self.foreign_tables.saturating_add(u64::from(opened.is_foreign));
+        if opened.is_foreign {
+            let database = opening.database.as_deref().unwrap_or_default();
+            self.foreign.add(database, format!("{}.{}", opening.shown, aria::DATA_ENDING), false);
+        }
         if let Some(books) = self.books.as_mut().filter(|_| opening.kind == OpeningKind::Undo) {
             books.seen.undo.push((file_name(&opening.path), opened.space));
         }
@@ -719,14 +733,7 @@ impl Walk {
             if let Some(books) = self.books.take() {
                 self.ready.extend(books.steps(&self.spaces));
             }
-            let foreign = std::mem::take(&mut self.foreign_tables);
-            if foreign > 0 {
-                let text = format!(
-                    "{foreign} tables of other formats (MyISAM, CSV, Aria without ROW_FORMAT=PAGE): \
-                     their rows are in no pages and were not read"
-                );
-                self.note(String::new(), text);
-            }
+            self.ready.extend(std::mem::take(&mut self.foreign).steps());
         }
         if self.stage == Stage::AtBarrier {
             let replaced = self.tablespaces.take_replaced();

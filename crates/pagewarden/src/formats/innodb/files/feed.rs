@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::database::{PageFile, Step, StreamedPages};
 use crate::formats::aria::page::header::AriaHeader;
-use crate::formats::aria::page::{AriaFile, AriaPages};
+use crate::formats::aria::page::{AriaFile, AriaPages, Written};
 use crate::formats::innodb::files::aria;
 use crate::formats::innodb::files::delta::{
     ChangedPages, Meta, PAGE_OF_NUMBERS, SAMPLE_PAGES, pages_of,
@@ -223,7 +223,7 @@ impl Feed {
         };
         // Its pages may have been copied half written, and its log mends them.
         let failure = if header.is_closed { Severity::Damage } else { Severity::Suspect };
-        let format = Arc::new(AriaPages { header, file, failure });
+        let format = Arc::new(AriaPages { header, file, failure, written: Written::Unknown });
         let mut file = PageFile { format, ..self.page_file() };
         if header.is_encrypted {
             self.before.untested.watch(&mut file, Lock::Aria);

@@ -1,8 +1,9 @@
 //! Which pages of a tablespace others lead to.
 //!
-//! The extent map alone does not show that a page of zeroes was lost. MariaDB erases
-//! pages that it gives back (of page_compressed tables, or where it is told to), and
-//! after a crash and its recovery such pages were seen to be in use by the extent map.
+//! After a clean shutdown the extent map shows that a page of zeroes was lost, and this says what
+//! it was. Of a prepared backup, and where the state is not known, the map alone does not:
+//! MariaDB erases pages that it gives back (of page_compressed tables, or where it is told to), and
+//! after a crash such pages were seen to be in use by the extent map.
 //! A page that its neighbours in an index lead to was written, and so was the root of
 //! an index, which the segments on the pages of segments name.
 //!
@@ -268,6 +269,15 @@ impl Links {
             (is_used && is_asked).then(|| u32_at(segment, SINGLE_PAGES)).flatten()
         })
     }
+}
+
+/// The single pages of a segment, by its entry; `None` if that is none.
+pub(crate) fn single_pages(layout: &Layout, segment: &[u8]) -> Option<impl Iterator<Item = u32>> {
+    const NONE: u32 = u32::MAX;
+    let is_used = u64_at(segment, 0)? != 0 && u32_at(segment, SEGMENT_MAGIC)? == MAGIC;
+    let pages = segment.get(SINGLE_PAGES..)?.chunks_exact(4).take(layout.extent_pages() / 2);
+    let pages = pages.filter_map(|page| u32_at(page, 0)).filter(|page| *page != NONE);
+    is_used.then_some(pages)
 }
 
 /// Counts a page of an index, and those that it leads to.

@@ -23,12 +23,13 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use crate::formats::innodb::files::doublewrite::{Extents, extent_pages};
+use crate::formats::innodb::files::doublewrite::{Extents, TRANSACTION_PAGE, extent_pages};
+use crate::formats::innodb::files::links::single_pages;
 use crate::formats::innodb::files::tablespace::geometry::{Geometry, HEAD_BYTES};
 use crate::formats::innodb::files::tablespace::{Context, Member, SYSTEM_SPACE, open_file};
 use crate::formats::innodb::page::allocation::AllocationMap;
 use crate::formats::innodb::page::encryption::info_offset;
-use crate::formats::innodb::page::fields::{BODY, FSP_FLAGS, read_u32};
+use crate::formats::innodb::page::fields::{BODY, FSP_FLAGS, PAGE_TYPE, read_u16, read_u32};
 use crate::formats::innodb::page::layout::Layout;
 use crate::source::file::read_fully;
 
@@ -102,6 +103,31 @@ fn rollback_segments(page: &[u8]) -> impl Iterator<Item = u64> {
     own.map(|(_, page)| u64::from(page))
 }
 
+/// The pages of the doublewrite area's segment: its extents, and single pages, which servers allocate
+/// to have whole extents behind them, and never write. `None` where that cannot be read.
+///
+/// | offset on page 5 behind the last 200 bytes | bytes | what |
+/// |---|---|---|
+/// | 0 | 4 | tablespace of the segment's entry |
+/// | 4 | 4 | its page |
+/// | 8 | 2 | its offset there |
+pub(super) fn pages_of_doublewrite(
+    layout: &Layout,
+    read: impl Fn(u64) -> Option<Vec<u8>>,
+) -> Option<Vec<u64>> {
+    const BEHIND: usize = 200;
+    const TYPE_SEGMENTS: u16 = 3;
+    let page = read(TRANSACTION_PAGE)?;
+    let Area::At(extents) = Area::find(&page, true) else { return Some(Vec::new()) };
+    let header = page.get(page.len().checked_sub(BEHIND)?..)?;
+    let (space, number) = (read_u32(header, 0), u64::from(read_u32(header, 4)));
+    let at = usize::from(read_u16(header, 8));
+    let entries = read(number).filter(|page| read_u16(page, PAGE_TYPE) == TYPE_SEGMENTS)?;
+    let single = single_pages(layout, entries.get(at..)?).filter(|_| space == SYSTEM_SPACE)?;
+    let those = extents.ranges().into_iter().flatten().chain(single.map(u64::from));
+    Some(those.collect())
+}
+
 /// Where the doublewrite area is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Area {
@@ -153,7 +179,7 @@ pub(super) fn member_beside(path: &Path, number: u32) -> Option<Member> {
         let bytes = path.with_file_name(format!("ibdata{before}")).metadata().ok()?.len();
         first_page = first_page.checked_add(bytes.checked_div(page_bytes)?)?;
     }
-    Some(Member { layout, space_id: SYSTEM_SPACE, first_page })
+    Some(Member { layout, space_id: SYSTEM_SPACE, first_page, in_use: None })
 }
 
 /// The layout of a further file whose first pages were never written, by those that were. One that

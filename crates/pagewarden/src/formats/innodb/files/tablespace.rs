@@ -13,12 +13,14 @@
 //! | `rest` | how many pages further files of the same tablespace have |
 //! | `may_be_imported` | its pages may be on their way from another number to this one |
 //! | `may_be_encrypted_since` | its pages may have been encrypted since its first page was written |
+//! | `was_shut_down` | its server was shut down: what the system tablespace's map has in use was written, too |
 //! | `severities` | what findings prove: see [`FileSeverities`] |
 //! | `keyring` | the keys, read once by [`read_keyring`] |
 //!
 //! Pages are judged later, one by one. Before, this is read: the first pages for the layout
 //! ([`geometry`]; a mebibyte if page 0 is damaged), the pages of extent descriptors for what is in use (one page in 16384 of 16K), and
-//! page 5 of the system tablespace for where its doublewrite area lies.
+//! page 5 of the system tablespace for where its doublewrite area lies. The segment of that area has
+//! single pages, too, which are in use and were never written.
 
 #![deny(clippy::arithmetic_side_effects)]
 
@@ -31,7 +33,7 @@ use crate::database::{PageFile, Relation, Segment, Step};
 use crate::error::Error;
 use crate::formats::innodb::files::doublewrite::TRANSACTION_PAGE;
 use crate::formats::innodb::files::system::{
-    Area, DICTIONARY_PAGE, Facts, fixed_pages, geometry_of_further, sdi_root,
+    Area, DICTIONARY_PAGE, Facts, fixed_pages, geometry_of_further, pages_of_doublewrite, sdi_root,
 };
 use crate::formats::innodb::files::untested::Lock;
 use crate::formats::innodb::page::allocation::{AllocationMap, descriptor_pages, free_limit};
@@ -108,7 +110,7 @@ impl FileSeverities {
 }
 
 /// What a further file of a tablespace takes from the files before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// The tablespace's layout.
     pub layout: Layout,
@@ -116,6 +118,8 @@ pub struct Member {
     pub space_id: u32,
     /// The number of the file's first page.
     pub first_page: u64,
+    /// The pages in use, as the first file's descriptors have it; `None` if that is not known.
+    pub in_use: Option<Arc<AllocationMap>>,
 }
 
 /// How many pages of the tablespace lie in further files.
@@ -147,6 +151,8 @@ pub struct Context {
     /// A server may be encrypting it just now, or was when it was killed: its first page may be
     /// behind its others.
     pub may_be_encrypted_since: bool,
+    /// A server shut it down: of the system tablespace, too, a page in use was written.
+    pub was_shut_down: bool,
     /// What findings prove.
     pub severities: FileSeverities,
     /// The keys.
@@ -166,6 +172,7 @@ impl Context {
             rest: Rest::Unknown,
             may_be_imported: false,
             may_be_encrypted_since: false,
+            was_shut_down: false,
             severities: FileSeverities::at_rest(),
             keyring: None,
         }
@@ -481,8 +488,7 @@ impl Opened<'_> {
             return FileSeverities::worthless();
         }
         let mut severities = self.context.severities;
-        // Fragments beside the doublewrite area of MariaDB are in use and never written.
-        if self.geometry.space_id == Some(SYSTEM_SPACE) {
+        if self.geometry.space_id == Some(SYSTEM_SPACE) && !self.context.was_shut_down {
             severities.pages.zeroed = None;
         }
         severities
@@ -670,6 +676,9 @@ impl Opened<'_> {
         }
         let layout = self.geometry.layout;
         let first = self.geometry.first_page;
+        if self.geometry.space_id == Some(SYSTEM_SPACE) {
+            return self.allocation_of_system(format, header).unwrap_or_default();
+        }
         let within_the_last_block = BLOCK_BYTES.checked_div(page_bytes(&layout)).unwrap_or(0);
         let end = first
             .saturating_add(whole_pages(self.bytes, &layout))
@@ -683,6 +692,32 @@ impl Opened<'_> {
             }
         }
         map
+    }
+
+    /// The pages in use of the system tablespace, but those of its doublewrite area. Its further files
+    /// are in the map of the first one.
+    fn allocation_of_system(
+        &self,
+        format: &InnodbPages,
+        header: Option<Header>,
+    ) -> Option<AllocationMap> {
+        let layout = self.geometry.layout;
+        if let Some(member) = &self.context.member {
+            return member.in_use.as_deref().cloned();
+        }
+        let pages = header?.pages;
+        let own = whole_pages(self.bytes, &layout);
+        let mut map = AllocationMap::default();
+        for number in descriptor_pages(&layout, 0, own) {
+            let page = self.sound_page(format, number).filter(|page| format.is_in_the_clear(page));
+            if let Some(page) = page {
+                map.read(&layout, number, free_limit(self.first()), pages, &page);
+            }
+        }
+        let read =
+            |number| self.sound_page(format, number).filter(|page| format.is_in_the_clear(page));
+        pages_of_doublewrite(&layout, read)?.into_iter().for_each(|page| map.remove(page));
+        Some(map)
     }
 
     /// The pages that page 0 counts and that are not there. One that is cut in the middle is

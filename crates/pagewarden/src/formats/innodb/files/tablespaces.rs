@@ -165,6 +165,7 @@ impl Tablespaces {
             keyring: self.keyring.clone(),
             may_be_imported: opening.kind == OpeningKind::Tablespace && is_changing,
             may_be_encrypted_since: is_changing,
+            was_shut_down: self.circumstances() == Circumstances::AtRest,
             severities: self.severities(opening.kind),
             ..Context::alone(opening.shown.clone())
         }
@@ -227,7 +228,8 @@ impl Tablespaces {
                         (_, OpeningKind::Undo) => Owner::Undo,
                         _ => Owner::Tables,
                     },
-                    Arc::clone(&allocated),
+                    // A further file's pages are not numbered from its beginning on.
+                    if geometry.first_page == 0 { Arc::clone(&allocated) } else { Arc::default() },
                 ),
                 never_zero: pages.never_zero.0.clone(),
                 allocated: (!is_native).then_some(allocated),
@@ -320,7 +322,7 @@ impl Tablespaces {
                 continue;
             }
             let mut context = self.context(&opening);
-            context.member = before;
+            context.member.clone_from(&before);
             context.is_further = *number > 1;
             context.rest = Rest::Pages(0);
             if before.is_none() {
@@ -336,11 +338,12 @@ impl Tablespaces {
             let identity = FileIdentity::of_tablespace(path);
             match open_file(path, context) {
                 Ok(opened) => {
-                    let first_page = before.map_or(0, |before| before.first_page);
+                    let first_page = before.as_ref().map_or(0, |before| before.first_page);
                     before = Some(Member {
                         layout: opened.geometry.layout,
                         space_id: SYSTEM_SPACE,
                         first_page: first_page.saturating_add(opened.pages()),
+                        in_use: Some(Arc::clone(&opened.allocated)),
                     });
                     steps.extend(self.finish(&opening, opened, identity).steps);
                 }

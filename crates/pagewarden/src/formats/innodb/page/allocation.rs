@@ -69,6 +69,14 @@ impl AllocationMap {
         }
     }
 
+    /// Removes a page.
+    pub(crate) fn remove(&mut self, page: u64) {
+        let word = usize::try_from(page / WORD_PAGES).ok();
+        if let Some(word) = word.and_then(|at| self.words.get_mut(at)) {
+            *word &= !(1 << (page % WORD_PAGES));
+        }
+    }
+
     /// Adds what a page of descriptors says, which must be sound. `number` is its own,
     /// `free_limit` is page 0's, and of pages from `page_end` on nothing is kept.
     pub fn read(
@@ -146,6 +154,10 @@ mod tests {
         let mut map = AllocationMap::default();
         map.read(&layout, 0, 320, 1000, &page);
         assert_eq!(map.count(), 64 + 32);
+        let mut fewer = map.clone();
+        [3, 66, 9999].into_iter().for_each(|page| fewer.remove(page));
+        assert!(!fewer.contains(3) && fewer.contains(2));
+        assert_eq!(fewer.count(), 64 + 31);
         assert!(map.contains(0) && map.contains(63));
         assert!(!map.contains(64) && map.contains(65));
         assert!(!map.contains(128) && !map.contains(192) && !map.contains(256));

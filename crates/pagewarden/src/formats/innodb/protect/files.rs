@@ -145,7 +145,7 @@ pub(super) fn open(
     let mut before: Option<Member> = None;
     for entry in group {
         let mut context = Context::alone(entry.name.clone());
-        context.member = before;
+        context.member.clone_from(&before);
         let opened = open_file(&entry.path, context)?;
         if before.is_none() && opened.geometry.first_page > 0 {
             return Err(Error::refused(
@@ -158,6 +158,7 @@ pub(super) fn open(
             layout: opened.geometry.layout,
             space_id: SYSTEM_SPACE,
             first_page: opened.geometry.first_page.saturating_add(opened.pages()),
+            in_use: None,
         });
         each(entry, &opened)?;
     }
