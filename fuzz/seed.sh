@@ -33,6 +33,10 @@ done
 for file in ../fixtures/postgres/1[58]/*.page; do
     seed db_heap '\06\02\07\02\02\02\02\02' "$file"
 done
+for file in ../fixtures/duckdb/*/*.duckdb; do
+    # All sums are kept up to date.
+    seed duckdb_target '\377' "$file"
+done
 for file in ../fixtures/sqlite/*/*.db; do
     seed sqlite_page '\113\10' "$file"
     # The last 200 bytes say what lies beside the database: nothing.

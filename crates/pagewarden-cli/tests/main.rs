@@ -26,6 +26,7 @@ mod compare_state;
 mod compares;
 mod cost;
 mod crashed;
+mod duckdb;
 mod file_damage;
 mod healthy;
 mod histories;

@@ -11,9 +11,6 @@ use crate::database::{Format, Probe};
 use crate::error::Error;
 use crate::formats::FORMATS;
 
-/// Files that hold pages of a database, by the end of their names.
-const ENDINGS: [&str; 10] =
-    ["mdf", "ndf", "ldf", "bak", "trn", "ibd", "sqlite", "sqlite3", "db3", "pwk"];
 /// Folders in folders that are looked into: links are not followed, so that more than
 /// this is a mistake or malice.
 const DEPTH_MAX: usize = 32;
@@ -71,7 +68,7 @@ fn best(path: &Path, metadata: &fs::Metadata, kind: Option<&Format>) -> Probe {
 
 fn is_named_like_one(path: &Path) -> bool {
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-    ENDINGS.iter().any(|known| known.eq_ignore_ascii_case(ending))
+    FORMATS.iter().flat_map(|format| format.endings).any(|known| known.eq_ignore_ascii_case(ending))
 }
 
 #[cfg(test)]

@@ -410,6 +410,9 @@ pub struct Format {
     pub title: &'static str,
     /// What it covers, for help and documentation.
     pub summary: &'static str,
+    /// Endings of names that only files of this format have: a file with such a name is checked even
+    /// where its content is no longer recognised.
+    pub endings: &'static [&'static str],
     /// Looks at a path without opening more than its first bytes.
     pub probe: fn(&Path, &Metadata) -> Probe,
     /// Opens it.

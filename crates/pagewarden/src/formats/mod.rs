@@ -7,6 +7,7 @@ use crate::page::Specimen;
 use crate::protect::Engine;
 
 pub mod aria;
+pub mod duckdb;
 pub mod innodb;
 pub mod pack;
 pub mod postgres;
@@ -14,8 +15,14 @@ pub mod sqlite;
 pub mod sqlserver;
 
 /// Every format there is. Where several of them may own a path, the first one gets it.
-pub static FORMATS: &[Format] =
-    &[postgres::FORMAT, sqlite::FORMAT, innodb::FORMAT, sqlserver::FORMAT, pack::FORMAT];
+pub static FORMATS: &[Format] = &[
+    postgres::FORMAT,
+    sqlite::FORMAT,
+    innodb::FORMAT,
+    sqlserver::FORMAT,
+    duckdb::FORMAT,
+    pack::FORMAT,
+];
 
 /// The pages of all formats that the conformance suite and the fuzzer damage.
 #[must_use]

@@ -265,7 +265,7 @@ fn target_sentence(verdict: Verdict, summary: &Summary) -> String {
                              rare history could explain it."
             .to_owned(),
         Verdict::Unprotected => "Nothing wrong was seen, but the pages carry no checksums, so \
-                                 damage may pass unseen."
+                                 damage may go undetected."
             .to_owned(),
         Verdict::Intact if pages.unprotected + pages.unverifiable + pages.suspect > 0 => {
             let mut text = "Nothing is damaged.".to_owned();

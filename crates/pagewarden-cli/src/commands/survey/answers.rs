@@ -83,7 +83,10 @@ fn protection(surveyed: &Surveyed) -> Vec<String> {
 
 fn strength(surveyed: &Surveyed) -> Vec<String> {
     let evidence = surveyed.description.evidence;
-    vec![format!("tested by {}", evidence.tested_by), format!("passes unseen: {}", evidence.unseen)]
+    vec![
+        format!("tested by {}", evidence.tested_by),
+        format!("these tests cannot detect: {}", evidence.unseen),
+    ]
 }
 
 fn sound(surveyed: &Surveyed) -> Vec<String> {

@@ -14,6 +14,7 @@ pub const FORMAT: Format = Format {
     name: "innodb",
     title: "MySQL and MariaDB",
     summary: "data directories, backups and tablespaces of MySQL and MariaDB, with Aria tables",
+    endings: &["ibd"],
     probe: files::probe,
     open: files::open,
     stream: Some(StreamKind {

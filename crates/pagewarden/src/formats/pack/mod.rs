@@ -32,6 +32,7 @@ pub const FORMAT: Format = Format {
     name: "pack",
     title: "pack",
     summary: "a pack that `pagewarden pack` made",
+    endings: &["pwk"],
     probe,
     open,
     stream: None,

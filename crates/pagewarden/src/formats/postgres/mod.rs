@@ -12,6 +12,7 @@ pub const FORMAT: Format = Format {
     name: "postgres",
     title: "PostgreSQL",
     summary: "PostgreSQL data directories, base backups and relation files, 9.6 to 19",
+    endings: &[],
     probe: files::probe,
     open: files::open,
     stream: Some(StreamKind {

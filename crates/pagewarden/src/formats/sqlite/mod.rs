@@ -12,6 +12,7 @@ pub const FORMAT: Format = Format {
     name: "sqlite",
     title: "SQLite",
     summary: "a SQLite database file, with or without a checksum VFS",
+    endings: &["sqlite", "sqlite3", "db3"],
     probe: files::probe,
     open: files::open,
     stream: Some(StreamKind {

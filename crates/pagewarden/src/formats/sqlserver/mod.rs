@@ -18,6 +18,7 @@ pub const FORMAT: Format = Format {
     name: "sqlserver",
     title: "SQL Server",
     summary: "SQL Server data files (.mdf, .ndf), logs (.ldf) and backups (.bak, .trn), 2005 to 2025",
+    endings: &["mdf", "ndf", "ldf", "bak", "trn"],
     probe: files::probe,
     open: files::open,
     stream: Some(StreamKind {

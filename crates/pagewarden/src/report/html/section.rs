@@ -231,7 +231,7 @@ fn facts(page: &mut String, target: &TargetEnd<'_>) {
     );
     fact("Ended", &utc(target.ended));
     fact("Tested by", &escaped(description.evidence.tested_by));
-    fact("Passes unseen", &escaped(description.evidence.unseen));
+    fact("Cannot detect", &escaped(description.evidence.unseen));
     page.push_str("</dl>\n");
 }
 
