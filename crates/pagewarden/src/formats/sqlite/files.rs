@@ -29,6 +29,7 @@ mod geometry;
 mod journal;
 mod sidecars;
 pub(super) mod stream;
+mod structure;
 mod wal;
 
 use geometry::{Geometry, SUM_RESERVE};
@@ -53,7 +54,11 @@ pub(super) fn probe(path: &Path, metadata: &Metadata) -> Probe {
     }
 }
 
-pub(super) fn open(path: &Path, metadata: &Metadata, _: &OpenOptions) -> Result<Target, Error> {
+pub(super) fn open(
+    path: &Path,
+    metadata: &Metadata,
+    options: &OpenOptions,
+) -> Result<Target, Error> {
     if !metadata.is_file() {
         return Err(Error::unrecognised(
             path,
@@ -69,17 +74,17 @@ pub(super) fn open(path: &Path, metadata: &Metadata, _: &OpenOptions) -> Result<
     }
     let head = read_head(&file).map_err(|source| Error::io("read", path, source))?;
     if stream::is_packed(path, &head) {
-        return stream::open_file(path);
+        return stream::open_file(path, options);
     }
-    open_database(path, file, &metadata, &head, false)
+    open_database(path, file, &metadata, &head, false, options)
 }
 
 /// Opens our own copy of a database, of which the end may not have come.
-fn open_copy(path: &Path, is_cut: bool) -> Result<Target, Error> {
+fn open_copy(path: &Path, is_cut: bool, options: &OpenOptions) -> Result<Target, Error> {
     let file = open_anything(path).map_err(|source| Error::io("open", path, source))?;
     let metadata = file.metadata().map_err(|source| Error::io("open", path, source))?;
     let head = read_head(&file).map_err(|source| Error::io("read", path, source))?;
-    open_database(path, file, &metadata, &head, is_cut)
+    open_database(path, file, &metadata, &head, is_cut, options)
 }
 
 fn open_database(
@@ -88,6 +93,7 @@ fn open_database(
     metadata: &Metadata,
     head: &[u8],
     is_cut: bool,
+    options: &OpenOptions,
 ) -> Result<Target, Error> {
     let Some(geometry) = geometry::find(&file, metadata.len(), head) else {
         return Err(Error::unrecognised(
@@ -96,7 +102,9 @@ fn open_database(
             "an encrypted database looks like this: only whoever has its key can check it",
         ));
     };
-    Ok(Database::look_at(path, file, metadata, geometry, is_cut).into_target())
+    let mut database = Database::look_at(path, file, metadata, geometry, is_cut);
+    database.is_walked &= !options.no_witness;
+    Ok(database.into_target())
 }
 
 /// A database of which all has been looked at but the pages.
@@ -114,7 +122,9 @@ struct Database {
     is_live: bool,
     /// Nobody has it open, and nothing waits to be recovered.
     is_at_rest: bool,
-    format: SqlitePages,
+    /// Its structure is looked at.
+    is_walked: bool,
+    format: Arc<SqlitePages>,
 }
 
 impl Database {
@@ -143,6 +153,12 @@ impl Database {
             ..SqlitePages::default()
         };
         let first = format.judge_first(&first_page);
+        // Of a page 1 that is wrong nothing is believed, least of all where the rest is.
+        let is_readable = !geometry.is_encrypted
+            && match &first {
+                FirstPage::Wrong(finding) => finding.severity != Severity::Damage,
+                FirstPage::Sound | FirstPage::StaleSum => true,
+            };
         let is_at_rest = !is_live && !is_cut && !sidecars.have_content();
         if let Some(header) = header.filter(|_| !matches!(first, FirstPage::Wrong(_))) {
             // A writer may add pages while they are read: then the end is not known.
@@ -181,7 +197,8 @@ impl Database {
             beside,
             is_live,
             is_at_rest,
-            format,
+            is_walked: is_readable && !is_cut,
+            format: Arc::new(format),
         }
     }
 
@@ -200,6 +217,8 @@ impl Database {
         steps.append(&mut self.beside);
         steps.extend(self.missing_pages().map(Step::Finding));
         let description = self.description();
+        let structure = self.structure(&description);
+        let format = Arc::clone(&self.format);
         let partial_page = match (self.is_at_rest, self.format.page_count) {
             // Allocated ahead, or left by a crash: no part of the database.
             (_, Some(count)) if self.whole_pages() >= count => Severity::Notice,
@@ -210,7 +229,7 @@ impl Database {
             first_page: PageNo(1),
             partial_page,
             hint: Some(HINT.into()),
-            ..PageFile::of(self.name, self.path, self.bytes, Arc::new(self.format))
+            ..PageFile::of(self.name, self.path, self.bytes, format)
         }));
         let (file, bytes, modified) = (self.file, self.bytes, self.modified);
         let woken = Box::new(move || {
@@ -219,7 +238,25 @@ impl Database {
                     .metadata()
                     .map_or(true, |now| now.len() != bytes || now.modified().ok() != modified)
         });
-        Target { description, steps: Box::new(steps.into_iter()), woken: Some(woken) }
+        let steps = Box::new(steps.into_iter().chain(structure));
+        Target { description, steps, woken: Some(woken) }
+    }
+
+    /// The look at its structure, if there is one; or why there is none.
+    fn structure(&mut self, description: &Description) -> Box<dyn Iterator<Item = Step> + Send> {
+        let evidence = self.evidence_of_pages();
+        let file = match self.file.try_clone() {
+            Ok(file) if self.is_walked => file,
+            _ => return Box::new(std::iter::empty()),
+        };
+        structure::steps(structure::Subject {
+            name: self.name.clone(),
+            real_path: std::fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone()),
+            file,
+            format: Arc::clone(&self.format),
+            is_live: self.is_live,
+            otherwise: Description { evidence, ..description.clone() },
+        })
     }
 
     fn description(&self) -> Description {
@@ -256,25 +293,58 @@ impl Database {
                 (false, false, _) => Some(Protection::None),
             },
             state: state.join(", "),
-            evidence: if format.markers.is_some() {
-                Evidence {
-                    tested_by: "64-bit markers with the page's number, by each page's own mode, and \
-                                the database header",
-                    unseen: "older versions of a page; the content of pages in the mode NONE",
-                }
-            } else if format.has_sums {
-                Evidence {
-                    tested_by: "64-bit checksums and the database header",
-                    unseen: "zeroed pages; sound pages in the wrong place; older versions of a page",
-                }
+            evidence: if self.is_walked {
+                self.evidence_of_all()
             } else {
-                Evidence {
-                    tested_by: "the database header and the length of the file only",
-                    unseen: "damage to pages other than the first",
-                }
+                self.evidence_of_pages()
             },
             live: self.is_live,
             epoch: self.epoch(),
+        }
+    }
+
+    /// What a check of single pages is worth.
+    fn evidence_of_pages(&self) -> Evidence {
+        if self.format.markers.is_some() {
+            Evidence {
+                tested_by: "64-bit markers with the page's number, by each page's own mode, and the \
+                            database header",
+                unseen: "older versions of a page; the content of pages in the mode NONE",
+            }
+        } else if self.format.has_sums {
+            Evidence {
+                tested_by: "64-bit checksums and the database header",
+                unseen: "zeroed pages; sound pages in the wrong place; older versions of a page",
+            }
+        } else {
+            Evidence {
+                tested_by: "the database header and the length of the file only",
+                unseen: "damage to pages other than the first",
+            }
+        }
+    }
+
+    /// What it is worth together with a look at the structure.
+    fn evidence_of_all(&self) -> Evidence {
+        if self.format.markers.is_some() {
+            Evidence {
+                tested_by: "64-bit markers with the page's number, by each page's own mode, the \
+                            database header, and the structure of all tables, indexes and lists",
+                unseen: "older versions of a page that fit the others; values on pages in the mode NONE",
+            }
+        } else if self.format.has_sums {
+            Evidence {
+                tested_by: "64-bit checksums, the database header, and the structure of all tables, \
+                            indexes and lists",
+                unseen: "older versions of a page that fit the others; zeroed pages of blobs",
+            }
+        } else {
+            Evidence {
+                tested_by: "the database header and the structure of all tables, indexes and lists: \
+                            which page leads where, bounds, order of rowids, lengths of values",
+                unseen: "changed values that leave the structure whole; older versions of a page that \
+                         fit the others; free pages",
+            }
         }
     }
 

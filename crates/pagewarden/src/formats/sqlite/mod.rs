@@ -18,7 +18,7 @@ pub const FORMAT: Format = Format {
     stream: Some(StreamKind {
         name: "SQLite database",
         probe: |begin| Probe::yes_if(files::stream::is_known(begin)),
-        open: |path, decoded, _| files::stream::open(path, decoded),
+        open: files::stream::open,
     }),
     parts: None,
     turned_on: TurnedOn::Here,

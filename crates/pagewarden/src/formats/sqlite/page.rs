@@ -45,8 +45,10 @@ use crate::formats::sqlite::checksum::{
 use crate::page::{PageFinding, PageFormat, PageRun, RunVerdict, Specimen};
 use crate::verdict::{Kind, PageNo, Protection, Severity, Standing};
 
+pub mod btree;
 pub mod header;
 pub mod marked;
+pub mod record;
 
 use header::{DatabaseHeader, HEADER_BYTES, btree_fault, table_cells_fault};
 use marked::Markers;

@@ -67,11 +67,7 @@ impl Sidecars {
     }
 
     fn see_journal(&mut self, name: String, file: Option<&File>, bytes: u64) {
-        let mut first = [0];
-        let is_zeroed = file.is_some_and(|file| {
-            bytes > 0 && file.read_exact_at(&mut first, 0).is_ok() && first == [0]
-        });
-        self.hot_journal = bytes > 0 && !is_zeroed;
+        self.hot_journal = is_hot(file, bytes);
         let text = if self.hot_journal {
             "a rollback journal is there: unless a transaction is running, the last one was \
              interrupted, and the next program that opens the database will undo it; keep the \
@@ -94,6 +90,20 @@ impl Sidecars {
                     what the main file holds; keep the log together with the database";
         self.notes.push((name, text.to_owned()));
     }
+}
+
+/// True if a rollback journal beside `database` will be played back, or a transaction that runs
+/// has one.
+#[must_use]
+pub fn has_hot_journal(database: &Path) -> bool {
+    open_beside(database, "-journal").is_some_and(|(_, file, bytes)| is_hot(file.as_ref(), bytes))
+}
+
+fn is_hot(journal: Option<&File>, bytes: u64) -> bool {
+    let mut first = [0];
+    let is_zeroed = journal
+        .is_some_and(|file| bytes > 0 && file.read_exact_at(&mut first, 0).is_ok() && first == [0]);
+    bytes > 0 && !is_zeroed
 }
 
 /// The pages that have a frame in the log, valid or left over from before, and those behind the

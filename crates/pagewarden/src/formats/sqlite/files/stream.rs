@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::database::{Description, STREAM_BEGIN_BYTES, Step, Target};
+use crate::database::{Description, OpenOptions, STREAM_BEGIN_BYTES, Step, Target};
 use crate::error::Error;
 use crate::formats::sqlite::page::header::MAGIC;
 use crate::source::decode::{BEGIN_BYTES, Compression, Decoded, decode};
@@ -76,16 +76,20 @@ fn decoded(path: &Path) -> io::Result<Decoded> {
 ///
 /// # Errors
 /// It cannot be read, or there is no room for what is in it.
-pub(super) fn open_file(path: &Path) -> Result<Target, Error> {
+pub(super) fn open_file(path: &Path, options: &OpenOptions) -> Result<Target, Error> {
     let stream = decoded(path).map_err(|source| Error::io("read", path, source))?;
-    open(path, stream)
+    open(path, stream, options)
 }
 
 /// Opens a stream.
 ///
 /// # Errors
 /// As [`open_file`].
-pub(in crate::formats::sqlite) fn open(path: &Path, stream: Decoded) -> Result<Target, Error> {
+pub(in crate::formats::sqlite) fn open(
+    path: &Path,
+    stream: Decoded,
+    options: &OpenOptions,
+) -> Result<Target, Error> {
     let failed =
         |source| Error::io("unpack into a temporary folder (TMPDIR says where)", path, source);
     let mut unpacked = Unpacked::new().map_err(failed)?;
@@ -94,7 +98,7 @@ pub(in crate::formats::sqlite) fn open(path: &Path, stream: Decoded) -> Result<T
     } else {
         unpacked.take_one(path, stream.reader).map_err(failed)?;
     }
-    unpacked.into_target(path)
+    unpacked.into_target(path, options)
 }
 
 /// What came, in files of our own.
@@ -203,21 +207,29 @@ impl Unpacked {
         self.said.push(Step::Unread(Unread { file, offset: ByteOffset(offset), length: 0, error }));
     }
 
-    fn into_target(mut self, path: &Path) -> Result<Target, Error> {
+    fn into_target(mut self, path: &Path, options: &OpenOptions) -> Result<Target, Error> {
         let mut descriptions: Vec<Description> = Vec::new();
-        let mut steps = std::mem::take(&mut self.said);
+        let mut steps = Vec::new();
+        let mut said = std::mem::take(&mut self.said);
         for (place, is_cut) in &self.came {
             let name = self.names.get(*place).map_or("", String::as_str);
-            match super::open_copy(&self.path(*place, ""), *is_cut) {
+            match super::open_copy(&self.path(*place, ""), *is_cut, options) {
                 Ok(target) => {
-                    let own = place.to_string();
-                    steps.extend(target.steps.map(|step| renamed(step, &own, name)));
+                    let (own, name) = (place.to_string(), name.to_owned());
+                    let is_archive = self.is_archive;
+                    let of_one = move |step| match step {
+                        // It is about one of several databases.
+                        Step::Settled(_) if is_archive => None,
+                        other => Some(renamed(other, &own, &name)),
+                    };
+                    // Later steps are made when they are asked for.
+                    steps.push(target.steps.filter_map(of_one));
                     descriptions.push(target.description);
                 }
                 // That the rest of it did not come was said.
                 Err(_) if self.is_archive && *is_cut => {}
                 Err(error) if self.is_archive => {
-                    steps.push(Step::Unread(Unread::of_file(name, error.reason())));
+                    said.push(Step::Unread(Unread::of_file(name, error.reason())));
                 }
                 Err(error) => return Err(error.about(path)),
             }
@@ -232,7 +244,7 @@ impl Unpacked {
                 counted(self.others, "other file")
             );
             let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-            steps.push(Step::Note(Note { file, text }));
+            said.push(Step::Note(Note { file, text }));
         }
         let setting = first.setting.filter(|_| {
             descriptions.iter().all(|description| description.setting == first.setting)
@@ -243,18 +255,19 @@ impl Unpacked {
             description.state = format!("an archive with {databases}");
             description.epoch = None;
         }
-        let steps = Steps { steps: steps.into_iter(), _folder: self.folder };
+        let steps = said.into_iter().chain(steps.into_iter().flatten());
+        let steps = Steps { steps, _folder: self.folder };
         Ok(Target { description, steps: Box::new(steps), woken: None })
     }
 }
 
 /// The steps of a check, and the folder that they need.
-struct Steps {
-    steps: std::vec::IntoIter<Step>,
+struct Steps<S> {
+    steps: S,
     _folder: TempDir,
 }
 
-impl Iterator for Steps {
+impl<S: Iterator<Item = Step>> Iterator for Steps<S> {
     type Item = Step;
 
     fn next(&mut self) -> Option<Step> {

@@ -44,6 +44,7 @@ use crate::source::hold;
 use crate::verdict::{ByteOffset, Finding, Kind, Note, Place, Severity, Unread};
 
 mod sum;
+pub mod view;
 
 use sum::{Sum, flipped_bit};
 

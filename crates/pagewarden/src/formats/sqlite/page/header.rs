@@ -371,7 +371,8 @@ fn leaf_cell_bytes(cell: &[u8], usable_bytes: usize) -> Option<usize> {
 }
 
 /// A number of one to nine bytes, seven bits in each but the ninth, and how many bytes it has.
-fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
+#[must_use]
+pub fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0_u64;
     for (byte, length) in bytes.iter().take(9).zip(1_usize..) {
         if length == 9 {

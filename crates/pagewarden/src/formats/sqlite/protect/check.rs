@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use crate::database::{kind_named, open};
+use crate::database::{OpenOptions, kind_named, open_with};
 use crate::error::Error;
 use crate::protect::Options;
 use crate::source::rate::Rate;
@@ -57,7 +57,9 @@ impl Sink for Soundness {
 /// Checks the database. What only its log explains is no ground against it where
 /// `has_log`, since it is read through the log then.
 pub(super) fn look(path: &Path, options: &Options, has_log: bool) -> Result<Soundness, Error> {
-    let target = open(path, kind_named(super::NAME))?;
+    // What pages say of one another is copied as it is, and no part of what is done here.
+    let pages_only = OpenOptions { no_witness: true, ..OpenOptions::default() };
+    let target = open_with(path, kind_named(super::NAME), &pages_only)?;
     let options = verify::Options {
         jobs: options.jobs,
         rate: options.rate.map_or(Rate::Unlimited, Rate::AtMost),
