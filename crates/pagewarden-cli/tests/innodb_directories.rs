@@ -137,12 +137,18 @@ fn zeroed_pages_that_only_a_map_has_in_use_are_found() {
     for (file, page, pages) in wounds {
         let path = root.join(file);
         let before = fs::read(&path).unwrap();
-        for number in pages.clone() {
-            write_page(&path, number, &vec![0; page]);
+        // But those that were given back, which the server erases in a compressed tablespace.
+        let pages: Vec<_> = pages
+            .filter(|number| read_page(&path, page, *number).iter().any(|byte| *byte != 0))
+            .collect();
+        assert!(pages.len() > 3, "{file}: {pages:?}");
+        for number in &pages {
+            write_page(&path, *number, &vec![0; page]);
         }
         let report = check([&root]).report();
         let found: Vec<_> = report.serious().into_iter().map(|it| (it.file, it.page)).collect();
-        let expected: Vec<_> = pages.map(|number| (file.to_owned(), Some(number))).collect();
+        let expected: Vec<_> =
+            pages.into_iter().map(|number| (file.to_owned(), Some(number))).collect();
         assert_eq!(found, expected, "{:#}", report.json);
         fs::write(&path, &before).unwrap();
     }

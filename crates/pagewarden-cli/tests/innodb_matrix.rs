@@ -482,6 +482,15 @@ impl Life {
         is_free || is_system && self.single_pages_of_copies(bytes).contains(&page)
     }
 
+    /// Page 5 of the system tablespace, and the page of segments that it leads to.
+    fn pages_that_tell_copies(&self) -> [u64; 2] {
+        let files = self.files();
+        let first = files.iter().find(|path| path.ends_with("ibdata1")).unwrap();
+        let bytes = fs::read(first).unwrap();
+        let at = 6 * self.page - 200 + 4;
+        [5, u64::from(u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap()))]
+    }
+
     /// The single pages of the doublewrite area's segment, which page 5 leads to.
     fn single_pages_of_copies(&self, bytes: &[u8]) -> Vec<u64> {
         let number = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
@@ -494,6 +503,7 @@ impl Life {
 
     /// One round of wounds; the pages are whole again afterwards.
     fn suffer(&self, dice: &mut Dice, tallies: &mut BTreeMap<Kind, Tally>) -> Vec<String> {
+        let maps = self.pages_that_tell_copies();
         let wounds = wound(self, dice);
         let (report, _) = look(&self.server.data_dir());
         let found: Vec<Finding> = report.serious();
@@ -504,7 +514,7 @@ impl Life {
         // What maps the pages in use of the system tablespace was wounded itself, as the run says.
         let is_map_hit = wounds
             .iter()
-            .any(|wound| wound.path.ends_with("ibdata1") && [2, 5].contains(&wound.page));
+            .any(|wound| wound.path.ends_with("ibdata1") && maps.contains(&wound.page));
         for wound in &wounds {
             let base = self.base_of(&wound.path);
             let shown = self.shown(&wound.path);

@@ -117,7 +117,7 @@ pub const UNREAD_FORMATS: &str = "CREATE DATABASE lone; USE lone;
     CREATE TABLE aria_fixed ENGINE=Aria TRANSACTIONAL=0 ROW_FORMAT=FIXED AS SELECT 1 AS id;
     CREATE TABLE other ENGINE=MyISAM AS SELECT 1 AS id;
     CREATE TABLE none (id INT) ENGINE=MyISAM;
-    CREATE TABLE lines (id INT NOT NULL) ENGINE=CSV; INSERT INTO lines VALUES (1);";
+    CREATE TABLE csv_rows (id INT NOT NULL) ENGINE=CSV; INSERT INTO csv_rows VALUES (1);";
 
 /// Changes that leave much for recovery to do.
 pub const CHANGES: &str = "USE shop;

@@ -188,17 +188,22 @@ impl Seen {
     }
 }
 
-/// A server that ended by itself has crashed, and starts again.
+/// A server that ended by itself has crashed, and starts again; it was seen to end while it starts,
+/// too.
 fn come_back(server: &mut Server, seen: &mut Seen) {
     const DEATHS_MAX: usize = 20;
-    let log = server.log();
-    let why = log.lines().rfind(|line| line.contains("[ERROR]")).unwrap_or("not known");
-    eprintln!("MySQL ended by itself after {} checks: {why}", seen.checks);
-    seen.deaths += 1;
-    assert!(seen.deaths < DEATHS_MAX, "MySQL ends again and again:\n{log}");
-    let report = check([server.data_dir()]).report();
-    assert_eq!(report.serious(), [], "killed by itself: {:#}", report.json);
-    server.start().unwrap();
+    loop {
+        let log = server.log();
+        let why = log.lines().rfind(|line| line.contains("[ERROR]")).unwrap_or("not known");
+        eprintln!("MySQL ended by itself after {} checks: {why}", seen.checks);
+        seen.deaths += 1;
+        assert!(seen.deaths < DEATHS_MAX, "MySQL ends again and again:\n{log}");
+        let report = check([server.data_dir()]).report();
+        assert_eq!(report.serious(), [], "killed by itself: {:#}", report.json);
+        if server.start().is_ok() {
+            return;
+        }
+    }
 }
 
 /// A count that the server keeps; `None` if it is gone.

@@ -12,7 +12,8 @@
 //! | tables' files | `SYS_TABLES` in `ibdata1`, or the dictionary: see `absent` | missing |
 //! | undo tablespaces | page 5 of `ibdata1` (MariaDB, MySQL up to 5.7), the dictionary (later) | missing where the others are here; else unread |
 //!
-//! These, and undo tablespaces, are asked for after a clean shutdown only. Those that MySQL makes anew when
+//! These, and undo tablespaces, are asked for after a clean shutdown only, files of the log after a crash
+//! too. Those that MySQL makes anew when
 //! they are lost, with what was in them, are missing all the same.
 
 #![deny(clippy::arithmetic_side_effects)]
@@ -118,8 +119,17 @@ impl Books {
                 false => self.undo_by_system(spaces, &mut steps),
             }
             steps.extend(self.after_shutdown(spaces, is_mysql8));
+        } else if self.circumstances == Circumstances::Crashed && !self.is_backup {
+            // A log that lacks a file looks like one that has not been applied; a server that was
+            // killed while it made its log leaves the same.
+            steps.extend(self.gap_in_log(Severity::Suspect));
         }
         steps
+    }
+
+    fn gap_in_log(&self, severity: Severity) -> Option<Step> {
+        let (name, kind, detail) = redo::gap_in_ring(&self.root)?;
+        Some(Step::Finding(Finding::of_file(&name, severity, kind, detail).with_hint(HINT)))
     }
 
     /// What a server that was shut down left. Nothing of a directory that one came to life on
@@ -129,10 +139,7 @@ impl Books {
         // A copy may lack what the next server makes anew.
         if !self.is_backup {
             steps.extend(aria_control::step(&self.root, self.seen.has_aria));
-            steps.extend(redo::gap_in_ring(&self.root).map(|(name, kind, detail)| {
-                let finding = Finding::of_file(&name, Severity::Damage, kind, detail);
-                Step::Finding(finding.with_hint(HINT))
-            }));
+            steps.extend(self.gap_in_log(Severity::Damage));
             steps.extend(self.server_folder().filter(|_| !is_mysql8));
         }
         let now = newest_checkpoint(&self.root);

@@ -262,7 +262,8 @@ fn strength(circumstances: Circumstances) -> Strength {
         unseen: match circumstances {
             Circumstances::AtRest => {
                 "older versions of a page or of a file; zeroed pages where what maps the pages in use \
-                 is encrypted or fails, or of an Aria table that was not closed"
+                 is encrypted or fails, of an Aria table that was not closed, and bitmaps of one behind its \
+                 first"
             }
             Circumstances::Prepared => {
                 "older versions of a page or of a file; zeroed pages that nothing in the clear leads \
