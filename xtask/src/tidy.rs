@@ -70,7 +70,7 @@ const UNSAFE: &[&str] = &[
     "crates/pagewarden-lab/src/cost/sqlite/official.rs",
     // SQLite's side of the VFS: C calls in, C calls out.
     "ext/sqlite/src",
-    // A VFS below ours, that remembers what it is told to write.
+    // A VFS below ours, that remembers what it is asked to write.
     "ext/sqlite/tests/power_loss/recorder.rs",
 ];
 

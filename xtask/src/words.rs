@@ -39,21 +39,16 @@ const NOT_YET: &[&str] = &[
     "crates/pagewarden-mount/",
     "crates/pagewarden-scratch/",
     "crates/pagewarden/src/formats/innodb/",
-    "crates/pagewarden/src/formats/pack/",
     "crates/pagewarden/src/formats/postgres/",
     "crates/pagewarden/src/formats/sqlite/",
     "crates/pagewarden/src/formats/sqlserver/",
     "crates/pagewarden/src/pack/",
     "crates/pagewarden/src/protect/",
-    "crates/pagewarden/src/report/",
-    "crates/pagewarden/src/seal/",
     "crates/pagewarden/src/source/",
-    "crates/pagewarden/src/verify/",
     "crates/pagewarden/tests/",
-    "demo/",
     "ext/",
-    "fuzz/",
-    "xtask/src/",
+    // The list itself.
+    "xtask/src/words.rs",
 ];
 
 /// Looks at the given files, adding to `faults` what stands in them.

@@ -27,7 +27,7 @@ pub struct TargetEnd<'a> {
     pub description: &'a Description,
     /// What it came to.
     pub summary: &'a Summary,
-    /// How many bytes there were to read, where somebody counted.
+    /// How many bytes there were to read, where they were counted.
     pub listed_bytes: Option<u64>,
     /// When it ended.
     pub ended: SystemTime,
