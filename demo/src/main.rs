@@ -29,7 +29,7 @@ fn main() -> Result<()> {
         }
         None => {
             println!(
-                "\n(No PostgreSQL server is at hand, so no cluster was made. `cargo xtask servers 18`\n \
+                "\n(No PostgreSQL server was found, so no cluster was made. `cargo xtask servers 18`\n \
                  or your system's postgresql package brings one; then run this again.)"
             );
             println!("\n== All of it on one screen ==\n");

@@ -140,7 +140,7 @@ fn column(wire: &str, form: Form, exact: bool) -> Column {
     }
 }
 
-/// The values are the row, and every engine can be told of them.
+/// The values are the row, and every engine takes them.
 fn look_at(row: &Row) {
     let mut again = Row::new();
     for value in row.values() {

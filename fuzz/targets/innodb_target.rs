@@ -56,7 +56,7 @@ fuzz_target!(|input: &[u8]| {
     check(&path, None, NonZero::<usize>::MIN);
     if let Some(report) = check(&path, kind_named("innodb"), NonZero::<usize>::MIN) {
         assert!(report.summary.bytes <= bytes.len() as u64);
-        // A stream of backups is told by its first bytes, whatever it is called.
+        // A stream of backups is known by its first bytes, whatever it is called.
         let is_stream = bytes.starts_with(b"XBSTCK01");
         assert!(is_stream || report.unread.is_empty(), "{:?}", report.unread);
     }

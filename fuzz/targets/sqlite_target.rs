@@ -19,7 +19,7 @@ struct Beside {
     log: Option<Log>,
     /// Each page gets the sum of its content.
     stamp: Option<u8>,
-    /// The database is said to have so many pages.
+    /// The number of pages that the header claims.
     page_count: Option<u32>,
 }
 

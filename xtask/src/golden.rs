@@ -417,7 +417,7 @@ fn say(line: &str) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Nobody edits a fixture by hand, and nothing but a fixture lies there.
+    /// No fixture is edited by hand, and nothing but a fixture lies there.
     #[test]
     fn fixtures_are_what_their_tables_say() {
         for version in VERSIONS {

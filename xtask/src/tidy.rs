@@ -71,7 +71,7 @@ const UNSAFE: &[&str] = &[
     "crates/pagewarden-lab/src/cost/sqlite/official.rs",
     // SQLite's side of the VFS: C calls in, C calls out.
     "ext/sqlite/src",
-    // A VFS below ours, that remembers what it is told to write.
+    // A VFS below ours, that remembers what it is asked to write.
     "ext/sqlite/tests/power_loss/recorder.rs",
 ];
 
@@ -84,23 +84,25 @@ pub fn root() -> PathBuf {
 pub fn run() -> Result<()> {
     let root = root();
     let mut faults = Vec::new();
-    for name in files(&root)? {
-        let Ok(text) = fs::read_to_string(root.join(&name)) else {
+    let names = files(&root)?;
+    for name in names.iter().filter(|name| name.ends_with(".rs")) {
+        let Ok(text) = fs::read_to_string(root.join(name)) else {
             // Git still lists a file that was just removed.
-            ensure!(!root.join(&name).exists(), "cannot read {name}");
+            ensure!(!root.join(name).exists(), "cannot read {name}");
             continue;
         };
-        look(&name, &text, &mut faults);
+        look(name, &text, &mut faults);
     }
+    crate::words::look(&root, &names, &mut faults)?;
     ensure!(faults.is_empty(), "tidy:\n  {}", faults.join("\n  "));
     Ok(())
 }
 
-/// Every Rust file that git knows, or would add. Not by the names of folders: one that
+/// Every Rust file and every text that git knows, or would add. Not by the names of folders: one that
 /// is called as Cargo's own must not go unseen.
-fn files(root: &Path) -> Result<Vec<String>> {
+pub fn files(root: &Path) -> Result<Vec<String>> {
     let listed = Command::new("git")
-        .args(["ls-files", "--cached", "--others", "--exclude-standard", "*.rs"])
+        .args(["ls-files", "--cached", "--others", "--exclude-standard", "*.rs", "*.md"])
         .current_dir(root)
         .output()
         .context("cannot run git")?;

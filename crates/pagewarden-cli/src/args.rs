@@ -145,8 +145,8 @@ pub struct Check {
 
     /// Write a seal: what the database looks like now, if nothing is wrong with it
     ///
-    /// Holds a fingerprint of every page, about ten bytes each, to be held
-    /// against the database another day (--against).
+    /// Holds a fingerprint of every page, about ten bytes each; --against compares the
+    /// database with it on another day.
     #[arg(long, value_name = "FILE", conflicts_with = "against")]
     pub seal: Option<PathBuf>,
 

@@ -90,7 +90,7 @@ pub fn or_json(
             "seconds": begin.elapsed().as_secs_f64(),
             "error": shown(error),
         });
-        // Whoever reads it may be gone; the error is told all the same.
+        // The reader of the output may be gone; standard error still gets the error.
         let _ = writeln!(io::stdout(), "{object}");
     }
     done
@@ -119,7 +119,7 @@ pub fn report_to_monitoring(message: &str) -> Exit {
     Exit::Monitored(State::Unknown)
 }
 
-/// Repeats a usage error on standard output for whoever parses it.
+/// Repeats a usage error on standard output for programs that parse it.
 pub fn report_usage_as_json(error: &clap::Error) {
     let message = error.to_string();
     // What is wrong and its hint; behind a blank line stands the usage.

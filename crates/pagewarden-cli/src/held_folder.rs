@@ -32,7 +32,7 @@ impl HeldFolder {
         let file = hold_for_new_files(folder).map_err(|error| match error.kind() {
             io::ErrorKind::PermissionDenied => anyhow!(
                 "cannot write {shown}: {error}\nhint: name a file in a folder that you may write \
-                 to; root: in one that only root, or nobody but its owner, can replace"
+                 to; root: in one that only root, or only its owner, can replace"
             ),
             _ => anyhow!("cannot write {shown}: its folder cannot be opened: {error}"),
         })?;

@@ -21,7 +21,7 @@ use args::{Arguments, Command};
 use exit::Exit;
 
 fn main() -> ExitCode {
-    // No command: nobody but `cost` starts this.
+    // No command: only `cost` starts this.
     if commands::cost::is_arm() {
         return commands::cost::run_arm().unwrap_or_else(|error| exit::report(&error)).into();
     }

@@ -122,7 +122,7 @@ impl Progress for Show {
 impl Lines {
     fn advance(&self, more: u64) {
         let done = self.done.fetch_add(more, Ordering::Relaxed) + more;
-        // Whoever cannot get the lock leaves the line to whoever has it.
+        // A thread that cannot get the lock leaves the line to the one that has it.
         let Ok(mut written) = self.written.try_lock() else { return };
         if written.elapsed() < LINE_EVERY {
             return;

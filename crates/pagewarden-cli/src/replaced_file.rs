@@ -1,5 +1,5 @@
 //! A report that goes to a file: the file is replaced in one step when all is
-//! known, so that whoever reads it finds the old one or the new one, whole.
+//! known, so that a reader finds the old one or the new one, whole.
 //!
 //! A file named by mistake must not be lost, least of all a database: what is
 //! replaced must look like an earlier report of the same kind, and nothing is
@@ -15,7 +15,7 @@ use rustix::fs::OFlags;
 
 use crate::held_folder::HeldFolder;
 
-/// More is not a report of ours.
+/// More is no report that Pagewarden wrote.
 const PREVIOUS_BYTES_MAX: u64 = 1 << 20;
 
 /// What is written.
@@ -23,7 +23,7 @@ const PREVIOUS_BYTES_MAX: u64 = 1 << 20;
 pub enum Content {
     /// A page for people.
     Html,
-    /// A page with values of rows in it: nobody's but the owner's.
+    /// A page with values of rows in it: readable by its owner only.
     HtmlWithValues,
     /// Figures for a monitoring system, which must be able to read them.
     Metrics,
@@ -154,7 +154,7 @@ fn previous(place: &Path, path: &Path) -> Result<String> {
         bail!("cannot write {}: it exists and is not a regular file", path.display());
     }
     let mut bytes = Vec::new();
-    // It may have become a link, or a pipe that nobody writes to.
+    // It may have become a link, or a pipe without a writer.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     OpenOptions::new()
         .read(true)

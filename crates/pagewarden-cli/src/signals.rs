@@ -10,7 +10,7 @@ use signal_hook::consts::TERM_SIGNALS;
 use signal_hook::iterator::Signals;
 
 /// A wish to end may come twice at once: `timeout` signals the program and then its
-/// process group. Whoever means it comes later.
+/// process group. A second wish that is meant comes later.
 const ONE_WISH: Duration = Duration::from_millis(300);
 /// As `exit::Exit::Stopped` has it.
 const STATUS: i32 = 3;

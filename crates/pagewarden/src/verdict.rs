@@ -320,9 +320,9 @@ pub struct Finding {
     pub severity: Severity,
     /// What is wrong.
     pub kind: Kind,
-    /// The database, by name, where it can be told.
+    /// The database, by name, where it is known.
     pub database: Option<String>,
-    /// The relation, by name, where it can be told.
+    /// The relation, by name, where it is known.
     pub object: Option<String>,
     /// The checksum on the page, hexadecimal.
     pub stored: Option<String>,

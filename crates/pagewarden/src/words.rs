@@ -84,7 +84,7 @@ pub fn share(share: f64) -> String {
 }
 
 const SECONDS_PER_DAY: u64 = 86_400;
-/// The calendar repeats after so many days: 400 years.
+/// Days after which the calendar repeats: 400 years.
 const DAYS_PER_ERA: u64 = 146_097;
 /// From 1 March of the year 0, where the count below begins, to 1970.
 const DAYS_BEFORE_1970: u64 = 719_468;
@@ -137,7 +137,7 @@ pub fn escaped_for_html(text: &str) -> String {
 }
 
 /// A file's name may hold escape sequences, or characters that turn the text
-/// around them or cannot be seen; nobody who reads must be misled by it.
+/// around them or cannot be seen; it must not mislead a reader.
 #[must_use]
 pub fn printable(text: &str) -> String {
     let mut printed = String::with_capacity(text.len());

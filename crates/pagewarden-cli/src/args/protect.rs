@@ -12,7 +12,7 @@ use pagewarden::source::rate::Rate;
 ///
 /// The database must be shut down cleanly, and no server can start on it
 /// meanwhile. Interrupted at any point, also by power failure, it is as it was
-/// to its server; the same command goes on where it was.
+/// to its server; run the same command again to resume.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("wish").required(true).args(["mode", "for_upgrade", "like"]))]
 #[command(after_help = "Examples:\n  \

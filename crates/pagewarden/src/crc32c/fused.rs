@@ -68,7 +68,7 @@ const CHAINED_BYTES_MAX: usize = 128;
 /// The fewest bytes that certainly have the lines of the smallest block, wherever they begin.
 const BYTES_MIN: usize = (lines_min(STEPS_4K) + 1) * LINE_BYTES;
 
-/// The fewest lines for a block of so many steps.
+/// The fewest lines for a block of `steps` steps.
 const fn lines_min(steps: usize) -> usize {
     steps * (STREAM_COUNT * STREAM_STEP_BYTES / LINE_BYTES + VECTOR_COUNT) + VECTOR_COUNT + 1
 }

@@ -49,8 +49,7 @@ pub struct Description {
     /// True while a server may be writing: failing pages are read again, and
     /// files may come and go.
     pub live: bool,
-    /// Which state of the database this is, where it can be held against a
-    /// seal.
+    /// Which state of the database this is, where it can be compared with a seal.
     pub epoch: Option<Epoch>,
 }
 
@@ -110,11 +109,11 @@ pub struct PageFile {
     /// backups do: the number of each, counted from `first_page`, ascending. `None`: its pages
     /// are numbered one by one, up to its end.
     pub selection: Option<Arc<[u32]>>,
-    /// Advice for whoever finds this file damaged.
+    /// What to do if this file is damaged.
     pub hint: Option<Arc<str>>,
-    /// Its database by name, where it can be told.
+    /// Its database by name, where it is known.
     pub database: Option<Arc<str>>,
-    /// Its relation or table by name, where it can be told.
+    /// Its relation or table by name, where it is known.
     pub object: Option<Arc<str>>,
     /// Who else sees its pages.
     pub witnesses: Vec<Arc<dyn Witness>>,
@@ -202,7 +201,7 @@ pub struct StreamedPages {
     pub offset: ByteOffset,
     /// The pages, about a mebibyte.
     pub bytes: Vec<u8>,
-    /// So many bytes at their end are not of the file: they make its last page a whole one.
+    /// The number of bytes at their end that are not of the file: they make its last page a whole one.
     pub filler_bytes: u64,
 }
 
@@ -295,12 +294,11 @@ pub enum Step {
     Unread(Unread),
     /// A circumstance worth knowing.
     Note(Note),
-    /// So many files that are in use and that there is no reader for: the note says which, and what
-    /// helps.
+    /// This number of files is in use and has no reader: the note says which, and what helps.
     Untested(Note, u64),
-    /// Pages to judge that are at hand already.
+    /// Pages to judge that were read already.
     Pages(StreamedPages),
-    /// So many bytes were read that are no pages: they count for the pace only.
+    /// This number of bytes was read that are no pages: they count for the rate only.
     Passed(u64),
     /// Nothing yet: the target is to be asked again after so long.
     Wait(Duration),

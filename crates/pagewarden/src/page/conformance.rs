@@ -36,7 +36,7 @@ use crate::verdict::{PageCounts, PageNo, Severity, Standing};
 /// What every device writes in one piece.
 const SECTOR_BYTES: usize = 512;
 const SEED: u64 = 0x5EED_0F9A_6E5A_11ED;
-/// Beyond this many lines a message helps nobody.
+/// More lines than this make a message unreadable.
 const FAULTS_SHOWN: usize = 30;
 
 #[test]

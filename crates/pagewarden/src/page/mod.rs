@@ -154,14 +154,13 @@ pub trait PageFormat: Send + Sync + fmt::Debug {
         0
     }
 
-    /// A second look at a page that failed, with the rest of its relation at
-    /// hand: may make the finding more precise, never milder.
+    /// A second look at a page that failed, with the rest of its relation
+    /// available: may make the finding more precise, never milder.
     fn explain(&self, page: &[u8], finding: &mut PageFinding, neighbours: &dyn Neighbours) {
         let _ = (page, finding, neighbours);
     }
 
-    /// What is remembered of a sound page in use, to be held against it another
-    /// day.
+    /// What is remembered of a sound page in use, for a comparison on another day.
     fn fingerprint(&self, page: &[u8]) -> Fingerprint {
         Fingerprint::of_bytes(0, page)
     }

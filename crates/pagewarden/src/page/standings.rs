@@ -30,7 +30,7 @@ impl Standings {
         }
     }
 
-    /// The entries: what the next so many pages count as.
+    /// The entries: what a number of pages counts as.
     pub fn iter(&self) -> impl Iterator<Item = (Option<Standing>, u64)> {
         self.entries.iter().map(|(standing, pages)| (*standing, u64::from(*pages)))
     }

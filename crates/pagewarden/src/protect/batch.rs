@@ -34,7 +34,7 @@ impl<T> Batch<T> {
         Self { files_max, bytes_max, waiting: Mutex::default() }
     }
 
-    /// Adds a file of so many bytes; gives all that wait when they are worth waiting for.
+    /// Adds a file of `bytes` bytes; gives all that wait when they are worth waiting for.
     pub(crate) fn add(&self, file: T, bytes: u64) -> Vec<T> {
         let mut waiting = lock(&self.waiting);
         waiting.files.push(file);

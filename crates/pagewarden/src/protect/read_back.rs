@@ -26,7 +26,7 @@ impl Reader {
         })
     }
 
-    /// So many bytes from `offset` on; an error where the file has fewer.
+    /// `length` bytes from `offset` on; an error where the file has fewer.
     pub(crate) fn read(&mut self, offset: u64, length: usize) -> io::Result<&[u8]> {
         let before = offset % ALIGNMENT as u64;
         let skip = usize::try_from(before).unwrap_or(0);

@@ -11,7 +11,7 @@
 //!     findings, what could not be read, notes
 //! ```
 //!
-//! Names of files come from whoever could write to the database's folders.
+//! Names of files come from everyone who could write to the database's folders.
 //! Everything but our own words goes through `escaped`, and the page forbids
 //! itself scripts and requests.
 
@@ -34,13 +34,13 @@ mod section;
 /// No page is larger than this.
 pub const PAGE_BYTES_MAX: usize = 300_000;
 
-/// What every page of ours begins with.
+/// What every page of the program begins with.
 pub const BEGIN: &str = "<!doctype html>\n<!-- pagewarden -->\n";
 
-/// The looks of every page of ours; kept apart because it is another language.
+/// The looks of every page of the program; kept apart because it is another language.
 pub const STYLE: &str = include_str!("html/style.css");
 
-/// How every page of ours begins, up to what is on it. Nothing is fetched for it and no
+/// How every page of the program begins, up to what is on it. Nothing is fetched for it and no
 /// script runs, whatever a name in it holds. Title and styles stand there as they are.
 #[must_use]
 pub fn head(title: &str, styles: &[&str]) -> String {
@@ -72,7 +72,7 @@ const TEXT_CHARS_MAX: usize = 300;
 pub struct HtmlReport<W> {
     out: W,
     shares: usize,
-    /// What is gathered of the target at hand.
+    /// What is gathered of the current target.
     current: Gathered,
     rows: Vec<TableRow>,
     sections: Vec<(Verdict, String)>,
@@ -86,7 +86,7 @@ struct TableRow {
 }
 
 impl<W: Write> HtmlReport<W> {
-    /// A page to `out` for about so many targets, among which the room is
+    /// A page to `out` for about `targets` targets, among which the room is
     /// divided.
     pub fn new(out: W, targets: usize) -> Self {
         Self {

@@ -371,7 +371,7 @@ impl PageMap {
         }
     }
 
-    /// Adds what a stopped run did not come to, as far as that can be told.
+    /// Adds what a stopped run did not come to, as far as that is known.
     pub fn end(&mut self, target: &TargetEnd<'_>) {
         let Some(listed) = target.listed_bytes.filter(|_| target.verified.summary.stopped) else {
             return;

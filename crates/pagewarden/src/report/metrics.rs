@@ -16,7 +16,7 @@ use crate::report::{Report, RunEnd, TargetEnd};
 use crate::verdict::{Finding, Note, PageCounts, Severity, SeverityCounts, Unread};
 use crate::verify::{Sink, Verified};
 
-/// What every file of ours begins with.
+/// What every file of metrics begins with.
 pub const BEGIN: &str = "# HELP pagewarden_";
 
 const SUCCESS: &str = "pagewarden_pass_last_success_timestamp_seconds";
@@ -30,7 +30,7 @@ pub struct MetricsReport<W> {
     previous: Previous,
     /// By the label `target`: no two samples may have the same labels.
     rows: BTreeMap<String, Row>,
-    /// Bytes of the target at hand that could not be read.
+    /// Bytes of the current target that could not be read.
     unread_bytes: u64,
 }
 

@@ -25,7 +25,7 @@ pub mod why;
 pub struct TargetEnd<'a> {
     /// What it is, and what was counted.
     pub verified: &'a Verified,
-    /// How many bytes there were to read, where somebody counted.
+    /// How many bytes there were to read, where they were counted.
     pub listed_bytes: Option<u64>,
     /// When it ended.
     pub ended: SystemTime,

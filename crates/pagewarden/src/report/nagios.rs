@@ -28,7 +28,7 @@ pub enum State {
     Warning,
     /// Something is damaged.
     Critical,
-    /// It cannot be told.
+    /// It is not known.
     Unknown,
 }
 
@@ -71,7 +71,7 @@ pub struct NagiosReport<W> {
     targets: u64,
     failed: u64,
     first_error: Option<String>,
-    /// The path of the target at hand, where there are several.
+    /// The path of the current target, where there are several.
     path: Option<String>,
     several: bool,
     /// The first of the gravest findings.
@@ -80,7 +80,7 @@ pub struct NagiosReport<W> {
 }
 
 impl<W: Write> NagiosReport<W> {
-    /// A report to `out` on so many targets.
+    /// A report to `out` on `targets` targets.
     pub fn new(out: W, targets: usize) -> Self {
         Self {
             out,

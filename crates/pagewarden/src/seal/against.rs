@@ -28,7 +28,7 @@ use crate::words::LsnText;
 /// Findings in one file that are kept: 1 GiB of pages.
 const DIFFERING_MAX: usize = 131_072;
 
-/// A database that is held against a seal.
+/// A database that is compared with a seal.
 #[derive(Debug)]
 pub struct Against;
 
@@ -36,7 +36,7 @@ impl Against {
     /// The target to verify instead.
     ///
     /// # Errors
-    /// The seal is of another database, or this one cannot be held against a
+    /// The seal is of another database, or this one cannot be compared with a
     /// seal.
     pub fn hold(target: Target, sealed: Sealed) -> Result<Target, Error> {
         let path = target.description.path.clone();
@@ -101,7 +101,7 @@ struct Steps {
     ground: Ground,
     /// This is an earlier state than the sealed one.
     went_back: bool,
-    /// Of this state, if that can be told.
+    /// Of this state, if it is known.
     position: Option<u64>,
     compared: Vec<Arc<FileAgainst>>,
     /// What the files of the database themselves said of pages in the end: held back,
@@ -409,7 +409,7 @@ impl FileAgainst {
         differing.into_iter().filter_map(step).collect()
     }
 
-    /// Keeps what is told of the pages that differ, and nothing of the others.
+    /// Keeps what is known of the pages that differ, and nothing of the others.
     fn settle(&self) {
         let Some(pages) = self.pages.write().unwrap_or_else(PoisonError::into_inner).take() else {
             return;

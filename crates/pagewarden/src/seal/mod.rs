@@ -1,8 +1,8 @@
-//! Seals: what a healthy database looked like, to be held against it another
+//! Seals: what a healthy database looked like, for a comparison on another
 //! day.
 //!
 //! A seal remembers the length of every file and a fingerprint of every page.
-//! Held against the same database later, it shows what no page tells by itself:
+//! Compared with the same database later, it shows what no page tells by itself:
 //! pages that were zeroed or went back to an older version, files that were cut
 //! or are gone, bytes that changed although nothing was written.
 //!
@@ -67,7 +67,7 @@ pub struct Header {
     pub engine: String,
     /// Bytes in a page.
     pub page_size: u32,
-    /// Which state of the database it was, if that can be told.
+    /// Which state of the database it was, if it is known.
     pub epoch: Option<Epoch>,
     /// When the seal was begun, in seconds since 1970.
     pub made: u64,

@@ -1,4 +1,4 @@
-//! Seals of small files of pages, written, read and held against them.
+//! Seals of small files of pages, written, read and compared with them.
 
 use std::fs;
 use std::io::Write as _;

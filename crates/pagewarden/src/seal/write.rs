@@ -153,7 +153,7 @@ struct FileFacts {
 }
 
 /// Takes the fingerprints of one file's pages, and writes them when the last of
-/// them was seen, which is when nobody holds the file any more.
+/// them was seen, which is when no thread holds the file any more.
 struct FileSeal<W: Write> {
     facts: FileFacts,
     format: Arc<dyn PageFormat>,

@@ -71,7 +71,7 @@ pub(super) struct Collector<'a> {
     held: HeldFindings,
     /// The last unread stretch, held back to be joined with the next.
     unread: Option<Unread>,
-    /// What is known from more than one witness is told once.
+    /// What more than one witness knows is reported once.
     told: HashSet<(Place, Option<Kind>)>,
 }
 
@@ -91,7 +91,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// True if so many findings wait for an older result that no more should be made meanwhile:
+    /// True if the findings that wait for an older result are so numerous that no more should be made meanwhile:
     /// a read of the device can take longer than all others out of the page cache.
     pub(super) fn is_full(&self) -> bool {
         self.waiting_findings >= WAITING_FINDINGS_MAX

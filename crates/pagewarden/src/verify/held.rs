@@ -16,7 +16,7 @@ use crate::page::Unsettled;
 use crate::verdict::{Finding, PageCounts, Severity, Standing};
 
 const IN_MEMORY: usize = 256 << 10;
-/// Past so many pages (2 GiB of damage) a list of them helps nobody.
+/// Pages (2 GiB of damage) past which a list of them is of no use.
 const LISTED_MAX: u64 = 250_000;
 
 /// A finding that waits.
@@ -55,7 +55,7 @@ impl HeldFindings {
     }
 
     /// Hands on what stands, in its order, and counts the pages anew, which
-    /// were `Suspect` until now; each is told, in the same order.
+    /// were `Suspect` until now; each is reported, in the same order.
     pub(super) fn settle(
         &mut self,
         settled: &Settled,

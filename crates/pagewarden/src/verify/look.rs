@@ -4,7 +4,7 @@
 //! the way it was read first, until it passes, or has stood still (then it is
 //! damaged), or has changed to the end (then it is undecided). It is never
 //! excused by its LSN. What still fails is read the other way too, so that
-//! damage in the page cache and on the device are told apart.
+//! damage in the page cache and on the device are distinguished.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -291,7 +291,7 @@ fn settle(
     proven
 }
 
-/// Adds to the finding where the damage lies, if that can be told, and returns
+/// Adds to the finding where the damage is, if that is known, and returns
 /// what the page counts as.
 fn tell_copies_apart(
     file: &PageFile,

@@ -25,7 +25,7 @@ pub(super) struct OpenFile {
     /// The length when it was opened.
     pub(super) length: u64,
     caching: Caching,
-    /// Nobody is writing to it, and it takes less room than it is long: some of
+    /// No program is writing to it, and it takes less room than it is long: some of
     /// it was never written.
     has_holes: bool,
     /// For reads past the page cache, opened when they are first wanted;
@@ -152,7 +152,7 @@ impl OpenFile {
 
     /// To be called before `range` is read through the page cache: remembers
     /// what is in there, and reads ahead. The kernel's own read-ahead is off
-    /// (see [`OpenFile::open`]), because nobody knows what it brings in, and
+    /// (see [`OpenFile::open`]), because it is not known what it brings in, and
     /// several threads in one file confuse it.
     pub(super) fn before_through(&self, range: &Range<u64>) {
         let absent = self.absent_before.get_or_init(|| absent(&self.cached, self.length));
@@ -200,11 +200,11 @@ impl OpenFile {
     }
 }
 
-/// True if nothing was ever written to `range`; false also where nobody can tell.
+/// True if nothing was ever written to `range`; false also where the system does not say.
 #[cfg(target_os = "linux")]
 fn is_hole(file: &File, range: &Range<u64>) -> bool {
     use rustix::fs::{SeekFrom, seek};
-    // Moves the descriptor's position, which nobody uses.
+    // Moves the descriptor's position, which is not used.
     match seek(file, SeekFrom::Data(range.start)) {
         Ok(data) => data >= range.end,
         // Nothing from there to the end, or the end itself has come nearer.

@@ -165,7 +165,7 @@ impl Plan {
         }
     }
 
-    /// The next thing to do, now that so many results are collected.
+    /// The next thing to do, now that `collected` results are there.
     pub(super) fn next(&mut self, collected: u64) -> Next {
         if let Some(note) = self.note.take() {
             return self.event(Event::Step(Box::new(Step::Note(note))));

@@ -18,7 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 pub struct Timing {
     /// Bytes that the page cache held before they were read.
     pub cached_bytes: u64,
-    /// Bytes of which nobody can tell whether it held them.
+    /// Bytes of which it is not known whether it held them.
     pub unknown_bytes: u64,
     /// Bytes that were never written and so are not read.
     pub hole_bytes: u64,
@@ -161,8 +161,8 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 impl Tally {
-    /// `bytes` are about to be read of which the page cache holds so many; `None`
-    /// if nobody can tell.
+    /// `bytes` are about to be read of which the page cache holds `cached`; `None`
+    /// if that is not known.
     pub(super) fn read(&self, bytes: u64, cached: Option<u64>) {
         match cached {
             Some(cached) => add(&self.cached_bytes, cached),

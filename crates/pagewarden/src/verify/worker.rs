@@ -41,7 +41,7 @@ pub(super) struct Shared<'a> {
     tally: Tally,
 }
 
-/// Lets only so many threads judge at a time, where there are more of them for
+/// Limits how many threads judge at a time, where there are more of them for
 /// the sake of reads in flight.
 struct Gate {
     free: Mutex<usize>,

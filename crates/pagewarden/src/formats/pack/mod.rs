@@ -1,7 +1,7 @@
 //! A pack, verified: every block against its sum, every file against its hash.
 //!
 //! Its pages are blocks of the pack, numbered in each file. The pages of the
-//! database were verified when it was packed; what was found then is told again.
+//! database were verified when it was packed; what was found then is reported again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::Metadata;
@@ -91,7 +91,7 @@ fn open(path: &Path, _: &Metadata, options: &OpenOptions) -> Result<Target, Erro
     Ok(Target { description, steps: Box::new(steps), woken: None })
 }
 
-/// As much of the report of `check` as is told again.
+/// As much of the report of `check` as is reported again.
 #[derive(Debug, Deserialize)]
 struct Report {
     verdict: String,
@@ -154,10 +154,8 @@ fn description(path: &Path, pack: &Pack, report: Option<&Report>) -> Description
         evidence: Evidence {
             tested_by: "CRC-64 of every block, BLAKE3 of every file",
             unseen: match pack.lacks_base() {
-                true => "what lies in the base; a pack that somebody made anew has another root",
-                false => {
-                    "nothing of what was packed; a pack that somebody made anew has another root"
-                }
+                true => "what lies in the base; a pack that was made anew has another root",
+                false => "nothing of what was packed; a pack that was made anew has another root",
             },
         },
         live: false,
@@ -252,12 +250,12 @@ struct Expanded {
     file: usize,
     span: u64,
     bytes: Result<Vec<u8>, PackError>,
-    /// Some of its blocks lie in a base that is not at hand.
+    /// Some of its blocks lie in a base that is not available.
     is_part: bool,
     hash: [u8; 32],
 }
 
-/// A thread that expands spans; it ends when there are no more, or nobody listens.
+/// A thread that expands spans; it ends when there are no more, or the receiver is gone.
 fn expand(files: &Files, next: &AtomicU64, sender: &SyncSender<Expanded>) {
     let mut contents = files.pack.contents();
     let mut sequence = next.fetch_add(1, Ordering::Relaxed);

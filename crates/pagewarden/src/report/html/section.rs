@@ -20,7 +20,7 @@ const NOTES_BYTES: usize = 8_000;
 /// Rows of findings that are kept for each severity.
 const FOLDS_MAX: usize = 300;
 
-/// What is gathered of the target at hand.
+/// What is gathered of the current target.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     map: Option<PageMap>,
@@ -34,7 +34,7 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
-    /// Begins a target with pages of `page_bytes` and room for so many tiles.
+    /// Begins a target with pages of `page_bytes` and room for `tiles_max` tiles.
     pub(super) fn new(tiles_max: usize, page_bytes: u32) -> Self {
         Self { map: Some(PageMap::new(tiles_max, page_bytes)), ..Self::default() }
     }

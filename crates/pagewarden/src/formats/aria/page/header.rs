@@ -60,7 +60,7 @@ pub struct AriaHeader {
     pub is_transactional: bool,
     /// The data file consists of pages (ROW_FORMAT=PAGE).
     pub has_data_pages: bool,
-    /// Nobody had it open when it was last written, and it did not crash.
+    /// No server had it open when it was last written, and it did not crash.
     pub is_closed: bool,
     /// It was not open then, whether it was marked as crashed or not.
     pub is_unused: bool,

@@ -1,0 +1,132 @@
+//! Words that do not stand in what people read: comments, help, messages, documentation.
+//!
+//! They belong to a private English: each hides who does what, or stands for a standard term. See
+//! "Plain English" in `CONTRIBUTING.md`. Rust files are read as a whole, with their code: no name in it
+//! looks like one of these words.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+
+/// What is not written, and what is written instead.
+const WORDS: &[(&str, &str)] = &[
+    ("nobody", "name who does not: no process, no server, no user"),
+    ("somebody", "name who does: a program, a user, another process"),
+    ("whoever", "name who does: a reader, a caller, a program that"),
+    ("so many", "name the number: the number of pages"),
+    ("to be had", "available"),
+    ("at hand", "available"),
+    ("of ours", "name whose: Pagewarden's, this library's"),
+    ("held against", "compared with"),
+    ("gone on with", "resumed"),
+    ("goes on where it was", "resumes"),
+    ("passes unseen", "is not detected"),
+    ("told apart", "distinguished"),
+    ("is told", "say who reports what: the note says, is reported"),
+    ("are told", "say who reports what: the note says, are reported"),
+    ("be told", "be known, be reported"),
+];
+
+/// Where these words still stand: a folder that was rewritten leaves this list for good.
+const NOT_YET: &[&str] = &[
+    "CHANGELOG.md",
+    "bench/",
+    "crates/pagewarden-cli/src/commands/",
+    "crates/pagewarden-cli/tests/",
+    "crates/pagewarden-db/",
+    "crates/pagewarden-lab/",
+    "crates/pagewarden-mount/",
+    "crates/pagewarden-scratch/",
+    "crates/pagewarden/src/formats/innodb/",
+    "crates/pagewarden/src/formats/postgres/",
+    "crates/pagewarden/src/formats/sqlite/",
+    "crates/pagewarden/src/formats/sqlserver/",
+    "crates/pagewarden/src/pack/",
+    "crates/pagewarden/src/protect/",
+    "crates/pagewarden/src/source/",
+    "crates/pagewarden/tests/",
+    "ext/",
+    // The list itself.
+    "xtask/src/words.rs",
+];
+
+/// Looks at the given files, adding to `faults` what stands in them.
+pub fn look(root: &Path, names: &[String], faults: &mut Vec<String>) -> Result<()> {
+    for name in names.iter().filter(|name| !NOT_YET.iter().any(|not_yet| name.starts_with(not_yet)))
+    {
+        // Git still lists a file that was just removed.
+        if root.join(name).exists() {
+            let text = fs::read_to_string(root.join(name)).with_context(|| name.clone())?;
+            faults.extend(found(name, &text));
+        }
+    }
+    Ok(())
+}
+
+/// The words in a text, with their lines; a phrase may begin on one line and end on the next.
+fn found(name: &str, text: &str) -> Vec<String> {
+    let lines: Vec<_> = text.lines().map(content).collect();
+    let mut faults = Vec::new();
+    for (index, line) in lines.iter().enumerate() {
+        let next = lines.get(index + 1).map_or("", String::as_str);
+        let both = format!("{line} {next}");
+        for (word, instead) in WORDS {
+            let begins_here = |(at, _): &(usize, &str)| *at < line.len();
+            if both
+                .match_indices(word)
+                .take_while(begins_here)
+                .any(|(at, _)| stands_alone(&both, at, word))
+            {
+                faults.push(format!("{name}:{}: \"{word}\": {instead}", index + 1));
+            }
+        }
+    }
+    faults
+}
+
+/// A line without what marks it as a comment, in lower case.
+fn content(line: &str) -> String {
+    line.trim().trim_start_matches(['/', '!', '#', '*', '|']).trim().to_lowercase()
+}
+
+fn stands_alone(text: &str, at: usize, word: &str) -> bool {
+    let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let before = text.get(..at).and_then(|text| text.chars().next_back());
+    let behind = text.get(at + word.len()..).and_then(|text| text.chars().next());
+    !before.is_some_and(is_part) && !behind.is_some_and(is_part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_found_wherever_they_stand() {
+        let text = "//! Nobody reads it.\n/// The file is\n/// told to wait.\nlet name = \"so many pages\";\n";
+        let lines: Vec<_> = found("a.rs", text).iter().map(|fault| fault[..7].to_owned()).collect();
+        assert_eq!(lines, ["a.rs:1:", "a.rs:2:", "a.rs:4:"]);
+    }
+
+    #[test]
+    fn names_and_longer_words_are_none() {
+        for text in ["let is_told = nobody_knows;", "this told", "somebody_else", "plain English\n"]
+        {
+            assert_eq!(found("a.rs", text), Vec::<String>::new(), "{text}");
+        }
+    }
+
+    /// A folder in which none of them stands any more must not stay on the list.
+    #[test]
+    fn every_folder_that_is_left_out_has_one_of_them() {
+        let root = crate::tidy::root();
+        let names = crate::tidy::files(&root).unwrap();
+        for not_yet in NOT_YET {
+            let of_it = || names.iter().filter(|name| name.starts_with(not_yet));
+            let has_one = of_it().any(|name| {
+                fs::read_to_string(root.join(name)).is_ok_and(|text| !found(name, &text).is_empty())
+            });
+            assert!(has_one, "{not_yet} is clean: take it off NOT_YET");
+        }
+    }
+}
