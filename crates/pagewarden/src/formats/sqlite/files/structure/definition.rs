@@ -465,21 +465,19 @@ fn read_column_constraint<'a>(
 
 fn read_reference(reader: &mut Reader<'_>) -> Option<()> {
     loop {
-        if reader.take("ON") {
+        let is_not = reader.rest.get(1).is_some_and(|next| next.is("DEFERRABLE"));
+        let words = if reader.take("ON") {
             reader.next()?;
-            let two = reader.is("SET") || reader.is("NO");
-            reader.next()?;
-            if two {
-                reader.next()?;
-            }
-        } else if reader.take("MATCH") || reader.take("INITIALLY") {
-            reader.next()?;
-        } else if reader.is("DEFERRABLE") {
-            reader.next()?;
-        } else if reader.is("NOT") && reader.rest.get(1).is_some_and(|next| next.is("DEFERRABLE")) {
-            reader.next()?;
+            if reader.is("SET") || reader.is("NO") { 2 } else { 1 }
+        } else if reader.is("MATCH") || reader.is("INITIALLY") {
+            2
+        } else if reader.is("DEFERRABLE") || reader.is("NOT") && is_not {
+            1
         } else {
             return Some(());
+        };
+        for _ in 0..words {
+            reader.next()?;
         }
     }
 }
