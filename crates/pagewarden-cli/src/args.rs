@@ -143,6 +143,13 @@ pub struct Check {
     #[arg(long)]
     pub no_witness: bool,
 
+    /// Hold pages against one another as data structures, too
+    ///
+    /// SQLite: rows against indexes, and the order of keys. Without it, all else
+    /// that pages say of one another is looked at.
+    #[arg(long, conflicts_with = "no_witness")]
+    pub structure: bool,
+
     /// Write a seal: what the database looks like now, if nothing is wrong with it
     ///
     /// Holds a fingerprint of every page, about ten bytes each; --against compares the

@@ -64,6 +64,7 @@ mod seals;
 mod sqlite;
 mod sqlite_logs;
 mod sqlite_streams;
+mod sqlite_structure;
 mod sqlserver;
 mod survey;
 mod sysbench;

@@ -113,13 +113,18 @@ fn sqlite_database_that_nobody_wrote_to_is_as_it_was() {
     assert_eq!(made.report().verdict(), "unprotected");
     assert_eq!(against(&place, &database).report().findings(), []);
     let file = fs::File::options().read(true).write(true).open(&database).unwrap();
-    // The last bytes of page 2 belong to a cell.
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, 2 * 4096 - 1).unwrap();
-    file.write_all_at(&[byte[0] ^ 1], 2 * 4096 - 1).unwrap();
+    // The last bytes of a leaf are the text of its first row.
+    let bytes = fs::read(&database).unwrap();
+    let leaf = bytes.chunks_exact(4096).skip(1).position(|page| page[0] == 13).unwrap() + 2;
+    let offset = leaf as u64 * 4096 - 1;
+    file.write_all_at(&[bytes[leaf * 4096 - 1] ^ 1], offset).unwrap();
     assert_eq!(check([&database]).report().findings(), [], "unseen by itself");
     let report = against(&place, &database).report();
-    assert_eq!(report.findings(), [Finding::page_at("shop.db", 2, 4096, "damage", "checksum")]);
+    let at = offset + 1 - 4096;
+    assert_eq!(
+        report.findings(),
+        [Finding::page_at("shop.db", leaf as u64, at, "damage", "checksum")]
+    );
     // With a transaction since, it may be what was written.
     let mut counter = [0; 4];
     file.read_exact_at(&mut counter, 24).unwrap();

@@ -75,6 +75,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
             wal: arguments.wal.clone(),
             settle: arguments.settle,
             no_witness: arguments.no_witness,
+            structure: arguments.structure,
             keyring: arguments.keyring.clone(),
             bases: arguments.base.clone(),
         },

@@ -104,6 +104,7 @@ fn open_database(
     };
     let mut database = Database::look_at(path, file, metadata, geometry, is_cut);
     database.is_walked &= !options.no_witness;
+    database.compares = options.structure;
     Ok(database.into_target())
 }
 
@@ -124,6 +125,8 @@ struct Database {
     is_at_rest: bool,
     /// Its structure is looked at.
     is_walked: bool,
+    /// Rows are held against indexes.
+    compares: bool,
     format: Arc<SqlitePages>,
 }
 
@@ -198,6 +201,7 @@ impl Database {
             is_live,
             is_at_rest,
             is_walked: is_readable && !is_cut,
+            compares: false,
             format: Arc::new(format),
         }
     }
@@ -255,6 +259,7 @@ impl Database {
             file,
             format: Arc::clone(&self.format),
             is_live: self.is_live,
+            compares: self.compares,
             otherwise: Description { evidence, ..description.clone() },
         })
     }
@@ -337,6 +342,13 @@ impl Database {
                 tested_by: "64-bit checksums, the database header, and the structure of all tables, \
                             indexes and lists",
                 unseen: "older versions of a page that fit the others; zeroed pages of blobs",
+            }
+        } else if self.compares {
+            Evidence {
+                tested_by: "the database header, the structure of all tables, indexes and lists, and \
+                            each row against its indexes",
+                unseen: "changed values that no index holds; older versions of a page that fit the \
+                         others; free pages",
             }
         } else {
             Evidence {

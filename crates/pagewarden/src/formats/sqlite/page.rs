@@ -12,8 +12,8 @@
 //!
 //! A page's kind is not on the page: an overflow page or a freelist leaf may begin with any byte,
 //! and so its first byte condemns nothing. Nor does an all-zero page: the sum of zeroes is zero, and
-//! an overflow page of a blob of zeroes is all zero. A walk from the roots could tell more, but that
-//! is what `PRAGMA integrity_check` does, and not a check of pages.
+//! an overflow page of a blob of zeroes is all zero. What pages say of one another is looked at once
+//! all of them were judged (`sqlite/files/structure.rs`).
 //!
 //! When a page fails its sum, that is damage unless a healthy history may explain it:
 //!

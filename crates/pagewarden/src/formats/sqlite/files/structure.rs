@@ -11,6 +11,7 @@
 //! | `walker` | one step from page to page; chains and lists |
 //! | `tree` | one b-tree |
 //! | `schema`, `sql` | which trees there are |
+//! | `definition`, `rows`, `keys`, `cross` | what rows and index entries must be, and say of each other |
 //! | `faults` | what was found |
 //!
 //! A fault is one only if nothing was written in between: where the database changed meanwhile, all
@@ -38,17 +39,22 @@ use crate::source::file::read_fully;
 use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Severity, Standing};
 use crate::words::counted;
 
+mod cross;
+mod definition;
 mod faults;
+mod keys;
 mod pages;
+mod rows;
 mod schema;
 mod sql;
 mod tree;
 mod walker;
 
+use cross::Cross;
 use faults::{Fault, Faults};
 use pages::Pages;
 use schema::Schema;
-use tree::{Headers, Tell, Tree, TreeWalk};
+use tree::{Tell, Tree, TreeWalk};
 use walker::{Scratch, Walker};
 
 /// How often a database that changes meanwhile is looked at.
@@ -78,6 +84,8 @@ pub struct Subject {
     pub format: Arc<SqlitePages>,
     /// Another process has it open.
     pub is_live: bool,
+    /// Rows are held against indexes.
+    pub compares: bool,
     /// What is said of the target where its structure could not be judged.
     pub otherwise: Description,
 }
@@ -89,6 +97,8 @@ struct Seen {
     walker: Walker,
     tables: u64,
     indexes: u64,
+    /// Indexes that were not held against their rows.
+    not_compared: Vec<Arc<str>>,
     /// The schema is too large to be walked as a whole.
     is_cut: bool,
 }
@@ -229,11 +239,12 @@ impl Subject {
         TreeWalk::run(&walker, &root, &mut scratch, &mut schema, &teller);
         walker.freelist(&mut scratch, header.first_trunk, header.free_page_count);
         let (mut tables, mut indexes) = (0_u64, 0_u64);
+        let (form, encoding) = (header.schema_format, header.text_encoding);
+        let mut cross = Cross::new(&schema, form, encoding, self.compares);
         for object in &schema.objects {
             let count = if object.is_table { &mut tables } else { &mut indexes };
             *count = count.saturating_add(1);
-            let tree = Tree::new(Arc::clone(&object.name), object.root, object.page, object.kind());
-            TreeWalk::run(&walker, &tree, &mut scratch, &mut Headers, &teller);
+            cross.walk(&walker, object, &mut scratch, &teller);
             if !teller.goes_on() {
                 return None;
             }
@@ -243,8 +254,10 @@ impl Subject {
         }
         let roots = schema.objects.iter().map(|object| object.root);
         hold_largest_root(&walker, &header, roots.max().unwrap_or(1));
+        cross.compare(&walker);
         let faults = walker.with_faults(std::mem::take);
-        Some(Seen { faults, walker, tables, indexes, is_cut: schema.is_cut })
+        let not_compared = std::mem::take(&mut cross.not_compared);
+        Some(Seen { faults, walker, tables, indexes, not_compared, is_cut: schema.is_cut })
     }
 
     fn tell(&self, seen: &Seen, severity: Severity, steps: &SyncSender<Step>) -> Result<(), ()> {
@@ -275,6 +288,16 @@ impl Subject {
             send(note("too many pages to tell whether each is reached".to_owned()))?;
         } else {
             told = told.saturating_add(self.tell_lost(seen, severity, steps)?);
+        }
+        if let Some(first) = seen.not_compared.first() {
+            let others = match seen.not_compared.len() {
+                1 => String::new(),
+                count => format!(" and {} more", count.saturating_sub(1)),
+            };
+            send(note(format!(
+                "not held against the rows: the index {first}{others}; partial, on an expression, \
+                 or of a statement or values that are not understood for sure"
+            )))?;
         }
         if told == 0
             && seen.faults.gap.is_none()

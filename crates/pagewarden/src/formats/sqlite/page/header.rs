@@ -185,6 +185,9 @@ impl DatabaseHeader {
         if self.text_encoding > TEXT_ENCODING_MAX {
             faults.push(format!("the text encoding is {}, not 1 to 3", self.text_encoding));
         }
+        if self.incremental_vacuum != 0 && self.largest_root == 0 {
+            faults.push("incremental vacuum is on without auto-vacuum".to_owned());
+        }
         if (self.first_trunk == 0) != (self.free_page_count == 0) || self.first_trunk == 1 {
             faults.push(format!(
                 "the freelist begins at page {} and has {} pages",
@@ -211,9 +214,6 @@ impl DatabaseHeader {
         let mut oddities = Vec::new();
         if !self.expansion_is_zero {
             oddities.push("the bytes 72 to 91, kept for expansion, are not zero".to_owned());
-        }
-        if self.incremental_vacuum != 0 && self.largest_root == 0 {
-            oddities.push("incremental vacuum is on without auto-vacuum".to_owned());
         }
         oddities
     }

@@ -32,6 +32,8 @@ pub struct Object {
     pub is_table: bool,
     /// Its name.
     pub name: Arc<str>,
+    /// The table that it is of.
+    pub table: Arc<str>,
     /// Its first page.
     pub root: u32,
     /// The statement that made it.
@@ -105,12 +107,14 @@ impl Schema {
             // Virtual tables have none.
             return Ok(());
         }
+        let table = self.text(values.get(2)).unwrap_or_default();
         self.bytes = self.bytes.saturating_add(entry.record.len()).saturating_add(100);
         if self.bytes > SCHEMA_BYTES_MAX {
             self.is_cut = true;
             return Ok(());
         }
-        self.objects.push(Object { is_table, name: name.into(), root, sql, page: entry.page });
+        let (name, table) = (name.into(), table.into());
+        self.objects.push(Object { is_table, name, table, root, sql, page: entry.page });
         Ok(())
     }
 }

@@ -32,7 +32,6 @@ impl Token {
     }
 
     /// The name that it is, in quotes or not.
-    #[cfg(test)]
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match self {

@@ -58,6 +58,12 @@ impl Tree {
         }
     }
 
+    /// True if all of it was reached and nothing is wrong with it.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.faults.load(Ordering::Relaxed) == 0
+    }
+
     fn spoil(&self) {
         self.faults.store(1, Ordering::Relaxed);
     }
@@ -68,6 +74,8 @@ impl Tree {
 pub struct Entry<'a> {
     /// Its page.
     pub page: u32,
+    /// Its key in a table.
+    pub rowid: i64,
     /// Its record, or as much of it as was asked for. The header is in it.
     pub record: &'a [u8],
     /// The length of the record.
@@ -320,6 +328,7 @@ impl<'a, V: Visitor> TreeWalk<'a, V> {
         let seen = match cell.overflow {
             None => self.visitor.see(&Entry {
                 page: slot.page,
+                rowid: cell.rowid,
                 record: local,
                 payload_bytes: cell.payload_bytes,
             }),
@@ -336,6 +345,7 @@ impl<'a, V: Visitor> TreeWalk<'a, V> {
                 }
                 self.visitor.see(&Entry {
                     page: slot.page,
+                    rowid: cell.rowid,
                     record: &self.scratch.payload,
                     payload_bytes: cell.payload_bytes,
                 })
