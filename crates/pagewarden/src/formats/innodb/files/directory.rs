@@ -270,7 +270,10 @@ fn strength(circumstances: Circumstances) -> Strength {
                  to: of long values, of undo logs, of tables in ibdata1, of an index whose root is \
                  compressed or encrypted; those of Aria tables that were not closed"
             }
-            _ => "older versions of a page; zeroed pages; a table that is missing as a whole",
+            _ => {
+                "older versions of a page; zeroed pages; a table that is missing as a whole; a file of \
+                 the log of MySQL 5.7 or MariaDB 10.2 that is missing, where one is left"
+            }
         },
     }
 }
