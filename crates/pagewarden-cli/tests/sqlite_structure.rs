@@ -31,7 +31,7 @@ CREATE VIEW vw AS SELECT a, b FROM t;
 CREATE TRIGGER tr AFTER INSERT ON q BEGIN SELECT 1; END;
 WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 900)
 INSERT INTO t SELECT x * 3 % 901, hex(randomblob(20)), randomblob(x % 500), iif(x % 5, x / 8.0, x), x % 90 FROM n;
-INSERT INTO t VALUES (-7, 'long', zeroblob(90000), 1e300, NULL), (1 << 40, 'é', randomblob(70000), NULL, 2.5);
+INSERT INTO t VALUES (-7, 'long', zeroblob(90000), 1e300, NULL), (1 << 40, char(233), randomblob(70000), NULL, 2.5);
 INSERT INTO u SELECT b, a % 40 FROM t;
 INSERT INTO w SELECT b, a % 7, c FROM t WHERE a % 2;
 INSERT INTO g (a, z) SELECT a, d FROM t;

@@ -106,8 +106,8 @@ fn ledger() -> Vec<u8> {
     for number in 0_u8..10 {
         let mut content = vec![number; PAGE_BYTES - SUM_BYTES];
         let sum = sum(&content);
-        if number == 7 {
-            content[100] ^= 0x10;
+        if let Some(byte) = content.get_mut(100).filter(|_| number == 7) {
+            *byte ^= 0x10;
         }
         file.extend(content);
         file.extend(sum.to_le_bytes());

@@ -55,13 +55,13 @@ impl Check {
         Self { format: Some(name.into()), ..self }
     }
 
-    /// Uses so many threads; by default as many as there are cores.
+    /// Uses this number of threads; by default one for each core.
     pub fn jobs(mut self, jobs: NonZero<usize>) -> Self {
         self.options.jobs = jobs;
         self
     }
 
-    /// Reads at most so many bytes a second. Without this a check yields to whatever else uses
+    /// Reads at most this number of bytes a second. Without this a check yields to whatever else uses
     /// the disk where a server lives on the target.
     pub fn rate(mut self, bytes_per_second: NonZero<u64>) -> Self {
         self.options.rate = Rate::AtMost(bytes_per_second);

@@ -354,7 +354,7 @@ pub struct OpenOptions {
     /// Pages are judged one by one only: what files say of one another is not
     /// asked.
     pub no_witness: bool,
-    /// Pages are also held against one another as data structures, as far as the
+    /// Pages are also compared with one another as data structures, as far as the
     /// format can beyond what it always does.
     pub structure: bool,
     /// A file with the keys of encrypted pages.

@@ -1,7 +1,7 @@
 //! The sum of DuckDB's headers and blocks.
 //!
 //! The first 8 bytes of each hold the sum of all bytes after them, little-endian: each 8-byte word
-//! times [`FACTOR`], all of that and [`SEED`] combined by XOR. Headers and blocks are whole words, so
+//! times `FACTOR`, all of that and `SEED` combined by XOR. Headers and blocks are whole words, so
 //! that DuckDB's rule for a shorter end never applies. Source: `Checksum` in DuckDB's
 //! `src/common/checksum.cpp`; tried on files of DuckDB 1.1.3, 1.5.6 and 2.0.0.
 //!
