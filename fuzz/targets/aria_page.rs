@@ -8,7 +8,7 @@
 use libfuzzer_sys::fuzz_target;
 use pagewarden::formats::aria::checksum::checksum;
 use pagewarden::formats::aria::page::header::AriaHeader;
-use pagewarden::formats::aria::page::{AriaFile, AriaPages};
+use pagewarden::formats::aria::page::{AriaFile, AriaPages, Written};
 use pagewarden::page::{PageFormat as _, PageRun, RunVerdict};
 use pagewarden::verdict::{PageNo, Severity};
 
@@ -38,7 +38,7 @@ fuzz_target!(|input: &[u8]| {
             page[page_size - 4..].copy_from_slice(&sum.to_le_bytes());
         }
     }
-    let format = AriaPages { header, file, failure: Severity::Damage };
+    let format = AriaPages { header, file, failure: Severity::Damage, written: Written::Unknown };
     let mut verdict = RunVerdict::default();
     format.judge(PageRun { first: PageNo(u64::from(*first)), bytes: &bytes }, &mut verdict);
     let listed = verdict.standings.iter().map(|(_, pages)| pages).sum::<u64>();

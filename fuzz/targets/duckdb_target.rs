@@ -17,7 +17,8 @@ use pagewarden_fuzz::{check, empty_folder};
 fuzz_target!(|input: &[u8]| {
     let [stamped, database @ ..] = input else { return };
     let mut database = database.to_vec();
-    let (headers, blocks) = database.split_at_mut(HEADERS_BYTES.min(database.len()));
+    let begin = HEADERS_BYTES.min(database.len());
+    let (headers, blocks) = database.split_at_mut(begin);
     let headers = headers.chunks_exact_mut(HEADER_BYTES);
     let areas = headers.chain(blocks.chunks_exact_mut(BLOCK_SIZE_MIN));
     for (area, index) in areas.zip(0_u32..) {

@@ -85,7 +85,7 @@ fn strength(surveyed: &Surveyed) -> Vec<String> {
     let evidence = surveyed.description.evidence;
     vec![
         format!("tested by {}", evidence.tested_by),
-        format!("these tests cannot detect: {}", evidence.unseen),
+        format!("cannot detect: {}", evidence.unseen),
     ]
 }
 
