@@ -83,10 +83,7 @@ fn protection(surveyed: &Surveyed) -> Vec<String> {
 
 fn strength(surveyed: &Surveyed) -> Vec<String> {
     let evidence = surveyed.description.evidence;
-    vec![
-        format!("tested by {}", evidence.tested_by),
-        format!("cannot detect: {}", evidence.unseen),
-    ]
+    vec![format!("tested by {}", evidence.tested_by), format!("cannot detect: {}", evidence.unseen)]
 }
 
 fn sound(surveyed: &Surveyed) -> Vec<String> {
