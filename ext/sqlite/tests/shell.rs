@@ -106,7 +106,7 @@ impl Folder {
         let target = database::open(&self.path(name), None).unwrap();
         let setting = target.description.setting.map(|setting| setting.name());
         let mut findings = Findings::default();
-        let summary = verify(target, &Options::default(), &(), &mut findings).unwrap();
+        let summary = verify(target, &Options::default(), &(), &mut findings).unwrap().summary;
         Checked { setting, summary, findings: findings.0 }
     }
 }
