@@ -23,13 +23,13 @@ const GOLDEN_512: &str = "cksumvfs-512.db";
 const GOLDEN_4096: &str = "cksumvfs-4096.db";
 
 /// What `pagewarden check --json` said of one file.
-struct Checked {
-    status: i32,
-    report: Value,
+pub(crate) struct Checked {
+    pub(crate) status: i32,
+    pub(crate) report: Value,
 }
 
 impl Checked {
-    fn verdict(&self) -> &str {
+    pub(crate) fn verdict(&self) -> &str {
         self.report["verdict"].as_str().unwrap_or("")
     }
 
@@ -41,7 +41,7 @@ impl Checked {
         self.target()["pages"][what].as_u64().unwrap_or_else(|| panic!("no {what}: {self}"))
     }
 
-    fn findings(&self) -> &[Value] {
+    pub(crate) fn findings(&self) -> &[Value] {
         self.target()["findings"].as_array().map_or(&[], Vec::as_slice)
     }
 
@@ -66,7 +66,7 @@ fn check(path: &Path) -> Checked {
     check_with(path, &[])
 }
 
-fn check_with(path: &Path, flags: &[&str]) -> Checked {
+pub(crate) fn check_with(path: &Path, flags: &[&str]) -> Checked {
     let output = Command::new(env!("CARGO_BIN_EXE_pagewarden"))
         .args(["check", "--json"])
         .args(flags)

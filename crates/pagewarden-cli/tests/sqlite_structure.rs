@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::sqlite::{has_shell, shell};
+use crate::sqlite::{check_with as check, has_shell, shell};
 
 /// Tables of all kinds, and what leaves the most behind.
 const CONTENT: &str = "
@@ -44,32 +44,6 @@ DELETE FROM q WHERE id % 4 = 0;
 UPDATE w SET v = randomblob(600) WHERE n = 3;
 ANALYZE;
 ";
-
-struct Checked {
-    status: i32,
-    report: Value,
-}
-
-impl Checked {
-    fn verdict(&self) -> &str {
-        self.report["verdict"].as_str().unwrap_or("")
-    }
-
-    fn findings(&self) -> &[Value] {
-        self.report["targets"][0]["findings"].as_array().map_or(&[], Vec::as_slice)
-    }
-}
-
-fn check(path: &Path, flags: &[&str]) -> Checked {
-    let output = Command::new(env!("CARGO_BIN_EXE_pagewarden"))
-        .args(["check", "--json", "--quiet"])
-        .args(flags)
-        .arg(path)
-        .output()
-        .expect("pagewarden runs");
-    let report = serde_json::from_slice(&output.stdout).unwrap_or_default();
-    Checked { status: output.status.code().expect("an exit status"), report }
-}
 
 fn make(folder: &Path, name: &str, pragmas: &str) {
     let content = CONTENT.replace("ALTER TABLE g DROP COLUMN z2;\n", "");

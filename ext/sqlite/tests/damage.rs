@@ -69,13 +69,9 @@ fn damaged_page_is_an_error_that_names_it_and_check_agrees() {
         assert!(output.errors.contains("disk I/O error"), "{what} {}", output.errors);
         assert!(output.errors.contains(&format!("page {page} of ")), "{what} {}", output.errors);
         let checked = folder.check("x.db");
-        let damage = checked.damage();
-        let [finding, others @ ..] = &damage[..] else { panic!("{what} {checked:?}") };
+        let [finding] = checked.damage()[..] else { panic!("{what} {checked:?}") };
         assert_eq!(finding.place.page.map(|page| page.0), Some(page as u64), "{what}");
         assert_eq!(finding.kind.name(), kind, "{what}");
-        // What a page at a wrong place leads to is led to twice.
-        let are_contradictions = others.iter().all(|one| one.kind.name() == "structure");
-        assert!(are_contradictions, "{what} {checked:?}");
     }
 }
 

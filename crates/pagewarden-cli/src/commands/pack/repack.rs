@@ -89,8 +89,8 @@ fn read_back(
     packed: &mut Packed,
 ) -> Result<()> {
     let options = options(arguments, stop);
-    let mut nobody = Several::default();
-    let read = verify(database::open(output, None)?, &options, show, &mut nobody)?.summary;
+    let mut unheard = Several::default();
+    let read = verify(database::open(output, None)?, &options, show, &mut unheard)?.summary;
     let verdict = read.verdict(None);
     packed.summary.stopped |= read.stopped;
     ensure!(

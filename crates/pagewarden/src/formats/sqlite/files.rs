@@ -125,7 +125,7 @@ struct Database {
     is_at_rest: bool,
     /// Its structure is looked at.
     is_walked: bool,
-    /// Rows are held against indexes.
+    /// Rows are compared with indexes.
     compares: bool,
     format: Arc<SqlitePages>,
 }
@@ -251,7 +251,16 @@ impl Database {
         let evidence = self.evidence_of_pages();
         let file = match self.file.try_clone() {
             Ok(file) if self.is_walked => file,
-            _ => return Box::new(std::iter::empty()),
+            _ if self.format.is_encrypted => return Box::new(std::iter::empty()),
+            _ => {
+                let text = "its structure was not looked at: its first page, or its end, is not \
+                            as it must be"
+                    .to_owned();
+                return Box::new(std::iter::once(Step::Note(Note {
+                    file: self.name.clone(),
+                    text,
+                })));
+            }
         };
         structure::steps(structure::Subject {
             name: self.name.clone(),

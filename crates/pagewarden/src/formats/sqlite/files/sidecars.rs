@@ -20,6 +20,7 @@
 #![deny(clippy::arithmetic_side_effects)]
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -149,7 +150,12 @@ pub fn open_beside(database: &Path, suffix: &str) -> Option<(String, Option<File
         return None;
     }
     let name = path.file_name()?.to_string_lossy().into_owned();
-    Some((name, open_regular(&path).ok(), metadata.len()))
+    match open_regular(&path) {
+        Ok(file) => Some((name, Some(file), metadata.len())),
+        // A transaction ended between the two looks, and SQLite removed its journal.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(_) => Some((name, None, metadata.len())),
+    }
 }
 
 /// True if another process holds one of SQLite's locks on the main file: it has the database open,

@@ -34,7 +34,6 @@ use crate::database::{Description, Settled, Step};
 use crate::formats::sqlite::page::SqlitePages;
 use crate::formats::sqlite::page::btree::TreeKind;
 use crate::formats::sqlite::page::header::{DatabaseHeader, HEADER_BYTES};
-use crate::page::{PageFormat as _, PageRun, RunVerdict};
 use crate::source::file::read_fully;
 use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Severity, Standing};
 use crate::words::counted;
@@ -68,8 +67,8 @@ const STEPS_AHEAD: usize = 64;
 const TELL_BYTES: u64 = 4 << 20;
 /// Pages that nothing leads to are told one by one up to this number.
 const LOST_PAGES_MAX: u64 = 10_000;
-const HINT: &str = "save what is readable with the sqlite3 shell's .recover, into a new file, and hold it \
-                    against a backup; PRAGMA integrity_check says how SQLite sees it";
+const HINT: &str = "save what is readable with the sqlite3 shell's .recover, into a new file, and compare \
+                    it with a backup; PRAGMA integrity_check says how SQLite sees it";
 
 /// A database whose structure is to be looked at.
 #[derive(Debug)]
@@ -84,7 +83,7 @@ pub struct Subject {
     pub format: Arc<SqlitePages>,
     /// Another process has it open.
     pub is_live: bool,
-    /// Rows are held against indexes.
+    /// Rows are compared with indexes.
     pub compares: bool,
     /// What is said of the target where its structure could not be judged.
     pub otherwise: Description,
@@ -97,7 +96,7 @@ struct Seen {
     walker: Walker,
     tables: u64,
     indexes: u64,
-    /// Indexes that were not held against their rows.
+    /// Indexes that were not compared with their rows.
     not_compared: Vec<Arc<str>>,
     /// The schema is too large to be walked as a whole.
     is_cut: bool,
@@ -133,7 +132,7 @@ pub fn steps(subject: Subject) -> Box<dyn Iterator<Item = Step> + Send> {
     })))
 }
 
-/// Tells the pace, and stops if nobody listens.
+/// Tells the pace, and stops once no more steps are taken.
 #[derive(Debug)]
 struct Teller<'a> {
     steps: &'a SyncSender<Step>,
@@ -177,14 +176,21 @@ impl Subject {
             let mut logged = logged;
             // Frames that no one will finish may be of a copy that was made piece by piece.
             let is_crashed = logged.view.is_some() && !self.is_live;
-            let Some(seen) = self.walk(&stamp, &mut logged, steps) else { return };
+            let Some(walked) = self.walk(&stamp, &mut logged, steps) else { return };
+            let seen = match walked {
+                Ok(seen) => seen,
+                Err(text) => {
+                    reason = text;
+                    continue;
+                }
+            };
             let is_unchanged = || {
                 self.stamp().is_some_and(|(now, _)| now == stamp)
                     && logged.is_unchanged(&self.file, &self.real_path)
             };
             if seen.is_sound() || is_settled && is_unchanged() {
                 let severity = if is_crashed { Severity::Suspect } else { Severity::Damage };
-                // Nobody listens any more: nothing is left to do.
+                // Where no more steps are taken, nothing is left to do.
                 let _ = self.tell(&seen, severity, steps);
                 return;
             }
@@ -214,14 +220,26 @@ impl Subject {
         Some((Stamp { bytes: metadata.len(), modified, head }, is_settled))
     }
 
-    /// Walks along all there is; `None` if nobody listens.
-    fn walk(&self, stamp: &Stamp, logged: &mut Logged, steps: &SyncSender<Step>) -> Option<Seen> {
-        let file = self.file.try_clone().ok()?;
-        let (size, reserved) = (self.format.page_size, self.format.reserved_bytes);
-        let mut pages = Pages::new(file, size, reserved, stamp.bytes, logged.view.take());
-        let mut first = vec![0; size];
-        let _ = pages.read(1, &mut first);
-        let header = DatabaseHeader::parse(&first)?;
+    /// Walks along all there is; `None` if no more steps are taken.
+    ///
+    /// # Errors
+    /// Why there is nothing to walk along.
+    fn walk(
+        &self,
+        stamp: &Stamp,
+        logged: &mut Logged,
+        steps: &SyncSender<Step>,
+    ) -> Option<Result<Seen, String>> {
+        let file = match self.file.try_clone() {
+            Ok(file) => file,
+            Err(error) => return Some(Err(error.to_string())),
+        };
+        let mut pages = Pages::new(file, Arc::clone(&self.format), stamp.bytes, logged.view.take());
+        let mut first = vec![0; pages.page_size];
+        let read = pages.read_untested(1, &mut first);
+        let Some(header) = read.ok().and_then(|()| DatabaseHeader::parse(&first)) else {
+            return Some(Err("its first page cannot be read".to_owned()));
+        };
         pages.count = header.page_count().unwrap_or_else(|| pages.count_by_length());
         // More than there is room for are missing, which is told elsewhere.
         pages.count = pages.count.min(pages.count_by_length().saturating_mul(2).max(1));
@@ -257,7 +275,8 @@ impl Subject {
         cross.compare(&walker);
         let faults = walker.with_faults(std::mem::take);
         let not_compared = std::mem::take(&mut cross.not_compared);
-        Some(Seen { faults, walker, tables, indexes, not_compared, is_cut: schema.is_cut })
+        let is_cut = schema.is_cut;
+        Some(Ok(Seen { faults, walker, tables, indexes, not_compared, is_cut }))
     }
 
     fn tell(&self, seen: &Seen, severity: Severity, steps: &SyncSender<Step>) -> Result<(), ()> {
@@ -295,7 +314,7 @@ impl Subject {
                 count => format!(" and {} more", count.saturating_sub(1)),
             };
             send(note(format!(
-                "not held against the rows: the index {first}{others}; partial, on an expression, \
+                "not compared with the rows: the index {first}{others}; partial, on an expression, \
                  or of a statement or values that are not understood for sure"
             )))?;
         }
@@ -353,25 +372,17 @@ impl Subject {
     /// True if the page of a fault, or the one that leads to it, fails its own test.
     fn has_finding(&self, pages: &Pages, fault: &Fault) -> bool {
         let fails = |page| {
-            let Some((standing, _)) = self.standing(pages, page) else { return false };
-            matches!(standing, Standing::Damaged | Standing::Suspect)
+            matches!(self.standing(pages, page), Some(Standing::Damaged | Standing::Suspect))
         };
         let has_sums = self.format.has_sums || self.format.markers.is_some();
         fails(fault.page) || has_sums && fault.parent.is_some_and(fails)
     }
 
     /// What a page of the file counts as by itself.
-    fn standing(&self, pages: &Pages, page: u32) -> Option<(Standing, u64)> {
-        if pages.is_in_log(page) {
-            return None;
-        }
+    fn standing(&self, pages: &Pages, page: u32) -> Option<Standing> {
         let mut bytes = vec![0; pages.page_size];
-        pages.read(page, &mut bytes).ok()?;
-        let mut verdict = RunVerdict::default();
-        let run = PageRun { first: PageNo(u64::from(page)), bytes: &bytes };
-        self.format.judge(run, &mut verdict);
-        let (standing, _) = verdict.standings.iter().next()?;
-        Some((standing?, pages.offset(page)?))
+        pages.read_untested(page, &mut bytes).ok()?;
+        pages.standing(page, &bytes)
     }
 
     fn finding(&self, pages: &Pages, fault: &Fault, severity: Severity) -> Step {
@@ -389,7 +400,7 @@ impl Subject {
         }
         finding.place.offset = pages.offset(fault.page).map(ByteOffset);
         match self.standing(pages, fault.page) {
-            Some((standing, _)) => Step::Overruled(finding, standing),
+            Some(standing) => Step::Overruled(finding, standing),
             None => Step::Finding(finding),
         }
     }

@@ -1,4 +1,4 @@
-//! A b-tree page, taken apart and held against what SQLite writes.
+//! A b-tree page, taken apart and compared with what SQLite writes.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -29,15 +29,12 @@
 
 use std::ops::Range;
 
-use super::header::varint;
+use super::header::{
+    CELL_BYTES_MIN, INTERIOR_INDEX, INTERIOR_TABLE, LEAF_INDEX, LEAF_TABLE, varint,
+};
 
-const INTERIOR_INDEX: u8 = 2;
-const INTERIOR_TABLE: u8 = 5;
-const LEAF_INDEX: u8 = 10;
-const LEAF_TABLE: u8 = 13;
 const LEAF_HEADER_BYTES: usize = 8;
 const INTERIOR_HEADER_BYTES: usize = 12;
-const CELL_BYTES_MIN: usize = 4;
 /// A free block's own header: its successor and its length.
 const FREE_BLOCK_BYTES_MIN: usize = 4;
 /// What a cell and its pointer take at least, behind the header.

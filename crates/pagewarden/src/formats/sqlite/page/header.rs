@@ -38,12 +38,13 @@ const TEXT_ENCODING_MAX: u32 = 3;
 /// The read and write versions that are known: rollback journal and write-ahead log.
 const VERSION_WAL: u8 = 2;
 
-const FLAG_INTERIOR_INDEX: u8 = 2;
-const FLAG_INTERIOR_TABLE: u8 = 5;
-const FLAG_LEAF_INDEX: u8 = 10;
-const FLAG_LEAF_TABLE: u8 = 13;
+/// The kinds of b-tree pages, by their first byte.
+pub(super) const INTERIOR_INDEX: u8 = 2;
+pub(super) const INTERIOR_TABLE: u8 = 5;
+pub(super) const LEAF_INDEX: u8 = 10;
+pub(super) const LEAF_TABLE: u8 = 13;
 /// No cell is shorter.
-const CELL_BYTES_MIN: usize = 4;
+pub(super) const CELL_BYTES_MIN: usize = 4;
 const CELL_POINTER_BYTES: usize = 2;
 
 /// The fields of the database header that say something of its pages.
@@ -247,8 +248,8 @@ pub fn btree_fault(page: &[u8], header_offset: usize, usable_bytes: usize) -> Op
     let [flag, free_a, free_b, cells_a, cells_b, content_a, content_b, _fragments, right @ ..] =
         *header;
     let is_leaf = match flag {
-        FLAG_INTERIOR_INDEX | FLAG_INTERIOR_TABLE => false,
-        FLAG_LEAF_INDEX | FLAG_LEAF_TABLE => true,
+        INTERIOR_INDEX | INTERIOR_TABLE => false,
+        LEAF_INDEX | LEAF_TABLE => true,
         _ => return Some("its first byte names no b-tree page"),
     };
     if !is_leaf && u32::from_be_bytes(right) < 2 {
@@ -316,7 +317,7 @@ pub fn table_cells_fault(
 fn table_bytes_in_use(page: &[u8], header_offset: usize, usable_bytes: usize) -> Option<usize> {
     let header: &[u8; 8] = page.get(header_offset..)?.first_chunk()?;
     let [flag, free_a, free_b, cells_a, cells_b, content_a, content_b, fragments] = *header;
-    let is_leaf = flag == FLAG_LEAF_TABLE;
+    let is_leaf = flag == LEAF_TABLE;
     let cell_count = usize::from(u16::from_be_bytes([cells_a, cells_b]));
     let content = match usize::from(u16::from_be_bytes([content_a, content_b])) {
         0 => PAGE_SIZE_MAX,

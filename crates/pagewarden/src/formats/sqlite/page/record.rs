@@ -27,15 +27,15 @@ pub const HEADER_BYTES_MAX: u64 = 98_307;
 pub enum Serial {
     /// No value.
     Null,
-    /// An integer of so many bytes.
+    /// An integer of this number of bytes.
     Integer(u64),
     /// An integer that takes no bytes.
     Constant(i64),
     /// A floating-point number.
     Real,
-    /// So many bytes.
+    /// This number of bytes.
     Blob(u64),
-    /// Text of so many bytes.
+    /// Text of this number of bytes.
     Text(u64),
 }
 

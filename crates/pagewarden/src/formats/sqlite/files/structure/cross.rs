@@ -18,7 +18,7 @@ use crate::words::grouped;
 pub struct Cross<'a> {
     schema: &'a Schema,
     is_utf8: bool,
-    /// Rows are held against indexes; else only what each row must be.
+    /// Rows are compared with indexes; else only what each row must be.
     compares: bool,
     /// Before schema format 4 `DESC` is not heeded.
     heeds_descending: bool,

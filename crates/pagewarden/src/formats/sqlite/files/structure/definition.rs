@@ -84,7 +84,7 @@ pub struct TableDefinition {
 pub struct IndexDefinition {
     /// All columns of an entry.
     pub parts: Vec<Part>,
-    /// So many of them are the key that is asked for.
+    /// The number of them that are the key that is asked for.
     pub key_parts: usize,
     /// No two entries have the same key.
     pub is_unique: bool,

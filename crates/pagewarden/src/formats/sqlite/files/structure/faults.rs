@@ -35,8 +35,6 @@ pub struct Faults {
     pub more: u64,
     /// The first page behind which others could not be reached.
     pub gap: Option<u32>,
-    /// Pages that the file has no bytes of, or that could not be read.
-    pub absent: u64,
 }
 
 impl Faults {

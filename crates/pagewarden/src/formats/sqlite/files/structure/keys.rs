@@ -41,7 +41,7 @@ fn rank(value: &Value<'_>) -> u8 {
     }
 }
 
-#[allow(clippy::cast_possible_truncation, reason = "the value was held against the limits")]
+#[allow(clippy::cast_possible_truncation, reason = "the value is within the limits")]
 fn compare_mixed(one: i64, other: f64) -> Option<Ordering> {
     if other.is_nan() {
         return None;
@@ -116,7 +116,7 @@ impl KeyHash {
     }
 
     /// Goes on with a value.
-    #[allow(clippy::cast_possible_truncation, reason = "the value was held against the limits")]
+    #[allow(clippy::cast_possible_truncation, reason = "the value is within the limits")]
     pub fn add(&mut self, value: &Value<'_>) {
         match value {
             Value::Null => self.word(0),

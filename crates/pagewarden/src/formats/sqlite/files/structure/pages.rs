@@ -3,12 +3,15 @@
 #![deny(clippy::arithmetic_side_effects)]
 
 use std::fs::File;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::formats::sqlite::files::to_u64;
 use crate::formats::sqlite::files::wal::view::View;
-use crate::formats::sqlite::page::lock_byte_page;
+use crate::formats::sqlite::page::{SqlitePages, lock_byte_page};
+use crate::page::{PageFormat as _, PageRun, RunVerdict};
 use crate::source::file::read_fully;
+use crate::verdict::{PageNo, Standing};
 
 /// Bytes read at once where pages are known to be wanted.
 pub const BATCH_BYTES: usize = 256 << 10;
@@ -24,12 +27,16 @@ pub enum Absent {
     Cut,
     /// It cannot be read.
     Unread,
+    /// It fails its own test.
+    Failed,
 }
 
 /// The pages of one state of a database.
 #[derive(Debug)]
 pub struct Pages {
     file: File,
+    /// How they are judged by themselves.
+    format: Arc<SqlitePages>,
     /// Bytes in a page.
     pub page_size: usize,
     /// Of these, SQLite's own.
@@ -49,18 +56,14 @@ pub struct Pages {
 impl Pages {
     /// Those of `file`, of which `file_bytes` are there.
     #[must_use]
-    pub fn new(
-        file: File,
-        page_size: usize,
-        reserved_bytes: u8,
-        file_bytes: u64,
-        log: Option<View>,
-    ) -> Self {
+    pub fn new(file: File, format: Arc<SqlitePages>, file_bytes: u64, log: Option<View>) -> Self {
+        let page_size = format.page_size;
         let in_file = file_bytes.checked_div(to_u64(page_size)).unwrap_or(0);
         Self {
             file,
             page_size,
-            usable: page_size.saturating_sub(usize::from(reserved_bytes)),
+            usable: page_size.saturating_sub(usize::from(format.reserved_bytes)),
+            format,
             count: 0,
             in_file,
             log,
@@ -75,11 +78,39 @@ impl Pages {
         self.log.as_ref().map_or(self.in_file, |log| u64::from(log.pages))
     }
 
-    /// Reads one page into `bytes`.
+    /// Reads one page into `bytes`. What a page that fails its own test leads to is not known: it
+    /// counts as absent.
     ///
     /// # Errors
     /// Why there is none.
     pub fn read(&self, page: u32, bytes: &mut [u8]) -> Result<(), Absent> {
+        self.read_untested(page, bytes)?;
+        if self.fails(page, bytes) { Err(Absent::Failed) } else { Ok(()) }
+    }
+
+    /// What a page of the file counts as by itself; `None` for one in the log.
+    #[must_use]
+    pub fn standing(&self, page: u32, bytes: &[u8]) -> Option<Standing> {
+        if self.is_in_log(page) {
+            return None;
+        }
+        let mut verdict = RunVerdict::default();
+        self.format.judge(PageRun { first: PageNo(u64::from(page)), bytes }, &mut verdict);
+        verdict.standings.iter().next().and_then(|(standing, _)| standing)
+    }
+
+    /// True if a page carries a sum that does not fit.
+    fn fails(&self, page: u32, bytes: &[u8]) -> bool {
+        let has_sums = self.format.has_sums || self.format.markers.is_some();
+        let fails = |standing| matches!(standing, Standing::Damaged | Standing::Suspect);
+        has_sums && self.standing(page, bytes).is_some_and(fails)
+    }
+
+    /// As [`Pages::read`], whatever the page says of itself.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn read_untested(&self, page: u32, bytes: &mut [u8]) -> Result<(), Absent> {
         self.passed(bytes.len());
         if let Some(log) = &self.log
             && let Some(offset) = log.offset(page)
@@ -182,6 +213,11 @@ impl Batch {
                         let bytes = self.bytes.get_mut(place..at_plus(place, 1, size));
                         bytes.map_or(Err(Absent::Unread), |bytes| pages.read(*page, bytes))
                     }
+                    Ok(()) if run > 1 => {
+                        let bytes = self.bytes.get(place..at_plus(place, 1, size));
+                        let fails = bytes.is_none_or(|bytes| pages.fails(*page, bytes));
+                        if fails { Err(Absent::Failed) } else { Ok(()) }
+                    }
                     other => other,
                 };
                 self.places.push((*page, read.map(|()| place)));
@@ -238,7 +274,7 @@ pub struct Reached {
 }
 
 impl Reached {
-    /// For a database of so many pages.
+    /// For a database of this number of pages.
     #[must_use]
     pub fn new(pages: u64) -> Self {
         let words =
@@ -285,7 +321,8 @@ mod tests {
 
     fn pages(page_size: usize) -> Pages {
         let file = tempfile::tempfile().unwrap();
-        let mut pages = Pages::new(file, page_size, 0, 0, None);
+        let format = SqlitePages { page_size, ..SqlitePages::default() };
+        let mut pages = Pages::new(file, Arc::new(format), 0, None);
         pages.has_map = true;
         pages
     }

@@ -1,6 +1,6 @@
 //! One b-tree: its pages from the root down, in the order of their keys.
 //!
-//! Each page is held against what led to it: its kind, the keys on either side of the link, the
+//! Each page is compared with what led to it: its kind, the keys on either side of the link, the
 //! depth of the leaves. The pages below one page are read some at a time, in the order in which
 //! they lie in the file.
 

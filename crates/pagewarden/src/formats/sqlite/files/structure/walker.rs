@@ -1,4 +1,4 @@
-//! Goes from page to page: every step is held against the bounds of the database, the pages that
+//! Goes from page to page: every step is compared with the bounds of the database, the pages that
 //! were reached before, and the pointer map.
 //!
 //! | pointer map entry | bytes | |
@@ -115,19 +115,16 @@ impl Walker {
             self.with_faults(|faults| faults.gap_at(from));
             return false;
         }
-        self.hold_against_map(scratch, page, link);
+        self.compare_with_map(scratch, page, link);
         true
     }
 
-    /// A page that the file does not have is reported by those who read all of it.
+    /// A page that the file does not have, or that fails its own test, has its finding already.
     pub fn absent(&self, page: u32) {
-        self.with_faults(|faults| {
-            faults.absent = faults.absent.saturating_add(1);
-            faults.gap_at(page);
-        });
+        self.with_faults(|faults| faults.gap_at(page));
     }
 
-    fn hold_against_map(&self, scratch: &mut Scratch, page: u32, link: Link) {
+    fn compare_with_map(&self, scratch: &mut Scratch, page: u32, link: Link) {
         if !self.pages.has_map {
             return;
         }
