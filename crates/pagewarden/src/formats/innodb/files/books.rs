@@ -5,7 +5,7 @@
 //! | --- | --- | --- |
 //! | the system tablespace | there are tablespaces, or a log | unread: it may lie where only the server's options say |
 //! | the log | there is a system tablespace, and no label of a backup | unread, likewise |
-//! | all files of the log | its format, before MySQL 5.7 | missing, or truncated: see `redo` |
+//! | all files of the log | their sizes and LSNs | missing, or truncated: see `redo::gaps` |
 //! | `mysql.ibd` | MySQL 8.0 or later | missing: it is never elsewhere |
 //! | `aria_log_control` | there are logs of Aria | missing: see `aria_control` |
 //! | `mysql` | other files of a server, before MySQL 8.0 | missing |
@@ -25,7 +25,9 @@ use crate::database::Step;
 use crate::formats::innodb::files::absent::{self, Present};
 use crate::formats::innodb::files::doublewrite::TRANSACTION_PAGE;
 use crate::formats::innodb::files::places::Places;
-use crate::formats::innodb::files::redo::{self, MYSQL_FOLDER, NoLog, creator, newest_checkpoint};
+use crate::formats::innodb::files::redo::{
+    self, MYSQL_FOLDER, NoLog, creator, gaps, newest_checkpoint,
+};
 use crate::formats::innodb::files::state::{Circumstances, State, is_in_use};
 use crate::formats::innodb::files::tablespace::{Context, open_file};
 use crate::formats::innodb::files::{aria_control, dictionary, tables};
@@ -73,11 +75,13 @@ pub(super) struct Books {
     has_no_log: bool,
     is_backup: bool,
     checkpoint: Option<u64>,
+    /// The size of the pages of the system tablespace.
+    page_bytes: u64,
 }
 
 impl Books {
     /// Of a data directory that is about to be walked through.
-    pub(super) fn new(root: &Path, state: &State) -> Self {
+    pub(super) fn new(root: &Path, state: &State, page_bytes: u64) -> Self {
         Self {
             root: root.to_owned(),
             places: Places::of(root),
@@ -86,6 +90,7 @@ impl Books {
             has_no_log: matches!(state.no_log, Some(NoLog::Missing)),
             is_backup: state.label.is_some(),
             checkpoint: state.log.as_ref().map(|log| log.checkpoint),
+            page_bytes,
         }
     }
 
@@ -120,16 +125,20 @@ impl Books {
             }
             steps.extend(self.after_shutdown(spaces, is_mysql8));
         } else if self.circumstances == Circumstances::Crashed && !self.is_backup {
-            // A log that lacks a file looks like one that has not been applied; a server that was
-            // killed while it made its log leaves the same.
-            steps.extend(self.gap_in_log(Severity::Suspect));
+            // A log that lacks a file looks like one that has not been applied.
+            steps.extend(self.gap_in_log());
         }
         steps
     }
 
-    fn gap_in_log(&self, severity: Severity) -> Option<Step> {
-        let (name, kind, detail) = redo::gap_in_ring(&self.root)?;
-        Some(Step::Finding(Finding::of_file(&name, severity, kind, detail).with_hint(HINT)))
+    fn gap_in_log(&self) -> Option<Step> {
+        let gap = gaps::find(&self.root, self.page_bytes)?;
+        let severity = match self.circumstances.is_settled() || !gap.may_be_healthy {
+            true => Severity::Damage,
+            false => Severity::Suspect,
+        };
+        let finding = Finding::of_file(&gap.name, severity, gap.kind, gap.detail);
+        Some(Step::Finding(finding.with_hint(HINT)))
     }
 
     /// What a server that was shut down left. Nothing of a directory that one came to life on
@@ -139,7 +148,7 @@ impl Books {
         // A copy may lack what the next server makes anew.
         if !self.is_backup {
             steps.extend(aria_control::step(&self.root, self.seen.has_aria));
-            steps.extend(self.gap_in_log(Severity::Damage));
+            steps.extend(self.gap_in_log());
             steps.extend(self.server_folder().filter(|_| !is_mysql8));
         }
         let now = newest_checkpoint(&self.root);

@@ -47,6 +47,8 @@ const SPACES_MAX: usize = 1 << 18;
 /// A table may be rebuilt again while its new file is checked.
 const ROUNDS_MAX: u32 = 3;
 const PAGE_BYTES_DEFAULT: usize = 16_384;
+/// The smallest of all pages.
+const PAGE_BYTES_MIN: u64 = 4096;
 
 /// Thinks about a folder.
 pub(super) fn probe(folder: &Path) -> Probe {
@@ -151,6 +153,8 @@ fn open_part(
         .as_ref()
         .or(alone.as_ref())
         .map_or(PAGE_BYTES_DEFAULT, |opened| opened.geometry.layout.page_size);
+    let known = system.as_ref().map(|opened| opened.geometry.layout.page_size as u64);
+    let page_bytes = known.unwrap_or(PAGE_BYTES_MIN);
     let circumstances = found.circumstances;
     let description = Description {
         path: path.to_owned(),
@@ -170,7 +174,7 @@ fn open_part(
     let evidence = Evidence::new(root, &mut found, Doublewrite::of(root, page_size));
     let untested = Arc::<Untested>::default();
     let tablespaces = Tablespaces::new(evidence, keyring, Arc::clone(&untested));
-    let steps = Telling::new(Walk::new(root, part, &found, tablespaces), untested);
+    let steps = Telling::new(Walk::new(root, part, &found, tablespaces, page_bytes), untested);
     let root = root.to_owned();
     let woken = Box::new(move || state::is_in_use(&root));
     Ok(Target { description, steps: Box::new(steps), woken: Some(woken) })
@@ -392,12 +396,13 @@ enum Stage {
 }
 
 impl Walk {
-    /// Goes through a data directory, or a part of it.
+    /// Goes through a data directory, or a part of it. Its pages are a multiple of `page_bytes`.
     pub(crate) fn new(
         root: &Path,
         part: Part<'_>,
         state: &State,
         tablespaces: Tablespaces,
+        page_bytes: u64,
     ) -> Self {
         let (path, database) = match part {
             Part::Whole => (root.to_owned(), String::new()),
@@ -430,7 +435,7 @@ impl Walk {
         }
         match part {
             Part::Whole => {
-                walk.books = Some(Books::new(root, state));
+                walk.books = Some(Books::new(root, state, page_bytes));
                 walk.tell_log(state);
                 walk.folders.push_back(folder);
             }

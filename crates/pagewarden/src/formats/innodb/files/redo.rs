@@ -49,7 +49,6 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use crc_fast::crc32_iscsi;
@@ -60,6 +59,7 @@ use crate::source::file::{open_regular, read_fully};
 use crate::verdict::Kind;
 
 mod blocks;
+pub(super) mod gaps;
 mod records;
 
 /// The first block of a file.
@@ -74,9 +74,6 @@ const FORMAT_BEFORE_57: u32 = 0;
 const FORMAT_MYSQL_8030: u32 = 6;
 /// From here on MariaDB's, later ones of MySQL being far away.
 const FORMATS_OF_MARIADB: u32 = 100;
-/// 10.3 and 10.4; 10.2 has the number of MySQL 5.7.
-const RINGS_OF_MARIADB: RangeInclusive<u32> = 103..=104;
-const RING_FILES_MAX: u32 = 100;
 const FORMAT_MARIADB_105: u32 = 0x5048_5953;
 const FORMAT_MARIADB_108: u32 = 0x5068_7973;
 const FORMAT_MARIADB_108_ENCRYPTED: u32 = 0xF09F_979D;
@@ -87,6 +84,8 @@ const FLAGS_WITHOUT_LOG: u32 = 1 << 1 | 1 << 2;
 /// MySQL's folder for the log.
 pub const MYSQL_FOLDER: &str = "#innodb_redo";
 const FIRST_OLD_FILE: &str = "ib_logfile0";
+/// What Percona's program copies of the log.
+const BACKUP_FILE: &str = "xtrabackup_logfile";
 /// The largest number of files that any server allows.
 const OLD_FILES_MAX: usize = 100;
 /// MySQL 8 keeps 32 and seldom a few more.
@@ -323,37 +322,6 @@ fn open_files(root: &Path, faults: &mut Vec<LogFault>) -> Result<Vec<LogFile>, N
     Ok(files)
 }
 
-/// A file that the ring of an older server lacks, or that is shorter than the others. All files of
-/// a ring are of one size (up to MySQL 8.0.29 and MariaDB 10.4), and before MySQL 5.7 there are two
-/// at least; the server does not start otherwise.
-pub(super) fn gap_in_ring(root: &Path) -> Option<(String, Kind, String)> {
-    let files = open_files(root, &mut Vec::new()).ok()?;
-    let format = files.first()?.header.format & !FORMAT_IS_ENCRYPTED;
-    if format >= FORMAT_MYSQL_8030 && !RINGS_OF_MARIADB.contains(&format) {
-        return None;
-    }
-    let sizes = names_of_files(root).into_iter().filter_map(|(name, path)| {
-        let bytes = path.metadata().ok()?.len();
-        // `ib_logfile101` is one that a server was about to make.
-        let number: u32 = name.rsplit("ib_logfile").next()?.parse().ok()?;
-        (number < RING_FILES_MAX).then_some((bytes, name))
-    });
-    let sizes: Vec<_> = sizes.collect();
-    let (shortest, longest) = (sizes.iter().min()?, sizes.iter().max()?);
-    if sizes.len() == 1 && format == FORMAT_BEFORE_57 {
-        let detail = "the log of such a server has two files at least, and there is one";
-        let second = format!("{}1", shortest.1.trim_end_matches('0'));
-        return Some((second, Kind::Missing, detail.to_owned()));
-    }
-    (shortest.0 < longest.0).then(|| {
-        let detail = format!(
-            "it has {} bytes, and {} has {}: files of one log are of one size",
-            shortest.0, longest.1, longest.0
-        );
-        (shortest.1.clone(), Kind::Truncated, detail)
-    })
-}
-
 /// True if a data directory has files of a log, sound or not.
 pub(super) fn is_here(root: &Path) -> bool {
     !names_of_files(root).is_empty()
@@ -392,7 +360,7 @@ fn names_of_files_in(root: &Path) -> Vec<(String, PathBuf)> {
     let first = root.join(FIRST_OLD_FILE);
     if !first.is_file() {
         // A backup of Percona's program before it is prepared.
-        let name = "xtrabackup_logfile".to_owned();
+        let name = BACKUP_FILE.to_owned();
         let path = root.join(&name);
         return if path.is_file() { vec![(name, path)] } else { Vec::new() };
     }
@@ -416,7 +384,7 @@ mod tests {
         crate::formats::innodb::files::fixture(path)
     }
 
-    fn folder_with(name: &str, bytes: &[u8]) -> tempfile::TempDir {
+    pub(super) fn folder_with(name: &str, bytes: &[u8]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -516,7 +484,7 @@ mod tests {
 
     /// A log of MySQL 5.5 or older with nothing behind its checkpoint, made by hand: `high` stands
     /// where later servers have the high half of the checkpoint's place.
-    fn log_of_55(high: u32) -> Vec<u8> {
+    pub(super) fn log_of_55(high: u32) -> Vec<u8> {
         let lsn = 1_598_948_u64;
         let place = 2048 + (lsn & !511) - 8192;
         let mut bytes = vec![0; 5 << 20];
@@ -543,39 +511,6 @@ mod tests {
             assert_eq!((log.checkpoint, log.end), (1_598_948, end), "{high:x}");
             assert_eq!(log.pending == Pending::Nothing, end.is_some(), "{high:x}");
         }
-    }
-
-    #[test]
-    fn old_log_has_two_files_of_one_size() {
-        let folder = folder_with("ib_logfile0", &log_of_55(0));
-        let gap = || gap_in_ring(folder.path()).map(|(name, kind, _)| (name, kind));
-        let second = "ib_logfile1";
-        assert_eq!(gap(), Some((second.to_owned(), Kind::Missing)));
-        for (bytes, is_short) in [(5 << 20, false), (4 << 20, true), (0, true)] {
-            File::create(folder.path().join(second)).unwrap().set_len(bytes).unwrap();
-            assert_eq!(gap(), is_short.then(|| (second.to_owned(), Kind::Truncated)), "{bytes}");
-        }
-        // MariaDB 10.2 and MySQL 5.7, 10.4 with encryption, and 10.5, which has one file: of the
-        // first ones a second file may be absent, and none is shorter than the other.
-        for (format, is_ring) in
-            [(1, true), (104 | FORMAT_IS_ENCRYPTED, true), (FORMAT_MARIADB_105, false)]
-        {
-            let mut log = log_of_55(0);
-            log[..4].copy_from_slice(&format.to_be_bytes());
-            let sum = crc32c(&log[..508]);
-            log[508..512].copy_from_slice(&sum.to_be_bytes());
-            let folder = folder_with("ib_logfile0", &log);
-            let gap = || gap_in_ring(folder.path()).map(|(name, kind, _)| (name, kind));
-            assert_eq!(gap(), None, "{format:x}");
-            fs::write(folder.path().join(second), b"").unwrap();
-            let expected = is_ring.then(|| (second.to_owned(), Kind::Truncated));
-            assert_eq!(gap(), expected, "{format:x}");
-            // One that a server was about to make when it crashed.
-            fs::rename(folder.path().join(second), folder.path().join("ib_logfile101")).unwrap();
-            assert_eq!(gap(), None, "{format:x}");
-        }
-        let Some(bytes) = mysql_fixture() else { return };
-        assert_eq!(gap_in_ring(folder_with("#innodb_redo/#ib_redo7", &bytes).path()), None);
     }
 
     #[test]

@@ -15,8 +15,9 @@
 
 use crate::formats::innodb::files::fields::{u16_at, u32_at, u64_at};
 use crate::formats::innodb::files::redo::{
-    FLAGS_WITHOUT_LOG, FORMAT_BEFORE_57, FORMAT_MARIADB_105, FORMAT_MYSQL_8030, FORMATS_OF_MARIADB,
-    Layout, LogFault, LogFile, NoLog, Pending, READ_BYTES_MAX, RedoLog, sums_of,
+    BACKUP_FILE, FLAGS_WITHOUT_LOG, FORMAT_BEFORE_57, FORMAT_MARIADB_105, FORMAT_MYSQL_8030,
+    FORMATS_OF_MARIADB, Layout, LogFault, LogFile, NoLog, Pending, READ_BYTES_MAX, RedoLog,
+    sums_of,
 };
 use crate::source::file::read_fully;
 use crate::verdict::Kind;
@@ -45,6 +46,8 @@ const USED_IS_ENCRYPTED: u16 = 0x8000;
 /// The first format in which MySQL encrypts blocks, 8.0.1.
 const FORMAT_MYSQL_801: u32 = 2;
 const BLOCK_HEADER_BYTES: u64 = 12;
+/// Behind it stands the sum.
+const LAST_LSN_OF_BLOCK: u64 = 508;
 /// Written where sums are switched off.
 const NO_SUM: u32 = 0xDEAD_BEEF;
 
@@ -132,7 +135,10 @@ pub(super) fn read(files: &[LogFile], mut faults: Vec<LogFault>) -> Result<RedoL
     } else {
         checkpoint.offset.and_then(|offset| locate_in_ring(files, offset & !511))
     };
-    let Some(begin) = begin else { return Ok(log) };
+    let Some(begin) = begin else {
+        log.faults.extend(checkpoint_elsewhere(files, &checkpoint));
+        return Ok(log);
+    };
     let is_without_log = files.iter().any(|file| file.header.flags & FLAGS_WITHOUT_LOG != 0);
     walk(files, is_row, begin, block_lsn, &mut log);
     if is_without_log && is_row {
@@ -141,6 +147,31 @@ pub(super) fn read(files: &[LogFile], mut faults: Vec<LogFault>) -> Result<RedoL
         log.end = None;
     }
     Ok(log)
+}
+
+/// The checkpoint lies in none of the files. Of the file that a backup's program made instead of a
+/// server's own, nothing is said.
+fn checkpoint_elsewhere(files: &[LogFile], checkpoint: &Checkpoint) -> Option<LogFault> {
+    let first = files.first().filter(|first| first.name != BACKUP_FILE)?;
+    let where_it_is = match checkpoint.offset {
+        Some(offset) => format!("byte {offset} of the log"),
+        None => format!("LSN {}", checkpoint.lsn),
+    };
+    let bytes: u64 = files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
+    Some(LogFault {
+        file: first.name.clone(),
+        offset: CHECKPOINTS[0],
+        kind: Kind::Missing,
+        // The first LSN behind all files: that of a block yet to be written.
+        may_be_healthy: checkpoint.offset.is_none()
+            && checkpoint.lsn & BLOCK_BYTES.saturating_sub(1) <= BLOCK_HEADER_BYTES,
+        sums: None,
+        detail: format!(
+            "recovery begins at {where_it_is}, and that is in none of the {} files of the log that \
+             are here ({bytes} bytes)",
+            files.len()
+        ),
+    })
 }
 
 /// The newer of a file's two checkpoints.
@@ -288,23 +319,28 @@ fn walk(files: &[LogFile], is_row: bool, begin: At, block_lsn: u64, log: &mut Re
         let Ok(found) = look(file, at.offset, lsn) else { return };
         match found {
             Found::Due(used, block) => {
+                if first_block.is_none() && ends_before_checkpoint(used, log.checkpoint) {
+                    let detail = "the block of the log's checkpoint ends before it";
+                    log.faults.push(fault(file, at, Kind::Header, detail));
+                    return;
+                }
                 first_block.get_or_insert(block);
                 if used < BLOCK_BYTES {
                     break lsn.saturating_add(if used > BLOCK_HEADER_BYTES { used } else { 0 });
                 }
             }
             Found::Other if lsn == block_lsn => {
-                log.faults.push(LogFault {
-                    file: file.name.clone(),
-                    offset: at.offset,
-                    kind: Kind::Header,
-                    may_be_healthy: false,
-                    sums: None,
-                    detail: "the log has no block where its checkpoint is".to_owned(),
-                });
+                let detail = "the log has no block where its checkpoint is";
+                log.faults.push(fault(file, at, Kind::Header, detail));
                 return;
             }
-            Found::Other => break lsn,
+            Found::Other => {
+                let is_wrapped = !is_row && (at.file, at.offset) == (0, FILE_HEADER_BYTES);
+                if let Some(last) = files.last().filter(|_| is_wrapped) {
+                    log.faults.push(ends_with_its_files(last));
+                }
+                break lsn;
+            }
             Found::Bad(sums) => {
                 let goes_on = next_of(files, is_row, at).is_some_and(|next| {
                     let lsn = lsn.saturating_add(BLOCK_BYTES);
@@ -317,14 +353,11 @@ fn walk(files: &[LogFile], is_row: bool, begin: At, block_lsn: u64, log: &mut Re
                     false => "the sum of the log's last block does not fit",
                 };
                 log.faults.push(LogFault {
-                    file: file.name.clone(),
-                    offset: at.offset,
-                    kind: Kind::Checksum,
                     // Blocks are not written in order when the power fails. The
                     // one with the checkpoint was on the disk before it.
                     may_be_healthy: lsn != block_lsn,
                     sums: Some(sums),
-                    detail: detail.to_owned(),
+                    ..fault(file, at, Kind::Checksum, detail)
                 });
                 return;
             }
@@ -334,7 +367,10 @@ fn walk(files: &[LogFile], is_row: bool, begin: At, block_lsn: u64, log: &mut Re
         match next_of(files, is_row, at) {
             Some(next) if passed < READ_BYTES_MAX => at = next,
             Some(_) => return,
-            None => break lsn,
+            None => {
+                log.faults.push(ends_with_its_files(file));
+                break lsn;
+            }
         }
     };
     // A full block at the end of the log has its last bytes behind all LSNs.
@@ -345,6 +381,34 @@ fn walk(files: &[LogFile], is_row: bool, begin: At, block_lsn: u64, log: &mut Re
     if is_confirmed {
         log.pending = Pending::Nothing;
     }
+}
+
+fn fault(file: &LogFile, at: At, kind: Kind, detail: &str) -> LogFault {
+    LogFault {
+        file: file.name.clone(),
+        offset: at.offset,
+        kind,
+        may_be_healthy: false,
+        sums: None,
+        detail: detail.to_owned(),
+    }
+}
+
+/// True if a block with `used` bytes in use does not reach as far as the checkpoint that is in it: a
+/// server makes no checkpoint of what it has not written.
+fn ends_before_checkpoint(used: u64, checkpoint: u64) -> bool {
+    let within = checkpoint & BLOCK_BYTES.saturating_sub(1);
+    // The first LSN of a block is the one behind its header, also of a block yet to be written.
+    within > BLOCK_HEADER_BYTES && used < within.min(LAST_LSN_OF_BLOCK)
+}
+
+/// A log whose last block is full and the last one of its files. One in thousands of killed servers
+/// leaves that; a log that lost a file, or the end of one, always does.
+fn ends_with_its_files(file: &LogFile) -> LogFault {
+    let at = At { file: 0, offset: file.bytes };
+    let detail = "the log goes on to the very end of its last file, in the middle of what was written: \
+                  a server that was killed leaves that seldom, a file that was cut or removed always";
+    LogFault { may_be_healthy: true, ..fault(file, at, Kind::Truncated, detail) }
 }
 
 /// True if the log holds nothing behind its checkpoint but the record that
