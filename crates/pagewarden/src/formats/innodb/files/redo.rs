@@ -256,7 +256,7 @@ impl RedoLog {
         if first.header.format == FORMAT_MARIADB_108 {
             return records::read(first, faults);
         }
-        blocks::read(&files, faults)
+        blocks::read(&files, faults, gaps::largest_spare(root))
     }
 }
 
@@ -376,7 +376,6 @@ fn names_of_files_in(root: &Path) -> Vec<(String, PathBuf)> {
 #[allow(clippy::arithmetic_side_effects, reason = "small numbers of a test")]
 mod tests {
     use super::*;
-    use crate::crc32c::crc32c;
 
     /// The one file of a real MySQL 9.7 that was shut down.
     pub(super) fn mysql_fixture() -> Option<Vec<u8>> {
@@ -452,6 +451,46 @@ mod tests {
         assert_eq!(log.end, None);
         assert_eq!(log.faults[0].offset, 2048 + 300 * 512);
         assert!(log.faults[0].may_be_healthy);
+    }
+
+    /// The checkpoint is further back, and the file is cut before the log's end.
+    #[test]
+    fn log_that_runs_to_the_end_of_a_file_that_is_smaller_than_its_spare_ones_is_suspect() {
+        let Some(mut bytes) = mysql_fixture() else { return };
+        let earlier = 0x13e_e000_u64 + 100 * 512 + 20;
+        bytes[1536 + 8..1536 + 16].copy_from_slice(&earlier.to_be_bytes());
+        let sum = crc32_iscsi(&bytes[1536..1536 + 508]);
+        bytes[1536 + 508..2048].copy_from_slice(&sum.to_be_bytes());
+        let whole = bytes.len() as u64;
+        bytes.truncate(2048 + 512 * 512);
+        let folder = folder_with("#innodb_redo/#ib_redo7", &bytes);
+        let faults = || RedoLog::read(folder.path()).unwrap().faults;
+        assert_eq!(faults(), [], "a server that waits for a spare file");
+        let spare = File::create(folder.path().join("#innodb_redo/#ib_redo8_tmp")).unwrap();
+        spare.set_len(bytes.len() as u64).unwrap();
+        assert_eq!(faults(), [], "of one size");
+        spare.set_len(whole).unwrap();
+        let [fault] = &*faults() else { panic!("{:?}", faults()) };
+        assert_eq!((fault.kind, fault.offset, fault.may_be_healthy), {
+            (Kind::Truncated, bytes.len() as u64, true)
+        });
+        // Cut before its checkpoint.
+        fs::write(folder.path().join("#innodb_redo/#ib_redo7"), &bytes[..2048 + 90 * 512]).unwrap();
+        let [fault] = &*faults() else { panic!("{:?}", faults()) };
+        assert_eq!((fault.kind, fault.may_be_healthy), (Kind::Missing, false));
+    }
+
+    /// The block says that it was not written as far as the checkpoint.
+    #[test]
+    fn checkpoint_behind_the_end_of_its_block_is_a_fault() {
+        let Some(mut bytes) = mysql_fixture() else { return };
+        let block = 2048 + 864 * 512;
+        bytes[block + 4..block + 6].copy_from_slice(&100_u16.to_be_bytes());
+        let sum = crc32_iscsi(&bytes[block..block + 508]);
+        bytes[block + 508..block + 512].copy_from_slice(&sum.to_be_bytes());
+        let log = RedoLog::read(folder_with("#innodb_redo/#ib_redo7", &bytes).path()).unwrap();
+        assert_eq!((log.end, log.pending), (None, Pending::Unknown));
+        assert_eq!((log.faults[0].kind, log.faults[0].offset), (Kind::Header, block as u64));
     }
 
     /// Encrypts the last block of a log as far as the checker can see that: all behind its header is

@@ -102,7 +102,12 @@ fn newest_of(
     Ok(newest)
 }
 
-pub(super) fn read(files: &[LogFile], mut faults: Vec<LogFault>) -> Result<RedoLog, NoLog> {
+/// `spare_bytes` is the size of the largest file that a row of them keeps for later.
+pub(super) fn read(
+    files: &[LogFile],
+    mut faults: Vec<LogFault>,
+    spare_bytes: Option<u64>,
+) -> Result<RedoLog, NoLog> {
     let Some(first) = files.first() else { return Err(NoLog::Missing) };
     let is_row = is_row(files);
     let newest = newest_of(files, is_row, &mut faults)?;
@@ -140,7 +145,11 @@ pub(super) fn read(files: &[LogFile], mut faults: Vec<LogFault>) -> Result<RedoL
         return Ok(log);
     };
     let is_without_log = files.iter().any(|file| file.header.flags & FLAGS_WITHOUT_LOG != 0);
-    walk(files, is_row, begin, block_lsn, &mut log);
+    let ends_early = walk(files, is_row, begin, block_lsn, &mut log);
+    let has_spare = |last: &LogFile| !is_row || spare_bytes.is_some_and(|spare| spare > last.bytes);
+    if let Some(last) = files.last().filter(|last| ends_early && has_spare(last)) {
+        log.faults.push(ends_with_its_files(last));
+    }
     if is_without_log && is_row {
         // Pages may have changes that no log knows.
         log.pending = Pending::Unknown;
@@ -309,20 +318,22 @@ fn is_encrypted_by_mysql(file: &LogFile, block: &[u8; BLOCK]) -> bool {
     sums.0 != sums.1
 }
 
-/// Goes from the block of the checkpoint to the end.
-fn walk(files: &[LogFile], is_row: bool, begin: At, block_lsn: u64, log: &mut RedoLog) {
+/// Goes from the block of the checkpoint to the end. True if that is where the last file ends, and
+/// its last block is full.
+fn walk(files: &[LogFile], is_row: bool, begin: At, block_lsn: u64, log: &mut RedoLog) -> bool {
     let (mut at, mut lsn) = (begin, block_lsn);
     let mut first_block = None;
     let mut passed = 0_u64;
+    let mut ends_with_files = false;
     let end = loop {
-        let Some(file) = files.get(at.file) else { return };
-        let Ok(found) = look(file, at.offset, lsn) else { return };
+        let Some(file) = files.get(at.file) else { return false };
+        let Ok(found) = look(file, at.offset, lsn) else { return false };
         match found {
             Found::Due(used, block) => {
                 if first_block.is_none() && ends_before_checkpoint(used, log.checkpoint) {
                     let detail = "the block of the log's checkpoint ends before it";
                     log.faults.push(fault(file, at, Kind::Header, detail));
-                    return;
+                    return false;
                 }
                 first_block.get_or_insert(block);
                 if used < BLOCK_BYTES {
@@ -332,13 +343,10 @@ fn walk(files: &[LogFile], is_row: bool, begin: At, block_lsn: u64, log: &mut Re
             Found::Other if lsn == block_lsn => {
                 let detail = "the log has no block where its checkpoint is";
                 log.faults.push(fault(file, at, Kind::Header, detail));
-                return;
+                return false;
             }
             Found::Other => {
-                let is_wrapped = !is_row && (at.file, at.offset) == (0, FILE_HEADER_BYTES);
-                if let Some(last) = files.last().filter(|_| is_wrapped) {
-                    log.faults.push(ends_with_its_files(last));
-                }
+                ends_with_files = !is_row && (at.file, at.offset) == (0, FILE_HEADER_BYTES);
                 break lsn;
             }
             Found::Bad(sums) => {
@@ -359,16 +367,16 @@ fn walk(files: &[LogFile], is_row: bool, begin: At, block_lsn: u64, log: &mut Re
                     sums: Some(sums),
                     ..fault(file, at, Kind::Checksum, detail)
                 });
-                return;
+                return false;
             }
         }
         lsn = lsn.saturating_add(BLOCK_BYTES);
         passed = passed.saturating_add(BLOCK_BYTES);
         match next_of(files, is_row, at) {
             Some(next) if passed < READ_BYTES_MAX => at = next,
-            Some(_) => return,
+            Some(_) => return false,
             None => {
-                log.faults.push(ends_with_its_files(file));
+                ends_with_files = true;
                 break lsn;
             }
         }
@@ -381,6 +389,7 @@ fn walk(files: &[LogFile], is_row: bool, begin: At, block_lsn: u64, log: &mut Re
     if is_confirmed {
         log.pending = Pending::Nothing;
     }
+    ends_with_files
 }
 
 fn fault(file: &LogFile, at: At, kind: Kind, detail: &str) -> LogFault {
@@ -403,7 +412,9 @@ fn ends_before_checkpoint(used: u64, checkpoint: u64) -> bool {
 }
 
 /// A log whose last block is full and the last one of its files. One in thousands of killed servers
-/// leaves that; a log that lost a file, or the end of one, always does.
+/// leaves that; a log that lost a file, or the end of one, always does. In a row a server waits at the
+/// end of a file while it has no spare one, and files are of different sizes where it was told to keep
+/// more or less of them: there only a larger spare file shows that the last one was cut.
 fn ends_with_its_files(file: &LogFile) -> LogFault {
     let at = At { file: 0, offset: file.bytes };
     let detail = "the log goes on to the very end of its last file, in the middle of what was written: \

@@ -10,12 +10,13 @@
 
 #![deny(clippy::arithmetic_side_effects)]
 
+use std::fs;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
 use super::{
     FORMAT_BEFORE_57, FORMAT_IS_ENCRYPTED, FORMAT_MYSQL_8030, FORMATS_OF_MARIADB, LogFile,
-    names_of_files, open_files,
+    MYSQL_FOLDER, names_of_files, open_files,
 };
 use crate::verdict::Kind;
 
@@ -122,10 +123,18 @@ fn between_files_of_row(files: &[LogFile]) -> Option<Gap> {
     })
 }
 
+/// The size of the largest file that a server keeps for the log that is yet to come.
+pub(super) fn largest_spare(root: &Path) -> Option<u64> {
+    let entries = fs::read_dir(root.join(MYSQL_FOLDER)).ok()?.flatten();
+    let is_spare = |name: &str| name.starts_with("#ib_redo") && name.ends_with("_tmp");
+    let spares = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_spare));
+    spares.filter_map(|entry| Some(entry.metadata().ok()?.len())).max()
+}
+
 #[cfg(test)]
 #[allow(clippy::arithmetic_side_effects, reason = "small numbers of a test")]
 mod tests {
-    use std::fs::{self, File};
+    use std::fs::File;
 
     use super::super::tests::{folder_with, log_of_55, mysql_fixture};
     use super::super::{FORMAT_MARIADB_105, HEADER_SUM};
