@@ -157,6 +157,7 @@ fn open_part(
     let page_bytes = known.unwrap_or(PAGE_BYTES_MIN);
     let circumstances = found.circumstances;
     let description = Description {
+        part: None,
         path: path.to_owned(),
         format: FORMAT.name,
         engine: engine_of(root, &found),
