@@ -89,11 +89,26 @@ const DAYS_PER_ERA: u64 = 146_097;
 /// From 1 March of the year 0, where the count below begins, to 1970.
 const DAYS_BEFORE_1970: u64 = 719_468;
 
-/// `2026-01-31 17:05 UTC`. Years that begin in March make the leap day the
-/// last of its year and the lengths of the months regular (the arithmetic is
-/// Howard Hinnant's `civil_from_days`).
+/// `2026-01-31 17:05 UTC`.
 #[must_use]
 pub fn utc(time: SystemTime) -> String {
+    let (seconds, (year, month, day)) = civil(time);
+    let minute = seconds / 60;
+    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minute / 60, minute % 60)
+}
+
+/// `2026-01-31T17:05:09Z`.
+#[must_use]
+pub fn utc_seconds(time: SystemTime) -> String {
+    let (seconds, (year, month, day)) = civil(time);
+    let (hour, minute) = (seconds / 3600, seconds / 60 % 60);
+    format!("{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}Z", seconds % 60)
+}
+
+/// The second of the day; year, month and day. Years that begin in March make the leap day the last
+/// of its year and the lengths of the months regular (the arithmetic is Howard Hinnant's
+/// `civil_from_days`).
+fn civil(time: SystemTime) -> (u64, (u64, u64, u64)) {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let days = seconds / SECONDS_PER_DAY + DAYS_BEFORE_1970;
     let day_of_era = days % DAYS_PER_ERA;
@@ -104,8 +119,7 @@ pub fn utc(time: SystemTime) -> String {
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
     let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
     let year = year_of_era + days / DAYS_PER_ERA * 400 + u64::from(month <= 2);
-    let minute = seconds % SECONDS_PER_DAY / 60;
-    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minute / 60, minute % 60)
+    (seconds % SECONDS_PER_DAY, (year, month, day))
 }
 
 /// Which relation a finding is about: `public.accounts in shop`.

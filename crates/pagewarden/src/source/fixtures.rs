@@ -3,9 +3,24 @@
 
 use std::path::PathBuf;
 
-fn folder() -> PathBuf {
+fn root() -> PathBuf {
     let beside = || concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/fixtures").into();
-    std::env::var_os("PAGEWARDEN_FIXTURES").map_or_else(beside, PathBuf::from).join("sqlserver")
+    std::env::var_os("PAGEWARDEN_FIXTURES").map_or_else(beside, PathBuf::from)
+}
+
+fn folder() -> PathBuf {
+    root().join("sqlserver")
+}
+
+/// A folder of backups of all engines. `None`, said aloud, where there are no fixtures.
+pub(crate) fn backups(name: &str) -> Option<PathBuf> {
+    let path = root().join("backups").join(name);
+    if path.is_dir() {
+        return Some(path);
+    }
+    assert!(std::env::var_os("CI").is_none(), "{} is not there", path.display());
+    eprintln!("SKIPPED: {} is not there", path.display());
+    None
 }
 
 /// A file's bytes. `None`, said aloud, where there are no fixtures.

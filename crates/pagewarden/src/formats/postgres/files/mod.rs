@@ -23,6 +23,7 @@ use crate::formats::postgres::page::{Checksums, LogEnd};
 use crate::source::file::read_small;
 use crate::verdict::{Protection, Severity};
 
+mod archived_log;
 pub mod backup;
 pub mod catalogue;
 pub mod control;

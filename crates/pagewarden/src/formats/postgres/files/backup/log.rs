@@ -74,7 +74,7 @@ impl LogAtHand {
                 // What cannot be read is missing from the log, which says so.
                 let _ = loose.take_from(archive, self.control.wal_segment_bytes);
             }
-            segments.loose = Arc::new(loose.files);
+            segments.loose = Some(Arc::new(loose.files));
             Ok((segments, span))
         });
         Replay::new(log, None, self.control.full_page_writes)

@@ -23,6 +23,7 @@
 //! hexadecimal digits each. Source: `src/include/access/xlog_internal.h`.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
@@ -155,13 +156,36 @@ impl SegmentName {
     }
 }
 
+/// Segments that lie in no folder under their own names.
+pub trait LooseSegments: fmt::Debug + Send + Sync {
+    /// Opens one.
+    ///
+    /// # Errors
+    /// `NotFound` where there is none of this name, or why it has no bytes.
+    fn open(&self, name: SegmentName) -> io::Result<File>;
+
+    /// All there are.
+    fn names(&self) -> Vec<SegmentName>;
+}
+
+/// Taken out of an archive.
+impl LooseSegments for BTreeMap<SegmentName, File> {
+    fn open(&self, name: SegmentName) -> io::Result<File> {
+        self.get(&name).map_or_else(|| Err(io::ErrorKind::NotFound.into()), File::try_clone)
+    }
+
+    fn names(&self) -> Vec<SegmentName> {
+        self.keys().copied().collect()
+    }
+}
+
 /// Where the files of a log are, and what they must say of themselves.
 #[derive(Debug, Clone)]
 pub struct Segments {
     /// Folders to look in, the first one first.
     pub folders: Vec<PathBuf>,
     /// Segments that lie in no folder, because they come from an archive.
-    pub loose: Arc<BTreeMap<SegmentName, File>>,
+    pub loose: Option<Arc<dyn LooseSegments>>,
     /// The timeline that is followed.
     pub timeline: u32,
     /// What the first page of each must say.
@@ -186,7 +210,7 @@ impl Segments {
             segment_bytes: control.wal_segment_bytes,
             page_bytes,
         };
-        Ok(Self { folders, loose: Arc::default(), timeline, identity })
+        Ok(Self { folders, loose: None, timeline, identity })
     }
 
     /// The segment that holds an address.
@@ -226,8 +250,8 @@ impl Segments {
                 }
             }
         }
-        match self.loose.get(&self.segment_of(address)) {
-            Some(file) if result.is_err() => file.try_clone(),
+        match &self.loose {
+            Some(loose) if result.is_err() => loose.open(self.segment_of(address)),
             _ => result,
         }
     }
@@ -241,7 +265,7 @@ impl Segments {
             .filter_map(|entry| {
                 SegmentName::parse(entry.file_name().to_str()?, self.identity.segment_bytes)
             })
-            .chain(self.loose.keys().copied())
+            .chain(self.loose.iter().flat_map(|loose| loose.names()))
     }
 }
 

@@ -1,0 +1,199 @@
+//! A folder in which segments lie one by one, perhaps compressed: what `archive_command`,
+//! `pg_receivewal`, Barman (`wals/`) and WAL-G (`wal_005/`) leave, plain or with a folder of 16 digits
+//! around those of one timeline and 4 GiB.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write as _};
+use std::path::{Path, PathBuf};
+
+use crate::formats::postgres::files::archived_log::store::{LogArchive, NoSegment, StoredSegment};
+use crate::source::decode::decode;
+use crate::source::file::open_regular;
+use crate::verdict::Kind;
+
+const NAME_DIGITS: usize = 24;
+/// As in `.snappy`.
+const CODEC_BYTES_MAX: usize = 8;
+const FOLDER_DIGITS: usize = 16;
+const HISTORY_DIGITS: usize = 8;
+const HISTORY_BYTES_MAX: u64 = 1 << 20;
+/// The largest segment that a server can have, and the smallest.
+const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+const SEGMENT_BYTES_MIN: u64 = 1 << 20;
+const PIECE_BYTES: usize = 256 << 10;
+/// More files than a petabyte of log has.
+const FILES_MAX: usize = 1 << 26;
+
+/// How a stored file becomes the bytes that were archived.
+pub(in crate::formats::postgres::files) type OpenStored =
+    dyn Fn(&Path) -> io::Result<Box<dyn Read + Send>> + Send + Sync;
+
+/// See the module.
+pub(in crate::formats::postgres::files) struct LogFolder {
+    /// What the stored paths begin at.
+    root: PathBuf,
+    segments: Vec<StoredSegment>,
+    histories: Vec<(u32, String)>,
+    open: Box<OpenStored>,
+}
+
+impl LogFolder {
+    /// Lists `folder`, which is `root` or lies below it. `open` reads a stored file; see [`decoded`].
+    ///
+    /// # Errors
+    /// The folder cannot be listed.
+    pub(in crate::formats::postgres::files) fn list(
+        root: &Path,
+        folder: &Path,
+        open: Box<OpenStored>,
+    ) -> io::Result<Self> {
+        let mut found =
+            Self { root: root.to_owned(), segments: Vec::new(), histories: Vec::new(), open };
+        found.add_folder(folder, true)?;
+        found.segments.sort_by(|a, b| (&a.name, &a.stored_file).cmp(&(&b.name, &b.stored_file)));
+        // One that was archived twice, perhaps compressed in two ways.
+        found.segments.dedup_by(|a, b| a.name == b.name);
+        Ok(found)
+    }
+
+    fn add_folder(&mut self, folder: &Path, goes_down: bool) -> io::Result<()> {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let path = entry.path();
+            if self.segments.len() >= FILES_MAX {
+                return Err(io::Error::other("more files than a log can have"));
+            }
+            if goes_down && is_hexadecimal(&name, FOLDER_DIGITS) && path.is_dir() {
+                self.add_folder(&path, false)?;
+            } else if let Some(name) = segment_name(&name) {
+                let stored = path.strip_prefix(&self.root).unwrap_or(&path);
+                let stored_file = stored.display().to_string();
+                self.segments.push(StoredSegment { name: name.to_owned(), stored_file });
+            } else if let Some(timeline) = history_of(&name) {
+                let text = (self.open)(&path).and_then(|stored| {
+                    let mut text = String::new();
+                    stored.take(HISTORY_BYTES_MAX).read_to_string(&mut text).map(|_| text)
+                });
+                // One that cannot be read leads nowhere, and its timeline is judged by itself.
+                self.histories.extend(text.ok().map(|text| (timeline, text)));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl LogArchive for LogFolder {
+    fn segments(&self) -> &[StoredSegment] {
+        &self.segments
+    }
+
+    fn histories(&self) -> Vec<(u32, String)> {
+        self.histories.clone()
+    }
+
+    fn open(&self, segment: &StoredSegment) -> Result<File, NoSegment> {
+        let stored = (self.open)(&self.root.join(&segment.stored_file));
+        plain_file(&mut *stored.map_err(|error| no_segment(&error))?)
+    }
+}
+
+/// A stored file decompressed, by its content.
+///
+/// # Errors
+/// What the system says.
+pub(in crate::formats::postgres::files) fn decoded(
+    path: &Path,
+) -> io::Result<Box<dyn Read + Send>> {
+    Ok(Box::new(decode(Box::new(open_regular(path)?))?.reader))
+}
+
+/// The bytes of a segment in a file without a name.
+///
+/// # Errors
+/// They are not those of a whole segment.
+pub(in crate::formats::postgres::files) fn plain_file(
+    stored: &mut (dyn Read + Send),
+) -> Result<File, NoSegment> {
+    let unread = |error: io::Error| NoSegment::Unread(error.to_string());
+    let mut file = tempfile::tempfile().map_err(unread)?;
+    let mut piece = vec![0_u8; PIECE_BYTES];
+    let mut bytes = 0_u64;
+    loop {
+        let count = match stored.read(&mut piece) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(no_segment(&error)),
+        };
+        bytes = bytes.saturating_add(count as u64);
+        if bytes > SEGMENT_BYTES_MAX {
+            break;
+        }
+        file.write_all(piece.get(..count).unwrap_or_default()).map_err(unread)?;
+    }
+    match bytes.is_power_of_two() && (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&bytes) {
+        true => Ok(file),
+        false => {
+            let words = format!("it holds {bytes} bytes: no whole segment");
+            Err(NoSegment::Damaged(Kind::Truncated, None, words))
+        }
+    }
+}
+
+/// What the system refuses was not looked at; what cannot be decompressed is not what was stored.
+fn no_segment(error: &io::Error) -> NoSegment {
+    match error.raw_os_error() {
+        Some(_) => NoSegment::Unread(error.to_string()),
+        None => {
+            NoSegment::Damaged(Kind::Checksum, None, format!("it cannot be decompressed: {error}"))
+        }
+    }
+}
+
+fn is_hexadecimal(text: &str, digits: usize) -> bool {
+    text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'A'..=b'F'))
+}
+
+/// The name of the segment that a file holds, whatever it is compressed by. A `.partial` one is none,
+/// nor is the label of a backup.
+fn segment_name(name: &str) -> Option<&str> {
+    let (digits, ending) = name.split_at_checked(NAME_DIGITS)?;
+    let is_ending = match ending.strip_prefix('.') {
+        None => ending.is_empty(),
+        Some("partial") => false,
+        Some(codec) => {
+            let is_usual = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit();
+            (1..=CODEC_BYTES_MAX).contains(&codec.len()) && codec.bytes().all(is_usual)
+        }
+    };
+    (is_hexadecimal(digits, NAME_DIGITS) && is_ending).then_some(digits)
+}
+
+fn history_of(name: &str) -> Option<u32> {
+    let (digits, ending) = name.split_at_checked(HISTORY_DIGITS)?;
+    let is_history = ending == ".history" || ending.starts_with(".history.");
+    (is_hexadecimal(digits, HISTORY_DIGITS) && is_history)
+        .then(|| u32::from_str_radix(digits, 16).ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_segments_are_told_from_others() {
+        let name = "0000000A00000002000000FF";
+        for ending in ["", ".gz", ".lz4", ".zst", ".br", ".lzma"] {
+            assert_eq!(segment_name(&format!("{name}{ending}")), Some(name), "{ending}");
+        }
+        for ending in [".partial", ".gz.partial", ".00000028.backup", "0", ".", "x", ".GZ"] {
+            assert_eq!(segment_name(&format!("{name}{ending}")), None, "{ending}");
+        }
+        assert_eq!(history_of("00000003.history"), Some(3));
+        assert_eq!(history_of("0000000B.history.lz4"), Some(11));
+        for name in ["00000003.histor", "3.history", "é0000003.history", ""] {
+            assert_eq!(history_of(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,653 @@
+//! The log that a backup repository keeps: which of its segments are here and sound, and to which
+//! moment they bring each set.
+//!
+//! [`store`] is what a tool gives, [`folder`] the plainest of them; [`read`] reads every segment once, record by record, each with its
+//! sum and its link to the one before; [`history`] says which timeline left which; [`reach`] puts that
+//! together for the sets; [`moments`] says it in words. Segments are read in the order of timelines, so
+//! memory does not grow with the archive.
+//!
+//! | what is wrong | a set needs it to become consistent | else |
+//! | --- | --- | --- |
+//! | a segment is not here, between two that are | damage | suspect; a notice where nothing needs it, or where the tool removed it: from behind a set to before the next |
+//! | a stored file is not what was stored | damage | suspect, likewise |
+//! | a record is not sound, and others follow | damage | suspect, likewise |
+//! | the last segment of a timeline ends inside | damage | a notice: a timeline ends where the next one began |
+//! | a stored file cannot be looked at | unread | unread |
+
+mod folder;
+mod history;
+mod moments;
+mod reach;
+mod read;
+mod store;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub(in crate::formats::postgres::files) use self::folder::{LogFolder, decoded, plain_file};
+use self::moments::{moments, text_of};
+use self::reach::{Need, reaches, stretch_of};
+use self::read::{Break, Reading, Stretch};
+use self::store::Shelf;
+pub(in crate::formats::postgres::files) use self::store::{LogArchive, NoSegment, StoredSegment};
+use crate::database::repository::{Backup, Log, LogGap, Lsn, RepositoryPart, Restorable};
+use crate::database::{Description, Evidence, Settled, Step, Target};
+use crate::formats::postgres::FORMAT;
+use crate::formats::postgres::files::wal::block::Dialect;
+use crate::formats::postgres::files::wal::segment::{
+    Identity, LONG_HEADER_BYTES, PageHeader, SegmentName,
+};
+use crate::source::file::read_fully;
+use crate::verdict::{ByteOffset, Finding, Kind, Note, Protection, Severity, StoredPlace, Unread};
+
+/// So many segments are asked what log this is, before none is believed to say.
+const ASKED: usize = 16;
+/// A segment has 1 MiB to 1 GiB, and pages of 1 to 64 KiB.
+const SEGMENT_BYTES: std::ops::RangeInclusive<u32> = 1 << 20..=1 << 30;
+const PAGE_BYTES: std::ops::RangeInclusive<u32> = 1 << 10..=1 << 16;
+const FINDINGS_MAX: usize = 1000;
+const HINT: &str = "look for it in another copy of the archive, or in the server's own pg_wal; take a \
+                    new backup: what lies behind it cannot be brought back from older ones";
+
+/// The log of a repository and the sets that need it.
+pub(in crate::formats::postgres::files) struct ArchivedLog {
+    /// What the report calls the repository.
+    pub(in crate::formats::postgres::files) path: PathBuf,
+    /// The tool's name.
+    pub(in crate::formats::postgres::files) tool: &'static str,
+    /// What the tool keeps.
+    pub(in crate::formats::postgres::files) archive: Arc<dyn LogArchive>,
+    /// All sets, oldest first; those without a begin and an end in the log need none.
+    pub(in crate::formats::postgres::files) sets: Vec<Arc<Backup>>,
+    /// The tool calls a set done only when its log has been archived.
+    pub(in crate::formats::postgres::files) waits_for_log: bool,
+}
+
+impl ArchivedLog {
+    /// The repository as a target of its own.
+    pub(in crate::formats::postgres::files) fn into_target(self) -> Target {
+        let description = self.description("its log has yet to be read".to_owned(), None);
+        let steps = Steps { log: self, ready: VecDeque::new(), stage: Stage::Begin };
+        Target { description, steps: Box::new(steps), woken: None }
+    }
+
+    fn description(&self, state: String, log: Option<Arc<Log>>) -> Description {
+        Description {
+            path: self.path.clone(),
+            format: FORMAT.name,
+            engine: format!("the log in a repository of {}", self.tool),
+            page_size: 0,
+            setting: Some(Protection::Checksum),
+            state,
+            evidence: Evidence {
+                tested_by: "the sum of every record of the log, and its link to the one before",
+                unseen: "what a server never archived",
+            },
+            live: false,
+            epoch: None,
+            part: Some(RepositoryPart::Whole(log)),
+        }
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        let needs = self.sets.iter().filter_map(|set| {
+            Some(Need {
+                label: set.label.clone(),
+                timeline: set.timeline?,
+                from: set.from_lsn?.0,
+                to: set.to_lsn?.0,
+            })
+        });
+        needs.collect()
+    }
+}
+
+enum Stage {
+    Begin,
+    Reading(Box<Reading>, Identity, Arc<Shelf>),
+    Done,
+}
+
+struct Steps {
+    log: ArchivedLog,
+    ready: VecDeque<Step>,
+    stage: Stage,
+}
+
+impl Iterator for Steps {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        loop {
+            if let Some(step) = self.ready.pop_front() {
+                return Some(step);
+            }
+            match std::mem::replace(&mut self.stage, Stage::Done) {
+                Stage::Begin => self.begin(),
+                Stage::Reading(mut reading, identity, shelf) => match reading.advance() {
+                    Some(bytes) => {
+                        self.ready.push_back(Step::Passed(bytes));
+                        self.stage = Stage::Reading(reading, identity, shelf);
+                    }
+                    None => {
+                        Judgement::new(&self.log, &reading, identity, &shelf).tell(&mut self.ready)
+                    }
+                },
+                Stage::Done => return None,
+            }
+        }
+    }
+}
+
+impl Steps {
+    fn begin(&mut self) {
+        let segments = self.log.archive.segments();
+        if segments.is_empty() {
+            if !self.log.needs().is_empty() {
+                let error = "no segment of the log is here: whether a set can be made consistent is \
+                             not known (--no-log leaves it out)";
+                let path = self.log.path.display().to_string();
+                self.ready.push_back(Step::Unread(Unread::of_file(path, error)));
+            }
+            return;
+        }
+        match self.identity() {
+            Ok(identity) => {
+                let archive = Arc::clone(&self.log.archive);
+                let shelf = Arc::new(Shelf::new(archive, identity.segment_bytes));
+                let reading = Box::new(Reading::new(Arc::clone(&shelf), identity));
+                self.stage = Stage::Reading(reading, identity, shelf);
+            }
+            Err(steps) => self.ready.extend(steps),
+        }
+    }
+
+    /// Which log this is, by the first segment that says so.
+    fn identity(&self) -> Result<Identity, Vec<Step>> {
+        let expected = self.log.sets.iter().find_map(|set| set.system_identifier);
+        let mut steps = Vec::new();
+        for segment in self.log.archive.segments().iter().take(ASKED) {
+            let refused = |kind, offset: Option<u64>, words: String| {
+                let stored_offset = offset.map(ByteOffset);
+                let origin =
+                    StoredPlace { stored_file: segment.stored_file.clone(), stored_offset };
+                let finding = Finding::of_file(&segment.name, Severity::Suspect, kind, words);
+                Step::Finding(finding.stored_at(origin).with_hint(HINT))
+            };
+            let file = match self.log.archive.open(segment) {
+                Ok(file) => file,
+                Err(NoSegment::Unread(error)) => {
+                    steps.push(Step::Unread(Unread::of_file(&segment.stored_file, error)));
+                    continue;
+                }
+                Err(NoSegment::Damaged(kind, offset, words)) => {
+                    steps.push(refused(kind, offset, words));
+                    continue;
+                }
+            };
+            let mut bytes = [0_u8; LONG_HEADER_BYTES];
+            let header =
+                read_fully(&file, &mut bytes, 0).ok().and_then(|_| PageHeader::read(&bytes));
+            let known = header.as_ref().and_then(|header| header.identity).filter(|identity| {
+                identity.segment_bytes.is_power_of_two()
+                    && SEGMENT_BYTES.contains(&identity.segment_bytes)
+                    && identity.page_bytes.is_power_of_two()
+                    && PAGE_BYTES.contains(&identity.page_bytes)
+                    && expected.is_none_or(|expected| expected == identity.system_identifier)
+            });
+            match (known, header) {
+                (Some(_), Some(header)) if Dialect::of_magic(header.magic).is_none() => {
+                    let magic = header.magic;
+                    let error = format!("the format of the log, 0x{magic:04X}, is not known");
+                    steps.push(Step::Unread(Unread::of_file(&segment.stored_file, error)));
+                }
+                (Some(identity), _) => return Ok(identity),
+                (None, _) => {
+                    let words = "its first page is none of a log of this cluster".to_owned();
+                    steps.push(refused(Kind::Header, None, words));
+                }
+            }
+        }
+        let error = "no segment of the log says what log it is: it was not read (--no-log leaves it \
+                     out)";
+        let path = self.log.path.display().to_string();
+        steps.push(Step::Unread(Unread::of_file(path, error)));
+        Err(steps)
+    }
+}
+
+/// A stretch of addresses of one timeline in which something is wrong.
+struct Fault {
+    timeline: u32,
+    begin: u64,
+    end: u64,
+    /// The first segment that it is about.
+    first: SegmentName,
+    kind: Kind,
+    origin: Option<StoredPlace>,
+    is_last: bool,
+    words: String,
+}
+
+/// What is made of the log when all of it was read.
+struct Judgement<'a> {
+    log: &'a ArchivedLog,
+    needs: Vec<Need>,
+    stretches: &'a [Stretch],
+    shelf: &'a Shelf,
+    identity: Identity,
+    faults: Vec<Fault>,
+    gaps: Vec<LogGap>,
+    unread: Vec<Unread>,
+}
+
+impl<'a> Judgement<'a> {
+    fn new(
+        log: &'a ArchivedLog,
+        reading: &'a Reading,
+        identity: Identity,
+        shelf: &'a Shelf,
+    ) -> Self {
+        let mut judgement = Self {
+            log,
+            needs: log.needs(),
+            stretches: &reading.stretches,
+            shelf,
+            identity,
+            faults: Vec::new(),
+            gaps: Vec::new(),
+            unread: Vec::new(),
+        };
+        judgement.find_gaps();
+        judgement.find_failures();
+        reading.breaks.iter().for_each(|broken| judgement.add_break(broken));
+        judgement
+    }
+
+    fn segment_bytes(&self) -> u64 {
+        u64::from(self.identity.segment_bytes.max(1))
+    }
+
+    fn name(&self, segment: SegmentName) -> String {
+        segment.file_name(self.identity.segment_bytes)
+    }
+
+    /// Segments that are missing between others of their timeline.
+    fn find_gaps(&mut self) {
+        let bytes = self.segment_bytes();
+        let names: Vec<SegmentName> = self.shelf.segments().keys().copied().collect();
+        for (before, after) in names.iter().zip(names.iter().skip(1)) {
+            let begin = before.begin.saturating_add(bytes);
+            if before.timeline != after.timeline || begin >= after.begin {
+                continue;
+            }
+            let timeline = before.timeline;
+            let first = SegmentName { timeline, begin };
+            let last = SegmentName { timeline, begin: after.begin.saturating_sub(bytes) };
+            let count = (after.begin - begin) / bytes;
+            let words = match count {
+                1 => {
+                    "this segment of the log is not here, those before and behind it are".to_owned()
+                }
+                _ => format!(
+                    "{count} segments of the log, up to {}, are not here, those before and behind \
+                     them are",
+                    self.name(last)
+                ),
+            };
+            self.gaps.push(LogGap { timeline, first: self.name(first), last: self.name(last) });
+            self.faults.push(Fault {
+                timeline,
+                begin,
+                end: after.begin,
+                first,
+                kind: Kind::Missing,
+                origin: None,
+                is_last: false,
+                words,
+            });
+        }
+    }
+
+    /// Segments that are stored and have no bytes.
+    fn find_failures(&mut self) {
+        for (name, why) in self.shelf.failures() {
+            let Some(stored) = self.shelf.segments().get(&name) else { continue };
+            let stored_file = stored.stored_file.clone();
+            match why {
+                NoSegment::Unread(error) => self.unread.push(Unread::of_file(stored_file, error)),
+                NoSegment::Damaged(kind, offset, words) => self.faults.push(Fault {
+                    timeline: name.timeline,
+                    begin: name.begin,
+                    end: name.begin.saturating_add(self.segment_bytes()),
+                    first: name,
+                    kind,
+                    origin: Some(StoredPlace {
+                        stored_file,
+                        stored_offset: offset.map(ByteOffset),
+                    }),
+                    is_last: false,
+                    words,
+                }),
+            }
+        }
+    }
+
+    fn add_break(&mut self, broken: &Break) {
+        let (name, stored) = match self.shelf.find(broken.segment) {
+            Some((name, stored)) => (*name, Some(stored.stored_file.clone())),
+            None => (broken.segment, None),
+        };
+        let origin = stored.map(|stored_file| StoredPlace { stored_file, stored_offset: None });
+        self.faults.push(Fault {
+            timeline: broken.segment.timeline,
+            begin: broken.at,
+            end: broken.until,
+            first: name,
+            kind: Kind::Checksum,
+            origin,
+            is_last: broken.is_last,
+            words: format!("at LSN {}: {}", Lsn(broken.at), broken.words),
+        });
+    }
+
+    /// The labels of the sets that cannot be made consistent with this in their way.
+    fn needed_by(&self, fault: &Fault) -> Vec<&str> {
+        let needs = self.needs.iter().filter(|need| {
+            let path = if need.timeline == fault.timeline {
+                true
+            } else {
+                self.shelf.histories().timeline_at(need.timeline, fault.begin)
+                    == Some(fault.timeline)
+            };
+            path && need.from < fault.end && fault.begin < need.to
+        });
+        needs.map(|need| need.label.as_str()).collect()
+    }
+
+    /// True if no set could use it, or the tool removed what only leads from one set to the next.
+    fn is_of_no_use(&self, fault: &Fault) -> bool {
+        let bytes = self.segment_bytes();
+        let segment_of = |address: u64| address / bytes;
+        let is_before_all = self.needs.iter().all(|need| fault.end <= need.from);
+        let begins_behind_a_set = self.needs.iter().any(|need| {
+            // The segment that a set ends in, and the one that it begins, are kept.
+            let last = segment_of(need.to.saturating_sub(1));
+            let begin = segment_of(fault.begin);
+            need.to <= fault.begin && (last..=last.saturating_add(1)).contains(&begin)
+        });
+        let ends_before_a_set =
+            self.needs.iter().any(|need| segment_of(need.from) == segment_of(fault.end));
+        let was_removed = fault.kind == Kind::Missing && begins_behind_a_set && ends_before_a_set;
+        is_before_all || was_removed
+    }
+
+    fn finding(&self, fault: &Fault) -> Finding {
+        let needed_by = self.needed_by(fault);
+        let severity = match () {
+            () if !needed_by.is_empty() => Severity::Damage,
+            () if fault.is_last || self.is_of_no_use(fault) => Severity::Notice,
+            () => Severity::Suspect,
+        };
+        let mut words = fault.words.clone();
+        if !needed_by.is_empty() {
+            words.push_str(&format!(
+                "; without it {} cannot be made consistent",
+                needed_by.join(", ")
+            ));
+        } else if severity == Severity::Suspect {
+            words.push_str("; nothing behind it can be brought back from the sets before it");
+        }
+        let finding = Finding::of_file(&self.name(fault.first), severity, fault.kind, words);
+        let finding = match &fault.origin {
+            Some(origin) => finding.stored_at(origin.clone()),
+            None => finding,
+        };
+        finding.with_hint(HINT)
+    }
+
+    /// A set that no stretch makes consistent, although nothing was found in its way.
+    fn without_log(&self, need: &Need) -> Option<Step> {
+        let is_told = self
+            .faults
+            .iter()
+            .any(|fault| self.needed_by(fault).iter().any(|label| *label == need.label));
+        if is_told || stretch_of(need, self.stretches).is_some() || !self.unread.is_empty() {
+            return None;
+        }
+        let begin = need.from - need.from % self.segment_bytes();
+        let first = self.name(SegmentName { timeline: need.timeline, begin });
+        // Only what has yet to come can be on its way.
+        let mut later = self.shelf.segments().keys();
+        let is_newest = !later.any(|name| name.timeline >= need.timeline && name.begin >= need.to);
+        let severity = match self.log.waits_for_log || !is_newest {
+            true => Severity::Damage,
+            false => Severity::Suspect,
+        };
+        let words = format!(
+            "the log of set {}, from LSN {} to {} in timeline {}, is not here: the set cannot be made \
+             consistent",
+            need.label,
+            Lsn(need.from),
+            Lsn(need.to),
+            need.timeline
+        );
+        let finding = Finding::of_file(&first, severity, Kind::Missing, words);
+        Some(Step::Finding(finding.with_hint(HINT)))
+    }
+
+    fn restorable(&self) -> Vec<Restorable> {
+        let mut all = Vec::new();
+        for need in &self.needs {
+            let Some(own) = stretch_of(need, self.stretches) else { continue };
+            let histories = self.shelf.histories();
+            let set = self.log.sets.iter().find(|set| set.label == need.label);
+            let stopped = set.and_then(|set| set.stopped.clone());
+            for reach in reaches(need, own, self.stretches, histories, self.segment_bytes()) {
+                let to_time = reach.time.map(text_of);
+                all.push(Restorable {
+                    set: need.label.clone(),
+                    timeline: reach.timeline,
+                    from_lsn: Lsn(need.to),
+                    to_lsn: Lsn(reach.to),
+                    // A set in which nothing was committed behind its end is as it was then.
+                    to_time: to_time.max(stopped.clone()),
+                    from_time: stopped.clone(),
+                });
+            }
+        }
+        all
+    }
+
+    fn tell(self, steps: &mut VecDeque<Step>) {
+        let findings = self.faults.iter().map(|fault| self.finding(fault));
+        let mut findings: Vec<Finding> = findings.collect();
+        let more = findings.len().saturating_sub(FINDINGS_MAX);
+        findings.sort_by(|a, b| b.severity.cmp(&a.severity));
+        findings.truncate(FINDINGS_MAX);
+        steps.extend(findings.into_iter().map(Step::Finding));
+        if more > 0 {
+            let text = format!("{more} more places in the log are not as they were written");
+            steps.push_back(Step::Note(Note { file: String::new(), text }));
+        }
+        steps.extend(self.needs.iter().filter_map(|need| self.without_log(need)));
+        let log = Log {
+            segments: self.shelf.segments().len() as u64,
+            gaps: self.gaps.clone(),
+            restorable: self.restorable(),
+        };
+        let state = moments(&log.restorable, &self.needs);
+        let description = self.log.description(state, Some(Arc::new(log)));
+        steps.extend(self.unread.into_iter().map(Step::Unread));
+        let judge = Box::new(|_: &mut Finding, _: &_| ());
+        steps.push_back(Step::Settled(Box::new(Settled { description, has_sums: true, judge })));
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "small numbers of a test")]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::formats::postgres::files::archived_log::folder::decoded;
+    use crate::formats::postgres::files::archived_log::{LogFolder, plain_file};
+    use crate::verdict::Severity;
+
+    const FIRST: u64 = 0xF;
+    const LAST: u64 = 0x14;
+
+    /// The archive of a real server, segments `..0F` to `..14`, decompressed into a folder.
+    fn archive() -> Option<tempfile::TempDir> {
+        let stored = crate::source::fixtures::backups("walg-lz4/repo/wal_005")?;
+        let folder = tempfile::tempdir().unwrap();
+        for number in FIRST..=LAST {
+            let name = name(number);
+            let mut plain =
+                plain_file(&mut *decoded(&stored.join(format!("{name}.lz4"))).unwrap()).unwrap();
+            std::io::Seek::rewind(&mut plain).unwrap();
+            let mut file = fs::File::create(folder.path().join(name)).unwrap();
+            std::io::copy(&mut plain, &mut file).unwrap();
+        }
+        Some(folder)
+    }
+
+    fn name(number: u64) -> String {
+        format!("0000000100000000{number:08X}")
+    }
+
+    fn set(label: &str, from: u64, to: u64) -> Arc<Backup> {
+        Arc::new(Backup {
+            label: label.to_owned(),
+            timeline: Some(1),
+            from_lsn: Some(Lsn(from)),
+            to_lsn: Some(Lsn(to)),
+            ..Backup::default()
+        })
+    }
+
+    /// As the sentinels of the fixture have them.
+    fn sets() -> Vec<Arc<Backup>> {
+        vec![
+            set("first", 0x100_0028, 0x100_0100),
+            set("second", 0x120_0028, 0x120_0100),
+            set("third", 0x140_0028, 0x140_0100),
+        ]
+    }
+
+    fn read(folder: &Path, sets: Vec<Arc<Backup>>) -> (Vec<Finding>, Vec<Unread>, Log, String) {
+        let archive = LogFolder::list(folder, folder, Box::new(decoded)).unwrap();
+        let log = ArchivedLog {
+            path: folder.to_owned(),
+            tool: "a test",
+            archive: Arc::new(archive),
+            sets,
+            waits_for_log: true,
+        };
+        let (mut findings, mut unread, mut end) = (Vec::new(), Vec::new(), None);
+        for step in log.into_target().steps {
+            match step {
+                Step::Finding(finding) => findings.push(finding),
+                Step::Unread(it) => unread.push(it),
+                Step::Settled(settled) => end = Some(settled.description),
+                Step::Passed(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        let Some(Description { part: Some(RepositoryPart::Whole(Some(log))), state, .. }) = end
+        else {
+            return (findings, unread, Log::default(), String::new());
+        };
+        (findings, unread, (*log).clone(), state)
+    }
+
+    fn said(findings: &[Finding]) -> Vec<(&str, Severity, Kind)> {
+        findings.iter().map(|it| (&*it.place.file, it.severity, it.kind)).collect()
+    }
+
+    #[test]
+    fn sound_log_brings_every_set_to_its_end() {
+        let Some(folder) = archive() else { return };
+        let (findings, unread, log, state) = read(folder.path(), sets());
+        assert_eq!((said(&findings), unread.len()), (vec![], 0), "{findings:?}");
+        assert_eq!((log.segments, log.gaps.len()), (LAST - FIRST + 1, 0));
+        let ways: Vec<_> =
+            log.restorable.iter().map(|it| (&*it.set, it.timeline, it.to_lsn)).collect();
+        let end = Lsn((LAST + 1) << 20);
+        assert_eq!(ways, [("first", 1, end), ("second", 1, end), ("third", 1, end)]);
+        assert!(state.starts_with("restorable from LSN 0/1000100 to 0/1500000"), "{state}");
+        assert!(log.restorable[0].to_time.is_some());
+    }
+
+    #[test]
+    fn missing_segment_is_damage_to_the_set_that_needs_it() {
+        for number in FIRST..=LAST {
+            let Some(folder) = archive() else { return };
+            fs::remove_file(folder.path().join(name(number))).unwrap();
+            let (findings, _, log, _) = read(folder.path(), sets());
+            let expected = match number {
+                // Nothing needs the first one.
+                FIRST => vec![],
+                0x10 | 0x12 | 0x14 => vec![(name(number), Severity::Damage, Kind::Missing)],
+                // What a tool removes that keeps the log of its sets only.
+                0x11 | 0x13 => vec![(name(number), Severity::Notice, Kind::Missing)],
+                _ => unreachable!(),
+            };
+            let found: Vec<_> = said(&findings)
+                .into_iter()
+                .map(|(file, severity, kind)| (file.to_owned(), severity, kind))
+                .collect();
+            assert_eq!(found, expected, "{number:x}");
+            let lost = usize::from(matches!(number, 0x10 | 0x12 | 0x14));
+            assert_eq!(log.restorable.len(), 3 - lost, "{number:x}: {:?}", log.restorable);
+        }
+    }
+
+    #[test]
+    fn flipped_bit_in_any_record_is_found() {
+        let mut checked = 0;
+        for (number, at) in
+            [(0x10, 0x28 + 30), (0x11, 0x2000 + 18), (0x11, 60), (0x12, 0x90), (0x13, 44)]
+        {
+            let Some(folder) = archive() else { return };
+            let path = folder.path().join(name(number));
+            let mut bytes = fs::read(&path).unwrap();
+            if bytes[at..at + 8].iter().all(|byte| *byte == 0) {
+                continue;
+            }
+            bytes[at] ^= 1;
+            fs::write(&path, bytes).unwrap();
+            let (findings, _, log, _) = read(folder.path(), sets());
+            assert!(!findings.is_empty(), "{number:x} {at:x}: {log:?}");
+            checked += 1;
+        }
+        assert!(checked >= 3, "{checked}");
+    }
+
+    #[test]
+    fn cut_or_foreign_segment_is_no_part_of_the_log() {
+        let Some(folder) = archive() else { return };
+        let path = folder.path().join(name(0x12));
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, &whole[..0x8000]).unwrap();
+        let (findings, _, _, _) = read(folder.path(), sets());
+        assert_eq!(said(&findings), [(&*name(0x12), Severity::Damage, Kind::Truncated)]);
+        let mut foreign = whole;
+        foreign[24] ^= 1;
+        fs::write(&path, foreign).unwrap();
+        let (findings, _, _, _) = read(folder.path(), sets());
+        assert_eq!(said(&findings), [(&*name(0x12), Severity::Damage, Kind::Checksum)]);
+    }
+
+    #[test]
+    fn archive_without_log_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let (findings, unread, log, _) = read(folder.path(), sets());
+        assert_eq!((findings.len(), unread.len(), log), (0, 1, Log::default()));
+        fs::write(folder.path().join(name(1)), vec![0; 1 << 20]).unwrap();
+        let (findings, unread, _, _) = read(folder.path(), sets());
+        assert_eq!((findings.len(), unread.len()), (1, 1));
+    }
+}

@@ -1,0 +1,119 @@
+//! What can be brought back, in a sentence.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use crate::database::repository::Restorable;
+use crate::formats::postgres::files::archived_log::reach::Need;
+use crate::words::utc_seconds;
+
+/// From 1970 to 2000, where servers begin to count.
+const SECONDS_BEFORE_2000: i64 = 946_684_800;
+const MICROSECONDS: i64 = 1_000_000;
+
+/// A server's time as text: `2026-11-23T09:10:11Z`.
+pub(super) fn text_of(microseconds: i64) -> String {
+    let seconds = microseconds.div_euclid(MICROSECONDS).saturating_add(SECONDS_BEFORE_2000);
+    let since = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+    utc_seconds(UNIX_EPOCH.checked_add(since).unwrap_or(UNIX_EPOCH))
+}
+
+/// `any moment from 2026-11-02 04:10:11 to 2026-11-23 09:17:00 UTC can be restored, but not
+/// 2026-11-09 11:02:00 to 2026-11-09 12:40:31`.
+pub(super) fn moments(restorable: &[Restorable], needs: &[Need]) -> String {
+    if needs.is_empty() {
+        return "no set needs a log".to_owned();
+    }
+    let cannot = needs.iter().filter(|need| restorable.iter().all(|it| it.set != need.label));
+    let cannot: Vec<&str> = cannot.map(|need| need.label.as_str()).collect();
+    let lost = match cannot.as_slice() {
+        [] => String::new(),
+        labels => format!("; {} cannot be made consistent", labels.join(", ")),
+    };
+    if restorable.is_empty() {
+        return "no set can be made consistent with the log that is here".to_owned();
+    }
+    let times = restorable.iter().map(|it| it.from_time.clone().zip(it.to_time.clone()));
+    let ranges = match times.collect::<Option<Vec<_>>>() {
+        Some(times) => times,
+        None => {
+            let last = restorable.iter().map(|it| it.to_lsn).max();
+            let first = restorable.iter().map(|it| it.from_lsn).min();
+            let text = |lsn: Option<_>| lsn.map_or(String::new(), |lsn| format!("{lsn}"));
+            return format!("restorable from LSN {} to {}{lost}", text(first), text(last));
+        }
+    };
+    let (whole, holes) = joined(ranges);
+    let plain = |time: &str| time.trim_end_matches('Z').replace('T', " ");
+    let holes: Vec<_> =
+        holes.iter().map(|(from, to)| format!("{} to {}", plain(from), plain(to))).collect();
+    let but =
+        if holes.is_empty() { String::new() } else { format!(", but not {}", holes.join(", ")) };
+    let (from, to) = (plain(&whole.0), plain(&whole.1));
+    format!("any moment from {from} to {to} UTC can be restored{but}{lost}")
+}
+
+/// The whole of some ranges, and what lies between them.
+fn joined(mut ranges: Vec<(String, String)>) -> ((String, String), Vec<(String, String)>) {
+    ranges.sort();
+    let mut whole = ranges.first().cloned().unwrap_or_default();
+    let mut holes = Vec::new();
+    for (from, to) in ranges {
+        if from > whole.1 {
+            holes.push((whole.1.clone(), from));
+        }
+        whole.1 = whole.1.max(to);
+    }
+    (whole, holes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::database::repository::Lsn;
+
+    fn restorable(set: &str, from: Option<&str>, to: Option<&str>) -> Restorable {
+        Restorable {
+            set: set.to_owned(),
+            timeline: 1,
+            from_lsn: Lsn(0x100_0028),
+            to_lsn: Lsn(0x300_0000),
+            from_time: from.map(str::to_owned),
+            to_time: to.map(str::to_owned),
+        }
+    }
+
+    fn need(set: &str) -> Need {
+        Need { label: set.to_owned(), timeline: 1, from: 0x100_0028, to: 0x100_0130 }
+    }
+
+    #[test]
+    fn times_of_servers_are_told_in_utc() {
+        assert_eq!(text_of(0), "2000-01-01T00:00:00Z");
+        assert_eq!(text_of(848_740_211_999_999), "2026-11-23T09:10:11Z");
+        assert_eq!(text_of(i64::MIN), "1970-01-01T00:00:00Z");
+        assert!(!text_of(i64::MAX).is_empty());
+    }
+
+    #[test]
+    fn sentence_names_the_range_and_its_holes() {
+        let a = restorable("a", Some("2026-11-02T04:10:00Z"), Some("2026-11-09T11:02:00Z"));
+        let b = restorable("b", Some("2026-11-09T12:40:31Z"), Some("2026-11-23T09:17:00Z"));
+        let needs = [need("a"), need("b")];
+        let told = moments(&[a.clone(), b.clone()], &needs);
+        assert_eq!(
+            told,
+            "any moment from 2026-11-02 04:10:00 to 2026-11-23 09:17:00 UTC can be restored, but \
+             not 2026-11-09 11:02:00 to 2026-11-09 12:40:31"
+        );
+        let longer = Restorable { to_time: b.to_time.clone(), ..a };
+        let told = moments(&[longer.clone(), b], &needs);
+        assert!(told.ends_with("09:17:00 UTC can be restored"), "{told}");
+        let told = moments(&[longer], &needs);
+        assert!(told.ends_with("restored; b cannot be made consistent"), "{told}");
+        let without_time = restorable("a", None, None);
+        let told = moments(&[without_time], &needs[..1]);
+        assert_eq!(told, "restorable from LSN 0/1000028 to 0/3000000");
+        assert!(moments(&[], &needs).starts_with("no set can be"));
+        assert_eq!(moments(&[], &[]), "no set needs a log");
+    }
+}
