@@ -103,6 +103,28 @@ pub struct Check {
     #[arg(long, value_name = "OLDER.pwk")]
     pub base: Vec<PathBuf>,
 
+    /// Of a backup repository, only this stanza (pgBackRest) or server
+    #[arg(long, value_name = "NAME")]
+    pub stanza: Option<String>,
+
+    /// Of a backup repository, only the set of this label; may be given several times
+    #[arg(long, value_name = "LABEL")]
+    pub set: Vec<String>,
+
+    /// Of a backup repository, only the newest set
+    #[arg(long, conflicts_with = "set")]
+    pub latest: bool,
+
+    /// Do not read the archived log of a backup repository
+    #[arg(long)]
+    pub no_log: bool,
+
+    /// A file with the passphrase of an encrypted backup repository
+    ///
+    /// Without it the tool's own variable is used: PGBACKREST_REPO1_CIPHER_PASS.
+    #[arg(long, value_name = "FILE")]
+    pub cipher_pass_file: Option<PathBuf>,
+
     /// Wait so long for a running server's next checkpoint where evidence needs one, as in 10m
     ///
     /// A hole between the files of a running server may be a moment's matter.

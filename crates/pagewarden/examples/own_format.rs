@@ -75,6 +75,7 @@ fn open(path: &Path) -> std::io::Result<Target> {
         },
         live: false,
         epoch: None,
+        part: None,
     };
     Ok(Target { description, steps: Box::new(std::iter::once(Step::File(file))), woken: None })
 }

@@ -309,6 +309,16 @@ pub struct Place {
     pub offset: Option<ByteOffset>,
 }
 
+/// Where the bytes lie that something was read from, if that is no file of the database: a
+/// compressed or encrypted file of a backup repository, or a range of one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct StoredPlace {
+    /// The stored file, relative to the repository.
+    pub stored_file: String,
+    /// Where the stored range begins in it.
+    pub stored_offset: Option<ByteOffset>,
+}
+
 /// What is wrong with one page or file, and the evidence for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -332,6 +342,9 @@ pub struct Finding {
     pub detail: Option<String>,
     /// What to do next.
     pub hint: Option<String>,
+    /// Where the bytes lie, in a backup repository.
+    #[serde(flatten)]
+    pub origin: Option<StoredPlace>,
 }
 
 /// Evidence and more of it.
@@ -361,7 +374,15 @@ impl Finding {
             computed: None,
             detail: Some(detail),
             hint: None,
+            origin: None,
         }
+    }
+
+    /// The same finding with the place of the stored bytes.
+    #[must_use]
+    pub fn stored_at(mut self, origin: StoredPlace) -> Self {
+        self.origin = Some(origin);
+        self
     }
 
     /// The same finding with advice on what to do next.

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime};
 
 use pagewarden::Error;
+use pagewarden::database::repository::{self, RepositoryOptions, Sets};
 use pagewarden::database::{self, Format, OpenOptions, Step, Target, folder, parts};
 use pagewarden::report::html::HtmlReport;
 use pagewarden::report::json::JsonReport;
@@ -55,30 +56,32 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
     let metrics_file = prepare(arguments, arguments.metrics.as_deref(), Content::Metrics)?;
     let seal_file = prepare(arguments, arguments.seal.as_deref(), Content::Seal)?;
     let kind = arguments.format.as_deref().and_then(database::kind_named);
-    let targets = parts::grouped(&with_folders_listed(&arguments.paths, kind)?, kind);
-    if arguments.paths.len() > 1 && (seal_file.is_some() || arguments.against.is_some()) {
+    let open_options = open_options(arguments);
+    let subjects = subjects(arguments, kind, &open_options)?;
+    let wants_seal = seal_file.is_some() || arguments.against.is_some();
+    if wants_seal && arguments.paths.len() > 1 {
         anyhow::bail!("a seal is of one database\nhint: name one PATH with --seal and --against");
     }
+    if wants_seal && subjects.iter().any(|subject| matches!(subject, Subject::Repository(..))) {
+        anyhow::bail!(
+            "a seal is of one database, and a backup repository holds several sets\n\
+             hint: seal the database itself"
+        );
+    }
+    let count = subjects.iter().map(Subject::count).sum();
     let (mut html, mut metrics) = (Vec::new(), Vec::new());
     let show = Show::choose(arguments.pace.quiet, arguments.pace.progress);
     let mut reports = Several::default();
-    add_result(&mut reports, arguments, targets.len(), &show)?;
+    add_result(&mut reports, arguments, count, &show)?;
     if html_file.is_some() {
-        reports.add(HtmlReport::new(&mut html, targets.len()));
+        reports.add(HtmlReport::new(&mut html, count));
     }
     if let Some(file) = &metrics_file {
         reports.add(MetricsReport::new(&mut metrics, &file.previous));
     }
     let run = Run {
         kind,
-        open_options: OpenOptions {
-            wal: arguments.wal.clone(),
-            settle: arguments.settle,
-            no_witness: arguments.no_witness,
-            structure: arguments.structure,
-            keyring: arguments.keyring.clone(),
-            bases: arguments.base.clone(),
-        },
+        open_options,
         options: options(arguments)?,
         show: &show,
         wants_total: show.wants_total()
@@ -89,8 +92,9 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
         against: arguments.against.as_deref(),
         strangers: pagewarden::formats::sqlserver::files::strangers(&arguments.paths),
     };
-    let all = run.check_all(&targets, seal_file, arguments, &mut reports)?;
-    let Ran { mut total, verdict, opened, missed, sealed } = all;
+    let all = run.check_all(subjects, seal_file, arguments, &mut reports)?;
+    let verdict = all.verdict();
+    let Ran { mut total, opened, missed, sealed, .. } = all;
     show.end();
     total.elapsed = begin.elapsed();
     reports.end(&RunEnd {
@@ -114,6 +118,65 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
             if exit == Exit::Fine { unable } else { exit }
         }
     })
+}
+
+fn open_options(arguments: &Check) -> OpenOptions {
+    OpenOptions {
+        wal: arguments.wal.clone(),
+        settle: arguments.settle,
+        no_witness: arguments.no_witness,
+        structure: arguments.structure,
+        keyring: arguments.keyring.clone(),
+        bases: arguments.base.clone(),
+        repository: RepositoryOptions {
+            stanza: arguments.stanza.clone(),
+            sets: arguments.set.clone(),
+            latest: arguments.latest,
+            no_log: arguments.no_log,
+            cipher_pass_file: arguments.cipher_pass_file.clone(),
+        },
+    }
+}
+
+/// What is checked by itself.
+enum Subject {
+    /// One target, in one file or folder or in several.
+    Target(Vec<PathBuf>),
+    /// A backup repository, with its targets or why it cannot be opened.
+    Repository(PathBuf, Result<Sets, Error>),
+}
+
+impl Subject {
+    /// How many targets it has.
+    fn count(&self) -> usize {
+        match self {
+            Self::Repository(_, Ok(sets)) => sets.count,
+            Self::Repository(_, Err(_)) | Self::Target(_) => 1,
+        }
+    }
+}
+
+/// Everything that is to be checked, in the order in which it is named.
+fn subjects(
+    arguments: &Check,
+    kind: Option<&Format>,
+    options: &OpenOptions,
+) -> anyhow::Result<Vec<Subject>> {
+    let groups = parts::grouped(&with_folders_listed(&arguments.paths, kind)?, kind);
+    let subject = |paths: Vec<PathBuf>| {
+        let repository = match paths.as_slice() {
+            [path] => repository::kind_of(path, kind).map(|tool| (path.clone(), tool)),
+            _ => None,
+        };
+        match repository {
+            Some((path, tool)) => {
+                let sets = (tool.open)(&path, options);
+                Subject::Repository(path, sets)
+            }
+            None => Subject::Target(paths),
+        }
+    };
+    Ok(groups.into_iter().map(subject).collect())
 }
 
 /// The paths, with the databases in a folder in the place of one that is none itself.
@@ -142,7 +205,8 @@ fn prepare(
         .iter()
         .chain(&arguments.wal)
         .chain(&arguments.keyring)
-        .chain(&arguments.base);
+        .chain(&arguments.base)
+        .chain(&arguments.cipher_pass_file);
     let checked: Vec<_> = checked.cloned().collect();
     path.map(|path| ReplacedFile::prepare(path, content, &checked)).transpose()
 }
@@ -178,8 +242,8 @@ struct Checked {
 /// All targets of a run.
 struct Ran {
     total: Summary,
-    /// The worst of all.
-    verdict: Verdict,
+    /// The worst of all that were checked.
+    worst: Option<Verdict>,
     opened: u64,
     /// Whether a level of protection that was asked for was missed.
     missed: bool,
@@ -187,43 +251,88 @@ struct Ran {
     sealed: anyhow::Result<()>,
 }
 
+impl Ran {
+    /// Counts one target; `None` if it could not be opened.
+    fn add(&mut self, checked: Option<Checked>, arguments: &Check) {
+        let verdict = match checked {
+            Some(Checked { verified, sealed }) => {
+                self.opened += 1;
+                if self.sealed.is_ok() {
+                    self.sealed = sealed;
+                }
+                self.total += &verified.summary;
+                self.missed |= misses_protection(arguments, &verified);
+                verified.verdict()
+            }
+            None => Verdict::Incomplete,
+        };
+        self.worst = Some(self.worst.map_or(verdict, |worst| worst.min(verdict)));
+    }
+
+    /// The worst of all.
+    fn verdict(&self) -> Verdict {
+        let verdict = self.worst.unwrap_or(Verdict::Incomplete);
+        if self.total.stopped { verdict.min(Verdict::Incomplete) } else { verdict }
+    }
+}
+
 impl Run<'_> {
     /// Checks one target after the other, until the run is stopped.
     fn check_all(
         &self,
-        targets: &[Vec<PathBuf>],
+        subjects: Vec<Subject>,
         mut seal_file: Option<ReplacedFile>,
         arguments: &Check,
         reports: &mut Several<'_>,
     ) -> anyhow::Result<Ran> {
-        let (mut total, mut opened, mut missed) = (Summary::default(), 0, false);
-        let (mut worst, mut sealed) = (None, Ok(()));
-        for paths in targets {
-            if self.options.stop.load(Ordering::Relaxed) {
-                total.stopped = true;
+        let mut ran = Ran {
+            total: Summary::default(),
+            worst: None,
+            opened: 0,
+            missed: false,
+            sealed: Ok(()),
+        };
+        let stopped = || self.options.stop.load(Ordering::Relaxed);
+        for subject in subjects {
+            if stopped() {
+                ran.total.stopped = true;
                 break;
             }
-            let verdict = match self.check(paths, seal_file.take(), reports)? {
-                Some(Checked { verified, sealed: made }) => {
-                    opened += 1;
-                    sealed = made;
-                    total += &verified.summary;
-                    missed |= misses_protection(arguments, &verified);
-                    verified.verdict()
-                }
-                None => {
+            match subject {
+                Subject::Target(paths) => {
+                    let checked = self.check(&paths, seal_file.take(), reports)?;
                     // A stream may have been waited for.
-                    total.stopped |= self.options.stop.load(Ordering::Relaxed);
-                    Verdict::Incomplete
+                    ran.total.stopped |= checked.is_none() && stopped();
+                    ran.add(checked, arguments);
                 }
-            };
-            worst = Some(worst.map_or(verdict, |worst: Verdict| worst.min(verdict)));
+                Subject::Repository(path, Err(error)) => {
+                    self.failed(&path, error, reports)?;
+                    ran.add(None, arguments);
+                }
+                Subject::Repository(_, Ok(sets)) => {
+                    for target in sets.targets {
+                        if stopped() {
+                            ran.total.stopped = true;
+                            break;
+                        }
+                        let checked = self.check_target(target, None, None, reports)?;
+                        ran.add(Some(checked), arguments);
+                    }
+                }
+            }
         }
-        let mut verdict = worst.unwrap_or(Verdict::Incomplete);
-        if total.stopped {
-            verdict = verdict.min(Verdict::Incomplete);
+        Ok(ran)
+    }
+
+    /// Says that a target could not be opened.
+    fn failed(&self, path: &Path, error: Error, reports: &mut Several<'_>) -> anyhow::Result<()> {
+        let error = anyhow::Error::from(error);
+        // With its cause: `{:#}` is the whole chain.
+        reports.failed_target(&path.to_string_lossy(), &format!("{error:#}"), SystemTime::now())?;
+        if !self.errors_are_results {
+            exit::report(&error);
         }
-        Ok(Ran { total, verdict, opened, missed, sealed })
+        Ok(())
     }
 
     /// Checks one target, which may lie in several files; `None` if it could not
@@ -242,19 +351,25 @@ impl Run<'_> {
         let mut target = match opened {
             Ok(target) => target,
             Err(error) => {
-                let error = anyhow::Error::from(error);
-                let shown = path.to_string_lossy();
-                // With its cause: `{:#}` is the whole chain.
-                reports.failed_target(&shown, &format!("{error:#}"), SystemTime::now())?;
-                if !self.errors_are_results {
-                    exit::report(&error);
-                }
+                self.failed(path, error, reports)?;
                 return Ok(None);
             }
         };
         let strange = self.strangers.iter().find(|(stranger, _)| stranger == path);
         let strange = strange.map(|(_, note)| Step::Note(note.clone()));
         target.steps = Box::new(strange.into_iter().chain(target.steps));
+        let path = (!is_standard_input(path)).then_some(path);
+        self.check_target(target, path, seal_file, reports).map(Some)
+    }
+
+    /// Checks a target that is open. How much there is to read is counted by `path`.
+    fn check_target(
+        &self,
+        mut target: Target,
+        path: Option<&Path>,
+        seal_file: Option<ReplacedFile>,
+        reports: &mut Several<'_>,
+    ) -> anyhow::Result<Checked> {
         let mut sealing = None;
         if let Some(place) = seal_file {
             let (sealed, begun) = SealFile::begin(target, &place)?;
@@ -263,8 +378,8 @@ impl Run<'_> {
         }
         reports.begin_target(&target.description)?;
         let (verified, listed_bytes) = std::thread::scope(|scope| {
-            let wants_total = self.wants_total && !is_standard_input(path);
-            let listed = wants_total.then(|| scope.spawn(|| self.measure(path)));
+            let listed = path.filter(|_| self.wants_total);
+            let listed = listed.map(|path| scope.spawn(|| self.measure(path)));
             let verified = verify(target, &self.options, self.show, reports);
             // A thread that panicked has counted nothing.
             (verified, listed.and_then(|thread| thread.join().ok()).flatten())
@@ -278,7 +393,7 @@ impl Run<'_> {
         let sealed = sealing.map_or(Ok(()), |(sealing, place)| {
             sealing.end(place, verified.verdict(), verified.summary.stopped)
         });
-        Ok(Some(Checked { verified, sealed }))
+        Ok(Checked { verified, sealed })
     }
 
     fn open(&self, paths: &[PathBuf]) -> Result<Target, Error> {

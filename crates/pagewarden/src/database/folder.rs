@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::database::{Format, Probe};
+use crate::database::{Format, Probe, repository};
 use crate::error::Error;
 use crate::formats::FORMATS;
 
@@ -62,6 +62,9 @@ fn list(
 }
 
 fn best(path: &Path, metadata: &fs::Metadata, kind: Option<&Format>) -> Probe {
+    if metadata.is_dir() && repository::kind_of(path, kind).is_some() {
+        return Probe::Yes;
+    }
     let kinds = FORMATS.iter().filter(|one| kind.is_none_or(|kind| kind.name == one.name));
     kinds.map(|kind| (kind.probe)(path, metadata)).max().unwrap_or(Probe::No)
 }

@@ -19,6 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::database::parts::PartsKind;
+use crate::database::repository::{RepositoryKind, RepositoryOptions, RepositoryPart};
 use crate::error::Error;
 use crate::formats::FORMATS;
 use crate::page::{PageFormat, Specimen, Unsettled, Witness};
@@ -28,6 +29,7 @@ use crate::verdict::{ByteOffset, Finding, Note, PageNo, Protection, Severity, St
 
 pub mod folder;
 pub mod parts;
+pub mod repository;
 
 /// What is known of a target before its pages are read.
 #[derive(Debug, Clone)]
@@ -51,6 +53,8 @@ pub struct Description {
     pub live: bool,
     /// Which state of the database this is, where it can be compared with a seal.
     pub epoch: Option<Epoch>,
+    /// What part of a backup repository it is, if it is one.
+    pub part: Option<RepositoryPart>,
 }
 
 /// How much an "ok" is worth: part of every report, because formats differ
@@ -361,6 +365,8 @@ pub struct OpenOptions {
     pub keyring: Option<PathBuf>,
     /// Packs that a delta builds on.
     pub bases: Vec<PathBuf>,
+    /// What is wanted of a backup repository.
+    pub repository: RepositoryOptions,
 }
 
 /// How much of a stream is looked at to find out what it is.
@@ -426,6 +432,8 @@ pub struct Format {
     pub stream: Option<StreamKind>,
     /// Several files may be one target; `None`: never.
     pub parts: Option<PartsKind>,
+    /// Tools that keep backups of this format in repositories of their own.
+    pub repositories: &'static [RepositoryKind],
     /// How page verification is turned on.
     pub turned_on: TurnedOn,
     /// The experiments of `pagewarden cost` that say what its protection costs, the most telling

@@ -10,6 +10,7 @@ use serde_json::json;
 use tempfile::SpooledTempFile;
 
 use crate::database::Description;
+use crate::database::repository::RepositoryPart;
 use crate::report::{Report, RunEnd, TargetEnd};
 use crate::verdict::{Finding, Note, Protection, Unread};
 use crate::verify::{Sink, Verified};
@@ -105,7 +106,7 @@ impl<W: Write + Send> Report for JsonReport<W> {
             self.out.write_all(&unread)?;
         }
         let verdict = summary.verdict(description.setting);
-        let tail = json!({
+        let mut tail = json!({
             // Of a stream, these are only known at its end.
             "engine": description.engine,
             "page_size": description.page_size,
@@ -128,6 +129,14 @@ impl<W: Write + Send> Report for JsonReport<W> {
             "seconds": seconds(summary.elapsed),
             "mib_per_second": rounded(summary.mib_per_second()),
         });
+        let part = match &description.part {
+            Some(RepositoryPart::Set(backup)) => Some(("backup", serde_json::to_value(&**backup)?)),
+            Some(RepositoryPart::Whole(Some(log))) => Some(("log", serde_json::to_value(&**log)?)),
+            Some(RepositoryPart::Whole(None)) | None => None,
+        };
+        if let (Some(tail), Some((name, part))) = (tail.as_object_mut(), part) {
+            tail.insert(name.to_owned(), part);
+        }
         let tail = tail.to_string();
         self.out.write_all(b"],")?;
         self.out.write_all(tail.strip_prefix('{').unwrap_or(&tail).as_bytes())

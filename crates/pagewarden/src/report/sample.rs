@@ -17,6 +17,7 @@ pub(super) fn description(path: &str) -> Description {
         evidence: Evidence { tested_by: "16-bit checksums", unseen: "older versions" },
         live: false,
         epoch: None,
+        part: None,
     }
 }
 

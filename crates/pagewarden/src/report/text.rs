@@ -87,7 +87,14 @@ impl<W: Write> TextReport<W> {
             folded.sums().map(|(stored, computed)| format!("stored {stored}, computed {computed}"));
         // The detail is the first page's; of many, it stands as an example.
         let detail = folded.finding.detail.as_deref().map(printable);
-        let evidence: Vec<_> = sums.into_iter().chain(detail).collect();
+        let stored = folded.finding.origin.as_ref().map(|origin| {
+            let file = printable(&origin.stored_file);
+            match origin.stored_offset {
+                Some(offset) => format!("stored in {file} from byte {} on", offset.0),
+                None => format!("stored in {file}"),
+            }
+        });
+        let evidence: Vec<_> = sums.into_iter().chain(detail).chain(stored).collect();
         if !evidence.is_empty() {
             let _ = write!(line, ": {}", evidence.join("; "));
         }

@@ -118,6 +118,7 @@ impl Database {
                 evidence: Evidence { tested_by: "", unseen: "" },
                 live: false,
                 epoch: Some(Epoch { database, position, is_at_rest }),
+                part: None,
             },
             steps: Box::new(files.into_iter()),
             woken: None,

@@ -332,6 +332,7 @@ fn slept(pause: Duration, stop: &AtomicBool) -> bool {
 
 fn place(file: &PageFile, offset: u64, finding: PageFinding) -> Finding {
     Finding {
+        origin: None,
         place: Place {
             file: file.name.clone(),
             page: Some(finding.page),

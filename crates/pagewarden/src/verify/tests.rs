@@ -104,6 +104,7 @@ impl Files {
                 evidence: Evidence { tested_by: "", unseen: "" },
                 live,
                 epoch: None,
+                part: None,
             },
             steps: Box::new(steps.into_iter()),
             woken: None,

@@ -152,6 +152,7 @@ mod tests {
                 evidence: Evidence { tested_by: "", unseen: "" },
                 live: false,
                 epoch: Some(epoch),
+                part: None,
             },
             summary: Summary::default(),
             verdict,

@@ -117,6 +117,7 @@ mod tests {
             evidence: database::Evidence { tested_by: "", unseen: "" },
             live: false,
             epoch: None,
+            part: None,
         }
     }
 

@@ -212,6 +212,7 @@ impl Database {
             state.push("open in another process".to_owned());
         }
         Description {
+            part: None,
             path: self.path.clone(),
             format: FORMAT.name,
             engine: "DuckDB".to_owned(),

@@ -16,6 +16,7 @@ pub const FORMAT: Format = Format {
     open: files::open,
     stream: None,
     parts: None,
+    repositories: &[],
     turned_on: TurnedOn::Never,
     experiments: &[],
     sidecars: &[

@@ -23,6 +23,7 @@ pub const FORMAT: Format = Format {
         open: files::stream::open,
     }),
     parts: None,
+    repositories: &[],
     turned_on: TurnedOn::Here,
     experiments: &["e0-mariadb"],
     sidecars: &[],

@@ -37,6 +37,7 @@ pub const FORMAT: Format = Format {
     open,
     stream: None,
     parts: None,
+    repositories: &[],
     turned_on: TurnedOn::Never,
     experiments: &[],
     sidecars: &[],
@@ -135,6 +136,7 @@ fn description(path: &Path, pack: &Pack, report: Option<&Report>) -> Description
     let content = pack.entries().iter().fold(0_u64, |sum, entry| sum.saturating_add(entry.bytes()));
     let engine = report.and_then(|report| report.targets.first());
     Description {
+        part: None,
         path: path.to_owned(),
         format: FORMAT.name,
         engine: engine.map_or("pack".to_owned(), |target| format!("pack of {}", target.engine)),

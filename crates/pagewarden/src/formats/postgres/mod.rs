@@ -21,6 +21,7 @@ pub const FORMAT: Format = Format {
         open: files::backup::open_stream,
     }),
     parts: None,
+    repositories: files::backup::repository::REPOSITORIES,
     turned_on: TurnedOn::ForTheWhole,
     experiments: &["e2b", "e0", "e2a"],
     sidecars: &[],

@@ -293,6 +293,7 @@ impl Database {
             state.push("open in another process".to_owned());
         }
         Description {
+            part: None,
             path: self.path.clone(),
             format: FORMAT.name,
             engine: "SQLite 3".to_owned(),
@@ -451,6 +452,7 @@ fn empty_database(path: &Path) -> Target {
     let steps = [Step::Note(Note { file: file_name(path), text: note.to_owned() })];
     Target {
         description: Description {
+            part: None,
             path: path.to_owned(),
             format: FORMAT.name,
             engine: "SQLite 3".to_owned(),

@@ -21,6 +21,7 @@ pub const FORMAT: Format = Format {
         open: files::stream::open,
     }),
     parts: None,
+    repositories: &[],
     turned_on: TurnedOn::Here,
     experiments: &["e0-sqlite", "e2b-sqlite"],
     sidecars: &[("-wal", "log"), ("-journal", "rollback journal")],

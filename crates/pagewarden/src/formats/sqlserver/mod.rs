@@ -34,6 +34,7 @@ pub const FORMAT: Format = Format {
         },
         open: backup::open,
     }),
+    repositories: &[],
     turned_on: TurnedOn::ByServer("ALTER DATABASE [name] SET PAGE_VERIFY CHECKSUM"),
     experiments: &[],
     sidecars: &[],

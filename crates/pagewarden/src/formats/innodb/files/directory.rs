@@ -153,6 +153,7 @@ fn open_part(
         .map_or(PAGE_BYTES_DEFAULT, |opened| opened.geometry.layout.page_size);
     let circumstances = found.circumstances;
     let description = Description {
+        part: None,
         path: path.to_owned(),
         format: FORMAT.name,
         engine: engine_of(root, &found),

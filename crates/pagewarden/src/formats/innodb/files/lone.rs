@@ -95,6 +95,7 @@ pub(super) fn open(path: &Path) -> Result<Target, Error> {
         }
     }
     let description = Description {
+        part: None,
         path: path.to_owned(),
         format: FORMAT.name,
         engine: engine.to_owned(),

@@ -92,6 +92,7 @@ fn description(path: &Path, tablespace: &Tablespace, is_live: bool) -> Descripti
         state.push_str(", open in a server");
     }
     Description {
+        part: None,
         path: path.to_owned(),
         format: FORMAT.name,
         engine: tablespace.engine().to_owned(),

@@ -168,6 +168,7 @@ impl StreamWalk {
             Some(_) => "a stream of a backup: its log has yet to be applied".to_owned(),
         };
         Description {
+            part: None,
             path: self.path.clone(),
             format: FORMAT.name,
             engine: self.facts.server.clone().unwrap_or_else(|| "InnoDB".to_owned()),

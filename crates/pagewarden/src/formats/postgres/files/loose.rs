@@ -184,6 +184,7 @@ pub(crate) fn open(path: &Path, metadata: &Metadata) -> Result<Target, Error> {
     }));
     Ok(Target {
         description: Description {
+            part: None,
             path: path.to_owned(),
             format: FORMAT.name,
             engine: "PostgreSQL".to_owned(),

@@ -211,6 +211,7 @@ pub(super) fn open_cluster(
 /// What the control file and the circumstances say of a cluster.
 fn describe(cluster: &Cluster, path: &Path) -> Description {
     Description {
+        part: None,
         path: path.to_owned(),
         format: FORMAT.name,
         engine: format!("PostgreSQL {}", cluster.major),

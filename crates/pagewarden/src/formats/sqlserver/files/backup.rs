@@ -329,6 +329,7 @@ impl Backup {
         }
         state.extend(self.setting.map(|setting| setting_in_words(setting).to_owned()));
         Description {
+            part: None,
             path: self.path.clone(),
             format: FORMAT.name,
             engine: engine.unwrap_or_else(|| "SQL Server".to_owned()),

@@ -249,6 +249,7 @@ impl DataFile {
             state.push(format!("database {name}"));
         }
         Description {
+            part: None,
             path: self.path.clone(),
             format: FORMAT.name,
             engine: self.boot.as_ref().map_or("SQL Server".to_owned(), BootPage::engine),

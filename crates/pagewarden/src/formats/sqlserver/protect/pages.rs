@@ -352,6 +352,7 @@ fn stretch(file: &File, offset: u64, end: u64) -> (u64, bool) {
 
 fn found_at(source: &SourceFile, pages: &Pages, found: PageFinding) -> Finding {
     Finding {
+        origin: None,
         place: place(&source.name, found.page.0),
         severity: found.severity,
         kind: found.kind,

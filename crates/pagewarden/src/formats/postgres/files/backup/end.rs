@@ -2,7 +2,9 @@
 //! was held back.
 
 use std::io;
+use std::sync::Arc;
 
+use crate::database::repository::RepositoryPart;
 use crate::database::{Description, Settled, Step};
 use crate::formats::postgres::FORMAT;
 use crate::formats::postgres::files::backup::ground::Ground;
@@ -33,6 +35,7 @@ impl ArchiveWalk {
         let checksums = self.checksums();
         let description = self.description(Some((ground, checksums)));
         let log = self.log(ground);
+        let judge = self.terms.as_ref().map(|terms| Arc::clone(&terms.judge));
         self.ready.push_back(Step::Settled(Box::new(Settled {
             description,
             has_sums: checksums == Checksums::On,
@@ -40,6 +43,9 @@ impl ArchiveWalk {
                 finding.severity = ground.severity(page);
                 if let Some(log) = &log {
                     log.tell(finding, page);
+                }
+                if let Some(judge) = &judge {
+                    judge(finding, page);
                 }
             }),
         })));
@@ -64,7 +70,7 @@ impl ArchiveWalk {
             }
             // Whoever packs a part of a cluster leaves it out.
             None if (self.facts.has_root || self.facts.label.is_some()) && !self.is_cut => {
-                let detail = "the archive of a data directory without a control file".to_owned();
+                let detail = "a data directory without a control file".to_owned();
                 let finding = Finding::of_file(path, Severity::Damage, Kind::Missing, detail);
                 self.ready.push_back(Step::Finding(finding));
             }
@@ -155,6 +161,9 @@ impl ArchiveWalk {
     }
 
     fn ground(&self, manifest: Option<&manifest::Manifest>) -> Ground {
+        if let Some(terms) = &self.terms {
+            return terms.ground;
+        }
         let ranges = manifest.map(|manifest| manifest.wal_ranges.as_slice()).unwrap_or_default();
         let manifest_start = ranges.iter().map(|range| range.start_lsn).min();
         let label_start = self.facts.label.and_then(|label| label.start_lsn);
@@ -204,6 +213,10 @@ impl ArchiveWalk {
             None | Some("not compressed") => "in a tar archive".to_owned(),
             Some(compression) => format!("in a tar archive ({compression})"),
         };
+        let state = match &self.terms {
+            Some(terms) => format!("{}, {sums}", terms.what),
+            None => format!("{what} {form}, {sums}"),
+        };
         Description {
             path: self.path.clone(),
             format: FORMAT.name,
@@ -215,10 +228,11 @@ impl ArchiveWalk {
                 Some(_) if control => Some(Protection::None),
                 _ => None,
             },
-            state: format!("{what} {form}, {sums}"),
+            state,
             evidence: evidence_of(end.map_or(Checksums::On, |(_, checksums)| checksums)),
             live: false,
             epoch: None,
+            part: self.terms.as_ref().map(|it| RepositoryPart::Set(Arc::clone(&it.backup))),
         }
     }
 }

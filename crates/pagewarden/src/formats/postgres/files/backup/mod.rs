@@ -29,10 +29,12 @@ pub mod label;
 mod ledger;
 mod log;
 pub mod manifest;
+mod members;
 mod place;
+pub mod repository;
 mod stream;
 
-use stream::{ArchiveWalk, Source};
+use stream::{ArchiveWalk, Opened, Source};
 
 /// The archive of the data directory itself, without its compression's ending.
 const BASE: &str = "base.tar";
@@ -119,7 +121,7 @@ pub(in crate::formats::postgres) fn open_stream(
     let mut walk = ArchiveWalk::new(path.to_owned(), options);
     walk.sources = VecDeque::from([Source {
         path: path.to_owned(),
-        opened: Some(stream),
+        opened: Some(Opened::Archive(stream)),
         shown: String::new(),
         prefix: String::new(),
     }]);

@@ -22,6 +22,9 @@ use crate::formats::postgres::files::backup::hash::{Algorithm, Hasher};
 use crate::formats::postgres::files::backup::label::{self, Label};
 use crate::formats::postgres::files::backup::ledger::Ledger;
 use crate::formats::postgres::files::backup::manifest;
+use crate::formats::postgres::files::backup::members::{
+    Broken, MemberData, Members, Piece, SetTerms,
+};
 use crate::formats::postgres::files::backup::place::{RelationPlace, Role, locate};
 use crate::formats::postgres::files::control::{CONTROL_BYTES, Control, ControlFault};
 use crate::formats::postgres::files::names::Fork;
@@ -49,13 +52,20 @@ const LOG_SEGMENT_PAGES: u64 = 32;
 /// How far is read for a first look before the report begins.
 const FIRST_LOOK_BYTES: u64 = 64 << 20;
 
+/// A source that is open already.
+pub(super) enum Opened {
+    /// An archive as a stream.
+    Archive(Decoded),
+    /// Members that are found in another way.
+    Members(Box<dyn Members>),
+}
+
 /// An archive to go through.
-#[derive(Debug)]
 pub(super) struct Source {
     /// Where it is; for a stream, what it is called.
     pub(super) path: PathBuf,
-    /// Set for a stream.
-    pub(super) opened: Option<Decoded>,
+    /// Set for a stream, and for the files of a repository's set.
+    pub(super) opened: Option<Opened>,
     /// What stands before its names in the report.
     pub(super) shown: String,
     /// What stands before its names in the manifest.
@@ -64,7 +74,7 @@ pub(super) struct Source {
 
 /// The archive that is read.
 pub(super) struct Current {
-    archive: Archive<Box<dyn Read + Send>>,
+    members: Box<dyn Members>,
     source: Source,
     /// The data directory in it.
     root: Option<String>,
@@ -80,10 +90,13 @@ pub(super) struct InMember {
     key: String,
     bytes: u64,
     offset: u64,
-    hasher: Hasher,
+    /// For the server's manifest; a repository's sets are tested by the tool's own sums.
+    hasher: Option<Hasher>,
     role: Option<Role>,
     file: Option<Arc<PageFile>>,
     small: Vec<u8>,
+    /// Not all of it came.
+    has_holes: bool,
 }
 
 /// What is known of the cluster by now.
@@ -143,6 +156,8 @@ pub(super) struct ArchiveWalk {
     pub(super) wal: Option<PathBuf>,
     /// Archives that may hold the log, and can be read again.
     pub(super) log_archives: Vec<PathBuf>,
+    /// Set for a repository's set.
+    pub(super) terms: Option<SetTerms>,
 }
 
 impl ArchiveWalk {
@@ -163,6 +178,7 @@ impl ArchiveWalk {
             is_done: false,
             wal: options.wal.clone(),
             log_archives: Vec::new(),
+            terms: None,
         }
     }
 
@@ -185,24 +201,7 @@ impl ArchiveWalk {
     /// Goes as far as the first pages, so that the report can begin with what
     /// the archive is.
     pub(super) fn into_target(mut self) -> Result<Target, Error> {
-        let mut passed = 0_u64;
-        let mut ahead = VecDeque::new();
-        while passed < FIRST_LOOK_BYTES {
-            match self.next() {
-                Some(Step::Passed(bytes)) => {
-                    passed = passed.saturating_add(bytes);
-                    ahead.push_back(Step::Passed(bytes));
-                }
-                Some(step) => {
-                    let is_enough = matches!(step, Step::Pages(_));
-                    ahead.push_back(step);
-                    if is_enough {
-                        break;
-                    }
-                }
-                None => break,
-            }
-        }
+        let (ahead, passed) = self.first_look();
         let is_cluster = self.facts.relations > 0
             || self.facts.control.is_some()
             || self.facts.label.is_some()
@@ -223,6 +222,44 @@ impl ArchiveWalk {
         }
         let description = self.description(None);
         Ok(Target { description, steps: Box::new(ahead.into_iter().chain(self)), woken: None })
+    }
+
+    /// A set of a repository, which is known to be one.
+    pub(super) fn into_set(mut self, terms: SetTerms, members: Box<dyn Members>) -> Target {
+        self.has_all_tablespaces = true;
+        self.terms = Some(terms);
+        self.sources.push_back(Source {
+            path: self.path.clone(),
+            opened: Some(Opened::Members(members)),
+            shown: String::new(),
+            prefix: String::new(),
+        });
+        let (ahead, _) = self.first_look();
+        let description = self.description(None);
+        Target { description, steps: Box::new(ahead.into_iter().chain(self)), woken: None }
+    }
+
+    /// The steps up to the first pages, and the number of bytes before them.
+    fn first_look(&mut self) -> (VecDeque<Step>, u64) {
+        let mut passed = 0_u64;
+        let mut ahead = VecDeque::new();
+        while passed < FIRST_LOOK_BYTES {
+            match self.next() {
+                Some(Step::Passed(bytes)) => {
+                    passed = passed.saturating_add(bytes);
+                    ahead.push_back(Step::Passed(bytes));
+                }
+                Some(step) => {
+                    let is_enough = matches!(step, Step::Pages(_));
+                    ahead.push_back(step);
+                    if is_enough {
+                        break;
+                    }
+                }
+                None => break,
+            }
+        }
+        (ahead, passed)
     }
 
     pub(super) fn note(&mut self, file: &str, text: impl Into<String>) {
@@ -260,14 +297,16 @@ impl ArchiveWalk {
             }
             return true;
         }
-        match current.archive.next_member() {
+        let next = current.members.next_member();
+        self.ready.extend(current.members.take_steps());
+        match next {
             Ok(Some(member)) => {
                 self.begin_member(&mut current, &member);
                 if !self.is_cut {
                     self.current = Some(current);
                 }
             }
-            Ok(None) => match current.archive.finish() {
+            Ok(None) => match current.members.finish() {
                 Ok(Trailing::Nothing) => {}
                 Ok(Trailing::Data) => {
                     let name = shown_name(&current.source.path);
@@ -284,13 +323,19 @@ impl ArchiveWalk {
         let Some(mut source) = self.sources.pop_front() else { return false };
         let opened = match source.opened.take() {
             Some(opened) => Ok(Some(opened)),
-            None => super::open_archive(&source.path),
+            None => super::open_archive(&source.path).map(|it| it.map(Opened::Archive)),
         };
         match opened {
-            Ok(Some(decoded)) => {
-                self.facts.compression.get_or_insert(decoded.compression.name());
+            Ok(Some(opened)) => {
+                let members: Box<dyn Members> = match opened {
+                    Opened::Members(members) => members,
+                    Opened::Archive(decoded) => {
+                        self.facts.compression.get_or_insert(decoded.compression.name());
+                        Box::new(Archive::new(decoded.reader))
+                    }
+                };
                 self.current = Some(Current {
-                    archive: Archive::new(Box::new(decoded.reader)),
+                    members,
                     source,
                     root: None,
                     said_other_root: false,
@@ -358,10 +403,11 @@ impl ArchiveWalk {
             key,
             bytes: member.bytes,
             offset: 0,
-            hasher: Hasher::new(self.ledger.algorithm),
+            hasher: self.terms.is_none().then(|| Hasher::new(self.ledger.algorithm)),
             role,
             file: None,
             small: Vec::new(),
+            has_holes: false,
         };
         if role == Some(Role::Manifest) && self.manifest.is_none() {
             self.manifest = Some(ManifestAt::Spooled(SpooledTempFile::new(MANIFEST_IN_MEMORY)));
@@ -407,8 +453,8 @@ impl ArchiveWalk {
         place: RelationPlace,
     ) -> bool {
         let page_size = self.page_size();
-        let mut source =
-            Tee { archive: &mut current.archive, hasher: &mut member.hasher, count: 0 };
+        let data = MemberData(current.members.as_mut());
+        let mut source = Tee { data, hasher: &mut member.hasher, count: 0 };
         let header =
             incremental::Header::read(&mut source, page_size, self.segment_pages(page_size));
         member.offset = source.count;
@@ -436,7 +482,7 @@ impl ArchiveWalk {
             }
             // The member ends early, or the archive.
             Err(incremental::HeaderError::Wrong(kind, detail))
-                if kind != Kind::Truncated || current.archive.data_left() == 0 =>
+                if kind != Kind::Truncated || current.members.data_left() == 0 =>
             {
                 (kind, detail)
             }
@@ -505,20 +551,31 @@ impl ArchiveWalk {
     /// Reads the next piece of the current member, or ends it.
     fn read_on(&mut self, current: &mut Current) {
         let Some(mut member) = current.member.take() else { return };
-        let left = current.archive.data_left();
+        let left = current.members.data_left();
         if left == 0 {
             return self.end_member(current, member);
         }
         let length = usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK_BYTES);
         let mut bytes = vec![0_u8; length];
-        match current.archive.read_data(&mut bytes) {
-            Ok(count) => bytes.truncate(count),
-            Err(error) => {
+        let read = current.members.read_data(&mut bytes);
+        self.ready.extend(current.members.take_steps());
+        match read {
+            Ok(Piece::Data(count)) => bytes.truncate(count),
+            Ok(Piece::Hole(count)) => {
+                member.offset = member.offset.saturating_add(count);
+                member.has_holes = true;
+                current.member = Some(member);
+                return;
+            }
+            Err(Broken::Member) => return,
+            Err(Broken::Source(error)) => {
                 self.is_cut = true;
                 return self.unread(&member.name, member.offset, left, error.to_string());
             }
         }
-        member.hasher.update(&bytes);
+        if let Some(hasher) = &mut member.hasher {
+            hasher.update(&bytes);
+        }
         let (offset, count) = (member.offset, bytes.len() as u64);
         member.offset = offset.saturating_add(count);
         match member.role {
@@ -610,12 +667,16 @@ impl ArchiveWalk {
     }
 
     fn end_member(&mut self, current: &Current, member: InMember) {
-        let InMember { name, key, bytes, hasher, role, file, small, .. } = member;
-        self.ledger.add(&key, bytes, &hasher.finish());
+        let InMember { name, key, bytes, hasher, role, file, small, has_holes, .. } = member;
+        self.ledger.add(&key, bytes, &hasher.map(Hasher::finish).unwrap_or_default());
+        // Of a small file in pieces nothing can be said but what the steps say.
+        let role = role.filter(|role| !has_holes || matches!(role, Role::Relation(_)));
         let is_small = bytes <= SMALL_BYTES_MAX;
         match role {
             // A file without a page still is one.
-            Some(Role::Relation(place)) if file.is_none() && !place.file.is_incremental => {
+            Some(Role::Relation(place))
+                if file.is_none() && !place.file.is_incremental && !has_holes =>
+            {
                 let file = Arc::new(self.page_file(&current.source, (&name, bytes), place));
                 let pages = StreamedPages::whole(file, ByteOffset(0), Vec::new());
                 self.ready.push_back(Step::Pages(pages));
@@ -700,15 +761,17 @@ impl Sample {
 
 /// Passes data on and hashes it.
 struct Tee<'a> {
-    archive: &'a mut Archive<Box<dyn Read + Send>>,
-    hasher: &'a mut Hasher,
+    data: MemberData<'a>,
+    hasher: &'a mut Option<Hasher>,
     count: u64,
 }
 
 impl Read for Tee<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let count = self.archive.read(bytes)?;
-        self.hasher.update(bytes.get(..count).unwrap_or_default());
+        let count = self.data.read(bytes)?;
+        if let Some(hasher) = self.hasher {
+            hasher.update(bytes.get(..count).unwrap_or_default());
+        }
         self.count = self.count.saturating_add(count as u64);
         Ok(count)
     }

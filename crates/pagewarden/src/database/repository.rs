@@ -1,0 +1,234 @@
+//! Repositories in which a backup tool keeps sets: a folder with many backups of one database,
+//! in a form of the tool's own, that share files with one another.
+//!
+//! Each set is a target, and so is the repository itself, which holds the log that all sets need.
+//! Tools are entries of [`Format::repositories`]; none is recognised by names alone.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer};
+
+use crate::database::{Format, OpenOptions, Probe, Target};
+use crate::error::Error;
+use crate::formats::FORMATS;
+
+/// A backup tool, with how its repositories are recognised and opened.
+#[derive(Debug)]
+pub struct RepositoryKind {
+    /// The tool's name, for people.
+    pub tool: &'static str,
+    /// Looks at a folder by the content of the tool's own files.
+    pub probe: fn(&Path) -> Probe,
+    /// Opens the folder, which may be a repository, a part of one or one set.
+    ///
+    /// # Errors
+    /// Nothing can be said at all: it cannot be listed, or what was asked for by name is not
+    /// there. What is wrong with one set is a matter of that set's target.
+    pub open: fn(&Path, &OpenOptions) -> Result<Sets, Error>,
+}
+
+/// The targets of a repository.
+pub struct Sets {
+    /// How many targets there are.
+    pub count: usize,
+    /// The sets, oldest first, and at last the repository itself. A target is opened when it is
+    /// asked for: after the one before it was verified, so that it knows what was read.
+    pub targets: Box<dyn Iterator<Item = Target> + Send>,
+}
+
+impl fmt::Debug for Sets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sets").field("count", &self.count).finish_non_exhaustive()
+    }
+}
+
+/// What is wanted of a repository.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RepositoryOptions {
+    /// The name of the database's configuration: a stanza or a server. `None`: all of them.
+    pub stanza: Option<String>,
+    /// Labels of the wanted sets; none: all of them.
+    pub sets: Vec<String>,
+    /// Of each stanza, only the newest set.
+    pub latest: bool,
+    /// The archived log is not read.
+    pub no_log: bool,
+    /// A file with the passphrase or key. Without it, the tool's own variables are asked.
+    pub cipher_pass_file: Option<PathBuf>,
+}
+
+impl RepositoryOptions {
+    /// True if a set of this label is wanted, as far as it was named.
+    #[must_use]
+    pub fn wants(&self, label: &str) -> bool {
+        self.sets.is_empty() || self.sets.iter().any(|wanted| wanted == label)
+    }
+}
+
+/// What part of a repository a target is.
+#[derive(Debug, Clone)]
+pub enum RepositoryPart {
+    /// A backup set.
+    Set(Arc<Backup>),
+    /// The repository itself, with its log if that was read.
+    Whole(Option<Arc<Log>>),
+}
+
+/// What a tool's books say of a backup set.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Backup {
+    /// The tool.
+    pub tool: &'static str,
+    /// The set's name.
+    pub label: String,
+    /// Whether it needs other sets.
+    #[serde(rename = "type")]
+    pub kind: BackupKind,
+    /// The label of the set that it builds on.
+    pub prior: Option<String>,
+    /// When it was begun: `2026-11-23T09:10:11Z`.
+    pub started: Option<String>,
+    /// When it was done.
+    pub stopped: Option<String>,
+    /// Where replay begins: `0/A00028`.
+    pub from_lsn: Option<Lsn>,
+    /// Up to where replay must come before the database is consistent.
+    pub to_lsn: Option<Lsn>,
+    /// The timeline that it was taken on.
+    pub timeline: Option<u32>,
+    /// The server's version: `15`.
+    pub database_version: Option<String>,
+    /// The cluster's number.
+    pub system_identifier: Option<u64>,
+    /// Files in the database.
+    pub files: Option<u64>,
+    /// Bytes that the set itself takes in the repository.
+    pub repository_bytes: Option<u64>,
+}
+
+/// Whether a set needs others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BackupKind {
+    /// It stands alone.
+    #[default]
+    Full,
+    /// It needs a full one.
+    Differential,
+    /// It needs the one before it.
+    Incremental,
+}
+
+impl BackupKind {
+    /// The word used in text and JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Differential => "differential",
+            Self::Incremental => "incremental",
+        }
+    }
+}
+
+/// A position in the log, written as servers do: `0/A00028`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lsn(pub u64);
+
+impl Lsn {
+    /// Reads one as servers write it.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (high, low) = text.split_once('/')?;
+        let part = |text: &str| match text.len() {
+            1..=8 if text.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+                u32::from_str_radix(text, 16).ok()
+            }
+            _ => None,
+        };
+        Some(Self(u64::from(part(high)?) << 32 | u64::from(part(low)?)))
+    }
+}
+
+impl fmt::Display for Lsn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:X}/{:X}", self.0 >> 32, self.0 & 0xFFFF_FFFF)
+    }
+}
+
+impl Serialize for Lsn {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// The archived log of a repository.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Log {
+    /// Segments that were read.
+    pub segments: u64,
+    /// Segments that are missing between others.
+    pub gaps: Vec<LogGap>,
+    /// What can be brought back.
+    pub restorable: Vec<Restorable>,
+}
+
+/// Segments that are missing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LogGap {
+    /// Their timeline.
+    pub timeline: u32,
+    /// The name of the first.
+    pub first: String,
+    /// The name of the last.
+    pub last: String,
+}
+
+/// How far a set can be brought.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Restorable {
+    /// The set's label.
+    pub set: String,
+    /// The timeline that is followed.
+    pub timeline: u32,
+    /// The earliest consistent position.
+    pub from_lsn: Lsn,
+    /// The last position.
+    pub to_lsn: Lsn,
+    /// The time of the earliest consistent position.
+    pub from_time: Option<String>,
+    /// The time of the last commit.
+    pub to_time: Option<String>,
+}
+
+/// The tool whose repository `path` is, or is a part of.
+#[must_use]
+pub fn kind_of(path: &Path, format: Option<&Format>) -> Option<&'static RepositoryKind> {
+    if !path.is_dir() {
+        return None;
+    }
+    FORMATS
+        .iter()
+        .filter(|one| format.is_none_or(|format| format.name == one.name))
+        .flat_map(|one| one.repositories)
+        .map(|kind| ((kind.probe)(path), kind))
+        .filter(|(probe, _)| *probe == Probe::Yes)
+        .map(|(_, kind)| kind)
+        .next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_are_written_as_servers_do() {
+        assert_eq!(Lsn::parse("1/A00028"), Some(Lsn(0x1_00A0_0028)));
+        assert_eq!(Lsn(0x1_00A0_0028).to_string(), "1/A00028");
+        for text in ["", "/", "1", "1/", "1/123456789", "x/1", "-1/1", "+1/1"] {
+            assert_eq!(Lsn::parse(text), None, "{text}");
+        }
+    }
+}
