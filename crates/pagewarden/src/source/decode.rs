@@ -1,18 +1,27 @@
-//! Streams that may be compressed: gzip, lz4 frames, zstd, told apart by their
-//! first bytes.
+//! Streams that may be compressed: gzip, lz4 frames, zstd, bzip2, xz, LZMA and framed snappy, which
+//! are distinguished by their first bytes, and brotli, which has no mark and is taken off only where
+//! the caller says so.
 //!
-//! What comes in is untrusted. Memory is bounded (a zstd window by 128 MiB, an
-//! lz4 block by its format), only one layer is taken off, and output that is
-//! out of all proportion to the input is refused: no database compresses a
-//! thousandfold, but a decompression bomb does.
+//! What comes in is untrusted. Memory is bounded (a zstd window and the dictionaries of xz and LZMA
+//! by 128 MiB, a brotli window by 16 MiB, the blocks of the others by their formats), only one layer
+//! is taken off, and output that is out of all proportion to the input is refused: no database
+//! compresses a thousandfold, but a decompression bomb does.
 
 use std::fmt;
 use std::io::{self, BufReader, Chain, Cursor, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bzip2::bufread::MultiBzDecoder;
 use flate2::bufread::MultiGzDecoder;
 use lz4_flex::frame::FrameDecoder;
+use lzma_rust2::XzReader;
+
+mod brotli;
+mod lzma;
+
+use brotli::Brotli;
+use lzma::Lzma;
 
 /// How a stream is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +34,16 @@ pub enum Compression {
     Lz4,
     /// RFC 8878.
     Zstd,
+    /// The bzip2 format.
+    Bzip2,
+    /// The .xz format.
+    Xz,
+    /// The older .lzma format, as its writers make it for a stream of unknown length.
+    Lzma,
+    /// The framing format of snappy.
+    Snappy,
+    /// RFC 7932. It has no mark: see [`decode_as`].
+    Brotli,
 }
 
 impl Compression {
@@ -35,6 +54,15 @@ impl Compression {
             [0x1F, 0x8B, ..] => Self::Gzip,
             [0x04, 0x22, 0x4D, 0x18, ..] => Self::Lz4,
             [0x28, 0xB5, 0x2F, 0xFD, ..] => Self::Zstd,
+            // The mark of a block, or of the end of an empty stream.
+            [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, 0x59, 0x26, 0x53, 0x59, ..]
+            | [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72, 0x45, 0x38, 0x50, 0x90, ..] => {
+                Self::Bzip2
+            }
+            [0xFD, b'7', b'z', b'X', b'Z', 0, ..] => Self::Xz,
+            // The usual properties, a dictionary of 64 KiB or a multiple, a length that is not known.
+            [0x5D, 0, 0, _, _, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, ..] => Self::Lzma,
+            [0xFF, 6, 0, 0, b's', b'N', b'a', b'P', b'p', b'Y', ..] => Self::Snappy,
             _ => Self::None,
         }
     }
@@ -47,6 +75,11 @@ impl Compression {
             Self::Gzip => "gzip",
             Self::Lz4 => "lz4",
             Self::Zstd => "zstd",
+            Self::Bzip2 => "bzip2",
+            Self::Xz => "xz",
+            Self::Lzma => "lzma",
+            Self::Snappy => "snappy",
+            Self::Brotli => "brotli",
         }
     }
 }
@@ -60,6 +93,8 @@ const INPUT_BYTES: usize = 256 << 10;
 /// 2 to this power bounds the memory of a zstd window, as in the `zstd`
 /// program's own default.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
+/// The same bound for dictionaries of xz and LZMA, with what their decoders need besides.
+const LZMA_MEMORY_KIB_MAX: u32 = (128 << 10) + (1 << 10);
 /// Up to here any ratio is taken: empty pages compress well.
 const RATIO_FREE_BYTES: u64 = 4 << 30;
 /// Output to input, past that.
@@ -134,7 +169,16 @@ pub fn decode(mut source: Box<dyn Read + Send>) -> io::Result<Decoded> {
     let count = fill(&mut source, &mut begin)?;
     begin.truncate(count);
     let compression = Compression::of(&begin);
-    let input = Counted { source: Cursor::new(begin).chain(source), count: Arc::default() };
+    decode_as(Box::new(Cursor::new(begin).chain(source)), compression)
+}
+
+/// Takes off a compression that is known beforehand: brotli's, which has no mark, where the program
+/// that wrote the stream has said so by its name.
+///
+/// # Errors
+/// The stream cannot be read, or what it begins with cannot be decompressed.
+pub fn decode_as(source: Box<dyn Read + Send>, compression: Compression) -> io::Result<Decoded> {
+    let input = Counted { source, count: Arc::default() };
     let input_bytes = Arc::clone(&input.count);
     let input = BufReader::with_capacity(INPUT_BYTES, input);
     let decoder: Box<dyn Read + Send> = match compression {
@@ -146,12 +190,45 @@ pub fn decode(mut source: Box<dyn Read + Send>) -> io::Result<Decoded> {
             decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
             Box::new(decoder)
         }
+        Compression::Bzip2 => Box::new(MultiBzDecoder::new(input)),
+        Compression::Xz => Box::new(XzReader::new_mem_limit(input, true, LZMA_MEMORY_KIB_MAX)),
+        Compression::Lzma => Box::new(Lzma::new(input, LZMA_MEMORY_KIB_MAX)?),
+        Compression::Snappy => Box::new(snap::read::FrameDecoder::new(input)),
+        Compression::Brotli => Box::new(Brotli::new(input)),
     };
-    let mut reader = Bounded { source: decoder, input_bytes, output_bytes: 0 };
+    let mut reader =
+        Bounded { source: Box::new(Once(Some(decoder))), input_bytes, output_bytes: 0 };
     let mut begin = vec![0_u8; BEGIN_BYTES];
     let count = fill(&mut reader, &mut begin)?;
     begin.truncate(count);
     Ok(Decoded { compression, reader: Cursor::new(begin.clone()).chain(reader), begin })
+}
+
+/// The end of a stream that is its source's end, too.
+fn nothing_follows(source: &mut impl Read) -> io::Result<usize> {
+    match fill(source, &mut [0])? {
+        0 => Ok(0),
+        _ => {
+            Err(io::Error::new(io::ErrorKind::InvalidData, "something follows its compressed form"))
+        }
+    }
+}
+
+/// A decoder that is not asked again after an error: what it would do then is not defined, and must
+/// not look like the end of a sound stream.
+struct Once<R>(Option<R>);
+
+impl<R: Read> Read for Once<R> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let Some(decoder) = &mut self.0 else {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it could not be decompressed"));
+        };
+        let read = decoder.read(bytes);
+        if read.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::Interrupted) {
+            self.0 = None;
+        }
+        read
+    }
 }
 
 /// A decompressor's output, ended by an error where it is out of proportion.
@@ -299,16 +376,38 @@ mod tests {
         zstd::encode_all(bytes, 1).unwrap()
     }
 
+    fn bzip2(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = ::bzip2::write::BzEncoder::new(Vec::new(), ::bzip2::Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn xz(bytes: &[u8]) -> Vec<u8> {
+        let options = lzma_rust2::XzOptions::with_preset(0);
+        let mut encoder = lzma_rust2::XzWriter::new(Vec::new(), options).unwrap();
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn snappy(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = snap::write::FrameEncoder::new(Vec::new());
+        encoder.write_all(bytes).unwrap();
+        encoder.into_inner().unwrap()
+    }
+
     fn plain(bytes: &[u8]) -> Vec<u8> {
         bytes.to_vec()
     }
 
     type Encoder = fn(&[u8]) -> Vec<u8>;
-    const FORMS: [(Compression, Encoder); 4] = [
+    const FORMS: [(Compression, Encoder); 7] = [
         (Compression::None, plain),
         (Compression::Gzip, gzip),
         (Compression::Lz4, lz4),
         (Compression::Zstd, zstd),
+        (Compression::Bzip2, bzip2),
+        (Compression::Xz, xz),
+        (Compression::Snappy, snappy),
     ];
 
     fn content() -> Vec<u8> {
@@ -327,11 +426,10 @@ mod tests {
     fn every_form_is_recognised_and_read() {
         for (compression, encode) in FORMS {
             for bytes in [content(), b"x".to_vec(), Vec::new()] {
-                let expected = if compression == Compression::None && bytes.is_empty() {
-                    (Compression::None, Vec::new())
-                } else {
-                    (compression, bytes.clone())
-                };
+                // Of nothing, framed snappy makes nothing.
+                let is_nothing = encode(&bytes).is_empty();
+                let compression = if is_nothing { Compression::None } else { compression };
+                let expected = (compression, bytes.clone());
                 assert!(decoded(encode(&bytes)).unwrap() == expected, "{compression:?}");
             }
         }
@@ -378,6 +476,35 @@ mod tests {
                 }
             }
             assert!(refused > 0, "{compression:?}");
+        }
+    }
+
+    #[test]
+    fn lzma_is_recognised_and_brotli_is_taken_off_where_it_is_named() {
+        let mut lzma = vec![0x5D, 0, 0, 0x80, 0];
+        lzma.extend([0xFF; 8]);
+        assert_eq!(Compression::of(&lzma), Compression::Lzma);
+        assert_eq!(decoded(lzma).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        // A window of 2^16 and the end.
+        let brotli = [0b110];
+        assert_eq!(Compression::of(&brotli), Compression::None);
+        let mut all = Vec::new();
+        let mut decoded = decode_as(Box::new(Cursor::new(brotli)), Compression::Brotli).unwrap();
+        decoded.reader.read_to_end(&mut all).unwrap();
+        assert_eq!((decoded.compression, all), (Compression::Brotli, Vec::new()));
+    }
+
+    /// A decoder that failed must not be taken for one that came to its end.
+    #[test]
+    fn stream_that_failed_goes_on_failing() {
+        for (compression, encode) in &FORMS[1..] {
+            let mut bytes = encode(&content());
+            bytes.truncate(bytes.len() - 1);
+            // Some decompress all of this content at once, and come to nothing.
+            let Ok(mut decoded) = decode(Box::new(Cursor::new(bytes))) else { continue };
+            let mut all = Vec::new();
+            decoded.reader.read_to_end(&mut all).unwrap_err();
+            assert!(decoded.reader.read_to_end(&mut all).is_err(), "{compression:?}");
         }
     }
 

@@ -16,6 +16,7 @@ pub mod presence;
 pub mod queue;
 pub mod rate;
 pub mod residency;
+pub mod secretstream;
 pub mod tar;
 pub mod transfer;
 pub mod trusted_path;

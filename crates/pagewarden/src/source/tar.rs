@@ -52,6 +52,11 @@ const SIZE_MAX: u64 = 1 << 60;
 /// Zeroes after the end of an archive: tapes are written in large records.
 const TRAILING_ZEROES_MAX: u64 = 64 << 20;
 
+/// The objection to a member without a name, such as that of the folder `/`.
+pub const NAMELESS: &str = "it has no name";
+/// The objection to a name that begins with a slash.
+pub const ABSOLUTE: &str = "its name is absolute";
+
 /// Why an archive cannot be read on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -397,13 +402,13 @@ fn name_in(header: &[u8; BLOCK]) -> Vec<u8> {
 /// is looked at from.
 fn objection_to(name: &[u8]) -> Option<&'static str> {
     if name.is_empty() {
-        Some("it has no name")
+        Some(NAMELESS)
     } else if name.len() > NAME_BYTES_MAX {
         Some("its name is too long")
     } else if name.contains(&0) {
         Some("its name holds a zero byte")
     } else if name.starts_with(b"/") {
-        Some("its name is absolute")
+        Some(ABSOLUTE)
     } else if name.split(|byte| *byte == b'/').any(|part| part == b"..") {
         Some("its name leads out of the archive by way of '..'")
     } else {

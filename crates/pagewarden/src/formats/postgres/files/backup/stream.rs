@@ -387,7 +387,8 @@ impl ArchiveWalk {
         let root = current.root.as_deref().unwrap_or_default();
         let relative = member.name.strip_prefix(root).unwrap_or(&member.name);
         let key = format!("{}{relative}", current.source.prefix);
-        if self.ledger.has(&key) {
+        // A file of a set may come in several pieces.
+        if self.terms.is_none() && self.ledger.has(&key) {
             let text = "refused: the archive holds two files of this name";
             return self.unread(&shown, 0, member.bytes, text);
         }

@@ -9,6 +9,10 @@
 use crate::database::repository::RepositoryKind;
 
 mod pgbackrest;
+mod tars;
+mod walg;
+mod whole;
 
 /// The tools that are known.
-pub(in crate::formats::postgres) const REPOSITORIES: &[RepositoryKind] = &[pgbackrest::REPOSITORY];
+pub(in crate::formats::postgres) const REPOSITORIES: &[RepositoryKind] =
+    &[pgbackrest::REPOSITORY, walg::REPOSITORY];
