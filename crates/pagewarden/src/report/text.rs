@@ -6,12 +6,13 @@ use std::io::{self, Write};
 use std::time::SystemTime;
 
 use crate::database::Description;
+use crate::database::repository::RepositoryPart;
 use crate::report::colours::Colours;
 use crate::report::fold::Folded;
 use crate::report::map::{Layout, PageMap};
 use crate::report::why::why;
 use crate::report::{Report, RunEnd, TargetEnd};
-use crate::verdict::{Finding, Note, PageCounts, Recount, Stretch, Unread};
+use crate::verdict::{Finding, Note, PageCounts, Recount, Stretch, Unread, Verdict};
 use crate::verify::{Sink, Summary, Verified, mib_per_second};
 use crate::words::{bytes, counted, duration, grouped, printable, rate, relation_name};
 
@@ -29,6 +30,15 @@ pub struct TextReport<W> {
     /// How maps are laid out, if they are wanted, and that of this target.
     layout: Option<Layout>,
     map: Option<PageMap>,
+    /// Of the repository whose targets come.
+    sets: Sets,
+}
+
+/// Backup sets of a repository.
+#[derive(Debug, Default)]
+struct Sets {
+    seen: u64,
+    sound: u64,
 }
 
 impl<W: Write> TextReport<W> {
@@ -40,6 +50,7 @@ impl<W: Write> TextReport<W> {
             folded: None,
             last_hint: None,
             state: String::new(),
+            sets: Sets::default(),
             explains: false,
             layout: None,
             map: None,
@@ -162,28 +173,48 @@ impl<W: Write + Send> Report for TextReport<W> {
         self.last_hint = None;
         self.state.clone_from(&target.state);
         self.map = self.layout.map(|layout| PageMap::new(layout.room(), target.page_size));
-        writeln!(
-            self.out,
-            "{}: {}, {} pages, {}",
-            printable(&target.path.to_string_lossy()),
-            target.engine,
-            bytes(u64::from(target.page_size)),
-            target.state
-        )
+        let pages = match target.page_size {
+            // The log of a repository has none that are counted.
+            0 => String::new(),
+            size => format!("{} pages, ", bytes(u64::from(size))),
+        };
+        let path = printable(&target.path.to_string_lossy());
+        writeln!(self.out, "{path}: {}, {pages}{}", target.engine, target.state)
     }
 
     fn end_target(&mut self, target: &TargetEnd<'_>) -> io::Result<()> {
         self.unfold()?;
         let Verified { description, summary, .. } = target.verified;
         let verdict = summary.verdict(description.setting);
-        if description.state != self.state {
-            writeln!(self.out, "  {}, {}", description.engine, description.state)?;
+        let reason = match &description.part {
+            Some(RepositoryPart::Whole(Some(_))) if verdict == Verdict::Intact => {
+                "every record of the log that is here was read".to_owned()
+            }
+            _ => why(verdict, summary),
+        };
+        match &description.part {
+            Some(RepositoryPart::Whole(log)) => {
+                let sets = counted(self.sets.seen, "set");
+                write!(self.out, "  {} of {sets} sound", grouped(self.sets.sound))?;
+                let moments = log.as_ref().map(|_| format!("; {}", description.state));
+                writeln!(self.out, "{}", moments.unwrap_or_default())?;
+                self.sets = Sets::default();
+            }
+            _ if description.state != self.state => {
+                writeln!(self.out, "  {}, {}", description.engine, description.state)?;
+            }
+            _ => {}
+        }
+        if matches!(description.part, Some(RepositoryPart::Set(_))) {
+            self.sets.seen = self.sets.seen.saturating_add(1);
+            let is_sound = matches!(verdict, Verdict::Intact | Verdict::Unprotected);
+            self.sets.sound = self.sets.sound.saturating_add(u64::from(is_sound));
         }
         writeln!(
             self.out,
             "  verdict: {} ({})",
             self.colours.verdict(verdict),
-            why(verdict, summary)
+            reason
         )?;
         if self.explains {
             writeln!(self.out, "  tested by: {}", description.evidence.tested_by)?;

@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub(in crate::formats::postgres::files) use self::folder::{LogFolder, decoded, plain_file};
-use self::moments::{moments, text_of};
+use self::moments::{moments, text_of, to_seconds};
 use self::reach::{Need, reaches, stretch_of};
 use self::read::{Break, Reading, Stretch};
 use self::store::Shelf;
@@ -166,7 +166,7 @@ impl Steps {
     /// Which log this is, by the first segment that says so.
     fn identity(&self) -> Result<Identity, Vec<Step>> {
         let expected = self.log.sets.iter().find_map(|set| set.system_identifier);
-        let mut steps = Vec::new();
+        let (mut steps, mut unread) = (Vec::new(), Vec::new());
         for segment in self.log.archive.segments().iter().take(ASKED) {
             let refused = |kind, offset: Option<u64>, words: String| {
                 let stored_offset = offset.map(ByteOffset);
@@ -178,7 +178,7 @@ impl Steps {
             let file = match self.log.archive.open(segment) {
                 Ok(file) => file,
                 Err(NoSegment::Unread(error)) => {
-                    steps.push(Step::Unread(Unread::of_file(&segment.stored_file, error)));
+                    unread.push(Unread::of_file(&segment.stored_file, error));
                     continue;
                 }
                 Err(NoSegment::Damaged(kind, offset, words)) => {
@@ -200,7 +200,7 @@ impl Steps {
                 (Some(_), Some(header)) if Dialect::of_magic(header.magic).is_none() => {
                     let magic = header.magic;
                     let error = format!("the format of the log, 0x{magic:04X}, is not known");
-                    steps.push(Step::Unread(Unread::of_file(&segment.stored_file, error)));
+                    unread.push(Unread::of_file(&segment.stored_file, error));
                 }
                 (Some(identity), _) => return Ok(identity),
                 (None, _) => {
@@ -212,9 +212,29 @@ impl Steps {
         let error = "no segment of the log says what log it is: it was not read (--no-log leaves it \
                      out)";
         let path = self.log.path.display().to_string();
+        steps.extend(grouped(unread).into_iter().map(Step::Unread));
         steps.push(Step::Unread(Unread::of_file(path, error)));
         Err(steps)
     }
+}
+
+/// Files that were not read for one reason are told together.
+fn grouped(unread: Vec<Unread>) -> Vec<Unread> {
+    let mut groups: Vec<(Unread, u64)> = Vec::new();
+    for one in unread {
+        match groups.last_mut().filter(|(first, _)| first.error == one.error) {
+            Some((_, more)) => *more = more.saturating_add(1),
+            None => groups.push((one, 0)),
+        }
+    }
+    let told = groups.into_iter().map(|(first, more)| match more {
+        0 => first,
+        _ => {
+            let error = format!("{}; and {more} more files of the log likewise", first.error);
+            Unread::of_file(first.file, error)
+        }
+    });
+    told.collect()
 }
 
 /// A stretch of addresses of one timeline in which something is wrong.
@@ -443,7 +463,7 @@ impl<'a> Judgement<'a> {
             let Some(own) = stretch_of(need, self.stretches) else { continue };
             let histories = self.shelf.histories();
             let set = self.log.sets.iter().find(|set| set.label == need.label);
-            let stopped = set.and_then(|set| set.stopped.clone());
+            let stopped = set.and_then(|set| set.stopped.as_deref()).map(to_seconds);
             for reach in reaches(need, own, self.stretches, histories, self.segment_bytes()) {
                 let to_time = reach.time.map(text_of);
                 all.push(Restorable {
@@ -479,7 +499,7 @@ impl<'a> Judgement<'a> {
         };
         let state = moments(&log.restorable, &self.needs);
         let description = self.log.description(state, Some(Arc::new(log)));
-        steps.extend(self.unread.into_iter().map(Step::Unread));
+        steps.extend(grouped(self.unread).into_iter().map(Step::Unread));
         let judge = Box::new(|_: &mut Finding, _: &_| ());
         steps.push_back(Step::Settled(Box::new(Settled { description, has_sums: true, judge })));
     }

@@ -17,6 +17,14 @@ pub(super) fn text_of(microseconds: i64) -> String {
     utc_seconds(UNIX_EPOCH.checked_add(since).unwrap_or(UNIX_EPOCH))
 }
 
+/// A tool's time in UTC without parts of a second: times of one form can be compared as texts.
+pub(super) fn to_seconds(time: &str) -> String {
+    match time.split_once('.') {
+        Some((seconds, rest)) if rest.ends_with('Z') => format!("{seconds}Z"),
+        _ => time.to_owned(),
+    }
+}
+
 /// `any moment from 2026-11-02 04:10:11 to 2026-11-23 09:17:00 UTC can be restored, but not
 /// 2026-11-09 11:02:00 to 2026-11-09 12:40:31`.
 pub(super) fn moments(restorable: &[Restorable], needs: &[Need]) -> String {
@@ -90,6 +98,8 @@ mod tests {
     fn times_of_servers_are_told_in_utc() {
         assert_eq!(text_of(0), "2000-01-01T00:00:00Z");
         assert_eq!(text_of(848_740_211_999_999), "2026-11-23T09:10:11Z");
+        assert_eq!(to_seconds("2026-11-23T09:09:38.1Z"), "2026-11-23T09:09:38Z");
+        assert_eq!(to_seconds("2026-11-23T09:09:38Z"), "2026-11-23T09:09:38Z");
         assert_eq!(text_of(i64::MIN), "1970-01-01T00:00:00Z");
         assert!(!text_of(i64::MAX).is_empty());
     }

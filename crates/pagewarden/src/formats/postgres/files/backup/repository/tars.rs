@@ -106,6 +106,11 @@ impl StoredTar {
         }
     }
 
+    /// Its plain bytes.
+    pub(super) fn reader(&self) -> io::Result<Box<dyn Read + Send>> {
+        Ok(Box::new(self.open(&Fault::default())?.reader))
+    }
+
     /// True if it opens as an archive.
     pub(super) fn is_archive(&self) -> bool {
         self.open(&Fault::default()).is_ok_and(|decoded| looks_like_tar(&decoded.begin))

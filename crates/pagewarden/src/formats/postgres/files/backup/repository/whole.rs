@@ -1,27 +1,69 @@
 //! The repository itself as a target: what belongs to none of its sets, and the log.
 
-use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use crate::database::repository::RepositoryPart;
+use crate::database::repository::{Backup, RepositoryPart};
 use crate::database::{Description, Step, Target};
 use crate::formats::postgres::FORMAT;
+use crate::formats::postgres::files::archived_log::{ArchivedLog, LogArchive};
 use crate::formats::postgres::files::evidence_of;
 use crate::formats::postgres::page::Checksums;
-use crate::verdict::Note;
+use crate::verdict::{Note, Protection, Unread};
 
-/// The repository at `root`, of which that many sets are checked.
-pub(super) fn target(root: &Path, tool: &'static str, sets: usize, mut steps: Vec<Step>) -> Target {
-    let text = "the archived log was not read: how far the sets can be brought is not known";
-    steps.push(Step::Note(Note { file: String::new(), text: text.to_owned() }));
+/// What is known of a repository beside its sets.
+pub(super) struct Whole {
+    pub(super) root: PathBuf,
+    pub(super) tool: &'static str,
+    /// All sets, oldest first, also those that are not checked.
+    pub(super) sets: Vec<Arc<Backup>>,
+    /// What belongs to none of the sets.
+    pub(super) steps: Vec<Step>,
+    /// The log, or why there is none.
+    pub(super) log: WholeLog,
+    /// The tool calls a set done only when its log has been archived.
+    pub(super) waits_for_log: bool,
+}
+
+/// What is done about the log of a repository.
+pub(super) enum WholeLog {
+    /// It is read.
+    Read(Arc<dyn LogArchive>),
+    /// It was not to be read.
+    LeftOut,
+    /// It is not here, or cannot be listed.
+    Unread(String),
+}
+
+/// The repository as a target.
+pub(super) fn target(whole: Whole) -> Target {
+    let Whole { root, tool, sets, mut steps, log, waits_for_log } = whole;
+    match log {
+        WholeLog::Read(archive) => {
+            let log = ArchivedLog { path: root, tool, archive, sets, waits_for_log };
+            let mut target = log.into_target();
+            target.steps = Box::new(steps.into_iter().chain(target.steps));
+            return target;
+        }
+        WholeLog::LeftOut => {
+            let text = "the archived log was not read (--no-log): how far the sets can be brought \
+                        is not known";
+            steps.push(Step::Note(Note { file: String::new(), text: text.to_owned() }));
+        }
+        WholeLog::Unread(error) => {
+            let error = format!("the log was not read: {error} (--no-log leaves it out)");
+            steps.push(Step::Unread(Unread::of_file(root.display().to_string(), error)));
+        }
+    }
     let description = Description {
-        path: root.to_owned(),
+        path: root,
         format: FORMAT.name,
         engine: FORMAT.title.to_owned(),
-        page_size: 8192,
-        setting: None,
-        state: match sets {
+        page_size: 0,
+        setting: Some(Protection::Checksum),
+        state: match sets.len() {
             1 => format!("a repository of {tool}, 1 set"),
-            _ => format!("a repository of {tool}, {sets} sets"),
+            count => format!("a repository of {tool}, {count} sets"),
         },
         evidence: evidence_of(Checksums::On),
         live: false,

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::tars::{Form, StoredTar, Tars, stored_finding};
-use super::whole;
+use super::whole::{self, Whole, WholeLog};
 use crate::database::repository::{Backup, BackupKind, Lsn, RepositoryKind, Sets};
 use crate::database::{OpenOptions, Probe, Step, Target};
 use crate::error::Error;
@@ -33,6 +33,7 @@ use crate::verdict::{Kind, Note, Unread};
 
 mod increment;
 mod key;
+mod log;
 mod members;
 mod origins;
 mod sentinel;
@@ -153,17 +154,20 @@ fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
             format!("there are: {}", labels.join(", ")),
         ));
     }
-    let mut sets: Vec<Set> = labels
-        .into_iter()
-        .filter(|label| {
-            wanted.wants(label) && storage.only.as_ref().is_none_or(|only| only == label)
-        })
-        .map(|label| {
-            let sentinel = Sentinel::read(&storage.sentinel(&label)).map_err(said);
-            Set { label, sentinel }
-        })
-        .collect();
+    let read = labels.into_iter().map(|label| {
+        let sentinel = Sentinel::read(&storage.sentinel(&label)).map_err(said);
+        Set { label, sentinel }
+    });
+    let mut sets: Vec<Set> = read.collect();
     sets.sort_by_key(|set| set.sentinel.as_ref().ok().and_then(|sentinel| sentinel.lsn));
+    let known = sets.iter().filter_map(|set| {
+        let sentinel = set.sentinel.as_ref().ok()?;
+        Some(Arc::new(backup(&set.label, sentinel, None, None)))
+    });
+    let known: Vec<_> = known.collect();
+    sets.retain(|set| {
+        wanted.wants(&set.label) && storage.only.as_ref().is_none_or(|only| *only == set.label)
+    });
     if wanted.latest {
         sets.drain(..sets.len().saturating_sub(1));
     }
@@ -175,19 +179,32 @@ fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
         key: key::find(wanted.cipher_pass_file.as_deref()),
         sound: Arc::default(),
     };
-    let whole = has_whole.then(|| whole_of(&storage, sets.len(), &unfinished));
+    let log = match wanted.no_log {
+        true => WholeLog::LeftOut,
+        false => match log::list(&storage, &opener.key) {
+            Ok(Some(log)) => WholeLog::Read(Arc::new(log)),
+            Ok(None) => WholeLog::Unread("there is no folder of it".to_owned()),
+            Err(error) => WholeLog::Unread(error.to_string()),
+        },
+    };
+    let whole = has_whole.then(|| {
+        whole::target(Whole {
+            root: storage.root.clone(),
+            tool: TOOL,
+            sets: known,
+            steps: unfinished.iter().map(|label| unfinished_set(label)).collect(),
+            log,
+            waits_for_log: false,
+        })
+    });
     let targets = sets.into_iter().map(move |set| opener.target(&set)).chain(whole);
     Ok(Sets { count, targets: Box::new(targets) })
 }
 
-/// The storage itself.
-fn whole_of(storage: &Storage, sets: usize, unfinished: &[String]) -> Target {
-    let steps = unfinished.iter().map(|label| {
-        let text = "a backup without its sentinel: WAL-G has not finished it, or has removed it; \
-                    it was not judged";
-        Step::Note(Note { file: format!("{BACKUPS}/{label}"), text: text.to_owned() })
-    });
-    whole::target(&storage.root, TOOL, sets, steps.collect())
+fn unfinished_set(label: &str) -> Step {
+    let text = "a backup without its sentinel: WAL-G has not finished it, or has removed it; it was \
+                not judged";
+    Step::Note(Note { file: format!("{BACKUPS}/{label}"), text: text.to_owned() })
 }
 
 fn said(error: BooksError) -> String {
