@@ -59,7 +59,7 @@ pub const BEGIN_BYTES: usize = 512;
 const INPUT_BYTES: usize = 256 << 10;
 /// 2 to this power bounds the memory of a zstd window, as in the `zstd`
 /// program's own default.
-const ZSTD_WINDOW_LOG_MAX: u32 = 27;
+pub(crate) const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 /// Up to here any ratio is taken: empty pages compress well.
 const RATIO_FREE_BYTES: u64 = 4 << 30;
 /// Output to input, past that.
@@ -202,7 +202,7 @@ impl<R: Read> Read for Counted<R> {
 
 /// Frame after frame. The decoder takes the end of its input between two blocks
 /// for the end of a frame, so that a stream that is cut off there would pass.
-struct Lz4Frames<R: Read> {
+pub(crate) struct Lz4Frames<R: Read> {
     /// A new one for each frame: one that goes on keeps buffers of the size of
     /// the frame before.
     frame: Option<FrameDecoder<Lz4Input<R>>>,
@@ -220,7 +220,8 @@ struct Lz4Input<R> {
 const LZ4_MAGIC: [u8; 4] = [0x04, 0x22, 0x4D, 0x18];
 
 impl<R: Read> Lz4Frames<R> {
-    fn new(source: R) -> Self {
+    /// Begins to decompress.
+    pub(crate) fn new(source: R) -> Self {
         Self { frame: Some(FrameDecoder::new(Lz4Input { source, past_end: 0 })) }
     }
 }
