@@ -47,6 +47,8 @@ pub(super) struct BlockFile {
     given: u64,
     /// Something wrong was said of its blocks.
     has_fault: bool,
+    /// The last block that was found not to fit.
+    lost_block: Option<usize>,
 }
 
 /// What is known of a super block.
@@ -99,6 +101,7 @@ impl BlockFile {
                     hash: Some(Sha1::new()),
                     given: 0,
                     has_fault: false,
+                    lost_block: None,
                 };
                 file.recall(place);
                 Ok(file)
@@ -113,7 +116,7 @@ impl BlockFile {
                 let dash = if detail.is_empty() { "" } else { "; " };
                 detail.push_str(&format!("{dash}its block map cannot be used: {error}"));
                 let origin = place.origin(&entry);
-                Err(Box::new(place.damage(&entry, Some(0), origin, (kind, detail))))
+                Err(Box::new(place.damage(&entry, None, origin, (kind, detail))))
             }
         }
     }
@@ -207,8 +210,7 @@ impl BlockFile {
         let sum = XxHash3_128::oneshot(whole).to_be_bytes();
         let expected = self.map.checksum(index, self.shape);
         if whole.len() < length || !sum.starts_with(expected) {
-            let detail = "a stored block does not fit its checksum in the block map".to_owned();
-            self.lose(place, at, Fault::Wrong(Kind::Checksum, detail), steps);
+            self.lose_block(place, (index, at), steps);
             return None;
         }
         Some((whole.get(..length)?.into(), within))
@@ -280,6 +282,27 @@ impl BlockFile {
                 steps.push(place.unread(&self.entry, given, lost, text));
             }
         }
+    }
+
+    /// One block, of this number in the file and in this super block, does not fit the map.
+    fn lose_block(
+        &mut self,
+        place: &SetPlace,
+        (index, at): (usize, usize),
+        steps: &mut Vec<Step>,
+    ) {
+        self.has_fault = true;
+        if self.lost_block.replace(index) == Some(index) {
+            // Said when the hole was met that begins here.
+            return;
+        }
+        let given = self.given - self.given % self.shape.block_bytes.max(1);
+        let length = self.shape.block_bytes.min(self.entry.bytes().saturating_sub(given));
+        let detail = "a stored block does not fit its checksum in the block map".to_owned();
+        let origin = self.origin_of(place, at);
+        steps.push(place.damage(&self.entry, Some(given), origin, (Kind::Checksum, detail)));
+        let text = "its stored bytes are damaged";
+        steps.push(place.unread(&self.entry, given, length, text));
     }
 
     fn origin_of(&self, place: &SetPlace, at: usize) -> StoredPlace {

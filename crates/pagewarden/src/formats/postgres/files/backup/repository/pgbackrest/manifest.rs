@@ -367,10 +367,12 @@ pub(super) fn kind_named(name: &str) -> BackupKind {
     }
 }
 
-/// Seconds since 1970 as a date.
+/// Seconds since 1970 as a date: `2026-11-23T09:10:11Z`.
 fn utc(seconds: u64) -> String {
     let time = std::time::UNIX_EPOCH.checked_add(std::time::Duration::from_secs(seconds));
-    time.map(crate::words::utc).unwrap_or_default()
+    let minutes = time.map(crate::words::utc).unwrap_or_default();
+    let minutes = minutes.trim_end_matches(" UTC").replacen(' ', "T", 1);
+    format!("{minutes}:{:02}Z", seconds % 60)
 }
 
 #[cfg(test)]
@@ -385,6 +387,11 @@ mod tests {
         for text in ["", "..", "latest", "20261123-084605", "20261123-084605F/..", "x_y"] {
             assert!(!is_label(text), "{text}");
         }
+    }
+
+    #[test]
+    fn times_are_written_with_their_seconds() {
+        assert_eq!(utc(1_795_425_063), "2026-11-23T09:11:03Z");
     }
 
     #[test]

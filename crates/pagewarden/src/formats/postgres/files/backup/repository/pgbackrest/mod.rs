@@ -118,7 +118,7 @@ fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
         };
         return Err(Error::refused(path, "it has no set that was asked for", hint));
     }
-    let whole = only.is_none().then(|| whole(&repository, &stanzas, steps));
+    let whole = only.is_none().then(|| whole(&repository, &stanzas, steps, wanted));
     let count = chosen.len() + usize::from(whole.is_some());
     let options = options.clone();
     let memory = Arc::new(Mutex::new(Memory::default()));
@@ -150,7 +150,12 @@ fn chosen(
 }
 
 /// The repository itself.
-fn whole(repository: &Path, stanzas: &[Stanza], mut steps: Vec<Step>) -> Target {
+fn whole(
+    repository: &Path,
+    stanzas: &[Stanza],
+    mut steps: Vec<Step>,
+    wanted: &RepositoryOptions,
+) -> Target {
     let names: Vec<_> = stanzas.iter().map(|stanza| stanza.name.as_str()).collect();
     let sets = stanzas.iter().flat_map(Stanza::labels).count();
     let state = format!(
@@ -161,6 +166,10 @@ fn whole(repository: &Path, stanzas: &[Stanza], mut steps: Vec<Step>) -> Target 
     if sets == 0 {
         let text = "it has no backup set".to_owned();
         steps.push(Step::Note(Note { file: String::new(), text }));
+    }
+    if !wanted.no_log {
+        let text = "the archived log was not read: up to which moment a set can be brought is not known";
+        steps.push(Step::Note(Note { file: "archive".to_owned(), text: text.to_owned() }));
     }
     let engine = "PostgreSQL".to_owned();
     set::target(repository.to_owned(), engine, state, RepositoryPart::Whole(None), steps)

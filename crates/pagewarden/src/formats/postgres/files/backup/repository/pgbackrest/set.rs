@@ -117,7 +117,7 @@ fn in_words(backup: &Backup, coding: &Coding, stanza: &Stanza) -> String {
         words.push_str(", encrypted");
     }
     if let Some(stopped) = &backup.stopped {
-        words.push_str(&format!(", of {stopped}"));
+        words.push_str(&format!(", done {stopped}"));
     }
     words
 }
