@@ -203,9 +203,9 @@ impl Parser<'_> {
         at.stored_bytes = match self.last_stored {
             None => size,
             Some(last) if size & 1 == 0 => plus(last, size >> 1)?,
-            Some(last) => {
-                last.checked_sub(plus(size >> 1, 1)?).ok_or("a super block of fewer than no bytes")?
-            }
+            Some(last) => last
+                .checked_sub(plus(size >> 1, 1)?)
+                .ok_or("a super block of fewer than no bytes")?,
         };
         if flags & 2 != 0 {
             let value = self.reader.number()?;
@@ -261,11 +261,8 @@ impl Parser<'_> {
         }
         for number in at.block..end {
             let number = u32::try_from(number).map_err(|_| "it is too large")?;
-            let (sum, rest) = self
-                .reader
-                .0
-                .split_at_checked(self.shape.checksum_bytes)
-                .ok_or("it ends early")?;
+            let (sum, rest) =
+                self.reader.0.split_at_checked(self.shape.checksum_bytes).ok_or("it ends early")?;
             self.reader.0 = rest;
             self.map.checksums.extend_from_slice(sum);
             self.map.blocks.push(Block { super_block: place, number });
@@ -322,7 +319,8 @@ mod tests {
         map.extend([0x07, 0x00]);
         map.extend([3; 6]);
         let map = BlockMap::parse(&map, shape(3)).unwrap();
-        let stored: Vec<_> = map.super_blocks.iter().map(|it| (it.offset, it.stored_bytes)).collect();
+        let stored: Vec<_> =
+            map.super_blocks.iter().map(|it| (it.offset, it.stored_bytes)).collect();
         assert_eq!(stored, [(0, 5), (9, 10)]);
         let blocks: Vec<_> = map.blocks.iter().map(|it| (it.super_block, it.number)).collect();
         assert_eq!(blocks, [(0, 0), (1, 0), (0, 1)]);

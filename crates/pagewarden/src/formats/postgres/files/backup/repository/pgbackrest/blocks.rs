@@ -49,6 +49,8 @@ pub(super) struct BlockFile {
     has_fault: bool,
     /// The last block that was found not to fit.
     lost_block: Option<usize>,
+    /// What is wrong with its own stored range, once that was asked.
+    own_fault: Option<Option<(Kind, String)>>,
 }
 
 /// What is known of a super block.
@@ -82,8 +84,8 @@ impl BlockFile {
         }
         let begin = entry.fields.bundle_offset;
         let at = begin.saturating_add(entry.stored_bytes()).saturating_sub(map_bytes);
-        let opened = open(begin, entry.stored_bytes())
-            .and_then(|range| Ok((range, open(at, map_bytes)?)));
+        let opened =
+            open(begin, entry.stored_bytes()).and_then(|range| Ok((range, open(at, map_bytes)?)));
         let (range, tail) = match opened {
             Ok(opened) => opened,
             Err(error) => return Err(Box::new(not_opened(place, &entry, &error))),
@@ -102,6 +104,7 @@ impl BlockFile {
                     given: 0,
                     has_fault: false,
                     lost_block: None,
+                    own_fault: None,
                 };
                 file.recall(place);
                 Ok(file)
@@ -285,12 +288,7 @@ impl BlockFile {
     }
 
     /// One block, of this number in the file and in this super block, does not fit the map.
-    fn lose_block(
-        &mut self,
-        place: &SetPlace,
-        (index, at): (usize, usize),
-        steps: &mut Vec<Step>,
-    ) {
+    fn lose_block(&mut self, place: &SetPlace, (index, at): (usize, usize), steps: &mut Vec<Step>) {
         self.has_fault = true;
         if self.lost_block.replace(index) == Some(index) {
             // Said when the hole was met that begins here.
@@ -298,11 +296,32 @@ impl BlockFile {
         }
         let given = self.given - self.given % self.shape.block_bytes.max(1);
         let length = self.shape.block_bytes.min(self.entry.bytes().saturating_sub(given));
-        let detail = "a stored block does not fit its checksum in the block map".to_owned();
-        let origin = self.origin_of(place, at);
-        steps.push(place.damage(&self.entry, Some(given), origin, (Kind::Checksum, detail)));
+        let what = "a stored block does not fit its checksum in the block map";
+        // The block or the map: where the range with the map is damaged, and the block is elsewhere, it is
+        // the map.
+        let mut origin = self.origin_of(place, at);
+        let mut fault = (Kind::Checksum, what.to_owned());
+        let own = place.origin(&self.entry);
+        if origin.stored_file != own.stored_file
+            && let Some((kind, detail)) = self.own_fault(place)
+        {
+            fault = (kind, format!("{what}; {detail}"));
+            origin = own;
+        }
+        steps.push(place.damage(&self.entry, Some(given), origin, fault));
         let text = "its stored bytes are damaged";
         steps.push(place.unread(&self.entry, given, length, text));
+    }
+
+    /// What is wrong with the stored range that holds the map; asked once.
+    fn own_fault(&mut self, place: &SetPlace) -> Option<(Kind, String)> {
+        if self.own_fault.is_none() {
+            let path = place.folder.join(place.stored_file(&self.entry));
+            let begin = self.entry.fields.bundle_offset;
+            let summed = Range::open(&path, begin, self.entry.stored_bytes()).map(Range::sum_up);
+            self.own_fault = Some(summed.ok().and_then(|it| place.fault_of(&self.entry, &it)));
+        }
+        self.own_fault.clone().flatten()
     }
 
     fn origin_of(&self, place: &SetPlace, at: usize) -> StoredPlace {
@@ -334,9 +353,8 @@ impl BlockFile {
         if let Some(trouble) = &summed.trouble {
             return steps.push(place.unread(entry, 0, entry.bytes(), trouble));
         }
-        let fault = place
-            .fault_of(entry, &summed)
-            .or_else(|| fault_of_content(entry, self.hash.as_ref()?));
+        let fault =
+            place.fault_of(entry, &summed).or_else(|| fault_of_content(entry, self.hash.as_ref()?));
         match fault {
             // Said more precisely.
             _ if self.has_fault => {}

@@ -149,7 +149,8 @@ impl InfoFile {
     }
 
     /// The name of the file.
-    pub(super) fn name(&self) -> String {
+    #[cfg(test)]
+    fn name(&self) -> String {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 

@@ -128,11 +128,8 @@ pub(super) struct Fields {
 impl Entry {
     fn parse(key: &str, value: &str) -> Self {
         let name = key.strip_prefix(DATA).unwrap_or(key);
-        let mut entry = Self {
-            stored_name: key.to_owned(),
-            name: name.to_owned(),
-            ..Self::default()
-        };
+        let mut entry =
+            Self { stored_name: key.to_owned(), name: name.to_owned(), ..Self::default() };
         match serde_json::from_str(value) {
             Ok(fields) => entry.fields = fields,
             Err(_) => entry.fault = Some("its entry in the manifest cannot be read"),
@@ -163,7 +160,8 @@ impl Entry {
         }
         if map_bytes.is_some_and(|bytes| bytes > self.stored_bytes())
             || checksum_bytes.is_some_and(|bytes| !(1..=16).contains(&bytes))
-            || map_bytes.is_some() && !bi.is_some_and(|units| (1..=BLOCK_UNITS_MAX).contains(&units))
+            || map_bytes.is_some()
+                && !bi.is_some_and(|units| (1..=BLOCK_UNITS_MAX).contains(&units))
         {
             return Some("a block map in the manifest that no file has");
         }
@@ -304,8 +302,9 @@ impl Manifest {
         self.is_online = truth("backup:option", "option-online").unwrap_or(true);
         self.tests_pages = truth("backup:option", "option-checksum-page").unwrap_or(false);
         let codec = text("backup:option", "option-compress-type").unwrap_or("none");
-        self.codec = Codec::named(codec)
-            .ok_or_else(|| InfoFault::Damaged(format!("a compression that is not known: {codec}")))?;
+        self.codec = Codec::named(codec).ok_or_else(|| {
+            InfoFault::Damaged(format!("a compression that is not known: {codec}"))
+        })?;
         self.passphrase = text("cipher", "cipher-pass").map(Passphrase::new);
         Ok(())
     }

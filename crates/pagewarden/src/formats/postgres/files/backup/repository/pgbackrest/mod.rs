@@ -100,9 +100,8 @@ fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
         Shape::Stanza => (above(2), vec![path.to_owned()], None),
         Shape::Set(label) => (above(3), vec![above(1)], Some(label)),
     };
-    let is_wanted = |folder: &PathBuf| {
-        wanted.stanza.as_ref().is_none_or(|name| folder.ends_with(name))
-    };
+    let is_wanted =
+        |folder: &PathBuf| wanted.stanza.as_ref().is_none_or(|name| folder.ends_with(name));
     let folders: Vec<_> = folders.into_iter().filter(is_wanted).collect();
     let mut stanzas: Vec<_> = folders
         .iter()
@@ -158,17 +157,15 @@ fn whole(
 ) -> Target {
     let names: Vec<_> = stanzas.iter().map(|stanza| stanza.name.as_str()).collect();
     let sets = stanzas.iter().flat_map(Stanza::labels).count();
-    let state = format!(
-        "pgBackRest repository, {} of {}",
-        counted(sets as u64, "set"),
-        names.join(", ")
-    );
+    let state =
+        format!("pgBackRest repository, {} of {}", counted(sets as u64, "set"), names.join(", "));
     if sets == 0 {
         let text = "it has no backup set".to_owned();
         steps.push(Step::Note(Note { file: String::new(), text }));
     }
     if !wanted.no_log {
-        let text = "the archived log was not read: up to which moment a set can be brought is not known";
+        let text =
+            "the archived log was not read: up to which moment a set can be brought is not known";
         steps.push(Step::Note(Note { file: "archive".to_owned(), text: text.to_owned() }));
     }
     let engine = "PostgreSQL".to_owned();

@@ -14,8 +14,7 @@ use crate::verdict::{ByteOffset, Finding, Kind, PageNo, Severity, StoredPlace, U
 
 /// Damaged files past which the others are not remembered for the pages' findings.
 const DAMAGED_MAX: usize = 100_000;
-const HINT: &str =
-    "restore from another repository or another set that does not need these bytes, and take a \
+const HINT: &str = "restore from another repository or another set that does not need these bytes, and take a \
      new full backup";
 
 /// Pages of the cluster, once its control file was read.
@@ -61,7 +60,9 @@ impl SetPlace {
         let label = entry.fields.reference.as_deref().unwrap_or(&self.label);
         match entry.fields.bundle {
             Some(bundle) => format!("{label}/bundle/{bundle}"),
-            None if entry.fields.map_bytes.is_some() => format!("{label}/{}.pgbi", entry.stored_name),
+            None if entry.fields.map_bytes.is_some() => {
+                format!("{label}/{}.pgbi", entry.stored_name)
+            }
             None => format!("{label}/{}{}", entry.stored_name, self.coding.codec.ending()),
         }
     }

@@ -15,7 +15,8 @@ pub(super) fn lacks(manifest: &Manifest) -> Vec<Finding> {
     let names = &manifest.names;
     let mut missing: Vec<String> = Vec::new();
     let label = manifest.is_online.then_some("backup_label");
-    for name in ["PG_VERSION", "global/pg_control", "global/pg_filenode.map"].into_iter().chain(label)
+    for name in
+        ["PG_VERSION", "global/pg_control", "global/pg_filenode.map"].into_iter().chain(label)
     {
         if !names.small.contains(name) {
             missing.push(name.to_owned());

@@ -67,8 +67,7 @@ pub(super) fn open(
     };
     if manifest.label != label {
         let detail = format!("the manifest is that of the set {:?}", manifest.label);
-        let finding =
-            Finding::of_file(&shown(MANIFEST), Severity::Damage, Kind::Misplaced, detail);
+        let finding = Finding::of_file(&shown(MANIFEST), Severity::Damage, Kind::Misplaced, detail);
         steps.push(Step::Finding(finding.stored_at(stored(&shown(MANIFEST)))));
     }
     steps.extend(required::lacks(&manifest).into_iter().map(Step::Finding));

@@ -65,7 +65,11 @@ impl Codec {
     }
 
     /// Decompresses a source; raw gzip is zlib.
-    fn decompress(self, source: Box<dyn Read + Send>, raw: bool) -> io::Result<Box<dyn Read + Send>> {
+    fn decompress(
+        self,
+        source: Box<dyn Read + Send>,
+        raw: bool,
+    ) -> io::Result<Box<dyn Read + Send>> {
         let source = BufReader::with_capacity(INPUT_BYTES, source);
         Ok(match self {
             Self::None => Box::new(source),

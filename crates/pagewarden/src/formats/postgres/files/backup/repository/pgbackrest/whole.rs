@@ -33,10 +33,8 @@ impl WholeFile {
         let path = place.folder.join(place.stored_file(&entry));
         let range = Range::open(&path, entry.fields.bundle_offset, entry.stored_bytes())
             .map_err(|error| Box::new(not_opened(place, &entry, &error)))?;
-        let coding = Coding {
-            raw: place.is_raw && entry.fields.bundle.is_some(),
-            ..place.coding.clone()
-        };
+        let coding =
+            Coding { raw: place.is_raw && entry.fields.bundle.is_some(), ..place.coding.clone() };
         let (reader, broken): (Box<dyn Read + Send>, _) =
             match coding.decode(Box::new(range.clone())) {
                 Ok(reader) => (reader, None),
@@ -97,7 +95,10 @@ impl WholeFile {
         }
         let total = self.entry.bytes();
         let (kind, mut detail) = place.fault_of(&self.entry, &summed).unwrap_or_else(|| {
-            (Kind::Checksum, "the stored bytes cannot be restored, though their sum fits".to_owned())
+            (
+                Kind::Checksum,
+                "the stored bytes cannot be restored, though their sum fits".to_owned(),
+            )
         });
         detail.push_str(&format!("; only {at} of {total} bytes can be restored"));
         if let Some(error) = error.filter(|error| error.kind() != io::ErrorKind::UnexpectedEof) {
