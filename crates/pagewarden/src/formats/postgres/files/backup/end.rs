@@ -191,6 +191,9 @@ impl ArchiveWalk {
     }
 
     pub(super) fn description(&self, end: Option<(Ground, Checksums)>) -> Description {
+        // The control file of a set came first.
+        let known = self.terms.as_ref().filter(|_| matches!(self.facts.control, Some(Ok(_))));
+        let end = end.or_else(|| known.map(|terms| (terms.ground, self.checksums())));
         let major = self.facts.major.as_deref();
         let control = self.facts.control.as_ref().is_some_and(Result::is_ok);
         let sums = match end.map(|(_, checksums)| checksums) {
