@@ -210,12 +210,7 @@ impl<W: Write + Send> Report for TextReport<W> {
             let is_sound = matches!(verdict, Verdict::Intact | Verdict::Unprotected);
             self.sets.sound = self.sets.sound.saturating_add(u64::from(is_sound));
         }
-        writeln!(
-            self.out,
-            "  verdict: {} ({})",
-            self.colours.verdict(verdict),
-            reason
-        )?;
+        writeln!(self.out, "  verdict: {} ({})", self.colours.verdict(verdict), reason)?;
         if self.explains {
             writeln!(self.out, "  tested by: {}", description.evidence.tested_by)?;
             writeln!(self.out, "  these tests cannot detect: {}", description.evidence.unseen)?;

@@ -142,7 +142,7 @@ pub(in crate::formats::postgres::files) fn plain_file(
 }
 
 /// What the system refuses was not looked at, nor what nothing here reads; what cannot be decompressed is not what was stored.
-fn no_segment(error: &io::Error) -> NoSegment {
+pub(in crate::formats::postgres::files) fn no_segment(error: &io::Error) -> NoSegment {
     match error.raw_os_error() {
         Some(_) => NoSegment::Unread(error.to_string()),
         None if error.kind() == io::ErrorKind::Unsupported => NoSegment::Unread(error.to_string()),

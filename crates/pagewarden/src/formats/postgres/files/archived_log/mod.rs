@@ -25,7 +25,9 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub(in crate::formats::postgres::files) use self::folder::{LogFolder, decoded, plain_file};
+pub(in crate::formats::postgres::files) use self::folder::{
+    LogFolder, decoded, no_segment, plain_file,
+};
 use self::moments::{moments, text_of, to_seconds};
 use self::reach::{Need, reaches, stretch_of};
 use self::read::{Break, Reading, Stretch};
@@ -50,12 +52,20 @@ const FINDINGS_MAX: usize = 1000;
 const HINT: &str = "look for it in another copy of the archive, or in the server's own pg_wal; take a \
                     new backup: what lies behind it cannot be brought back from older ones";
 
-/// The log of a repository and the sets that need it.
-pub(in crate::formats::postgres::files) struct ArchivedLog {
+/// The logs of a repository.
+pub(in crate::formats::postgres::files) struct ArchivedLogs {
     /// What the report calls the repository.
     pub(in crate::formats::postgres::files) path: PathBuf,
     /// The tool's name.
     pub(in crate::formats::postgres::files) tool: &'static str,
+    /// One for each cluster.
+    pub(in crate::formats::postgres::files) logs: Vec<ArchivedLog>,
+}
+
+/// The log of a cluster and the sets that need it.
+pub(in crate::formats::postgres::files) struct ArchivedLog {
+    /// What the tool calls the cluster; said only where there are several.
+    pub(in crate::formats::postgres::files) name: String,
     /// What the tool keeps.
     pub(in crate::formats::postgres::files) archive: Arc<dyn LogArchive>,
     /// All sets, oldest first; those without a begin and an end in the log need none.
@@ -64,14 +74,82 @@ pub(in crate::formats::postgres::files) struct ArchivedLog {
     pub(in crate::formats::postgres::files) waits_for_log: bool,
 }
 
-impl ArchivedLog {
+impl ArchivedLogs {
     /// The repository as a target of its own.
     pub(in crate::formats::postgres::files) fn into_target(self) -> Target {
-        let description = self.description("its log has yet to be read".to_owned(), None);
-        let steps = Steps { log: self, ready: VecDeque::new(), stage: Stage::Begin };
+        let steps = Steps {
+            path: self.path,
+            tool: self.tool,
+            names: self.logs.len() > 1,
+            waiting: self.logs.into(),
+            ready: VecDeque::new(),
+            reading: None,
+            read: Log::default(),
+            states: Vec::new(),
+            is_done: false,
+        };
+        let description = steps.description("not read yet".to_owned(), None);
         Target { description, steps: Box::new(steps), woken: None }
     }
+}
 
+impl ArchivedLog {
+    fn needs(&self) -> Vec<Need> {
+        let needs = self.sets.iter().filter_map(|set| {
+            Some(Need {
+                label: set.label.clone(),
+                timeline: set.timeline?,
+                from: set.from_lsn?.0,
+                to: set.to_lsn?.0,
+            })
+        });
+        needs.collect()
+    }
+}
+
+struct Steps {
+    path: PathBuf,
+    tool: &'static str,
+    /// The name of each cluster is said.
+    names: bool,
+    waiting: VecDeque<ArchivedLog>,
+    ready: VecDeque<Step>,
+    reading: Option<(ArchivedLog, Reading, Identity, Arc<Shelf>)>,
+    /// What is known of the logs that were read.
+    read: Log,
+    states: Vec<String>,
+    is_done: bool,
+}
+
+impl Iterator for Steps {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        loop {
+            if let Some(step) = self.ready.pop_front() {
+                return Some(step);
+            }
+            if let Some((log, mut reading, identity, shelf)) = self.reading.take() {
+                match reading.advance() {
+                    Some(bytes) => {
+                        self.ready.push_back(Step::Passed(bytes));
+                        self.reading = Some((log, reading, identity, shelf));
+                    }
+                    None => self.judge(&log, &reading, identity, &shelf),
+                }
+            } else if let Some(log) = self.waiting.pop_front() {
+                self.begin(log);
+            } else if self.is_done {
+                return None;
+            } else {
+                self.is_done = true;
+                self.settle();
+            }
+        }
+    }
+}
+
+impl Steps {
     fn description(&self, state: String, log: Option<Arc<Log>>) -> Description {
         Description {
             path: self.path.clone(),
@@ -90,84 +168,57 @@ impl ArchivedLog {
         }
     }
 
-    fn needs(&self) -> Vec<Need> {
-        let needs = self.sets.iter().filter_map(|set| {
-            Some(Need {
-                label: set.label.clone(),
-                timeline: set.timeline?,
-                from: set.from_lsn?.0,
-                to: set.to_lsn?.0,
-            })
-        });
-        needs.collect()
+    /// Says how far all sets can be brought.
+    fn settle(&mut self) {
+        let log = Arc::new(std::mem::take(&mut self.read));
+        let description = self.description(self.states.join("; "), Some(log));
+        let judge = Box::new(|_: &mut Finding, _: &_| ());
+        self.ready.push_back(Step::Settled(Box::new(Settled {
+            description,
+            has_sums: true,
+            judge,
+        })));
     }
-}
 
-enum Stage {
-    Begin,
-    Reading(Box<Reading>, Identity, Arc<Shelf>),
-    Done,
-}
-
-struct Steps {
-    log: ArchivedLog,
-    ready: VecDeque<Step>,
-    stage: Stage,
-}
-
-impl Iterator for Steps {
-    type Item = Step;
-
-    fn next(&mut self) -> Option<Step> {
-        loop {
-            if let Some(step) = self.ready.pop_front() {
-                return Some(step);
-            }
-            match std::mem::replace(&mut self.stage, Stage::Done) {
-                Stage::Begin => self.begin(),
-                Stage::Reading(mut reading, identity, shelf) => match reading.advance() {
-                    Some(bytes) => {
-                        self.ready.push_back(Step::Passed(bytes));
-                        self.stage = Stage::Reading(reading, identity, shelf);
-                    }
-                    None => {
-                        Judgement::new(&self.log, &reading, identity, &shelf).tell(&mut self.ready)
-                    }
-                },
-                Stage::Done => return None,
-            }
+    fn judge(&mut self, log: &ArchivedLog, reading: &Reading, identity: Identity, shelf: &Shelf) {
+        let judgement = Judgement::new(log, reading, identity, shelf);
+        let (one, mut state) = judgement.tell(&mut self.ready);
+        self.read.segments = self.read.segments.saturating_add(one.segments);
+        self.read.gaps.extend(one.gaps);
+        self.read.restorable.extend(one.restorable);
+        if self.names {
+            state = format!("{}: {state}", log.name);
         }
+        self.states.push(state);
     }
-}
 
-impl Steps {
-    fn begin(&mut self) {
-        let segments = self.log.archive.segments();
+    fn begin(&mut self, log: ArchivedLog) {
+        let segments = log.archive.segments();
         if segments.is_empty() {
-            if !self.log.needs().is_empty() {
+            if !log.needs().is_empty() {
                 let error = "no segment of the log is here: whether a set can be made consistent is \
                              not known (--no-log leaves it out)";
-                let path = self.log.path.display().to_string();
+                let path = self.path.display().to_string();
                 self.ready.push_back(Step::Unread(Unread::of_file(path, error)));
             }
             return;
         }
-        match self.identity() {
+        match self.identity(&log) {
             Ok(identity) => {
-                let archive = Arc::clone(&self.log.archive);
+                let archive = Arc::clone(&log.archive);
                 let shelf = Arc::new(Shelf::new(archive, identity.segment_bytes));
-                let reading = Box::new(Reading::new(Arc::clone(&shelf), identity));
-                self.stage = Stage::Reading(reading, identity, shelf);
+                let reading = Reading::new(Arc::clone(&shelf), identity);
+                self.reading = Some((log, reading, identity, shelf));
             }
             Err(steps) => self.ready.extend(steps),
         }
     }
 
     /// Which log this is, by the first segment that says so.
-    fn identity(&self) -> Result<Identity, Vec<Step>> {
-        let expected = self.log.sets.iter().find_map(|set| set.system_identifier);
+    fn identity(&self, log: &ArchivedLog) -> Result<Identity, Vec<Step>> {
+        let expected = log.sets.iter().find_map(|set| set.system_identifier);
         let (mut steps, mut unread) = (Vec::new(), Vec::new());
-        for segment in self.log.archive.segments().iter().take(ASKED) {
+        for segment in log.archive.segments().iter().take(ASKED) {
             let refused = |kind, offset: Option<u64>, words: String| {
                 let stored_offset = offset.map(ByteOffset);
                 let origin =
@@ -175,7 +226,7 @@ impl Steps {
                 let finding = Finding::of_file(&segment.name, Severity::Suspect, kind, words);
                 Step::Finding(finding.stored_at(origin).with_hint(HINT))
             };
-            let file = match self.log.archive.open(segment) {
+            let file = match log.archive.open(segment) {
                 Ok(file) => file,
                 Err(NoSegment::Unread(error)) => {
                     unread.push(Unread::of_file(&segment.stored_file, error));
@@ -211,7 +262,7 @@ impl Steps {
         }
         let error = "no segment of the log says what log it is: it was not read (--no-log leaves it \
                      out)";
-        let path = self.log.path.display().to_string();
+        let path = self.path.display().to_string();
         steps.extend(grouped(unread).into_iter().map(Step::Unread));
         steps.push(Step::Unread(Unread::of_file(path, error)));
         Err(steps)
@@ -480,7 +531,8 @@ impl<'a> Judgement<'a> {
         all
     }
 
-    fn tell(self, steps: &mut VecDeque<Step>) {
+    /// Says what is wrong; what is known of the log, in words too.
+    fn tell(self, steps: &mut VecDeque<Step>) -> (Log, String) {
         let findings = self.faults.iter().map(|fault| self.finding(fault));
         let mut findings: Vec<Finding> = findings.collect();
         let more = findings.len().saturating_sub(FINDINGS_MAX);
@@ -497,11 +549,9 @@ impl<'a> Judgement<'a> {
             gaps: self.gaps.clone(),
             restorable: self.restorable(),
         };
-        let state = moments(&log.restorable, &self.needs);
-        let description = self.log.description(state, Some(Arc::new(log)));
         steps.extend(grouped(self.unread).into_iter().map(Step::Unread));
-        let judge = Box::new(|_: &mut Finding, _: &_| ());
-        steps.push_back(Step::Settled(Box::new(Settled { description, has_sums: true, judge })));
+        let state = moments(&log.restorable, &self.needs);
+        (log, state)
     }
 }
 
@@ -559,13 +609,9 @@ mod tests {
 
     fn read(folder: &Path, sets: Vec<Arc<Backup>>) -> (Vec<Finding>, Vec<Unread>, Log, String) {
         let archive = LogFolder::list(folder, folder, Box::new(decoded)).unwrap();
-        let log = ArchivedLog {
-            path: folder.to_owned(),
-            tool: "a test",
-            archive: Arc::new(archive),
-            sets,
-            waits_for_log: true,
-        };
+        let name = "main".to_owned();
+        let log = ArchivedLog { name, archive: Arc::new(archive), sets, waits_for_log: true };
+        let log = ArchivedLogs { path: folder.to_owned(), tool: "a test", logs: vec![log] };
         let (mut findings, mut unread, mut end) = (Vec::new(), Vec::new(), None);
         for step in log.into_target().steps {
             match step {

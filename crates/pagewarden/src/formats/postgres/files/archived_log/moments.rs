@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::database::repository::Restorable;
+use crate::database::repository::{Lsn, Restorable};
 use crate::formats::postgres::files::archived_log::reach::Need;
 use crate::words::utc_seconds;
 
@@ -40,36 +40,56 @@ pub(super) fn moments(restorable: &[Restorable], needs: &[Need]) -> String {
     if restorable.is_empty() {
         return "no set can be made consistent with the log that is here".to_owned();
     }
-    let times = restorable.iter().map(|it| it.from_time.clone().zip(it.to_time.clone()));
-    let ranges = match times.collect::<Option<Vec<_>>>() {
-        Some(times) => times,
-        None => {
-            let last = restorable.iter().map(|it| it.to_lsn).max();
-            let first = restorable.iter().map(|it| it.from_lsn).min();
-            let text = |lsn: Option<_>| lsn.map_or(String::new(), |lsn| format!("{lsn}"));
-            return format!("restorable from LSN {} to {}{lost}", text(first), text(last));
-        }
-    };
-    let (whole, holes) = joined(ranges);
+    let mut ways: Vec<_> = restorable.iter().filter_map(Way::of).collect();
+    if ways.len() < restorable.len() {
+        let last = restorable.iter().map(|it| it.to_lsn).max();
+        let first = restorable.iter().map(|it| it.from_lsn).min();
+        let text = |lsn: Option<Lsn>| lsn.map_or(String::new(), |lsn| lsn.to_string());
+        return format!("restorable from LSN {} to {}{lost}", text(first), text(last));
+    }
+    ways.sort();
+    let (whole, holes) = joined(&ways);
     let plain = |time: &str| time.trim_end_matches('Z').replace('T', " ");
     let holes: Vec<_> =
         holes.iter().map(|(from, to)| format!("{} to {}", plain(from), plain(to))).collect();
     let but =
         if holes.is_empty() { String::new() } else { format!(", but not {}", holes.join(", ")) };
-    let (from, to) = (plain(&whole.0), plain(&whole.1));
+    let (from, to) = (plain(whole.0), plain(whole.1));
     format!("any moment from {from} to {to} UTC can be restored{but}{lost}")
 }
 
-/// The whole of some ranges, and what lies between them.
-fn joined(mut ranges: Vec<(String, String)>) -> ((String, String), Vec<(String, String)>) {
-    ranges.sort();
-    let mut whole = ranges.first().cloned().unwrap_or_default();
+/// From where to where a set can be brought.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Way<'a> {
+    from: Lsn,
+    to: Lsn,
+    from_time: &'a str,
+    to_time: &'a str,
+}
+
+impl<'a> Way<'a> {
+    fn of(restorable: &'a Restorable) -> Option<Self> {
+        Some(Self {
+            from: restorable.from_lsn,
+            to: restorable.to_lsn,
+            from_time: restorable.from_time.as_deref()?,
+            to_time: restorable.to_time.as_deref()?,
+        })
+    }
+}
+
+/// The whole of some ways, and what lies between them. That they meet is told by positions in the log:
+/// in an idle database the last commit is long before the end.
+fn joined<'a>(ways: &[Way<'a>]) -> ((&'a str, &'a str), Vec<(&'a str, &'a str)>) {
+    let mut whole = ways.first().map_or(("", ""), |first| (first.from_time, first.to_time));
+    let mut reached = ways.first().map_or(Lsn(0), |first| first.to);
     let mut holes = Vec::new();
-    for (from, to) in ranges {
-        if from > whole.1 {
-            holes.push((whole.1.clone(), from));
+    for way in ways {
+        if way.from > reached {
+            holes.push((whole.1, way.from_time));
         }
-        whole.1 = whole.1.max(to);
+        reached = reached.max(way.to);
+        whole.1 = whole.1.max(way.to_time);
     }
     (whole, holes)
 }
@@ -77,7 +97,6 @@ fn joined(mut ranges: Vec<(String, String)>) -> ((String, String), Vec<(String, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::database::repository::Lsn;
 
     fn restorable(set: &str, from: Option<&str>, to: Option<&str>) -> Restorable {
         Restorable {
@@ -107,7 +126,11 @@ mod tests {
     #[test]
     fn sentence_names_the_range_and_its_holes() {
         let a = restorable("a", Some("2026-11-02T04:10:00Z"), Some("2026-11-09T11:02:00Z"));
-        let b = restorable("b", Some("2026-11-09T12:40:31Z"), Some("2026-11-23T09:17:00Z"));
+        let b = Restorable {
+            from_lsn: Lsn(0x500_0028),
+            to_lsn: Lsn(0x900_0000),
+            ..restorable("b", Some("2026-11-09T12:40:31Z"), Some("2026-11-23T09:17:00Z"))
+        };
         let needs = [need("a"), need("b")];
         let told = moments(&[a.clone(), b.clone()], &needs);
         assert_eq!(
@@ -115,8 +138,9 @@ mod tests {
             "any moment from 2026-11-02 04:10:00 to 2026-11-23 09:17:00 UTC can be restored, but \
              not 2026-11-09 11:02:00 to 2026-11-09 12:40:31"
         );
-        let longer = Restorable { to_time: b.to_time.clone(), ..a };
-        let told = moments(&[longer.clone(), b], &needs);
+        // It meets the next one, in which nothing was committed for a while.
+        let longer = Restorable { to_lsn: Lsn(0x600_0000), ..a };
+        let told = moments(&[b, longer.clone()], &needs);
         assert!(told.ends_with("09:17:00 UTC can be restored"), "{told}");
         let told = moments(&[longer], &needs);
         assert!(told.ends_with("restored; b cannot be made consistent"), "{told}");

@@ -1,12 +1,11 @@
 //! The repository itself as a target: what belongs to none of its sets, and the log.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use crate::database::repository::{Backup, RepositoryPart};
+use crate::database::repository::RepositoryPart;
 use crate::database::{Description, Step, Target};
 use crate::formats::postgres::FORMAT;
-use crate::formats::postgres::files::archived_log::{ArchivedLog, LogArchive};
+use crate::formats::postgres::files::archived_log::{ArchivedLog, ArchivedLogs};
 use crate::formats::postgres::files::evidence_of;
 use crate::formats::postgres::page::Checksums;
 use crate::verdict::{Note, Protection, Unread};
@@ -15,20 +14,17 @@ use crate::verdict::{Note, Protection, Unread};
 pub(super) struct Whole {
     pub(super) root: PathBuf,
     pub(super) tool: &'static str,
-    /// All sets, oldest first, also those that are not checked.
-    pub(super) sets: Vec<Arc<Backup>>,
+    /// How many sets it has.
+    pub(super) sets: usize,
     /// What belongs to none of the sets.
     pub(super) steps: Vec<Step>,
-    /// The log, or why there is none.
     pub(super) log: WholeLog,
-    /// The tool calls a set done only when its log has been archived.
-    pub(super) waits_for_log: bool,
 }
 
 /// What is done about the log of a repository.
 pub(super) enum WholeLog {
-    /// It is read.
-    Read(Arc<dyn LogArchive>),
+    /// These are read.
+    Read(Vec<ArchivedLog>),
     /// It was not to be read.
     LeftOut,
     /// It is not here, or cannot be listed.
@@ -37,11 +33,10 @@ pub(super) enum WholeLog {
 
 /// The repository as a target.
 pub(super) fn target(whole: Whole) -> Target {
-    let Whole { root, tool, sets, mut steps, log, waits_for_log } = whole;
+    let Whole { root, tool, sets, mut steps, log } = whole;
     match log {
-        WholeLog::Read(archive) => {
-            let log = ArchivedLog { path: root, tool, archive, sets, waits_for_log };
-            let mut target = log.into_target();
+        WholeLog::Read(logs) => {
+            let mut target = ArchivedLogs { path: root, tool, logs }.into_target();
             target.steps = Box::new(steps.into_iter().chain(target.steps));
             return target;
         }
@@ -61,7 +56,7 @@ pub(super) fn target(whole: Whole) -> Target {
         engine: FORMAT.title.to_owned(),
         page_size: 0,
         setting: Some(Protection::Checksum),
-        state: match sets.len() {
+        state: match sets {
             1 => format!("a repository of {tool}, 1 set"),
             count => format!("a repository of {tool}, {count} sets"),
         },

@@ -17,17 +17,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use crate::database::repository::{RepositoryKind, RepositoryOptions, RepositoryPart, Sets};
+use super::whole::{self as whole_repository, Whole, WholeLog};
+use crate::database::repository::{RepositoryKind, RepositoryOptions, Sets};
 use crate::database::{OpenOptions, Probe, Step, Target};
 use crate::error::Error;
 use crate::source::file::read_small;
 use crate::verdict::Note;
-use crate::words::counted;
 
 mod block_map;
 mod blocks;
 mod cipher;
 mod info;
+mod log;
 mod manifest;
 mod members;
 mod memory;
@@ -43,7 +44,9 @@ use memory::Memory;
 use stanza::Stanza;
 
 /// The tool.
-pub(super) const REPOSITORY: RepositoryKind = RepositoryKind { tool: "pgBackRest", probe, open };
+pub(super) const REPOSITORY: RepositoryKind = RepositoryKind { tool: TOOL, probe, open };
+
+const TOOL: &str = "pgBackRest";
 
 /// The tool's own variable.
 const PASS_VARIABLE: &str = "PGBACKREST_REPO1_CIPHER_PASS";
@@ -117,7 +120,8 @@ fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
         };
         return Err(Error::refused(path, "it has no set that was asked for", hint));
     }
-    let whole = only.is_none().then(|| whole(&repository, &stanzas, steps, wanted));
+    let whole =
+        only.is_none().then(|| whole(&repository, &stanzas, steps, wanted, passphrase.as_ref()));
     let count = chosen.len() + usize::from(whole.is_some());
     let options = options.clone();
     let memory = Arc::new(Mutex::new(Memory::default()));
@@ -154,22 +158,22 @@ fn whole(
     stanzas: &[Stanza],
     mut steps: Vec<Step>,
     wanted: &RepositoryOptions,
+    passphrase: Option<&Passphrase>,
 ) -> Target {
-    let names: Vec<_> = stanzas.iter().map(|stanza| stanza.name.as_str()).collect();
     let sets = stanzas.iter().flat_map(Stanza::labels).count();
-    let state =
-        format!("pgBackRest repository, {} of {}", counted(sets as u64, "set"), names.join(", "));
     if sets == 0 {
         let text = "it has no backup set".to_owned();
         steps.push(Step::Note(Note { file: String::new(), text }));
     }
-    if !wanted.no_log {
-        let text =
-            "the archived log was not read: up to which moment a set can be brought is not known";
-        steps.push(Step::Note(Note { file: "archive".to_owned(), text: text.to_owned() }));
-    }
-    let engine = "PostgreSQL".to_owned();
-    set::target(repository.to_owned(), engine, state, RepositoryPart::Whole(None), steps)
+    let log = if wanted.no_log {
+        WholeLog::LeftOut
+    } else {
+        let logs = stanzas
+            .iter()
+            .flat_map(|stanza| log::of_stanza(repository, stanza, passphrase, &mut steps));
+        WholeLog::Read(logs.collect())
+    };
+    whole_repository::target(Whole { root: repository.to_owned(), tool: TOOL, sets, steps, log })
 }
 
 /// The passphrase that was given, in a file or in the tool's variable.

@@ -14,6 +14,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
 
@@ -28,6 +30,7 @@ use crate::formats::postgres::files::backup::repository::pgbackrest::set::{
     info_step, path_of_set,
 };
 use crate::verdict::{Note, Unread};
+use crate::words::utc_seconds;
 
 /// The name of the file that lists the sets.
 pub(super) const INFO: &str = "backup.info";
@@ -50,9 +53,29 @@ pub(super) struct Stanza {
     /// Why no manifest can be opened, where the list of sets cannot be read.
     pub(super) locked: Option<InfoFault>,
     /// The sets by label, with what the list says of them.
-    sets: BTreeMap<String, (Backup, Option<u64>)>,
+    sets: BTreeMap<String, Listed>,
     /// What is said of the list.
     steps: Vec<Step>,
+}
+
+/// What the list says of a set.
+#[derive(Debug, Default)]
+struct Listed {
+    backup: Backup,
+    repository_bytes: Option<u64>,
+    /// The number of the cluster in the stanza's history, which is in the name of its log's folder.
+    cluster: Option<u64>,
+    /// The tool waited for the set's log.
+    waited_for_log: bool,
+}
+
+/// The sets of a stanza that need one log.
+#[derive(Debug, Default)]
+pub(super) struct SetsOfLog {
+    /// Oldest first.
+    pub(super) sets: Vec<Arc<Backup>>,
+    /// Each of them was called done when its log had been archived.
+    pub(super) waited_for_log: bool,
 }
 
 impl Stanza {
@@ -95,7 +118,7 @@ impl Stanza {
                 stanza.locked = Some(fault);
             }
             for label in stanza.folders(&mut steps) {
-                stanza.sets.insert(label, (Backup::default(), None));
+                stanza.sets.insert(label, Listed::default());
             }
         } else {
             stanza.note_unlisted(&mut steps);
@@ -111,12 +134,21 @@ impl Stanza {
 
     /// What the list says of a set.
     pub(super) fn listed(&self, label: &str) -> Option<&Backup> {
-        self.sets.get(label).map(|(backup, _)| backup)
+        self.sets.get(label).map(|listed| &listed.backup)
     }
 
     /// Bytes that a set itself takes in the repository.
     pub(super) fn repository_bytes(&self, label: &str) -> Option<u64> {
-        self.sets.get(label).and_then(|(_, bytes)| *bytes)
+        self.sets.get(label).and_then(|listed| listed.repository_bytes)
+    }
+
+    /// The sets of the cluster with this number in the stanza's history.
+    pub(super) fn sets_of_log(&self, cluster: u64) -> SetsOfLog {
+        let of_cluster = self.sets.values().filter(|listed| listed.cluster == Some(cluster));
+        SetsOfLog {
+            waited_for_log: of_cluster.clone().all(|listed| listed.waited_for_log),
+            sets: of_cluster.map(|listed| Arc::new(listed.backup.clone())).collect(),
+        }
     }
 
     /// The path of a set's target.
@@ -159,18 +191,28 @@ impl Stanza {
     }
 }
 
-/// What the list says of a set.
-fn listed(label: &str, value: &str) -> (Backup, Option<u64>) {
+fn listed(label: &str, value: &str) -> Listed {
     let value: Value = serde_json::from_str(value).unwrap_or_default();
     let text = |key: &str| value.get(key).and_then(Value::as_str);
+    let number = |key: &str| value.get(key).and_then(Value::as_u64);
+    // The name of a segment begins with its timeline.
+    let timeline = text("backup-archive-start").and_then(|segment| segment.get(..8));
+    let time = |seconds| UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).map(utc_seconds);
     let backup = Backup {
         tool: "pgBackRest",
         label: label.to_owned(),
         kind: kind_named(text("backup-type").unwrap_or_default()),
         prior: text("backup-prior").map(str::to_owned),
+        stopped: number("backup-timestamp-stop").and_then(time),
         from_lsn: text("backup-lsn-start").and_then(Lsn::parse),
         to_lsn: text("backup-lsn-stop").and_then(Lsn::parse),
+        timeline: timeline.and_then(|digits| u32::from_str_radix(digits, 16).ok()),
         ..Backup::default()
     };
-    (backup, value.get("backup-info-repo-size-delta").and_then(Value::as_u64))
+    Listed {
+        backup,
+        repository_bytes: number("backup-info-repo-size-delta"),
+        cluster: number("db-id"),
+        waited_for_log: value.get("option-archive-check").and_then(Value::as_bool) != Some(false),
+    }
 }

@@ -25,6 +25,7 @@ use super::whole::{self, Whole, WholeLog};
 use crate::database::repository::{Backup, BackupKind, Lsn, RepositoryKind, Sets};
 use crate::database::{OpenOptions, Probe, Step, Target};
 use crate::error::Error;
+use crate::formats::postgres::files::archived_log::ArchivedLog;
 use crate::formats::postgres::files::backup::ground::Ground;
 use crate::formats::postgres::files::backup::members::SetTerms;
 use crate::formats::postgres::files::backup::stream::ArchiveWalk;
@@ -165,6 +166,7 @@ fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
         Some(Arc::new(backup(&set.label, sentinel, None, None)))
     });
     let known: Vec<_> = known.collect();
+    let all_sets = sets.len();
     sets.retain(|set| {
         wanted.wants(&set.label) && storage.only.as_ref().is_none_or(|only| *only == set.label)
     });
@@ -182,7 +184,12 @@ fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
     let log = match wanted.no_log {
         true => WholeLog::LeftOut,
         false => match log::list(&storage, &opener.key) {
-            Ok(Some(log)) => WholeLog::Read(Arc::new(log)),
+            Ok(Some(log)) => WholeLog::Read(vec![ArchivedLog {
+                name: TOOL.to_owned(),
+                archive: Arc::new(log),
+                sets: known,
+                waits_for_log: false,
+            }]),
             Ok(None) => WholeLog::Unread("there is no folder of it".to_owned()),
             Err(error) => WholeLog::Unread(error.to_string()),
         },
@@ -191,10 +198,9 @@ fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
         whole::target(Whole {
             root: storage.root.clone(),
             tool: TOOL,
-            sets: known,
+            sets: all_sets,
             steps: unfinished.iter().map(|label| unfinished_set(label)).collect(),
             log,
-            waits_for_log: false,
         })
     });
     let targets = sets.into_iter().map(move |set| opener.target(&set)).chain(whole);
