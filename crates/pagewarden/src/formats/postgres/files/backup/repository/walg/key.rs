@@ -20,7 +20,7 @@ const KEY_FILE_BYTES: usize = 4096;
 const PLAIN_BYTES_MIN: usize = 25;
 
 /// Why there is no key.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NoKey {
     /// None was named.
     NotGiven,

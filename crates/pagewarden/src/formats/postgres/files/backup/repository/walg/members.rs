@@ -18,7 +18,7 @@ use crate::source::tar::{Member, MemberKind, TarError};
 use crate::verdict::{Finding, Kind, Note, Severity, StoredPlace};
 
 /// Files that are named one by one where many are lost.
-const NAMED_MAX: usize = 100;
+const NAMED_MAX: usize = 20;
 
 /// One set of a chain, opened.
 pub(super) struct Level {
@@ -30,6 +30,8 @@ pub(super) struct Level {
     pub(super) files: Option<Files>,
     /// What was found when it was opened.
     pub(super) steps: Vec<Step>,
+    /// Nothing of it can be read, and that was said.
+    pub(super) is_closed: bool,
 }
 
 /// Opens the set of that name, which the one before in the chain builds on; what prevents that is a
@@ -173,6 +175,8 @@ impl Chain {
             Some(wanted) => wanted.keys().map(String::as_str).collect(),
         };
         missing.retain(|name| !self.seen.contains(*name));
+        let folders: HashSet<&str> = missing.iter().flat_map(|name| folders_above(name)).collect();
+        missing.retain(|name| !folders.contains(name));
         missing.sort_unstable();
         let parts: HashMap<&str, &str> = files
             .tar_file_sets
@@ -213,9 +217,12 @@ impl Chain {
             }
             Base::Unread(label) => match (self.open)(&label) {
                 Ok((level, base)) => {
-                    self.level = level;
-                    self.base = base.map_or(Base::None, Base::Unread);
                     self.wanted = Some(std::mem::take(&mut self.left));
+                    if level.is_closed {
+                        self.wanted = Some(HashMap::new());
+                    }
+                    self.base = base.filter(|_| !level.is_closed).map_or(Base::None, Base::Unread);
+                    self.level = level;
                     self.seen.clear();
                     self.is_level_done = false;
                     self.begin_level();
@@ -326,6 +333,13 @@ impl Members for Chain {
         steps.append(&mut self.steps);
         steps
     }
+}
+
+/// `""`, `base` and `base/1` of `base/1/1259`.
+fn folders_above(name: &str) -> impl Iterator<Item = &str> {
+    let ends = name.match_indices('/').map(|(at, _)| at);
+    let above = ends.filter_map(|at| name.get(..at));
+    above.chain((!name.is_empty()).then_some(""))
 }
 
 /// What WAL-G noted itself when it took the backup with `--verify`.
