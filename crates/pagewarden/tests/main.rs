@@ -24,5 +24,6 @@ mod innodb_books;
 mod innodb_damage;
 mod innodb_servers;
 mod innodb_wild;
+mod pgbackrest;
 mod servers;
 mod witness;

@@ -92,7 +92,7 @@ pub const BEGIN_BYTES: usize = 512;
 const INPUT_BYTES: usize = 256 << 10;
 /// 2 to this power bounds the memory of a zstd window, as in the `zstd`
 /// program's own default.
-const ZSTD_WINDOW_LOG_MAX: u32 = 27;
+pub(crate) const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 /// The same bound for dictionaries of xz and LZMA, with what their decoders need besides.
 const LZMA_MEMORY_KIB_MAX: u32 = (128 << 10) + (1 << 10);
 /// Up to here any ratio is taken: empty pages compress well.
@@ -279,7 +279,7 @@ impl<R: Read> Read for Counted<R> {
 
 /// Frame after frame. The decoder takes the end of its input between two blocks
 /// for the end of a frame, so that a stream that is cut off there would pass.
-struct Lz4Frames<R: Read> {
+pub(crate) struct Lz4Frames<R: Read> {
     /// A new one for each frame: one that goes on keeps buffers of the size of
     /// the frame before.
     frame: Option<FrameDecoder<Lz4Input<R>>>,
@@ -297,7 +297,8 @@ struct Lz4Input<R> {
 const LZ4_MAGIC: [u8; 4] = [0x04, 0x22, 0x4D, 0x18];
 
 impl<R: Read> Lz4Frames<R> {
-    fn new(source: R) -> Self {
+    /// Begins to decompress.
+    pub(crate) fn new(source: R) -> Self {
         Self { frame: Some(FrameDecoder::new(Lz4Input { source, past_end: 0 })) }
     }
 }

@@ -192,6 +192,9 @@ impl ArchiveWalk {
     }
 
     pub(super) fn description(&self, end: Option<(Ground, Checksums)>) -> Description {
+        // The control file of a set came first.
+        let known = self.terms.as_ref().filter(|_| matches!(self.facts.control, Some(Ok(_))));
+        let end = end.or_else(|| known.map(|terms| (terms.ground, self.checksums())));
         let by_tool = self.terms.as_ref().and_then(|it| it.backup.database_version.as_deref());
         let major = self.facts.major.as_deref().or(by_tool);
         let control = self.facts.control.as_ref().is_some_and(Result::is_ok);

@@ -165,7 +165,7 @@ fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
     }
     let has_whole = server.only.is_none() || sets.is_empty();
     let count = sets.len() + usize::from(has_whole);
-    let whole = has_whole.then(|| whole::target(&server.root, TOOL, sets.len(), notes));
+    let whole = has_whole.then(|| whole::target(&server.root, TOOL, sets.len(), notes, wanted));
     let options = options.clone();
     let targets = sets.into_iter().map(move |set| server.target(&set, &options)).chain(whole);
     Ok(Sets { count, targets: Box::new(targets) })

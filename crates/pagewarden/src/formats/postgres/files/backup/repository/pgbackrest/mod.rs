@@ -1,18 +1,188 @@
-//! pgBackRest.
+//! pgBackRest, 2.45 to 2.60: repositories on disk.
+//!
+//! | path | what is read |
+//! | --- | --- |
+//! | a repository, the folder that holds `backup` | all sets of all stanzas, or those that were asked for |
+//! | `backup/STANZA` | all sets of it |
+//! | `backup/STANZA/LABEL` | that set |
+//!
+//! `stanza` finds the sets, `set` opens one, `members` goes through its files, which are read as
+//! `whole` files or put together of `blocks`; `info`, `manifest`, `block_map`, `cipher` and `stored` are the
+//! tool's formats.
+//!
+//! Sources: the tool's documentation, and repositories that it made, each file of which was compared
+//! with what the tool restored.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
-use crate::database::repository::{RepositoryKind, Sets};
-use crate::database::{OpenOptions, Probe};
+use crate::database::repository::{RepositoryKind, RepositoryOptions, RepositoryPart, Sets};
+use crate::database::{OpenOptions, Probe, Step, Target};
 use crate::error::Error;
+use crate::source::file::read_small;
+use crate::verdict::Note;
+use crate::words::counted;
+
+mod block_map;
+mod blocks;
+mod cipher;
+mod info;
+mod manifest;
+mod members;
+mod memory;
+mod place;
+mod required;
+mod set;
+mod stanza;
+mod stored;
+mod whole;
+
+use cipher::Passphrase;
+use memory::Memory;
+use stanza::Stanza;
 
 /// The tool.
 pub(super) const REPOSITORY: RepositoryKind = RepositoryKind { tool: "pgBackRest", probe, open };
 
-fn probe(_: &Path) -> Probe {
-    Probe::No
+/// The tool's own variable.
+const PASS_VARIABLE: &str = "PGBACKREST_REPO1_CIPHER_PASS";
+/// A passphrase is not longer.
+const PASS_BYTES_MAX: usize = 64 << 10;
+/// Stanzas past which a folder is no repository.
+const STANZAS_MAX: usize = 1000;
+
+/// What a path is.
+enum Shape {
+    /// A repository, with the folders of its stanzas.
+    Repository(Vec<PathBuf>),
+    Stanza,
+    Set(String),
 }
 
-fn open(path: &Path, _: &OpenOptions) -> Result<Sets, Error> {
-    Err(Error::unrecognised(path, "no repository", "none"))
+fn shape_of(path: &Path) -> Option<Shape> {
+    if info::is_there(path, stanza::INFO) {
+        return Some(Shape::Stanza);
+    }
+    if info::is_there(path, set::MANIFEST) {
+        let name = fs::canonicalize(path).ok()?.file_name()?.to_str()?.to_owned();
+        return Some(Shape::Set(name));
+    }
+    let entries = fs::read_dir(path.join("backup")).ok()?;
+    let mut stanzas: Vec<_> = entries
+        .flatten()
+        .take(STANZAS_MAX)
+        .map(|entry| entry.path())
+        .filter(|folder| info::is_there(folder, stanza::INFO))
+        .collect();
+    stanzas.sort();
+    (!stanzas.is_empty()).then_some(Shape::Repository(stanzas))
+}
+
+fn probe(path: &Path) -> Probe {
+    Probe::yes_if(shape_of(path).is_some())
+}
+
+fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
+    let wanted = &options.repository;
+    let passphrase = passphrase(wanted)?;
+    let Some(shape) = shape_of(path) else {
+        let hint = "name the folder that holds `backup` and `archive`";
+        return Err(Error::unrecognised(path, "no pgBackRest repository", hint));
+    };
+    let above = |levels: usize| {
+        let real = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let named = path.ancestors().nth(levels).filter(|it| !it.as_os_str().is_empty());
+        named.or_else(|| real.ancestors().nth(levels)).unwrap_or(path).to_owned()
+    };
+    let (repository, folders, only) = match shape {
+        Shape::Repository(folders) => (path.to_owned(), folders, None),
+        Shape::Stanza => (above(2), vec![path.to_owned()], None),
+        Shape::Set(label) => (above(3), vec![above(1)], Some(label)),
+    };
+    let is_wanted =
+        |folder: &PathBuf| wanted.stanza.as_ref().is_none_or(|name| folder.ends_with(name));
+    let folders: Vec<_> = folders.into_iter().filter(is_wanted).collect();
+    let mut stanzas: Vec<_> = folders
+        .iter()
+        .map(|folder| Stanza::open(&repository, folder, passphrase.as_ref()))
+        .collect();
+    let steps = stanzas.iter_mut().flat_map(Stanza::take_steps).collect();
+    let chosen = chosen(&stanzas, wanted, only.as_deref());
+    if chosen.is_empty() && (wanted.stanza.is_some() || !wanted.sets.is_empty()) {
+        let labels: Vec<_> = stanzas.iter().flat_map(Stanza::labels).collect();
+        let hint = match labels.as_slice() {
+            [] => "the repository has no such stanza".to_owned(),
+            labels => format!("its sets are: {}", labels.join(", ")),
+        };
+        return Err(Error::refused(path, "it has no set that was asked for", hint));
+    }
+    let whole = only.is_none().then(|| whole(&repository, &stanzas, steps, wanted));
+    let count = chosen.len() + usize::from(whole.is_some());
+    let options = options.clone();
+    let memory = Arc::new(Mutex::new(Memory::default()));
+    let sets = chosen.into_iter().filter_map(move |(at, label)| {
+        let stanza = stanzas.get(at)?;
+        Some(set::open(stanza, &label, &memory, &options))
+    });
+    Ok(Sets { count, targets: Box::new(sets.chain(whole)) })
+}
+
+/// The labels that were asked for, each with the place of its stanza.
+fn chosen(
+    stanzas: &[Stanza],
+    wanted: &RepositoryOptions,
+    only: Option<&str>,
+) -> Vec<(usize, String)> {
+    let mut chosen = Vec::new();
+    for (at, stanza) in stanzas.iter().enumerate() {
+        let labels = stanza.labels().filter(|label| wanted.wants(label));
+        let labels: Vec<_> = match only {
+            // Also one that is not listed: it was named.
+            Some(only) => vec![only],
+            None => labels.collect(),
+        };
+        let skipped = if wanted.latest { labels.len().saturating_sub(1) } else { 0 };
+        chosen.extend(labels.into_iter().skip(skipped).map(|label| (at, label.to_owned())));
+    }
+    chosen
+}
+
+/// The repository itself.
+fn whole(
+    repository: &Path,
+    stanzas: &[Stanza],
+    mut steps: Vec<Step>,
+    wanted: &RepositoryOptions,
+) -> Target {
+    let names: Vec<_> = stanzas.iter().map(|stanza| stanza.name.as_str()).collect();
+    let sets = stanzas.iter().flat_map(Stanza::labels).count();
+    let state =
+        format!("pgBackRest repository, {} of {}", counted(sets as u64, "set"), names.join(", "));
+    if sets == 0 {
+        let text = "it has no backup set".to_owned();
+        steps.push(Step::Note(Note { file: String::new(), text }));
+    }
+    if !wanted.no_log {
+        let text =
+            "the archived log was not read: up to which moment a set can be brought is not known";
+        steps.push(Step::Note(Note { file: "archive".to_owned(), text: text.to_owned() }));
+    }
+    let engine = "PostgreSQL".to_owned();
+    set::target(repository.to_owned(), engine, state, RepositoryPart::Whole(None), steps)
+}
+
+/// The passphrase that was given, in a file or in the tool's variable.
+fn passphrase(options: &RepositoryOptions) -> Result<Option<Passphrase>, Error> {
+    let Some(path) = &options.cipher_pass_file else {
+        use std::os::unix::ffi::OsStringExt as _;
+        let value = std::env::var_os(PASS_VARIABLE).filter(|value| !value.is_empty());
+        return Ok(value.map(|value| Passphrase::new(value.into_vec())));
+    };
+    let mut bytes = read_small(path, PASS_BYTES_MAX)
+        .map_err(|source| Error::io("read the passphrase from", path, source))?;
+    while matches!(bytes.last(), Some(b'\n' | b'\r')) {
+        bytes.pop();
+    }
+    Ok(Some(Passphrase::new(bytes)))
 }

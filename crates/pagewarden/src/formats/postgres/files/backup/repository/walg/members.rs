@@ -90,7 +90,9 @@ impl Chain {
         self.steps.append(&mut self.level.steps);
         let Some(files) = &self.level.files else { return };
         for (name, entry) in &files.files {
-            self.steps.extend(corrupt(&self.level.label, name, entry).map(Step::Finding));
+            if self.wanted.is_none() {
+                self.steps.extend(corrupt(&self.level.label, name, entry).map(Step::Finding));
+            }
             if !entry.is_skipped {
                 continue;
             }
@@ -166,7 +168,8 @@ impl Chain {
     /// Says what the set's list of files has and its parts have not.
     fn end_level(&mut self) {
         let lost = self.level.tars.lost.clone();
-        let Some(files) = &self.level.files else { return };
+        let unlisted = Files::default();
+        let files = self.level.files.as_ref().unwrap_or(&unlisted);
         let mut missing: Vec<&str> = match &self.wanted {
             None => {
                 let own = files.files.iter().filter(|(_, entry)| !entry.is_skipped);
@@ -342,7 +345,8 @@ fn folders_above(name: &str) -> impl Iterator<Item = &str> {
     above.chain((!name.is_empty()).then_some(""))
 }
 
-/// What WAL-G noted itself when it took the backup with `--verify`.
+/// What WAL-G noted itself when it took the backup with `--verify`: each page was read once, so that one
+/// may have been half written.
 fn corrupt(label: &str, name: &str, entry: &FileEntry) -> Option<Finding> {
     let blocks = entry.corrupt_blocks.as_ref().filter(|blocks| blocks.corrupt_blocks_count > 0)?;
     let some: Vec<String> =
@@ -352,7 +356,7 @@ fn corrupt(label: &str, name: &str, entry: &FileEntry) -> Option<Finding> {
         blocks.corrupt_blocks_count,
         some.join(", ")
     );
-    Some(Finding::of_file(name, Severity::Damage, Kind::Checksum, detail))
+    Some(Finding::of_file(name, Severity::Suspect, Kind::Checksum, detail))
 }
 
 fn missing_file(label: &str, name: &str, part: Option<String>, lost: &[String]) -> Finding {

@@ -22,7 +22,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::tars::{Form, StoredTar, Tars, stored_finding};
 use super::whole;
-use crate::database::repository::{Backup, BackupKind, Lsn, RepositoryKind, Sets};
+use crate::database::repository::{
+    Backup, BackupKind, Lsn, RepositoryKind, RepositoryOptions, Sets,
+};
 use crate::database::{OpenOptions, Probe, Step, Target};
 use crate::error::Error;
 use crate::formats::postgres::files::backup::ground::Ground;
@@ -175,19 +177,24 @@ fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
         key: key::find(wanted.cipher_pass_file.as_deref()),
         sound: Arc::default(),
     };
-    let whole = has_whole.then(|| whole_of(&storage, sets.len(), &unfinished));
+    let whole = has_whole.then(|| whole_of(&storage, sets.len(), &unfinished, wanted));
     let targets = sets.into_iter().map(move |set| opener.target(&set)).chain(whole);
     Ok(Sets { count, targets: Box::new(targets) })
 }
 
 /// The storage itself.
-fn whole_of(storage: &Storage, sets: usize, unfinished: &[String]) -> Target {
+fn whole_of(
+    storage: &Storage,
+    sets: usize,
+    unfinished: &[String],
+    wanted: &RepositoryOptions,
+) -> Target {
     let steps = unfinished.iter().map(|label| {
         let text = "a backup without its sentinel: WAL-G has not finished it, or has removed it; \
                     it was not judged";
         Step::Note(Note { file: format!("{BACKUPS}/{label}"), text: text.to_owned() })
     });
-    whole::target(&storage.root, TOOL, sets, steps.collect())
+    whole::target(&storage.root, TOOL, sets, steps.collect(), wanted)
 }
 
 fn said(error: BooksError) -> String {
