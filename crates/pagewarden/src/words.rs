@@ -105,6 +105,47 @@ pub fn utc_seconds(time: SystemTime) -> String {
     format!("{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}Z", seconds % 60)
 }
 
+/// Reads `2026-01-31T17:05:09.25+02:00`, with a space in place of the `T` too, and `Z` for no offset;
+/// `None` for anything else, and for times before 1970.
+#[must_use]
+pub fn time_of(text: &str) -> Option<SystemTime> {
+    let (date_and_time, zone) = text.split_at_checked(19)?;
+    let number = |range: std::ops::Range<usize>| {
+        let digits = date_and_time.get(range)?;
+        digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse::<u64>().ok())?
+    };
+    let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
+    let (hour, minute, second) = (number(11..13)?, number(14..16)?, number(17..19)?);
+    let is_date = (1970..).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+    if !is_date || hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    // The inverse of `civil`.
+    let (from_march, year) = if month > 2 { (month - 3, year) } else { (month + 9, year - 1) };
+    let era = year / 400;
+    let of_era = year % 400;
+    let day_of_era =
+        of_era * 365 + of_era / 4 - of_era / 100 + (153 * from_march + 2) / 5 + day - 1;
+    let days = (era * DAYS_PER_ERA + day_of_era).checked_sub(DAYS_BEFORE_1970)?;
+    let seconds = days * SECONDS_PER_DAY + hour * 3600 + minute * 60 + second;
+    let zone = zone.trim_start_matches(|letter: char| letter == '.' || letter.is_ascii_digit());
+    let offset = match zone.as_bytes() {
+        b"Z" => 0,
+        [b'+' | b'-', rest @ ..] => {
+            let digits: Vec<u8> = rest.iter().copied().filter(|it| *it != b':').collect();
+            let digits = std::str::from_utf8(&digits).ok().filter(|digits| digits.len() == 4)?;
+            digits.get(..2)?.parse::<u64>().ok()? * 3600
+                + digits.get(2..)?.parse::<u64>().ok()? * 60
+        }
+        _ => return None,
+    };
+    let seconds = match zone.starts_with('-') {
+        true => seconds.checked_add(offset)?,
+        false => seconds.checked_sub(offset)?,
+    };
+    UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+}
+
 /// The second of the day; year, month and day. Years that begin in March make the leap day the last
 /// of its year and the lengths of the months regular (the arithmetic is Howard Hinnant's
 /// `civil_from_days`).

@@ -12,6 +12,7 @@
     reason = "a test that cannot go on must stop"
 )]
 
+mod backup_sets;
 mod catalogue;
 mod fixtures;
 mod golden_controls;

@@ -100,6 +100,19 @@ const RATIO_FREE_BYTES: u64 = 4 << 30;
 /// Output to input, past that.
 const RATIO_MAX: u64 = 1000;
 
+/// True for what begins an OpenPGP message: a packet of a session key, encrypted with a public key (RFC
+/// 9580, 5.1, version 3) or a password (5.3, version 4), its length in one or two bytes; or the armour
+/// around one.
+pub(crate) fn is_open_pgp(begin: &[u8]) -> bool {
+    matches!(
+        begin,
+        [0x84 | 0xC1, _, 3, ..]
+            | [0x85, _, _, 3, ..]
+            | [0xC1, 192..=223, _, 3, ..]
+            | [0x8C | 0xC3, _, 4, ..]
+    ) || begin.starts_with(b"-----BEGIN PGP")
+}
+
 /// A stream, decompressed.
 pub struct Decoded {
     /// How it was compressed.

@@ -16,12 +16,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::database::{Description, Epoch, Evidence, OpenOptions, Probe, Target};
+use crate::database::{Description, Epoch, Evidence, OpenOptions, Probe, Step, Target};
 use crate::error::Error;
 use crate::formats::postgres::FORMAT;
 use crate::formats::postgres::page::{Checksums, LogEnd};
 use crate::source::file::read_small;
-use crate::verdict::{Protection, Severity};
+use crate::verdict::{Protection, Severity, Unread};
 
 mod archived_log;
 pub mod backup;
@@ -86,7 +86,7 @@ pub(super) fn open(
         None
     };
     match root {
-        Some(root) => open_cluster(path, metadata, &root, options),
+        Some(root) => open_cluster(path, metadata, &root, options, Manifest::Own),
         None if backup::probe(path, metadata.is_dir()) == Probe::Yes => {
             backup::open(path, metadata.is_dir(), options)
         }
@@ -106,6 +106,8 @@ pub(crate) struct Cluster {
     pub(crate) root: PathBuf,
     /// The control file, if it can be believed.
     pub(crate) control: Result<Control, ControlFault>,
+    /// Why the folder is a part of a backup only, if it is.
+    pub(crate) part: Option<String>,
     /// Why the control file could not be read, if that was so.
     pub(crate) control_error: Option<String>,
     /// What PG_VERSION says: `15`, `9.6`.
@@ -133,11 +135,29 @@ pub(crate) struct Cluster {
     pub(crate) settle: Option<Duration>,
 }
 
-pub(super) fn open_cluster(
+/// Opens a data directory that was copied file by file from a running server. Its manifest is not asked:
+/// if there is one, it is that of another backup, from which that server was made.
+pub(super) fn open_copy(
+    path: &Path,
+    metadata: &Metadata,
+    options: &OpenOptions,
+) -> Result<Target, Error> {
+    open_cluster(path, metadata, path, options, Manifest::OfAnother)
+}
+
+/// Whose manifest lies in a data directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Manifest {
+    Own,
+    OfAnother,
+}
+
+fn open_cluster(
     path: &Path,
     metadata: &Metadata,
     root: &Path,
     options: &OpenOptions,
+    manifest: Manifest,
 ) -> Result<Target, Error> {
     // A folder that cannot be listed is no verdict at all.
     fs::read_dir(root).map_err(|source| Error::io("list", root, source))?;
@@ -170,11 +190,12 @@ pub(super) fn open_cluster(
     }
     cluster.control_error = control_error;
     cluster.wal.clone_from(&options.wal);
-    cluster.witness = !options.no_witness;
+    cluster.part = backup::beside::part_of_set(root);
+    cluster.witness = !options.no_witness && cluster.part.is_none();
     cluster.settle = options.settle.filter(|_| circumstances.may_change());
     let cluster = Arc::new(cluster);
     let mut description = describe(&cluster, path);
-    let steps: Box<dyn Iterator<Item = crate::database::Step> + Send> = if metadata.is_file() {
+    let steps: Box<dyn Iterator<Item = Step> + Send> = if metadata.is_file() {
         Box::new(walk::one_file(&cluster, path))
     } else if path == root {
         let whole = walk::whole(&cluster);
@@ -184,7 +205,7 @@ pub(super) fn open_cluster(
         }
         // A cluster that was started has outlived its manifest.
         match circumstances {
-            Circumstances::Backup => {
+            Circumstances::Backup if manifest == Manifest::Own => {
                 Box::new(whole.chain(backup::directory::against_manifest(root)))
             }
             _ => Box::new(whole),
@@ -200,6 +221,9 @@ pub(super) fn open_cluster(
         }
         Box::new(part)
     };
+    let part = cluster.part.clone();
+    let part = part.map(|why| Step::Unread(Unread::of_file(String::new(), why)));
+    let steps = Box::new(part.into_iter().chain(steps));
     let woken: Box<dyn Fn() -> bool + Send + Sync> = {
         let cluster = Arc::clone(&cluster);
         Box::new(move || {
@@ -255,6 +279,7 @@ impl Cluster {
             wal: None,
             witness: true,
             control_error: None,
+            part: None,
             control,
         };
         match &cluster.control {

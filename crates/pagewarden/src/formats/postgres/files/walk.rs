@@ -480,7 +480,7 @@ impl Walk {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 // A database that is being created or dropped has none, and a
                 // crash in between leaves its folder behind.
-                let is_told = self.told.contains(&path);
+                let is_told = self.told.contains(&path) || self.cluster.part.is_some();
                 if has_relations && !is_told && !self.cluster.circumstances.may_change() {
                     // That of the whole cluster was made with it, and is never removed.
                     let is_global = folder.database.is_none();
@@ -717,7 +717,8 @@ impl Walk {
         let Some((first, _)) = group.first() else { return };
         // Of an incremental backup, the manifest knows what must be there.
         let is_incremental = group.iter().any(|(file, _)| file.is_incremental);
-        if first.session.is_some() || self.is_unlogged(*first) || is_incremental {
+        let is_elsewhere = is_incremental || self.cluster.part.is_some();
+        if first.session.is_some() || self.is_unlogged(*first) || is_elsewhere {
             return;
         }
         if first.segment > 0 {

@@ -7,7 +7,9 @@ use std::io::{self, Read, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::formats::postgres::files::archived_log::store::{LogArchive, NoSegment, StoredSegment};
-use crate::source::decode::decode;
+use crate::formats::postgres::files::wal::block::Dialect;
+use crate::formats::postgres::files::wal::segment::PageHeader;
+use crate::source::decode::{Compression, decode, is_open_pgp};
 use crate::source::file::open_regular;
 use crate::verdict::Kind;
 
@@ -98,14 +100,37 @@ impl LogArchive for LogFolder {
     }
 }
 
-/// A stored file decompressed, by its content.
+/// A stored file decompressed, by its content. One that begins like nothing that is known is
+/// `Unsupported`: it is encrypted, or compressed by a program of the user's own.
 ///
 /// # Errors
-/// What the system says.
+/// What the system says, and that.
 pub(in crate::formats::postgres::files) fn decoded(
     path: &Path,
 ) -> io::Result<Box<dyn Read + Send>> {
-    Ok(Box::new(decode(Box::new(open_regular(path)?))?.reader))
+    let file = open_regular(path)?;
+    let bytes = file.metadata()?.len();
+    let decoded = decode(Box::new(file))?;
+    let is_plain = decoded.compression == Compression::None;
+    // The header of a plain segment may be damaged; its length is still that of one.
+    let is_known = bytes.is_power_of_two() || begins_as_log(&decoded.begin);
+    let is_text = decoded.begin.iter().all(u8::is_ascii);
+    if is_plain && (is_open_pgp(&decoded.begin) || !is_known && !is_text) {
+        let error = match is_open_pgp(&decoded.begin) {
+            true => "encrypted with GnuPG, which is not read here",
+            false => {
+                "it begins like no segment of the log: it is encrypted, or compressed in a way that \
+                 is not known here"
+            }
+        };
+        return Err(io::Error::new(io::ErrorKind::Unsupported, error));
+    }
+    Ok(Box::new(decoded.reader))
+}
+
+/// True for the beginning of a segment of a version that is known.
+pub(in crate::formats::postgres::files) fn begins_as_log(begin: &[u8]) -> bool {
+    PageHeader::read(begin).is_some_and(|header| Dialect::of_magic(header.magic).is_some())
 }
 
 /// The bytes of a segment in a file without a name.

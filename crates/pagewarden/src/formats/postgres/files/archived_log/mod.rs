@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub(in crate::formats::postgres::files) use self::folder::{
-    LogFolder, decoded, no_segment, plain_file,
+    LogFolder, begins_as_log, decoded, no_segment, plain_file,
 };
 use self::moments::{moments, text_of, to_seconds};
 use self::reach::{Need, reaches, stretch_of};
@@ -514,7 +514,7 @@ impl<'a> Judgement<'a> {
             let Some(own) = stretch_of(need, self.stretches) else { continue };
             let histories = self.shelf.histories();
             let set = self.log.sets.iter().find(|set| set.label == need.label);
-            let stopped = set.and_then(|set| set.stopped.as_deref()).map(to_seconds);
+            let stopped = set.and_then(|set| set.stopped.as_deref()).and_then(to_seconds);
             for reach in reaches(need, own, self.stretches, histories, self.segment_bytes()) {
                 let to_time = reach.time.map(text_of);
                 all.push(Restorable {

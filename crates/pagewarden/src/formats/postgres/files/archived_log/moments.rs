@@ -4,7 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use crate::database::repository::{Lsn, Restorable};
 use crate::formats::postgres::files::archived_log::reach::Need;
-use crate::words::utc_seconds;
+use crate::words::{time_of, utc_seconds};
 
 /// From 1970 to 2000, where servers begin to count.
 const SECONDS_BEFORE_2000: i64 = 946_684_800;
@@ -17,12 +17,10 @@ pub(super) fn text_of(microseconds: i64) -> String {
     utc_seconds(UNIX_EPOCH.checked_add(since).unwrap_or(UNIX_EPOCH))
 }
 
-/// A tool's time in UTC without parts of a second: times of one form can be compared as texts.
-pub(super) fn to_seconds(time: &str) -> String {
-    match time.split_once('.') {
-        Some((seconds, rest)) if rest.ends_with('Z') => format!("{seconds}Z"),
-        _ => time.to_owned(),
-    }
+/// A tool's time in UTC without parts of a second: times of one form can be compared as texts. `None`
+/// for one that does not say its zone.
+pub(super) fn to_seconds(time: &str) -> Option<String> {
+    time_of(time).map(utc_seconds)
 }
 
 /// `any moment from 2026-11-02 04:10:11 to 2026-11-23 09:17:00 UTC can be restored, but not
@@ -117,8 +115,9 @@ mod tests {
     fn times_of_servers_are_told_in_utc() {
         assert_eq!(text_of(0), "2000-01-01T00:00:00Z");
         assert_eq!(text_of(848_740_211_999_999), "2026-11-23T09:10:11Z");
-        assert_eq!(to_seconds("2026-11-23T09:09:38.1Z"), "2026-11-23T09:09:38Z");
-        assert_eq!(to_seconds("2026-11-23T09:09:38Z"), "2026-11-23T09:09:38Z");
+        let in_utc = |time| to_seconds(time).unwrap_or_default();
+        assert_eq!(in_utc("2026-11-23T09:09:38.1Z"), "2026-11-23T09:09:38Z");
+        assert_eq!(in_utc("2026-11-23T00:09:38+02:30"), "2026-11-22T21:39:38Z");
         assert_eq!(text_of(i64::MIN), "1970-01-01T00:00:00Z");
         assert!(!text_of(i64::MAX).is_empty());
     }

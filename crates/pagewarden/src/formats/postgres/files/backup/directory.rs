@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use crate::database::Step;
+use crate::formats::postgres::files::backup::beside;
 use crate::formats::postgres::files::backup::hash::Hasher;
 use crate::formats::postgres::files::backup::ledger::{
     is_beyond_manifest, missing, wrong_hash, wrong_length,
@@ -183,7 +184,7 @@ impl Listed {
 impl Hashing {
     /// What is to be said instead, where there is nothing to hash.
     fn begin(root: &Path, entry: Entry) -> Result<Self, Box<Step>> {
-        let path = root.join(&entry.path);
+        let path = place_of(root, &entry.path);
         let file = match open_regular(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -228,6 +229,15 @@ impl Hashing {
         (hasher.finish() != *listed)
             .then(|| Step::Finding(wrong_hash(&self.entry.path, *algorithm)))
     }
+}
+
+/// Where a file of the manifest is.
+fn place_of(root: &Path, path: &str) -> PathBuf {
+    let beside = path.strip_prefix("pg_tblspc/").and_then(|rest| {
+        let (oid, inside) = rest.split_once('/')?;
+        Some(beside::tablespace(root, oid)?.join(inside))
+    });
+    beside.unwrap_or_else(|| root.join(path))
 }
 
 fn unread(path: &str, length: u64, error: &io::Error) -> Step {

@@ -26,6 +26,7 @@ impl ArchiveWalk {
         }
         self.say_control();
         self.say_tablespaces();
+        self.is_by_server = self.manifest.is_some();
         let manifest = self.compare();
         let ground = self.ground(manifest.as_ref());
         for (mut finding, at_most) in std::mem::take(&mut self.partial) {
@@ -161,7 +162,7 @@ impl ArchiveWalk {
     }
 
     fn ground(&self, manifest: Option<&manifest::Manifest>) -> Ground {
-        if let Some(terms) = &self.terms {
+        if let Some(terms) = self.terms.as_ref().filter(|_| !self.is_by_server) {
             return terms.ground;
         }
         let ranges = manifest.map(|manifest| manifest.wal_ranges.as_slice()).unwrap_or_default();
@@ -194,7 +195,8 @@ impl ArchiveWalk {
         // The control file of a set came first.
         let known = self.terms.as_ref().filter(|_| matches!(self.facts.control, Some(Ok(_))));
         let end = end.or_else(|| known.map(|terms| (terms.ground, self.checksums())));
-        let major = self.facts.major.as_deref();
+        let by_tool = self.terms.as_ref().and_then(|it| it.backup.database_version.as_deref());
+        let major = self.facts.major.as_deref().or(by_tool);
         let control = self.facts.control.as_ref().is_some_and(Result::is_ok);
         let sums = match end.map(|(_, checksums)| checksums) {
             None => "checksums not known before its end",

@@ -21,6 +21,7 @@ use crate::source::decode::{BEGIN_BYTES, Compression, Decoded, decode};
 use crate::source::file::open_regular;
 use crate::source::tar::{Archive, looks_like_tar};
 
+pub(super) mod beside;
 pub(super) mod directory;
 mod end;
 mod ground;

@@ -158,6 +158,8 @@ pub(super) struct ArchiveWalk {
     pub(super) log_archives: Vec<PathBuf>,
     /// Set for a repository's set.
     pub(super) terms: Option<SetTerms>,
+    /// The server sent it, with a manifest.
+    pub(super) is_by_server: bool,
 }
 
 impl ArchiveWalk {
@@ -179,6 +181,7 @@ impl ArchiveWalk {
             wal: options.wal.clone(),
             log_archives: Vec::new(),
             terms: None,
+            is_by_server: false,
         }
     }
 
@@ -388,7 +391,7 @@ impl ArchiveWalk {
         let relative = member.name.strip_prefix(root).unwrap_or(&member.name);
         let key = format!("{}{relative}", current.source.prefix);
         // A file of a set may come in several pieces.
-        if self.terms.is_none() && self.ledger.has(&key) {
+        if self.has_sums() && self.ledger.has(&key) {
             let text = "refused: the archive holds two files of this name";
             return self.unread(&shown, 0, member.bytes, text);
         }
@@ -404,13 +407,14 @@ impl ArchiveWalk {
             key,
             bytes: member.bytes,
             offset: 0,
-            hasher: self.terms.is_none().then(|| Hasher::new(self.ledger.algorithm)),
+            hasher: self.has_sums().then(|| Hasher::new(self.ledger.algorithm)),
             role,
             file: None,
             small: Vec::new(),
             has_holes: false,
         };
-        if role == Some(Role::Manifest) && self.manifest.is_none() {
+        // In a copy of a server's files it is that of another backup, from which the server was made.
+        if role == Some(Role::Manifest) && self.manifest.is_none() && self.terms.is_none() {
             self.manifest = Some(ManifestAt::Spooled(SpooledTempFile::new(MANIFEST_IN_MEMORY)));
         } else if role == Some(Role::Manifest) {
             entered.role = None;
@@ -422,6 +426,12 @@ impl ArchiveWalk {
             }
         }
         current.member = Some(entered);
+    }
+
+    /// True if files are held against the server's manifest; those of a tool's set without one are tested
+    /// by what the tool knows of them.
+    pub(super) fn has_sums(&self) -> bool {
+        self.terms.is_none() || self.manifest.is_some()
     }
 
     /// What a file is for the data directory of its archive; none in a second one.

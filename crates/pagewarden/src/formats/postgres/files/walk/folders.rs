@@ -6,9 +6,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::{A_MOMENT, DEFAULT_TABLESPACE, Folder, Walk, absolute, oid};
-use crate::formats::postgres::files::catalogue;
 use crate::formats::postgres::files::catalogue::relations::Certainty;
 use crate::formats::postgres::files::state::Circumstances;
+use crate::formats::postgres::files::{backup, catalogue};
 
 impl Walk {
     /// All folders with relations, without their files.
@@ -24,6 +24,10 @@ impl Walk {
                 self.note(&path, "not a tablespace's name, left alone");
                 continue;
             };
+            if backup::beside::tablespace(&root, &name).is_some() && self.add_tablespace_beside(oid)
+            {
+                continue;
+            }
             match self.place_of_tablespace(&path) {
                 Ok(Some(folder)) => self.add_databases(&folder, oid),
                 Err(error) if self.has_vanished(&path, &error) => {}
@@ -54,7 +58,9 @@ impl Walk {
             return;
         }
         let root = self.cluster.root.clone();
-        let Some(catalogue) = self.evidence.books().catalogue() else { return };
+        let Some(catalogue) = self.evidence.books().catalogue() else {
+            return self.add_all_beside(&root);
+        };
         let (mut listed, _) = catalogue.tablespaces(self.evidence.books().moment());
         listed.retain(|one| {
             let is_own =
@@ -74,6 +80,22 @@ impl Walk {
                     tablespace.name
                 );
                 self.unread(&link, 0, &error);
+            }
+        }
+    }
+
+    /// Adds what looks like a tablespace beside the data directory, where no catalogue says which there
+    /// are.
+    fn add_all_beside(&mut self, root: &Path) {
+        let Some(above) = absolute(root).parent().map(Path::to_owned) else { return };
+        let entries = fs::read_dir(above).into_iter().flatten().flatten();
+        let mut oids: Vec<u32> =
+            entries.filter_map(|entry| oid(entry.file_name().to_str()?)).collect();
+        oids.sort_unstable();
+        for oid in oids {
+            let link = root.join("pg_tblspc").join(oid.to_string());
+            if fs::symlink_metadata(&link).is_err() {
+                self.add_tablespace_beside(oid);
             }
         }
     }

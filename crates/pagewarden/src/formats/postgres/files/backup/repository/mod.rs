@@ -8,6 +8,7 @@
 
 use crate::database::repository::RepositoryKind;
 
+mod barman;
 mod pgbackrest;
 mod tars;
 mod walg;
@@ -15,4 +16,4 @@ mod whole;
 
 /// The tools that are known.
 pub(in crate::formats::postgres) const REPOSITORIES: &[RepositoryKind] =
-    &[pgbackrest::REPOSITORY, walg::REPOSITORY];
+    &[pgbackrest::REPOSITORY, barman::REPOSITORY, walg::REPOSITORY];

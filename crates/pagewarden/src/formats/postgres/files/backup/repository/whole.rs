@@ -57,8 +57,8 @@ pub(super) fn target(whole: Whole) -> Target {
         page_size: 0,
         setting: Some(Protection::Checksum),
         state: match sets {
-            1 => format!("a repository of {tool}, 1 set"),
-            count => format!("a repository of {tool}, {count} sets"),
+            1 => format!("{tool} repository, 1 set"),
+            _ => format!("{tool} repository, {sets} sets"),
         },
         evidence: evidence_of(Checksums::On),
         live: false,

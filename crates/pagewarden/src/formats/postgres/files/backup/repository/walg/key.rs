@@ -6,7 +6,7 @@ use std::{env, fmt, io};
 use crate::formats::postgres::files::backup::repository::tars::{
     Form, StoredTar, first_bytes, has_mark,
 };
-use crate::source::decode::Compression;
+use crate::source::decode::{Compression, is_open_pgp};
 use crate::source::file::read_small;
 use crate::source::secretstream::{FIRST_CHUNK_BYTES, KEY_BYTES, Key, opens};
 
@@ -20,7 +20,7 @@ const KEY_FILE_BYTES: usize = 4096;
 const PLAIN_BYTES_MIN: usize = 25;
 
 /// Why there is no key.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NoKey {
     /// None was named.
     NotGiven,
@@ -140,12 +140,7 @@ pub(super) fn stored(tar: &StoredTar, key: Option<&Key>) -> io::Result<Stored> {
     let plain = StoredTar { form: Form { compression, key: None }, ..tar.clone() };
     Ok(match begin.as_slice() {
         _ if is_brotli && plain.is_archive() => Stored::Plain(compression),
-        _ if begin.starts_with(b"-----BEGIN PGP") => Stored::OpenPgp,
-        // A packet of a session key encrypted with a public key (RFC 9580, 5.1), version 3, its length
-        // in one or two bytes.
-        [0x84 | 0xC1, _, 3, ..] | [0x85, _, _, 3, ..] | [0xC1, 192..=223, _, 3, ..] => {
-            Stored::OpenPgp
-        }
+        begin if is_open_pgp(begin) => Stored::OpenPgp,
         _ => Stored::Unknown,
     })
 }

@@ -7,9 +7,8 @@ use std::path::Path;
 use super::super::tars::{Form, StoredTar, first_bytes};
 use super::Storage;
 use super::key::NoKey;
-use crate::formats::postgres::files::archived_log::LogFolder;
-use crate::formats::postgres::files::wal::block::Dialect;
-use crate::formats::postgres::files::wal::segment::{LONG_HEADER_BYTES, PageHeader};
+use crate::formats::postgres::files::archived_log::{LogFolder, begins_as_log};
+use crate::formats::postgres::files::wal::segment::LONG_HEADER_BYTES;
 use crate::source::decode::Compression;
 use crate::source::secretstream::{FIRST_CHUNK_BYTES, Key, opens};
 
@@ -44,7 +43,7 @@ fn reader(path: &Path, key: Option<&Key>, why: &str) -> io::Result<Box<dyn Read 
     };
     let has_mark = Compression::of(&begin) != Compression::None;
     let key = key.filter(|key| (compression.is_some() || !has_mark) && opens(&begin, key)).cloned();
-    let is_known = has_mark || key.is_some() || is_log(&begin);
+    let is_known = has_mark || key.is_some() || begins_as_log(&begin);
     let stored = StoredTar {
         path: path.to_owned(),
         shown: String::new(),
@@ -57,17 +56,13 @@ fn reader(path: &Path, key: Option<&Key>, why: &str) -> io::Result<Box<dyn Read 
         let mut begin = vec![0; LONG_HEADER_BYTES];
         stored.read_exact(&mut begin).map_err(|error| refused_if(true, why, error))?;
         let is_history = begin.iter().all(|byte| byte.is_ascii());
-        if !is_log(&begin) && !is_history {
+        if !begins_as_log(&begin) && !is_history {
             return Err(refused(why));
         }
         return Ok(Box::new(io::Cursor::new(begin).chain(stored)));
     }
     let is_text = begin.iter().all(u8::is_ascii);
     if is_known || is_text { Ok(stored) } else { Err(refused(why)) }
-}
-
-fn is_log(begin: &[u8]) -> bool {
-    PageHeader::read(begin).is_some_and(|header| Dialect::of_magic(header.magic).is_some())
 }
 
 fn refused_if(is_unknown: bool, why: &str, error: io::Error) -> io::Error {

@@ -18,7 +18,7 @@ use crate::source::tar::{Member, MemberKind, TarError};
 use crate::verdict::{Finding, Kind, Note, Severity, StoredPlace};
 
 /// Files that are named one by one where many are lost.
-const NAMED_MAX: usize = 100;
+const NAMED_MAX: usize = 20;
 
 /// One set of a chain, opened.
 pub(super) struct Level {
@@ -30,6 +30,8 @@ pub(super) struct Level {
     pub(super) files: Option<Files>,
     /// What was found when it was opened.
     pub(super) steps: Vec<Step>,
+    /// Nothing of it can be read, and that was said.
+    pub(super) is_closed: bool,
 }
 
 /// Opens the set of that name, which the one before in the chain builds on; what prevents that is a
@@ -88,7 +90,9 @@ impl Chain {
         self.steps.append(&mut self.level.steps);
         let Some(files) = &self.level.files else { return };
         for (name, entry) in &files.files {
-            self.steps.extend(corrupt(&self.level.label, name, entry).map(Step::Finding));
+            if self.wanted.is_none() {
+                self.steps.extend(corrupt(&self.level.label, name, entry).map(Step::Finding));
+            }
             if !entry.is_skipped {
                 continue;
             }
@@ -164,7 +168,8 @@ impl Chain {
     /// Says what the set's list of files has and its parts have not.
     fn end_level(&mut self) {
         let lost = self.level.tars.lost.clone();
-        let Some(files) = &self.level.files else { return };
+        let unlisted = Files::default();
+        let files = self.level.files.as_ref().unwrap_or(&unlisted);
         let mut missing: Vec<&str> = match &self.wanted {
             None => {
                 let own = files.files.iter().filter(|(_, entry)| !entry.is_skipped);
@@ -173,6 +178,8 @@ impl Chain {
             Some(wanted) => wanted.keys().map(String::as_str).collect(),
         };
         missing.retain(|name| !self.seen.contains(*name));
+        let folders: HashSet<&str> = missing.iter().flat_map(|name| folders_above(name)).collect();
+        missing.retain(|name| !folders.contains(name));
         missing.sort_unstable();
         let parts: HashMap<&str, &str> = files
             .tar_file_sets
@@ -213,9 +220,12 @@ impl Chain {
             }
             Base::Unread(label) => match (self.open)(&label) {
                 Ok((level, base)) => {
-                    self.level = level;
-                    self.base = base.map_or(Base::None, Base::Unread);
                     self.wanted = Some(std::mem::take(&mut self.left));
+                    if level.is_closed {
+                        self.wanted = Some(HashMap::new());
+                    }
+                    self.base = base.filter(|_| !level.is_closed).map_or(Base::None, Base::Unread);
+                    self.level = level;
                     self.seen.clear();
                     self.is_level_done = false;
                     self.begin_level();
@@ -328,7 +338,15 @@ impl Members for Chain {
     }
 }
 
-/// What WAL-G noted itself when it took the backup with `--verify`.
+/// `""`, `base` and `base/1` of `base/1/1259`.
+fn folders_above(name: &str) -> impl Iterator<Item = &str> {
+    let ends = name.match_indices('/').map(|(at, _)| at);
+    let above = ends.filter_map(|at| name.get(..at));
+    above.chain((!name.is_empty()).then_some(""))
+}
+
+/// What WAL-G noted itself when it took the backup with `--verify`: each page was read once, so that one
+/// may have been half written.
 fn corrupt(label: &str, name: &str, entry: &FileEntry) -> Option<Finding> {
     let blocks = entry.corrupt_blocks.as_ref().filter(|blocks| blocks.corrupt_blocks_count > 0)?;
     let some: Vec<String> =
@@ -338,7 +356,7 @@ fn corrupt(label: &str, name: &str, entry: &FileEntry) -> Option<Finding> {
         blocks.corrupt_blocks_count,
         some.join(", ")
     );
-    Some(Finding::of_file(name, Severity::Damage, Kind::Checksum, detail))
+    Some(Finding::of_file(name, Severity::Suspect, Kind::Checksum, detail))
 }
 
 fn missing_file(label: &str, name: &str, part: Option<String>, lost: &[String]) -> Finding {

@@ -249,7 +249,8 @@ impl Opener {
         let (level, base, bytes) = match &set.sentinel {
             Ok(sentinel) => {
                 let (level, bytes) = self.storage.level(label, sentinel, &self.key);
-                (level, self.base(sentinel), bytes)
+                let base = if level.is_closed { Base::None } else { self.base(sentinel) };
+                (level, base, bytes)
             }
             Err(error) => {
                 // Without it WAL-G restores nothing.
@@ -261,7 +262,11 @@ impl Opener {
                 let unread = Unread::of_file(format!("{BACKUPS}/{label}"), error.to_owned());
                 let steps = vec![Step::Finding(finding), Step::Unread(unread)];
                 let tars = Tars::new([], true);
-                (Level { label: label.clone(), tars, files: None, steps }, Base::None, None)
+                (
+                    Level { label: label.clone(), tars, files: None, steps, is_closed: true },
+                    Base::None,
+                    None,
+                )
             }
         };
         let files = level.files.as_ref().map(|files| files.files.len() as u64);
@@ -308,11 +313,7 @@ impl Opener {
     /// Opens the sets that this one builds on, none of them twice.
     fn open_base(&self, label: &str) -> members::OpenBase {
         let storage = self.storage.clone();
-        let key = match &self.key {
-            Ok(key) => Ok(key.clone()),
-            Err(NoKey::NotGiven) => Err(NoKey::NotGiven),
-            Err(NoKey::Unusable(why)) => Err(NoKey::Unusable(why.clone())),
-        };
+        let key = self.key.clone();
         let mut seen = HashSet::from([label.to_owned()]);
         Box::new(move |label| {
             let shown = format!("{BACKUPS}/{label}{ENDING}");
@@ -422,7 +423,10 @@ impl Storage {
             files = None;
         }
         let tars = Tars::new(parts, true);
-        (Level { label: label.to_owned(), tars, files, steps }, bytes)
+        (
+            Level { label: label.to_owned(), tars, files, steps, is_closed: is_blind || is_closed },
+            bytes,
+        )
     }
 
     /// The list of files.

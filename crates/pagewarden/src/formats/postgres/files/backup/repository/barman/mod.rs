@@ -1,0 +1,489 @@
+//! Barman, on its own disks and in clouds.
+//!
+//! | what | what lies in `base/ID/` |
+//! | --- | --- |
+//! | method `postgres`, plain | `data/` as from `pg_basebackup`, with its manifest; tablespaces in `OID/` |
+//! | method `postgres`, tar | `data/base.tar*`, `data/OID.tar*`, `data/backup_manifest` |
+//! | methods `rsync`, `local-rsync` | `data/`, a copy of a running server; tablespaces in `OID/` |
+//! | `barman-cloud-backup` | `data.tar*` and `OID.tar*`, a copy of a running server, packed by the client |
+//!
+//! The server's own backups are judged by the rules of `pg_basebackup`, the others as copies.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::tars::{Form, StoredTar, Tars, stored_finding};
+use super::whole::{self, Whole, WholeLog};
+use crate::database::repository::{Backup, RepositoryKind, RepositoryPart, Sets};
+use crate::database::{OpenOptions, Probe, Step, Target};
+use crate::error::Error;
+use crate::formats::postgres::files;
+use crate::formats::postgres::files::archived_log::{ArchivedLog, LogFolder, decoded};
+use crate::formats::postgres::files::backup::ground::Ground;
+use crate::formats::postgres::files::backup::manifest;
+use crate::formats::postgres::files::backup::members::{SetJudge, SetTerms};
+use crate::formats::postgres::files::backup::stream::ArchiveWalk;
+use crate::verdict::{Kind, Note, StoredPlace, Unread};
+
+mod info;
+
+use info::{Info, Status};
+
+/// The tool.
+pub(super) const REPOSITORY: RepositoryKind = RepositoryKind { tool: TOOL, probe, open };
+
+const TOOL: &str = "Barman";
+const BACKUPS: &str = "base";
+const INFO: &str = "backup.info";
+const META: &str = "meta";
+const DATA: &str = "data";
+const LOG: &str = "wals";
+/// Folders that are looked at before one is taken for something else.
+const LOOKED_AT: usize = 64;
+
+/// The folder of a server's backups.
+#[derive(Debug, Clone)]
+struct Server {
+    /// The server's folder.
+    root: PathBuf,
+    /// The folder that has the backups.
+    backups: PathBuf,
+    /// The one backup that was named.
+    only: Option<String>,
+}
+
+impl Server {
+    fn of(path: &Path) -> Option<Self> {
+        // A data directory has a folder of this name, too.
+        if path.join(BACKUPS).is_dir() && !path.join("PG_VERSION").exists() {
+            let backups = path.join(BACKUPS);
+            return Some(Self { root: path.to_owned(), backups, only: None });
+        }
+        let path = std::path::absolute(path).ok()?;
+        let backups = path.parent()?.to_owned();
+        let is_below_base = backups.file_name().is_some_and(|name| name == BACKUPS);
+        let root = if is_below_base { backups.parent()?.to_owned() } else { backups.clone() };
+        let only = Some(path.file_name()?.to_str()?.to_owned());
+        let server = Self { root, backups, only: only.clone() };
+        let has_info = server.info(&only?).is_some_and(|path| path.is_file());
+        has_info.then_some(server)
+    }
+
+    /// Where a backup's info is; `None` if there is none.
+    fn info(&self, label: &str) -> Option<PathBuf> {
+        let places = [
+            self.backups.join(label).join(INFO),
+            self.root.join(META).join(format!("{label}-{INFO}")),
+        ];
+        places.into_iter().find(|path| fs::symlink_metadata(path).is_ok())
+    }
+
+    /// All backups of which there is a folder or an info.
+    fn labels(&self) -> io::Result<Vec<String>> {
+        let names = |folder: &Path| -> io::Result<Vec<String>> {
+            let entries = fs::read_dir(folder)?;
+            entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+        };
+        let mut labels = names(&self.backups)?;
+        match names(&self.root.join(META)) {
+            Ok(infos) => {
+                labels.extend(infos.iter().filter_map(|name| {
+                    Some(name.strip_suffix(INFO)?.strip_suffix('-')?.to_owned())
+                }))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        labels.retain(|label| is_label(label));
+        labels.sort_unstable();
+        labels.dedup();
+        Ok(labels)
+    }
+
+    fn shown(&self, path: &Path) -> String {
+        path.strip_prefix(&self.root).unwrap_or(path).to_string_lossy().into_owned()
+    }
+}
+
+/// `20261123T091301`: the moment at which it was begun.
+fn is_label(name: &str) -> bool {
+    let mut letters = name.bytes().enumerate();
+    name.len() == 15
+        && letters
+            .all(|(at, letter)| if at == 8 { letter == b'T' } else { letter.is_ascii_digit() })
+}
+
+fn probe(path: &Path) -> Probe {
+    let Some(server) = Server::of(path) else { return Probe::No };
+    let labels = match &server.only {
+        Some(only) => vec![only.clone()],
+        None => server.labels().unwrap_or_default(),
+    };
+    let is_one = |label: &String| {
+        let path = server.info(label)?;
+        Info::read(&path).ok()?
+    };
+    Probe::yes_if(labels.iter().take(LOOKED_AT).any(|label| is_one(label).is_some()))
+}
+
+/// A backup that is to be checked.
+#[derive(Debug, Clone)]
+struct Set {
+    label: String,
+    info: Info,
+    /// What was found when the info was read.
+    faults: Vec<(Kind, String)>,
+}
+
+fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
+    let Some(server) = Server::of(path) else {
+        let hint = "name the folder of a server, or one of its backups: SERVER/base/ID";
+        return Err(Error::unrecognised(path, "no folder of Barman", hint));
+    };
+    let wanted = &options.repository;
+    let labels = match &server.only {
+        Some(only) => vec![only.clone()],
+        None => server.labels().map_err(|source| Error::io("list", &server.backups, source))?,
+    };
+    if let Some(absent) = wanted.sets.iter().find(|label| !labels.contains(label)) {
+        let hint = format!("there are: {}", labels.join(", "));
+        return Err(Error::refused(&server.root, format!("there is no backup {absent}"), hint));
+    }
+    let mut notes = Vec::new();
+    let mut sets = Vec::new();
+    for label in labels.into_iter().filter(|label| wanted.wants(label)) {
+        match server.set(&label) {
+            Ok(set) => sets.push(set),
+            Err(text) => {
+                let file = server.shown(&server.backups.join(&label));
+                notes.push(Step::Note(Note { file, text }));
+            }
+        }
+    }
+    if wanted.latest {
+        sets.drain(..sets.len().saturating_sub(1));
+    }
+    let has_whole = server.only.is_none() || sets.is_empty();
+    let count = sets.len() + usize::from(has_whole);
+    let whole = has_whole.then(|| {
+        whole::target(Whole {
+            root: server.root.clone(),
+            tool: TOOL,
+            sets: sets.len(),
+            steps: notes,
+            log: if wanted.no_log { WholeLog::LeftOut } else { server.log(&sets) },
+        })
+    });
+    let options = options.clone();
+    let targets = sets.into_iter().map(move |set| server.target(&set, &options)).chain(whole);
+    Ok(Sets { count, targets: Box::new(targets) })
+}
+
+impl Server {
+    /// The log of the server, which needs all sets that are checked.
+    fn log(&self, sets: &[Set]) -> WholeLog {
+        let is_of_cloud = |set: &Set| archive_in(&self.backups.join(&set.label), DATA).is_some();
+        let waited = |set: &Set| set.info.get("status") == Some("DONE") && !is_of_cloud(set);
+        match LogFolder::list(&self.root, &self.root.join(LOG), Box::new(decoded)) {
+            Ok(log) => WholeLog::Read(vec![ArchivedLog {
+                name: TOOL.to_owned(),
+                archive: Arc::new(log),
+                sets: sets
+                    .iter()
+                    .map(|set| Arc::new(set.info.backup(TOOL, &set.label, None)))
+                    .collect(),
+                waits_for_log: sets.iter().all(waited),
+            }]),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                WholeLog::Unread(format!("there is no folder {LOG}"))
+            }
+            Err(error) => WholeLog::Unread(error.to_string()),
+        }
+    }
+
+    /// A backup; the reason why it is none to be judged.
+    fn set(&self, label: &str) -> Result<Set, String> {
+        let Some(path) = self.info(label) else {
+            return Err("a backup without its backup.info: Barman has not finished it, or is \
+                        removing it; it was not judged"
+                .to_owned());
+        };
+        let shown = self.shown(&path);
+        let (info, mut faults) = match Info::read(&path) {
+            Ok(Some(info)) => (info, Vec::new()),
+            Ok(None) => {
+                let fault = format!("{shown} cannot be believed: it is no list of keys and values");
+                (Info::default(), vec![(Kind::Header, fault)])
+            }
+            Err(error) => {
+                let fault = format!("{shown} cannot be read: {error}");
+                (Info::default(), vec![(Kind::Missing, fault)])
+            }
+        };
+        match info.status() {
+            Status::Unfinished => {
+                let word = info.get("status").unwrap_or_default();
+                return Err(format!(
+                    "a backup that Barman has not finished ({word}): it was not judged"
+                ));
+            }
+            Status::Unknown if faults.is_empty() => {
+                let fault =
+                    format!("{shown} cannot be believed: it names no status that Barman writes");
+                faults.push((Kind::Header, fault));
+            }
+            Status::Unknown | Status::Done => {}
+        }
+        Ok(Set { label: label.to_owned(), info, faults })
+    }
+
+    fn target(&self, set: &Set, options: &OpenOptions) -> Target {
+        let folder = self.backups.join(&set.label);
+        let backup = Arc::new(set.info.backup(TOOL, &set.label, bytes_in(&folder)));
+        let path = PathBuf::from(format!("{}#{}", self.root.display(), set.label));
+        let mut target = self.content(set, &folder, &path, &backup, options);
+        let mut steps = Vec::new();
+        for (kind, fault) in &set.faults {
+            let shown = self.info(&set.label).map(|path| self.shown(&path)).unwrap_or_default();
+            steps.push(Step::Finding(stored_finding(&shown, *kind, fault.clone())));
+        }
+        if let Some(parent) = set.info.parent().filter(|parent| self.info(parent).is_none()) {
+            let detail = "the backup that this one builds on is not there";
+            let shown = self.shown(&self.backups.join(parent));
+            steps.push(Step::Finding(stored_finding(&shown, Kind::Missing, detail)));
+        }
+        target.description.path = path;
+        target.description.part = Some(RepositoryPart::Set(backup));
+        target.steps = Box::new(steps.into_iter().chain(target.steps));
+        target
+    }
+
+    fn content(
+        &self,
+        set: &Set,
+        folder: &Path,
+        path: &Path,
+        backup: &Arc<Backup>,
+        options: &OpenOptions,
+    ) -> Target {
+        let data = folder.join(DATA);
+        let archives = Archives { server: self, set, path, backup, options };
+        if archive_in(&data, BACKUPS).is_some() {
+            return archives.open(&data, BACKUPS);
+        }
+        if archive_in(folder, DATA).is_some() {
+            return archives.open(folder, DATA);
+        }
+        if data.is_dir() {
+            let opened = fs::metadata(&data)
+                .map_err(|source| Error::io("open", &data, source))
+                .and_then(|metadata| match set.info.get("mode") {
+                    // A manifest in there is that of the backup which the server was made from.
+                    Some(mode) if mode.starts_with("rsync") => {
+                        files::open_copy(&data, &metadata, options)
+                    }
+                    _ => files::open(&data, &metadata, options),
+                });
+            match opened {
+                Ok(target) => return archives.with_tablespaces(target, folder),
+                Err(error) => {
+                    return archives.nothing(Step::Unread(Unread::of_file(DATA, error.reason())));
+                }
+            }
+        }
+        let shown = self.shown(&data);
+        archives.nothing(match fs::symlink_metadata(&data) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Step::Unread(Unread::of_file(shown, error.to_string()))
+            }
+            _ if set.info.get("mode").is_some_and(|mode| mode.starts_with("snapshot")) => {
+                let error = "a snapshot of the server's disks, which leaves nothing here: check the \
+                             disks of a server that was recovered from it";
+                Step::Unread(Unread::of_file(shown, error.to_owned()))
+            }
+            _ => {
+                let detail = "neither a data directory nor an archive of one is there";
+                Step::Finding(stored_finding(&shown, Kind::Missing, detail))
+            }
+        })
+    }
+}
+
+/// A set of archives.
+struct Archives<'a> {
+    server: &'a Server,
+    set: &'a Set,
+    path: &'a Path,
+    backup: &'a Arc<Backup>,
+    options: &'a OpenOptions,
+}
+
+impl Archives<'_> {
+    /// The archives in `folder`, of which `first` is that of the data directory.
+    fn open(&self, folder: &Path, first: &str) -> Target {
+        let mut tars = Vec::new();
+        let mut encrypted = None;
+        let tablespaces = self.set.info.tablespaces().into_iter();
+        let names = std::iter::once((first.to_owned(), String::new()))
+            .chain(tablespaces.map(|oid| (oid.to_string(), format!("pg_tblspc/{oid}/"))));
+        for (name, prefix) in names {
+            let mut paths = archives_in(folder, &name);
+            if paths.is_empty() {
+                // Opening it says that it is not there.
+                paths.push(folder.join(format!("{name}.tar")));
+            }
+            for path in paths {
+                if path.extension().is_some_and(|ending| ending == "gpg") {
+                    encrypted.get_or_insert_with(|| path.clone());
+                }
+                let shown = self.server.shown(&path);
+                tars.push(StoredTar { path, shown, prefix: prefix.clone(), form: Form::default() });
+            }
+        }
+        if let Some(path) = encrypted {
+            let error = format!(
+                "encrypted with GnuPG, which is not read here: check each archive in a pipe, gpg -d {} | pagewarden check -",
+                crate::shell::quoted(path.as_os_str())
+            );
+            return self.nothing(Step::Unread(Unread::of_file(self.server.shown(folder), error)));
+        }
+        let mut walk = ArchiveWalk::new(self.path.to_owned(), self.options);
+        if first == BACKUPS && folder.join(manifest::NAME).exists() {
+            walk.find_manifest(folder);
+        }
+        let what = match first {
+            BACKUPS => "backup by Barman in tar archives",
+            _ => "backup by barman-cloud-backup in tar archives",
+        };
+        let terms = SetTerms { judge: judge_of(&tars), ..self.terms(what) };
+        walk.into_set(terms, Box::new(Tars::new(tars, false)))
+    }
+
+    fn terms(&self, what: &str) -> SetTerms {
+        SetTerms {
+            backup: Arc::clone(self.backup),
+            what: format!("{} {what}", self.backup.kind.name()),
+            ground: Ground::Copied,
+            judge: Arc::new(|_, _| {}),
+        }
+    }
+
+    /// A set of which nothing is read, and why.
+    fn nothing(&self, why: Step) -> Target {
+        let walk = ArchiveWalk::new(self.path.to_owned(), self.options);
+        let mut target =
+            walk.into_set(self.terms("backup by Barman"), Box::new(Tars::new([], false)));
+        target.steps = Box::new(std::iter::once(why).chain(target.steps));
+        target
+    }
+
+    /// A data directory, with a word on tablespaces that are gone.
+    fn with_tablespaces(&self, mut target: Target, folder: &Path) -> Target {
+        let mut steps = Vec::new();
+        for oid in self.set.info.tablespaces() {
+            let link = folder.join(DATA).join("pg_tblspc").join(oid.to_string());
+            let beside = folder.join(oid.to_string());
+            let is_gone = |path: &Path| {
+                fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+            };
+            if is_gone(&link) && is_gone(&beside) {
+                let detail = "the backup has this tablespace, and its folder is not there";
+                let shown = self.server.shown(&beside);
+                let mut finding = stored_finding(&shown, Kind::Missing, detail);
+                finding.place.file = format!("pg_tblspc/{oid}");
+                steps.push(Step::Finding(finding));
+            }
+        }
+        target.steps = Box::new(steps.into_iter().chain(target.steps));
+        target
+    }
+}
+
+/// Says of a failing page in which archive it is, where only one can have it.
+fn judge_of(tars: &[StoredTar]) -> SetJudge {
+    let places: Vec<_> = tars.iter().map(|tar| (tar.prefix.clone(), tar.shown.clone())).collect();
+    Arc::new(move |finding, _| {
+        let name = &finding.place.file;
+        let own = |prefix: &str| !prefix.is_empty() && name.starts_with(prefix);
+        let is_beside = places.iter().any(|(prefix, _)| own(prefix));
+        let mut fitting = places
+            .iter()
+            .filter(|(prefix, _)| if is_beside { own(prefix) } else { prefix.is_empty() });
+        if let (Some((_, shown)), None) = (fitting.next(), fitting.next()) {
+            let stored_file = shown.clone();
+            finding.origin = Some(StoredPlace { stored_file, stored_offset: None });
+        }
+    })
+}
+
+/// The first of the archives of that name.
+fn archive_in(folder: &Path, name: &str) -> Option<PathBuf> {
+    archives_in(folder, name).into_iter().next()
+}
+
+/// `data.tar`, `data.tar.gz`, `data_0001.tar.gz` ..., in this order.
+fn archives_in(folder: &Path, name: &str) -> Vec<PathBuf> {
+    let is_one = |file: &str| is_part_of(file, name).unwrap_or(false);
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut paths: Vec<_> = entries
+        .filter(|entry| entry.file_name().to_str().is_some_and(is_one))
+        .map(|entry| entry.path())
+        .collect();
+    paths.sort_by_cached_key(|path| (path.as_os_str().len(), path.clone()));
+    paths
+}
+
+/// True for a file that is the archive of that name, or a numbered part of it.
+fn is_part_of(file: &str, name: &str) -> Option<bool> {
+    let rest = file.strip_prefix(name)?;
+    let rest = match rest.strip_prefix('_').and_then(|rest| rest.split_once('.')) {
+        Some((number, _)) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
+            rest.get(number.len().saturating_add(1)..)?
+        }
+        _ => rest,
+    };
+    let ending = rest.strip_prefix(".tar")?;
+    Some(ending.is_empty() || ending.starts_with('.'))
+}
+
+/// Bytes of the archives in a backup's folders; `None` where it lies in files of the database.
+fn bytes_in(folder: &Path) -> Option<u64> {
+    let files = |folder: &Path| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let files: Vec<_> = entries.filter_map(|entry| entry.metadata().ok()).collect();
+        files.iter().filter(|file| file.is_file()).map(fs::Metadata::len).sum::<u64>()
+    };
+    let data = folder.join(DATA);
+    let is_archive = archive_in(&data, BACKUPS).is_some() || archive_in(folder, DATA).is_some();
+    is_archive.then(|| files(folder).saturating_add(files(&data)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn archives_are_known_by_their_names_in_any_compression() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in
+            ["data.tar.gz", "data_0001.tar.gz", "data_0010.tar.gz", "data.tarx", "data2.tar", "x"]
+        {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let names: Vec<_> = archives_in(folder.path(), "data")
+            .iter()
+            .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
+            .collect();
+        assert_eq!(names, ["data.tar.gz", "data_0001.tar.gz", "data_0010.tar.gz"]);
+    }
+
+    #[test]
+    fn labels_are_moments() {
+        assert!(is_label("20261123T091301"));
+        for name in ["16384", "20261123T09130", "20261123-091301", "latest"] {
+            assert!(!is_label(name), "{name}");
+        }
+    }
+}
