@@ -96,6 +96,6 @@ pub(super) fn lower(page: &[u8]) -> usize {
 
 /// The little-endian number at `at`; 0 beyond the end.
 #[inline]
-pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+pub(in crate::formats::postgres::files) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |two| u16::from_le_bytes(*two))
 }
