@@ -253,6 +253,47 @@ const HISTORIES: &[History] = &[
             VACUUM part_2;",
         after_crash: "DROP TABLE part_1; DELETE FROM part; VACUUM part_2;",
     },
+    // Updated in place, by transactions that end in every way, and locked by several.
+    History {
+        since: 9,
+        before_seal: "
+            CREATE TABLE hot (id int PRIMARY KEY, count int, word text) WITH (fillfactor = 70);
+            INSERT INTO hot SELECT i, 0, md5(i::text) FROM generate_series(1, 9000) i;
+            UPDATE hot SET count = count + 1; UPDATE hot SET count = count + 1 WHERE id % 3 = 0;
+            BEGIN; UPDATE hot SET count = count + 10 WHERE id % 5 = 0; ROLLBACK;
+            BEGIN; UPDATE hot SET count = count + 10 WHERE id % 7 = 0; SAVEPOINT a;
+            UPDATE hot SET count = count + 1 WHERE id % 2 = 0; ROLLBACK TO a;
+            UPDATE hot SET count = count + 2 WHERE id % 11 = 0; COMMIT;
+            VACUUM hot; UPDATE hot SET count = count + 1 WHERE id % 4 = 0;",
+        before_crash: "
+            BEGIN; SELECT count(*) FROM (SELECT 1 FROM hot WHERE id < 5000 FOR SHARE) a; SAVEPOINT b;
+            UPDATE hot SET count = count + 1 WHERE id < 2500; COMMIT;
+            BEGIN; SELECT count(*) FROM (SELECT 1 FROM hot WHERE id < 5000 FOR KEY SHARE) a; SAVEPOINT b;
+            UPDATE hot SET count = count + 1 WHERE id < 2500; ROLLBACK TO b; SAVEPOINT c;
+            SELECT count(*) FROM (SELECT 1 FROM hot WHERE id < 3000 FOR UPDATE) a; COMMIT;
+            INSERT INTO hot SELECT i, 0, 'x' FROM generate_series(1, 12000) i
+                ON CONFLICT (id) DO UPDATE SET count = hot.count + 1;
+            BEGIN; UPDATE hot SET count = 7 WHERE id % 3 = 0; DELETE FROM hot WHERE id % 6 = 0; COMMIT;",
+        after_crash: "
+            UPDATE hot SET count = count + 1 WHERE id % 5 = 0; VACUUM FREEZE hot;
+            UPDATE hot SET count = count + 1 WHERE id % 9 = 0; CLUSTER hot USING hot_pkey;
+            UPDATE hot SET count = count + 1 WHERE id % 8 = 0;",
+    },
+    // Columns that come and go; an insertion of more columns than there are in the end.
+    History {
+        since: 11,
+        before_seal: "
+            CREATE TABLE altered (id int); INSERT INTO altered SELECT generate_series(1, 3000);
+            BEGIN; ALTER TABLE altered ADD more int;
+            INSERT INTO altered SELECT i, i FROM generate_series(1, 3000) i; ROLLBACK;
+            ALTER TABLE altered ADD late int DEFAULT 7; INSERT INTO altered VALUES (1, 2), (NULL, 3), (4, NULL);
+            CREATE INDEX altered_late ON altered (late);",
+        before_crash: "
+            UPDATE altered SET id = id + 1 WHERE id % 2 = 0; ALTER TABLE altered DROP id;
+            BEGIN; ALTER TABLE altered ADD more text DEFAULT 'm'; SAVEPOINT a;
+            INSERT INTO altered VALUES (5, 'n'); ROLLBACK TO a; ROLLBACK;",
+        after_crash: "UPDATE altered SET late = late + 1; VACUUM FULL altered;",
+    },
     // Locked by several, frozen, and switched from one index to another.
     History {
         since: 12,

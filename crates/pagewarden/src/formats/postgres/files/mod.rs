@@ -38,6 +38,7 @@ mod required;
 mod settle;
 mod small_files;
 mod state;
+mod structure;
 pub mod wal;
 mod walk;
 pub mod witness;
@@ -127,6 +128,8 @@ pub(crate) struct Cluster {
     pub(crate) wal: Option<PathBuf>,
     /// Whether files are asked what they say of others.
     pub(crate) witness: bool,
+    /// Whether tables are compared with their indexes.
+    pub(crate) structure: bool,
     /// How long to wait for a checkpoint before evidence from other files of a
     /// running server counts; `None` not to wait.
     pub(crate) settle: Option<Duration>,
@@ -170,6 +173,7 @@ pub(super) fn open_cluster(
     cluster.control_error = control_error;
     cluster.wal.clone_from(&options.wal);
     cluster.witness = !options.no_witness;
+    cluster.structure = options.structure;
     cluster.settle = options.settle.filter(|_| circumstances.may_change());
     let cluster = Arc::new(cluster);
     let mut description = describe(&cluster, path);
@@ -252,6 +256,7 @@ impl Cluster {
             settle: None,
             wal: None,
             witness: true,
+            structure: false,
             control_error: None,
             control,
         };

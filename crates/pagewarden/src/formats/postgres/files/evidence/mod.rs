@@ -27,6 +27,7 @@ use crate::formats::postgres::files::catalogue::relations::{
     Certainty, Persistence, Relation, RelationKind, Relations,
 };
 use crate::formats::postgres::files::names::{Fork, RelationFile};
+use crate::formats::postgres::files::structure;
 use crate::formats::postgres::files::wal::block::Locator;
 use crate::formats::postgres::files::witness::Method;
 use crate::formats::postgres::files::witness::kind::MadeFor;
@@ -285,6 +286,19 @@ impl Evidence {
     /// True if there is something to conclude when all pages were seen.
     pub(super) fn is_asked(&self) -> bool {
         self.asked.is_some()
+    }
+
+    /// What is asked of the structure, where it can be.
+    pub(super) fn structure(&self) -> Option<structure::Subject> {
+        let asked = self.asked.as_ref()?;
+        let counted = asked.sound?;
+        Some(structure::Subject {
+            catalogue: asked.catalogue.clone(),
+            root: asked.root.clone(),
+            page_size: asked.page_size,
+            segment_pages: asked.segment_pages,
+            counted,
+        })
     }
 
     /// What comes of all that was seen.

@@ -16,7 +16,7 @@
 //! Sources: `src/backend/access/heap/README.HOT`, `heap_prune_chain` in `pruneheap.c`, and
 //! `check_tuple`'s chains in `contrib/amcheck/verify_heapam.c` of 16 to 18.
 
-use crate::formats::postgres::files::witness::heap::{LinePointer, line_pointers};
+use crate::formats::postgres::files::witness::heap::{LinePointer, count, line_pointers};
 use crate::formats::postgres::files::witness::rows::{
     CTID, HEAP_ONLY, HOT_UPDATED, ROW_BYTES, Row, XMAX_COMMITTED, XMAX_INVALID, XMAX_IS_MULTI,
     XMAX_LOCK_ONLY, XMIN_COMMITTED, row,
@@ -90,6 +90,45 @@ pub fn fault(page: &[u8], block: u32) -> Option<String> {
     })
 }
 
+/// For each row of the page the number of the line pointer that indexes know it by, from
+/// index 1 on; 0 for what no index leads to.
+#[must_use]
+pub fn roots(page: &[u8], block: u32) -> Vec<u16> {
+    let mut roots = vec![0_u16; usize::from(count(page)).saturating_add(1)];
+    for (number, pointer) in (1_u16..).zip(line_pointers(page)) {
+        let mut at = match pointer {
+            LinePointer::Redirect(target) => target,
+            LinePointer::Normal { .. } => number,
+            LinePointer::Unused | LinePointer::Dead => continue,
+        };
+        let mut expected = None;
+        // A chain is no longer than the page has line pointers: each is led to once.
+        while let Some((found, bytes)) = row(page, at)
+            && let Some(root) = roots.get_mut(usize::from(at))
+            && *root == 0
+        {
+            let is_first = expected.is_none() && at == number;
+            let is_heap_only = found.flags_2 & HEAP_ONLY != 0;
+            let is_next = expected.is_none_or(|xmin: Option<u32>| {
+                xmin.is_none_or(|xmin| xmin == found.xmin || found.xmin == FROZEN_TRANSACTION)
+            });
+            if is_first == is_heap_only || !is_next {
+                break;
+            }
+            *root = number;
+            let Some(next) = bytes.get(CTID..).and_then(Tid::read) else { break };
+            let is_replaced = found.flags_2 & HOT_UPDATED != 0 && found.flags & XMAX_INVALID == 0;
+            if !is_replaced || next.block != block {
+                break;
+            }
+            // Who of a multixact has updated it is not asked.
+            expected = Some((found.flags & XMAX_IS_MULTI == 0).then_some(found.xmax));
+            at = next.number;
+        }
+    }
+    roots
+}
+
 /// What is wrong with the version that replaced a row in place.
 fn replaced(page: &[u8], block: u32, old: Row, next: Tid) -> Option<String> {
     let known = XMAX_COMMITTED | XMAX_INVALID | XMAX_IS_MULTI | XMAX_LOCK_ONLY;
@@ -132,10 +171,13 @@ mod tests {
         let mut pruned = page(&[OLD, NEW]);
         point(&mut pruned, 1, 2 | 2 << 15);
         assert_eq!(fault(&pruned, BLOCK), None);
+        assert_eq!(roots(&pruned, BLOCK), [0, 0, 1]);
+        assert_eq!(roots(&page(&[OLD, NEW]), BLOCK), [0, 1, 1]);
         // An update that aborted: its version is gone, or another row stands there.
         let aborted = (700, 702, 2, 3 | HOT_UPDATED, MADE);
         let other = (703, 0, 2, 3, MADE);
         let mut gone = page(&[aborted, other]);
+        assert_eq!(roots(&gone, BLOCK), [0, 1, 2]);
         assert_eq!(fault(&gone, BLOCK), None);
         point(&mut gone, 2, 0);
         assert_eq!(fault(&gone, BLOCK), None);
