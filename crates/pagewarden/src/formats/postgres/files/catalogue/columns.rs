@@ -226,6 +226,20 @@ impl Catalogue {
         self.folder(relation.tablespace, database).join(relation.number.to_string())
     }
 
+    /// How many blocks a relation has, by the lengths of its files.
+    #[must_use]
+    pub fn block_count(&self, relation: &Relation, database: u32) -> u64 {
+        let first = self.file_of(relation, database);
+        let mut bytes = 0_u64;
+        let mut path = first.clone();
+        for segment in 1_u32.. {
+            let Ok(found) = std::fs::symlink_metadata(&path) else { break };
+            bytes = bytes.saturating_add(found.len());
+            path = first.with_extension(segment.to_string());
+        }
+        bytes.div_ceil(self.shape.page_size.max(1) as u64)
+    }
+
     /// Calls `each` for every sound page of a relation, in order; false if there are others
     /// than those and pages that are all zero.
     pub fn each_page(

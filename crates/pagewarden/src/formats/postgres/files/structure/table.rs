@@ -75,17 +75,17 @@ impl Table<'_> {
         let rows = Rows { columns, indexes: &indexes, toast: self.toast.map(|toast| toast.oid) };
         let mut transactions = catalogue.transactions(Moment::AtRest);
         let page_size = catalogue.page_size();
-        let part = blocks_at_a_time(page_size, indexes.len());
+        let all = catalogue.block_count(self.heap, self.database);
+        let all = usize::try_from(all).unwrap_or(usize::MAX);
+        let part = blocks_at_a_time(page_size, indexes.len()).min(all).max(1);
         let mut long = LongValues::default();
         let mut first = 0_u32;
         found.indexes = indexes.iter().map(|_| Default::default()).collect();
         loop {
             let mut live = LiveRows::new(first, part, page_size, indexes.len());
             let end = first.saturating_add(u32::try_from(part).unwrap_or(u32::MAX));
-            let mut last = 0;
             let mut pages = 0_u64;
             let is_whole = catalogue.each_page(self.heap, self.database, |block, page| {
-                last = last.max(block);
                 pages = pages.saturating_add(1);
                 if (first..end).contains(&block) {
                     rows.read(
@@ -107,7 +107,7 @@ impl Table<'_> {
                     self.index(catalogue, (number, index), &live, first > 0, &mut found, goes_on);
                 }
             }
-            if last < end || !is_going_on || !is_whole {
+            if usize::try_from(end).is_ok_and(|end| end >= all) || !is_going_on || !is_whole {
                 break;
             }
             first = end;
