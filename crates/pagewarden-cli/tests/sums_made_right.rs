@@ -10,7 +10,7 @@ use pagewarden::formats::postgres::page::Header;
 use pagewarden_scratch::postgres::{Cluster, Installation, Options, StopMode};
 
 use crate::clusters::{installations, sample};
-use crate::damage::{Dice, PAGE, Wound, page, page_mut, stamp};
+use crate::damage::{Dice, PAGE, Wound, page_mut, stamp};
 use crate::runner::{Finding, check};
 
 /// Each table of the campaign has one wound at a time.
@@ -45,7 +45,12 @@ fn page_with_a_right_sum_that_no_server_writes_is_damage() {
         ("item", 1, |page| page[tuple(page, 3).0 + 3] |= 0x40, "row 3: its xmin is"),
         ("item", 1, |page| page[tuple(page, 3).0 + 18] += 16, "row 3: it has"),
         ("item", 1, |page| page[tuple(page, 3).0 + 19] |= 8, "row 3: t_infomask2 is"),
-        ("item", 1, |page| page[32] ^= 8, "line pointer"),
+        (
+            "item",
+            1,
+            |page| change_word(page, 32, |bits| bits & !0x7FFF | 64),
+            "line pointer 3 leads to bytes 64",
+        ),
         ("item_btree", 1, |page| page[32] ^= 8, "its line pointer 3 leads to"),
         ("item_btree", 1, |page| change_word(page, 8184, |_| 1), "it is a leaf of level 1"),
         ("item_btree", 1, |page| change_word(page, 8180, |next| next + 1), "its right neighbour"),
@@ -117,11 +122,11 @@ impl Place {
         }
     }
 
-    /// Changes one bit of a page; false if there is none of this kind on it.
-    fn inflict(self, dice: &mut Dice, page: &mut [u8]) -> bool {
+    /// Changes one bit of a page, and says which; `None` if there is none of this kind on it.
+    fn inflict(self, dice: &mut Dice, page: &mut [u8]) -> Option<String> {
         let numbers = tuples(page);
         if numbers.is_empty() {
-            return false;
+            return None;
         }
         let number = numbers[dice.within(0..numbers.len())];
         let (begin, length) = tuple(page, number);
@@ -135,10 +140,11 @@ impl Place {
             Self::ToastChunk => begin + 24..begin + 32,
         };
         if bytes.is_empty() {
-            return false;
+            return None;
         }
-        page[dice.within(bytes)] ^= 1 << dice.within(0..8);
-        true
+        let (begin, at, bit) = (bytes.start, dice.within(bytes), dice.within(0..8));
+        page[at] ^= 1 << bit;
+        Some(format!("bit {bit} of byte {} of item {number}", at - begin))
     }
 }
 
@@ -242,27 +248,31 @@ fn wounds_with_right_sums_are_found_beside_pg_amcheck() {
             for (table, of_table) in files.iter().enumerate() {
                 let place = Place::ALL[(round * TABLES + table) % Place::ALL.len()];
                 let candidates = &of_table[place.relation()];
-                let path = root.join(&candidates[dice.within(0..candidates.len())]);
+                let file = &candidates[dice.within(0..candidates.len())];
+                let path = root.join(file);
                 let mut bytes = fs::read(&path).unwrap();
-                loop {
-                    let first = usize::from(place.relation() == "index");
+                let first = usize::from(place.relation() == "index");
+                let what = loop {
                     let block = u32::try_from(dice.within(first..bytes.len() / PAGE)).unwrap();
-                    if page(&bytes, block)[14..16] != [0, 0]
-                        && place.inflict(&mut dice, page_mut(&mut bytes, block))
-                    {
-                        stamp(page_mut(&mut bytes, block), block);
-                        break;
+                    let page = page_mut(&mut bytes, block);
+                    let is_empty = page[14..16] == [0, 0];
+                    if let Some(what) = place.inflict(&mut dice, page).filter(|_| !is_empty) {
+                        stamp(page, block);
+                        break format!("{what}, block {block} of {file}");
                     }
-                }
+                };
                 fs::write(&path, bytes).unwrap();
-                places.push(place);
+                places.push((place, what));
             }
             let by_default = named(&root, &[]);
             let by_structure = named(&root, &["--structure"]);
             let by_server = named_by_server(&mut cluster, &files);
-            for (table, place) in places.iter().enumerate() {
+            for (table, (place, what)) in places.iter().enumerate() {
                 let count = counts.entry(*place).or_default();
                 let found = [true, by_default[table], by_structure[table], by_server[table]];
+                if by_server[table] && !by_structure[table] {
+                    println!("found by pg_amcheck alone: {place:?}, {what}");
+                }
                 count.iter_mut().zip(found).for_each(|(count, found)| *count += usize::from(found));
             }
         }
