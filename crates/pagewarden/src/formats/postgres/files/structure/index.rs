@@ -9,11 +9,12 @@ use std::collections::HashMap;
 
 use crate::formats::postgres::files::catalogue::columns::{Column, IndexShape};
 use crate::formats::postgres::files::control::u32_at;
+use crate::formats::postgres::files::structure::downlinks::Downlinks;
 use crate::formats::postgres::files::structure::live::{Entries, KeyHash, LiveRows};
 use crate::formats::postgres::files::structure::order::{Compared, Keys};
 use crate::formats::postgres::files::structure::values::{Value, Values};
 use crate::formats::postgres::files::witness::Tid;
-use crate::formats::postgres::files::witness::heap::count;
+use crate::formats::postgres::files::witness::heap::{self, LinePointer, count};
 use crate::formats::postgres::files::witness::node::{self, Node};
 use crate::formats::postgres::files::witness::tid::{TID_BYTES, u16_at};
 use crate::formats::postgres::page::HEADER_BYTES;
@@ -29,6 +30,10 @@ const NULLS: u16 = 0x8000;
 /// Of the number of a list's, or an inner page's, entry.
 const IS_LIST: u16 = 0x2000;
 const COUNT: u16 = 0x0FFF;
+/// A key of an inner page has a row behind its columns.
+const HAS_ROW: u16 = 0x1000;
+/// `INDEX_VAR_MASK`.
+const VARIES: u16 = 0x4000;
 /// Entries of equal keys are in the order of their rows, from this version on (12).
 const VERSION_BY_ROW: u32 = 4;
 
@@ -46,6 +51,7 @@ pub(super) struct IndexReader<'a> {
     highs: HashMap<u32, Box<[u8]>>,
     firsts: HashMap<u32, Box<[u8]>>,
     waiting_bytes: usize,
+    downlinks: Downlinks,
     /// What is wrong, by block.
     pub(super) faults: Vec<(u32, String)>,
 }
@@ -67,6 +73,7 @@ impl<'a> IndexReader<'a> {
             highs: HashMap::new(),
             firsts: HashMap::new(),
             waiting_bytes: 0,
+            downlinks: Downlinks::default(),
             faults: Vec::new(),
         }
     }
@@ -92,6 +99,12 @@ impl<'a> IndexReader<'a> {
             Ok(_) | Err(_) => return,
         };
         let high = (right != 0).then(|| self.entry(page, 1)).flatten();
+        if let Some(text) = high.as_ref().and_then(|high| self.inner_fault(high)) {
+            return self.fault(block, format!("its high key: {text}"));
+        }
+        if !self.is_again {
+            self.downlinks.page(block, left, high.as_ref().map(|high| high.bytes), self.version);
+        }
         let begin = if right == 0 { 1 } else { 2 };
         let mut before: Option<Entry<'_>> = None;
         let mut first: Option<Box<[u8]>> = None;
@@ -103,8 +116,16 @@ impl<'a> IndexReader<'a> {
             let Some(entry) = self.entry(page, number) else {
                 return self.fault(block, format!("entry {number}: its keys do not fit into it"));
             };
-            if level == 0 {
+            let wrong = if level > 0 { self.inner_fault(&entry) } else { self.leaf_fault(&entry) };
+            if let Some(text) = wrong {
+                return self.fault(block, format!("entry {number}: {text}"));
+            }
+            // An entry that is marked dead leads to no row that counts.
+            if level == 0 && !is_marked_dead(page, number) {
                 self.hand_on(&entry, entries);
+            }
+            if level > 0 && !self.is_again {
+                self.downlinks.lead(entry.bytes, self.version);
             }
             if let Some(before) = &before
                 && let Some(text) = self.pair(block, number, level, before, &entry, rows)
@@ -124,6 +145,57 @@ impl<'a> IndexReader<'a> {
         if level == 0 && !self.is_again && !self.keys.is_empty() {
             self.neighbours(block, (left, right), first, high.map(|high| high.bytes.into()));
         }
+    }
+
+    /// Once all pages were read: what is wrong between inner pages and their children.
+    pub(super) fn finish(&mut self) {
+        for (block, text) in self.downlinks.faults() {
+            self.fault(block, text);
+        }
+    }
+
+    /// What is wrong with an entry that leads to a page, or with a high key.
+    fn inner_fault(&self, entry: &Entry<'_>) -> Option<String> {
+        let number = u16_at(entry.bytes, 4);
+        if self.version < VERSION_BY_ROW || u16_at(entry.bytes, 6) & OTHER == 0 {
+            return None;
+        }
+        let count = usize::from(number & COUNT);
+        let is_wrong =
+            count == 0 || count > self.shape.key_count || number & !(COUNT | HAS_ROW) != 0;
+        is_wrong.then(|| {
+            format!("it has {count} of {} keys, and flags 0x{number:04x}", self.shape.key_count)
+        })
+    }
+
+    /// What is wrong with an entry that leads to rows.
+    fn leaf_fault(&self, entry: &Entry<'_>) -> Option<String> {
+        let info = u16_at(entry.bytes, 6);
+        let tid = Tid::read(entry.bytes)?;
+        if info & OTHER != 0 && tid.number & IS_LIST == 0 {
+            return Some("it leads to a page, on a leaf".to_owned());
+        }
+        let end = match info & OTHER {
+            0 => entry.bytes.len(),
+            _ => usize::try_from(tid.block).ok()?,
+        };
+        let begin = if info & NULLS == 0 { 8 } else { 16 };
+        let mut values = Values::new(entry.bytes.get(begin..end).unwrap_or_default());
+        let mut varies = false;
+        for (index, column) in self.columns.iter().enumerate() {
+            if is_null(entry.bytes, info, index) {
+                continue;
+            }
+            varies |= column.bytes < 0;
+            if values.next(column).is_none() {
+                return Some("its columns do not fit into it".to_owned());
+            }
+        }
+        if varies != (info & VARIES != 0) {
+            return Some(format!("t_info is 0x{info:04x}, which its columns contradict"));
+        }
+        (!values.is_padding_clear())
+            .then(|| "the bytes between its columns are not zero".to_owned())
     }
 
     fn fault(&mut self, block: u32, text: String) {
@@ -153,11 +225,10 @@ impl<'a> IndexReader<'a> {
         let mut values = Values::new(bytes.get(begin..)?);
         let mut all = Vec::with_capacity(keys);
         for (index, column) in self.columns.iter().enumerate().take(keys) {
-            let bit = bytes.get(8_usize.saturating_add(index / 8)).copied().unwrap_or(0)
-                >> (index % 8)
-                & 1;
-            let is_null = info & NULLS != 0 && bit == 0;
-            all.push(if is_null { Value::Null } else { values.next(column)? });
+            all.push(match is_null(bytes, info, index) {
+                true => Value::Null,
+                false => values.next(column)?,
+            });
         }
         Some(all)
     }
@@ -257,6 +328,18 @@ impl<'a> IndexReader<'a> {
             self.fault(block, text.to_owned());
         }
     }
+}
+
+/// True if a column of an entry has no value.
+fn is_null(bytes: &[u8], info: u16, index: usize) -> bool {
+    let byte = bytes.get(8_usize.saturating_add(index / 8)).copied().unwrap_or(0);
+    info & NULLS != 0 && byte >> (index % 8) & 1 == 0
+}
+
+/// True if the line pointer of an entry says that its row is gone for all.
+fn is_marked_dead(page: &[u8], number: u16) -> bool {
+    let pointer = heap::line_pointer(page, number);
+    pointer == Some(LinePointer::Dead)
 }
 
 /// Calls `each` for every row that an entry of a leaf leads to.

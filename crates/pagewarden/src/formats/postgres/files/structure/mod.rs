@@ -6,6 +6,7 @@
 //! | `table` | a table as a whole, with all that is compared with it |
 //! | `live` | the rows that count, and whether entries lead to each, with its keys |
 //! | `index` | the entries of a btree index, in order |
+//! | `downlinks` | keys of inner pages against those of their children |
 //! | `order` | types whose order is known without a server |
 //! | `values` | the values of rows and entries |
 //! | `toast` | chunks of long values |
@@ -32,6 +33,7 @@ use crate::formats::postgres::files::catalogue::{Catalogue, Database};
 use crate::formats::postgres::files::structure::table::{Found, Table};
 use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Severity, Standing};
 
+mod downlinks;
 mod index;
 mod live;
 mod order;

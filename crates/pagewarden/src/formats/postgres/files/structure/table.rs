@@ -13,6 +13,7 @@ use crate::formats::postgres::files::structure::live::{
 use crate::formats::postgres::files::structure::toast::LongValues;
 use crate::formats::postgres::files::structure::values::{Value, Values};
 use crate::formats::postgres::files::witness::heap::{LinePointer, line_pointers};
+use crate::formats::postgres::files::witness::rows::XMIN_COMMITTED;
 use crate::formats::postgres::files::witness::{Tid, chains};
 
 /// A table, with all that is compared with it.
@@ -149,6 +150,7 @@ impl Table<'_> {
             pages = pages.saturating_add(1);
             reader.page(block, page, &mut entries, live);
         });
+        reader.finish();
         self.count(found, pages, catalogue.page_size(), goes_on);
         let Some((faults, verdict)) = found.indexes.get_mut(number) else { return };
         // Entries on pages that cannot be read are no loss of the index's.
@@ -209,14 +211,25 @@ impl Rows<'_> {
                 page.get(usize::from(offset)..).and_then(|rest| rest.get(..usize::from(length)));
             let Some(tuple) = bytes.and_then(Tuple::parse) else { continue };
             let root = roots.get(usize::from(number)).copied().unwrap_or(0);
-            if root == 0 || visibility(&tuple, transactions) != Visibility::Current {
+            let is_current = visibility(&tuple, transactions) == Visibility::Current;
+            // Columns that an ALTER TABLE took back are in rows that aborted.
+            if !is_current && tuple.flags & XMIN_COMMITTED == 0 {
                 continue;
             }
-            if let Err(column) = self.values(&tuple, &mut values) {
-                if faults.len() < FAULTS_MAX {
-                    let text = format!("row {number}: column {column} does not fit into it");
-                    faults.push((block, text));
+            let wrong = match self.values(&tuple, &mut values) {
+                Err(column) => Some(format!("column {column} does not fit into it")),
+                Ok(()) if is_current && root == 0 => {
+                    Some("it is in no index, and nothing on the page leads to it".to_owned())
                 }
+                Ok(()) => None,
+            };
+            if let Some(text) = wrong {
+                if faults.len() < FAULTS_MAX {
+                    faults.push((block, format!("row {number}: {text}")));
+                }
+                continue;
+            }
+            if !is_current {
                 continue;
             }
             for value in &values {

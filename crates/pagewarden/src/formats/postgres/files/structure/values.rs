@@ -51,11 +51,12 @@ const LENGTH_BITS: u32 = 0x3FFF_FFFF;
 pub(super) struct Values<'a> {
     data: &'a [u8],
     at: usize,
+    is_padding_clear: bool,
 }
 
 impl<'a> Values<'a> {
     pub(super) fn new(data: &'a [u8]) -> Self {
-        Self { data, at: 0 }
+        Self { data, at: 0, is_padding_clear: true }
     }
 
     /// The next value, of a column that is not null; `None` if it ends beyond the data or is
@@ -85,8 +86,18 @@ impl<'a> Values<'a> {
             b'd' => 8,
             _ => return None,
         };
-        self.at = self.at.checked_next_multiple_of(to)?;
+        let begin = self.at;
+        self.at = begin.checked_next_multiple_of(to)?;
+        let padding = self.data.get(begin..self.at)?;
+        self.is_padding_clear &= padding.iter().all(|byte| *byte == 0);
         Some(())
+    }
+
+    /// True if the bytes between the values, and those behind the last one, are zero: servers
+    /// make entries of indexes from memory that is.
+    pub(super) fn is_padding_clear(&self) -> bool {
+        let rest = self.data.get(self.at..).unwrap_or_default();
+        self.is_padding_clear && rest.iter().all(|byte| *byte == 0)
     }
 
     fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {

@@ -56,7 +56,8 @@ pub(super) const HAS_OID: u16 = 0x0008;
 /// Key share, or exclusive.
 const LOCKS: u16 = 0x0050;
 pub(super) const XMAX_LOCK_ONLY: u16 = 0x0080;
-pub(super) const XMIN_COMMITTED: u16 = 0x0100;
+/// `HEAP_XMIN_COMMITTED`, of `t_infomask`.
+pub const XMIN_COMMITTED: u16 = 0x0100;
 const XMIN_INVALID: u16 = 0x0200;
 pub(super) const XMAX_COMMITTED: u16 = 0x0400;
 pub(super) const XMAX_INVALID: u16 = 0x0800;
@@ -176,6 +177,9 @@ impl Row {
         if flags & XMAX_IS_MULTI != 0 {
             if flags & XMAX_COMMITTED != 0 {
                 return Some("its xmax is a multixact that is known to have committed".to_owned());
+            }
+            if xmax == 0 {
+                return Some("its xmax is a multixact without a number".to_owned());
             }
             let is_old_lock = flags & XMAX_LOCK_ONLY != 0 && flags & LOCKS == 0;
             let is_asked = flags & XMAX_INVALID == 0 && !is_old_lock;
@@ -351,6 +355,7 @@ pub(super) mod tests {
             ((750, 699, 1, 3, XMIN_COMMITTED), "its xmax is 699"),
             ((750, 4, 1, 3, XMAX_IS_MULTI), "its xmax is multixact 4, not one from 5 to before 9"),
             ((750, 9, 1, 3, XMAX_IS_MULTI | XMAX_LOCK_ONLY | 0x40), "its xmax is multixact 9"),
+            ((750, 0, 1, 3, XMAX_IS_MULTI | NONE), "a multixact without a number"),
             ((750, 6, 1, 3, XMAX_IS_MULTI | XMAX_COMMITTED), "known to have committed"),
             ((750, 0, 1, 4, NONE | XMIN_COMMITTED), "it has 4 attributes, and its table 3 columns"),
             ((750, 0, 1, 0x803, NONE), "t_infomask2 is 0x0803"),
