@@ -451,6 +451,36 @@ fn healthy_histories_without_a_full_log_never_look_like_damage() {
     }
 }
 
+/// An older server's tables keep its numbers of transactions and its indexes, with names of
+/// columns and types by a new one.
+#[test]
+fn upgraded_cluster_is_sound() {
+    let installations = ["15", "18"].map(|version| Installation::for_test(version).unwrap());
+    let [Some(from), Some(to)] = installations else { return };
+    let mut old = Cluster::init(&from, &options(&from, &[])).unwrap();
+    old.start().unwrap();
+    old.add_tablespace("elsewhere").unwrap();
+    let lived = [|history: &History| history.before_seal, |history: &History| history.before_crash];
+    for part in lived {
+        old.psql(&all(&from, HISTORIES, part)).unwrap();
+    }
+    old.psql("DROP TABLE space").unwrap();
+    old.stop(StopMode::Fast).unwrap();
+    assert_sound(old.data_dir(), None, "to be upgraded");
+    let mut new = Cluster::init(&to, &options(&to, &[])).unwrap();
+    let mut command = new.client("pg_upgrade").unwrap();
+    command.arg("-b").arg(from.program("initdb").parent().unwrap());
+    command.arg("-B").arg(to.program("initdb").parent().unwrap());
+    command.arg("-d").arg(old.data_dir()).arg("-D").arg(new.data_dir());
+    let upgraded = command.output().unwrap();
+    assert!(upgraded.status.success(), "{upgraded:?}");
+    assert_sound(new.data_dir(), None, "upgraded");
+    new.start().unwrap();
+    new.psql("UPDATE hot SET count = count + 1 WHERE id % 5 = 0; VACUUM FREEZE hot").unwrap();
+    new.stop(StopMode::Fast).unwrap();
+    assert_sound(new.data_dir(), None, "upgraded, with changes");
+}
+
 /// Checksums are switched by rewriting pages under their old LSNs, also those
 /// that a summary of the log lists.
 #[test]

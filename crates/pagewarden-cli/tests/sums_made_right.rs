@@ -86,6 +86,134 @@ fn page_with_a_right_sum_that_no_server_writes_is_damage() {
     }
 }
 
+/// The first block of a file that has a tuple for which `find` says yes, and its place there.
+fn find_tuple(bytes: &[u8], find: impl Fn(&[u8]) -> bool) -> (u32, usize) {
+    for (block, page) in (0_u32..).zip(bytes.chunks_exact(PAGE)) {
+        let places = tuples(page).into_iter().map(|number| tuple(page, number));
+        for (begin, length) in places {
+            if find(&page[begin..begin + length]) {
+                return (block, begin);
+            }
+        }
+    }
+    panic!("no such tuple");
+}
+
+/// Each is sound for itself; only the other files, or the order, tell.
+#[test]
+fn structure_tells_what_tables_and_indexes_say_of_each_other() {
+    for installation in installations() {
+        let version = &installation.version;
+        let mut cluster =
+            Cluster::init(&installation, &Options::default().with("autovacuum", "off")).unwrap();
+        cluster.start().unwrap();
+        cluster
+            .psql(
+                "CREATE TABLE goods (id int, name text COLLATE \"C\", doc text);
+                 CREATE UNIQUE INDEX goods_id ON goods (id);
+                 CREATE INDEX goods_name ON goods (name DESC);
+                 CREATE INDEX goods_lower ON goods (lower(name));
+                 ALTER TABLE goods ALTER doc SET STORAGE EXTERNAL;
+                 INSERT INTO goods SELECT i, 'name ' || i, CASE WHEN i = 7 THEN repeat('x', 9000) END
+                     FROM generate_series(1, 3000) i;",
+            )
+            .unwrap();
+        let path = |cluster: &mut Cluster, name: &str| {
+            let path = cluster.relation_path("postgres", name).unwrap();
+            path.strip_prefix(cluster.data_dir()).unwrap_or(&path).to_str().unwrap().to_owned()
+        };
+        let [heap, unique, name] =
+            ["goods", "goods_id", "goods_name"].map(|relation| path(&mut cluster, relation));
+        let toast = cluster
+            .psql(
+                "SELECT pg_relation_filepath(reltoastrelid) FROM pg_class WHERE relname = 'goods'",
+            )
+            .unwrap();
+        cluster.stop(StopMode::Fast).unwrap();
+        let root = cluster.data_dir().to_owned();
+        let older = fs::read(root.join(&name)).unwrap();
+        cluster.start().unwrap();
+        cluster.psql("INSERT INTO goods VALUES (0, 'aa'), (-1, 'bb')").unwrap();
+        cluster.stop(StopMode::Fast).unwrap();
+
+        let told = |options: &[&str]| {
+            let arguments = options.iter().map(AsRef::as_ref).chain([root.as_os_str()]);
+            check(arguments).report()
+        };
+        let report = told(&["--structure"]);
+        assert_eq!((report.findings(), report.verdict()), (vec![], "intact"), "{version}");
+
+        let key = |id: i32| move |entry: &[u8]| entry.get(8..12) == Some(&id.to_le_bytes()[..]);
+        type Find = Box<dyn Fn(&[u8]) -> bool>;
+        type Put = fn(&mut [u8]);
+        let wounds: [(&str, Find, Put, &str, &str); 5] = [
+            (
+                &unique,
+                Box::new(key(1500)),
+                |entry| entry[8..12].fill(1),
+                "a smaller key than the one before it",
+                &unique,
+            ),
+            (
+                &unique,
+                Box::new(key(1500)),
+                |entry| entry[8..12].copy_from_slice(&1499_i32.to_le_bytes()),
+                "a unique index with one key for two rows",
+                &unique,
+            ),
+            (
+                &heap,
+                Box::new(|row| row.ends_with(b"name 1500")),
+                |row| row[24..28].fill(3),
+                "its entries have other keys than the rows of 1 blocks of public.goods",
+                &unique,
+            ),
+            (
+                &toast,
+                Box::new(|row| row.get(28..32) == Some(&[2, 0, 0, 0][..])),
+                |row| row[28] = 9,
+                "chunks are there, and the last is number 9",
+                &heap,
+            ),
+            (
+                &heap,
+                Box::new(|row| row.ends_with(b"name 1500")),
+                |row| row[28] = 0xFF,
+                "column 2 does not fit into it",
+                &heap,
+            ),
+        ];
+        for (file, find, put, words, blamed) in &wounds {
+            let _wound = Wound::to(root.join(file)).change(|bytes| {
+                let (block, begin) = find_tuple(bytes, find);
+                put(&mut page_mut(bytes, block)[begin..]);
+                stamp(page_mut(bytes, block), block);
+            });
+            let report = told(&["--structure"]);
+            let is_told = report.raw_findings().iter().any(|finding| {
+                let detail = finding["detail"].as_str().unwrap();
+                detail.contains(words)
+                    && finding["file"] == **blamed
+                    && finding["kind"] == "structure"
+            });
+            assert!(is_told, "{version}: {words}: {:?}", report.raw_findings());
+            assert_eq!(report.verdict(), "damaged", "{version}: {words}");
+        }
+        // An older index, sound in itself.
+        let _wound = Wound::to(root.join(&name)).write(&older);
+        let report = told(&["--structure"]);
+        assert_eq!(report.serious(), [Finding::file(&name, "damage", "structure")], "{version}");
+        let finding = &report.raw_findings()[0];
+        let detail = finding["detail"].as_str().unwrap();
+        assert!(detail.starts_with("it has no entry for 2 rows of public.goods"), "{detail}");
+        assert_eq!(finding["object"], "public.goods_name", "{version}");
+        let hint = finding["hint"].as_str().unwrap();
+        assert!(hint.ends_with("REINDEX INDEX public.goods_name"), "{hint}");
+        let notes = report.target()["notes"].to_string();
+        assert!(notes.contains("1 indexes of expressions or of a part of the rows"), "{notes}");
+    }
+}
+
 /// What a wound of the campaign changes: one bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {

@@ -46,7 +46,7 @@ pub(super) struct Entries<'a> {
 }
 
 /// What came of an index.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Verdict {
     /// Rows without an entry: how many, and the first.
     pub(super) missing: Option<(u64, Tid)>,
