@@ -167,8 +167,9 @@ pub struct Check {
 
     /// Hold pages against one another as data structures, too
     ///
-    /// SQLite: rows against indexes, and the order of keys. Without it, all else
-    /// that pages say of one another is looked at.
+    /// SQLite, and PostgreSQL after a clean stop: rows against indexes, and the order
+    /// of keys; PostgreSQL also TOAST values. Without it, all else that pages say of
+    /// one another is looked at.
     #[arg(long, conflicts_with = "no_witness")]
     pub structure: bool,
 

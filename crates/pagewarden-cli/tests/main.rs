@@ -67,6 +67,7 @@ mod sqlite_logs;
 mod sqlite_streams;
 mod sqlite_structure;
 mod sqlserver;
+mod sums_made_right;
 mod survey;
 mod sysbench;
 mod two_users;

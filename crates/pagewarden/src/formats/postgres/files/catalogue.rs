@@ -11,6 +11,7 @@
 //! | `tuple` | rows on a page |
 //! | `transactions`, `visibility` | which version of a row counts |
 //! | `rows` | what the rows say, in every version |
+//! | `columns` | columns of relations, and how their indexes are ordered |
 //! | `relations` | the relations of one database, by file and by oid |
 //!
 //! Two questions are answered. *Which relations are there* ([`Catalogue::databases`],
@@ -39,6 +40,7 @@ use crate::formats::postgres::files::maps::{self, MAP_BYTES_MAX};
 use crate::formats::postgres::files::wal::block::Locator;
 use crate::source::file::read_small;
 
+pub mod columns;
 pub mod pages;
 pub mod relations;
 pub mod rows;
@@ -420,6 +422,12 @@ impl Catalogue {
         found
     }
 
+    /// Bytes in a page.
+    #[must_use]
+    pub fn page_size(&self) -> usize {
+        self.shape.page_size
+    }
+
     /// Calls `each` for the versions of rows that count, or may, with the block
     /// that they stand on.
     fn rows(
@@ -443,7 +451,9 @@ impl Catalogue {
         });
     }
 
-    fn transactions(&self, moment: Moment) -> Transactions {
+    /// How transactions ended.
+    #[must_use]
+    pub fn transactions(&self, moment: Moment) -> Transactions {
         Transactions::new(&self.root, self.major, self.shape.page_size, moment)
     }
 

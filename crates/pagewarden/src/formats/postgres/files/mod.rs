@@ -39,6 +39,7 @@ mod required;
 mod settle;
 mod small_files;
 mod state;
+mod structure;
 pub mod wal;
 mod walk;
 pub mod witness;
@@ -130,6 +131,8 @@ pub(crate) struct Cluster {
     pub(crate) wal: Option<PathBuf>,
     /// Whether files are asked what they say of others.
     pub(crate) witness: bool,
+    /// Whether tables are compared with their indexes.
+    pub(crate) structure: bool,
     /// How long to wait for a checkpoint before evidence from other files of a
     /// running server counts; `None` not to wait.
     pub(crate) settle: Option<Duration>,
@@ -192,6 +195,7 @@ fn open_cluster(
     cluster.wal.clone_from(&options.wal);
     cluster.part = backup::beside::part_of_set(root);
     cluster.witness = !options.no_witness && cluster.part.is_none();
+    cluster.structure = options.structure;
     cluster.settle = options.settle.filter(|_| circumstances.may_change());
     let cluster = Arc::new(cluster);
     let mut description = describe(&cluster, path);
@@ -278,6 +282,7 @@ impl Cluster {
             settle: None,
             wal: None,
             witness: true,
+            structure: false,
             control_error: None,
             part: None,
             control,
@@ -416,11 +421,11 @@ fn with_witnesses(evidence: Evidence) -> Evidence {
     match evidence.tested_by {
         BY_SUMS => Evidence {
             tested_by: "16-bit checksums, header rules, and what files say of one another",
-            unseen: "1 damaged page in 65,535; zeroed pages and cut ends that no map and no index knows; pages of another relation of the same kind; most of what pg_xact and pg_multixact say; the log but for its last checkpoint; what settings say; folders of databases that were exchanged; without a seal, older versions of a page",
+            unseen: "1 damaged page in 65,535; zeroed pages and cut ends that no map and no index knows; pages of another relation of the same kind; most of what pg_xact and pg_multixact say; the log but for its last checkpoint; what settings say; folders of databases that were exchanged; rows and keys that changed before their sum was computed (part of them is found with --structure); without a seal, older versions of a page",
         },
         _ => Evidence {
             tested_by: "header rules, and what files say of one another",
-            unseen: "damage to the content of a page; zeroed pages and cut ends that no map and no index knows; pages of another relation of the same kind; most of what pg_xact and pg_multixact say; the log but for its last checkpoint; what settings say; folders of databases that were exchanged; older versions of a page",
+            unseen: "damage to the content of a page; zeroed pages and cut ends that no map and no index knows; pages of another relation of the same kind; most of what pg_xact and pg_multixact say; the log but for its last checkpoint; what settings say; folders of databases that were exchanged; rows and keys that changed before their sum was computed (part of them is found with --structure); older versions of a page",
         },
     }
 }

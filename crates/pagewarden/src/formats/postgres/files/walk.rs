@@ -18,7 +18,7 @@ use crate::formats::postgres::files::required::{self, What};
 use crate::formats::postgres::files::settle::{Hole, Waiting};
 use crate::formats::postgres::files::wal::block::Locator;
 use crate::formats::postgres::files::wal::replay::{self, Replay, ReplayOfFork};
-use crate::formats::postgres::files::{Cluster, catalogue, maps};
+use crate::formats::postgres::files::{Cluster, catalogue, maps, structure};
 use crate::formats::postgres::page::{PostgresPages, Recovery};
 use crate::page::PageFormat;
 use crate::source::file::read_small;
@@ -110,6 +110,8 @@ pub(super) struct Walk {
     /// What files say of one another.
     evidence: Evidence,
     at_barrier: bool,
+    /// What `--structure` finds, once it has begun.
+    structure: Option<Box<dyn Iterator<Item = Step> + Send>>,
 }
 
 /// Enough to show what lies about: whoever fills a folder with foreign files
@@ -139,11 +141,15 @@ impl Walk {
             waiting: Waiting::default(),
             evidence: Evidence::open(cluster, with_logs),
             at_barrier: false,
+            structure: None,
         };
         if walk.is_switched_off() {
             return walk;
         }
         walk.check_control();
+        if cluster.structure && walk.evidence.structure().is_none() {
+            walk.ready.push_back(structure::not_done());
+        }
         walk.find_folders();
         walk.folders.retain(|folder| wanted(&folder.path));
         if with_logs {
@@ -828,9 +834,19 @@ impl Iterator for Walk {
                 if !std::mem::replace(&mut self.at_barrier, true) {
                     return Some(Step::Barrier);
                 }
+                let subject = self.evidence.structure().filter(|_| self.cluster.structure);
                 let concluded = self.evidence.conclude();
                 if self.is_still_at_rest() {
                     self.ready.extend(concluded);
+                    self.structure =
+                        subject.map(|subject| Box::new(structure::steps(subject)) as _);
+                }
+            } else if let Some(steps) = &mut self.structure {
+                match steps.next() {
+                    // A server may have come to life.
+                    Some(step @ Step::Passed(_)) => return Some(step),
+                    Some(step) if self.is_still_at_rest() => return Some(step),
+                    Some(_) | None => self.structure = None,
                 }
             } else {
                 let patience = self.cluster.settle?;

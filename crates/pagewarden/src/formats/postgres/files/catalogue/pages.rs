@@ -92,6 +92,8 @@ pub struct Gaps {
     pub listed: Vec<Gap>,
     /// How many there are.
     pub count: u64,
+    /// How many of them are pages that are all zero.
+    pub zero_pages: u64,
 }
 
 impl Gaps {
@@ -103,6 +105,8 @@ impl Gaps {
 
     pub(super) fn add(&mut self, path: &Path, block: Option<u32>, reason: GapReason) {
         self.count = self.count.saturating_add(1);
+        let is_zero = u64::from(reason == GapReason::Empty);
+        self.zero_pages = self.zero_pages.saturating_add(is_zero);
         if self.listed.len() < GAPS_MAX {
             self.listed.push(Gap { path: path.to_owned(), block, reason });
         }

@@ -16,6 +16,9 @@
 //! relisshared       109    113  117      1
 //! relpersistence    110    114  118      1
 //! relkind           111    115  119      1
+//! relnatts          112    116  120      2
+//! relfrozenxid  *   132    132  136      4   (* 128 up to 10)
+//! relminmxid    *   136    136  140      4   (* 132 up to 10)
 //!
 //! pg_database    9.6-11  12-14   15-16  17-18  width
 //! oid                 -      0      0      0      4
@@ -47,6 +50,7 @@ use std::ops::RangeInclusive;
 
 use crate::formats::postgres::files::catalogue::tuple::Tuple;
 use crate::formats::postgres::files::control::u32_at;
+use crate::formats::postgres::files::witness::tid::u16_at;
 
 /// `NAMEDATALEN` in every build that is distributed.
 const NAME_BYTES: usize = 64;
@@ -66,21 +70,27 @@ struct ClassLayout {
     shared: usize,
     persistence: usize,
     kind: usize,
+    /// `relnatts` stands right behind the kind, and `relminmxid` behind this.
+    frozen: usize,
 }
 
 #[rustfmt::skip]
 const CLASS: &[ClassLayout] = &[
     ClassLayout {
-        versions: 9..=11, attributes: 16, name: 0, namespace: 64, method: 80, number: 84, tablespace: 88,
-        pages: 92, toast: 104, shared: 109, persistence: 110, kind: 111,
+        versions: 9..=10, attributes: 16, name: 0, namespace: 64, method: 80, number: 84, tablespace: 88,
+        pages: 92, toast: 104, shared: 109, persistence: 110, kind: 111, frozen: 128,
+    },
+    ClassLayout {
+        versions: 11..=11, attributes: 16, name: 0, namespace: 64, method: 80, number: 84, tablespace: 88,
+        pages: 92, toast: 104, shared: 109, persistence: 110, kind: 111, frozen: 132,
     },
     ClassLayout {
         versions: 12..=17, attributes: 17, name: 4, namespace: 68, method: 84, number: 88, tablespace: 92,
-        pages: 96, toast: 108, shared: 113, persistence: 114, kind: 115,
+        pages: 96, toast: 108, shared: 113, persistence: 114, kind: 115, frozen: 132,
     },
     ClassLayout {
         versions: 18..=18, attributes: 18, name: 4, namespace: 68, method: 84, number: 88, tablespace: 92,
-        pages: 96, toast: 112, shared: 117, persistence: 118, kind: 119,
+        pages: 96, toast: 112, shared: 117, persistence: 118, kind: 119, frozen: 136,
     },
 ];
 
@@ -142,6 +152,11 @@ pub struct ClassRow<'a> {
     pub persistence: u8,
     /// `r` table, `i` index, `S` sequence, `t` TOAST, `m` materialised view ...
     pub kind: u8,
+    /// Columns, those that were dropped among them.
+    pub columns: u16,
+    /// The oldest transaction and the oldest multixact in rows that are not frozen; 0
+    /// where there are no rows.
+    pub frozen: (u32, u32),
 }
 
 impl<'a> ClassRow<'a> {
@@ -162,6 +177,8 @@ impl<'a> ClassRow<'a> {
             is_shared: bool_at(data, layout.shared)?,
             persistence: *data.get(layout.persistence)?,
             kind: *data.get(layout.kind)?,
+            columns: u16_at(data, layout.kind.checked_add(1)?),
+            frozen: (u32_at(data, layout.frozen)?, u32_at(data, layout.frozen.checked_add(4)?)?),
         })
     }
 }

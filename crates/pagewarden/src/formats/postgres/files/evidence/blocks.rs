@@ -253,6 +253,16 @@ impl Watched {
         self.by_link.mark(block, self.pages);
     }
 
+    /// True if a page of the same index leads to this block.
+    pub(in crate::formats::postgres::files) fn is_linked(&self, block: u32) -> bool {
+        self.by_link.has(u64::from(block))
+    }
+
+    /// Whole pages in all its files.
+    pub(in crate::formats::postgres::files) fn pages(&self) -> u64 {
+        self.pages
+    }
+
     /// Its number, the same for all files of an index.
     fn add_index(&self, name: Arc<str>, file: &str) -> u8 {
         let mut indexes = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);

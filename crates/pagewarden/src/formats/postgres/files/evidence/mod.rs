@@ -7,6 +7,8 @@
 //! | which files must be there, which belong to nobody? | `files`: the catalogues |
 //! | was this page of zeroes, or what is cut off, in use? | `blocks`: visibility maps, indexes and links of indexes |
 //! | was this page made for another kind of relation? | `strange`: the special space of pages |
+//! | is this a page that no server writes? | `inside`: rows and entries of each page by itself |
+//! | do the pages of a btree agree? | `tree`: neighbours, levels, downlinks |
 //! | is this page older than it must be? | `changes`: summaries of the log (17 and later) |
 //!
 //! Names are told in all circumstances. The others are proof only in a cluster
@@ -25,9 +27,11 @@ use crate::formats::postgres::files::catalogue::relations::{
     Certainty, Persistence, Relation, RelationKind, Relations,
 };
 use crate::formats::postgres::files::names::{Fork, RelationFile};
+use crate::formats::postgres::files::structure;
 use crate::formats::postgres::files::wal::block::Locator;
 use crate::formats::postgres::files::witness::Method;
 use crate::formats::postgres::files::witness::kind::MadeFor;
+use crate::formats::postgres::files::witness::rows::{Limits, Numbers};
 use crate::formats::postgres::page::{Checksums, MAX_ALIGN};
 use crate::page::Witness;
 use crate::verdict::{Finding, Standing};
@@ -35,13 +39,17 @@ use crate::verdict::{Finding, Standing};
 mod blocks;
 mod changes;
 mod files;
+mod inside;
 pub(super) mod names;
 mod strange;
+mod tree;
 
 use blocks::{Facts, IndexPages, MapPages, OwnPages, ROW_BLOCKS_MAX, Watched};
 use changes::{ChangedPages, Changes};
+use inside::{Faults, RowPages};
 use names::Books;
 use strange::{LinkPages, StrangePages};
+use tree::{TREE_PAGES_MAX, Tree, TreePages};
 
 /// What is known of a relation from the catalogues.
 #[derive(Debug, Clone)]
@@ -101,11 +109,29 @@ struct Asked {
     by_place: HashMap<Locator, Arc<Watched>>,
     changed: Vec<Arc<ChangedPages>>,
     strange: Vec<Arc<StrangePages>>,
+    faults: Vec<Arc<Faults>>,
+    trees: HashMap<Locator, Arc<Tree>>,
+    /// Pages of trees that can still be compared.
+    tree_pages_left: u64,
+    /// Transactions and multixacts that any row may name; `None` where the control file
+    /// does not say.
+    in_use: Option<(Numbers, Numbers)>,
     /// What a sound page counts as; `None` where pages say nothing of their kind: on
     /// machines that align special space otherwise, and while checksums are switched.
     sound: Option<Standing>,
     /// Blocks whose rows can still be held against indexes.
     row_blocks_left: u64,
+}
+
+/// The access method of btree indexes, in `pg_class.relam`.
+const BTREE: u32 = 403;
+
+fn locator_of(relation: &Relation, database: Option<u32>) -> Locator {
+    Locator {
+        tablespace: relation.tablespace,
+        database: database.unwrap_or(0),
+        number: relation.number,
+    }
 }
 
 impl Evidence {
@@ -130,6 +156,15 @@ impl Evidence {
             by_place: HashMap::new(),
             changed: Vec::new(),
             strange: Vec::new(),
+            faults: Vec::new(),
+            trees: HashMap::new(),
+            tree_pages_left: TREE_PAGES_MAX,
+            in_use: control.ids.map(|ids| {
+                (
+                    Numbers { oldest: ids.oldest_xid, next: ids.next_xid },
+                    Numbers { oldest: ids.oldest_multi, next: ids.next_multi },
+                )
+            }),
             sound: match cluster.checksums {
                 _ if cluster.max_align != MAX_ALIGN => None,
                 Checksums::On => Some(Standing::Ok),
@@ -253,14 +288,29 @@ impl Evidence {
         self.asked.is_some()
     }
 
+    /// What is asked of the structure, where it can be.
+    pub(super) fn structure(&self) -> Option<structure::Subject> {
+        let asked = self.asked.as_ref()?;
+        let counted = asked.sound?;
+        Some(structure::Subject {
+            catalogue: asked.catalogue.clone(),
+            root: asked.root.clone(),
+            page_size: asked.page_size,
+            segment_pages: asked.segment_pages,
+            counted,
+        })
+    }
+
     /// What comes of all that was seen.
     pub(super) fn conclude(&mut self) -> Vec<Step> {
         let Some(asked) = self.asked.take() else { return Vec::new() };
         // Of a page that has several findings the first counts: the gravest.
         let strange = asked.strange.iter().flat_map(|strange| strange.conclude());
+        asked.trees.values().for_each(|tree| tree.conclude());
+        let inside = asked.faults.iter().flat_map(|faults| faults.conclude());
         let blocks = asked.watched.iter().flat_map(|watched| watched.conclude());
         let changed = asked.changed.iter().flat_map(|changed| changed.conclude());
-        strange.chain(blocks).chain(changed).collect()
+        strange.chain(inside).chain(blocks).chain(changed).collect()
     }
 }
 
@@ -290,6 +340,7 @@ impl Asked {
                 let own = self.watch(relation, place.database, identity);
                 witnesses.push(Arc::new(OwnPages(Arc::clone(&own))));
                 self.own_pages(relation, method, &own, &mut witnesses);
+                self.inside_pages(relation, place, &own, &mut witnesses);
                 self.index_pages(relations, relation, place, file, identity, &mut witnesses);
             }
             Fork::Init => {
@@ -358,6 +409,52 @@ impl Asked {
         }
     }
 
+    /// Whether the rows of a table and the pages of a btree are what a server writes.
+    fn inside_pages(
+        &mut self,
+        relation: &Relation,
+        place: ForkPlace,
+        own: &Arc<Watched>,
+        witnesses: &mut Vec<Arc<dyn Witness>>,
+    ) {
+        let Some(counted) = self.sound else { return };
+        let faults = Arc::new(Faults::new(Arc::clone(own), counted));
+        let page_size = self.page_size;
+        if relation.is_heap() {
+            let Some(limits) = self.limits(relation) else { return };
+            let faults = Arc::clone(&faults);
+            witnesses.push(Arc::new(RowPages { faults, limits, page_size }));
+        } else if relation.is_complete_index && relation.method == BTREE {
+            let locator = locator_of(relation, place.database);
+            let left = self.tree_pages_left.checked_sub(own.pages());
+            let known = self.trees.get(&locator).map(Arc::clone);
+            let tree = known.or_else(|| {
+                self.tree_pages_left = left?;
+                let tree = Tree::new(Arc::clone(own), Arc::clone(&faults), own.pages());
+                Some(Arc::clone(self.trees.entry(locator).or_insert_with(|| Arc::new(tree))))
+            });
+            witnesses.push(Arc::new(TreePages { faults: Arc::clone(&faults), tree, page_size }));
+        } else {
+            return;
+        }
+        self.faults.push(faults);
+    }
+
+    /// What the rows of a table cannot go beyond.
+    fn limits(&self, relation: &Relation) -> Option<Limits> {
+        let (transactions, multixacts) = self.in_use?;
+        let since = |oldest: u32, numbers: Numbers| match oldest {
+            // The cluster's may lag behind that of the table.
+            0 => numbers,
+            oldest => Numbers { oldest, ..numbers },
+        };
+        Some(Limits {
+            transactions: since(relation.frozen.0, transactions),
+            multixacts: since(relation.frozen.1, multixacts),
+            columns: relation.columns,
+        })
+    }
+
     /// Whether the pages of a fork are of its kind.
     fn strange_pages(
         &mut self,
@@ -403,11 +500,7 @@ impl Asked {
         database: Option<u32>,
         identity: Option<&Identity>,
     ) -> Arc<Watched> {
-        let locator = Locator {
-            tablespace: relation.tablespace,
-            database: database.unwrap_or(0),
-            number: relation.number,
-        };
+        let locator = locator_of(relation, database);
         if let Some(known) = self.by_place.get(&locator) {
             return Arc::clone(known);
         }

@@ -84,11 +84,17 @@ fn btree(page: &[u8], each: &mut impl FnMut(u32)) {
     link(u32_at(special, 0));
     link(next);
     if flags & LEAF == 0 {
-        // The first entry of a page that is not the rightmost is its high key.
-        let first = usize::from(next != Some(0));
-        for (entry, _) in entries(page, first) {
-            link(Some(Tid::of(entry).block));
-        }
+        children(page, |block| link(Some(block)));
+    }
+}
+
+/// Calls `each` for the block of every entry of an inner page of a btree.
+pub fn children(page: &[u8], mut each: impl FnMut(u32)) {
+    let Some(special) = special::<16>(page) else { return };
+    // The first entry of a page that is not the rightmost is its high key.
+    let first = usize::from(u32_at(special, 4) != Some(0));
+    for (entry, _) in entries(page, first) {
+        each(Tid::of(entry).block);
     }
 }
 

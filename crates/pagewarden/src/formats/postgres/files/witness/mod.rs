@@ -11,6 +11,8 @@
 //! | [`btree`], [`hash`], [`gist`], [`spgist`], [`gin`] | rows: their block, and their line pointer |
 //! | [`links`] | pages of the same index |
 //! | [`kind`] | the kind of relation that a page was made for |
+//! | [`rows`], [`chains`], [`items`] | what no server writes on a page of a table |
+//! | [`node`] | the same of a btree, and a page's place in the tree |
 //! | [`heap`] | which line pointers of an intact page can be meant by an index |
 //! | [`summary`] | blocks that were changed, and where relations were cut |
 //!
@@ -23,15 +25,19 @@
 //! keeps entries that nobody clears.
 
 pub mod btree;
+pub mod chains;
 pub mod gin;
 pub mod gist;
 pub mod hash;
 pub mod heap;
+pub mod items;
 pub mod kind;
 pub mod links;
+pub mod node;
+pub mod rows;
 pub mod spgist;
 pub mod summary;
-mod tid;
+pub(super) mod tid;
 pub mod visibility_map;
 
 pub use tid::Tid;

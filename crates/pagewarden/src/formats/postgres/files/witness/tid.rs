@@ -20,7 +20,7 @@
 use crate::formats::postgres::page::HEADER_BYTES;
 
 /// Bytes in an item pointer.
-pub(super) const TID_BYTES: usize = 6;
+pub(in crate::formats::postgres::files) const TID_BYTES: usize = 6;
 /// Bytes of an index tuple before its key.
 const ENTRY_BYTES: usize = 8;
 /// Offset of `pd_lower` and `pd_special` in the page header.
@@ -48,7 +48,7 @@ impl Tid {
 
     /// Reads six bytes.
     #[inline]
-    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+    pub(in crate::formats::postgres::files) fn read(bytes: &[u8]) -> Option<Self> {
         let [high_0, high_1, low_0, low_1, number_0, number_1] = *bytes.first_chunk()?;
         Some(Self {
             block: u32::from_le_bytes([low_0, low_1, high_0, high_1]),
@@ -96,6 +96,6 @@ pub(super) fn lower(page: &[u8]) -> usize {
 
 /// The little-endian number at `at`; 0 beyond the end.
 #[inline]
-pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+pub(in crate::formats::postgres::files) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |two| u16::from_le_bytes(*two))
 }
