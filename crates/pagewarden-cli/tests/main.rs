@@ -60,6 +60,7 @@ mod protect_innodb;
 mod protect_sqlite;
 mod recovery;
 mod replicates;
+mod repository_log;
 mod running;
 mod seals;
 mod sqlite;

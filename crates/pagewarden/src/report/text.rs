@@ -196,8 +196,10 @@ impl<W: Write + Send> Report for TextReport<W> {
             Some(RepositoryPart::Whole(log)) => {
                 let sets = counted(self.sets.seen, "set");
                 write!(self.out, "  {} of {sets} sound", grouped(self.sets.sound))?;
-                let moments = log.as_ref().map(|_| format!("; {}", description.state));
-                writeln!(self.out, "{}", moments.unwrap_or_default())?;
+                let is_known = log.is_some() && !description.state.is_empty();
+                let moments =
+                    if is_known { format!("; {}", description.state) } else { String::new() };
+                writeln!(self.out, "{moments}")?;
                 self.sets = Sets::default();
             }
             _ if description.state != self.state => {

@@ -36,9 +36,10 @@ pub(in crate::formats::postgres::files) use self::store::{LogArchive, NoSegment,
 use crate::database::repository::{Backup, Log, LogGap, Lsn, RepositoryPart, Restorable};
 use crate::database::{Description, Evidence, Settled, Step, Target};
 use crate::formats::postgres::FORMAT;
+use crate::formats::postgres::files::control::Control;
 use crate::formats::postgres::files::wal::block::Dialect;
 use crate::formats::postgres::files::wal::segment::{
-    Identity, LONG_HEADER_BYTES, PageHeader, SegmentName,
+    Identity, LONG_HEADER_BYTES, LooseSegments, PageHeader, SegmentName,
 };
 use crate::source::file::read_fully;
 use crate::verdict::{ByteOffset, Finding, Kind, Note, Protection, Severity, StoredPlace, Unread};
@@ -193,14 +194,8 @@ impl Steps {
     }
 
     fn begin(&mut self, log: ArchivedLog) {
-        let segments = log.archive.segments();
-        if segments.is_empty() {
-            if !log.needs().is_empty() {
-                let error = "no segment of the log is here: whether a set can be made consistent is \
-                             not known (--no-log leaves it out)";
-                let path = self.path.display().to_string();
-                self.ready.push_back(Step::Unread(Unread::of_file(path, error)));
-            }
+        if log.archive.segments().is_empty() {
+            self.ready.extend(log.needs().iter().map(|need| without_any(need, log.waits_for_log)));
             return;
         }
         match self.identity(&log) {
@@ -267,6 +262,34 @@ impl Steps {
         steps.push(Step::Unread(Unread::of_file(path, error)));
         Err(steps)
     }
+}
+
+/// What a set is where no segment is here.
+fn without_any(need: &Need, waits_for_log: bool) -> Step {
+    let file = format!("the log of {}", need.label);
+    let (from, to) = (Lsn(need.from), Lsn(need.to));
+    let words = format!(
+        "no segment of it is here: set {} cannot be made consistent without that from LSN {from} to {to}",
+        need.label
+    );
+    match waits_for_log {
+        true => {
+            let finding = Finding::of_file(&file, Severity::Damage, Kind::Missing, words);
+            Step::Finding(finding.with_hint(HINT))
+        }
+        false => {
+            let error = format!("{words} (--no-log leaves it out)");
+            Step::Unread(Unread::of_file(file, error))
+        }
+    }
+}
+
+/// The segments of an archive by their names, for a reader of the log of this cluster.
+pub(in crate::formats::postgres::files) fn segments_of(
+    archive: &Arc<dyn LogArchive>,
+    control: &Control,
+) -> Arc<dyn LooseSegments> {
+    Arc::new(Shelf::new(Arc::clone(archive), control.wal_segment_bytes))
 }
 
 /// Files that were not read for one reason are told together.
@@ -504,6 +527,12 @@ impl<'a> Judgement<'a> {
             Lsn(need.to),
             need.timeline
         );
+        let mut names = self.shelf.segments().keys();
+        let has_begun = names.any(|name| name.timeline == need.timeline && name.begin < need.to);
+        if !self.log.waits_for_log && !has_begun {
+            // It may be kept elsewhere: what is kept here begins later.
+            return Some(Step::Unread(Unread::of_file(first, words)));
+        }
         let finding = Finding::of_file(&first, severity, Kind::Missing, words);
         Some(Step::Finding(finding.with_hint(HINT)))
     }
@@ -711,7 +740,8 @@ mod tests {
     fn archive_without_log_says_so() {
         let folder = tempfile::tempdir().unwrap();
         let (findings, unread, log, _) = read(folder.path(), sets());
-        assert_eq!((findings.len(), unread.len(), log), (0, 1, Log::default()));
+        assert_eq!((findings.len(), unread.len(), log), (3, 0, Log::default()));
+        assert!(findings.iter().all(|it| it.severity == Severity::Damage), "{findings:?}");
         fs::write(folder.path().join(name(1)), vec![0; 1 << 20]).unwrap();
         let (findings, unread, _, _) = read(folder.path(), sets());
         assert_eq!((findings.len(), unread.len()), (1, 1));

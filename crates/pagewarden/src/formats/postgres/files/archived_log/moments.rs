@@ -53,7 +53,10 @@ pub(super) fn moments(restorable: &[Restorable], needs: &[Need]) -> String {
     let but =
         if holes.is_empty() { String::new() } else { format!(", but not {}", holes.join(", ")) };
     let (from, to) = (plain(whole.0), plain(whole.1));
-    format!("any moment from {from} to {to} UTC can be restored{but}{lost}")
+    match from == to {
+        true => format!("only the moment {from} UTC can be restored{lost}"),
+        false => format!("any moment from {from} to {to} UTC can be restored{but}{lost}"),
+    }
 }
 
 /// From where to where a set can be brought.

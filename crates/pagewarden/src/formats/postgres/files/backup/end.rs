@@ -58,7 +58,8 @@ impl ArchiveWalk {
         let control = control?.as_ref().ok()?.clone();
         let label = self.facts.label.map(|_| std::mem::take(&mut self.facts.label_text));
         let archives = std::mem::take(&mut self.log_archives);
-        Some(LogAtHand::new(control, label, self.wal.take(), archives))
+        let kept = self.terms.as_ref().and_then(|terms| terms.log.clone());
+        Some(LogAtHand::new(control, label, self.wal.take(), archives).with_archived(kept))
     }
 
     fn say_control(&mut self) {

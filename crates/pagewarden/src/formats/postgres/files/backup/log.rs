@@ -12,6 +12,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use crate::formats::postgres::files::archived_log::{LogArchive, segments_of};
 use crate::formats::postgres::files::backup::place::{Role, locate};
 use crate::formats::postgres::files::catalogue;
 use crate::formats::postgres::files::control::Control;
@@ -35,6 +36,8 @@ pub(super) struct LogAtHand {
     label: Option<String>,
     folder: Option<PathBuf>,
     archives: Vec<PathBuf>,
+    /// What a repository keeps.
+    archived: Option<Arc<dyn LogArchive>>,
     replay: OnceLock<Arc<Replay>>,
 }
 
@@ -45,7 +48,13 @@ impl LogAtHand {
         folder: Option<PathBuf>,
         archives: Vec<PathBuf>,
     ) -> Self {
-        Self { control, label, folder, archives, replay: OnceLock::new() }
+        Self { control, label, folder, archives, archived: None, replay: OnceLock::new() }
+    }
+
+    /// The same, with the log of a repository.
+    pub(super) fn with_archived(mut self, archived: Option<Arc<dyn LogArchive>>) -> Self {
+        self.archived = archived;
+        self
     }
 
     /// Makes a notice of a finding about a page that replay overwrites.
@@ -68,6 +77,10 @@ impl LogAtHand {
         let log = Span::of_copy(self.label.as_deref(), &self.control).and_then(|span| {
             let folders = self.folder.iter().cloned().collect();
             let mut segments = Segments::of(&self.control, span.timeline, folders)?;
+            if let Some(archived) = &self.archived {
+                segments.loose = Some(segments_of(archived, &self.control));
+                return Ok((segments, span));
+            }
             let wanted = segments.segment_of(span.begin);
             let mut loose = Loose { wanted, files: BTreeMap::new(), bytes: 0 };
             for archive in &self.archives {

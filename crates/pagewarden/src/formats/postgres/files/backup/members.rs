@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::database::Step;
 use crate::database::repository::Backup;
+use crate::formats::postgres::files::archived_log::LogArchive;
 use crate::formats::postgres::files::backup::ground::Ground;
 use crate::page::Unsettled;
 use crate::source::tar::{Archive, Member, TarError, Trailing};
@@ -123,6 +124,8 @@ pub(super) struct SetTerms {
     pub(super) what: String,
     /// How it was taken.
     pub(super) ground: Ground,
+    /// The log that the tool keeps, in which an image may stand for a page that fails.
+    pub(super) log: Option<Arc<dyn LogArchive>>,
     /// Changes the severity and adds to the evidence.
     pub(super) judge: SetJudge,
 }

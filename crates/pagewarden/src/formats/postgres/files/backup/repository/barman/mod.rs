@@ -20,7 +20,7 @@ use crate::database::repository::{Backup, RepositoryKind, RepositoryPart, Sets};
 use crate::database::{OpenOptions, Probe, Step, Target};
 use crate::error::Error;
 use crate::formats::postgres::files;
-use crate::formats::postgres::files::archived_log::{ArchivedLog, LogFolder, decoded};
+use crate::formats::postgres::files::archived_log::{ArchivedLog, LogArchive, LogFolder, decoded};
 use crate::formats::postgres::files::backup::ground::Ground;
 use crate::formats::postgres::files::backup::manifest;
 use crate::formats::postgres::files::backup::members::{SetJudge, SetTerms};
@@ -44,7 +44,7 @@ const LOG: &str = "wals";
 const LOOKED_AT: usize = 64;
 
 /// The folder of a server's backups.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 struct Server {
     /// The server's folder.
     root: PathBuf,
@@ -52,6 +52,8 @@ struct Server {
     backups: PathBuf,
     /// The one backup that was named.
     only: Option<String>,
+    /// The log that is kept for it.
+    log: Option<Arc<dyn LogArchive>>,
 }
 
 impl Server {
@@ -59,14 +61,14 @@ impl Server {
         // A data directory has a folder of this name, too.
         if path.join(BACKUPS).is_dir() && !path.join("PG_VERSION").exists() {
             let backups = path.join(BACKUPS);
-            return Some(Self { root: path.to_owned(), backups, only: None });
+            return Some(Self { root: path.to_owned(), backups, only: None, log: None });
         }
         let path = std::path::absolute(path).ok()?;
         let backups = path.parent()?.to_owned();
         let is_below_base = backups.file_name().is_some_and(|name| name == BACKUPS);
         let root = if is_below_base { backups.parent()?.to_owned() } else { backups.clone() };
         let only = Some(path.file_name()?.to_str()?.to_owned());
-        let server = Self { root, backups, only: only.clone() };
+        let server = Self { root, backups, only: only.clone(), log: None };
         let has_info = server.info(&only?).is_some_and(|path| path.is_file());
         has_info.then_some(server)
     }
@@ -138,7 +140,7 @@ struct Set {
 }
 
 fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
-    let Some(server) = Server::of(path) else {
+    let Some(mut server) = Server::of(path) else {
         let hint = "name the folder of a server, or one of its backups: SERVER/base/ID";
         return Err(Error::unrecognised(path, "no folder of Barman", hint));
     };
@@ -167,14 +169,10 @@ fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
     }
     let has_whole = server.only.is_none() || sets.is_empty();
     let count = sets.len() + usize::from(has_whole);
+    let log = if wanted.no_log { WholeLog::LeftOut } else { server.log(&sets) };
     let whole = has_whole.then(|| {
-        whole::target(Whole {
-            root: server.root.clone(),
-            tool: TOOL,
-            sets: sets.len(),
-            steps: notes,
-            log: if wanted.no_log { WholeLog::LeftOut } else { server.log(&sets) },
-        })
+        let root = server.root.clone();
+        whole::target(Whole { root, tool: TOOL, sets: sets.len(), steps: notes, log })
     });
     let options = options.clone();
     let targets = sets.into_iter().map(move |set| server.target(&set, &options)).chain(whole);
@@ -183,19 +181,21 @@ fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
 
 impl Server {
     /// The log of the server, which needs all sets that are checked.
-    fn log(&self, sets: &[Set]) -> WholeLog {
+    fn log(&mut self, sets: &[Set]) -> WholeLog {
         let is_of_cloud = |set: &Set| archive_in(&self.backups.join(&set.label), DATA).is_some();
         let waited = |set: &Set| set.info.get("status") == Some("DONE") && !is_of_cloud(set);
         match LogFolder::list(&self.root, &self.root.join(LOG), Box::new(decoded)) {
-            Ok(log) => WholeLog::Read(vec![ArchivedLog {
-                name: TOOL.to_owned(),
-                archive: Arc::new(log),
-                sets: sets
-                    .iter()
-                    .map(|set| Arc::new(set.info.backup(TOOL, &set.label, None)))
-                    .collect(),
-                waits_for_log: sets.iter().all(waited),
-            }]),
+            Ok(log) => {
+                let archive: Arc<dyn LogArchive> = Arc::new(log);
+                self.log = Some(Arc::clone(&archive));
+                let backups = sets.iter().map(|set| set.info.backup(TOOL, &set.label, None));
+                WholeLog::Read(vec![ArchivedLog {
+                    name: TOOL.to_owned(),
+                    archive,
+                    sets: backups.map(Arc::new).collect(),
+                    waits_for_log: sets.iter().all(waited),
+                }])
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 WholeLog::Unread(format!("there is no folder {LOG}"))
             }
@@ -269,7 +269,8 @@ impl Server {
         options: &OpenOptions,
     ) -> Target {
         let data = folder.join(DATA);
-        let archives = Archives { server: self, set, path, backup, options };
+        let log = self.log.clone();
+        let archives = Archives { log, server: self, set, path, backup, options };
         if archive_in(&data, BACKUPS).is_some() {
             return archives.open(&data, BACKUPS);
         }
@@ -313,6 +314,7 @@ impl Server {
 
 /// A set of archives.
 struct Archives<'a> {
+    log: Option<Arc<dyn LogArchive>>,
     server: &'a Server,
     set: &'a Set,
     path: &'a Path,
@@ -366,6 +368,7 @@ impl Archives<'_> {
             backup: Arc::clone(self.backup),
             what: format!("{} {what}", self.backup.kind.name()),
             ground: Ground::Copied,
+            log: self.log.clone(),
             judge: Arc::new(|_, _| {}),
         }
     }

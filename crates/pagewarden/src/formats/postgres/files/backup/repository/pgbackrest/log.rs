@@ -57,6 +57,16 @@ pub(super) fn of_stanza(
         }
     };
     let mut logs = Vec::new();
+    let is_here = |cluster: &u64| clusters.iter().any(|(_, number)| number == cluster);
+    for cluster in stanza.clusters().into_iter().filter(|cluster| !is_here(cluster)) {
+        let sets = stanza.sets_of_log(cluster);
+        logs.push(ArchivedLog {
+            name: stanza.name.clone(),
+            archive: Arc::new(Listing::default()),
+            sets: sets.sets,
+            waits_for_log: sets.waited_for_log,
+        });
+    }
     for (name, cluster) in clusters {
         let listing =
             Listing { root: repository.to_owned(), key: key.clone(), ..Listing::default() };

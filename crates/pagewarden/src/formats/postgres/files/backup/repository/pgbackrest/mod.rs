@@ -13,6 +13,7 @@
 //! Sources: the tool's documentation, and repositories that it made, each file of which was compared
 //! with what the tool restored.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -21,6 +22,7 @@ use super::whole::{self as whole_repository, Whole, WholeLog};
 use crate::database::repository::{RepositoryKind, RepositoryOptions, Sets};
 use crate::database::{OpenOptions, Probe, Step, Target};
 use crate::error::Error;
+use crate::formats::postgres::files::archived_log::{ArchivedLog, LogArchive};
 use crate::source::file::read_small;
 use crate::verdict::Note;
 
@@ -110,7 +112,7 @@ fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
         .iter()
         .map(|folder| Stanza::open(&repository, folder, passphrase.as_ref()))
         .collect();
-    let steps = stanzas.iter_mut().flat_map(Stanza::take_steps).collect();
+    let mut steps: Vec<_> = stanzas.iter_mut().flat_map(Stanza::take_steps).collect();
     let chosen = chosen(&stanzas, wanted, only.as_deref());
     let is_known = |label: &String| stanzas.iter().any(|stanza| stanza.has(label));
     let unknown = wanted.sets.iter().find(|label| !is_known(label));
@@ -127,14 +129,25 @@ fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
         };
         return Err(Error::refused(path, "it has no set that was asked for", hint));
     }
-    let whole =
-        only.is_none().then(|| whole(&repository, &stanzas, steps, wanted, passphrase.as_ref()));
+    let logs = match wanted.no_log {
+        true => Vec::new(),
+        false => {
+            let of_stanza =
+                |stanza| log::of_stanza(&repository, stanza, passphrase.as_ref(), &mut steps);
+            stanzas.iter().flat_map(of_stanza).collect()
+        }
+    };
+    let archives: HashMap<String, Arc<dyn LogArchive>> = logs
+        .iter()
+        .flat_map(|log| log.sets.iter().map(|set| (set.label.clone(), Arc::clone(&log.archive))))
+        .collect();
+    let whole = only.is_none().then(|| whole(&repository, &stanzas, steps, logs, wanted));
     let count = chosen.len() + usize::from(whole.is_some());
     let options = options.clone();
     let memory = Arc::new(Mutex::new(Memory::default()));
     let sets = chosen.into_iter().filter_map(move |(at, label)| {
         let stanza = stanzas.get(at)?;
-        Some(set::open(stanza, &label, &memory, &options))
+        Some(set::open(stanza, &label, archives.get(&label).cloned(), &memory, &options))
     });
     Ok(Sets { count, targets: Box::new(sets.chain(whole)) })
 }
@@ -164,22 +177,15 @@ fn whole(
     repository: &Path,
     stanzas: &[Stanza],
     mut steps: Vec<Step>,
+    logs: Vec<ArchivedLog>,
     wanted: &RepositoryOptions,
-    passphrase: Option<&Passphrase>,
 ) -> Target {
     let sets = stanzas.iter().flat_map(Stanza::labels).count();
     if sets == 0 {
         let text = "it has no backup set".to_owned();
         steps.push(Step::Note(Note { file: String::new(), text }));
     }
-    let log = if wanted.no_log {
-        WholeLog::LeftOut
-    } else {
-        let logs = stanzas
-            .iter()
-            .flat_map(|stanza| log::of_stanza(repository, stanza, passphrase, &mut steps));
-        WholeLog::Read(logs.collect())
-    };
+    let log = if wanted.no_log { WholeLog::LeftOut } else { WholeLog::Read(logs) };
     whole_repository::target(Whole { root: repository.to_owned(), tool: TOOL, sets, steps, log })
 }
 

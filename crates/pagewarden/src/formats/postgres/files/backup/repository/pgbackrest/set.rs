@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::database::repository::{Backup, RepositoryPart};
 use crate::database::{Description, OpenOptions, Step, Target};
 use crate::formats::postgres::FORMAT;
+use crate::formats::postgres::files::archived_log::LogArchive;
 use crate::formats::postgres::files::backup::ground::Ground;
 use crate::formats::postgres::files::backup::members::{SetJudge, SetTerms};
 use crate::formats::postgres::files::backup::repository::pgbackrest::info::{self, InfoFault};
@@ -47,6 +48,7 @@ pub(super) const KEY_HINT: &str =
 pub(super) fn open(
     stanza: &Stanza,
     label: &str,
+    log: Option<Arc<dyn LogArchive>>,
     memory: &Arc<Mutex<Memory>>,
     options: &OpenOptions,
 ) -> Target {
@@ -102,6 +104,7 @@ pub(super) fn open(
         what: in_words(&backup, &place.coding, stanza),
         backup: Arc::new(backup),
         ground: if manifest.is_online { Ground::Copied } else { Ground::AtRest },
+        log,
         judge: judge(manifest.page_errors, damaged, Arc::clone(memory)),
     };
     let members = SetMembers::new(place, manifest.first, entries, steps);

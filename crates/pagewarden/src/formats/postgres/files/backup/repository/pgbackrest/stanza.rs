@@ -11,7 +11,7 @@
 //! The sets that count are the keys of `[backup:current]` in `backup.info`; a folder that is not
 //! listed there is of a backup that was not finished, or is being expired.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -149,6 +149,11 @@ impl Stanza {
     /// Bytes that a set itself takes in the repository.
     pub(super) fn repository_bytes(&self, label: &str) -> Option<u64> {
         self.sets.get(label).and_then(|listed| listed.repository_bytes)
+    }
+
+    /// The numbers of the clusters of which there are sets.
+    pub(super) fn clusters(&self) -> BTreeSet<u64> {
+        self.sets.values().filter_map(|listed| listed.cluster).collect()
     }
 
     /// The sets of the cluster with this number in the stanza's history.

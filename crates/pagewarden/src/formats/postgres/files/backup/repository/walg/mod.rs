@@ -25,7 +25,7 @@ use super::whole::{self, Whole, WholeLog};
 use crate::database::repository::{Backup, BackupKind, Lsn, RepositoryKind, Sets};
 use crate::database::{OpenOptions, Probe, Step, Target};
 use crate::error::Error;
-use crate::formats::postgres::files::archived_log::ArchivedLog;
+use crate::formats::postgres::files::archived_log::{ArchivedLog, LogArchive};
 use crate::formats::postgres::files::backup::ground::Ground;
 use crate::formats::postgres::files::backup::members::SetTerms;
 use crate::formats::postgres::files::backup::stream::ArchiveWalk;
@@ -175,21 +175,23 @@ fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
     }
     let has_whole = storage.only.is_none();
     let count = sets.len() + usize::from(has_whole);
-    let opener = Opener {
+    let mut opener = Opener {
         storage: storage.clone(),
         options: options.clone(),
         key: key::find(wanted.cipher_pass_file.as_deref()),
         sound: Arc::default(),
+        log: None,
     };
     let log = match wanted.no_log {
         true => WholeLog::LeftOut,
         false => match log::list(&storage, &opener.key) {
-            Ok(Some(log)) => WholeLog::Read(vec![ArchivedLog {
-                name: TOOL.to_owned(),
-                archive: Arc::new(log),
-                sets: known,
-                waits_for_log: false,
-            }]),
+            Ok(Some(log)) => {
+                let archive: Arc<dyn LogArchive> = Arc::new(log);
+                opener.log = Some(Arc::clone(&archive));
+                let name = TOOL.to_owned();
+                let log = ArchivedLog { name, archive, sets: known, waits_for_log: false };
+                WholeLog::Read(vec![log])
+            }
             Ok(None) => WholeLog::Unread("there is no folder of it".to_owned()),
             Err(error) => WholeLog::Unread(error.to_string()),
         },
@@ -233,6 +235,7 @@ struct Opener {
     key: Result<Key, NoKey>,
     /// Sets that this run has found sound.
     sound: Arc<Mutex<Vec<Verified>>>,
+    log: Option<Arc<dyn LogArchive>>,
 }
 
 /// What came of a set, known once its target was gone through.
@@ -278,6 +281,7 @@ impl Opener {
             what: format!("{} backup by {TOOL}", backup.kind.name()),
             backup: Arc::new(backup),
             ground: Ground::Copied,
+            log: self.log.clone(),
             judge: {
                 let (has_faults, origins) = (Arc::clone(&has_faults), Arc::clone(&origins));
                 Arc::new(move |finding, _| {
