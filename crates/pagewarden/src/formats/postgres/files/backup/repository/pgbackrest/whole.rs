@@ -8,7 +8,7 @@ use crate::database::Step;
 use crate::formats::postgres::files::backup::members::{Broken, Piece};
 use crate::formats::postgres::files::backup::repository::pgbackrest::info::hex;
 use crate::formats::postgres::files::backup::repository::pgbackrest::manifest::Entry;
-use crate::formats::postgres::files::backup::repository::pgbackrest::place::SetPlace;
+use crate::formats::postgres::files::backup::repository::pgbackrest::place::{SetPlace, lost};
 use crate::formats::postgres::files::backup::repository::pgbackrest::stored::{Coding, Range};
 use crate::verdict::Kind;
 
@@ -117,7 +117,7 @@ impl WholeFile {
         let origin = place.origin(&self.entry);
         steps.push(place.damage(&self.entry, Some(at), origin, (kind, detail)));
         let text = "it cannot be restored from the stored bytes";
-        steps.push(place.unread(&self.entry, at, left, text));
+        steps.push(lost(&self.entry, at, left, text));
     }
 
     /// All of it was given out: its sums.
