@@ -87,9 +87,9 @@ impl Server {
         let mut labels = names(&self.backups)?;
         match names(&self.root.join(META)) {
             Ok(infos) => {
-                labels.extend(infos.iter().filter_map(|name| {
-                    Some(name.strip_suffix(INFO)?.strip_suffix('-')?.to_owned())
-                }))
+                let label =
+                    |name: &String| name.strip_suffix(INFO)?.strip_suffix('-').map(str::to_owned);
+                labels.extend(infos.iter().filter_map(label));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
