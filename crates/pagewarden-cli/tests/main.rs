@@ -52,6 +52,7 @@ mod packs_interrupted;
 mod page_cache;
 mod page_damage;
 mod parts;
+mod pgbackrest;
 mod pictures;
 mod promises;
 mod protect;

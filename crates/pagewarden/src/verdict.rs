@@ -344,7 +344,7 @@ pub struct Finding {
     pub hint: Option<String>,
     /// Where the bytes lie, in a backup repository.
     #[serde(flatten)]
-    pub origin: Option<StoredPlace>,
+    pub origin: Option<Box<StoredPlace>>,
 }
 
 /// Evidence and more of it.
@@ -381,7 +381,7 @@ impl Finding {
     /// The same finding with the place of the stored bytes.
     #[must_use]
     pub fn stored_at(mut self, origin: StoredPlace) -> Self {
-        self.origin = Some(origin);
+        self.origin = Some(Box::new(origin));
         self
     }
 

@@ -326,13 +326,16 @@ impl Repository {
     }
 }
 
+/// What is edited, in words and as a function on a file's entry.
+type Edit = (&'static str, fn(&mut Value));
+
 const BIG: &str = "pg_data/base/1/16782";
 
 #[test]
 fn edited_manifests_with_right_sums_are_found() {
     for name in names().iter().filter(|name| name.ends_with("2.60-block-zst")) {
         let label = &Repository::named(name).labels()[0];
-        let cases: [(&str, fn(&mut Value)); 6] = [
+        let cases: [Edit; 6] = [
             ("another place", |entry| entry["bno"] = 0.into()),
             ("another bundle", |entry| entry["bni"] = 77.into()),
             ("another sum", |entry| entry["checksum"] = "00".repeat(20).into()),
@@ -374,7 +377,7 @@ fn edited_manifests_with_right_sums_are_found() {
 fn hostile_manifests_are_bounded_and_lead_nowhere() {
     for name in names().iter().filter(|name| name.ends_with("2.60-block-zst")) {
         let label = &Repository::named(name).labels()[0];
-        let cases: [(&str, fn(&mut Value)); 8] = [
+        let cases: [Edit; 8] = [
             ("a reference above", |entry| entry["reference"] = "../../../etc".into()),
             ("a huge size", |entry| entry["size"] = u64::MAX.into()),
             ("a huge stored size", |entry| entry["repo-size"] = (u64::MAX - 7).into()),
@@ -449,6 +452,33 @@ fn stored_files_that_are_cut_or_gone_are_named() {
     }
 }
 
+#[test]
+fn only_what_is_asked_for_is_read() {
+    for name in names().iter().take(1) {
+        let mut repository = Repository::named(name);
+        let newest = repository.labels().pop().unwrap();
+        repository.options.repository.latest = true;
+        let labels = |sets: Vec<Set>| sets.into_iter().map(|set| set.label).collect::<Vec<_>>();
+        assert_eq!(labels(repository.check()), [newest.clone(), String::new()]);
+        repository.options.repository.latest = false;
+        repository.options.repository.stanza = Some("demo".to_owned());
+        assert_eq!(repository.check().len(), 4);
+        let kind = repository::kind_of(&repository.path, None).unwrap();
+        repository.options.repository.sets = vec![newest.clone(), "20200101-000000F".to_owned()];
+        let error = (kind.open)(&repository.path, &repository.options).unwrap_err();
+        assert!(error.to_string().contains(&newest), "{error}");
+        repository.options.repository.sets.clear();
+        repository.options.repository.stanza = Some("other".to_owned());
+        assert!((kind.open)(&repository.path, &repository.options).is_err());
+        // As one database it cannot be opened, and the error says what it is.
+        let error = pagewarden::check(&repository.path).unwrap_err().to_string();
+        assert!(error.contains("pgBackRest"), "{error}");
+        // Its stanza is found from there, too.
+        assert_eq!(check(&repository.stanza(), &OpenOptions::default()).len(), 4);
+        assert!(repository::kind_of(&repository.path.join("archive"), None).is_none());
+    }
+}
+
 /// Unfinished backups have no manifest but a copy, and are not listed; nor is one that is being expired.
 #[test]
 fn sets_that_are_not_listed_are_a_note() {
@@ -509,6 +539,16 @@ fn flipped_bits_in_stored_files_are_all_found() {
             let named = sets.iter().any(|set| !set.damage_in(&shown).is_empty());
             if findings == baseline || !named {
                 missed.push(format!("{name} {shown} byte {at}"));
+            }
+            // Sets before that of the file do not need it.
+            let labels = repository.labels();
+            let owner = labels.iter().rposition(|label| shown.contains(&format!("/{label}/")));
+            for set in &sets[..owner.unwrap_or(sets.len() - 1)] {
+                let invented = set
+                    .findings
+                    .iter()
+                    .find(|it| it.origin.is_some() || it.place.file != "base/1/16782");
+                assert!(invented.is_none(), "{name} {shown} byte {at}: {} {invented:?}", set.label);
             }
             fs::write(path, whole).unwrap();
         }

@@ -554,6 +554,16 @@ fn unknown(path: &Path, metadata: &Metadata) -> Error {
         if let Err(source) = std::fs::read_dir(path) {
             return Error::io("list", path, source);
         }
+        if let Some(kind) = repository::kind_of(path, None) {
+            return Error::unrecognised(
+                path,
+                format!(
+                    "a repository of {}, which holds several sets and is no database",
+                    kind.tool
+                ),
+                format!("try: pagewarden check {}", path.display()),
+            );
+        }
         return match directory_below(path) {
             Some(below) => Error::unrecognised(
                 path,

@@ -47,7 +47,7 @@ pub(super) enum Event {
     /// A file was opened; it counts.
     Opened,
     /// A finding of the plan itself, and whether it stands for a page.
-    PartialPage(Finding),
+    PartialPage(Box<Finding>),
 }
 
 pub(super) struct Plan {
@@ -309,7 +309,7 @@ impl Plan {
                 format!("the file ends after {rest} of {} bytes of this page", file.page_size),
             )
         };
-        Some(Event::PartialPage(finding))
+        Some(Event::PartialPage(Box::new(finding)))
     }
 
     /// Opens a file that has been waiting for it for some time. `None` if a

@@ -220,7 +220,7 @@ impl Manifest {
     ///
     /// # Errors
     /// See [`InfoFile::read`].
-    pub(super) fn read(file: InfoFile) -> Result<Self, InfoFault> {
+    pub(super) fn read(file: &InfoFile) -> Result<Self, InfoFault> {
         let mut settings: HashMap<(String, String), Value> = HashMap::new();
         let mut manifest = Self {
             file: file.clone(),

@@ -109,6 +109,13 @@ fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
         .collect();
     let steps = stanzas.iter_mut().flat_map(Stanza::take_steps).collect();
     let chosen = chosen(&stanzas, wanted, only.as_deref());
+    let is_known = |label: &String| stanzas.iter().any(|stanza| stanza.has(label));
+    let unknown = wanted.sets.iter().find(|label| !is_known(label));
+    if let Some(label) = unknown.filter(|_| only.is_none()) {
+        let labels: Vec<_> = stanzas.iter().flat_map(Stanza::labels).collect();
+        let hint = format!("its sets are: {}", labels.join(", "));
+        return Err(Error::refused(path, format!("it has no set {label}"), hint));
+    }
     if chosen.is_empty() && (wanted.stanza.is_some() || !wanted.sets.is_empty()) {
         let labels: Vec<_> = stanzas.iter().flat_map(Stanza::labels).collect();
         let hint = match labels.as_slice() {

@@ -8,16 +8,19 @@ use crate::verdict::{Finding, Kind, Severity};
 const FINDINGS_MAX: usize = 100;
 
 /// Folders in which at least one file lies in every cluster, before and after 10.
-const NEVER_EMPTY: [[&str; 2]; 1] = [["pg_xact", "pg_clog"]];
+const NEVER_EMPTY: [[&str; 2]; 2] =
+    [["pg_xact", "pg_clog"], ["pg_multixact/offsets", "pg_multixact/offsets"]];
 
 /// What a cluster lacks by the names in the manifest.
 pub(super) fn lacks(manifest: &Manifest) -> Vec<Finding> {
     let names = &manifest.names;
     let mut missing: Vec<String> = Vec::new();
     let label = manifest.is_online.then_some("backup_label");
-    for name in
-        ["PG_VERSION", "global/pg_control", "global/pg_filenode.map"].into_iter().chain(label)
-    {
+    // Of a data directory without a control file it is said where its files end.
+    let is_root = names.small.contains("PG_VERSION") || names.small.contains("backup_label");
+    let control = (!is_root).then_some("global/pg_control");
+    let all = ["PG_VERSION", "global/pg_filenode.map"].into_iter().chain(control).chain(label);
+    for name in all {
         if !names.small.contains(name) {
             missing.push(name.to_owned());
         }

@@ -58,13 +58,15 @@ pub(super) fn open(
     if let Some((name, fault)) = &opened.other {
         steps.extend(info_step(&shown(name), fault, "the other one was used"));
     }
-    let manifest = match stanza.locked.clone().map_or(opened.file, Err).and_then(Manifest::read) {
-        Ok(manifest) => manifest,
-        Err(fault) => {
-            steps.extend(info_step(&shown(MANIFEST), &fault, "nothing of the set can be read"));
-            return without_manifest(stanza, label, path, steps);
-        }
-    };
+    let manifest =
+        match stanza.locked.clone().map_or(opened.file, Err).and_then(|file| Manifest::read(&file))
+        {
+            Ok(manifest) => manifest,
+            Err(fault) => {
+                steps.extend(info_step(&shown(MANIFEST), &fault, "nothing of the set can be read"));
+                return without_manifest(stanza, label, path, steps);
+            }
+        };
     if manifest.label != label {
         let detail = format!("the manifest is that of the set {:?}", manifest.label);
         let finding = Finding::of_file(&shown(MANIFEST), Severity::Damage, Kind::Misplaced, detail);
@@ -147,7 +149,7 @@ fn judge(
         let damaged = damaged.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(origin) = damaged.get(&name) {
             finding.severity = Severity::Damage;
-            finding.origin = Some(origin.clone());
+            finding.origin = Some(Box::new(origin.clone()));
             finding.add_detail("its stored bytes are damaged");
         }
     })

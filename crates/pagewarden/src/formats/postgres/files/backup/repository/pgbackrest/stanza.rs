@@ -80,6 +80,10 @@ impl Stanza {
                 ("backup:current", label) if is_label(label) && stanza.sets.len() < SETS_MAX => {
                     stanza.sets.insert(label.to_owned(), listed(label, value));
                 }
+                ("backup:current", label) => {
+                    let text = "a set with a name that no set has: it was not read";
+                    steps.push(Step::Unread(Unread::of_file(label, text)));
+                }
                 ("cipher", "cipher-pass") => {
                     let pass = serde_json::from_str::<String>(value).ok();
                     stanza.manifest_pass = pass.map(Passphrase::new);
@@ -107,6 +111,11 @@ impl Stanza {
     /// Labels of sets, oldest first.
     pub(super) fn labels(&self) -> impl Iterator<Item = &str> {
         self.sets.keys().map(String::as_str)
+    }
+
+    /// True if it has a set of this label.
+    pub(super) fn has(&self, label: &str) -> bool {
+        self.sets.contains_key(label)
     }
 
     /// What the list says of a set.
