@@ -382,7 +382,7 @@ fn judge_of(tars: &[StoredTar]) -> SetJudge {
             .filter(|(prefix, _)| if is_beside { own(prefix) } else { prefix.is_empty() });
         if let (Some((_, shown)), None) = (fitting.next(), fitting.next()) {
             let stored_file = shown.clone();
-            finding.origin = Some(StoredPlace { stored_file, stored_offset: None });
+            finding.origin = Some(Box::new(StoredPlace { stored_file, stored_offset: None }));
         }
     })
 }

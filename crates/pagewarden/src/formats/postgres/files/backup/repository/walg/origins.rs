@@ -55,7 +55,7 @@ impl Origins {
         let before = u64::from(place.file.segment).saturating_mul(SEGMENT_PAGES);
         let page = finding.place.page.and_then(|page| page.0.checked_sub(before));
         if let Some(stored_file) = self.part_with(name, page) {
-            finding.origin = Some(StoredPlace { stored_file, stored_offset: None });
+            finding.origin = Some(Box::new(StoredPlace { stored_file, stored_offset: None }));
         }
     }
 
