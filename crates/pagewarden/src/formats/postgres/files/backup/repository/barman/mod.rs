@@ -314,7 +314,7 @@ impl Archives<'_> {
         if let Some(path) = encrypted {
             let error = format!(
                 "encrypted with GnuPG, which is not read here: check each archive in a pipe, gpg -d {} | pagewarden check -",
-                crate::shell::quoted(path.as_os_str())
+                path.display()
             );
             return self.nothing(Step::Unread(Unread::of_file(self.server.shown(folder), error)));
         }
