@@ -144,21 +144,29 @@ impl Tars {
                     current.member = Some(member.clone());
                     return Some(member);
                 }
-                Ok(None) => match current.archive.finish() {
-                    Ok(trailing) => {
-                        if trailing == Trailing::Data {
-                            let text = "something follows the end of the archive and was not read";
-                            let note =
-                                Note { file: current.tar.shown.clone(), text: text.to_owned() };
-                            self.steps.push(Step::Note(note));
-                        }
-                        self.current = None;
-                    }
-                    Err(error) => self.lose(&error),
-                },
+                Ok(None) => self.finish(),
                 Err(error) => self.lose(&error),
             }
         }
+    }
+
+    /// Reads the archive to the end of its stored form, so that the sums of that are tested, too.
+    fn finish(&mut self) {
+        let Some(current) = &mut self.current else { return };
+        let mut has_more = false;
+        loop {
+            match current.archive.finish() {
+                Ok(Trailing::Nothing) => break,
+                Ok(Trailing::Data) => has_more = true,
+                Err(error) => return self.lose(&error),
+            }
+        }
+        if has_more {
+            let text = "something follows the end of the archive and was not judged";
+            let note = Note { file: current.tar.shown.clone(), text: text.to_owned() };
+            self.steps.push(Step::Note(note));
+        }
+        self.current = None;
     }
 
     fn open(&mut self, tar: StoredTar) {

@@ -91,9 +91,9 @@ impl Server {
         let mut labels = names(&self.backups)?;
         match names(&self.root.join(META)) {
             Ok(infos) => {
-                labels.extend(infos.iter().filter_map(|name| {
-                    Some(name.strip_suffix(INFO)?.strip_suffix('-')?.to_owned())
-                }))
+                let label =
+                    |name: &String| name.strip_suffix(INFO)?.strip_suffix('-').map(str::to_owned);
+                labels.extend(infos.iter().filter_map(label));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -347,7 +347,7 @@ impl Archives<'_> {
         if let Some(path) = encrypted {
             let error = format!(
                 "encrypted with GnuPG, which is not read here: check each archive in a pipe, gpg -d {} | pagewarden check -",
-                crate::shell::quoted(path.as_os_str())
+                path.display()
             );
             return self.nothing(Step::Unread(Unread::of_file(self.server.shown(folder), error)));
         }

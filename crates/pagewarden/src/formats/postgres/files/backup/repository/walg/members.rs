@@ -36,7 +36,8 @@ pub(super) struct Level {
 
 /// Opens the set of that name, which the one before in the chain builds on; what prevents that is a
 /// step to report.
-pub(super) type OpenBase = Box<dyn FnMut(&str) -> Result<(Level, Option<String>), Step> + Send>;
+pub(super) type OpenBase =
+    Box<dyn FnMut(&str) -> Result<(Level, Option<String>), Box<Step>> + Send>;
 
 /// What follows the newest set of a chain.
 pub(super) enum Base {
@@ -232,7 +233,7 @@ impl Chain {
                     true
                 }
                 Err(step) => {
-                    self.steps.push(step);
+                    self.steps.push(*step);
                     self.say_left();
                     false
                 }

@@ -321,7 +321,9 @@ impl Opener {
         let mut seen = HashSet::from([label.to_owned()]);
         Box::new(move |label| {
             let shown = format!("{BACKUPS}/{label}{ENDING}");
-            let failed = |kind, detail: String| Step::Finding(stored_finding(&shown, kind, detail));
+            let failed = |kind, detail: String| {
+                Box::new(Step::Finding(stored_finding(&shown, kind, detail)))
+            };
             if label.contains('/') || !seen.insert(label.to_owned()) {
                 let detail = "sets build on one another in a circle, or on none".to_owned();
                 return Err(failed(Kind::Header, detail));
@@ -336,7 +338,7 @@ impl Opener {
                     Err(failed(Kind::Missing, detail.to_owned()))
                 }
                 Err(BooksError::Unread(error)) => {
-                    Err(Step::Unread(Unread::of_file(shown.clone(), error.to_string())))
+                    Err(Box::new(Step::Unread(Unread::of_file(shown.clone(), error.to_string()))))
                 }
                 Err(BooksError::Wrong(why)) => {
                     let detail = format!("the sentinel of the set that this one builds on: {why}");
