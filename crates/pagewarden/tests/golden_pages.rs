@@ -1,6 +1,8 @@
 //! Pages that real servers wrote pass at their own block and nowhere else.
 
 use pagewarden::formats::postgres::checksum::{checksum, hash_pages};
+use pagewarden::formats::postgres::files::witness::node;
+use pagewarden::formats::postgres::files::witness::rows::{self, Limits, Numbers};
 use pagewarden::formats::postgres::page::{Checksums, Header, MAX_ALIGN, PostgresPages};
 use pagewarden::page::{PageFormat as _, PageRun, RunVerdict};
 use pagewarden::verdict::{Kind, PageNo, Severity, Standing};
@@ -144,4 +146,30 @@ fn single_bit_flips_of_golden_pages_are_found() {
     }
     assert!(tried > 500_000, "{tried}");
     assert!(passed <= tried / 65_535 * 4, "{passed} of {tried} flips passed");
+}
+
+/// Rows and entries that servers of all versions wrote; the same pages with one bit of a row's
+/// or an entry's size changed are none.
+#[test]
+fn golden_pages_hold_rows_and_entries_that_a_server_writes() {
+    let numbers = Numbers { oldest: 3, next: 1 << 30 };
+    let limits = Limits { transactions: numbers, multixacts: numbers, columns: 1600 };
+    let mut count = 0;
+    for golden in golden_pages() {
+        let Golden { name, block, mut page, .. } = golden;
+        let (_, file) = name.split_once('/').unwrap();
+        let fault = |page: &[u8]| match file.split('.').next().unwrap() {
+            "heap" | "toast" => rows::fault(page, block, &limits),
+            "btree_leaf" | "btree_meta" => node::read(page).err(),
+            _ => None,
+        };
+        assert_eq!(fault(&page), None, "{name}");
+        if ["heap", "toast", "btree_leaf"].iter().any(|kind| file.starts_with(kind)) {
+            // The first line pointer's tuple, eight bytes further.
+            page[24] ^= 8;
+            assert!(fault(&page).is_some(), "{name}");
+            count += 1;
+        }
+    }
+    assert!(count >= 3 * VERSIONS.len(), "{count}");
 }

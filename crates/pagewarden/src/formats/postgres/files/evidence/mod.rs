@@ -443,10 +443,12 @@ impl Asked {
     /// What the rows of a table cannot go beyond.
     fn limits(&self, relation: &Relation) -> Option<Limits> {
         let (transactions, multixacts) = self.in_use?;
+        // The cluster's oldest may lag behind that of the table, and never be newer.
         let since = |oldest: u32, numbers: Numbers| match oldest {
-            // The cluster's may lag behind that of the table.
-            0 => numbers,
-            oldest => Numbers { oldest, ..numbers },
+            oldest if numbers.has(oldest) || oldest == numbers.next => {
+                Numbers { oldest, ..numbers }
+            }
+            _ => numbers,
         };
         Some(Limits {
             transactions: since(relation.frozen.0, transactions),

@@ -346,15 +346,17 @@ mod tests {
             with_rows: false,
         }));
         let faults = Arc::new(Faults::new(Arc::clone(&own), Standing::Ok));
-        let tree = Tree::new(own, Arc::clone(&faults), pages.len() as u64);
-        let tree = Some(Arc::new(tree));
-        let witness =
-            TreePages { faults: Arc::clone(&faults), tree: tree.clone(), page_size: 8192 };
+        let tree = Arc::new(Tree::new(own, Arc::clone(&faults), pages.len() as u64));
+        let witness = TreePages {
+            faults: Arc::clone(&faults),
+            tree: Some(Arc::clone(&tree)),
+            page_size: 8192,
+        };
         let mut standings = Standings::default();
         pages.iter().for_each(|_| standings.push(Some(Standing::Ok)));
         let bytes = pages.concat();
         witness.see(PageRun { first: PageNo(0), bytes: &bytes }, &standings);
-        tree.unwrap().conclude();
+        tree.conclude();
         let finding = |step| match step {
             Step::Overruled(finding, Standing::Ok) => finding,
             other => panic!("{other:?}"),

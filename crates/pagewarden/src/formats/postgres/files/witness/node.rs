@@ -136,13 +136,19 @@ fn overlap_of(page: &[u8]) -> Result<(), String> {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(in crate::formats::postgres::files) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
     /// A page with entries of 16 bytes that lead to these blocks, and its special space.
-    pub fn page(left: u32, right: u32, level: u32, flags: u16, blocks: &[u16]) -> Vec<u8> {
+    pub(in crate::formats::postgres::files) fn page(
+        left: u32,
+        right: u32,
+        level: u32,
+        flags: u16,
+        blocks: &[u16],
+    ) -> Vec<u8> {
         let mut page = vec![0_u8; 8192];
         let count = u16::try_from(blocks.len()).unwrap();
         page[12..14].copy_from_slice(&(24 + 4 * count).to_le_bytes());
@@ -163,7 +169,7 @@ pub mod tests {
         page
     }
 
-    pub fn metapage(root: u32, level: u32) -> Vec<u8> {
+    pub(in crate::formats::postgres::files) fn metapage(root: u32, level: u32) -> Vec<u8> {
         let mut page = page(0, 0, 0, META, &[]);
         for (index, word) in [MAGIC, 4, root, level, root, level].iter().enumerate() {
             page[24 + index * 4..][..4].copy_from_slice(&word.to_le_bytes());
