@@ -218,7 +218,7 @@ mod tests {
         }
         assert_eq!(history_of("00000003.history"), Some(3));
         assert_eq!(history_of("0000000B.history.lz4"), Some(11));
-        for name in ["00000003.histor", "3.history", "é0000003.history", ""] {
+        for name in ["00000003.histor", "3.history", "\u{e9}0000003.history", ""] {
             assert_eq!(history_of(name), None, "{name}");
         }
     }

@@ -565,7 +565,7 @@ impl<'a> Judgement<'a> {
         let findings = self.faults.iter().map(|fault| self.finding(fault));
         let mut findings: Vec<Finding> = findings.collect();
         let more = findings.len().saturating_sub(FINDINGS_MAX);
-        findings.sort_by(|a, b| b.severity.cmp(&a.severity));
+        findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
         findings.truncate(FINDINGS_MAX);
         steps.extend(findings.into_iter().map(Step::Finding));
         if more > 0 {

@@ -103,7 +103,7 @@ impl Reading {
                 }
                 Err(stop) => {
                     let passed = stretch.end.saturating_sub(begin);
-                    self.stopped(run, stretch, stop);
+                    self.stopped(run, stretch, &stop);
                     return Some(passed);
                 }
             }
@@ -145,7 +145,7 @@ impl Reading {
     }
 
     /// A stretch is over.
-    fn stopped(&mut self, run: Run, stretch: Stretch, stop: Stop) {
+    fn stopped(&mut self, run: Run, stretch: Stretch, stop: &Stop) {
         let at = stretch.end;
         let segment = at - at % self.segment_bytes();
         let behind = segment.saturating_add(self.segment_bytes());

@@ -287,7 +287,7 @@ mod tests {
             format!("{name}.partial-{sum}.gz"),
             format!("{name}-{sum}x"),
             format!("{name}-{}", &sum[1..]),
-            "é".repeat(40),
+            "\u{e9}".repeat(40),
         ] {
             assert_eq!(parts_of(&file), None, "{file}");
         }

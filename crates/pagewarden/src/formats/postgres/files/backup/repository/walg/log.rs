@@ -55,7 +55,7 @@ fn reader(path: &Path, key: Option<&Key>, why: &str) -> io::Result<Box<dyn Read 
         // Brotli has no mark: what it gives says whether it is.
         let mut begin = vec![0; LONG_HEADER_BYTES];
         stored.read_exact(&mut begin).map_err(|error| refused_if(true, why, error))?;
-        let is_history = begin.iter().all(|byte| byte.is_ascii());
+        let is_history = begin.iter().all(u8::is_ascii);
         if !begins_as_log(&begin) && !is_history {
             return Err(refused(why));
         }
