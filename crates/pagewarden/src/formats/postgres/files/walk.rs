@@ -894,8 +894,3 @@ pub(super) fn hint_for(tablespace: u32, database: Option<u32>, number: u32) -> S
         None => format!("to name the relation, in any database: {ask}"),
     }
 }
-
-fn oid(name: &str) -> Option<u32> {
-    let canonical = !name.starts_with('0') && name.bytes().all(|byte| byte.is_ascii_digit());
-    if canonical { name.parse().ok() } else { None }
-}

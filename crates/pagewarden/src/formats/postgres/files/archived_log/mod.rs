@@ -3,7 +3,7 @@
 //!
 //! [`store`] is what a tool gives, [`folder`] the plainest of them; [`read`] reads every segment once, record by record, each with its
 //! sum and its link to the one before; [`history`] says which timeline left which; [`reach`] puts that
-//! together for the sets; [`moments`] says it in words. Segments are read in the order of timelines, so
+//! together for the sets; [`mod@moments`] says it in words. Segments are read in the order of timelines, so
 //! memory does not grow with the archive.
 //!
 //! | what is wrong | a set needs it to become consistent | else |

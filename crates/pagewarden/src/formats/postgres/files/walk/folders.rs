@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use super::{A_MOMENT, DEFAULT_TABLESPACE, Folder, Walk, absolute, oid};
+use super::{A_MOMENT, DEFAULT_TABLESPACE, Folder, Walk, absolute};
 use crate::formats::postgres::files::catalogue::relations::Certainty;
 use crate::formats::postgres::files::state::Circumstances;
 use crate::formats::postgres::files::{backup, catalogue};
@@ -199,4 +199,10 @@ impl Walk {
         names.sort_by(|a, b| (a.0.len(), &a.0).cmp(&(b.0.len(), &b.0)));
         names
     }
+}
+
+/// The number that a folder is named by.
+fn oid(name: &str) -> Option<u32> {
+    let canonical = !name.starts_with('0') && name.bytes().all(|byte| byte.is_ascii_digit());
+    if canonical { name.parse().ok() } else { None }
 }
