@@ -373,6 +373,27 @@ fn edited_manifests_with_right_sums_are_found() {
     }
 }
 
+/// A page that fails and was not seen to fail when the backup was taken may be one that was torn while
+/// it was read: pgBackRest keeps it, and the log mends it.
+#[test]
+fn page_that_fails_under_right_sums_is_suspect_unless_the_server_did_not_run() {
+    for name in names().iter().filter(|name| name.contains("pageerror")) {
+        let repository = Repository::named(name);
+        let label = &repository.labels()[0];
+        repository.edit_entry(label, BIG, |entry| {
+            entry.as_object_mut().unwrap().remove("checksum-page-error");
+        });
+        let judged = || {
+            let sets = repository.check();
+            let severities: Vec<_> = sets[0].findings.iter().map(|it| it.severity).collect();
+            (sets[0].verdict(), severities)
+        };
+        assert_eq!(judged(), (Verdict::Suspect, vec![Severity::Suspect; 2]));
+        repository.edit(label, |text| text.replace("option-online=true", "option-online=false"));
+        assert_eq!(judged(), (Verdict::Damaged, vec![Severity::Damage; 2]));
+    }
+}
+
 #[test]
 fn hostile_manifests_are_bounded_and_lead_nowhere() {
     for name in names().iter().filter(|name| name.ends_with("2.60-block-zst")) {

@@ -32,7 +32,7 @@ mod log;
 pub mod manifest;
 mod members;
 mod place;
-pub mod repository;
+pub(in crate::formats::postgres) mod repository;
 mod stream;
 
 use stream::{ArchiveWalk, Opened, Source};

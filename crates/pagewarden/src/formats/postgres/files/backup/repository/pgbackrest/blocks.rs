@@ -18,7 +18,7 @@ use crate::formats::postgres::files::backup::repository::pgbackrest::block_map::
 };
 use crate::formats::postgres::files::backup::repository::pgbackrest::cipher::Decrypted;
 use crate::formats::postgres::files::backup::repository::pgbackrest::manifest::Entry;
-use crate::formats::postgres::files::backup::repository::pgbackrest::place::SetPlace;
+use crate::formats::postgres::files::backup::repository::pgbackrest::place::{SetPlace, lost};
 use crate::formats::postgres::files::backup::repository::pgbackrest::stored::{Coding, Range};
 use crate::formats::postgres::files::backup::repository::pgbackrest::whole::{
     fault_of_content, not_opened,
@@ -49,6 +49,8 @@ pub(super) struct BlockFile {
     has_fault: bool,
     /// The last block that was found not to fit.
     lost_block: Option<usize>,
+    /// Why the last block that was lost does not come.
+    lost_by: String,
     /// What is wrong with its own stored range, once that was asked.
     own_fault: Option<Option<(Kind, String)>>,
 }
@@ -104,6 +106,7 @@ impl BlockFile {
                     given: 0,
                     has_fault: false,
                     lost_block: None,
+                    lost_by: String::new(),
                     own_fault: None,
                 };
                 file.recall(place);
@@ -141,7 +144,7 @@ impl BlockFile {
         bytes: &mut [u8],
         steps: &mut Vec<Step>,
     ) -> Result<Piece, Broken> {
-        let (mut filled, mut hole) = (0_usize, 0_u64);
+        let (mut filled, mut hole, mut is_lost) = (0_usize, 0_u64, false);
         while self.data_left() > 0 {
             let room = bytes.get_mut(filled..).unwrap_or_default();
             if room.is_empty() {
@@ -163,7 +166,10 @@ impl BlockFile {
                 Some(_) => break,
                 // A hole begins here: it comes next.
                 None if filled > 0 => break,
+                // One of another kind begins.
+                None if hole > 0 && is_lost == self.is_verified_here() => break,
                 None => {
+                    is_lost = !self.is_verified_here();
                     let length = self.block_length();
                     hole = hole.saturating_add(length);
                     self.hash = None;
@@ -171,10 +177,22 @@ impl BlockFile {
                 }
             }
         }
+        if hole > 0 && is_lost {
+            let begin = self.given.saturating_sub(hole);
+            steps.push(lost(&self.entry, begin, hole, self.lost_by.as_str()));
+        }
         if self.data_left() == 0 {
             self.end(place, steps);
         }
         Ok(if hole > 0 { Piece::Hole(hole) } else { Piece::Data(filled) })
+    }
+
+    /// True if the block where it stands was verified in another set.
+    fn is_verified_here(&self) -> bool {
+        let index = usize::try_from(self.given / self.shape.block_bytes.max(1)).ok();
+        let block = index.and_then(|index| self.map.blocks.get(index));
+        let at = block.and_then(|block| usize::try_from(block.super_block).ok());
+        at.and_then(|at| self.states.get(at)) == Some(&State::Verified)
     }
 
     /// Bytes from where it stands to the end of the block.
@@ -272,17 +290,19 @@ impl BlockFile {
         }
         self.has_fault = true;
         let given = self.given - self.given % self.shape.block_bytes.max(1);
-        let lost = self.map.blocks.iter().filter(|it| usize::try_from(it.super_block) == Ok(at));
-        let lost = (lost.count() as u64).saturating_mul(self.shape.block_bytes);
-        let lost = lost.min(self.entry.bytes());
+        let blocks = self.map.blocks.iter().filter(|it| usize::try_from(it.super_block) == Ok(at));
+        let length = (blocks.count() as u64).saturating_mul(self.shape.block_bytes);
+        let length = length.min(self.entry.bytes());
         match fault {
-            Fault::Unread(error) => steps.push(place.unread(&self.entry, given, lost, &error)),
+            Fault::Unread(error) => {
+                let stored = self.origin_of(place, at).stored_file;
+                self.lost_by = format!("{error} ({stored})");
+            }
             Fault::Wrong(kind, detail) => {
                 let origin = self.origin_of(place, at);
-                let detail = format!("{detail}; {lost} bytes of the file are stored with it");
+                let detail = format!("{detail}; {length} bytes of the file are stored with it");
                 steps.push(place.damage(&self.entry, Some(given), origin, (kind, detail)));
-                let text = "it cannot be restored from the stored bytes";
-                steps.push(place.unread(&self.entry, given, lost, text));
+                "it cannot be restored from the stored bytes".clone_into(&mut self.lost_by);
             }
         }
     }
@@ -295,7 +315,6 @@ impl BlockFile {
             return;
         }
         let given = self.given - self.given % self.shape.block_bytes.max(1);
-        let length = self.shape.block_bytes.min(self.entry.bytes().saturating_sub(given));
         let what = "a stored block does not fit its checksum in the block map";
         // The block or the map: where the range with the map is damaged, and the block is elsewhere, it is
         // the map.
@@ -309,8 +328,7 @@ impl BlockFile {
             origin = own;
         }
         steps.push(place.damage(&self.entry, Some(given), origin, fault));
-        let text = "its stored bytes are damaged";
-        steps.push(place.unread(&self.entry, given, length, text));
+        "its stored bytes are damaged".clone_into(&mut self.lost_by);
     }
 
     /// What is wrong with the stored range that holds the map; asked once.

@@ -11,7 +11,7 @@
 //!
 //! The sum is the SHA-1 over `{"section":{"key":value,...},...}`, built from sections and keys in their
 //! order, values byte for byte, without the sum itself and without sections that are then empty.
-//! A file is read once for its sum and only then believed: see [`read`]. Each lies twice in its
+//! A file is read once for its sum and only then believed: see [`InfoFile::read`]. Each lies twice in its
 //! folder, the second time with the ending `.copy`.
 //!
 //! Source: `info/info.c` and `common/ini.c` of pgBackRest; repositories of 2.45 and 2.60.

@@ -137,10 +137,10 @@ impl SetMembers {
     fn say_shared(&mut self) {
         let mut note = |count: u64, what: &str| {
             if count > 0 {
+                let (is, was) = if count == 1 { ("is", "was") } else { ("are", "were") };
+                let files = counted(count, "file");
                 let text = format!(
-                    "{} {what} with sets that this run has verified, and {} not read again",
-                    counted(count, "file"),
-                    if count == 1 { "was" } else { "were" }
+                    "{files} {is} {what} with sets that this run has verified, and {was} not read again"
                 );
                 self.steps.push(Step::Note(Note { file: String::new(), text }));
             }

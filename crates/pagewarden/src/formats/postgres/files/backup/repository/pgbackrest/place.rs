@@ -33,6 +33,16 @@ impl Default for Geometry {
 /// Stored files that turned out to be damaged, by the name in the database.
 pub(super) type Damaged = Arc<Mutex<HashMap<String, StoredPlace>>>;
 
+/// Bytes of a file that do not come, as part of what a finding says or for another reason.
+pub(super) fn lost(entry: &Entry, at: u64, length: u64, error: impl Into<String>) -> Step {
+    Step::Unread(Unread {
+        file: entry.name.clone(),
+        offset: ByteOffset(at),
+        length,
+        error: error.into(),
+    })
+}
+
 /// A set, as its files see it.
 pub(super) struct SetPlace {
     /// The folder of the stanza's backups.
@@ -109,15 +119,10 @@ impl SetPlace {
         Step::Finding(finding)
     }
 
-    /// Bytes of a file that cannot be read.
+    /// Bytes of a file whose stored bytes cannot be read.
     pub(super) fn unread(&self, entry: &Entry, at: u64, length: u64, error: &str) -> Step {
         let stored = self.stored_file(entry);
-        Step::Unread(Unread {
-            file: entry.name.clone(),
-            offset: ByteOffset(at),
-            length,
-            error: format!("{error} ({}/{stored})", self.shown),
-        })
+        lost(entry, at, length, format!("{error} ({}/{stored})", self.shown))
     }
 
     /// What is wrong with the stored bytes of an entry by their sum and length alone.

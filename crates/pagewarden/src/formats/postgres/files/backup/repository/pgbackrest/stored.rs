@@ -17,7 +17,7 @@ use crate::source::decode::{Lz4Frames, ZSTD_WINDOW_LOG_MAX};
 use crate::source::file::{open_regular, read_at};
 
 /// Read from a file at a time.
-const INPUT_BYTES: usize = 256 << 10;
+const INPUT_BYTES: usize = 64 << 10;
 
 /// How stored files are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,7 +170,8 @@ impl Range {
 
     /// Reads what was not read yet, and says what the whole is.
     pub(super) fn sum_up(mut self) -> Summed {
-        let mut piece = vec![0; INPUT_BYTES];
+        let left = usize::try_from(self.left()).unwrap_or(usize::MAX);
+        let mut piece = vec![0; left.min(INPUT_BYTES)];
         // What is wrong is kept in `taken`.
         while matches!(self.read(&mut piece), Ok(1..)) {}
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);

@@ -8,9 +8,14 @@ use crate::database::Step;
 use crate::formats::postgres::files::backup::members::{Broken, Piece};
 use crate::formats::postgres::files::backup::repository::pgbackrest::info::hex;
 use crate::formats::postgres::files::backup::repository::pgbackrest::manifest::Entry;
-use crate::formats::postgres::files::backup::repository::pgbackrest::place::SetPlace;
+use crate::formats::postgres::files::backup::repository::pgbackrest::place::{SetPlace, lost};
 use crate::formats::postgres::files::backup::repository::pgbackrest::stored::{Coding, Range};
 use crate::verdict::Kind;
+
+/// Up to here any ratio of output to input is taken; a server's files have a gibibyte.
+const RATIO_FREE_BYTES: u64 = 4 << 30;
+/// Output to input, past that: no database compresses a thousandfold.
+const RATIO_MAX: u64 = 1000;
 
 /// See the module.
 pub(super) struct WholeFile {
@@ -58,6 +63,11 @@ impl WholeFile {
         let length = usize::try_from(self.data_left()).unwrap_or(usize::MAX).min(bytes.len());
         let room = bytes.get_mut(..length).unwrap_or_default();
         let mut filled = 0;
+        let taken = self.range.position().saturating_sub(self.entry.fields.bundle_offset);
+        if self.given > RATIO_FREE_BYTES && self.given / RATIO_MAX > taken {
+            let text = "more than a thousand times what is stored: a decompression bomb";
+            self.broken = Some(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
         while self.broken.is_none()
             && let Some(rest) = room.get_mut(filled..).filter(|rest| !rest.is_empty())
         {
@@ -107,7 +117,7 @@ impl WholeFile {
         let origin = place.origin(&self.entry);
         steps.push(place.damage(&self.entry, Some(at), origin, (kind, detail)));
         let text = "it cannot be restored from the stored bytes";
-        steps.push(place.unread(&self.entry, at, left, text));
+        steps.push(lost(&self.entry, at, left, text));
     }
 
     /// All of it was given out: its sums.
