@@ -70,7 +70,7 @@ impl Sentinel {
     /// Reads one.
     ///
     /// # Errors
-    /// See [`read`].
+    /// See [`BooksError`].
     pub(super) fn read(path: &Path) -> Result<Self, BooksError> {
         let sentinel: Self = read(path, SENTINEL_BYTES_MAX)?;
         match sentinel.lsn {
@@ -93,7 +93,7 @@ impl Files {
     /// Reads one, with the names of files below the data directory.
     ///
     /// # Errors
-    /// See [`read`].
+    /// See [`BooksError`].
     pub(super) fn read(path: &Path) -> Result<Self, BooksError> {
         let Self { files, tar_file_sets } = read(path, FILES_BYTES_MAX)?;
         let relative = |name: String| name.trim_start_matches('/').to_owned();
