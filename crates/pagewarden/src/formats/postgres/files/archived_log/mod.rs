@@ -367,41 +367,56 @@ impl<'a> Judgement<'a> {
         segment.file_name(self.identity.segment_bytes)
     }
 
-    /// Segments that are missing between others of their timeline.
+    /// Segments that are missing between others of their timeline, or at its beginning: a server that
+    /// begins a timeline copies the segment in which it left the other.
     fn find_gaps(&mut self) {
         let bytes = self.segment_bytes();
         let names: Vec<SegmentName> = self.shelf.segments().keys().copied().collect();
-        for (before, after) in names.iter().zip(names.iter().skip(1)) {
-            let begin = before.begin.saturating_add(bytes);
-            if before.timeline != after.timeline || begin >= after.begin {
-                continue;
-            }
-            let timeline = before.timeline;
-            let first = SegmentName { timeline, begin };
-            let last = SegmentName { timeline, begin: after.begin.saturating_sub(bytes) };
-            let count = (after.begin - begin) / bytes;
-            let words = match count {
-                1 => {
-                    "this segment of the log is not here, those before and behind it are".to_owned()
-                }
-                _ => format!(
-                    "{count} segments of the log, up to {}, are not here, those before and behind \
-                     them are",
-                    self.name(last)
-                ),
+        let mut before: Option<SegmentName> = None;
+        for after in names {
+            let last = before.replace(after).filter(|before| before.timeline == after.timeline);
+            let begin = match last {
+                Some(last) => Some(last.begin.saturating_add(bytes)),
+                None => self.begin_of(after.timeline),
             };
-            self.gaps.push(LogGap { timeline, first: self.name(first), last: self.name(last) });
-            self.faults.push(Fault {
-                timeline,
-                begin,
-                end: after.begin,
-                first,
-                kind: Kind::Missing,
-                origin: None,
-                is_last: false,
-                words,
-            });
+            if let Some(begin) = begin.filter(|begin| *begin < after.begin) {
+                self.add_gap(begin, after);
+            }
         }
+    }
+
+    /// Where a timeline begins, if the log leads there: else what was before a set was removed.
+    fn begin_of(&self, timeline: u32) -> Option<u64> {
+        let bytes = self.segment_bytes();
+        let parent = self.shelf.histories().ancestors_of(timeline).last()?;
+        let begin = parent.left_at - parent.left_at % bytes;
+        let before = SegmentName { timeline, begin: begin.checked_sub(bytes)? };
+        self.shelf.find(before).map(|_| begin)
+    }
+
+    /// From `begin` to before `after` there is nothing.
+    fn add_gap(&mut self, begin: u64, after: SegmentName) {
+        let (timeline, bytes) = (after.timeline, self.segment_bytes());
+        let first = SegmentName { timeline, begin };
+        let last = SegmentName { timeline, begin: after.begin.saturating_sub(bytes) };
+        let words = match (after.begin - begin) / bytes {
+            1 => format!("this segment of the log is not here, and {} is", self.name(after)),
+            count => format!(
+                "{count} segments of the log, up to {}, are not here, and the one behind them is",
+                self.name(last)
+            ),
+        };
+        self.gaps.push(LogGap { timeline, first: self.name(first), last: self.name(last) });
+        self.faults.push(Fault {
+            timeline,
+            begin,
+            end: after.begin,
+            first,
+            kind: Kind::Missing,
+            origin: None,
+            is_last: false,
+            words,
+        });
     }
 
     /// Segments that are stored and have no bytes.

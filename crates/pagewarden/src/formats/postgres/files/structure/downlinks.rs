@@ -21,6 +21,8 @@ const KEY_BYTES_MAX: usize = 400;
 #[derive(Debug, Default)]
 pub(super) struct Downlinks {
     places: Vec<Place>,
+    /// A page lies behind those that are remembered.
+    pub(super) is_full: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -33,7 +35,10 @@ struct Place {
 
 impl Downlinks {
     fn place(&mut self, block: u32) -> Option<&mut Place> {
-        let at = usize::try_from(block).ok().filter(|at| *at < PAGES_MAX)?;
+        let Some(at) = usize::try_from(block).ok().filter(|at| *at < PAGES_MAX) else {
+            self.is_full = true;
+            return None;
+        };
         if self.places.len() <= at {
             self.places.resize(at.checked_add(1)?, Place::default());
         }

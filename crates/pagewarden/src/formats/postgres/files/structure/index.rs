@@ -51,6 +51,8 @@ pub(super) struct IndexReader<'a> {
     highs: HashMap<u32, Box<[u8]>>,
     firsts: HashMap<u32, Box<[u8]>>,
     waiting_bytes: usize,
+    /// A key did not find room among them.
+    is_full: bool,
     downlinks: Downlinks,
     /// What is wrong, by block.
     pub(super) faults: Vec<(u32, String)>,
@@ -73,9 +75,15 @@ impl<'a> IndexReader<'a> {
             highs: HashMap::new(),
             firsts: HashMap::new(),
             waiting_bytes: 0,
+            is_full: false,
             downlinks: Downlinks::default(),
             faults: Vec::new(),
         }
+    }
+
+    /// True if there were more keys than are kept for the pages to which they belong.
+    pub(super) fn is_in_part(&self) -> bool {
+        self.is_full || self.downlinks.is_full
     }
 
     /// The next page of the file.
@@ -311,11 +319,13 @@ impl<'a> IndexReader<'a> {
 
     fn wait(&mut self, block: u32, key: Box<[u8]>, is_first: bool) {
         let bytes = self.waiting_bytes.saturating_add(key.len());
-        if bytes <= WAITING_MAX {
-            self.waiting_bytes = bytes;
-            let waiting = if is_first { &mut self.firsts } else { &mut self.highs };
-            waiting.insert(block, key);
+        if bytes > WAITING_MAX {
+            self.is_full = true;
+            return;
         }
+        self.waiting_bytes = bytes;
+        let waiting = if is_first { &mut self.firsts } else { &mut self.highs };
+        waiting.insert(block, key);
     }
 
     fn hold(&mut self, high: &[u8], first: Option<&[u8]>, block: u32) {

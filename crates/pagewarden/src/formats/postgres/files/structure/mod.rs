@@ -187,6 +187,14 @@ impl Subject {
         if let Some(why) = found.why_not {
             steps.push(note(format!("{name} was not compared with its indexes: {why}")));
         }
+        for (index, why) in found.in_part {
+            let index = index.and_then(|index| table.indexes.get(index));
+            let what = match index {
+                Some(index) => format!("index {}", known.relations.name(index)),
+                None => format!("the long values of {name}"),
+            };
+            steps.push(note(format!("{what}: compared in part only: {why}")));
+        }
         for (block, text) in found.rows {
             steps.push(self.page(known, table.heap, block, text));
         }
@@ -290,16 +298,21 @@ impl Left {
             ));
         }
         if self.expressions > 0 {
-            parts.push(format!(
-                "{} indexes of expressions or of a part of the rows",
-                self.expressions
-            ));
+            let indexes = indexes(self.expressions);
+            parts.push(format!("{indexes} of expressions or of a part of the rows"));
         }
         if self.others > 0 {
-            parts.push(format!("{} indexes of other methods than btree", self.others));
+            parts.push(format!("{} of other methods than btree", indexes(self.others)));
         }
         let text = format!("not compared in database {database}: {}", parts.join("; "));
         (!parts.is_empty()).then(|| note(text))
+    }
+}
+
+fn indexes(count: u64) -> String {
+    match count {
+        1 => "1 index".to_owned(),
+        count => format!("{count} indexes"),
     }
 }
 

@@ -38,6 +38,8 @@ pub(super) struct Found {
     pub(super) unordered: Vec<usize>,
     /// The table and its indexes were not compared: a page fails, or columns are not known.
     pub(super) why_not: Option<String>,
+    /// What was compared in part only, and why: an index by its number, or the long values.
+    pub(super) in_part: Vec<(Option<usize>, &'static str)>,
     /// Bytes that were read.
     pub(super) bytes: u64,
 }
@@ -152,6 +154,11 @@ impl Table<'_> {
         });
         reader.finish();
         self.count(found, pages, catalogue.page_size(), goes_on);
+        if !is_again {
+            let full = reader.is_in_part().then_some("more keys wait than are remembered");
+            let unread = (!is_whole).then_some("a page is empty or fails its test");
+            found.in_part.extend(full.into_iter().chain(unread).map(|why| (Some(number), why)));
+        }
         let Some((faults, verdict)) = found.indexes.get_mut(number) else { return };
         // Entries on pages that cannot be read are no loss of the index's.
         let verdict_now = if is_whole && reader.faults.is_empty() {
@@ -172,7 +179,10 @@ impl Table<'_> {
         long: &mut LongValues,
         found: &mut Found,
     ) {
-        let Some(columns) = shapes.columns(toast.oid) else { return };
+        let Some(columns) = shapes.columns(toast.oid) else {
+            let why = "the columns of the TOAST table are not known for sure";
+            return found.in_part.push((None, why));
+        };
         let is_whole = catalogue.each_page(toast, self.database, |_, page| {
             for tuple in crate::formats::postgres::files::catalogue::tuple::tuples(page) {
                 if visibility(&tuple, transactions) == Visibility::Current {
@@ -180,8 +190,12 @@ impl Table<'_> {
                 }
             }
         });
-        if is_whole {
-            found.rows.extend(long.faults());
+        match is_whole {
+            true => found.rows.extend(long.faults()),
+            false => found.in_part.push((None, "a page is empty or fails its test")),
+        }
+        if long.is_full {
+            found.in_part.push((None, "there are more than are remembered"));
         }
     }
 }
