@@ -121,7 +121,8 @@ pub struct Check {
 
     /// A file with the passphrase of an encrypted backup repository
     ///
-    /// Without it the tool's own variable is used: PGBACKREST_REPO1_CIPHER_PASS.
+    /// The passphrase of pgBackRest, or the libsodium key of WAL-G. Without it the tool's own
+    /// variable is used: PGBACKREST_REPO1_CIPHER_PASS, WALG_LIBSODIUM_KEY.
     #[arg(long, value_name = "FILE")]
     pub cipher_pass_file: Option<PathBuf>,
 

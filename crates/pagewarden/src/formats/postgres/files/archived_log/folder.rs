@@ -35,7 +35,7 @@ pub(in crate::formats::postgres::files) struct LogFolder {
     /// What the stored paths begin at.
     root: PathBuf,
     segments: Vec<StoredSegment>,
-    histories: Vec<(u32, String)>,
+    histories: Vec<(u32, Result<String, String>)>,
     open: Box<OpenStored>,
 }
 
@@ -77,8 +77,7 @@ impl LogFolder {
                     let mut text = String::new();
                     stored.take(HISTORY_BYTES_MAX).read_to_string(&mut text).map(|_| text)
                 });
-                // One that cannot be read leads nowhere, and its timeline is judged by itself.
-                self.histories.extend(text.ok().map(|text| (timeline, text)));
+                self.histories.push((timeline, text.map_err(|error| error.to_string())));
             }
         }
         Ok(())
@@ -90,7 +89,7 @@ impl LogArchive for LogFolder {
         &self.segments
     }
 
-    fn histories(&self) -> Vec<(u32, String)> {
+    fn histories(&self) -> Vec<(u32, Result<String, String>)> {
         self.histories.clone()
     }
 

@@ -71,6 +71,8 @@ pub(in crate::formats::postgres::files) struct ArchivedLog {
     pub(in crate::formats::postgres::files) archive: Arc<dyn LogArchive>,
     /// All sets, oldest first; those without a begin and an end in the log need none.
     pub(in crate::formats::postgres::files) sets: Vec<Arc<Backup>>,
+    /// The labels of the sets that are judged; `None`: all of them.
+    pub(in crate::formats::postgres::files) asked: Option<Vec<String>>,
     /// The tool calls a set done only when its log has been archived.
     pub(in crate::formats::postgres::files) waits_for_log: bool,
 }
@@ -95,6 +97,10 @@ impl ArchivedLogs {
 }
 
 impl ArchivedLog {
+    fn is_asked(&self, label: &str) -> bool {
+        self.asked.as_ref().is_none_or(|asked| asked.iter().any(|one| one == label))
+    }
+
     fn needs(&self) -> Vec<Need> {
         let needs = self.sets.iter().filter_map(|set| {
             Some(Need {
@@ -195,7 +201,9 @@ impl Steps {
 
     fn begin(&mut self, log: ArchivedLog) {
         if log.archive.segments().is_empty() {
-            self.ready.extend(log.needs().iter().map(|need| without_any(need, log.waits_for_log)));
+            let needs = log.needs();
+            let asked = needs.iter().filter(|need| log.is_asked(&need.label));
+            self.ready.extend(asked.map(|need| without_any(need, log.waits_for_log)));
             return;
         }
         match self.identity(&log) {
@@ -419,6 +427,25 @@ impl<'a> Judgement<'a> {
         });
     }
 
+    /// Histories that say nothing. A server that follows the newest timeline reads the newest of them.
+    fn history_steps(&self) -> Vec<Step> {
+        let steps = self.log.archive.histories().into_iter().filter_map(|(timeline, text)| {
+            let name = format!("{timeline:08X}.history");
+            match text {
+                Err(error) => Some(Step::Unread(Unread::of_file(name, error))),
+                Ok(_) if !self.shelf.histories().ancestors_of(timeline).is_empty() => None,
+                Ok(_) => {
+                    let words =
+                        "it names no timeline that this one left: a server cannot follow it";
+                    let finding =
+                        Finding::of_file(&name, Severity::Suspect, Kind::Header, words.to_owned());
+                    Some(Step::Finding(finding.with_hint(HINT)))
+                }
+            }
+        });
+        steps.collect()
+    }
+
     /// Segments that are stored and have no bytes.
     fn find_failures(&mut self) {
         for (name, why) in self.shelf.failures() {
@@ -470,7 +497,8 @@ impl<'a> Judgement<'a> {
                 self.shelf.histories().timeline_at(need.timeline, fault.begin)
                     == Some(fault.timeline)
             };
-            path && need.from < fault.end && fault.begin < need.to
+            let is_asked = self.log.is_asked(&need.label);
+            path && is_asked && need.from < fault.end && fault.begin < need.to
         });
         needs.map(|need| need.label.as_str()).collect()
     }
@@ -554,7 +582,7 @@ impl<'a> Judgement<'a> {
 
     fn restorable(&self) -> Vec<Restorable> {
         let mut all = Vec::new();
-        for need in &self.needs {
+        for need in self.needs.iter().filter(|need| self.log.is_asked(&need.label)) {
             let Some(own) = stretch_of(need, self.stretches) else { continue };
             let histories = self.shelf.histories();
             let set = self.log.sets.iter().find(|set| set.label == need.label);
@@ -587,14 +615,18 @@ impl<'a> Judgement<'a> {
             let text = format!("{more} more places in the log are not as they were written");
             steps.push_back(Step::Note(Note { file: String::new(), text }));
         }
-        steps.extend(self.needs.iter().filter_map(|need| self.without_log(need)));
+        steps.extend(self.history_steps());
+        let asked = self.needs.iter().filter(|need| self.log.is_asked(&need.label));
+        steps.extend(asked.filter_map(|need| self.without_log(need)));
         let log = Log {
             segments: self.shelf.segments().len() as u64,
             gaps: self.gaps.clone(),
             restorable: self.restorable(),
         };
         steps.extend(grouped(self.unread).into_iter().map(Step::Unread));
-        let state = moments(&log.restorable, &self.needs);
+        let mut needs = self.needs;
+        needs.retain(|need| self.log.is_asked(&need.label));
+        let state = moments(&log.restorable, &needs);
         (log, state)
     }
 }
@@ -654,7 +686,8 @@ mod tests {
     fn read(folder: &Path, sets: Vec<Arc<Backup>>) -> (Vec<Finding>, Vec<Unread>, Log, String) {
         let archive = LogFolder::list(folder, folder, Box::new(decoded)).unwrap();
         let name = "main".to_owned();
-        let log = ArchivedLog { name, archive: Arc::new(archive), sets, waits_for_log: true };
+        let archive = Arc::new(archive);
+        let log = ArchivedLog { name, archive, sets, asked: None, waits_for_log: true };
         let log = ArchivedLogs { path: folder.to_owned(), tool: "a test", logs: vec![log] };
         let (mut findings, mut unread, mut end) = (Vec::new(), Vec::new(), None);
         for step in log.into_target().steps {

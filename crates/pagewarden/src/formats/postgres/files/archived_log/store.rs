@@ -17,8 +17,8 @@ pub(in crate::formats::postgres::files) trait LogArchive:
     /// All whole segments, in any order.
     fn segments(&self) -> &[StoredSegment];
 
-    /// The histories of timelines, each with its number and text.
-    fn histories(&self) -> Vec<(u32, String)>;
+    /// The histories of timelines, each with its number and its text, or why it cannot be read.
+    fn histories(&self) -> Vec<(u32, Result<String, String>)>;
 
     /// The bytes of a segment as the server wrote them, in a file without a name.
     ///
@@ -68,7 +68,9 @@ impl Shelf {
             Some((SegmentName::parse(&stored.name, segment_bytes)?, stored.clone()))
         });
         let by_name = named.collect();
-        let histories = Histories::parse(&archive.histories());
+        let texts = archive.histories().into_iter();
+        let texts: Vec<_> = texts.filter_map(|(number, text)| Some((number, text.ok()?))).collect();
+        let histories = Histories::parse(&texts);
         Self { archive, histories, by_name, failed: Mutex::default(), last: Mutex::default() }
     }
 

@@ -4,10 +4,11 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::database::repository::RepositoryPart;
+use crate::database::repository::{Lsn, RepositoryPart};
 use crate::database::{Description, Settled, Step};
 use crate::formats::postgres::FORMAT;
 use crate::formats::postgres::files::backup::ground::Ground;
+use crate::formats::postgres::files::backup::label::LABEL;
 use crate::formats::postgres::files::backup::ledger::Compared;
 use crate::formats::postgres::files::backup::log::LogAtHand;
 use crate::formats::postgres::files::backup::stream::{ArchiveWalk, ManifestAt, NOTES_MAX};
@@ -25,6 +26,7 @@ impl ArchiveWalk {
             self.ready.push_back(Step::Note(Note { file: String::new(), text }));
         }
         self.say_control();
+        self.say_what_a_set_lacks();
         self.say_tablespaces();
         self.is_by_server = self.manifest.is_some();
         let manifest = self.compare();
@@ -92,6 +94,48 @@ impl ArchiveWalk {
             }
             None => {}
         }
+    }
+
+    /// What the books of a backup tool say of its set must be so.
+    fn say_what_a_set_lacks(&mut self) {
+        let Some(terms) = &self.terms else { return };
+        let mut findings = Vec::new();
+        if terms.is_whole && !self.facts.has_losses && !self.is_cut {
+            findings.extend(self.facts.needed.lacks());
+        }
+        let other = |file: &str, detail: String| {
+            Finding::of_file(file, Severity::Damage, Kind::Misplaced, detail)
+        };
+        let begun = terms.backup.from_lsn.map(|lsn| lsn.0);
+        match self.facts.label.as_ref().map(|label| label.start_lsn) {
+            Some(None) => {
+                let detail = "it does not say where replay of the log begins".to_owned();
+                findings.push(Finding { kind: Kind::Header, ..other(LABEL, detail) });
+            }
+            Some(Some(start)) if begun.is_some_and(|begun| begun != start) => {
+                let (start, begun) = (Lsn(start), Lsn(begun.unwrap_or(0)));
+                findings.push(other(
+                    LABEL,
+                    format!(
+                        "it is that of another backup: it begins at {start}, this set at {begun}"
+                    ),
+                ));
+            }
+            _ => {}
+        }
+        if let (Some(Ok(control)), Some(expected)) =
+            (&self.facts.control, terms.backup.system_identifier)
+            && control.system_identifier != expected
+        {
+            findings.push(other(
+                "global/pg_control",
+                format!(
+                    "it is that of another cluster: {}, and the set is of {expected}",
+                    control.system_identifier
+                ),
+            ));
+        }
+        self.ready.extend(findings.into_iter().map(Step::Finding));
     }
 
     fn say_tablespaces(&mut self) {

@@ -124,6 +124,8 @@ pub(super) struct SetTerms {
     pub(super) what: String,
     /// How it was taken.
     pub(super) ground: Ground,
+    /// All files of the database come as members, so that one that does not is not there.
+    pub(super) is_whole: bool,
     /// The log that the tool keeps, in which an image may stand for a page that fails.
     pub(super) log: Option<Arc<dyn LogArchive>>,
     /// Changes the severity and adds to the evidence.

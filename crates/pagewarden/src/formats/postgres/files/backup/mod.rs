@@ -31,6 +31,7 @@ mod ledger;
 mod log;
 pub mod manifest;
 mod members;
+mod needed;
 mod place;
 pub(in crate::formats::postgres) mod repository;
 mod stream;

@@ -25,6 +25,7 @@ use crate::formats::postgres::files::backup::manifest;
 use crate::formats::postgres::files::backup::members::{
     Broken, MemberData, Members, Piece, SetTerms,
 };
+use crate::formats::postgres::files::backup::needed::Needed;
 use crate::formats::postgres::files::backup::place::{RelationPlace, Role, locate};
 use crate::formats::postgres::files::control::{CONTROL_BYTES, Control, ControlFault};
 use crate::formats::postgres::files::names::Fork;
@@ -117,6 +118,9 @@ pub(super) struct Facts {
     /// A whole data directory was among what was read, by its version file.
     pub(super) has_root: bool,
     pub(super) compression: Option<&'static str>,
+    pub(super) needed: Needed,
+    /// Something of the source was lost or not read, which was said.
+    pub(super) has_losses: bool,
 }
 
 /// Sums of pages that were sampled.
@@ -301,7 +305,7 @@ impl ArchiveWalk {
             return true;
         }
         let next = current.members.next_member();
-        self.ready.extend(current.members.take_steps());
+        self.take_steps(&mut current);
         match next {
             Ok(Some(member)) => {
                 self.begin_member(&mut current, &member);
@@ -357,6 +361,14 @@ impl ArchiveWalk {
         self.current = None;
     }
 
+    /// What the source found of its stored bytes.
+    fn take_steps(&mut self, current: &mut Current) {
+        let steps = current.members.take_steps();
+        self.facts.has_losses |=
+            steps.iter().any(|step| matches!(step, Step::Finding(_) | Step::Unread(_)));
+        self.ready.extend(steps);
+    }
+
     fn begin_member(&mut self, current: &mut Current, member: &Member) {
         let shown = format!("{}{}", current.source.shown, member.name);
         if let Some(objection) = member.objection {
@@ -397,6 +409,7 @@ impl ArchiveWalk {
         }
         self.facts.label_first |= role == Some(Role::Label) && self.facts.files == 0;
         self.facts.files = self.facts.files.saturating_add(1);
+        self.facts.needed.see(&key, member.bytes);
         self.facts.has_base |= current.source.prefix.is_empty()
             && (key.starts_with("global/") || key.starts_with("base/"));
         if let Some(version) = version_in(&key).filter(|_| self.facts.major.is_none()) {
@@ -569,7 +582,7 @@ impl ArchiveWalk {
         let length = usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK_BYTES);
         let mut bytes = vec![0_u8; length];
         let read = current.members.read_data(&mut bytes);
-        self.ready.extend(current.members.take_steps());
+        self.take_steps(current);
         match read {
             Ok(Piece::Data(count)) => bytes.truncate(count),
             Ok(Piece::Hole(count)) => {

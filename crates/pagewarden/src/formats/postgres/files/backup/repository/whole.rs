@@ -1,9 +1,10 @@
 //! The repository itself as a target: what belongs to none of its sets, and the log.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::database::repository::RepositoryPart;
+use crate::database::repository::{RepositoryOptions, RepositoryPart};
 use crate::database::{Description, Step, Target};
+use crate::error::Error;
 use crate::formats::postgres::FORMAT;
 use crate::formats::postgres::files::archived_log::{ArchivedLog, ArchivedLogs};
 use crate::formats::postgres::files::evidence_of;
@@ -29,6 +30,20 @@ pub(super) enum WholeLog {
     LeftOut,
     /// It is not here, or cannot be listed.
     Unread(String),
+}
+
+/// Refuses a choice that only pgBackRest's repositories have.
+///
+/// # Errors
+/// It was made.
+pub(super) fn refuse_stanza(path: &Path, wanted: &RepositoryOptions) -> Result<(), Error> {
+    match &wanted.stanza {
+        None => Ok(()),
+        Some(_) => {
+            let hint = "name the folder of the server or storage";
+            Err(Error::refused(path, "only repositories of pgBackRest have stanzas", hint))
+        }
+    }
 }
 
 /// The repository as a target.

@@ -16,16 +16,18 @@ use std::sync::Arc;
 
 use super::tars::{Form, StoredTar, Tars, stored_finding};
 use super::whole::{self, Whole, WholeLog};
-use crate::database::repository::{Backup, RepositoryKind, RepositoryPart, Sets};
+use crate::database::repository::{Backup, Lsn, RepositoryKind, RepositoryPart, Sets};
 use crate::database::{OpenOptions, Probe, Step, Target};
 use crate::error::Error;
 use crate::formats::postgres::files;
 use crate::formats::postgres::files::archived_log::{ArchivedLog, LogArchive, LogFolder, decoded};
 use crate::formats::postgres::files::backup::ground::Ground;
+use crate::formats::postgres::files::backup::label::{LABEL, Label};
 use crate::formats::postgres::files::backup::manifest;
 use crate::formats::postgres::files::backup::members::{SetJudge, SetTerms};
 use crate::formats::postgres::files::backup::stream::ArchiveWalk;
-use crate::verdict::{Kind, Note, StoredPlace, Unread};
+use crate::source::file::read_small;
+use crate::verdict::{Finding, Kind, Note, Severity, StoredPlace, Unread};
 
 mod info;
 
@@ -40,6 +42,8 @@ const INFO: &str = "backup.info";
 const META: &str = "meta";
 const DATA: &str = "data";
 const LOG: &str = "wals";
+/// A label has a few lines.
+const LABEL_BYTES_MAX: usize = 64 << 10;
 /// Folders that are looked at before one is taken for something else.
 const LOOKED_AT: usize = 64;
 
@@ -123,11 +127,21 @@ fn probe(path: &Path) -> Probe {
         Some(only) => vec![only.clone()],
         None => server.labels().unwrap_or_default(),
     };
-    let is_one = |label: &String| {
-        let path = server.info(label)?;
-        Info::read(&path).ok()?
+    let has_info = |label: &String| {
+        let info = server.info(label).and_then(|path| Info::read(&path).ok()?);
+        info.is_some()
     };
-    Probe::yes_if(labels.iter().take(LOOKED_AT).any(|label| is_one(label).is_some()))
+    // One whose info is damaged is still a backup, by its name and by what lies in it.
+    let has_data = |label: &String| {
+        let folder = server.backups.join(label);
+        let data = folder.join(DATA);
+        server.info(label).is_some()
+            && (data.join(LABEL).is_file()
+                || archive_in(&data, BACKUPS).is_some()
+                || archive_in(&folder, DATA).is_some())
+    };
+    let mut looked_at = labels.iter().take(LOOKED_AT);
+    Probe::yes_if(looked_at.any(|label| has_info(label) || has_data(label)))
 }
 
 /// A backup that is to be checked.
@@ -137,6 +151,8 @@ struct Set {
     info: Info,
     /// What was found when the info was read.
     faults: Vec<(Kind, String)>,
+    /// Why it was not read.
+    unread: Option<String>,
 }
 
 fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
@@ -145,6 +161,7 @@ fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
         return Err(Error::unrecognised(path, "no folder of Barman", hint));
     };
     let wanted = &options.repository;
+    whole::refuse_stanza(path, wanted)?;
     let labels = match &server.only {
         Some(only) => vec![only.clone()],
         None => server.labels().map_err(|source| Error::io("list", &server.backups, source))?,
@@ -193,6 +210,7 @@ impl Server {
                     name: TOOL.to_owned(),
                     archive,
                     sets: backups.map(Arc::new).collect(),
+                    asked: None,
                     waits_for_log: sets.iter().all(waited),
                 }])
             }
@@ -211,15 +229,19 @@ impl Server {
                 .to_owned());
         };
         let shown = self.shown(&path);
+        let mut unread = None;
         let (info, mut faults) = match Info::read(&path) {
             Ok(Some(info)) => (info, Vec::new()),
             Ok(None) => {
                 let fault = format!("{shown} cannot be believed: it is no list of keys and values");
                 (Info::default(), vec![(Kind::Header, fault)])
             }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                (Info::default(), vec![(Kind::Missing, format!("{shown} is not there"))])
+            }
             Err(error) => {
-                let fault = format!("{shown} cannot be read: {error}");
-                (Info::default(), vec![(Kind::Missing, fault)])
+                unread = Some(format!("{shown} cannot be read: {error}"));
+                (Info::default(), Vec::new())
             }
         };
         match info.status() {
@@ -229,14 +251,14 @@ impl Server {
                     "a backup that Barman has not finished ({word}): it was not judged"
                 ));
             }
-            Status::Unknown if faults.is_empty() => {
+            Status::Unknown if faults.is_empty() && unread.is_none() => {
                 let fault =
                     format!("{shown} cannot be believed: it names no status that Barman writes");
                 faults.push((Kind::Header, fault));
             }
             Status::Unknown | Status::Done => {}
         }
-        Ok(Set { label: label.to_owned(), info, faults })
+        Ok(Set { label: label.to_owned(), info, faults, unread })
     }
 
     fn target(&self, set: &Set, options: &OpenOptions) -> Target {
@@ -248,6 +270,10 @@ impl Server {
         for (kind, fault) in &set.faults {
             let shown = self.info(&set.label).map(|path| self.shown(&path)).unwrap_or_default();
             steps.push(Step::Finding(stored_finding(&shown, *kind, fault.clone())));
+        }
+        if let Some(error) = &set.unread {
+            let shown = self.shown(&self.backups.join(&set.label));
+            steps.push(Step::Unread(Unread::of_file(shown, error.clone())));
         }
         if let Some(parent) = set.info.parent().filter(|parent| self.info(parent).is_none()) {
             let detail = "the backup that this one builds on is not there";
@@ -288,7 +314,11 @@ impl Server {
                     _ => files::open(&data, &metadata, options),
                 });
             match opened {
-                Ok(target) => return archives.with_tablespaces(target, folder),
+                Ok(mut target) => {
+                    let label = label_fault(&data, backup).map(Step::Finding);
+                    target.steps = Box::new(label.into_iter().chain(target.steps));
+                    return archives.with_tablespaces(target, folder);
+                }
                 Err(error) => {
                     return archives.nothing(Step::Unread(Unread::of_file(DATA, error.reason())));
                 }
@@ -310,6 +340,30 @@ impl Server {
             }
         })
     }
+}
+
+/// What is wrong with the label of a data directory: every backup of Barman's has one, and without it a
+/// server does not replay the log from where the backup began.
+fn label_fault(data: &Path, backup: &Backup) -> Option<Finding> {
+    let finding =
+        |kind, detail: String| Some(Finding::of_file(LABEL, Severity::Damage, kind, detail));
+    let bytes = match read_small(&data.join(LABEL), LABEL_BYTES_MAX) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let detail = "a server would not replay the log from where the backup began";
+            return finding(Kind::Missing, detail.to_owned());
+        }
+        // That is said where the folder is gone through.
+        Err(_) => return None,
+    };
+    let Some(start) = Label::parse(&bytes).start_lsn else {
+        let detail = "it does not say where replay of the log begins";
+        return finding(Kind::Header, detail.to_owned());
+    };
+    let begun = backup.from_lsn.filter(|begun| begun.0 != start)?;
+    let detail =
+        format!("it is that of another backup: it begins at {}, this set at {begun}", Lsn(start));
+    finding(Kind::Misplaced, detail)
 }
 
 /// A set of archives.
@@ -368,6 +422,7 @@ impl Archives<'_> {
             backup: Arc::clone(self.backup),
             what: format!("{} {what}", self.backup.kind.name()),
             ground: Ground::Copied,
+            is_whole: true,
             log: self.log.clone(),
             judge: Arc::new(|_, _| {}),
         }
@@ -376,8 +431,8 @@ impl Archives<'_> {
     /// A set of which nothing is read, and why.
     fn nothing(&self, why: Step) -> Target {
         let walk = ArchiveWalk::new(self.path.to_owned(), self.options);
-        let mut target =
-            walk.into_set(self.terms("backup by Barman"), Box::new(Tars::new([], false)));
+        let terms = SetTerms { is_whole: false, ..self.terms("backup by Barman") };
+        let mut target = walk.into_set(terms, Box::new(Tars::new([], false)));
         target.steps = Box::new(std::iter::once(why).chain(target.steps));
         target
     }

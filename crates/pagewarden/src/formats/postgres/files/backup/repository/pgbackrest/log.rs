@@ -8,6 +8,7 @@
 //!
 //! A folder is named by the server's version and by the number of the cluster in the stanza's history.
 
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ use crate::formats::postgres::files::archived_log::{
     ArchivedLog, LogArchive, NoSegment, StoredSegment, no_segment, plain_file,
 };
 use crate::source::file::open_regular;
-use crate::verdict::{Kind, Note, Unread};
+use crate::verdict::{Kind, Unread};
 
 const INFO: &str = "archive.info";
 const NAME_DIGITS: usize = 24;
@@ -38,19 +39,27 @@ pub(super) fn of_stanza(
     repository: &Path,
     stanza: &Stanza,
     passphrase: Option<&Passphrase>,
+    asked: Option<&[String]>,
     steps: &mut Vec<Step>,
 ) -> Vec<ArchivedLog> {
     let shown = format!("archive/{}", stanza.name);
     let folder = repository.join(&shown);
-    let key = match key_of(&folder, &shown, passphrase, steps) {
-        Ok(key) => key,
+    let Books { key, versions } = match books_of(&folder, &shown, passphrase, steps) {
+        Ok(books) => books,
         Err(step) => {
             steps.push(*step);
             return Vec::new();
         }
     };
     let clusters = match clusters_in(&folder) {
-        Ok(clusters) => clusters,
+        // A folder of another name is none that the tool looks into.
+        Ok(mut clusters) => {
+            clusters.retain(|(name, number)| {
+                let version = versions.get(number);
+                version.is_none_or(|version| *name == format!("{version}-{number}"))
+            });
+            clusters
+        }
         Err(error) => {
             steps.push(Step::Unread(Unread::of_file(shown, error.to_string())));
             return Vec::new();
@@ -64,19 +73,21 @@ pub(super) fn of_stanza(
             name: stanza.name.clone(),
             archive: Arc::new(Listing::default()),
             sets: sets.sets,
+            asked: asked.map(<[String]>::to_vec),
             waits_for_log: sets.waited_for_log,
         });
     }
     for (name, cluster) in clusters {
         let listing =
             Listing { root: repository.to_owned(), key: key.clone(), ..Listing::default() };
-        match listing.of(&folder.join(&name), steps) {
+        match listing.of(&folder.join(&name)) {
             Ok(listing) => {
                 let sets = stanza.sets_of_log(cluster);
                 logs.push(ArchivedLog {
                     name: format!("{} {name}", stanza.name),
                     archive: Arc::new(listing),
                     sets: sets.sets,
+                    asked: asked.map(<[String]>::to_vec),
                     waits_for_log: sets.waited_for_log,
                 });
             }
@@ -89,26 +100,39 @@ pub(super) fn of_stanza(
     logs
 }
 
-/// What opens the segments; `None` where they are not encrypted.
-fn key_of(
+/// What the list of clusters says.
+#[derive(Default)]
+struct Books {
+    /// Opens the segments; `None` where they are not encrypted.
+    key: Option<Passphrase>,
+    /// The versions of the clusters, by their numbers.
+    versions: BTreeMap<u64, String>,
+}
+
+fn books_of(
     folder: &Path,
     shown: &str,
     passphrase: Option<&Passphrase>,
     steps: &mut Vec<Step>,
-) -> Result<Option<Passphrase>, Box<Step>> {
+) -> Result<Books, Box<Step>> {
     let opened = info::open(folder, INFO, passphrase);
     if let Some((name, fault)) = &opened.other {
         steps.extend(info_step(&format!("{shown}/{name}"), fault, "the other one was used"));
     }
-    let mut key = None;
+    let mut books = Books::default();
     let read = opened.file.and_then(|file| {
         file.read(&mut |section, name, value| {
             if (section, name) == ("cipher", "cipher-pass") {
-                key = serde_json::from_str::<String>(value).ok().map(Passphrase::new);
+                books.key = serde_json::from_str::<String>(value).ok().map(Passphrase::new);
+            } else if section == "db:history" {
+                let cluster = serde_json::from_str::<serde_json::Value>(value).unwrap_or_default();
+                let version = cluster.get("db-version").and_then(serde_json::Value::as_str);
+                let version = version.map(str::to_owned);
+                books.versions.extend(name.parse().ok().zip(version));
             }
         })
     });
-    let Err(fault) = read else { return Ok(key) };
+    let Err(fault) = read else { return Ok(books) };
     let shown = format!("{shown}/{INFO}");
     let step = info_step(&shown, &fault, "the log was not read");
     let missing = || Step::Unread(Unread::of_file(&shown, "it is not there".to_owned()));
@@ -142,11 +166,13 @@ struct Listing {
     root: PathBuf,
     key: Option<Passphrase>,
     segments: Vec<StoredSegment>,
-    histories: Vec<(u32, String)>,
+    histories: Vec<(u32, Result<String, String>)>,
+    /// Names of segments that are stored twice, with other content.
+    twice: HashSet<String>,
 }
 
 impl Listing {
-    fn of(mut self, folder: &Path, steps: &mut Vec<Step>) -> io::Result<Self> {
+    fn of(mut self, folder: &Path) -> io::Result<Self> {
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
             let path = entry.path();
@@ -155,21 +181,16 @@ impl Listing {
                 self.add_folder(&path)?;
             } else if let Some(timeline) = name.strip_suffix(".history") {
                 let timeline = u32::from_str_radix(timeline, 16).ok();
-                // One that cannot be read leads nowhere, and its timeline is judged by itself.
-                let text = timeline.zip(self.text_of(&path).ok());
-                self.histories.extend(text);
+                let text = self.text_of(&path).map_err(|error| error.to_string());
+                self.histories.extend(timeline.map(|timeline| (timeline, text)));
             }
         }
         self.segments.sort_by(|a, b| (&a.name, &a.stored_file).cmp(&(&b.name, &b.stored_file)));
+        let twice = &mut self.twice;
         self.segments.dedup_by(|later, first| {
             let is_twice = later.name == first.name;
             if is_twice {
-                let text = format!(
-                    "stored a second time with other content as {}: pgBackRest gives neither of them \
-                     to a server",
-                    later.stored_file
-                );
-                steps.push(Step::Note(Note { file: first.stored_file.clone(), text }));
+                twice.insert(first.name.clone());
             }
             is_twice
         });
@@ -217,11 +238,15 @@ impl LogArchive for Listing {
         &self.segments
     }
 
-    fn histories(&self) -> Vec<(u32, String)> {
+    fn histories(&self) -> Vec<(u32, Result<String, String>)> {
         self.histories.clone()
     }
 
     fn open(&self, segment: &StoredSegment) -> Result<File, NoSegment> {
+        if self.twice.contains(&segment.name) {
+            let words = "stored twice, with other content: pgBackRest gives neither to a server";
+            return Err(NoSegment::Damaged(Kind::Structure, None, words.to_owned()));
+        }
         let path = self.root.join(&segment.stored_file);
         let reader = self.reader(&path).map_err(|error| no_segment(&error))?;
         let mut reader = Summed { reader, hash: Sha1::new() };
@@ -251,9 +276,9 @@ fn parts_of(file_name: &str) -> Option<(&str, &str)> {
     let (name, rest) = file_name.split_at_checked(NAME_DIGITS)?;
     let (sum, ending) = rest.strip_prefix('-')?.split_at_checked(SUM_DIGITS)?;
     let is_hexadecimal = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let is_one = is_hexadecimal(name)
-        && is_hexadecimal(sum)
-        && (ending.is_empty() || ending.starts_with('.'));
+    let codec = ending.strip_prefix('.').and_then(Codec::named);
+    let is_one =
+        is_hexadecimal(name) && is_hexadecimal(sum) && (ending.is_empty() || codec.is_some());
     is_one.then_some((name, sum))
 }
 

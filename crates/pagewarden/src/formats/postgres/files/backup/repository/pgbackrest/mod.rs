@@ -66,7 +66,8 @@ enum Shape {
 }
 
 fn shape_of(path: &Path) -> Option<Shape> {
-    if info::is_there(path, stanza::INFO) {
+    let is_below_backup = path.parent().is_some_and(|parent| parent.ends_with("backup"));
+    if info::is_there(path, stanza::INFO) || is_below_backup && is_stanza(path) {
         return Some(Shape::Stanza);
     }
     if info::is_there(path, set::MANIFEST) {
@@ -78,10 +79,25 @@ fn shape_of(path: &Path) -> Option<Shape> {
         .flatten()
         .take(STANZAS_MAX)
         .map(|entry| entry.path())
-        .filter(|folder| info::is_there(folder, stanza::INFO))
+        .filter(|folder| is_stanza(folder))
         .collect();
     stanzas.sort();
     (!stanzas.is_empty()).then_some(Shape::Repository(stanzas))
+}
+
+/// True for the folder of a stanza, also of one that has lost the list of its sets, or must not be read.
+fn is_stanza(folder: &Path) -> bool {
+    if info::is_there(folder, stanza::INFO) {
+        return true;
+    }
+    match fs::read_dir(folder) {
+        Ok(entries) => entries.flatten().take(STANZAS_MAX).any(|entry| {
+            let name = entry.file_name();
+            name.to_str().is_some_and(manifest::is_label)
+                && info::is_there(&entry.path(), set::MANIFEST)
+        }),
+        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+    }
 }
 
 fn probe(path: &Path) -> Probe {
@@ -132,8 +148,10 @@ fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
     let logs = match wanted.no_log {
         true => Vec::new(),
         false => {
+            let asked: Vec<_> = chosen.iter().map(|(_, label)| label.clone()).collect();
+            let pass = passphrase.as_ref();
             let of_stanza =
-                |stanza| log::of_stanza(&repository, stanza, passphrase.as_ref(), &mut steps);
+                |stanza| log::of_stanza(&repository, stanza, pass, Some(&asked), &mut steps);
             stanzas.iter().flat_map(of_stanza).collect()
         }
     };

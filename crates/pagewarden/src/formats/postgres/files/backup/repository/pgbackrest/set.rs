@@ -104,6 +104,8 @@ pub(super) fn open(
         what: in_words(&backup, &place.coding, stanza),
         backup: Arc::new(backup),
         ground: if manifest.is_online { Ground::Copied } else { Ground::AtRest },
+        // The names in the manifest were asked before.
+        is_whole: false,
         log,
         judge: judge(manifest.page_errors, damaged, Arc::clone(memory)),
     };

@@ -121,11 +121,11 @@ fn list(folder: &Path) -> io::Result<(Vec<String>, Vec<String>)> {
 }
 
 /// A backup that has a sentinel.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Set {
     label: String,
     /// Why nothing is known from the sentinel, if that is so.
-    sentinel: Result<Sentinel, String>,
+    sentinel: Result<Sentinel, BooksError>,
 }
 
 fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
@@ -136,6 +136,7 @@ fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
             format!("name the folder that holds {BACKUPS}"),
         ));
     };
+    whole::refuse_stanza(path, &options.repository)?;
     let folder = storage.folder();
     let (labels, unfinished) =
         list(&folder).map_err(|source| Error::io("list", &folder, source))?;
@@ -156,7 +157,7 @@ fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
         ));
     }
     let read = labels.into_iter().map(|label| {
-        let sentinel = Sentinel::read(&storage.sentinel(&label)).map_err(said);
+        let sentinel = Sentinel::read(&storage.sentinel(&label));
         Set { label, sentinel }
     });
     let mut sets: Vec<Set> = read.collect();
@@ -189,7 +190,8 @@ fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
                 let archive: Arc<dyn LogArchive> = Arc::new(log);
                 opener.log = Some(Arc::clone(&archive));
                 let name = TOOL.to_owned();
-                let log = ArchivedLog { name, archive, sets: known, waits_for_log: false };
+                let asked = Some(sets.iter().map(|set| set.label.clone()).collect());
+                let log = ArchivedLog { name, archive, sets: known, asked, waits_for_log: false };
                 WholeLog::Read(vec![log])
             }
             Ok(None) => WholeLog::Unread("there is no folder of it".to_owned()),
@@ -213,14 +215,6 @@ fn unfinished_set(label: &str) -> Step {
     let text = "a backup without its sentinel: WAL-G has not finished it, or has removed it; it was \
                 not judged";
     Step::Note(Note { file: format!("{BACKUPS}/{label}"), text: text.to_owned() })
-}
-
-fn said(error: BooksError) -> String {
-    match error {
-        BooksError::Missing => "it is not there".to_owned(),
-        BooksError::Unread(error) => error.to_string(),
-        BooksError::Wrong(why) => why,
-    }
 }
 
 /// A part's name in the report.
@@ -258,12 +252,22 @@ impl Opener {
             Err(error) => {
                 // Without it WAL-G restores nothing.
                 let shown = format!("{BACKUPS}/{label}{ENDING}");
-                let detail = format!("the sentinel of the backup cannot be believed: {error}");
-                let finding = stored_finding(&shown, Kind::Header, detail);
+                let what = match error {
+                    BooksError::Unread(error) => {
+                        Step::Unread(Unread::of_file(&shown, error.to_string()))
+                    }
+                    BooksError::Missing => {
+                        Step::Finding(stored_finding(&shown, Kind::Missing, "it is not there"))
+                    }
+                    BooksError::Wrong(why) => {
+                        let detail = format!("the sentinel cannot be believed: {why}");
+                        Step::Finding(stored_finding(&shown, Kind::Header, detail))
+                    }
+                };
                 let error = "without its sentinel nothing is known of the backup, and WAL-G does \
                              not restore it: its parts were not read";
                 let unread = Unread::of_file(format!("{BACKUPS}/{label}"), error.to_owned());
-                let steps = vec![Step::Finding(finding), Step::Unread(unread)];
+                let steps = vec![what, Step::Unread(unread)];
                 let tars = Tars::new([], true);
                 (
                     Level { label: label.clone(), tars, files: None, steps, is_closed: true },
@@ -273,7 +277,7 @@ impl Opener {
             }
         };
         let files = level.files.as_ref().map(|files| files.files.len() as u64);
-        let sentinel = set.sentinel.as_ref().cloned().unwrap_or_default();
+        let sentinel = set.sentinel.as_ref().ok().cloned().unwrap_or_default();
         let backup = backup(label, &sentinel, files, bytes);
         let has_faults = Arc::new(AtomicBool::new(false));
         let has_ended = Arc::new(AtomicBool::new(false));
@@ -281,6 +285,7 @@ impl Opener {
             what: format!("{} backup by {TOOL}", backup.kind.name()),
             backup: Arc::new(backup),
             ground: Ground::Copied,
+            is_whole: !matches!(base, Base::Sound(_)) && set.sentinel.is_ok(),
             log: self.log.clone(),
             judge: {
                 let (has_faults, origins) = (Arc::clone(&has_faults), Arc::clone(&origins));
@@ -467,6 +472,9 @@ impl Storage {
         for entry in fs::read_dir(self.folder().join(label).join(PARTS))? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with('.') || !name.contains(".tar") {
+                continue;
+            }
             bytes = bytes.saturating_add(entry.metadata().map_or(0, |metadata| metadata.len()));
             parts.push(StoredTar {
                 path: entry.path(),
