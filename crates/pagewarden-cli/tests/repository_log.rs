@@ -168,3 +168,131 @@ fn flipped_bit_in_a_stored_segment_is_named_by_its_stored_file() {
     eprintln!("{found} of {made} flipped bits in stored segments were named");
     assert!(made == 0 || found * 10 >= made * 9);
 }
+
+/// What one change of a stored file makes of a repository.
+fn changed(name: &str, change: impl Fn(&Path)) -> Option<(Option<i32>, Vec<Value>)> {
+    let (_, _folder, repository, _) = copies().into_iter().find(|copy| copy.0 == name)?;
+    change(&repository);
+    let outcome = run(pagewarden().args(["check", "--json"]).arg(&repository));
+    let json = outcome.report().json;
+    let findings = json["targets"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|target| target["findings"].as_array().unwrap().clone());
+    Some((outcome.status, findings.collect()))
+}
+
+fn is_said(findings: &[Value], severity: &str, kind: &str, words: &str) -> bool {
+    findings.iter().any(|finding| {
+        let text = format!("{} {}", finding["file"], finding["detail"]);
+        finding["severity"] == severity && finding["kind"] == kind && text.contains(words)
+    })
+}
+
+/// Each leaves every stored sum right.
+#[test]
+fn books_that_do_not_fit_what_is_stored_are_told() {
+    let archive = |repository: &Path| repository.join("archive/demo/15-1");
+    let sets = |repository: &Path| repository.join("basebackups_005");
+    type Change<'a> = Box<dyn Fn(&Path) + 'a>;
+    let cases: Vec<(&str, Option<i32>, (&str, &str, &str), Change<'_>)> = vec![
+        (
+            "walg-lz4",
+            Some(1),
+            ("damage", "missing", "backup_label"),
+            Box::new(|repository| {
+                for set in fs::read_dir(sets(repository)).unwrap().flatten() {
+                    let _ = fs::remove_file(set.path().join("tar_partitions/backup_label.tar.lz4"));
+                }
+            }),
+        ),
+        (
+            "walg-lz4",
+            Some(1),
+            ("damage", "misplaced", "another backup"),
+            Box::new(|repository| {
+                let full = "base_000000010000000000000010/tar_partitions/backup_label.tar.lz4";
+                let delta = "base_000000010000000000000012_D_000000010000000000000010/tar_partitions/\
+                         backup_label.tar.lz4";
+                fs::copy(sets(repository).join(full), sets(repository).join(delta)).unwrap();
+            }),
+        ),
+        (
+            "pgbackrest-2.60-zst",
+            Some(1),
+            ("damage", "structure", "stored twice"),
+            Box::new(|repository| {
+                let log = archive(repository).join("0000000100000000");
+                let (name, path) = segments(&log).into_iter().nth(1).unwrap();
+                let sum = "0123456789abcdef0123456789abcdef01234567";
+                fs::copy(path, log.join(format!("{name}-{sum}.zst"))).unwrap();
+            }),
+        ),
+        (
+            "pgbackrest-2.60-zst",
+            Some(1),
+            ("damage", "missing", "no segment"),
+            Box::new(|repository| {
+                let other = repository.join("archive/demo/14-1");
+                fs::rename(archive(repository), other).unwrap();
+            }),
+        ),
+        (
+            "pgbackrest-2.60-zst",
+            Some(0),
+            ("suspect", "header", "00000002.history"),
+            Box::new(|repository| {
+                fs::write(archive(repository).join("00000002.history"), "x\n").unwrap()
+            }),
+        ),
+        (
+            "pgbackrest-2.60-zst",
+            Some(1),
+            ("damage", "missing", "backup.info"),
+            Box::new(|repository| {
+                for name in ["backup.info", "backup.info.copy"] {
+                    fs::remove_file(repository.join("backup/demo").join(name)).unwrap();
+                }
+            }),
+        ),
+        (
+            "barman-3.4-tar-gz",
+            Some(1),
+            ("damage", "header", "backup.info"),
+            Box::new(|repository| {
+                for set in fs::read_dir(repository.join("base")).unwrap().flatten() {
+                    fs::write(set.path().join("backup.info"), "").unwrap();
+                }
+            }),
+        ),
+    ];
+    for (name, status, (severity, kind, words), change) in cases {
+        let Some((found, findings)) = changed(name, change) else { continue };
+        assert!(is_said(&findings, severity, kind, words), "{name} {words}: {findings:#?}");
+        assert_eq!(found, status, "{name} {words}: {findings:#?}");
+    }
+}
+
+/// The newest set's log does not matter to whoever asks for an older one.
+#[test]
+fn log_is_judged_for_the_sets_that_are_asked_for() {
+    for (name, _folder, repository, log) in copies() {
+        let (outcome, _) = check(&repository);
+        let json = outcome.report().json;
+        let labels: Vec<_> = json["targets"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|target| target["backup"]["label"].as_str().map(str::to_owned))
+            .collect();
+        if labels.len() < 2 {
+            continue;
+        }
+        let (_, newest) = segments(&log).pop().unwrap();
+        fs::remove_file(newest).unwrap();
+        let one = ["check", "--json", "--set", &labels[0]];
+        let outcome = run(pagewarden().args(one).arg(&repository));
+        assert_eq!(outcome.status, Some(0), "{name}: {}", outcome.stdout);
+    }
+}

@@ -104,6 +104,9 @@ const NEVER_EMPTY: [u32; 21] = [
 pub(super) fn lacks(cluster: &Cluster, books: &Books, wal: Option<&Path>) -> Vec<Lack> {
     let mut lacks = Lacks { cluster, found: Vec::new() };
     lacks.version(&cluster.root);
+    if matches!(cluster.circumstances, Circumstances::Backup | Circumstances::Crashed) {
+        lacks.what_recovery_needs();
+    }
     let is_at_rest = cluster.circumstances == Circumstances::AtRest;
     if !is_at_rest && cluster.circumstances != Circumstances::StandbyAtRest {
         return lacks.found;
@@ -153,6 +156,24 @@ impl Lacks<'_> {
 
     fn unread(&mut self, path: &Path, error: impl Into<String>) {
         self.found.push(Lack { path: path.to_owned(), what: What::Unread(error.into()) });
+    }
+
+    /// What no replay of the log makes anew. Of a part of a set the rest lies elsewhere.
+    fn what_recovery_needs(&mut self) {
+        let root = &self.cluster.root;
+        if self.cluster.part.is_some() {
+            return;
+        }
+        let is_there = |name: &str| match fs::read_dir(root.join(name)) {
+            Ok(mut entries) => entries.next().is_some(),
+            Err(error) => error.kind() != ErrorKind::NotFound,
+        };
+        let folders = [["pg_xact", "pg_clog"], ["pg_multixact/offsets"; 2]];
+        let missing = folders.into_iter().filter(|names| !names.iter().any(|name| is_there(name)));
+        for path in missing.map(|[name, _]| root.join(name)).collect::<Vec<_>>() {
+            let detail = "no file of it is here, and recovery makes none of those that are needed";
+            self.finding(&path, Kind::Missing, detail);
+        }
     }
 
     /// `PG_VERSION` of the cluster or of a database.
