@@ -210,7 +210,7 @@ fn structure_tells_what_tables_and_indexes_say_of_each_other() {
         let hint = finding["hint"].as_str().unwrap();
         assert!(hint.ends_with("REINDEX INDEX public.goods_name"), "{hint}");
         let notes = report.target()["notes"].to_string();
-        assert!(notes.contains("1 indexes of expressions or of a part of the rows"), "{notes}");
+        assert!(notes.contains("1 index of expressions or of a part of the rows"), "{notes}");
     }
 }
 
