@@ -49,12 +49,12 @@ impl Blind {
     fn words(self) -> Option<&'static str> {
         Some(match self {
             Self::SumByChance => "1 damaged page in 65,535",
-            Self::Unknown => "zeroed pages and cut ends that no map and no index knows",
+            Self::Unknown => "zeroed pages and cut ends that no map or index knows",
             Self::Older => "older versions of a page",
-            Self::OtherRelation => "pages of another relation of the same kind",
-            Self::Status => "most of what pg_xact and pg_multixact say",
+            Self::OtherRelation => "pages of a like relation",
+            Self::Status => "most of pg_xact and pg_multixact",
             Self::Log => "the log but for its last checkpoint",
-            Self::Settings => "what settings say",
+            Self::Settings => "settings",
             Self::Harmless => return None,
         })
     }

@@ -421,11 +421,11 @@ fn with_witnesses(evidence: Evidence) -> Evidence {
     match evidence.tested_by {
         BY_SUMS => Evidence {
             tested_by: "16-bit checksums, header rules, and what files say of one another",
-            unseen: "1 damaged page in 65,535; zeroed pages and cut ends that no map or index knows; pages of another relation of the same kind; most of pg_xact and pg_multixact; the log but for its last checkpoint; settings; exchanged folders of databases; rows and keys that changed before their sum did (--structure finds part); without a seal, older versions of a page",
+            unseen: "1 damaged page in 65,535; zeroed pages and cut ends that no map or index knows; pages of a like relation; most of pg_xact and pg_multixact; the log but for its last checkpoint; settings; exchanged database folders; rows changed before their sum (see --structure); without a seal, older versions of a page",
         },
         _ => Evidence {
             tested_by: "header rules, and what files say of one another",
-            unseen: "damage to the content of a page; zeroed pages and cut ends that no map or index knows; pages of another relation of the same kind; most of pg_xact and pg_multixact; the log but for its last checkpoint; settings; exchanged folders of databases; rows and keys that changed before their sum did (--structure finds part); older versions of a page",
+            unseen: "damage to the content of a page; zeroed pages and cut ends that no map or index knows; pages of a like relation; most of pg_xact and pg_multixact; the log but for its last checkpoint; settings; exchanged database folders; rows changed before their sum (see --structure); older versions of a page",
         },
     }
 }
