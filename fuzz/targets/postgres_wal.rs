@@ -126,7 +126,7 @@ fuzz_target!(|input: Input| {
 
     let segments = Segments {
         folders: vec![folder.join("none"), folder.to_owned()],
-        loose: std::sync::Arc::default(),
+        loose: None,
         timeline: 1,
         identity: IDENTITY,
     };
