@@ -195,8 +195,9 @@ fn is_said(findings: &[Value], severity: &str, kind: &str, words: &str) -> bool 
 fn books_that_do_not_fit_what_is_stored_are_told() {
     let archive = |repository: &Path| repository.join("archive/demo/15-1");
     let sets = |repository: &Path| repository.join("basebackups_005");
-    type Change<'a> = Box<dyn Fn(&Path) + 'a>;
-    let cases: Vec<(&str, Option<i32>, (&str, &str, &str), Change<'_>)> = vec![
+    /// The repository, the status, what is said (severity, kind, words), and the change.
+    type Case<'a> = (&'a str, Option<i32>, (&'a str, &'a str, &'a str), Box<dyn Fn(&Path) + 'a>);
+    let cases: Vec<Case<'_>> = vec![
         (
             "walg-lz4",
             Some(1),
@@ -243,7 +244,7 @@ fn books_that_do_not_fit_what_is_stored_are_told() {
             Some(0),
             ("suspect", "header", "00000002.history"),
             Box::new(|repository| {
-                fs::write(archive(repository).join("00000002.history"), "x\n").unwrap()
+                fs::write(archive(repository).join("00000002.history"), "x\n").unwrap();
             }),
         ),
         (
