@@ -154,6 +154,10 @@ pub struct Check {
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 
+    /// Draw the map of the pages as an SVG file
+    #[arg(long, value_name = "FILE.svg")]
+    pub picture: Option<PathBuf>,
+
     /// Write figures for Prometheus (node_exporter's textfile collector)
     #[arg(long, value_name = "FILE")]
     pub metrics: Option<PathBuf>,

@@ -25,6 +25,8 @@ pub enum Content {
     Html,
     /// A page with values of rows in it: readable by its owner only.
     HtmlWithValues,
+    /// A map of the pages.
+    Picture,
     /// Figures for a monitoring system, which must be able to read them.
     Metrics,
     /// A seal.
@@ -36,6 +38,7 @@ impl Content {
     fn knows(self, text: &str) -> bool {
         let begin = match self {
             Self::Html | Self::HtmlWithValues => pagewarden::report::html::BEGIN,
+            Self::Picture => pagewarden::report::picture::BEGIN,
             Self::Metrics => pagewarden::report::metrics::BEGIN,
             Self::Seal => pagewarden::seal::BEGIN,
         };
@@ -45,7 +48,7 @@ impl Content {
     /// The mode of the file; for a page the user's mask has its say.
     fn create_mode(self) -> u32 {
         match self {
-            Self::Html | Self::Seal => 0o666,
+            Self::Html | Self::Picture | Self::Seal => 0o666,
             Self::HtmlWithValues => 0o600,
             Self::Metrics => 0o644,
         }

@@ -63,9 +63,23 @@ impl Drop for Mounted {
     }
 }
 
+/// The advice leaves out what is in use this moment, so it is given until the page is gone.
 fn forget(file: &Path) {
     let file = File::open(file).unwrap();
-    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    let is_cached = || {
+        let mut byte = [0];
+        let bytes = &mut [std::io::IoSliceMut::new(&mut byte)];
+        rustix::io::preadv2(&file, bytes, BLOCK * PAGE, rustix::io::ReadWriteFlags::NOWAIT)
+            != Err(rustix::io::Errno::AGAIN)
+    };
+    for _ in 0..600 {
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        if !is_cached() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    panic!("the page stays in the page cache");
 }
 
 #[test]

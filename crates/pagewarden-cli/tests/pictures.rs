@@ -140,6 +140,7 @@ fn no_file_is_lost_by_a_mistake_on_the_command_line() {
         ("--html", "sound.db", "sound.db"),
         ("--metrics", "cluster/x.prom", "cluster"),
         ("--html", "cluster", "damaged.db"),
+        ("--picture", "sound.db", "damaged.db"),
         ("--html", "/dev/null", "damaged.db"),
     ] {
         let outcome = shop.check(&[flag, file, checked]);
@@ -177,6 +178,21 @@ fn the_page_holds_the_whole_run_and_asks_for_nothing() {
     // Beside JSON too, which stays one object.
     let outcome = shop.check(&["--json", "--html", "report.html", "sound.db"]);
     assert_eq!(outcome.report().verdict(), "intact");
+}
+
+#[test]
+fn the_picture_shows_the_damaged_page_and_replaces_an_earlier_picture() {
+    let shop = Shop::new();
+    for _ in 0..2 {
+        let outcome = shop.check(&["--picture", "map.svg", "sound.db", "damaged.db"]);
+        assert_eq!(outcome.status, Some(1), "{outcome:?}");
+    }
+    let picture = fs::read_to_string(shop.path("map.svg")).unwrap();
+    for text in
+        ["<svg ", "<title>damaged.db page 2: 1 damaged</title>", "verdict: intact", "</svg>"]
+    {
+        assert!(picture.contains(text), "no {text} in\n{picture}");
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ use pagewarden::report::json::JsonReport;
 use pagewarden::report::map::Layout;
 use pagewarden::report::metrics::MetricsReport;
 use pagewarden::report::nagios::{NagiosReport, State};
+use pagewarden::report::picture::PictureReport;
 use pagewarden::report::several::Several;
 use pagewarden::report::text::TextReport;
 use pagewarden::report::{Report as _, RunEnd, TargetEnd};
@@ -53,6 +54,7 @@ pub fn run(arguments: &Check) -> anyhow::Result<Exit> {
 fn check(arguments: &Check) -> anyhow::Result<Exit> {
     let begin = Instant::now();
     let html_file = prepare(arguments, arguments.html.as_deref(), Content::Html)?;
+    let picture_file = prepare(arguments, arguments.picture.as_deref(), Content::Picture)?;
     let metrics_file = prepare(arguments, arguments.metrics.as_deref(), Content::Metrics)?;
     let seal_file = prepare(arguments, arguments.seal.as_deref(), Content::Seal)?;
     let kind = arguments.format.as_deref().and_then(database::kind_named);
@@ -69,12 +71,15 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
         );
     }
     let count = subjects.iter().map(Subject::count).sum();
-    let (mut html, mut metrics) = (Vec::new(), Vec::new());
+    let (mut html, mut picture, mut metrics) = (Vec::new(), Vec::new(), Vec::new());
     let show = Show::choose(arguments.pace.quiet, arguments.pace.progress);
     let mut reports = Several::default();
     add_result(&mut reports, arguments, count, &show)?;
     if html_file.is_some() {
         reports.add(HtmlReport::new(&mut html, count));
+    }
+    if picture_file.is_some() {
+        reports.add(PictureReport::new(&mut picture, count));
     }
     if let Some(file) = &metrics_file {
         reports.add(MetricsReport::new(&mut metrics, &file.previous));
@@ -87,6 +92,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
         wants_total: show.wants_total()
             || arguments.map
             || html_file.is_some()
+            || picture_file.is_some()
             || metrics_file.is_some(),
         errors_are_results: arguments.nagios,
         against: arguments.against.as_deref(),
@@ -107,6 +113,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
     drop(reports);
     let written = html_file
         .map_or(Ok(()), |file| file.replace(&html))
+        .and_then(|()| picture_file.map_or(Ok(()), |file| file.replace(&picture)))
         .and_then(|()| metrics_file.map_or(Ok(()), |file| file.replace(&metrics)))
         .and(sealed);
     let exit = exit_of(arguments, verdict, &total, missed);

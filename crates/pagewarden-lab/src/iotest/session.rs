@@ -270,6 +270,10 @@ impl Bench<'_> {
             rate: self.settings.rate,
         };
         tell(pattern.name);
+        // Not even begun, however long the threads below would take to find that out.
+        if self.is_stopped() {
+            return Ok(());
+        }
         let begin = Instant::now();
         let measured = drive(&trial, self.place, self.payload, self.method, self.stop)?;
         session.bytes_written = session.bytes_written.saturating_add(measured.bytes_written);

@@ -285,7 +285,7 @@ fn target_sentence(verdict: Verdict, summary: &Summary) -> String {
 }
 
 /// Text from outside, made harmless for a person and for a browser.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     escaped_for_html(&shortened(&printable(text), TEXT_CHARS_MAX))
 }
 

@@ -14,6 +14,7 @@ pub mod json;
 pub mod map;
 pub mod metrics;
 pub mod nagios;
+pub mod picture;
 #[cfg(test)]
 mod sample;
 pub mod several;
