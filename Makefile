@@ -9,7 +9,7 @@ SOAK_SECONDS = 180
 # With a SQLite of its own. The extension that is built then cannot be loaded, so it has a place apart.
 SQLITE_LINKED = --no-default-features --features bundled --target-dir ext/sqlite/target/linked
 
-.PHONY: build demo test slow check servers bench
+.PHONY: build demo test slow check servers bench dist
 
 build:
 	cargo build --release --locked
@@ -57,3 +57,7 @@ bench: build
 	cargo run --release --locked --package pagewarden-bench -- sqlserver
 	cargo run --release --locked --package pagewarden-bench -- compare
 	cargo run --release --locked --manifest-path ext/sqlite/Cargo.toml $(SQLITE_LINKED) --example cost
+
+# What is released, in target/dist.
+dist:
+	./scripts/dist.sh

@@ -7,6 +7,7 @@ mod check;
 mod cksumvfs;
 mod golden;
 mod other_servers;
+mod release;
 mod servers;
 mod sqlite_source;
 mod sqlite_suite;
@@ -35,6 +36,8 @@ enum Task {
     Cksumvfs,
     /// Run SQLite's own test scripts through the VFS of ext/sqlite, beside plain runs
     SqliteSuite(sqlite_suite::Arguments),
+    /// Set the version in all manifests, and date the changelog
+    Release(release::Arguments),
     /// Make the golden pages under fixtures/postgres from real servers
     Golden(golden::Arguments),
 }
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Task::Servers(arguments) => servers::run(&arguments),
         Task::Cksumvfs => cksumvfs::run(),
         Task::SqliteSuite(arguments) => sqlite_suite::run(&arguments),
+        Task::Release(arguments) => release::run(&arguments),
         Task::Golden(arguments) => golden::run(&arguments),
     };
     match result {

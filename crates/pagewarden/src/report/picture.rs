@@ -16,7 +16,7 @@ use crate::verdict::{Finding, Note, Recount, Stretch, Unread, Verdict};
 use crate::verify::Sink;
 use crate::words::{counted, grouped, shortened};
 
-/// What every picture of ours begins with.
+/// What every picture that this library draws begins with.
 pub const BEGIN: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" data-pagewarden=\"1\"";
 
 /// Pixels.
