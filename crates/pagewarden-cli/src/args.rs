@@ -12,6 +12,7 @@ use pagewarden::source::rate::Rate;
 pub mod checksum;
 pub mod compare;
 pub mod cost;
+pub mod help;
 pub mod iotest;
 pub mod mount;
 pub mod pack;
@@ -170,7 +171,7 @@ pub struct Check {
     #[arg(long)]
     pub no_witness: bool,
 
-    /// Hold pages against one another as data structures, too
+    /// Also compare pages with one another: trees, lists, rows with their index entries
     ///
     /// SQLite, and PostgreSQL after a clean stop: rows against indexes, and the order
     /// of keys; PostgreSQL also TOAST values. Without it, all else that pages say of
@@ -185,7 +186,7 @@ pub struct Check {
     #[arg(long, value_name = "FILE", conflicts_with = "against")]
     pub seal: Option<PathBuf>,
 
-    /// Hold the database against a seal of an earlier day
+    /// Compare the database with a seal of an earlier day
     ///
     /// Finds what no page tells: zeroed pages, pages that went back to an older
     /// version, files that were cut or are gone.

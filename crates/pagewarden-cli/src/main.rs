@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::FromArgMatches as _;
 use clap::error::ErrorKind;
 
 mod args;
@@ -25,7 +25,8 @@ fn main() -> ExitCode {
     if commands::cost::is_arm() {
         return commands::cost::run_arm().unwrap_or_else(|error| exit::report(&error)).into();
     }
-    let arguments = match Arguments::try_parse() {
+    let read = args::help::command().try_get_matches();
+    let arguments = match read.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error).into(),
     };

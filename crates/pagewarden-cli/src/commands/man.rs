@@ -8,17 +8,16 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Context as _;
-use clap::CommandFactory as _;
 use clap_mangen::Man as Page;
 
-use crate::args::{Arguments, Man};
+use crate::args::{Man, help};
 use crate::exit::Exit;
 
 /// Writes a page for the program and one for each command.
 pub fn run(arguments: &Man) -> anyhow::Result<Exit> {
     fs::create_dir_all(&arguments.folder)
         .with_context(|| format!("cannot create {}", arguments.folder.display()))?;
-    let mut program = Arguments::command().disable_help_subcommand(true);
+    let mut program = help::command().disable_help_subcommand(true);
     program.build();
     write_all(&program, &arguments.folder)
         .with_context(|| format!("cannot write into {}", arguments.folder.display()))?;
