@@ -1,8 +1,10 @@
 //! `make demo`: the main job on databases that it makes itself, sound and
-//! damaged side by side. The first argument is the pagewarden program.
+//! damaged side by side, and then a tour of the other commands. The first argument is the
+//! pagewarden program.
 
 #![allow(clippy::print_stdout)]
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -15,8 +17,8 @@ fn main() -> Result<()> {
     let Some(program) = std::env::args_os().nth(1).map(PathBuf::from) else {
         bail!("usage: pagewarden-demo PROGRAM");
     };
-    let check = |path: &Path, status: i32| run(&program, "check", path, status);
-    let survey = |path: &Path, status: i32| run(&program, "survey", path, status);
+    let check = |path: &Path, status: i32| run(&program, &[&"check", &path], status);
+    let survey = |path: &Path, status: i32| run(&program, &[&"survey", &path], status);
     println!("== A SQLite database, made now ==\n");
     let folder = tempfile::tempdir()?;
     let shop = sqlite(folder.path(), &check)?;
@@ -36,17 +38,19 @@ fn main() -> Result<()> {
             survey(&shop, 0)?;
         }
     }
+    tour(&program, folder.path(), &shop)?;
     println!("Now on your own files:\n\n    {} survey PATH", program.display());
     Ok(())
 }
 
 /// Runs a command as a user would and shows what a user would see.
-fn run(program: &Path, command: &str, path: &Path, expected: i32) -> Result<()> {
-    println!("$ pagewarden {command} {}", path.display());
+fn run(program: &Path, words: &[&dyn AsRef<OsStr>], expected: i32) -> Result<()> {
+    let words: Vec<&OsStr> = words.iter().map(|word| (*word).as_ref()).collect();
+    let shown: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    println!("$ pagewarden {}", shown.join(" "));
     let status = Command::new(program)
-        .arg(command)
+        .args(&words)
         .arg("--quiet")
-        .arg(path)
         .status()
         .with_context(|| format!("cannot run {}", program.display()))?;
     println!("(exit status {})\n", status.code().unwrap_or(-1));
@@ -55,6 +59,47 @@ fn run(program: &Path, command: &str, path: &Path, expected: i32) -> Result<()> 
         "the demonstration expected exit status {expected}, not {status}"
     );
     Ok(())
+}
+
+/// The other commands, on copies of the SQLite database.
+fn tour(program: &Path, folder: &Path, shop: &Path) -> Result<()> {
+    println!("\n== Turn protection on ==\n");
+    let protected = folder.join("protected.sqlite");
+    fs::copy(shop, &protected)?;
+    run(program, &[&"protect", &"--mode", &"checksum", &protected], 0)?;
+    println!("Now each page carries a checksum:\n");
+    run(program, &[&"check", &protected], 0)?;
+
+    println!("== Keep what is only read as one compressed file ==\n");
+    let pack = folder.join("shop.pwk");
+    run(program, &[&"pack", &shop, &"-o", &pack], 0)?;
+    run(program, &[&"check", &pack], 0)?;
+    println!("Its tables can be read where it is:\n");
+    run(program, &[&"checksum", &url(&pack)], 0)?;
+    println!("And the very same bytes come out of it:\n");
+    let out = folder.join("out");
+    run(program, &[&"unpack", &pack, &out], 0)?;
+    let unpacked = out.join("shop.sqlite");
+    ensure!(fs::read(&unpacked)? == fs::read(shop)?, "{} differs", unpacked.display());
+
+    println!("== Are two databases equal? ==\n");
+    let (source, target) = (url(shop), url(&unpacked));
+    run(program, &[&"compare", &source, &target], 0)?;
+    println!("After one row of the copy was changed:\n");
+    let connection = rusqlite::Connection::open(&unpacked)?;
+    connection.execute("UPDATE item SET price = price + 1 WHERE id = 4711", [])?;
+    connection.close().map_err(|(_, error)| error)?;
+    run(program, &[&"compare", &source, &target, &"--show-values"], 1)?;
+
+    println!("== What the disk can do, and what protection costs ==\n");
+    let words: [&dyn AsRef<OsStr>; 7] =
+        [&"iotest", &"--size", &"64MiB", &"--time", &"1s", &"--no-sweep", &folder];
+    run(program, &words, 0)?;
+    run(program, &[&"cost", &"--list"], 0)
+}
+
+fn url(database: &Path) -> String {
+    format!("sqlite:{}", database.display())
 }
 
 /// Checks a database and a damaged copy. Returns the sound one.
