@@ -9,7 +9,7 @@ SOAK_SECONDS = 180
 # With a SQLite of its own. The extension that is built then cannot be loaded, so it has a place apart.
 SQLITE_LINKED = --no-default-features --features bundled --target-dir ext/sqlite/target/linked
 
-.PHONY: build demo test slow check servers bench dist
+.PHONY: build demo test slow check servers bench dist reference book
 
 build:
 	cargo build --release --locked
@@ -61,3 +61,10 @@ bench: build
 # What is released, in target/dist.
 dist:
 	./scripts/dist.sh
+
+# The pages of the book that the program writes itself, and the book, if mdBook is installed.
+reference:
+	cargo run --quiet --locked --package pagewarden-cli -- man --markdown docs/commands
+
+book: reference
+	mdbook build docs

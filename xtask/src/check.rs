@@ -4,12 +4,13 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::tidy;
+use crate::{book, tidy};
 
 /// Runs all of it; the first failure ends it.
 pub fn run() -> Result<()> {
     cargo("format", &["fmt", "--all", "--check"], &[])?;
     tidy::run()?;
+    book::run()?;
     cargo(
         "lints",
         &["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"],

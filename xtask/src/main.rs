@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stderr)]
 
+mod book;
 mod check;
 mod cksumvfs;
 mod golden;

@@ -9,6 +9,8 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
 use pagewarden::source::rate::Rate;
 
+#[cfg(test)]
+mod book;
 pub mod checksum;
 pub mod compare;
 pub mod cost;
@@ -368,6 +370,10 @@ pub struct Man {
     /// Where to write pagewarden.1, pagewarden-check.1 ...
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
+
+    /// Write pages of the book instead: check.md ...
+    #[arg(long, hide = true)]
+    pub markdown: bool,
 }
 
 /// What a command shows, and while it runs. Also behind a word such as `analyse`, where a command

@@ -21,6 +21,7 @@ mod runner;
 mod tar_files;
 
 mod backups;
+mod book;
 mod checksums;
 mod compare_state;
 mod compares;

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{ErrorKind, Read as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -57,6 +57,21 @@ impl OrdinaryUser {
             }
             None => pagewarden(),
         }
+    }
+
+    /// The folder in which this user finds the program.
+    pub fn programs(&self) -> PathBuf {
+        let built = || Path::new(env!("CARGO_BIN_EXE_pagewarden")).parent().unwrap();
+        self.copy.as_ref().map_or_else(built, TempDir::path).to_owned()
+    }
+
+    /// A shell of this user's.
+    pub fn shell(&self) -> Command {
+        let mut command = Command::new("bash");
+        if self.copy.is_some() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        command
     }
 
     /// Gives a file or folder to this user.

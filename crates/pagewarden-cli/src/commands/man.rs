@@ -19,7 +19,8 @@ pub fn run(arguments: &Man) -> anyhow::Result<Exit> {
         .with_context(|| format!("cannot create {}", arguments.folder.display()))?;
     let mut program = help::command().disable_help_subcommand(true);
     program.build();
-    write_all(&program, &arguments.folder)
+    let write = if arguments.markdown { super::markdown::write_all } else { write_all };
+    write(&program, &arguments.folder)
         .with_context(|| format!("cannot write into {}", arguments.folder.display()))?;
     Ok(Exit::Fine)
 }
@@ -85,7 +86,7 @@ mod tests {
     #[test]
     fn examples_stand_line_by_line_and_the_footer_has_the_version() {
         let folder = tempfile::tempdir().unwrap();
-        run(&Man { folder: folder.path().to_owned() }).unwrap();
+        run(&Man { folder: folder.path().to_owned(), markdown: false }).unwrap();
         let page = fs::read_to_string(folder.path().join("pagewarden-check.1")).unwrap();
         assert!(page.contains(&format!("\"pagewarden {}\"", pagewarden::VERSION)), "{page}");
         assert!(page.contains("PAGEWARDEN\\-CHECK") || page.contains("PAGEWARDEN-CHECK"), "{page}");

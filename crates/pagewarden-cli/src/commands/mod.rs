@@ -7,6 +7,7 @@ pub mod completions;
 pub mod cost;
 pub mod iotest;
 pub mod man;
+pub mod markdown;
 pub mod mount;
 pub mod pack;
 pub mod protect;
