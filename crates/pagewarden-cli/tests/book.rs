@@ -10,10 +10,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use pagewarden_scratch::{mariadb, postgres};
+use pagewarden_scratch::mariadb;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::clusters;
 use crate::runner::{OrdinaryUser, pagewarden, run};
 
 /// What the shell prints behind each command, with its number and status.
@@ -157,20 +158,22 @@ fn the_tutorial_of_sqlite_does_what_it_says() {
 
 #[test]
 fn the_tutorial_of_postgres_does_what_it_says() {
-    let Some(installation) = postgres::Installation::for_test("15").unwrap() else { return };
-    installation.check_reachable().unwrap();
-    let user = OrdinaryUser::new();
-    let folder = folder(&user);
-    let initdb = installation.program("initdb");
-    let programs = [user.programs(), initdb.parent().unwrap().to_owned()];
-    let mut shell = user.shell();
-    // Servers of a package that was unpacked find their libraries by a variable.
-    for (name, value) in installation.command("initdb").get_envs() {
-        if let Some(value) = value.filter(|_| name == "LD_LIBRARY_PATH") {
-            shell.env(name, value);
+    for installation in clusters::installations() {
+        installation.check_reachable().unwrap();
+        let user = OrdinaryUser::new();
+        let folder = folder(&user);
+        let initdb = installation.program("initdb");
+        let programs = [user.programs(), initdb.parent().unwrap().to_owned()];
+        let mut shell = user.shell();
+        // Servers of a package that was unpacked find their libraries by a variable.
+        for (name, value) in installation.command("initdb").get_envs() {
+            if let Some(value) = value.filter(|_| name == "LD_LIBRARY_PATH") {
+                shell.env(name, value);
+            }
         }
+        eprintln!("PostgreSQL {}", installation.version);
+        follow("first-hour-postgres.md", "postgres", folder.path(), &programs, &mut shell);
     }
-    follow("first-hour-postgres.md", "postgres", folder.path(), &programs, &mut shell);
 }
 
 #[test]
