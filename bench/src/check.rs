@@ -44,7 +44,7 @@ pub struct Arguments {
     no_cold: bool,
 }
 
-/// The goals that this project set itself; see docs/benchmarks.md.
+/// The goals that this project set itself; see docs/benchmarks-postgres.md.
 const CPU_TO_CAT: f64 = 1.15;
 const CPU_OF_WITNESSES: f64 = 1.25;
 const CPU_TO_PG_CHECKSUMS: f64 = 0.45;

@@ -57,7 +57,7 @@ pub struct Arguments {
     no_planted: bool,
 }
 
-/// The goals that this project set itself; see docs/benchmarks.md.
+/// The goals that this project set itself; see docs/benchmarks-compare.md.
 const CLIENT_NS_A_ROW: f64 = 1200.0;
 const MEMORY_BYTES: u64 = 256 << 20;
 

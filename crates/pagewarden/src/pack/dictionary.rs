@@ -6,7 +6,7 @@ use crate::pack::codec::is_zero;
 use crate::pack::content::Content;
 use crate::source::file::{open_regular, read_fully};
 
-/// More brings nothing (measured on pages of 4 and 8 KiB; `docs/packs.md`).
+/// More brings nothing (measured on pages of 4 and 8 KiB; `docs/packs-profiles.md`).
 const DICTIONARY_BYTES: usize = 110 << 10;
 /// zstd's own advice is a hundred times the dictionary.
 const SAMPLE_BYTES: u64 = 100 * DICTIONARY_BYTES as u64;

@@ -40,7 +40,7 @@ use crate::pack::{PackError, SPAN_BYTES};
 /// What leaves of the index may take.
 const LEAVES_BYTES_MAX: usize = 16 << 20;
 /// Buffers that are kept at hand for those who look something up. Twice as many at a time would
-/// have a thread take the processor from them for longer (`docs/packs.md`).
+/// have a thread take the processor from them for longer (`docs/packs-profiles.md`).
 const PREPARED_BYTES: usize = 64 << 10;
 /// Contexts that are kept for threads of others.
 const SCRATCHES_MAX: usize = 16;

@@ -3,7 +3,7 @@
 //! A page that is in the page cache is changed there: whoever uses the database
 //! next finds it where it was. The rest goes from the device to our memory and back,
 //! so that it drives nothing else out of the cache. That also takes a tenth of the
-//! processor time, for the system makes no room and no copies; docs/benchmarks.md
+//! processor time, for the system makes no room and no copies; docs/benchmarks-protect.md
 //! has the figures.
 //!
 //! The cache is asked window by window, when the work gets there. What changes in it

@@ -1,5 +1,5 @@
 //! Figures for Prometheus, in its text format, for the folder that
-//! node_exporter's textfile collector reads. `docs/monitoring.md` lists them.
+//! node_exporter's textfile collector reads. `docs/metrics.md` lists them.
 //!
 //! Each run replaces the whole file, yet must not make an alert fall silent. So
 //! a run that could not look at everything keeps two things of the file before

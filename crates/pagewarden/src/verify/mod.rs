@@ -44,7 +44,7 @@ mod worker;
 
 /// Bytes read at once: one huge page, so that a direct read is one piece for
 /// the device. Past this, neither disks nor the page cache get faster
-/// (measured; see `docs/benchmarks.md`).
+/// (measured; see `docs/benchmarks-postgres.md`).
 pub const RUN_BYTES: usize = 2 << 20;
 
 /// Direct reads in flight over all workers, where the device decides the pace.

@@ -1,4 +1,4 @@
-//! Figures of a comparison for Prometheus, in its text format. `docs/monitoring.md`
+//! Figures of a comparison for Prometheus, in its text format. `docs/metrics.md`
 //! lists them.
 //!
 //! Each run replaces the whole file, yet takes no alarm back: a run that could not
