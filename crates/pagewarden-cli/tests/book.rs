@@ -250,6 +250,43 @@ fn every_field_and_every_figure_of_a_check_is_in_the_reference() {
 }
 
 #[test]
+fn every_field_of_the_other_commands_is_in_the_reference() {
+    let folder = tempfile::tempdir().unwrap();
+    let sound = book().join("../fixtures/sqlite/3.40.1/cksumvfs-4096.db");
+    let (pack, copy) = (folder.path().join("a.pwk"), folder.path().join("copy"));
+    let url = format!("sqlite:{}", sound.display());
+    let (sound, pack, copy) =
+        (sound.to_str().unwrap(), pack.to_str().unwrap(), copy.to_str().unwrap());
+    for (pages, arguments) in [
+        (&["survey.md"] as &[&str], &["survey", sound] as &[&str]),
+        (&["packs-json.md", "json.md"], &["pack", sound, "-o", pack]),
+        (&["packs-json.md"], &["pack", "--estimate", sound]),
+        (&["packs-json.md"], &["pack", "--to", "null:", sound]),
+        (&["packs-json.md"], &["unpack", pack, copy]),
+        (&["protect.md"], &["protect", "--mode", "checksum", "--dry-run", sound]),
+        (&["compare-output.md"], &["compare", &url, &url]),
+        (&["compare-output.md"], &["checksum", &url]),
+    ] {
+        let outcome = run(pagewarden().args(arguments).arg("--json"));
+        assert_eq!(outcome.status, Some(0), "{arguments:?}: {outcome:?}");
+        let mut names = BTreeSet::new();
+        fields(&serde_json::from_str(&outcome.stdout).unwrap(), &mut names);
+        assert!(names.len() >= 5, "{names:?}");
+        let text = |page: &&str| fs::read_to_string(book().join(page)).unwrap();
+        let reference: String = pages.iter().map(text).collect();
+        // What every command has.
+        for name in ["pagewarden", "command", "verdict", "seconds"] {
+            assert!(names.remove(name), "{arguments:?}: no {name}");
+        }
+        for name in names {
+            let is_listed = [format!("\"{name}\""), format!("`{name}`")];
+            let is_listed = is_listed.iter().any(|text| reference.contains(text));
+            assert!(is_listed, "{arguments:?}: {pages:?} lack {name}");
+        }
+    }
+}
+
+#[test]
 fn every_kind_and_severity_of_finding_is_in_the_reference() {
     let source = fs::read_to_string(book().join("../crates/pagewarden/src/verdict.rs")).unwrap();
     let reference = fs::read_to_string(book().join("findings.md")).unwrap();
