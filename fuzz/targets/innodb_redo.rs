@@ -46,7 +46,7 @@ fuzz_target!(|input: &[u8]| {
     let path = folder.join(name);
     fs::create_dir_all(path.parent().expect("it has one")).expect("the folder is ours");
     fs::write(&path, &bytes).expect("the folder is ours");
-    match RedoLog::read(folder) {
+    match RedoLog::read(folder, None) {
         Ok(log) => {
             assert!(log.end.is_none_or(|end| end >= log.checkpoint), "{log:?}");
             assert!(log.faults.iter().all(|fault| fault.offset <= bytes.len() as u64), "{log:?}");
@@ -55,7 +55,7 @@ fuzz_target!(|input: &[u8]| {
         Err(NoLog::Faulty(faults)) => assert!(!faults.is_empty()),
         Err(NoLog::Unreadable(..)) => {}
     }
-    assert!(!State::find(folder).circumstances.may_change());
+    assert!(!State::find(folder, None).circumstances.may_change());
 });
 
 /// Makes the sum at `begin + length` fit what stands before it.

@@ -100,7 +100,15 @@ pub fn or_json(
 /// hint begins a line of its own, and what would change a terminal or the order of the letters is
 /// spelled out.
 pub fn shown(error: &anyhow::Error) -> String {
-    let text = format!("{error:#}");
+    shown_text(&format!("{error:#}"))
+}
+
+/// Says something on standard error, as an error is said.
+pub fn say(text: std::fmt::Arguments<'_>) {
+    eprintln!("pagewarden: {}", shown_text(&text.to_string()));
+}
+
+fn shown_text(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for (number, line) in text.split('\n').enumerate() {
         match number {
@@ -111,6 +119,12 @@ pub fn shown(error: &anyhow::Error) -> String {
         shown.push_str(&printable(line));
     }
     shown
+}
+
+/// Text of several lines that may have in it what a shell found in a folder.
+pub fn lines_shown(text: &str) -> String {
+    let piece = |piece: &str| piece.split('\t').map(printable).collect::<Vec<_>>().join("\t");
+    text.split('\n').map(piece).collect::<Vec<_>>().join("\n")
 }
 
 /// Says on standard output, in one line, why a command could not be done.
@@ -152,5 +166,7 @@ mod tests {
         assert_eq!(text, expected);
         let error = anyhow::anyhow!("it is no file\nhint: name a file");
         assert_eq!(shown(&error), "it is no file\nhint: name a file");
+        let usage = "error: no \u{202e}fdp\x1b[2J\n\n\tUsage: x\n";
+        assert_eq!(lines_shown(usage), "error: no \\u{202e}fdp\\u{1b}[2J\n\n\tUsage: x\n");
     }
 }

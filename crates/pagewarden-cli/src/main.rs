@@ -68,7 +68,14 @@ fn usage(error: &clap::Error) -> Exit {
             exit::report_to_monitoring(first.strip_prefix("error: ").unwrap_or(first))
         }
         _ => {
-            let _ = error.print();
+            let message = error.to_string();
+            match exit::lines_shown(&message) {
+                safe if safe != message => eprint!("{safe}"),
+                // In colours, where that is a terminal.
+                _ => {
+                    let _ = error.print();
+                }
+            }
             if std::env::args_os().any(|argument| argument == "--json") {
                 exit::report_usage_as_json(error);
             }

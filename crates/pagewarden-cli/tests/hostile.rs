@@ -2,12 +2,13 @@
 //! more memory than a healthy cluster takes. No server is needed here: the
 //! cluster is put together from golden files.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -411,6 +412,72 @@ fn names_with_control_characters_are_escaped() {
             assert_calm(&outcome);
             outcome.report();
         }
+    }
+}
+
+/// Whatever is printed of a database in a folder of such a name, by whichever command.
+#[test]
+fn no_character_that_misleads_reaches_the_terminal() {
+    const MISLEADING: [char; 8] = [
+        '\u{ad}',
+        '\u{61c}',
+        '\u{200b}',
+        '\u{202e}',
+        '\u{2066}',
+        '\u{3164}',
+        '\u{feff}',
+        '\u{e0041}',
+    ];
+    let handmade = Handmade::cluster();
+    let name: String = format!("x{}y", String::from_iter(MISLEADING));
+    handmade.put(Path::new("base/5").join(&name), b"x");
+    handmade.put("base/5/16397", &[0x5a; 8192]);
+    let folder = tempfile::Builder::new().prefix("pagewarden-").tempdir_in("/tmp").unwrap();
+    open_to_all(folder.path());
+    let root = folder.path().join(&name);
+    let copied = Command::new("cp").arg("-a").arg(handmade.root()).arg(&root).status();
+    assert!(copied.unwrap().success());
+    let table = root.join("base/5/16397");
+    let nothing = folder.path().join(format!("{name}.pwk"));
+    let page = folder.path().join("page.html");
+    let picture = folder.path().join("picture.svg");
+    let as_arguments = |list: &[&dyn AsRef<OsStr>]| -> Vec<OsString> {
+        list.iter().map(|one| one.as_ref().to_owned()).collect()
+    };
+    let bad_option = format!("--{name}");
+    for arguments in [
+        as_arguments(&[&"check", &root]),
+        as_arguments(&[&"check", &"--map", &"--verbose", &root]),
+        as_arguments(&[&"check", &"--progress", &root, &nothing]),
+        as_arguments(&[&"check", &"--nagios", &root]),
+        as_arguments(&[&"check", &"--html", &page, &root]),
+        as_arguments(&[&"check", &"--picture", &picture, &root]),
+        as_arguments(&[&"check", &table]),
+        as_arguments(&[&"check", &bad_option]),
+        as_arguments(&[&bad_option]),
+        as_arguments(&[&"check", &"--seal", &nothing, &root]),
+        as_arguments(&[&"survey", &root]),
+        as_arguments(&[&"pack", &root, &"-o", &nothing]),
+        as_arguments(&[&"pack", &"--estimate", &root]),
+        as_arguments(&[&"unpack", &nothing, &folder.path()]),
+        as_arguments(&[&"unpack", &root, &root]),
+        as_arguments(&[&"mount", &nothing, &root]),
+        as_arguments(&[&"mount", &"--cleanup", &root]),
+        as_arguments(&[&"protect", &root]),
+        as_arguments(&[&"iotest", &nothing]),
+        as_arguments(&[&"cost", &"analyse", &nothing]),
+        as_arguments(&[&"checksum", &format!("sqlite:{}", nothing.display())]),
+    ] {
+        let outcome = run(pagewarden().args(&arguments));
+        assert_calm(&outcome);
+        let said = format!("{}{}", outcome.stdout, outcome.stderr);
+        assert!(!said.is_empty(), "{arguments:?}");
+        let found: Vec<_> = said.chars().filter(|it| MISLEADING.contains(it)).collect();
+        assert!(found.is_empty(), "{arguments:?}: {found:?} {said}");
+    }
+    for file in [page, picture] {
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(!text.contains(MISLEADING), "{}", file.display());
     }
 }
 

@@ -110,6 +110,7 @@ fn mysql_is_sound_through_its_whole_life() {
     let pushed = json(&["compare", "--json", "--mode", "pushdown", &url, &url], 0);
     assert_eq!((&pushed["verdict"], &pushed["mode"]), (&"equal".into(), &"pushdown".into()));
     compare_with_mariadb(&server);
+    log_in_as_users_of_sha256_password(&server);
 
     server.stop().unwrap();
     assert_no_finding(&data_dir, "stopped");
@@ -119,6 +120,29 @@ fn mysql_is_sound_through_its_whole_life() {
     assert_eq!(packed["verdict"], "intact", "{packed}");
     let checked = json(&["check", "--json", &pack], 0);
     assert_eq!(checked["verdict"], "intact", "{checked}");
+}
+
+/// Of a login that is not supported, the statement that mends it is named, and mends it.
+fn log_in_as_users_of_sha256_password(server: &Server) {
+    let made = "CREATE USER o'brien@'%' IDENTIFIED WITH sha256_password BY 'x'; \
+                GRANT SELECT ON shop.* TO o'brien@'%'";
+    server.sql(&made.replace("o'brien", "'o''brien'")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let password = folder.path().join("password");
+    std::fs::write(&password, "PASSWORD\n").unwrap();
+    let ours_alone = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&password, ours_alone).unwrap();
+    let url = server.url("shop").replace("root@", "o'brien@");
+    let options =
+        ["checksum", "--password-file", &password.to_string_lossy(), &url].map(str::to_owned);
+    let refused = run(pagewarden().args(&options));
+    assert_eq!(refused.status, Some(2), "{refused:?}");
+    let said = format!("{}{}", refused.stdout, refused.stderr);
+    let begin = said.find("ALTER USER 'o''brien'@'%'").unwrap_or_else(|| panic!("{said}"));
+    let statement = said[begin..].split(';').next().unwrap();
+    server.sql(statement).unwrap();
+    let logged_in = run(pagewarden().args(&options));
+    assert_eq!(logged_in.status, Some(0), "{logged_in:?}");
 }
 
 /// The same rows in another engine are equal, and one that differs is named.
@@ -138,4 +162,59 @@ fn compare_with_mariadb(server: &Server) {
     other.sql("UPDATE both_have.t SET a = 'eins' WHERE id = 1").unwrap();
     let found = json(&["compare", "--json", &one, &two], 1);
     assert_eq!(found["tables"][0]["differences"][0]["key"]["id"], 1, "{found}");
+}
+
+/// The block with the checkpoint, in the file of the log that holds it.
+fn checkpoint_block(data_dir: &Path) -> (std::path::PathBuf, u64) {
+    let number = |bytes: &[u8]| u64::from_be_bytes(bytes[..8].try_into().unwrap());
+    let files = std::fs::read_dir(data_dir.join("#innodb_redo")).unwrap();
+    let paths = files.map(|entry| entry.unwrap().path());
+    let active = paths.filter(|path| !path.to_str().unwrap().ends_with("_tmp"));
+    let logs: Vec<_> = active.map(|path| (std::fs::read(&path).unwrap(), path)).collect();
+    let places = logs.iter().flat_map(|(bytes, _)| [512, 1536].map(|at| number(&bytes[at + 8..])));
+    let checkpoint = places.max().unwrap() & !511;
+    let found = logs.iter().find_map(|(bytes, path)| {
+        let at = checkpoint.checked_sub(number(&bytes[8..]))? + 2048;
+        (at < bytes.len() as u64).then(|| (path.clone(), at))
+    });
+    found.unwrap()
+}
+
+#[test]
+fn log_that_mysql_encrypts_is_tested_with_its_key_and_never_called_intact_without() {
+    use std::ffi::OsStr;
+    use std::os::unix::fs::FileExt as _;
+
+    let Some(installation) = Installation::for_test().unwrap() else { return };
+    let options = ["innodb-redo-log-encrypt=ON"];
+    let mut server = Server::install_with_keyring(&installation, &options).unwrap();
+    let data_dir = server.data_dir().to_owned();
+    let keyring = server.keyring().unwrap();
+    let with_key = || check([OsStr::new("--keyring"), keyring.as_os_str(), data_dir.as_os_str()]);
+    server.start().unwrap();
+    server.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id int PRIMARY KEY, v text)").unwrap();
+    server.sql("INSERT INTO shop.t VALUES (1, REPEAT('x', 9000))").unwrap();
+    server.kill();
+    let outcome = with_key();
+    assert_eq!(outcome.report().serious(), [], "killed: {:#}", outcome.report().json);
+    assert_eq!(outcome.status, Some(0), "killed: {:#}", outcome.report().json);
+    server.start().unwrap();
+    server.stop().unwrap();
+    let outcome = with_key();
+    assert_eq!(outcome.report().findings(), [], "{:#}", outcome.report().json);
+    assert_eq!((outcome.status, outcome.report().verdict()), (Some(0), "intact"));
+    let outcome = check([&data_dir]);
+    assert_eq!((outcome.status, outcome.report().verdict()), (Some(2), "incomplete"));
+    let text = outcome.report().json.to_string();
+    assert!(text.contains("of the log that a server reads when it starts"), "{text}");
+    let accepted = check([OsStr::new("--accept-unverifiable"), data_dir.as_os_str()]);
+    assert_eq!(accepted.status, Some(0), "{accepted:?}");
+    let (path, at) = checkpoint_block(&data_dir);
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at + 40).unwrap();
+    file.write_all_at(&[byte[0] ^ 4], at + 40).unwrap();
+    let outcome = with_key();
+    assert_eq!(outcome.status, Some(1), "{:#}", outcome.report().json);
+    assert_eq!(outcome.report().verdict(), "damaged");
 }

@@ -432,3 +432,30 @@ fn what_is_no_database_is_refused() {
     let checked = check_with(&path, &["--format", "sqlite"]);
     assert_eq!((checked.status, checked.verdict()), (0, "unprotected"), "{checked}");
 }
+
+/// Its pages do not say when they were written: other bytes may be a later state.
+#[test]
+fn seal_of_a_database_that_was_written_since_says_that_it_proves_little() {
+    if !has_shell() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("temporary folder");
+    shell(folder.path(), &format!(".open x.db\n{CONTENT}"));
+    let path = folder.path().join("x.db");
+    let seal = folder.path().join("x.seal").to_string_lossy().into_owned();
+    assert_eq!(check_with(&path, &["--seal", &seal]).status, 0);
+    let says_little = |it: &Checked| it.says("this seal proves little more");
+    let same = check_with(&path, &["--against", &seal]);
+    assert!(!says_little(&same) && same.findings().is_empty(), "{same}");
+    shell(folder.path(), ".open x.db\nINSERT INTO t VALUES (20000, 'new', x'00');");
+    let later = check_with(&path, &["--against", &seal]);
+    assert!(says_little(&later) && later.findings().is_empty(), "{later}");
+    // A page that was in use, and is zero.
+    let mut bytes = fs::read(&path).expect("read");
+    let size = if bytes.len() % 4096 == 0 { 4096 } else { 1024 };
+    bytes[10 * size..11 * size].fill(0);
+    fs::write(&path, bytes).expect("write");
+    let zeroed = check_with(&path, &["--against", &seal]);
+    assert!(zeroed.says("all zero, and in use when it was sealed"), "{zeroed}");
+    assert!(!zeroed.says("pd_lsn") && says_little(&zeroed), "{zeroed}");
+}

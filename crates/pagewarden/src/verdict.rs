@@ -276,6 +276,13 @@ impl ModeCounts {
         }
     }
 
+    /// Takes pages back that were counted.
+    pub fn remove(&mut self, other: Self) {
+        self.checksum = self.checksum.saturating_sub(other.checksum);
+        self.torn = self.torn.saturating_sub(other.torn);
+        self.none = self.none.saturating_sub(other.none);
+    }
+
     /// One word for all pages; `mixed` where they differ, and `None` where no
     /// page is in use.
     #[must_use]

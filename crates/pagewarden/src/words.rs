@@ -206,15 +206,25 @@ pub fn printable(text: &str) -> String {
     printed
 }
 
-/// Marks of direction, separators of lines, characters without a width.
+/// Marks of direction, separators of lines, characters that cannot be seen.
 fn misleads(c: char) -> bool {
     matches!(
         c,
-        '\u{061c}'
+        '\u{00ad}'
+            | '\u{034f}'
+            | '\u{061c}'
+            | '\u{115f}'..='\u{1160}'
+            | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}'
             | '\u{200b}'..='\u{200f}'
             | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{2069}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{2800}'
+            | '\u{3164}'
             | '\u{feff}'
+            | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e0fff}'
     )
 }
 
@@ -300,6 +310,10 @@ mod tests {
         assert_eq!(printable("a\x1b[2Jb\nc"), "a\\u{1b}[2Jb\\nc");
         assert_eq!(printable("gr\u{fc}n"), "gr\u{fc}n");
         assert_eq!(printable("a\u{202e}b\u{2028}c\u{200b}"), "a\\u{202e}b\\u{2028}c\\u{200b}");
+        assert_eq!(
+            printable("\u{ad}\u{206a}\u{3164}\u{e0041}"),
+            "\\u{ad}\\u{206a}\\u{3164}\\u{e0041}"
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use pagewarden::database::{self, OpenOptions};
-use pagewarden::verdict::{Finding, Kind, Note, Severity, Unread, Verdict};
+use pagewarden::verdict::{ByteOffset, Finding, Kind, Note, Severity, Unread, Verdict};
 use pagewarden::verify::{Caching, Options, Sink, Summary, verify};
 
 use crate::innodb::root;
@@ -240,6 +240,41 @@ fn log_that_mysql_encrypts_says_that_its_server_was_shut_down() {
 }
 
 #[test]
+fn flipped_bit_in_a_log_that_mysql_encrypts_is_damage_with_its_key_and_untested_without() {
+    let Some((_folder, path)) = directory("mysql-9.7.4-encrypted-redo.tar.zst", "r97") else {
+        return;
+    };
+    let redo = path.join("#innodb_redo/#ib_redo7");
+    let keyring = path.join("keyring.json");
+    let without = check(&path, None);
+    assert_eq!((without.findings.len(), without.summary.untested_files), (0, 1));
+    assert_eq!(without.verdict(), Verdict::Incomplete);
+    let notes = without.notes();
+    assert!(notes.contains("1 encrypted block is not tested of the log"), "{notes}");
+    assert!(notes.contains("INNODBKey-46db9ad1") && notes.contains("--keyring"), "{notes}");
+    let with = check(&path, Some(&keyring));
+    assert_eq!((with.findings.len(), with.summary.untested_files), (0, 0), "{}", with.notes());
+    // The block of the checkpoint, from its header to its sum.
+    let block = 176_128_u64;
+    for at in [5, 6, 9, 12, 13, 300, 479, 480, 495, 507, 508, 511] {
+        let healthy = read_at::<1>(&redo, block + at);
+        write_at(&redo, block + at, &[healthy[0] ^ 1]);
+        let report = check(&path, Some(&keyring));
+        let found: Vec<_> = report.findings.iter().map(|it| (it.kind, it.place.offset)).collect();
+        assert_eq!(found, [(Kind::Checksum, Some(ByteOffset(block)))], "byte {at}");
+        assert!(report.state.starts_with("state unknown"), "{}", report.state);
+        write_at(&redo, block + at, &healthy);
+    }
+    // A keyring of another server.
+    let text = fs::read_to_string(&keyring).unwrap();
+    let other = path.join("other.json");
+    fs::write(&other, text.replace("46db9ad1", "46db9ad2")).unwrap();
+    let report = check(&path, Some(&other));
+    assert_eq!((report.findings.len(), report.summary.untested_files), (0, 1));
+    assert!(report.notes().contains("the keyring has no key"), "{}", report.notes());
+}
+
+#[test]
 fn server_of_mysql_55_that_was_shut_down_counts_as_shut_down() {
     let name = "mysql-5.5.9-clean-shutdown-datadir.tar.zst";
     let Some((_folder, path)) = directory(name, "my55b") else { return };
@@ -344,6 +379,15 @@ fn aria_table_that_was_cut_between_pages_is_truncated() {
     let found = check(folder.path(), None).found();
     let suspect = |page| (Severity::Suspect, Kind::Truncated, Some(page));
     assert_eq!(found, [suspect(10), suspect(9)]);
+    // A server that was killed left it open, and its header is as old as it pleases.
+    write_at(&index, 24, &[0, 1]);
+    for (what, notes) in [(&path, 1), (&index, 1), (&folder.path().to_owned(), 2)] {
+        let report = check(what, None);
+        assert_eq!(report.findings, [], "{}", what.display());
+        let said = report.notes();
+        let open = said.matches("the server ended while this table was open").count();
+        assert_eq!(open, notes, "{}: {said}", what.display());
+    }
 }
 
 /// Each of them has a test above, or in `innodb_books`.

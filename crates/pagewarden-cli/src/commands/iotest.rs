@@ -173,7 +173,15 @@ fn backups(files: &[PathBuf]) -> Result<Vec<Backup>> {
                 .and_then(|file| file.take(MESSAGES_BYTES_MAX).read_to_end(&mut bytes))
         };
         read.with_context(|| format!("cannot read {shown}"))?;
-        let found = parse(&decoded(&bytes));
+        // The reading by which most can be understood; of two as good ones the first.
+        let read = readings(&bytes).into_iter().map(|text| parse(&text));
+        let understood = |found: &Vec<Backup>| found.iter().filter(|it| it.is_consistent).count();
+        let found = read.reduce(
+            |best, next| {
+                if understood(&next) > understood(&best) { next } else { best }
+            },
+        );
+        let found = found.unwrap_or_default();
         if found.is_empty() {
             bail!(
                 "{shown} holds no message of a backup\n\
@@ -185,18 +193,49 @@ fn backups(files: &[PathBuf]) -> Result<Vec<Backup>> {
     Ok(backups)
 }
 
-/// Tools on Windows save UTF-16 as often as UTF-8.
-fn decoded(bytes: &[u8]) -> String {
-    let units = |of: fn([u8; 2]) -> u16| -> String {
-        let pairs = bytes.get(2..).unwrap_or_default().chunks_exact(2);
+/// A text in every way it may have been saved. Tools on Windows save UTF-16 as often as UTF-8, and
+/// some the code page of their language; of those only figures and a few English words matter, which
+/// are the same in all. But the second byte of a character of two may look like a bracket.
+fn readings(bytes: &[u8]) -> Vec<String> {
+    let units = |bytes: &[u8], of: fn([u8; 2]) -> u16| -> String {
+        let pairs = bytes.chunks_exact(2);
         let units: Vec<u16> = pairs.filter_map(|pair| pair.try_into().ok().map(of)).collect();
         String::from_utf16_lossy(&units)
     };
+    let zero_in = |odd: usize| {
+        bytes.get(1).is_some() && bytes.iter().skip(odd).step_by(2).take(4).all(|byte| *byte == 0)
+    };
     match bytes {
-        [0xff, 0xfe, ..] => units(u16::from_le_bytes),
-        [0xfe, 0xff, ..] => units(u16::from_be_bytes),
-        _ => String::from_utf8_lossy(bytes).into_owned(),
+        [0xff, 0xfe, rest @ ..] => vec![units(rest, u16::from_le_bytes)],
+        [0xfe, 0xff, rest @ ..] => vec![units(rest, u16::from_be_bytes)],
+        _ if zero_in(1) => vec![units(bytes, u16::from_le_bytes)],
+        _ if zero_in(0) => vec![units(bytes, u16::from_be_bytes)],
+        _ => match std::str::from_utf8(bytes) {
+            Ok(text) => vec![text.to_owned()],
+            Err(_) => {
+                let lossy = String::from_utf8_lossy(bytes).into_owned();
+                vec![lossy, of_two_bytes(bytes, false), of_two_bytes(bytes, true)]
+            }
+        },
     }
+}
+
+/// A text in a code page whose characters have one byte or two (936, 949, 950, and 932, which has
+/// katakana of one byte): those beyond ASCII are blotted out.
+fn of_two_bytes(bytes: &[u8], has_katakana: bool) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    let mut rest = bytes.iter().copied().peekable();
+    while let Some(byte) = rest.next() {
+        if byte.is_ascii() {
+            text.push(char::from(byte));
+            continue;
+        }
+        if !has_katakana || !(0xa0..=0xdf).contains(&byte) {
+            rest.next_if(|next| *next >= 0x40);
+        }
+        text.push(char::REPLACEMENT_CHARACTER);
+    }
+    text
 }
 
 #[cfg(test)]
@@ -208,8 +247,28 @@ mod tests {
         let text = "BACKUP \u{443} 1";
         let little: Vec<u8> =
             std::iter::once(0xfeff).chain(text.encode_utf16()).flat_map(u16::to_le_bytes).collect();
-        assert_eq!(decoded(&little), text);
-        assert_eq!(decoded(text.as_bytes()), text);
-        assert_eq!(decoded(&[0xff, 0xfe, b'a']), "");
+        assert_eq!(readings(&little), [text]);
+        assert_eq!(readings(&little[2..]), [text], "without its mark");
+        assert_eq!(readings(text.as_bytes()), [text]);
+        assert_eq!(readings(&[0xff, 0xfe, b'a']), [""]);
+        assert_eq!(readings(b""), [""]);
+    }
+
+    /// The same words in code page 932, where a long vowel ends with the byte of a bracket, and in one
+    /// of one byte a character.
+    #[test]
+    fn messages_in_the_code_page_of_their_language_are_read() {
+        let japanese =
+            b"BACKUP DATABASE \x82\xc9\x82\xe6\x82\xe8 585 \x83y\x81[\x83W\x82\xaa 0.037 \
+            \x95b\x8a\xd4\x82\xc5\xbf (123.350 MB/\x95b)\x81B";
+        let german =
+            b"BACKUP DATABASE hat 585 Seiten in 0,037 Sekunden verarbeitet f\xfcr (123,350 MB/s).";
+        for bytes in [&japanese[..], german] {
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            io::Write::write_all(&mut file, bytes).unwrap();
+            let found = backups(&[file.path().to_owned()]).unwrap();
+            let [backup] = &*found else { panic!("{found:?}") };
+            assert_eq!((backup.pages, backup.is_consistent), (585, true));
+        }
     }
 }

@@ -17,7 +17,7 @@ use pagewarden_mount::{Mounted, Options, Unmounted, Unread, cleanup};
 use serde_json::json;
 
 use crate::args::mount::Mount;
-use crate::exit::{self, Exit};
+use crate::exit::{self, Exit, say};
 use crate::signals::stop_on_signals;
 
 mod account;
@@ -58,9 +58,9 @@ fn clean(arguments: &Mount, folder: &Path) -> Result<Exit> {
         });
         writeln!(io::stdout(), "{object}")?;
     } else if !arguments.quiet && count > 0 {
-        eprintln!("pagewarden: {} is free again: its dead mount is gone", folder.display());
+        say(format_args!("{} is free again: its dead mount is gone", folder.display()));
     } else if !arguments.quiet {
-        eprintln!("pagewarden: nothing to clean up: {} is no mount", folder.display());
+        say(format_args!("nothing to clean up: {} is no mount", folder.display()));
     }
     Ok(Exit::Fine)
 }
@@ -160,12 +160,12 @@ fn say_ready(pack: &Pack, path: &Path, mounted: &Mounted) {
     let files = pack.entries().iter().filter(|entry| entry.what != What::Folder).count();
     let sum = pack.entries().iter().fold(0_u64, |sum, entry| sum.saturating_add(entry.bytes()));
     let folder = mounted.folder().display();
-    eprintln!(
-        "pagewarden: {} is mounted on {folder} ({}, {}); to unmount: Ctrl-C, or umount {folder}",
+    say(format_args!(
+        "{} is mounted on {folder} ({}, {}); to unmount: Ctrl-C, or umount {folder}",
         path.display(),
         counted(files as u64, "file"),
         bytes(sum),
-    );
+    ));
 }
 
 /// Waits until it is unmounted, and unmounts it when we are told to end. False if the
@@ -175,7 +175,7 @@ fn wait(arguments: &Mount, mounted: &mut Mounted, stop: &AtomicBool) -> Result<b
     loop {
         if let Some(ended) = mounted.wait(LOOK_EVERY) {
             if let Err(error) = &ended {
-                eprintln!("pagewarden: {}: {error}", mounted.folder().display());
+                say(format_args!("{}: {error}", mounted.folder().display()));
             }
             return Ok(ended.is_ok());
         }
@@ -191,22 +191,22 @@ fn wait(arguments: &Mount, mounted: &mut Mounted, stop: &AtomicBool) -> Result<b
         let unmounted =
             unmounted.with_context(|| format!("cannot unmount {}", folder.display()))?;
         if unmounted == Unmounted::Refused && !is_told {
-            eprintln!(
-                "pagewarden: {} stays mounted: programs have files of it open, and what they write \
+            say(format_args!(
+                "{} stays mounted: programs have files of it open, and what they write \
                  must last\n\
                  hint: shut the server down; it is unmounted when nobody has a file open, and a \
                  second signal ends it at once",
                 folder.display()
-            );
+            ));
         }
         is_told = true;
         is_refused = unmounted == Unmounted::Refused;
         if unmounted == Unmounted::InUse && !arguments.quiet {
-            eprintln!(
-                "pagewarden: {} is unmounted, but programs still have files of it open: they are \
+            say(format_args!(
+                "{} is unmounted, but programs still have files of it open: they are \
                  served until they close them; a second signal ends it at once",
                 folder.display()
-            );
+            ));
         }
     }
 }
@@ -216,12 +216,12 @@ fn tell(pack: &Path, unread: &Unread) {
     let file = Named(&unread.file);
     let (pack, offset) = (pack.display(), unread.offset);
     match &unread.error {
-        PackError::Damaged { part, offset: at } => eprintln!(
-            "pagewarden: {file}: cannot read from byte {offset} on: its {part} at byte {at} of \
+        PackError::Damaged { part, offset: at } => say(format_args!(
+            "{file}: cannot read from byte {offset} on: its {part} at byte {at} of \
              {pack} is damaged\nhint: pagewarden check {pack}, and mount another copy of it"
-        ),
+        )),
         error => {
-            eprintln!("pagewarden: {file}: cannot read from byte {offset} on: {pack}: {error}");
+            say(format_args!("{file}: cannot read from byte {offset} on: {pack}: {error}"));
         }
     }
 }
@@ -264,23 +264,23 @@ fn report(arguments: &Mount, pack: &Pack, mounted: &Mounted, begin: Instant) -> 
         let folder = mounted.folder().display();
         let (sum, held) = (bytes(written.bytes), written.held_bytes_max);
         match &arguments.durable {
-            None => eprintln!(
-                "pagewarden: {folder} is unmounted: {sum} were written and are gone, {} of room \
+            None => say(format_args!(
+                "{folder} is unmounted: {sum} were written and are gone, {} of room \
                  at most{damage}",
                 bytes(held),
-            ),
-            Some(durable) if mounted.has_lasting_changes() => eprintln!(
-                "pagewarden: {folder} is unmounted: {} of what was written are kept in {}{damage}\n\
+            )),
+            Some(durable) if mounted.has_lasting_changes() => say(format_args!(
+                "{folder} is unmounted: {} of what was written are kept in {}{damage}\n\
                  hint: the pack is not all without it: mount it with --durable {} to go on, or make \
                  one pack of the two with --repack",
                 bytes(written.held_bytes),
                 durable.display(),
                 durable.display(),
-            ),
-            Some(durable) => eprintln!(
-                "pagewarden: {folder} is unmounted: nothing was changed, {} is empty{damage}",
+            )),
+            Some(durable) => say(format_args!(
+                "{folder} is unmounted: nothing was changed, {} is empty{damage}",
                 durable.display(),
-            ),
+            )),
         }
     }
     Ok(())

@@ -13,7 +13,7 @@ use crate::stats::several::{friedman, holm, kruskal_wallis};
 use crate::stats::signed_rank::signed_rank;
 use crate::stats::summary::robust_sd;
 use crate::stats::two_samples::mann_whitney;
-use crate::stats::verdict::{Judged, Level, Verdict, estimate, judge, percent};
+use crate::stats::verdict::{Judged, Level, Verdict, estimate, judge, mostly_tied, percent};
 
 /// What is asked of the figures of one metric under one condition.
 #[derive(Debug, Clone, Copy)]
@@ -170,7 +170,9 @@ fn timed_pair(question: &Question<'_>, one: &ArmResult, other: &ArmResult) -> Co
         p_unpaired: unpaired.map(|test| test.p),
         larger: unpaired.map(|test| test.larger),
         pairing: spearman(&first, &second).map(|association| association.rho),
+        // Of figures that are mostly the same, nothing can be told that way.
         visible: sd
+            .filter(|_| !mostly_tied(&costs))
             .and_then(|sd| visible_effect(sd, costs.len(), question.level.alpha))
             .map(f64::exp_m1),
         ..blank(one, other)

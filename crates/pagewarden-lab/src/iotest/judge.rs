@@ -44,6 +44,15 @@ fn sentences(backup: &Backup, session: Option<&Session>) -> Vec<String> {
             Megabyte::Unknown => "which does not tell its megabyte",
         }
     )];
+    if !backup.is_consistent {
+        said.push(format!(
+            "These figures contradict each other: {} pages in {} s are not {} MB/s of any kind. The line \
+             was changed, or is of something else: believe none of them.",
+            grouped(backup.pages),
+            backup.seconds,
+            backup.printed_rate
+        ));
+    }
     if backup.adds_up == Some(false) {
         let sum: u64 = backup.files.iter().fold(0, |sum, pages| sum.saturating_add(*pages));
         said.push(format!(
@@ -52,7 +61,7 @@ fn sentences(backup: &Backup, session: Option<&Session>) -> Vec<String> {
             grouped(backup.pages)
         ));
     }
-    let Some(session) = session else { return said };
+    let Some(session) = session.filter(|_| backup.is_consistent) else { return said };
     if backup.statement.starts_with("RESTORE") {
         if let Some(restore) = session.pattern("restore") {
             // What is restored is read once and written once.
@@ -105,6 +114,21 @@ mod tests {
         };
         let said = judge(parse(TEXT), Some(&session)).first().unwrap().sentences.join("\n");
         assert!(said.contains("x0.33 of that"), "{said}");
+    }
+
+    #[test]
+    fn figures_that_contradict_each_other_are_told_and_compared_with_nothing() {
+        let text = TEXT.replace("412.727", "51.6");
+        let measured = Measured { mib_per_second: 1200.0, ..Measured::default() };
+        let session = Session {
+            patterns: vec![PatternResult { name: "backup", depth: 8, measured, fio: None }],
+            ..Session::default()
+        };
+        for session in [None, Some(&session)] {
+            let said = judge(parse(&text), session).first().unwrap().sentences.join("\n");
+            assert!(said.contains("contradict each other"), "{said}");
+            assert!(!said.contains("of that"), "{said}");
+        }
     }
 
     #[test]

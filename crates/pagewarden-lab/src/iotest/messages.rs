@@ -11,6 +11,9 @@
 //! first two make, at 8 KiB a page; that also tells whether its megabyte has 10^6
 //! bytes (SQL Server 2000 and 2005) or 2^20 (later ones), which print the same
 //! letters. A line of a file has names in quotes and the pages of that file.
+//!
+//! In the ERRORLOG the time and the source stand before the words; in the history of SQL Agent all
+//! messages of a step are one line, each with `[SQLSTATE 01000] (Message 4035)` behind it.
 
 use serde::Serialize;
 
@@ -43,6 +46,8 @@ pub struct Backup {
     pub seconds: f64,
     /// The rate as it is printed.
     pub printed_rate: f64,
+    /// Pages, seconds and rate fit together.
+    pub is_consistent: bool,
     /// In which megabytes.
     pub megabyte: Megabyte,
     /// The rate that follows from pages and seconds.
@@ -60,7 +65,7 @@ pub struct Backup {
 pub fn parse(text: &str) -> Vec<Backup> {
     let mut backups = Vec::new();
     let mut files: Vec<Vec<u64>> = Vec::new();
-    for line in text.lines() {
+    for line in text.lines().flat_map(messages_of) {
         if let Some(mut backup) = last_line(line) {
             (backup.files, backup.adds_up) = pages_of_files(&files, backup.pages);
             files.clear();
@@ -70,6 +75,21 @@ pub fn parse(text: &str) -> Vec<Backup> {
         }
     }
     backups
+}
+
+/// The messages in a line.
+fn messages_of(line: &str) -> impl Iterator<Item = &str> {
+    let behind = |number: usize, piece| if number == 0 { piece } else { behind_state(piece) };
+    line.split("[SQLSTATE").enumerate().map(move |(number, piece)| behind(number, piece))
+}
+
+/// What stands behind ` 01000] (Message 4035)`, of which a translation has other words.
+fn behind_state(piece: &str) -> &str {
+    let rest = piece.split_once(']').map_or("", |(_, rest)| rest).trim_start();
+    match rest.strip_prefix('(').and_then(|inside| inside.split_once(')')) {
+        Some((_, rest)) => rest,
+        None => rest,
+    }
 }
 
 /// A number in a line, in every way it may be read.
@@ -87,10 +107,16 @@ struct Reading {
 
 /// The last line of a backup.
 fn last_line(line: &str) -> Option<Backup> {
-    let statement = statement(line);
-    let numbers = numbers(&without_asides(line));
-    let [pages, seconds, rate] = numbers.as_slice() else { return None };
-    let fitting = fitting(pages, seconds, rate);
+    let (statement, from_there) = statement(line);
+    // Before it there may be a time.
+    let mut found = numbers(&without_asides(from_there));
+    if found.len() != 3 {
+        found = numbers(&without_asides(line));
+    }
+    let [pages, seconds, rate] = found.as_slice() else { return None };
+    // Some languages have the seconds first.
+    let fitting = fitting(pages, seconds, rate).or_else(|| fitting(seconds, pages, rate));
+    let is_consistent = fitting.is_some();
     let (pages, seconds, printed_rate, megabyte) = match fitting {
         Some(found) => found,
         // Said by a server, so it counts, whatever its figures; else it may be
@@ -108,6 +134,7 @@ fn last_line(line: &str) -> Option<Backup> {
         pages: whole(pages)?,
         seconds,
         printed_rate,
+        is_consistent,
         megabyte,
         mib_per_second: bytes_per_second / f64::from(1 << 20),
         mb_per_second: bytes_per_second / 1e6,
@@ -147,21 +174,25 @@ fn fitting(pages: &Number, seconds: &Number, rate: &Number) -> Option<(f64, f64,
     best.map(|(_, found)| found)
 }
 
-/// The words that are the same in all languages.
-fn statement(line: &str) -> String {
-    let words = ["BACKUP", "RESTORE"];
-    let objects = ["DATABASE", "LOG"];
-    let mut tokens =
-        line.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
-    while let Some(word) = tokens.next() {
-        if words.contains(&word) {
-            return match tokens.next() {
-                Some(object) if objects.contains(&object) => format!("{word} {object}"),
-                _ => word.to_owned(),
-            };
-        }
-    }
-    String::new()
+/// The words that are the same in all languages, and the line from there on; without any, all of it.
+fn statement(line: &str) -> (String, &str) {
+    let is_of_a_word = |c: char| c.is_ascii_alphanumeric();
+    let places = ["BACKUP", "RESTORE"].into_iter().flat_map(|word| {
+        line.match_indices(word).filter(move |(at, word)| {
+            let before = line.get(..*at).and_then(|before| before.chars().next_back());
+            let after = line.get(at.saturating_add(word.len())..);
+            let after = after.and_then(|after| after.chars().next());
+            !before.is_some_and(is_of_a_word) && !after.is_some_and(is_of_a_word)
+        })
+    });
+    let Some((at, word)) = places.min_by_key(|(at, _)| *at) else { return (String::new(), line) };
+    let rest = line.get(at..).unwrap_or(line);
+    let mut tokens = rest.split(|c: char| !is_of_a_word(c)).filter(|word| !word.is_empty());
+    let statement = match tokens.nth(1) {
+        Some(object @ ("DATABASE" | "LOG")) => format!("{word} {object}"),
+        _ => word.to_owned(),
+    };
+    (statement, rest)
 }
 
 /// The numbers of a line that tells the pages of one file: it names the database
@@ -467,6 +498,38 @@ mod tests {
         assert_eq!(backup.adds_up, Some(true));
     }
 
+    #[test]
+    fn lines_of_the_errorlog_and_of_a_jobs_history_are_read() {
+        let text = "2026-11-23 09:00:01.12 Backup      BACKUP DATABASE successfully processed 585 \
+                    pages in 0.037 seconds (123.350 MB/sec).\n\
+                    2026-11-23 09:00:02 spid51      BACKUP LOG successfully processed 51650 pages in \
+                    3.588 seconds (112.461 MB/sec).\n\
+                    2026-11-23 09:00:03.10 Backup      Database backed up. Database: Shop, creation \
+                    date(time): 2020/01/02(10:11:12), pages dumped: 585, first LSN: 39:45:37, last \
+                    LSN: 39:61:1, number of dump devices: 1.";
+        let backups = parse(text);
+        let pages: Vec<_> = backups.iter().map(|it| (&*it.statement, it.pages)).collect();
+        assert_eq!(pages, [("BACKUP DATABASE", 585), ("BACKUP LOG", 51_650)]);
+        assert!(backups.iter().all(|it| it.megabyte == Megabyte::Binary && it.is_consistent));
+        let history = "Executed as user: NT SERVICE\\SQLSERVERAGENT. Processed 584 pages for database \
+                       'shop', file 'shop' on file 1. [SQLSTATE 01000] (Message 4035)  Processed 1 \
+                       pages for database 'shop', file 'shop_log' on file 1. [SQLSTATE 01000] \
+                       (Message 4035)  BACKUP DATABASE successfully processed 585 pages in 0.037 \
+                       seconds (123.350 MB/sec). [SQLSTATE 01000] (Message 3014).  The step succeeded.";
+        let backup = one(history);
+        assert_eq!((backup.pages, backup.megabyte), (585, Megabyte::Binary));
+        assert_eq!((&*backup.files, backup.adds_up), (&[584, 1][..], Some(true)));
+    }
+
+    #[test]
+    fn seconds_may_stand_before_the_pages() {
+        let text =
+            "BACKUP DATABASE, 118,748 saniyede 8123 sayfay\u{131} (0,534 MB/sn) i\u{15f}ledi.";
+        let backup = one(text);
+        assert_eq!((backup.pages, backup.seconds), (8123, 118.748));
+        assert_eq!(backup.megabyte, Megabyte::Binary);
+    }
+
     /// Cut, mixed and repeated pieces of messages: whatever comes out, nothing stops.
     #[test]
     fn no_text_stops_it() {
@@ -518,6 +581,7 @@ mod tests {
         let backup =
             one("BACKUP LOG successfully processed 100 pages in 9.000 seconds (500.000 MB/sec).");
         assert_eq!(backup.megabyte, Megabyte::Unknown);
+        assert!(!backup.is_consistent);
         assert_eq!(backup.statement, "BACKUP LOG");
         for text in
             ["", "1 2 3", "18 percent processed.", "BACKUP DATABASE is terminating", "\u{0}"]

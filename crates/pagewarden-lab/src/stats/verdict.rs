@@ -107,10 +107,25 @@ pub struct Judged {
 /// Estimates the cost from its logarithms, a block each.
 #[must_use]
 pub fn estimate(costs: &[f64], level: Level) -> Option<Judged> {
+    let inner = hodges_lehmann(costs, 1.0 - 2.0 * level.alpha)?;
     Some(Judged {
         estimate: hodges_lehmann(costs, 1.0 - level.alpha)?,
-        inner: hodges_lehmann(costs, 1.0 - 2.0 * level.alpha)?,
+        // Where most are the same, ranks tell nothing of how far the others lie: what was seen does.
+        inner: if mostly_tied(costs) { all_of(costs, inner) } else { inner },
         p: signed_rank(costs).map_or(1.0, |test| test.p),
+    })
+}
+
+/// True if more than half have no distance from their middle at all.
+pub fn mostly_tied(costs: &[f64]) -> bool {
+    robust_sd(costs) == Some(0.0)
+}
+
+fn all_of(costs: &[f64], estimate: Estimate) -> Estimate {
+    costs.iter().fold(estimate, |all, cost| Estimate {
+        low: all.low.min(*cost),
+        high: all.high.max(*cost),
+        ..all
     })
 }
 
@@ -154,7 +169,7 @@ fn more_blocks(
     if costs.len() < 3 {
         return None;
     }
-    let sd = robust_sd(costs)?;
+    let sd = robust_sd(costs).filter(|sd| *sd > 0.0)?;
     let count = u64::try_from(costs.len()).ok()?;
     let more = |needed: u64| needed.checked_sub(count).filter(|more| *more > 0);
     if count < BLOCKS_MIN {
@@ -190,6 +205,20 @@ mod tests {
     use crate::stats::random::Random;
 
     const MARGIN: f64 = 0.02;
+
+    #[test]
+    fn ties_beside_a_figure_far_out_are_not_equivalent() {
+        let ties = [vec![0.0; 10], vec![1000_f64.ln()]].concat();
+        assert_eq!(verdict(&ties), Verdict::Undecided { more: None });
+        let judged = estimate(&ties, Level::default()).unwrap();
+        assert!(judged.inner.high >= judged.estimate.high, "{judged:?}");
+        let cheaper: Vec<f64> = ties.iter().map(|cost| -cost).collect();
+        assert_eq!(verdict(&cheaper).name(), "no worse");
+        // Without one, and with one inside the margin, they are.
+        assert_eq!(verdict(&[0.0; 11]), Verdict::Equivalent);
+        let near = [vec![0.0; 10], vec![0.019]].concat();
+        assert_eq!(verdict(&near), Verdict::Equivalent);
+    }
 
     /// Blocks whose cost lies at `ratio` with so much noise.
     fn costs(random: &mut Random, blocks: usize, ratio: f64, noise: f64) -> Vec<f64> {

@@ -5,10 +5,13 @@
 //! interrupted run has left there is read and tested by the sums of the pack, and
 //! only what fails is written again.
 
+use std::collections::HashSet;
 use std::fs::{self, File, FileTimes, OpenOptions, Permissions};
 use std::io;
 use std::num::NonZero;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{
+    FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink,
+};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -151,9 +154,11 @@ pub fn restore(restoring: &Restoring<'_>) -> Result<Restored, Error> {
         .filter(|(_, entry)| entry.what != What::Folder)
         .map(|(number, entry)| Arc::new(Job::new(restoring.places, *number, entry)))
         .collect();
+    let to_device = ToDevice::of(restoring.places, files.len())?;
     let run = Run {
         restoring,
         files: &files,
+        to_device: &to_device,
         pace: RateLimiter::new(restoring.rate),
         next: Mutex::default(),
         failed: Mutex::default(),
@@ -169,7 +174,9 @@ pub fn restore(restoring: &Restoring<'_>) -> Result<Restored, Error> {
         return Err(error);
     }
     restoring.places.make_links()?;
-    finish_folders(restoring.places, folders().filter(|entry| entry.what == What::Folder))?;
+    let folders = folders().filter(|entry| entry.what == What::Folder);
+    finish_folders(restoring.places, folders, &to_device)?;
+    to_device.sync_the_rest()?;
     let bytes = files.iter().fold(0_u64, |sum, job| sum.saturating_add(job.bytes));
     Ok(Restored { files: files.len() as u64, bytes, kept_bytes: kept_bytes.into_inner() })
 }
@@ -195,15 +202,89 @@ pub(super) fn make_folders<'a>(
 pub(super) fn finish_folders<'a>(
     places: &Places,
     entries: impl DoubleEndedIterator<Item = &'a Entry>,
+    to_device: &ToDevice,
 ) -> Result<(), Error> {
     for entry in entries.rev() {
         let path = places.path(&entry.name);
         let opened = File::open(&path);
         opened
-            .and_then(|opened| dress(&opened, entry.attributes).and_then(|()| opened.sync_all()))
+            .and_then(|opened| {
+                dress(&opened, entry.attributes).and_then(|()| to_device.sync(&opened))
+            })
             .map_err(|error| Error::io("finish", &path, error))?;
     }
     Ok(())
+}
+
+/// From so many files on, a file system is told once to write what it holds, and not of each file: of
+/// small ones nearly all the time went into waiting for the device.
+const FILES_AT_ONCE: usize = 64;
+
+/// How what was written gets to the device, before it has a name that lasts.
+#[derive(Debug)]
+pub(super) enum ToDevice {
+    /// Each file and folder when it is finished.
+    Each,
+    /// All at the end: a folder on each file system. Opened before anything is written, so that
+    /// no error of the device is missed in between.
+    AtTheEnd(Vec<(PathBuf, File)>),
+}
+
+impl ToDevice {
+    fn of(places: &Places, files: usize) -> Result<Self, Error> {
+        if files < FILES_AT_ONCE || !syncfs_tells_errors() {
+            return Ok(Self::Each);
+        }
+        let mut devices = HashSet::new();
+        let mut folders = Vec::new();
+        let links = places.links.iter().map(|link| &link.staging);
+        for path in std::iter::once(&places.folder).chain(links) {
+            let failed = |error| Error::io("open", path, error);
+            let folder = File::open(path).map_err(failed)?;
+            if devices.insert(folder.metadata().map_err(failed)?.dev()) {
+                folders.push((path.clone(), folder));
+            }
+        }
+        Ok(Self::AtTheEnd(folders))
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        match self {
+            Self::Each => file.sync_all(),
+            Self::AtTheEnd(_) => Ok(()),
+        }
+    }
+
+    fn sync_the_rest(&self) -> Result<(), Error> {
+        let Self::AtTheEnd(folders) = self else { return Ok(()) };
+        for (path, folder) in folders {
+            sync_file_system(folder).map_err(|error| Error::io("finish", path, error))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn sync_file_system(folder: &File) -> io::Result<()> {
+    Ok(rustix::fs::syncfs(folder)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn sync_file_system(folder: &File) -> io::Result<()> {
+    folder.sync_all()
+}
+
+/// Linux says since 5.8 what could not be written; elsewhere there is no such call.
+fn syncfs_tells_errors() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    release_is_at_least_58(&release)
+}
+
+fn release_is_at_least_58(release: &str) -> bool {
+    let mut numbers =
+        release.split(|it: char| !it.is_ascii_digit()).map(|it| it.parse().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0_u32), numbers.next().unwrap_or(0_u32));
+    version >= (5, 8)
 }
 
 /// A file that is to be written.
@@ -266,7 +347,7 @@ impl Job {
     }
 
     /// Gives it all that it had, once all of it is written.
-    fn finish(&self) -> Result<(), Error> {
+    fn finish(&self, to_device: &ToDevice) -> Result<(), Error> {
         let hashes: Option<Vec<Hash>> =
             std::mem::take(&mut *lock(&self.hashes)).into_iter().collect();
         if hashes.as_deref().map(file_hash) != Some(self.hash) {
@@ -277,7 +358,7 @@ impl Job {
             .file
             .set_len(self.bytes)
             .and_then(|()| dress(&opened.file, self.attributes))
-            .and_then(|()| opened.file.sync_all());
+            .and_then(|()| to_device.sync(&opened.file));
         // Thousands of files must not stay open.
         *lock(&self.opened) = None;
         finished.map_err(|error| self.io_error("finish", error))
@@ -311,6 +392,7 @@ fn open_again(path: &Path) -> io::Result<File> {
 struct Run<'a> {
     restoring: &'a Restoring<'a>,
     files: &'a [Arc<Job>],
+    to_device: &'a ToDevice,
     pace: RateLimiter,
     /// The file and the span that come next.
     next: Mutex<(usize, u64)>,
@@ -369,7 +451,7 @@ impl Run<'_> {
         drop(opened);
         // Whoever writes the last ones finishes it.
         let before = job.left.fetch_sub(count, Ordering::AcqRel);
-        if before == count { job.finish() } else { Ok(()) }
+        if before == count { job.finish(self.to_device) } else { Ok(()) }
     }
 
     fn write_span(
@@ -484,6 +566,35 @@ mod tests {
             ("tblspc/1/2/x", "/two/x"),
         ] {
             assert_eq!(places.path(Path::new(name)), Path::new(expected), "{name}");
+        }
+    }
+
+    #[test]
+    fn many_files_are_synced_once_a_file_system_and_few_each() {
+        let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let mut places = Places::new(folders[0].path().to_owned());
+        places.add_link("link".into(), folders[1].path().to_owned(), "/new".into());
+        assert!(matches!(ToDevice::of(&places, 63).unwrap(), ToDevice::Each));
+        let many = ToDevice::of(&places, 64).unwrap();
+        assert_eq!(matches!(many, ToDevice::AtTheEnd(_)), syncfs_tells_errors());
+        if let ToDevice::AtTheEnd(systems) = &many {
+            assert_eq!(systems.len(), 1, "both are on one");
+        }
+        many.sync_the_rest().unwrap();
+        places.add_link("other".into(), "/dev/shm".into(), "/new2".into());
+        if let ToDevice::AtTheEnd(systems) = ToDevice::of(&places, 64).unwrap() {
+            let device = |path: &Path| fs::metadata(path).unwrap().dev();
+            let is_other = device(Path::new("/dev/shm")) != device(folders[0].path());
+            assert_eq!(systems.len(), if is_other { 2 } else { 1 });
+        }
+        for (release, tells) in [
+            ("5.8.0-1-amd64\n", true),
+            ("6.1.0", true),
+            ("5.7.19", false),
+            ("4.19", false),
+            ("", false),
+        ] {
+            assert_eq!(release_is_at_least_58(release), tells, "{release}");
         }
     }
 

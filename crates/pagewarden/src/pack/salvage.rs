@@ -20,7 +20,7 @@ use crate::pack::layout::{
     SPAN_HEAD_BYTES, file_record, span_bytes, span_count, span_head,
 };
 use crate::pack::read::{Contents, Pack, Recorded, SpanPlace, read_header, read_range};
-use crate::pack::restore::{Restoring, dress, finish_folders, make_folders};
+use crate::pack::restore::{Restoring, ToDevice, dress, finish_folders, make_folders};
 use crate::pack::table::{Entry, Names, UNKNOWN_BYTES, What};
 use crate::pack::tree::{file_hash, span_hash};
 use crate::pack::{PackError, SPAN_BYTES, crc};
@@ -154,7 +154,7 @@ impl Salvaged {
             one.finish(&mut files)?;
         }
         restoring.places.make_links()?;
-        finish_folders(restoring.places, folders())?;
+        finish_folders(restoring.places, folders(), &ToDevice::Each)?;
         Ok(files)
     }
 

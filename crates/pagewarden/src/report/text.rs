@@ -94,8 +94,10 @@ impl<W: Write> TextReport<W> {
         if let Some(offset) = place.offset {
             let _ = write!(line, " at byte {}", offset.0);
         }
-        let sums =
-            folded.sums().map(|(stored, computed)| format!("stored {stored}, computed {computed}"));
+        let sums = folded.sums().map(|(stored, computed)| {
+            let (stored, computed) = (printable(stored), printable(computed));
+            format!("stored {stored}, computed {computed}")
+        });
         // The detail is the first page's; of many, it stands as an example.
         let detail = folded.finding.detail.as_deref().map(printable);
         let stored = folded.finding.origin.as_ref().map(|origin| {
@@ -179,7 +181,9 @@ impl<W: Write + Send> Report for TextReport<W> {
             size => format!("{} pages, ", bytes(u64::from(size))),
         };
         let path = printable(&target.path.to_string_lossy());
-        writeln!(self.out, "{path}: {}, {pages}{}", target.engine, target.state)
+        // The log says who wrote it, and a control file what state it is in.
+        let (engine, state) = (printable(&target.engine), printable(&target.state));
+        writeln!(self.out, "{path}: {engine}, {pages}{state}")
     }
 
     fn end_target(&mut self, target: &TargetEnd<'_>) -> io::Result<()> {
@@ -197,13 +201,17 @@ impl<W: Write + Send> Report for TextReport<W> {
                 let sets = counted(self.sets.seen, "set");
                 write!(self.out, "  {} of {sets} sound", grouped(self.sets.sound))?;
                 let is_known = log.is_some() && !description.state.is_empty();
-                let moments =
-                    if is_known { format!("; {}", description.state) } else { String::new() };
+                let moments = if is_known {
+                    format!("; {}", printable(&description.state))
+                } else {
+                    String::new()
+                };
                 writeln!(self.out, "{moments}")?;
                 self.sets = Sets::default();
             }
             _ if description.state != self.state => {
-                writeln!(self.out, "  {}, {}", description.engine, description.state)?;
+                let engine = printable(&description.engine);
+                writeln!(self.out, "  {engine}, {}", printable(&description.state))?;
             }
             _ => {}
         }

@@ -5,7 +5,7 @@
 //! | a page is zero that was not | `zeroed`, damage | damage if a later page of the file is as it was, so that the file was not cut and extended; else suspect if the last page in use before it is as it was; else nothing: a server that extends a cut file by many pages uses the first of them, and may leave the others empty |
 //! | a page's LSN is older | `stale`, damage | the same: no LSN goes back |
 //! | other bytes under the same LSN, hints left out | `checksum`, damage | the same |
-//! | other bytes, without an LSN to tell | `checksum`, damage | nothing: it may have been written |
+//! | other bytes, without an LSN to tell | `checksum`, damage | nothing: it may have been written; a note says how little the seal proves then |
 //! | a file is shorter | `truncated`, damage | a note: VACUUM and TRUNCATE do that |
 //! | a file is gone | `missing`, damage | a note: dropped or rewritten |
 //!
@@ -55,6 +55,7 @@ impl Against {
         let ground = Ground {
             same_state: now.as_ref().zip(then.as_ref()).is_some_and(|(a, b)| a.is_same_state(b)),
             at_rest: now.as_ref().is_some_and(|now| now.is_at_rest),
+            is_postgres: target.description.format == "postgres",
         };
         let steps = Steps {
             left: sealed.files.clone(),
@@ -78,11 +79,21 @@ struct Ground {
     /// Nothing was written since the seal.
     same_state: bool,
     at_rest: bool,
+    /// Positions in the log as PostgreSQL writes them, and by its name for them.
+    is_postgres: bool,
 }
 
 impl Ground {
     fn severity(self) -> Severity {
         if self.at_rest { Severity::Damage } else { Severity::Suspect }
+    }
+
+    /// A position in the log, for people.
+    fn lsn(self, lsn: u64) -> String {
+        match self.is_postgres {
+            true => format!("pd_lsn {}", LsnText(lsn)),
+            false => format!("LSN {lsn}"),
+        }
     }
 }
 
@@ -196,6 +207,15 @@ impl Steps {
             let detail = "this is an earlier state of the database than the sealed one: it was restored, or all of its storage went back";
             let finding = Finding::of_file("", Severity::Suspect, Kind::Stale, detail.to_owned());
             return self.ready.push_back(Step::Finding(finding));
+        }
+        let has_positions = self.compared.iter().any(|file| file.newest_sealed > 0);
+        if !self.ground.same_state && !self.compared.is_empty() && !has_positions {
+            self.note(
+                "the database was written since it was sealed, and its pages do not say when they \
+                 were: one with other bytes counts as written, so that this seal proves little more \
+                 than which pages are zero now; make a new one after each change that is to be kept"
+                    .to_owned(),
+            );
         }
         for file in std::mem::take(&mut self.compared) {
             self.ready.extend(file.findings());
@@ -353,7 +373,8 @@ impl FileAgainst {
         let unchanged = self.unchanged.load(Ordering::Relaxed);
         let page_size = self.format.page_size() as u64;
         let step = |page: Differing| {
-            let at = |lsn| if lsn == 0 { String::new() } else { format!(" {}", LsnText(lsn)) };
+            // Of pages that have none, there is nothing to say of it.
+            let at = |lsn| if lsn == 0 { "no LSN".to_owned() } else { self.ground.lsn(lsn) };
             let mut severity = self.ground.severity();
             let (kind, detail) = match page.what {
                 What::Zeroed { lsn } => {
@@ -363,18 +384,12 @@ impl FileAgainst {
                             return None;
                         }
                     }
-                    (
-                        Kind::Zeroed,
-                        format!("all zero, and in use when it was sealed (pd_lsn{})", at(lsn)),
-                    )
+                    let lsn = if lsn == 0 { String::new() } else { format!(" ({})", at(lsn)) };
+                    (Kind::Zeroed, format!("all zero, and in use when it was sealed{lsn}"))
                 }
                 What::Stale { lsn, sealed } => (
                     Kind::Stale,
-                    format!(
-                        "an older version: pd_lsn{}, and{} when it was sealed",
-                        at(lsn),
-                        at(sealed)
-                    ),
+                    format!("an older version: {}, and {} when it was sealed", at(lsn), at(sealed)),
                 ),
                 What::Changed { lsn: 0, .. } => {
                     (Kind::Checksum, "other bytes than when it was sealed".to_owned())
@@ -382,17 +397,14 @@ impl FileAgainst {
                 What::Changed { lsn, sealed } if lsn != sealed => (
                     Kind::Checksum,
                     format!(
-                        "other bytes than when it was sealed: pd_lsn{}, and{} then",
+                        "other bytes than when it was sealed: {}, and {} then",
                         at(lsn),
                         at(sealed)
                     ),
                 ),
                 What::Changed { lsn, .. } => (
                     Kind::Checksum,
-                    format!(
-                        "other bytes than when it was sealed, under the same pd_lsn{}",
-                        at(lsn)
-                    ),
+                    format!("other bytes than when it was sealed, under the same {}", at(lsn)),
                 ),
             };
             let mut finding = Finding::of_file("", severity, kind, detail);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::database::{PageFile, Relation, Target};
 use crate::page::{Neighbours, PageFinding, PageFormat, PageRun, RunVerdict};
 use crate::source::file::open_regular;
-use crate::verdict::{ByteOffset, Finding, PageNo, Place, Severity, Standing, joined};
+use crate::verdict::{ByteOffset, Finding, ModeCounts, PageNo, Place, Severity, Standing, joined};
 use crate::verify::again::{Again, Copies};
 use crate::verify::collect::{Judged, RunOutcome};
 use crate::verify::held::Held;
@@ -52,6 +52,8 @@ struct Failing {
     offset: u64,
     bytes: Vec<u8>,
     unchanged: u32,
+    /// By what protection it is counted: one page in use, or none.
+    counted: ModeCounts,
 }
 
 impl Look {
@@ -159,7 +161,13 @@ impl Look {
                 let begin = usize::try_from(at).unwrap_or(usize::MAX);
                 let page = bytes.get(begin..).and_then(|rest| rest.get(..page_size));
                 let bytes = page.unwrap_or_default().to_vec();
-                Failing { finding, offset: offset.saturating_add(at), bytes, unchanged: 0 }
+                Failing {
+                    finding,
+                    offset: offset.saturating_add(at),
+                    bytes,
+                    unchanged: 0,
+                    counted: ModeCounts::default(),
+                }
             })
             .partition(|failing| failing.finding.standing.is_some());
         if let Some(again) = again
@@ -235,6 +243,9 @@ fn settle(
     let index_of = |failing: &Failing| failing.finding.page.0.saturating_sub(first.0);
     let mut proven = Vec::new();
     let mut open = failing;
+    for failing in &mut open {
+        failing.counted = judged(format, failing.finding.page, &failing.bytes).by_mode;
+    }
     for pause in REREAD_AFTER {
         // A run that is stopped has nothing to wait for: what is open then is
         // undecided.
@@ -247,6 +258,7 @@ fn settle(
                 Ok(bytes) if bytes.len() == failing.bytes.len() => bytes,
                 // Truncated meanwhile: there is no such page any more.
                 Ok(_) => {
+                    verdict.by_mode.remove(failing.counted);
                     verdict.standings.set(index_of(&failing), None);
                     continue;
                 }
@@ -256,8 +268,11 @@ fn settle(
                     continue;
                 }
             };
-            let mut second = RunVerdict::default();
-            format.judge(PageRun { first: failing.finding.page, bytes: &bytes }, &mut second);
+            let mut second = judged(format, failing.finding.page, &bytes);
+            // What it is now is what it counts as: one that is empty is not in use any more.
+            verdict.by_mode.remove(failing.counted);
+            verdict.by_mode += second.by_mode;
+            failing.counted = second.by_mode;
             let failed = second.findings.iter().position(|finding| finding.standing.is_some());
             let Some(finding) = failed.map(|index| second.findings.swap_remove(index)) else {
                 verdict.counts += second.counts;
@@ -289,6 +304,12 @@ fn settle(
         verdict.standings.set(index_of(failing), Some(Standing::Undecided));
     }
     proven
+}
+
+fn judged(format: &dyn PageFormat, page: PageNo, bytes: &[u8]) -> RunVerdict {
+    let mut verdict = RunVerdict::default();
+    format.judge(PageRun { first: page, bytes }, &mut verdict);
+    verdict
 }
 
 /// Adds to the finding where the damage is, if that is known, and returns

@@ -307,6 +307,60 @@ fn a_file_that_vanishes_is_unread_at_rest_and_nothing_when_live() {
     }
 }
 
+/// Numbered pages, of which one that is all zero is empty, and the first reading of a bad one makes
+/// the server at work write it anew.
+#[derive(Debug)]
+struct RewrittenPages {
+    path: PathBuf,
+    becomes: Vec<u8>,
+    is_rewritten: AtomicBool,
+}
+
+impl PageFormat for RewrittenPages {
+    fn page_size(&self) -> usize {
+        8192
+    }
+
+    fn judge(&self, run: PageRun<'_>, verdict: &mut RunVerdict) {
+        for (index, bytes) in run.bytes.chunks_exact(8192).enumerate() {
+            let page = run.first.plus(index as u64);
+            if page.0 > 0 && bytes.iter().all(|byte| *byte == 0) {
+                verdict.empty();
+                continue;
+            }
+            NumberedPages { page_size: 8192 }.judge(PageRun { first: page, bytes }, verdict);
+            let is_bad = bytes.starts_with(&[0xFF; 8]);
+            if is_bad && !self.is_rewritten.swap(true, Ordering::Relaxed) {
+                use std::os::unix::fs::FileExt as _;
+                let file = OpenOptions::new().write(true).open(&self.path).unwrap();
+                file.write_all_at(&self.becomes, page.0 * 8192).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn page_that_is_empty_or_sound_when_it_is_read_again_is_counted_once() {
+    let sound = [7_u64.to_le_bytes().to_vec(), vec![0; 8184]].concat();
+    for (becomes, ok, empty) in [(vec![0; 8192], 9, 1), (sound, 10, 0)] {
+        let files = Files::new(8192).with("a", 10);
+        files.damage("a", 7);
+        let path = files.path("a");
+        let format = RewrittenPages { path, becomes, is_rewritten: AtomicBool::new(false) };
+        let format: Arc<dyn PageFormat> = Arc::new(format);
+        let mut target = files.target(true);
+        let file = PageFile::of("a", files.path("a"), 10 * 8192, format);
+        target.steps = Box::new(std::iter::once(Step::File(file)));
+        let options = Options { caching: Caching::Cached, ..Options::default() };
+        let (summary, seen) = run(target, &options);
+        assert_eq!(seen.findings, []);
+        let pages = summary.pages;
+        assert_eq!((pages.ok, pages.empty, pages.total()), (ok, empty, 10), "{pages:?}");
+        // Pages in use by protection are those that are not empty.
+        assert_eq!(summary.by_mode.checksum, pages.used(), "{pages:?}");
+    }
+}
+
 #[test]
 fn results_come_out_in_the_order_of_the_files() {
     for options in ways() {

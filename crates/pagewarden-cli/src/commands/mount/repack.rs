@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use super::{LOOK_EVERY, options, tell};
 use crate::args::mount::Mount;
 use crate::commands::pack;
-use crate::exit::Exit;
+use crate::exit::{self, Exit};
 use crate::progress::Show;
 use crate::signals::stop_on_signals;
 
@@ -108,8 +108,8 @@ fn say(
         });
         writeln!(io::stdout(), "{object}")?;
     } else if !arguments.quiet {
-        eprintln!(
-            "pagewarden: {} holds {} and all that was written since ({}, read back); {} is empty \
+        exit::say(format_args!(
+            "{} holds {} and all that was written since ({}, read back); {} is empty \
              again, and belongs to it\nhint: mount {} from now on, with --durable {} as before",
             new.display(),
             old.display(),
@@ -117,7 +117,7 @@ fn say(
             durable.display(),
             new.display(),
             durable.display(),
-        );
+        ));
     }
     Ok(())
 }

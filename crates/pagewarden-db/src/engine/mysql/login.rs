@@ -5,7 +5,8 @@
 //! |---|---|
 //! | `mysql_native_password`, `caching_sha2_password`, `client_ed25519`, `parsec` | supported |
 //! | `mysql_old_password`, `mysql_clear_password` | refused: they give the password away |
-//! | `sha256_password`, GSSAPI, PAM, LDAP and others | not known to the driver |
+//! | `sha256_password` | not known to the driver; the error has the statement that gives the user `caching_sha2_password` |
+//! | GSSAPI, PAM, LDAP and others | not known to the driver |
 //!
 //! The driver (mysql 28) indexes packets of the server without looking at their length, and
 //! unwraps what a server with a short nonce does not send: so a login is run where a panic ends
@@ -30,6 +31,9 @@ const DENIED: u16 = 1045;
 const INSECURE_TRANSPORT: u16 = 3159;
 /// Characters of a plugin's name that are shown.
 const NAME_CHARS: usize = 40;
+
+/// The plugin that MySQL had before `caching_sha2_password`.
+const SHA256: &str = "sha256_password";
 
 const PLUGINS: &str = "hint: log in as a user of mysql_native_password, caching_sha2_password, \
      ed25519 or PARSEC";
@@ -107,6 +111,13 @@ fn explained(error: &mysql::Error, location: &Location, socket: Option<&Path>) -
         format!("the server asks for a login by '{name}', which is not supported\n{PLUGINS}")
     };
     match error {
+        mysql::Error::DriverError(DriverError::UnknownAuthPlugin(name)) if name == SHA256 => {
+            format!(
+                "the server asks for a login by '{SHA256}', which is not supported\n\
+                 hint: MySQL deprecates it; an administrator gives the user its successor by: {}",
+                successor(location)
+            )
+        }
         mysql::Error::DriverError(DriverError::UnknownAuthPlugin(name)) => refused(name),
         mysql::Error::DriverError(DriverError::OldMysqlPasswordDisabled) => {
             refused("mysql_old_password")
@@ -136,6 +147,18 @@ fn explained(error: &mysql::Error, location: &Location, socket: Option<&Path>) -
         }
         other => said(other),
     }
+}
+
+/// The statement by which a user of `sha256_password` logs in as here. What host the user's name has
+/// on the server is not known here.
+fn successor(location: &Location) -> String {
+    let user = location.user.as_deref().unwrap_or("USER");
+    let user: String = user.chars().filter(|it| !it.is_control()).collect();
+    let user = user.replace('\\', "\\\\").replace('\'', "''");
+    format!(
+        "ALTER USER '{user}'@'%' IDENTIFIED WITH caching_sha2_password BY 'PASSWORD'; (with the host \
+         that mysql.user has in place of %)"
+    )
 }
 
 /// The URL of the same database, encrypted and not by a socket.

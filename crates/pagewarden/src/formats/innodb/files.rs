@@ -35,6 +35,7 @@ pub mod names;
 mod open_files;
 mod places;
 pub mod redo;
+mod siblings;
 pub mod single;
 pub mod state;
 pub(super) mod stream;

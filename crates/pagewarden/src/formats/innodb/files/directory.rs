@@ -33,12 +33,14 @@ use crate::formats::innodb::files::foreign::{self, Foreign};
 use crate::formats::innodb::files::open_files::any_is_open;
 use crate::formats::innodb::files::places::Places;
 use crate::formats::innodb::files::redo::NoLog;
+use crate::formats::innodb::files::siblings::{Comparing, Siblings};
 use crate::formats::innodb::files::state::{self, Circumstances, State, read_small};
 use crate::formats::innodb::files::stream::Unpacking;
 use crate::formats::innodb::files::tablespace::{Context, open_file, read_keyring};
 use crate::formats::innodb::files::tablespaces::{Opening, OpeningKind, Tablespaces};
 use crate::formats::innodb::files::untested::{Telling, Untested};
 use crate::formats::innodb::files::{aria, definitions, delta, doublewrite, names};
+use crate::formats::innodb::page::encryption::Keyring;
 use crate::protect::copy::MARKER;
 use crate::verdict::{ByteOffset, Finding, Kind, Note, Place, Protection, Severity, Unread};
 
@@ -92,9 +94,10 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Target, Error> 
     // Tables that lie apart from their data directory.
     let is_apart =
         !is_root && root == path && any_is_open(tables_in(path).iter().map(PathBuf::as_path));
-    let found = if is_apart { State::in_use() } else { State::find(&root) };
+    let keyring = options.keyring.as_deref().map(read_keyring).transpose()?;
+    let found = if is_apart { State::in_use() } else { State::find(&root, keyring.as_deref()) };
     let part = if is_root { Part::Whole } else { Part::Folder(path) };
-    open_part(path, &root, part, found, options)
+    open_part(path, &root, part, found, keyring)
 }
 
 fn tables_in(folder: &Path) -> Vec<PathBuf> {
@@ -119,15 +122,17 @@ pub(super) fn open_inside(path: &Path, options: &OpenOptions) -> Result<Option<T
             std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned));
         return match folder.filter(|_| any_is_open([path])) {
             Some(root) => {
-                open_part(path, &root, Part::File(path), State::in_use(), options).map(Some)
+                let keyring = options.keyring.as_deref().map(read_keyring).transpose()?;
+                open_part(path, &root, Part::File(path), State::in_use(), keyring).map(Some)
             }
             None => Ok(None),
         };
     };
-    let found = State::find(&root);
+    let keyring = options.keyring.as_deref().map(read_keyring).transpose()?;
+    let found = State::find(&root, keyring.as_deref());
     match found.circumstances {
         Circumstances::Running | Circumstances::Crashed | Circumstances::Backup => {
-            open_part(path, &root, Part::File(path), found, options).map(Some)
+            open_part(path, &root, Part::File(path), found, keyring).map(Some)
         }
         Circumstances::AtRest | Circumstances::Prepared | Circumstances::Unknown => Ok(None),
     }
@@ -138,9 +143,8 @@ fn open_part(
     root: &Path,
     part: Part<'_>,
     mut found: State,
-    options: &OpenOptions,
+    keyring: Option<Arc<Keyring>>,
 ) -> Result<Target, Error> {
-    let keyring = options.keyring.as_deref().map(read_keyring).transpose()?;
     let own = root.join("ibdata1");
     let elsewhere = Places::of(root).system.filter(|_| !own.exists());
     let first = elsewhere.map_or(own, |place| place.join("ibdata1"));
@@ -174,8 +178,11 @@ fn open_part(
     };
     let evidence = Evidence::new(root, &mut found, Doublewrite::of(root, page_size));
     let untested = Arc::<Untested>::default();
-    let tablespaces = Tablespaces::new(evidence, keyring, Arc::clone(&untested));
-    let steps = Telling::new(Walk::new(root, part, &found, tablespaces, page_bytes), untested);
+    let siblings = Arc::<Siblings>::default();
+    let tablespaces =
+        Tablespaces::new(evidence, keyring, Arc::clone(&untested), Arc::clone(&siblings));
+    let walk = Walk::new(root, part, &found, tablespaces, page_bytes);
+    let steps = Telling::new(Comparing::new(walk, siblings), untested);
     let root = root.to_owned();
     let woken = Box::new(move || state::is_in_use(&root));
     Ok(Target { description, steps: Box::new(steps), woken: Some(woken) })
@@ -254,8 +261,8 @@ fn strength(circumstances: Circumstances) -> Strength {
     Strength {
         tested_by: match circumstances {
             Circumstances::AtRest | Circumstances::Prepared => {
-                "32-bit checksums, page and tablespace numbers, extent maps, lengths, and the end of \
-                 the log"
+                "32-bit checksums, page and tablespace numbers, extent maps, lengths, links between the \
+                 pages of an index, and the end of the log"
             }
             Circumstances::Crashed => {
                 "32-bit checksums, page and tablespace numbers, and what the log has yet to change"
@@ -490,6 +497,10 @@ impl Walk {
                 ..Finding::of_file("", severity, fault.kind, fault.detail.clone())
             };
             self.ready.push_back(Step::Finding(finding.with_hint(LOG_HINT)));
+        }
+        if let Some(untested) = state.log.as_ref().and_then(|log| log.untested.as_ref()) {
+            let note = Note { file: untested.file.clone(), text: untested.in_words() };
+            self.ready.push_back(Step::Untested(note, 1));
         }
         if let Some((file, error)) = unread {
             self.unread(file.clone(), error);

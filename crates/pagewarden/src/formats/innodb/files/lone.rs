@@ -59,7 +59,7 @@ pub(super) fn open(path: &Path) -> Result<Target, Error> {
             // By itself it counts as closed in order, as a tablespace does.
             let found = root
                 .as_deref()
-                .map_or(Circumstances::AtRest, |root| State::find(root).circumstances);
+                .map_or(Circumstances::AtRest, |root| State::find(root, None).circumstances);
             let mut steps = table.steps(Surroundings {
                 failure: found.failure(),
                 is_live,
@@ -69,6 +69,7 @@ pub(super) fn open(path: &Path) -> Result<Target, Error> {
             steps.retain(|step| match step {
                 Step::File(file) => file.name == name,
                 Step::Finding(finding) => finding.place.file == name,
+                Step::Note(note) => note.file == name,
                 _ => true,
             });
             if steps.is_empty() {

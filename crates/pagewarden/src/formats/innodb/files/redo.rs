@@ -55,11 +55,13 @@ use crc_fast::crc32_iscsi;
 
 use crate::formats::innodb::files::fields::{u32_at, u64_at};
 use crate::formats::innodb::files::places::Places;
+use crate::formats::innodb::page::encryption::Keyring;
 use crate::source::file::{open_regular, read_fully};
 use crate::verdict::Kind;
 
 mod blocks;
 pub(super) mod gaps;
+mod keys;
 mod records;
 
 /// The first block of a file.
@@ -122,6 +124,32 @@ pub struct RedoLog {
     pub pending: Pending,
     /// What is wrong with it.
     pub faults: Vec<LogFault>,
+    /// Blocks whose sums could not be tested.
+    pub untested: Option<UntestedBlocks>,
+}
+
+/// Blocks that MySQL encrypted, and of which no key is here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UntestedBlocks {
+    /// The file of the first.
+    pub file: String,
+    /// How many.
+    pub blocks: u64,
+    /// Why.
+    pub reason: String,
+}
+
+impl UntestedBlocks {
+    /// For people, with what helps.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let blocks = if self.blocks == 1 { "block is" } else { "blocks are" };
+        format!(
+            "{} encrypted {blocks} not tested of the log that a server reads when it starts: {} (name \
+             the file with the keys with --keyring; --accept-unverifiable accepts them)",
+            self.blocks, self.reason
+        )
+    }
 }
 
 /// What the log holds behind its checkpoint.
@@ -243,11 +271,12 @@ pub enum NoLog {
 }
 
 impl RedoLog {
-    /// Reads the log of a data directory from its last checkpoint to its end.
+    /// Reads the log of a data directory from its last checkpoint to its end; what is encrypted, with
+    /// the keys that are given.
     ///
     /// # Errors
     /// There is none, or none that can be believed.
-    pub fn read(root: &Path) -> Result<Self, NoLog> {
+    pub fn read(root: &Path, keyring: Option<&Keyring>) -> Result<Self, NoLog> {
         let mut faults = Vec::new();
         let files = open_files(root, &mut faults)?;
         let Some(first) = files.first() else {
@@ -256,7 +285,7 @@ impl RedoLog {
         if first.header.format == FORMAT_MARIADB_108 {
             return records::read(first, faults);
         }
-        blocks::read(&files, faults, gaps::largest_spare(root))
+        blocks::read(&files, faults, gaps::largest_spare(root), keyring)
     }
 }
 
@@ -395,7 +424,7 @@ mod tests {
     fn log_of_a_stopped_mysql_ends_at_its_checkpoint() {
         let Some(bytes) = mysql_fixture() else { return };
         let folder = folder_with("#innodb_redo/#ib_redo7", &bytes);
-        let log = RedoLog::read(folder.path()).unwrap();
+        let log = RedoLog::read(folder.path(), None).unwrap();
         assert_eq!(log.creator, "MySQL 9.7.4");
         assert_eq!((log.checkpoint, log.end), (0x145_a1e1, Some(0x145_a1e1)));
         assert_eq!(log.pending, Pending::Nothing);
@@ -407,7 +436,7 @@ mod tests {
         let Some(mut bytes) = mysql_fixture() else { return };
         bytes[2048 + 5 * 512 + 99] ^= 1;
         let folder = folder_with("#innodb_redo/#ib_redo7", &bytes);
-        let log = RedoLog::read(folder.path()).unwrap();
+        let log = RedoLog::read(folder.path(), None).unwrap();
         assert_eq!((log.pending, log.faults), (Pending::Nothing, vec![]));
     }
 
@@ -417,7 +446,7 @@ mod tests {
         let changed = |at: usize| {
             let mut bytes = bytes.clone();
             bytes[at] ^= 1;
-            RedoLog::read(folder_with("#innodb_redo/#ib_redo7", &bytes).path())
+            RedoLog::read(folder_with("#innodb_redo/#ib_redo7", &bytes).path(), None)
         };
         for at in [0, 10, 20, 508] {
             let Err(NoLog::Faulty(faults)) = changed(at) else { panic!("{at}") };
@@ -440,14 +469,14 @@ mod tests {
         let sum = crc32_iscsi(&bytes[1536..1536 + 508]);
         bytes[1536 + 508..2048].copy_from_slice(&sum.to_be_bytes());
         let folder = folder_with("#innodb_redo/#ib_redo7", &bytes);
-        let log = RedoLog::read(folder.path()).unwrap();
+        let log = RedoLog::read(folder.path(), None).unwrap();
         assert_eq!((log.checkpoint, log.end), (earlier, Some(0x145_a1e1)));
         assert_eq!((log.pending, log.faults), (Pending::Unknown, vec![]));
         // A block in the middle: the log cannot be replayed past it, although it
         // goes on.
         bytes[2048 + 300 * 512 + 99] ^= 1;
         let folder = folder_with("#innodb_redo/#ib_redo7", &bytes);
-        let log = RedoLog::read(folder.path()).unwrap();
+        let log = RedoLog::read(folder.path(), None).unwrap();
         assert_eq!(log.end, None);
         assert_eq!(log.faults[0].offset, 2048 + 300 * 512);
         assert!(log.faults[0].may_be_healthy);
@@ -464,7 +493,7 @@ mod tests {
         let whole = bytes.len() as u64;
         bytes.truncate(2048 + 512 * 512);
         let folder = folder_with("#innodb_redo/#ib_redo7", &bytes);
-        let faults = || RedoLog::read(folder.path()).unwrap().faults;
+        let faults = || RedoLog::read(folder.path(), None).unwrap().faults;
         assert_eq!(faults(), [], "a server that waits for a spare file");
         let spare = File::create(folder.path().join("#innodb_redo/#ib_redo8_tmp")).unwrap();
         spare.set_len(bytes.len() as u64).unwrap();
@@ -488,7 +517,8 @@ mod tests {
         bytes[block + 4..block + 6].copy_from_slice(&100_u16.to_be_bytes());
         let sum = crc32_iscsi(&bytes[block..block + 508]);
         bytes[block + 508..block + 512].copy_from_slice(&sum.to_be_bytes());
-        let log = RedoLog::read(folder_with("#innodb_redo/#ib_redo7", &bytes).path()).unwrap();
+        let log =
+            RedoLog::read(folder_with("#innodb_redo/#ib_redo7", &bytes).path(), None).unwrap();
         assert_eq!((log.end, log.pending), (None, Pending::Unknown));
         assert_eq!((log.faults[0].kind, log.faults[0].offset), (Kind::Header, block as u64));
     }
@@ -506,9 +536,13 @@ mod tests {
     fn encrypted_block_of_mysql_ends_the_log_where_its_header_says() {
         let Some(bytes) = mysql_fixture() else { return };
         let bytes = with_encrypted_last_block(bytes);
-        let log = RedoLog::read(folder_with("#innodb_redo/#ib_redo7", &bytes).path()).unwrap();
+        let log =
+            RedoLog::read(folder_with("#innodb_redo/#ib_redo7", &bytes).path(), None).unwrap();
         assert_eq!((log.end, log.pending), (Some(0x145_a1e1), Pending::Nothing));
         assert_eq!(log.faults, []);
+        let untested = log.untested.unwrap();
+        assert_eq!((&*untested.file, untested.blocks), ("#innodb_redo/#ib_redo7", 1));
+        assert_eq!(untested.reason, "no file of the log says with which key");
     }
 
     /// The mark of encryption alone, without anything encrypted, hides no damage.
@@ -516,7 +550,8 @@ mod tests {
     fn flipped_mark_of_encryption_is_damage_of_the_block() {
         let Some(mut bytes) = mysql_fixture() else { return };
         bytes[2048 + 864 * 512 + 4] ^= 0x80;
-        let log = RedoLog::read(folder_with("#innodb_redo/#ib_redo7", &bytes).path()).unwrap();
+        let log =
+            RedoLog::read(folder_with("#innodb_redo/#ib_redo7", &bytes).path(), None).unwrap();
         assert_eq!((log.end, log.pending), (None, Pending::Unknown));
         assert_eq!((log.faults[0].kind, log.faults[0].offset), (Kind::Checksum, 2048 + 864 * 512));
     }
@@ -546,7 +581,8 @@ mod tests {
     #[test]
     fn mark_in_checkpoints_of_mysql_55_is_no_high_half_of_their_place() {
         for (high, end) in [(0, Some(1_598_948)), (0x55E7_718B, Some(1_598_948)), (1, None)] {
-            let log = RedoLog::read(folder_with("ib_logfile0", &log_of_55(high)).path()).unwrap();
+            let log =
+                RedoLog::read(folder_with("ib_logfile0", &log_of_55(high)).path(), None).unwrap();
             assert_eq!((log.checkpoint, log.end), (1_598_948, end), "{high:x}");
             assert_eq!(log.pending == Pending::Nothing, end.is_some(), "{high:x}");
         }
@@ -555,10 +591,10 @@ mod tests {
     #[test]
     fn no_log_is_told_from_a_faulty_one() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(matches!(RedoLog::read(folder.path()), Err(NoLog::Missing)));
+        assert!(matches!(RedoLog::read(folder.path(), None), Err(NoLog::Missing)));
         fs::write(folder.path().join("ib_logfile0"), b"").unwrap();
-        assert!(matches!(RedoLog::read(folder.path()), Err(NoLog::Missing)));
+        assert!(matches!(RedoLog::read(folder.path(), None), Err(NoLog::Missing)));
         fs::write(folder.path().join("ib_logfile0"), [1; 300]).unwrap();
-        assert!(matches!(RedoLog::read(folder.path()), Err(NoLog::Faulty(_))));
+        assert!(matches!(RedoLog::read(folder.path(), None), Err(NoLog::Faulty(_))));
     }
 }

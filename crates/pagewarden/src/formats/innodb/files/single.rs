@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use super::directory::Role;
 use super::open_files::any_is_open;
+use super::siblings::{Comparing, Siblings};
 use super::system::member_beside;
 use super::tablespace::{
-    Context, FileSeverities, Tablespace, always_has_sums, is_tablespace_name, open_file, read_head,
-    read_keyring, state_in_words,
+    Context, FileSeverities, SYSTEM_SPACE, Tablespace, always_has_sums, is_tablespace_name,
+    open_file, read_head, read_keyring, state_in_words,
 };
 use super::untested::{Telling, Untested};
 use crate::database::{Description, Evidence, OpenOptions, Probe, Step, Target};
@@ -20,7 +21,7 @@ use crate::formats::innodb::FORMAT;
 use crate::formats::innodb::page::layout::Form;
 use crate::source::file::open_regular;
 use crate::source::hold::is_locked;
-use crate::verdict::Protection;
+use crate::verdict::{Protection, Severity};
 
 /// Looks at the first pages of a file.
 #[must_use]
@@ -71,6 +72,11 @@ pub fn open(path: &Path, metadata: &Metadata, options: &OpenOptions) -> Result<T
     if let Some(lock) = tablespace.lock.take() {
         untested.watch(&mut tablespace.file, lock);
     }
+    let siblings = Arc::<Siblings>::default();
+    if !is_live && tablespace.geometry.space_id != Some(SYSTEM_SPACE) {
+        // It may have been copied while its server wrote to it.
+        siblings.watch(&mut tablespace.file, &tablespace.allocated, Severity::Suspect);
+    }
     let mut steps = std::mem::take(&mut tablespace.steps);
     steps.push(Step::File(tablespace.file));
     let (bytes, modified) = (metadata.len(), metadata.modified().ok());
@@ -81,7 +87,7 @@ pub fn open(path: &Path, metadata: &Metadata, options: &OpenOptions) -> Result<T
                 .metadata()
                 .map_or(true, |now| now.len() != bytes || now.modified().ok() != modified)
     });
-    let steps = Telling::new(steps.into_iter(), untested);
+    let steps = Telling::new(Comparing::new(steps.into_iter(), siblings), untested);
     Ok(Target { description, steps: Box::new(steps), woken: Some(woken) })
 }
 

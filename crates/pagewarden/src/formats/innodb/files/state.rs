@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use crate::formats::innodb::files::places::Places;
 use crate::formats::innodb::files::redo::{MYSQL_FOLDER, NoLog, Pending, RedoLog};
+use crate::formats::innodb::page::encryption::Keyring;
 use crate::source::file::{self, open_regular};
 use crate::source::hold::is_locked;
 use crate::verdict::Severity;
@@ -158,22 +159,22 @@ impl State {
         Self { circumstances: Circumstances::Running, log: None, no_log: None, label: None }
     }
 
-    /// Finds out about a data directory.
+    /// Finds out about a data directory. Keys are needed of an encrypted log only.
     #[must_use]
-    pub fn find(root: &Path) -> Self {
+    pub fn find(root: &Path, keyring: Option<&Keyring>) -> Self {
         let in_use = || Self { label: BackupLabel::find(root), ..Self::in_use() };
         if is_in_use(root) {
             return in_use();
         }
-        let found = Self::of_idle(root);
+        let found = Self::of_idle(root, keyring);
         // One that came to life while its log was read.
         if is_in_use(root) { in_use() } else { found }
     }
 
     /// The same for a directory that cannot come to life: who asks holds its locks.
-    pub(crate) fn of_idle(root: &Path) -> Self {
+    pub(crate) fn of_idle(root: &Path, keyring: Option<&Keyring>) -> Self {
         let label = BackupLabel::find(root);
-        let log = RedoLog::read(root);
+        let log = RedoLog::read(root, keyring);
         let is_prepared = label.as_ref().is_some_and(BackupLabel::is_prepared);
         let (log, no_log) = match log {
             // What Percona's program applied already.
@@ -279,6 +280,7 @@ mod tests {
             end: Some(1),
             pending,
             faults: Vec::new(),
+            untested: None,
         }
     }
 
@@ -334,7 +336,7 @@ mod tests {
         let mut line = [0; 1];
         std::io::Read::read_exact(holder.stdout.as_mut().unwrap(), &mut line).unwrap();
         assert!(is_in_use(folder.path()));
-        assert_eq!(State::find(folder.path()).circumstances, Circumstances::Running);
+        assert_eq!(State::find(folder.path(), None).circumstances, Circumstances::Running);
         holder.kill().unwrap();
         holder.wait().unwrap();
         assert!(!is_in_use(folder.path()));

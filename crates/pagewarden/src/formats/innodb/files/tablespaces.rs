@@ -16,6 +16,7 @@ use crate::formats::innodb::files::evidence::{Evidence, InDirectory};
 use crate::formats::innodb::files::fields::u64_at;
 use crate::formats::innodb::files::in_use::{FileIdentity, InUse, Replaced};
 use crate::formats::innodb::files::links::{Links, Owner};
+use crate::formats::innodb::files::siblings::Siblings;
 use crate::formats::innodb::files::state::{Circumstances, read_small};
 use crate::formats::innodb::files::tablespace::{
     Context, FileSeverities, Member, Rest, SYSTEM_SPACE, Tablespace, open_file,
@@ -80,6 +81,8 @@ pub(crate) struct Tablespaces {
     replaced: Arc<Replaced>,
     /// Pages that cannot be tested.
     untested: Arc<Untested>,
+    /// What pages of indexes say of one another.
+    siblings: Arc<Siblings>,
 }
 
 impl Tablespaces {
@@ -87,8 +90,9 @@ impl Tablespaces {
         evidence: Arc<Evidence>,
         keyring: Option<Arc<Keyring>>,
         untested: Arc<Untested>,
+        siblings: Arc<Siblings>,
     ) -> Self {
-        Self { evidence, keyring, replaced: Arc::default(), untested }
+        Self { evidence, keyring, replaced: Arc::default(), untested, siblings }
     }
 
     pub(super) fn untested(&self) -> &Arc<Untested> {
@@ -215,6 +219,14 @@ impl Tablespaces {
         if self.is_live() {
             self.mark_in_use(opening, &mut file, identity);
         } else {
+            // Copies in the doublewrite area of the system tablespace are pages of others.
+            let is_asked = opening.kind == OpeningKind::Tablespace && space != Some(SYSTEM_SPACE);
+            let severity = self.circumstances().cross_file();
+            if let Some(severity) =
+                severity.filter(|_| is_asked && self.circumstances().is_settled())
+            {
+                self.siblings.watch(&mut file, &allocated, severity);
+            }
             // What was imported may have free pages from elsewhere.
             let is_native = space == Some(SYSTEM_SPACE) || opening.kind == OpeningKind::Undo;
             file.format = Arc::new(InDirectory {

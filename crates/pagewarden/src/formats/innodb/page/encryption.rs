@@ -49,6 +49,7 @@ use crate::crc32c::crc32c;
 
 const BLOCK: usize = 16;
 const MYSQL_MAGICS: [&[u8]; 2] = [b"lCB", b"lCC"];
+const MYSQL_INFO_BYTES: usize = 111;
 const MARIADB_MAGIC: &[u8] = b"s\x0e\x0cREt";
 const KEY_BYTES: usize = 32;
 const DESCRIPTOR_HEAD_BYTES: usize = 24;
@@ -170,13 +171,7 @@ impl KeyInfo {
         let info = page.get(info_offset(layout)?..)?;
         let mariadb = info.get(BODY..)?;
         if MYSQL_MAGICS.iter().any(|magic| info.starts_with(magic)) {
-            let uuid = std::str::from_utf8(info.get(7..43)?).ok()?;
-            let number = read_u32(info, 3);
-            return Some(Self::MySql {
-                master_key: format!("INNODBKey-{uuid}-{number}"),
-                sealed: *info.get(43..)?.first_chunk()?,
-                sum: read_u32(info, 107),
-            });
+            return Self::of_mysql(info);
         }
         if mariadb.starts_with(MARIADB_MAGIC) && mariadb.get(6..8) == Some(&[1, 16]) {
             return Some(Self::MariaDb {
@@ -185,6 +180,22 @@ impl KeyInfo {
             });
         }
         None
+    }
+
+    /// Reads what MySQL writes of a key: for a tablespace on its page 0, for the log in the headers of
+    /// its files.
+    #[must_use]
+    pub fn of_mysql(info: &[u8]) -> Option<Self> {
+        if !MYSQL_MAGICS.iter().any(|magic| info.starts_with(magic)) {
+            return None;
+        }
+        let uuid = std::str::from_utf8(info.get(7..43)?).ok()?;
+        let number = read_u32(info, 3);
+        Some(Self::MySql {
+            master_key: format!("INNODBKey-{uuid}-{number}"),
+            sealed: *info.get(43..)?.first_chunk()?,
+            sum: read_u32(info.get(..MYSQL_INFO_BYTES)?, 107),
+        })
     }
 
     /// Takes the key out of the keyring.
@@ -307,6 +318,14 @@ impl Cipher {
                 unpack_mysql(&clear)
             })
             .collect()
+    }
+
+    /// Decrypts what MySQL encrypted with one vector, in place: the body of a page, or that of a block
+    /// of the log. False, and nothing done, with a key of MariaDB.
+    pub fn decrypt_mysql_body(&self, body: &mut [u8]) -> bool {
+        let Self::MySql { key, vector } = self else { return false };
+        decrypt_mysql_run(key, vector, body);
+        true
     }
 
     /// The page in a page of MariaDB's type 37401; `None` without a key for it.

@@ -168,7 +168,8 @@ impl Place {
         let mut engine = None;
         let mut is_of_unknown_age = false;
         if let Some(root) = &self.root {
-            let state = if locks.is_some() { State::of_idle(root) } else { State::find(root) };
+            let state =
+                if locks.is_some() { State::of_idle(root, None) } else { State::find(root, None) };
             check_state(root, &state)?;
             checkpoint = Some(state.log.as_ref().map_or(0, |log| log.checkpoint));
             is_of_unknown_age = state.log.as_ref().is_some_and(|log| log.creator.is_empty());

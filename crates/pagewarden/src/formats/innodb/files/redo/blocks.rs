@@ -14,11 +14,13 @@
 //! An LSN counts the bytes of blocks, headers and sums included.
 
 use crate::formats::innodb::files::fields::{u16_at, u32_at, u64_at};
+use crate::formats::innodb::files::redo::keys::{Keys, Opened};
 use crate::formats::innodb::files::redo::{
     BACKUP_FILE, FLAGS_WITHOUT_LOG, FORMAT_BEFORE_57, FORMAT_MARIADB_105, FORMAT_MYSQL_8030,
     FORMATS_OF_MARIADB, Layout, LogFault, LogFile, NoLog, Pending, READ_BYTES_MAX, RedoLog,
-    sums_of,
+    UntestedBlocks, sums_of,
 };
+use crate::formats::innodb::page::encryption::Keyring;
 use crate::source::file::read_fully;
 use crate::verdict::Kind;
 
@@ -107,6 +109,7 @@ pub(super) fn read(
     files: &[LogFile],
     mut faults: Vec<LogFault>,
     spare_bytes: Option<u64>,
+    keyring: Option<&Keyring>,
 ) -> Result<RedoLog, NoLog> {
     let Some(first) = files.first() else { return Err(NoLog::Missing) };
     let is_row = is_row(files);
@@ -133,6 +136,7 @@ pub(super) fn read(
         end: None,
         pending: Pending::Unknown,
         faults,
+        untested: None,
     };
     let block_lsn = checkpoint.lsn & !BLOCK_BYTES.saturating_sub(1);
     let begin = if is_row {
@@ -145,7 +149,8 @@ pub(super) fn read(
         return Ok(log);
     };
     let is_without_log = files.iter().any(|file| file.header.flags & FLAGS_WITHOUT_LOG != 0);
-    let ends_early = walk(files, is_row, begin, block_lsn, &mut log);
+    let keys = Keys::of(files, keyring);
+    let ends_early = walk(&Files { files, is_row, keys: &keys }, begin, block_lsn, &mut log);
     let has_spare = |last: &LogFile| !is_row || spare_bytes.is_some_and(|spare| spare > last.bytes);
     if let Some(last) = files.last().filter(|last| ends_early && has_spare(last)) {
         log.faults.push(ends_with_its_files(last));
@@ -278,9 +283,19 @@ enum Found {
     Other,
     /// It or another, torn or damaged.
     Bad((u32, u32)),
+    /// It, with so many bytes in use; encrypted, and not to be tested for this reason.
+    Closed(u64, String),
 }
 
-fn look(file: &LogFile, offset: u64, lsn: u64) -> std::io::Result<Found> {
+/// The files that are gone through.
+#[derive(Clone, Copy)]
+struct Files<'a> {
+    files: &'a [LogFile],
+    is_row: bool,
+    keys: &'a Keys,
+}
+
+fn look(file: &LogFile, offset: u64, lsn: u64, keys: &Keys) -> std::io::Result<Found> {
     let mut block = [0_u8; BLOCK];
     if read_fully(&file.file, &mut block, offset)? < BLOCK {
         return Ok(Found::Other);
@@ -291,7 +306,8 @@ fn look(file: &LogFile, offset: u64, lsn: u64) -> std::io::Result<Found> {
     let is_due = due == Some(u64::from(number));
     let sums = sums_of(&block, SUM);
     let fits = sums.0 == sums.1 || sums.0 == NO_SUM || sums.0 == legacy_sum(&block);
-    if !fits && !file.header.is_encrypted && !is_encrypted_by_mysql(file, &block) {
+    let is_encrypted = !fits && is_encrypted_by_mysql(file, &block);
+    if !fits && !file.header.is_encrypted && !is_encrypted {
         // Blank, or what lay here before the log was made.
         return Ok(if is_due { Found::Bad(sums) } else { Found::Other });
     }
@@ -299,7 +315,14 @@ fn look(file: &LogFile, offset: u64, lsn: u64) -> std::io::Result<Found> {
         return Ok(Found::Other);
     }
     let used = u64::from(u16_at(&block, USED).unwrap_or(0) & USED_MASK);
-    Ok(Found::Due(used, Box::new(block)))
+    if !is_encrypted {
+        return Ok(Found::Due(used, Box::new(block)));
+    }
+    Ok(match keys.open(&block) {
+        Opened::Sound(block) => Found::Due(used, block),
+        Opened::Bad(sums) => Found::Bad(sums),
+        Opened::Closed(reason) => Found::Closed(used, reason),
+    })
 }
 
 /// True of a block whose sum cannot be tested without the key. One that has the mark by a flipped bit
@@ -320,14 +343,28 @@ fn is_encrypted_by_mysql(file: &LogFile, block: &[u8; BLOCK]) -> bool {
 
 /// Goes from the block of the checkpoint to the end. True if that is where the last file ends, and
 /// its last block is full.
-fn walk(files: &[LogFile], is_row: bool, begin: At, block_lsn: u64, log: &mut RedoLog) -> bool {
+fn walk(all: &Files<'_>, begin: At, block_lsn: u64, log: &mut RedoLog) -> bool {
+    let Files { files, is_row, keys } = *all;
     let (mut at, mut lsn) = (begin, block_lsn);
     let mut first_block = None;
     let mut passed = 0_u64;
     let mut ends_with_files = false;
     let end = loop {
         let Some(file) = files.get(at.file) else { return false };
-        let Ok(found) = look(file, at.offset, lsn) else { return false };
+        let Ok(found) = look(file, at.offset, lsn, keys) else { return false };
+        let found = match found {
+            Found::Closed(used, reason) => {
+                let untested = log.untested.get_or_insert_with(|| UntestedBlocks {
+                    file: file.name.clone(),
+                    blocks: 0,
+                    reason,
+                });
+                untested.blocks = untested.blocks.saturating_add(1);
+                // What is known of it is in its header.
+                Found::Due(used, Box::new([0; BLOCK]))
+            }
+            other => other,
+        };
         match found {
             Found::Due(used, block) => {
                 if first_block.is_none() && ends_before_checkpoint(used, log.checkpoint) {
@@ -345,7 +382,7 @@ fn walk(files: &[LogFile], is_row: bool, begin: At, block_lsn: u64, log: &mut Re
                 log.faults.push(fault(file, at, Kind::Header, detail));
                 return false;
             }
-            Found::Other => {
+            Found::Other | Found::Closed(..) => {
                 ends_with_files = !is_row && (at.file, at.offset) == (0, FILE_HEADER_BYTES);
                 break lsn;
             }
@@ -353,8 +390,8 @@ fn walk(files: &[LogFile], is_row: bool, begin: At, block_lsn: u64, log: &mut Re
                 let goes_on = next_of(files, is_row, at).is_some_and(|next| {
                     let lsn = lsn.saturating_add(BLOCK_BYTES);
                     let file = files.get(next.file);
-                    let found = file.map(|file| look(file, next.offset, lsn));
-                    matches!(found, Some(Ok(Found::Due(..))))
+                    let found = file.map(|file| look(file, next.offset, lsn, keys));
+                    matches!(found, Some(Ok(Found::Due(..) | Found::Closed(..))))
                 });
                 let detail = match goes_on {
                     true => "a log block's sum does not fit, and the log goes on behind it",

@@ -118,6 +118,7 @@ pub(super) fn read(file: &LogFile, mut faults: Vec<LogFault>) -> Result<RedoLog,
         end: None,
         pending: Pending::Unknown,
         faults,
+        untested: None,
     };
     let Some(mut ring) = Ring::new(file, checkpoint) else {
         let detail = "the checkpoint lies outside of the log";
