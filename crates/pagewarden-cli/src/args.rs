@@ -8,6 +8,7 @@ use clap::builder::PossibleValuesParser;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
 use pagewarden::source::rate::Rate;
+use pagewarden_plan::part::Part;
 
 #[cfg(test)]
 mod book;
@@ -18,6 +19,7 @@ pub mod help;
 pub mod iotest;
 pub mod mount;
 pub mod pack;
+pub mod plan;
 pub mod protect;
 pub mod survey;
 
@@ -46,6 +48,8 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Check(Check),
+    Plan(plan::Plan),
+    Merge(plan::Merge),
     Unpack(Unpack),
     Pack(pack::Pack),
     Mount(mount::Mount),
@@ -78,9 +82,24 @@ pub enum Command {
     Exit status: 0 nothing wrong, 1 damage found (or --strict, --require-protection or\n\
     --min-protected not met), 2 not everything could be looked at, 3 stopped early.")]
 pub struct Check {
-    /// Data directories, database files, backups; - reads a backup from standard input
-    #[arg(required = true, value_name = "PATH")]
+    /// Databases or backups; - reads a backup from standard input
+    #[arg(required_unless_present = "plan", value_name = "PATH")]
     pub paths: Vec<PathBuf>,
+
+    /// Check a part of a plan that `pagewarden plan` made; `pagewarden merge` puts results together
+    #[arg(long, value_name = "PLAN", requires = "output", help_heading = "Plans",
+        conflicts_with_all = ["paths", "format", "wal", "keyring", "base", "stanza", "set", "latest",
+        "no_log", "cipher_pass_file", "settle", "map", "picture", "html", "metrics", "no_witness", "structure",
+        "seal", "against", "accept_unverifiable"])]
+    pub plan: Option<PathBuf>,
+
+    /// Which part of the plan: 2/5 is the second of five
+    #[arg(long, value_name = "I/N", requires = "plan", help_heading = "Plans")]
+    pub part: Option<Part>,
+
+    /// Where to write the result of the part
+    #[arg(short, long, value_name = "RESULT", requires = "plan", help_heading = "Plans")]
+    pub output: Option<PathBuf>,
 
     /// Take every PATH for this format instead of finding out
     #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(format_names()))]
@@ -195,10 +214,6 @@ pub struct Check {
     #[arg(long, value_name = "SEAL")]
     pub against: Option<PathBuf>,
 
-    /// Exit with 1 also when something is merely suspect
-    #[arg(long)]
-    pub strict: bool,
-
     /// Do not count pages that need a key or a reader that is missing as a gap in the check
     ///
     /// They are still counted as unverifiable. Without this, one such page makes
@@ -210,13 +225,8 @@ pub struct Check {
     #[arg(short, long, conflicts_with_all = ["json", "nagios"])]
     pub verbose: bool,
 
-    /// Exit with 1 when the database is not set to protect its pages, or none is protected
-    #[arg(long)]
-    pub require_protection: bool,
-
-    /// Exit with 1 when less than this share of the pages in use is protected
-    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
-    pub min_protected: Option<f64>,
+    #[command(flatten)]
+    pub demands: Demands,
 
     /// Threads that verify pages [default: the available cores]
     #[arg(short, long, value_name = "N")]
@@ -237,6 +247,22 @@ pub struct Check {
 
     #[command(flatten)]
     pub pace: ReadLimits,
+}
+
+/// What must be so for an exit status of 0, besides that nothing is damaged
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Demands {
+    /// Exit with 1 also when something is merely suspect
+    #[arg(long)]
+    pub strict: bool,
+
+    /// Exit with 1 when the database is not set to protect its pages, or none is protected
+    #[arg(long)]
+    pub require_protection: bool,
+
+    /// Exit with 1 when less than this share of the pages in use is protected
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub min_protected: Option<f64>,
 }
 
 /// Extract the files of a pack, or the data files of a SQL Server backup

@@ -33,6 +33,8 @@ fn main() -> ExitCode {
     descriptors::make_room();
     let result = match arguments.command {
         Command::Check(check) => commands::check::run(&check),
+        Command::Plan(plan) => commands::plan::run(plan),
+        Command::Merge(merge) => commands::merge::run(&merge),
         Command::Unpack(unpack) => commands::unpack::run(unpack),
         Command::Pack(pack) => commands::pack::run(&pack),
         Command::Mount(mount) => commands::mount::run(&mount),

@@ -31,6 +31,10 @@ pub enum Content {
     Metrics,
     /// A seal.
     Seal,
+    /// A plan.
+    Plan,
+    /// The result of a part of a plan.
+    Part,
 }
 
 impl Content {
@@ -41,6 +45,8 @@ impl Content {
             Self::Picture => pagewarden::report::picture::BEGIN,
             Self::Metrics => pagewarden::report::metrics::BEGIN,
             Self::Seal => pagewarden::seal::BEGIN,
+            Self::Plan => pagewarden_plan::plan::BEGIN,
+            Self::Part => pagewarden_plan::result::BEGIN,
         };
         text.is_empty() || text.starts_with(begin)
     }
@@ -48,7 +54,7 @@ impl Content {
     /// The mode of the file; for a page the user's mask has its say.
     fn create_mode(self) -> u32 {
         match self {
-            Self::Html | Self::Picture | Self::Seal => 0o666,
+            Self::Html | Self::Picture | Self::Seal | Self::Plan | Self::Part => 0o666,
             Self::HtmlWithValues => 0o600,
             Self::Metrics => 0o644,
         }
@@ -100,6 +106,11 @@ impl ReplacedFile {
         let file = Self { path: path.to_owned(), folder: held, content, previous };
         file.temporary().map(drop)?;
         Ok(file)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// A file beside it, to be written and then put in its place; removed if it

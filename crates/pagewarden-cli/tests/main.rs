@@ -55,6 +55,7 @@ mod page_damage;
 mod parts;
 mod pgbackrest;
 mod pictures;
+mod plans;
 mod promises;
 mod protect;
 mod protect_innodb;

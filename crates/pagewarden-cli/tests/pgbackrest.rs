@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::runner::{pagewarden, run};
 
 /// A repository of the collection, with its passphrase. `None`, said aloud, where there are no fixtures.
-fn repository(name: &str) -> Option<(PathBuf, String)> {
+pub fn repository(name: &str) -> Option<(PathBuf, String)> {
     let beside = || concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/fixtures").into();
     let root = std::env::var_os("PAGEWARDEN_FIXTURES").map_or_else(beside, PathBuf::from);
     let folder = root.join("backups").join(name);

@@ -110,7 +110,7 @@ impl Kind {
 }
 
 /// How a page, or a database by its setting, is protected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Protection {
     /// A checksum over the page's content.
@@ -166,7 +166,7 @@ impl Standing {
 }
 
 /// Pages by [`Standing`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 pub struct PageCounts {
     /// See [`Standing::Ok`].
     pub ok: u64,
@@ -256,7 +256,7 @@ impl Serialize for PageCounts {
 }
 
 /// Pages in use by the protection each of them carries.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModeCounts {
     /// Pages that carry a checksum.
     pub checksum: u64,
@@ -480,7 +480,7 @@ impl Serialize for Unread {
 }
 
 /// A circumstance worth knowing that is neither damage nor a gap in the check.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
     /// What it is about, relative to the target's path; empty for the target.
     pub file: String,
@@ -489,7 +489,7 @@ pub struct Note {
 }
 
 /// The result of a target or of a run, worst first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Something is damaged.
@@ -519,7 +519,7 @@ impl Verdict {
 }
 
 /// How many findings there are of each severity.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeverityCounts {
     /// Findings of severity `damage`, of pages and files.
     pub damage: u64,

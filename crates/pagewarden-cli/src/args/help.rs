@@ -8,17 +8,18 @@ use clap::{Command, CommandFactory as _};
 use crate::args::{Arguments, STYLES};
 
 /// The commands by what they are for.
-const GROUPS: [(&str, &[&str]); 6] = [
+const GROUPS: [(&str, &[&str]); 7] = [
     ("Look", &["check", "survey"]),
     ("Act", &["protect"]),
     ("Keep", &["pack", "mount", "unpack"]),
     ("Equal", &["compare", "checksum"]),
     ("Measure", &["iotest", "cost"]),
+    ("Share", &["plan", "merge"]),
     ("Set up", &["completions", "man"]),
 ];
 
 /// Of each command with many options, those that `-h` shows, and one example.
-const SHORT: [(&str, &[&str], &str); 9] = [
+const SHORT: [(&str, &[&str], &str); 10] = [
     (
         "check",
         &["json", "structure", "seal", "against", "keyring", "html", "verbose"],
@@ -50,6 +51,11 @@ const SHORT: [(&str, &[&str], &str); 9] = [
         "compare",
         &["table", "exclude-table", "sql", "show-values", "json"],
         "pagewarden compare mysql://ann@old/shop postgres://ann@new/shop",
+    ),
+    (
+        "plan",
+        &["output", "unit", "format", "structure", "json"],
+        "pagewarden plan /backups -o plan.jsonl",
     ),
     ("iotest", &["size", "time", "against", "judge", "json"], "pagewarden iotest /var/lib/mysql"),
 ];

@@ -1,6 +1,7 @@
 //! `pagewarden check`: verifies targets one after the other and reports.
 
 use std::io::{self, IsTerminal as _};
+use std::mem;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,8 +9,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime};
 
 use pagewarden::Error;
-use pagewarden::database::repository::{self, RepositoryOptions, Sets};
-use pagewarden::database::{self, Format, OpenOptions, Step, Target, folder, parts};
+use pagewarden::database::repository::RepositoryOptions;
+use pagewarden::database::{self, Format, OpenOptions, Step, Target, parts};
 use pagewarden::report::html::HtmlReport;
 use pagewarden::report::json::JsonReport;
 use pagewarden::report::map::Layout;
@@ -23,13 +24,17 @@ use pagewarden::source::pipe::StandardInput;
 use pagewarden::verdict::{Note, Protection, Verdict};
 use pagewarden::verify::{Caching, Method, Options, Summary, Verified, verify};
 
-use crate::args::Check;
+use pagewarden_plan::subject::{Subject, is_standard_input, subjects};
+
+use crate::args::{Check, Demands};
 use crate::commands::sealing::{SealFile, hold_against};
 use crate::exit::{self, Exit};
 use crate::progress::{Show, listed_bytes};
 use crate::replaced_file::{Content, ReplacedFile};
 use crate::signals::stop_on_signals;
 use crate::terminal::{colours, width};
+
+mod part;
 
 /// What is the same for all targets of a run.
 struct Run<'a> {
@@ -42,13 +47,17 @@ struct Run<'a> {
     /// An error has a place in the result itself.
     errors_are_results: bool,
     against: Option<&'a Path>,
-    /// Files that were named beside those of another database.
-    strangers: Vec<(PathBuf, Note)>,
+    /// What is to be said of paths besides: files that were named beside those of another
+    /// database, files that changed since they were planned.
+    notes: Vec<(PathBuf, Note)>,
 }
 
 /// Runs the command.
 pub fn run(arguments: &Check) -> anyhow::Result<Exit> {
-    exit::or_json("check", arguments.json, || check(arguments))
+    exit::or_json("check", arguments.json, || match &arguments.plan {
+        Some(plan) => part::check(arguments, plan),
+        None => check(arguments),
+    })
 }
 
 fn check(arguments: &Check) -> anyhow::Result<Exit> {
@@ -59,7 +68,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
     let seal_file = prepare(arguments, arguments.seal.as_deref(), Content::Seal)?;
     let kind = arguments.format.as_deref().and_then(database::kind_named);
     let open_options = open_options(arguments);
-    let subjects = subjects(arguments, kind, &open_options)?;
+    let subjects = subjects(&arguments.paths, kind, &open_options)?;
     let wants_seal = seal_file.is_some() || arguments.against.is_some();
     if wants_seal && arguments.paths.len() > 1 {
         anyhow::bail!("a seal is of one database\nhint: name one PATH with --seal and --against");
@@ -96,9 +105,10 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
             || metrics_file.is_some(),
         errors_are_results: arguments.nagios,
         against: arguments.against.as_deref(),
-        strangers: pagewarden::formats::sqlserver::files::strangers(&arguments.paths),
+        notes: pagewarden::formats::sqlserver::files::strangers(&arguments.paths),
     };
-    let all = run.check_all(subjects, seal_file, arguments, &mut reports)?;
+    let mut all = Ran::default();
+    run.check_all(subjects, seal_file, &arguments.demands, &mut reports, &mut all)?;
     let verdict = all.verdict();
     let Ran { mut total, opened, missed, sealed, .. } = all;
     show.end();
@@ -116,7 +126,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
         .and_then(|()| picture_file.map_or(Ok(()), |file| file.replace(&picture)))
         .and_then(|()| metrics_file.map_or(Ok(()), |file| file.replace(&metrics)))
         .and(sealed);
-    let exit = exit_of(arguments, verdict, &total, missed);
+    let exit = exit_of(arguments.nagios, &arguments.demands, verdict, &total, missed);
     Ok(match written {
         Ok(()) => exit,
         Err(error) => {
@@ -143,62 +153,6 @@ fn open_options(arguments: &Check) -> OpenOptions {
             cipher_pass_file: arguments.cipher_pass_file.clone(),
         },
     }
-}
-
-/// What is checked by itself.
-enum Subject {
-    /// One target, in one file or folder or in several.
-    Target(Vec<PathBuf>),
-    /// A backup repository, with its targets or why it cannot be opened.
-    Repository(PathBuf, Result<Sets, Error>),
-}
-
-impl Subject {
-    /// How many targets it has.
-    fn count(&self) -> usize {
-        match self {
-            Self::Repository(_, Ok(sets)) => sets.count,
-            Self::Repository(_, Err(_)) | Self::Target(_) => 1,
-        }
-    }
-}
-
-/// Everything that is to be checked, in the order in which it is named.
-fn subjects(
-    arguments: &Check,
-    kind: Option<&Format>,
-    options: &OpenOptions,
-) -> anyhow::Result<Vec<Subject>> {
-    let groups = parts::grouped(&with_folders_listed(&arguments.paths, kind)?, kind);
-    let subject = |paths: Vec<PathBuf>| {
-        let repository = match paths.as_slice() {
-            [path] => repository::kind_of(path, kind).map(|tool| (path.clone(), tool)),
-            _ => None,
-        };
-        match repository {
-            Some((path, tool)) => {
-                let sets = (tool.open)(&path, options);
-                Subject::Repository(path, sets)
-            }
-            None => Subject::Target(paths),
-        }
-    };
-    Ok(groups.into_iter().map(subject).collect())
-}
-
-/// The paths, with the databases in a folder in the place of one that is none itself.
-fn with_folders_listed(paths: &[PathBuf], kind: Option<&Format>) -> anyhow::Result<Vec<PathBuf>> {
-    let mut all = Vec::new();
-    for path in paths {
-        let is_plain_folder = path.is_dir() && !folder::is_target(path, kind);
-        let databases = if is_plain_folder { folder::databases(path, kind)? } else { Vec::new() };
-        match databases.is_empty() {
-            // What is wrong with it is said where it is opened.
-            true => all.push(path.clone()),
-            false => all.extend(databases),
-        }
-    }
-    Ok(all)
 }
 
 /// Makes sure that a file that was asked for can be written.
@@ -240,35 +194,52 @@ fn add_result<'a>(
 }
 
 /// A target that was verified.
-struct Checked {
+pub(super) struct Checked {
     verified: Verified,
     /// Whether a seal that was wanted was made.
     sealed: anyhow::Result<()>,
 }
 
 /// All targets of a run.
-struct Ran {
-    total: Summary,
+pub(super) struct Ran {
+    pub(super) total: Summary,
     /// The worst of all that were checked.
     worst: Option<Verdict>,
-    opened: u64,
+    pub(super) opened: u64,
     /// Whether a level of protection that was asked for was missed.
-    missed: bool,
+    pub(super) missed: bool,
     /// Whether a seal that was wanted was made.
     sealed: anyhow::Result<()>,
 }
 
+impl Default for Ran {
+    fn default() -> Self {
+        let total = Summary::default();
+        Self { total, worst: None, opened: 0, missed: false, sealed: Ok(()) }
+    }
+}
+
 impl Ran {
     /// Counts one target; `None` if it could not be opened.
-    fn add(&mut self, checked: Option<Checked>, arguments: &Check) {
-        let verdict = match checked {
+    fn add(&mut self, checked: Option<Checked>, demands: &Demands) {
+        match checked {
             Some(Checked { verified, sealed }) => {
-                self.opened += 1;
                 if self.sealed.is_ok() {
                     self.sealed = sealed;
                 }
+                self.add_verified(Some(&verified), demands);
+            }
+            None => self.add_verified(None, demands),
+        }
+    }
+
+    /// Counts one target, as [`Ran::add`].
+    pub(super) fn add_verified(&mut self, verified: Option<&Verified>, demands: &Demands) {
+        let verdict = match verified {
+            Some(verified) => {
+                self.opened += 1;
                 self.total += &verified.summary;
-                self.missed |= misses_protection(arguments, &verified);
+                self.missed |= misses_protection(demands, verified);
                 verified.verdict()
             }
             None => Verdict::Incomplete,
@@ -277,7 +248,7 @@ impl Ran {
     }
 
     /// The worst of all.
-    fn verdict(&self) -> Verdict {
+    pub(super) fn verdict(&self) -> Verdict {
         let verdict = self.worst.unwrap_or(Verdict::Incomplete);
         if self.total.stopped { verdict.min(Verdict::Incomplete) } else { verdict }
     }
@@ -289,16 +260,10 @@ impl Run<'_> {
         &self,
         subjects: Vec<Subject>,
         mut seal_file: Option<ReplacedFile>,
-        arguments: &Check,
+        demands: &Demands,
         reports: &mut Several<'_>,
-    ) -> anyhow::Result<Ran> {
-        let mut ran = Ran {
-            total: Summary::default(),
-            worst: None,
-            opened: 0,
-            missed: false,
-            sealed: Ok(()),
-        };
+        ran: &mut Ran,
+    ) -> anyhow::Result<()> {
         let stopped = || self.options.stop.load(Ordering::Relaxed);
         for subject in subjects {
             if stopped() {
@@ -310,25 +275,35 @@ impl Run<'_> {
                     let checked = self.check(&paths, seal_file.take(), reports)?;
                     // A stream may have been waited for.
                     ran.total.stopped |= checked.is_none() && stopped();
-                    ran.add(checked, arguments);
+                    ran.add(checked, demands);
                 }
                 Subject::Repository(path, Err(error)) => {
                     self.failed(&path, error, reports)?;
-                    ran.add(None, arguments);
+                    ran.add(None, demands);
                 }
-                Subject::Repository(_, Ok(sets)) => {
-                    for target in sets.targets {
+                Subject::Repository(path, Ok(sets)) => {
+                    let mut notes = self.notes_of(&path);
+                    for mut target in sets.targets {
                         if stopped() {
                             ran.total.stopped = true;
                             break;
                         }
+                        // What is said of the repository is said with its first set.
+                        target.steps =
+                            Box::new(mem::take(&mut notes).into_iter().chain(target.steps));
                         let checked = self.check_target(target, None, None, reports)?;
-                        ran.add(Some(checked), arguments);
+                        ran.add(Some(checked), demands);
                     }
                 }
             }
         }
-        Ok(ran)
+        Ok(())
+    }
+
+    /// What is to be said of a path besides.
+    fn notes_of(&self, path: &Path) -> Vec<Step> {
+        let notes = self.notes.iter().filter(|(of, _)| of == path);
+        notes.map(|(_, note)| Step::Note(note.clone())).collect()
     }
 
     /// Says that a target could not be opened.
@@ -362,9 +337,7 @@ impl Run<'_> {
                 return Ok(None);
             }
         };
-        let strange = self.strangers.iter().find(|(stranger, _)| stranger == path);
-        let strange = strange.map(|(_, note)| Step::Note(note.clone()));
-        target.steps = Box::new(strange.into_iter().chain(target.steps));
+        target.steps = Box::new(self.notes_of(path).into_iter().chain(target.steps));
         let path = (!is_standard_input(path)).then_some(path);
         self.check_target(target, path, seal_file, reports).map(Some)
     }
@@ -423,11 +396,6 @@ impl Run<'_> {
     }
 }
 
-/// True for the name that stands for standard input.
-fn is_standard_input(path: &Path) -> bool {
-    path == Path::new("-")
-}
-
 fn options(arguments: &Check) -> anyhow::Result<Options> {
     let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
     Ok(Options {
@@ -448,26 +416,32 @@ fn options(arguments: &Check) -> anyhow::Result<Options> {
     })
 }
 
-fn misses_protection(arguments: &Check, verified: &Verified) -> bool {
+fn misses_protection(demands: &Demands, verified: &Verified) -> bool {
     let setting = verified.description.setting;
     let by_mode = verified.summary.by_mode;
     let protected = by_mode.checksum + by_mode.torn;
     let used = protected + by_mode.none;
     let off = setting == Some(Protection::None) || (used > 0 && protected == 0);
-    let below = arguments
+    let below = demands
         .min_protected
         .is_some_and(|floor| used > 0 && (protected as f64) * 100.0 < floor * used as f64);
-    (arguments.require_protection && off) || below
+    (demands.require_protection && off) || below
 }
 
-fn exit_of(arguments: &Check, verdict: Verdict, total: &Summary, missed: bool) -> Exit {
-    if arguments.nagios {
+pub(super) fn exit_of(
+    nagios: bool,
+    demands: &Demands,
+    verdict: Verdict,
+    total: &Summary,
+    missed: bool,
+) -> Exit {
+    if nagios {
         return Exit::Monitored(State::of(verdict, missed));
     }
     if total.stopped {
         return Exit::Stopped;
     }
     let exit = Exit::from(verdict);
-    let wrong = missed || (arguments.strict && verdict == Verdict::Suspect);
+    let wrong = missed || (demands.strict && verdict == Verdict::Suspect);
     if exit == Exit::Fine && wrong { Exit::Wrong } else { exit }
 }

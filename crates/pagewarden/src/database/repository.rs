@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::database::{Format, OpenOptions, Probe, Target};
 use crate::error::Error;
@@ -109,7 +109,7 @@ pub struct Backup {
 }
 
 /// Whether a set needs others.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BackupKind {
     /// It stands alone.
@@ -164,8 +164,15 @@ impl Serialize for Lsn {
     }
 }
 
+impl<'de> Deserialize<'de> for Lsn {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("no position in a log"))
+    }
+}
+
 /// The archived log of a repository.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Log {
     /// Segments that were read.
     pub segments: u64,
@@ -176,7 +183,7 @@ pub struct Log {
 }
 
 /// Segments that are missing.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogGap {
     /// Their timeline.
     pub timeline: u32,
@@ -187,7 +194,7 @@ pub struct LogGap {
 }
 
 /// How far a set can be brought.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restorable {
     /// The set's label.
     pub set: String,

@@ -202,6 +202,12 @@ pub struct Verified {
 }
 
 impl Verified {
+    /// What another process verified, as its result says.
+    #[must_use]
+    pub fn of(description: Description, summary: Summary) -> Self {
+        Self { description, summary }
+    }
+
     /// The verdict, by the order in [`Verdict`]'s documentation.
     #[must_use]
     pub fn verdict(&self) -> Verdict {

@@ -1,0 +1,134 @@
+//! `pagewarden check --plan`: checks the units of one part of a plan, and writes its result.
+
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use anyhow::Context as _;
+use pagewarden::database::Description;
+use pagewarden::report::several::Several;
+use pagewarden::report::{Report, RunEnd, TargetEnd};
+use pagewarden::verdict::{Finding, Note, Unread, Verdict};
+use pagewarden::verify::{Options, Sink};
+use pagewarden_plan::part::Part;
+use pagewarden_plan::plan::Plan;
+use pagewarden_plan::result::ResultWriter;
+
+use super::{Ran, Run, add_result, exit_of, options};
+use crate::args::Check;
+use crate::exit::Exit;
+use crate::progress::Show;
+use crate::replaced_file::{Content, ReplacedFile};
+
+/// Runs it.
+pub fn check(arguments: &Check, plan: &Path) -> anyhow::Result<Exit> {
+    let begin = Instant::now();
+    let plan = Plan::read(plan)?;
+    let place = arguments.output.as_deref().context("no result file\nhint: -o RESULT")?;
+    let place = ReplacedFile::prepare(place, Content::Part, &plan.read_paths())?;
+    let part = arguments.part.unwrap_or(Part::WHOLE);
+    let sizes: Vec<_> = plan.units.iter().map(|unit| unit.bytes).collect();
+    let units = part.units(&sizes);
+    let targets = units.iter().filter_map(|unit| plan.units.get(*unit));
+    let targets: u64 = targets.flat_map(|unit| &unit.subjects).map(|one| one.targets).sum();
+
+    let is_empty = units.is_empty();
+    let file = place.temporary()?;
+    let writing = || format!("cannot write {}", place.path().display());
+    let out = BufWriter::new(file.as_file().try_clone().with_context(writing)?);
+    let writer = ResultWriter::begin(out, &plan, part).with_context(writing)?;
+    let recorder = Recorder(Mutex::new(writer));
+    let show = Show::choose(arguments.pace.quiet, arguments.pace.progress);
+    let mut reports = Several::default();
+    add_result(&mut reports, arguments, usize::try_from(targets).unwrap_or(usize::MAX), &show)?;
+    reports.add(&recorder);
+    let accepts_unverifiable = plan.wanted.accept_unverifiable;
+    let mut run = Run {
+        kind: plan.wanted.kind(),
+        open_options: plan.wanted.open_options(),
+        options: Options { accepts_unverifiable, ..options(arguments)? },
+        show: &show,
+        wants_total: true,
+        errors_are_results: arguments.nagios,
+        against: None,
+        notes: Vec::new(),
+    };
+    let mut all = Ran::default();
+    for number in units {
+        let Some(unit) = plan.units.get(number) else { continue };
+        recorder.writer().begin_unit(number as u64);
+        for (index, planned) in (0..).zip(&unit.subjects) {
+            recorder.writer().begin_subject(index).with_context(writing)?;
+            let notes = planned.notes().into_iter();
+            run.notes = notes.map(|note| (planned.name().to_owned(), note)).collect();
+            let subject = planned.subject(run.kind, &run.open_options);
+            run.check_all(vec![subject], None, &arguments.demands, &mut reports, &mut all)?;
+        }
+        if run.options.stop.load(Ordering::Relaxed) {
+            // What was seen of this unit is shown, and is no result.
+            all.total.stopped = true;
+            break;
+        }
+        recorder.writer().end_unit().with_context(writing)?;
+    }
+    // Of more parts than there are units, some have nothing to do, and nothing is wrong with that.
+    let verdict = if is_empty { Verdict::Intact } else { all.verdict() };
+    let Ran { mut total, opened, missed, .. } = all;
+    show.end();
+    total.elapsed = begin.elapsed();
+    reports.end(&RunEnd {
+        verdict,
+        total: &total,
+        opened,
+        protection_missed: missed,
+        ended: SystemTime::now(),
+    })?;
+    drop(reports);
+    let writer = recorder.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+    writer.end_result().and_then(|mut out| out.flush()).with_context(writing)?;
+    place.put(file)?;
+    Ok(exit_of(arguments.nagios, &arguments.demands, verdict, &total, missed))
+}
+
+/// The result as one of the reports of the run.
+struct Recorder<W>(Mutex<ResultWriter<W>>);
+
+impl<W> Recorder<W> {
+    fn writer(&self) -> MutexGuard<'_, ResultWriter<W>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<W: Write + Send> Sink for &Recorder<W> {
+    fn finding(&mut self, finding: &Finding) -> io::Result<()> {
+        self.writer().finding(finding)
+    }
+
+    fn unread(&mut self, unread: &Unread) -> io::Result<()> {
+        self.writer().unread(unread)
+    }
+
+    fn note(&mut self, note: &Note) -> io::Result<()> {
+        self.writer().note(note)
+    }
+}
+
+impl<W: Write + Send> Report for &Recorder<W> {
+    fn begin_target(&mut self, target: &Description) -> io::Result<()> {
+        self.writer().begin_target(target)
+    }
+
+    fn end_target(&mut self, target: &TargetEnd<'_>) -> io::Result<()> {
+        self.writer().end_target(target)
+    }
+
+    fn failed_target(&mut self, path: &str, error: &str, ended: SystemTime) -> io::Result<()> {
+        self.writer().failed_target(path, error, ended)
+    }
+
+    fn end(&mut self, run: &RunEnd<'_>) -> io::Result<()> {
+        self.writer().end(run)
+    }
+}

@@ -1,0 +1,86 @@
+//! What is checked by itself: the targets that paths stand for.
+
+use std::path::{Path, PathBuf};
+
+use pagewarden::Error;
+use pagewarden::database::repository::{self, Sets};
+use pagewarden::database::{Format, OpenOptions, folder, parts};
+
+/// What is checked by itself.
+#[derive(Debug)]
+pub enum Subject {
+    /// One target, in one file or folder or in several.
+    Target(Vec<PathBuf>),
+    /// A backup repository, with its targets or why it cannot be opened.
+    Repository(PathBuf, Result<Sets, Error>),
+}
+
+impl Subject {
+    /// The subject that lies in these paths, which belong together.
+    #[must_use]
+    pub fn of(paths: Vec<PathBuf>, kind: Option<&Format>, options: &OpenOptions) -> Self {
+        let repository = match paths.as_slice() {
+            [path] => repository::kind_of(path, kind).map(|tool| (path.clone(), tool)),
+            _ => None,
+        };
+        match repository {
+            Some((path, tool)) => {
+                let sets = (tool.open)(&path, options);
+                Self::Repository(path, sets)
+            }
+            None => Self::Target(paths),
+        }
+    }
+
+    /// How many targets it has.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Repository(_, Ok(sets)) => sets.count,
+            Self::Repository(_, Err(_)) | Self::Target(_) => 1,
+        }
+    }
+}
+
+/// Everything that is to be checked, in the order in which it is named: paths that belong together
+/// are one subject, and the databases in a folder stand in the place of one that is none itself.
+///
+/// # Errors
+/// A folder cannot be listed.
+pub fn groups(paths: &[PathBuf], kind: Option<&Format>) -> Result<Vec<Vec<PathBuf>>, Error> {
+    Ok(parts::grouped(&with_folders_listed(paths, kind)?, kind))
+}
+
+/// The subjects of [`groups`].
+///
+/// # Errors
+/// As [`groups`].
+pub fn subjects(
+    paths: &[PathBuf],
+    kind: Option<&Format>,
+    options: &OpenOptions,
+) -> Result<Vec<Subject>, Error> {
+    let groups = groups(paths, kind)?;
+    Ok(groups.into_iter().map(|paths| Subject::of(paths, kind, options)).collect())
+}
+
+/// The paths, with the databases in a folder in the place of one that is none itself.
+fn with_folders_listed(paths: &[PathBuf], kind: Option<&Format>) -> Result<Vec<PathBuf>, Error> {
+    let mut all = Vec::new();
+    for path in paths {
+        let is_plain_folder = path.is_dir() && !folder::is_target(path, kind);
+        let databases = if is_plain_folder { folder::databases(path, kind)? } else { Vec::new() };
+        match databases.is_empty() {
+            // What is wrong with it is said where it is opened.
+            true => all.push(path.clone()),
+            false => all.extend(databases),
+        }
+    }
+    Ok(all)
+}
+
+/// True for the name that stands for standard input.
+#[must_use]
+pub fn is_standard_input(path: &Path) -> bool {
+    path == Path::new("-")
+}
