@@ -11,6 +11,7 @@ pub mod mount;
 pub mod pack;
 pub mod protect;
 pub mod reading;
+pub mod repair;
 pub mod sealing;
 pub mod survey;
 pub mod unpack;
