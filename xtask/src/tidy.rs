@@ -23,7 +23,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("shell", &["words"]),
     ("source", &["error", "shell", "words"]),
     ("page", &["verdict", "words"]),
-    ("database", &["error", "formats", "page", "protect", "source", "verdict", "words"]),
+    ("database", &["error", "formats", "page", "protect", "repair", "source", "verdict", "words"]),
     ("verify", &["database", "error", "page", "source", "verdict", "words"]),
     ("protect", &["crc32c", "error", "formats", "source", "verdict", "verify", "words"]),
     ("report", &["database", "error", "verdict", "verify", "words"]),
@@ -32,13 +32,17 @@ const ROOMS: &[(&str, &[&str])] = &[
         "pack",
         &["database", "error", "formats", "page", "shell", "source", "verdict", "verify", "words"],
     ),
+    ("repair", &["check", "error", "formats", "protect", "source", "verdict", "verify", "words"]),
     ("check", &["database", "error", "formats", "source", "verdict", "verify"]),
-    ("formats", &["database", "page", "protect"]),
+    ("formats", &["database", "page", "protect", "repair"]),
     ("formats/*/checksum", &["crc32c", "verdict"]),
     ("formats/*/page", &["crc32c", "formats/*/checksum", "page", "verdict", "words"]),
     (
         "formats/*",
-        &["crc32c", "database", "error", "page", "protect", "source", "verdict", "verify", "words"],
+        &[
+            "crc32c", "database", "error", "page", "protect", "repair", "source", "verdict",
+            "verify", "words",
+        ],
     ),
     // Aria's files lie in the directories of MariaDB, and are opened with them.
     ("formats/innodb", &["formats/aria/page"]),

@@ -21,6 +21,7 @@ pub mod mount;
 pub mod pack;
 pub mod plan;
 pub mod protect;
+pub mod repair;
 pub mod survey;
 
 const STYLES: Styles = Styles::styled()
@@ -32,7 +33,7 @@ const STYLES: Styles = Styles::styled()
 /// Is my data still what was written?
 ///
 /// Pagewarden verifies the pages of database files and data directories,
-/// without needing the server. Only `protect` ever writes to them.
+/// without needing the server. Only `protect` and `repair --yes` ever write to them.
 #[derive(Debug, Parser)]
 #[command(name = "pagewarden", version, styles = STYLES, max_term_width = 100)]
 #[command(after_help = "Example:\n  pagewarden check /var/lib/postgresql/15/main\n\n\
@@ -54,6 +55,7 @@ pub enum Command {
     Pack(pack::Pack),
     Mount(mount::Mount),
     Protect(protect::Protect),
+    Repair(repair::Repair),
     Checksum(checksum::Checksum),
     Compare(compare::Compare),
     Cost(cost::Cost),

@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         Command::Pack(pack) => commands::pack::run(&pack),
         Command::Mount(mount) => commands::mount::run(&mount),
         Command::Protect(protect) => commands::protect::run(&protect),
+        Command::Repair(repair) => commands::repair::run(&repair),
         Command::Checksum(checksum) => commands::checksum::run(&checksum),
         Command::Compare(compare) => commands::compare::run(&compare),
         Command::Cost(cost) => commands::cost::run(&cost),

@@ -61,6 +61,7 @@ mod protect;
 mod protect_innodb;
 mod protect_sqlite;
 mod recovery;
+mod repair;
 mod replicates;
 mod repository_log;
 mod running;

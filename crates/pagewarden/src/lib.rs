@@ -42,6 +42,7 @@ pub mod formats;
 pub mod pack;
 pub mod page;
 pub mod protect;
+pub mod repair;
 pub mod report;
 pub mod seal;
 pub mod shell;

@@ -10,11 +10,12 @@ use crate::args::{Arguments, STYLES};
 /// The commands by what they are for.
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Look", &["check", "survey"]),
-    ("Act", &["protect"]),
+    ("Act", &["protect", "repair"]),
     ("Keep", &["pack", "mount", "unpack"]),
     ("Equal", &["compare", "checksum"]),
     ("Measure", &["iotest", "cost"]),
     ("Share", &["plan", "merge"]),
+    ("Spread", &["plan", "merge"]),
     ("Set up", &["completions", "man"]),
 ];
 

@@ -14,6 +14,7 @@ pub mod pack;
 pub mod plan;
 pub mod protect;
 pub mod reading;
+pub mod repair;
 pub mod sealing;
 pub mod survey;
 pub mod unpack;

@@ -447,6 +447,8 @@ pub struct Format {
     pub specimens: Option<fn() -> Vec<Specimen>>,
     /// How the protection of its databases is changed; `None`: not by this library.
     pub protect: Option<Engine>,
+    /// How damaged pages of its databases are repaired; `None`: not yet.
+    pub repair: Option<crate::repair::Engine>,
 }
 
 impl fmt::Debug for Format {

@@ -34,3 +34,8 @@ pub fn specimens() -> Vec<Specimen> {
 pub fn protecting() -> impl Iterator<Item = Engine> {
     FORMATS.iter().filter_map(|format| format.protect)
 }
+
+/// The engines whose damaged pages this library repairs, in the order in which they are asked.
+pub fn repairing() -> impl Iterator<Item = crate::repair::Engine> {
+    FORMATS.iter().filter_map(|format| format.repair)
+}

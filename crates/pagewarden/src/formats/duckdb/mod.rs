@@ -27,4 +27,5 @@ pub const FORMAT: Format = Format {
     link_maker: |_| LinkMaker::Unknown,
     specimens: Some(page::specimens),
     protect: None,
+    repair: None,
 };

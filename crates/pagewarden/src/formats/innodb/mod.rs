@@ -30,4 +30,5 @@ pub const FORMAT: Format = Format {
     link_maker: files::link_maker,
     specimens: Some(|| page::specimens::specimens().into_iter().chain(of_aria()).collect()),
     protect: Some(protect::ENGINE),
+    repair: None,
 };

@@ -44,6 +44,7 @@ pub const FORMAT: Format = Format {
     link_maker: |_| LinkMaker::Unknown,
     specimens: None,
     protect: None,
+    repair: None,
 };
 
 const HINT: &str = "take another copy of the pack, or pack the database again";

@@ -4,6 +4,7 @@ pub mod checksum;
 pub mod files;
 pub mod page;
 pub mod protect;
+pub mod repair;
 
 use crate::database::{Format, StreamKind, TurnedOn};
 
@@ -28,4 +29,5 @@ pub const FORMAT: Format = Format {
     link_maker: files::link_maker,
     specimens: Some(page::specimens),
     protect: Some(protect::ENGINE),
+    repair: Some(repair::ENGINE),
 };

@@ -29,4 +29,5 @@ pub const FORMAT: Format = Format {
     specimens: Some(page::specimens),
     // The SQLite extension does it: it needs SQLite itself.
     protect: None,
+    repair: None,
 };

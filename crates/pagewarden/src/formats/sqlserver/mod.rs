@@ -41,4 +41,5 @@ pub const FORMAT: Format = Format {
     link_maker: |_| LinkMaker::Unknown,
     specimens: Some(page::specimens::all),
     protect: Some(protect::ENGINE),
+    repair: None,
 };

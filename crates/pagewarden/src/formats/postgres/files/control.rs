@@ -275,6 +275,28 @@ impl Control {
         })
     }
 
+    /// The latest checkpoint as its record in the log has it: `checkPointCopy`. `None` for a
+    /// file that cannot be believed, and for a version whose layout is not certain.
+    #[must_use]
+    pub fn checkpoint_of(bytes: &[u8]) -> Option<&[u8]> {
+        let version = u32_at(bytes, 8)?;
+        let layout = LAYOUTS.iter().find(|layout| layout.version == version)?;
+        let end = layout.checkpoint_copy.checked_add(layout.checkpoint_bytes)?;
+        bytes.get(layout.checkpoint_copy..end).filter(|_| crc_matches(bytes, layout.crc))
+    }
+
+    /// The `wal_level` of the last server: 0 is minimal. `None` where that is not known.
+    #[must_use]
+    pub fn wal_level_of(bytes: &[u8]) -> Option<u32> {
+        // Behind the checkpoint: unloggedLSN (8), minRecoveryPoint (8), its timeline (4 of 8),
+        // backupStartPoint (8), backupEndPoint (8), backupEndRequired (1 of 4).
+        const WAL_LEVEL: usize = 44;
+        let version = u32_at(bytes, 8)?;
+        let layout = LAYOUTS.iter().find(|layout| layout.version == version)?;
+        let at = layout.checkpoint_copy.checked_add(layout.checkpoint_bytes)?;
+        u32_at(bytes, at.checked_add(WAL_LEVEL)?)
+    }
+
     /// What `PG_VERSION` of this cluster must say, by its catalogue version; `None` for
     /// one that was never released.
     #[must_use]

@@ -48,7 +48,7 @@ const OURS: &str = "pagewarden-protect.lock";
 const WORDS: &str = "pagewarden protect is changing this cluster";
 
 /// No server starts on the cluster while this lives.
-pub(super) struct ServerLock<'a> {
+pub(in crate::formats::postgres) struct ServerLock<'a> {
     disk: &'a dyn Disk,
     /// Keeps the lock on the file.
     file: Written,
@@ -62,7 +62,11 @@ impl<'a> ServerLock<'a> {
     ///
     /// # Errors
     /// A server runs, or a run of ours, or a lock file says so.
-    pub(super) fn take(disk: &'a dyn Disk, root: &Path, owner: &Metadata) -> Result<Self, Error> {
+    pub(in crate::formats::postgres) fn take(
+        disk: &'a dyn Disk,
+        root: &Path,
+        owner: &Metadata,
+    ) -> Result<Self, Error> {
         let presence = Presence::before(owner.uid()).map_err(|_| {
             Error::not_permitted(
                 root,
@@ -107,12 +111,12 @@ impl<'a> ServerLock<'a> {
     }
 
     /// True while no server has taken it away.
-    pub(super) fn is_held(&self) -> bool {
+    pub(in crate::formats::postgres) fn is_held(&self) -> bool {
         is_same(&self.file, &self.servers)
     }
 
     /// Lets servers in again. What cannot be taken away is stale and stops nobody.
-    pub(super) fn release(self) {
+    pub(in crate::formats::postgres) fn release(self) {
         if self.is_held() {
             let _ = self.disk.remove(&self.servers);
         }
@@ -194,7 +198,7 @@ fn refusal_of_running(root: &Path, pid: i32) -> Error {
 }
 
 /// Refuses if a server runs, without taking the lock.
-pub(super) fn check_not_running(root: &Path) -> Result<(), Error> {
+pub(in crate::formats::postgres) fn check_not_running(root: &Path) -> Result<(), Error> {
     running(root).map_or(Ok(()), |pid| Err(refusal_of_running(root, pid)))
 }
 

@@ -38,11 +38,11 @@ use crate::verify::{Caching, Progress};
 mod copy;
 mod files;
 mod judge;
-mod lock;
+pub(in crate::formats::postgres) mod lock;
 mod pages;
 mod read_back;
 #[cfg(test)]
-mod tests;
+pub(in crate::formats::postgres) mod tests;
 
 use files::Listing;
 use judge::Layout;
@@ -85,13 +85,13 @@ struct Run<'a> {
 }
 
 /// A cluster that may be changed: at rest, and of a version that we know.
-struct Cluster {
-    root: PathBuf,
-    owner: Metadata,
-    version: String,
+pub(in crate::formats::postgres) struct Cluster {
+    pub(in crate::formats::postgres) root: PathBuf,
+    pub(in crate::formats::postgres) owner: Metadata,
+    pub(in crate::formats::postgres) version: String,
     /// The control file, byte for byte.
-    bytes: Vec<u8>,
-    control: Control,
+    pub(in crate::formats::postgres) bytes: Vec<u8>,
+    pub(in crate::formats::postgres) control: Control,
 }
 
 impl Run<'_> {
@@ -250,7 +250,7 @@ impl Run<'_> {
 
 impl Cluster {
     /// Opens a cluster that is at rest.
-    fn open(root: &Path) -> Result<Self, Error> {
+    pub(in crate::formats::postgres) fn open(root: &Path) -> Result<Self, Error> {
         let owner = fs::metadata(root).map_err(|error| Error::io("open", root, error))?;
         let path = root.join("global").join("pg_control");
         let bytes = read_control(&path)?;
@@ -360,7 +360,7 @@ impl Cluster {
     }
 }
 
-fn read_control(path: &Path) -> Result<Vec<u8>, Error> {
+pub(in crate::formats::postgres) fn read_control(path: &Path) -> Result<Vec<u8>, Error> {
     read_small(path, CONTROL_BYTES).map_err(|error| Error::io("read", path, error))
 }
 

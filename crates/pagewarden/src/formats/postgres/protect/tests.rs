@@ -22,10 +22,10 @@ mod crashes;
 mod refusals;
 mod tablespaces;
 
-pub(super) const PAGE: usize = 8192;
+pub(in crate::formats::postgres) const PAGE: usize = 8192;
 
 /// A heap page that passes every rule.
-pub(super) fn heap_page(dice: &mut Dice) -> Vec<u8> {
+pub(in crate::formats::postgres) fn heap_page(dice: &mut Dice) -> Vec<u8> {
     let mut page: Vec<u8> = (0..PAGE / 8).flat_map(|_| dice.next().to_le_bytes()).collect();
     page[4..8].fill(0);
     page[10..12].fill(0);
@@ -42,7 +42,7 @@ pub(super) fn sum_of(page: &[u8], block: u32) -> u16 {
     checksum(hash[0], block)
 }
 
-pub(super) fn stamp(page: &mut [u8], block: u32) {
+pub(in crate::formats::postgres) fn stamp(page: &mut [u8], block: u32) {
     let sum = sum_of(page, block);
     page[CHECKSUM_FIELD].copy_from_slice(&sum.to_le_bytes());
 }

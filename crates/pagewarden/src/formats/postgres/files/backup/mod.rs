@@ -32,7 +32,7 @@ mod log;
 pub mod manifest;
 mod members;
 mod needed;
-mod place;
+pub(in crate::formats::postgres) mod place;
 pub(in crate::formats::postgres) mod repository;
 mod stream;
 

@@ -6,17 +6,17 @@ use crate::formats::postgres::files::names::RelationFile;
 
 /// A relation's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct RelationPlace {
+pub(in crate::formats::postgres) struct RelationPlace {
     /// As `pg_filenode_relation` wants it; `None` where the path does not tell.
-    pub(super) tablespace: Option<u32>,
+    pub(in crate::formats::postgres) tablespace: Option<u32>,
     /// `None` for `global`.
-    pub(super) database: Option<u32>,
-    pub(super) file: RelationFile,
+    pub(in crate::formats::postgres) database: Option<u32>,
+    pub(in crate::formats::postgres) file: RelationFile,
 }
 
 /// What a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub(in crate::formats::postgres) enum Role {
     Relation(RelationPlace),
     Control,
     RelationMap,
@@ -35,7 +35,7 @@ const DEFAULT_TABLESPACE: u32 = 0;
 /// What a file is, and the folder in the archive that is the data directory
 /// (or the tablespace), with a slash at its end if it is not the archive's own.
 /// `None`: nothing that is looked into.
-pub(super) fn locate(path: &str) -> Option<(&str, Role)> {
+pub(in crate::formats::postgres) fn locate(path: &str) -> Option<(&str, Role)> {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     let (above, last) = folder.rsplit_once('/').unwrap_or(("", folder));
     let root_of = |root: &str| {

@@ -45,14 +45,26 @@ const IMAGE_HAS_HOLE: u8 = 0x01;
 
 /// `RM_XLOG_ID`, the log's own records.
 pub const OF_LOG: u8 = 0;
+/// `RM_XACT_ID`, ends of transactions, with the files that they drop.
+pub const OF_TRANSACTIONS: u8 = 1;
 /// `RM_SMGR_ID`, creation and truncation of files.
 pub const OF_STORAGE: u8 = 2;
 /// `RM_DBASE_ID`, creation and removal of databases.
 pub const OF_DATABASES: u8 = 4;
+/// `RM_TBLSPC_ID`, creation and removal of tablespaces.
+pub const OF_TABLESPACES: u8 = 5;
+/// `RM_LOGICALMSG_ID`, the last of the managers that every server has.
+pub const LAST_MANAGER: u8 = 21;
 /// `XLOG_SWITCH`: the rest of the segment is empty.
 pub const SWITCH: u8 = 0x40;
 /// `XLOG_BACKUP_END`: its main data is the address where the backup began.
 pub const BACKUP_END: u8 = 0x50;
+/// `XLOG_CHECKPOINT_SHUTDOWN`: its main data is the checkpoint.
+pub const CHECKPOINT_SHUTDOWN: u8 = 0x00;
+/// `XLOG_CHECKPOINT_ONLINE`: the same of one that was made while the server ran.
+pub const CHECKPOINT_ONLINE: u8 = 0x10;
+/// `XLOG_PARAMETER_CHANGE`: settings that standbys must know, `wal_level` among them.
+pub const PARAMETER_CHANGE: u8 = 0x60;
 /// `XLOG_SMGR_CREATE`: relation, then fork.
 pub const STORAGE_CREATE: u8 = 0x10;
 /// `XLOG_SMGR_TRUNCATE`: block, then relation.
@@ -65,6 +77,8 @@ pub struct Dialect {
     apply: Option<u8>,
     /// Flags of compressed images.
     compressed: u8,
+    /// True if the flags say how an image is compressed; else it is by pglz.
+    names_method: bool,
 }
 
 impl Dialect {
@@ -74,17 +88,29 @@ impl Dialect {
     pub fn of_magic(magic: u16) -> Option<Self> {
         match magic {
             // 9.6
-            0xD093 => Some(Self { apply: None, compressed: 0x02 }),
+            0xD093 => Some(Self { apply: None, compressed: 0x02, names_method: false }),
             // 10 to 14: images may be there to compare with only.
             0xD097 | 0xD098 | 0xD101 | 0xD106 | 0xD10D => {
-                Some(Self { apply: Some(0x04), compressed: 0x02 })
+                Some(Self { apply: Some(0x04), compressed: 0x02, names_method: false })
             }
             // 15 to 18: three ways of compression.
             0xD110 | 0xD113 | 0xD116 | 0xD118 => {
-                Some(Self { apply: Some(0x02), compressed: 0x04 | 0x08 | 0x10 })
+                Some(Self { apply: Some(0x02), compressed: 0x04 | 0x08 | 0x10, names_method: true })
             }
             _ => None,
         }
+    }
+
+    /// How an image with these flags is compressed; `None` for flags that no server sets.
+    fn method(self, flags: u8) -> Option<Method> {
+        Some(match flags & self.compressed {
+            0 => Method::Plain,
+            0x04 if self.names_method => Method::Pglz,
+            0x08 => Method::Lz4,
+            0x10 => Method::Zstd,
+            _ if !self.names_method => Method::Pglz,
+            _ => return None,
+        })
     }
 }
 
@@ -93,6 +119,8 @@ impl Dialect {
 pub struct RecordHeader {
     /// The length of the record, this header included.
     pub total: u32,
+    /// The transaction that wrote it; 0 for none.
+    pub transaction: u32,
     /// Where the record before begins.
     pub previous: u64,
     /// What it is, and flags.
@@ -109,6 +137,7 @@ impl RecordHeader {
     pub fn read(record: &[u8]) -> Option<Self> {
         Some(Self {
             total: u32_at(record, 0)?,
+            transaction: u32_at(record, 4)?,
             previous: u64_at(record, 8)?,
             info: *record.get(16)?,
             manager: *record.get(17)?,
@@ -157,6 +186,56 @@ pub struct Touched {
     pub block: u32,
     /// True if replay does not read the block but overwrites it.
     pub overwritten: bool,
+    /// The image that replay restores, if that is how.
+    pub image: Option<Image>,
+    /// Bytes of content that the header of the block announces, the image first.
+    content: usize,
+}
+
+/// How a record holds the image of a whole page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Image {
+    /// Bytes in the record.
+    pub length: u16,
+    /// Where the hole is that was left out.
+    pub hole_offset: u16,
+    /// How long the hole is; `None`: as long as the page lacks, where nothing is compressed.
+    pub hole_length: Option<u16>,
+    /// How it is compressed.
+    pub method: Method,
+}
+
+/// How an image is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// Not at all.
+    Plain,
+    /// PostgreSQL's own.
+    Pglz,
+    /// LZ4, one block.
+    Lz4,
+    /// Zstandard.
+    Zstd,
+}
+
+/// The images of whole pages in a record that is here with all its bytes, each with its block.
+/// `None`: this is not how a record is made up.
+pub fn images(record: &[u8], dialect: Dialect) -> Option<Vec<(Touched, &[u8])>> {
+    let mut blocks = Vec::new();
+    let main = touched(record, dialect, |touched| blocks.push(touched))?;
+    let total = usize::try_from(RecordHeader::read(record)?.total).ok()?;
+    // An empty main data may be long main data that is not here, but then neither are images.
+    let contents = blocks.iter().try_fold(main.len(), |sum, one| sum.checked_add(one.content))?;
+    let mut at = total.checked_sub(contents)?;
+    let mut images = Vec::new();
+    for block in blocks {
+        if let Some(image) = block.image {
+            let end = at.checked_add(usize::from(image.length))?;
+            images.push((block, record.get(at..end)?));
+        }
+        at = at.checked_add(block.content)?;
+    }
+    Some(images)
 }
 
 /// Calls `each` for every block that a record touches and returns the record's
@@ -217,16 +296,20 @@ fn block_header(
         return None;
     }
     let mut content = usize::from(data);
-    let mut restored = false;
+    let mut restored = None;
     if flags & HAS_IMAGE != 0 {
         let length = cursor.u16()?;
-        cursor.u16()?;
+        let hole_offset = cursor.u16()?;
         let image = cursor.u8()?;
-        if image & dialect.compressed != 0 && image & IMAGE_HAS_HOLE != 0 {
-            cursor.u16()?;
-        }
+        let method = dialect.method(image)?;
+        let hole_length = match (image & IMAGE_HAS_HOLE != 0, method) {
+            (false, _) => Some(0),
+            (true, Method::Plain) => None,
+            (true, _) => Some(cursor.u16()?),
+        };
         content = content.checked_add(usize::from(length))?;
-        restored = dialect.apply.is_none_or(|apply| image & apply != 0);
+        let is_restored = dialect.apply.is_none_or(|apply| image & apply != 0);
+        restored = is_restored.then_some(Image { length, hole_offset, hole_length, method });
     }
     let locator = if flags & SAME_RELATION == 0 {
         let locator = Locator::read(cursor.bytes, cursor.at)?;
@@ -239,7 +322,9 @@ fn block_header(
         locator,
         fork: flags & FORK_MASK,
         block: cursor.u32()?,
-        overwritten: restored || flags & WILL_INIT != 0,
+        overwritten: restored.is_some() || flags & WILL_INIT != 0,
+        image: restored,
+        content,
     };
     Some((touched, content))
 }

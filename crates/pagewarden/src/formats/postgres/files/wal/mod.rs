@@ -42,6 +42,7 @@
 //! records and images were compared with `pg_waldump` of 14 to 18.
 
 pub mod block;
+pub mod image;
 pub mod reader;
 pub mod replay;
 pub mod segment;

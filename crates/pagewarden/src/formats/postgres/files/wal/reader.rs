@@ -45,7 +45,7 @@ pub struct Record<'a> {
     pub magic: u16,
     /// Its header.
     pub header: RecordHeader,
-    /// Its first [`HEAD_BYTES`], or all of it.
+    /// Its first [`HEAD_BYTES`], or more where the reader was told so, or all of it.
     pub head: &'a [u8],
 }
 
@@ -57,6 +57,8 @@ pub struct LogReader {
     /// Where the record before the next one began, once that is known.
     before: Option<u64>,
     head: Vec<u8>,
+    /// How much of a record is kept.
+    head_bytes: usize,
 }
 
 impl LogReader {
@@ -74,7 +76,33 @@ impl LogReader {
             chunk_begin: 0,
             magic: None,
         };
-        Self { pages, next, before, head: Vec::new() }
+        Self { pages, next, before, head: Vec::new(), head_bytes: HEAD_BYTES }
+    }
+
+    /// The same, but keeps so much of each record.
+    #[must_use]
+    pub fn keeping(self, head_bytes: usize) -> Self {
+        Self { head_bytes: head_bytes.max(HEAD_BYTES), ..self }
+    }
+
+    /// Goes to the first record that begins on the page at `address` or behind it.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn go_to(&mut self, mut address: u64) -> Result<(), Stop> {
+        let page_bytes = self.pages.page_bytes();
+        loop {
+            let header = self.pages.header(address)?;
+            let inside = if header.continues() { u64::from(header.remaining) } else { 0 };
+            let behind = inside.checked_next_multiple_of(ALIGNMENT).unwrap_or(u64::MAX);
+            let begin = address.saturating_add(header.bytes() as u64).saturating_add(behind);
+            let next = address.saturating_add(page_bytes);
+            if begin < next {
+                (self.next, self.before) = (begin, None);
+                return Ok(());
+            }
+            address = next;
+        }
     }
 
     /// The next record.
@@ -128,7 +156,7 @@ impl LogReader {
             let fragment = up_to(self.pages.rest(address, at)?, total.saturating_sub(got));
             let header_left = RECORD_HEADER_BYTES.saturating_sub(self.head.len());
             crc.update(fragment.get(header_left..).unwrap_or_default());
-            let room = HEAD_BYTES.saturating_sub(self.head.len());
+            let room = self.head_bytes.saturating_sub(self.head.len());
             self.head.extend_from_slice(up_to(fragment, room as u64));
             got = got.saturating_add(fragment.len() as u64);
             at = at.saturating_add(fragment.len() as u64);

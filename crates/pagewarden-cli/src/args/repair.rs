@@ -1,0 +1,77 @@
+//! `pagewarden repair`: its part of the command line.
+
+use std::num::NonZero;
+use std::path::PathBuf;
+
+use clap::Args;
+use pagewarden::repair::PAGES_MAX;
+
+/// Bring damaged pages back from copies that are proved to be the right version
+///
+/// Says what it would do; writes with --yes only. The database must be shut down cleanly. Before the
+/// first page is written, the bytes that it replaces are kept in an undo file. Interrupted at any
+/// point, the same command finishes, and --undo brings back what was there.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    pagewarden repair DIR --from BACKUP               what would be repaired, and by what\n  \
+    pagewarden repair DIR --from BACKUP --yes         do it\n  \
+    pagewarden repair DIR --from STANDBY --from BACKUP --copy-to NEW --yes\n  \
+                                                      leave DIR alone, repair a copy of it\n  \
+    pagewarden repair DIR --undo DIR/pagewarden-repair.undo --yes\n  \
+                                                      bring back what was there\n\n\
+    Exit status: 0 all damaged pages are repaired (or, without --yes, can be), 1 some cannot,\n\
+    2 refused, 3 stopped early.")]
+pub struct Repair {
+    /// A data directory of PostgreSQL (10 to 18) that was shut down cleanly
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+
+    /// Where sound copies of its pages may be; may be given several times
+    ///
+    /// A data directory of the same cluster that was shut down (a standby, a file copy), or a base
+    /// backup in a folder. The database's own log is asked in any case.
+    #[arg(long, value_name = "SOURCE", num_args = 1..)]
+    pub from: Vec<PathBuf>,
+
+    /// Write; without this nothing is changed
+    #[arg(long)]
+    pub yes: bool,
+
+    /// Leave PATH as it is, and repair a copy of it here
+    ///
+    /// DIR must not exist or be empty.
+    #[arg(long, value_name = "DIR", conflicts_with = "undo")]
+    pub copy_to: Option<PathBuf>,
+
+    /// Take older versions of pages where nothing better is proved; what changed since is lost
+    #[arg(long)]
+    pub accept_older: bool,
+
+    /// Refuse if more pages than this are damaged
+    #[arg(long, value_name = "N", default_value_t = PAGES_MAX)]
+    pub max_pages: usize,
+
+    /// Bring back the bytes that an undo file holds
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "accept_older", "undo_file"])]
+    pub undo: Option<PathBuf>,
+
+    /// Where to keep the bytes that are overwritten [default: in PATH, pagewarden-repair.undo]
+    #[arg(long, value_name = "FILE")]
+    pub undo_file: Option<PathBuf>,
+
+    /// Threads that check pages [default: the available cores]
+    #[arg(short, long, value_name = "N")]
+    pub jobs: Option<NonZero<usize>>,
+
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+
+    /// Show no progress
+    #[arg(short, long, conflicts_with = "progress")]
+    pub quiet: bool,
+
+    /// Show progress as plain lines, every few seconds, also without a terminal
+    #[arg(long)]
+    pub progress: bool,
+}

@@ -1,0 +1,148 @@
+//! `pagewarden repair`: brings damaged pages back from copies.
+
+use std::io::{self, Write as _};
+
+use pagewarden::repair::{Options, Outcome, Page, Proof, Request, Verdict, repair};
+use pagewarden::source::trusted_path::End;
+use pagewarden::words::{counted, printable};
+use serde_json::{Value, json};
+
+use crate::args::repair::Repair;
+use crate::exit::{self, Exit};
+use crate::owner_rights;
+use crate::progress::Show;
+use crate::signals::stop_on_signals;
+
+/// Runs the command.
+pub fn run(arguments: &Repair) -> anyhow::Result<Exit> {
+    exit::or_json("repair", arguments.json, || {
+        let request = Request {
+            sources: arguments.from.clone(),
+            write: arguments.yes,
+            copy_to: arguments.copy_to.clone(),
+            accept_older: arguments.accept_older,
+            pages_max: arguments.max_pages,
+            undo: arguments.undo.clone(),
+            undo_file: arguments.undo_file.clone(),
+            ..Request::new(&arguments.path)
+        };
+        let options = Options { jobs: arguments.jobs, stop: stop_on_signals()? };
+        let show = Show::choose(arguments.quiet, arguments.progress);
+        let acting = match &request.copy_to {
+            Some(copy) if request.write => owner_rights::take(&[(copy, End::Inside)])?,
+            _ => None,
+        };
+        let outcome = repair(&request, &options, &show);
+        show.end();
+        let outcome =
+            outcome.map_err(|error| owner_rights::explain(error.into(), acting.as_ref()))?;
+        let mut out = io::stdout().lock();
+        if arguments.json {
+            writeln!(out, "{}", object(arguments, &outcome))?;
+        } else {
+            for warning in &outcome.warnings {
+                writeln!(io::stderr(), "warning: {}", printable(warning))?;
+            }
+            write!(out, "{}", text(arguments, &outcome))?;
+        }
+        out.flush()?;
+        Ok(exit_of(&outcome))
+    })
+}
+
+fn exit_of(outcome: &Outcome) -> Exit {
+    match outcome.is_whole() {
+        _ if outcome.stopped => Exit::Stopped,
+        true => Exit::Fine,
+        false => Exit::Wrong,
+    }
+}
+
+fn object(arguments: &Repair, outcome: &Outcome) -> Value {
+    json!({
+        "pagewarden": pagewarden::VERSION,
+        "command": "repair",
+        "verdict": outcome.verdict,
+        "path": arguments.path.to_string_lossy(),
+        "copy": arguments.copy_to.as_ref().map(|path| path.to_string_lossy()),
+        "engine": outcome.engine,
+        "written": arguments.yes,
+        "pages": outcome.pages,
+        "undo_file": outcome.undo_file.as_ref().map(|path| path.to_string_lossy()),
+        "warnings": outcome.warnings,
+        "stopped": outcome.stopped,
+        "seconds": (outcome.elapsed.as_secs_f64() * 1000.0).round() / 1000.0,
+    })
+}
+
+/// What a person reads; the last line is the result.
+fn text(arguments: &Repair, outcome: &Outcome) -> String {
+    let path = printable(&arguments.path.to_string_lossy());
+    let mut text = format!("{path}: {}\n", printable(&outcome.engine));
+    for page in &outcome.pages {
+        text.push_str(&lines(page));
+    }
+    if let Some(undo) = &outcome.undo_file {
+        let undo = printable(&undo.to_string_lossy());
+        text.push_str(&format!("The bytes from before are in {undo}\n"));
+    }
+    text.push_str(&last_line(arguments, outcome));
+    text.push('\n');
+    text
+}
+
+fn lines(page: &Page) -> String {
+    let what = match (page.proof, page.after.is_some()) {
+        (Some(Proof::Exact), true) => "exact",
+        (Some(Proof::Rebuilt), true) => "rebuilt",
+        (Some(Proof::Older), true) => "older",
+        (None, true) => "undone",
+        (Some(_), false) => "not taken",
+        (None, false) => "no copy",
+    };
+    let place = match page.page {
+        Some(number) => format!("{} page {number}", page.file),
+        None => page.file.clone(),
+    };
+    let object = page.object.as_ref().map_or(String::new(), |object| format!(" ({object})"));
+    let mut text =
+        format!("  {what:<9} {}{}: {}\n", printable(&place), printable(&object), page.kind.name());
+    if let Some(source) = &page.source {
+        text.push_str(&format!("            from {}\n", printable(source)));
+    }
+    text.push_str(&format!("            {}\n", printable(&page.reason)));
+    if let Some(hint) = &page.hint {
+        text.push_str(&format!("            hint: {}\n", printable(hint)));
+    }
+    text
+}
+
+fn last_line(arguments: &Repair, outcome: &Outcome) -> String {
+    let all = outcome.pages.len() as u64;
+    let can = outcome.pages.iter().filter(|page| page.after.is_some()).count() as u64;
+    let written = outcome.pages.iter().filter(|page| page.written).count() as u64;
+    if outcome.stopped {
+        return match written {
+            0 => "Stopped: nothing was written; run the same command again".to_owned(),
+            _ => "Stopped: pages were written and not checked again; run check".to_owned(),
+        };
+    }
+    match outcome.verdict {
+        Verdict::NothingToRepair => "Nothing to repair: no page is damaged".to_owned(),
+        Verdict::Repaired => format!("Repaired {}, and checked again", counted(all, "page")),
+        Verdict::Partly => {
+            format!("Repaired {} of {}", counted(written, "page"), counted(all, "damaged page"))
+        }
+        Verdict::Impossible => {
+            format!("None of {} can be repaired by these sources", counted(all, "damaged page"))
+        }
+        Verdict::Undone => format!("Undone: {} as before the repair", counted(all, "page")),
+        Verdict::Planned => {
+            let what = if arguments.undo.is_some() { "undone" } else { "repaired" };
+            format!(
+                "{can} of {} would be {what}: nothing was written, --yes does it",
+                counted(all, "page")
+            )
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Histories that try to have a page called exact that is not: what changes pages without a word in
+//! the log, files under the names of others, copies that went their own way.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pagewarden::repair::{Options as RepairOptions, Request, repair};
+use pagewarden_scratch::postgres::{Cluster, Installation, Options, StopMode};
+
+use super::history::base_backup;
+use super::{Tally, attack};
+use crate::clusters::installations;
+use crate::damage::Dice;
+
+fn options() -> Options {
+    Options { wal_segment_mib: Some(1), ..Options::default() }
+        .with("autovacuum", "off")
+        .with("min_wal_size", "'64MB'")
+        .with("max_wal_size", "'128MB'")
+        .with("wal_keep_size", "'256MB'")
+}
+
+fn started(installation: &Installation, options: &Options) -> Option<Cluster> {
+    let mut cluster = Cluster::init(installation, options).unwrap();
+    cluster.start().unwrap();
+    (cluster.has_psql() && cluster.client("pg_basebackup").is_ok()).then_some(cluster)
+}
+
+fn cold_copy(cluster: &Cluster, name: &str) -> PathBuf {
+    let target = cluster.home().join(name);
+    cluster.copy_data_dir(&target).unwrap();
+    target
+}
+
+fn oid(cluster: &mut Cluster, database: &str) -> String {
+    let sql = format!("SELECT oid FROM pg_database WHERE datname = '{database}'");
+    cluster.execute("postgres", &[&sql]).unwrap().trim().to_owned()
+}
+
+fn assault(cluster: &Cluster, sources: &[PathBuf], files: &str) -> Tally {
+    let mut dice = Dice::seeded();
+    attack(cluster.data_dir(), sources, &mut dice, |file| file.starts_with(files), 150)
+}
+
+fn refusal(root: &Path, source: &Path) -> String {
+    let request = Request { sources: vec![source.to_owned()], ..Request::new(root) };
+    repair(&request, &RepairOptions::default(), &()).unwrap_err().to_string()
+}
+
+/// Ruins one page, so that sources are looked at at all.
+fn ruin(cluster: &Cluster, file: &str, block: usize) {
+    let path = cluster.data_dir().join(file);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[block * 8192 + 6000..block * 8192 + 8000].fill(0x77);
+    fs::write(path, bytes).unwrap();
+}
+
+/// Two databases with the same file numbers; one takes the other's place under its number.
+#[test]
+fn database_of_the_same_number_is_another_database() {
+    for installation in installations().into_iter().filter(|one| one.major >= 15) {
+        let Some(mut cluster) = started(&installation, &options()) else { continue };
+        cluster.execute("postgres", &["CREATE DATABASE a"]).unwrap();
+        let load = "CREATE TABLE t AS SELECT i AS id, md5(i::text) AS word FROM generate_series(1, 9000) i; \
+             CREATE SEQUENCE s; SELECT nextval('s'); CHECKPOINT";
+        cluster.psql_in("a", load).unwrap();
+        cluster.execute("postgres", &["CREATE DATABASE b TEMPLATE a STRATEGY file_copy"]).unwrap();
+        cluster
+            .psql_in("b", "UPDATE t SET word = md5(word) WHERE id % 200 = 0; VACUUM FULL t")
+            .unwrap();
+        let shop = |template: &str| {
+            format!("CREATE DATABASE shop OID 50000 TEMPLATE {template} STRATEGY file_copy")
+        };
+        cluster.execute("postgres", &[&shop("a"), "CHECKPOINT"]).unwrap();
+        let backup = base_backup(&cluster, "backup", &["-X", "none"]);
+        cluster.execute("postgres", &["DROP DATABASE shop", &shop("b")]).unwrap();
+        // The same by pages in the log, where a sequence moves on without it.
+        cluster.execute("postgres", &["CREATE DATABASE w TEMPLATE a STRATEGY wal_log"]).unwrap();
+        cluster.psql_in("w", "SELECT nextval('s'), nextval('s'), nextval('s')").unwrap();
+        let logged = format!("base/{}/", oid(&mut cluster, "w"));
+        cluster.stop(StopMode::Fast).unwrap();
+        let tally = assault(&cluster, std::slice::from_ref(&backup), "base/50000/");
+        assert_eq!(tally.exact, 0, "{tally:?}");
+        let tally = assault(&cluster, &[], &logged);
+        assert!(tally.exact > 50, "{tally:?}");
+        let everything = assault(&cluster, &[backup], "");
+        assert!(everything.exact > 0, "{everything:?}");
+    }
+}
+
+/// A copy in which one file is that of another database under the same name: every checksum fits.
+#[test]
+fn file_of_another_database_is_not_taken_for_the_relation() {
+    for installation in installations() {
+        let Some(mut cluster) = started(&installation, &options()) else { continue };
+        cluster.execute("postgres", &["CREATE DATABASE a"]).unwrap();
+        let load = "CREATE TABLE t AS SELECT i AS id, md5(i::text) AS word FROM generate_series(1, 2000) i; \
+             CREATE TABLE small AS SELECT 1 AS id; CHECKPOINT";
+        cluster.psql_in("a", load).unwrap();
+        cluster.execute("postgres", &["CREATE DATABASE b TEMPLATE a"]).unwrap();
+        let change = "UPDATE t SET word = upper(word) WHERE id % 300 = 0; UPDATE small SET id = 2; CHECKPOINT";
+        cluster.psql_in("b", change).unwrap();
+        let path = |cluster: &mut Cluster, database: &str, table: &str| {
+            let path = cluster.relation_path(database, table).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        let pairs = ["t", "small"]
+            .map(|table| (path(&mut cluster, "a", table), path(&mut cluster, "b", table)));
+        // What happened before is not in the log any more.
+        let segments = "SELECT count(pg_switch_wal()) FROM generate_series(1, 3); CHECKPOINT";
+        cluster.psql(segments).unwrap();
+        cluster.stop(StopMode::Fast).unwrap();
+        let source = cold_copy(&cluster, "source");
+        for (own, other) in &pairs {
+            fs::copy(source.join(other), source.join(own)).unwrap();
+            assault(&cluster, std::slice::from_ref(&source), own);
+        }
+    }
+}
+
+#[test]
+fn loads_that_are_not_logged_prove_nothing() {
+    let Some(installation) = installations().into_iter().next() else { return };
+    let Some(mut cluster) = started(&installation, &options()) else { return };
+    cluster
+        .psql("CREATE TABLE t AS SELECT i, md5(i::text) FROM generate_series(1, 2000) i")
+        .unwrap();
+    cluster.stop(StopMode::Fast).unwrap();
+    let before = cold_copy(&cluster, "before");
+    cluster.append_settings([("wal_level", "minimal"), ("max_wal_senders", "0")]).unwrap();
+    cluster.start().unwrap();
+    cluster
+        .psql(
+            "BEGIN; CREATE TABLE u (i int, t text); COPY u FROM PROGRAM 'seq 1 500 | sed s/$/,x/' CSV; COMMIT; \
+             BEGIN; TRUNCATE t; INSERT INTO t SELECT i, 'x' FROM generate_series(1, 900) i; COMMIT",
+        )
+        .unwrap();
+    cluster.stop(StopMode::Fast).unwrap();
+    let same = cold_copy(&cluster, "same");
+    assert_eq!(assault(&cluster, std::slice::from_ref(&before), "base/").exact, 0);
+    assert!(assault(&cluster, &[same], "base/").exact > 50);
+    cluster.append_settings([("wal_level", "replica")]).unwrap();
+    cluster.start().unwrap();
+    cluster.psql("INSERT INTO t VALUES (1, 'y')").unwrap();
+    let backup = {
+        cluster.append_settings([("max_wal_senders", "10")]).unwrap();
+        cluster.stop(StopMode::Fast).unwrap();
+        cluster.start().unwrap();
+        base_backup(&cluster, "backup", &["-X", "none"])
+    };
+    cluster.psql("UPDATE t SET md5 = 'z' WHERE i = 1").unwrap();
+    cluster.stop(StopMode::Fast).unwrap();
+    // What the log holds behind that is as good as ever.
+    let alone = assault(&cluster, &[], "base/").exact;
+    assert_eq!(assault(&cluster, &[before], "base/").exact, alone);
+    assert!(assault(&cluster, &[backup], "base/").exact > 50);
+}
+
+/// Without checksums a copy's pages are never proved, and hints change without the log.
+#[test]
+fn without_checksums_only_images_in_the_log_are_exact() {
+    for installation in installations() {
+        let options = Options { checksums: false, ..options() };
+        let Some(mut cluster) = started(&installation, &options) else { continue };
+        cluster
+            .psql(
+                "CREATE TABLE t AS SELECT i, md5(i::text) FROM generate_series(1, 4000) i; CHECKPOINT; \
+                 SELECT count(*) FROM t; SET wal_compression = on; UPDATE t SET md5 = 'x' WHERE i % 50 = 0; \
+                 CHECKPOINT; SELECT count(*) FROM t; VACUUM t",
+            )
+            .unwrap();
+        cluster.stop(StopMode::Fast).unwrap();
+        let same = cold_copy(&cluster, "same");
+        let with = assault(&cluster, &[same], "base/");
+        let alone = assault(&cluster, &[], "base/");
+        assert_eq!(with.exact, alone.exact, "{with:?} {alone:?}");
+    }
+}
+
+/// Images that are compressed in each way.
+#[test]
+fn compressed_images_are_exact() {
+    for installation in installations().into_iter().filter(|one| one.major >= 15) {
+        let Some(mut cluster) = started(&installation, &options()) else { continue };
+        let mut tables = Vec::new();
+        for method in ["pglz", "lz4", "zstd", "off"] {
+            let set = format!("SET wal_compression = {method};");
+            let load = format!(
+                "{set} CREATE TABLE {method}_t AS SELECT i, repeat(i::text, 9) AS word \
+                 FROM generate_series(1, 9000) i; SELECT count(*) FROM {method}_t; CHECKPOINT"
+            );
+            if let Err(error) = cluster.psql(&load) {
+                // This server was built without it.
+                assert!(error.to_string().contains("wal_compression"), "{error}");
+                continue;
+            }
+            // Each page once.
+            let table = format!("{method}_t");
+            let change = format!("{set} DELETE FROM {table} WHERE ctid::text LIKE '%,1)'");
+            cluster.psql(&change).unwrap();
+            tables.push(cluster.relation_path("postgres", &table).unwrap());
+        }
+        cluster.stop(StopMode::Fast).unwrap();
+        assert!(tables.len() >= 2, "{tables:?}");
+        for table in tables {
+            let tally = assault(&cluster, &[], table.to_str().unwrap());
+            assert!(tally.exact > 50, "{}: {tally:?}", table.display());
+        }
+    }
+}
+
+#[test]
+fn copies_with_a_history_of_their_own_are_refused_by_name() {
+    let Some(installation) = installations().into_iter().next() else { return };
+    let short = options().with("wal_keep_size", "0").with("min_wal_size", "'2MB'");
+    let Some(mut cluster) = started(&installation, &short.with("max_wal_size", "'4MB'")) else {
+        return;
+    };
+    cluster
+        .psql("CREATE TABLE t AS SELECT i, md5(i::text) FROM generate_series(1, 2000) i")
+        .unwrap();
+    cluster.psql("VACUUM t").unwrap();
+    for _ in 0..5 {
+        cluster.psql("SELECT txid_current()").unwrap();
+        cluster.psql("SELECT pg_switch_wal()").unwrap();
+        cluster.psql("CHECKPOINT").unwrap();
+    }
+    let table = cluster.relation_path("postgres", "t").unwrap();
+    let table = table.to_str().unwrap();
+    cluster.stop(StopMode::Fast).unwrap();
+    // Both clones do as much, and stop: the same positions, other content.
+    let change = |cluster: &mut Cluster, word: &str| {
+        cluster.start().unwrap();
+        cluster.psql(&format!("UPDATE t SET md5 = '{word}' WHERE i = 700; CHECKPOINT")).unwrap();
+        cluster.stop(StopMode::Fast).unwrap();
+    };
+    let mut clone = cluster.duplicate().unwrap();
+    ruin(&cluster, table, 1);
+    change(&mut clone, "aaaa");
+    assert!(refusal(cluster.data_dir(), clone.data_dir()).contains("history of its own"));
+    let pristine = clone.duplicate().unwrap();
+    let mut other = pristine.duplicate().unwrap();
+    change(&mut clone, "bbbb");
+    change(&mut other, "cccc");
+    ruin(&other, table, 1);
+    assert!(refusal(other.data_dir(), clone.data_dir()).contains("history of its own"));
+    // The state before is common to both: an honest, older copy.
+    let request =
+        Request { sources: vec![pristine.data_dir().to_owned()], ..Request::new(other.data_dir()) };
+    let outcome = repair(&request, &RepairOptions::default(), &()).unwrap();
+    assert_eq!(outcome.pages.len(), 1, "{outcome:?}");
+
+    // Another cluster, a running one, a crashed one, another timeline, no cluster at all.
+    let stranger = Cluster::init(&installation, &options()).unwrap();
+    assert!(refusal(other.data_dir(), stranger.data_dir()).contains("system identifier"));
+    assert!(refusal(other.data_dir(), other.data_dir()).contains("that is to be repaired"));
+    let mut running = pristine.duplicate().unwrap();
+    running.start().unwrap();
+    assert!(refusal(other.data_dir(), running.data_dir()).contains("a server runs"));
+    running.psql("CREATE TABLE lost (i int)").unwrap();
+    running.crash().unwrap();
+    let _ = fs::remove_file(running.data_dir().join("postmaster.pid"));
+    assert!(refusal(other.data_dir(), running.data_dir()).contains("not shut down cleanly"));
+    let mut promoted = pristine.duplicate().unwrap();
+    fs::write(promoted.data_dir().join("recovery.signal"), "").unwrap();
+    crate::clusters::give_to_owner_of_folder(&promoted.data_dir().join("recovery.signal"));
+    promoted.append_settings([("restore_command", "'false'")]).unwrap();
+    promoted.start().unwrap();
+    promoted.psql("SELECT 1").unwrap();
+    promoted.stop(StopMode::Fast).unwrap();
+    assert!(refusal(other.data_dir(), promoted.data_dir()).contains("another timeline"));
+    let empty = other.add_dir("empty").unwrap();
+    assert!(refusal(other.data_dir(), &empty).contains("no data directory"));
+
+    // A candidate that is damaged, too.
+    let mut source = fs::read(pristine.data_dir().join(table)).unwrap();
+    source[8192 + 7000..8192 + 7100].fill(1);
+    fs::write(pristine.data_dir().join(table), source).unwrap();
+    let outcome = repair(&request, &RepairOptions::default(), &()).unwrap();
+    assert!(outcome.pages[0].reason.contains("damaged in"), "{outcome:?}");
+    assert!(outcome.pages[0].after.is_none() && outcome.pages[0].proof.is_none());
+}
