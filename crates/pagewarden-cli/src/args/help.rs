@@ -33,6 +33,11 @@ const SHORT: [(&str, &[&str], &str); 10] = [
         "pagewarden protect --mode checksum --dry-run /var/lib/postgresql/15/main",
     ),
     (
+        "repair",
+        &["from", "yes", "copy-to", "accept-older", "undo", "json"],
+        "pagewarden repair /var/lib/postgresql/15/main --from /backup/base",
+    ),
+    (
         "pack",
         &["output", "to", "base", "estimate", "json"],
         "pagewarden pack /var/lib/postgresql/15/old -o old.pwk",
