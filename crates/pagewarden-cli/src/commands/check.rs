@@ -23,7 +23,11 @@ use pagewarden::source::pipe::StandardInput;
 use pagewarden::verdict::{Note, Protection, Verdict};
 use pagewarden::verify::{Caching, Method, Options, Summary, Verified, verify};
 
+use pagewarden_db::location::{Given, Location};
+
 use crate::args::Check;
+use crate::commands::live_files::with_server;
+use crate::commands::reading::locate;
 use crate::commands::sealing::{SealFile, hold_against};
 use crate::exit::{self, Exit};
 use crate::progress::{Show, listed_bytes};
@@ -41,6 +45,8 @@ struct Run<'a> {
     wants_total: bool,
     /// An error has a place in the result itself.
     errors_are_results: bool,
+    /// A server that is asked about its files.
+    server: Option<Location>,
     against: Option<&'a Path>,
     /// Files that were named beside those of another database.
     strangers: Vec<(PathBuf, Note)>,
@@ -96,6 +102,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
             || metrics_file.is_some(),
         errors_are_results: arguments.nagios,
         against: arguments.against.as_deref(),
+        server: server(arguments)?,
         strangers: pagewarden::formats::sqlserver::files::strangers(&arguments.paths),
     };
     let all = run.check_all(subjects, seal_file, arguments, &mut reports)?;
@@ -125,6 +132,17 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
             if exit == Exit::Fine { unable } else { exit }
         }
     })
+}
+
+/// The server that is asked about its files.
+fn server(arguments: &Check) -> anyhow::Result<Option<Location>> {
+    let Some(url) = &arguments.server else { return Ok(None) };
+    anyhow::ensure!(
+        arguments.paths.len() == 1,
+        "--server is of one data directory\nhint: name one PATH with it"
+    );
+    let given = Given { password_file: arguments.password_file.clone() };
+    Ok(Some(locate(url, &given, arguments.pace.quiet)?))
 }
 
 fn open_options(arguments: &Check) -> OpenOptions {
@@ -362,6 +380,9 @@ impl Run<'_> {
                 return Ok(None);
             }
         };
+        if let Some(server) = &self.server {
+            target = with_server(target, server)?;
+        }
         let strange = self.strangers.iter().find(|(stranger, _)| stranger == path);
         let strange = strange.map(|(_, note)| Step::Note(note.clone()));
         target.steps = Box::new(strange.into_iter().chain(target.steps));
