@@ -158,6 +158,17 @@ pub struct Check {
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub settle: Option<Duration>,
 
+    /// Ask the running server which files it has: mysql://USER@HOST/, mysql://USER@/?socket=PATH
+    ///
+    /// MySQL 8.0 and later, MariaDB 10.2 and later, with the PROCESS privilege and no other. Files
+    /// that are missing, cut or begin with zeroes are then told of a server that runs, too.
+    #[arg(long, value_name = "URL")]
+    pub server: Option<String>,
+
+    /// A file with the password for --server
+    #[arg(long, value_name = "FILE", requires = "server")]
+    pub password_file: Option<PathBuf>,
+
     /// Print one JSON object on standard output
     #[arg(long)]
     pub json: bool,

@@ -1,6 +1,7 @@
 //! The `pagewarden` program: reads the command line, runs a command, and turns
 //! its result into an exit status.
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::FromArgMatches as _;
@@ -73,7 +74,9 @@ fn usage(error: &clap::Error) -> Exit {
         _ => {
             let message = error.to_string();
             match exit::lines_shown(&message) {
-                safe if safe != message => eprint!("{safe}"),
+                safe if safe != message => {
+                    let _ = io::stderr().write_all(safe.as_bytes());
+                }
                 // In colours, where that is a terminal.
                 _ => {
                     let _ = error.print();

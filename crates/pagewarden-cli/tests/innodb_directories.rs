@@ -94,7 +94,7 @@ fn aria_table_that_a_killed_server_left_open_is_not_truncated() {
     writer.join().unwrap();
     assert!(is_short(), "nothing wrote to it any more");
     let apart = copy(&root.join("shop"));
-    let alone = [INDEX, DATA].map(|name| apart.path().join(name));
+    let alone = [INDEX, DATA].map(|name| apart.path().join("data").join(name));
     // Each of its files is a target.
     let outcome = check([apart.path()]);
     assert_eq!(outcome.status, Some(0), "{outcome:?}");

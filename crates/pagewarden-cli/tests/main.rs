@@ -16,6 +16,7 @@
 
 mod clusters;
 mod damage;
+mod live_files;
 mod mariadb_samples;
 mod runner;
 mod tar_files;

@@ -24,9 +24,12 @@ use pagewarden::source::pipe::StandardInput;
 use pagewarden::verdict::{Note, Protection, Verdict};
 use pagewarden::verify::{Caching, Method, Options, Summary, Verified, verify};
 
+use pagewarden_db::location::{Given, Location};
 use pagewarden_plan::subject::{Subject, is_standard_input, subjects};
 
 use crate::args::{Check, Demands};
+use crate::commands::live_files::with_server;
+use crate::commands::reading::locate;
 use crate::commands::sealing::{SealFile, hold_against};
 use crate::exit::{self, Exit};
 use crate::progress::{Show, listed_bytes};
@@ -46,6 +49,8 @@ struct Run<'a> {
     wants_total: bool,
     /// An error has a place in the result itself.
     errors_are_results: bool,
+    /// A server that is asked about its files.
+    server: Option<Location>,
     against: Option<&'a Path>,
     /// What is to be said of paths besides: files that were named beside those of another
     /// database, files that changed since they were planned.
@@ -105,6 +110,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
             || metrics_file.is_some(),
         errors_are_results: arguments.nagios,
         against: arguments.against.as_deref(),
+        server: server(arguments)?,
         notes: pagewarden::formats::sqlserver::files::strangers(&arguments.paths),
     };
     let mut all = Ran::default();
@@ -135,6 +141,17 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
             if exit == Exit::Fine { unable } else { exit }
         }
     })
+}
+
+/// The server that is asked about its files.
+fn server(arguments: &Check) -> anyhow::Result<Option<Location>> {
+    let Some(url) = &arguments.server else { return Ok(None) };
+    anyhow::ensure!(
+        arguments.paths.len() == 1,
+        "--server is of one data directory\nhint: name one PATH with it"
+    );
+    let given = Given { password_file: arguments.password_file.clone() };
+    Ok(Some(locate(url, &given, arguments.pace.quiet)?))
 }
 
 fn open_options(arguments: &Check) -> OpenOptions {
@@ -337,6 +354,9 @@ impl Run<'_> {
                 return Ok(None);
             }
         };
+        if let Some(server) = &self.server {
+            target = with_server(target, server)?;
+        }
         target.steps = Box::new(self.notes_of(path).into_iter().chain(target.steps));
         let path = (!is_standard_input(path)).then_some(path);
         self.check_target(target, path, seal_file, reports).map(Some)

@@ -6,6 +6,7 @@ pub mod compare;
 pub mod completions;
 pub mod cost;
 pub mod iotest;
+mod live_files;
 pub mod man;
 pub mod markdown;
 pub mod merge;

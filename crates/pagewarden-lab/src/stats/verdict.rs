@@ -169,7 +169,9 @@ fn more_blocks(
     if costs.len() < 3 {
         return None;
     }
-    let sd = robust_sd(costs).filter(|sd| *sd > 0.0)?;
+    // Nothing follows from a spread of nothing, unless all are the same.
+    let is_tied = mostly_tied(costs) && costs.iter().any(|cost| Some(cost) != costs.first());
+    let sd = robust_sd(costs).filter(|_| !is_tied)?;
     let count = u64::try_from(costs.len()).ok()?;
     let more = |needed: u64| needed.checked_sub(count).filter(|more| *more > 0);
     if count < BLOCKS_MIN {

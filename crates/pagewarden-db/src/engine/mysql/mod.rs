@@ -10,6 +10,7 @@ mod portable;
 mod raw;
 mod replicate;
 mod sums;
+pub mod tablespaces;
 pub mod wire;
 
 use std::path::{Path, PathBuf};
