@@ -354,3 +354,45 @@ fn pages_of_a_standby_and_of_its_backup_are_the_primarys() {
         assert!(tally.exact > 30, "{tally:?}");
     }
 }
+
+/// A backup that is taken while pages change under it holds pages of many moments; one that is older
+/// than the log proves nothing.
+#[test]
+fn backup_of_a_busy_server_is_exact_page_by_page() {
+    for installation in installations() {
+        if !installation.has("pgbench") {
+            continue;
+        }
+        let long = options().with("autovacuum", "on").with("autovacuum_naptime", "1");
+        let short = options()
+            .with("wal_keep_size", "0")
+            .with("min_wal_size", "'2MB'")
+            .with("max_wal_size", "'2MB'");
+        for (options, has_log) in [(long, true), (short, false)] {
+            let Some(mut cluster) = started(&installation, &options) else { continue };
+            cluster.pgbench(&["-i", "-s", "1", "-q"]).unwrap();
+            let backup = thread::scope(|scope| {
+                // A tenth of the accounts change, some of them during the backup.
+                let load = scope.spawn(|| {
+                    cluster.pgbench(&["-n", "-c", "2", "-t", "300"]).unwrap();
+                });
+                let backup = base_backup(&cluster, "backup", &["-X", "none"]);
+                load.join().unwrap();
+                backup
+            });
+            cluster.pgbench(&["-n", "-c", "1", "-t", "100"]).unwrap();
+            if !has_log {
+                for _ in 0..6 {
+                    cluster.psql("SELECT txid_current()").unwrap();
+                    cluster.psql("SELECT pg_switch_wal()").unwrap();
+                    cluster.psql("CHECKPOINT").unwrap();
+                }
+            }
+            cluster.stop(StopMode::Fast).unwrap();
+            let with = assault(&cluster, std::slice::from_ref(&backup), "base/5/");
+            let alone = assault(&cluster, &[], "base/5/");
+            println!("PostgreSQL {}, {has_log}: {with:?}, {alone:?}", installation.version);
+            assert_eq!(with.exact > alone.exact, has_log, "{with:?} {alone:?}");
+        }
+    }
+}
