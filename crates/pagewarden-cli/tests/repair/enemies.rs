@@ -3,6 +3,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use pagewarden::repair::{Options as RepairOptions, Request, repair};
 use pagewarden_scratch::postgres::{Cluster, Installation, Options, StopMode};
@@ -279,4 +281,118 @@ fn copies_with_a_history_of_their_own_are_refused_by_name() {
     let outcome = repair(&request, &RepairOptions::default(), &()).unwrap();
     assert!(outcome.pages[0].reason.contains("damaged in"), "{outcome:?}");
     assert!(outcome.pages[0].after.is_none() && outcome.pages[0].proof.is_none());
+}
+
+/// Asks the second server of a test.
+fn ask(primary: &Cluster, sockets: &Path, sql: &str) -> String {
+    let mut command = primary.client("psql").unwrap();
+    command.args(["-XAtq", "-p", "5433", "-h"]).arg(sockets);
+    let output = command.args(["-d", "postgres", "-c", sql]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+fn wait_for(primary: &Cluster, sockets: &Path, sql: &str) {
+    let begin = Instant::now();
+    while ask(primary, sockets, sql) != "t" {
+        assert!(begin.elapsed() < Duration::from_secs(120), "{sql}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A standby makes its pages from the log: hints apart they are the primary's, and what the log does not
+/// have must not be called exact.
+#[test]
+fn pages_of_a_standby_and_of_its_backup_are_the_primarys() {
+    for installation in installations() {
+        let Some(mut primary) = started(&installation, &options()) else { continue };
+        let standby = base_backup(&primary, "standby", &["-X", "stream", "-R"]);
+        primary
+            .psql(
+                "CREATE TABLE t (id int PRIMARY KEY, word text, place point, tags int[]);
+                 CREATE INDEX t_gist ON t USING gist (place);
+                 CREATE INDEX t_gin ON t USING gin (tags);
+                 CREATE INDEX t_hash ON t USING hash (id);
+                 CREATE INDEX t_spgist ON t USING spgist (place);
+                 CREATE SEQUENCE s;
+                 INSERT INTO t SELECT i, repeat('x', i % 40), point(i, i % 7), ARRAY[i, i % 9]
+                     FROM generate_series(1, 4000) i;
+                 SELECT nextval('s'), nextval('s'); CHECKPOINT;
+                 UPDATE t SET word = word || 'y' WHERE id % 300 = 0;
+                 DELETE FROM t WHERE id % 500 = 0; VACUUM t; SELECT count(*) FROM t; SELECT nextval('s');
+                 CHECKPOINT;",
+            )
+            .unwrap();
+        let sockets = primary.add_dir("sockets").unwrap();
+        let mut second = primary.tool("postgres");
+        second.arg("-D").arg(&standby).arg("-k").arg(&sockets).args(["-p", "5433"]);
+        let mut server = second.spawn().unwrap();
+        let position = primary.psql("SELECT pg_current_wal_flush_lsn()").unwrap();
+        wait_for(&primary, &sockets, &format!("SELECT pg_last_wal_replay_lsn() >= '{position}'"));
+        ask(&primary, &sockets, "CHECKPOINT");
+        let backup = primary.home().join("of-standby");
+        let mut command = primary.client("pg_basebackup").unwrap();
+        command.args(["-c", "fast", "-X", "none", "-p", "5433", "-h"]).arg(&sockets);
+        let output = command.arg("-D").arg(&backup).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        primary.psql("UPDATE t SET word = 'z' WHERE id % 900 = 1; SELECT nextval('s')").unwrap();
+        // The primary first, so that the standby has its last checkpoint.
+        primary.stop(StopMode::Fast).unwrap();
+        wait_for(&primary, &sockets, "SELECT pg_last_wal_replay_lsn() = pg_last_wal_receive_lsn()");
+        let pid = rustix::process::Pid::from_raw(server.id().try_into().unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        server.wait().unwrap();
+        for (name, source) in [("standby", &standby), ("its backup", &backup)] {
+            let tally = assault(&primary, std::slice::from_ref(source), "base/5/");
+            println!("PostgreSQL {}, {name}: {tally:?}", installation.version);
+            assert!(tally.exact > 30, "{name}: {tally:?}");
+        }
+        // The other way round: the standby is the patient.
+        let mut dice = Dice::seeded();
+        let source = vec![primary.data_dir().to_owned()];
+        let tally = attack(&standby, &source, &mut dice, |file| file.starts_with("base/5/"), 150);
+        println!("PostgreSQL {}, the standby itself: {tally:?}", installation.version);
+        assert!(tally.exact > 30, "{tally:?}");
+    }
+}
+
+/// A backup that is taken while pages change under it holds pages of many moments; one that is older
+/// than the log proves nothing.
+#[test]
+fn backup_of_a_busy_server_is_exact_page_by_page() {
+    for installation in installations() {
+        if !installation.has("pgbench") {
+            continue;
+        }
+        let long = options().with("autovacuum", "on").with("autovacuum_naptime", "1");
+        let short = options()
+            .with("wal_keep_size", "0")
+            .with("min_wal_size", "'2MB'")
+            .with("max_wal_size", "'2MB'");
+        for (options, has_log) in [(long, true), (short, false)] {
+            let Some(mut cluster) = started(&installation, &options) else { continue };
+            cluster.pgbench(&["-i", "-s", "1", "-q"]).unwrap();
+            let backup = thread::scope(|scope| {
+                // A tenth of the accounts change, some of them during the backup.
+                let load = scope.spawn(|| {
+                    cluster.pgbench(&["-n", "-c", "2", "-t", "300"]).unwrap();
+                });
+                let backup = base_backup(&cluster, "backup", &["-X", "none"]);
+                load.join().unwrap();
+                backup
+            });
+            cluster.pgbench(&["-n", "-c", "1", "-t", "100"]).unwrap();
+            if !has_log {
+                for _ in 0..6 {
+                    cluster.psql("SELECT txid_current()").unwrap();
+                    cluster.psql("SELECT pg_switch_wal()").unwrap();
+                    cluster.psql("CHECKPOINT").unwrap();
+                }
+            }
+            cluster.stop(StopMode::Fast).unwrap();
+            let with = assault(&cluster, std::slice::from_ref(&backup), "base/5/");
+            let alone = assault(&cluster, &[], "base/5/");
+            println!("PostgreSQL {}, {has_log}: {with:?}, {alone:?}", installation.version);
+            assert_eq!(with.exact > alone.exact, has_log, "{with:?} {alone:?}");
+        }
+    }
 }

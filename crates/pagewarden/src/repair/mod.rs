@@ -218,7 +218,7 @@ pub struct Engine {
     /// True if `path` is one of its databases.
     pub probe: fn(&Path) -> bool,
     /// Opens a database that is at rest; refuses any other.
-    pub(crate) open: for<'a> fn(&Path, &'a dyn Disk) -> Result<Box<dyn Patient + 'a>, Error>,
+    pub(crate) open: for<'a> fn(&Path, &'a dyn Disk) -> Opened<'a>,
     /// Copies a database, which is at rest, to a folder that is empty or does not exist.
     pub(crate) copy: fn(&Path, &Path, &Options) -> Result<(), Error>,
 }
@@ -228,6 +228,9 @@ impl std::fmt::Debug for Engine {
         f.debug_struct("Engine").field("summary", &self.summary).finish_non_exhaustive()
     }
 }
+
+/// What an engine gives of a database, or why it may not be repaired.
+pub(crate) type Opened<'a> = Result<Box<dyn Patient + 'a>, Error>;
 
 /// A database that is at rest, and may be repaired.
 pub(crate) trait Patient {

@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn what_is_left_of_a_page_speaks_for_a_candidate() {
-        let candidate: Vec<u8> = (0..16 * 512_u32).map(|at| (at / 512 + 1) as u8).collect();
+        let candidate: Vec<u8> = (1..=16_u8).flat_map(|sector| [sector; SECTOR]).collect();
         let mut damaged = candidate.clone();
         assert!(is_alike(&damaged, &candidate));
         damaged[..7 * 512].fill(0xEE);

@@ -33,7 +33,7 @@ use crate::formats::postgres::protect::{Cluster, ENGINE as PROTECT, read_control
 use crate::page::PageFormat as _;
 use crate::protect::disk::Disk;
 use crate::protect::{self, Wish};
-use crate::repair::{Engine, Options, Page, Patient, Planned, Proof, Request};
+use crate::repair::{Engine, Opened, Options, Page, Patient, Planned, Proof, Request};
 use crate::source::file::open_regular;
 use crate::verdict::{Finding, Protection, Severity};
 use crate::words::LsnText;
@@ -62,7 +62,7 @@ pub const ENGINE: Engine = Engine {
 const AFTER_OLDER: &str = "dump the table and compare it with what it must hold; REINDEX all its indexes, and trust none before";
 const TO_RESTORE: &str = "restore it from a backup";
 
-fn open<'a>(root: &Path, disk: &'a dyn Disk) -> Result<Box<dyn Patient + 'a>, Error> {
+fn open<'a>(root: &Path, disk: &'a dyn Disk) -> Opened<'a> {
     check_not_running(root)?;
     let cluster = Cluster::open(root)?;
     if cluster.version == "9.6" {
@@ -237,7 +237,7 @@ impl<'a> Plan<'a> {
         }
         let mut objections = Vec::new();
         let candidates = self.candidates(wound, &planned.old, &mut objections);
-        let (best, reason) = choose(candidates, &self.layout(), objections);
+        let (best, reason) = choose(candidates, &self.layout(), &objections);
         page.reason = reason;
         let Some(best) = best else {
             page.hint = Some(match self.sources.is_empty() {
@@ -322,7 +322,7 @@ impl<'a> Plan<'a> {
             };
             match worth {
                 Worth::Foreign(why) => {
-                    objections.push(format!("the page in {name} is refused: {why}"))
+                    objections.push(format!("the page in {name} is refused: {why}"));
                 }
                 worth => candidates.push(Candidate {
                     bytes,
@@ -402,7 +402,7 @@ fn from_log(wound: &Wound<'_>, log: &Log, layout: &PostgresPages) -> Option<Cand
 fn choose(
     candidates: Vec<Candidate>,
     layout: &PostgresPages,
-    objections: Vec<String>,
+    objections: &[String],
 ) -> (Option<Candidate>, String) {
     let (mut exact, mut older): (Vec<_>, Vec<_>) =
         candidates.into_iter().partition(|one| matches!(one.worth, Worth::Exact(_)));

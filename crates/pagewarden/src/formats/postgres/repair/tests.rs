@@ -13,6 +13,7 @@ use crate::protect::disk::recorder::{
     Change, Dice, Hasty, Image, Recorder, after_each_power_failure, image, in_memory, laid_out,
 };
 use crate::protect::disk::{Disk, System};
+use crate::repair::undo_file::UndoFile;
 use crate::repair::{Options, Outcome, Proof, Request, Verdict, repair_on};
 
 const LOCATOR: Locator = Locator { tablespace: 1663, database: 5, number: 16384 };
@@ -286,6 +287,22 @@ fn after_power_failure_at_any_change_it_is_finished_and_undone() {
     after_each_power_failure(&made.before, &made.changes, 3, |root, end| {
         finish_and_undo(&made, root, &format!("power failed after {end}"));
     });
+}
+
+/// The same test must fail where the order is broken, or it proves nothing.
+#[test]
+fn power_failure_without_syncs_would_be_noticed() {
+    let made = made();
+    let is_wait = |change: &Change| matches!(change, Change::Sync(_) | Change::SyncFolder(_));
+    let changes: Vec<_> = made.changes.iter().filter(|one| !is_wait(one)).cloned().collect();
+    let mut lost = 0;
+    after_each_power_failure(&made.before, &changes, 6, |root, _| {
+        let _ = fs::remove_file(root.join("postmaster.pid"));
+        let undo = UndoFile::read(&root.join("pagewarden-repair.undo"));
+        let is_touched = database(&image(root)) != database(&made.before);
+        lost += u32::from(is_touched && undo.is_err());
+    });
+    assert!(lost > 0);
 }
 
 #[test]
