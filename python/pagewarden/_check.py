@@ -77,7 +77,7 @@ def check(
     ``Report.failed``, and the verdict is ``incomplete`` or worse.
     """
     checked = _run(paths, "report", progress, options)
-    return Report(checked.json, checked.picture)
+    return Report(checked.json or "", checked.picture or "")
 
 
 class _Table:
@@ -90,6 +90,9 @@ class _Table:
     def verdict(self) -> str:
         """The worst of all targets. Only with ``intact`` nothing is wrong and all was tested."""
         return self._checked.verdict
+
+    def __len__(self) -> int:
+        raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"<pagewarden.{type(self).__name__} {self.verdict}: {len(self):,} rows>"
