@@ -9,7 +9,7 @@ SOAK_SECONDS = 180
 # With a SQLite of its own. The extension that is built then cannot be loaded, so it has a place apart.
 SQLITE_LINKED = --no-default-features --features bundled --target-dir ext/sqlite/target/linked
 
-.PHONY: build demo test slow check servers bench dist reference book
+.PHONY: build demo test slow check servers bench wheel test-wheel dist reference book
 
 build:
 	cargo build --release --locked
@@ -50,6 +50,14 @@ slow:
 	PAGEWARDEN_REQUIRE=postgres,mariadb PAGEWARDEN_SOAK_SECONDS=5400 \
 		cargo test --locked --package pagewarden-db --test main -- soak
 	./fuzz/run.sh 1800
+	PAGEWARDEN_SPARK=1 $(MAKE) test-wheel
+
+# The Python module: docs/python.md.
+wheel:
+	./scripts/wheel.sh
+
+test-wheel: wheel
+	./scripts/test-wheel.sh
 
 bench: build
 	cargo run --release --locked --package pagewarden-bench -- kernel

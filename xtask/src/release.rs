@@ -11,10 +11,12 @@ use clap::Args;
 
 use crate::tidy::root;
 
-/// The manifests that name the version: of the workspace with its crates, and of the extension.
-const MANIFESTS: [&str; 2] = ["Cargo.toml", "ext/sqlite/Cargo.toml"];
+/// The manifests that name the version: of the workspace with its crates, of the extension, and of
+/// the Python module.
+const MANIFESTS: [&str; 3] = ["Cargo.toml", "ext/sqlite/Cargo.toml", "python/Cargo.toml"];
 /// Their lock files, which cargo brings up to date.
-const WORKSPACES: [&str; 3] = ["Cargo.toml", "ext/sqlite/Cargo.toml", "fuzz/Cargo.toml"];
+const WORKSPACES: [&str; 4] =
+    ["Cargo.toml", "ext/sqlite/Cargo.toml", "fuzz/Cargo.toml", "python/Cargo.toml"];
 
 /// What is released.
 #[derive(Debug, Args)]

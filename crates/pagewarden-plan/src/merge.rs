@@ -74,7 +74,7 @@ impl Merge {
         Self { plan, files, refused, chosen }
     }
 
-    /// How many targets a report is told of.
+    /// How many targets a report gets.
     #[must_use]
     pub fn targets(&self) -> usize {
         usize::try_from(self.plan.targets()).unwrap_or(usize::MAX)

@@ -16,7 +16,7 @@ impl Part {
     /// The only part.
     pub const WHOLE: Self = Self { number: 1, of: NonZero::<u32>::MIN };
 
-    /// The units of this part, ascending, of units with so many bytes each. The largest are given
+    /// The units of this part, ascending, of units of these sizes in bytes. The largest are given
     /// away first, each to the part with the least bytes, so that parts end together. Every unit is
     /// in exactly one of the parts.
     #[must_use]

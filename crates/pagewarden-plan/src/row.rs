@@ -126,7 +126,7 @@ pub struct FailedRow {
 }
 
 impl TargetRow {
-    /// What a report is told at a target's beginning.
+    /// What a report gets at a target's beginning.
     #[must_use]
     pub fn of(description: &Description) -> Self {
         let part = description.part.as_ref().map(|part| match part {
@@ -212,7 +212,7 @@ impl SetRow {
 }
 
 impl UnreadRow {
-    /// What a report is told.
+    /// What a report gets.
     #[must_use]
     pub fn of(unread: &Unread) -> Self {
         Self {
@@ -254,7 +254,7 @@ impl TimeRow {
 }
 
 impl DoneRow {
-    /// What a report is told at a target's end.
+    /// What a report gets at a target's end.
     #[must_use]
     pub fn of(verified: &Verified, listed_bytes: Option<u64>) -> Self {
         let summary = &verified.summary;

@@ -1,0 +1,38 @@
+"""Verifies every page of database files, live or at rest, without the server.
+
+    >>> import pagewarden
+    >>> report = pagewarden.check("shop.sqlite")  # doctest: +SKIP
+    >>> report.verdict  # doctest: +SKIP
+    'intact'
+
+Nothing is written to what is checked. Damage is a result and never an exception; an exception means
+that nothing could be looked at. What was not read is in no count, and makes a verdict ``incomplete``.
+"""
+
+from ._pagewarden import FORMATS, __version__
+from ._check import Findings, Pages, check, findings, pages
+from ._errors import (
+    Error,
+    IncompleteWarning,
+    NotFoundError,
+    PermissionDeniedError,
+    UnrecognisedError,
+)
+from ._report import Finding, Report
+
+__all__ = [
+    "FORMATS",
+    "Error",
+    "Finding",
+    "Findings",
+    "IncompleteWarning",
+    "NotFoundError",
+    "Pages",
+    "PermissionDeniedError",
+    "Report",
+    "UnrecognisedError",
+    "__version__",
+    "check",
+    "findings",
+    "pages",
+]

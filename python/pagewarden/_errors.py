@@ -1,0 +1,49 @@
+"""Exceptions: nothing at all could be looked at."""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """Nothing could be looked at.
+
+    ``kind`` is one of ``not_found``, ``permission_denied``, ``io``, ``unrecognised``, ``in_use``,
+    ``changed``, ``damaged``, ``lost_write``, ``no_space``, ``refused``; ``path`` is what could not be
+    opened.
+    """
+
+    def __init__(self, message: str, kind: str = "io", path: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.path = path
+
+    def __reduce__(self):
+        # Exceptions of executors travel to the driver.
+        return (type(self), (self.args[0], self.kind, self.path))
+
+
+class NotFoundError(Error, FileNotFoundError):
+    """There is no such file or folder."""
+
+
+class PermissionDeniedError(Error, PermissionError):
+    """The system does not allow it to this user."""
+
+
+class UnrecognisedError(Error, ValueError):
+    """No known format, or not the part of a database that was asked for."""
+
+
+class IncompleteWarning(UserWarning):
+    """Not everything could be looked at, so that an empty table of findings proves nothing."""
+
+
+_CLASSES = {
+    "not_found": NotFoundError,
+    "permission_denied": PermissionDeniedError,
+    "unrecognised": UnrecognisedError,
+}
+
+
+def error_of(kind: str, path: str, message: str) -> Error:
+    """The exception for a failure."""
+    return _CLASSES.get(kind, Error)(message, kind, path)

@@ -1,0 +1,23 @@
+//! Pagewarden as a Python module: `pagewarden._pagewarden`, which `pagewarden/__init__.py` wraps.
+//!
+//! A run happens in a thread of its own, without Python's lock. The thread that called waits for it,
+//! looks for Ctrl-C, and reports progress. What was found is handed over when all is known: JSON, and
+//! tables as Arrow streams by the PyCapsule interface, which no Python package is needed for.
+
+use pyo3::prelude::*;
+
+mod run;
+mod runs;
+mod tables;
+mod units;
+
+/// The functions and classes that `pagewarden/__init__.py` wraps.
+#[pymodule]
+fn _pagewarden(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", pagewarden::VERSION)?;
+    let formats: Vec<_> = pagewarden::formats::FORMATS.iter().map(|format| format.name).collect();
+    module.add("FORMATS", formats)?;
+    module.add_class::<run::Checked>()?;
+    module.add_function(wrap_pyfunction!(run::run, module)?)?;
+    module.add_function(wrap_pyfunction!(units::plan_units, module)?)
+}

@@ -1,0 +1,366 @@
+//! One check: all subjects that paths stand for, into the reports that were asked for.
+
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use arrow_array::ffi_stream::FFI_ArrowArrayStream;
+use arrow_array::{RecordBatchIterator, RecordBatchReader};
+use pagewarden::database::{Step, Target, parts};
+use pagewarden::report::json::JsonReport;
+use pagewarden::report::picture::PictureReport;
+use pagewarden::report::several::Several;
+use pagewarden::report::{Report as _, RunEnd, TargetEnd};
+use pagewarden::source::rate::Rate;
+use pagewarden::verdict::Verdict;
+use pagewarden::verify::{Options, Progress, Summary, verify};
+use pagewarden::{Error, ErrorKind};
+use pagewarden_plan::plan::Wanted;
+use pagewarden_plan::subject::{Subject, subjects};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+use crate::tables::{FindingsTable, PagesTable, Table};
+
+/// How often Ctrl-C is looked for, and progress reported.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// What is asked for, as `pagewarden/__init__.py` hands it over.
+#[derive(Debug, FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Given {
+    format: Option<String>,
+    wal: Option<PathBuf>,
+    keyring: Option<PathBuf>,
+    base: Vec<PathBuf>,
+    stanza: Option<String>,
+    set: Vec<String>,
+    latest: bool,
+    no_log: bool,
+    cipher_pass_file: Option<PathBuf>,
+    settle: Option<f64>,
+    no_witness: bool,
+    structure: bool,
+    accept_unverifiable: bool,
+    jobs: Option<usize>,
+    rate: Option<u64>,
+}
+
+impl Given {
+    /// How targets are opened.
+    pub fn wanted(&self) -> PyResult<Wanted> {
+        let settle = self.settle.map(Duration::try_from_secs_f64).transpose();
+        let settle = settle.map_err(|_| PyValueError::new_err("settle: no number of seconds"))?;
+        let wanted = Wanted {
+            format: self.format.clone(),
+            wal: self.wal.clone(),
+            keyring: self.keyring.clone(),
+            base: self.base.clone(),
+            stanza: self.stanza.clone(),
+            set: self.set.clone(),
+            latest: self.latest,
+            no_log: self.no_log,
+            cipher_pass_file: self.cipher_pass_file.clone(),
+            settle_ms: settle.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX)),
+            no_witness: self.no_witness,
+            structure: self.structure,
+            accept_unverifiable: self.accept_unverifiable,
+        };
+        if wanted.format.is_some() && wanted.kind().is_none() {
+            return Err(PyValueError::new_err("format: there is no such format"));
+        }
+        Ok(wanted)
+    }
+
+    fn options(&self, stop: Arc<AtomicBool>) -> PyResult<Options> {
+        let mut options = Options { stop, ..Options::default() };
+        options.accepts_unverifiable = self.accept_unverifiable;
+        if let Some(jobs) = self.jobs {
+            let jobs = NonZero::new(jobs);
+            options.jobs = jobs.ok_or_else(|| PyValueError::new_err("jobs: at least 1"))?;
+        }
+        if let Some(rate) = self.rate {
+            let rate = NonZero::new(rate);
+            options.rate =
+                Rate::AtMost(rate.ok_or_else(|| PyValueError::new_err("rate: at least 1"))?);
+        }
+        Ok(options)
+    }
+}
+
+/// What is to be made of what is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Made {
+    report: bool,
+    findings: bool,
+    pages: bool,
+}
+
+/// What a check found.
+#[pyclass(frozen, module = "pagewarden._pagewarden")]
+#[derive(Debug)]
+pub struct Checked {
+    /// The worst of all targets.
+    #[pyo3(get)]
+    verdict: &'static str,
+    /// Targets that were opened.
+    #[pyo3(get)]
+    opened: u64,
+    /// Targets that were not: kind, path, message.
+    #[pyo3(get)]
+    failed: Vec<(&'static str, String, String)>,
+    /// What `check --json` prints.
+    #[pyo3(get)]
+    json: Option<String>,
+    /// The map of the pages, as SVG.
+    #[pyo3(get)]
+    picture: Option<String>,
+    findings: Option<Table>,
+    pages: Option<Table>,
+}
+
+#[pymethods]
+impl Checked {
+    /// Rows of the table of findings.
+    fn findings_rows(&self) -> usize {
+        self.findings.as_ref().map_or(0, Table::rows)
+    }
+
+    /// Rows of the table of pages.
+    fn pages_rows(&self) -> usize {
+        self.pages.as_ref().map_or(0, Table::rows)
+    }
+
+    /// The table of findings, as an Arrow stream.
+    fn findings_stream<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        stream(py, self.findings.as_ref())
+    }
+
+    /// The table of pages, as an Arrow stream.
+    fn pages_stream<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        stream(py, self.pages.as_ref())
+    }
+}
+
+fn stream<'py>(py: Python<'py>, table: Option<&Table>) -> PyResult<Bound<'py, PyCapsule>> {
+    let Some(table) = table.cloned() else {
+        return Err(PyRuntimeError::new_err("there is no such table"));
+    };
+    let batches = RecordBatchIterator::new(table.batches.into_iter().map(Ok), table.schema);
+    let reader: Box<dyn RecordBatchReader + Send> = Box::new(batches);
+    PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(reader), c"arrow_array_stream")
+}
+
+/// Bytes that were read so far.
+#[derive(Debug, Default)]
+struct Done(AtomicU64);
+
+impl Progress for Done {
+    fn advance(&self, bytes: u64) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Checks `paths`. `progress` is called with the number of bytes that were read so far.
+#[pyfunction]
+pub fn run(
+    py: Python<'_>,
+    paths: Vec<PathBuf>,
+    given: Given,
+    made: Made,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Checked> {
+    let stop: Arc<AtomicBool> = Arc::default();
+    let done: Arc<Done> = Arc::default();
+    let wanted = given.wanted()?;
+    let options = given.options(Arc::clone(&stop))?;
+    let (send, receive) = mpsc::channel();
+    let work = {
+        let done = Arc::clone(&done);
+        move || {
+            // If the other side is gone, so is the interest in it.
+            let _ = send.send(check(&paths, &wanted, &options, made, &done));
+        }
+    };
+    // A receiver cannot be shared with other threads, and Python's lock is given back meanwhile.
+    let receive = Mutex::new(receive);
+    let thread = std::thread::Builder::new().name("pagewarden".to_owned()).spawn(work)?;
+    let mut told = 0;
+    let mut tell = |py: Python<'_>| {
+        let now = done.0.load(Ordering::Relaxed);
+        match &progress {
+            Some(progress) if now != told => {
+                told = now;
+                progress.call1(py, (now,)).map(drop)
+            }
+            _ => Ok(()),
+        }
+    };
+    loop {
+        let wait = || {
+            let receive = receive.lock().unwrap_or_else(PoisonError::into_inner);
+            receive.recv_timeout(LOOK_EVERY)
+        };
+        match py.detach(wait) {
+            Ok(checked) => {
+                tell(py)?;
+                return checked.map_err(PyRuntimeError::new_err);
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(PyRuntimeError::new_err("a check ended without a result"));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if let Err(error) = py.check_signals().and_then(|()| tell(py)) {
+            stop.store(true, Ordering::Relaxed);
+            // The thread ends soon, and must not read on behind the caller's back.
+            let _ = py.detach(|| thread.join());
+            return Err(error);
+        }
+    }
+}
+
+/// Everything that a run adds up.
+#[derive(Debug, Default)]
+struct Ran {
+    total: Summary,
+    worst: Option<Verdict>,
+    opened: u64,
+    failed: Vec<(&'static str, String, String)>,
+}
+
+impl Ran {
+    fn add(&mut self, verdict: Verdict) {
+        self.worst = Some(self.worst.map_or(verdict, |worst| worst.min(verdict)));
+    }
+}
+
+fn check(
+    paths: &[PathBuf],
+    wanted: &Wanted,
+    options: &Options,
+    made: Made,
+    done: &Done,
+) -> Result<Checked, String> {
+    let begin = Instant::now();
+    let (kind, open_options) = (wanted.kind(), wanted.open_options());
+    let mut ran = Ran::default();
+    let (mut json, mut picture) = (Vec::new(), Vec::new());
+    let (mut findings, mut pages) = (None, None);
+    let strangers = pagewarden::formats::sqlserver::files::strangers(paths);
+    let subjects = match subjects(paths, kind, &open_options) {
+        Ok(subjects) => subjects,
+        Err(error) => {
+            ran.failed.push(described(Path::new(""), &error));
+            Vec::new()
+        }
+    };
+    let mut reports = Several::default();
+    if made.report {
+        reports.add(JsonReport::begin(&mut json, "check").map_err(|error| error.to_string())?);
+        reports.add(PictureReport::new(&mut picture, subjects.iter().map(Subject::count).sum()));
+    }
+    if made.findings {
+        reports.add(FindingsTable::new(&mut findings));
+    }
+    if made.pages {
+        reports.add(PagesTable::new(&mut pages));
+    }
+    let look = |target: Target, ran: &mut Ran, reports: &mut Several<'_>| {
+        reports.begin_target(&target.description)?;
+        let verified = verify(target, options, done, reports)?;
+        let ended = SystemTime::now();
+        reports.end_target(&TargetEnd { verified: &verified, listed_bytes: None, ended })?;
+        ran.opened += 1;
+        ran.total += &verified.summary;
+        ran.add(verified.verdict());
+        Ok::<(), std::io::Error>(())
+    };
+    for subject in subjects {
+        if options.stop.load(Ordering::Relaxed) {
+            ran.total.stopped = true;
+            break;
+        }
+        let (path, opened) = match subject {
+            Subject::Target(paths) => {
+                let path = paths.first().cloned().unwrap_or_default();
+                let opened = parts::open_together(&paths, kind, &open_options);
+                let of_it = strangers.iter().filter(|(stranger, _)| *stranger == path);
+                let notes: Vec<_> = of_it.map(|(_, note)| Step::Note(note.clone())).collect();
+                let opened = opened.map(|mut target| {
+                    target.steps = Box::new(notes.into_iter().chain(target.steps));
+                    target
+                });
+                (path, opened.map(|target| Box::new(std::iter::once(target)) as Box<_>))
+            }
+            Subject::Repository(path, sets) => (path, sets.map(|sets| sets.targets)),
+        };
+        match opened {
+            Ok(targets) => {
+                let targets: Box<dyn Iterator<Item = Target> + Send> = targets;
+                for target in targets {
+                    look(target, &mut ran, &mut reports).map_err(|error| error.to_string())?;
+                }
+            }
+            Err(error) => {
+                let failed = described(&path, &error);
+                let told = reports.failed_target(&failed.1, &failed.2, SystemTime::now());
+                told.map_err(|error| error.to_string())?;
+                ran.failed.push(failed);
+                ran.add(Verdict::Incomplete);
+            }
+        }
+    }
+    let mut verdict = ran.worst.unwrap_or(Verdict::Incomplete);
+    if ran.total.stopped {
+        verdict = verdict.min(Verdict::Incomplete);
+    }
+    ran.total.elapsed = begin.elapsed();
+    let end = RunEnd {
+        verdict,
+        total: &ran.total,
+        opened: ran.opened,
+        protection_missed: false,
+        ended: SystemTime::now(),
+    };
+    reports.end(&end).map_err(|error| error.to_string())?;
+    drop(reports);
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).map_err(|error| error.to_string());
+    Ok(Checked {
+        verdict: verdict.name(),
+        opened: ran.opened,
+        failed: ran.failed,
+        json: made.report.then(|| text(json)).transpose()?,
+        picture: made.report.then(|| text(picture)).transpose()?,
+        findings,
+        pages,
+    })
+}
+
+/// An error as Python gets it: kind, path, message.
+pub fn described(path: &Path, error: &Error) -> (&'static str, String, String) {
+    let kind = match error.kind() {
+        ErrorKind::NotFound => "not_found",
+        ErrorKind::PermissionDenied => "permission_denied",
+        ErrorKind::Unrecognised => "unrecognised",
+        ErrorKind::InUse => "in_use",
+        ErrorKind::Changed => "changed",
+        ErrorKind::Damaged => "damaged",
+        ErrorKind::LostWrite => "lost_write",
+        ErrorKind::NoSpace => "no_space",
+        ErrorKind::Refused => "refused",
+        _ => "io",
+    };
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(deeper) = cause {
+        text = format!("{text}: {deeper}");
+        cause = deeper.source();
+    }
+    (kind, path.to_string_lossy().into_owned(), text)
+}
