@@ -29,6 +29,10 @@ pub enum Content {
     Metrics,
     /// A seal.
     Seal,
+    /// Receipts of passes.
+    Evidence,
+    /// A signature over those.
+    Signature,
 }
 
 impl Content {
@@ -38,6 +42,8 @@ impl Content {
             Self::Html | Self::HtmlWithValues => pagewarden::report::html::BEGIN,
             Self::Metrics => pagewarden::report::metrics::BEGIN,
             Self::Seal => pagewarden::seal::BEGIN,
+            Self::Evidence => pagewarden_guard::evidence::chain::BEGIN,
+            Self::Signature => "-----BEGIN SSH SIGNATURE-----",
         };
         text.is_empty() || text.starts_with(begin)
     }
@@ -45,7 +51,7 @@ impl Content {
     /// The mode of the file; for a page the user's mask has its say.
     fn create_mode(self) -> u32 {
         match self {
-            Self::Html | Self::Seal => 0o666,
+            Self::Html | Self::Seal | Self::Evidence | Self::Signature => 0o666,
             Self::HtmlWithValues => 0o600,
             Self::Metrics => 0o644,
         }

@@ -180,7 +180,10 @@ fn subjects(
 }
 
 /// The paths, with the databases in a folder in the place of one that is none itself.
-fn with_folders_listed(paths: &[PathBuf], kind: Option<&Format>) -> anyhow::Result<Vec<PathBuf>> {
+pub fn with_folders_listed(
+    paths: &[PathBuf],
+    kind: Option<&Format>,
+) -> anyhow::Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for path in paths {
         let is_plain_folder = path.is_dir() && !folder::is_target(path, kind);
@@ -389,6 +392,7 @@ impl Run<'_> {
             verified: &verified,
             listed_bytes,
             ended: SystemTime::now(),
+            overall: None,
         })?;
         let sealed = sealing.map_or(Ok(()), |(sealing, place)| {
             sealing.end(place, verified.verdict(), verified.summary.stopped)
