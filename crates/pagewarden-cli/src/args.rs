@@ -15,6 +15,7 @@ mod book;
 pub mod checksum;
 pub mod compare;
 pub mod cost;
+pub mod evidence;
 pub mod help;
 pub mod iotest;
 pub mod mount;
@@ -22,6 +23,9 @@ pub mod pack;
 pub mod plan;
 pub mod protect;
 pub mod repair;
+pub mod scrub;
+pub mod serve;
+pub mod status;
 pub mod survey;
 
 const STYLES: Styles = Styles::styled()
@@ -61,6 +65,10 @@ pub enum Command {
     Cost(cost::Cost),
     Iotest(iotest::Iotest),
     Survey(survey::Survey),
+    Scrub(scrub::Scrub),
+    Status(status::Status),
+    Serve(serve::Serve),
+    Evidence(evidence::Evidence),
     Completions(Completions),
     Man(Man),
 }
@@ -506,7 +514,7 @@ pub fn parse_rate(text: &str) -> Result<Rate, String> {
     }
 }
 
-/// A time as people write it: `30s`, `10m`, `1.5h`, `90`.
+/// A time as people write it: `30s`, `10m`, `1.5h`, `7d`, `90`.
 pub fn parse_time(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -516,7 +524,9 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
         "" | "s" | "sec" => 1.0,
         "m" | "min" => 60.0,
         "h" => 3600.0,
-        other => return Err(format!("unknown unit '{other}' (try 30s, 10m, 1h)")),
+        "d" => 86_400.0,
+        "w" => 604_800.0,
+        other => return Err(format!("unknown unit '{other}' (try 30s, 10m, 1h, 7d)")),
     };
     let number: f64 =
         number.parse().map_err(|_| format!("'{text}' is not a time (try 30s, 10m, 1h)"))?;
@@ -560,9 +570,14 @@ mod tests {
 
     #[test]
     fn times_are_read_as_people_write_them() {
-        for (text, milliseconds) in
-            [("10m", 600_000), ("30 s", 30_000), ("1.5h", 5_400_000), ("90", 90_000), ("5ms", 5)]
-        {
+        for (text, milliseconds) in [
+            ("10m", 600_000),
+            ("30 s", 30_000),
+            ("1.5h", 5_400_000),
+            ("90", 90_000),
+            ("5ms", 5),
+            ("7d", 604_800_000),
+        ] {
             assert_eq!(parse_time(text), Ok(Duration::from_millis(milliseconds)), "{text}");
         }
         for text in ["", "m", "10 moons", "-1s", "1.2.3s", "99999999999999999999h"] {

@@ -46,6 +46,10 @@ fn main() -> ExitCode {
         Command::Cost(cost) => commands::cost::run(&cost),
         Command::Iotest(iotest) => commands::iotest::run(&iotest),
         Command::Survey(survey) => commands::survey::run(&survey),
+        Command::Scrub(scrub) => commands::scrub::run(&scrub),
+        Command::Status(status) => commands::status::run(&status),
+        Command::Serve(serve) => commands::serve::run(&serve),
+        Command::Evidence(evidence) => commands::evidence::run(&evidence),
         Command::Completions(completions) => commands::completions::run(&completions),
         Command::Man(man) => commands::man::run(&man),
     };

@@ -35,6 +35,10 @@ pub enum Content {
     Plan,
     /// The result of a part of a plan.
     Part,
+    /// Receipts of passes.
+    Evidence,
+    /// A signature over those.
+    Signature,
 }
 
 impl Content {
@@ -47,6 +51,8 @@ impl Content {
             Self::Seal => pagewarden::seal::BEGIN,
             Self::Plan => pagewarden_plan::plan::BEGIN,
             Self::Part => pagewarden_plan::result::BEGIN,
+            Self::Evidence => pagewarden_guard::evidence::chain::BEGIN,
+            Self::Signature => "-----BEGIN SSH SIGNATURE-----",
         };
         text.is_empty() || text.starts_with(begin)
     }
@@ -55,6 +61,7 @@ impl Content {
     fn create_mode(self) -> u32 {
         match self {
             Self::Html | Self::Picture | Self::Seal | Self::Plan | Self::Part => 0o666,
+            Self::Evidence | Self::Signature => 0o666,
             Self::HtmlWithValues => 0o600,
             Self::Metrics => 0o644,
         }

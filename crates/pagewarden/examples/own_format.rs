@@ -88,7 +88,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     report.begin_target(&target.description)?;
     let verified = verify(target, &Options::default(), &(), &mut report)?;
     let ended = std::time::SystemTime::now();
-    report.end_target(&TargetEnd { verified: &verified, listed_bytes: None, ended })?;
+    report.end_target(&TargetEnd {
+        verified: &verified,
+        listed_bytes: None,
+        ended,
+        overall: None,
+    })?;
     report.end(&RunEnd {
         verdict: verified.verdict(),
         total: &verified.summary,

@@ -9,7 +9,7 @@ use crate::args::{Arguments, STYLES};
 
 /// The commands by what they are for.
 const GROUPS: [(&str, &[&str]); 7] = [
-    ("Look", &["check", "survey"]),
+    ("Look", &["check", "survey", "scrub", "status", "serve", "evidence"]),
     ("Act", &["protect", "repair"]),
     ("Keep", &["pack", "mount", "unpack"]),
     ("Equal", &["compare", "checksum"]),
@@ -20,13 +20,18 @@ const GROUPS: [(&str, &[&str]); 7] = [
 ];
 
 /// Of each command with many options, those that `-h` shows, and one example.
-const SHORT: [(&str, &[&str], &str); 10] = [
+const SHORT: [(&str, &[&str], &str); 11] = [
     (
         "check",
         &["json", "structure", "seal", "against", "keyring", "html", "verbose"],
         "pagewarden check /var/lib/postgresql/15/main",
     ),
     ("survey", &["format", "keyring", "html", "json", "quiet"], "pagewarden survey shop.sqlite"),
+    (
+        "scrub",
+        &["config", "state", "budget", "every", "rate", "strict", "json"],
+        "pagewarden scrub --every 7d --budget 2h /var/lib/postgresql/15/main",
+    ),
     (
         "protect",
         &["mode", "dry-run", "copy-to", "json"],

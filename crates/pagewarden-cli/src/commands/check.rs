@@ -389,6 +389,7 @@ impl Run<'_> {
             verified: &verified,
             listed_bytes,
             ended: SystemTime::now(),
+            overall: None,
         })?;
         let sealed = sealing.map_or(Ok(()), |(sealing, place)| {
             sealing.end(place, verified.verdict(), verified.summary.stopped)

@@ -314,7 +314,12 @@ fn check(
     }
     let verdict = verified.verdict();
     let now = SystemTime::now();
-    reports.end_target(&TargetEnd { verified: &verified, listed_bytes: None, ended: now })?;
+    reports.end_target(&TargetEnd {
+        verified: &verified,
+        listed_bytes: None,
+        ended: now,
+        overall: None,
+    })?;
     let summary = verified.summary;
     reports.end(&RunEnd {
         verdict,

@@ -97,6 +97,7 @@ fn unpack(arguments: &Unpack) -> Result<Exit> {
             verified: &verified,
             listed_bytes: None,
             ended: SystemTime::now(),
+            overall: None,
         })?;
         let kept = kept.map_err(|error| owner_rights::explain(error, acting.as_ref()));
         kept.and_then(|_| if summary.stopped { Ok(()) } else { all_named(paths) })

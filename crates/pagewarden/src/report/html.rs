@@ -408,6 +408,7 @@ mod tests {
                 verified: &Verified { description: description.clone(), summary: summary.clone() },
                 listed_bytes: Some(80 << 20),
                 ended: UNIX_EPOCH + Duration::from_secs(1_790_000_000),
+                overall: None,
             })
             .unwrap();
     }

@@ -105,7 +105,7 @@ impl<W: Write + Send> Report for JsonReport<W> {
             }
             self.out.write_all(&unread)?;
         }
-        let verdict = summary.verdict(description.setting);
+        let verdict = target.verdict();
         let mut tail = json!({
             // Of a stream, these are only known at its end.
             "engine": description.engine,
@@ -136,6 +136,9 @@ impl<W: Write + Send> Report for JsonReport<W> {
         };
         if let (Some(tail), Some((name, part))) = (tail.as_object_mut(), part) {
             tail.insert(name.to_owned(), part);
+        }
+        if let (Some(tail), Some(overall)) = (tail.as_object_mut(), target.overall) {
+            tail.extend(overall.fields.clone());
         }
         let tail = tail.to_string();
         self.out.write_all(b"],")?;

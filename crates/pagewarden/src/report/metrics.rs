@@ -415,6 +415,7 @@ mod tests {
                 verified: &Verified { description: description.clone(), summary: summary.clone() },
                 listed_bytes: Some(listed),
                 ended: UNIX_EPOCH + Duration::from_secs(at),
+                overall: None,
             })
             .unwrap();
     }

@@ -30,6 +30,27 @@ pub struct TargetEnd<'a> {
     pub listed_bytes: Option<u64>,
     /// When it ended.
     pub ended: SystemTime,
+    /// What is known from earlier runs, where this one read only a part.
+    pub overall: Option<&'a Overall>,
+}
+
+impl TargetEnd<'_> {
+    /// The verdict on the target.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        self.overall.map_or_else(|| self.verified.verdict(), |overall| overall.verdict)
+    }
+}
+
+/// A target by all runs together. It wins over what one run of them says.
+#[derive(Debug, Clone)]
+pub struct Overall {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The reason in words.
+    pub reason: String,
+    /// More fields of the target's JSON object.
+    pub fields: serde_json::Map<String, serde_json::Value>,
 }
 
 /// A run at its end.

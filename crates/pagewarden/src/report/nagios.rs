@@ -289,6 +289,7 @@ mod tests {
                         verified: &Verified { description: target.clone(), summary: total.clone() },
                         listed_bytes,
                         ended,
+                        overall: None,
                     })
                     .unwrap();
             },

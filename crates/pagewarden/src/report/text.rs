@@ -189,8 +189,11 @@ impl<W: Write + Send> Report for TextReport<W> {
     fn end_target(&mut self, target: &TargetEnd<'_>) -> io::Result<()> {
         self.unfold()?;
         let Verified { description, summary, .. } = target.verified;
-        let verdict = summary.verdict(description.setting);
+        let verdict = target.verdict();
         let reason = match &description.part {
+            _ if target.overall.is_some() => {
+                target.overall.map(|overall| overall.reason.clone()).unwrap_or_default()
+            }
             Some(RepositoryPart::Whole(Some(_))) if verdict == Verdict::Intact => {
                 "every record of the log that is here was read".to_owned()
             }

@@ -103,7 +103,8 @@ fn open_database(
         ));
     };
     let mut database = Database::look_at(path, file, metadata, geometry, is_cut);
-    database.is_walked &= !options.no_witness;
+    database.is_asked = !options.no_witness;
+    database.is_walked &= database.is_asked;
     database.compares = options.structure;
     Ok(database.into_target())
 }
@@ -125,6 +126,8 @@ struct Database {
     is_at_rest: bool,
     /// Its structure is looked at.
     is_walked: bool,
+    /// Whether its structure is wanted.
+    is_asked: bool,
     /// Rows are compared with indexes.
     compares: bool,
     format: Arc<SqlitePages>,
@@ -201,6 +204,7 @@ impl Database {
             is_live,
             is_at_rest,
             is_walked: is_readable && !is_cut,
+            is_asked: true,
             compares: false,
             format: Arc::new(format),
         }
@@ -251,7 +255,7 @@ impl Database {
         let evidence = self.evidence_of_pages();
         let file = match self.file.try_clone() {
             Ok(file) if self.is_walked => file,
-            _ if self.format.is_encrypted => return Box::new(std::iter::empty()),
+            _ if self.format.is_encrypted || !self.is_asked => return Box::new(std::iter::empty()),
             _ => {
                 let text = "its structure was not looked at: its first page, or its end, is not \
                             as it must be"

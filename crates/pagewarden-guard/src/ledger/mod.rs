@@ -1,0 +1,251 @@
+//! The ledger: what was verified when, with what result. One SQLite file, in WAL mode, with a
+//! version.
+//!
+//! What is in it survives a kill at any moment: a claim is committed after the pages were judged.
+//! [`claims`] has the claims and the files they are about, [`findings`] what is wrong, [`passes`]
+//! the history and what follows from all of it.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
+
+use crate::config::{EVERY, Subject};
+use crate::state::Held;
+
+pub mod claims;
+pub mod findings;
+pub mod passes;
+
+/// The version of the schema, in `user_version`.
+const VERSION: i64 = 1;
+/// Marks the file as a ledger, in `application_id`: "PWgl".
+const APPLICATION: i64 = 0x5057_676c;
+const FILE: &str = "ledger.sqlite";
+/// How long a reader waits for a writer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The number of a target in the ledger.
+pub type TargetId = i64;
+
+/// The ledger, open.
+#[derive(Debug)]
+pub struct Ledger {
+    pub(crate) db: Connection,
+}
+
+impl Ledger {
+    /// Opens it to write, and makes it if there is none.
+    ///
+    /// # Errors
+    /// It cannot be written, or is of another version, or no ledger.
+    pub fn open(state: &Held) -> Result<Self> {
+        let path = state.folder().join(FILE);
+        let shown = path.display();
+        // Made here, so that SQLite finds it with this mode, and gives it to the files beside it.
+        let made =
+            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+        made.with_context(|| format!("cannot write the ledger {shown}"))?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let db = Connection::open_with_flags(&path, flags)
+            .with_context(|| format!("cannot open the ledger {shown}"))?;
+        db.busy_timeout(PATIENCE)?;
+        let prepare = || -> Result<()> {
+            db.pragma_update(None, "journal_mode", "WAL")?;
+            db.pragma_update(None, "synchronous", "NORMAL")?;
+            db.pragma_update(None, "foreign_keys", true)?;
+            match version(&db)? {
+                (0, 0) => {
+                    let tables: i64 =
+                        db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+                    ensure!(tables == 0, "it is a SQLite database of another program");
+                    let schema = include_str!("schema.sql");
+                    db.execute_batch(&format!(
+                        "BEGIN IMMEDIATE; {schema} PRAGMA application_id = {APPLICATION}; \
+                         PRAGMA user_version = {VERSION}; COMMIT;"
+                    ))?;
+                }
+                found => check_version(found)?,
+            }
+            Ok(())
+        };
+        prepare().with_context(|| format!("cannot write the ledger {shown}"))?;
+        Ok(Self { db })
+    }
+
+    /// Opens it to read. `None` if there is none yet.
+    ///
+    /// # Errors
+    /// As [`Ledger::open`].
+    pub fn read(folder: &Path) -> Result<Option<Self>> {
+        let path = folder.join(FILE);
+        let shown = path.display();
+        match fs::metadata(&path) {
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot open the ledger {shown}"));
+            }
+        }
+        let open = |immutable: bool| -> Result<Connection> {
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+                | OpenFlags::SQLITE_OPEN_NO_MUTEX
+                | OpenFlags::SQLITE_OPEN_URI;
+            let name = uri(&path, immutable);
+            let db = Connection::open_with_flags(name, flags)?;
+            db.busy_timeout(PATIENCE)?;
+            match version(&db)? {
+                // A run makes it at this moment.
+                (0, 0) => bail!("it is empty\nhint: run pagewarden scrub once"),
+                found => check_version(found)?,
+            }
+            Ok(db)
+        };
+        // A reader who may not write cannot use the log of the ledger. Without one there is nothing in it.
+        let has_log =
+            fs::metadata(folder.join(format!("{FILE}-wal"))).is_ok_and(|log| log.len() > 0);
+        let db = open(false).or_else(|error| if has_log { Err(error) } else { open(true) });
+        let db = db.with_context(|| format!("cannot read the ledger {shown}"))?;
+        Ok(Some(Self { db }))
+    }
+
+    /// The target of that name, entered if it is new.
+    ///
+    /// # Errors
+    /// The ledger cannot be written.
+    pub fn enter(&mut self, subject: &Subject, now: i64) -> Result<TargetId> {
+        let path = subject.path().to_string_lossy();
+        // To begin at once is no promise.
+        let every = Some(int(subject.every.as_secs())).filter(|every| *every > 0);
+        let id = self.db.query_row(
+            "INSERT INTO target (name, path, every_seconds, added_at) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (name) DO UPDATE SET path = ?2, every_seconds = coalesce(?5, every_seconds)
+             RETURNING id",
+            params![subject.name, path, every.unwrap_or(int(EVERY.as_secs())), now, every],
+            |row| row.get(0),
+        );
+        id.context("cannot write the ledger")
+    }
+
+    /// The target of that name.
+    ///
+    /// # Errors
+    /// The ledger cannot be read.
+    pub fn target(&self, name: &str) -> Result<Option<TargetId>> {
+        let id =
+            self.db.query_row("SELECT id FROM target WHERE name = ?1", [name], |row| row.get(0));
+        id.optional().context("cannot read the ledger")
+    }
+
+    /// All targets by name.
+    ///
+    /// # Errors
+    /// The ledger cannot be read.
+    pub fn targets(&self) -> Result<Vec<(TargetId, String)>> {
+        let mut statement = self.db.prepare("SELECT id, name FROM target ORDER BY name")?;
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        rows.collect::<Result<_, _>>().context("cannot read the ledger")
+    }
+
+    /// Writes down that a target could not be looked at.
+    ///
+    /// # Errors
+    /// The ledger cannot be written.
+    pub fn failed(&mut self, target: TargetId, error: &str, now: i64) -> Result<()> {
+        let set = "UPDATE target SET error = ?2, attempt_at = ?3 WHERE id = ?1";
+        self.db.execute(set, params![target, error, now]).context("cannot write the ledger")?;
+        Ok(())
+    }
+}
+
+fn uri(path: &Path, immutable: bool) -> String {
+    use std::fmt::Write as _;
+    use std::os::unix::ffi::OsStrExt as _;
+    let mut name = "file:".to_owned();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' => {
+                name.push(char::from(*byte));
+            }
+            _ => {
+                let _ = write!(name, "%{byte:02x}");
+            }
+        }
+    }
+    name.push_str(if immutable { "?immutable=1" } else { "?mode=ro" });
+    name
+}
+
+fn version(db: &Connection) -> rusqlite::Result<(i64, i64)> {
+    let pragma = |name: &str| db.query_row(&format!("PRAGMA {name}"), [], |row| row.get(0));
+    Ok((pragma("application_id")?, pragma("user_version")?))
+}
+
+fn check_version((application, version): (i64, i64)) -> Result<()> {
+    ensure!(application == APPLICATION, "it is a SQLite database of another program");
+    ensure!(
+        version == VERSION,
+        "its version is {version}, and this program knows {VERSION}\n\
+         hint: use the pagewarden that made it, or another folder with --state"
+    );
+    Ok(())
+}
+
+/// An integer as SQLite has it.
+pub(crate) fn int(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// An integer that is never negative.
+pub(crate) fn uint(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or(0)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A ledger in a folder of its own, with one target.
+    pub(crate) fn ledger() -> (tempfile::TempDir, Held, Ledger, TargetId) {
+        let folder = tempfile::tempdir().unwrap();
+        let held = Held::lock(folder.path(), "test", &[]).unwrap();
+        let mut ledger = Ledger::open(&held).unwrap();
+        let target = ledger.enter(&Subject::of_path(Path::new("/data")), 1000).unwrap();
+        (folder, held, ledger, target)
+    }
+
+    #[test]
+    fn ledger_is_entered_once_and_found_again() {
+        let (folder, held, mut ledger, target) = ledger();
+        assert_eq!(ledger.enter(&Subject::of_path(Path::new("/data")), 2000).unwrap(), target);
+        drop(ledger);
+        let ledger = Ledger::open(&held).unwrap();
+        assert_eq!(ledger.target("/data").unwrap(), Some(target));
+        drop(ledger);
+        let ledger = Ledger::read(folder.path()).unwrap().unwrap();
+        assert_eq!(ledger.targets().unwrap(), [(target, "/data".to_owned())]);
+    }
+
+    #[test]
+    fn ledger_of_another_program_or_version_is_refused() {
+        let (_folder, held, ledger, _) = ledger();
+        ledger.db.pragma_update(None, "user_version", 99).unwrap();
+        drop(ledger);
+        let error = format!("{:#}", Ledger::open(&held).unwrap_err());
+        assert!(error.contains("its version is 99"), "{error}");
+        let path = held.folder().join(FILE);
+        fs::remove_file(&path).unwrap();
+        Connection::open(&path).unwrap().execute_batch("CREATE TABLE t (a)").unwrap();
+        assert!(Ledger::open(&held).is_err() && Ledger::read(held.folder()).is_err());
+        fs::write(&path, "no database, but long enough for SQLite to look at it").unwrap();
+        assert!(Ledger::open(&held).is_err());
+    }
+
+    #[test]
+    fn names_in_addresses_are_escaped() {
+        assert_eq!(uri(Path::new("/a b?c#%"), false), "file:/a%20b%3fc%23%25?mode=ro");
+    }
+}

@@ -1,0 +1,138 @@
+//! An archive, a pack, a repository of backups: verified as a whole or not at all.
+
+use anyhow::{Context as _, Result};
+use pagewarden::Error;
+use pagewarden::database::repository::RepositoryPart;
+use pagewarden::database::{Target, parts, repository};
+use pagewarden::verify::{Summary, Verified};
+use rusqlite::params;
+
+use super::{Done, Out, Plan, Read, Scrub};
+use crate::config::Subject;
+use crate::ledger::passes::Due;
+use crate::ledger::{TargetId, claims, int};
+use crate::listing::signature;
+use crate::record::Reads;
+
+impl Scrub<'_> {
+    pub(super) fn archive(
+        &mut self,
+        subject: &Subject,
+        target: TargetId,
+        now: i64,
+        out: &mut Out<'_>,
+    ) -> Result<Result<Done, Error>> {
+        let is_another = self.enter_archive(target, &signature(&subject.paths))?;
+        let due = match self.ledger.due(target, subject.every, now)? {
+            Some(Due::Resume) => Some(Due::Resume),
+            Some(_) => Some(Due::Begin),
+            None => is_another.then_some(Due::Begin),
+        };
+        let pass = match due {
+            Some(Due::Begin) => self.ledger.begin_pass(target, now)?,
+            _ => self.ledger.entry(target)?.pass,
+        };
+        let targets = match self.targets(subject) {
+            Ok(targets) => targets,
+            Err(error) => return Ok(Err(error)),
+        };
+        let mut plan = self.plan(subject, target, pass, now, due, due.is_some(), Reads::Archive)?;
+        // No seal is made of archives.
+        plan.seal = None;
+        let mut pages: Vec<(String, u64)> = Vec::new();
+        let mut before = Summary::default();
+        let mut last: Option<(String, Verified)> = None;
+        let mut stopped = false;
+        for one in targets {
+            if let Some((member, verified)) = last.take() {
+                let verdict = verified.verdict();
+                before += &self.close(&plan, &member, verified, verdict, false, out)?.summary;
+            }
+            let member = member_of(&one);
+            let Read { verified, stopped: has_stopped, .. } =
+                self.read(&plan, &member, one, out)?;
+            pages.push((member.clone(), verified.summary.pages.total()));
+            last = Some((member, verified));
+            stopped = has_stopped;
+            if stopped {
+                break;
+            }
+        }
+        let Some((member, verified)) = last else {
+            let hint = "see what pagewarden check says of it";
+            return Ok(Err(Error::unrecognised(subject.path(), "there is no set in it", hint)));
+        };
+        if due.is_some() && !stopped {
+            self.claim_members(&plan, &pages)?;
+            self.end_run(&plan, &verified, None)?;
+        }
+        self.succeeded(target)?;
+        // With the last of several stands what is true of all.
+        let verdict = self.ledger.verdict(target, now)?;
+        let mut done = self.close(&plan, &member, verified, verdict, stopped, out)?;
+        done.summary += &before;
+        Ok(Ok(done))
+    }
+
+    fn targets(&self, subject: &Subject) -> Result<Box<dyn Iterator<Item = Target>>, Error> {
+        if let [path] = subject.paths.as_slice()
+            && let Some(tool) = repository::kind_of(path, None)
+        {
+            return Ok((tool.open)(path, &self.open)?.targets);
+        }
+        let target = parts::open_together(&subject.paths, None, &self.open)?;
+        Ok(Box::new(std::iter::once(target)))
+    }
+
+    /// Counts a run over an archive, and drops what is claimed of another one. True if it is another.
+    fn enter_archive(&mut self, target: TargetId, signature: &str) -> Result<bool> {
+        let tx = self.ledger.db.transaction().context("cannot write the ledger")?;
+        let sql = "SELECT signature FROM target WHERE id = ?1";
+        let before: Option<String> = tx.query_row(sql, [target], |row| row.get(0))?;
+        let is_another = before.as_deref() != Some(signature);
+        if is_another {
+            drop_claims(&tx, target)?;
+        }
+        tx.execute(
+            "UPDATE target SET run = run + 1, signature = ?2 WHERE id = ?1",
+            params![target, signature],
+        )?;
+        tx.commit().context("cannot write the ledger")?;
+        Ok(is_another)
+    }
+
+    /// Every page of an archive was read.
+    fn claim_members(&mut self, plan: &Plan, pages: &[(String, u64)]) -> Result<()> {
+        let tx = self.ledger.db.transaction().context("cannot write the ledger")?;
+        drop_claims(&tx, plan.target)?;
+        for (name, pages) in pages {
+            let id: i64 = tx.query_row(
+                "INSERT INTO file (target, name, inode, born, changed, size, page_size, first, end,
+                    listed)
+                 VALUES (?1, ?2, 0, 0, 0, ?3, 1, 0, ?3, ?4) RETURNING id",
+                params![plan.target, name, int(*pages), plan.run],
+                |row| row.get(0),
+            )?;
+            claims::claim(&tx, id, 0, *pages, plan.pass, plan.now)?;
+        }
+        tx.commit().context("cannot write the ledger")
+    }
+}
+
+fn drop_claims(db: &rusqlite::Connection, target: TargetId) -> rusqlite::Result<()> {
+    db.execute(
+        "DELETE FROM claim WHERE file IN (SELECT id FROM file WHERE target = ?1)",
+        [target],
+    )?;
+    db.execute("DELETE FROM file WHERE target = ?1", [target])?;
+    Ok(())
+}
+
+/// Which set of a repository a target is; empty for one that stands alone.
+fn member_of(target: &Target) -> String {
+    match &target.description.part {
+        Some(RepositoryPart::Set(backup)) => backup.label.clone(),
+        Some(RepositoryPart::Whole(_)) => "the repository".to_owned(),
+        None => String::new(),
+    }
+}

@@ -1,0 +1,451 @@
+//! How things stand, by the ledger alone: no database is read.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use pagewarden::verdict::{SeverityCounts, Verdict};
+use pagewarden::words::{grouped, printable};
+use serde_json::{Value, json};
+
+use crate::config::Subject;
+use crate::ledger::passes::{COUNTS, Coverage, Entry, Pass};
+use crate::ledger::{Ledger, TargetId};
+use crate::moment;
+use crate::scrub::words::span;
+
+/// How one target stands.
+#[derive(Debug, Clone)]
+pub struct Standing {
+    /// Its number; `None` if no run has entered it.
+    pub target: Option<TargetId>,
+    /// Its name.
+    pub name: String,
+    /// Its path.
+    pub path: String,
+    /// The engine and its version; empty where that is not known.
+    pub engine: String,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// How much is covered.
+    pub coverage: Coverage,
+    /// The pass that is under way, if one is.
+    pub under_way: Option<Pass>,
+    /// The last pass that ended.
+    pub last_pass: Option<Pass>,
+    /// Open findings.
+    pub open: SeverityCounts,
+    /// Findings that were ever seen.
+    pub ever: u64,
+    /// Stretches that could not be read.
+    pub unread: u64,
+    /// When it was last looked at.
+    pub attempt_at: Option<i64>,
+    /// Why that came to nothing.
+    pub error: Option<String>,
+    /// When the next pass is due.
+    pub next_run: i64,
+}
+
+/// How all databases of the configuration and of the ledger stand, or only those of these names.
+///
+/// # Errors
+/// The ledger cannot be read.
+pub fn standings(
+    ledger: Option<&Ledger>,
+    configured: &[Subject],
+    names: &[String],
+    now: i64,
+) -> Result<Vec<Standing>> {
+    let mut all = Vec::new();
+    let mut seen = BTreeSet::new();
+    for subject in configured {
+        let target = ledger.map(|ledger| ledger.target(&subject.name)).transpose()?.flatten();
+        seen.insert(subject.name.clone());
+        all.push(match (ledger, target) {
+            (Some(ledger), Some(target)) => standing(ledger, target, Some(subject), now)?,
+            _ => never(subject, now),
+        });
+    }
+    if let Some(ledger) = ledger {
+        for (target, name) in ledger.targets()? {
+            if !seen.contains(&name) {
+                all.push(standing(ledger, target, None, now)?);
+            }
+        }
+    }
+    all.retain(|one| names.is_empty() || names.contains(&one.name) || names.contains(&one.path));
+    Ok(all)
+}
+
+/// A database that no run has come to.
+fn never(subject: &Subject, now: i64) -> Standing {
+    Standing {
+        target: None,
+        name: subject.name.clone(),
+        path: subject.path().to_string_lossy().into_owned(),
+        engine: String::new(),
+        verdict: Verdict::Incomplete,
+        coverage: Coverage {
+            pages: 0,
+            verified: 0,
+            oldest_unverified_seconds: 0,
+            every_seconds: subject.every.as_secs(),
+            overdue: false,
+            pass_complete: false,
+            has_holes: true,
+            from_future: false,
+            oldest_at: None,
+        },
+        under_way: None,
+        last_pass: None,
+        open: SeverityCounts::default(),
+        ever: 0,
+        unread: 0,
+        attempt_at: None,
+        error: None,
+        next_run: now,
+    }
+}
+
+fn standing(
+    ledger: &Ledger,
+    target: TargetId,
+    subject: Option<&Subject>,
+    now: i64,
+) -> Result<Standing> {
+    let Entry { name, path, engine, attempt_at, error, every_seconds, .. } =
+        ledger.entry(target)?;
+    let mut coverage = ledger.coverage(target, now)?;
+    let passes = ledger.passes(target, 2)?;
+    // The configuration may have been changed since the last run.
+    let every =
+        subject.map_or(every_seconds, |subject| crate::ledger::int(subject.every.as_secs()));
+    coverage.every_seconds = crate::ledger::uint(every);
+    coverage.overdue = coverage.oldest_unverified_seconds > coverage.every_seconds;
+    let every = std::time::Duration::from_secs(coverage.every_seconds);
+    let next_run = ledger.next_run(target, every, now)?;
+    Ok(Standing {
+        target: Some(target),
+        name,
+        path,
+        engine,
+        verdict: ledger.verdict(target, now)?,
+        coverage,
+        under_way: passes.first().filter(|pass| pass.ended_at.is_none()).cloned(),
+        last_pass: passes.iter().find(|pass| pass.ended_at.is_some()).cloned(),
+        open: ledger.open_counts(target)?,
+        ever: ledger.findings_ever(target)?,
+        unread: ledger.unread_count(target)?,
+        attempt_at,
+        error,
+        next_run,
+    })
+}
+
+impl Standing {
+    /// Open findings of all severities.
+    #[must_use]
+    pub fn open_findings(&self) -> u64 {
+        self.open.damage + self.open.suspect + self.open.notice
+    }
+
+    /// One word for the target: worse than its verdict where the promise is broken.
+    #[must_use]
+    pub fn state(&self) -> &'static str {
+        match self.verdict {
+            Verdict::Damaged => "damaged",
+            _ if self.coverage.overdue => "overdue",
+            _ if self.target.is_none() || self.last_pass.is_none() && self.under_way.is_none() => {
+                "never"
+            }
+            verdict => verdict.name(),
+        }
+    }
+
+    /// Mebibytes a second that its passes read at; `None` where that is not known.
+    #[must_use]
+    pub fn mib_per_second(&self) -> Option<f64> {
+        let pass =
+            self.under_way.as_ref().filter(|pass| pass.bytes > 0).or(self.last_pass.as_ref())?;
+        (pass.seconds > 0.0).then(|| pass.bytes as f64 / f64::from(1 << 20) / pass.seconds)
+    }
+
+    /// The fields of `status --json`.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        json!({
+            "name": self.name,
+            "path": self.path,
+            "engine": self.engine,
+            "verdict": self.verdict,
+            "state": self.state(),
+            "coverage": self.coverage,
+            "last_pass": self.last_pass.as_ref().map(|pass| json!({
+                "finished": pass.ended_at.map(moment::shown),
+                "seconds": pass.seconds,
+                "bytes": pass.bytes,
+                "complete": pass.is_complete,
+                "in_one_run": pass.is_whole,
+            })),
+            "open_findings": self.open_findings(),
+            "open": {
+                "damage": self.open.damage,
+                "suspect": self.open.suspect,
+                "notice": self.open.notice,
+            },
+            "unread": self.unread,
+            "last_attempt": self.attempt_at.map(moment::shown),
+            "error": self.error,
+            "next_run": moment::shown(self.next_run),
+            "mib_per_second": self.mib_per_second().map(|rate| (rate * 10.0).round() / 10.0),
+        })
+    }
+}
+
+/// The worst verdict of all; `incomplete` where there is none.
+#[must_use]
+pub fn worst(standings: &[Standing]) -> Verdict {
+    standings.iter().map(|one| one.verdict).min().unwrap_or(Verdict::Incomplete)
+}
+
+/// A table for people.
+#[must_use]
+pub fn text(standings: &[Standing], now: i64) -> String {
+    let mut rows =
+        vec![["name", "state", "covered", "oldest", "findings", "next run"].map(str::to_owned)];
+    for one in standings {
+        let Coverage { pages, verified, oldest_unverified_seconds: age, .. } = one.coverage;
+        let next = match one.next_run.saturating_sub(now) {
+            ..=0 => "now".to_owned(),
+            left => format!("in {}", span(crate::ledger::uint(left))),
+        };
+        rows.push([
+            printable(&one.name),
+            one.state().to_owned(),
+            percent(verified, pages),
+            if one.target.is_some() { span(age) } else { "-".to_owned() },
+            grouped(one.open_findings()),
+            next,
+        ]);
+    }
+    let mut widths = [0; 6];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut text = String::new();
+    for row in &rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        let line = cells.collect::<Vec<_>>().join("  ");
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    for one in standings {
+        if let Some(error) = &one.error {
+            let error = error.lines().next().unwrap_or_default();
+            let _ = writeln!(text, "{}: {}", printable(&one.name), printable(error));
+        }
+    }
+    text
+}
+
+/// A share in percent, never rounded up to all of it.
+#[must_use]
+pub fn percent(part: u64, whole: u64) -> String {
+    match whole {
+        0 => "-".to_owned(),
+        _ => {
+            let tenths = u128::from(part) * 1000 / u128::from(whole);
+            format!("{}.{} %", tenths / 10, tenths % 10)
+        }
+    }
+}
+
+/// One line for a monitoring system, and the exit status of its plugins.
+#[must_use]
+pub fn nagios(standings: &[Standing]) -> (String, u8) {
+    let damaged = standings.iter().filter(|one| one.verdict == Verdict::Damaged).count();
+    let overdue = standings.iter().filter(|one| one.coverage.overdue).count();
+    let suspect = standings.iter().filter(|one| one.verdict == Verdict::Suspect).count();
+    // What has not been verified yet, but still may be in time, is no reason for an alarm.
+    let unable = standings
+        .iter()
+        .filter(|one| one.error.is_some() || one.unread > 0 || one.target.is_none())
+        .count();
+    let (word, status) = match (damaged, overdue + suspect, unable) {
+        (1.., ..) => ("CRITICAL", 2),
+        (0, 1.., _) => ("WARNING", 1),
+        (0, 0, 1..) => ("UNKNOWN", 3),
+        (0, 0, 0) if standings.is_empty() => ("UNKNOWN", 3),
+        (0, 0, 0) => ("OK", 0),
+    };
+    let oldest =
+        standings.iter().map(|one| one.coverage.oldest_unverified_seconds).max().unwrap_or(0);
+    let open: u64 = standings.iter().map(|one| one.open.damage).sum();
+    let named = standings.iter().find(|one| match word {
+        "CRITICAL" => one.verdict == Verdict::Damaged,
+        "WARNING" => one.coverage.overdue || one.verdict == Verdict::Suspect,
+        _ => one.error.is_some() || one.unread > 0 || one.target.is_none(),
+    });
+    let named = named.filter(|_| status > 0);
+    let named = named.map_or_else(String::new, |one| {
+        format!("; first: {} ({})", printable(&one.name).replace('|', "/"), one.state())
+    });
+    let line = format!(
+        "PAGEWARDEN {word} - {damaged} damaged, {overdue} overdue, {unable} not looked at, of {} \
+         databases{named} | damage={open};;0;0 overdue={overdue};0;;0 oldest={oldest}s;;;0",
+        standings.len()
+    );
+    (line, status)
+}
+
+/// Figures for Prometheus. Names are those of `check --metrics`, and more.
+#[must_use]
+pub fn metrics(standings: &[Standing]) -> String {
+    let mut text = String::new();
+    let mut family = |name: &str, help: &str, value: &dyn Fn(&Standing) -> Vec<(String, f64)>| {
+        let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for one in standings {
+            for (labels, value) in value(one) {
+                let _ = writeln!(
+                    text,
+                    "{name}{{target=\"{}\",engine=\"{}\"{labels}}} {value}",
+                    label(&one.name),
+                    label(&one.engine)
+                );
+            }
+        }
+    };
+    let some = |value: Option<f64>| value.map(|value| (String::new(), value)).into_iter().collect();
+    let flag = |value: bool| f64::from(u8::from(value));
+    family("pagewarden_target_up", "1 if the last run could open the target.", &|one| {
+        some(one.attempt_at.map(|_| flag(one.error.is_none())))
+    });
+    family(
+        "pagewarden_pass_last_success_timestamp_seconds",
+        "When a pass last ended that covered everything, whatever it found.",
+        &|one| {
+            some(
+                one.last_pass
+                    .as_ref()
+                    .filter(|pass| pass.is_complete)
+                    .and_then(|pass| Some(pass.ended_at? as f64)),
+            )
+        },
+    );
+    family(
+        "pagewarden_pass_last_attempt_timestamp_seconds",
+        "When a run last looked at the target.",
+        &|one| some(one.attempt_at.map(|at| at as f64)),
+    );
+    family("pagewarden_pass_last_duration_seconds", "How long the last pass read.", &|one| {
+        some(one.last_pass.as_ref().map(|pass| pass.seconds))
+    });
+    family(
+        "pagewarden_pass_coverage_ratio",
+        "The share of the pages that the pass that is under way, or the last one, verified.",
+        &|one| {
+            let Coverage { pages, verified, .. } = one.coverage;
+            some((pages > 0).then(|| verified as f64 / pages as f64))
+        },
+    );
+    family(
+        "pagewarden_oldest_verified_timestamp_seconds",
+        "When the page was verified that was verified longest ago.",
+        &|one| some(one.coverage.oldest_at.map(|at| at as f64)),
+    );
+    family("pagewarden_pass_overdue", "1 if a page was not verified in time.", &|one| {
+        some(one.target.map(|_| flag(one.coverage.overdue)))
+    });
+    family("pagewarden_pages_scanned", "Pages of the last pass by what they count as.", &|one| {
+        let pass = one.last_pass.as_ref();
+        let counts = pass.map(|pass| {
+            COUNTS
+                .iter()
+                .zip(pass.counts)
+                .map(|(name, count)| (format!(",verdict=\"{name}\""), count as f64))
+        });
+        counts.into_iter().flatten().collect()
+    });
+    family("pagewarden_unprotected_pages", "Pages that carry nothing to verify them by.", &|one| {
+        some(
+            one.last_pass
+                .as_ref()
+                .map(|pass| pass.count(pagewarden::verdict::Standing::Unprotected) as f64),
+        )
+    });
+    family("pagewarden_open_findings", "Findings that are open.", &|one| {
+        let open = [
+            ("damage", one.open.damage),
+            ("suspect", one.open.suspect),
+            ("notice", one.open.notice),
+        ];
+        let known = one.target.is_some();
+        open.iter()
+            .filter(|_| known)
+            .map(|(name, count)| (format!(",severity=\"{name}\""), *count as f64))
+            .collect()
+    });
+    family("pagewarden_findings_total", "Findings that were ever seen.", &|one| {
+        some(one.target.map(|_| one.ever as f64))
+    });
+    family("pagewarden_unread_stretches", "Stretches that could not be read.", &|one| {
+        some(one.target.map(|_| one.unread as f64))
+    });
+    let head = "# HELP pagewarden_build_info The version of pagewarden.\n\
+                # TYPE pagewarden_build_info gauge\n";
+    format!("{head}pagewarden_build_info{{version=\"{}\"}} 1\n{text}", pagewarden::VERSION)
+}
+
+/// A value of a label.
+fn label(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(verdict: Verdict, overdue: bool) -> Standing {
+        let mut one = never(&Subject::of_path(std::path::Path::new("/no/such")), 0);
+        one.name = "a\"b\\c|d".to_owned();
+        (one.target, one.verdict, one.coverage.overdue) = (Some(1), verdict, overdue);
+        one.last_pass = Some(Pass { number: 1, ended_at: Some(5), ..Pass::default() });
+        one
+    }
+
+    #[test]
+    fn damage_is_critical_and_what_is_overdue_a_warning() {
+        for (standings, status) in [
+            (vec![one(Verdict::Damaged, true), one(Verdict::Intact, false)], 2),
+            (vec![one(Verdict::Intact, true)], 1),
+            (vec![one(Verdict::Suspect, false)], 1),
+            (vec![one(Verdict::Intact, false)], 0),
+            (vec![], 3),
+            (vec![never(&Subject::of_path(std::path::Path::new("/x")), 0)], 3),
+        ] {
+            let (line, got) = nagios(&standings);
+            assert_eq!(got, status, "{line}");
+            assert_eq!((line.lines().count(), line.matches('|').count()), (1, 1), "{line}");
+        }
+    }
+
+    #[test]
+    fn names_are_escaped_in_labels_and_what_is_unknown_has_no_sample() {
+        let mut standing = one(Verdict::Intact, false);
+        standing.last_pass = None;
+        let text = metrics(&[standing]);
+        assert!(text.starts_with(pagewarden::report::metrics::BEGIN));
+        assert!(text.contains("pagewarden_pass_overdue{target=\"a\\\"b\\\\c|d\",engine=\"\"} 0\n"));
+        assert!(!text.contains("last_success_timestamp_seconds{"), "{text}");
+    }
+
+    #[test]
+    fn a_share_is_never_rounded_up_to_all() {
+        assert_eq!(percent(999_999, 1_000_000), "99.9 %");
+        assert_eq!(percent(5, 5), "100.0 %");
+        assert_eq!(percent(0, 0), "-");
+    }
+}
