@@ -20,11 +20,13 @@ use pagewarden::report::several::Several;
 use pagewarden::report::text::TextReport;
 use pagewarden::report::{Report as _, RunEnd, TargetEnd};
 use pagewarden::source::pipe::StandardInput;
+use pagewarden::source::store::{Seen, StorePath};
 use pagewarden::verdict::{Note, Protection, Verdict};
 use pagewarden::verify::{Caching, Method, Options, Summary, Verified, verify};
 
 use crate::args::Check;
 use crate::commands::sealing::{SealFile, hold_against};
+use crate::commands::storage::{self, Storage};
 use crate::exit::{self, Exit};
 use crate::progress::{Show, listed_bytes};
 use crate::replaced_file::{Content, ReplacedFile};
@@ -59,7 +61,9 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
     let seal_file = prepare(arguments, arguments.seal.as_deref(), Content::Seal)?;
     let kind = arguments.format.as_deref().and_then(database::kind_named);
     let open_options = open_options(arguments);
-    let subjects = subjects(arguments, kind, &open_options)?;
+    let options = options(arguments)?;
+    let storage = Storage::begin(arguments, &options.stop)?;
+    let subjects = subjects(arguments, kind, &open_options, &storage)?;
     let wants_seal = seal_file.is_some() || arguments.against.is_some();
     if wants_seal && arguments.paths.len() > 1 {
         anyhow::bail!("a seal is of one database\nhint: name one PATH with --seal and --against");
@@ -87,7 +91,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
     let run = Run {
         kind,
         open_options,
-        options: options(arguments)?,
+        options,
         show: &show,
         wants_total: show.wants_total()
             || arguments.map
@@ -108,6 +112,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
         total: &total,
         opened,
         protection_missed: missed,
+        storage: storage.traffic(),
         ended: SystemTime::now(),
     })?;
     drop(reports);
@@ -149,6 +154,8 @@ fn open_options(arguments: &Check) -> OpenOptions {
 enum Subject {
     /// One target, in one file or folder or in several.
     Target(Vec<PathBuf>),
+    /// A file of a store that is no folder of this machine.
+    Stored(StorePath),
     /// A backup repository, with its targets or why it cannot be opened.
     Repository(PathBuf, Result<Sets, Error>),
 }
@@ -158,7 +165,7 @@ impl Subject {
     fn count(&self) -> usize {
         match self {
             Self::Repository(_, Ok(sets)) => sets.count,
-            Self::Repository(_, Err(_)) | Self::Target(_) => 1,
+            Self::Repository(_, Err(_)) | Self::Target(_) | Self::Stored(_) => 1,
         }
     }
 }
@@ -168,19 +175,40 @@ fn subjects(
     arguments: &Check,
     kind: Option<&Format>,
     options: &OpenOptions,
+    storage: &Storage,
 ) -> anyhow::Result<Vec<Subject>> {
     let groups = parts::grouped(&with_folders_listed(&arguments.paths, kind)?, kind);
     let subject = |paths: Vec<PathBuf>| {
-        let repository = match paths.as_slice() {
-            [path] => repository::kind_of(path, kind).map(|tool| (path.clone(), tool)),
-            _ => None,
+        let [path] = paths.as_slice() else { return Subject::Target(paths) };
+        let place = match storage.place(path) {
+            None => StorePath::local(path),
+            Some(Ok(place)) => place,
+            Some(Err(error)) => return Subject::Repository(error.path().to_owned(), Err(error)),
         };
-        match repository {
-            Some((path, tool)) => {
-                let sets = (tool.open)(&path, options);
-                Subject::Repository(path, sets)
+        if let Some(tool) = repository::kind_of(&place, kind) {
+            let sets = (tool.open)(&place, options);
+            return Subject::Repository(path.clone(), sets);
+        }
+        if place.local_path().is_some() {
+            return Subject::Target(paths);
+        }
+        match place.look() {
+            Ok(Seen::File(_)) => Subject::Stored(place),
+            Ok(Seen::Folder | Seen::Other) => {
+                let error = match storage.trouble() {
+                    None => {
+                        let hint = "name the folder that holds the repository, or a single file";
+                        let reason = "a folder in which no repository of backups was recognised";
+                        Error::unrecognised(path, reason, hint)
+                    }
+                    Some(words) => {
+                        let reason = format!("what it is could not be found out: {words}");
+                        Error::refused(path, reason, "check it again once the store answers")
+                    }
+                };
+                Subject::Repository(path.clone(), Err(error))
             }
-            None => Subject::Target(paths),
+            Err(source) => Subject::Repository(path.clone(), Err(Error::io("open", path, source))),
         }
     };
     Ok(groups.into_iter().map(subject).collect())
@@ -311,6 +339,19 @@ impl Run<'_> {
                     // A stream may have been waited for.
                     ran.total.stopped |= checked.is_none() && stopped();
                     ran.add(checked, arguments);
+                }
+                Subject::Stored(place) => {
+                    match storage::open(&place, self.kind, &self.open_options) {
+                        Ok((target, _folder)) => {
+                            let seal_file = seal_file.take();
+                            let checked = self.check_target(target, None, seal_file, reports)?;
+                            ran.add(Some(checked), arguments);
+                        }
+                        Err(error) => {
+                            self.failed(place.path(), error, reports)?;
+                            ran.add(None, arguments);
+                        }
+                    }
                 }
                 Subject::Repository(path, Err(error)) => {
                     self.failed(&path, error, reports)?;

@@ -12,5 +12,6 @@ pub mod pack;
 pub mod protect;
 pub mod reading;
 pub mod sealing;
+pub mod storage;
 pub mod survey;
 pub mod unpack;

@@ -272,6 +272,7 @@ mod tests {
             total: &summary,
             opened: 1,
             protection_missed: false,
+            storage: None,
             ended: UNIX_EPOCH,
         };
         report.end(&run).unwrap();
