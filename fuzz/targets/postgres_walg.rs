@@ -7,6 +7,7 @@ use std::fs;
 
 use libfuzzer_sys::fuzz_target;
 use pagewarden::database::{OpenOptions, repository};
+use pagewarden::source::store::StorePath;
 use pagewarden::verify::{Options, verify};
 use pagewarden_fuzz::Report;
 
@@ -87,8 +88,8 @@ fuzz_target!(|input: &[u8]| {
         let own = &rest[index * third..(index + 1) * third];
         fs::write(parts.join("part_001.tar."), tar(own)).expect("a part");
     }
-    let kind = repository::kind_of(folder.path(), None).expect("a storage");
-    let sets = (kind.open)(folder.path(), &OpenOptions::default()).expect("it can be listed");
+    let kind = repository::kind_of(&StorePath::local(folder.path()), None).expect("a storage");
+    let sets = (kind.open)(&StorePath::local(folder.path()), &OpenOptions::default()).expect("it can be listed");
     for target in sets.targets {
         let mut report = Report::default();
         let verified =

@@ -86,6 +86,7 @@ pub enum Command {
     pagewarden check shop/orders.ibd                  one InnoDB tablespace\n  \
     pagewarden check backup/base.tar.gz               a base backup as it lies\n  \
     pagewarden check shop1.bak shop2.bak              a SQL Server backup in two stripes\n  \
+    pagewarden check s3://backups/pgbackrest          backups in object storage\n  \
     pg_basebackup -D - -Ft -X none | pagewarden check -\n  \
     mariabackup --backup --stream=xbstream | pagewarden check -\n  \
     pagewarden check --json --rate 100MiB/s DIR       for scripts, at a gentle pace\n\n\
@@ -93,6 +94,9 @@ pub enum Command {
     --min-protected not met), 2 not everything could be looked at, 3 stopped early.")]
 pub struct Check {
     /// Databases or backups; - reads a backup from standard input
+    ///
+    /// Repositories of backups, archives and single files may also be in object storage:
+    /// s3://BUCKET/PREFIX, gs://, az://, https://.
     #[arg(required_unless_present = "plan", value_name = "PATH")]
     pub paths: Vec<PathBuf>,
 
@@ -100,7 +104,7 @@ pub struct Check {
     #[arg(long, value_name = "PLAN", requires = "output", help_heading = "Plans",
         conflicts_with_all = ["paths", "format", "wal", "keyring", "base", "stanza", "set", "latest",
         "no_log", "cipher_pass_file", "settle", "map", "picture", "html", "metrics", "no_witness", "structure",
-        "seal", "against", "accept_unverifiable"])]
+        "seal", "against", "accept_unverifiable", "server", "endpoint", "storage_option"])]
     pub plan: Option<PathBuf>,
 
     /// Which part of the plan: 2/5 is the second of five
@@ -157,6 +161,18 @@ pub struct Check {
     /// variable is used: PGBACKREST_REPO1_CIPHER_PASS, WALG_LIBSODIUM_KEY.
     #[arg(long, value_name = "FILE")]
     pub cipher_pass_file: Option<PathBuf>,
+
+    /// The address of the object storage, where it is not the cloud's own: http://127.0.0.1:9000
+    #[arg(long, value_name = "URL")]
+    pub endpoint: Option<String>,
+
+    /// A setting of the object storage, as in region=eu-central-1; may be given several times
+    ///
+    /// The names are those of the clouds' own variables without what they begin with. Keys and
+    /// tokens are taken from these variables and from the clouds' files only. retries=N: how
+    /// often a request is repeated that was answered with 429 or 5xx.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting)]
+    pub storage_option: Vec<(String, String)>,
 
     /// Wait so long for a running server's next checkpoint where evidence needs one, as in 10m
     ///
@@ -533,7 +549,14 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * seconds).map_err(|_| format!("'{text}' is too long"))
 }
 
-pub fn parse_percent(text: &str) -> Result<f64, String> {
+pub fn parse_setting(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_ascii_lowercase(), value.to_owned())),
+        _ => Err("not KEY=VALUE".to_owned()),
+    }
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
     let number = text.trim().strip_suffix('%').unwrap_or(text).trim();
     match number.parse::<f64>() {
         Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),

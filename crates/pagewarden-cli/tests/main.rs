@@ -44,6 +44,7 @@ mod matrix;
 mod mounts;
 mod mysql;
 mod mysql_running;
+mod object_storage;
 mod options;
 mod pack_estimate;
 mod pack_null;

@@ -17,6 +17,7 @@ use anyhow::{Context as _, Result};
 use pagewarden::Error;
 use pagewarden::database::{OpenOptions, Step, Target, parts, repository};
 use pagewarden::report::{Report, TargetEnd};
+use pagewarden::source::store::StorePath;
 use pagewarden::verdict::{Finding, Note, Protection, Unread, Verdict};
 use pagewarden::verify::{Options, Progress, Sink, Summary, Verified, verify};
 use rusqlite::params;
@@ -156,7 +157,7 @@ impl Scrub<'_> {
 
     fn opened(&self, subject: &Subject) -> Result<Opened, Error> {
         if let [path] = subject.paths.as_slice()
-            && repository::kind_of(path, None).is_some()
+            && repository::kind_of(&StorePath::local(path), None).is_some()
         {
             return Ok(Opened::Archive);
         }

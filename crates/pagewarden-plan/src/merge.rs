@@ -136,7 +136,12 @@ impl Merge {
                     let listed_bytes = done.listed_bytes();
                     let verified = done.verified(time.elapsed())?;
                     let ended = time.ended();
-                    report.end_target(&TargetEnd { verified: &verified, listed_bytes, ended })?;
+                    report.end_target(&TargetEnd {
+                        verified: &verified,
+                        overall: None,
+                        listed_bytes,
+                        ended,
+                    })?;
                     outcome(Outcome::Verified(&verified));
                 }
                 Row::Failed(row) => {

@@ -234,7 +234,7 @@ impl<W: Write + Send> Report for ResultWriter<W> {
     }
 
     fn end_target(&mut self, target: &TargetEnd<'_>) -> io::Result<()> {
-        let TargetEnd { verified, listed_bytes, ended } = *target;
+        let TargetEnd { verified, listed_bytes, ended, overall: _ } = *target;
         self.row(&Row::Time(TimeRow::of(verified.summary.elapsed, ended)))?;
         self.row(&Row::Done(Box::new(DoneRow::of(verified, listed_bytes))))
     }

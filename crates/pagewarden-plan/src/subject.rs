@@ -5,12 +5,15 @@ use std::path::{Path, PathBuf};
 use pagewarden::Error;
 use pagewarden::database::repository::{self, Sets};
 use pagewarden::database::{Format, OpenOptions, folder, parts};
+use pagewarden::source::store::StorePath;
 
 /// What is checked by itself.
 #[derive(Debug)]
 pub enum Subject {
     /// One target, in one file or folder or in several.
     Target(Vec<PathBuf>),
+    /// A file of a store that is no folder of this machine.
+    Stored(StorePath),
     /// A backup repository, with its targets or why it cannot be opened.
     Repository(PathBuf, Result<Sets, Error>),
 }
@@ -19,15 +22,10 @@ impl Subject {
     /// The subject that lies in these paths, which belong together.
     #[must_use]
     pub fn of(paths: Vec<PathBuf>, kind: Option<&Format>, options: &OpenOptions) -> Self {
-        let repository = match paths.as_slice() {
-            [path] => repository::kind_of(path, kind).map(|tool| (path.clone(), tool)),
-            _ => None,
-        };
-        match repository {
-            Some((path, tool)) => {
-                let sets = (tool.open)(&path, options);
-                Self::Repository(path, sets)
-            }
+        let [path] = paths.as_slice() else { return Self::Target(paths) };
+        let place = StorePath::local(path);
+        match repository::kind_of(&place, kind) {
+            Some(tool) => Self::Repository(path.clone(), (tool.open)(&place, options)),
             None => Self::Target(paths),
         }
     }
@@ -37,7 +35,7 @@ impl Subject {
     pub fn count(&self) -> usize {
         match self {
             Self::Repository(_, Ok(sets)) => sets.count,
-            Self::Repository(_, Err(_)) | Self::Target(_) => 1,
+            Self::Repository(_, Err(_)) | Self::Target(_) | Self::Stored(_) => 1,
         }
     }
 }
@@ -49,19 +47,6 @@ impl Subject {
 /// A folder cannot be listed.
 pub fn groups(paths: &[PathBuf], kind: Option<&Format>) -> Result<Vec<Vec<PathBuf>>, Error> {
     Ok(parts::grouped(&with_folders_listed(paths, kind)?, kind))
-}
-
-/// The subjects of [`groups`].
-///
-/// # Errors
-/// As [`groups`].
-pub fn subjects(
-    paths: &[PathBuf],
-    kind: Option<&Format>,
-    options: &OpenOptions,
-) -> Result<Vec<Subject>, Error> {
-    let groups = groups(paths, kind)?;
-    Ok(groups.into_iter().map(|paths| Subject::of(paths, kind, options)).collect())
 }
 
 /// The paths, with the databases in a folder in the place of one that is none itself.

@@ -99,6 +99,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         total: &verified.summary,
         opened: 1,
         protection_missed: false,
+        storage: None,
         ended,
     })?;
     fs::remove_file(&path)?;

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use pagewarden::database::repository::{self, RepositoryOptions, RepositoryPart};
 use pagewarden::database::{OpenOptions, open_with};
 use pagewarden::source::decode::{Compression, decode, decode_as};
+use pagewarden::source::store::StorePath;
 use pagewarden::source::tar::{Archive, MemberKind};
 use pagewarden::verdict::{Finding, Kind, Note, Severity, Unread, Verdict};
 use pagewarden::verify::{Options, Sink, verify};
@@ -137,9 +138,9 @@ impl Sink for Report {
 
 /// Checks a repository, or a part of one: a report for each set, and one for itself.
 pub fn checked(path: &Path, repository: RepositoryOptions) -> Vec<Report> {
-    let kind = repository::kind_of(path, None).expect("a repository");
+    let kind = repository::kind_of(&StorePath::local(path), None).expect("a repository");
     let options = OpenOptions { repository, ..OpenOptions::default() };
-    let sets = (kind.open)(path, &options).expect("it can be opened");
+    let sets = (kind.open)(&StorePath::local(path), &options).expect("it can be opened");
     let count = sets.count;
     let reports: Vec<Report> = sets
         .targets
@@ -550,8 +551,8 @@ fn set_that_is_asked_for_and_is_not_there_is_refused() {
     let sets = vec!["base_000000010000000000000099".to_owned()];
     let wanted = RepositoryOptions { sets, ..RepositoryOptions::default() };
     let options = OpenOptions { repository: wanted, ..OpenOptions::default() };
-    let kind = repository::kind_of(&path, None).unwrap();
-    let error = (kind.open)(&path, &options).unwrap_err().to_string();
+    let kind = repository::kind_of(&StorePath::local(&path), None).unwrap();
+    let error = (kind.open)(&StorePath::local(&path), &options).unwrap_err().to_string();
     assert!(error.contains("base_000000010000000000000099"), "{error}");
     let latest = RepositoryOptions { latest: true, ..RepositoryOptions::default() };
     let reports = checked(&path, latest);

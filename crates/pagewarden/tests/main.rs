@@ -14,6 +14,7 @@
 
 mod backup_sets;
 mod catalogue;
+mod failing_store;
 mod fixtures;
 mod golden_controls;
 mod golden_maps;

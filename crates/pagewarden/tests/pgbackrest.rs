@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use pagewarden::database::OpenOptions;
 use pagewarden::database::repository::{self, RepositoryOptions, RepositoryPart};
+use pagewarden::source::store::StorePath;
 use pagewarden::verdict::{Finding, Kind, Note, Severity, Unread, Verdict};
 use pagewarden::verify::{Caching, Options, Sink, Verified, verify};
 use serde_json::Value;
@@ -137,8 +138,8 @@ impl Repository {
 
 /// Checks a repository as the program does, one target after the other.
 pub fn check(path: &Path, options: &OpenOptions) -> Vec<Set> {
-    let kind = repository::kind_of(path, None).expect("a repository");
-    let sets = (kind.open)(path, options).unwrap();
+    let kind = repository::kind_of(&StorePath::local(path), None).expect("a repository");
+    let sets = (kind.open)(&StorePath::local(path), options).unwrap();
     let count = sets.count;
     let options = Options { caching: Caching::Cached, ..Options::default() };
     let reports: Vec<_> = sets
@@ -484,19 +485,22 @@ fn only_what_is_asked_for_is_read() {
         repository.options.repository.latest = false;
         repository.options.repository.stanza = Some("demo".to_owned());
         assert_eq!(repository.check().len(), 4);
-        let kind = repository::kind_of(&repository.path, None).unwrap();
+        let kind = repository::kind_of(&StorePath::local(&repository.path), None).unwrap();
         repository.options.repository.sets = vec![newest.clone(), "20200101-000000F".to_owned()];
-        let error = (kind.open)(&repository.path, &repository.options).unwrap_err();
+        let error =
+            (kind.open)(&StorePath::local(&repository.path), &repository.options).unwrap_err();
         assert!(error.to_string().contains(&newest), "{error}");
         repository.options.repository.sets.clear();
         repository.options.repository.stanza = Some("other".to_owned());
-        assert!((kind.open)(&repository.path, &repository.options).is_err());
+        assert!((kind.open)(&StorePath::local(&repository.path), &repository.options).is_err());
         // As one database it cannot be opened, and the error says what it is.
         let error = pagewarden::check(&repository.path).unwrap_err().to_string();
         assert!(error.contains("pgBackRest"), "{error}");
         // Its stanza is found from there, too.
         assert_eq!(check(&repository.stanza(), &OpenOptions::default()).len(), 4);
-        assert!(repository::kind_of(&repository.path.join("archive"), None).is_none());
+        assert!(
+            repository::kind_of(&StorePath::local(repository.path.join("archive")), None).is_none()
+        );
     }
 }
 

@@ -8,7 +8,7 @@ use clap::{Command, CommandFactory as _};
 use crate::args::{Arguments, STYLES};
 
 /// The commands by what they are for.
-const GROUPS: [(&str, &[&str]); 7] = [
+const GROUPS: &[(&str, &[&str])] = &[
     ("Look", &["check", "survey", "scrub", "status", "serve", "evidence"]),
     ("Act", &["protect", "repair"]),
     ("Keep", &["pack", "mount", "unpack"]),
@@ -20,7 +20,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
 ];
 
 /// Of each command with many options, those that `-h` shows, and one example.
-const SHORT: [(&str, &[&str], &str); 11] = [
+const SHORT: &[(&str, &[&str], &str)] = &[
     (
         "check",
         &["json", "structure", "seal", "against", "keyring", "html", "verbose"],
@@ -102,8 +102,8 @@ fn groups(program: &Command) -> String {
     let (header, literal) = (STYLES.get_header(), STYLES.get_literal());
     let mut text = String::new();
     for (group, names) in GROUPS {
-        let mut heading = group;
-        for name in names {
+        let mut heading = *group;
+        for name in *names {
             let about = program.find_subcommand(name).and_then(Command::get_about);
             let about = about.map(ToString::to_string).unwrap_or_default();
             let _ = writeln!(

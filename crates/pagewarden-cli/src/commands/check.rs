@@ -25,12 +25,13 @@ use pagewarden::verdict::{Note, Protection, Verdict};
 use pagewarden::verify::{Caching, Method, Options, Summary, Verified, verify};
 
 use pagewarden_db::location::{Given, Location};
-use pagewarden_plan::subject::{Subject, is_standard_input, subjects};
+use pagewarden_plan::subject::{Subject, groups, is_standard_input};
 
 use crate::args::{Check, Demands};
 use crate::commands::live_files::with_server;
 use crate::commands::reading::locate;
 use crate::commands::sealing::{SealFile, hold_against};
+use crate::commands::storage::{self, Storage};
 use crate::exit::{self, Exit};
 use crate::progress::{Show, listed_bytes};
 use crate::replaced_file::{Content, ReplacedFile};
@@ -73,7 +74,13 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
     let seal_file = prepare(arguments, arguments.seal.as_deref(), Content::Seal)?;
     let kind = arguments.format.as_deref().and_then(database::kind_named);
     let open_options = open_options(arguments);
-    let subjects = subjects(&arguments.paths, kind, &open_options)?;
+    let options = options(arguments)?;
+    let storage = Storage::begin(arguments, &options.stop)?;
+    let subject = |paths: Vec<PathBuf>| {
+        let stored = storage.subject(&paths, kind, &open_options);
+        stored.unwrap_or_else(|| Subject::of(paths, kind, &open_options))
+    };
+    let subjects: Vec<_> = groups(&arguments.paths, kind)?.into_iter().map(subject).collect();
     let wants_seal = seal_file.is_some() || arguments.against.is_some();
     if wants_seal && arguments.paths.len() > 1 {
         anyhow::bail!("a seal is of one database\nhint: name one PATH with --seal and --against");
@@ -101,7 +108,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
     let run = Run {
         kind,
         open_options,
-        options: options(arguments)?,
+        options,
         show: &show,
         wants_total: show.wants_total()
             || arguments.map
@@ -124,6 +131,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
         total: &total,
         opened,
         protection_missed: missed,
+        storage: storage.traffic(),
         ended: SystemTime::now(),
     })?;
     drop(reports);
@@ -293,6 +301,19 @@ impl Run<'_> {
                     // A stream may have been waited for.
                     ran.total.stopped |= checked.is_none() && stopped();
                     ran.add(checked, demands);
+                }
+                Subject::Stored(place) => {
+                    match storage::open(&place, self.kind, &self.open_options) {
+                        Ok((target, _folder)) => {
+                            let seal_file = seal_file.take();
+                            let checked = self.check_target(target, None, seal_file, reports)?;
+                            ran.add(Some(checked), demands);
+                        }
+                        Err(error) => {
+                            self.failed(place.path(), error, reports)?;
+                            ran.add(None, demands);
+                        }
+                    }
                 }
                 Subject::Repository(path, Err(error)) => {
                     self.failed(&path, error, reports)?;

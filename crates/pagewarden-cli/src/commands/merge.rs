@@ -61,6 +61,7 @@ fn merge(arguments: &args::Merge) -> anyhow::Result<Exit> {
         total: &all.total,
         opened: all.opened,
         protection_missed: all.missed,
+        storage: None,
         ended: SystemTime::now(),
     })?;
     drop(reports);

@@ -21,6 +21,7 @@ pub mod scrub;
 pub mod sealing;
 pub mod serve;
 pub mod status;
+pub mod storage;
 pub mod subjects;
 pub mod survey;
 pub mod unpack;

@@ -326,6 +326,7 @@ fn check(
         total: &summary,
         opened: 1,
         protection_missed: false,
+        storage: None,
         ended: now,
     })?;
     drop(reports);

@@ -102,6 +102,7 @@ fn scrub(arguments: &Scrub) -> anyhow::Result<Exit> {
         total: &total,
         opened,
         protection_missed: false,
+        storage: None,
         ended: SystemTime::now(),
     })?;
     Ok(exit_of(arguments, verdict, total.stopped, overdue))

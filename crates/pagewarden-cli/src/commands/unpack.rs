@@ -115,6 +115,7 @@ fn unpack(arguments: &Unpack) -> Result<Exit> {
         total: &summary,
         opened,
         protection_missed: false,
+        storage: None,
         ended: SystemTime::now(),
     })?;
     drop(reports);

@@ -4,6 +4,7 @@ use anyhow::{Context as _, Result};
 use pagewarden::Error;
 use pagewarden::database::repository::RepositoryPart;
 use pagewarden::database::{Target, parts, repository};
+use pagewarden::source::store::StorePath;
 use pagewarden::verify::{Summary, Verified};
 use rusqlite::params;
 
@@ -76,9 +77,9 @@ impl Scrub<'_> {
 
     fn targets(&self, subject: &Subject) -> Result<Box<dyn Iterator<Item = Target>>, Error> {
         if let [path] = subject.paths.as_slice()
-            && let Some(tool) = repository::kind_of(path, None)
+            && let Some(tool) = repository::kind_of(&StorePath::local(path), None)
         {
-            return Ok((tool.open)(path, &self.open)?.targets);
+            return Ok((tool.open)(&StorePath::local(path), &self.open)?.targets);
         }
         let target = parts::open_together(&subject.paths, None, &self.open)?;
         Ok(Box::new(std::iter::once(target)))

@@ -85,7 +85,9 @@ fn tell(report: &mut dyn Report, path: &Path, found: Found, elapsed: Duration) {
     if matches!(found, NotRead) {
         report.unread(&Unread::of_file("y", "no permission")).unwrap();
     }
-    report.end_target(&TargetEnd { verified: &verified, listed_bytes: None, ended }).unwrap();
+    report
+        .end_target(&TargetEnd { verified: &verified, overall: None, listed_bytes: None, ended })
+        .unwrap();
 }
 
 /// The result of a part that found this in these units.

@@ -62,7 +62,7 @@ fn list(
 }
 
 fn best(path: &Path, metadata: &fs::Metadata, kind: Option<&Format>) -> Probe {
-    if metadata.is_dir() && repository::kind_of(path, kind).is_some() {
+    if metadata.is_dir() && repository::kind_of(&path.into(), kind).is_some() {
         return Probe::Yes;
     }
     let kinds = FORMATS.iter().filter(|one| kind.is_none_or(|kind| kind.name == one.name));

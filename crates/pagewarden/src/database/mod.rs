@@ -556,7 +556,7 @@ fn unknown(path: &Path, metadata: &Metadata) -> Error {
         if let Err(source) = std::fs::read_dir(path) {
             return Error::io("list", path, source);
         }
-        if let Some(kind) = repository::kind_of(path, None) {
+        if let Some(kind) = repository::kind_of(&path.into(), None) {
             return Error::unrecognised(
                 path,
                 format!(

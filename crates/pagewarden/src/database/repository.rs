@@ -5,7 +5,7 @@
 //! Tools are entries of [`Format::repositories`]; none is recognised by names alone.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::database::{Format, OpenOptions, Probe, Target};
 use crate::error::Error;
 use crate::formats::FORMATS;
+use crate::source::store::StorePath;
 
 /// A backup tool, with how its repositories are recognised and opened.
 #[derive(Debug)]
@@ -20,13 +21,13 @@ pub struct RepositoryKind {
     /// The tool's name, for people.
     pub tool: &'static str,
     /// Looks at a folder by the content of the tool's own files.
-    pub probe: fn(&Path) -> Probe,
+    pub probe: fn(&StorePath) -> Probe,
     /// Opens the folder, which may be a repository, a part of one or one set.
     ///
     /// # Errors
     /// Nothing can be said at all: it cannot be listed, or what was asked for by name is not
     /// there. What is wrong with one set is a matter of that set's target.
-    pub open: fn(&Path, &OpenOptions) -> Result<Sets, Error>,
+    pub open: fn(&StorePath, &OpenOptions) -> Result<Sets, Error>,
 }
 
 /// The targets of a repository.
@@ -210,17 +211,17 @@ pub struct Restorable {
     pub to_time: Option<String>,
 }
 
-/// The tool whose repository `path` is, or is a part of.
+/// The tool whose repository `place` is, or is a part of.
 #[must_use]
-pub fn kind_of(path: &Path, format: Option<&Format>) -> Option<&'static RepositoryKind> {
-    if !path.is_dir() {
+pub fn kind_of(place: &StorePath, format: Option<&Format>) -> Option<&'static RepositoryKind> {
+    if !place.is_folder() {
         return None;
     }
     FORMATS
         .iter()
         .filter(|one| format.is_none_or(|format| format.name == one.name))
         .flat_map(|one| one.repositories)
-        .map(|kind| ((kind.probe)(path), kind))
+        .map(|kind| ((kind.probe)(place), kind))
         .filter(|(probe, _)| *probe == Probe::Yes)
         .map(|(_, kind)| kind)
         .next()

@@ -423,7 +423,8 @@ mod tests {
         let mut report = HtmlReport::new(&mut out, targets);
         act(&mut report);
         let ended = UNIX_EPOCH + Duration::from_secs(1_790_000_000);
-        let run = RunEnd { verdict, total, opened: 1, protection_missed: false, ended };
+        let run =
+            RunEnd { verdict, total, opened: 1, protection_missed: false, storage: None, ended };
         report.end(&run).unwrap();
         let page = String::from_utf8(out).unwrap();
         assert!(page.starts_with(BEGIN));
@@ -553,7 +554,14 @@ mod tests {
         let (verdict, total) = (Verdict::Incomplete, Summary::default());
         let (protection_missed, ended) = (false, UNIX_EPOCH);
         report
-            .end(&RunEnd { verdict, total: &total, opened: 0, protection_missed, ended })
+            .end(&RunEnd {
+                verdict,
+                total: &total,
+                opened: 0,
+                protection_missed,
+                storage: None,
+                ended,
+            })
             .unwrap();
         let page = String::from_utf8(out).unwrap();
         assert!(page.contains("<h1>Nothing could be checked.</h1>"), "{page}");

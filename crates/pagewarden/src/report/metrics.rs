@@ -402,7 +402,14 @@ mod tests {
         let ended = UNIX_EPOCH + Duration::from_secs(at);
         let verdict = Verdict::Intact;
         report
-            .end(&RunEnd { verdict, total: &total, opened: 1, protection_missed: false, ended })
+            .end(&RunEnd {
+                verdict,
+                total: &total,
+                opened: 1,
+                protection_missed: false,
+                storage: None,
+                ended,
+            })
             .unwrap();
         String::from_utf8(out).unwrap()
     }

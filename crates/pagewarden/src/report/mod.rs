@@ -3,6 +3,8 @@
 use std::io;
 use std::time::SystemTime;
 
+use serde::Serialize;
+
 use crate::database::Description;
 use crate::verdict::Verdict;
 use crate::verify::{Sink, Summary, Verified};
@@ -64,8 +66,21 @@ pub struct RunEnd<'a> {
     pub opened: u64,
     /// A level of protection that was demanded is missed.
     pub protection_missed: bool,
+    /// What was asked of object stores, if the run read from some.
+    pub storage: Option<Traffic>,
     /// When it ended.
     pub ended: SystemTime,
+}
+
+/// What was asked of object stores, which costs money, and what came.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Traffic {
+    /// Requests that were sent, each repetition counted.
+    pub requests: u64,
+    /// Repetitions among them.
+    pub retries: u64,
+    /// Bytes of the answers' bodies.
+    pub bytes: u64,
 }
 
 /// Writes down a run: targets one after the other, what is found in each

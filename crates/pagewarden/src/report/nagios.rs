@@ -262,7 +262,14 @@ mod tests {
     }
 
     fn end(verdict: Verdict, total: &Summary) -> RunEnd<'_> {
-        RunEnd { verdict, total, opened: 1, protection_missed: false, ended: UNIX_EPOCH }
+        RunEnd {
+            verdict,
+            total,
+            opened: 1,
+            protection_missed: false,
+            storage: None,
+            ended: UNIX_EPOCH,
+        }
     }
 
     #[test]

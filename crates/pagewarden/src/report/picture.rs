@@ -263,7 +263,12 @@ mod tests {
             report.pages(&stretch(path, 0, 1000, Some(Standing::Ok))).unwrap();
             report.pages(&stretch(path, 1000, 1, Some(Standing::Damaged))).unwrap();
             let verified = Verified { description: description(path), summary: summary.clone() };
-            let end = TargetEnd { verified: &verified, listed_bytes: None, ended: UNIX_EPOCH };
+            let end = TargetEnd {
+                verified: &verified,
+                overall: None,
+                listed_bytes: None,
+                ended: UNIX_EPOCH,
+            };
             report.end_target(&end).unwrap();
         }
         report.failed_target("/gone", "cannot open /gone\nhint: look", UNIX_EPOCH).unwrap();
@@ -272,6 +277,7 @@ mod tests {
             total: &summary,
             opened: 1,
             protection_missed: false,
+            storage: None,
             ended: UNIX_EPOCH,
         };
         report.end(&run).unwrap();

@@ -17,6 +17,7 @@ pub mod queue;
 pub mod rate;
 pub mod residency;
 pub mod secretstream;
+pub mod store;
 pub mod tar;
 pub mod transfer;
 pub mod trusted_path;

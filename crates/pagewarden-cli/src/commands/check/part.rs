@@ -52,6 +52,7 @@ pub fn check(arguments: &Check, plan: &Path) -> anyhow::Result<Exit> {
         show: &show,
         wants_total: true,
         errors_are_results: arguments.nagios,
+        server: None,
         against: None,
         notes: Vec::new(),
     };
@@ -83,6 +84,7 @@ pub fn check(arguments: &Check, plan: &Path) -> anyhow::Result<Exit> {
         total: &total,
         opened,
         protection_missed: missed,
+        storage: None,
         ended: SystemTime::now(),
     })?;
     drop(reports);

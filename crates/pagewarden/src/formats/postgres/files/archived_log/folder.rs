@@ -2,15 +2,14 @@
 //! `pg_receivewal`, Barman (`wals/`) and WAL-G (`wal_005/`) leave, plain or with a folder of 16 digits
 //! around those of one timeline and 4 GiB.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Write as _};
-use std::path::{Path, PathBuf};
 
 use crate::formats::postgres::files::archived_log::store::{LogArchive, NoSegment, StoredSegment};
 use crate::formats::postgres::files::wal::block::Dialect;
 use crate::formats::postgres::files::wal::segment::PageHeader;
 use crate::source::decode::{Compression, decode, is_open_pgp};
-use crate::source::file::open_regular;
+use crate::source::store::{Listed, Seen, StorePath, says_nothing_of_the_bytes};
 use crate::verdict::Kind;
 
 const NAME_DIGITS: usize = 24;
@@ -28,12 +27,12 @@ const FILES_MAX: usize = 1 << 26;
 
 /// How a stored file becomes the bytes that were archived.
 pub(in crate::formats::postgres::files) type OpenStored =
-    dyn Fn(&Path) -> io::Result<Box<dyn Read + Send>> + Send + Sync;
+    dyn Fn(&StorePath) -> io::Result<Box<dyn Read + Send>> + Send + Sync;
 
 /// See the module.
 pub(in crate::formats::postgres::files) struct LogFolder {
     /// What the stored paths begin at.
-    root: PathBuf,
+    root: StorePath,
     segments: Vec<StoredSegment>,
     histories: Vec<(u32, Result<String, String>)>,
     open: Box<OpenStored>,
@@ -45,12 +44,12 @@ impl LogFolder {
     /// # Errors
     /// The folder cannot be listed.
     pub(in crate::formats::postgres::files) fn list(
-        root: &Path,
-        folder: &Path,
+        root: &StorePath,
+        folder: &StorePath,
         open: Box<OpenStored>,
     ) -> io::Result<Self> {
         let mut found =
-            Self { root: root.to_owned(), segments: Vec::new(), histories: Vec::new(), open };
+            Self { root: root.clone(), segments: Vec::new(), histories: Vec::new(), open };
         found.add_folder(folder, true)?;
         found.segments.sort_by(|a, b| (&a.name, &a.stored_file).cmp(&(&b.name, &b.stored_file)));
         // One that was archived twice, perhaps compressed in two ways.
@@ -58,19 +57,20 @@ impl LogFolder {
         Ok(found)
     }
 
-    fn add_folder(&mut self, folder: &Path, goes_down: bool) -> io::Result<()> {
-        for entry in fs::read_dir(folder)? {
-            let entry = entry?;
-            let Ok(name) = entry.file_name().into_string() else { continue };
-            let path = entry.path();
+    fn add_folder(&mut self, folder: &StorePath, goes_down: bool) -> io::Result<()> {
+        for Listed { name, seen } in folder.list()? {
+            let path = folder.join(&name);
+            let is_folder = || match seen {
+                Seen::Other => path.is_folder(),
+                seen => seen == Seen::Folder,
+            };
             if self.segments.len() >= FILES_MAX {
                 return Err(io::Error::other("more files than a log can have"));
             }
-            if goes_down && is_hexadecimal(&name, FOLDER_DIGITS) && path.is_dir() {
+            if goes_down && is_hexadecimal(&name, FOLDER_DIGITS) && is_folder() {
                 self.add_folder(&path, false)?;
             } else if let Some(name) = segment_name(&name) {
-                let stored = path.strip_prefix(&self.root).unwrap_or(&path);
-                let stored_file = stored.display().to_string();
+                let stored_file = path.below(&self.root);
                 self.segments.push(StoredSegment { name: name.to_owned(), stored_file });
             } else if let Some(timeline) = history_of(&name) {
                 let text = (self.open)(&path).and_then(|stored| {
@@ -105,10 +105,10 @@ impl LogArchive for LogFolder {
 /// # Errors
 /// What the system says, and that.
 pub(in crate::formats::postgres::files) fn decoded(
-    path: &Path,
+    place: &StorePath,
 ) -> io::Result<Box<dyn Read + Send>> {
-    let file = open_regular(path)?;
-    let bytes = file.metadata()?.len();
+    let file = place.open()?;
+    let bytes = file.length()?;
     let decoded = decode(Box::new(file))?;
     let is_plain = decoded.compression == Compression::None;
     // The header of a plain segment may be damaged; its length is still that of one.
@@ -167,13 +167,10 @@ pub(in crate::formats::postgres::files) fn plain_file(
 
 /// What the system refuses was not looked at, nor what nothing here reads; what cannot be decompressed is not what was stored.
 pub(in crate::formats::postgres::files) fn no_segment(error: &io::Error) -> NoSegment {
-    match error.raw_os_error() {
-        Some(_) => NoSegment::Unread(error.to_string()),
-        None if error.kind() == io::ErrorKind::Unsupported => NoSegment::Unread(error.to_string()),
-        None => {
-            NoSegment::Damaged(Kind::Checksum, None, format!("it cannot be decompressed: {error}"))
-        }
+    if says_nothing_of_the_bytes(error) || error.kind() == io::ErrorKind::Unsupported {
+        return NoSegment::Unread(error.to_string());
     }
+    NoSegment::Damaged(Kind::Checksum, None, format!("it cannot be decompressed: {error}"))
 }
 
 fn is_hexadecimal(text: &str, digits: usize) -> bool {

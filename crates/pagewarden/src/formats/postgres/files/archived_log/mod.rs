@@ -640,6 +640,7 @@ mod tests {
     use super::*;
     use crate::formats::postgres::files::archived_log::folder::decoded;
     use crate::formats::postgres::files::archived_log::{LogFolder, plain_file};
+    use crate::source::store::StorePath;
     use crate::verdict::Severity;
 
     const FIRST: u64 = 0xF;
@@ -651,8 +652,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for number in FIRST..=LAST {
             let name = name(number);
-            let mut plain =
-                plain_file(&mut *decoded(&stored.join(format!("{name}.lz4"))).unwrap()).unwrap();
+            let mut plain = plain_file(
+                &mut *decoded(&StorePath::local(stored.join(format!("{name}.lz4")))).unwrap(),
+            )
+            .unwrap();
             std::io::Seek::rewind(&mut plain).unwrap();
             let mut file = fs::File::create(folder.path().join(name)).unwrap();
             std::io::copy(&mut plain, &mut file).unwrap();
@@ -684,7 +687,7 @@ mod tests {
     }
 
     fn read(folder: &Path, sets: Vec<Arc<Backup>>) -> (Vec<Finding>, Vec<Unread>, Log, String) {
-        let archive = LogFolder::list(folder, folder, Box::new(decoded)).unwrap();
+        let archive = LogFolder::list(&folder.into(), &folder.into(), Box::new(decoded)).unwrap();
         let name = "main".to_owned();
         let archive = Arc::new(archive);
         let log = ArchivedLog { name, archive, sets, asked: None, waits_for_log: true };

@@ -73,7 +73,10 @@ impl ArchiveWalk {
                 self.ready.push_back(Step::Finding(finding));
             }
             // Whoever packs a part of a cluster leaves it out.
-            None if (self.facts.has_root || self.facts.label.is_some()) && !self.is_cut => {
+            None if (self.facts.has_root || self.facts.label.is_some())
+                && !self.is_cut
+                && !self.facts.has_unread =>
+            {
                 let detail = "a data directory without a control file".to_owned();
                 let finding = Finding::of_file(path, Severity::Damage, Kind::Missing, detail);
                 self.ready.push_back(Step::Finding(finding));
@@ -183,7 +186,12 @@ impl ArchiveWalk {
     }
 
     fn say_compared(&mut self, compared: Compared) -> manifest::Manifest {
-        let Compared { manifest, findings, more, unlisted, other_hashes } = compared;
+        let Compared { manifest, mut findings, mut more, unlisted, other_hashes } = compared;
+        if self.facts.has_unread {
+            // What was not read is not missing.
+            findings.retain(|finding| finding.kind != Kind::Missing);
+            more = 0;
+        }
         self.ready.extend(findings.into_iter().map(Step::Finding));
         if more > 0 {
             let detail = format!("{more} more files are not as the backup's manifest lists them");

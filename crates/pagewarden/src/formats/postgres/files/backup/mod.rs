@@ -91,7 +91,7 @@ pub(super) fn open(path: &Path, is_folder: bool, options: &OpenOptions) -> Resul
         walk.has_all_tablespaces = true;
         walk.log_archives.extend(log_archive(path));
         walk.log_archives.extend(walk.sources.front().map(|base| base.path.clone()));
-        walk.find_manifest(path);
+        walk.find_manifest(&path.into());
     } else {
         let prefix = tablespace_of(path).map(|oid| format!("pg_tblspc/{oid}/"));
         walk.sources = VecDeque::from([Source {
@@ -104,7 +104,7 @@ pub(super) fn open(path: &Path, is_folder: bool, options: &OpenOptions) -> Resul
         if let Some(folder) = path.parent().filter(|_| is_named_by_server(path)) {
             let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
             walk.log_archives.extend(log_archive(folder));
-            walk.find_manifest(folder);
+            walk.find_manifest(&folder.into());
         }
         walk.log_archives.push(path.to_owned());
     }

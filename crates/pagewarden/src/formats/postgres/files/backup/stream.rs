@@ -32,6 +32,7 @@ use crate::formats::postgres::files::names::Fork;
 use crate::formats::postgres::files::{SEGMENT_BYTES, incremental, loose, maps, walk};
 use crate::formats::postgres::page::{Checksums, Header, PostgresPages};
 use crate::source::decode::Decoded;
+use crate::source::store::StorePath;
 use crate::source::tar::{Archive, Member, MemberKind, TarError, Trailing};
 use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Severity, Unread};
 
@@ -121,6 +122,8 @@ pub(super) struct Facts {
     pub(super) needed: Needed,
     /// Something of the source was lost or not read, which was said.
     pub(super) has_losses: bool,
+    /// Its source could not be read everywhere.
+    pub(super) has_unread: bool,
 }
 
 /// Sums of pages that were sampled.
@@ -190,9 +193,11 @@ impl ArchiveWalk {
     }
 
     /// Looks for a manifest beside the archives.
-    pub(super) fn find_manifest(&mut self, folder: &Path) {
-        let Ok(file) = crate::source::file::open_regular(&folder.join(manifest::NAME)) else {
-            return;
+    pub(super) fn find_manifest(&mut self, folder: &StorePath) {
+        let file = match folder.join(manifest::NAME).as_file() {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(error) => return self.unread(manifest::NAME, 0, 0, error.to_string()),
         };
         let mut algorithm = None;
         // One that cannot be believed is reported at the end.
@@ -364,6 +369,7 @@ impl ArchiveWalk {
     /// What the source found of its stored bytes.
     fn take_steps(&mut self, current: &mut Current) {
         let steps = current.members.take_steps();
+        self.facts.has_unread |= steps.iter().any(|step| matches!(step, Step::Unread(_)));
         self.facts.has_losses |=
             steps.iter().any(|step| matches!(step, Step::Finding(_) | Step::Unread(_)));
         self.ready.extend(steps);

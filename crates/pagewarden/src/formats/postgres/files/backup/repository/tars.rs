@@ -4,17 +4,15 @@
 //! stored file and the file of the database in which it broke off, and the next archive is opened.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::database::Step;
 use crate::formats::postgres::files::backup::members::{Broken, Members, Piece};
 use crate::formats::postgres::files::backup::place::{Role, locate};
 use crate::source::decode::{BEGIN_BYTES, Compression, Decoded, decode, decode_as};
-use crate::source::file::open_regular;
 use crate::source::secretstream::{Key, SecretStream};
+use crate::source::store::{StorePath, StoredFile};
 use crate::source::tar::{ABSOLUTE, Archive, Member, NAMELESS, TarError, Trailing, looks_like_tar};
 use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Severity, StoredPlace, Unread};
 
@@ -28,7 +26,7 @@ const SEGMENT_PAGES: u64 = 131_072;
 #[derive(Debug, Clone)]
 pub(super) struct StoredTar {
     /// Where it is.
-    pub(super) path: PathBuf,
+    pub(super) place: StorePath,
     /// Its name in the report, relative to the repository.
     pub(super) shown: String,
     /// What stands before its members' names: `pg_tblspc/16385/`.
@@ -55,6 +53,8 @@ pub(super) struct Tars {
     is_rooted: bool,
     /// Stored files that were not read to their end.
     pub(super) lost: Vec<String>,
+    /// Those among them that the system or the store did not give: nothing is known of the rest.
+    pub(super) unread: Vec<String>,
 }
 
 struct Current {
@@ -70,7 +70,7 @@ type Fault = Arc<Mutex<Option<String>>>;
 /// A stored file, which remembers what the system said when it could not be read: that is no damage
 /// of what it holds.
 struct Watched {
-    file: File,
+    file: StoredFile,
     fault: Fault,
 }
 
@@ -89,12 +89,11 @@ impl Read for Watched {
 impl StoredTar {
     /// Opens it; what the system says of the file comes to be known by `fault`.
     fn open(&self, fault: &Fault) -> io::Result<Decoded> {
-        let file = open_regular(&self.path).inspect_err(|error| {
+        let file = self.place.open().inspect_err(|error| {
             if error.kind() != io::ErrorKind::NotFound {
                 *fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
             }
         })?;
-        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
         let source: Box<dyn Read + Send> = Box::new(Watched { file, fault: Arc::clone(fault) });
         let source: Box<dyn Read + Send> = match &self.form.key {
             Some(key) => Box::new(SecretStream::new(source, key.clone())),
@@ -126,6 +125,7 @@ impl Tars {
             steps: Vec::new(),
             is_rooted,
             lost: Vec::new(),
+            unread: Vec::new(),
         }
     }
 
@@ -223,6 +223,7 @@ impl Tars {
         let file = member.map_or(tar.shown.as_str(), |member| member.name.as_str());
         let fault = fault.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(fault) = fault {
+            self.unread.push(tar.shown.clone());
             let error = format!("{} cannot be read: {fault}", tar.shown);
             let unread =
                 Unread { file: file.to_owned(), offset: ByteOffset(at), length: left, error };
@@ -294,13 +295,6 @@ pub(super) fn stored_finding(shown: &str, kind: Kind, detail: impl Into<String>)
     Finding::of_file(shown, Severity::Damage, kind, detail.into())
         .stored_at(origin)
         .with_hint(FROM_ANOTHER)
-}
-
-/// The first bytes of a stored file, `bytes` of them where it has as many.
-pub(super) fn first_bytes(path: &Path, bytes: usize) -> io::Result<Vec<u8>> {
-    let mut begin = Vec::new();
-    open_regular(path)?.take(bytes as u64).read_to_end(&mut begin)?;
-    Ok(begin)
 }
 
 /// True for bytes that begin a compressed stream with a mark, or an archive.

@@ -6,10 +6,9 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::path::Path;
 
 use crate::database::repository::{Backup, BackupKind, Lsn};
-use crate::source::file::read_small;
+use crate::source::store::StorePath;
 
 /// A line for each tablespace and for what was copied.
 const INFO_BYTES_MAX: usize = 1 << 20;
@@ -36,8 +35,8 @@ impl Info {
     ///
     /// # Errors
     /// It cannot be read.
-    pub(super) fn read(path: &Path) -> io::Result<Option<Self>> {
-        let bytes = read_small(path, INFO_BYTES_MAX)?;
+    pub(super) fn read(place: &StorePath) -> io::Result<Option<Self>> {
+        let bytes = place.first_bytes(INFO_BYTES_MAX)?;
         Ok(Self::parse(&String::from_utf8_lossy(&bytes)))
     }
 

@@ -9,7 +9,6 @@
 //!
 //! The server's own backups are judged by the rules of `pg_basebackup`, the others as copies.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +25,7 @@ use crate::formats::postgres::files::backup::label::{LABEL, Label};
 use crate::formats::postgres::files::backup::manifest;
 use crate::formats::postgres::files::backup::members::{SetJudge, SetTerms};
 use crate::formats::postgres::files::backup::stream::ArchiveWalk;
-use crate::source::file::read_small;
+use crate::source::store::{Listed, Seen, StorePath, is_not_read};
 use crate::verdict::{Finding, Kind, Note, Severity, StoredPlace, Unread};
 
 mod info;
@@ -51,9 +50,9 @@ const LOOKED_AT: usize = 64;
 #[derive(Clone)]
 struct Server {
     /// The server's folder.
-    root: PathBuf,
+    root: StorePath,
     /// The folder that has the backups.
-    backups: PathBuf,
+    backups: StorePath,
     /// The one backup that was named.
     only: Option<String>,
     /// The log that is kept for it.
@@ -61,36 +60,35 @@ struct Server {
 }
 
 impl Server {
-    fn of(path: &Path) -> Option<Self> {
+    fn of(place: &StorePath) -> Option<Self> {
         // A data directory has a folder of this name, too.
-        if path.join(BACKUPS).is_dir() && !path.join("PG_VERSION").exists() {
-            let backups = path.join(BACKUPS);
-            return Some(Self { root: path.to_owned(), backups, only: None, log: None });
+        if place.join(BACKUPS).is_folder() && place.join("PG_VERSION").look().is_err() {
+            let backups = place.join(BACKUPS);
+            return Some(Self { root: place.clone(), backups, only: None, log: None });
         }
-        let path = std::path::absolute(path).ok()?;
-        let backups = path.parent()?.to_owned();
-        let is_below_base = backups.file_name().is_some_and(|name| name == BACKUPS);
-        let root = if is_below_base { backups.parent()?.to_owned() } else { backups.clone() };
-        let only = Some(path.file_name()?.to_str()?.to_owned());
+        let place = place.absolute().ok()?;
+        let backups = place.parent()?;
+        let is_below_base = backups.name() == Some(BACKUPS);
+        let root = if is_below_base { backups.parent()? } else { backups.clone() };
+        let only = Some(place.name()?.to_owned());
         let server = Self { root, backups, only: only.clone(), log: None };
-        let has_info = server.info(&only?).is_some_and(|path| path.is_file());
+        let has_info = server.info(&only?).is_some_and(|info| info.is_file());
         has_info.then_some(server)
     }
 
     /// Where a backup's info is; `None` if there is none.
-    fn info(&self, label: &str) -> Option<PathBuf> {
+    fn info(&self, label: &str) -> Option<StorePath> {
         let places = [
             self.backups.join(label).join(INFO),
             self.root.join(META).join(format!("{label}-{INFO}")),
         ];
-        places.into_iter().find(|path| fs::symlink_metadata(path).is_ok())
+        places.into_iter().find(StorePath::is_there)
     }
 
     /// All backups of which there is a folder or an info.
     fn labels(&self) -> io::Result<Vec<String>> {
-        let names = |folder: &Path| -> io::Result<Vec<String>> {
-            let entries = fs::read_dir(folder)?;
-            entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+        let names = |folder: &StorePath| -> io::Result<Vec<String>> {
+            Ok(folder.list()?.into_iter().map(|entry| entry.name).collect())
         };
         let mut labels = names(&self.backups)?;
         match names(&self.root.join(META)) {
@@ -108,8 +106,8 @@ impl Server {
         Ok(labels)
     }
 
-    fn shown(&self, path: &Path) -> String {
-        path.strip_prefix(&self.root).unwrap_or(path).to_string_lossy().into_owned()
+    fn shown(&self, place: &StorePath) -> String {
+        place.below(&self.root)
     }
 }
 
@@ -121,8 +119,8 @@ fn is_label(name: &str) -> bool {
             .all(|(at, letter)| if at == 8 { letter == b'T' } else { letter.is_ascii_digit() })
 }
 
-fn probe(path: &Path) -> Probe {
-    let Some(server) = Server::of(path) else { return Probe::No };
+fn probe(place: &StorePath) -> Probe {
+    let Some(server) = Server::of(place) else { return Probe::No };
     let labels = match &server.only {
         Some(only) => vec![only.clone()],
         None => server.labels().unwrap_or_default(),
@@ -155,8 +153,9 @@ struct Set {
     unread: Option<String>,
 }
 
-fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
-    let Some(mut server) = Server::of(path) else {
+fn open(place: &StorePath, options: &OpenOptions) -> Result<Sets, Error> {
+    let path = place.path();
+    let Some(mut server) = Server::of(place) else {
         let hint = "name the folder of a server, or one of its backups: SERVER/base/ID";
         return Err(Error::unrecognised(path, "no folder of Barman", hint));
     };
@@ -164,11 +163,17 @@ fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
     whole::refuse_stanza(path, wanted)?;
     let labels = match &server.only {
         Some(only) => vec![only.clone()],
-        None => server.labels().map_err(|source| Error::io("list", &server.backups, source))?,
+        None => {
+            server.labels().map_err(|source| Error::io("list", server.backups.path(), source))?
+        }
     };
     if let Some(absent) = wanted.sets.iter().find(|label| !labels.contains(label)) {
         let hint = format!("there are: {}", labels.join(", "));
-        return Err(Error::refused(&server.root, format!("there is no backup {absent}"), hint));
+        return Err(Error::refused(
+            server.root.path(),
+            format!("there is no backup {absent}"),
+            hint,
+        ));
     }
     let mut notes = Vec::new();
     let mut sets = Vec::new();
@@ -188,7 +193,7 @@ fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
     let count = sets.len() + usize::from(has_whole);
     let log = if wanted.no_log { WholeLog::LeftOut } else { server.log(&sets) };
     let whole = has_whole.then(|| {
-        let root = server.root.clone();
+        let root = server.root.path().to_owned();
         whole::target(Whole { root, tool: TOOL, sets: sets.len(), steps: notes, log })
     });
     let options = options.clone();
@@ -264,7 +269,7 @@ impl Server {
     fn target(&self, set: &Set, options: &OpenOptions) -> Target {
         let folder = self.backups.join(&set.label);
         let backup = Arc::new(set.info.backup(TOOL, &set.label, bytes_in(&folder)));
-        let path = PathBuf::from(format!("{}#{}", self.root.display(), set.label));
+        let path = PathBuf::from(format!("{}#{}", self.root.path().display(), set.label));
         let mut target = self.content(set, &folder, &path, &backup, options);
         let mut steps = Vec::new();
         for (kind, fault) in &set.faults {
@@ -289,33 +294,45 @@ impl Server {
     fn content(
         &self,
         set: &Set,
-        folder: &Path,
+        folder: &StorePath,
         path: &Path,
         backup: &Arc<Backup>,
         options: &OpenOptions,
     ) -> Target {
         let data = folder.join(DATA);
         let log = self.log.clone();
+        let listed = [folder, &data].map(StorePath::list);
         let archives = Archives { log, server: self, set, path, backup, options };
+        // What is not in a list that the store did not give is not missing.
+        if let Some(error) = listed.into_iter().filter_map(Result::err).find(is_not_read) {
+            let shown = self.shown(folder);
+            return archives.nothing(Step::Unread(Unread::of_file(shown, error.to_string())));
+        }
         if archive_in(&data, BACKUPS).is_some() {
             return archives.open(&data, BACKUPS);
         }
         if archive_in(folder, DATA).is_some() {
             return archives.open(folder, DATA);
         }
-        if data.is_dir() {
-            let opened = fs::metadata(&data)
-                .map_err(|source| Error::io("open", &data, source))
+        if let (true, None) = (data.is_folder(), data.local_path()) {
+            let error = "a data directory in files of its own, which is read on disks only: copy \
+                         the backup to one and check that";
+            let shown = self.shown(&data);
+            return archives.nothing(Step::Unread(Unread::of_file(shown, error)));
+        }
+        if let Some(data) = data.local_path().filter(|data| data.is_dir()) {
+            let opened = std::fs::metadata(data)
+                .map_err(|source| Error::io("open", data, source))
                 .and_then(|metadata| match set.info.get("mode") {
                     // A manifest in there is that of the backup which the server was made from.
                     Some(mode) if mode.starts_with("rsync") => {
-                        files::open_copy(&data, &metadata, options)
+                        files::open_copy(data, &metadata, options)
                     }
-                    _ => files::open(&data, &metadata, options),
+                    _ => files::open(data, &metadata, options),
                 });
             match opened {
                 Ok(mut target) => {
-                    let label = label_fault(&data, backup).map(Step::Finding);
+                    let label = label_fault(&folder.join(DATA), backup).map(Step::Finding);
                     target.steps = Box::new(label.into_iter().chain(target.steps));
                     return archives.with_tablespaces(target, folder);
                 }
@@ -325,8 +342,8 @@ impl Server {
             }
         }
         let shown = self.shown(&data);
-        archives.nothing(match fs::symlink_metadata(&data) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+        archives.nothing(match data.look() {
+            Err(error) if !data.is_there() && error.kind() != io::ErrorKind::NotFound => {
                 Step::Unread(Unread::of_file(shown, error.to_string()))
             }
             _ if set.info.get("mode").is_some_and(|mode| mode.starts_with("snapshot")) => {
@@ -344,10 +361,10 @@ impl Server {
 
 /// What is wrong with the label of a data directory: every backup of Barman's has one, and without it a
 /// server does not replay the log from where the backup began.
-fn label_fault(data: &Path, backup: &Backup) -> Option<Finding> {
+fn label_fault(data: &StorePath, backup: &Backup) -> Option<Finding> {
     let finding =
         |kind, detail: String| Some(Finding::of_file(LABEL, Severity::Damage, kind, detail));
-    let bytes = match read_small(&data.join(LABEL), LABEL_BYTES_MAX) {
+    let bytes = match data.join(LABEL).first_bytes(LABEL_BYTES_MAX) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let detail = "a server would not replay the log from where the backup began";
@@ -378,12 +395,17 @@ struct Archives<'a> {
 
 impl Archives<'_> {
     /// The archives in `folder`, of which `first` is that of the data directory.
-    fn open(&self, folder: &Path, first: &str) -> Target {
+    fn open(&self, folder: &StorePath, first: &str) -> Target {
         let mut tars = Vec::new();
         let mut encrypted = None;
-        let tablespaces = self.set.info.tablespaces().into_iter();
-        let names = std::iter::once((first.to_owned(), String::new()))
-            .chain(tablespaces.map(|oid| (oid.to_string(), format!("pg_tblspc/{oid}/"))));
+        let tablespaces = match &self.set.unread {
+            None => self.set.info.tablespaces(),
+            // Nothing says which ones there are.
+            Some(_) => tablespaces_in(folder),
+        };
+        let names = std::iter::once((first.to_owned(), String::new())).chain(
+            tablespaces.into_iter().map(|oid| (oid.to_string(), format!("pg_tblspc/{oid}/"))),
+        );
         for (name, prefix) in names {
             let mut paths = archives_in(folder, &name);
             if paths.is_empty() {
@@ -391,22 +413,27 @@ impl Archives<'_> {
                 paths.push(folder.join(format!("{name}.tar")));
             }
             for path in paths {
-                if path.extension().is_some_and(|ending| ending == "gpg") {
+                if path.has_ending("gpg") {
                     encrypted.get_or_insert_with(|| path.clone());
                 }
                 let shown = self.server.shown(&path);
-                tars.push(StoredTar { path, shown, prefix: prefix.clone(), form: Form::default() });
+                tars.push(StoredTar {
+                    place: path,
+                    shown,
+                    prefix: prefix.clone(),
+                    form: Form::default(),
+                });
             }
         }
         if let Some(path) = encrypted {
             let error = format!(
                 "encrypted with GnuPG, which is not read here: check each archive in a pipe, gpg -d {} | pagewarden check -",
-                path.display()
+                path.path().display()
             );
             return self.nothing(Step::Unread(Unread::of_file(self.server.shown(folder), error)));
         }
         let mut walk = ArchiveWalk::new(self.path.to_owned(), self.options);
-        if first == BACKUPS && folder.join(manifest::NAME).exists() {
+        if first == BACKUPS && folder.join(manifest::NAME).is_there() {
             walk.find_manifest(folder);
         }
         let what = match first {
@@ -438,13 +465,13 @@ impl Archives<'_> {
     }
 
     /// A data directory, with a word on tablespaces that are gone.
-    fn with_tablespaces(&self, mut target: Target, folder: &Path) -> Target {
+    fn with_tablespaces(&self, mut target: Target, folder: &StorePath) -> Target {
         let mut steps = Vec::new();
         for oid in self.set.info.tablespaces() {
             let link = folder.join(DATA).join("pg_tblspc").join(oid.to_string());
             let beside = folder.join(oid.to_string());
-            let is_gone = |path: &Path| {
-                fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+            let is_gone = |place: &StorePath| {
+                place.look().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
             };
             if is_gone(&link) && is_gone(&beside) {
                 let detail = "the backup has this tablespace, and its folder is not there";
@@ -477,20 +504,31 @@ fn judge_of(tars: &[StoredTar]) -> SetJudge {
 }
 
 /// The first of the archives of that name.
-fn archive_in(folder: &Path, name: &str) -> Option<PathBuf> {
+fn archive_in(folder: &StorePath, name: &str) -> Option<StorePath> {
     archives_in(folder, name).into_iter().next()
 }
 
 /// `data.tar`, `data.tar.gz`, `data_0001.tar.gz` ..., in this order.
-fn archives_in(folder: &Path, name: &str) -> Vec<PathBuf> {
+fn archives_in(folder: &StorePath, name: &str) -> Vec<StorePath> {
     let is_one = |file: &str| is_part_of(file, name).unwrap_or(false);
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut paths: Vec<_> = entries
-        .filter(|entry| entry.file_name().to_str().is_some_and(is_one))
-        .map(|entry| entry.path())
-        .collect();
-    paths.sort_by_cached_key(|path| (path.as_os_str().len(), path.clone()));
-    paths
+    let entries = folder.list().into_iter().flatten();
+    let mut names: Vec<_> = entries.map(|entry| entry.name).filter(|name| is_one(name)).collect();
+    names.sort_by_key(|name| (name.len(), name.clone()));
+    names.into_iter().map(|name| folder.join(name)).collect()
+}
+
+/// The tablespaces of which there are archives.
+fn tablespaces_in(folder: &StorePath) -> Vec<u32> {
+    let entries = folder.list().into_iter().flatten();
+    let oids = entries.filter_map(|entry| {
+        let digits = entry.name.bytes().take_while(u8::is_ascii_digit).count();
+        let (oid, _) = entry.name.split_at_checked(digits)?;
+        is_part_of(&entry.name, oid).filter(|is_one| *is_one).and_then(|_| oid.parse().ok())
+    });
+    let mut oids: Vec<u32> = oids.collect();
+    oids.sort_unstable();
+    oids.dedup();
+    oids
 }
 
 /// True for a file that is the archive of that name, or a numbered part of it.
@@ -507,11 +545,14 @@ fn is_part_of(file: &str, name: &str) -> Option<bool> {
 }
 
 /// Bytes of the archives in a backup's folders; `None` where it lies in files of the database.
-fn bytes_in(folder: &Path) -> Option<u64> {
-    let files = |folder: &Path| {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        let files: Vec<_> = entries.filter_map(|entry| entry.metadata().ok()).collect();
-        files.iter().filter(|file| file.is_file()).map(fs::Metadata::len).sum::<u64>()
+fn bytes_in(folder: &StorePath) -> Option<u64> {
+    let files = |folder: &StorePath| {
+        let entries = folder.list().into_iter().flatten();
+        let bytes = entries.map(|Listed { seen, .. }| match seen {
+            Seen::File(bytes) => bytes,
+            Seen::Folder | Seen::Other => 0,
+        });
+        bytes.fold(0, u64::saturating_add)
     };
     let data = folder.join(DATA);
     let is_archive = archive_in(&data, BACKUPS).is_some() || archive_in(folder, DATA).is_some();
@@ -528,11 +569,11 @@ mod tests {
         for name in
             ["data.tar.gz", "data_0001.tar.gz", "data_0010.tar.gz", "data.tarx", "data2.tar", "x"]
         {
-            fs::write(folder.path().join(name), "").unwrap();
+            std::fs::write(folder.path().join(name), "").unwrap();
         }
-        let names: Vec<_> = archives_in(folder.path(), "data")
+        let names: Vec<_> = archives_in(&folder.path().into(), "data")
             .iter()
-            .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
+            .map(|place| place.name().unwrap().to_owned())
             .collect();
         assert_eq!(names, ["data.tar.gz", "data_0001.tar.gz", "data_0010.tar.gz"]);
     }

@@ -16,9 +16,7 @@
 //!
 //! Source: `info/info.c` and `common/ini.c` of pgBackRest; repositories of 2.45 and 2.60.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
 
 use sha1::{Digest as _, Sha1};
 
@@ -26,7 +24,7 @@ use crate::formats::postgres::files::backup::repository::pgbackrest::cipher::{
     Decrypted, Passphrase, is_encrypted,
 };
 use crate::source::decode::fill;
-use crate::source::file::open_regular;
+use crate::source::store::{StorePath, is_not_read, says_nothing_of_the_bytes};
 
 /// The longest line: a file with a hundred thousand bad pages has one of a mebibyte.
 const LINE_BYTES_MAX: u64 = 16 << 20;
@@ -65,7 +63,7 @@ impl From<io::Error> for InfoFault {
 /// A file that was read in full and whose sum fits.
 #[derive(Debug, Clone)]
 pub(super) struct InfoFile {
-    path: PathBuf,
+    place: StorePath,
     passphrase: Option<Passphrase>,
 }
 
@@ -82,10 +80,10 @@ pub(super) struct Opened {
 type Line<'a> = dyn FnMut(&str, &str, &str) + 'a;
 
 /// Reads `folder/name`, and its copy.
-pub(super) fn open(folder: &Path, name: &str, passphrase: Option<&Passphrase>) -> Opened {
+pub(super) fn open(folder: &StorePath, name: &str, passphrase: Option<&Passphrase>) -> Opened {
     let read = |name: &str| {
-        let path = folder.join(name);
-        let file = InfoFile { path, passphrase: passphrase.cloned() };
+        let place = folder.join(name);
+        let file = InfoFile { place, passphrase: passphrase.cloned() };
         file.read(&mut |_, _, _| {}).map(|()| file)
     };
     let copy_name = format!("{name}{COPY}");
@@ -101,10 +99,14 @@ pub(super) fn open(folder: &Path, name: &str, passphrase: Option<&Passphrase>) -
 }
 
 /// True if `folder/name` or its copy begins as such a file does.
-pub(super) fn is_there(folder: &Path, name: &str) -> bool {
+pub(super) fn is_there(folder: &StorePath, name: &str) -> bool {
     [name.to_owned(), format!("{name}{COPY}")].iter().any(|name| {
         let mut begin = [0; BEGIN.len()];
-        let count = open_regular(&folder.join(name)).and_then(|mut it| fill(&mut it, &mut begin));
+        let count = folder.join(name).open().and_then(|mut it| fill(&mut it, &mut begin));
+        // What a store did not give is said when it is read.
+        if count.as_ref().is_err_and(is_not_read) {
+            return true;
+        }
         let begin = count.ok().and_then(|count| begin.get(..count)).unwrap_or_default();
         begin == BEGIN || is_encrypted(begin)
     })
@@ -119,7 +121,10 @@ impl InfoFile {
         let (source, is_locked) = self.source()?;
         let mut begin = [0; BEGIN.len()];
         let mut source = BufReader::with_capacity(256 << 10, source);
-        let read = fill(&mut source, &mut begin);
+        let read = match fill(&mut source, &mut begin) {
+            Err(error) if says_nothing_of_the_bytes(&error) => return Err(error.into()),
+            read => read,
+        };
         let is_info = matches!(read, Ok(count) if begin.get(..count) == Some(BEGIN));
         if is_locked && !is_info {
             return Err(InfoFault::WrongKey);
@@ -151,14 +156,14 @@ impl InfoFile {
     /// The name of the file.
     #[cfg(test)]
     fn name(&self) -> String {
-        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+        self.place.name().unwrap_or_default().to_owned()
     }
 
     fn source(&self) -> Result<(Box<dyn Read + Send>, bool), InfoFault> {
-        let mut file: File = open_regular(&self.path)?;
+        let mut file = self.place.open()?;
         let mut begin = [0; 8];
         let count = fill(&mut file, &mut begin)?;
-        let file = open_regular(&self.path)?;
+        let file = self.place.open()?;
         match (&self.passphrase, is_encrypted(begin.get(..count).unwrap_or_default())) {
             (_, false) => Ok((Box::new(file), false)),
             (None, true) => Err(InfoFault::Locked),
@@ -284,7 +289,7 @@ mod tests {
     fn faults(text: &[u8]) -> Option<InfoFault> {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("it"), text).unwrap();
-        open(folder.path(), "it", None).file.err()
+        open(&folder.path().into(), "it", None).file.err()
     }
 
     fn with_sum(body: &str) -> String {
@@ -327,7 +332,7 @@ mod tests {
         let text = with_sum(BODY);
         std::fs::write(folder.path().join("it"), text.replace("size\":1", "size\":2")).unwrap();
         std::fs::write(folder.path().join("it.copy"), &text).unwrap();
-        let opened = open(folder.path(), "it", None);
+        let opened = open(&folder.path().into(), "it", None);
         assert_eq!(opened.file.unwrap().name(), "it.copy");
         let (name, fault) = opened.other.unwrap();
         assert!(name == "it" && matches!(fault, InfoFault::Damaged(_)));

@@ -9,9 +9,8 @@
 //! A folder is named by the server's version and by the number of the cluster in the stanza's history.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sha1::{Digest as _, Sha1};
@@ -25,7 +24,7 @@ use crate::database::Step;
 use crate::formats::postgres::files::archived_log::{
     ArchivedLog, LogArchive, NoSegment, StoredSegment, no_segment, plain_file,
 };
-use crate::source::file::open_regular;
+use crate::source::store::{Listed, Seen, StorePath};
 use crate::verdict::{Kind, Unread};
 
 const INFO: &str = "archive.info";
@@ -36,7 +35,7 @@ const FILES_MAX: usize = 1 << 26;
 
 /// The logs of a stanza's clusters: of the one that it has now, and of those that it had before.
 pub(super) fn of_stanza(
-    repository: &Path,
+    repository: &StorePath,
     stanza: &Stanza,
     passphrase: Option<&Passphrase>,
     asked: Option<&[String]>,
@@ -78,9 +77,8 @@ pub(super) fn of_stanza(
         });
     }
     for (name, cluster) in clusters {
-        let listing =
-            Listing { root: repository.to_owned(), key: key.clone(), ..Listing::default() };
-        match listing.of(&folder.join(&name)) {
+        let listing = Listing { key: key.clone(), ..Listing::default() };
+        match listing.of(repository, &folder.join(&name)) {
             Ok(listing) => {
                 let sets = stanza.sets_of_log(cluster);
                 logs.push(ArchivedLog {
@@ -110,7 +108,7 @@ struct Books {
 }
 
 fn books_of(
-    folder: &Path,
+    folder: &StorePath,
     shown: &str,
     passphrase: Option<&Passphrase>,
     steps: &mut Vec<Step>,
@@ -146,10 +144,9 @@ fn books_of(
 }
 
 /// The folders of clusters, with their numbers.
-fn clusters_in(folder: &Path) -> io::Result<Vec<(String, u64)>> {
+fn clusters_in(folder: &StorePath) -> io::Result<Vec<(String, u64)>> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let Ok(name) = entry?.file_name().into_string() else { continue };
+    for Listed { name, .. } in folder.list()? {
         let number = name.rsplit_once('-').and_then(|(version, number)| {
             let is_version = version.starts_with(|digit: char| digit.is_ascii_digit());
             number.parse().ok().filter(|_| is_version)
@@ -163,7 +160,7 @@ fn clusters_in(folder: &Path) -> io::Result<Vec<(String, u64)>> {
 /// The segments of a cluster.
 #[derive(Default)]
 struct Listing {
-    root: PathBuf,
+    root: Option<StorePath>,
     key: Option<Passphrase>,
     segments: Vec<StoredSegment>,
     histories: Vec<(u32, Result<String, String>)>,
@@ -172,13 +169,12 @@ struct Listing {
 }
 
 impl Listing {
-    fn of(mut self, folder: &Path) -> io::Result<Self> {
-        for entry in fs::read_dir(folder)? {
-            let entry = entry?;
-            let path = entry.path();
-            let Ok(name) = entry.file_name().into_string() else { continue };
-            if entry.file_type()?.is_dir() {
-                self.add_folder(&path)?;
+    fn of(mut self, root: &StorePath, folder: &StorePath) -> io::Result<Self> {
+        self.root = Some(root.clone());
+        for Listed { name, seen } in folder.list()? {
+            let path = folder.join(&name);
+            if seen == Seen::Folder {
+                self.add_folder(root, &path)?;
             } else if let Some(timeline) = name.strip_suffix(".history") {
                 let timeline = u32::from_str_radix(timeline, 16).ok();
                 let text = self.text_of(&path).map_err(|error| error.to_string());
@@ -197,23 +193,20 @@ impl Listing {
         Ok(self)
     }
 
-    fn add_folder(&mut self, folder: &Path) -> io::Result<()> {
-        for entry in fs::read_dir(folder)? {
-            let entry = entry?;
-            let Ok(file_name) = entry.file_name().into_string() else { continue };
+    fn add_folder(&mut self, root: &StorePath, folder: &StorePath) -> io::Result<()> {
+        for Listed { name: file_name, .. } in folder.list()? {
             let Some((name, _)) = parts_of(&file_name) else { continue };
             if self.segments.len() >= FILES_MAX {
                 return Err(io::Error::other("more files than a log can have"));
             }
-            let path = entry.path();
-            let stored = path.strip_prefix(&self.root).unwrap_or(&path);
-            let stored_file = stored.display().to_string();
+            let stored_file = folder.join(&file_name).below(root);
             self.segments.push(StoredSegment { name: name.to_owned(), stored_file });
         }
         Ok(())
     }
 
-    fn reader(&self, path: &Path) -> io::Result<Box<dyn Read + Send>> {
+    fn reader(&self, place: &StorePath) -> io::Result<Box<dyn Read + Send>> {
+        let path = place.path();
         let ending = path.extension().and_then(|ending| ending.to_str());
         // What follows the name of a segment that is not compressed is its sum.
         let named = ending.filter(|_| !path.to_string_lossy().ends_with(".history"));
@@ -223,10 +216,10 @@ impl Listing {
             io::Error::new(io::ErrorKind::Unsupported, error)
         })?;
         let coding = Coding { codec, raw: false, passphrase: self.key.clone() };
-        coding.decode(Box::new(open_regular(path)?))
+        coding.decode(Box::new(place.open()?))
     }
 
-    fn text_of(&self, path: &Path) -> io::Result<String> {
+    fn text_of(&self, path: &StorePath) -> io::Result<String> {
         let mut text = String::new();
         self.reader(path)?.take(HISTORY_BYTES_MAX).read_to_string(&mut text)?;
         Ok(text)
@@ -247,11 +240,14 @@ impl LogArchive for Listing {
             let words = "stored twice, with other content: pgBackRest gives neither to a server";
             return Err(NoSegment::Damaged(Kind::Structure, None, words.to_owned()));
         }
-        let path = self.root.join(&segment.stored_file);
+        let Some(root) = &self.root else {
+            return Err(NoSegment::Unread("it was not listed".to_owned()));
+        };
+        let path = root.join(&segment.stored_file);
         let reader = self.reader(&path).map_err(|error| no_segment(&error))?;
         let mut reader = Summed { reader, hash: Sha1::new() };
         let file = plain_file(&mut reader);
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let name = path.name().unwrap_or_default();
         let listed = parts_of(name).map(|(_, sum)| sum).unwrap_or_default();
         let computed = hex(&reader.hash.finalize());
         let file = file.map_err(|why| match why {

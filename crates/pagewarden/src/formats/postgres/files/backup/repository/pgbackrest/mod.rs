@@ -14,8 +14,6 @@
 //! with what the tool restored.
 
 use std::collections::HashMap;
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use super::whole::{self as whole_repository, Whole, WholeLog};
@@ -24,6 +22,7 @@ use crate::database::{OpenOptions, Probe, Step, Target};
 use crate::error::Error;
 use crate::formats::postgres::files::archived_log::{ArchivedLog, LogArchive};
 use crate::source::file::read_small;
+use crate::source::store::{Seen, StorePath, is_not_read};
 use crate::verdict::Note;
 
 mod block_map;
@@ -60,69 +59,73 @@ const STANZAS_MAX: usize = 1000;
 /// What a path is.
 enum Shape {
     /// A repository, with the folders of its stanzas.
-    Repository(Vec<PathBuf>),
+    Repository(Vec<StorePath>),
     Stanza,
     Set(String),
 }
 
-fn shape_of(path: &Path) -> Option<Shape> {
-    let is_below_backup = path.parent().is_some_and(|parent| parent.ends_with("backup"));
+fn shape_of(path: &StorePath) -> Option<Shape> {
+    let is_below_backup = path.parent().is_some_and(|parent| parent.name() == Some("backup"));
     if info::is_there(path, stanza::INFO) || is_below_backup && is_stanza(path) {
         return Some(Shape::Stanza);
     }
     if info::is_there(path, set::MANIFEST) {
-        let name = fs::canonicalize(path).ok()?.file_name()?.to_str()?.to_owned();
+        let name = path.canonical().ok()?.name()?.to_owned();
         return Some(Shape::Set(name));
     }
-    let entries = fs::read_dir(path.join("backup")).ok()?;
-    let mut stanzas: Vec<_> = entries
-        .flatten()
+    let backup = path.join("backup");
+    let mut stanzas: Vec<_> = backup
+        .list()
+        .ok()?
+        .into_iter()
+        .filter(|entry| !matches!(entry.seen, Seen::File(_)))
         .take(STANZAS_MAX)
-        .map(|entry| entry.path())
-        .filter(|folder| is_stanza(folder))
+        .map(|entry| backup.join(entry.name))
+        .filter(is_stanza)
         .collect();
-    stanzas.sort();
+    stanzas.sort_by(|a, b| a.path().cmp(b.path()));
     (!stanzas.is_empty()).then_some(Shape::Repository(stanzas))
 }
 
 /// True for the folder of a stanza, also of one that has lost the list of its sets, or must not be read.
-fn is_stanza(folder: &Path) -> bool {
+fn is_stanza(folder: &StorePath) -> bool {
     if info::is_there(folder, stanza::INFO) {
         return true;
     }
-    match fs::read_dir(folder) {
-        Ok(entries) => entries.flatten().take(STANZAS_MAX).any(|entry| {
-            let name = entry.file_name();
-            name.to_str().is_some_and(manifest::is_label)
-                && info::is_there(&entry.path(), set::MANIFEST)
+    match folder.list() {
+        Ok(entries) => entries.iter().take(STANZAS_MAX).any(|entry| {
+            manifest::is_label(&entry.name)
+                && info::is_there(&folder.join(&entry.name), set::MANIFEST)
         }),
-        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied || is_not_read(&error),
     }
 }
 
-fn probe(path: &Path) -> Probe {
+fn probe(path: &StorePath) -> Probe {
     Probe::yes_if(shape_of(path).is_some())
 }
 
-fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
+fn open(place: &StorePath, options: &OpenOptions) -> Result<Sets, Error> {
     let wanted = &options.repository;
     let passphrase = passphrase(wanted)?;
-    let Some(shape) = shape_of(path) else {
+    let path = place.path();
+    let Some(shape) = shape_of(place) else {
         let hint = "name the folder that holds `backup` and `archive`";
         return Err(Error::unrecognised(path, "no pgBackRest repository", hint));
     };
     let above = |levels: usize| {
-        let real = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let real = place.absolute().unwrap_or_else(|_| place.clone());
         let named = path.ancestors().nth(levels).filter(|it| !it.as_os_str().is_empty());
-        named.or_else(|| real.ancestors().nth(levels)).unwrap_or(path).to_owned()
+        place.at(named.or_else(|| real.path().ancestors().nth(levels)).unwrap_or(path))
     };
     let (repository, folders, only) = match shape {
-        Shape::Repository(folders) => (path.to_owned(), folders, None),
-        Shape::Stanza => (above(2), vec![path.to_owned()], None),
+        Shape::Repository(folders) => (place.clone(), folders, None),
+        Shape::Stanza => (above(2), vec![place.clone()], None),
         Shape::Set(label) => (above(3), vec![above(1)], Some(label)),
     };
-    let is_wanted =
-        |folder: &PathBuf| wanted.stanza.as_ref().is_none_or(|name| folder.ends_with(name));
+    let is_wanted = |folder: &StorePath| {
+        wanted.stanza.as_ref().is_none_or(|name| folder.name() == Some(name.as_str()))
+    };
     let folders: Vec<_> = folders.into_iter().filter(is_wanted).collect();
     let mut stanzas: Vec<_> = folders
         .iter()
@@ -192,7 +195,7 @@ fn chosen(
 
 /// The repository itself.
 fn whole(
-    repository: &Path,
+    repository: &StorePath,
     stanzas: &[Stanza],
     mut steps: Vec<Step>,
     logs: Vec<ArchivedLog>,
@@ -204,7 +207,13 @@ fn whole(
         steps.push(Step::Note(Note { file: String::new(), text }));
     }
     let log = if wanted.no_log { WholeLog::LeftOut } else { WholeLog::Read(logs) };
-    whole_repository::target(Whole { root: repository.to_owned(), tool: TOOL, sets, steps, log })
+    whole_repository::target(Whole {
+        root: repository.path().to_owned(),
+        tool: TOOL,
+        sets,
+        steps,
+        log,
+    })
 }
 
 /// The passphrase that was given, in a file or in the tool's variable.

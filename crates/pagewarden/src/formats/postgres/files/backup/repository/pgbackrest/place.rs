@@ -1,7 +1,6 @@
 //! Where a set's files lie, and how what is wrong with one is said.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::database::Step;
@@ -10,6 +9,7 @@ use crate::formats::postgres::files::backup::place::{Role, locate};
 use crate::formats::postgres::files::backup::repository::pgbackrest::manifest::Entry;
 use crate::formats::postgres::files::backup::repository::pgbackrest::memory::Memory;
 use crate::formats::postgres::files::backup::repository::pgbackrest::stored::{Coding, Summed};
+use crate::source::store::StorePath;
 use crate::verdict::{ByteOffset, Finding, Kind, PageNo, Severity, StoredPlace, Unread};
 
 /// Damaged files past which the others are not remembered for the pages' findings.
@@ -46,7 +46,7 @@ pub(super) fn lost(entry: &Entry, at: u64, length: u64, error: impl Into<String>
 /// A set, as its files see it.
 pub(super) struct SetPlace {
     /// The folder of the stanza's backups.
-    pub(super) folder: PathBuf,
+    pub(super) folder: StorePath,
     /// Its name in the repository: `backup/main`.
     pub(super) shown: String,
     /// The set's label.

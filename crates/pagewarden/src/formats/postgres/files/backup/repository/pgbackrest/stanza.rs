@@ -12,8 +12,7 @@
 //! listed there is of a backup that was not finished, or is being expired.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -29,6 +28,7 @@ use crate::formats::postgres::files::backup::repository::pgbackrest::manifest::{
 use crate::formats::postgres::files::backup::repository::pgbackrest::set::{
     info_step, path_of_set,
 };
+use crate::source::store::{Seen, StorePath};
 use crate::verdict::{Note, Unread};
 use crate::words::utc_seconds;
 
@@ -43,11 +43,11 @@ pub(super) struct Stanza {
     /// Its name.
     pub(super) name: String,
     /// The folder of its backups.
-    pub(super) folder: PathBuf,
+    pub(super) folder: StorePath,
     /// That folder's name in the repository: `backup/main`.
     pub(super) shown: String,
     /// The repository.
-    repository: PathBuf,
+    repository: StorePath,
     /// Opens manifests.
     pub(super) manifest_pass: Option<Passphrase>,
     /// Why no manifest can be opened, where the list of sets cannot be read.
@@ -80,13 +80,17 @@ pub(super) struct SetsOfLog {
 
 impl Stanza {
     /// Reads a stanza's list of sets. What is wrong with it is kept for the report.
-    pub(super) fn open(repository: &Path, folder: &Path, passphrase: Option<&Passphrase>) -> Self {
-        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    pub(super) fn open(
+        repository: &StorePath,
+        folder: &StorePath,
+        passphrase: Option<&Passphrase>,
+    ) -> Self {
+        let name = folder.name().unwrap_or_default().to_owned();
         let mut stanza = Self {
             shown: format!("backup/{name}"),
             name,
-            folder: folder.to_owned(),
-            repository: repository.to_owned(),
+            folder: folder.clone(),
+            repository: repository.clone(),
             manifest_pass: None,
             locked: None,
             sets: BTreeMap::new(),
@@ -167,7 +171,7 @@ impl Stanza {
 
     /// The path of a set's target.
     pub(super) fn target_path(&self, label: &str) -> PathBuf {
-        path_of_set(&self.repository, label)
+        path_of_set(self.repository.path(), label)
     }
 
     /// What is to be said of the list of sets.
@@ -177,17 +181,21 @@ impl Stanza {
 
     /// Folders that are named as sets.
     fn folders(&self, steps: &mut Vec<Step>) -> Vec<String> {
-        let entries = match fs::read_dir(&self.folder) {
+        let entries = match self.folder.list() {
             Ok(entries) => entries,
             Err(error) => {
                 steps.push(Step::Unread(Unread::of_file(&self.shown, error.to_string())));
                 return Vec::new();
             }
         };
-        let names = entries.flatten().filter(|entry| entry.path().is_dir());
-        let mut names: Vec<_> = names
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .filter(|name| is_label(name))
+        let is_folder = |name: &str, seen| match seen {
+            Seen::Other => self.folder.join(name).is_folder(),
+            seen => seen == Seen::Folder,
+        };
+        let mut names: Vec<_> = entries
+            .into_iter()
+            .filter(|entry| is_label(&entry.name) && is_folder(&entry.name, entry.seen))
+            .map(|entry| entry.name)
             .take(SETS_MAX)
             .collect();
         names.sort();

@@ -1,8 +1,6 @@
 //! Stored bytes: a range of a file in the repository, with its sums, decrypted and decompressed.
 
-use std::fs::File;
 use std::io::{self, BufReader, Read};
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bzip2::bufread::MultiBzDecoder;
@@ -14,7 +12,7 @@ use crate::formats::postgres::files::backup::repository::pgbackrest::cipher::{
 };
 use crate::formats::postgres::files::backup::repository::pgbackrest::info::hex;
 use crate::source::decode::{Lz4Frames, ZSTD_WINDOW_LOG_MAX};
-use crate::source::file::{open_regular, read_at};
+use crate::source::store::{StorePath, StoredFile};
 
 /// Read from a file at a time.
 const INPUT_BYTES: usize = 64 << 10;
@@ -121,7 +119,7 @@ pub(super) struct Taken {
 /// A range of a stored file; see the module. Clones share one position.
 #[derive(Debug, Clone)]
 pub(super) struct Range {
-    file: Arc<File>,
+    file: StoredFile,
     offset: u64,
     bytes: u64,
     taken: Arc<Mutex<Taken>>,
@@ -143,8 +141,8 @@ impl Range {
     ///
     /// # Errors
     /// What the system says.
-    pub(super) fn open(path: &Path, offset: u64, bytes: u64) -> io::Result<Self> {
-        let file = Arc::new(open_regular(path)?);
+    pub(super) fn open(place: &StorePath, offset: u64, bytes: u64) -> io::Result<Self> {
+        let file = place.open()?;
         Ok(Self { file, offset, bytes, taken: Arc::default() })
     }
 
@@ -153,7 +151,7 @@ impl Range {
     /// # Errors
     /// What the system says.
     pub(super) fn file_bytes(&self) -> io::Result<u64> {
-        self.file.metadata().map(|data| data.len())
+        self.file.length()
     }
 
     /// Where it stands in the file.
@@ -193,7 +191,7 @@ impl Read for Range {
             return Ok(0);
         }
         let at = self.offset.saturating_add(taken.bytes);
-        match read_at(&self.file, room, at) {
+        match self.file.read_at(room, at) {
             Ok(count) => {
                 taken.hash.update(room.get(..count).unwrap_or_default());
                 taken.bytes = taken.bytes.saturating_add(count as u64);

@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::{env, fmt, io};
 
-use crate::formats::postgres::files::backup::repository::tars::{
-    Form, StoredTar, first_bytes, has_mark,
-};
+use crate::formats::postgres::files::backup::repository::tars::{Form, StoredTar, has_mark};
 use crate::source::decode::{Compression, is_open_pgp};
 use crate::source::file::read_small;
 use crate::source::secretstream::{FIRST_CHUNK_BYTES, KEY_BYTES, Key, opens};
@@ -128,8 +126,8 @@ pub(super) enum Stored {
 
 /// Looks at the beginning of a part.
 pub(super) fn stored(tar: &StoredTar, key: Option<&Key>) -> io::Result<Stored> {
-    let begin = first_bytes(&tar.path, FIRST_CHUNK_BYTES)?;
-    let is_brotli = tar.path.extension().is_some_and(|ending| ending == "br");
+    let begin = tar.place.first_bytes(FIRST_CHUNK_BYTES)?;
+    let is_brotli = tar.place.has_ending("br");
     let compression = is_brotli.then_some(Compression::Brotli);
     if !is_brotli && has_mark(&begin) {
         return Ok(Stored::Plain(None));

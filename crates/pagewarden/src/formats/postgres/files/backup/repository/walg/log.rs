@@ -2,15 +2,15 @@
 //! of a backup.
 
 use std::io::{self, Read};
-use std::path::Path;
 
-use super::super::tars::{Form, StoredTar, first_bytes};
+use super::super::tars::{Form, StoredTar};
 use super::Storage;
 use super::key::NoKey;
 use crate::formats::postgres::files::archived_log::{LogFolder, begins_as_log};
 use crate::formats::postgres::files::wal::segment::LONG_HEADER_BYTES;
 use crate::source::decode::Compression;
 use crate::source::secretstream::{FIRST_CHUNK_BYTES, Key, opens};
+use crate::source::store::{StorePath, says_nothing_of_the_bytes};
 
 /// The folder of the log, beside that of the backups.
 const LOG: &str = "wal_005";
@@ -25,7 +25,7 @@ pub(super) fn list(storage: &Storage, key: &Result<Key, NoKey>) -> io::Result<Op
         Ok(key) => (Some(key.clone()), "the key that was given does not open it".to_owned()),
         Err(no_key) => (None, no_key.to_string()),
     };
-    let open = move |path: &Path| reader(path, key.as_ref(), &why);
+    let open = move |place: &StorePath| reader(place, key.as_ref(), &why);
     match LogFolder::list(&storage.root, &folder, Box::new(open)) {
         Ok(log) => Ok(Some(log)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -35,17 +35,14 @@ pub(super) fn list(storage: &Storage, key: &Result<Key, NoKey>) -> io::Result<Op
 
 /// The plain bytes of a stored file. One that begins like nothing that is known is `Unsupported`: it
 /// is encrypted, or its beginning is damaged.
-fn reader(path: &Path, key: Option<&Key>, why: &str) -> io::Result<Box<dyn Read + Send>> {
-    let begin = first_bytes(path, FIRST_CHUNK_BYTES)?;
-    let compression = match path.extension() {
-        Some(ending) if ending == "br" => Some(Compression::Brotli),
-        _ => None,
-    };
+fn reader(place: &StorePath, key: Option<&Key>, why: &str) -> io::Result<Box<dyn Read + Send>> {
+    let begin = place.first_bytes(FIRST_CHUNK_BYTES)?;
+    let compression = place.has_ending("br").then_some(Compression::Brotli);
     let has_mark = Compression::of(&begin) != Compression::None;
     let key = key.filter(|key| (compression.is_some() || !has_mark) && opens(&begin, key)).cloned();
     let is_known = has_mark || key.is_some() || begins_as_log(&begin);
     let stored = StoredTar {
-        path: path.to_owned(),
+        place: place.clone(),
         shown: String::new(),
         prefix: String::new(),
         form: Form { compression, key },
@@ -66,7 +63,7 @@ fn reader(path: &Path, key: Option<&Key>, why: &str) -> io::Result<Box<dyn Read 
 }
 
 fn refused_if(is_unknown: bool, why: &str, error: io::Error) -> io::Error {
-    match is_unknown && error.raw_os_error().is_none() {
+    match is_unknown && !says_nothing_of_the_bytes(&error) {
         true => refused(why),
         false => error,
     }

@@ -188,6 +188,12 @@ impl Chain {
             .flat_map(|(tar, names)| names.iter().map(move |name| (name.as_str(), tar.as_str())))
             .collect();
         let label = &self.level.label;
+        // What was not read is not missing, which was said of the part.
+        let unread = &self.level.tars.unread;
+        missing.retain(|name| match parts.get(name) {
+            Some(part) => !unread.contains(&super::shown_part(label, part)),
+            None => unread.is_empty(),
+        });
         for name in missing.iter().take(NAMED_MAX) {
             let part = parts.get(name).map(|part| super::shown_part(label, part));
             self.steps.push(Step::Finding(missing_file(label, name, part, &lost)));
@@ -233,6 +239,9 @@ impl Chain {
                     true
                 }
                 Err(step) => {
+                    if matches!(*step, Step::Unread(_)) {
+                        self.left.clear();
+                    }
                     self.steps.push(*step);
                     self.say_left();
                     false

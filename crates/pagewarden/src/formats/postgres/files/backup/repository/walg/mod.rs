@@ -14,9 +14,8 @@
 //! running server.
 
 use std::collections::HashSet;
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -30,6 +29,7 @@ use crate::formats::postgres::files::backup::ground::Ground;
 use crate::formats::postgres::files::backup::members::SetTerms;
 use crate::formats::postgres::files::backup::stream::ArchiveWalk;
 use crate::source::secretstream::Key;
+use crate::source::store::{Listed, Seen, StorePath};
 use crate::verdict::{Kind, Note, Unread};
 
 mod increment;
@@ -61,56 +61,57 @@ const LOOKED_AT: usize = 8;
 #[derive(Debug, Clone)]
 struct Storage {
     /// The folder with the folder of all backups.
-    root: PathBuf,
+    root: StorePath,
     /// The one backup that was named.
     only: Option<String>,
 }
 
 impl Storage {
-    fn of(path: &Path) -> Option<Self> {
-        if path.join(BACKUPS).is_dir() {
-            return Some(Self { root: path.to_owned(), only: None });
+    fn of(place: &StorePath) -> Option<Self> {
+        if place.join(BACKUPS).is_folder() {
+            return Some(Self { root: place.clone(), only: None });
         }
-        let path = std::path::absolute(path).ok()?;
-        let name = |path: &Path| path.file_name()?.to_str().map(str::to_owned);
-        if name(&path)? == BACKUPS {
-            return Some(Self { root: path.parent()?.to_owned(), only: None });
+        let place = place.absolute().ok()?;
+        if place.name()? == BACKUPS {
+            return Some(Self { root: place.parent()?, only: None });
         }
-        let folder = path.parent().filter(|_| path.join(PARTS).is_dir())?;
-        let root = folder.parent().filter(|_| name(folder).is_some_and(|name| name == BACKUPS))?;
-        Some(Self { root: root.to_owned(), only: name(&path) })
+        let folder = place.parent().filter(|_| place.join(PARTS).is_folder())?;
+        let root = folder.parent().filter(|_| folder.name() == Some(BACKUPS))?;
+        Some(Self { root, only: place.name().map(str::to_owned) })
     }
 
-    fn folder(&self) -> PathBuf {
+    fn folder(&self) -> StorePath {
         self.root.join(BACKUPS)
     }
 
-    fn sentinel(&self, label: &str) -> PathBuf {
+    fn sentinel(&self, label: &str) -> StorePath {
         self.folder().join(format!("{label}{ENDING}"))
     }
 }
 
-fn probe(path: &Path) -> Probe {
-    let Some(storage) = Storage::of(path) else { return Probe::No };
+fn probe(place: &StorePath) -> Probe {
+    let Some(storage) = Storage::of(place) else { return Probe::No };
     let Ok((labels, unfinished)) = list(&storage.folder()) else { return Probe::No };
     // Backups of other databases lie in folders of the same name.
     let is_one = |label: &String| {
         let sentinel = Sentinel::read(&storage.sentinel(label));
         sentinel.is_ok_and(|sentinel| sentinel.pg_version.is_some())
-            || storage.folder().join(label).join(PARTS).is_dir()
+            || storage.folder().join(label).join(PARTS).is_folder()
     };
     Probe::yes_if(!unfinished.is_empty() || labels.iter().take(LOOKED_AT).any(is_one))
 }
 
 /// Labels that have a sentinel, and those of folders that have none.
-fn list(folder: &Path) -> io::Result<(Vec<String>, Vec<String>)> {
+fn list(folder: &StorePath) -> io::Result<(Vec<String>, Vec<String>)> {
     let (mut labels, mut folders) = (Vec::new(), Vec::new());
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let Ok(name) = entry.file_name().into_string() else { continue };
+    for Listed { name, seen } in folder.list()? {
         match name.strip_suffix(ENDING) {
             Some(label) => labels.push(label.to_owned()),
-            None if entry.path().join(PARTS).is_dir() => folders.push(name),
+            None if !matches!(seen, Seen::File(_))
+                && folder.join(&name).join(PARTS).is_folder() =>
+            {
+                folders.push(name);
+            }
             None => {}
         }
     }
@@ -128,8 +129,9 @@ struct Set {
     sentinel: Result<Sentinel, BooksError>,
 }
 
-fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
-    let Some(storage) = Storage::of(path) else {
+fn open(place: &StorePath, options: &OpenOptions) -> Result<Sets, Error> {
+    let path = place.path();
+    let Some(storage) = Storage::of(place) else {
         return Err(Error::unrecognised(
             path,
             "no storage of WAL-G",
@@ -139,7 +141,7 @@ fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
     whole::refuse_stanza(path, &options.repository)?;
     let folder = storage.folder();
     let (labels, unfinished) =
-        list(&folder).map_err(|source| Error::io("list", &folder, source))?;
+        list(&folder).map_err(|source| Error::io("list", folder.path(), source))?;
     let wanted = &options.repository;
     let all: HashSet<&String> = labels.iter().collect();
     if let Some(absent) = wanted.sets.iter().chain(&storage.only).find(|label| !all.contains(label))
@@ -151,7 +153,7 @@ fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
             false => format!("there is no backup {absent}"),
         };
         return Err(Error::refused(
-            &storage.root,
+            storage.root.path(),
             reason,
             format!("there are: {}", labels.join(", ")),
         ));
@@ -200,7 +202,7 @@ fn open(path: &Path, options: &OpenOptions) -> Result<Sets, Error> {
     };
     let whole = has_whole.then(|| {
         whole::target(Whole {
-            root: storage.root.clone(),
+            root: storage.root.path().to_owned(),
             tool: TOOL,
             sets: all_sets,
             steps: unfinished.iter().map(|label| unfinished_set(label)).collect(),
@@ -296,7 +298,7 @@ impl Opener {
             },
         };
         let chain = Chain::new(level, base, self.open_base(label), origins);
-        let path = PathBuf::from(format!("{}#{label}", self.storage.root.display()));
+        let path = PathBuf::from(format!("{}#{label}", self.storage.root.path().display()));
         let mut target = ArchiveWalk::new(path, &self.options).into_set(terms, Box::new(chain));
         let verified = Verified {
             label: label.clone(),
@@ -469,22 +471,23 @@ impl Storage {
     fn parts(&self, label: &str) -> io::Result<(Vec<StoredTar>, u64)> {
         let mut parts = Vec::new();
         let mut bytes = 0_u64;
-        for entry in fs::read_dir(self.folder().join(label).join(PARTS))? {
-            let entry = entry?;
-            let name = entry.file_name().to_string_lossy().into_owned();
+        let folder = self.folder().join(label).join(PARTS);
+        for Listed { name, seen } in folder.list()? {
             if name.starts_with('.') || !name.contains(".tar") {
                 continue;
             }
-            bytes = bytes.saturating_add(entry.metadata().map_or(0, |metadata| metadata.len()));
+            if let Seen::File(length) = seen {
+                bytes = bytes.saturating_add(length);
+            }
             parts.push(StoredTar {
-                path: entry.path(),
+                place: folder.join(&name),
                 shown: shown_part(label, &name),
                 prefix: String::new(),
                 form: Form::default(),
             });
         }
         parts.sort_by_cached_key(|part| {
-            let name = part.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let name = part.place.name().unwrap_or_default().to_owned();
             let first = FIRST.iter().position(|first| name.starts_with(first));
             (first.unwrap_or(FIRST.len()), name.len(), name)
         });
@@ -528,7 +531,7 @@ fn forms(
             Some(Stored::Plain(compression)) => Form { compression, key: None },
             // It fails when it is read, and that is said there.
             _ => {
-                let is_brotli = part.path.extension().is_some_and(|ending| ending == "br");
+                let is_brotli = part.place.has_ending("br");
                 let compression = is_brotli.then_some(crate::source::decode::Compression::Brotli);
                 Form { compression, key: known.filter(|_| is_encrypted).cloned() }
             }

@@ -1,12 +1,12 @@
 //! In which part of which set a page lies: asked only when one fails.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use super::sentinel::{FILES, Files};
 use super::shown_part;
 use crate::formats::postgres::files::backup::place::{Role, locate};
+use crate::source::store::StorePath;
 use crate::verdict::{Finding, StoredPlace};
 
 /// As all builds that are distributed have it.
@@ -16,7 +16,7 @@ const SEGMENT_PAGES: u64 = 131_072;
 #[derive(Debug)]
 pub(super) struct Origins {
     /// The folder of all backups.
-    folder: PathBuf,
+    folder: StorePath,
     known: Mutex<Known>,
 }
 
@@ -32,7 +32,7 @@ struct Known {
 
 impl Origins {
     /// Of sets in this folder.
-    pub(super) fn new(folder: PathBuf) -> Self {
+    pub(super) fn new(folder: StorePath) -> Self {
         Self { folder, known: Mutex::default() }
     }
 

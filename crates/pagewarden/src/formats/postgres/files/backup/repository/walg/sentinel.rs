@@ -6,11 +6,10 @@
 
 use std::collections::HashMap;
 use std::io::{self, BufReader, Read as _};
-use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::source::file::open_regular;
+use crate::source::store::StorePath;
 
 /// What a sentinel's name ends with.
 pub(super) const ENDING: &str = "_backup_stop_sentinel.json";
@@ -71,8 +70,8 @@ impl Sentinel {
     ///
     /// # Errors
     /// See [`BooksError`].
-    pub(super) fn read(path: &Path) -> Result<Self, BooksError> {
-        let sentinel: Self = read(path, SENTINEL_BYTES_MAX)?;
+    pub(super) fn read(place: &StorePath) -> Result<Self, BooksError> {
+        let sentinel: Self = read(place, SENTINEL_BYTES_MAX)?;
         match sentinel.lsn {
             Some(_) => Ok(sentinel),
             None => Err(BooksError::Wrong("it names no LSN".to_owned())),
@@ -94,8 +93,8 @@ impl Files {
     ///
     /// # Errors
     /// See [`BooksError`].
-    pub(super) fn read(path: &Path) -> Result<Self, BooksError> {
-        let Self { files, tar_file_sets } = read(path, FILES_BYTES_MAX)?;
+    pub(super) fn read(place: &StorePath) -> Result<Self, BooksError> {
+        let Self { files, tar_file_sets } = read(place, FILES_BYTES_MAX)?;
         let relative = |name: String| name.trim_start_matches('/').to_owned();
         let files = files.into_iter().map(|(name, entry)| (relative(name), entry)).collect();
         let sets = tar_file_sets.into_iter();
@@ -115,18 +114,18 @@ pub(super) enum BooksError {
     Wrong(String),
 }
 
-fn read<T: for<'a> Deserialize<'a>>(path: &Path, bytes_max: u64) -> Result<T, BooksError> {
+fn read<T: for<'a> Deserialize<'a>>(place: &StorePath, bytes_max: u64) -> Result<T, BooksError> {
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => BooksError::Missing,
         _ => BooksError::Unread(error),
     };
-    let file = open_regular(path).map_err(failed)?;
-    if file.metadata().map_err(failed)?.len() > bytes_max {
+    let file = place.open().map_err(failed)?;
+    if file.length().map_err(failed)? > bytes_max {
         return Err(BooksError::Wrong(format!("it is longer than {bytes_max} bytes")));
     }
     serde_json::from_reader(BufReader::new(file.take(bytes_max))).map_err(|error| {
         match error.io_error_kind() {
-            Some(kind) => BooksError::Unread(kind.into()),
+            Some(_) => BooksError::Unread(error.into()),
             None => BooksError::Wrong(error.to_string()),
         }
     })
@@ -143,7 +142,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x");
         fs::write(&path, r#"{"LSN":5,"DeltaFrom":"b","PgVersion":90624,"New":[1]}"#).unwrap();
-        let sentinel = Sentinel::read(&path).unwrap();
+        let sentinel = Sentinel::read(&StorePath::local(&path)).unwrap();
         assert_eq!((sentinel.lsn, sentinel.delta_from.as_deref()), (Some(5), Some("b")));
         assert_eq!(sentinel.major().as_deref(), Some("9.6"));
         fs::write(
@@ -152,7 +151,7 @@ mod tests {
                 "TarFileSets":{"part_001.tar.br":["/base/1/2"]},"DatabasesByNames":{"a":{"oid":1}}}"#,
         )
         .unwrap();
-        let files = Files::read(&path).unwrap();
+        let files = Files::read(&StorePath::local(&path)).unwrap();
         assert!(files.files["base/1/2"].is_incremented && !files.files["base/1/2"].is_skipped);
         assert_eq!(files.tar_file_sets["part_001.tar.br"], ["base/1/2"]);
     }
@@ -161,10 +160,13 @@ mod tests {
     fn what_is_no_json_is_wrong_and_what_is_not_there_is_missing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x");
-        assert!(matches!(Sentinel::read(&path), Err(BooksError::Missing)));
+        assert!(matches!(Sentinel::read(&StorePath::local(&path)), Err(BooksError::Missing)));
         for text in ["", "{", "[]", r#"{"LSN":-1}"#, &"[".repeat(100_000)] {
             fs::write(&path, text).unwrap();
-            assert!(matches!(Sentinel::read(&path), Err(BooksError::Wrong(_))), "{text:.20}");
+            assert!(
+                matches!(Sentinel::read(&StorePath::local(&path)), Err(BooksError::Wrong(_))),
+                "{text:.20}"
+            );
         }
     }
 }

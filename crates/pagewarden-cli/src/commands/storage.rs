@@ -1,0 +1,163 @@
+//! Paths that are in object storage: `s3://`, `gs://`, `az://`, `https://`.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use pagewarden::database::{self, Format, OpenOptions, Step, Target, repository};
+use pagewarden::error::ErrorKind;
+use pagewarden::report::Traffic;
+use pagewarden::source::decode::{BEGIN_BYTES, Compression};
+use pagewarden::source::store::{Seen, StorePath};
+use pagewarden::source::tar::looks_like_tar;
+use pagewarden::verdict::Note;
+use pagewarden::{Error, words};
+use pagewarden_plan::subject::Subject;
+use tempfile::TempDir;
+
+use crate::args::Check;
+
+/// The stores that the paths of a run need: none where all are of this machine.
+pub struct Storage {
+    #[cfg(feature = "cloud")]
+    clouds: Option<pagewarden_cloud::Clouds>,
+}
+
+#[cfg(feature = "cloud")]
+impl Storage {
+    /// As the options say.
+    pub fn begin(arguments: &Check, stop: &Arc<AtomicBool>) -> Result<Self, Error> {
+        use pagewarden_cloud::{Clouds, Settings, is_address};
+        if !arguments.paths.iter().any(|path| is_address(path)) {
+            return Ok(Self { clouds: None });
+        }
+        let rate = arguments.pace.rate.unwrap_or_default();
+        let clouds = Clouds::new(Settings {
+            endpoint: arguments.endpoint.clone(),
+            options: arguments.storage_option.clone(),
+            rate: rate.ceiling(),
+            stop: Arc::clone(stop),
+        })?;
+        Ok(Self { clouds: Some(clouds) })
+    }
+
+    /// What a path stands for if it is an address.
+    pub fn place(&self, path: &Path) -> Option<Result<StorePath, Error>> {
+        let clouds = self.clouds.as_ref().filter(|_| pagewarden_cloud::is_address(path))?;
+        Some(clouds.place(path))
+    }
+
+    /// What a store did not give last, and why.
+    pub fn trouble(&self) -> Option<String> {
+        self.clouds.as_ref()?.trouble()
+    }
+
+    /// What was asked of the stores, and what came.
+    pub fn traffic(&self) -> Option<Traffic> {
+        self.clouds.as_ref().map(pagewarden_cloud::Clouds::traffic)
+    }
+}
+
+#[cfg(not(feature = "cloud"))]
+impl Storage {
+    /// There are none.
+    pub fn begin(_: &Check, _: &Arc<AtomicBool>) -> Result<Self, Error> {
+        Ok(Self {})
+    }
+
+    /// Refuses what looks like an address, and no other path.
+    pub fn place(&self, path: &Path) -> Option<Result<StorePath, Error>> {
+        let is_address = ["s3://", "gs://", "az://", "https://"]
+            .iter()
+            .any(|scheme| path.to_string_lossy().starts_with(scheme));
+        is_address.then(|| {
+            let hint = "build it with the feature `cloud`, or copy the files to a disk";
+            Err(Error::refused(path, "this build reads no object storage", hint))
+        })
+    }
+
+    /// Nothing.
+    pub fn trouble(&self) -> Option<String> {
+        None
+    }
+
+    /// Nothing.
+    pub fn traffic(&self) -> Option<Traffic> {
+        None
+    }
+}
+
+impl Storage {
+    /// What an address stands for; `None` for paths of this machine.
+    pub fn subject(
+        &self,
+        paths: &[PathBuf],
+        kind: Option<&Format>,
+        options: &OpenOptions,
+    ) -> Option<Subject> {
+        let [path] = paths else { return None };
+        let place = match self.place(path)? {
+            Ok(place) => place,
+            Err(error) => return Some(Subject::Repository(error.path().to_owned(), Err(error))),
+        };
+        if let Some(tool) = repository::kind_of(&place, kind) {
+            return Some(Subject::Repository(path.clone(), (tool.open)(&place, options)));
+        }
+        let error = match place.look() {
+            Ok(Seen::File(_)) => return Some(Subject::Stored(place)),
+            Ok(Seen::Folder | Seen::Other) => match self.trouble() {
+                None => {
+                    let hint = "name the folder that holds the repository, or a single file";
+                    let reason = "a folder in which no repository of backups was recognised";
+                    Error::unrecognised(path, reason, hint)
+                }
+                Some(words) => {
+                    let reason = format!("what it is could not be found out: {words}");
+                    Error::refused(path, reason, "check it again once the store answers")
+                }
+            },
+            Err(source) => Error::io("open", path, source),
+        };
+        Some(Subject::Repository(path.clone(), Err(error)))
+    }
+}
+
+/// Opens a file of a store, as a stream where it is one. What must be read more than once is copied
+/// to a temporary file first, which lives as long as its folder.
+pub fn open(
+    place: &StorePath,
+    kind: Option<&Format>,
+    options: &OpenOptions,
+) -> Result<(Target, Option<TempDir>), Error> {
+    let path = place.path();
+    let failed = |source: io::Error| Error::io("read", path, source);
+    let stored = place.open().map_err(|source| Error::io("open", path, source))?;
+    let bytes = stored.length().map_err(failed)?;
+    if bytes == 0 {
+        let hint = "there is nothing in it to check";
+        return Err(Error::unrecognised(path, "an empty file", hint));
+    }
+    let streamed = match database::open_stream(path, Box::new(stored), kind, options) {
+        Err(error) if error.kind() == ErrorKind::Unrecognised => error,
+        other => return other.map(|target| (target, None)),
+    };
+    let begin = place.first_bytes(BEGIN_BYTES).map_err(failed)?;
+    if Compression::of(&begin) != Compression::None || looks_like_tar(&begin) {
+        return Err(streamed);
+    }
+    let folder = tempfile::tempdir().map_err(failed)?;
+    let copy = folder.path().join(place.name().unwrap_or("file"));
+    let mut file = File::create_new(&copy).map_err(failed)?;
+    io::copy(&mut place.open().map_err(failed)?, &mut file).map_err(failed)?;
+    let mut target = database::open_with(&copy, kind, options).map_err(|error| {
+        let hint = "if you know what it is, say so with --format";
+        Error::unrecognised(path, error.reason(), hint)
+    })?;
+    path.clone_into(&mut target.description.path);
+    let text = format!("it was copied to a temporary file to be read ({})", words::bytes(bytes));
+    let note = Step::Note(Note { file: String::new(), text });
+    target.steps = Box::new(std::iter::once(note).chain(target.steps));
+    Ok((target, Some(folder)))
+}

@@ -1,0 +1,193 @@
+//! A bucket as a store of files: folders are what keys have in common up to a slash.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use object_store::path::Path as Key;
+use object_store::{GetOptions, ObjectStore};
+use pagewarden::source::store::{Listed, NotRead, Seen, Store, StoredBytes};
+
+use crate::fault::Secrets;
+use crate::io_thread::IoThread;
+use crate::object::{Access, Object, Reading, Version, get};
+use crate::pieces::{PIECE_BYTES, Pieces};
+
+/// See the module. What was seen once is what counts for the run: a folder is listed once, and an
+/// object is the one that it was then.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    /// The bucket's address.
+    root: String,
+    access: Access,
+    folders: Mutex<HashMap<Key, Arc<Vec<Listed>>>>,
+    objects: Mutex<HashMap<Key, Arc<Object>>>,
+}
+
+impl Bucket {
+    pub(crate) fn new(
+        root: String,
+        store: Arc<dyn ObjectStore>,
+        io: Arc<IoThread>,
+        pieces: Arc<Pieces>,
+        secrets: Arc<Secrets>,
+    ) -> Self {
+        let access = Access { store, io, pieces, secrets };
+        Self { root, access, folders: Mutex::default(), objects: Mutex::default() }
+    }
+
+    fn key(&self, path: &Path) -> io::Result<Key> {
+        let text = path.to_str().and_then(|path| path.strip_prefix(&self.root));
+        let text = text.filter(|rest| rest.is_empty() || rest.starts_with('/'));
+        // The way up leads out of the bucket.
+        let text = text.ok_or(io::ErrorKind::NotFound)?;
+        Key::parse(text.trim_matches('/'))
+            .map_err(|error| NotRead(format!("a name that is no key of an object: {error}")).into())
+    }
+
+    fn wait<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = io::Result<T>> + Send + 'static,
+    ) -> io::Result<T> {
+        let stop = self.access.pieces.stop();
+        let stopped = || NotRead("the run was stopped".to_owned()).into();
+        self.access.io.wait(stop, work).unwrap_or_else(|| Err(stopped()))
+    }
+
+    fn objects(&self) -> MutexGuard<'_, HashMap<Key, Arc<Object>>> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn folders(&self) -> MutexGuard<'_, HashMap<Key, Arc<Vec<Listed>>>> {
+        self.folders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn learn(&self, key: &Key, version: Version) -> Arc<Object> {
+        let mut objects = self.objects();
+        let new = || Arc::new(Object::new(self.access.clone(), key.clone(), version));
+        Arc::clone(objects.entry(key.clone()).or_insert_with(new))
+    }
+
+    /// What is known of an object without asking.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`]: it is known that there is none.
+    fn known(&self, key: &Key) -> io::Result<Option<Arc<Object>>> {
+        if let Some(object) = self.objects().get(key) {
+            return Ok(Some(Arc::clone(object)));
+        }
+        // A folder that was listed has no others.
+        let is_listed = key.parent().is_some_and(|folder| self.folders().contains_key(&folder));
+        match is_listed || key.as_ref().is_empty() {
+            true => Err(io::ErrorKind::NotFound.into()),
+            false => Ok(None),
+        }
+    }
+
+    /// Asks for what an object is.
+    fn head(&self, key: &Key) -> io::Result<Arc<Object>> {
+        if let Some(object) = self.known(key)? {
+            return Ok(object);
+        }
+        let Access { store, secrets, .. } = self.access.clone();
+        let asked = key.clone();
+        let version = self.wait(async move {
+            let options = GetOptions { head: true, ..GetOptions::default() };
+            let result = store.get_opts(&asked, options).await;
+            result.map(|it| Version::from(&it.meta)).map_err(|error| secrets.hide(&error))
+        })?;
+        Ok(self.learn(key, version))
+    }
+
+    /// The same, with its first piece: one request does for a small file.
+    fn begin(&self, key: &Key) -> io::Result<Arc<Object>> {
+        if let Some(object) = self.known(key)? {
+            return Ok(object);
+        }
+        let Access { store, secrets, pieces, .. } = self.access.clone();
+        let asked = key.clone();
+        let got =
+            self.wait(async move { get(&*store, &asked, None, 0..PIECE_BYTES, &secrets).await });
+        match got {
+            Ok((version, bytes)) => {
+                pieces.pay(bytes.len() as u64);
+                let object = self.learn(key, version.clone());
+                object.keep_first(bytes, &version);
+                Ok(object)
+            }
+            // An empty object has no part.
+            Err(error) if error.to_string().contains("416 ") => self.head(key),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn list_key(&self, key: &Key) -> io::Result<Arc<Vec<Listed>>> {
+        if let Some(listed) = self.folders().get(key) {
+            return Ok(Arc::clone(listed));
+        }
+        let Access { store, secrets, .. } = self.access.clone();
+        let asked = key.clone();
+        let result = self.wait(async move {
+            let prefix = Some(&asked).filter(|key| !key.as_ref().is_empty());
+            store.list_with_delimiter(prefix).await.map_err(|error| secrets.hide(&error))
+        })?;
+        let mut listed = Vec::new();
+        for folder in &result.common_prefixes {
+            let name = folder.filename().unwrap_or_default().to_owned();
+            listed.push(Listed { name, seen: Seen::Folder });
+        }
+        for meta in &result.objects {
+            let name = meta.location.filename().unwrap_or_default().to_owned();
+            self.learn(&meta.location, Version::from(meta));
+            listed.push(Listed { name, seen: Seen::File(meta.size) });
+        }
+        if listed.is_empty() && !key.as_ref().is_empty() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let listed = Arc::new(listed);
+        self.folders().insert(key.clone(), Arc::clone(&listed));
+        Ok(listed)
+    }
+
+    /// True if there is an object below.
+    fn is_folder(&self, key: &Key) -> io::Result<bool> {
+        if self.folders().contains_key(key) {
+            return Ok(true);
+        }
+        if let Some(parent) = key.parent().and_then(|parent| self.folders().get(&parent).cloned()) {
+            let name = key.filename().unwrap_or_default();
+            let is_it = |listed: &Listed| listed.name == name && listed.seen == Seen::Folder;
+            return Ok(parent.iter().any(is_it));
+        }
+        match self.list_key(key) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Store for Bucket {
+    fn list(&self, folder: &Path) -> io::Result<Vec<Listed>> {
+        let key = self.key(folder)?;
+        self.list_key(&key).map(|listed| listed.to_vec())
+    }
+
+    fn look(&self, path: &Path) -> io::Result<Seen> {
+        let key = self.key(path)?;
+        match self.head(&key) {
+            Ok(object) => Ok(Seen::File(object.length())),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Err(error) => match self.is_folder(&key)? {
+                true => Ok(Seen::Folder),
+                false => Err(error),
+            },
+        }
+    }
+
+    fn open(&self, file: &Path) -> io::Result<Arc<dyn StoredBytes>> {
+        let object = self.begin(&self.key(file)?)?;
+        Ok(Arc::new(Reading::new(object)))
+    }
+}

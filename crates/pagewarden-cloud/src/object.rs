@@ -1,0 +1,203 @@
+//! One object, read in pieces.
+
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::StreamExt as _;
+use object_store::path::Path as Key;
+use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore};
+use pagewarden::source::store::{NotRead, StoredBytes};
+
+use crate::fault::{REPLACED, Secrets};
+use crate::io_thread::IoThread;
+use crate::pieces::{Fetched, PIECE_BYTES, Pieces};
+
+/// Pieces that are fetched ahead at most.
+const AHEAD_MAX: u64 = 6;
+/// No piece was read yet.
+const NONE: u64 = u64::MAX;
+
+/// How an object was when it was seen first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) length: u64,
+    /// `None`: the server gives none. Then only the length tells one version from another.
+    pub(crate) etag: Option<String>,
+}
+
+impl From<&ObjectMeta> for Version {
+    fn from(meta: &ObjectMeta) -> Self {
+        Self { length: meta.size, etag: meta.e_tag.clone() }
+    }
+}
+
+/// What an object needs of its bucket.
+#[derive(Debug, Clone)]
+pub(crate) struct Access {
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) io: Arc<IoThread>,
+    pub(crate) pieces: Arc<Pieces>,
+    pub(crate) secrets: Arc<Secrets>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Object {
+    access: Access,
+    key: Key,
+    number: u64,
+    version: Version,
+}
+
+impl Object {
+    /// Its bytes.
+    pub(crate) fn length(&self) -> u64 {
+        self.version.length
+    }
+
+    pub(crate) fn new(access: Access, key: Key, version: Version) -> Self {
+        let number = access.pieces.new_object();
+        Self { access, key, number, version }
+    }
+
+    /// Puts the first piece there, which came when it was seen first.
+    pub(crate) fn keep_first(&self, bytes: Vec<u8>, version: &Version) {
+        if *version == self.version {
+            let fetched = Ok(Arc::from(bytes));
+            self.access.pieces.slot((self.number, 0), |slot| slot.fill(fetched));
+        }
+    }
+
+    fn piece(&self, index: u64) -> Fetched {
+        let which = (self.number, index);
+        let slot = self.begin(index);
+        self.access.pieces.wait(which, &slot)
+    }
+
+    /// Begins to fetch a piece if it is not here.
+    fn begin(&self, index: u64) -> Arc<crate::pieces::Slot> {
+        let begin = index.saturating_mul(PIECE_BYTES);
+        let end = begin.saturating_add(PIECE_BYTES).min(self.version.length);
+        self.access.pieces.slot((self.number, index), |slot| {
+            self.access.pieces.pay(end.saturating_sub(begin));
+            let Access { store, secrets, .. } = self.access.clone();
+            let (key, version) = (self.key.clone(), self.version.clone());
+            self.access.io.spawn(async move {
+                let fetched = fetch(&*store, &key, &version, begin..end, &secrets).await;
+                slot.fill(fetched.map(Arc::from).map_err(Arc::new));
+            });
+        })
+    }
+}
+
+/// A piece of an object that is still as it was.
+async fn fetch(
+    store: &dyn ObjectStore,
+    key: &Key,
+    version: &Version,
+    range: Range<u64>,
+    secrets: &Secrets,
+) -> io::Result<Vec<u8>> {
+    let etag = version.etag.clone();
+    let (now, bytes) = get(store, key, etag, range, secrets).await.map_err(|error| {
+        match error.kind() {
+            // It was there.
+            io::ErrorKind::NotFound => secrets.not_read("it was removed while the run read it"),
+            _ => error,
+        }
+    })?;
+    // Not every server looks at the condition.
+    match now == *version {
+        true => Ok(bytes),
+        false => Err(secrets.not_read(REPLACED)),
+    }
+}
+
+/// A part of an object, as much of it as there is, and what the object is now.
+///
+/// # Errors
+/// The request failed, or not all of the part came.
+pub(crate) async fn get(
+    store: &dyn ObjectStore,
+    key: &Key,
+    if_match: Option<String>,
+    range: Range<u64>,
+    secrets: &Secrets,
+) -> io::Result<(Version, Vec<u8>)> {
+    let range = Some(GetRange::Bounded(range));
+    let options = GetOptions { range, if_match, ..GetOptions::default() };
+    let result = store.get_opts(key, options).await.map_err(|error| secrets.hide(&error))?;
+    let version = Version::from(&result.meta);
+    let length = result.range.end.saturating_sub(result.range.start);
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    // The length is the server's word.
+    let mut bytes = Vec::with_capacity(length.min(1 << 20));
+    let mut stream = result.into_stream();
+    while let Some(chunk) = stream.next().await {
+        bytes.extend_from_slice(&chunk.map_err(|error| secrets.hide(&error))?);
+    }
+    if bytes.len() != length {
+        let words = format!("the server sent {} of {length} bytes", bytes.len());
+        return Err(secrets.not_read(&words));
+    }
+    Ok((version, bytes))
+}
+
+/// An object that is being read by one reader: pieces are fetched ahead while it reads in order.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    object: Arc<Object>,
+    last: AtomicU64,
+    /// How far ahead; held while pieces are begun, so that they are begun in order.
+    ahead: Mutex<u64>,
+}
+
+impl Reading {
+    pub(crate) fn new(object: Arc<Object>) -> Self {
+        Self { object, last: AtomicU64::new(NONE), ahead: Mutex::new(0) }
+    }
+
+    fn look_ahead(&self, index: u64) {
+        let last = self.last.swap(index, Ordering::Relaxed);
+        if last == index {
+            return;
+        }
+        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_next = last != NONE && last.checked_add(1) == Some(index);
+        *ahead = if is_next { ahead.saturating_mul(2).clamp(2, AHEAD_MAX) } else { 0 };
+        let pieces = self.object.version.length.div_ceil(PIECE_BYTES);
+        let end = index.saturating_add(*ahead).saturating_add(1).min(pieces);
+        for index in index..end {
+            self.object.begin(index);
+        }
+    }
+}
+
+impl StoredBytes for Reading {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.object.version.length)
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        if offset >= self.object.version.length || bytes.is_empty() {
+            return Ok(0);
+        }
+        let index = offset / PIECE_BYTES;
+        self.look_ahead(index);
+        let piece = self.object.piece(index).map_err(|error| same(&error))?;
+        let begin = usize::try_from(offset % PIECE_BYTES).unwrap_or(usize::MAX);
+        let there = piece.get(begin..).unwrap_or_default();
+        let count = there.len().min(bytes.len());
+        if let (Some(room), Some(there)) = (bytes.get_mut(..count), there.get(..count)) {
+            room.copy_from_slice(there);
+        }
+        Ok(count)
+    }
+}
+
+/// The same error once more: several may wait for one piece.
+pub(crate) fn same(error: &io::Error) -> io::Error {
+    NotRead(error.to_string()).into()
+}

@@ -1,0 +1,147 @@
+//! Pieces of objects in memory: fetched at once, kept until newer ones need the room.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use pagewarden::source::rate::RateLimiter;
+
+/// Bytes of a piece: large enough that a request's time is small against that of its bytes.
+pub(crate) const PIECE_BYTES: u64 = 4 << 20;
+/// Pieces in memory: more than are fetched ahead for one file.
+const KEPT: usize = 12;
+/// How long a waiting thread does not look whether to stop.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// What came of a piece. The error is in words, for all who wait.
+pub(crate) type Fetched = Result<Arc<[u8]>, Arc<io::Error>>;
+
+/// A place for what comes.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    fetched: Mutex<Option<Fetched>>,
+    is_here: Condvar,
+}
+
+impl Slot {
+    /// Puts there what came.
+    pub(crate) fn fill(&self, fetched: Fetched) {
+        *self.fetched.lock().unwrap_or_else(PoisonError::into_inner) = Some(fetched);
+        self.is_here.notify_all();
+    }
+
+    fn wait(&self, stop: &AtomicBool) -> Fetched {
+        let mut fetched = self.fetched.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(fetched) = &*fetched {
+                return fetched.clone();
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Err(Arc::new(io::Error::other("the run was stopped")));
+            }
+            let waited = self.is_here.wait_timeout(fetched, PATIENCE);
+            fetched = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// An object, and which piece of it.
+type Which = (u64, u64);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Pieces {
+    kept: Mutex<HashMap<Which, (u64, Arc<Slot>)>>,
+    /// Counts uses: the piece that was used longest ago goes first.
+    uses: AtomicU64,
+    objects: AtomicU64,
+    limiter: RateLimiter,
+    stop: Arc<AtomicBool>,
+}
+
+impl Pieces {
+    pub(crate) fn new(limiter: RateLimiter, stop: Arc<AtomicBool>) -> Self {
+        Self {
+            kept: Mutex::default(),
+            uses: AtomicU64::new(0),
+            objects: AtomicU64::new(0),
+            limiter,
+            stop,
+        }
+    }
+
+    /// A number for one more object.
+    pub(crate) fn new_object(&self) -> u64 {
+        self.objects.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Ends all waiting once it is true.
+    pub(crate) fn stop(&self) -> &AtomicBool {
+        &self.stop
+    }
+
+    /// Waits until so many bytes may be fetched.
+    pub(crate) fn pay(&self, bytes: u64) {
+        self.limiter.pay(bytes, &self.stop);
+    }
+
+    /// The place of a piece; `fetch` is called with it if it is new, and fills it.
+    pub(crate) fn slot(&self, which: Which, fetch: impl FnOnce(Arc<Slot>)) -> Arc<Slot> {
+        let used = self.uses.fetch_add(1, Ordering::Relaxed);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((last, slot)) = kept.get_mut(&which) {
+            *last = used;
+            return Arc::clone(slot);
+        }
+        while kept.len() >= KEPT {
+            let oldest = kept.iter().min_by_key(|(_, (used, _))| *used).map(|(which, _)| *which);
+            let Some(oldest) = oldest else { break };
+            kept.remove(&oldest);
+        }
+        let slot = Arc::new(Slot::default());
+        kept.insert(which, (used, Arc::clone(&slot)));
+        drop(kept);
+        fetch(Arc::clone(&slot));
+        slot
+    }
+
+    /// The bytes of a piece, once they are here. One that failed may be asked for again.
+    pub(crate) fn wait(&self, which: Which, slot: &Slot) -> Fetched {
+        let fetched = slot.wait(&self.stop);
+        if fetched.is_err() {
+            self.kept.lock().unwrap_or_else(PoisonError::into_inner).remove(&which);
+        }
+        fetched
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZero;
+
+    use super::*;
+
+    #[test]
+    fn pieces_are_fetched_once_while_they_are_kept_and_failures_are_forgotten() {
+        let pieces = Pieces::new(RateLimiter::new(None::<NonZero<u64>>), Arc::default());
+        let fetches = AtomicU64::new(0);
+        let read = |piece, fetched: Fetched| {
+            let slot = pieces.slot((0, piece), |slot| {
+                fetches.fetch_add(1, Ordering::Relaxed);
+                slot.fill(fetched);
+            });
+            pieces.wait((0, piece), &slot).is_ok()
+        };
+        let sound = || -> Fetched { Ok(Arc::from([1_u8])) };
+        assert!(!read(0, Err(Arc::new(io::Error::other("503")))));
+        assert!(read(0, sound()) && read(0, sound()));
+        assert_eq!(fetches.load(Ordering::Relaxed), 2);
+        for piece in 1..=KEPT as u64 {
+            assert!(read(piece, sound()));
+        }
+        assert!(read(0, sound()));
+        assert_eq!(fetches.load(Ordering::Relaxed), 3 + KEPT as u64);
+    }
+}

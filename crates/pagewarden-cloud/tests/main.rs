@@ -1,0 +1,224 @@
+//! Object stores as the library sees them, by a server of our own that fails as it is told.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on must stop"
+)]
+
+mod server;
+
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use pagewarden::source::store::{Seen, StorePath, is_not_read};
+use pagewarden_cloud::{Clouds, Settings};
+use server::{Fault, Server};
+
+/// More than one piece, and not a whole number of them.
+const BYTES: usize = (9 << 20) + 77;
+
+fn content() -> Vec<u8> {
+    (0..BYTES).map(|at| u8::try_from(at * 7 % 251).unwrap()).collect()
+}
+
+fn settings(server: &Server) -> Settings {
+    let option = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    Settings {
+        endpoint: Some(server.endpoint.clone()),
+        options: vec![
+            option("skip_signature", "true"),
+            option("retries", "3"),
+            option("retry_wait_ms", "1"),
+        ],
+        ..Settings::default()
+    }
+}
+
+/// The stores, and a place in them.
+fn place(server: &Server, key: &str) -> (Clouds, StorePath) {
+    let clouds = Clouds::new(settings(server)).unwrap();
+    let place = clouds.place(Path::new(&format!("s3://bucket/{key}"))).unwrap();
+    (clouds, place)
+}
+
+fn read(place: &StorePath) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    place.open()?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[test]
+fn folders_of_many_pages_are_listed_and_files_are_read_at_any_place() {
+    let server = Server::start();
+    for number in 0..20 {
+        server.put(&format!("a/b/file {number}+%20"), vec![1_u8; number]);
+    }
+    server.put("a/b/c/deep", "deep");
+    server.put("a/bc", "beside");
+    let (clouds, folder) = place(&server, "a/b/");
+    let listed = folder.list().unwrap();
+    assert_eq!(listed.len(), 21);
+    let seen = |name: &str| listed.iter().find(|it| it.name == name).map(|it| it.seen);
+    assert_eq!(seen("c"), Some(Seen::Folder));
+    assert_eq!(seen("file 7+%20"), Some(Seen::File(7)));
+    assert_eq!(read(&folder.join("file 7+%20")).unwrap(), [1; 7]);
+    assert_eq!(read(&folder.join("file 0+%20")).unwrap(), [0_u8; 0]);
+    assert_eq!(read(&folder.join("c/deep")).unwrap(), b"deep");
+    assert!(folder.is_folder() && folder.join("c").is_folder() && !folder.join("d").is_there());
+    let parent = folder.parent().unwrap();
+    assert_eq!(parent.join("bc").look().unwrap(), Seen::File(6));
+    assert_eq!(parent.parent().unwrap().path(), Path::new("s3://bucket"));
+    assert!(parent.join("nothing").list().is_err_and(|it| it.kind() == io::ErrorKind::NotFound));
+    let traffic = clouds.traffic();
+    assert_eq!(traffic.requests, server.seen().len() as u64);
+    assert_eq!(traffic.retries, 0);
+}
+
+#[test]
+fn file_is_fetched_in_pieces_each_once_and_under_the_condition_that_it_is_the_same() {
+    let server = Server::start();
+    server.put("big", content());
+    let (clouds, file) = place(&server, "big");
+    assert!(read(&file).unwrap() == content());
+    // Again, from memory: the pieces are still there.
+    assert!(read(&file).unwrap() == content());
+    let opened = file.open().unwrap();
+    let mut bytes = [0; 100];
+    let count = opened.read_at(&mut bytes, BYTES as u64 - 10).unwrap();
+    assert_eq!(&bytes[..count], &content()[BYTES - 10..]);
+    assert_eq!(opened.read_at(&mut bytes, BYTES as u64).unwrap(), 0);
+    let seen = server.seen();
+    let gets: Vec<_> = seen.iter().filter(|it| it.head.starts_with("GET")).collect();
+    assert_eq!(gets.len(), 3, "{gets:?}");
+    // The first one saw it first.
+    assert!(gets.iter().skip(1).all(|it| it.head.to_ascii_lowercase().contains("if-match: \"")));
+    assert_eq!(clouds.traffic().bytes, BYTES as u64);
+}
+
+#[test]
+fn only_what_the_server_asks_time_for_is_asked_again() {
+    for (status, times, is_read) in
+        [(500, 2, true), (503, 3, true), (429, 1, true), (500, 4, false), (403, 1, false)]
+    {
+        let server = Server::start();
+        server.put("big", content());
+        server.fail("GET /bucket/big", times, Fault::Status(status));
+        let (clouds, file) = place(&server, "big");
+        let read = read(&file);
+        assert_eq!(read.is_ok(), is_read, "{status} {times} times: {:?}", read.err());
+        let expected = match status {
+            403 => 0,
+            _ => times.min(3) as u64,
+        };
+        assert_eq!(clouds.traffic().retries, expected, "{status}");
+    }
+}
+
+#[test]
+fn nothing_that_failed_is_taken_for_bytes_or_for_an_end() {
+    for (fault, says) in [
+        (Fault::Status(500), "SlowDown"),
+        (Fault::Status(404), "removed while"),
+        (Fault::Status(403), "403 Forbidden: AccessDenied: no): check that the credentials"),
+        (Fault::CutBody, "the request failed"),
+        (Fault::WrongRange, "another part"),
+        (Fault::Replaced, "replaced or changed"),
+        (Fault::ReplacedUnsaid, "replaced or changed"),
+    ] {
+        let server = Server::start();
+        server.put("folder/big", content());
+        let (clouds, folder) = place(&server, "folder");
+        assert_eq!(folder.list().unwrap().len(), 1);
+        server.fail("GET /bucket/folder/big", usize::MAX, fault);
+        let error = read(&folder.join("big")).unwrap_err();
+        assert_eq!(clouds.trouble(), Some(error.to_string()));
+        assert!(is_not_read(&error), "{fault:?}: {error:?}");
+        assert!(error.to_string().contains(says), "{fault:?}: {error}");
+        assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
+    }
+}
+
+#[test]
+fn server_that_says_nothing_is_given_up() {
+    let server = Server::start();
+    server.put("big", content());
+    server.fail("GET /bucket/big", usize::MAX, Fault::Silence);
+    let mut settings = settings(&server);
+    settings.options.push(("read_timeout".to_owned(), "100ms".to_owned()));
+    let clouds = Clouds::new(settings).unwrap();
+    let error = read(&clouds.place(Path::new("s3://bucket/big")).unwrap()).unwrap_err();
+    assert!(is_not_read(&error) && error.to_string().contains("timed out"), "{error:?}");
+}
+
+#[test]
+fn list_that_fails_on_its_second_page_is_no_list() {
+    let server = Server::start();
+    for number in 0..20 {
+        server.put(&format!("a/{number}"), "x");
+    }
+    server.fail("continuation-token", usize::MAX, Fault::Status(503));
+    let (_clouds, folder) = place(&server, "a");
+    let error = folder.list().unwrap_err();
+    assert!(is_not_read(&error), "{error:?}");
+    assert!(folder.join("0").open().is_ok(), "what is asked for by itself is there");
+}
+
+#[test]
+fn object_is_the_one_that_was_seen_first() {
+    let server = Server::start();
+    server.put("a/x", "first");
+    let (_clouds, folder) = place(&server, "a");
+    folder.list().unwrap();
+    server.put("a/x", "other");
+    server.put("a/y", "new");
+    let error = read(&folder.join("x")).unwrap_err();
+    assert!(error.to_string().contains("replaced"), "{error}");
+    let absent = folder.join("y").open().unwrap_err();
+    assert_eq!(absent.kind(), io::ErrorKind::NotFound);
+}
+
+#[test]
+fn file_by_plain_http_is_read_where_that_is_allowed() {
+    let server = Server::start();
+    server.put("x.tar", "by http");
+    let mut settings = settings(&server);
+    settings.options.retain(|(key, _)| key != "skip_signature");
+    settings.options.push(("allow_http".to_owned(), "true".to_owned()));
+    let clouds = Clouds::new(settings).unwrap();
+    let address = PathBuf::from(format!("{}/bucket/x.tar", server.endpoint));
+    let place = clouds.place(&address).unwrap();
+    assert_eq!(place.look().unwrap(), Seen::File(7));
+    assert_eq!(read(&place).unwrap(), b"by http");
+}
+
+#[test]
+fn settings_that_cannot_be_used_are_refused_and_not_repeated() {
+    let with = |key: &str, value: &str| Settings {
+        options: vec![(key.to_owned(), value.to_owned())],
+        ..Settings::default()
+    };
+    let secret = Clouds::new(with("secret_access_key", "canary-canary")).unwrap_err().to_string();
+    assert!(secret.contains("AWS_SECRET_ACCESS_KEY") && !secret.contains("canary"), "{secret}");
+    assert!(Clouds::new(with("retries", "x")).is_err());
+    let clouds = Clouds::new(with("colour", "blue")).unwrap();
+    let error = clouds.place(Path::new("s3://bucket/x")).unwrap_err().to_string();
+    assert!(error.contains("colour"), "{error}");
+}
+
+#[test]
+fn run_that_was_stopped_waits_for_nothing() {
+    let server = Server::start();
+    server.put("a/big", content());
+    server.fail("GET /bucket/a/big", usize::MAX, Fault::Silence);
+    let settings = settings(&server);
+    let stop = std::sync::Arc::clone(&settings.stop);
+    let clouds = Clouds::new(settings).unwrap();
+    let folder = clouds.place(Path::new("s3://bucket/a")).unwrap();
+    assert_eq!(folder.list().unwrap().len(), 1);
+    let opened = folder.join("big").open().unwrap();
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert!(opened.read_at(&mut [0; 10], 0).is_err());
+}

@@ -1,0 +1,416 @@
+//! Where stored files are: folders of this machine, or the buckets of an object store.
+//!
+//! What reads backups asks a [`StorePath`] what is there, and never learns which of them it is. A
+//! [`Store`] is the seam: list a folder, open a file for reads at a position. The one of this
+//! machine is here; those that need a network are crates of their own, so that the library stays
+//! without them.
+
+use std::error::Error;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::source::file::{open_regular, read_at};
+
+/// A place of files that are only read.
+pub trait Store: fmt::Debug + Send + Sync {
+    /// What is in a folder, in any order.
+    ///
+    /// # Errors
+    /// It cannot be listed, or not to its end. [`io::ErrorKind::NotFound`]: there is no such folder.
+    fn list(&self, folder: &Path) -> io::Result<Vec<Listed>>;
+
+    /// What is at a path, behind a link too.
+    ///
+    /// # Errors
+    /// As [`Store::list`].
+    fn look(&self, path: &Path) -> io::Result<Seen>;
+
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`]: there is none. What the store could not or would not do is a
+    /// [`NotRead`].
+    fn open(&self, file: &Path) -> io::Result<Arc<dyn StoredBytes>>;
+
+    /// True for the folders of this machine, whose paths other code may open.
+    fn is_local(&self) -> bool {
+        false
+    }
+}
+
+/// A file of a [`Store`], as it was when it was opened: a store in which files are replaced as a
+/// whole fails to read on, rather than mixing two of them.
+pub trait StoredBytes: fmt::Debug + Send + Sync {
+    /// How many there are.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn length(&self) -> io::Result<u64>;
+
+    /// Reads what is there at `offset`; less than asked for is no error, 0 bytes is the end.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
+}
+
+/// What is at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    /// A file of this number of bytes.
+    File(u64),
+    /// A folder.
+    Folder,
+    /// Something else.
+    Other,
+}
+
+/// An entry of a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// What it is; a link is [`Seen::Other`].
+    pub seen: Seen,
+}
+
+/// The store could not give what it has: nothing is known of the bytes. Whatever passes an
+/// [`io::Error`] on must not take this for damage; see [`says_nothing_of_the_bytes`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotRead(pub String);
+
+impl fmt::Display for NotRead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for NotRead {}
+
+impl From<NotRead> for io::Error {
+    fn from(why: NotRead) -> Self {
+        // Never a kind that a decoder has for broken data.
+        Self::other(why)
+    }
+}
+
+/// True for an error of the system or of a store, in contrast to one of a decoder, which has seen
+/// bytes that are not right.
+#[must_use]
+pub fn says_nothing_of_the_bytes(error: &io::Error) -> bool {
+    if error.raw_os_error().is_some() || is_not_read(error) {
+        return true;
+    }
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<io::Error>());
+    inner.is_some_and(says_nothing_of_the_bytes)
+}
+
+/// True for a [`NotRead`], also where it is the cause of another error.
+#[must_use]
+pub fn is_not_read(error: &io::Error) -> bool {
+    let mut cause: Option<&(dyn Error + 'static)> = error.get_ref().map(|inner| inner as _);
+    while let Some(error) = cause {
+        let inner = error.downcast_ref::<io::Error>();
+        if error.is::<NotRead>() || inner.is_some_and(is_not_read) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// A path in a store. What belongs to a repository is found from its place, so that it stays in
+/// the same store.
+#[derive(Debug, Clone)]
+pub struct StorePath {
+    store: Arc<dyn Store>,
+    path: PathBuf,
+}
+
+impl StorePath {
+    /// A path of a store.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, path: impl Into<PathBuf>) -> Self {
+        Self { store, path: path.into() }
+    }
+
+    /// A path of this machine.
+    #[must_use]
+    pub fn local(path: impl Into<PathBuf>) -> Self {
+        Self::new(Arc::new(Folders), path)
+    }
+
+    /// The path, also as it is shown: of another store, its address.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path, if it is one of this machine.
+    #[must_use]
+    pub fn local_path(&self) -> Option<&Path> {
+        self.store.is_local().then_some(&self.path)
+    }
+
+    /// A path below or beside this one, in the same store.
+    #[must_use]
+    pub fn at(&self, path: impl Into<PathBuf>) -> Self {
+        Self { store: Arc::clone(&self.store), path: path.into() }
+    }
+
+    /// A path below it.
+    #[must_use]
+    pub fn join(&self, name: impl AsRef<Path>) -> Self {
+        self.at(self.path.join(name))
+    }
+
+    /// The folder that it is in.
+    #[must_use]
+    pub fn parent(&self) -> Option<Self> {
+        self.path.parent().map(|parent| self.at(parent))
+    }
+
+    /// Its own name, if that is text.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.path.file_name().and_then(|name| name.to_str())
+    }
+
+    /// True if it ends as `.gz` does, without the dot.
+    #[must_use]
+    pub fn has_ending(&self, ending: &str) -> bool {
+        self.path.extension().is_some_and(|it| it == ending)
+    }
+
+    /// Its path below another one; its whole path if it is not below it.
+    #[must_use]
+    pub fn below(&self, root: &Self) -> String {
+        let path = self.path.strip_prefix(&root.path).unwrap_or(&self.path);
+        path.to_string_lossy().into_owned()
+    }
+
+    /// The same, from the root on.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn absolute(&self) -> io::Result<Self> {
+        match self.store.is_local() {
+            true => std::path::absolute(&self.path).map(|path| self.at(path)),
+            false => Ok(self.clone()),
+        }
+    }
+
+    /// The same without links.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn canonical(&self) -> io::Result<Self> {
+        match self.store.is_local() {
+            true => fs::canonicalize(&self.path).map(|path| self.at(path)),
+            false => Ok(self.clone()),
+        }
+    }
+
+    /// What is in it.
+    ///
+    /// # Errors
+    /// See [`Store::list`].
+    pub fn list(&self) -> io::Result<Vec<Listed>> {
+        self.store.list(&self.path)
+    }
+
+    /// What is there.
+    ///
+    /// # Errors
+    /// See [`Store::look`].
+    pub fn look(&self) -> io::Result<Seen> {
+        self.store.look(&self.path)
+    }
+
+    /// True if a folder is seen there.
+    #[must_use]
+    pub fn is_folder(&self) -> bool {
+        matches!(self.look(), Ok(Seen::Folder))
+    }
+
+    /// True if a file is seen there.
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        matches!(self.look(), Ok(Seen::File(_)))
+    }
+
+    /// True if there is something, a link that leads nowhere included, and where the store did not
+    /// say: opening it does.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        match self.store.is_local() {
+            true => fs::symlink_metadata(&self.path).is_ok(),
+            false => !self.look().is_err_and(|error| error.kind() == io::ErrorKind::NotFound),
+        }
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    /// See [`Store::open`].
+    pub fn open(&self) -> io::Result<StoredFile> {
+        Ok(StoredFile { bytes: self.store.open(&self.path)?, position: 0 })
+    }
+
+    /// Its first bytes, `bytes_max` at most.
+    ///
+    /// # Errors
+    /// See [`Store::open`].
+    pub fn first_bytes(&self, bytes_max: usize) -> io::Result<Vec<u8>> {
+        let mut begin = Vec::new();
+        self.open()?.take(bytes_max as u64).read_to_end(&mut begin)?;
+        Ok(begin)
+    }
+
+    /// An open file of this machine with all its bytes: the file itself, or a copy that has no name.
+    ///
+    /// # Errors
+    /// See [`Store::open`]; or there is no room for a copy.
+    pub fn as_file(&self) -> io::Result<File> {
+        if let Some(path) = self.local_path() {
+            return open_regular(path);
+        }
+        let mut copy = tempfile::tempfile()?;
+        io::copy(&mut self.open()?, &mut copy)?;
+        Ok(copy)
+    }
+}
+
+impl From<&Path> for StorePath {
+    fn from(path: &Path) -> Self {
+        Self::local(path)
+    }
+}
+
+/// An open file of a store, read from its beginning on, or at a position.
+#[derive(Debug, Clone)]
+pub struct StoredFile {
+    bytes: Arc<dyn StoredBytes>,
+    position: u64,
+}
+
+impl StoredFile {
+    /// How many bytes it has.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn length(&self) -> io::Result<u64> {
+        self.bytes.length()
+    }
+
+    /// See [`StoredBytes::read_at`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.bytes.read_at(bytes, offset)
+    }
+}
+
+impl Read for StoredFile {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let count = self.bytes.read_at(bytes, self.position)?;
+        self.position = self.position.saturating_add(count as u64);
+        Ok(count)
+    }
+}
+
+/// The folders of this machine.
+#[derive(Debug, Clone, Copy)]
+struct Folders;
+
+impl Store for Folders {
+    fn list(&self, folder: &Path) -> io::Result<Vec<Listed>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            // A name that is no text is none that a tool gives.
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let seen = match entry.file_type()? {
+                kind if kind.is_dir() => Seen::Folder,
+                kind if kind.is_file() => {
+                    Seen::File(entry.metadata().map_or(0, |metadata| metadata.len()))
+                }
+                _ => Seen::Other,
+            };
+            found.push(Listed { name, seen });
+        }
+        Ok(found)
+    }
+
+    fn look(&self, path: &Path) -> io::Result<Seen> {
+        let metadata = fs::metadata(path)?;
+        Ok(match metadata.file_type() {
+            kind if kind.is_dir() => Seen::Folder,
+            kind if kind.is_file() => Seen::File(metadata.len()),
+            _ => Seen::Other,
+        })
+    }
+
+    fn open(&self, file: &Path) -> io::Result<Arc<dyn StoredBytes>> {
+        let file = open_regular(file)?;
+        // A hint; without it the file is read all the same.
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
+        Ok(Arc::new(file))
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+}
+
+impl StoredBytes for File {
+    fn length(&self) -> io::Result<u64> {
+        self.metadata().map(|metadata| metadata.len())
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        read_at(self, bytes, offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folder_of_this_machine_is_listed_and_its_files_are_read_at_any_place() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("a"), b"0123456789").unwrap();
+        fs::create_dir(folder.path().join("b")).unwrap();
+        std::os::unix::fs::symlink("nowhere", folder.path().join("c")).unwrap();
+        let place = StorePath::local(folder.path());
+        let mut listed = place.list().unwrap();
+        listed.sort_by(|a, b| a.name.cmp(&b.name));
+        let seen: Vec<_> = listed.iter().map(|it| (it.name.as_str(), it.seen)).collect();
+        assert_eq!(seen, [("a", Seen::File(10)), ("b", Seen::Folder), ("c", Seen::Other)]);
+        assert!(place.is_folder() && place.join("a").is_file());
+        assert!(place.join("c").is_there() && !place.join("d").is_there());
+        let mut file = place.join("a").open().unwrap();
+        let mut bytes = [0; 4];
+        assert_eq!(file.read_at(&mut bytes, 8).unwrap(), 2);
+        assert_eq!((file.read(&mut bytes).unwrap(), &bytes), (4, b"0123"));
+        assert_eq!((file.read(&mut bytes).unwrap(), &bytes), (4, b"4567"));
+        assert_eq!(place.join("a").first_bytes(3).unwrap(), b"012");
+        assert_eq!(place.join("x/y").below(&place), "x/y");
+    }
+
+    #[test]
+    fn what_was_not_read_is_told_from_what_is_wrong_however_deep_it_is_wrapped() {
+        let not_read: io::Error = NotRead("503".to_owned()).into();
+        assert!(says_nothing_of_the_bytes(&io::Error::other(io::Error::other(not_read))));
+        assert!(says_nothing_of_the_bytes(&io::Error::from_raw_os_error(libc::EIO)));
+        for kind in [io::ErrorKind::InvalidData, io::ErrorKind::UnexpectedEof] {
+            assert!(!says_nothing_of_the_bytes(&kind.into()));
+            assert!(!says_nothing_of_the_bytes(&io::Error::new(kind, "not so")));
+        }
+    }
+}
