@@ -270,6 +270,14 @@ pub fn repair(
     repair_on(&System, request, options, progress)
 }
 
+/// The database that an undo file was made for, by the path that it had then.
+///
+/// # Errors
+/// It is no undo file, or damaged.
+pub fn path_of_undo_file(file: &Path) -> Result<PathBuf, Error> {
+    Ok(PathBuf::from(UndoFile::read(file)?.path))
+}
+
 /// The same on a disk of a test.
 pub(crate) fn repair_on(
     disk: &dyn Disk,
@@ -360,7 +368,7 @@ impl Run<'_> {
             return Ok(outcome);
         }
         if self.request.write {
-            let undo = UndoFile::of(&*patient, &state, &planned);
+            let undo = UndoFile::of(root, &*patient, &state, &planned);
             if !undo.pages.is_empty() {
                 let path = self.under_lock(&mut *patient, |patient| {
                     self.check_unchanged(root, patient, &state, &undo)?;
