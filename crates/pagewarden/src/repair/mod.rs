@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A plan writes nothing. What is to be overwritten, and what is to be written, goes into the undo file
-//! first ([`undo_file`]), which is synced before the first page changes. So a run that was interrupted
+//! first (`undo_file.rs`), which is synced before the first page changes. So a run that was interrupted
 //! at any point is finished by the same command, from that file, or undone by `--undo`; both refuse if
 //! a page has become another one meanwhile.
 //!
@@ -332,7 +332,7 @@ impl Run<'_> {
             if !self.request.write {
                 outcome.verdict = Verdict::Planned;
                 outcome.warnings.push(format!(
-                    "an earlier run was interrupted while it wrote; --yes finishes it, --undo {} undoes it",
+                    "an earlier run was interrupted while it wrote; the same command with --yes finishes it, --undo {} undoes it",
                     path.display()
                 ));
                 return Ok(outcome);
