@@ -17,14 +17,16 @@ use pagewarden::repair::PAGES_MAX;
     pagewarden repair DIR --from BACKUP --yes         do it\n  \
     pagewarden repair DIR --from STANDBY --from BACKUP --copy-to NEW --yes\n  \
                                                       leave DIR alone, repair a copy of it\n  \
-    pagewarden repair DIR --undo DIR/pagewarden-repair.undo --yes\n  \
+    pagewarden repair DIR --undo DIR/pagewarden-repair.undo\n  \
                                                       bring back what was there\n\n\
     Exit status: 0 all damaged pages are repaired (or, without --yes, can be), 1 some cannot,\n\
     2 refused, 3 stopped early.")]
 pub struct Repair {
     /// A data directory of PostgreSQL (10 to 18) that was shut down cleanly
-    #[arg(value_name = "PATH")]
-    pub path: PathBuf,
+    ///
+    /// With --undo, by default the one that the undo file was made for.
+    #[arg(value_name = "PATH", required_unless_present = "undo")]
+    pub path: Option<PathBuf>,
 
     /// Where sound copies of its pages may be; may be given several times
     ///
@@ -51,7 +53,7 @@ pub struct Repair {
     #[arg(long, value_name = "N", default_value_t = PAGES_MAX)]
     pub max_pages: usize,
 
-    /// Bring back the bytes that an undo file holds
+    /// Bring back the bytes that an undo file holds, now; needs no --yes
     #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "accept_older", "undo_file"])]
     pub undo: Option<PathBuf>,
 

@@ -1,8 +1,11 @@
 //! `pagewarden repair`: brings damaged pages back from copies.
 
 use std::io::{self, Write as _};
+use std::path::Path;
 
-use pagewarden::repair::{Options, Outcome, Page, Proof, Request, Verdict, repair};
+use pagewarden::repair::{
+    Options, Outcome, Page, Proof, Request, Verdict, path_of_undo_file, repair,
+};
 use pagewarden::source::trusted_path::End;
 use pagewarden::words::{counted, printable};
 use serde_json::{Value, json};
@@ -16,15 +19,20 @@ use crate::signals::stop_on_signals;
 /// Runs the command.
 pub fn run(arguments: &Repair) -> anyhow::Result<Exit> {
     exit::or_json("repair", arguments.json, || {
+        let path = match (&arguments.path, &arguments.undo) {
+            (Some(path), _) => path.clone(),
+            (None, Some(undo)) => path_of_undo_file(undo)?,
+            (None, None) => anyhow::bail!("no PATH\nhint: name the database"),
+        };
         let request = Request {
             sources: arguments.from.clone(),
-            write: arguments.yes,
+            write: arguments.yes || arguments.undo.is_some(),
             copy_to: arguments.copy_to.clone(),
             accept_older: arguments.accept_older,
             pages_max: arguments.max_pages,
             undo: arguments.undo.clone(),
             undo_file: arguments.undo_file.clone(),
-            ..Request::new(&arguments.path)
+            ..Request::new(&path)
         };
         let options = Options { jobs: arguments.jobs, stop: stop_on_signals()? };
         let show = Show::choose(arguments.quiet, arguments.progress);
@@ -38,12 +46,12 @@ pub fn run(arguments: &Repair) -> anyhow::Result<Exit> {
             outcome.map_err(|error| owner_rights::explain(error.into(), acting.as_ref()))?;
         let mut out = io::stdout().lock();
         if arguments.json {
-            writeln!(out, "{}", object(arguments, &outcome))?;
+            writeln!(out, "{}", object(arguments, &path, &outcome))?;
         } else {
             for warning in &outcome.warnings {
                 writeln!(io::stderr(), "warning: {}", printable(warning))?;
             }
-            write!(out, "{}", text(arguments, &outcome))?;
+            write!(out, "{}", text(&path, &outcome))?;
         }
         out.flush()?;
         Ok(exit_of(&outcome))
@@ -58,15 +66,15 @@ fn exit_of(outcome: &Outcome) -> Exit {
     }
 }
 
-fn object(arguments: &Repair, outcome: &Outcome) -> Value {
+fn object(arguments: &Repair, path: &Path, outcome: &Outcome) -> Value {
     json!({
         "pagewarden": pagewarden::VERSION,
         "command": "repair",
         "verdict": outcome.verdict,
-        "path": arguments.path.to_string_lossy(),
+        "path": path.to_string_lossy(),
         "copy": arguments.copy_to.as_ref().map(|path| path.to_string_lossy()),
         "engine": outcome.engine,
-        "written": arguments.yes,
+        "written": arguments.yes || arguments.undo.is_some(),
         "pages": outcome.pages,
         "undo_file": outcome.undo_file.as_ref().map(|path| path.to_string_lossy()),
         "warnings": outcome.warnings,
@@ -76,8 +84,8 @@ fn object(arguments: &Repair, outcome: &Outcome) -> Value {
 }
 
 /// What a person reads; the last line is the result.
-fn text(arguments: &Repair, outcome: &Outcome) -> String {
-    let path = printable(&arguments.path.to_string_lossy());
+fn text(path: &Path, outcome: &Outcome) -> String {
+    let path = printable(&path.to_string_lossy());
     let mut text = format!("{path}: {}\n", printable(&outcome.engine));
     for page in &outcome.pages {
         text.push_str(&lines(page));
@@ -86,7 +94,7 @@ fn text(arguments: &Repair, outcome: &Outcome) -> String {
         let undo = printable(&undo.to_string_lossy());
         text.push_str(&format!("The bytes from before are in {undo}\n"));
     }
-    text.push_str(&last_line(arguments, outcome));
+    text.push_str(&last_line(outcome));
     text.push('\n');
     text
 }
@@ -117,7 +125,7 @@ fn lines(page: &Page) -> String {
     text
 }
 
-fn last_line(arguments: &Repair, outcome: &Outcome) -> String {
+fn last_line(outcome: &Outcome) -> String {
     let all = outcome.pages.len() as u64;
     let can = outcome.pages.iter().filter(|page| page.after.is_some()).count() as u64;
     let written = outcome.pages.iter().filter(|page| page.written).count() as u64;
@@ -137,12 +145,9 @@ fn last_line(arguments: &Repair, outcome: &Outcome) -> String {
             format!("None of {} can be repaired by these sources", counted(all, "damaged page"))
         }
         Verdict::Undone => format!("Undone: {} as before the repair", counted(all, "page")),
-        Verdict::Planned => {
-            let what = if arguments.undo.is_some() { "undone" } else { "repaired" };
-            format!(
-                "{can} of {} would be {what}: nothing was written, --yes does it",
-                counted(all, "page")
-            )
-        }
+        Verdict::Planned => format!(
+            "{can} of {} would be repaired: nothing was written, --yes does it",
+            counted(all, "page")
+        ),
     }
 }

@@ -92,9 +92,11 @@ fn one_page_is_planned_repaired_checked_and_undone() {
         result(&repair(&root, &["--from", &source, "--yes"]), 0, "nothing to repair");
 
         let undo = text_of(&undo).to_owned();
-        let planned = result(&repair(&root, &["--undo", &undo]), 0, "planned");
-        assert_eq!(planned["pages"].as_array().unwrap().len(), 1);
-        result(&repair(&root, &["--undo", &undo, "--yes"]), 0, "undone");
+        // The undo file knows the database.
+        let undone =
+            result(&run(pagewarden().args(["repair", "--json", "--undo", &undo])), 0, "undone");
+        assert_eq!(undone["pages"].as_array().unwrap().len(), 1);
+        assert_eq!(undone["path"], text_of(&root));
         assert_eq!((contents(&root), attributes(&root)), before, "undone");
 
         // In a copy, and the server reads it.

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A plan writes nothing. What is to be overwritten, and what is to be written, goes into the undo file
-//! first ([`undo_file`]), which is synced before the first page changes. So a run that was interrupted
+//! first (`undo_file.rs`), which is synced before the first page changes. So a run that was interrupted
 //! at any point is finished by the same command, from that file, or undone by `--undo`; both refuse if
 //! a page has become another one meanwhile.
 //!
@@ -270,6 +270,14 @@ pub fn repair(
     repair_on(&System, request, options, progress)
 }
 
+/// The database that an undo file was made for, by the path that it had then.
+///
+/// # Errors
+/// It is no undo file, or damaged.
+pub fn path_of_undo_file(file: &Path) -> Result<PathBuf, Error> {
+    Ok(PathBuf::from(UndoFile::read(file)?.path))
+}
+
 /// The same on a disk of a test.
 pub(crate) fn repair_on(
     disk: &dyn Disk,
@@ -324,7 +332,7 @@ impl Run<'_> {
             if !self.request.write {
                 outcome.verdict = Verdict::Planned;
                 outcome.warnings.push(format!(
-                    "an earlier run was interrupted while it wrote; --yes finishes it, --undo {} undoes it",
+                    "an earlier run was interrupted while it wrote; the same command with --yes finishes it, --undo {} undoes it",
                     path.display()
                 ));
                 return Ok(outcome);
@@ -360,7 +368,7 @@ impl Run<'_> {
             return Ok(outcome);
         }
         if self.request.write {
-            let undo = UndoFile::of(&*patient, &state, &planned);
+            let undo = UndoFile::of(root, &*patient, &state, &planned);
             if !undo.pages.is_empty() {
                 let path = self.under_lock(&mut *patient, |patient| {
                     self.check_unchanged(root, patient, &state, &undo)?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! pagewarden repair undo 1            a line
-//! {"identity": ..., "pages": [...]}   a line of JSON: which database, which pages, with their proof
+//! {"path": ..., "pages": [...]}       a line of JSON: which database, which pages, with their proof
 //! old bytes, new bytes                of each page, in that order
 //! BLAKE3                              32 bytes, of all before
 //! ```
@@ -30,6 +30,8 @@ const BYTES_MAX: u64 = 8 << 30;
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UndoFile {
+    /// The database's own path when it was repaired.
+    pub(crate) path: String,
     /// [`Patient::identity`].
     pub(crate) identity: String,
     /// [`Patient::state`] before the first page was written.
@@ -61,6 +63,7 @@ pub(crate) struct Entry {
 
 #[derive(Serialize, Deserialize)]
 struct Head {
+    path: String,
     identity: String,
     state: String,
     pages: Vec<Entry>,
@@ -68,7 +71,8 @@ struct Head {
 
 impl UndoFile {
     /// What a plan is about to write.
-    pub(crate) fn of(patient: &dyn Patient, state: &str, planned: &[Planned]) -> Self {
+    pub(crate) fn of(root: &Path, patient: &dyn Patient, state: &str, planned: &[Planned]) -> Self {
+        let path = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
         let saved = planned.iter().filter_map(|one| {
             let new = one.new.clone()?;
             let page = &one.page;
@@ -85,12 +89,18 @@ impl UndoFile {
             };
             Some(Saved { entry, old: one.old.clone(), new })
         });
-        Self { identity: patient.identity(), state: state.to_owned(), pages: saved.collect() }
+        Self {
+            path: path.to_string_lossy().into_owned(),
+            identity: patient.identity(),
+            state: state.to_owned(),
+            pages: saved.collect(),
+        }
     }
 
     /// As it is written.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let head = Head {
+            path: self.path.clone(),
             identity: self.identity.clone(),
             state: self.state.clone(),
             pages: self.pages.iter().map(|saved| saved.entry.clone()).collect(),
@@ -150,7 +160,7 @@ impl UndoFile {
             }
             pages.push(Saved { entry, old: old.to_vec(), new: new.to_vec() });
         }
-        Ok(Self { identity: head.identity, state: head.state, pages })
+        Ok(Self { path: head.path, identity: head.identity, state: head.state, pages })
     }
 }
 
@@ -218,6 +228,7 @@ mod tests {
             new: vec![new; 64],
         };
         UndoFile {
+            path: "/data".to_owned(),
             identity: "17".to_owned(),
             state: "ab".to_owned(),
             pages: vec![saved("base/5/1", 10, 2), saved("base/5/2", b'\n', 3)],

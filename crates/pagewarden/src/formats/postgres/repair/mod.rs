@@ -2,11 +2,11 @@
 //!
 //! | candidate | from |
 //! | --- | --- |
-//! | the same page of a copy | a data directory that was shut down, a base backup in a folder ([`source`]) |
-//! | the last full-page image of the block | the cluster's own `pg_wal` ([`log`]) |
+//! | the same page of a copy | a data directory that was shut down, a base backup in a folder (`source.rs`) |
+//! | the last full-page image of the block | the cluster's own `pg_wal` (`log.rs`) |
 //! | a zeroed page | of maps of free space and visibility only: a server takes one that it cannot read for empty, which is always safe, and VACUUM fills it again (`fsm_readbuf`, `vm_readbuf`: `RBM_ZERO_ON_ERROR`) |
 //!
-//! [`proof`] says what a candidate is worth. A candidate passes the page's own test first: checksum,
+//! `proof.rs` says what a candidate is worth. A candidate passes the page's own test first: checksum,
 //! header, not all zero, not newer than the log. Two candidates that are both proved and differ
 //! prove that something here is wrong: neither is taken.
 //!
