@@ -29,9 +29,10 @@ fn failure(outcome: &Outcome, command: &str) -> Value {
 }
 
 /// Each command that looks at a path, with what it needs beside it.
-const LOOKS: [(&str, &[&str], &[&str]); 7] = [
+const LOOKS: [(&str, &[&str], &[&str]); 8] = [
     ("check", &[], &[]),
     ("survey", &[], &[]),
+    ("scrub", &["--state", "state"], &[]),
     ("pack", &["-o", "new.pwk"], &[]),
     ("pack", &["--to", "null:"], &[]),
     ("pack", &["--estimate"], &[]),
@@ -92,7 +93,7 @@ fn what_may_not_be_written_is_one_object_that_says_so() {
 
 #[test]
 fn a_wrong_command_line_names_its_command_in_json() {
-    for command in ["check", "pack", "unpack", "mount", "checksum", "compare", "survey"] {
+    for command in ["check", "pack", "unpack", "mount", "checksum", "compare", "survey", "scrub"] {
         for words in [&[command, "--json"][..], &[command, "--json", "--no-such-flag", "x", "y"]] {
             failure(&run(pagewarden().args(words)), command);
         }

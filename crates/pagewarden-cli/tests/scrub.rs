@@ -94,7 +94,7 @@ fn damage_all_pages(path: &Path) -> u64 {
 
 #[test]
 fn killed_scrub_claims_nothing_that_it_did_not_read_and_is_resumed() {
-    let Some(place) = Place::with_sqlite(1200) else { return };
+    let Some(place) = Place::with_sqlite(3000) else { return };
     // Every page that was read leaves a finding, so that findings tell what was read.
     let damaged = damage_all_pages(&place.database());
     let slow = ["--every", "1d", "--rate", "1MiB/s"];
@@ -104,30 +104,28 @@ fn killed_scrub_claims_nothing_that_it_did_not_read_and_is_resumed() {
         let mut started = Started::spawn(place.command("scrub", &slow).arg(place.database()));
         // Not before it has come on, and then at any moment.
         let enough = before + 1 + dice.next() % 60;
-        while started.is_running()
-            && (!place.state().join("ledger.sqlite").exists() || place.verified() < enough)
-        {
-        }
+        let is_made = || place.state().join("ledger.sqlite").exists();
+        while started.is_running() && !(is_made() && place.verified() >= enough) {}
         started.signal(Signal::KILL);
-        let outcome = started.wait();
+        started.wait();
         let status = place.status();
         let verified = status["coverage"]["verified"].as_u64().unwrap();
         let findings = status["open_findings"].as_u64().unwrap();
-        assert!(verified >= before, "round {round}: {verified} of {before}");
-        assert!(findings + 1 >= verified, "round {round}: {findings} findings of {verified} pages");
-        if outcome.signal.is_some() {
-            assert_ne!(status["coverage"]["pass_complete"], true);
-        }
+        assert!(verified >= enough, "round {round}: {verified} of {enough}");
+        assert_eq!(findings + 1, verified, "round {round}: every page that is claimed was read");
         before = verified;
+        // On a slow machine it comes further.
+        if before > damaged / 2 {
+            break;
+        }
     }
-    assert!(before > 0);
     // Resumed, it reads what is left and nothing else.
     let outcome = place.scrub(&["--every", "1d"], &place.database());
     assert_eq!(outcome.status, Some(1));
     let report = outcome.report();
     assert_eq!(coverage(&report)["pass_complete"], true);
     assert_eq!(coverage(&report)["verified"], damaged + 1);
-    assert!(report.pages("total") <= damaged + 1 - before, "{}", report.pages("total"));
+    assert_eq!(report.pages("total"), damaged + 1 - before);
     assert_eq!(report.findings().len() as u64, damaged, "of all runs of the pass");
 }
 
@@ -150,8 +148,9 @@ fn a_budget_ends_a_run_and_the_next_one_resumes() {
     assert_eq!(coverage(&report)["verified"], all);
     assert_eq!(coverage(&report)["pass_complete"], true);
     assert!(sum <= all + 64, "{sum} pages read of {all}");
+    // A machine may be too slow to have read anything in that time.
     let notes = report.target()["notes"].to_string();
-    assert!(notes.contains("only a part of the files"), "{notes}");
+    assert_eq!(notes.contains("only a part of the files"), report.pages("total") < all, "{notes}");
     // Nothing is due any more, and nothing is read.
     let third = place.scrub::<&str>(&[], &place.database()).report();
     assert_eq!((third.pages("total"), third.json["bytes"].as_u64()), (0, Some(0)));
@@ -234,7 +233,7 @@ fn files_that_were_replaced_or_are_gone_are_claimed_no_more() {
 
 #[test]
 fn a_second_scrub_of_the_same_state_is_refused() {
-    let Some(place) = Place::with_sqlite(600) else { return };
+    let Some(place) = Place::with_sqlite(6000) else { return };
     let slow = ["--rate", "1MiB/s", "-q"];
     let mut started = Started::spawn(place.command("scrub", &slow).arg(place.database()));
     while started.is_running() && !place.state().join("ledger.sqlite").exists() {}

@@ -147,7 +147,10 @@ impl Scrub<'_> {
             Err(error) => Err(error),
         };
         if let Err(error) = &done {
-            let text = format!("{:#}", anyhow::anyhow!(error.to_string()));
+            let text = match std::error::Error::source(error) {
+                Some(cause) => format!("{error}: {cause}"),
+                None => error.to_string(),
+            };
             self.ledger.failed(target, &text, now)?;
             let path = subject.path().to_string_lossy();
             out.report.failed_target(&path, &text, SystemTime::now())?;

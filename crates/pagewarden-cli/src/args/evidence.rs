@@ -4,8 +4,6 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::scrub::Place;
-
 /// Receipts of every pass, for others: export them, sign them, verify an export
 ///
 /// Each pass of `scrub` and `serve` that ended leaves a receipt in the ledger, with the hash of the
@@ -16,6 +14,22 @@ use super::scrub::Place;
     pagewarden evidence verify october.jsonl\n  \
     ssh-keygen -Y verify -f signers -I ops -n pagewarden -s october.jsonl.sig < october.jsonl")]
 pub struct Evidence {
+    /// The configuration [default: /etc/pagewarden/pagewarden.toml, then the user's]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub config: Option<PathBuf>,
+
+    /// The folder of the ledger [default: /var/lib/pagewarden for root, else the user's]
+    #[arg(long, value_name = "DIR", global = true)]
+    pub state: Option<PathBuf>,
+
+    /// Print one JSON object on standard output
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    /// Print nothing where nothing is wrong
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+
     /// What to do
     #[command(subcommand)]
     pub action: Action,
@@ -48,13 +62,6 @@ pub struct Export {
     /// Sign the file with this ed25519 key of OpenSSH; the signature is FILE.sig
     #[arg(long, value_name = "KEY")]
     pub sign: Option<PathBuf>,
-
-    #[command(flatten)]
-    pub place: Place,
-
-    /// Print one JSON object on standard output
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// Verify an export: that no receipt was altered, removed or moved, and the signature beside it
@@ -73,8 +80,4 @@ pub struct Verify {
     /// Without it the signature in FILE.sig, if there is one, is verified with the key in it.
     #[arg(long, value_name = "FILE.pub")]
     pub key: Option<PathBuf>,
-
-    /// Print one JSON object on standard output
-    #[arg(long)]
-    pub json: bool,
 }

@@ -14,6 +14,7 @@ use pagewarden_guard::moment;
 use serde_json::json;
 
 use crate::args::evidence::{Action, Evidence, Export, Verify};
+use crate::args::scrub::Place;
 use crate::commands::subjects::state_folder;
 use crate::exit::{self, Exit};
 use crate::replaced_file::{Content, ReplacedFile};
@@ -21,8 +22,12 @@ use crate::replaced_file::{Content, ReplacedFile};
 /// Runs the command.
 pub fn run(arguments: &Evidence) -> anyhow::Result<Exit> {
     match &arguments.action {
-        Action::Export(export) => exit::or_json("evidence", export.json, || write(export)),
-        Action::Verify(verify) => exit::or_json("evidence", verify.json, || prove(verify)),
+        Action::Export(export) => {
+            exit::or_json("evidence", arguments.json, || write(arguments, export))
+        }
+        Action::Verify(verify) => {
+            exit::or_json("evidence", arguments.json, || prove(arguments, verify))
+        }
     }
 }
 
@@ -32,9 +37,10 @@ fn signature_of(file: &Path) -> PathBuf {
     name.into()
 }
 
-fn write(arguments: &Export) -> anyhow::Result<Exit> {
+fn write(common: &Evidence, arguments: &Export) -> anyhow::Result<Exit> {
     let begin = Instant::now();
-    let folder = state_folder(&arguments.place);
+    let place = Place { config: common.config.clone(), state: common.state.clone() };
+    let folder = state_folder(&place);
     let ledger = Ledger::read(&folder)?.with_context(|| {
         format!(
             "there is no ledger in {}\nhint: run pagewarden scrub, or name its folder with --state",
@@ -57,7 +63,7 @@ fn write(arguments: &Export) -> anyhow::Result<Exit> {
         file.replace(text.as_bytes())?;
     }
     let mut out = io::stdout().lock();
-    if arguments.json {
+    if common.json {
         let object = json!({
             "pagewarden": pagewarden::VERSION,
             "command": "evidence",
@@ -68,14 +74,14 @@ fn write(arguments: &Export) -> anyhow::Result<Exit> {
             "signed": is_signed,
         });
         writeln!(out, "{object}")?;
-    } else {
+    } else if !common.quiet {
         let signed = if is_signed { ", signed" } else { "" };
         writeln!(out, "{}{signed}", counted(export.receipts as u64, "receipt"))?;
     }
     Ok(Exit::Fine)
 }
 
-fn prove(arguments: &Verify) -> anyhow::Result<Exit> {
+fn prove(common: &Evidence, arguments: &Verify) -> anyhow::Result<Exit> {
     let begin = Instant::now();
     let shown = arguments.file.display();
     let bytes = fs::read(&arguments.file).with_context(|| format!("cannot read {shown}"))?;
@@ -102,7 +108,7 @@ fn prove(arguments: &Verify) -> anyhow::Result<Exit> {
         }
     };
     let mut out = io::stdout().lock();
-    if arguments.json {
+    if common.json {
         let object = json!({
             "pagewarden": pagewarden::VERSION,
             "command": "evidence",
@@ -114,7 +120,7 @@ fn prove(arguments: &Verify) -> anyhow::Result<Exit> {
             "faults": faults,
         });
         writeln!(out, "{object}")?;
-    } else {
+    } else if !common.quiet || !faults.is_empty() {
         for fault in &faults {
             writeln!(out, "{}", printable(fault))?;
         }

@@ -31,6 +31,7 @@ pub fn run(arguments: &Scrub) -> anyhow::Result<Exit> {
 
 fn scrub(arguments: &Scrub) -> anyhow::Result<Exit> {
     let begin = Instant::now();
+    let stop = stop_on_signals()?;
     let mut wanted = wanted(&arguments.place, &arguments.operands)?;
     for one in &mut wanted {
         let subject = &mut one.subject;
@@ -51,7 +52,6 @@ fn scrub(arguments: &Scrub) -> anyhow::Result<Exit> {
         reports.add(TextReport::new(show.output(), colours()));
     }
     let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
-    let stop = stop_on_signals()?;
     let mut run = Run {
         ledger: &mut ledger,
         open: open_options(arguments.keyring.as_ref(), arguments.cipher_pass_file.as_ref()),

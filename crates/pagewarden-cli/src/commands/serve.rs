@@ -23,6 +23,7 @@ use crate::signals::stop_on_signals;
 
 /// Runs the command.
 pub fn run(arguments: &Serve) -> anyhow::Result<Exit> {
+    let stop = stop_on_signals()?;
     let subjects = configured(&arguments.place)?;
     ensure!(
         !subjects.is_empty(),
@@ -32,7 +33,6 @@ pub fn run(arguments: &Serve) -> anyhow::Result<Exit> {
     let state = state_folder(&arguments.place);
     let held = Held::lock(&state, "serve", &paths)?;
     let mut ledger = Ledger::open(&held)?;
-    let stop = stop_on_signals()?;
     let reload = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGHUP, Arc::clone(&reload))
         .context("cannot listen for signals")?;
