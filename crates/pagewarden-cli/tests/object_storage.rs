@@ -1,4 +1,4 @@
-//! `pagewarden check` of what is in object storage, by a server of our own that fails as it is told.
+//! `pagewarden check` of what is in object storage, by a server of our own that fails on request.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -65,7 +65,7 @@ impl Address {
         let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
         let is_web = matches!(scheme, Scheme::Https | Scheme::Http);
         if bucket.contains('@') {
-            let hint = "whoever lists this machine's processes would see it: use the cloud's \
+            let hint = "other users of this machine can see a command line: use the cloud's \
                         variables or files";
             return Err(("an address with a user or password in it".to_owned(), hint.to_owned()));
         }

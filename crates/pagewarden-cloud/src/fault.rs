@@ -145,7 +145,7 @@ pub(crate) fn refuse_secrets(options: &[(String, String)]) -> Result<(), (String
     match options.iter().find(|(key, _)| is_secret(key)) {
         None => Ok(()),
         Some((key, _)) => Err((
-            format!("{key} is a secret, and whoever lists this machine's processes would see it"),
+            format!("{key} is a secret, and other users of this machine can see a command line"),
             "set the cloud's own variable, as AWS_SECRET_ACCESS_KEY, or use its files".to_owned(),
         )),
     }

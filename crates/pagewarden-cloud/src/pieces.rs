@@ -82,7 +82,7 @@ impl Pieces {
         &self.stop
     }
 
-    /// Waits until so many bytes may be fetched.
+    /// Waits until this number of bytes may be fetched.
     pub(crate) fn pay(&self, bytes: u64) {
         self.limiter.pay(bytes, &self.stop);
     }

@@ -1,4 +1,4 @@
-//! Object stores as the library sees them, by a server of our own that fails as it is told.
+//! Object stores as the library sees them, by a server of our own that fails on request.
 
 #![allow(
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! A server that speaks as much of S3 as a reader needs, and fails as it is told.
+//! A server that speaks as much of S3 as a reader needs, and fails on request.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
