@@ -146,7 +146,7 @@ mod tests {
         let mut wrong = String::new();
         for (name, shown, example) in SHORT {
             let inner = program.find_subcommand_mut(name).unwrap();
-            for option in shown {
+            for option in *shown {
                 let exists = inner.get_arguments().any(|a| a.get_long() == Some(*option));
                 assert!(exists, "{name} has no --{option}");
             }
