@@ -524,7 +524,7 @@ impl Run<'_> {
         if damage.unread > 0 {
             outcome.warnings.push(format!(
                 "{} could not be read: check says which",
-                crate::words::counted(damage.unread, "stretch")
+                crate::words::counted(damage.unread, "range")
             ));
         }
         damage.findings.sort_by(|a, b| {
