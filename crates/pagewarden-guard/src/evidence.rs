@@ -28,7 +28,7 @@ pub(crate) fn append(
     ledger: &mut Ledger,
     target: TargetId,
     description: &Description,
-    seal: Option<String>,
+    seal: Option<&str>,
     now: i64,
 ) -> Result<()> {
     let entry = ledger.entry(target)?;

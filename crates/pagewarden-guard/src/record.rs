@@ -389,12 +389,12 @@ impl<'a> Recorder<'a> {
 
 impl Sink for Recorder<'_> {
     fn finding(&mut self, finding: &Finding) -> io::Result<()> {
-        self.take_finding(finding).map_err(unwritten)?;
+        self.take_finding(finding).map_err(|error| unwritten(&error))?;
         self.report.finding(finding)
     }
 
     fn unread(&mut self, unread: &Unread) -> io::Result<()> {
-        self.take_unread(unread).map_err(unwritten)?;
+        self.take_unread(unread).map_err(|error| unwritten(&error))?;
         self.report.unread(unread)
     }
 
@@ -403,7 +403,7 @@ impl Sink for Recorder<'_> {
     }
 
     fn pages(&mut self, stretch: &Stretch<'_>) -> io::Result<()> {
-        self.take(stretch).map_err(unwritten)?;
+        self.take(stretch).map_err(|error| unwritten(&error))?;
         self.report.pages(stretch)
     }
 
@@ -414,6 +414,6 @@ impl Sink for Recorder<'_> {
 }
 
 /// What could not be written down is not claimed, and ends the run.
-fn unwritten(error: rusqlite::Error) -> io::Error {
+fn unwritten(error: &rusqlite::Error) -> io::Error {
     io::Error::other(format!("cannot write the ledger: {error}"))
 }

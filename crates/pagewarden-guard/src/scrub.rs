@@ -206,11 +206,11 @@ impl Scrub<'_> {
         let plan = self.plan(subject, target, pass, now, due, is_whole, reads)?;
         let Read { verified, stopped, seal } = self.read(&plan, "", opened, out)?;
         if !stopped {
-            self.end_run(&plan, &verified, seal)?;
+            self.end_run(&plan, &verified, seal.as_deref())?;
         }
         self.succeeded(target)?;
         let verdict = self.ledger.verdict(target, now)?;
-        self.close(&plan, "", verified, verdict, stopped, out).map(Ok)
+        self.close(&plan, "", &verified, verdict, stopped, out).map(Ok)
     }
 
     /// True if these are all files that have pages, from their beginnings.
@@ -327,7 +327,7 @@ impl Scrub<'_> {
     }
 
     /// A run has come to its end, and with it the pass, if one was under way.
-    fn end_run(&mut self, plan: &Plan, verified: &Verified, seal: Option<String>) -> Result<()> {
+    fn end_run(&mut self, plan: &Plan, verified: &Verified, seal: Option<&str>) -> Result<()> {
         let Plan { target, pass, .. } = *plan;
         let is_archive = matches!(plan.reads, Reads::Archive);
         let ended = (self.clock)().max(plan.now);
@@ -380,7 +380,7 @@ impl Scrub<'_> {
         &mut self,
         plan: &Plan,
         member: &str,
-        verified: Verified,
+        verified: &Verified,
         verdict: Verdict,
         stopped: bool,
         out: &mut Out<'_>,
@@ -411,7 +411,7 @@ impl Scrub<'_> {
         let verdict = if stopped { verdict.min(Verdict::Incomplete) } else { verdict };
         let overall = overall(verdict, &coverage, &summary, plan.due, stopped);
         out.report.end_target(&TargetEnd {
-            verified: &verified,
+            verified,
             listed_bytes: None,
             ended: SystemTime::now(),
             overall: Some(&overall),

@@ -67,7 +67,8 @@ pub fn wanted(place: &Place, operands: &[PathBuf]) -> Result<Vec<Wanted>> {
     }
     let mut names: Vec<&str> = wanted.iter().map(|one| one.subject.name.as_str()).collect();
     names.sort_unstable();
-    if let Some([twice, _]) = names.array_windows().find(|[one, other]| one == other) {
+    let twice = names.windows(2).find(|pair| pair.first() == pair.last());
+    if let Some(twice) = twice.and_then(<[_]>::first) {
         bail!("{twice} is named twice\nhint: name each database once");
     }
     Ok(wanted)

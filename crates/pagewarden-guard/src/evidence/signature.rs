@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use ssh_key::{Algorithm, HashAlg, LineEnding, PrivateKey, PublicKey, SshSig};
 
-/// What signatures are for, so that one of another purpose is none of ours.
+/// What signatures are for, so that one of another purpose is not taken for one of evidence.
 pub const NAMESPACE: &str = "pagewarden";
 
 /// Signs a text with the key in a file.

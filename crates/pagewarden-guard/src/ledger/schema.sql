@@ -86,7 +86,7 @@ CREATE TABLE finding (
     closed_at INTEGER,
     closed_by TEXT
 );
-CREATE INDEX finding_open ON finding (target, file) WHERE closed_at IS NULL;
+CREATE INDEX finding_open ON finding (target, file, offset, page) WHERE closed_at IS NULL;
 CREATE TABLE unread (
     target INTEGER NOT NULL REFERENCES target,
     -- The run that saw it.

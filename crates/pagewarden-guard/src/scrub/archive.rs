@@ -47,7 +47,7 @@ impl Scrub<'_> {
         for one in targets {
             if let Some((member, verified)) = last.take() {
                 let verdict = verified.verdict();
-                before += &self.close(&plan, &member, verified, verdict, false, out)?.summary;
+                before += &self.close(&plan, &member, &verified, verdict, false, out)?.summary;
             }
             let member = member_of(&one);
             let Read { verified, stopped: has_stopped, .. } =
@@ -70,7 +70,7 @@ impl Scrub<'_> {
         self.succeeded(target)?;
         // With the last of several stands what is true of all.
         let verdict = self.ledger.verdict(target, now)?;
-        let mut done = self.close(&plan, &member, verified, verdict, stopped, out)?;
+        let mut done = self.close(&plan, &member, &verified, verdict, stopped, out)?;
         done.summary += &before;
         Ok(Ok(done))
     }

@@ -26,6 +26,7 @@ use tiny_http::{Header, Method, Request, Response, Server};
 
 use crate::config::Subject;
 use crate::ledger::Ledger;
+use crate::ledger::findings::Kept;
 use crate::moment;
 use crate::serve::schedule::Schedule;
 use crate::status::{self, Standing};
@@ -301,8 +302,8 @@ fn route(shared: &Shared, address: &str) -> Result<Answer> {
                 return Ok(Answer::json(&json!({
                     "pagewarden": pagewarden::VERSION,
                     "name": standing.name,
-                    "findings": open.iter().map(|one| one.to_json()).collect::<Vec<_>>(),
-                    "closed": closed.iter().map(|one| one.to_json()).collect::<Vec<_>>(),
+                    "findings": open.iter().map(Kept::to_json).collect::<Vec<_>>(),
+                    "closed": closed.iter().map(Kept::to_json).collect::<Vec<_>>(),
                 })));
             }
             if let Some((standing, ledger, target)) = path.strip_prefix("/targets/").and_then(of) {

@@ -44,11 +44,11 @@ fn begin(title: &str) -> String {
 }
 
 fn end(page: &mut String, now: i64) {
-    let _ = write!(
+    let _ = writeln!(
         page,
         "<footer>pagewarden {}, at {}; the page loads itself again every 30 s. A page that is \
          verified carried a sum that fits: <code>pagewarden check --verbose</code> says what that \
-         cannot detect.</footer></main></body></html>\n",
+         cannot detect.</footer></main></body></html>",
         pagewarden::VERSION,
         text(&moment::shown(now))
     );
@@ -252,7 +252,10 @@ mod tests {
             closed: Some((3, evil.to_owned())),
         };
         let one = standings[0].clone();
-        for page in [index(&standings, 5), target(&one, &[kept.clone()], &[kept], &[], 5)] {
+        for page in [
+            index(&standings, 5),
+            target(&one, std::slice::from_ref(&kept), std::slice::from_ref(&kept), &[], 5),
+        ] {
             assert!(!page.contains("<script") && !page.contains('\u{1b}'), "{page}");
             assert!(page.contains("&lt;script&gt;"), "{page}");
         }
