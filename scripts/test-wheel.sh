@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs the newest wheel of target/wheels into a clean virtual environment, and runs its tests:
-# first without any other package, then with pyarrow, and with Spark if that is asked for.
+# first without any other package, then with those that take its tables, and with Spark if that is asked
+# for.
 #
 #   PYTHON=python3.13 scripts/test-wheel.sh
 #   PAGEWARDEN_SPARK=1 scripts/test-wheel.sh       also on Spark; needs Java 17
@@ -16,8 +17,8 @@ $python -m pip --quiet install --disable-pip-version-check "$wheel" pytest
 test_all() { $python -m pytest --quiet -p no:cacheprovider python/tests "$@"; }
 test_all
 if test "${PAGEWARDEN_SPARK:-}" = 1; then
-    $python -m pip --quiet install --disable-pip-version-check pyarrow 'pyspark>=4,<5' 'pandas<3'
+    $python -m pip --quiet install --disable-pip-version-check pyarrow polars duckdb 'pyspark>=4,<5' 'pandas<3'
 else
-    $python -m pip --quiet install --disable-pip-version-check pyarrow
+    $python -m pip --quiet install --disable-pip-version-check pyarrow polars duckdb
 fi
 test_all

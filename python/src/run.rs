@@ -275,7 +275,12 @@ fn check(
         reports.begin_target(&target.description)?;
         let verified = verify(target, options, done, reports)?;
         let ended = SystemTime::now();
-        reports.end_target(&TargetEnd { verified: &verified, listed_bytes: None, ended })?;
+        reports.end_target(&TargetEnd {
+            verified: &verified,
+            overall: None,
+            listed_bytes: None,
+            ended,
+        })?;
         ran.opened += 1;
         ran.total += &verified.summary;
         ran.add(verified.verdict());
