@@ -15,7 +15,6 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Equal", &["compare", "checksum"]),
     ("Measure", &["iotest", "cost"]),
     ("Share", &["plan", "merge"]),
-    ("Spread", &["plan", "merge"]),
     ("Set up", &["completions", "man"]),
 ];
 
