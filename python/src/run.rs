@@ -19,7 +19,7 @@ use pagewarden::verdict::Verdict;
 use pagewarden::verify::{Options, Progress, Summary, verify};
 use pagewarden::{Error, ErrorKind};
 use pagewarden_plan::plan::Wanted;
-use pagewarden_plan::subject::{Subject, subjects};
+use pagewarden_plan::subject::{Subject, groups};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -253,8 +253,9 @@ fn check(
     let (mut json, mut picture) = (Vec::new(), Vec::new());
     let (mut findings, mut pages) = (None, None);
     let strangers = pagewarden::formats::sqlserver::files::strangers(paths);
-    let subjects = match subjects(paths, kind, &open_options) {
-        Ok(subjects) => subjects,
+    let subject = |paths| Subject::of(paths, kind, &open_options);
+    let subjects: Vec<_> = match groups(paths, kind) {
+        Ok(groups) => groups.into_iter().map(subject).collect(),
         Err(error) => {
             ran.failed.push(described(Path::new(""), &error));
             Vec::new()
@@ -304,6 +305,13 @@ fn check(
                 (path, opened.map(|target| Box::new(std::iter::once(target)) as Box<_>))
             }
             Subject::Repository(path, sets) => (path, sets.map(|sets| sets.targets)),
+            // Paths are taken for those of this machine, so there is none.
+            Subject::Stored(place) => {
+                let path = PathBuf::from(format!("{place:?}"));
+                let hint = "pagewarden check takes URLs";
+                let error = Error::refused(&path, "object stores are not read from Python", hint);
+                (path, Err(error))
+            }
         };
         match opened {
             Ok(targets) => {
@@ -331,6 +339,7 @@ fn check(
         total: &ran.total,
         opened: ran.opened,
         protection_missed: false,
+        storage: None,
         ended: SystemTime::now(),
     };
     reports.end(&end).map_err(|error| error.to_string())?;
