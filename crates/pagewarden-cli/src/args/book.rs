@@ -64,7 +64,10 @@ fn calls(line: &str) -> Vec<Vec<String>> {
         let is_program = |word: &String| word == "pagewarden" || word.ends_with("/pagewarden");
         // Other programs' words, and other languages than the shell's.
         let is_other = command.first().is_some_and(|first| {
-            matches!(first.as_str(), "cp" | "cargo" | "install" | "ls" | "apt" | "object" | "-")
+            matches!(
+                first.as_str(),
+                "cp" | "cargo" | "install" | "ls" | "apt" | "object" | "-" | "ssh-keygen"
+            )
         });
         if let Some(at) = command.iter().position(is_program).filter(|_| !is_other) {
             calls.push(command.iter().skip(at).cloned().collect());
@@ -76,13 +79,18 @@ fn calls(line: &str) -> Vec<Vec<String>> {
 /// The lines of code in a page, with their numbers; a line that ends with a backslash goes on.
 fn code(text: &str) -> Vec<(usize, String)> {
     let mut lines: Vec<(usize, String)> = Vec::new();
-    let (mut is_fenced, mut goes_on) = (false, false);
+    // The language of the block that a line is in.
+    let (mut language, mut goes_on) = (None, false);
     for (number, line) in (1..).zip(text.lines()) {
-        if line.trim_start().starts_with("```") {
-            is_fenced = !is_fenced;
+        if let Some(named) = line.trim_start().strip_prefix("```") {
+            language = if language.is_some() { None } else { Some(named) };
             continue;
         }
-        if !is_fenced && !line.starts_with("    ") {
+        let is_code = match language {
+            Some(language) => matches!(language, "" | "sh" | "bash" | "console" | "text" | "ini"),
+            None => line.starts_with("    "),
+        };
+        if !is_code {
             continue;
         }
         let line = line.trim();

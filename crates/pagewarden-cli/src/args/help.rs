@@ -28,7 +28,7 @@ const SHORT: &[(&str, &[&str], &str)] = &[
     ("survey", &["format", "keyring", "html", "json", "quiet"], "pagewarden survey shop.sqlite"),
     (
         "scrub",
-        &["config", "state", "budget", "every", "rate", "strict", "json"],
+        &["config", "budget", "every", "strict", "json"],
         "pagewarden scrub --every 7d --budget 2h /var/lib/postgresql/15/main",
     ),
     (

@@ -173,6 +173,6 @@ mod tests {
         assert_eq!(example("  pagewarden x a.pwk   all of it"), "pagewarden x a.pwk   # all of it");
         assert_eq!(example("  pagewarden x a.pwk"), "pagewarden x a.pwk");
         assert_eq!(example("             all of it"), "           # all of it");
-        assert_eq!(paragraphs("a <b>\n  [c]\n\nd_e `f_g`"), ["a \\<b> \\[c\\].", "d\\_e `f_g`."]);
+        assert_eq!(paragraphs("a <b>\n  [c]\n\nd_e `f_g`"), ["a \\<b> \\[c\\]", "d\\_e `f_g`."]);
     }
 }
