@@ -31,8 +31,6 @@ use crate::verdict::{Finding, Kind, Severity};
 use crate::verify::Progress;
 
 mod copied;
-#[cfg(test)]
-mod tests;
 pub(crate) mod undo_file;
 mod written;
 
