@@ -62,7 +62,7 @@ build() { # ARCH TARGET_DIR
     cargo zigbuild --release --locked --target "$1-unknown-linux-musl" --target-dir "$2" --package pagewarden-cli
 }
 
-cargo bundle-licenses --format yaml --output "$stage/LICENSES.txt"
+RUST_LOG=error cargo bundle-licenses --format yaml --output "$stage/LICENSES.txt"
 for architecture in "${architectures[@]}"; do
     build "$architecture" "$root/target/dist-build"
     binary=$root/target/dist-build/$architecture-unknown-linux-musl/release/pagewarden
@@ -83,6 +83,8 @@ done
     echo "hint: name its own architecture too: $(uname -m)" >&2
     exit 1
 }
+# Packages keep the times of their files.
+cp -r packaging README.md "$stage"
 for architecture in "${architectures[@]}"; do
     name=pagewarden-$version-linux-$architecture
     binary=$root/target/dist-build/$architecture-unknown-linux-musl/release/pagewarden
@@ -96,14 +98,17 @@ for architecture in "${architectures[@]}"; do
     aarch64) ARCH=arm64 ;;
     *) ARCH=$architecture ;;
     esac
-    export ARCH VERSION=$version BINARY=$binary STAGE=$stage
+    export ARCH VERSION=$version BINARY=$folder/pagewarden STAGE=$stage
+    find "$stage" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
     for packager in deb rpm; do
-        nfpm package --config packaging/nfpm.yaml --packager "$packager" --target "$out/" >/dev/null
+        nfpm package --config packaging/nfpm.yaml --packager "$packager" --target "$out/"
     done
 done
 cargo cyclonedx --quiet --format json --manifest-path crates/pagewarden-cli/Cargo.toml \
-    --override-filename pagewarden-sbom --top-level
-mv crates/pagewarden-cli/pagewarden-sbom.json "$out/pagewarden-$version.cdx.json"
+    --override-filename pagewarden-sbom --all
+sed "s|$root|/pagewarden|g" crates/pagewarden-cli/pagewarden-sbom.json >"$out/pagewarden-$version.cdx.json"
+# It writes one for each member of the workspace.
+find . -name pagewarden-sbom.json -not -path './target/*' -delete
 cp "$stage/LICENSES.txt" "$out/"
 (cd "$out" && sha256sum -- * >SHA256SUMS)
 ls -l "$out"
