@@ -70,6 +70,10 @@ bench: build
 dist:
 	./scripts/dist.sh
 
+# Installs the package in a clean root and uses it.
+dist-test:
+	./scripts/dist-test.sh
+
 # The pages of the book that the program writes itself, and the book, if mdBook is installed.
 reference:
 	cargo run --quiet --locked --package pagewarden-cli -- man --markdown docs/commands

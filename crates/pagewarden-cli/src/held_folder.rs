@@ -36,11 +36,19 @@ impl HeldFolder {
             ),
             _ => anyhow!("cannot write {shown}: its folder cannot be opened: {error}"),
         })?;
-        Ok(Self {
+        let held = Self {
             file: Box::leak(Box::new(file)),
             #[cfg(not(target_os = "linux"))]
             path: folder.to_owned(),
-        })
+        };
+        // As in a bare chroot.
+        if !held.path().exists() {
+            return Err(anyhow!(
+                "cannot write {shown}: the open folder cannot be reached through /proc\n\
+                 hint: mount it: mount -t proc proc /proc"
+            ));
+        }
+        Ok(held)
     }
 
     /// A path that leads into this very folder.
