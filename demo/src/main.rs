@@ -70,6 +70,11 @@ fn tour(program: &Path, folder: &Path, shop: &Path) -> Result<()> {
     println!("Now each page carries a checksum:\n");
     run(program, &[&"check", &protected], 0)?;
 
+    println!("== Verify it again and again, and see how things stand ==\n");
+    let state = folder.join("state");
+    run(program, &[&"scrub", &"--state", &state, &protected], 0)?;
+    run(program, &[&"status", &"--state", &state], 0)?;
+
     println!("== Keep what is only read as one compressed file ==\n");
     let pack = folder.join("shop.pwk");
     run(program, &[&"pack", &shop, &"-o", &pack], 0)?;
