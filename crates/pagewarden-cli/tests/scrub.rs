@@ -20,6 +20,12 @@ struct Place {
     folder: TempDir,
 }
 
+/// What was written within a tick of the clock is read again, since its times do not say yet whether
+/// it was changed once more. So nothing is scrubbed before it is older than that.
+fn grow_old() {
+    std::thread::sleep(std::time::Duration::from_millis(100));
+}
+
 impl Place {
     /// With a SQLite database of so many pages and a few more, if the shell is here.
     fn with_sqlite(pages: u32) -> Option<Self> {
@@ -39,6 +45,7 @@ impl Place {
         );
         let protect = run(pagewarden().args(["protect", "--mode", "checksum"]).arg(&path));
         assert_eq!(protect.status, Some(0), "{protect:?}");
+        grow_old();
         Some(place)
     }
 
@@ -62,6 +69,7 @@ impl Place {
     }
 
     fn scrub<W: AsRef<OsStr>>(&self, words: &[W], path: &Path) -> Outcome {
+        grow_old();
         run(self.command("scrub", words).arg("--json").arg(path))
     }
 
