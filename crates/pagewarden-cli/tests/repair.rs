@@ -65,7 +65,7 @@ struct Wound {
     block: usize,
 }
 
-/// Wounds so many pages that are in use, in files of these names.
+/// Wounds `count` pages that are in use, in files of these names.
 fn wound(
     root: &Path,
     sound: &BTreeMap<String, Vec<u8>>,

@@ -27,7 +27,7 @@ fn grow_old() {
 }
 
 impl Place {
-    /// With a SQLite database of so many pages and a few more, if the shell is here.
+    /// With a SQLite database of `pages` pages and a few more, if the shell is here.
     fn with_sqlite(pages: u32) -> Option<Self> {
         if !has_shell() {
             return None;

@@ -7,7 +7,7 @@
 //! which is wrong. In this order:
 //!
 //! 1. a third page does: a page that is wrong is contradicted by two, each of them by one;
-//! 2. what is explained by a page that is named so is held against no other;
+//! 2. what is explained by a page that is named so accuses no other;
 //! 3. of two pages alone that one is wrong that says it is the end of a list, if a third page has the
 //!    other in it; else the older one by its LSN, which did not get what the newer says;
 //! 4. where that leaves it open, or one of them names a page that is not known, the file is `suspect`

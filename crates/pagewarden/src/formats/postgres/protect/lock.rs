@@ -200,7 +200,7 @@ fn refusal_of_running(root: &Path, pid: i32) -> Error {
 /// Refuses if a server runs, without taking the lock.
 pub(in crate::formats::postgres) fn check_not_running(root: &Path) -> Result<(), Error> {
     match running(root) {
-        // What a killed run of ours left, though its number may be another process's by now.
+        // What a killed run of Pagewarden left, though its number may be another process's by now.
         Some(_) if is_left_over(&root.join(SERVERS)) => Ok(()),
         Some(pid) => Err(refusal_of_running(root, pid)),
         None => Ok(()),

@@ -206,7 +206,7 @@ fn run(disk: &dyn Disk, request: &Request) -> Result<Outcome, crate::Error> {
     repair_on(disk, request, &Options::default(), &())
 }
 
-/// The files of the database, without those of ours.
+/// The files of the database, without Pagewarden's.
 fn database(image: &Image) -> Image {
     let is_ours = |name: &Path| name.to_string_lossy().contains("pagewarden");
     let lock = Path::new("postmaster.pid");

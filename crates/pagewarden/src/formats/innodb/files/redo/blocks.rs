@@ -283,7 +283,7 @@ enum Found {
     Other,
     /// It or another, torn or damaged.
     Bad((u32, u32)),
-    /// It, with so many bytes in use; encrypted, and not to be tested for this reason.
+    /// It, with this number of bytes in use; encrypted, and not to be tested for this reason.
     Closed(u64, String),
 }
 
