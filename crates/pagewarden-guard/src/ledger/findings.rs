@@ -350,27 +350,17 @@ mod tests {
         Run { target, member: "", run, pass: 1, now: 100 + run }
     }
 
+    fn recorded(db: &Connection, run: Run<'_>, finding: &Finding, is_own: bool) {
+        record(db, run, finding, is_own, &mut Room::of(db, run.target).unwrap()).unwrap();
+    }
+
     #[test]
     fn finding_stays_open_until_its_page_is_seen_sound() {
         let (_folder, _held, ledger, target) = ledger();
         let db = &ledger.db;
-        record(
-            db,
-            run(target, 1),
-            &finding("a", 3, Severity::Damage, Kind::Checksum),
-            true,
-            &mut Room::of(db, target).unwrap(),
-        )
-        .unwrap();
+        recorded(db, run(target, 1), &finding("a", 3, Severity::Damage, Kind::Checksum), true);
         // Another kind of damage to the same page is the same finding.
-        record(
-            db,
-            run(target, 2),
-            &finding("a", 3, Severity::Damage, Kind::Torn),
-            true,
-            &mut Room::of(db, target).unwrap(),
-        )
-        .unwrap();
+        recorded(db, run(target, 2), &finding("a", 3, Severity::Damage, Kind::Torn), true);
         let open = ledger.open_findings(target).unwrap();
         assert_eq!(open.len(), 1);
         assert_eq!(
@@ -386,14 +376,7 @@ mod tests {
         let closed = ledger.closed_findings(target, 9).unwrap();
         assert_eq!(closed[0].closed, Some((103, "the page was seen sound".to_owned())));
         // Damaged again, it is another finding.
-        record(
-            db,
-            run(target, 4),
-            &finding("a", 3, Severity::Damage, Kind::Torn),
-            true,
-            &mut Room::of(db, target).unwrap(),
-        )
-        .unwrap();
+        recorded(db, run(target, 4), &finding("a", 3, Severity::Damage, Kind::Torn), true);
         assert_eq!(ledger.findings_ever(target).unwrap(), 2);
     }
 
@@ -401,14 +384,7 @@ mod tests {
     fn evidence_between_files_is_gone_only_when_all_was_read_again() {
         let (_folder, _held, ledger, target) = ledger();
         let db = &ledger.db;
-        record(
-            db,
-            run(target, 1),
-            &finding("a", 3, Severity::Damage, Kind::Stale),
-            false,
-            &mut Room::of(db, target).unwrap(),
-        )
-        .unwrap();
+        recorded(db, run(target, 1), &finding("a", 3, Severity::Damage, Kind::Stale), false);
         seen_sound(db, run(target, 2), "a", 0, 100).unwrap();
         assert_eq!(ledger.open_counts(target).unwrap().damage, 1);
         seen_all(db, run(target, 2), false).unwrap();
@@ -425,14 +401,7 @@ mod tests {
             let notice = finding("a", page, Severity::Notice, Kind::Structure);
             record(db, run(target, 1), &notice, true, &mut room).unwrap();
         }
-        record(
-            db,
-            run(target, 1),
-            &finding("b", 1, Severity::Damage, Kind::Torn),
-            true,
-            &mut Room::of(db, target).unwrap(),
-        )
-        .unwrap();
+        recorded(db, run(target, 1), &finding("b", 1, Severity::Damage, Kind::Torn), true);
         let counts = ledger.open_counts(target).unwrap();
         assert_eq!((counts.notice, counts.damage), (uint(OPEN_MAX), 1));
     }
