@@ -5,9 +5,9 @@
 # line for each target and ends with 1 if any of them crashed; the input is then
 # in fuzz/artifacts/TARGET, and this runs it again:
 #
-#     RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir fuzz TARGET fuzz/artifacts/TARGET/crash-...
+#     FUZZ_TARGET=TARGET fuzz/target/fuzz fuzz/artifacts/TARGET/crash-...
 #
-# Needs a C++ compiler, for libFuzzer. cargo-fuzz is installed if it is not there.
+# Needs a C++ compiler, for libFuzzer.
 #
 # FUZZ_SANITIZER=none is faster and blind to what unsafe code does wrong.
 set -euo pipefail
@@ -15,13 +15,19 @@ cd "$(dirname "$0")"
 
 seconds=${1:?usage: run.sh SECONDS [TARGET...]}
 shift
-# The toolchain in use does, as it brings the sanitizer along: this lets it pass
+# The toolchain in use does, as it brings the sanitizer along: this lets it take
 # the flags that fuzzing needs and that are not stable yet.
 export RUSTC_BOOTSTRAP=1
 sanitizer=${FUZZ_SANITIZER:-address}
 # Leaks are not looked for: what threads that are about to end still hold looks
 # like one, and a container may forbid to stop them and look.
 export ASAN_OPTIONS=detect_leaks=0
+# What libFuzzer asks of the compiler: https://llvm.org/docs/SanitizerCoverage.html
+flags="--cfg fuzzing -Cdebug-assertions -Coverflow-checks -Cpasses=sancov-module"
+for option in level=4 inline-8bit-counters pc-table trace-compares; do
+    flags+=" -Cllvm-args=-sanitizer-coverage-$option"
+done
+[ "$sanitizer" = none ] || flags+=" -Zsanitizer=$sanitizer"
 # Longer inputs only where a file of several pages is wanted.
 declare -A max_len=([postgres_archive]=65536 [tar]=16384 [pack]=16384 [postgres_file]=131072 [sqlite_target]=131072 [sqlite_page]=66000 [postgres_index]=8300 [postgres_catalogue]=16384 [mtf]=32768 [mssqlbak]=16384 [xpress]=8192 [db_heap]=8300 [sqlserver_page]=8300 [sqlserver_pfs]=8300 [innodb_redo]=32768 [innodb_doublewrite]=131072 [aria_page]=33000 [duckdb_target]=131072 [xbstream]=65536 [innodb_page]=70000 [innodb_target]=66000)
 
@@ -30,26 +36,23 @@ if ! command -v "${CXX:-c++}" >/dev/null; then
     echo "hint: install g++, or set CXX" >&2
     exit 1
 fi
-if ! cargo fuzz --version >/dev/null 2>&1; then
-    # Not in the folder of this one's build, which may be removed with it.
-    env --unset=CARGO_TARGET_DIR --unset=RUSTC_BOOTSTRAP cargo install cargo-fuzz --locked --version 0.13.2
-fi
 ./seed.sh
 
 targets=("$@")
 if [ ${#targets[@]} -eq 0 ]; then
-    mapfile -t targets < <(cargo fuzz list --fuzz-dir .)
+    mapfile -t targets < <(sed -n '/^targets! {/,/^}/s/^    //p' targets/main.rs)
 fi
 # The targets write small files all the time: in memory, where there is some.
 folder=$(mktemp -d -p "$([ -w /dev/shm ] && echo /dev/shm || echo "${TMPDIR:-/tmp}")" pagewarden-fuzz.XXXXXX)
 trap 'rm -rf "$folder"' EXIT
 log=$folder/log
 
+# The flags are for what runs, not for what runs while it is built: hence the host by its name.
+host=$(rustc --print host-tuple)
+build=${CARGO_TARGET_DIR:-target}
 echo "fuzz: building ${#targets[@]} targets, sanitizer: $sanitizer"
-if ! cargo fuzz build --fuzz-dir . --sanitizer "$sanitizer" >"$log" 2>&1; then
-    cat "$log"
-    exit 1
-fi
+RUSTFLAGS=$flags cargo build --quiet --release --locked --target "$host" --target-dir "$build"
+ln -sfn "$host/release/fuzz" "$build/fuzz"
 export TMPDIR=$folder
 each=$((seconds / ${#targets[@]}))
 [ "$each" -gt 0 ] || each=1
@@ -58,7 +61,7 @@ for target in "${targets[@]}"; do
     mkdir -p "corpus/$target" "artifacts/$target"
     begin=$SECONDS
     status=0
-    cargo fuzz run --fuzz-dir . --sanitizer "$sanitizer" "$target" "corpus/$target" -- \
+    FUZZ_TARGET=$target "$build/fuzz" "corpus/$target" -artifact_prefix="artifacts/$target/" \
         -max_total_time="$each" -max_len="${max_len[$target]:-4096}" \
         -timeout=30 -rss_limit_mb=4096 -detect_leaks=0 -print_final_stats=1 \
         >"$log" 2>&1 </dev/null || status=$?

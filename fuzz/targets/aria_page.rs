@@ -3,16 +3,14 @@
 //! The first bytes say how the table is laid out and which page the input begins
 //! with; the rest are pages, of which some get the sum that fits.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use pagewarden::formats::aria::checksum::checksum;
 use pagewarden::formats::aria::page::header::AriaHeader;
 use pagewarden::formats::aria::page::{AriaFile, AriaPages, Written};
 use pagewarden::page::{PageFormat as _, PageRun, RunVerdict};
 use pagewarden::verdict::{PageNo, Severity};
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let _ = AriaHeader::parse(input);
     let [flags, size, first, bytes @ ..] = input else { return };
     let flag = |bit: u8| flags >> bit & 1 == 1;
@@ -46,4 +44,4 @@ fuzz_target!(|input: &[u8]| {
     if flag(3) && file == AriaFile::Data {
         assert!(verdict.findings.is_empty(), "{verdict:?}");
     }
-});
+}

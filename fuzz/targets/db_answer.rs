@@ -2,12 +2,10 @@
 //!
 //! The first byte of the input is the count of columns, the second the length of its pieces.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use pagewarden_db::engine::mysql::packets::Answer;
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let [columns, piece, bytes @ ..] = input else { return };
     let read = |length: usize| {
         let (mut answer, mut waiting, mut rows) =
@@ -27,4 +25,4 @@ fuzz_target!(|input: &[u8]| {
         (result.is_ok(), rows, answer.is_over(), left, answer.into_refusal())
     };
     assert_eq!(read(bytes.len().max(1)), read(usize::from(*piece) + 1));
-});
+}

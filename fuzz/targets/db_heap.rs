@@ -4,9 +4,6 @@
 //! The first byte of the input says how many columns there are and whether the log is replayed,
 //! as many bytes as columns follow with a type each, then the page.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use pagewarden_db::engine::postgres::copy::{Frames, decode};
 use pagewarden_db::engine::postgres::heap::Rows;
 use pagewarden_db::engine::postgres::heap::tuple::{Attribute, Kind, Layout, Width};
@@ -31,7 +28,8 @@ const TYPES: [(&str, i16, usize); 12] = [
     ("bytea", -1, 4),
 ];
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let [first, rest @ ..] = input else { return };
     let Some((kinds, bytes)) = rest.split_at_checked(usize::from(first & 15) + 1) else { return };
     let (mut attributes, mut wanted, mut columns) = (Vec::new(), Vec::new(), Vec::new());
@@ -83,4 +81,4 @@ fuzz_target!(|input: &[u8]| {
         // A value may be none of its type, and that is said.
         let _ = decode(&mut row, &columns, tuple);
     }
-});
+}

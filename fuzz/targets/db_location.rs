@@ -3,16 +3,14 @@
 //!
 //! The first byte of the input says which.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use pagewarden_db::location::Location;
 use pagewarden_db::secret;
 
 /// As long as each other.
 const PASSWORDS: [&str; 2] = ["hunter2", "mulsey3"];
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let Some((mode, bytes)) = input.split_first() else { return };
     let text = String::from_utf8_lossy(bytes);
     match mode % 4 {
@@ -45,4 +43,4 @@ fuzz_target!(|input: &[u8]| {
             }
         }
     }
-});
+}

@@ -4,10 +4,7 @@
 //! The first byte of the input says which; for a stream the next two choose its columns and
 //! the length of its pieces.
 
-#![no_main]
-
 use arbitrary::{Arbitrary as _, Unstructured};
-use libfuzzer_sys::fuzz_target;
 use mysql::Value;
 use pagewarden_db::engine::mysql::wire as mysql_wire;
 use pagewarden_db::engine::postgres::copy::{Frames, decode};
@@ -58,7 +55,8 @@ const MYSQL_TYPES: [&str; 14] = [
 
 const HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     match input {
         [mode, columns, piece, bytes @ ..] if mode % 2 == 0 => {
             let mut stream = if mode & 2 == 0 { HEADER.to_vec() } else { Vec::new() };
@@ -70,7 +68,7 @@ fuzz_target!(|input: &[u8]| {
         }
         _ => {}
     }
-});
+}
 
 /// The same rows come of a stream, whether it comes at once or in pieces.
 fn copied(choice: usize, piece: usize, stream: &[u8]) {

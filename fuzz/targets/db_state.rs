@@ -5,15 +5,13 @@
 //! The first byte of the input says whether a true first line stands before it, whether its
 //! lines get the CRCs that fit, and whether the end is cut off; the rest is lines.
 
-#![no_main]
-
 use std::fs;
 
-use libfuzzer_sys::fuzz_target;
 use pagewarden_db::compare::mode::Mode;
 use pagewarden_db::compare::state::{Asked, State};
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let Some((how, lines)) = input.split_first() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("state");
@@ -62,7 +60,7 @@ fuzz_target!(|input: &[u8]| {
     assert!(again.is_resumed && again.warning.is_none() && again.begun == begun);
     drop(again);
     assert_eq!(fs::read(&path).expect("the file"), kept);
-});
+}
 
 /// The CRC of a line, by that of the line before.
 fn chained(before: u32, json: &[u8]) -> u32 {

@@ -4,15 +4,13 @@
 //! What has a canonical form keeps it when it is read again: else two sides that hold the
 //! same would differ.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use pagewarden_db::engine::mysql::gtid;
 use pagewarden_db::engine::{ENGINES, statement};
 use pagewarden_db::row::{Row, Tag, number};
 use pagewarden_db::table::Form;
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let Some((mode, text)) = input.split_first() else { return };
     let forms = [
         Form::Number,
@@ -47,4 +45,4 @@ fuzz_target!(|input: &[u8]| {
     if let Ok(text) = std::str::from_utf8(text) {
         assert_ne!(gtid::has_reached(text, text), Some(false));
     }
-});
+}

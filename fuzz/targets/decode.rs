@@ -3,11 +3,8 @@
 //!
 //! The first byte of the input says which form the rest is taken for.
 
-#![no_main]
-
 use std::io::{Cursor, Read as _};
 
-use libfuzzer_sys::fuzz_target;
 use pagewarden::source::decode::{Compression, decode, decode_as};
 
 const FORMS: [Compression; 9] = [
@@ -24,7 +21,8 @@ const FORMS: [Compression; 9] = [
 /// Enough to come out of an input of some kilobytes.
 const OUTPUT_BYTES_MAX: u64 = 16 << 20;
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let Some((mode, bytes)) = input.split_first() else { return };
     let source = Box::new(Cursor::new(bytes.to_vec()));
     let decoded = match FORMS.get(usize::from(*mode)) {
@@ -39,4 +37,4 @@ fuzz_target!(|input: &[u8]| {
         let more = decoded.reader.by_ref().take(1).read_to_end(&mut out);
         assert!(more.is_err(), "{:?} failed and went on", decoded.compression);
     }
-});
+}

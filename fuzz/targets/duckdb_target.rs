@@ -3,18 +3,16 @@
 //! The first byte says which headers and blocks get the sum of their content, so that what they say
 //! is believed.
 
-#![no_main]
-
 use std::fs;
 use std::num::NonZero;
 
-use libfuzzer_sys::fuzz_target;
 use pagewarden::database::kind_named;
 use pagewarden::formats::duckdb::checksum::stamp;
 use pagewarden::formats::duckdb::files::header::{BLOCK_SIZE_MIN, HEADER_BYTES, HEADERS_BYTES};
 use pagewarden_fuzz::{check, empty_folder};
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let [stamped, database @ ..] = input else { return };
     let mut database = database.to_vec();
     let begin = HEADERS_BYTES.min(database.len());
@@ -33,4 +31,4 @@ fuzz_target!(|input: &[u8]| {
         assert!(report.summary.bytes <= database.len() as u64);
         assert!(report.unread.is_empty(), "{:?}", report.unread);
     }
-});
+}

@@ -2,12 +2,9 @@
 //!
 //! The first byte says what the input is written as.
 
-#![no_main]
-
 use std::fs;
 use std::num::NonZero;
 
-use libfuzzer_sys::fuzz_target;
 use pagewarden::database::kind_named;
 use pagewarden::formats::innodb::files::doublewrite::{Extents, slot_bytes_of};
 use pagewarden_fuzz::{check, empty_folder};
@@ -21,7 +18,8 @@ const NAMES: [&str; 6] = [
     "undo001",
 ];
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let Some((kind, bytes)) = input.split_first() else { return };
     let _ = Extents::parse(bytes);
     let _ = slot_bytes_of(&String::from_utf8_lossy(bytes));
@@ -35,4 +33,4 @@ fuzz_target!(|input: &[u8]| {
     fs::write(folder.join("db/t.ibd.meta"), meta).expect("the folder is ours");
     check(folder, kind_named("innodb"), NonZero::<usize>::MIN);
     check(&path, kind_named("innodb"), NonZero::<usize>::MIN);
-});
+}

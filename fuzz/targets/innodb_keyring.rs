@@ -2,13 +2,11 @@
 //!
 //! The first byte says where the key file ends.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use pagewarden::formats::innodb::page::encryption::{KeyInfo, Keyring, info_offset};
 use pagewarden::formats::innodb::page::layout::{Form, Layout};
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let [split, bytes @ ..] = input else { return };
     let (keys, rest) = bytes.split_at(bytes.len().min(usize::from(*split) * 4));
     let keyring = Keyring::parse(keys);
@@ -31,4 +29,4 @@ fuzz_target!(|input: &[u8]| {
             Err(reason) => assert!(!reason.is_empty()),
         }
     }
-});
+}

@@ -2,9 +2,6 @@
 //!
 //! The first byte of the input chooses the layout, the second what is made of the pages.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use pagewarden::formats::innodb::checksum::{crc32, full_crc32, zip_crc32};
 use pagewarden::formats::innodb::page::InnodbPages;
 use pagewarden::formats::innodb::page::encryption::Cipher;
@@ -26,7 +23,8 @@ impl Neighbours for Alone {
     }
 }
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let [shape, make, rest @ ..] = input else { return };
     let form = [Form::Old, Form::Zip, Form::FullCrc32][usize::from(shape % 3)];
     let size = 1024 << (shape / 3 % 7);
@@ -86,4 +84,4 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!((explained.page, explained.severity), (finding.page, finding.severity));
         assert!(explained.severity <= Severity::Damage);
     }
-});
+}

@@ -3,11 +3,8 @@
 //! The first byte of the input says how it is laid out, the second which sums are
 //! made to fit.
 
-#![no_main]
-
 use std::fs;
 
-use libfuzzer_sys::fuzz_target;
 use pagewarden::crc32c::crc32c;
 use pagewarden::formats::innodb::files::redo::{NoLog, RedoLog};
 use pagewarden::formats::innodb::files::state::State;
@@ -15,7 +12,8 @@ use pagewarden_fuzz::empty_folder;
 
 const BLOCK: usize = 512;
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let [layout, sums, bytes @ ..] = input else { return };
     let mut bytes = bytes.to_vec();
     let is_ring = layout % 3 == 0;
@@ -56,7 +54,7 @@ fuzz_target!(|input: &[u8]| {
         Err(NoLog::Unreadable(..)) => {}
     }
     assert!(!State::find(folder, None).circumstances.may_change());
-});
+}
 
 /// Makes the sum at `begin + length` fit what stands before it.
 fn stamp(bytes: &mut [u8], begin: usize, length: usize) {

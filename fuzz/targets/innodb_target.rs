@@ -2,19 +2,17 @@
 //!
 //! The first byte of the input says what is made of page 0.
 
-#![no_main]
-
 use std::fs;
 use std::num::NonZero;
 
-use libfuzzer_sys::fuzz_target;
 use pagewarden::database::kind_named;
 use pagewarden::formats::innodb::checksum::{crc32, full_crc32, zip_crc32};
 use pagewarden::formats::innodb::page::fields::{FSP_FLAGS, read_u32};
 use pagewarden::formats::innodb::page::layout::{Form, Layout};
 use pagewarden_fuzz::{check, empty_folder};
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let [make, bytes @ ..] = input else { return };
     let mut bytes = bytes.to_vec();
     if make & 1 != 0 && bytes.len() > 64 {
@@ -60,4 +58,4 @@ fuzz_target!(|input: &[u8]| {
         let is_stream = bytes.starts_with(b"XBSTCK01");
         assert!(is_stream || report.unread.is_empty(), "{:?}", report.unread);
     }
-});
+}

@@ -4,13 +4,11 @@
 //! The first byte of the input says in how many chunks' headers the sum is made
 //! to fit.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use pagewarden::formats::sqlserver::mssqlbak::{Container, MAGIC};
 use pagewarden::formats::sqlserver::stretch::{Stretch, Stretches, Whole};
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let Some((mode, rest)) = input.split_first() else { return };
     let mut file = rest.to_vec();
     if file.len() < 0x1E0 {
@@ -56,7 +54,7 @@ fuzz_target!(|input: &[u8]| {
     let pieces = file.len() as u64 / 24 + 2;
     assert!(given + lost <= pieces << 16, "{given} {lost} of {}", file.len());
     assert!(matches!(container.next_stretch(&mut buffer), Ok(Stretch::End)));
-});
+}
 
 fn make_fit(file: &mut [u8], count: u8) {
     let mut at = 0x1E0;

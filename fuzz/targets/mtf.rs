@@ -4,9 +4,6 @@
 //! extents of the first data stream are put behind its header, so that the input
 //! need not hold them.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use pagewarden::formats::sqlserver::mtf::{
     EXTENT_BYTES, Event, FaultKind, Walk, looks_like_backup,
 };
@@ -17,7 +14,8 @@ const BLOCKS: [&[u8; 4]; 10] =
 const STREAMS: [&[u8; 4]; 8] =
     [b"RAID", b"SPAD", b"APAD", b"MQCI", b"MQDA", b"MQTL", b"OTCP", b"TSMP"];
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let Some((mode, rest)) = input.split_first() else { return };
     let mut bytes = rest.to_vec();
     if mode & 1 == 0 {
@@ -69,7 +67,7 @@ fuzz_target!(|input: &[u8]| {
     assert!(walk.next_event(&mut buffer).is_ok_and(|event| event.is_none()));
     // A header takes 22 bytes, and gives a stream and two faults at most.
     assert!(events <= bytes.len() / 4 + 8, "{events} events of {} bytes", bytes.len());
-});
+}
 
 fn make_fit(bytes: &mut [u8]) {
     for at in (0..bytes.len()).step_by(4) {

@@ -6,13 +6,10 @@
 //! base is a pack of one file "a" of 4,096 bytes, 8 the end is missing; the upper four
 //! bits choose the size of blocks.
 
-#![no_main]
-
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use libfuzzer_sys::fuzz_target;
 use pagewarden::pack::{
     BEGIN, Pack, Places, Restoring, Salvaged, Search, VERSION, VERSION_PLAIN, What, open_chain,
 };
@@ -22,7 +19,8 @@ const READ_BYTES: usize = 1 << 20;
 /// Nor is more written.
 const WRITTEN_BYTES: u64 = 1 << 20;
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let Some((mode, bytes)) = input.split_first() else { return };
     let mut file = if mode & 1 == 0 { wrapped(*mode, bytes) } else { bytes.to_vec() };
     if mode & 8 != 0 {
@@ -44,7 +42,7 @@ fuzz_target!(|input: &[u8]| {
             read(&chain);
         }
     }
-});
+}
 
 fn read(pack: &Pack) {
     let mut contents = pack.contents();

@@ -1,12 +1,9 @@
 //! Every format on runs made of its specimens' pages, damaged, and of noise:
 //! no panic, each page counted once, and the same as page by page.
 
-#![no_main]
-
 use std::sync::OnceLock;
 
-use arbitrary::Arbitrary;
-use libfuzzer_sys::fuzz_target;
+use arbitrary::{Arbitrary, Unstructured};
 use pagewarden::formats::specimens;
 use pagewarden::page::{RunVerdict, Specimen};
 use pagewarden::verdict::PageNo;
@@ -46,7 +43,9 @@ enum Base {
 /// Runs beyond this show nothing new.
 const PAGES_MAX: usize = 40;
 
-fuzz_target!(|input: Input| {
+/// Runs one input.
+pub(crate) fn run(bytes: &[u8]) {
+    let Ok(input) = Input::arbitrary_take_rest(Unstructured::new(bytes)) else { return };
     static SPECIMENS: OnceLock<Vec<Specimen>> = OnceLock::new();
     let specimens = SPECIMENS.get_or_init(specimens);
     let specimen = &specimens[usize::from(input.specimen) % specimens.len()];
@@ -92,4 +91,4 @@ fuzz_target!(|input: Input| {
         }
     }
     assert_eq!(together, apart);
-});
+}

@@ -1,11 +1,8 @@
 //! Archives as targets, from a stream: whatever is in them, the books balance.
 
-#![no_main]
-
 use std::io::Cursor;
 use std::path::Path;
 
-use libfuzzer_sys::fuzz_target;
 use pagewarden::database::{OpenOptions, open_stream};
 use pagewarden::verify::{Options, verify};
 use pagewarden_fuzz::Report;
@@ -22,7 +19,8 @@ const NAMES: [&str; 8] = [
     "base/5/pg_filenode.map",
 ];
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     // Members of the lengths that the input's bytes say, over and over.
     let mut archive = Vec::new();
     let mut rest = input;
@@ -57,4 +55,4 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(report.unread.len() as u64, summary.unread);
     let failing = report.findings.iter().filter(|finding| finding.place.page.is_some()).count();
     assert!(summary.pages.damaged + summary.pages.suspect <= failing as u64);
-});
+}

@@ -4,12 +4,9 @@
 //! how the rows are laid out; the rest is cut into rows, one catalogue after the
 //! other.
 
-#![no_main]
-
 use std::fs;
 use std::path::Path;
 
-use libfuzzer_sys::fuzz_target;
 use pagewarden::crc32c::crc32c;
 use pagewarden::formats::postgres::files::catalogue::Catalogue;
 use pagewarden::formats::postgres::files::catalogue::transactions::Moment;
@@ -25,7 +22,8 @@ const PAGE_BYTES: usize = 8192;
 const ROW_BYTES: usize = 288;
 const ROWS_A_PAGE: usize = 24;
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let [mode, layout, rows @ ..] = input else { return };
     let version = VERSIONS[usize::from(mode & 15) % VERSIONS.len()];
     let moment = if mode & 16 == 0 { Moment::AtRest } else { Moment::Running };
@@ -72,7 +70,7 @@ fuzz_target!(|input: &[u8]| {
     }
     let shared = catalogue.shared(&databases, moment);
     assert!(shared.iter().all(|relation| relation.tablespace == 1664));
-});
+}
 
 fn write(root: &Path, name: &str, bytes: &[u8]) {
     fs::write(root.join(name), bytes).expect("the folder is ours");

@@ -2,9 +2,6 @@
 //!
 //! The first byte of the input says what is done with the others.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use pagewarden::crc32c::crc32c;
 use pagewarden::formats::postgres::files::control::Control;
 use pagewarden::formats::postgres::page::PAGE_SIZES;
@@ -12,7 +9,8 @@ use pagewarden::formats::postgres::page::PAGE_SIZES;
 /// Where the versions keep their CRC, and where none does.
 const CRC_PLACES: [usize; 8] = [256, 280, 288, 292, 304, 128, 400, 508];
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let Some((mode, bytes)) = input.split_first() else { return };
     let mut bytes = bytes.to_vec();
     if mode % 4 != 0 {
@@ -31,4 +29,4 @@ fuzz_target!(|input: &[u8]| {
         }
         Err(fault) => assert!(!fault.detail.is_empty()),
     }
-});
+}

@@ -4,12 +4,9 @@
 //! The first byte of the input says how the file is named and what is done
 //! with the others, which become the file.
 
-#![no_main]
-
 use std::fs;
 use std::num::NonZero;
 
-use libfuzzer_sys::fuzz_target;
 use pagewarden::database::kind_named;
 use pagewarden::formats::postgres::checksum::{checksum, hash_pages};
 use pagewarden_fuzz::{check, empty_folder};
@@ -17,7 +14,8 @@ use pagewarden_fuzz::{check, empty_folder};
 const NAMES: [&str; 6] =
     ["16384", "16384.7", "16384_fsm.4294967295", "t3_16384", "4294967295.131071", "data"];
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let Some((mode, bytes)) = input.split_first() else { return };
     let mut bytes = bytes.to_vec();
     let name = NAMES[usize::from(*mode) % NAMES.len()];
@@ -42,4 +40,4 @@ fuzz_target!(|input: &[u8]| {
     let report = report.expect("any regular file can be read as a relation");
     assert_eq!(report.summary.files, 1);
     assert_eq!(report.unread, []);
-});
+}

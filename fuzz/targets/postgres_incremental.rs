@@ -2,13 +2,11 @@
 //!
 //! The first byte of the input chooses the page size.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use pagewarden::formats::postgres::files::incremental::Header;
 use pagewarden::formats::postgres::page::PAGE_SIZES;
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let Some((mode, bytes)) = input.split_first() else { return };
     let page_size = PAGE_SIZES[usize::from(*mode) % PAGE_SIZES.len()];
     let mut file =
@@ -25,4 +23,4 @@ fuzz_target!(|input: &[u8]| {
         assert!(header.numbers.iter().all(|number| u64::from(*number) < segment_pages));
         assert!(header.file_bytes(page_size) >= header.header_bytes);
     }
-});
+}

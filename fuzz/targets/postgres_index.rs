@@ -3,9 +3,6 @@
 //!
 //! The first byte of the input chooses how the page is read and what is put right.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use pagewarden::formats::postgres::files::witness::{Method, heap, visibility_map};
 
 const PAGE_BYTES: usize = 8192;
@@ -18,7 +15,8 @@ const METHODS: [(Method, u16); 6] = [
     (Method::Brin, 8184),
 ];
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let Some((mode, bytes)) = input.split_first() else { return };
     let mut page = bytes.to_vec();
     let (method, special) = METHODS[usize::from(mode & 7) % METHODS.len()];
@@ -42,4 +40,4 @@ fuzz_target!(|input: &[u8]| {
     for number in 0..=heap::count(&page) {
         assert_eq!(heap::line_pointer(&page, number).is_some(), number > 0);
     }
-});
+}

@@ -1,12 +1,10 @@
 //! Backup manifests: arbitrary text, and text whose own checksum fits.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use pagewarden::formats::postgres::files::backup::hash::{Algorithm, Hasher};
 use pagewarden::formats::postgres::files::backup::manifest;
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let Some((mode, text)) = input.split_first() else { return };
     let mut text = text.to_vec();
     if mode % 2 == 1 {
@@ -27,4 +25,4 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(manifest.files, files);
         assert!(matches!(manifest.version, 1 | 2));
     }
-});
+}

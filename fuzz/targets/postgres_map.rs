@@ -2,13 +2,11 @@
 //!
 //! The first byte of the input says what is done with the others.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use pagewarden::crc32c::crc32c;
 use pagewarden::formats::postgres::files::maps;
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let Some((mode, bytes)) = input.split_first() else { return };
     let mut bytes = bytes.to_vec();
     if mode & 1 != 0 {
@@ -24,4 +22,4 @@ fuzz_target!(|input: &[u8]| {
         }
         Err((_, detail)) => assert!(!detail.is_empty()),
     }
-});
+}

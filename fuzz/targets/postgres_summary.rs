@@ -1,13 +1,11 @@
 //! WAL summaries: arbitrary bytes, also behind the magic number and in front of a
 //! sum that fits.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use pagewarden::crc32c::crc32c;
 use pagewarden::formats::postgres::files::witness::summary::{self, Change, SummaryName};
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let Some((mode, bytes)) = input.split_first() else { return };
     if let Some(name) = std::str::from_utf8(bytes).ok().and_then(SummaryName::parse) {
         assert!(name.begin < name.end);
@@ -31,4 +29,4 @@ fuzz_target!(|input: &[u8]| {
         assert!(!error.to_string().is_empty());
     }
     assert!(limits * 24 <= file.len() && blocks <= file.len() * 8);
-});
+}

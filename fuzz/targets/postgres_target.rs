@@ -1,16 +1,13 @@
 //! A data directory of arbitrary files: no panic, the books balance, a page
 //! that is sound is never reported and one with a wrong sum always is.
 
-#![no_main]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::num::NonZero;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use arbitrary::Arbitrary;
-use libfuzzer_sys::fuzz_target;
+use arbitrary::{Arbitrary, Unstructured};
 use pagewarden::crc32c::crc32c;
 use pagewarden::formats::postgres::checksum::{Kernel, checksum, hash_pages_with};
 use pagewarden::formats::postgres::files::control::Control;
@@ -116,7 +113,9 @@ const PAGES_MAX: usize = 24;
 /// What must come out for one page of the report.
 type Pages = BTreeMap<(String, u64), bool>;
 
-fuzz_target!(|input: Input| {
+/// Runs one input.
+pub(crate) fn run(bytes: &[u8]) {
+    let Ok(input) = Input::arbitrary_take_rest(Unstructured::new(bytes)) else { return };
     let root = empty_folder();
     let (golden, major, crc) = CONTROLS[usize::from(input.control.golden) % CONTROLS.len()];
     let control = write_control(root, &input.control, golden, crc);
@@ -224,7 +223,7 @@ fuzz_target!(|input: Input| {
             assert!(!is_reported, "page {page} of {file}: {report:?}");
         }
     }
-});
+}
 
 impl Label {
     fn text(&self) -> String {

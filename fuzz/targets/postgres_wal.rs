@@ -2,15 +2,12 @@
 //! replay overwrites the blocks that the records say; a log with bytes changed
 //! anywhere ends early or has a gap, and is never made of other records.
 
-#![no_main]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arbitrary::Arbitrary;
-use libfuzzer_sys::fuzz_target;
+use arbitrary::{Arbitrary, Unstructured};
 use pagewarden::crc32c::crc32c;
 use pagewarden::formats::postgres::files::wal::block::{
     Dialect, Locator, RECORD_HEADER_BYTES, touched,
@@ -92,7 +89,9 @@ const MAGIC: u16 = 0xD113;
 const ORIGIN: u64 = SEGMENT_BYTES as u64;
 const RECORDS_MAX: usize = 40;
 
-fuzz_target!(|input: Input| {
+/// Runs one input.
+pub(crate) fn run(bytes: &[u8]) {
+    let Ok(input) = Input::arbitrary_take_rest(Unstructured::new(bytes)) else { return };
     let folder = empty_folder();
     let mut log = Log { bytes: Vec::new(), last: 8 };
     let begin = ORIGIN + 40;
@@ -193,7 +192,7 @@ fuzz_target!(|input: Input| {
         let dialect = Dialect::of_magic(magic).expect("a version that is known");
         let _ = touched(&input.head, dialect, |_| ());
     }
-});
+}
 
 impl Record {
     /// True if replay takes something else from it than blocks, or the reader

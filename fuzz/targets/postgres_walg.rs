@@ -1,11 +1,8 @@
 //! Storages of WAL-G: three sets that build on one another as the input says, with whatever in their
 //! parts and lists. Nothing panics, and the books balance.
 
-#![no_main]
-
 use std::fs;
 
-use libfuzzer_sys::fuzz_target;
 use pagewarden::database::{OpenOptions, repository};
 use pagewarden::source::store::StorePath;
 use pagewarden::verify::{Options, verify};
@@ -58,7 +55,8 @@ fn tar(input: &[u8]) -> Vec<u8> {
     archive
 }
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let Some((modes, rest)) = input.split_first_chunk::<9>() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let backups = folder.path().join("basebackups_005");
@@ -99,4 +97,4 @@ fuzz_target!(|input: &[u8]| {
         let failing = report.findings.iter().filter(|finding| finding.place.page.is_some()).count();
         assert!(summary.pages.damaged + summary.pages.suspect <= failing as u64);
     }
-});
+}

@@ -1,11 +1,8 @@
 //! Seals: arbitrary bytes, and an index and sections of arbitrary bytes in a file
 //! whose beginning, end and root hash fit.
 
-#![no_main]
-
 use std::io::Write as _;
 
-use libfuzzer_sys::fuzz_target;
 use pagewarden::seal::{BEGIN, Sealed, VERSION};
 
 /// Bytes of an entry of the index after the name.
@@ -13,7 +10,8 @@ const NUMBERS_BYTES: usize = 36;
 /// Longer input is what the fuzzer makes, and no seal of it is larger.
 const PAGES_MAX: usize = 1 << 16;
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let Some((mode, bytes)) = input.split_first() else { return };
     let file = if mode & 1 == 0 { wrapped(*mode, bytes) } else { bytes.to_vec() };
     let mut place = tempfile::NamedTempFile::new().unwrap();
@@ -28,7 +26,7 @@ fuzz_target!(|input: &[u8]| {
             assert!(pages.len() <= PAGES_MAX);
         }
     }
-});
+}
 
 /// What a seal is made of, from bytes: two lengths, then a header, an index and
 /// what lies in front of it.

@@ -2,16 +2,14 @@
 //!
 //! The first two bytes of the input say what is done with the others.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use pagewarden::formats::sqlite::checksum::{flipped_bit, page_sum, page_sums, stamp, stored_sum};
 use pagewarden::formats::sqlite::page::SqlitePages;
 use pagewarden::formats::sqlite::page::header::{DatabaseHeader, btree_fault, table_cells_fault};
 use pagewarden::verdict::PageNo;
 use pagewarden_fuzz::judge;
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let [mode, reserved_bytes, bytes @ ..] = input else { return };
     let mut bytes = bytes.to_vec();
     let page_size = 512 << (mode % 8);
@@ -43,4 +41,4 @@ fuzz_target!(|input: &[u8]| {
     let _ = format.judge_first(&bytes);
     let first = if mode & 64 != 0 { PageNo(1) } else { PageNo(u64::from(*reserved_bytes)) };
     judge(&format, first, &bytes);
-});
+}

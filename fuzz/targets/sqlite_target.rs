@@ -1,12 +1,9 @@
 //! A SQLite database of arbitrary bytes, with arbitrary files beside it.
 
-#![no_main]
-
 use std::fs;
 use std::num::NonZero;
 
 use arbitrary::{Arbitrary, Unstructured};
-use libfuzzer_sys::fuzz_target;
 use pagewarden::database::kind_named;
 use pagewarden::formats::sqlite::checksum::stamp;
 use pagewarden_fuzz::{check, empty_folder};
@@ -32,7 +29,8 @@ enum Log {
 /// Of the input, what is for [`Beside`].
 const BESIDE_BYTES: usize = 200;
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let (database, beside) = input.split_at(input.len() - input.len().min(BESIDE_BYTES));
     let beside = Beside::arbitrary_take_rest(Unstructured::new(beside)).unwrap_or_default();
     let mut database = database.to_vec();
@@ -81,4 +79,4 @@ fuzz_target!(|input: &[u8]| {
         assert!(report.summary.bytes <= database.len() as u64);
         assert!(report.unread.is_empty(), "{:?}", report.unread);
     }
-});
+}

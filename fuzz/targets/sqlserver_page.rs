@@ -2,11 +2,8 @@
 //!
 //! The first four bytes of the input say what is done with the others.
 
-#![no_main]
-
 use std::sync::Arc;
 
-use libfuzzer_sys::fuzz_target;
 use pagewarden::formats::sqlserver::checksum::{
     FlippedColumn, Kernel, PAGE_BYTES, Page, TornBits, checksum, checksum_with, flipped_column,
     restore_torn_bits, stamp_checksum, stamp_torn_bits, stored, torn_bits,
@@ -42,7 +39,8 @@ impl Neighbours for Others {
     }
 }
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let [mode, number, used, stamped, bytes @ ..] = input else { return };
     let mut bytes = bytes.to_vec();
     let begun = bytes.len().div_ceil(PAGE_BYTES).clamp(1, 4);
@@ -80,7 +78,7 @@ fuzz_target!(|input: &[u8]| {
         format.explain(&bytes[index * PAGE_BYTES..][..PAGE_BYTES], &mut finding, &others);
         assert!(finding.severity == severity && finding.hint.is_some(), "{finding:?}");
     }
-});
+}
 
 fn look_at(page: &mut Page) {
     let sum = checksum(page);

@@ -1,16 +1,14 @@
 //! System pages of SQL Server of arbitrary bytes: page free space, file header and
 //! boot page. The first byte of the input says which they are made to look like.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use pagewarden::formats::sqlserver::checksum::{PAGE_BYTES, stamp_checksum, stamp_torn_bits};
 use pagewarden::formats::sqlserver::page::header::Lsn;
 use pagewarden::formats::sqlserver::page::system::{
     BOOT_PAGE, BootPage, FileHeader, PFS_PAGES, is_allocated, pfs_bytes, pfs_page_of,
 };
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let [mode, file, slot_low, slot_high, bytes @ ..] = input else { return };
     let mut page = [0; PAGE_BYTES];
     let (number, kind) = match mode % 4 {
@@ -54,4 +52,4 @@ fuzz_target!(|input: &[u8]| {
         assert!(bytes.iter().filter(|byte| is_allocated(**byte)).count() <= bytes.len());
         assert_eq!(pfs_page_of(number), number.max(1));
     }
-});
+}

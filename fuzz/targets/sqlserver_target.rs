@@ -1,12 +1,9 @@
 //! Data files and backups of SQL Server, of pages that were made and damaged.
 
-#![no_main]
-
 use std::fs;
 use std::num::NonZero;
 
-use arbitrary::Arbitrary;
-use libfuzzer_sys::fuzz_target;
+use arbitrary::{Arbitrary, Unstructured};
 use pagewarden::database::kind_named;
 use pagewarden::formats::sqlserver::checksum::{PAGE_BYTES, Page, stamp_checksum, stamp_torn_bits};
 use pagewarden_fuzz::{check, empty_folder};
@@ -145,7 +142,9 @@ fn backup(pages: &[u8]) -> Vec<u8> {
     file
 }
 
-fuzz_target!(|input: Input| {
+/// Runs one input.
+pub(crate) fn run(bytes: &[u8]) {
+    let Ok(input) = Input::arbitrary_take_rest(Unstructured::new(bytes)) else { return };
     let count = input.pages.len().clamp(10, PAGES_MAX);
     let mut bytes: Vec<u8> = (0..count).flat_map(|number| page(&input, number)).collect();
     if input.is_backup {
@@ -164,4 +163,4 @@ fuzz_target!(|input: Input| {
             assert!(report.summary.bytes <= bytes.len() as u64);
         }
     }
-});
+}

@@ -2,14 +2,12 @@
 //!
 //! The first byte of the input says how many headers are made to fit.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use pagewarden::source::tar::{Archive, looks_like_tar};
 
 const BLOCK: usize = 512;
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let Some((mode, bytes)) = input.split_first() else { return };
     let mut bytes = bytes.to_vec();
     for header in bytes.chunks_exact_mut(BLOCK).take(usize::from(mode % 16)) {
@@ -37,4 +35,4 @@ fuzz_target!(|input: &[u8]| {
     }
     assert!(read <= bytes.len());
     assert!(archive.next_member().is_ok_and(|next| next.is_none()));
-});
+}

@@ -4,12 +4,9 @@
 //! The first byte says which: 0 the input as it is, else a row of chunks, each a
 //! byte for its kind, one for its file, two for its length, and its payload.
 
-#![no_main]
-
 use std::num::NonZero;
 use std::path::Path;
 
-use libfuzzer_sys::fuzz_target;
 use pagewarden::database::{OpenOptions, open_stream};
 use pagewarden::formats::innodb::xbstream::{ChunkKind, Chunks};
 use pagewarden::verify::{Options, verify};
@@ -30,7 +27,8 @@ const NAMES: [&str; 12] = [
     "undo001",
 ];
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let Some((mode, bytes)) = input.split_first() else { return };
     let stream = if *mode == 0 { bytes.to_vec() } else { chunks_of(bytes) };
     let mut chunks = Chunks::new(stream.as_slice());
@@ -50,7 +48,7 @@ fuzz_target!(|input: &[u8]| {
     let options = Options { jobs: NonZero::<usize>::MIN, ..Options::default() };
     let summary = verify(target, &options, &(), &mut report).expect("this sink takes all").summary;
     assert_eq!(report.unread.len() as u64, summary.unread);
-});
+}
 
 fn chunks_of(mut bytes: &[u8]) -> Vec<u8> {
     let mut stream = Vec::new();

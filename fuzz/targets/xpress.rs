@@ -4,14 +4,12 @@
 //! The first byte of the input says whether they are made to, the next two how
 //! much output is wanted.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use pagewarden::formats::sqlserver::xpress::{
     Decoder, OUTPUT_BYTES_MAX, TABLE_BYTES, XpressError, begins_with_code_lengths,
 };
 
-fuzz_target!(|input: &[u8]| {
+/// Runs one input.
+pub(crate) fn run(input: &[u8]) {
     let Some(([mode, low, high], rest)) = input.split_first_chunk::<3>() else { return };
     let mut bytes = rest.to_vec();
     if mode & 1 != 0 && bytes.len() >= TABLE_BYTES {
@@ -33,7 +31,7 @@ fuzz_target!(|input: &[u8]| {
         bytes.push(0);
         assert!(decoder.decode(&bytes, &mut output).is_err());
     }
-});
+}
 
 /// Shortens and lengthens codes until they fill the space.
 fn fill(lengths: &mut [u8]) {
