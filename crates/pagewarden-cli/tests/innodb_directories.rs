@@ -512,7 +512,7 @@ fn definitions_and_tables_that_lie_elsewhere_belong_to_a_directory() {
          CREATE TABLE plain (id INT PRIMARY KEY) ENGINE=InnoDB;
          CREATE TABLE parts (id INT PRIMARY KEY) ENGINE=InnoDB PARTITION BY HASH (id) PARTITIONS 2;
          CREATE TABLE aria (id INT PRIMARY KEY) ENGINE=Aria;
-         CREATE TABLE lines (id INT PRIMARY KEY) ENGINE=MyISAM; INSERT INTO lines VALUES (1), (2);
+         CREATE TABLE counted (id INT PRIMARY KEY) ENGINE=MyISAM; INSERT INTO counted VALUES (1), (2);
          CREATE TABLE away (id INT PRIMARY KEY) ENGINE=InnoDB DATA DIRECTORY='{}';
          INSERT INTO away VALUES (1);",
         elsewhere.display()
@@ -526,7 +526,7 @@ fn definitions_and_tables_that_lie_elsewhere_belong_to_a_directory() {
     };
     assert_eq!(look(), (vec![], "intact".to_owned()));
     let away = elsewhere.join("d/away.ibd");
-    let shown = away.display().to_string();
+    let shown = "d/away.ibd".to_owned();
     let in_root = |name: &str| (root.join(name), name.to_owned());
     for ((path, shown), change, severity, kind) in [
         (in_root("d/plain.frm"), "zeroed", "damage", "header"),
@@ -535,10 +535,10 @@ fn definitions_and_tables_that_lie_elsewhere_belong_to_a_directory() {
         (in_root("d/aria.frm"), "removed", "suspect", "missing"),
         (in_root("d/parts.par"), "changed", "damage", "checksum"),
         (in_root("d/parts.par"), "removed", "damage", "missing"),
-        (in_root("d/lines.MYD"), "cut", "damage", "truncated"),
-        (in_root("d/lines.MYI"), "removed", "suspect", "missing"),
-        ((away.clone(), shown), "changed", "damage", "bit_flip"),
-        ((away, "d/away.ibd".to_owned()), "removed", "damage", "missing"),
+        (in_root("d/counted.MYD"), "cut", "damage", "truncated"),
+        (in_root("d/counted.MYI"), "removed", "suspect", "missing"),
+        ((away.clone(), shown.clone()), "changed", "damage", "bit_flip"),
+        ((away, shown), "removed", "damage", "missing"),
     ] {
         let before = fs::read(&path).unwrap();
         let middle = before.len() / 2;
@@ -556,4 +556,24 @@ fn definitions_and_tables_that_lie_elsewhere_belong_to_a_directory() {
         fs::write(&path, &before).unwrap();
     }
     assert_eq!(look(), (vec![], "intact".to_owned()));
+}
+
+/// A copy of a table's file beside it is of no use, and does no harm where a server goes by names.
+#[test]
+fn copy_of_a_table_that_the_dictionary_does_not_name_is_a_note() {
+    let Some((copy, _keys)) = stopped(Shape::USUAL) else { return };
+    let root = inside(&copy);
+    for (from, to) in [("shop/dynamic.ibd", "shop/before.ibd"), ("shop/dynamic.ibd", "shop/zz.ibd")]
+    {
+        fs::copy(root.join(from), root.join(to)).unwrap();
+        let report = check([&root]).report();
+        assert_eq!((report.serious(), report.verdict()), (vec![], "intact"), "{:#}", report.json);
+        let notes = report.target()["notes"].to_string();
+        assert!(notes.contains(to) && notes.contains("that was left behind"), "{notes}");
+        fs::remove_file(root.join(to)).unwrap();
+    }
+    // In the place of another table it is.
+    fs::copy(root.join("shop/dynamic.ibd"), root.join("shop/compact.ibd")).unwrap();
+    let found = check([&root]).report().serious();
+    assert!(found.iter().any(|it| it.kind == "misplaced" && it.severity == "damage"), "{found:?}");
 }

@@ -98,15 +98,28 @@ impl Books {
         }
     }
 
-    /// True of what a program for backups made.
-    pub(super) fn is_backup(&self) -> bool {
-        self.is_backup
-    }
-
     /// True where two files with one number keep the server from starting: MySQL from 8.0 on looks for
     /// that before anything else.
     pub(super) fn needs_numbers_once(&self) -> bool {
         self.circumstances.is_settled() && is_of_mysql8(&self.root)
+    }
+
+    /// Of two files with this number the one that is no table's, where the dictionary says so and the
+    /// server goes by it: MariaDB from 10.2 on, which opens tables by their names.
+    pub(super) fn stray<'a>(&self, space: u32, files: [&'a str; 2]) -> Option<&'a str> {
+        const FIRST_BY_NAME: (u32, u32) = (10, 2);
+        let creator = creator(&self.root).unwrap_or_default();
+        if !self.circumstances.is_settled() || mariadb_version(&creator) < Some(FIRST_BY_NAME) {
+            return None;
+        }
+        let named = tables::named(self.places.system.as_deref().unwrap_or(&self.root)).ok()?;
+        let number_of = |file: &str| named.iter().find(|one| one.file == file).map(|one| one.space);
+        let [one, other] = files;
+        match [number_of(one), number_of(other)] {
+            [Some(Some(number)), None] if number == space => Some(other),
+            [None, Some(Some(number))] if number == space => Some(one),
+            _ => None,
+        }
     }
 
     /// What is not here. `spaces` are the numbers of the tablespaces that are.

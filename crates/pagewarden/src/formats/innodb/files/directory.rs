@@ -275,7 +275,7 @@ fn strength(circumstances: Circumstances) -> Strength {
             Circumstances::AtRest => {
                 "older versions of a page or of a file; zeroed pages where what maps the pages in use \
                  is encrypted or fails, of an Aria table that was not closed, and bitmaps of one behind its \
-                 first; pages of another Aria table; changed bytes in files without sums: definitions of \
+                 first; pages of another Aria table, or of another compressed or encrypted tablespace of MariaDB; changed bytes in files without sums: definitions of \
                  tables, MyISAM"
             }
             Circumstances::Prepared => {
@@ -386,6 +386,8 @@ pub(crate) struct Walk {
     ready: VecDeque<Step>,
     /// Where each tablespace was seen.
     spaces: HashMap<u32, Box<str>>,
+    /// Files with the number of one that was seen before.
+    twice: Vec<(u32, Box<str>, Finding)>,
     foreign: Foreign,
     /// A packed file that is being read.
     unpacking: Option<Unpacking>,
@@ -432,6 +434,7 @@ impl Walk {
             current: None,
             ready: VecDeque::new(),
             spaces: HashMap::new(),
+            twice: Vec::new(),
             foreign: Foreign::default(),
             unpacking: None,
             stage: Stage::Files,
@@ -648,7 +651,7 @@ impl Walk {
             let steps = self.tablespaces.open_system(&files, &prefix);
             self.ready.extend(steps);
         }
-        if !books.is_backup() {
+        if !self.tablespaces.are_of_a_backup() {
             let files = elsewhere::of_dictionary(root).into_iter();
             // An options file that says where undo logs are is believed: see below.
             let is_asked = |kind| kind != OpeningKind::Undo || places.undo.is_none();
@@ -709,11 +712,12 @@ impl Walk {
     /// missing.
     fn open_linked(&mut self, folder: &Folder, link: &Path, stem: &str) {
         let name = format!("{stem}.ibd");
-        let Some(path) = elsewhere::of_link(link) else {
+        let followed = elsewhere::of_link(link);
+        let Some(path) = followed.filter(|_| !self.tablespaces.are_of_a_backup()) else {
             return self.note(
-                folder.shown(stem),
-                "this table's file lies elsewhere, and was not looked for there: it is not there, or \
-                 a file of its name is here",
+                folder.shown(&format!("{stem}.isl")),
+                "where the server had this table's file, which was not looked for there: it is in this \
+                 backup, a file of its name is here, or there is none",
             );
         };
         let (database, object) = names_of(folder, &name);
@@ -721,26 +725,24 @@ impl Walk {
             true => OpeningKind::Fleeting,
             false => OpeningKind::Tablespace,
         };
-        let shown = path.display().to_string();
-        let space = self.open_outside(&Opening { path, shown, database, object, kind });
-        if let (Some(books), Some(space)) = (&mut self.books, space) {
-            books.seen.numbers.insert(folder.shown(&name).into(), space);
-        }
+        let shown = folder.shown(&name);
+        self.open_outside(&Opening { path, shown, database, object, kind });
     }
 
     /// A file outside of the directory that its server opens with it.
-    fn open_outside(&mut self, opening: &Opening) -> Option<u32> {
+    fn open_outside(&mut self, opening: &Opening) {
         if elsewhere::is_of_another_server(&opening.path, self.tablespaces.is_live()) {
             let error = "a file of this directory that lies elsewhere: a server has it open that is not \
                          at work on this directory, and it was not checked";
-            self.unread(opening.shown.clone(), error.to_owned());
-            return None;
+            return self.unread(opening.shown.clone(), error.to_owned());
         }
-        self.note(
-            opening.shown.clone(),
-            "outside of this directory, and checked with it: a copy or a pack of the directory lacks it",
+        let text = format!(
+            "checked where it lies, outside of this directory: {}; a copy or a pack of the directory \
+             lacks it",
+            opening.path.display()
         );
-        self.open(opening)
+        self.note(opening.shown.clone(), text);
+        self.open(opening);
     }
 
     /// Begins with a file that is packed by itself.
@@ -762,7 +764,7 @@ impl Walk {
         }
     }
 
-    fn open(&mut self, opening: &Opening) -> Option<u32> {
+    fn open(&mut self, opening: &Opening) {
         let opened = self.tablespaces.open(opening);
         if opened.is_foreign {
             let database = opening.database.as_deref().unwrap_or_default();
@@ -784,24 +786,41 @@ impl Walk {
             && let Some(before) = self.spaces.insert(space, opening.shown.as_str().into())
         {
             let detail = format!("its tablespace number {space} is that of {before} too");
-            let severity = match self.books.as_ref().is_some_and(Books::needs_numbers_once) {
-                true => Severity::Damage,
-                false => Severity::Suspect,
-            };
             let finding = Finding {
                 database: opening.database.as_deref().map(str::to_owned),
                 object: opening.object.as_deref().map(str::to_owned),
-                ..Finding::of_file(&opening.shown, severity, Kind::Misplaced, detail)
+                ..Finding::of_file(&opening.shown, Severity::Suspect, Kind::Misplaced, detail)
             };
-            self.ready.push_back(Step::Finding(finding.with_hint(TWICE_HINT)));
+            self.twice.push((space, before, finding.with_hint(TWICE_HINT)));
         }
         self.ready.extend(opened.steps);
-        opened.space
+    }
+
+    /// What two files with one number are: by what the directory says of them.
+    fn tell_twice(&mut self) {
+        for (space, before, finding) in std::mem::take(&mut self.twice) {
+            let files = [&*before, &*finding.place.file];
+            let step = match self.books.as_ref().and_then(|books| books.stray(space, files)) {
+                Some(stray) => Step::Note(Note {
+                    file: stray.to_owned(),
+                    text: format!(
+                        "no table's file by the data dictionary, and its tablespace number {space} is \
+                         that of another: a copy that was left behind, or that is to be imported"
+                    ),
+                }),
+                None if self.books.as_ref().is_some_and(Books::needs_numbers_once) => {
+                    Step::Finding(Finding { severity: Severity::Damage, ..finding })
+                }
+                None => Step::Finding(finding),
+            };
+            self.ready.push_back(step);
+        }
     }
 
     /// What comes when all files were listed.
     fn end(&mut self) {
         if self.stage == Stage::Files {
+            self.tell_twice();
             if let Some(books) = self.books.take() {
                 self.ready.extend(books.steps(&self.spaces));
             }
@@ -813,9 +832,7 @@ impl Walk {
             if self.rounds_left == 0 {
                 self.tablespaces.begin_last_round();
             }
-            for opening in &replaced {
-                self.open(opening);
-            }
+            replaced.iter().for_each(|opening| self.open(opening));
             return;
         }
         if !self.tablespaces.is_live() || self.rounds_left == 0 {

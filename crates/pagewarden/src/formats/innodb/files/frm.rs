@@ -5,7 +5,7 @@
 //! ```text
 //! offset  size  field of t.frm
 //!      0     2  FE 01; a view's is text, and begins with TYPE=
-//!      3     1  the engine: 12 InnoDB, 20 one with partitions
+//!      3     1  the engine: 9 MyISAM, 12 InnoDB, 42 Aria, 20 one with partitions
 //!      4     2  bytes between this header, of 64 bytes, and where it says where the form is
 //!      6     2  where the keys begin
 //!     10     4  bytes of the file, from MariaDB 10.0 on
@@ -24,7 +24,8 @@
 //! | what | is |
 //! | --- | --- |
 //! | one that a server refuses | header, truncated or checksum |
-//! | partitions of a table, none of which its `t.par` names; a table of InnoDB by the dictionary, and of another engine by its definition | misplaced |
+//! | partitions of a table, none of which its `t.par` names | misplaced |
+//! | a table of one engine by the dictionary in `ibdata1` or by its files, and of another by its definition | misplaced; suspect as below |
 //! | a table of the dictionary in `ibdata1` or of Aria, or partitions, without one | missing; suspect where a crash may leave that: before MariaDB 10.6, and of Aria |
 //!
 //! Asked after a clean shutdown, where a directory has such files at all.
@@ -50,8 +51,10 @@ const TEXT: &[u8] = b"TYPE=";
 const ENGINE: usize = 3;
 const HEADER_BYTES: usize = 64;
 const FORM_BYTES_MIN: u16 = 288;
-/// InnoDB, and the engine of partitions.
-const ENGINES: [u8; 2] = [12, 20];
+const INNODB: u8 = 12;
+const OF_PARTITIONS: u8 = 20;
+/// Engines by the endings of their files.
+const ENGINES: [(&str, u8); 4] = [("ibd", INNODB), ("isl", INNODB), ("MAI", 42), ("MYI", 9)];
 /// From here on the numbers are those of plugins, which may keep their tables in InnoDB.
 const FIRST_PLUGIN: u8 = 43;
 /// A server's own limit is below it.
@@ -63,6 +66,8 @@ const WORD: usize = 4;
 const PARTITION: &str = "#p#";
 /// Of the index of vectors.
 const INNER: &str = "#i#";
+const OF_ANOTHER_ENGINE: &str =
+    "this is the definition of a table of another engine than the table of this name has";
 const HINT: &str = "the server does not open this table without it: restore the file from a backup, or \
                     take it from another server on which the same CREATE TABLE was said";
 
@@ -75,6 +80,8 @@ struct Tables {
     /// The partitions that have files, by their table.
     partitions: BTreeMap<String, BTreeSet<String>>,
     of_aria: BTreeSet<String>,
+    /// Tables by their files, without those that have partitions.
+    engines: BTreeMap<String, u8>,
 }
 
 /// What a definition says; zeroes of one that fails.
@@ -85,8 +92,8 @@ struct Definition {
 }
 
 impl Definition {
-    fn is_of_another_engine(self) -> bool {
-        (1..FIRST_PLUGIN).contains(&self.engine) && !ENGINES.contains(&self.engine)
+    fn is_of_another_engine(self, than: u8) -> bool {
+        (1..FIRST_PLUGIN).contains(&self.engine) && ![than, OF_PARTITIONS].contains(&self.engine)
     }
 }
 
@@ -120,17 +127,22 @@ pub(super) fn steps(root: &Path, named: &[Named], is_atomic: bool) -> Vec<Step> 
                 Kind::Missing,
                 "the data dictionary has this table, and its definition is not here",
             ),
-            Some(found) if found.is_of_another_engine() => (
-                Severity::Damage,
-                Kind::Misplaced,
-                "the data dictionary has a table of InnoDB by this name, and this is the definition \
-                 of a table of another engine",
-            ),
+            Some(found) if found.is_of_another_engine(INNODB) => {
+                (severity, Kind::Misplaced, OF_ANOTHER_ENGINE)
+            }
             Some(_) => continue,
         };
         steps.push(told(folder, &format!("{table}.frm"), severity, kind, detail));
     }
     for (folder, tables) in &folders {
+        for (table, engine) in &tables.engines {
+            let definition = tables.definitions.get(&table.to_ascii_lowercase());
+            let is_wrong = definition.is_some_and(|it| it.is_of_another_engine(*engine));
+            if is_wrong && !seen.contains(&(folder.as_str(), table.as_str())) {
+                let file = format!("{table}.frm");
+                steps.push(told(folder, &file, severity, Kind::Misplaced, OF_ANOTHER_ENGINE));
+            }
+        }
         for table in &tables.of_aria {
             if !tables.definitions.contains_key(&table.to_ascii_lowercase()) {
                 let detail = "the files of this table are here, and its definition is not";
@@ -161,12 +173,16 @@ fn look_into(path: &Path, folder: &str, steps: &mut Vec<Step>) -> Tables {
         let Some((stem, ending)) = name.rsplit_once('.') else { continue };
         let table = table_of(stem).to_owned();
         let partition = partition_of(stem);
+        let engine = ENGINES.iter().find(|(its, _)| *its == ending && stem == table);
         match (ending, partition) {
             ("ibd" | "isl" | "MAD" | "MYD" | "CSV" | "ARZ", Some(partition)) => {
-                tables.partitions.entry(table).or_default().insert(partition);
+                tables.partitions.entry(table.clone()).or_default().insert(partition);
             }
-            ("MAI", None) => drop(tables.of_aria.insert(table)),
+            ("MAI", None) => drop(tables.of_aria.insert(table.clone())),
             _ => {}
+        }
+        if let Some((_, engine)) = engine {
+            tables.engines.insert(table, *engine);
         }
     }
     for name in &names {
@@ -328,7 +344,7 @@ mod tests {
         bytes[4] = 3;
         bytes[6..8].copy_from_slice(&4096_u16.to_le_bytes());
         bytes[10..14].copy_from_slice(&(8192_u32 + 354).to_le_bytes());
-        bytes[3] = ENGINES[0];
+        bytes[3] = INNODB;
         bytes[14] = 40;
         bytes[16] = 20;
         bytes[51..55].copy_from_slice(&version.to_le_bytes());
@@ -415,6 +431,12 @@ mod tests {
         let missing = |name: &str, severity| (format!("shop/{name}"), Kind::Missing, severity);
         assert_eq!(found(folder.path(), &all, true), [missing("gone.frm", Severity::Damage)]);
         assert_eq!(found(folder.path(), &all, false), [missing("gone.frm", Severity::Suspect)]);
+        // By its file, without a dictionary.
+        fs::write(shop.join("here.MAI"), "").unwrap();
+        write("here.frm");
+        let misplaced = ("shop/here.frm".to_owned(), Kind::Misplaced, Severity::Damage);
+        assert_eq!(found(folder.path(), &[], true), [misplaced]);
+        fs::remove_file(shop.join("here.MAI")).unwrap();
         fs::write(shop.join("aria.MAI"), "").unwrap();
         fs::write(shop.join("#sql-1.MAI"), "").unwrap();
         assert_eq!(found(folder.path(), &[], true), [missing("aria.frm", Severity::Suspect)]);

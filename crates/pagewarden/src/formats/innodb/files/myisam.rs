@@ -89,9 +89,13 @@ fn step(path: &Path, folder: &str, table: &str) -> Option<Step> {
     }
     for (path, file, wanted) in [(&index_path, &index, lengths.0), (&data_path, &data, lengths.1)] {
         let found = fs::metadata(path).ok()?.len();
+        let detail = format!("it has {found} bytes, and the header of this table says {wanted}");
         if found < wanted {
-            let detail = format!("it has {found} bytes, and its header says {wanted}");
             return told(file, Severity::Damage, Kind::Truncated, &detail);
+        }
+        // Behind its end an index has what is not used yet.
+        if found > wanted && file == &data {
+            return told(file, Severity::Suspect, Kind::Structure, &detail);
         }
     }
     None
@@ -130,6 +134,7 @@ mod tests {
         let named = |file: &str, kind| vec![(format!("mysql/user.{file}"), kind)];
         assert_eq!(found(&index, 100), []);
         assert_eq!(found(&index, 99), named("MYD", Kind::Truncated));
+        assert_eq!(found(&index, 101), named("MYD", Kind::Structure));
         assert_eq!(found(&index[..2047], 100), named("MYI", Kind::Truncated));
         assert_eq!(found(&index[..50], 100), named("MYI", Kind::Truncated));
         assert_eq!(found(&[], 100), named("MYI", Kind::Header));
