@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::{FileExt as _, symlink};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Stdio;
 use std::thread;
@@ -496,4 +496,84 @@ fn database_behind_a_link_is_packed_with_the_rest() {
     let outcome = check([&to]);
     let missing = Finding::file("d/t.ibd", "damage", "missing");
     assert_eq!(outcome.report().findings(), [missing]);
+}
+
+/// What has no pages, and what lies elsewhere: a server that lacks either does not read a table.
+#[test]
+fn definitions_and_tables_that_lie_elsewhere_belong_to_a_directory() {
+    let Some(installation) = installation() else { return };
+    let mut server = Server::install(&installation, &[]).unwrap();
+    let elsewhere = server.home().path().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::set_permissions(&elsewhere, fs::Permissions::from_mode(0o777)).unwrap();
+    server.start().unwrap();
+    let sql = format!(
+        "CREATE DATABASE d; USE d;
+         CREATE TABLE plain (id INT PRIMARY KEY) ENGINE=InnoDB;
+         CREATE TABLE parts (id INT PRIMARY KEY) ENGINE=InnoDB PARTITION BY HASH (id) PARTITIONS 2;
+         CREATE TABLE aria (id INT PRIMARY KEY) ENGINE=Aria;
+         CREATE TABLE counted (id INT PRIMARY KEY) ENGINE=MyISAM; INSERT INTO counted VALUES (1), (2);
+         CREATE TABLE away (id INT PRIMARY KEY) ENGINE=InnoDB DATA DIRECTORY='{}';
+         INSERT INTO away VALUES (1);",
+        elsewhere.display()
+    );
+    server.sql(&sql).unwrap();
+    server.stop().unwrap();
+    let root = server.data_dir();
+    let look = || {
+        let outcome = check(["--accept-unverifiable".as_ref(), root.as_os_str()]);
+        (outcome.report().serious(), outcome.report().verdict().to_owned())
+    };
+    assert_eq!(look(), (vec![], "intact".to_owned()));
+    let away = elsewhere.join("d/away.ibd");
+    let shown = "d/away.ibd".to_owned();
+    let in_root = |name: &str| (root.join(name), name.to_owned());
+    for ((path, shown), change, severity, kind) in [
+        (in_root("d/plain.frm"), "zeroed", "damage", "header"),
+        (in_root("d/aria.frm"), "cut", "damage", "truncated"),
+        (in_root("d/plain.frm"), "removed", "damage", "missing"),
+        (in_root("d/aria.frm"), "removed", "suspect", "missing"),
+        (in_root("d/parts.par"), "changed", "damage", "checksum"),
+        (in_root("d/parts.par"), "removed", "damage", "missing"),
+        (in_root("d/counted.MYD"), "cut", "damage", "truncated"),
+        (in_root("d/counted.MYI"), "removed", "suspect", "missing"),
+        ((away.clone(), shown.clone()), "changed", "damage", "bit_flip"),
+        ((away, shown), "removed", "damage", "missing"),
+    ] {
+        let before = fs::read(&path).unwrap();
+        let middle = before.len() / 2;
+        match change {
+            "zeroed" => fs::write(&path, vec![0; before.len()]).unwrap(),
+            "cut" => fs::write(&path, &before[..middle]).unwrap(),
+            "removed" => fs::remove_file(&path).unwrap(),
+            // Of a tablespace the root of its index: one bit.
+            _ if shown.ends_with(".ibd") => flip(&path, 3 * 16_384 + 100, 1),
+            _ => flip(&path, 8, 1),
+        }
+        let (found, _) = look();
+        let found: Vec<_> = found.iter().map(|it| (&*it.file, &*it.severity, &*it.kind)).collect();
+        assert_eq!(found, [(&*shown, severity, kind)], "{change}");
+        fs::write(&path, &before).unwrap();
+    }
+    assert_eq!(look(), (vec![], "intact".to_owned()));
+}
+
+/// A copy of a table's file beside it is of no use, and does no harm where a server goes by names.
+#[test]
+fn copy_of_a_table_that_the_dictionary_does_not_name_is_a_note() {
+    let Some((copy, _keys)) = stopped(Shape::USUAL) else { return };
+    let root = inside(&copy);
+    for (from, to) in [("shop/dynamic.ibd", "shop/before.ibd"), ("shop/dynamic.ibd", "shop/zz.ibd")]
+    {
+        fs::copy(root.join(from), root.join(to)).unwrap();
+        let report = check([&root]).report();
+        assert_eq!((report.serious(), report.verdict()), (vec![], "intact"), "{:#}", report.json);
+        let notes = report.target()["notes"].to_string();
+        assert!(notes.contains(to) && notes.contains("that was left behind"), "{notes}");
+        fs::remove_file(root.join(to)).unwrap();
+    }
+    // In the place of another table it is.
+    fs::copy(root.join("shop/dynamic.ibd"), root.join("shop/compact.ibd")).unwrap();
+    let found = check([&root]).report().serious();
+    assert!(found.iter().any(|it| it.kind == "misplaced" && it.severity == "damage"), "{found:?}");
 }

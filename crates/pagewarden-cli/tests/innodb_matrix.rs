@@ -150,6 +150,8 @@ struct Life {
     server: Server,
     /// Every file with pages, as it was some changes ago.
     earlier: BTreeMap<PathBuf, Vec<u8>>,
+    /// What the server must read in full as long as the directory is called intact.
+    tables: Vec<String>,
     checks: u32,
 }
 
@@ -176,8 +178,14 @@ impl Life {
         server.start().unwrap();
         say_anyway(&server, &tables(installation));
         assert_healthy(&root, &format!("{what}, running"));
-        let mut life =
-            Self { what, page: layout.page, server, earlier: BTreeMap::new(), checks: 2 };
+        let mut life = Self {
+            what,
+            page: layout.page,
+            server,
+            earlier: BTreeMap::new(),
+            tables: Vec::new(),
+            checks: 2,
+        };
         life.be_killed();
         match life.server.start() {
             Err(error) if RECOVERS_NOT_ALWAYS.contains(&installation.version()) => {
@@ -196,8 +204,11 @@ impl Life {
             life.earlier.insert(file.clone(), fs::read(&file).unwrap());
         }
         life.server.start().unwrap();
+        // What was being made or dropped when the server was killed, old ones leave half made.
+        say_anyway(&life.server, "DROP TABLE IF EXISTS shop.passing;");
         say_anyway(&life.server, CHANGES);
-        assert_eq!(unreadable(&life.server), None, "{}", life.what);
+        life.tables = tables_of(&life.server);
+        assert_eq!(unreadable(&life.server, &life.tables), None, "{}", life.what);
         life.stop("stopped again");
         life.checks += 3;
         Some(life)
@@ -269,6 +280,7 @@ impl Life {
         let name = path.file_name()?.to_str()?;
         match name.rsplit('.').next()? {
             "MAD" | "MAI" => Some(8192),
+            "frm" | "par" | "MYI" | "MYD" => None,
             "ibd" if name.starts_with("zipped") => {
                 let flags = u32::from_be_bytes(fs::read(path).ok()?[54..58].try_into().ok()?);
                 Some(if flags >> 1 & 0xf == 0 { self.page } else { 4096 })
@@ -297,7 +309,7 @@ fn tell_places(server: &Server, options: &[&str]) {
 fn is_of_tables(path: &Path) -> bool {
     let name = path.file_name().unwrap().to_str().unwrap();
     let is_temporary = name.starts_with("ibtmp") || path.to_str().unwrap().contains("#innodb_temp");
-    let endings = [".ibd", ".ibu", ".MAI", ".MAD"];
+    let endings = [".ibd", ".ibu", ".MAI", ".MAD", ".frm", ".par", ".MYI", ".MYD"];
     let beginnings = ["ibdata", "undo", "ib_logfile", "#ib_redo", "aria_log"];
     !is_temporary
         && !name.ends_with("_tmp")
@@ -305,17 +317,18 @@ fn is_of_tables(path: &Path) -> bool {
             || beginnings.iter().any(|beginning| name.starts_with(beginning)))
 }
 
-/// What the server says of the first table that it does not read; or that it is gone.
-fn unreadable(server: &Server) -> Option<String> {
+/// The tables of a server that is sound, and of which every row can be read.
+fn tables_of(server: &Server) -> Vec<String> {
     let list =
         "SELECT CONCAT('`', table_schema, '`.`', table_name, '`') FROM information_schema.tables
         WHERE table_type = 'BASE TABLE' AND engine IN ('InnoDB', 'Aria')
         AND table_schema NOT IN ('information_schema', 'performance_schema')";
-    let tables = match server.sql(list) {
-        Ok(tables) => tables,
-        Err(error) => return Some(error.to_string()),
-    };
-    for table in tables.lines() {
+    server.sql(list).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// What the server says of the first of these tables that it does not read.
+fn unreadable(server: &Server, tables: &[String]) -> Option<String> {
+    for table in tables {
         let said =
             server.sql(&format!("CHECK TABLE {table} EXTENDED; SELECT COUNT(*) FROM {table};"));
         match said {
@@ -542,9 +555,18 @@ impl Life {
                 )),
             }
         }
+        // Of pages that each pass their own test, and of which one is old, it may stay open which.
+        let may_be_open: BTreeSet<_> = wounds
+            .iter()
+            .filter(|wound| matches!(wound.kind, Kind::Older | Kind::Foreign))
+            .map(|wound| self.shown(&wound.path))
+            .collect();
         for finding in found {
             let key = (finding.file.clone(), finding.page.unwrap_or(0));
-            if !asked.contains(&key) {
+            let is_open = finding.page.is_none()
+                && (&*finding.severity, &*finding.kind) == ("suspect", "structure")
+                && may_be_open.contains(&finding.file);
+            if !asked.contains(&key) && !is_open {
                 wrong.push(format!("{}: blamed without a wound: {finding:?}", self.what));
             }
         }
@@ -642,7 +664,7 @@ impl Life {
                 && report.target()["unseen"].as_str().unwrap().contains("older versions");
             let said = match copy.start() {
                 _ if is_told => None,
-                Ok(()) => unreadable(&copy),
+                Ok(()) => unreadable(&copy, &self.tables),
                 Err(error) => Some(in_short(&error.to_string())),
             };
             match said {

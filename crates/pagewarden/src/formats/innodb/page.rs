@@ -623,7 +623,7 @@ fn what_is(page: u64) -> &'static str {
 }
 
 /// True of the types that say that a page is compressed or encrypted.
-fn is_stored_otherwise(page_type: u16) -> bool {
+pub(crate) fn is_stored_otherwise(page_type: u16) -> bool {
     matches!(
         page_type,
         TYPE_COMPRESSED

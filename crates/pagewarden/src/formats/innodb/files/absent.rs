@@ -199,7 +199,7 @@ fn is_packed(path: &Path) -> bool {
 }
 
 /// True of a backup that its program was told to make of some tables only, and of what became of it.
-fn is_partial(root: &Path) -> bool {
+pub(super) fn is_partial(root: &Path) -> bool {
     const NAMES: [&str; 3] = ["xtrabackup_info", "mariadb_backup_info", "mariabackup_info"];
     const BYTES_MAX: usize = 1 << 16;
     let texts = NAMES.iter().filter_map(|name| read_small(&root.join(name), BYTES_MAX));

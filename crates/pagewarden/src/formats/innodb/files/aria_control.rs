@@ -14,20 +14,23 @@
 //!
 //! A program that copies a server's files may leave it out: then the next server makes a new one.
 //! Where there are logs, and no word of a backup, it was lost. A server whose last checkpoint is not
-//! in its log does not start.
+//! in its log does not start. Each page of the log, of 8 KiB but the first, begins with its number and
+//! that of its file, 3 bytes each; the low six bits of a record's first byte are its kind, 29 for a
+//! checkpoint.
 //!
-//! Source: `ma_control_file.c` of MariaDB 10.11, and its files.
+//! Source: `ma_control_file.c` and `ma_loghandler.c` of MariaDB 10.11; files of 10.1 to 11.8.
 
 #![deny(clippy::arithmetic_side_effects)]
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use crc_fast::CrcAlgorithm;
 
 use crate::database::Step;
 use crate::formats::innodb::files::state::read_small;
+use crate::source::file::{open_regular, read_fully};
 use crate::verdict::{Finding, Kind, Severity, Unread};
 
 const NAME: &str = "aria_log_control";
@@ -86,7 +89,16 @@ fn log_of(root: &Path, (number, offset): (u32, u64)) -> Option<Step> {
             told(Kind::Missing, format!("{NAME} has the last checkpoint in it"))
         }
         Err(error) => Some(Step::Unread(Unread::of_file(name, error.to_string()))),
-        Ok(metadata) if metadata.len() > offset => None,
+        Ok(metadata) if metadata.len() > offset => {
+            match holds_checkpoint(root, &name, number, offset) {
+                Ok(true) => None,
+                Ok(false) => told(
+                    Kind::Header,
+                    format!("{NAME} has the last checkpoint at {offset}, and there is none"),
+                ),
+                Err(error) => Some(Step::Unread(Unread::of_file(name, error.to_string()))),
+            }
+        }
         Ok(metadata) => told(
             Kind::Truncated,
             format!(
@@ -95,6 +107,27 @@ fn log_of(root: &Path, (number, offset): (u32, u64)) -> Option<Step> {
             ),
         ),
     }
+}
+
+/// True if a file of the log begins as one, and has a checkpoint there.
+fn holds_checkpoint(root: &Path, name: &str, number: u32, offset: u64) -> io::Result<bool> {
+    const PAGE_BYTES: u64 = 8192;
+    const LOG_MAGIC: [u8; 3] = [0xFE, 0xFE, 0x0B];
+    const KIND_MASK: u8 = 0x3F;
+    const CHECKPOINT: u8 = 29;
+    let file = open_regular(&root.join(name))?;
+    let read = |bytes: &mut [u8], at| read_fully(&file, bytes, at);
+    let (mut magic, mut page, mut record) = ([0; 3], [0; 6], [0; 1]);
+    let page_number = offset.checked_div(PAGE_BYTES).unwrap_or(0);
+    read(&mut magic, 0)?;
+    read(&mut page, page_number.saturating_mul(PAGE_BYTES))?;
+    read(&mut record, offset)?;
+    let [kind] = record.map(|byte| byte & KIND_MASK);
+    let [low, middle, high, rest @ ..] = page;
+    let [own_low, own_middle, own_high] = rest;
+    let is_page = u64::from(u32::from_le_bytes([low, middle, high, 0])) == page_number
+        && u32::from_le_bytes([own_low, own_middle, own_high, 0]) == number;
+    Ok(magic == LOG_MAGIC && is_page && kind == CHECKPOINT)
 }
 
 /// The number of the file and the place in it; `None` if there was no checkpoint yet.
@@ -160,9 +193,23 @@ mod tests {
         };
         let log = "aria_log.00000001";
         assert_eq!(kind(), Some((log.to_owned(), Kind::Missing)));
-        for (bytes, is_cut) in [(0, true), (0x0006_4ef5, true), (0x0006_4ef6, false)] {
-            fs::File::create(folder.path().join(log)).unwrap().set_len(bytes).unwrap();
-            assert_eq!(kind(), is_cut.then(|| (log.to_owned(), Kind::Truncated)), "{bytes}");
+        let path = folder.path().join(log);
+        let mut whole = vec![0; 0x0006_4ef6];
+        whole[..3].copy_from_slice(&[0xFE, 0xFE, 0x0B]);
+        // Page 50 of file 1.
+        whole[50 * 8192..50 * 8192 + 4].copy_from_slice(&[50, 0, 0, 1]);
+        whole[0x0006_4ef5] = 29;
+        for bytes in [0, 0x0006_4ef5] {
+            fs::write(&path, &whole[..bytes]).unwrap();
+            assert_eq!(kind(), Some((log.to_owned(), Kind::Truncated)), "{bytes}");
+        }
+        fs::write(&path, &whole).unwrap();
+        assert_eq!(kind(), None);
+        for wrong in [0, 50 * 8192, 50 * 8192 + 3, 0x0006_4ef5] {
+            let mut bytes = whole.clone();
+            bytes[wrong] = 0;
+            fs::write(&path, bytes).unwrap();
+            assert_eq!(kind(), Some((log.to_owned(), Kind::Header)), "{wrong}");
         }
         assert_eq!(last_checkpoint(&[0; 52]), None);
     }

@@ -10,6 +10,8 @@
 //! | `aria_log_control` | there are logs of Aria | missing: see `aria_control` |
 //! | `mysql` | other files of a server, before MySQL 8.0 | missing |
 //! | tables' files | `SYS_TABLES` in `ibdata1`, or the dictionary: see `absent` | missing |
+//! | definitions of tables, before MySQL 8.0 | see `frm` | missing |
+//! | both files of a MyISAM table | each other: see `myisam` | missing |
 //! | undo tablespaces | page 5 of `ibdata1` (MariaDB, MySQL up to 5.7), the dictionary (later) | missing where the others are here; else unread |
 //!
 //! These, and undo tablespaces, are asked for after a clean shutdown only, files of the log after a crash
@@ -30,7 +32,7 @@ use crate::formats::innodb::files::redo::{
 };
 use crate::formats::innodb::files::state::{Circumstances, State, is_in_use};
 use crate::formats::innodb::files::tablespace::{Context, open_file};
-use crate::formats::innodb::files::{aria_control, dictionary, tables};
+use crate::formats::innodb::files::{aria_control, dictionary, frm, myisam, tables};
 use crate::formats::innodb::page::Look;
 use crate::formats::innodb::page::fields::{BODY, read_u32};
 use crate::formats::innodb::page::layout::Writer;
@@ -46,6 +48,8 @@ const SEGMENTS_COUNT: usize = 128;
 /// Segments before this one may be those of temporary tables.
 const TEMPORARY_END: usize = 33;
 const NONE: u32 = u32::MAX;
+/// From here on MariaDB leaves no table half made when it is killed.
+const FIRST_ATOMIC: (u32, u32) = (10, 6);
 
 /// What a walk saw on its way.
 #[derive(Debug, Default)]
@@ -91,6 +95,30 @@ impl Books {
             is_backup: state.label.is_some(),
             checkpoint: state.log.as_ref().map(|log| log.checkpoint),
             page_bytes,
+        }
+    }
+
+    /// True where two files with one number keep the server from starting: MySQL from 8.0 on looks for
+    /// that before anything else.
+    pub(super) fn needs_numbers_once(&self) -> bool {
+        self.circumstances.is_settled() && is_of_mysql8(&self.root)
+    }
+
+    /// Of two files with this number the one that is no table's, where the dictionary says so and the
+    /// server goes by it: MariaDB from 10.2 on, which opens tables by their names.
+    pub(super) fn stray<'a>(&self, space: u32, files: [&'a str; 2]) -> Option<&'a str> {
+        const FIRST_BY_NAME: (u32, u32) = (10, 2);
+        let creator = creator(&self.root).unwrap_or_default();
+        if !self.circumstances.is_settled() || mariadb_version(&creator) < Some(FIRST_BY_NAME) {
+            return None;
+        }
+        let named = tables::named(self.places.system.as_deref().unwrap_or(&self.root)).ok()?;
+        let number_of = |file: &str| named.iter().find(|one| one.file == file).map(|one| one.space);
+        let [one, other] = files;
+        match [number_of(one), number_of(other)] {
+            [Some(Some(number)), None] if number == space => Some(other),
+            [None, Some(Some(number))] if number == space => Some(one),
+            _ => None,
         }
     }
 
@@ -188,8 +216,18 @@ impl Books {
             true => dictionary::named(folder),
             false => tables::named(folder),
         };
+        let definitions = if is_mysql8 || absent::is_partial(&self.root) {
+            Vec::new()
+        } else {
+            let creator = creator(&self.root).unwrap_or_default();
+            let is_atomic = mariadb_version(&creator) >= Some(FIRST_ATOMIC);
+            frm::steps(&self.root, named.as_deref().unwrap_or_default(), is_atomic)
+        };
         let present = Present { root: &self.root, numbers: &self.seen.numbers, spaces };
-        absent::steps(&present, dictionary, named)
+        let mut steps = absent::steps(&present, dictionary, named);
+        steps.extend(definitions);
+        steps.extend(myisam::steps(&self.root));
+        steps
     }
 
     /// Not just a folder with the log, or with the system or undo tablespaces, that lies apart.
@@ -233,11 +271,6 @@ impl Books {
             }
             let shown = name.trim_start_matches("./");
             let is_there = own.exists();
-            if is_there && Path::new(shown).is_absolute() && self.places.undo.is_none() {
-                let text = "an undo tablespace of this directory lies here: it is checked when it is \
-                            named";
-                steps.push(Step::Note(Note { file: shown.to_owned(), text: text.to_owned() }));
-            }
             if is_there || other.is_some_and(|other| other.exists()) {
                 continue;
             }
@@ -255,6 +288,7 @@ impl Books {
 
     fn undo_by_system(&self, spaces: &HashMap<u32, Box<str>>, steps: &mut Vec<Step>) {
         let undo = &self.seen.undo;
+        steps.extend(out_of_row(undo));
         // One whose number is not known may be any of them.
         if undo.iter().any(|(_, space)| space.is_none()) {
             return;
@@ -298,10 +332,14 @@ fn is_of_mysql8(root: &Path) -> bool {
 /// it kept them out of there.
 fn may_name_temporary(creator: &str) -> bool {
     const FIRST_WITHOUT: (u32, u32) = (10, 5);
+    mariadb_version(creator).is_none_or(|version| version < FIRST_WITHOUT)
+}
+
+/// The version of MariaDB that wrote a log, or of its program for backups.
+fn mariadb_version(creator: &str) -> Option<(u32, u32)> {
     let version = creator.strip_prefix("MariaDB ").or_else(|| creator.strip_prefix("Backup "));
-    let mut parts = version.unwrap_or_default().split('.').map(|part| part.parse::<u32>().ok());
-    let version = parts.next().flatten().zip(parts.next().flatten());
-    version.is_none_or(|version| version < FIRST_WITHOUT)
+    let mut parts = version?.split('.').map(|part| part.parse::<u32>().ok());
+    parts.next().flatten().zip(parts.next().flatten())
 }
 
 /// The tablespaces of the rollback segments, but the system's own.
@@ -327,6 +365,32 @@ fn spaces_of_segments(path: &Path, creator: &str) -> Option<BTreeSet<u32>> {
             .map(|it| it.0)
             .collect(),
     )
+}
+
+/// Undo tablespaces that were exchanged: a server numbers them in a row, and does not start on others.
+fn out_of_row(undo: &[(String, Option<u32>)]) -> Vec<Step> {
+    let mut row: Vec<(u32, u32, &str)> = undo
+        .iter()
+        .filter_map(|(name, space)| {
+            Some((name.strip_prefix("undo")?.parse().ok()?, (*space)?, &**name))
+        })
+        .collect();
+    row.sort_unstable();
+    let pairs = row.windows(2).filter_map(|pair| match pair {
+        [before, after] => Some((*before, *after)),
+        _ => None,
+    });
+    let wrong = pairs.filter(|(before, after)| {
+        before.0.checked_add(1) == Some(after.0) && before.1.checked_add(1) != Some(after.1)
+    });
+    let told = wrong.map(|((_, space_before, name_before), (_, space, name))| {
+        let detail = format!(
+            "its tablespace number is {space}, and that of {name_before} is {space_before}: a server \
+             numbers them in a row, so files were exchanged"
+        );
+        Step::Finding(Finding::of_file(name, Severity::Damage, Kind::Misplaced, detail).with_hint(HINT))
+    });
+    told.collect()
 }
 
 /// The name of the file beside these that has this number: they are numbered in a row.
@@ -356,6 +420,28 @@ mod tests {
         ] {
             assert_eq!(may_name_temporary(creator), expected, "{creator}");
         }
+    }
+
+    #[test]
+    fn undo_tablespaces_that_were_exchanged_are_misplaced() {
+        let found = |row: &[(&str, u32)]| -> Vec<String> {
+            let undo: Vec<_> =
+                row.iter().map(|(name, it)| ((*name).to_owned(), Some(*it))).collect();
+            let steps = out_of_row(&undo).into_iter();
+            steps
+                .map(|step| match step {
+                    Step::Finding(it) => it.place.file,
+                    _ => panic!(),
+                })
+                .collect()
+        };
+        let none: [&str; 0] = [];
+        assert_eq!(found(&[("undo002", 6), ("undo001", 5), ("undo003", 7)]), none);
+        assert_eq!(found(&[("undo001", 5), ("undo003", 9), ("undo_004", 1)]), none);
+        assert_eq!(
+            found(&[("undo001", 7), ("undo002", 6), ("undo003", 5)]),
+            ["undo002", "undo003"]
+        );
     }
 
     #[test]

@@ -39,7 +39,7 @@ use crate::formats::innodb::files::stream::Unpacking;
 use crate::formats::innodb::files::tablespace::{Context, open_file, read_keyring};
 use crate::formats::innodb::files::tablespaces::{Opening, OpeningKind, Tablespaces};
 use crate::formats::innodb::files::untested::{Telling, Untested};
-use crate::formats::innodb::files::{aria, definitions, delta, doublewrite, names};
+use crate::formats::innodb::files::{aria, definitions, delta, doublewrite, elsewhere, names};
 use crate::formats::innodb::page::encryption::Keyring;
 use crate::protect::copy::MARKER;
 use crate::verdict::{ByteOffset, Finding, Kind, Note, Place, Protection, Severity, Unread};
@@ -275,12 +275,14 @@ fn strength(circumstances: Circumstances) -> Strength {
             Circumstances::AtRest => {
                 "older versions of a page or of a file; zeroed pages where what maps the pages in use \
                  is encrypted or fails, of an Aria table that was not closed, and bitmaps of one behind its \
-                 first"
+                 first; pages of another Aria table, or of another compressed or encrypted tablespace of MariaDB; changed bytes in files without sums: definitions of \
+                 tables, MyISAM"
             }
             Circumstances::Prepared => {
                 "older versions of a page or of a file; zeroed pages that nothing in the clear leads \
                  to: of long values, of undo logs, of tables in ibdata1, of an index whose root is \
-                 compressed or encrypted; those of Aria tables that were not closed"
+                 compressed or encrypted; those of Aria tables that were not closed; changed bytes in files \
+                 without sums: definitions of tables, MyISAM"
             }
             _ => {
                 "older versions of a page; zeroed pages; a table that is missing as a whole; a file of \
@@ -384,6 +386,8 @@ pub(crate) struct Walk {
     ready: VecDeque<Step>,
     /// Where each tablespace was seen.
     spaces: HashMap<u32, Box<str>>,
+    /// Files with the number of one that was seen before.
+    twice: Vec<(u32, Box<str>, Finding)>,
     foreign: Foreign,
     /// A packed file that is being read.
     unpacking: Option<Unpacking>,
@@ -430,6 +434,7 @@ impl Walk {
             current: None,
             ready: VecDeque::new(),
             spaces: HashMap::new(),
+            twice: Vec::new(),
             foreign: Foreign::default(),
             unpacking: None,
             stage: Stage::Files,
@@ -570,7 +575,7 @@ impl Walk {
             let steps = self.tablespaces.open_system(&system.collect(), &folder.prefix);
             self.ready.extend(steps);
             files.retain(|(role, _)| !matches!(role, Role::System(_)));
-            self.open_elsewhere();
+            self.open_elsewhere(&folder.path);
         }
         self.current = Some((folder, files.into_iter()));
     }
@@ -623,8 +628,9 @@ impl Walk {
         }
     }
 
-    /// The system and undo tablespaces, where an options file says that they lie elsewhere.
-    fn open_elsewhere(&mut self) {
+    /// Tablespaces that lie elsewhere: the system's and those of undo logs, where an options file
+    /// says so, and those that the dictionary of MySQL names.
+    fn open_elsewhere(&mut self, root: &Path) {
         let Some(books) = &mut self.books else { return };
         let places = books.places.clone();
         let list = |place: &Path| {
@@ -644,6 +650,16 @@ impl Walk {
             let prefix = format!("{}/", place.display());
             let steps = self.tablespaces.open_system(&files, &prefix);
             self.ready.extend(steps);
+        }
+        if !self.tablespaces.are_of_a_backup() {
+            let files = elsewhere::of_dictionary(root).into_iter();
+            // An options file that says where undo logs are is believed: see below.
+            let is_asked = |kind| kind != OpeningKind::Undo || places.undo.is_none();
+            for (path, kind) in files.filter(|(_, kind)| is_asked(*kind)) {
+                let shown = path.display().to_string();
+                let (database, object) = (None, None);
+                self.open_outside(&Opening { path, shown, database, object, kind });
+            }
         }
         let Some(place) = places.undo else { return };
         for (_, name) in list(&place).into_iter().filter(|(role, _)| *role == Role::Undo) {
@@ -685,16 +701,48 @@ impl Walk {
                 return self.ready.extend(step);
             }
             Role::Compressed => return self.unpack(&folder, &name, &path),
-            Role::Link => {
-                let target = fs::read_to_string(&path).unwrap_or_default();
-                let place: String = target.trim().chars().take(300).collect();
-                let text = format!("this table's file lies elsewhere and was not read: {place}");
-                return self.note(shown, text);
-            }
+            Role::Link => return self.open_linked(&folder, &path, stem),
             Role::Foreign | Role::None => return,
         };
         let (database, object) = names_of(&folder, &name);
         self.open(&Opening { path, shown, database, object, kind });
+    }
+
+    /// The file that a link file stands for. Where that leads nowhere, the dictionary says what is
+    /// missing.
+    fn open_linked(&mut self, folder: &Folder, link: &Path, stem: &str) {
+        let name = format!("{stem}.ibd");
+        let followed = elsewhere::of_link(link);
+        let Some(path) = followed.filter(|_| !self.tablespaces.are_of_a_backup()) else {
+            return self.note(
+                folder.shown(&format!("{stem}.isl")),
+                "where the server had this table's file, which was not looked for there: it is in this \
+                 backup, a file of its name is here, or there is none",
+            );
+        };
+        let (database, object) = names_of(folder, &name);
+        let kind = match names::is_temporary(stem) {
+            true => OpeningKind::Fleeting,
+            false => OpeningKind::Tablespace,
+        };
+        let shown = folder.shown(&name);
+        self.open_outside(&Opening { path, shown, database, object, kind });
+    }
+
+    /// A file outside of the directory that its server opens with it.
+    fn open_outside(&mut self, opening: &Opening) {
+        if elsewhere::is_of_another_server(&opening.path, self.tablespaces.is_live()) {
+            let error = "a file of this directory that lies elsewhere: a server has it open that is not \
+                         at work on this directory, and it was not checked";
+            return self.unread(opening.shown.clone(), error.to_owned());
+        }
+        let text = format!(
+            "checked where it lies, outside of this directory: {}; a copy or a pack of the directory \
+             lacks it",
+            opening.path.display()
+        );
+        self.note(opening.shown.clone(), text);
+        self.open(opening);
     }
 
     /// Begins with a file that is packed by itself.
@@ -743,14 +791,36 @@ impl Walk {
                 object: opening.object.as_deref().map(str::to_owned),
                 ..Finding::of_file(&opening.shown, Severity::Suspect, Kind::Misplaced, detail)
             };
-            self.ready.push_back(Step::Finding(finding.with_hint(TWICE_HINT)));
+            self.twice.push((space, before, finding.with_hint(TWICE_HINT)));
         }
         self.ready.extend(opened.steps);
+    }
+
+    /// What two files with one number are: by what the directory says of them.
+    fn tell_twice(&mut self) {
+        for (space, before, finding) in std::mem::take(&mut self.twice) {
+            let files = [&*before, &*finding.place.file];
+            let step = match self.books.as_ref().and_then(|books| books.stray(space, files)) {
+                Some(stray) => Step::Note(Note {
+                    file: stray.to_owned(),
+                    text: format!(
+                        "no table's file by the data dictionary, and its tablespace number {space} is \
+                         that of another: a copy that was left behind, or that is to be imported"
+                    ),
+                }),
+                None if self.books.as_ref().is_some_and(Books::needs_numbers_once) => {
+                    Step::Finding(Finding { severity: Severity::Damage, ..finding })
+                }
+                None => Step::Finding(finding),
+            };
+            self.ready.push_back(step);
+        }
     }
 
     /// What comes when all files were listed.
     fn end(&mut self) {
         if self.stage == Stage::Files {
+            self.tell_twice();
             if let Some(books) = self.books.take() {
                 self.ready.extend(books.steps(&self.spaces));
             }
@@ -777,8 +847,8 @@ impl Walk {
 
 const LOG_HINT: &str = "without its log a database that was not shut down cannot be recovered: keep a \
                         copy of all files before anything else, and look for a backup";
-const TWICE_HINT: &str =
-    "one of the two is a copy that was left behind: a server takes one of them only";
+const TWICE_HINT: &str = "one of the two is a copy that was left behind: a server takes one of them only, \
+                          and MySQL from 8.0 on does not start until the other is moved away";
 
 impl Iterator for Walk {
     type Item = Step;

@@ -14,6 +14,9 @@
 //!    and no page is named.
 //!
 //! Only pages in use that passed their own test have a say: a damaged page makes no sound one suspect.
+//! A page that is stored compressed or encrypted has its neighbours in the clear. What it is, MySQL
+//! keeps beside them, under no sum; where that says anything but an index page, and of MariaDB's,
+//! it is not known what the page is, and it denies nothing.
 //! Eight bytes are kept for each page of a file until its end.
 
 #![deny(clippy::arithmetic_side_effects)]
@@ -25,8 +28,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::database::{PageFile, Step};
-use crate::formats::innodb::files::fields::{u16_at, u32_at, u64_at};
+use crate::formats::innodb::files::fields::{u32_at, u64_at};
 use crate::formats::innodb::page::allocation::AllocationMap;
+use crate::formats::innodb::page::fields::{
+    MYSQL_ORIGINAL_TYPE, PAGE_TYPE, TYPE_COMPRESSED, TYPE_COMPRESSED_AND_ENCRYPTED,
+    TYPE_COMPRESSED_MARK, TYPE_ENCRYPTED, read_u16,
+};
+use crate::formats::innodb::page::is_stored_otherwise;
 use crate::page::standings::Standings;
 use crate::page::{PageRun, Witness};
 use crate::source::file::{open_regular, read_fully};
@@ -35,7 +43,6 @@ use crate::verdict::{ByteOffset, Finding, Kind, PageNo, Place, Severity, Standin
 const BEFORE: usize = 8;
 const AFTER: usize = 12;
 const LSN: usize = 16;
-const TYPE: usize = 24;
 const HEADER_BYTES: usize = 38;
 const TYPE_INDEX: u16 = 17_855;
 /// No page.
@@ -96,8 +103,13 @@ impl Chain {
         if standing != Some(Standing::Ok) || !self.allocated.contains(number) {
             return UNKNOWN;
         }
-        if u16_at(page, TYPE) != Some(TYPE_INDEX) {
-            return OTHER;
+        match read_u16(page, PAGE_TYPE) {
+            TYPE_INDEX => {}
+            TYPE_COMPRESSED | TYPE_ENCRYPTED | TYPE_COMPRESSED_AND_ENCRYPTED
+                if read_u16(page, MYSQL_ORIGINAL_TYPE) == TYPE_INDEX => {}
+            outer if is_stored_otherwise(outer) => return UNKNOWN,
+            outer if outer & TYPE_COMPRESSED_MARK != 0 => return UNKNOWN,
+            _ => return OTHER,
         }
         let links = u32_at(page, BEFORE).zip(u32_at(page, AFTER));
         links.map_or(UNKNOWN, |(before, after)| u64::from(before) << 32 | u64::from(after))
@@ -391,6 +403,7 @@ impl<I: Iterator<Item = Step>> Iterator for Comparing<I> {
 #[allow(clippy::arithmetic_side_effects, reason = "small numbers of a test")]
 mod tests {
     use super::*;
+    use crate::formats::innodb::page::fields::TYPE_PAGE_COMPRESSED;
     use crate::page::{PageFinding, PageFormat, RunVerdict};
     use crate::verdict::Protection;
 
@@ -407,7 +420,7 @@ mod tests {
 
         fn judge(&self, run: PageRun<'_>, verdict: &mut RunVerdict) {
             for (page, bytes) in (run.first.0..).zip(run.bytes.chunks_exact(PAGE)) {
-                if u16_at(bytes, TYPE) == Some(1) {
+                if read_u16(bytes, PAGE_TYPE) == 1 {
                     let finding =
                         PageFinding::failed(PageNo(page), Severity::Damage, Kind::Checksum);
                     verdict.fail(Protection::Checksum, finding);
@@ -423,7 +436,7 @@ mod tests {
         page[BEFORE..BEFORE + 4].copy_from_slice(&before.to_be_bytes());
         page[AFTER..AFTER + 4].copy_from_slice(&after.to_be_bytes());
         page[LSN..LSN + 8].copy_from_slice(&lsn.to_be_bytes());
-        page[TYPE..TYPE + 2].copy_from_slice(&page_type.to_be_bytes());
+        page[PAGE_TYPE..PAGE_TYPE + 2].copy_from_slice(&page_type.to_be_bytes());
         page
     }
 
@@ -475,6 +488,35 @@ mod tests {
         assert_eq!(index(|pages| pages[4] = page(1, 0, 0, 0)), []);
         // What is not in use counts for nothing.
         assert_eq!(index(|pages| pages[8] = page(TYPE_INDEX, 2, 5, 999)), []);
+    }
+
+    /// MySQL compresses and encrypts pages one by one: those that do not shrink stay as they are.
+    #[test]
+    fn pages_that_are_stored_compressed_or_encrypted_agree_with_those_beside_them() {
+        let original = |page: &mut Vec<u8>, page_type: u16| {
+            page[MYSQL_ORIGINAL_TYPE..MYSQL_ORIGINAL_TYPE + 2]
+                .copy_from_slice(&page_type.to_be_bytes());
+        };
+        for outer in [TYPE_COMPRESSED, TYPE_ENCRYPTED, TYPE_COMPRESSED_AND_ENCRYPTED] {
+            let stored = |before, after| {
+                index(|pages| {
+                    pages[4] = page(outer, before, after, 104);
+                    original(&mut pages[4], TYPE_INDEX);
+                })
+            };
+            assert_eq!(stored(3, 5), [], "{outer}");
+            // What it was before is in the clear, and so is what it says of those beside it.
+            let found: Vec<_> = stored(2, 6).iter().map(|it| it.2).collect();
+            assert_eq!(found, [Some(4)], "{outer}");
+            let of_another_type = index(|pages| {
+                pages[4] = page(outer, 0, 0, 104);
+                original(&mut pages[4], 10);
+            });
+            assert_eq!(of_another_type, [], "{outer}");
+        }
+        for outer in [TYPE_PAGE_COMPRESSED, TYPE_COMPRESSED_MARK | 5] {
+            assert_eq!(index(|pages| pages[4] = page(outer, 3, 5, 104)), [], "{outer}");
+        }
     }
 
     #[test]

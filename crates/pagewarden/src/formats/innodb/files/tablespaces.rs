@@ -107,6 +107,11 @@ impl Tablespaces {
         self.circumstances().may_change()
     }
 
+    /// True of what a program for backups made: it has a copy of every file.
+    pub(crate) fn are_of_a_backup(&self) -> bool {
+        matches!(self.circumstances(), Circumstances::Backup | Circumstances::Prepared)
+    }
+
     fn circumstances(&self) -> Circumstances {
         self.evidence.circumstances
     }
