@@ -102,7 +102,7 @@ pub struct Check {
 
     /// Check a part of a plan that `pagewarden plan` made; `pagewarden merge` puts results together
     #[arg(long, value_name = "PLAN", requires = "output", help_heading = "Plans",
-        conflicts_with_all = ["paths", "format", "wal", "keyring", "base", "stanza", "set", "latest",
+        conflicts_with_all = ["paths", "format", "wal", "log", "keyring", "base", "stanza", "set", "latest",
         "no_log", "cipher_pass_file", "settle", "map", "picture", "html", "metrics", "no_witness", "structure",
         "seal", "against", "accept_unverifiable", "server", "endpoint", "storage_option"])]
     pub plan: Option<PathBuf>,
@@ -124,6 +124,14 @@ pub struct Check {
     /// Tells which torn pages of a crashed cluster or a backup recovery will mend.
     #[arg(long, value_name = "DIR")]
     pub wal: Option<PathBuf>,
+
+    /// The folder in which the log of the cluster is archived that the base backups are of
+    ///
+    /// What archive_command copies or pg_receivewal receives, compressed or not. Reads all of it, and
+    /// says which moments each BACKUP can be brought to, and which segments are missing.
+    #[arg(long, value_name = "DIR",
+        conflicts_with_all = ["seal", "against", "server", "stanza", "set", "latest", "no_log"])]
+    pub log: Option<PathBuf>,
 
     /// A file with the keys of encrypted InnoDB pages
     ///

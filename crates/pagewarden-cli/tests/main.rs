@@ -57,6 +57,7 @@ mod page_damage;
 mod parts;
 mod pgbackrest;
 mod pictures;
+mod plain_log;
 mod plans;
 mod promises;
 mod protect;

@@ -17,6 +17,7 @@ use tempfile::TempDir;
 use crate::runner::{Report, check};
 
 mod backups;
+mod chains;
 mod large;
 mod log_files;
 mod mutations;

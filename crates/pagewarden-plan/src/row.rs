@@ -5,6 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use pagewarden::database::chains::BackupChains;
 use pagewarden::database::repository::{Backup, BackupKind, Log, Lsn, RepositoryPart};
 use pagewarden::database::{Description, Evidence};
 use pagewarden::verdict::{
@@ -62,6 +63,8 @@ pub struct TargetRow {
 enum PartRow {
     Set(Box<SetRow>),
     Whole(Option<Log>),
+    Media,
+    Chains(Option<BackupChains>),
 }
 
 /// A [`Backup`].
@@ -132,6 +135,8 @@ impl TargetRow {
         let part = description.part.as_ref().map(|part| match part {
             RepositoryPart::Set(backup) => PartRow::Set(Box::new(SetRow::of(backup))),
             RepositoryPart::Whole(log) => PartRow::Whole(log.as_deref().cloned()),
+            RepositoryPart::Media => PartRow::Media,
+            RepositoryPart::Chains(chains) => PartRow::Chains(chains.as_deref().cloned()),
         });
         Self {
             path: ExactPath(description.path.clone()),
@@ -155,6 +160,8 @@ impl TargetRow {
         let part = match self.part {
             None => None,
             Some(PartRow::Whole(log)) => Some(RepositoryPart::Whole(log.map(Arc::new))),
+            Some(PartRow::Media) => Some(RepositoryPart::Media),
+            Some(PartRow::Chains(chains)) => Some(RepositoryPart::Chains(chains.map(Arc::new))),
             Some(PartRow::Set(set)) => Some(RepositoryPart::Set(Arc::new(set.backup()?))),
         };
         Ok(Description {

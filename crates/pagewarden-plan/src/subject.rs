@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use pagewarden::Error;
 use pagewarden::database::repository::{self, Sets};
 use pagewarden::database::{Format, OpenOptions, folder, parts};
+use pagewarden::formats::FORMATS;
 use pagewarden::source::store::StorePath;
 
 /// What is checked by itself.
@@ -62,6 +63,35 @@ fn with_folders_listed(paths: &[PathBuf], kind: Option<&Format>) -> Result<Vec<P
         }
     }
     Ok(all)
+}
+
+/// What is checked, in the order in which it is named: as [`groups`], but backups in plain folders that
+/// build on one another stand together, as the sets of a repository do.
+///
+/// # Errors
+/// A folder cannot be listed.
+pub fn subjects(
+    paths: &[PathBuf],
+    kind: Option<&Format>,
+    options: &OpenOptions,
+) -> Result<Vec<Subject>, Error> {
+    let is_listed = |path: &PathBuf| paths.iter().all(|named| named != path);
+    let folder = || paths.iter().find(|path| path.is_dir() && !folder::is_target(path, kind));
+    let (mut subjects, mut together) = (Vec::new(), Vec::new());
+    for group in groups(paths, kind)? {
+        let known = FORMATS.iter().filter(|one| kind.is_none_or(|kind| kind.name == one.name));
+        let mut kinds = known.filter_map(|format| format.in_folder.as_ref());
+        match kinds.find(|kind| group.iter().all(is_listed) && (kind.is_part)(&group)) {
+            Some(kind) => together.push((kind, group)),
+            None => subjects.push(Subject::of(group, kind, options)),
+        }
+    }
+    if let (Some((kind, _)), Some(folder)) = (together.first(), folder()) {
+        let open = kind.open;
+        let backups: Vec<_> = together.into_iter().map(|(_, group)| group).collect();
+        subjects.push(Subject::Repository(folder.clone(), Ok(open(folder, &backups))));
+    }
+    Ok(subjects)
 }
 
 /// True for the name that stands for standard input.

@@ -25,7 +25,7 @@ use pagewarden::verdict::{Note, Protection, Verdict};
 use pagewarden::verify::{Caching, Method, Options, Summary, Verified, verify};
 
 use pagewarden_db::location::{Given, Location};
-use pagewarden_plan::subject::{Subject, groups, is_standard_input};
+use pagewarden_plan::subject::{Subject, groups, is_standard_input, subjects};
 
 use crate::args::{Check, Demands};
 use crate::commands::live_files::with_server;
@@ -76,11 +76,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
     let open_options = open_options(arguments);
     let options = options(arguments)?;
     let storage = Storage::begin(arguments, &options.stop)?;
-    let subject = |paths: Vec<PathBuf>| {
-        let stored = storage.subject(&paths, kind, &open_options);
-        stored.unwrap_or_else(|| Subject::of(paths, kind, &open_options))
-    };
-    let subjects: Vec<_> = groups(&arguments.paths, kind)?.into_iter().map(subject).collect();
+    let subjects = subjects_of(arguments, &storage, kind, &open_options)?;
     let wants_seal = seal_file.is_some() || arguments.against.is_some();
     if wants_seal && arguments.paths.len() > 1 {
         anyhow::bail!("a seal is of one database\nhint: name one PATH with --seal and --against");
@@ -151,6 +147,26 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
     })
 }
 
+/// What is checked, one after the other.
+fn subjects_of(
+    arguments: &Check,
+    storage: &Storage,
+    kind: Option<&'static Format>,
+    options: &OpenOptions,
+) -> anyhow::Result<Vec<Subject>> {
+    if let Some(log) = &arguments.log {
+        let backups: Vec<_> = groups(&arguments.paths, kind)?.into_iter().flatten().collect();
+        let sets = database::open_with_log(&backups, log, kind, options);
+        return Ok(vec![Subject::Repository(log.clone(), sets)]);
+    }
+    let subjects = subjects(&arguments.paths, kind, options)?;
+    let stored = |subject| match &subject {
+        Subject::Target(paths) => storage.subject(paths, kind, options).unwrap_or(subject),
+        Subject::Stored(_) | Subject::Repository(..) => subject,
+    };
+    Ok(subjects.into_iter().map(stored).collect())
+}
+
 /// The server that is asked about its files.
 fn server(arguments: &Check) -> anyhow::Result<Option<Location>> {
     let Some(url) = &arguments.server else { return Ok(None) };
@@ -190,6 +206,7 @@ fn prepare(
         .paths
         .iter()
         .chain(&arguments.wal)
+        .chain(&arguments.log)
         .chain(&arguments.keyring)
         .chain(&arguments.base)
         .chain(&arguments.cipher_pass_file);
@@ -329,7 +346,9 @@ impl Run<'_> {
                         // What is said of the repository is said with its first set.
                         target.steps =
                             Box::new(mem::take(&mut notes).into_iter().chain(target.steps));
+                        let path = target.description.path.clone();
                         let checked = self.check_target(target, None, None, reports)?;
+                        sets.outcomes.tell(&path, checked.verified.verdict());
                         ran.add(Some(checked), demands);
                     }
                 }

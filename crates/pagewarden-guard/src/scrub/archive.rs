@@ -133,7 +133,7 @@ fn drop_claims(db: &rusqlite::Connection, target: TargetId) -> rusqlite::Result<
 fn member_of(target: &Target) -> String {
     match &target.description.part {
         Some(RepositoryPart::Set(backup)) => backup.label.clone(),
-        Some(RepositoryPart::Whole(_)) => "the repository".to_owned(),
-        None => String::new(),
+        Some(RepositoryPart::Whole(_) | RepositoryPart::Chains(_)) => "the repository".to_owned(),
+        Some(RepositoryPart::Media) | None => String::new(),
     }
 }

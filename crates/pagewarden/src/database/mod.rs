@@ -19,7 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::database::parts::PartsKind;
-use crate::database::repository::{RepositoryKind, RepositoryOptions, RepositoryPart};
+use crate::database::repository::{RepositoryKind, RepositoryOptions, RepositoryPart, Sets};
 use crate::error::Error;
 use crate::formats::FORMATS;
 use crate::page::{PageFormat, Specimen, Unsettled, Witness};
@@ -27,6 +27,7 @@ use crate::protect::Engine;
 use crate::source::decode::{Decoded, decode};
 use crate::verdict::{ByteOffset, Finding, Note, PageNo, Protection, Severity, Standing, Unread};
 
+pub mod chains;
 pub mod folder;
 pub mod parts;
 pub mod repository;
@@ -369,6 +370,18 @@ pub struct OpenOptions {
     pub repository: RepositoryOptions,
 }
 
+/// See [`Format::in_folder`].
+#[derive(Debug)]
+pub struct FolderKind {
+    /// True for the files of one backup.
+    pub is_part: fn(&[PathBuf]) -> bool,
+    /// Opens the backups of a folder, each with its files.
+    pub open: fn(&Path, &[Vec<PathBuf>]) -> Sets,
+}
+
+/// See [`Format::with_log`].
+pub type OpenWithLog = fn(&[PathBuf], &Path, &OpenOptions) -> Result<Sets, Error>;
+
 /// How much of a stream is looked at to find out what it is.
 pub const STREAM_BEGIN_BYTES: usize = 1 << 20;
 
@@ -434,6 +447,11 @@ pub struct Format {
     pub parts: Option<PartsKind>,
     /// Tools that keep backups of this format in repositories of their own.
     pub repositories: &'static [RepositoryKind],
+    /// What lies in a plain folder and belongs together as the sets of a repository do; `None`: nothing.
+    pub in_folder: Option<FolderKind>,
+    /// Opens backups with the folder in which their log is archived, as the sets of a repository;
+    /// `None`: nothing that is known keeps it so.
+    pub with_log: Option<OpenWithLog>,
     /// How page verification is turned on.
     pub turned_on: TurnedOn,
     /// The experiments of `pagewarden cost` that say what its protection costs, the most telling
@@ -487,14 +505,56 @@ pub fn open_with(
     if let Some(kind) = kind {
         return (kind.open)(path, &metadata, options);
     }
+    match best_of(path, &metadata) {
+        Some(kind) => (kind.open)(path, &metadata, options),
+        None => Err(unknown(path, &metadata)),
+    }
+}
+
+/// The format that knows a path best.
+fn best_of(path: &Path, metadata: &Metadata) -> Option<&'static Format> {
     let best = FORMATS
         .iter()
-        .map(|kind| ((kind.probe)(path, &metadata), kind))
+        .map(|kind| ((kind.probe)(path, metadata), kind))
         .filter(|(probe, _)| *probe != Probe::No)
         .reduce(|best, next| if next.0 > best.0 { next } else { best });
-    match best {
-        Some((_, kind)) => (kind.open)(path, &metadata, options),
-        None => Err(unknown(path, &metadata)),
+    best.map(|(_, kind)| kind)
+}
+
+/// Opens backups of one database with the folder in which its log is archived: each is a set, and the
+/// folder is the repository, which says how far they can be brought.
+///
+/// # Errors
+/// As [`open`]; they are of different formats, or of one whose log is not kept so.
+pub fn open_with_log(
+    paths: &[PathBuf],
+    log: &Path,
+    kind: Option<&'static Format>,
+    options: &OpenOptions,
+) -> Result<Sets, Error> {
+    const HINT: &str = "name base backups of one cluster, each a folder or an archive";
+    look_into(options)?;
+    let mut formats = Vec::new();
+    for path in paths {
+        let metadata = std::fs::metadata(path).map_err(|source| Error::io("open", path, source))?;
+        if let Some(tool) = repository::kind_of(&path.as_path().into(), kind) {
+            let reason = format!("a repository of {}, which keeps its log itself", tool.tool);
+            return Err(Error::refused(path, reason, "leave out --log"));
+        }
+        let format = kind.or_else(|| best_of(path, &metadata));
+        let format = format.ok_or_else(|| unknown(path, &metadata))?;
+        let Some(open) = format.with_log else {
+            let reason = format!("there is no archive of log beside backups of {}", format.title);
+            return Err(Error::refused(path, reason, HINT));
+        };
+        if formats.last().is_some_and(|(last, _)| *last != format.name) {
+            return Err(Error::refused(path, "the backups are of different engines", HINT));
+        }
+        formats.push((format.name, open));
+    }
+    match formats.last() {
+        Some((_, open)) => open(paths, log, options),
+        None => Err(Error::refused(log, "no backup was named", HINT)),
     }
 }
 

@@ -4,16 +4,19 @@
 //! Each set is a target, and so is the repository itself, which holds the log that all sets need.
 //! Tools are entries of [`Format::repositories`]; none is recognised by names alone.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::database::chains::BackupChains;
 use crate::database::{Format, OpenOptions, Probe, Target};
 use crate::error::Error;
 use crate::formats::FORMATS;
 use crate::source::store::StorePath;
+use crate::verdict::Verdict;
 
 /// A backup tool, with how its repositories are recognised and opened.
 #[derive(Debug)]
@@ -37,6 +40,49 @@ pub struct Sets {
     /// The sets, oldest first, and at last the repository itself. A target is opened when it is
     /// asked for: after the one before it was verified, so that it knows what was read.
     pub targets: Box<dyn Iterator<Item = Target> + Send>,
+    /// Is told what came of each target: what is said of all of them depends on it.
+    pub outcomes: Outcomes,
+}
+
+/// What came of the targets that were verified, by their paths.
+#[derive(Debug, Clone, Default)]
+pub struct Outcomes(Arc<Mutex<BTreeMap<PathBuf, Verdict>>>);
+
+impl Outcomes {
+    /// Notes what came of a target.
+    pub fn tell(&self, path: &Path, verdict: Verdict) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(path.to_owned(), verdict);
+    }
+
+    /// True if the set of this label, or of this path, was found to be damaged.
+    #[must_use]
+    pub fn is_damaged(&self, label: &str) -> bool {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().any(|(path, verdict)| {
+            let path = path.to_string_lossy();
+            let set = path.rsplit_once('#').map_or("", |(_, set)| set);
+            *verdict == Verdict::Damaged && (set == label || path == label)
+        })
+    }
+
+    /// What came of a target; `None` if that was not said.
+    #[must_use]
+    pub fn of(&self, path: &Path) -> Option<Verdict> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(path).copied()
+    }
+}
+
+impl Sets {
+    /// Targets, the last of which asks `outcomes`.
+    pub fn of(
+        count: usize,
+        targets: impl Iterator<Item = Target> + Send + 'static,
+        outcomes: Outcomes,
+    ) -> Self {
+        Self { count, targets: Box::new(targets), outcomes }
+    }
 }
 
 impl fmt::Debug for Sets {
@@ -75,6 +121,10 @@ pub enum RepositoryPart {
     Set(Arc<Backup>),
     /// The repository itself, with its log if that was read.
     Whole(Option<Arc<Log>>),
+    /// Files that hold a backup, or several, of a folder of such.
+    Media,
+    /// The folder itself, with what its backups are to one another once they were read.
+    Chains(Option<Arc<BackupChains>>),
 }
 
 /// What a tool's books say of a backup set.
@@ -209,6 +259,27 @@ pub struct Restorable {
     pub from_time: Option<String>,
     /// The time of the last commit.
     pub to_time: Option<String>,
+}
+
+/// The stretches of time in all moments of which something can be brought back, oldest first. That two
+/// ways meet is told by positions in the log: in an idle database the last commit is long before the end.
+/// `None` where the times of a way are not known.
+#[must_use]
+pub fn spans(restorable: &[Restorable]) -> Option<Vec<(&str, &str)>> {
+    let way = |it: &Restorable| (it.from_lsn, it.to_lsn);
+    let mut ways: Vec<&Restorable> = restorable.iter().collect();
+    ways.sort_by_key(|it| way(it));
+    let mut spans: Vec<(&str, &str)> = Vec::new();
+    let mut reached = Lsn(0);
+    for one in ways {
+        let (from, to) = (one.from_time.as_deref()?, one.to_time.as_deref()?);
+        match spans.last_mut().filter(|_| one.from_lsn <= reached) {
+            Some(last) => last.1 = last.1.max(to),
+            None => spans.push((from, to)),
+        }
+        reached = reached.max(one.to_lsn);
+    }
+    Some(spans)
 }
 
 /// The tool whose repository `place` is, or is a part of.

@@ -20,7 +20,9 @@ use std::io::{self, Write};
 use std::time::SystemTime;
 
 use crate::database::Description;
+use crate::database::repository::RepositoryPart;
 use crate::report::html::section::Gathered;
+use crate::report::html::timeline::SetMark;
 use crate::report::{Report, RunEnd, TargetEnd};
 use crate::verdict::{Finding, Note, Recount, Stretch, Unread, Verdict};
 use crate::verify::{Sink, Summary, Verified};
@@ -30,6 +32,7 @@ use crate::words::{
 
 mod picture;
 mod section;
+mod timeline;
 
 /// No page is larger than this.
 pub const PAGE_BYTES_MAX: usize = 300_000;
@@ -76,6 +79,8 @@ pub struct HtmlReport<W> {
     current: Gathered,
     rows: Vec<TableRow>,
     sections: Vec<(Verdict, String)>,
+    /// Of the repository whose targets come.
+    sets: Vec<SetMark>,
 }
 
 /// A row of the table of targets.
@@ -95,6 +100,7 @@ impl<W: Write> HtmlReport<W> {
             current: Gathered::default(),
             rows: Vec::new(),
             sections: Vec::new(),
+            sets: Vec::new(),
         }
     }
 
@@ -102,6 +108,22 @@ impl<W: Write> HtmlReport<W> {
         self.rows.push(TableRow { verdict, html: row });
         self.sections.push((verdict, section));
         drop_mildest(&mut self.sections, TARGETS_BYTES, |(_, html)| html.len(), |(v, _)| *v);
+    }
+
+    /// Keeps a set in mind; of the repository at its end, the line of time of its sets.
+    fn time_line(&mut self, target: &TargetEnd<'_>) -> String {
+        let description = &target.verified.description;
+        let mut line = String::new();
+        match &description.part {
+            Some(RepositoryPart::Whole(log)) => {
+                let sets = std::mem::take(&mut self.sets);
+                if let Some(log) = log {
+                    timeline::draw(&mut line, &sets, log);
+                }
+            }
+            _ => self.sets.extend(SetMark::of(description, target.verdict())),
+        }
+        line
     }
 
     fn page(&mut self, run: &RunEnd<'_>) -> String {
@@ -326,7 +348,8 @@ impl<W: Write + Send> Report for HtmlReport<W> {
     }
 
     fn end_target(&mut self, target: &TargetEnd<'_>) -> io::Result<()> {
-        let section = self.current.section(target, self.shares);
+        let line = self.time_line(target);
+        let section = self.current.section(target, self.shares, &line);
         let Verified { description, summary, .. } = target.verified;
         let verdict = target.verified.verdict();
         let row = format!(

@@ -132,7 +132,13 @@ impl<W: Write + Send> Report for JsonReport<W> {
         let part = match &description.part {
             Some(RepositoryPart::Set(backup)) => Some(("backup", serde_json::to_value(&**backup)?)),
             Some(RepositoryPart::Whole(Some(log))) => Some(("log", serde_json::to_value(&**log)?)),
-            Some(RepositoryPart::Whole(None)) | None => None,
+            Some(RepositoryPart::Chains(Some(chains))) => {
+                Some(("databases", serde_json::to_value(&chains.databases)?))
+            }
+            Some(
+                RepositoryPart::Whole(None) | RepositoryPart::Chains(None) | RepositoryPart::Media,
+            )
+            | None => None,
         };
         if let (Some(tail), Some((name, part))) = (tail.as_object_mut(), part) {
             tail.insert(name.to_owned(), part);

@@ -9,11 +9,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::database::Description;
+use crate::database::repository::RepositoryPart;
+use crate::report::sets::{SetsSeen, longest_gap};
 use crate::report::{Report, RunEnd, TargetEnd};
-use crate::verdict::{Finding, Note, PageCounts, Severity, SeverityCounts, Unread};
+use crate::verdict::{Finding, Note, PageCounts, Severity, SeverityCounts, Unread, Verdict};
 use crate::verify::{Sink, Verified};
 
 /// What every file of metrics begins with.
@@ -32,6 +34,8 @@ pub struct MetricsReport<W> {
     rows: BTreeMap<String, Row>,
     /// Bytes of the current target that could not be read.
     unread_bytes: u64,
+    /// Of the repository whose targets come.
+    sets: SetsSeen,
 }
 
 /// What is known of one target.
@@ -42,6 +46,14 @@ struct Row {
     success: Option<f64>,
     findings: Option<SeverityCounts>,
     pass: Option<Pass>,
+    /// Of a repository.
+    repository: Option<Repository>,
+}
+
+#[derive(Debug)]
+struct Repository {
+    sets: SetsSeen,
+    longest_gap: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -64,7 +76,8 @@ struct Previous {
 impl<W: Write> MetricsReport<W> {
     /// A report to `out` that replaces `previous`, the file before it.
     pub fn new(out: W, previous: &str) -> Self {
-        Self { out, previous: Previous::read(previous), rows: BTreeMap::new(), unread_bytes: 0 }
+        let (previous, rows) = (Previous::read(previous), BTreeMap::new());
+        Self { out, previous, rows, unread_bytes: 0, sets: SetsSeen::default() }
     }
 
     fn insert(&mut self, path: String, row: Row) {
@@ -74,6 +87,17 @@ impl<W: Write> MetricsReport<W> {
         if is_worse {
             self.rows.insert(path, row);
         }
+    }
+
+    /// Counts a set; at the end of its repository, what came of all.
+    fn repository(&mut self, description: &Description, verdict: Verdict) -> Option<Repository> {
+        self.sets.add(description, verdict);
+        let longest_gap = match &description.part {
+            Some(RepositoryPart::Whole(log)) => log.as_deref().and_then(longest_gap),
+            Some(RepositoryPart::Chains(_)) => None,
+            _ => return None,
+        };
+        Some(Repository { sets: std::mem::take(&mut self.sets), longest_gap })
     }
 
     /// Findings of a run that did not see everything: none of those known
@@ -149,7 +173,39 @@ impl<W: Write> MetricsReport<W> {
         );
         self.pages(&mut page);
         self.findings(&mut page);
+        self.repositories(&mut page);
         page.text
+    }
+
+    /// Only where there are some: other files stay as they were.
+    fn repositories(&self, page: &mut Page) {
+        if self.rows.values().all(|row| row.repository.is_none()) {
+            return;
+        }
+        let mut each = |name, help, value: &dyn Fn(&Repository) -> Option<f64>| {
+            page.family(name, help);
+            for (path, row) in &self.rows {
+                if let Some(value) = row.repository.as_ref().and_then(value) {
+                    page.sample(name, path, row, None, value);
+                }
+            }
+        };
+        each("pagewarden_sets", "Backup sets of the repository that were checked.", &|it| {
+            Some(it.sets.seen as f64)
+        });
+        each("pagewarden_sound_sets", "Those in which nothing is wrong or unread.", &|it| {
+            Some(it.sets.sound as f64)
+        });
+        each(
+            "pagewarden_newest_sound_set_timestamp_seconds",
+            "When the newest sound set was done.",
+            &|it| it.sets.newest_sound.as_ref().map(|(_, done)| since_1970(*done)),
+        );
+        each(
+            "pagewarden_longest_gap_seconds",
+            "The longest time between moments that can be restored, in which none can.",
+            &|it| it.longest_gap.map(|gap| gap.as_secs_f64()),
+        );
     }
 
     fn pages(&self, page: &mut Page) {
@@ -359,6 +415,7 @@ impl<W: Write + Send> Report for MetricsReport<W> {
                 bytes: summary.bytes,
                 unread_bytes: self.unread_bytes,
             }),
+            repository: self.repository(description, target.verdict()),
         };
         self.insert(path, row);
         Ok(())
@@ -371,6 +428,7 @@ impl<W: Write + Send> Report for MetricsReport<W> {
             success: self.previous.success.get(path).copied(),
             findings: self.previous.findings.get(path).copied(),
             pass: None,
+            repository: None,
         };
         self.insert(path.to_owned(), row);
         Ok(())
@@ -385,11 +443,8 @@ impl<W: Write + Send> Report for MetricsReport<W> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::report::sample::description;
-    use crate::verdict::Verdict;
     use crate::verify::Summary;
 
     const HOSTILE: &str = "/data/a\"b\\c\nd{e}";

@@ -19,6 +19,7 @@ pub mod nagios;
 pub mod picture;
 #[cfg(test)]
 mod sample;
+mod sets;
 pub mod several;
 pub mod text;
 pub mod why;

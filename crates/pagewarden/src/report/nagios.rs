@@ -10,9 +10,11 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::database::Description;
+use crate::database::repository::RepositoryPart;
+use crate::report::sets::{SetsSeen, longest_gap};
 use crate::report::why::why;
 use crate::report::{Report, RunEnd, TargetEnd};
 use crate::verdict::{Finding, Note, Severity, Unread, Verdict};
@@ -77,6 +79,9 @@ pub struct NagiosReport<W> {
     /// The first of the gravest findings.
     first_finding: Option<(Severity, String)>,
     first_unread: Option<String>,
+    /// Of a repository.
+    sets: SetsSeen,
+    longest_gap: Option<Duration>,
 }
 
 impl<W: Write> NagiosReport<W> {
@@ -92,7 +97,47 @@ impl<W: Write> NagiosReport<W> {
             several: targets > 1,
             first_finding: None,
             first_unread: None,
+            sets: SetsSeen::default(),
+            longest_gap: None,
         }
+    }
+
+    /// How old the newest sound set is.
+    fn age(&self, run: &RunEnd<'_>) -> Option<(&str, Duration)> {
+        let (label, done) = self.sets.newest_sound.as_ref()?;
+        Some((label, run.ended.duration_since(*done).unwrap_or_default()))
+    }
+
+    /// What is said of a repository's sets.
+    fn sets_sentence(&self, run: &RunEnd<'_>) -> String {
+        let SetsSeen { seen, sound, .. } = self.sets;
+        if seen == 0 {
+            return String::new();
+        }
+        let mut text = format!("; {} of {} sound", grouped(sound), counted(seen, "set"));
+        if let Some((label, age)) = self.age(run) {
+            let _ = write!(text, ", the newest ({}) {} old", one_line(label), duration(age));
+        }
+        if let Some(gap) = self.longest_gap.filter(|gap| !gap.is_zero()) {
+            let _ = write!(text, ", longest gap {}", duration(gap));
+        }
+        text
+    }
+
+    /// The figures of a repository's sets.
+    fn sets_figures(&self, run: &RunEnd<'_>) -> String {
+        let SetsSeen { seen, sound, .. } = self.sets;
+        if seen == 0 {
+            return String::new();
+        }
+        let mut text = format!(" sets={seen};;;0 sound_sets={sound};;;0");
+        if let Some((_, age)) = self.age(run) {
+            let _ = write!(text, " newest_sound_set_age={}s;;;0", age.as_secs());
+        }
+        if let Some(gap) = self.longest_gap {
+            let _ = write!(text, " longest_gap={}s;;;0", gap.as_secs());
+        }
+        text
     }
 
     fn keep_worst(&mut self, verdict: Verdict, why: String) {
@@ -128,6 +173,7 @@ impl<W: Write> NagiosReport<W> {
         if let Some(first) = first {
             let _ = write!(text, "; first: {first}");
         }
+        text.push_str(&self.sets_sentence(run));
         if self.targets > 0 {
             let Summary { pages, bytes: read, elapsed, .. } = run.total;
             let pages = counted(pages.total(), "page");
@@ -218,6 +264,11 @@ impl<W: Write + Send> Report for NagiosReport<W> {
         self.targets += 1;
         let verdict = target.verified.verdict();
         self.keep_worst(verdict, why(verdict, &target.verified.summary));
+        let description = &target.verified.description;
+        self.sets.add(description, verdict);
+        if let Some(RepositoryPart::Whole(Some(log))) = &description.part {
+            self.longest_gap = self.longest_gap.max(longest_gap(log));
+        }
         Ok(())
     }
 
@@ -232,10 +283,11 @@ impl<W: Write + Send> Report for NagiosReport<W> {
         let state = State::of(run.verdict, run.protection_missed);
         writeln!(
             self.out,
-            "PAGEWARDEN {} - {} | {}",
+            "PAGEWARDEN {} - {} | {}{}",
             state.name(),
             self.sentence(run),
-            figures(run.total)
+            figures(run.total),
+            self.sets_figures(run)
         )?;
         self.out.flush()
     }
@@ -243,7 +295,8 @@ impl<W: Write + Send> Report for NagiosReport<W> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, UNIX_EPOCH};
+    use std::sync::Arc;
+    use std::time::UNIX_EPOCH;
 
     use super::*;
     use crate::report::sample::description;
@@ -309,6 +362,33 @@ mod tests {
              undecided=0;;;0 pages=1000;;;0 ok=997;;;0 empty=0;;;0 unprotected=0;;;0 \
              unverifiable=0;;;0 files=2;;;0 bytes=8192000B;;;0 time=1.500s;;;0\n"
         );
+    }
+
+    #[test]
+    fn repository_tells_the_age_of_its_newest_sound_set_and_the_longest_gap() {
+        use crate::report::sets::tests::{log, set};
+        let total = Summary::default();
+        let ended = crate::words::time_of("2026-11-23T12:30:00Z").unwrap();
+        let text = line(
+            |report| {
+                let log = Arc::new(log(&[("a", 1, 4), ("b", 9, 11)]));
+                let part = Some(RepositoryPart::Whole(Some(log)));
+                let whole = Description { part, ..description("/repo") };
+                for target in [set("a", 1), set("b|", 9), whole] {
+                    let verified = Verified { description: target, summary: total.clone() };
+                    let (listed_bytes, overall) = (None, None);
+                    let end = TargetEnd { verified: &verified, listed_bytes, ended, overall };
+                    report.end_target(&end).unwrap();
+                }
+            },
+            &RunEnd { ended, ..end(Verdict::Intact, &total) },
+        );
+        let words =
+            "2 of 2 sets sound, the newest (b\\u{7c}) 3 h 30 min old, longest gap 5 h 0 min";
+        assert!(text.contains(words), "{text}");
+        let figures = " sets=2;;;0 sound_sets=2;;;0 newest_sound_set_age=12600s;;;0 \
+                       longest_gap=18000s;;;0\n";
+        assert!(text.ends_with(figures), "{text}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::database::repository::RepositoryPart;
 use crate::report::colours::Colours;
 use crate::report::fold::Folded;
 use crate::report::map::{Layout, PageMap};
+use crate::report::sets::SetsSeen;
 use crate::report::why::why;
 use crate::report::{Report, RunEnd, TargetEnd, Traffic};
 use crate::verdict::{Finding, Note, PageCounts, Recount, Stretch, Unread, Verdict};
@@ -31,14 +32,7 @@ pub struct TextReport<W> {
     layout: Option<Layout>,
     map: Option<PageMap>,
     /// Of the repository whose targets come.
-    sets: Sets,
-}
-
-/// Backup sets of a repository.
-#[derive(Debug, Default)]
-struct Sets {
-    seen: u64,
-    sound: u64,
+    sets: SetsSeen,
 }
 
 impl<W: Write> TextReport<W> {
@@ -50,7 +44,7 @@ impl<W: Write> TextReport<W> {
             folded: None,
             last_hint: None,
             state: String::new(),
-            sets: Sets::default(),
+            sets: SetsSeen::default(),
             explains: false,
             layout: None,
             map: None,
@@ -70,6 +64,16 @@ impl<W: Write> TextReport<W> {
     pub fn with_map(mut self, layout: Layout) -> Self {
         self.layout = Some(layout);
         self
+    }
+
+    /// `3 of 3 sets sound; any moment from ...`
+    fn say_sets(&mut self, one: &str, moments: Option<&String>) -> io::Result<()> {
+        let SetsSeen { seen, sound, .. } = std::mem::take(&mut self.sets);
+        write!(self.out, "  {} of {} sound", grouped(sound), counted(seen, one))?;
+        match moments.filter(|moments| !moments.is_empty()) {
+            Some(moments) => writeln!(self.out, "; {}", printable(moments)),
+            None => writeln!(self.out),
+        }
     }
 
     fn unfold(&mut self) -> io::Result<()> {
@@ -197,20 +201,20 @@ impl<W: Write + Send> Report for TextReport<W> {
             Some(RepositoryPart::Whole(Some(_))) if verdict == Verdict::Intact => {
                 "every record of the log that is here was read".to_owned()
             }
+            Some(RepositoryPart::Chains(Some(_))) if verdict == Verdict::Intact => {
+                "no backup that is here lacks another one".to_owned()
+            }
+            Some(RepositoryPart::Chains(Some(_))) if verdict == Verdict::Suspect => {
+                "backups between others are missing".to_owned()
+            }
             _ => why(verdict, summary),
         };
         match &description.part {
             Some(RepositoryPart::Whole(log)) => {
-                let sets = counted(self.sets.seen, "set");
-                write!(self.out, "  {} of {sets} sound", grouped(self.sets.sound))?;
-                let is_known = log.is_some() && !description.state.is_empty();
-                let moments = if is_known {
-                    format!("; {}", printable(&description.state))
-                } else {
-                    String::new()
-                };
-                writeln!(self.out, "{moments}")?;
-                self.sets = Sets::default();
+                self.say_sets("set", log.is_some().then_some(&description.state))?;
+            }
+            Some(RepositoryPart::Chains(chains)) => {
+                self.say_sets("backup file", chains.is_some().then_some(&description.state))?;
             }
             _ if description.state != self.state => {
                 let engine = printable(&description.engine);
@@ -218,11 +222,7 @@ impl<W: Write + Send> Report for TextReport<W> {
             }
             _ => {}
         }
-        if matches!(description.part, Some(RepositoryPart::Set(_))) {
-            self.sets.seen = self.sets.seen.saturating_add(1);
-            let is_sound = matches!(verdict, Verdict::Intact | Verdict::Unprotected);
-            self.sets.sound = self.sets.sound.saturating_add(u64::from(is_sound));
-        }
+        self.sets.add(description, verdict);
         writeln!(self.out, "  verdict: {} ({})", self.colours.verdict(verdict), reason)?;
         if self.explains {
             writeln!(self.out, "  tested by: {}", description.evidence.tested_by)?;

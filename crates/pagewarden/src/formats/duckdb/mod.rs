@@ -17,6 +17,8 @@ pub const FORMAT: Format = Format {
     stream: None,
     parts: None,
     repositories: &[],
+    in_folder: None,
+    with_log: None,
     turned_on: TurnedOn::Never,
     experiments: &[],
     sidecars: &[

@@ -23,6 +23,8 @@ pub const FORMAT: Format = Format {
     }),
     parts: None,
     repositories: files::backup::repository::REPOSITORIES,
+    in_folder: None,
+    with_log: Some(files::backup::with_log::open),
     turned_on: TurnedOn::ForTheWhole,
     experiments: &["e2b", "e0", "e2a"],
     sidecars: &[],

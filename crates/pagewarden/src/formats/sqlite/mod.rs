@@ -22,6 +22,8 @@ pub const FORMAT: Format = Format {
     }),
     parts: None,
     repositories: &[],
+    in_folder: None,
+    with_log: None,
     turned_on: TurnedOn::Here,
     experiments: &["e0-sqlite", "e2b-sqlite"],
     sidecars: &[("-wal", "log"), ("-journal", "rollback journal")],

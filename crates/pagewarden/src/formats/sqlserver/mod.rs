@@ -35,6 +35,8 @@ pub const FORMAT: Format = Format {
         open: backup::open,
     }),
     repositories: &[],
+    in_folder: Some(backup::chains::FOLDER),
+    with_log: None,
     turned_on: TurnedOn::ByServer("ALTER DATABASE [name] SET PAGE_VERIFY CHECKSUM"),
     experiments: &[],
     sidecars: &[],

@@ -39,8 +39,8 @@ impl Gathered {
         Self { map: Some(PageMap::new(tiles_max, page_bytes)), ..Self::default() }
     }
 
-    /// The section of the target at its end.
-    pub(super) fn section(&mut self, target: &TargetEnd<'_>, shares: usize) -> String {
+    /// The section of the target at its end; `line` is what is drawn of a repository's sets.
+    pub(super) fn section(&mut self, target: &TargetEnd<'_>, shares: usize, line: &str) -> String {
         let Verified { description, summary, .. } = target.verified;
         let verdict = summary.verdict(description.setting);
         let path = escaped(&description.path.to_string_lossy());
@@ -56,6 +56,7 @@ impl Gathered {
             );
         }
         facts(&mut page, target);
+        page.push_str(line);
         if let Some(mut map) = self.map.take() {
             map.end(target);
             counts(&mut page, summary, &map);
@@ -208,8 +209,12 @@ fn facts(page: &mut String, target: &TargetEnd<'_>) {
     let mut fact = |name: &str, text: &str| {
         let _ = writeln!(page, "<div><dt>{name}<dd>{text}</div>");
     };
-    let page_size = bytes(u64::from(description.page_size));
-    fact("Engine", &format!("{}, pages of {page_size}", escaped(&description.engine)));
+    let pages = match description.page_size {
+        // A log has none.
+        0 => String::new(),
+        size => format!(", pages of {}", bytes(u64::from(size))),
+    };
+    fact("Engine", &format!("{}{pages}", escaped(&description.engine)));
     fact("State", &escaped(&description.state));
     fact("Setting", setting);
     fact(

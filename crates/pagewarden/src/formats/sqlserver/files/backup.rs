@@ -26,6 +26,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::database::repository::RepositoryPart;
 use crate::database::{Description, PageFile, Step, StreamedPages, Target};
 use crate::error::Error;
 use crate::formats::sqlserver::FORMAT;
@@ -45,6 +46,7 @@ use crate::source::decode::Decoded;
 use crate::source::file::{open_regular, read_fully};
 use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Protection, Severity, Unread};
 
+pub(in crate::formats::sqlserver) mod chains;
 mod extents;
 mod family;
 mod log;
@@ -54,6 +56,7 @@ mod sets;
 pub use extents::{Event, Extents, Placed, SetClose, SetEvent};
 pub use sets::{SetKind, SetWords};
 
+use chains::Headers;
 use family::{Family, SetBegin, Source};
 use place::EXTENT_PAGES;
 
@@ -249,6 +252,8 @@ struct Backup {
     /// What is to be said once all pages of the set were judged.
     after_barrier: Option<Vec<(String, Arc<Strays>)>>,
     taker: Option<Taker>,
+    /// Takes what each set says of itself, once all of it came.
+    headers: Option<Headers>,
     /// Data of this set comes again.
     comes_again: bool,
     /// Pages were among what came.
@@ -286,6 +291,7 @@ impl Backup {
             is_partial: false,
             after_barrier: None,
             taker: None,
+            headers: None,
             comes_again: false,
             has_pages: false,
             has_ended: false,
@@ -309,6 +315,7 @@ impl Backup {
     }
 
     fn description(&self) -> Description {
+        let part = self.headers.is_some().then_some(RepositoryPart::Media);
         let engine = self.engine.clone().or_else(|| {
             self.first.as_ref().map(|configuration| engine(configuration.database_version))
         });
@@ -329,7 +336,7 @@ impl Backup {
         }
         state.extend(self.setting.map(|setting| setting_in_words(setting).to_owned()));
         Description {
-            part: None,
+            part,
             path: self.path.clone(),
             format: FORMAT.name,
             engine: engine.unwrap_or_else(|| "SQL Server".to_owned()),

@@ -20,6 +20,8 @@
 //!     88     5  date                      MTF
 //!  93,94  1, 1  version of the software   MTF; 10 and 50: SQL Server 2008 R2
 //!     95     1  time zone, quarter hours  MTF; 127 is unknown
+//!    100    16  the set's own id          measured: that which a differential backup
+//!                                           names at 272, and a later one at 200
 //! ESET
 //!     78     2  number of the set         MTF
 //! MSTL, what is in MQTL                   measured: in all 20 sets that have one,
@@ -46,8 +48,20 @@
 //!     72     5  creation of the database  measured: a date before 77
 //!     77     5  begin of the backup       measured: as in SSET
 //!     82     5  its end                   measured: zero in MSCI, set in MSLS
+//!     87     1  its kind, a letter         measured: D full, I differential, L log
 //!     91     1  compatibility level       measured
 //!     94     2  database version          measured: as in the boot page
+//!    156    16  recovery fork             measured: another one after a restore
+//!    172    10  where it left the other   measured: the last LSN of the full backup
+//!                                           that was restored; zero if there was none
+//!    184    16  the fork that it left     measured: that at 156 of that backup
+//!    200    16  set id of the full        measured: see SSET; zero if none
+//!               backup before
+//!    224    16  family                    measured: the first fork of all, kept over
+//!                                           restores on other servers
+//!    260    10  checkpoint LSN of the     measured: 62 of all 8 differential sets
+//!               differential base
+//!    272    16  its set id                measured: see SSET; zero in other backups
 //! 104,106 2, 2  size, offset of its name  measured
 //! 108,110 2, 2  of the server's name      measured
 //! "SFIN", a file
@@ -107,6 +121,8 @@ pub enum Details {
         version: (u8, u8),
         /// Minutes from UTC.
         time_zone_minutes: Option<i16>,
+        /// The set's own id.
+        id: Guid,
     },
     /// ESET.
     SetEnd {
@@ -156,6 +172,7 @@ impl Details {
                     127 => None,
                     quarters => Some(i16::from(quarters).saturating_mul(15)),
                 },
+                id: fields.guid(100),
             }),
             b"ESET" => Some(Self::SetEnd { attributes: fields.u32(52)?, number: fields.u16(78)? }),
             b"MSTL" => Some(Self::Log(LogRange {
@@ -222,6 +239,14 @@ pub struct Configuration {
     pub begun: Option<Date>,
     /// When it ended: only in MSLS.
     pub ended: Option<Date>,
+    /// A letter for the kind of backup, as in `msdb`: D, I, L.
+    pub kind: u8,
+    /// The history that the database is of, which a restore begins anew.
+    pub fork: Fork,
+    /// The same for all copies of a database, over restores.
+    pub family: Guid,
+    /// Of a differential backup, the set id of its base.
+    pub base_id: Guid,
     /// The database's files, of the log too.
     pub files: Vec<DatabaseFile>,
     /// All that the records say, these fields among it.
@@ -273,6 +298,14 @@ impl Configuration {
             created: scin.date(72),
             begun: scin.date(77),
             ended: scin.date(82),
+            kind: scin.u8(87)?,
+            fork: Fork {
+                id: scin.guid(156),
+                point: scin.lsn(172).unwrap_or_default(),
+                left: scin.guid(184),
+            },
+            family: scin.guid(224),
+            base_id: scin.guid(272),
             files,
             contents: contents.to_vec(),
         })
@@ -381,6 +414,51 @@ impl fmt::Display for Lsn {
     }
 }
 
+impl Lsn {
+    /// As one number, which is how `msdb` and RESTORE HEADERONLY write it: 42000000814400001.
+    #[must_use]
+    pub fn decimal(self) -> String {
+        let text = format!("{}{:010}{:05}", self.file, self.block, self.slot);
+        let digits = text.trim_start_matches('0');
+        if digits.is_empty() { "0".to_owned() } else { digits.to_owned() }
+    }
+}
+
+/// An id that is the same nowhere else; zero where there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Guid(pub [u8; 16]);
+
+impl Guid {
+    /// True unless it is zero.
+    #[must_use]
+    pub fn is_set(self) -> bool {
+        self != Self::default()
+    }
+}
+
+impl fmt::Display for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // As Windows writes it: the first three parts are numbers, lowest byte first.
+        let [a, b, c, d, e, g, h, i, rest @ ..] = self.0;
+        let first = u32::from_le_bytes([a, b, c, d]);
+        let (second, third) = (u16::from_le_bytes([e, g]), u16::from_le_bytes([h, i]));
+        let [j, k, node @ ..] = rest;
+        write!(f, "{first:08X}-{second:04X}-{third:04X}-{j:02X}{k:02X}-")?;
+        node.iter().try_for_each(|byte| write!(f, "{byte:02X}"))
+    }
+}
+
+/// A history of a database: a restore that ends in recovery begins a new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Fork {
+    /// Its id.
+    pub id: Guid,
+    /// Where it left the one before; zero if there was none.
+    pub point: Lsn,
+    /// The one before.
+    pub left: Guid,
+}
+
 /// A time of the server's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Date {
@@ -428,6 +506,11 @@ impl Fields<'_> {
 
     fn u64(self, offset: usize) -> Option<u64> {
         self.bytes(offset).map(u64::from_le_bytes)
+    }
+
+    /// Zero past the end: older versions have shorter records.
+    fn guid(self, offset: usize) -> Guid {
+        self.bytes(offset).map(Guid).unwrap_or_default()
     }
 
     fn lsn(self, offset: usize) -> Option<Lsn> {

@@ -1,7 +1,7 @@
 //! The log that a backup repository keeps: which of its segments are here and sound, and to which
 //! moment they bring each set.
 //!
-//! [`store`] is what a tool gives, [`folder`] the plainest of them; [`read`] reads every segment once, record by record, each with its
+//! [`store`] is what a tool gives, [`folder`] the plainest of them, [`joined`] several; [`read`] reads every segment once, record by record, each with its
 //! sum and its link to the one before; [`history`] says which timeline left which; [`reach`] puts that
 //! together for the sets; [`mod@moments`] says it in words. Segments are read in the order of timelines, so
 //! memory does not grow with the archive.
@@ -16,24 +16,26 @@
 
 mod folder;
 mod history;
+mod joined;
 mod moments;
 mod reach;
 mod read;
 mod store;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 pub(in crate::formats::postgres::files) use self::folder::{
     LogFolder, begins_as_log, decoded, no_segment, plain_file,
 };
-use self::moments::{moments, text_of, to_seconds};
-use self::reach::{Need, reaches, stretch_of};
+pub(in crate::formats::postgres::files) use self::joined::{JoinedLog, TakenOut};
+use self::moments::{moments, text_of, text_of_next, to_seconds};
+use self::reach::{Need, last_commit, reaches, stretch_of};
 use self::read::{Break, Reading, Stretch};
 use self::store::Shelf;
 pub(in crate::formats::postgres::files) use self::store::{LogArchive, NoSegment, StoredSegment};
-use crate::database::repository::{Backup, Log, LogGap, Lsn, RepositoryPart, Restorable};
+use crate::database::repository::{Backup, Log, LogGap, Lsn, Outcomes, RepositoryPart, Restorable};
 use crate::database::{Description, Evidence, Settled, Step, Target};
 use crate::formats::postgres::FORMAT;
 use crate::formats::postgres::files::control::Control;
@@ -57,10 +59,12 @@ const HINT: &str = "look for it in another copy of the archive, or in the server
 pub(in crate::formats::postgres::files) struct ArchivedLogs {
     /// What the report calls the repository.
     pub(in crate::formats::postgres::files) path: PathBuf,
-    /// The tool's name.
-    pub(in crate::formats::postgres::files) tool: &'static str,
+    /// What it is, for people.
+    pub(in crate::formats::postgres::files) what: String,
     /// One for each cluster.
     pub(in crate::formats::postgres::files) logs: Vec<ArchivedLog>,
+    /// What came of the sets: one that is damaged brings nothing back.
+    pub(in crate::formats::postgres::files) outcomes: Outcomes,
 }
 
 /// The log of a cluster and the sets that need it.
@@ -82,7 +86,8 @@ impl ArchivedLogs {
     pub(in crate::formats::postgres::files) fn into_target(self) -> Target {
         let steps = Steps {
             path: self.path,
-            tool: self.tool,
+            what: self.what,
+            outcomes: self.outcomes,
             names: self.logs.len() > 1,
             waiting: self.logs.into(),
             ready: VecDeque::new(),
@@ -101,14 +106,12 @@ impl ArchivedLog {
         self.asked.as_ref().is_none_or(|asked| asked.iter().any(|one| one == label))
     }
 
-    fn needs(&self) -> Vec<Need> {
+    /// What sets need whose end the tool knows, or by the log that was read.
+    fn needs(&self, ends: &BTreeMap<u64, u64>) -> Vec<Need> {
         let needs = self.sets.iter().filter_map(|set| {
-            Some(Need {
-                label: set.label.clone(),
-                timeline: set.timeline?,
-                from: set.from_lsn?.0,
-                to: set.to_lsn?.0,
-            })
+            let from = set.from_lsn?.0;
+            let to = set.to_lsn.map(|lsn| lsn.0).or_else(|| ends.get(&from).copied())?;
+            Some(Need { label: set.label.clone(), timeline: set.timeline?, from, to })
         });
         needs.collect()
     }
@@ -116,7 +119,8 @@ impl ArchivedLog {
 
 struct Steps {
     path: PathBuf,
-    tool: &'static str,
+    what: String,
+    outcomes: Outcomes,
     /// The name of each cluster is said.
     names: bool,
     waiting: VecDeque<ArchivedLog>,
@@ -161,7 +165,7 @@ impl Steps {
         Description {
             path: self.path.clone(),
             format: FORMAT.name,
-            engine: format!("the log in a repository of {}", self.tool),
+            engine: self.what.clone(),
             page_size: 0,
             setting: Some(Protection::Checksum),
             state,
@@ -189,7 +193,7 @@ impl Steps {
 
     fn judge(&mut self, log: &ArchivedLog, reading: &Reading, identity: Identity, shelf: &Shelf) {
         let judgement = Judgement::new(log, reading, identity, shelf);
-        let (one, mut state) = judgement.tell(&mut self.ready);
+        let (one, mut state) = judgement.tell(&mut self.ready, &self.outcomes);
         self.read.segments = self.read.segments.saturating_add(one.segments);
         self.read.gaps.extend(one.gaps);
         self.read.restorable.extend(one.restorable);
@@ -201,7 +205,7 @@ impl Steps {
 
     fn begin(&mut self, log: ArchivedLog) {
         if log.archive.segments().is_empty() {
-            let needs = log.needs();
+            let needs = log.needs(&BTreeMap::new());
             let asked = needs.iter().filter(|need| log.is_asked(&need.label));
             self.ready.extend(asked.map(|need| without_any(need, log.waits_for_log)));
             return;
@@ -210,7 +214,8 @@ impl Steps {
             Ok(identity) => {
                 let archive = Arc::clone(&log.archive);
                 let shelf = Arc::new(Shelf::new(archive, identity.segment_bytes));
-                let reading = Reading::new(Arc::clone(&shelf), identity);
+                let marks = log.sets.iter().filter_map(|set| Some(set.to_lsn?.0)).collect();
+                let reading = Reading::new(Arc::clone(&shelf), identity, marks);
                 self.reading = Some((log, reading, identity, shelf));
             }
             Err(steps) => self.ready.extend(steps),
@@ -257,6 +262,8 @@ impl Steps {
                     unread.push(Unread::of_file(&segment.stored_file, error));
                 }
                 (Some(identity), _) => return Ok(identity),
+                // Nothing of it has come yet.
+                (None, _) if segment.is_partial => {}
                 (None, _) => {
                     let words = "its first page is none of a log of this cluster".to_owned();
                     steps.push(refused(Kind::Header, None, words));
@@ -353,7 +360,7 @@ impl<'a> Judgement<'a> {
     ) -> Self {
         let mut judgement = Self {
             log,
-            needs: log.needs(),
+            needs: log.needs(&reading.backup_ends),
             stretches: &reading.stretches,
             shelf,
             identity,
@@ -472,6 +479,8 @@ impl<'a> Judgement<'a> {
 
     fn add_break(&mut self, broken: &Break) {
         let (name, stored) = match self.shelf.find(broken.segment) {
+            // What has not come yet.
+            Some((_, stored)) if stored.is_partial && broken.is_last => return,
             Some((name, stored)) => (*name, Some(stored.stored_file.clone())),
             None => (broken.segment, None),
         };
@@ -580,6 +589,36 @@ impl<'a> Judgement<'a> {
         Some(Step::Finding(finding.with_hint(HINT)))
     }
 
+    /// Sets that were begun, and of which neither their books nor the log tell where they end.
+    fn sets_without_end(&self) -> Vec<Step> {
+        let begun = self.log.sets.iter().filter(|set| self.log.is_asked(&set.label));
+        let begun = begun.filter_map(|set| Some((&set.label, set.from_lsn?)));
+        let unknown =
+            begun.filter(|(label, _)| self.needs.iter().all(|need| need.label != **label));
+        let steps = unknown.map(|(label, from)| {
+            let error = format!(
+                "neither a manifest nor the log that is here tells where set {label} ends, which \
+                 begins at LSN {from}: how far it can be brought is not known"
+            );
+            Step::Unread(Unread::of_file(label, error))
+        });
+        steps.collect()
+    }
+
+    /// A server asks for whole segments only.
+    fn partial_notes(&self) -> Vec<Step> {
+        let partial = self.shelf.segments().values().filter(|stored| stored.is_partial);
+        let notes = partial.map(|stored| {
+            let text = format!(
+                "this segment is still being received: its records count, but a server finds it only \
+                 under the name {}, decompressed",
+                stored.name
+            );
+            Step::Note(Note { file: stored.stored_file.clone(), text })
+        });
+        notes.collect()
+    }
+
     fn restorable(&self) -> Vec<Restorable> {
         let mut all = Vec::new();
         for need in self.needs.iter().filter(|need| self.log.is_asked(&need.label)) {
@@ -587,6 +626,10 @@ impl<'a> Judgement<'a> {
             let histories = self.shelf.histories();
             let set = self.log.sets.iter().find(|set| set.label == need.label);
             let stopped = set.and_then(|set| set.stopped.as_deref()).and_then(to_seconds);
+            // No replay can stop before what was committed meanwhile.
+            let committed = last_commit(need, own).map(text_of_next);
+            let begun = || set.and_then(|set| set.started.as_deref()).and_then(to_seconds);
+            let consistent = stopped.max(committed).or_else(begun);
             for reach in reaches(need, own, self.stretches, histories, self.segment_bytes()) {
                 let to_time = reach.time.map(text_of);
                 all.push(Restorable {
@@ -595,8 +638,8 @@ impl<'a> Judgement<'a> {
                     from_lsn: Lsn(need.to),
                     to_lsn: Lsn(reach.to),
                     // A set in which nothing was committed behind its end is as it was then.
-                    to_time: to_time.max(stopped.clone()),
-                    from_time: stopped.clone(),
+                    to_time: to_time.max(consistent.clone()),
+                    from_time: consistent.clone(),
                 });
             }
         }
@@ -604,7 +647,7 @@ impl<'a> Judgement<'a> {
     }
 
     /// Says what is wrong; what is known of the log, in words too.
-    fn tell(self, steps: &mut VecDeque<Step>) -> (Log, String) {
+    fn tell(self, steps: &mut VecDeque<Step>, outcomes: &Outcomes) -> (Log, String) {
         let findings = self.faults.iter().map(|fault| self.finding(fault));
         let mut findings: Vec<Finding> = findings.collect();
         let more = findings.len().saturating_sub(FINDINGS_MAX);
@@ -618,6 +661,8 @@ impl<'a> Judgement<'a> {
         steps.extend(self.history_steps());
         let asked = self.needs.iter().filter(|need| self.log.is_asked(&need.label));
         steps.extend(asked.filter_map(|need| self.without_log(need)));
+        steps.extend(self.sets_without_end());
+        steps.extend(self.partial_notes());
         let log = Log {
             segments: self.shelf.segments().len() as u64,
             gaps: self.gaps.clone(),
@@ -626,7 +671,18 @@ impl<'a> Judgement<'a> {
         steps.extend(grouped(self.unread).into_iter().map(Step::Unread));
         let mut needs = self.needs;
         needs.retain(|need| self.log.is_asked(&need.label));
-        let state = moments(&log.restorable, &needs);
+        let (damaged, sound): (Vec<Need>, Vec<Need>) =
+            needs.into_iter().partition(|need| outcomes.is_damaged(&need.label));
+        let is_sound = |way: &&Restorable| !outcomes.is_damaged(&way.set);
+        let ways: Vec<Restorable> = log.restorable.iter().filter(is_sound).cloned().collect();
+        let damaged: Vec<&str> = damaged.iter().map(|need| need.label.as_str()).collect();
+        let state = match (damaged.as_slice(), sound.is_empty()) {
+            ([], _) => moments(&ways, &sound),
+            (_, true) => "no set is sound".to_owned(),
+            (damaged, false) => {
+                format!("{} (without {}: damaged)", moments(&ways, &sound), damaged.join(", "))
+            }
+        };
         (log, state)
     }
 }
@@ -691,7 +747,9 @@ mod tests {
         let name = "main".to_owned();
         let archive = Arc::new(archive);
         let log = ArchivedLog { name, archive, sets, asked: None, waits_for_log: true };
-        let log = ArchivedLogs { path: folder.to_owned(), tool: "a test", logs: vec![log] };
+        let (path, what) = (folder.to_owned(), "a test".to_owned());
+        let outcomes = Outcomes::default();
+        let log = ArchivedLogs { path, what, logs: vec![log], outcomes };
         let (mut findings, mut unread, mut end) = (Vec::new(), Vec::new(), None);
         for step in log.into_target().steps {
             match step {

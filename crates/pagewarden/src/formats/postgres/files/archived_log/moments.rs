@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::database::repository::{Lsn, Restorable};
+use crate::database::repository::{Lsn, Restorable, spans};
 use crate::formats::postgres::files::archived_log::reach::Need;
 use crate::words::{time_of, utc_seconds};
 
@@ -15,6 +15,12 @@ pub(super) fn text_of(microseconds: i64) -> String {
     let seconds = microseconds.div_euclid(MICROSECONDS).saturating_add(SECONDS_BEFORE_2000);
     let since = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
     utc_seconds(UNIX_EPOCH.checked_add(since).unwrap_or(UNIX_EPOCH))
+}
+
+/// The same, rounded up: a moment at which what happened at that time had happened.
+pub(super) fn text_of_next(microseconds: i64) -> String {
+    let up = i64::from(microseconds.rem_euclid(MICROSECONDS) > 0).saturating_mul(MICROSECONDS);
+    text_of(microseconds.saturating_add(up))
 }
 
 /// A tool's time in UTC without parts of a second: times of one form can be compared as texts. `None`
@@ -38,61 +44,28 @@ pub(super) fn moments(restorable: &[Restorable], needs: &[Need]) -> String {
     if restorable.is_empty() {
         return "no set can be made consistent with the log that is here".to_owned();
     }
-    let mut ways: Vec<_> = restorable.iter().filter_map(Way::of).collect();
-    if ways.len() < restorable.len() {
+    let Some(spans) = spans(restorable) else {
         let last = restorable.iter().map(|it| it.to_lsn).max();
         let first = restorable.iter().map(|it| it.from_lsn).min();
         let text = |lsn: Option<Lsn>| lsn.map_or(String::new(), |lsn| lsn.to_string());
         return format!("restorable from LSN {} to {}{lost}", text(first), text(last));
-    }
-    ways.sort();
-    let (whole, holes) = joined(&ways);
+    };
+    let holes = spans.windows(2).filter_map(|pair| match pair {
+        [before, after] => Some((before.1, after.0)),
+        _ => None,
+    });
+    let from = spans.first().map_or("", |span| span.0);
+    let to = spans.iter().map(|span| span.1).max().unwrap_or_default();
     let plain = |time: &str| time.trim_end_matches('Z').replace('T', " ");
     let holes: Vec<_> =
-        holes.iter().map(|(from, to)| format!("{} to {}", plain(from), plain(to))).collect();
+        holes.map(|(from, to)| format!("{} to {}", plain(from), plain(to))).collect();
     let but =
         if holes.is_empty() { String::new() } else { format!(", but not {}", holes.join(", ")) };
-    let (from, to) = (plain(whole.0), plain(whole.1));
+    let (from, to) = (plain(from), plain(to));
     match from == to {
         true => format!("only the moment {from} UTC can be restored{lost}"),
         false => format!("any moment from {from} to {to} UTC can be restored{but}{lost}"),
     }
-}
-
-/// From where to where a set can be brought.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Way<'a> {
-    from: Lsn,
-    to: Lsn,
-    from_time: &'a str,
-    to_time: &'a str,
-}
-
-impl<'a> Way<'a> {
-    fn of(restorable: &'a Restorable) -> Option<Self> {
-        Some(Self {
-            from: restorable.from_lsn,
-            to: restorable.to_lsn,
-            from_time: restorable.from_time.as_deref()?,
-            to_time: restorable.to_time.as_deref()?,
-        })
-    }
-}
-
-/// The whole of some ways, and what lies between them. That they meet is told by positions in the log:
-/// in an idle database the last commit is long before the end.
-fn joined<'a>(ways: &[Way<'a>]) -> ((&'a str, &'a str), Vec<(&'a str, &'a str)>) {
-    let mut whole = ways.first().map_or(("", ""), |first| (first.from_time, first.to_time));
-    let mut reached = ways.first().map_or(Lsn(0), |first| first.to);
-    let mut holes = Vec::new();
-    for way in ways {
-        if way.from > reached {
-            holes.push((whole.1, way.from_time));
-        }
-        reached = reached.max(way.to);
-        whole.1 = whole.1.max(way.to_time);
-    }
-    (whole, holes)
 }
 
 #[cfg(test)]
@@ -118,6 +91,8 @@ mod tests {
     fn times_of_servers_are_told_in_utc() {
         assert_eq!(text_of(0), "2000-01-01T00:00:00Z");
         assert_eq!(text_of(848_740_211_999_999), "2026-11-23T09:10:11Z");
+        assert_eq!(text_of_next(848_740_211_000_001), "2026-11-23T09:10:12Z");
+        assert_eq!(text_of_next(848_740_211_000_000), "2026-11-23T09:10:11Z");
         let in_utc = |time| to_seconds(time).unwrap_or_default();
         assert_eq!(in_utc("2026-11-23T09:09:38.1Z"), "2026-11-23T09:09:38Z");
         assert_eq!(in_utc("2026-11-23T00:09:38+02:30"), "2026-11-22T21:39:38Z");

@@ -100,6 +100,12 @@ fn path_to<'a>(
     Some(path)
 }
 
+/// The latest end of a transaction before a set is consistent.
+pub(super) fn last_commit(need: &Need, own: &Stretch) -> Option<i64> {
+    let before = own.commits.iter().filter(|(at, _)| *at <= need.to);
+    before.map(|(_, time)| *time).max()
+}
+
 /// The last end of a transaction on a way, behind the set's own end or before it.
 fn time_on(need: &Need, path: &[&Stretch]) -> Option<i64> {
     let commits = path.iter().flat_map(|stretch| &stretch.commits);

@@ -1,11 +1,11 @@
 //! Reads the log of an archive: every segment once, record by record.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::formats::postgres::files::archived_log::store::Shelf;
 use crate::formats::postgres::files::control::u64_at;
-use crate::formats::postgres::files::wal::block::{Dialect, touched};
+use crate::formats::postgres::files::wal::block::{BACKUP_END, Dialect, OF_LOG, touched};
 use crate::formats::postgres::files::wal::reader::{LogReader, Record, Stop};
 use crate::formats::postgres::files::wal::segment::{
     Identity, LONG_HEADER_BYTES, LooseSegments as _, PageHeader, SegmentName, Segments,
@@ -29,8 +29,9 @@ pub(super) struct Stretch {
     pub(super) begin: u64,
     /// Where the one behind its last would begin.
     pub(super) end: u64,
-    /// The first and the last end of a transaction in each segment: where its record ends, and when
-    /// it was, in microseconds since 2000.
+    /// The first and the last end of a transaction in each segment, and in each part of one that the
+    /// end of a backup cuts it into: where its record ends, and when it was, in microseconds since
+    /// 2000. The last has the latest time of all in its part.
     pub(super) commits: Vec<(u64, i64)>,
 }
 
@@ -67,14 +68,28 @@ pub(super) struct Reading {
     identity: Identity,
     runs: VecDeque<Run>,
     open: Option<(Run, LogReader, Stretch)>,
+    /// Where backups end, as far as that is known.
+    marks: BTreeSet<u64>,
+    /// Where backups end by the log, by where they began.
+    pub(super) backup_ends: BTreeMap<u64, u64>,
     pub(super) stretches: Vec<Stretch>,
     pub(super) breaks: Vec<Break>,
 }
 
 impl Reading {
-    pub(super) fn new(shelf: Arc<Shelf>, identity: Identity) -> Self {
+    /// `marks` are the positions at which backups are known to end.
+    pub(super) fn new(shelf: Arc<Shelf>, identity: Identity, marks: BTreeSet<u64>) -> Self {
         let runs = runs_of(&shelf, u64::from(identity.segment_bytes.max(1)));
-        Self { shelf, identity, runs, open: None, stretches: Vec::new(), breaks: Vec::new() }
+        Self {
+            shelf,
+            identity,
+            runs,
+            open: None,
+            marks,
+            backup_ends: BTreeMap::new(),
+            stretches: Vec::new(),
+            breaks: Vec::new(),
+        }
     }
 
     /// Reads on for about a segment; the number of bytes, `None` when all was read.
@@ -90,13 +105,16 @@ impl Reading {
             match reader.next_record() {
                 Ok(record) => {
                     stretch.end = record.end;
-                    let time = time_of(&record);
-                    if let Some(time) = time {
-                        add_commit(&mut stretch.commits, (record.end, time), segment_bytes);
+                    let end = record.end;
+                    if let Some(began) = backup_ended(&record) {
+                        self.marks.insert(end);
+                        self.backup_ends.insert(began, end);
+                    } else if let Some(time) = time_of(&record) {
+                        add_commit(&mut stretch.commits, (end, time), segment_bytes, &self.marks);
                     }
-                    let has_crossed = record.end / segment_bytes != begin / segment_bytes;
+                    let has_crossed = end / segment_bytes != begin / segment_bytes;
                     if has_crossed {
-                        let passed = record.end.saturating_sub(begin);
+                        let passed = end.saturating_sub(begin);
                         self.open = Some((run, reader, stretch));
                         return Some(passed);
                     }
@@ -266,15 +284,57 @@ fn time_of(record: &Record<'_>) -> Option<i64> {
     u64_at(main, 0).map(u64::cast_signed)
 }
 
-/// Keeps the first and the last of a segment.
-fn add_commit(commits: &mut Vec<(u64, i64)>, commit: (u64, i64), segment_bytes: u64) {
-    let segment = |commit: &(u64, i64)| commit.0 / segment_bytes.max(1);
-    let is_third = match commits.as_slice() {
-        [.., first, last] => segment(first) == segment(last) && segment(last) == segment(&commit),
-        _ => false,
-    };
-    if is_third {
+/// Where the backup began that a record says has ended.
+fn backup_ended(record: &Record<'_>) -> Option<u64> {
+    if (record.header.manager, record.header.operation()) != (OF_LOG, BACKUP_END) {
+        return None;
+    }
+    let main = touched(record.head, Dialect::of_magic(record.magic)?, |_| ())?;
+    u64_at(main, 0)
+}
+
+/// Keeps the first and the last of a segment, or of its part before, between or behind the marks.
+fn add_commit(
+    commits: &mut Vec<(u64, i64)>,
+    (at, mut time): (u64, i64),
+    segment_bytes: u64,
+    marks: &BTreeSet<u64>,
+) {
+    let segment = |at: u64| at / segment_bytes.max(1);
+    if let [.., (first, _), (last, latest)] = commits.as_slice()
+        && segment(*first) == segment(at)
+        // A record that ends at the mark is before it.
+        && marks.range(*first..at).next().is_none()
+        && first < last
+    {
+        // Those that commit at the same time are not always logged in that order.
+        time = time.max(*latest);
         commits.pop();
     }
-    commits.push(commit);
+    commits.push((at, time));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_and_last_commit_are_kept_on_either_side_of_the_end_of_a_backup() {
+        let mut commits = Vec::new();
+        let marks = BTreeSet::from([0x150]);
+        for (at, time) in [
+            (0x110, 1),
+            (0x120, 5),
+            (0x130, 2),
+            (0x150, 3),
+            (0x160, 6),
+            (0x170, 7),
+            (0x180, 4),
+            (0x210, 8),
+        ] {
+            add_commit(&mut commits, (at, time), 0x100, &marks);
+        }
+        let expected = [(0x110, 1), (0x150, 5), (0x160, 6), (0x180, 7), (0x210, 8)];
+        assert_eq!(commits, expected, "{commits:x?}");
+    }
 }

@@ -34,6 +34,9 @@ pub(in crate::formats::postgres::files) struct StoredSegment {
     pub(in crate::formats::postgres::files) name: String,
     /// The path in the repository.
     pub(in crate::formats::postgres::files) stored_file: String,
+    /// It was still being received when it was left: `.partial`. What follows its last record is no
+    /// part of the log.
+    pub(in crate::formats::postgres::files) is_partial: bool,
 }
 
 /// Why a segment has no bytes.

@@ -36,6 +36,11 @@ impl ArchiveWalk {
             self.ready.push_back(Step::Finding(finding));
         }
         let checksums = self.checksums();
+        if let Some(books) = &self.books {
+            let label = self.facts.label.map(|_| self.facts.label_text.as_str());
+            let control = self.facts.control.as_ref().and_then(|control| control.as_ref().ok());
+            books.learn(label, control, manifest.as_ref());
+        }
         let description = self.description(Some((ground, checksums)));
         let log = self.log(ground);
         let judge = self.terms.as_ref().map(|terms| Arc::clone(&terms.judge));
@@ -290,7 +295,12 @@ impl ArchiveWalk {
             evidence: evidence_of(end.map_or(Checksums::On, |(_, checksums)| checksums)),
             live: false,
             epoch: None,
-            part: self.terms.as_ref().map(|it| RepositoryPart::Set(Arc::clone(&it.backup))),
+            part: self
+                .terms
+                .as_ref()
+                .map(|terms| Arc::clone(&terms.backup))
+                .or_else(|| self.books.as_ref()?.backup())
+                .map(RepositoryPart::Set),
         }
     }
 }

@@ -24,6 +24,8 @@ pub struct Label {
     pub start_lsn: Option<u64>,
     /// It holds changed blocks only.
     pub is_incremental: bool,
+    /// Where the backup began that it builds on, if it is incremental.
+    pub prior_lsn: Option<u64>,
 }
 
 impl Label {
@@ -36,7 +38,10 @@ impl Label {
             if let Some(rest) = line.strip_prefix("START WAL LOCATION: ") {
                 label.start_lsn = rest.split(' ').next().and_then(lsn_from_text);
             }
-            label.is_incremental |= line.starts_with("INCREMENTAL FROM LSN: ");
+            if let Some(rest) = line.strip_prefix("INCREMENTAL FROM LSN: ") {
+                label.is_incremental = true;
+                label.prior_lsn = lsn_from_text(rest.trim_end());
+            }
         }
         label
     }
@@ -63,10 +68,14 @@ mod tests {
     fn label_gives_its_start_and_kind() {
         let text = b"START WAL LOCATION: 1/290000E0 (file 000000010000000100000029)\n\
             BACKUP METHOD: streamed\n";
-        let label = Label { start_lsn: Some(0x1_2900_00E0), is_incremental: false };
+        let label =
+            Label { start_lsn: Some(0x1_2900_00E0), is_incremental: false, prior_lsn: None };
         assert_eq!(Label::parse(text), label);
         let more = [text, b"INCREMENTAL FROM LSN: 0/1\n".as_slice()].concat();
-        assert_eq!(Label::parse(&more), Label { is_incremental: true, ..label });
+        assert_eq!(
+            Label::parse(&more),
+            Label { is_incremental: true, prior_lsn: Some(1), ..label }
+        );
         assert_eq!(Label::parse(b"\xFF\nSTART WAL LOCATION: x"), Label::default());
     }
 

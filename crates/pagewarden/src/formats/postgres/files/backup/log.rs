@@ -111,6 +111,21 @@ fn place_in_log(finding: &Finding) -> Option<(Locator, u8)> {
     place.file.session.is_none().then_some((locator, fork))
 }
 
+/// The segments of the log in an archive from `begin` on, in files without a name.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn segments_in(
+    archive: &Path,
+    begin: SegmentName,
+    segment_bytes: u32,
+) -> io::Result<BTreeMap<String, File>> {
+    let mut loose = Loose { wanted: begin, files: BTreeMap::new(), bytes: 0 };
+    loose.take_from(archive, segment_bytes)?;
+    let named = loose.files.into_iter();
+    Ok(named.map(|(name, file)| (name.file_name(segment_bytes), file)).collect())
+}
+
 /// Segments taken out of archives.
 struct Loose {
     /// The first that is wanted.

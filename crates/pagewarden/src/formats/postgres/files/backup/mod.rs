@@ -22,6 +22,7 @@ use crate::source::file::open_regular;
 use crate::source::tar::{Archive, looks_like_tar};
 
 pub(super) mod beside;
+mod books;
 pub(super) mod directory;
 mod end;
 mod ground;
@@ -35,6 +36,7 @@ mod needed;
 pub(in crate::formats::postgres) mod place;
 pub(in crate::formats::postgres) mod repository;
 mod stream;
+pub(in crate::formats::postgres) mod with_log;
 
 use stream::{ArchiveWalk, Opened, Source};
 
@@ -78,6 +80,11 @@ pub(in crate::formats::postgres) fn probe_archive(begin: &[u8]) -> Probe {
 /// # Errors
 /// It cannot be read, or holds nothing of a cluster.
 pub(super) fn open(path: &Path, is_folder: bool, options: &OpenOptions) -> Result<Target, Error> {
+    walk_of(path, is_folder, options)?.into_target()
+}
+
+/// The way through an archive, or through a folder of archives.
+fn walk_of(path: &Path, is_folder: bool, options: &OpenOptions) -> Result<ArchiveWalk, Error> {
     let mut walk = ArchiveWalk::new(path.to_owned(), options);
     if is_folder {
         let Some(base) = base_archive(path) else {
@@ -108,7 +115,7 @@ pub(super) fn open(path: &Path, is_folder: bool, options: &OpenOptions) -> Resul
         }
         walk.log_archives.push(path.to_owned());
     }
-    walk.into_target()
+    Ok(walk)
 }
 
 /// Opens an archive that comes as a stream.

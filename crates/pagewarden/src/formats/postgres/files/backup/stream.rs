@@ -18,6 +18,7 @@ use tempfile::SpooledTempFile;
 use crate::database::{OpenOptions, PageFile, Step, StreamedPages, Target};
 use crate::error::Error;
 use crate::formats::postgres::checksum::{checksum, hash_pages};
+use crate::formats::postgres::files::backup::books::Books;
 use crate::formats::postgres::files::backup::hash::{Algorithm, Hasher};
 use crate::formats::postgres::files::backup::label::{self, Label};
 use crate::formats::postgres::files::backup::ledger::Ledger;
@@ -167,6 +168,8 @@ pub(super) struct ArchiveWalk {
     pub(super) terms: Option<SetTerms>,
     /// The server sent it, with a manifest.
     pub(super) is_by_server: bool,
+    /// Is told what the backup says of itself, where that is wanted.
+    pub(super) books: Option<Arc<Books>>,
 }
 
 impl ArchiveWalk {
@@ -189,6 +192,7 @@ impl ArchiveWalk {
             log_archives: Vec::new(),
             terms: None,
             is_by_server: false,
+            books: None,
         }
     }
 

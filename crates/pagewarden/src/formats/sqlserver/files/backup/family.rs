@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::database::Step;
 use crate::formats::sqlserver::files::backup::log::{LogReader, SetLog};
 use crate::formats::sqlserver::mssqlbak::{self, Container, Expanded};
-use crate::formats::sqlserver::mtf::details::{Configuration, Date, Details, Media};
+use crate::formats::sqlserver::mtf::details::{Configuration, Date, Details, Guid, Media};
 use crate::formats::sqlserver::mtf::{self, EXTENT_BYTES, Event, Extent, Walk};
 use crate::formats::sqlserver::stretch::{Sectors, Stretch, Stretches, Whole};
 use crate::verdict::{ByteOffset, Finding, Kind, Note, Place, Severity, Unread};
@@ -61,6 +61,8 @@ pub(super) struct SetBegin {
     pub(super) name: String,
     /// When it began.
     pub(super) date: Option<Date>,
+    /// Its own id.
+    pub(super) id: Guid,
 }
 
 /// See the module.
@@ -247,11 +249,12 @@ impl Family {
             _ => None,
         };
         let begin = match details {
-            Some(Details::SetBegin { attributes, name, date, .. }) => SetBegin {
+            Some(Details::SetBegin { attributes, name, date, id, .. }) => SetBegin {
                 is_partial: attributes & FULL == 0,
                 is_differential: attributes & DIFFERENTIAL != 0,
                 name,
                 date,
+                id,
             },
             _ => SetBegin::default(),
         };

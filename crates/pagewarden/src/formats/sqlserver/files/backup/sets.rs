@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use crate::database::Step;
 use crate::formats::sqlserver::checksum::is_zero;
+use crate::formats::sqlserver::files::backup::chains::SetHeader;
 use crate::formats::sqlserver::files::backup::extents::{Placed, SetClose};
 use crate::formats::sqlserver::files::backup::family::SetBegin;
 use crate::formats::sqlserver::files::backup::place::EXTENT_PAGES;
@@ -84,6 +85,7 @@ impl Backup {
         self.say_contradiction(close);
         self.say_log(close);
         self.say_set(close);
+        self.hand_header_on(close);
         let files = std::mem::take(&mut self.files);
         let name = self.first_name();
         let strays = files.into_values().map(|file| (name.clone(), file.strays));
@@ -210,6 +212,21 @@ impl Backup {
              overwritten, or is in a form that is not known"
         );
         self.ready.push_back(Step::Unread(Unread::of_file(file, error)));
+    }
+
+    /// For the chains of a folder.
+    fn hand_header_on(&self, close: &SetClose) {
+        let Some(headers) = &self.headers else { return };
+        let Some(begin) = &self.configuration else { return };
+        headers.add(SetHeader {
+            id: self.begin.id,
+            number: self.sets,
+            name: self.begin.name.clone(),
+            kind: SetKind::of(&self.begin, begin),
+            configuration: close.configuration.clone().unwrap_or_else(|| begin.clone()),
+            data_pages: begin.files.iter().map(|file| (file.id, file.pages)).collect(),
+            is_whole: self.is_whole() && close.configuration.is_some(),
+        });
     }
 
     /// What this set is.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::database::repository::{RepositoryOptions, RepositoryPart};
+use crate::database::repository::{Outcomes, RepositoryOptions, RepositoryPart};
 use crate::database::{Description, Step, Target};
 use crate::error::Error;
 use crate::formats::postgres::FORMAT;
@@ -20,6 +20,8 @@ pub(super) struct Whole {
     /// What belongs to none of the sets.
     pub(super) steps: Vec<Step>,
     pub(super) log: WholeLog,
+    /// What came of its sets.
+    pub(super) outcomes: Outcomes,
 }
 
 /// What is done about the log of a repository.
@@ -48,10 +50,11 @@ pub(super) fn refuse_stanza(path: &Path, wanted: &RepositoryOptions) -> Result<(
 
 /// The repository as a target.
 pub(super) fn target(whole: Whole) -> Target {
-    let Whole { root, tool, sets, mut steps, log } = whole;
+    let Whole { root, tool, sets, mut steps, log, outcomes } = whole;
     match log {
         WholeLog::Read(logs) => {
-            let mut target = ArchivedLogs { path: root, tool, logs }.into_target();
+            let what = format!("the log in a repository of {tool}");
+            let mut target = ArchivedLogs { path: root, what, logs, outcomes }.into_target();
             target.steps = Box::new(steps.into_iter().chain(target.steps));
             return target;
         }

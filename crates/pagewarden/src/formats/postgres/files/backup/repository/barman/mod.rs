@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::tars::{Form, StoredTar, Tars, stored_finding};
 use super::whole::{self, Whole, WholeLog};
-use crate::database::repository::{Backup, Lsn, RepositoryKind, RepositoryPart, Sets};
+use crate::database::repository::{Backup, Lsn, Outcomes, RepositoryKind, RepositoryPart, Sets};
 use crate::database::{OpenOptions, Probe, Step, Target};
 use crate::error::Error;
 use crate::formats::postgres::files;
@@ -192,13 +192,15 @@ fn open(place: &StorePath, options: &OpenOptions) -> Result<Sets, Error> {
     let has_whole = server.only.is_none() || sets.is_empty();
     let count = sets.len() + usize::from(has_whole);
     let log = if wanted.no_log { WholeLog::LeftOut } else { server.log(&sets) };
+    let outcomes = Outcomes::default();
     let whole = has_whole.then(|| {
         let root = server.root.path().to_owned();
-        whole::target(Whole { root, tool: TOOL, sets: sets.len(), steps: notes, log })
+        let outcomes = outcomes.clone();
+        whole::target(Whole { root, tool: TOOL, sets: sets.len(), steps: notes, log, outcomes })
     });
     let options = options.clone();
     let targets = sets.into_iter().map(move |set| server.target(&set, &options)).chain(whole);
-    Ok(Sets { count, targets: Box::new(targets) })
+    Ok(Sets::of(count, targets, outcomes))
 }
 
 impl Server {

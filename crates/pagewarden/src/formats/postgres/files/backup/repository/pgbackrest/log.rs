@@ -200,7 +200,11 @@ impl Listing {
                 return Err(io::Error::other("more files than a log can have"));
             }
             let stored_file = folder.join(&file_name).below(root);
-            self.segments.push(StoredSegment { name: name.to_owned(), stored_file });
+            self.segments.push(StoredSegment {
+                name: name.to_owned(),
+                stored_file,
+                is_partial: false,
+            });
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use super::whole::{self as whole_repository, Whole, WholeLog};
-use crate::database::repository::{RepositoryKind, RepositoryOptions, Sets};
+use crate::database::repository::{Outcomes, RepositoryKind, RepositoryOptions, Sets};
 use crate::database::{OpenOptions, Probe, Step, Target};
 use crate::error::Error;
 use crate::formats::postgres::files::archived_log::{ArchivedLog, LogArchive};
@@ -162,7 +162,9 @@ fn open(place: &StorePath, options: &OpenOptions) -> Result<Sets, Error> {
         .iter()
         .flat_map(|log| log.sets.iter().map(|set| (set.label.clone(), Arc::clone(&log.archive))))
         .collect();
-    let whole = only.is_none().then(|| whole(&repository, &stanzas, steps, logs, wanted));
+    let outcomes = Outcomes::default();
+    let whole =
+        only.is_none().then(|| whole(&repository, &stanzas, steps, logs, (wanted, &outcomes)));
     let count = chosen.len() + usize::from(whole.is_some());
     let options = options.clone();
     let memory = Arc::new(Mutex::new(Memory::default()));
@@ -170,7 +172,7 @@ fn open(place: &StorePath, options: &OpenOptions) -> Result<Sets, Error> {
         let stanza = stanzas.get(at)?;
         Some(set::open(stanza, &label, archives.get(&label).cloned(), &memory, &options))
     });
-    Ok(Sets { count, targets: Box::new(sets.chain(whole)) })
+    Ok(Sets::of(count, sets.chain(whole), outcomes))
 }
 
 /// The labels that were asked for, each with the place of its stanza.
@@ -199,7 +201,7 @@ fn whole(
     stanzas: &[Stanza],
     mut steps: Vec<Step>,
     logs: Vec<ArchivedLog>,
-    wanted: &RepositoryOptions,
+    (wanted, outcomes): (&RepositoryOptions, &Outcomes),
 ) -> Target {
     let sets = stanzas.iter().flat_map(Stanza::labels).count();
     if sets == 0 {
@@ -213,6 +215,7 @@ fn whole(
         sets,
         steps,
         log,
+        outcomes: outcomes.clone(),
     })
 }
 

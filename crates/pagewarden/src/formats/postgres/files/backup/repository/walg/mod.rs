@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::tars::{Form, StoredTar, Tars, stored_finding};
 use super::whole::{self, Whole, WholeLog};
-use crate::database::repository::{Backup, BackupKind, Lsn, RepositoryKind, Sets};
+use crate::database::repository::{Backup, BackupKind, Lsn, Outcomes, RepositoryKind, Sets};
 use crate::database::{OpenOptions, Probe, Step, Target};
 use crate::error::Error;
 use crate::formats::postgres::files::archived_log::{ArchivedLog, LogArchive};
@@ -200,6 +200,7 @@ fn open(place: &StorePath, options: &OpenOptions) -> Result<Sets, Error> {
             Err(error) => WholeLog::Unread(error.to_string()),
         },
     };
+    let outcomes = Outcomes::default();
     let whole = has_whole.then(|| {
         whole::target(Whole {
             root: storage.root.path().to_owned(),
@@ -207,10 +208,11 @@ fn open(place: &StorePath, options: &OpenOptions) -> Result<Sets, Error> {
             sets: all_sets,
             steps: unfinished.iter().map(|label| unfinished_set(label)).collect(),
             log,
+            outcomes: outcomes.clone(),
         })
     });
     let targets = sets.into_iter().map(move |set| opener.target(&set)).chain(whole);
-    Ok(Sets { count, targets: Box::new(targets) })
+    Ok(Sets::of(count, targets, outcomes))
 }
 
 fn unfinished_set(label: &str) -> Step {
