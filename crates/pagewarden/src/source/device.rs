@@ -4,7 +4,9 @@
 //!
 //! | place | |
 //! | --- | --- |
+//! | 0, 4 | requests read, written |
 //! | 2, 6 | sectors of 512 bytes read, written |
+//! | 3, 7 | milliseconds that these requests took, all added |
 //! | 8 | requests in flight |
 //! | 9 | milliseconds in which there was at least one |
 
@@ -48,6 +50,13 @@ pub fn device_load(path: &Path, time: Duration) -> Option<DeviceLoad> {
     load(name, &looks, begin.elapsed())
 }
 
+/// Where the system tells of the disk that `path` lies on, which is the same for all paths on it;
+/// `None` where it does not tell, or there is no such disk.
+#[must_use]
+pub fn disk_beneath(path: &Path) -> Option<PathBuf> {
+    Device::beneath(path).map(|device| device.place)
+}
+
 /// A block device that the system counts for.
 #[derive(Debug, Clone)]
 pub(super) struct Device {
@@ -72,6 +81,8 @@ impl Device {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counted {
     pub(super) sectors: u64,
+    pub(super) requests: u64,
+    pub(super) request_milliseconds: u64,
     in_flight: u64,
     pub(super) busy_milliseconds: u64,
 }
@@ -81,10 +92,17 @@ pub(super) const SECTOR_BYTES: u64 = 512;
 /// Reads a line of counts.
 fn parse(line: &str) -> Option<Counted> {
     let numbers: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
-    let [_, _, read, _, _, _, written, _, in_flight, busy_milliseconds, ..] = *numbers else {
+    let [reads, _, read, read_time, writes, _, written, write_time, in_flight, busy, ..] = *numbers
+    else {
         return None;
     };
-    Some(Counted { sectors: read.wrapping_add(written), in_flight, busy_milliseconds })
+    Some(Counted {
+        sectors: read.wrapping_add(written),
+        requests: reads.wrapping_add(writes),
+        request_milliseconds: read_time.wrapping_add(write_time),
+        in_flight,
+        busy_milliseconds: busy,
+    })
 }
 
 /// True if nothing was done between these looks, nor at any of them.
@@ -175,7 +193,14 @@ mod tests {
     fn what_is_between_two_looks_is_the_load() {
         let line = "57705387 2671920 1000 52116639 110358357 6461005 2000 78439234 3 9435164 1 2 3";
         let first = parse(line).unwrap();
-        assert_eq!(first, Counted { sectors: 3000, in_flight: 3, busy_milliseconds: 9_435_164 });
+        let expected = Counted {
+            sectors: 3000,
+            requests: 57_705_387 + 110_358_357,
+            request_milliseconds: 52_116_639 + 78_439_234,
+            in_flight: 3,
+            busy_milliseconds: 9_435_164,
+        };
+        assert_eq!(first, expected);
         assert_eq!(parse("1 2 3"), None);
         assert_eq!(parse("a b c d e f g h i j k"), None);
         let looks = [
@@ -213,6 +238,7 @@ mod tests {
     fn memory_has_no_device() {
         if cfg!(target_os = "linux") {
             assert_eq!(device_load(Path::new("/proc/self/stat"), Duration::from_millis(1)), None);
+            assert_eq!(disk_beneath(Path::new("/proc/self/stat")), None);
         }
     }
 }

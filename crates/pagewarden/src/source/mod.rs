@@ -13,6 +13,7 @@ pub mod hold;
 pub mod memory;
 pub mod pipe;
 pub mod presence;
+pub(crate) mod priority;
 pub mod queue;
 pub mod rate;
 pub mod residency;

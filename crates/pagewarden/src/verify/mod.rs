@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::database::{Description, Target};
+use crate::source::priority::stand_back;
 use crate::source::queue::{BlockingQueue, ReadQueue};
 use crate::source::rate::Rate;
 #[cfg(target_os = "linux")]
@@ -288,11 +289,21 @@ pub fn verify(
     let begin = Instant::now();
     let queues = queues(options)?;
     let description = target.description.clone();
+    let stands_back = match options.rate {
+        Rate::Yielding => true,
+        Rate::ByTarget => target.description.live,
+        Rate::Unlimited | Rate::AtMost(_) => false,
+    };
     let run = worker::Shared::new(target, options, progress, sink, queues.len());
     std::thread::scope(|scope| {
         for mut queue in queues {
             let run = &run;
-            scope.spawn(move || run.work(queue.as_mut()));
+            scope.spawn(move || {
+                if stands_back {
+                    stand_back();
+                }
+                run.work(queue.as_mut());
+            });
         }
     });
     let pace = run.pace();

@@ -120,12 +120,21 @@ impl RunLimiter {
         let bytes_per_second = match &mut self.ceiling {
             Ceiling::None => return None,
             Ceiling::Fixed(bytes) => bytes.get(),
-            Ceiling::Yielding(yielding) => yielding.ceiling(now)?,
+            Ceiling::Yielding(yielding) => match yielding.ceiling(now) {
+                Some(bytes) => bytes,
+                None => {
+                    yielding.take(length);
+                    return None;
+                }
+            },
         };
         let price = Duration::from_secs_f64(length as f64 / bytes_per_second as f64);
         let saved = now.saturating_duration_since(self.paid_to);
         if let Some(wait) = price.checked_sub(saved).filter(|wait| !wait.is_zero()) {
             return Some(wait);
+        }
+        if let Ceiling::Yielding(yielding) = &mut self.ceiling {
+            yielding.take(length);
         }
         let unused = saved.saturating_sub(price).min(price);
         self.paid_to = now.checked_sub(unused).unwrap_or(now);
