@@ -5,9 +5,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use pagewarden_scratch::postgres::{Cluster, Options, StopMode};
+use pagewarden_scratch::postgres::{Cluster, Installation, Options, StopMode};
 
-use crate::clusters::{any_installation, installations, sample};
+use crate::clusters::{Sample, any_installation, installations, sample};
 use crate::runner::{Finding, check};
 
 /// Reads all rows of all tables of a database.
@@ -73,8 +73,7 @@ impl Drop for Lost {
 }
 
 /// What a server may need, relative to the data directory.
-fn things(cluster: &Cluster, file: impl Fn(&str) -> String) -> Vec<String> {
-    let root = cluster.data_dir();
+fn things(root: &Path, file: impl Fn(&str) -> String) -> Vec<String> {
     let mut things: Vec<String> = [
         "PG_VERSION",
         "base",
@@ -126,11 +125,21 @@ fn open_and_read(data_dir: &Path, like: &Cluster) -> Result<(), String> {
     // The copy gets what the damaged folder holds, and only that.
     let own = copy.data_dir().to_owned();
     let socket_and_port = fs::read(own.join("postgresql.conf"));
+    let links = fs::read_dir(own.join("pg_tblspc")).into_iter().flatten().flatten();
+    let links: Vec<_> = links.map(|it| (it.file_name(), fs::read_link(it.path()))).collect();
     fs::remove_dir_all(&own).unwrap();
     let copied = std::process::Command::new("cp").arg("-a").arg(data_dir).arg(&own).status();
     assert!(copied.unwrap().success());
     if let Ok(settings) = socket_and_port {
         fs::write(own.join("postgresql.conf"), settings).unwrap();
+    }
+    // It writes to its own tablespaces.
+    for (name, place) in links {
+        let link = own.join("pg_tblspc").join(name);
+        if link.is_symlink() {
+            fs::remove_file(&link).unwrap();
+            symlink(place.unwrap(), &link).unwrap();
+        }
     }
     copy.start().map_err(|error| format!("{error:#}"))?;
     for database in ["postgres", "other", "template1"] {
@@ -148,7 +157,7 @@ fn whatever_is_called_intact_a_server_opens_and_reads() {
         let root = cluster.data_dir();
         assert_eq!(check([root]).report().verdict(), "intact", "{version}");
         let (mut found, mut passed, mut wrong) = (0, 0, Vec::new());
-        for thing in things(&cluster, |relation| sample.file(relation).to_owned()) {
+        for thing in things(root, |relation| sample.file(relation).to_owned()) {
             for loss in LOSSES {
                 let what = format!("{version}: {thing} {loss:?}");
                 let Some(lost) = Lost::to(root.join(&thing), loss) else { continue };
@@ -170,6 +179,215 @@ fn whatever_is_called_intact_a_server_opens_and_reads() {
         assert!(wrong.is_empty(), "called intact: {wrong:#?}");
         println!("{version}: {found} losses found, {passed} that a server lives with");
         assert!(found > 60, "{version}: {found}");
+    }
+}
+
+/// A cluster that has yet to recover.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Before {
+    Crashed,
+    /// Without its manifest, which would tell everything.
+    Backup,
+}
+
+/// A cluster in that state, and where its data directory is. `None` without the tools for it.
+fn before_recovery(sample: &Sample, state: Before) -> Option<(Cluster, PathBuf)> {
+    let mut cluster = sample.cluster.duplicate().unwrap();
+    cluster.start().unwrap();
+    let written = ["CREATE TABLE late AS SELECT generate_series(1, 999) AS id"];
+    cluster.execute("postgres", &written).unwrap();
+    cluster.execute("postgres", &["CHECKPOINT", "INSERT INTO late VALUES (1)"]).unwrap();
+    let mut data_dir = cluster.data_dir().to_owned();
+    if state == Before::Backup {
+        if !cluster.installation().has("pg_basebackup") {
+            eprintln!("SKIPPED: {} has no pg_basebackup", cluster.installation().version);
+            return None;
+        }
+        data_dir = cluster.home().join("backup");
+        let mut command = cluster.client("pg_basebackup").unwrap();
+        command.args(["-c", "fast", "--no-sync", "-X", "stream", "-D"]).arg(&data_dir);
+        for entry in fs::read_dir(cluster.data_dir().join("pg_tblspc")).unwrap().flatten() {
+            let place = fs::read_link(entry.path()).unwrap();
+            let copy = cluster.home().join(format!("space{}", entry.file_name().display()));
+            command.arg("-T").arg(format!("{}={}", place.display(), copy.display()));
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        fs::remove_file(data_dir.join("backup_manifest")).unwrap();
+    }
+    cluster.stop(StopMode::Immediate).unwrap();
+    Some((cluster, data_dir))
+}
+
+/// Takes things away from a cluster that has yet to recover; what its report does not name as
+/// a blind spot must be told, or the server must live with it.
+fn lose_before_recovery(installation: &Installation, state: Before, losses: &[Loss]) {
+    let version = &installation.version;
+    let sample = sample(installation, true);
+    let Some((cluster, root)) = before_recovery(sample, state) else { return };
+    let sound = check([&root]);
+    assert_eq!(sound.report().verdict(), "intact", "{version} {state:?}: {sound:?}");
+    let (mut told, mut passed, mut wrong) = (0, 0, Vec::new());
+    for thing in things(&root, |relation| sample.file(relation).to_owned()) {
+        let name = thing.rsplit('/').next().unwrap();
+        let is_relation = !thing.contains("pg_") && name.parse::<u32>().is_ok();
+        let is_status = thing.starts_with("pg_xact") || thing.starts_with("pg_multixact");
+        for loss in losses {
+            // Zeroed pages, ends between two pages and the content of these logs are not seen.
+            let is_blind =
+                (is_relation || is_status) && !matches!(loss, Loss::Removed | Loss::Emptied);
+            let lost = if is_blind { None } else { Lost::to(root.join(&thing), *loss) };
+            let Some(lost) = lost else { continue };
+            let report = check([&root]).report();
+            let is_noticed = report.findings().iter().any(|one| {
+                one.kind == "missing" && one.file.starts_with(&thing) && state == Before::Backup
+            });
+            if report.verdict() != "intact" || is_noticed {
+                told += 1;
+            } else {
+                passed += 1;
+                if let Err(error) = open_and_read(&root, &cluster) {
+                    wrong.push(format!("{thing} {loss:?}: {error}"));
+                }
+            }
+            drop(lost);
+        }
+    }
+    let sound = check([&root]);
+    assert_eq!(sound.report().verdict(), "intact", "{version} {state:?}: {sound:?}");
+    assert!(wrong.is_empty(), "{version} {state:?}, called intact: {wrong:#?}");
+    println!("{version} {state:?}: {told} losses told, {passed} that a server lives with");
+    assert!(told > 30, "{version} {state:?}: {told}");
+}
+
+#[test]
+fn what_is_lost_before_recovery_is_told_if_no_server_opens_the_rest() {
+    let Some(installation) = any_installation() else { return };
+    lose_before_recovery(&installation, Before::Crashed, &[Loss::Removed]);
+    lose_before_recovery(&installation, Before::Backup, &[Loss::Removed]);
+}
+
+#[test]
+#[ignore = "slow: hundreds of checks, and servers"]
+fn slow_all_losses_before_recovery_are_told_if_no_server_opens_the_rest() {
+    for installation in installations() {
+        for state in [Before::Crashed, Before::Backup] {
+            lose_before_recovery(&installation, state, &LOSSES);
+        }
+    }
+}
+
+/// What replay of the log makes or drops is no lack.
+#[test]
+fn databases_and_maps_that_changed_before_a_crash_are_no_lack() {
+    for installation in installations() {
+        let version = &installation.version;
+        let mut cluster = Cluster::init(&installation, &Options::default()).unwrap();
+        cluster.start().unwrap();
+        if !cluster.has_psql() {
+            continue;
+        }
+        cluster.add_tablespace("faraway").unwrap();
+        for sql in
+            ["CREATE DATABASE old", "CREATE DATABASE distant TABLESPACE faraway", "CHECKPOINT"]
+        {
+            cluster.psql(sql).unwrap();
+        }
+        let changes = [
+            "DROP DATABASE old",
+            "CREATE DATABASE young",
+            "VACUUM FULL pg_class",
+            "VACUUM FULL pg_database",
+            "REINDEX TABLE pg_type",
+            "DROP DATABASE distant",
+            "DROP TABLESPACE faraway",
+        ];
+        for sql in changes {
+            cluster.psql(sql).unwrap();
+            cluster.stop(StopMode::Immediate).unwrap();
+            let outcome = check([cluster.data_dir()]);
+            assert_eq!(outcome.report().verdict(), "intact", "{version}, {sql}: {outcome:?}");
+            cluster.start().unwrap();
+        }
+    }
+}
+
+/// A crash in the middle of CREATE DATABASE leaves a folder that no server removes, or opens.
+#[test]
+fn folder_of_a_database_that_was_never_finished_is_no_alarm() {
+    let Some(installation) = any_installation() else { return };
+    let cluster = sample(&installation, true).copy();
+    let root = cluster.data_dir();
+    fs::create_dir(root.join("base/99999")).unwrap();
+    fs::copy(root.join("base/1/1259"), root.join("base/99999/1259")).unwrap();
+    let outcome = check([root]);
+    assert_eq!(outcome.report().verdict(), "intact", "{outcome:?}");
+    assert!(outcome.stdout.contains("base/99999"), "a note: {outcome:?}");
+    fs::remove_dir_all(root.join("base/99999")).unwrap();
+}
+
+/// A server follows the link; what we do not follow is unread.
+#[test]
+fn relation_behind_a_symbolic_link_is_unread_and_not_missing() {
+    let Some(installation) = any_installation() else { return };
+    let sample = sample(&installation, true);
+    let cluster = sample.copy();
+    let (path, aside) = (cluster.data_dir().join(sample.file("item")), cluster.home().join("item"));
+    fs::rename(&path, &aside).unwrap();
+    symlink(&aside, &path).unwrap();
+    let report = check([cluster.data_dir()]).report();
+    assert_eq!((report.verdict(), report.serious()), ("incomplete", vec![]));
+    assert!(report.unread().contains_key(sample.file("item")));
+    fs::rename(&aside, &path).unwrap();
+}
+
+/// With a sum that fits, a control file may still be none that a server wrote.
+#[test]
+fn control_file_that_no_server_writes_is_told_though_its_sum_fits() {
+    for installation in installations() {
+        let version = &installation.version;
+        let cluster = sample(&installation, true).copy();
+        let root = cluster.data_dir();
+        let path = root.join("global/pg_control");
+        let sound = fs::read(&path).unwrap();
+        let crc_at = if installation.major >= 18 { 292 } else { 288 };
+        let number = |at: usize| u64::from_le_bytes(sound[at..at + 8].try_into().unwrap());
+        // The record before the checkpoint's, which names it 8 bytes behind its begin.
+        let checkpoint = number(32);
+        let segment_bytes = u64::from(u32::from_le_bytes(sound[228..232].try_into().unwrap()));
+        let segment = format!(
+            "{:08X}{:08X}{:08X}",
+            1,
+            checkpoint >> 32,
+            (checkpoint & 0xFFFF_FFFF) / segment_bytes
+        );
+        let log = fs::read(root.join("pg_wal").join(segment)).unwrap();
+        let at = usize::try_from(checkpoint % segment_bytes).unwrap() + 8;
+        let before = u64::from_le_bytes(log[at..at + 8].try_into().unwrap());
+        // state, checkPoint, minRecoveryPoint, its timeline, the redo position and the next
+        // transaction of the checkpoint, floatFormat, TOAST_MAX_CHUNK_SIZE.
+        let changes = [
+            (16, 0, 4),
+            (16, 9, 4),
+            (32, before, 8),
+            (136, 1 << 40, 8),
+            (144, 9, 4),
+            (40, number(40) + 64, 8),
+            (64, number(64) - 1, 8),
+            (208, 0, 8),
+            (240, 1000, 4),
+        ];
+        for (at, value, bytes) in changes {
+            let mut changed = sound.clone();
+            changed[at..at + bytes].copy_from_slice(&value.to_le_bytes()[..bytes]);
+            let crc = pagewarden::crc32c::crc32c(&changed[..crc_at]).to_le_bytes();
+            changed[crc_at..crc_at + 4].copy_from_slice(&crc);
+            fs::write(&path, changed).unwrap();
+            let outcome = check([root]);
+            assert_ne!(outcome.report().verdict(), "intact", "{version}: {value} at {at}");
+        }
+        fs::write(&path, &sound).unwrap();
+        assert_eq!(check([root]).report().verdict(), "intact", "{version}");
     }
 }
 

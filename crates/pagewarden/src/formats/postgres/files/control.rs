@@ -31,6 +31,9 @@ use crate::crc32c::crc32c;
 use crate::formats::postgres::page::{Checksums, MAX_ALIGN, PAGE_SIZES};
 use crate::verdict::Kind;
 
+mod build;
+pub use build::Build;
+
 /// Bytes that a server reads of the file; the rest is padding.
 pub const CONTROL_BYTES: usize = 8192;
 
@@ -181,12 +184,20 @@ pub struct Ids {
 
 impl Ids {
     fn read(bytes: &[u8], layout: &Layout) -> Option<Self> {
-        let multi = match layout.checkpoint_bytes {
+        let end = layout.checkpoint_copy.checked_add(layout.checkpoint_bytes)?;
+        Self::of_checkpoint(bytes.get(layout.checkpoint_copy..end)?)
+    }
+
+    /// Those of a checkpoint, as its record or a control file has it; `None` for a length that
+    /// none of 9.6 to 18 writes.
+    #[must_use]
+    pub fn of_checkpoint(checkpoint: &[u8]) -> Option<Self> {
+        let multi = match checkpoint.len() {
             80 => 32,
             88 => 36,
             _ => return None,
         };
-        let at = |offset: usize| u32_at(bytes, layout.checkpoint_copy.checked_add(offset)?);
+        let at = |offset: usize| u32_at(checkpoint, offset);
         Some(Self {
             next_xid: at(24)?,
             next_multi: at(multi)?,
@@ -301,23 +312,29 @@ impl Control {
     /// one that was never released.
     #[must_use]
     pub fn major(&self) -> Option<&'static str> {
-        // CATALOG_VERSION_NO of `src/include/catalog/catversion.h` at each release.
-        const RELEASED: [(u32, &str); 10] = [
-            (201_608_131, "9.6"),
-            (201_707_211, "10"),
-            (201_809_051, "11"),
-            (201_909_212, "12"),
-            (202_007_201, "13"),
-            (202_107_181, "14"),
-            (202_209_061, "15"),
-            (202_307_071, "16"),
-            (202_406_281, "17"),
-            (202_506_291, "18"),
+        self.release().map(|(major, _)| major)
+    }
+
+    /// The release that this catalogue is of, and the version of control files that it
+    /// writes; `None` for one that was never released.
+    #[must_use]
+    pub fn release(&self) -> Option<(&'static str, u32)> {
+        // CATALOG_VERSION_NO of `src/include/catalog/catversion.h` at each release, and
+        // PG_CONTROL_VERSION.
+        const RELEASED: [(u32, &str, u32); 10] = [
+            (201_608_131, "9.6", 960),
+            (201_707_211, "10", 1002),
+            (201_809_051, "11", 1100),
+            (201_909_212, "12", 1201),
+            (202_007_201, "13", 1300),
+            (202_107_181, "14", 1300),
+            (202_209_061, "15", 1300),
+            (202_307_071, "16", 1300),
+            (202_406_281, "17", 1700),
+            (202_506_291, "18", 1800),
         ];
-        RELEASED
-            .iter()
-            .find(|(catalog, _)| *catalog == self.catalog_version)
-            .map(|(_, major)| *major)
+        let found = RELEASED.iter().find(|(catalog, _, _)| *catalog == self.catalog_version);
+        found.map(|(_, major, version)| (*major, *version))
     }
 
     /// Refuses values that no server can have, whatever the checksum says.
@@ -338,6 +355,21 @@ impl Control {
         }
         Ok(self)
     }
+}
+
+/// In a checkpoint: the next transaction, up to 11 with its epoch before it. Not compared:
+/// in a standby's control file it is that of the newest checkpoint that was seen.
+const NEXT_TRANSACTION: std::ops::Range<usize> = 20..32;
+
+/// True if two checkpoints are the same one: a record's, and that in a control file.
+#[must_use]
+pub fn is_same_checkpoint(one: &[u8], other: &[u8]) -> bool {
+    let masked = |bytes: &[u8]| {
+        let mut bytes = bytes.to_vec();
+        bytes.get_mut(NEXT_TRANSACTION).unwrap_or_default().fill(0);
+        bytes
+    };
+    one.len() == other.len() && one.len() >= NEXT_TRANSACTION.end && masked(one) == masked(other)
 }
 
 /// The largest part of the file that devices write whole: the structure of every

@@ -129,6 +129,11 @@ pub(crate) struct Cluster {
     pub(crate) replay: Option<Arc<Replay>>,
     /// A folder with more of the log, if one was named.
     pub(crate) wal: Option<PathBuf>,
+    /// Copied file by file out of a running server: a repository's code judges its log and
+    /// where its tablespaces are.
+    pub(crate) is_of_set: bool,
+    /// The log that a backup needs is not asked for.
+    pub(crate) no_log: bool,
     /// Whether files are asked what they say of others.
     pub(crate) witness: bool,
     /// Whether tables are compared with their indexes.
@@ -193,6 +198,8 @@ fn open_cluster(
     }
     cluster.control_error = control_error;
     cluster.wal.clone_from(&options.wal);
+    cluster.is_of_set = manifest == Manifest::OfAnother;
+    cluster.no_log = options.repository.no_log || cluster.is_of_set;
     cluster.part = backup::beside::part_of_set(root);
     cluster.witness = !options.no_witness && cluster.part.is_none();
     cluster.structure = options.structure;
@@ -281,6 +288,8 @@ impl Cluster {
             replay: None,
             settle: None,
             wal: None,
+            is_of_set: false,
+            no_log: false,
             witness: true,
             structure: false,
             control_error: None,

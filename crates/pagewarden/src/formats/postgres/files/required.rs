@@ -4,7 +4,8 @@
 //!
 //! | asked for | by |
 //! | --- | --- |
-//! | folders that a server does not start without | a list, made by removing each and starting servers of 15 and 18 |
+//! | folders that a server does not start without | a list, made by removing each and starting servers of 14 to 18 |
+//! | the control file | what it says, which excludes one another; the checkpoint record |
 //! | `PG_VERSION` | the control file's catalogue version; one for each database that `pg_database` lists |
 //! | files of mapped catalogues | every `pg_filenode.map` |
 //! | segments of `pg_xact` and `pg_multixact` | oldest and next numbers of the control file and of `pg_database` |
@@ -12,27 +13,32 @@
 //! | the checkpoint record | its position in the control file |
 //! | tablespaces | `pg_tablespace` |
 //!
-//! Asked of a cluster that was shut down cleanly, and as far as that is possible of a
-//! standby that was. Elsewhere recovery may yet make what is missing.
+//! Asked of a cluster that was shut down cleanly, where what is not there is damage. In one
+//! that has yet to recover, a lack is suspect, and it is none where replay of the log may
+//! make what is missing; the log is read only if something is. A running server has all
+//! folders; its files lag behind one another.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use crate::formats::postgres::files::backup::label;
 use crate::formats::postgres::files::catalogue::pages::GapReason;
 use crate::formats::postgres::files::catalogue::relations::Certainty;
 use crate::formats::postgres::files::catalogue::{
     Catalogue, DEFAULT_TABLESPACE, Database, Databases, GLOBAL_TABLESPACE,
 };
-use crate::formats::postgres::files::control::{Control, Ids};
+use crate::formats::postgres::files::control::Control;
 use crate::formats::postgres::files::evidence::names::Books;
 use crate::formats::postgres::files::state::Circumstances;
-use crate::formats::postgres::files::wal::reader::{LogReader, Stop};
-use crate::formats::postgres::files::wal::segment::Segments;
+use crate::formats::postgres::files::wal::block::Locator;
+use crate::formats::postgres::files::wal::replay::Scanned;
 use crate::formats::postgres::files::{Cluster, maps, small_files};
 use crate::source::file::read_small;
-use crate::source::file::{open_regular, read_at};
 use crate::verdict::{Kind, Severity};
+
+mod start;
+mod status;
 
 /// What is not as a server needs it.
 #[derive(Debug)]
@@ -76,7 +82,28 @@ const FOLDERS: [&str; 8] = [
     "pg_twophase",
 ];
 
-/// Folders that a server makes anew, or does without, where there is none; behind a link
+/// Folders that recovery, or the checkpoint at its end, needs besides.
+const FOLDERS_OF_RECOVERY: [&str; 4] =
+    ["pg_logical/mappings", "pg_logical/snapshots", "pg_subtrans", "pg_tblspc"];
+
+/// Folders in which there may be nothing.
+const FOLDERS_THAT_MAY_BE_EMPTY: [&str; 13] = [
+    "pg_commit_ts",
+    "pg_dynshmem",
+    "pg_logical/mappings",
+    "pg_logical/snapshots",
+    "pg_multixact/members",
+    "pg_notify",
+    "pg_replslot",
+    "pg_stat",
+    "pg_subtrans",
+    "pg_tblspc",
+    "pg_twophase",
+    "pg_wal",
+    "pg_xlog",
+];
+
+/// Folders that a server at rest makes anew, or does without, where there is none; behind a link
 /// that leads nowhere it cannot. `pg_stat_tmp` may be in memory, and gone with it.
 const FOLDERS_MADE_ANEW: [&str; 11] = [
     "pg_dynshmem",
@@ -104,24 +131,40 @@ const NEVER_EMPTY: [u32; 21] = [
 pub(super) fn lacks(cluster: &Cluster, books: &Books, wal: Option<&Path>) -> Vec<Lack> {
     let mut lacks = Lacks { cluster, found: Vec::new() };
     lacks.version(&cluster.root);
+    if let Ok(control) = &cluster.control {
+        lacks.control(control);
+    }
     if matches!(cluster.circumstances, Circumstances::Backup | Circumstances::Crashed) {
         lacks.what_recovery_needs();
     }
-    let is_at_rest = cluster.circumstances == Circumstances::AtRest;
-    if !is_at_rest && cluster.circumstances != Circumstances::StandbyAtRest {
+    match cluster.circumstances {
+        // Of a part of a set the rest lies elsewhere.
+        _ if cluster.part.is_some() => return lacks.found,
+        // Nothing more is known without the control file.
+        Circumstances::Unknown | Circumstances::Unreadable => return lacks.found,
+        _ => lacks.folders(),
+    }
+    // Of an incremental backup, files are parts of those of the one before.
+    if cluster.circumstances.may_change() || cluster.is_incremental() {
         return lacks.found;
     }
-    lacks.folders();
     lacks.small_files();
-    if let Ok(control) = &cluster.control {
-        lacks.checkpoint(control, wal);
-        if let Some(ids) = &control.ids {
+    if cluster.circumstances == Circumstances::Backup {
+        lacks.log_of_backup();
+    } else if let Ok(control) = &cluster.control {
+        let of_record = lacks.checkpoint(control, wal);
+        // A standby's control file has numbers that its files may not have yet.
+        let ids = match cluster.circumstances {
+            Circumstances::AtRest => control.ids,
+            _ => of_record,
+        };
+        if let Some(ids) = &ids {
             lacks.transactions(ids, books);
             lacks.multixacts(ids, books);
         }
     }
-    if let Some(catalogue) = books.catalogue().filter(|_| is_at_rest) {
-        lacks.mapped(&cluster.root.join("global"));
+    if let Some(catalogue) = books.catalogue() {
+        lacks.mapped(&cluster.root.join("global"), GLOBAL_TABLESPACE, 0);
         lacks.databases(catalogue, books);
         lacks.tablespaces(catalogue, books);
     }
@@ -154,21 +197,38 @@ impl Lacks<'_> {
         self.found.push(Lack { path: path.to_owned(), what });
     }
 
+    /// True if replay of the log may make what is missing, or may have dropped it: the log says
+    /// so, or cannot be read to its end and may lie in an archive.
+    fn may_come(&self, is_in_log: impl Fn(&Scanned) -> bool) -> bool {
+        let Some(replay) = &self.cluster.replay else { return false };
+        let scanned = replay.scanned();
+        let is_elsewhere =
+            self.recovers_from_archive() || self.cluster.circumstances != Circumstances::Crashed;
+        scanned.gap().is_some() && is_elsewhere || is_in_log(scanned)
+    }
+
+    /// True for rows that count, as far as that can be known.
+    fn is_certain(&self, certainty: Certainty) -> bool {
+        match self.cluster.circumstances {
+            Circumstances::AtRest => certainty == Certainty::Certain,
+            _ => certainty != Certainty::InDoubt,
+        }
+    }
+
     fn unread(&mut self, path: &Path, error: impl Into<String>) {
         self.found.push(Lack { path: path.to_owned(), what: What::Unread(error.into()) });
     }
 
-    /// What no replay of the log makes anew. Of a part of a set the rest lies elsewhere.
+    /// What no replay of the log makes anew.
     fn what_recovery_needs(&mut self) {
         let root = &self.cluster.root;
-        if self.cluster.part.is_some() {
-            return;
-        }
+        let has_content = |entry: fs::DirEntry| !entry.metadata().is_ok_and(|it| it.len() == 0);
         let is_there = |name: &str| match fs::read_dir(root.join(name)) {
-            Ok(mut entries) => entries.next().is_some(),
+            Ok(mut entries) => entries.any(|entry| entry.map_or(true, has_content)),
             Err(error) => error.kind() != ErrorKind::NotFound,
         };
-        let folders = [["pg_xact", "pg_clog"], ["pg_multixact/offsets"; 2]];
+        let folders =
+            [["pg_xact", "pg_clog"], ["pg_multixact/offsets"; 2], ["pg_multixact/members"; 2]];
         let missing = folders.into_iter().filter(|names| !names.iter().any(|name| is_there(name)));
         for path in missing.map(|[name, _]| root.join(name)).collect::<Vec<_>>() {
             let detail = "no file of it is here, and recovery makes none of those that are needed";
@@ -207,7 +267,13 @@ impl Lacks<'_> {
             _ => ("pg_xact", "pg_wal"),
         };
         let shared = maps_shared_memory(&self.cluster.root).then_some("pg_dynshmem");
-        for name in FOLDERS.into_iter().chain([status, log]).chain(shared) {
+        let recovers = matches!(
+            self.cluster.circumstances,
+            Circumstances::Crashed | Circumstances::StandbyAtRest | Circumstances::Backup
+        );
+        let of_recovery = FOLDERS_OF_RECOVERY.iter().filter(|_| recovers).copied();
+        let needed = FOLDERS.into_iter().chain([status, log]).chain(shared).chain(of_recovery);
+        for name in needed {
             let path = self.cluster.root.join(name);
             match fs::metadata(&path) {
                 Ok(metadata) if metadata.is_dir() => self.listed(&path),
@@ -215,10 +281,7 @@ impl Lacks<'_> {
                 Err(error) if fs::symlink_metadata(&path).is_ok() => {
                     self.unread(&path, format!("cannot be reached: {error}"));
                 }
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    let detail = "the folder is not there, and no server starts without it";
-                    self.finding(&path, Kind::Missing, detail);
-                }
+                Err(error) if error.kind() == ErrorKind::NotFound => self.no_folder(&path, name),
                 Err(error) => self.unread(&path, error.to_string()),
             }
         }
@@ -231,6 +294,36 @@ impl Lacks<'_> {
             if is_link && let Err(error) = fs::metadata(&path) {
                 self.unread(&path, format!("a link that cannot be followed: {error}"));
             }
+        }
+        self.settings();
+    }
+
+    /// A folder that is not there. Neither a server nor recovery makes one.
+    fn no_folder(&mut self, path: &Path, name: &str) {
+        let detail = "the folder is not there, and no server starts without it".to_owned();
+        let may_be_lost = FOLDERS_THAT_MAY_BE_EMPTY.contains(&name)
+            && self.cluster.circumstances == Circumstances::Backup;
+        let (severity, hint) = match may_be_lost {
+            // Archives and object stores leave empty folders out.
+            true => (Severity::Notice, "if it was empty when the backup was made: make the folder"),
+            false => (Severity::Damage, FROM_BACKUP),
+        };
+        let what = What::Finding { severity, kind: Kind::Missing, detail, hint };
+        self.found.push(Lack { path: path.to_owned(), what });
+    }
+
+    fn settings(&mut self) {
+        let old = self.cluster.root.join("recovery.conf");
+        let reads_it = ["9.6", "10", "11"].contains(&self.cluster.major.as_str());
+        if !reads_it && old.exists() {
+            let what = What::Finding {
+                severity: Severity::Suspect,
+                kind: Kind::Header,
+                detail: "a server of 12 or later does not start where there is such a file"
+                    .to_owned(),
+                hint: "move what it sets to postgresql.conf, and the file away",
+            };
+            self.found.push(Lack { path: old, what });
         }
         for name in ["postgresql.conf", "pg_hba.conf"] {
             let settings = self.cluster.root.join(name);
@@ -299,185 +392,20 @@ impl Lacks<'_> {
         }
     }
 
-    /// The record that a server reads first.
-    fn checkpoint(&mut self, control: &Control, wal: Option<&Path>) {
-        let root = &self.cluster.root;
-        let own = match self.cluster.major.as_str() {
-            "9.6" => root.join("pg_xlog"),
-            _ => root.join("pg_wal"),
-        };
-        if !own.is_dir() {
-            // Said already.
-            return;
-        }
-        let folders = [own.clone()].into_iter().chain(wal.map(Path::to_owned)).collect();
-        let Ok(segments) = Segments::of(control, control.timeline, folders) else { return };
-        let name = segments.name_of(control.checkpoint_lsn);
-        let path = own.join(&name);
-        if let Err(error) = segments.open(control.checkpoint_lsn)
-            && error.kind() != ErrorKind::NotFound
-        {
-            return self.unread(&path, error.to_string());
-        }
-        let is_there = path.exists();
-        let mut reader = LogReader::new(segments, control.checkpoint_lsn, None, 0);
-        let stop = match reader.next_record() {
-            Ok(record) if record.begin == control.checkpoint_lsn => return,
-            Ok(_) => Stop::End,
-            Err(stop) => stop,
-        };
-        let lsn = control.checkpoint_lsn;
-        let at = format!("{:X}/{:X}", lsn >> 32, lsn & 0xFFFF_FFFF);
-        let (kind, detail) = match stop {
-            Stop::Gap(words) if !is_there => (
-                Kind::Missing,
-                format!(
-                    "it holds the checkpoint record at {at}, which a server reads first: {words}"
-                ),
-            ),
-            Stop::Gap(words) => (
-                Kind::Header,
-                format!(
-                    "the checkpoint record at {at}, which a server reads first, cannot be read: {words}"
-                ),
-            ),
-            Stop::End => (
-                Kind::Header,
-                format!("there is no checkpoint record at {at}, where the control file says it is"),
-            ),
-        };
-        // One that recovers from an archive may find its log there.
-        let recovers = ["standby.signal", "recovery.signal", "recovery.conf"]
-            .iter()
-            .any(|name| root.join(name).exists());
-        match recovers {
-            true => self.finding_of(&path, Severity::Suspect, kind, detail),
-            false => self.finding(&path, kind, detail),
-        }
-    }
-
-    /// `pg_xact`: two bits a transaction.
-    fn transactions(&mut self, ids: &Ids, books: &Books) {
-        const A_BYTE: u64 = 4;
-        let folder = match self.cluster.major.as_str() {
-            "9.6" => "pg_clog",
-            _ => "pg_xact",
-        };
-        let oldest = later(ids.oldest_xid, frozen(books, |(xid, _)| xid));
-        let pages = Pages {
-            a_page: self.cluster.page_size as u64 * A_BYTE,
-            oldest,
-            next: ids.next_xid,
-            enough: Some(MANY),
-        };
-        self.status_pages(folder, &pages);
-    }
-
-    /// `pg_multixact`: the number of a multixact's first member in four bytes, and its
-    /// members in groups of four in 20 bytes.
-    fn multixacts(&mut self, ids: &Ids, books: &Books) {
-        let page_bytes = self.cluster.page_size as u64;
-        let oldest = later(ids.oldest_multi, frozen(books, |(_, multi)| multi));
-        let offsets =
-            Pages { a_page: page_bytes / 4, oldest, next: ids.next_multi, enough: Some(1) };
-        self.status_pages("pg_multixact/offsets", &offsets);
-        let first = match oldest == ids.next_multi {
-            true => Some(ids.next_member),
-            false => self.first_member(oldest, page_bytes),
-        };
-        let Some(first) = first else { return };
-        let members = Pages {
-            a_page: page_bytes / 20 * 4,
-            oldest: first,
-            next: ids.next_member,
-            enough: Some(1),
-        };
-        self.status_pages("pg_multixact/members", &members);
-    }
-
-    /// The number of a multixact's first member.
-    fn first_member(&self, multi: u32, page_bytes: u64) -> Option<u32> {
-        let at = u64::from(multi) * 4;
-        let segment = at / (page_bytes * PAGES_A_SEGMENT);
-        let path = self.cluster.root.join("pg_multixact/offsets").join(format!("{segment:04X}"));
-        let mut bytes = [0_u8; 4];
-        let file = open_regular(&path).ok()?;
-        let read = read_at(&file, &mut bytes, at % (page_bytes * PAGES_A_SEGMENT)).ok()?;
-        // 0 is none that was recorded.
-        (read == 4).then(|| u32::from_le_bytes(bytes)).filter(|first| *first != 0)
-    }
-
-    /// Pages that hold a number from the oldest to before the next one must be there,
-    /// and that of the next one if it is not the first of its page: a server reads it
-    /// when it starts.
-    fn status_pages(&mut self, folder: &str, pages: &Pages) {
-        let root = self.cluster.root.join(folder);
-        if !root.is_dir() {
-            return;
-        }
-        let page_bytes = self.cluster.page_size as u64;
-        let mut told = None;
-        for page in pages.wanted() {
-            let segment = page / PAGES_A_SEGMENT;
-            let path = root.join(format!("{segment:04X}"));
-            if told == Some(segment) {
-                continue;
-            }
-            let offset = page % PAGES_A_SEGMENT * page_bytes;
-            let length = match fs::metadata(&path) {
-                Ok(metadata) if metadata.is_file() => metadata.len(),
-                Ok(_) => 0,
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    told = Some(segment);
-                    let detail = format!(
-                        "the control file says that numbers {} to {} are in use, and this segment holds some of them",
-                        pages.oldest, pages.next
-                    );
-                    self.finding(&path, Kind::Missing, detail);
-                    continue;
-                }
-                Err(error) => {
-                    told = Some(segment);
-                    self.unread(&path, error.to_string());
-                    continue;
-                }
-            };
-            if length < offset + page_bytes {
-                told = Some(segment);
-                let detail = format!(
-                    "the file ends after {length} bytes, and numbers {} to {} are in use, by the control file",
-                    pages.oldest, pages.next
-                );
-                self.finding(&path, Kind::Truncated, detail);
-            } else if pages.holds_enough(page) {
-                match is_zero(&path, offset, self.cluster.page_size) {
-                    Ok(true) => {
-                        told = Some(segment);
-                        let detail = format!(
-                            "page {} of this file is all zero, and numbers of it are in use, by the control file",
-                            page % PAGES_A_SEGMENT
-                        );
-                        self.finding_of(&path, Severity::Suspect, Kind::Zeroed, detail);
-                    }
-                    Ok(false) => {}
-                    Err(error) => {
-                        told = Some(segment);
-                        self.unread(&path, error.to_string());
-                    }
-                }
-            }
-        }
-    }
-
     /// Each file that a sound map names must be there.
-    fn mapped(&mut self, folder: &Path) {
+    fn mapped(&mut self, folder: &Path, tablespace: u32, database: u32) {
         let Ok(map) = read_small(&folder.join("pg_filenode.map"), maps::MAP_BYTES_MAX) else {
             return;
         };
         for (oid, number) in maps::mappings(&map) {
             let path = folder.join(number.to_string());
+            let locator = Locator { tablespace, database, number };
+            let is_due = || !self.may_come(|log| log.may_make_catalogue(locator));
             match fs::symlink_metadata(&path) {
                 Ok(metadata) if metadata.len() == 0 && NEVER_EMPTY.contains(&oid) => {
+                    if !is_due() {
+                        continue;
+                    }
                     let detail = format!(
                         "the file is empty; pg_filenode.map names it for the catalogue with oid {oid}"
                     );
@@ -485,6 +413,9 @@ impl Lacks<'_> {
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::NotFound => {
+                    if !is_due() {
+                        continue;
+                    }
                     let detail = format!(
                         "the file is not there; pg_filenode.map names it for the catalogue with oid {oid}"
                     );
@@ -511,18 +442,27 @@ impl Lacks<'_> {
             }
         }
         for database in listed {
-            if database.certainty != Certainty::Certain || database.is_half_dropped {
+            if !self.is_certain(database.certainty) || database.is_half_dropped {
+                continue;
+            }
+            let is_at_rest = self.cluster.circumstances == Circumstances::AtRest;
+            if !is_at_rest && self.may_come(|log| log.may_make_database(database.oid)) {
                 continue;
             }
             let folder = catalogue.folder(database.tablespace, database.oid);
             if !folder.is_dir() {
+                if !is_at_rest {
+                    self.no_database(&folder, database);
+                }
                 continue;
             }
             self.version(&folder);
-            self.committed_rows(catalogue, database);
+            if is_at_rest {
+                self.committed_rows(catalogue, database);
+            }
             let map = folder.join("pg_filenode.map");
             match fs::metadata(&map) {
-                Ok(_) => self.mapped(&folder),
+                Ok(_) => self.mapped(&folder, database.tablespace, database.oid),
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     let detail =
                         "the relation map of a database that pg_database lists is not there";
@@ -533,10 +473,22 @@ impl Lacks<'_> {
         }
     }
 
+    /// A database without a folder, in a cluster that has yet to recover: elsewhere the
+    /// catalogues are asked for it.
+    fn no_database(&mut self, folder: &Path, database: &Database) {
+        let link = self.cluster.root.join("pg_tblspc").join(database.tablespace.to_string());
+        // A tablespace that cannot be reached, or has no link, is reported itself.
+        if database.tablespace != DEFAULT_TABLESPACE && !link.is_dir() {
+            return;
+        }
+        let detail = format!("pg_database lists the database {:?}", database.name);
+        self.finding(folder, Kind::Missing, detail);
+    }
+
     /// What rows of `pg_class` know of transactions, the log of their status must say too.
     fn committed_rows(&mut self, catalogue: &Catalogue, database: &Database) {
         const FIRST_TRANSACTION: u32 = 3;
-        const A_SEGMENT: u64 = PAGES_A_SEGMENT * 4;
+        const A_SEGMENT: u64 = status::PAGES_A_SEGMENT * 4;
         let ids = self.cluster.control.as_ref().ok().and_then(|control| control.ids);
         let Some(ids) = ids else { return };
         let count = ids.next_xid.wrapping_sub(ids.oldest_xid);
@@ -561,9 +513,17 @@ impl Lacks<'_> {
         self.finding(&path, Kind::Structure, detail);
     }
 
-    /// Each tablespace that is listed.
+    /// Each tablespace that is listed, but for those whose links a server makes itself, by
+    /// the map of a backup.
     fn tablespaces(&mut self, catalogue: &Catalogue, books: &Books) {
+        const MAP_BYTES_MAX: usize = 1 << 20;
+        if self.cluster.is_of_set {
+            return;
+        }
+        let map = read_small(&self.cluster.root.join("tablespace_map"), MAP_BYTES_MAX);
+        let made = label::tablespaces(&map.unwrap_or_default());
         let (mut listed, _) = catalogue.tablespaces(books.moment());
+        listed.retain(|tablespace| !made.contains(&tablespace.oid.to_string()));
         listed.sort_unstable();
         listed.dedup();
         for tablespace in listed {
@@ -573,8 +533,10 @@ impl Lacks<'_> {
             let link = self.cluster.root.join("pg_tblspc").join(tablespace.oid.to_string());
             if let Err(error) = fs::symlink_metadata(&link) {
                 let name = &tablespace.name;
-                match (error.kind(), tablespace.certainty) {
-                    (ErrorKind::NotFound, Certainty::Certain) => {
+                let is_certain = self.is_certain(tablespace.certainty)
+                    && !self.may_come(|log| log.may_make_tablespace(tablespace.oid));
+                match (error.kind(), is_certain) {
+                    (ErrorKind::NotFound, true) => {
                         let detail = format!(
                             "pg_tablespace lists the tablespace {name:?}, and its link is not there"
                         );
@@ -610,111 +572,3 @@ fn maps_shared_memory(root: &Path) -> bool {
 }
 
 const PG_DATABASE: u32 = 1262;
-/// `SLRU_PAGES_PER_SEGMENT`.
-const PAGES_A_SEGMENT: u64 = 32;
-/// A page with fewer numbers in use may hold none that ended: they may have been those
-/// that ran when the server crashed.
-const MANY: u64 = 64;
-
-/// Pages of a log of status by number; numbers begin anew behind the highest.
-struct Pages {
-    /// Numbers in a page.
-    a_page: u64,
-    oldest: u32,
-    next: u32,
-    /// A page with so many numbers in use is not all zero; `None` if it may be.
-    enough: Option<u64>,
-}
-
-impl Pages {
-    /// Numbers of the pages that must be there.
-    fn wanted(&self) -> impl Iterator<Item = u64> {
-        let a_page = self.a_page.max(1);
-        let count = u64::from(self.next.wrapping_sub(self.oldest));
-        let first = u64::from(self.oldest);
-        // The page of the next number too, unless it is yet to be made.
-        let end = first + count + u64::from(!u64::from(self.next).is_multiple_of(a_page));
-        let all = (1_u64 << 32).div_ceil(a_page);
-        let pages = if end > first { first / a_page..(end - 1) / a_page + 1 } else { 0..0 };
-        pages.map(move |page| page % all)
-    }
-
-    /// True if so many numbers of a page are in use that it is not all zero.
-    fn holds_enough(&self, page: u64) -> bool {
-        let Some(enough) = self.enough else { return false };
-        let begin = page * self.a_page;
-        let used = self.next.wrapping_sub(self.oldest);
-        let is_used = |number: u64| {
-            u32::try_from(number).is_ok_and(|number| number.wrapping_sub(self.oldest) < used)
-        };
-        // What is in use of a page is one stretch, but where numbers begin anew.
-        let step = enough.max(1);
-        let first = (begin..begin + self.a_page).find(|number| is_used(*number));
-        first.is_some_and(|first| {
-            let last = first + step - 1;
-            last < begin + self.a_page && is_used(last)
-        })
-    }
-}
-
-/// The later of two numbers that begin anew behind the highest.
-fn later(a: u32, b: Option<u32>) -> u32 {
-    match b {
-        Some(b) if b.wrapping_sub(a).cast_signed() > 0 => b,
-        _ => a,
-    }
-}
-
-/// The oldest number that any database still needs, by `pg_database`; `None` if that is
-/// not known for sure.
-fn frozen(books: &Books, of: impl Fn((u32, u32)) -> u32) -> Option<u32> {
-    let databases = books.databases();
-    if !databases.gaps.is_empty() {
-        return None;
-    }
-    let numbers = databases.listed.iter().map(|database| of(database.frozen));
-    numbers.reduce(|a, b| if b.wrapping_sub(a).cast_signed() < 0 { b } else { a })
-}
-
-fn is_zero(path: &Path, offset: u64, bytes: usize) -> std::io::Result<bool> {
-    let mut page = vec![0_u8; bytes];
-    let read = read_at(&open_regular(path)?, &mut page, offset)?;
-    Ok(read == bytes && page.iter().all(|byte| *byte == 0))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn wanted(oldest: u32, next: u32) -> Vec<u64> {
-        Pages { a_page: 100, oldest, next, enough: None }.wanted().collect()
-    }
-
-    #[test]
-    fn pages_from_the_oldest_to_the_next_number_must_be_there() {
-        assert_eq!(wanted(3, 730), [0, 1, 2, 3, 4, 5, 6, 7]);
-        // The next number is the first of its page, which is yet to be made.
-        assert_eq!(wanted(250, 400), [2, 3]);
-        assert_eq!(wanted(250, 401), [2, 3, 4]);
-        // Nothing in use: the page of the next number is read all the same.
-        assert_eq!(wanted(1, 1), [0]);
-        assert_eq!(wanted(0, 0), [] as [u64; 0]);
-    }
-
-    #[test]
-    fn numbers_begin_anew_behind_the_highest() {
-        let last = u64::from(u32::MAX) / 100;
-        assert_eq!(wanted(u32::MAX - 10, 50), [last, 0]);
-        assert_eq!(later(u32::MAX - 10, Some(5)), 5);
-        assert_eq!(later(5, Some(u32::MAX - 10)), 5);
-    }
-
-    #[test]
-    fn page_with_few_numbers_may_hold_none_that_ended() {
-        let pages = Pages { a_page: 1000, oldest: 3, next: 2010, enough: Some(64) };
-        assert!(pages.holds_enough(0) && pages.holds_enough(1));
-        assert!(!pages.holds_enough(2) && !pages.holds_enough(3));
-        let pages = Pages { enough: Some(1), ..pages };
-        assert!(pages.holds_enough(2) && !pages.holds_enough(3));
-    }
-}

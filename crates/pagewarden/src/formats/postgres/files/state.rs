@@ -111,7 +111,8 @@ impl Circumstances {
         control: &Control,
         wal: Option<&Path>,
     ) -> Option<Arc<Replay>> {
-        if !matches!(self, Self::Crashed | Self::Backup | Self::RunningUnsynced) {
+        let replays = [Self::Crashed, Self::StandbyAtRest, Self::Backup, Self::RunningUnsynced];
+        if !replays.contains(&self) {
             return None;
         }
         let log = Span::find(root, control, self).and_then(|span| {

@@ -450,6 +450,8 @@ impl Walk {
                 Ok(metadata) if metadata.is_file() => files.push((parsed, metadata.len())),
                 Ok(metadata) if metadata.is_symlink() => {
                     self.unread(&path, 0, &"a symbolic link, not followed");
+                    // Not missing: a server follows it.
+                    self.told.insert(path);
                 }
                 Ok(_) => set_aside(path, "named like a relation but no regular file, left alone"),
                 Err(error) if self.may_have_vanished(&error) => {}
@@ -487,7 +489,13 @@ impl Walk {
                 // A database that is being created or dropped has none, and a
                 // crash in between leaves its folder behind.
                 let is_told = self.told.contains(&path) || self.cluster.part.is_some();
-                if has_relations && !is_told && !self.cluster.circumstances.may_change() {
+                if folder.database.is_some_and(|oid| self.evidence.is_no_database(oid)) {
+                    let text = "a folder of no database, as pg_database does not list it: a crash \
+                                leaves it behind where a database was being created or dropped";
+                    if !self.evidence.is_asked() {
+                        self.note(&folder.path, text);
+                    }
+                } else if has_relations && !is_told && !self.cluster.circumstances.may_change() {
                     // That of the whole cluster was made with it, and is never removed.
                     let is_global = folder.database.is_none();
                     let is_proved = is_global && self.cluster.circumstances.is_settled();

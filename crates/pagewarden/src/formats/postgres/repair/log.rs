@@ -21,7 +21,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
-use crate::formats::postgres::files::control::{Control, u32_at};
+use crate::formats::postgres::files::control::{Control, is_same_checkpoint, u32_at};
 use crate::formats::postgres::files::wal::block::{
     CHECKPOINT_ONLINE, CHECKPOINT_SHUTDOWN, Dialect, LAST_MANAGER, Locator, OF_DATABASES, OF_LOG,
     OF_STORAGE, OF_TABLESPACES, OF_TRANSACTIONS, PARAMETER_CHANGE, STORAGE_CREATE,
@@ -37,8 +37,6 @@ const CHUNK_BYTES: usize = 256 << 10;
 const RECORD_BYTES: usize = 1 << 20;
 /// A record with 33 images of the largest pages is smaller.
 const IMAGES_BYTES: usize = 4 << 20;
-/// `next transaction` in a checkpoint: a standby's control file has that of a later one.
-const NEXT_TRANSACTION: std::ops::Range<usize> = 20..32;
 
 /// `RM_HASH_ID`, `RM_GIST_ID`: their replay changes a page after it has restored its image, which
 /// lacks what is known only once the record is written (in GiST the number of the split and the flag
@@ -341,16 +339,6 @@ impl Log {
     pub(super) fn segment_bytes(&self) -> u64 {
         self.segments.segment_bytes()
     }
-}
-
-/// True if two checkpoints are the same one: a record's, and that in a control file.
-pub(super) fn is_same_checkpoint(one: &[u8], other: &[u8]) -> bool {
-    let masked = |bytes: &[u8]| {
-        let mut bytes = bytes.to_vec();
-        bytes.get_mut(NEXT_TRANSACTION).unwrap_or_default().fill(0);
-        bytes
-    };
-    one.len() == other.len() && one.len() >= NEXT_TRANSACTION.end && masked(one) == masked(other)
 }
 
 /// `wal_level` in a record of settings: its fifth word up to 11, the sixth from 12 on, where the

@@ -16,12 +16,12 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use crate::error::Error;
 use crate::formats::postgres::files::backup::label;
-use crate::formats::postgres::files::control::{ClusterState, Control};
+use crate::formats::postgres::files::control::{ClusterState, Control, is_same_checkpoint};
 use crate::formats::postgres::files::is_root;
 use crate::formats::postgres::page::Checksums;
 use crate::formats::postgres::protect::lock::check_not_running;
 use crate::formats::postgres::protect::{Cluster, read_control};
-use crate::formats::postgres::repair::log::{Log, is_same_checkpoint};
+use crate::formats::postgres::repair::log::Log;
 use crate::formats::postgres::repair::proof::Copy;
 use crate::source::file::{open_regular, read_fully, read_small};
 use crate::words::{LsnText, utc};

@@ -22,10 +22,10 @@ use std::sync::{Arc, Mutex};
 
 use crate::database::{PageFile, Step};
 use crate::formats::postgres::files::Cluster;
-use crate::formats::postgres::files::catalogue::Catalogue;
 use crate::formats::postgres::files::catalogue::relations::{
     Certainty, Persistence, Relation, RelationKind, Relations,
 };
+use crate::formats::postgres::files::catalogue::{Catalogue, Databases};
 use crate::formats::postgres::files::names::{Fork, RelationFile};
 use crate::formats::postgres::files::structure;
 use crate::formats::postgres::files::wal::block::Locator;
@@ -211,6 +211,12 @@ impl Evidence {
     /// The catalogues, as far as they were needed.
     pub(super) fn books(&self) -> &Books {
         &self.books
+    }
+
+    /// True if `pg_database` could be read in full and does not list this one.
+    pub(super) fn is_no_database(&self, oid: u32) -> bool {
+        let Databases { listed, gaps } = self.books.databases();
+        gaps.is_empty() && !listed.is_empty() && self.books.database(oid).is_none()
     }
 
     /// True if `pg_tablespace` could be read in full and does not list this one, in a

@@ -49,10 +49,16 @@ pub const OF_LOG: u8 = 0;
 pub const OF_TRANSACTIONS: u8 = 1;
 /// `RM_SMGR_ID`, creation and truncation of files.
 pub const OF_STORAGE: u8 = 2;
+/// `RM_CLOG_ID`, the log of transactions' status.
+pub const OF_STATUS: u8 = 3;
 /// `RM_DBASE_ID`, creation and removal of databases.
 pub const OF_DATABASES: u8 = 4;
 /// `RM_TBLSPC_ID`, creation and removal of tablespaces.
 pub const OF_TABLESPACES: u8 = 5;
+/// `RM_MULTIXACT_ID`, multixacts.
+pub const OF_MULTIXACTS: u8 = 6;
+/// `RM_RELMAP_ID`, maps of catalogues: its main data begins with the database.
+pub const OF_MAPS: u8 = 7;
 /// `RM_LOGICALMSG_ID`, the last of the managers that every server has.
 pub const LAST_MANAGER: u8 = 21;
 /// `XLOG_SWITCH`: the rest of the segment is empty.
@@ -67,6 +73,10 @@ pub const CHECKPOINT_ONLINE: u8 = 0x10;
 pub const PARAMETER_CHANGE: u8 = 0x60;
 /// `XLOG_SMGR_CREATE`: relation, then fork.
 pub const STORAGE_CREATE: u8 = 0x10;
+/// `CLOG_TRUNCATE`: old transactions are forgotten.
+pub const STATUS_TRUNCATE: u8 = 0x10;
+/// `XLOG_MULTIXACT_TRUNCATE_ID`: old multixacts are forgotten.
+pub const MULTIXACTS_TRUNCATE: u8 = 0x30;
 /// `XLOG_SMGR_TRUNCATE`: block, then relation.
 pub const STORAGE_TRUNCATE: u8 = 0x20;
 

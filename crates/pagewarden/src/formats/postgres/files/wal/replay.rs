@@ -7,7 +7,8 @@ use std::sync::{Arc, OnceLock};
 use crate::formats::postgres::files::catalogue::Catalogue;
 use crate::formats::postgres::files::control::{u32_at, u64_at};
 use crate::formats::postgres::files::wal::block::{
-    BACKUP_END, Dialect, Locator, OF_DATABASES, OF_LOG, OF_STORAGE, STORAGE_CREATE,
+    BACKUP_END, Dialect, Locator, MULTIXACTS_TRUNCATE, OF_DATABASES, OF_LOG, OF_MAPS,
+    OF_MULTIXACTS, OF_STATUS, OF_STORAGE, OF_TABLESPACES, STATUS_TRUNCATE, STORAGE_CREATE,
     STORAGE_TRUNCATE, touched,
 };
 use crate::formats::postgres::files::wal::reader::{LogReader, Record, Stop};
@@ -45,6 +46,12 @@ pub struct Scanned {
     /// Relations and databases (file number 0) about which the log has more to
     /// say than blocks.
     unclear: HashSet<Locator>,
+    /// Databases whose map of catalogues changes; 0 for that of the whole cluster.
+    maps: HashSet<u32>,
+    /// Tablespaces that are made or dropped.
+    tablespaces: HashSet<u32>,
+    /// True if old transactions or multixacts are forgotten.
+    forgets: bool,
     /// Where the log was read from.
     begin: u64,
     /// Where it ends.
@@ -87,6 +94,12 @@ impl Replay {
         full_page_writes: bool,
     ) -> Self {
         Self { log, catalogue, full_page_writes, scanned: OnceLock::new() }
+    }
+
+    /// False if it is not even known which log is to be replayed.
+    #[must_use]
+    pub fn knows_its_log(&self) -> bool {
+        self.log.is_ok()
     }
 
     /// What the log says, read now if it was not.
@@ -170,6 +183,9 @@ impl Scanned {
             blocks: HashMap::new(),
             forks: HashMap::new(),
             unclear: HashSet::new(),
+            maps: HashSet::new(),
+            tablespaces: HashSet::new(),
+            forgets: false,
             begin,
             end: begin,
             last: None,
@@ -260,6 +276,17 @@ impl Scanned {
                 let database = u32_at(main, 0)?;
                 self.make_unclear(Locator { tablespace: 0, database, number: 0 });
             }
+            // As many as there are databases and tablespaces.
+            (OF_MAPS, _) if self.maps.len() < RELATIONS_MAX => {
+                self.maps.insert(u32_at(main, 0)?);
+            }
+            (OF_TABLESPACES, _) if self.tablespaces.len() < RELATIONS_MAX => {
+                self.tablespaces.insert(u32_at(main, 0)?);
+            }
+            (OF_MAPS | OF_TABLESPACES, _) => self.full = true,
+            (OF_STATUS, STATUS_TRUNCATE) | (OF_MULTIXACTS, MULTIXACTS_TRUNCATE) => {
+                self.forgets = true;
+            }
             _ => {}
         }
         Some(false)
@@ -309,6 +336,39 @@ impl Scanned {
     fn first(&self, locator: Locator, fork: u8, block: u32) -> Option<First> {
         let index = self.forks.get(&(locator, fork))?;
         self.blocks.get(&(*index, block)).copied()
+    }
+
+    /// True if replay may make or drop this database.
+    #[must_use]
+    pub fn may_make_database(&self, database: u32) -> bool {
+        let folder = Locator { tablespace: 0, database, number: 0 };
+        self.full || self.unclear.contains(&folder)
+    }
+
+    /// True if replay may make or drop this tablespace.
+    #[must_use]
+    pub fn may_make_tablespace(&self, tablespace: u32) -> bool {
+        self.full || self.tablespaces.contains(&tablespace)
+    }
+
+    /// True if replay may make or cut the file of a catalogue, or give it another. Images of
+    /// its pages do not: they bring back those pages only.
+    #[must_use]
+    pub fn may_make_catalogue(&self, locator: Locator) -> bool {
+        self.full || self.is_unclear(locator) || self.maps.contains(&locator.database)
+    }
+
+    /// True if old transactions or multixacts are forgotten, so that segments of the logs of
+    /// their status may have been removed.
+    #[must_use]
+    pub fn forgets(&self) -> bool {
+        self.forgets
+    }
+
+    /// Where replay begins; 0 if that is not known.
+    #[must_use]
+    pub fn begin(&self) -> u64 {
+        self.begin
     }
 
     /// Where the log ends, as far as it is at hand.

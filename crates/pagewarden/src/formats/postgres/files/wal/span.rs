@@ -42,7 +42,9 @@ impl Span {
         circumstances: Circumstances,
     ) -> Result<Self, String> {
         match circumstances {
-            Circumstances::Crashed | Circumstances::RunningUnsynced => Self::after_crash(control),
+            Circumstances::Crashed
+            | Circumstances::StandbyAtRest
+            | Circumstances::RunningUnsynced => Self::after_crash(control),
             Circumstances::Backup => {
                 let label = read_small(&root.join("backup_label"), 16 << 10)
                     .map_err(|error| format!("backup_label cannot be read: {error}"))?;
