@@ -324,13 +324,6 @@ fn damage_planted_in_a_stopped_directory_is_found_and_named() {
             expected: vec![Finding::file("shop/aria_sums.MAD", "damage", "missing")],
         },
         Plant {
-            what: "a tablespace twice",
-            damage: &|root| {
-                fs::copy(table(root), root.join("shop/copied.ibd")).unwrap();
-            },
-            expected: vec![Finding::file("shop/dynamic.ibd", "suspect", "misplaced")],
-        },
-        Plant {
             what: "the log's header",
             damage: &|root| flip(&root.join("ib_logfile0"), 12, 1),
             expected: vec![Finding {

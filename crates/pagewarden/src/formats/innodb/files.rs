@@ -21,6 +21,7 @@ mod aria_control;
 mod books;
 mod definitions;
 mod delta;
+pub(crate) mod description;
 mod dictionary;
 pub(crate) mod directory;
 pub mod doublewrite;

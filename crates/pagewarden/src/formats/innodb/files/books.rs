@@ -221,7 +221,7 @@ impl Books {
         } else {
             let creator = creator(&self.root).unwrap_or_default();
             let is_atomic = mariadb_version(&creator) >= Some(FIRST_ATOMIC);
-            frm::steps(&self.root, named.as_deref().unwrap_or_default(), is_atomic)
+            frm::steps(&self.root, &tables::names(folder).unwrap_or_default(), is_atomic)
         };
         let present = Present { root: &self.root, numbers: &self.seen.numbers, spaces };
         let mut steps = absent::steps(&present, dictionary, named);

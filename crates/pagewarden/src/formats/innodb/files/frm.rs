@@ -43,7 +43,6 @@ use crate::database::Step;
 use crate::formats::innodb::files::directory::is_database;
 use crate::formats::innodb::files::names::{self, is_temporary};
 use crate::formats::innodb::files::state::read_small;
-use crate::formats::innodb::files::tables::Named;
 use crate::verdict::{Finding, Kind, Severity, Unread};
 
 const MAGIC: [u8; 2] = [0xFE, 1];
@@ -97,9 +96,9 @@ impl Definition {
     }
 }
 
-/// What is wrong with the definitions of a data directory. `named` is what its dictionary names, if
+/// What is wrong with the definitions of a data directory. `named` are the tables of its dictionary, if
 /// it can be read; `is_atomic`: its server leaves no table half made.
-pub(super) fn steps(root: &Path, named: &[Named], is_atomic: bool) -> Vec<Step> {
+pub(super) fn steps(root: &Path, named: &[String], is_atomic: bool) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut folders = BTreeMap::new();
     for entry in fs::read_dir(root).into_iter().flatten().flatten() {
@@ -115,9 +114,12 @@ pub(super) fn steps(root: &Path, named: &[Named], is_atomic: bool) -> Vec<Step> 
     let severity = if is_atomic { Severity::Damage } else { Severity::Suspect };
     let mut seen = BTreeSet::new();
     for one in named {
-        let Some((folder, file)) = one.file.split_once('/') else { continue };
-        let Some(tables) = folders.get(folder) else { continue };
-        let table = table_of(file.strip_suffix(".ibd").unwrap_or(file));
+        let Some((folder, stem)) = one.split_once('/') else { continue };
+        let Some(tables) = folders.get_mut(folder) else { continue };
+        let table = table_of(stem);
+        if let Some(partition) = partition_of(stem) {
+            tables.partitions.entry(table.to_owned()).or_default().insert(partition);
+        }
         if is_of_words(table) || !seen.insert((folder, table)) {
             continue;
         }
@@ -335,7 +337,6 @@ fn partitions(bytes: &[u8]) -> Option<BTreeSet<String>> {
 #[allow(clippy::arithmetic_side_effects, reason = "small numbers of a test")]
 mod tests {
     use super::*;
-    use crate::formats::innodb::files::tables::Placement;
 
     /// As MariaDB 10.11 lays one out: keys at 4096, a row of 20 bytes, the form at 8192.
     fn definition(version: u32) -> Vec<u8> {
@@ -370,14 +371,7 @@ mod tests {
     }
 
     fn found(root: &Path, named: &[&str], is_atomic: bool) -> Vec<(String, Kind, Severity)> {
-        let named: Vec<_> = named
-            .iter()
-            .map(|name| Named {
-                file: format!("shop/{name}.ibd"),
-                space: Some(5),
-                place: Placement::Here,
-            })
-            .collect();
+        let named: Vec<_> = named.iter().map(|name| format!("shop/{name}")).collect();
         let steps = steps(root, &named, is_atomic).into_iter();
         steps
             .map(|step| match step {

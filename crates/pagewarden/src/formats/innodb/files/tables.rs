@@ -100,7 +100,19 @@ pub(super) enum Placement {
 }
 
 /// The tablespaces of the tables in the dictionary whose first file is in this folder.
+#[allow(clippy::redundant_closure_for_method_calls, reason = "it would be for one lifetime")]
 pub(super) fn named(folder: &Path) -> Result<Vec<Named>, Unasked> {
+    each(folder, |record| record.named())
+}
+
+/// The names of all of its tables, those in the system tablespace too: `database/table`.
+#[allow(clippy::redundant_closure_for_method_calls, reason = "it would be for one lifetime")]
+pub(super) fn names(folder: &Path) -> Result<Vec<String>, Unasked> {
+    each(folder, |record| record.name())
+}
+
+/// What there is of each record.
+fn each<T>(folder: &Path, wanted: impl Fn(&Record<'_>) -> Option<T>) -> Result<Vec<T>, Unasked> {
     let pages = Pages::open(folder)?;
     let mut page = pages.read(ROOT)?;
     for _ in 0..LEVELS_MAX {
@@ -112,12 +124,12 @@ pub(super) fn named(folder: &Path) -> Result<Vec<Named>, Unasked> {
         let child = child.ok_or_else(|| broken("its upper levels lead nowhere"))?;
         page = pages.read(u64::from(child))?;
     }
-    let mut named = Vec::new();
+    let mut found = Vec::new();
     for _ in 0..PAGES_MAX {
         let those = records(&page).into_iter().filter(|(is_deleted, _)| !is_deleted);
-        named.extend(those.filter_map(|(_, record)| record.named()));
+        found.extend(those.filter_map(|(_, record)| wanted(&record)));
         match read_u32(&page, NEXT) {
-            NO_PAGE => return Ok(named),
+            NO_PAGE => return Ok(found),
             next => page = pages.read(u64::from(next))?,
         }
     }
@@ -250,6 +262,14 @@ impl Record<'_> {
         self.0.get(field)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
     }
 
+    /// The table's name, if it outlives its server.
+    fn name(&self) -> Option<String> {
+        let name = String::from_utf8(self.0.get(NAME)?.to_vec()).ok()?;
+        let (_, table) = name.split_once('/')?;
+        let is_fleeting = self.number(MIX_LEN)? & TEMPORARY != 0;
+        (!is_fleeting && !super::names::is_temporary(table)).then_some(name)
+    }
+
     /// The table's tablespace, if it must have one of its own or with others.
     fn named(&self) -> Option<Named> {
         let name = String::from_utf8(self.0.get(NAME)?.to_vec()).ok()?;
@@ -303,20 +323,21 @@ mod tests {
                 Vec::new(),
                 number(space),
             ];
-            Record(fields.iter().map(Vec::as_slice).collect()).named().map(|named| named.place)
+            let record = Record(fields.iter().map(Vec::as_slice).collect());
+            (record.named().map(|named| named.place), record.name().is_some())
         };
         for (name, columns, form, flags, space, expected) in [
-            ("t/a", IS_COMPACT | 2, 33, 0x50, 5, Some(Placement::Here)),
-            ("t/a", IS_COMPACT | 2, 97, 0x50, 5, Some(Placement::Linked)),
-            ("t/a", IS_COMPACT | 2, 0xA1, 0x40, 5, Some(Placement::Shared)),
-            ("t/a", IS_COMPACT | 2, 0x6A1, 0x50, 5, Some(Placement::Here)),
-            ("t/old", 1, 1, 0x50, 6, Some(Placement::Here)),
-            ("t/a", IS_COMPACT | 2, 1, 0, 5, Some(Placement::HereOrDiscarded)),
-            ("t/disc", IS_COMPACT | 1, 33, 0x70, 24, None),
-            ("t/tmp", IS_COMPACT | 1, 33, 0x51, 24, None),
-            ("t/insys", IS_COMPACT | 1, 33, 0x40, 0, None),
-            ("t/#sql-ib41", IS_COMPACT | 1, 33, 0x50, 27, None),
-            ("SYS_VIRTUAL", 3, 1, 0x40, 0, None),
+            ("t/a", IS_COMPACT | 2, 33, 0x50, 5, (Some(Placement::Here), true)),
+            ("t/a", IS_COMPACT | 2, 97, 0x50, 5, (Some(Placement::Linked), true)),
+            ("t/a", IS_COMPACT | 2, 0xA1, 0x40, 5, (Some(Placement::Shared), true)),
+            ("t/a", IS_COMPACT | 2, 0x6A1, 0x50, 5, (Some(Placement::Here), true)),
+            ("t/old", 1, 1, 0x50, 6, (Some(Placement::Here), true)),
+            ("t/a", IS_COMPACT | 2, 1, 0, 5, (Some(Placement::HereOrDiscarded), true)),
+            ("t/disc", IS_COMPACT | 1, 33, 0x70, 24, (None, true)),
+            ("t/tmp", IS_COMPACT | 1, 33, 0x51, 24, (None, false)),
+            ("t/insys", IS_COMPACT | 1, 33, 0x40, 0, (None, true)),
+            ("t/#sql-ib41", IS_COMPACT | 1, 33, 0x50, 27, (None, false)),
+            ("SYS_VIRTUAL", 3, 1, 0x40, 0, (None, false)),
         ] {
             assert_eq!(place(name, columns, form, flags, space), expected, "{name} {form}");
         }

@@ -43,7 +43,7 @@ use std::sync::atomic::Ordering;
 
 use crate::database::Probe;
 use crate::error::Error;
-use crate::formats::innodb::files::directory::engine_of;
+use crate::formats::innodb::files::description::engine_of;
 use crate::formats::innodb::files::single;
 use crate::formats::innodb::files::state::{Circumstances, State, directory_above, is_root};
 use crate::formats::innodb::files::tablespace::{Context, is_tablespace_name, open_file};
