@@ -1,9 +1,11 @@
 //! The `pagewarden` program: reads the command line, runs a command, and turns
 //! its result into an exit status.
 
+use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use anyhow::bail;
 use clap::FromArgMatches as _;
 use clap::error::ErrorKind;
 
@@ -33,6 +35,11 @@ fn main() -> ExitCode {
     };
     descriptors::make_room();
     let result = match arguments.command {
+        // These know addresses, and show them without what is secret.
+        Command::Check(_) | Command::Checksum(_) | Command::Compare(_) => Ok(()),
+        _ => refuse_secrets(std::env::args_os().skip(1)),
+    };
+    let result = result.and_then(|()| match arguments.command {
         Command::Check(check) => commands::check::run(&check),
         Command::Plan(plan) => commands::plan::run(plan),
         Command::Merge(merge) => commands::merge::run(&merge),
@@ -52,12 +59,30 @@ fn main() -> ExitCode {
         Command::Evidence(evidence) => commands::evidence::run(&evidence),
         Command::Completions(completions) => commands::completions::run(&completions),
         Command::Man(man) => commands::man::run(&man),
-    };
+    });
     match result {
         Ok(exit) => exit.into(),
         Err(error) if is_monitored() => exit::report_to_monitoring(&format!("{error:#}")).into(),
         Err(error) => exit::report(&error).into(),
     }
+}
+
+/// An address with a password, or a signed one, would stand in errors, plans and ledgers as if it were a
+/// file's name.
+fn refuse_secrets(words: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
+    for word in words {
+        let word = word.to_string_lossy();
+        let Some((_, rest)) = word.split_once("://") else { continue };
+        let authority = rest.split('/').next().unwrap_or_default();
+        if authority.contains('@') || rest.contains("?") {
+            bail!(
+                "an address with a user, a password or a signature in it\n\
+                 hint: other users of this machine can see a command line: use the cloud's \
+                 variables or files"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Help and version go to standard output and are no failure; a wrong command

@@ -418,7 +418,10 @@ fn names_with_control_characters_are_escaped() {
 /// Whatever is printed of a database in a folder of such a name, by whichever command.
 #[test]
 fn no_character_that_misleads_reaches_the_terminal() {
-    const MISLEADING: [char; 8] = [
+    const MISLEADING: [char; 11] = [
+        '\u{1b}',
+        '\u{7f}',
+        '\u{9b}',
         '\u{ad}',
         '\u{61c}',
         '\u{200b}',
@@ -441,6 +444,7 @@ fn no_character_that_misleads_reaches_the_terminal() {
     let nothing = folder.path().join(format!("{name}.pwk"));
     let page = folder.path().join("page.html");
     let picture = folder.path().join("picture.svg");
+    let metrics = folder.path().join("metrics.prom");
     let as_arguments = |list: &[&dyn AsRef<OsStr>]| -> Vec<OsString> {
         list.iter().map(|one| one.as_ref().to_owned()).collect()
     };
@@ -452,6 +456,8 @@ fn no_character_that_misleads_reaches_the_terminal() {
         as_arguments(&[&"check", &"--nagios", &root]),
         as_arguments(&[&"check", &"--html", &page, &root]),
         as_arguments(&[&"check", &"--picture", &picture, &root]),
+        as_arguments(&[&"check", &"--metrics", &metrics, &root]),
+        as_arguments(&[&"check", &"--json", &root, &nothing]),
         as_arguments(&[&"check", &table]),
         as_arguments(&[&"check", &bad_option]),
         as_arguments(&[&bad_option]),
@@ -475,7 +481,7 @@ fn no_character_that_misleads_reaches_the_terminal() {
         let found: Vec<_> = said.chars().filter(|it| MISLEADING.contains(it)).collect();
         assert!(found.is_empty(), "{arguments:?}: {found:?} {said}");
     }
-    for file in [page, picture] {
+    for file in [page, picture, metrics] {
         let text = fs::read_to_string(&file).unwrap();
         assert!(!text.contains(MISLEADING), "{}", file.display());
     }

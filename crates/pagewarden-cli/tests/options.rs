@@ -288,3 +288,30 @@ fn several_targets_are_checked_and_a_missing_one_makes_it_incomplete() {
         .sum();
     assert_eq!(report.json["bytes"], bytes);
 }
+
+/// Who names an address where a file belongs sees no password again, nor does who reads a ledger or plan.
+#[test]
+fn secrets_in_addresses_are_not_repeated() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let plan = folder.path().join("plan");
+    for address in ["https://me:Geheim@127.0.0.1:1/x.db", "https://127.0.0.1:1/x.db?sig=Geheim"] {
+        for words in [
+            vec!["check"],
+            vec!["check", "--json"],
+            vec!["check", "--nagios"],
+            vec!["survey"],
+            vec!["scrub", "--state", state.to_str().unwrap()],
+            vec!["plan", "-o", plan.to_str().unwrap()],
+            vec!["protect", "--mode", "none"],
+            vec!["pack", "--to", "null:"],
+        ] {
+            let outcome = run(pagewarden().args(&words).arg(address));
+            let expected = if words.contains(&"--nagios") { 3 } else { 2 };
+            assert_eq!(outcome.status, Some(expected), "{words:?}: {outcome:?}");
+            let said = format!("{}{}", outcome.stdout, outcome.stderr);
+            assert!(!said.contains("Geheim"), "{words:?}: {said}");
+        }
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}

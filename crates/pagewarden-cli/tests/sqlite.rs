@@ -338,7 +338,9 @@ fn damaged_header_is_found_without_sums() {
     let folder = tempfile::tempdir().expect("temporary folder");
     shell(folder.path(), &format!(".open plain.db\n{CONTENT}"));
     let bytes = fs::read(folder.path().join("plain.db")).expect("database");
-    for (offset, value) in [(3, b'Q'), (16, 0x30), (21, 65), (47, 9), (56, 1), (100, 0), (103, 9)] {
+    for (offset, value) in
+        [(3, b'Q'), (16, 0x30), (19, 3), (19, 255), (21, 65), (47, 9), (56, 1), (100, 0), (103, 9)]
+    {
         let mut damaged = bytes.clone();
         damaged[offset] = value;
         let checked = check_bytes(&damaged);

@@ -239,3 +239,27 @@ fn what_a_pack_says_reaches_no_terminal_and_no_shell() {
     assert!(!folder.path().join("pwned").exists());
     assert_eq!(fs::read_link(to.join(link.strip_prefix(source.data_dir()).unwrap())).unwrap(), new);
 }
+
+/// SQLite finds a ledger and what lies beside it by names, so root keeps none where another user can
+/// change what these lead to.
+#[test]
+fn roots_ledger_is_not_led_elsewhere() {
+    if !is_root() {
+        return;
+    }
+    let (folder, home, private) = folders();
+    let Some(database) = database(folder.path()) else { return };
+    symlink(&private.path, home.join("link")).unwrap();
+    fs::create_dir(home.join("own")).unwrap();
+    chown(home.join("own"), Some(NOBODY), Some(NOBODY)).unwrap();
+    for state in ["link", "own", "new/deep"] {
+        let state = home.join(state);
+        let outcome = run(pagewarden().arg("scrub").arg("--state").arg(&state).arg(&database));
+        assert_eq!(outcome.status, Some(2), "{outcome:?}");
+        assert!(outcome.stderr.contains("can replace what is below it"), "{outcome:?}");
+        assert!(outcome.stderr.contains("sudo -u "), "{outcome:?}");
+        private.assert_untouched();
+    }
+    assert_eq!(fs::read_dir(home.join("own")).unwrap().count(), 0);
+    assert!(!home.join("new").exists());
+}

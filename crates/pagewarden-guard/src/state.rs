@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use pagewarden::source::trusted_path::{End, foreign_to_root, user};
 use pagewarden::words::printable;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
@@ -51,11 +52,13 @@ impl Held {
         for database in databases {
             refuse_inside(folder, database)?;
         }
+        refuse_foreign(folder)?;
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(folder)
             .with_context(|| format!("cannot make the state folder {shown}"))?;
+        refuse_foreign(folder)?;
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
         let mut file = OpenOptions::new()
             .read(true)
@@ -102,6 +105,23 @@ impl Held {
     pub fn folder(&self) -> &Path {
         &self.folder
     }
+}
+
+/// SQLite finds the ledger and the files beside it by their names, so root works only where no other
+/// user can put something else in their place.
+fn refuse_foreign(folder: &Path) -> Result<()> {
+    let shown = folder.display();
+    let foreign = foreign_to_root(folder, End::Inside)
+        .with_context(|| format!("cannot look at the state folder {shown}"))?;
+    let Some(foreign) = foreign.first() else { return Ok(()) };
+    let hint = match foreign.is_open {
+        true => "name a folder that only root can change with --state".to_owned(),
+        false => format!(
+            "run it as that user: sudo -u {}, or name a folder that only root can change with --state",
+            user(foreign.owner)
+        ),
+    };
+    bail!("the state folder {shown} is not used by root: {foreign}\nhint: {hint}")
 }
 
 /// Nothing is ever written below what is verified.

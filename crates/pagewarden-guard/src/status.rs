@@ -401,6 +401,7 @@ pub fn metrics(standings: &[Standing]) -> String {
 
 /// A value of a label.
 fn label(text: &str) -> String {
+    let text = pagewarden::report::metrics::plain(text);
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 

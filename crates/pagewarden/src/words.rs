@@ -1,5 +1,6 @@
 //! Numbers, sizes, times and names as people read them.
 
+use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::verdict::Finding;
@@ -206,6 +207,23 @@ pub fn printable(text: &str) -> String {
     printed
 }
 
+/// JSON in which no character misleads who reads it in a terminal: the same object, for outside of its
+/// strings there is none.
+#[must_use]
+pub fn printable_json(json: &str) -> String {
+    let mut printed = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c.is_control() && c != '\n' || misleads(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(printed, "\\u{unit:04x}");
+            }
+        } else {
+            printed.push(c);
+        }
+    }
+    printed
+}
+
 /// Marks of direction, separators of lines, characters that cannot be seen.
 fn misleads(c: char) -> bool {
     matches!(
@@ -256,6 +274,16 @@ impl std::fmt::Display for LsnText {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_misleads_nobody_and_says_the_same() {
+        let name = "a\u{9b}31m\u{7f}\u{202e}\u{e0041}\u{e4}\n\u{1b}\"";
+        let plain = serde_json::to_string(name).unwrap();
+        let printed = printable_json(&plain);
+        assert_eq!(printed, printable(&printed));
+        assert!(printed.contains('\u{e4}'));
+        assert_eq!(serde_json::from_str::<String>(&printed).unwrap(), name);
+    }
 
     #[test]
     fn numbers_are_grouped_by_thousands() {

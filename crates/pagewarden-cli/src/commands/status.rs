@@ -60,7 +60,7 @@ fn show(arguments: &Status) -> anyhow::Result<Exit> {
             "targets": standings.iter().map(status::Standing::to_json).collect::<Vec<_>>(),
             "seconds": begin.elapsed().as_secs_f64(),
         });
-        writeln!(out, "{object}")?;
+        writeln!(out, "{}", pagewarden::words::printable_json(&object.to_string()))?;
     } else if arguments.metrics.is_none() || !arguments.quiet {
         write!(out, "{}", status::text(&standings, now))?;
     }

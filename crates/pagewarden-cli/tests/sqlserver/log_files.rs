@@ -233,3 +233,42 @@ fn log_file_of_another_database_than_the_data_file_beside_it_is_told() {
         assert_eq!(notes.contains("another database than"), is_strange, "{notes}");
     }
 }
+
+/// Whether a part of the log was used is told by what is in it and by its number, and not by one field.
+#[test]
+fn part_of_the_log_that_says_it_is_unused_is_looked_at() {
+    let Some(log) = log() else { return };
+    for begin in log.begins {
+        let mut says_unused = log.bytes.clone();
+        says_unused[begin + 12..begin + 16].fill(0);
+        let mut damaged = says_unused.clone();
+        damaged[begin + PAGE_BYTES + 40] ^= 1;
+        assert_eq!(checked(&damaged).verdict(), "damaged", "{begin}");
+        // What is neither the oldest nor the newest part lies between two that were written.
+        if begin == log.begins[1] {
+            says_unused[begin + PAGE_BYTES..begin + 496 * SECTOR].fill(0);
+            assert_ne!(checked(&says_unused).verdict(), "intact", "{begin}");
+        }
+    }
+}
+
+/// A page that was emptied before its sum was made passes its own test, and no server opens the file.
+#[test]
+fn pages_that_every_file_has_must_hold_what_the_server_reads() {
+    for name in ["pubs-checksum-2008.mdf", "testdb-checksum-2014.mdf"] {
+        let Some(bytes) = fixture(name) else { return };
+        for number in [0, 1, 2, 3, 6, 9] {
+            let mut damaged = bytes.clone();
+            let page = page_of(&mut damaged, number);
+            page[96..].fill(0);
+            stamp_checksum(page);
+            let report = Copy::of(name, &damaged).check();
+            let expected = Finding::page(name, number, "damage", "header");
+            assert!(
+                report.serious().contains(&expected),
+                "{name} {number}: {:?}",
+                report.findings()
+            );
+        }
+    }
+}

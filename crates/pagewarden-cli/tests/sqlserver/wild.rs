@@ -459,3 +459,107 @@ fn real_log_files_are_intact_and_never_once_they_are_cut_or_zeroed() {
     }
     campaign.end(0);
 }
+
+/// Where each block of a backup begins, and its type.
+fn blocks(bytes: &[u8]) -> Vec<([u8; 4], usize)> {
+    let streams = streams(bytes);
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let kind: [u8; 4] = bytes[at..at + 4].try_into().unwrap();
+        found.push((kind, at));
+        let size = usize::from(u16::from_le_bytes([bytes[at + 8], bytes[at + 9]]));
+        let end = streams.iter().find(|stream| stream.at > at && &stream.kind == b"SPAD");
+        at = match end {
+            Some(end) if &kind != b"SFMB" => {
+                (end.at + STREAM_HEADER + end.bytes).next_multiple_of(4)
+            }
+            _ => at + size,
+        };
+    }
+    found
+}
+
+/// The begin and the end of the block of that type in a set, counted from 0 on.
+fn block_of(bytes: &[u8], set: usize, kind: &[u8; 4]) -> std::ops::Range<usize> {
+    let blocks = blocks(bytes);
+    let mut begun = 0;
+    let found = blocks.iter().zip(1..).find(|((of, _), _)| {
+        begun += usize::from(of == b"SSET");
+        begun == set + 1 && of == kind
+    });
+    let ((_, begin), next) = found.unwrap();
+    *begin..blocks.get(next).map_or(bytes.len(), |(_, end)| *end)
+}
+
+/// All that belongs to a set.
+fn set_of(bytes: &[u8], set: usize) -> std::ops::Range<usize> {
+    let begins = blocks(bytes).into_iter().filter(|(kind, _)| kind == b"SSET");
+    let begins: Vec<_> = begins.map(|(_, at)| at).collect();
+    begins[set]..begins.get(set + 1).copied().unwrap_or(bytes.len())
+}
+
+/// A set without any data is a set all the same: its pages are missing, or its log is.
+#[test]
+fn set_without_data_between_others_is_looked_at() {
+    let Some(bytes) = wild(SIX_SETS) else { return };
+    for set in 0..6 {
+        let mut damaged = bytes.clone();
+        damaged.drain(block_of(&bytes, set, b"MSDA"));
+        let report = checked(SIX_SETS, &damaged);
+        assert_eq!(report.verdict(), "damaged", "set {set}");
+        assert_eq!(notes(&report).len(), 6, "set {set}");
+    }
+    let (Some(log), Some(full)) = (wild(LOG), wild(FULL_2019)) else { return };
+    let full_set = set_of(&full, 0);
+    let log_set = set_of(&log, 0);
+    let mut file = full.clone();
+    let begin = file.len();
+    file.extend_from_slice(&log[log_set.clone()]);
+    file.extend_from_slice(&full[full_set]);
+    let sound = checked("three.bak", &file);
+    assert_ne!(sound.verdict(), "damaged", "{:?}", sound.findings());
+    let stream = streams(&log).into_iter().find(|stream| &stream.kind == b"MQTL").unwrap();
+    let at = begin + stream.data() - log_set.start;
+    file[at..at + stream.bytes - 2].fill(0xAA);
+    assert_ne!(checked("three.bak", &file).verdict(), sound.verdict());
+}
+
+#[test]
+fn blocks_and_sets_that_are_gone_or_elsewhere_are_never_intact() {
+    let mut campaign = Campaign::default();
+    for name in [SIX_SETS, DIFFERENTIAL, LOG] {
+        let Some(bytes) = wild(name) else { return };
+        let blocks = blocks(&bytes);
+        for ((kind, begin), next) in blocks.iter().zip(1..) {
+            let end = blocks.get(next).map_or(bytes.len(), |(_, end)| *end);
+            let kind = String::from_utf8_lossy(kind);
+            // The last two blocks of a file say nothing that something follows.
+            let mut damaged = bytes.clone();
+            damaged.drain(*begin..end);
+            campaign.try_one(&format!("{name}: {kind} at {begin} cut out"), &damaged);
+            let mut damaged = bytes.clone();
+            damaged.splice(end..end, bytes[*begin..end].to_vec());
+            if kind != "TAPE" {
+                campaign.try_one(&format!("{name}: {kind} at {begin} twice"), &damaged);
+            }
+        }
+    }
+    let Some(bytes) = wild(SIX_SETS) else { return };
+    for (one, other) in [(0, 1), (1, 4), (2, 3)] {
+        let (first, second) = (set_of(&bytes, one), set_of(&bytes, other));
+        let mut damaged = bytes[..first.start].to_vec();
+        damaged.extend_from_slice(&bytes[second.clone()]);
+        damaged.extend_from_slice(&bytes[first.end..second.start]);
+        damaged.extend_from_slice(&bytes[first]);
+        damaged.extend_from_slice(&bytes[second.end..]);
+        campaign.try_one(&format!("sets {one} and {other} changed places"), &damaged);
+        let mut damaged = bytes.clone();
+        damaged.splice(
+            block_of(&bytes, one, b"MSDA"),
+            bytes[block_of(&bytes, other, b"MSDA")].to_vec(),
+        );
+        campaign.try_one(&format!("set {one} with the data of set {other}"), &damaged);
+    }
+    campaign.end(100);
+}

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
+use rustix::fs::OFlags;
 
 use crate::config::{EVERY, Subject};
 use crate::state::Held;
@@ -46,8 +47,9 @@ impl Ledger {
         let path = state.folder().join(FILE);
         let shown = path.display();
         // Made here, so that SQLite finds it with this mode, and gives it to the files beside it.
-        let made =
-            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        let made = options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(&path);
         made.with_context(|| format!("cannot write the ledger {shown}"))?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(&path, flags)

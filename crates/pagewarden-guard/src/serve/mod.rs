@@ -21,6 +21,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use pagewarden::words::printable_json;
 use serde_json::json;
 use tiny_http::{Header, Method, Request, Response, Server};
 
@@ -149,7 +150,7 @@ impl Answer {
     }
 
     fn json(value: &serde_json::Value) -> Self {
-        Self { status: 200, kind: "application/json", body: format!("{value}\n") }
+        Self { status: 200, kind: "application/json", body: printable_json(&format!("{value}\n")) }
     }
 
     fn html(body: String) -> Self {

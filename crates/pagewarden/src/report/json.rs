@@ -14,6 +14,7 @@ use crate::database::repository::RepositoryPart;
 use crate::report::{Report, RunEnd, TargetEnd};
 use crate::verdict::{Finding, Note, Protection, Unread};
 use crate::verify::{Sink, Verified};
+use crate::words::printable_json;
 
 /// Unread stretches are kept in memory up to this many bytes and in an
 /// unnamed temporary file beyond: they come after the findings, which are
@@ -87,7 +88,7 @@ impl<W: Write + Send> Report for JsonReport<W> {
             "format": target.format,
         });
         // The object stays open for what follows.
-        let head = head.to_string();
+        let head = printable_json(&head.to_string());
         self.out.write_all(head.strip_suffix('}').unwrap_or(&head).as_bytes())?;
         self.out.write_all(b",\"findings\":[")
     }
@@ -146,7 +147,7 @@ impl<W: Write + Send> Report for JsonReport<W> {
         if let (Some(tail), Some(overall)) = (tail.as_object_mut(), target.overall) {
             tail.extend(overall.fields.clone());
         }
-        let tail = tail.to_string();
+        let tail = printable_json(&tail.to_string());
         self.out.write_all(b"],")?;
         self.out.write_all(tail.strip_prefix('{').unwrap_or(&tail).as_bytes())
     }
@@ -172,7 +173,7 @@ impl<W: Write + Send> Report for JsonReport<W> {
             }
             tail.insert("failed".to_owned(), self.failed.clone().into());
         }
-        let tail = tail.to_string();
+        let tail = printable_json(&tail.to_string());
         self.out.write_all(b"],")?;
         self.out.write_all(tail.strip_prefix('{').unwrap_or(&tail).as_bytes())?;
         self.out.write_all(b"\n")?;
@@ -186,8 +187,7 @@ fn append(out: &mut impl Write, count: &mut u64, element: &impl Serialize) -> io
         out.write_all(b",")?;
     }
     *count += 1;
-    serde_json::to_writer(out, element)?;
-    Ok(())
+    out.write_all(printable_json(&serde_json::to_string(element)?).as_bytes())
 }
 
 fn seconds(elapsed: Duration) -> f64 {

@@ -17,6 +17,7 @@ use crate::report::sets::{SetsSeen, longest_gap};
 use crate::report::{Report, RunEnd, TargetEnd};
 use crate::verdict::{Finding, Note, PageCounts, Severity, SeverityCounts, Unread, Verdict};
 use crate::verify::{Sink, Verified};
+use crate::words::printable;
 
 /// What every file of metrics begins with.
 pub const BEGIN: &str = "# HELP pagewarden_";
@@ -290,9 +291,15 @@ impl Page {
     }
 }
 
-/// A label's value as the format wants it.
+/// A name without what a terminal obeys. The ends of its lines stay: for these the format has a sign.
+#[must_use]
+pub fn plain(name: &str) -> String {
+    name.split('\n').map(printable).collect::<Vec<_>>().join("\n")
+}
+
+/// A label's value as the format wants it, and without what a terminal obeys.
 fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    plain(value).replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 impl Previous {
@@ -382,7 +389,8 @@ impl<W: Write + Send> Report for MetricsReport<W> {
 
     fn end_target(&mut self, target: &TargetEnd<'_>) -> io::Result<()> {
         let Verified { description, summary, .. } = target.verified;
-        let path = description.path.to_string_lossy().into_owned();
+        // As its label says it, by which the file before is read.
+        let path = plain(&description.path.to_string_lossy());
         let attempt = since_1970(target.ended);
         let complete = summary.is_complete();
         let coverage = if complete {
@@ -422,15 +430,16 @@ impl<W: Write + Send> Report for MetricsReport<W> {
     }
 
     fn failed_target(&mut self, path: &str, _: &str, ended: SystemTime) -> io::Result<()> {
+        let path = plain(path);
         let row = Row {
-            engine: self.previous.engine.get(path).cloned().unwrap_or_default(),
+            engine: self.previous.engine.get(&path).cloned().unwrap_or_default(),
             attempt: since_1970(ended),
-            success: self.previous.success.get(path).copied(),
-            findings: self.previous.findings.get(path).copied(),
+            success: self.previous.success.get(&path).copied(),
+            findings: self.previous.findings.get(&path).copied(),
             pass: None,
             repository: None,
         };
-        self.insert(path.to_owned(), row);
+        self.insert(path, row);
         Ok(())
     }
 

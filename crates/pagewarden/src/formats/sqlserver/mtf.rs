@@ -110,6 +110,9 @@ pub struct Block {
     /// What its type says. `None` for types without, and where the header's sum
     /// did not fit.
     pub details: Option<Details>,
+    /// Where it says that it stands: logical blocks from its set's first block on, and blocks of its
+    /// set before it. `None` where the header's sum did not fit.
+    pub place: Option<(u64, u32)>,
 }
 
 /// A stream's header.
@@ -361,9 +364,10 @@ impl<S: Stretches> Walk<S> {
             _ => {}
         }
         self.block = Some(header.kind);
-        let BlockHeader { kind, attributes, .. } = header;
-        let set = self.set;
-        self.ready.push_back(Event::Block(Block { offset, kind, attributes, set, details }));
+        let BlockHeader { kind, attributes, address, number, stored, computed, .. } = header;
+        let (set, place) = (self.set, (stored == computed).then_some((address, number)));
+        let block = Block { offset, kind, attributes, set, details, place };
+        self.ready.push_back(Event::Block(block));
     }
 
     /// A block whose header cannot be believed.

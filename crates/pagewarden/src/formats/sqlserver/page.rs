@@ -48,6 +48,7 @@ use header::{
     FILE_AT, FLAGS_AT, HAS_CHECKSUM, HAS_TORN_BITS, Header, PAGE_AT, RESERVED, TYPE_AT, Tested,
     VERSION, VERSION_AT, fixed_type, is_known_type, tested,
 };
+use system::has_its_record;
 
 /// What is known of a page's use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,14 +88,16 @@ impl SqlServerPages {
             Some(Protection::Checksum) => {
                 let computed = checksum(page);
                 if computed == stored(page) {
-                    self.judge_type(number, &header, Protection::Checksum, verdict);
+                    self.judge_type(number, page, &header, Protection::Checksum, verdict);
                 } else {
                     let finding = self.failed_checksum(number, page, computed);
                     verdict.fail(Protection::Checksum, finding);
                 }
             }
             Some(Protection::Torn) => match torn_bits(page) {
-                TornBits::Agree => self.judge_type(number, &header, Protection::Torn, verdict),
+                TornBits::Agree => {
+                    self.judge_type(number, page, &header, Protection::Torn, verdict);
+                }
                 bits => verdict.fail(Protection::Torn, self.failed_torn_bits(number, page, bits)),
             },
             Some(Protection::None) => self.judge_unprotected(number, page, &header, verdict),
@@ -106,21 +109,28 @@ impl SqlServerPages {
     fn judge_type(
         &self,
         number: PageNo,
+        page: &Page,
         header: &Header,
         protection: Protection,
         verdict: &mut RunVerdict,
     ) {
-        match fixed_type(self.file, number.0).filter(|expected| *expected != header.kind) {
-            None if protection == Protection::None => {
-                verdict.pass(Standing::Unprotected, Protection::None);
+        match fixed_type(self.file, number.0) {
+            Some(expected) if expected == header.kind && !has_its_record(page, header) => {
+                let detail = "its own protection fits, and the record that every such page has is not \
+                              in it: the server cannot read it";
+                let finding = self.finding(number, Severity::Damage, Kind::Header);
+                verdict.fail(protection, finding.with_detail(detail));
             }
-            None => verdict.pass(Standing::Ok, protection),
-            Some(expected) => {
+            Some(expected) if expected != header.kind => {
                 let detail =
                     format!("a page of type {} where every file has type {expected}", header.kind);
                 let finding = self.finding(number, Severity::Damage, Kind::Header);
                 verdict.fail(protection, finding.with_detail(detail));
             }
+            _ if protection == Protection::None => {
+                verdict.pass(Standing::Unprotected, Protection::None);
+            }
+            _ => verdict.pass(Standing::Ok, protection),
         }
     }
 
@@ -132,7 +142,7 @@ impl SqlServerPages {
         header: &Header,
         verdict: &mut RunVerdict,
     ) {
-        self.judge_type(number, header, Protection::None, verdict);
+        self.judge_type(number, page, header, Protection::None, verdict);
         if !self.writes_checksums || stored(page) == 0 {
             return;
         }

@@ -180,6 +180,11 @@ impl DatabaseHeader {
     #[must_use]
     pub fn field_faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
+        // A newer one to write with makes the file read-only (the guard does so); one to read with
+        // makes every SQLite say that it is no database.
+        if self.read_version > VERSION_WAL {
+            faults.push(format!("the version to read with is {}, not 1 or 2", self.read_version));
+        }
         if self.schema_format > SCHEMA_FORMAT_MAX {
             faults.push(format!("the schema format is {}, not 1 to 4", self.schema_format));
         }

@@ -12,6 +12,9 @@
 //! | fewer pages came than the set says, and nothing else explains it | damage: `missing` |
 //! | the log is not all there, or a block of it fails its test | see `log` |
 //! | what the set says of itself at its beginning and at its end | suspect: `header` |
+//! | a block is not where it says it was written | suspect: `misplaced` |
+//! | the boot page is of another backup than the set | suspect: `header` |
+//! | an extent of a differential set that its DIFF map does not name | suspect: `misplaced` |
 //! | unknown chunks, encryption, what was lost with a chunk | unread |
 //! | another family of the media set was not named | unread, and a notice: `missing` |
 //!
@@ -50,6 +53,7 @@ pub(in crate::formats::sqlserver) mod chains;
 mod extents;
 mod family;
 mod log;
+mod order;
 mod place;
 mod sets;
 

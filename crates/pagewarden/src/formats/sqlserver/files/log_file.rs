@@ -158,7 +158,26 @@ impl LogFile {
             offset = next;
         }
         self.say_end(offset, listed_bytes);
+        self.mark_begun(&mut vlfs);
         vlfs
+    }
+
+    /// A part of the log that is said to be unused was written to all the same if its number lies
+    /// between those of others, or if its first block has that number. One that is only prepared for use
+    /// has an older number than all others or a newer one, and no block.
+    fn mark_begun(&self, vlfs: &mut VecDeque<Vlf>) {
+        let begun = vlfs.iter().filter(|vlf| vlf.header.is_begun).map(|vlf| vlf.header.sequence);
+        let least = begun.clone().min().unwrap_or(u32::MAX);
+        let most = begun.max().unwrap_or(0);
+        for vlf in vlfs.iter_mut().filter(|vlf| vlf.header.sequence != 0) {
+            let mut block = [0; SECTOR_BYTES];
+            let first = vlf.offset.saturating_add(VLF_HEADER_BYTES);
+            vlf.header.is_begun = vlf.header.is_begun
+                || (least..most).contains(&vlf.header.sequence)
+                || (read_fully(&self.file, &mut block, first).is_ok()
+                    && LogBlock::parse(&block)
+                        .is_some_and(|block| block.sequence == vlf.header.sequence));
+        }
     }
 
     /// Where the next virtual log file begins, or the end; and whether all before it is zero.

@@ -15,6 +15,7 @@
 //!               0x8 differential            differential; in ESET the same as in SSET
 //! SSET
 //!     62     2  number of the set         MTF
+//!     80     8  where it begins           MTF; measured: the byte of the file
 //!  64,66  2, 2  size, offset of its name  MTF
 //!  76,78  2, 2  of the user's name        MTF
 //!     88     5  date                      MTF
@@ -23,7 +24,13 @@
 //!    100    16  the set's own id          measured: that which a differential backup
 //!                                           names at 272, and a later one at 200
 //! ESET
+//!     60     8  of the second of a set:    measured
+//!               where the first begins
 //!     78     2  number of the set         MTF
+//! SFMB
+//!     56     4  filemarks before it       MTF; measured: counted from 0 on
+//!     72     8  where the one before      measured
+//!               begins
 //! MSTL, what is in MQTL                   measured: in all 20 sets that have one,
 //!     60     8  begin in the log file       the first block stands there, and the
 //!     68     8  end in the log file         last one ends there
@@ -111,6 +118,8 @@ pub enum Details {
         attributes: u32,
         /// From 1 on.
         number: u16,
+        /// The byte of the file at which it begins.
+        place: u64,
         /// What the backup is called.
         name: String,
         /// Who made it.
@@ -130,6 +139,15 @@ pub enum Details {
         attributes: u32,
         /// From 1 on.
         number: u16,
+        /// The byte of the file at which the other block of the set's end begins; 0 in that one.
+        place: u64,
+    },
+    /// SFMB.
+    Filemark {
+        /// From 0 on.
+        number: u32,
+        /// The byte of the file at which the one before begins.
+        previous: u64,
     },
     /// MSTL.
     Log(LogRange),
@@ -164,6 +182,7 @@ impl Details {
             b"SSET" => Some(Self::SetBegin {
                 attributes: fields.u32(52)?,
                 number: fields.u16(62)?,
+                place: fields.u64(80)?,
                 name: fields.text(64)?,
                 user: fields.text(76)?,
                 date: fields.date(88),
@@ -174,7 +193,12 @@ impl Details {
                 },
                 id: fields.guid(100),
             }),
-            b"ESET" => Some(Self::SetEnd { attributes: fields.u32(52)?, number: fields.u16(78)? }),
+            b"ESET" => Some(Self::SetEnd {
+                attributes: fields.u32(52)?,
+                number: fields.u16(78)?,
+                place: fields.u64(60)?,
+            }),
+            b"SFMB" => Some(Self::Filemark { number: fields.u32(56)?, previous: fields.u64(72)? }),
             b"MSTL" => Some(Self::Log(LogRange {
                 begin: fields.u64(60)?,
                 end: fields.u64(68)?,

@@ -4,6 +4,8 @@ use std::fmt;
 
 use super::{ALIGNMENT, BLOCK_HEADER_BYTES, STREAM_ALIGNMENT, STREAM_HEADER_BYTES};
 
+const BLOCK_ADDRESS: usize = 20;
+const BLOCK_NUMBER: usize = 36;
 const BLOCK_SUM: usize = 50;
 const STREAM_SUM: usize = 20;
 /// A block with all its strings is not larger.
@@ -46,6 +48,10 @@ pub(super) struct BlockHeader {
     pub(super) kind: Type,
     pub(super) attributes: u32,
     pub(super) first_stream: u16,
+    /// Logical blocks from the begin of the set on.
+    pub(super) address: u64,
+    /// Blocks of the set before it.
+    pub(super) number: u32,
     pub(super) stored: u16,
     pub(super) computed: u16,
 }
@@ -59,6 +65,8 @@ impl BlockHeader {
             kind: Type([a, b, c, d]),
             attributes: u32::from_le_bytes([e, f, g, h]),
             first_stream: u16::from_le_bytes([low, high]),
+            address: u64::from_le_bytes(*summed.get(BLOCK_ADDRESS..)?.first_chunk()?),
+            number: u32::from_le_bytes(*summed.get(BLOCK_NUMBER..)?.first_chunk()?),
             stored: word(stored),
             computed: sum(summed),
         })

@@ -136,7 +136,16 @@ fn put_identity(page: &mut [u8], number: PageNo, flags: u16) {
         (PAGE_AT, &own.to_le_bytes()),
         (FILE_AT, &FILE.to_le_bytes()),
     ];
-    for (at, bytes) in fields {
+    // What is read from the page of that kind: the records of a map, or a boot page's version.
+    let record: &[(usize, u16)] = match kind {
+        kinds::DATA => &[],
+        kinds::BOOT => &[(PAGE_BYTES - 2, 96), (96 + 4, 782)],
+        _ => &[(PAGE_BYTES - 2, 96), (PAGE_BYTES - 4, 190), (98, 94), (192, 7992)],
+    };
+    let record = record.iter().map(|(at, value)| (*at, value.to_le_bytes()));
+    let record: Vec<_> = record.collect();
+    let record = record.iter().map(|(at, bytes)| (*at, bytes.as_slice()));
+    for (at, bytes) in fields.into_iter().chain(record) {
         if let Some(place) = page.get_mut(at..).and_then(|rest| rest.get_mut(..bytes.len())) {
             place.copy_from_slice(bytes);
         }

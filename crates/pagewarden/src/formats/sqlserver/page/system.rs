@@ -15,6 +15,8 @@
 //! | | column 2 | 2 | number of the file |
 //! | | column 4 | 4 | pages in the file |
 //! | | column 27 | | logical name, UTF-16 |
+//! | GAM, SGAM, DIFF map, ML map | 98 | 2 | bytes in the first record: 94 |
+//! | | 192 | 2 | bytes in the second one, the map: 7,992 |
 //! | free space | 98 | 2 | bytes in the record: 8,092 |
 //! | | 100 | 8,088 | a byte for each page of the interval; 0x40: allocated |
 //!
@@ -54,6 +56,11 @@ const COLUMN_BINDING: usize = 0;
 const COLUMN_FILE: usize = 2;
 const COLUMN_SIZE: usize = 4;
 const COLUMN_NAME: usize = 27;
+/// SQL Server 7.0: what is older is in no form that is known.
+const VERSION_MIN: u16 = 515;
+const MAP_HEAD_BYTES: u16 = 94;
+const MAP_AT: usize = HEADER_BYTES + MAP_HEAD_BYTES as usize;
+const MAP_BYTES: u16 = 7992;
 const PFS_LENGTH_AT: usize = HEADER_BYTES + 2;
 const PFS_RECORD_BYTES: u16 = 8092;
 const PFS_AT: usize = HEADER_BYTES + 4;
@@ -306,6 +313,28 @@ pub fn pfs_bytes(page: &Page, file: u16, number: u64) -> Option<&[u8]> {
     }
     let is_record = u16_at(page, PFS_LENGTH_AT) == PFS_RECORD_BYTES;
     page.get(PFS_AT..)?.get(..usize::try_from(PFS_PAGES).ok()?).filter(|_| is_record)
+}
+
+/// True for a page of the kind that every file has if the record that its kind has can be read. A sum
+/// may be that of a page that was emptied before it was written.
+#[must_use]
+pub fn has_its_record(page: &Page, header: &Header) -> bool {
+    match header.kind {
+        kinds::FILE_HEADER => FileHeader::parse(page)
+            .is_some_and(|header| header.pages.is_some() && header.binding.is_some()),
+        kinds::BOOT => BootPage::parse(page).is_some_and(|boot| boot.version >= VERSION_MIN),
+        kinds::PFS => pfs_bytes(page, header.file, u64::from(header.page)).is_some(),
+        kinds::GAM | kinds::SGAM | kinds::DIFF_MAP | kinds::ML_MAP => {
+            let own = with_own_bits(page);
+            let is_at = |slot_at: usize, at: usize, length: u16| {
+                usize::from(u16_at(&own, slot_at)) == at
+                    && u16_at(&own, at.saturating_add(2)) == length
+            };
+            is_at(LAST_SLOT_AT, HEADER_BYTES, MAP_HEAD_BYTES)
+                && is_at(LAST_SLOT_AT - 2, MAP_AT, MAP_BYTES)
+        }
+        _ => true,
+    }
 }
 
 /// True for the byte of a page that is allocated.

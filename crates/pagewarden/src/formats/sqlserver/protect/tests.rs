@@ -84,6 +84,16 @@ fn pfs(file: u16, allocated: &[usize]) -> Page {
     page
 }
 
+/// A map of extents: two records.
+fn map(file: u16, number: u32, kind: u8) -> Page {
+    let mut page = made(file, number, kind);
+    put(&mut page, 22, &2_u16.to_le_bytes());
+    put(&mut page, 98, &94_u16.to_le_bytes());
+    put(&mut page, 192, &7992_u16.to_le_bytes());
+    put(&mut page, PAGE_BYTES - 4, &190_u16.to_le_bytes());
+    page
+}
+
 fn data_page(file: u16, number: u32, dice: &mut Dice) -> Page {
     let mut page = made(file, number, 1);
     for at in (96..PAGE_BYTES - 200).step_by(8) {
@@ -107,7 +117,7 @@ fn data_file(file: u16, pages: usize, status: u32, dice: &mut Dice) -> Vec<u8> {
             (0, _) => file_header(file, u32::try_from(pages).unwrap(), *b"the shop's files"),
             (1, _) => pfs(file, &in_use),
             (9, _) if file == 1 => boot_page(782, status),
-            (_, Some((_, kind))) => made(file, own, *kind),
+            (_, Some((_, kind))) => map(file, own, *kind),
             (_, None) if number % 10 == 4 => [0; PAGE_BYTES],
             (_, None) if number % 10 == 9 => [0xA7; PAGE_BYTES],
             (_, None) => data_page(file, own, dice),

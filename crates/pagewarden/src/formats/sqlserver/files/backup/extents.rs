@@ -74,6 +74,8 @@ pub struct SetClose {
     pub(super) log: SetLog,
     /// Families in which the set came to its end.
     pub(super) families: usize,
+    /// An extent of a differential set that its own map of what changed does not name.
+    pub(super) unlisted: Option<Address>,
 }
 
 /// See the module.
@@ -96,6 +98,10 @@ pub struct Extents {
     closes: BTreeMap<u32, SetClose>,
     /// This set holds a part of the database's pages.
     is_partial: bool,
+    /// That part is what changed since a full backup.
+    is_differential: bool,
+    /// An extent of this set that its own map of what changed does not name.
+    unlisted: Option<Address>,
     /// Extents that this set says it has, of the first data block.
     promised: Option<u64>,
     /// Extents of the first data block that came.
@@ -119,7 +125,18 @@ struct Head {
     /// The last place that it named.
     last: Option<Address>,
     extent: Option<(Extent, Box<[u8; EXTENT_BYTES]>, Option<Address>)>,
+    /// The set behind one without any extent, which is told first.
+    behind: Option<SetBegin>,
     has_ended: bool,
+}
+
+impl Head {
+    fn enter(&mut self, begin: SetBegin) {
+        self.set = self.set.saturating_add(1);
+        (self.data_block, self.last) = (0, None);
+        (self.begin, self.configuration) = (begin, None);
+        self.has_configuration = false;
+    }
 }
 
 impl Extents {
@@ -140,6 +157,8 @@ impl Extents {
             data_block: 0,
             closes: BTreeMap::new(),
             is_partial: false,
+            is_differential: false,
+            unlisted: None,
             promised: None,
             came: 0,
         }
@@ -156,19 +175,19 @@ impl Extents {
         self.families.iter().map(|family| family.name.as_str())
     }
 
-    /// Reads every family up to its next extent.
+    /// Reads every family up to its next extent, or to the end of a set that has none and was not
+    /// told yet.
     fn fill(&mut self) {
         for ((family, head), index) in self.families.iter_mut().zip(&mut self.heads).zip(0..) {
-            while head.extent.is_none() && !head.has_ended {
+            if let Some(begin) = head.behind.take_if(|_| head.set <= self.set) {
+                head.enter(begin);
+            }
+            while head.extent.is_none() && head.behind.is_none() && !head.has_ended {
                 match family.next() {
                     None => head.has_ended = true,
                     Some(Item::Say(step)) => self.ready.push_back(Event::Say(Box::new(step))),
-                    Some(Item::Set(begin)) => {
-                        head.set = head.set.saturating_add(1);
-                        (head.data_block, head.last) = (0, None);
-                        (head.begin, head.configuration) = (begin, None);
-                        head.has_configuration = false;
-                    }
+                    Some(Item::Set(begin)) if head.set > self.set => head.behind = Some(begin),
+                    Some(Item::Set(begin)) => head.enter(begin),
                     // Another comes at the end of a set.
                     Some(Item::Configuration(configuration)) => {
                         if std::mem::replace(&mut head.has_configuration, true) {
@@ -216,9 +235,22 @@ impl Extents {
         best.map(|(_, index)| index)
     }
 
+    /// A family that came to the end of a set without extents, if that is the next one.
+    fn next_without_extents(&self) -> Option<usize> {
+        let heads = self.heads.iter().zip(0..);
+        let without = heads.filter(|(head, _)| head.behind.is_some() && head.set > self.set);
+        let (head, index) = without.min_by_key(|(head, _)| head.set)?;
+        let mut with = self.heads.iter().filter(|other| other.extent.is_some());
+        with.all(|other| head.set < other.set).then_some(index)
+    }
+
     /// Takes the next extent out of its family.
     fn advance(&mut self) -> bool {
         self.fill();
+        if let Some(index) = self.next_without_extents() {
+            self.begin_set_of(index);
+            return true;
+        }
         let Some(index) = self.next_family() else { return false };
         self.begin_set_of(index);
         let Some(head) = self.heads.get_mut(index) else { return false };
@@ -227,7 +259,7 @@ impl Extents {
         if data_block != self.data_block {
             self.settle(None);
             self.last = None;
-            self.seen.clear();
+            self.find_unlisted();
             self.data_block = data_block;
         }
         // What is behind all that there must be fills up the last transfer.
@@ -283,7 +315,7 @@ impl Extents {
         self.settle(None);
         self.end_set();
         self.is_in_set = true;
-        self.is_partial = begin.is_partial;
+        (self.is_partial, self.is_differential) = (begin.is_partial, begin.is_differential);
         self.came = 0;
         self.promised = configuration.as_ref().map(|configuration| {
             let files = configuration.files.iter().filter(|file| !file.is_log);
@@ -296,13 +328,29 @@ impl Extents {
         self.ready.extend(configuration.map(Event::Configuration));
         self.maps.clear();
         self.seen.clear();
+        self.unlisted = None;
         (self.set, self.last, self.data_block) = (set, None, 0);
+    }
+
+    /// A data block is over: in a differential set, which of its extents does not belong there?
+    fn find_unlisted(&mut self) {
+        let seen = std::mem::take(&mut self.seen);
+        if !self.is_differential || self.unlisted.is_some() {
+            return;
+        }
+        self.unlisted = seen.iter().find_map(|(file, seen)| {
+            let map = self.maps.get(file)?;
+            let extent = seen.extents().find(|extent| map.leaves_out(*extent))?;
+            Some(Address { file: *file, extent })
+        });
     }
 
     /// Says that the set is over, if there was one.
     fn end_set(&mut self) {
         if std::mem::take(&mut self.is_in_set) {
-            let close = self.closes.remove(&self.set).unwrap_or_default();
+            self.find_unlisted();
+            let mut close = self.closes.remove(&self.set).unwrap_or_default();
+            close.unlisted = self.unlisted.take();
             self.ready.push_back(Event::SetEnd(Box::new(close)));
         }
     }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use crate::database::Step;
 use crate::formats::sqlserver::files::backup::log::{LogReader, SetLog};
+use crate::formats::sqlserver::files::backup::order::Order;
 use crate::formats::sqlserver::mssqlbak::{self, Container, Expanded};
 use crate::formats::sqlserver::mtf::details::{Configuration, Date, Details, Guid, Media};
 use crate::formats::sqlserver::mtf::{self, EXTENT_BYTES, Event, Extent, Walk};
@@ -79,6 +80,7 @@ pub(super) struct Family {
     buffer: Box<[u8; EXTENT_BYTES]>,
     ready: VecDeque<Item>,
     log: LogReader,
+    order: Order,
     /// Something of the file came along.
     has_begun: bool,
     /// The attributes and the number of the last set that began.
@@ -108,6 +110,7 @@ impl Family {
             buffer: Box::new([0; EXTENT_BYTES]),
             ready: VecDeque::new(),
             log: LogReader::default(),
+            order: Order::new(!is_compressed),
             has_begun: false,
             begun: None,
             is_in_set: false,
@@ -166,6 +169,15 @@ impl Family {
     fn take(&mut self, event: Event) {
         if !std::mem::replace(&mut self.has_begun, true) {
             self.say_lost_beginning(&event);
+        }
+        if let Event::Block(block) = &event
+            && let Some(detail) = self.order.take(block)
+        {
+            let detail = format!(
+                "{detail}: something was cut out of the backup before it, or put in, or changed \
+                 places"
+            );
+            self.find(block.offset, Severity::Suspect, Kind::Misplaced, &detail);
         }
         match event {
             Event::Block(block) => match &block.kind.0 {
@@ -226,7 +238,7 @@ impl Family {
     /// The blocks at the end of a set repeat its kind and its number: so they do in all 19 sets at
     /// hand, full, differential and of the log.
     fn say_other_set(&mut self, offset: u64, details: Option<&Details>) {
-        let (Some(begun), Some(Details::SetEnd { attributes, number })) = (self.begun, details)
+        let (Some(begun), Some(Details::SetEnd { attributes, number, .. })) = (self.begun, details)
         else {
             return;
         };

@@ -113,6 +113,14 @@ impl ExtentMap {
         }
     }
 
+    /// True for an extent that need not be there: what the map says for sure.
+    pub(super) fn leaves_out(&self, extent: u64) -> bool {
+        let map = self.gams.get(&(extent / GAM_EXTENTS));
+        let at = extent % GAM_EXTENTS;
+        let byte = map.and_then(|map| map.get(usize::try_from(at / 8).ok()?));
+        byte.is_some_and(|byte| byte >> (at % 8) & 1 != 0)
+    }
+
     /// The extents from `begin` on that must be there, up to `end` if there is one; `None` where that is not
     /// known, or they are not exactly so many.
     pub(super) fn exactly(&self, begin: u64, end: Option<u64>, count: usize) -> Option<Vec<u64>> {
@@ -148,6 +156,14 @@ pub(super) struct Seen {
 impl Seen {
     /// 4 TiB of a file; the first ones are forgotten then.
     const WORDS_MAX: usize = 1 << 20;
+
+    /// Those that were added, in order.
+    pub(super) fn extents(&self) -> impl Iterator<Item = u64> {
+        self.words.iter().flat_map(|(word, bits)| {
+            let here = (0..64_u64).filter(move |bit| bits >> bit & 1 != 0);
+            here.map(move |bit| word.saturating_mul(64).saturating_add(bit))
+        })
+    }
 
     /// Adds an extent; false if it was added before.
     pub(super) fn add(&mut self, extent: u64) -> bool {

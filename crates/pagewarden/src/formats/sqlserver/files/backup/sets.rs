@@ -8,9 +8,10 @@ use crate::formats::sqlserver::checksum::is_zero;
 use crate::formats::sqlserver::files::backup::chains::SetHeader;
 use crate::formats::sqlserver::files::backup::extents::{Placed, SetClose};
 use crate::formats::sqlserver::files::backup::family::SetBegin;
-use crate::formats::sqlserver::files::backup::place::EXTENT_PAGES;
+use crate::formats::sqlserver::files::backup::place::{Address, EXTENT_PAGES};
 use crate::formats::sqlserver::files::backup::{Backup, PAGE_BYTES};
-use crate::formats::sqlserver::mtf::details::{Configuration, Date};
+use crate::formats::sqlserver::mtf::details::{self, Configuration, Date};
+use crate::formats::sqlserver::page::header::Lsn;
 use crate::verdict::{ByteOffset, Finding, Kind, Note, Severity, Unread};
 use crate::words::counted;
 
@@ -83,6 +84,8 @@ impl Backup {
         self.hand_on();
         self.say_missing_pages(close);
         self.say_contradiction(close);
+        self.say_unlisted(close);
+        self.say_other_database(close);
         self.say_log(close);
         self.say_set(close);
         self.hand_header_on(close);
@@ -175,6 +178,45 @@ impl Backup {
             );
             self.say(Severity::Suspect, Kind::Header, detail);
         }
+    }
+
+    /// The bits of the DIFF map are set when an extent changes and cleared by a full backup, so that every
+    /// extent of the backup has its bit in the map that came along.
+    fn say_unlisted(&mut self, close: &SetClose) {
+        let Some(Address { file, extent }) = close.unlisted else { return };
+        let first = extent.saturating_mul(EXTENT_PAGES);
+        let last = first.saturating_add(EXTENT_PAGES - 1);
+        let detail = format!(
+            "the extent of the pages {file}:{first} to {file}:{last} is in this differential backup, \
+             whose own map of what changed (DIFF map) does not name it: it is of another backup, or \
+             the map is wrong"
+        );
+        self.say(Severity::Suspect, Kind::Misplaced, detail);
+    }
+
+    /// A backup begins with a checkpoint, which the boot page names: the one of the set, or a later one
+    /// that came before its end. So it is in all 27 boot pages of 23 sets, 2008 R2 to 2022.
+    fn say_other_database(&mut self, close: &SetClose) {
+        let (Some(boot), Some(begin)) = (&self.boot, &self.configuration) else { return };
+        let lsn = |of: details::Lsn| Lsn { log_file: of.file, block: of.block, slot: of.slot };
+        let (first, last) =
+            (begin.checkpoint_lsn, close.configuration.as_ref().map(|end| end.last_lsn));
+        let is_within =
+            lsn(first) <= boot.checkpoint && last.is_none_or(|last| boot.checkpoint <= lsn(last));
+        let what = if boot.version != begin.database_version {
+            format!("version {}, and the set says {}", boot.version, begin.database_version)
+        } else if !is_within {
+            let Lsn { log_file, block, slot } = boot.checkpoint;
+            let last = last.map_or_else(String::new, |last| format!(" to {last}"));
+            format!("the checkpoint {log_file}:{block}:{slot}, and the set is of {first}{last}")
+        } else {
+            return;
+        };
+        let detail = format!(
+            "the boot page in the data of backup set {} says {what}: the data is of another backup",
+            self.sets
+        );
+        self.say(Severity::Suspect, Kind::Header, detail);
     }
 
     fn say_log(&mut self, close: &SetClose) {
