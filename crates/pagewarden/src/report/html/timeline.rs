@@ -167,7 +167,7 @@ fn set_bars(
             Verdict::Incomplete | Verdict::Suspect => "set fair",
             Verdict::Unprotected | Verdict::Intact => "set good",
         };
-        bar(&mut text, class, line.stretch(done, done), &format!("done {}", plain(done)));
+        bar(&mut text, class, line.stretch(done, done), &format!("taken {}", plain(done)));
     }
     text
 }

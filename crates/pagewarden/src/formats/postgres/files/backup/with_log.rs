@@ -104,12 +104,12 @@ fn log_of(
     }
     let mut whole: Vec<Arc<Backup>> = Vec::new();
     for (path, it) in &found {
-        if is_whole(it, &found) {
+        if is_whole(it, &found, &outcomes) {
             steps.extend(add_own_log(path, it, &mut archive));
             whole.push(Arc::clone(&it.backup));
         } else {
-            let error = "it is incremental, and the backup that it builds on is not among those \
-                         that were named: it cannot be restored without that";
+            let error = "it is incremental, and the backup that it builds on is damaged, or not among \
+                         those that were named: it cannot be restored without that";
             steps.push(Step::Unread(Unread::of_file(&it.backup.label, error)));
         }
     }
@@ -128,8 +128,8 @@ fn log_of(
     target
 }
 
-/// True if all backups that one builds on are here.
-fn is_whole(one: &Found, all: &[(&Path, &Found)]) -> bool {
+/// True if all backups that one builds on are here and not damaged.
+fn is_whole(one: &Found, all: &[(&Path, &Found)], outcomes: &Outcomes) -> bool {
     let mut one = one;
     // Each builds on an older one.
     for _ in 0..=all.len() {
@@ -139,6 +139,7 @@ fn is_whole(one: &Found, all: &[(&Path, &Found)]) -> bool {
         let is_prior = |other: &&Found| {
             other.backup.from_lsn.map(|lsn| lsn.0) == one.prior_lsn
                 && other.backup.system_identifier == one.backup.system_identifier
+                && !outcomes.is_damaged(&other.backup.label)
         };
         let Some(prior) = all.iter().map(|(_, found)| *found).find(is_prior) else { return false };
         one = prior;

@@ -311,5 +311,5 @@ impl Database {
 }
 
 #[cfg(test)]
-#[path = "links/tests.rs"]
+#[allow(clippy::arithmetic_side_effects, reason = "small numbers of a test")]
 mod tests;
