@@ -14,7 +14,7 @@ use crate::runner::{pagewarden, run};
 use crate::sqlite::{has_shell, shell};
 
 /// A folder with a configuration of one database, of two pages.
-fn place() -> Option<TempDir> {
+pub fn place() -> Option<TempDir> {
     if !has_shell() {
         return None;
     }
@@ -32,33 +32,37 @@ fn command(folder: &Path, words: &[&str]) -> Command {
     command
 }
 
-fn with_config(folder: &Path, words: &[&str]) -> Command {
+pub fn with_config(folder: &Path, words: &[&str]) -> Command {
     let mut command = command(folder, words);
     command.arg("--config").arg(folder.join("pagewarden.toml"));
     command
 }
 
 /// A server on a port of its own, ended with the test.
-struct Serving {
-    child: Child,
+pub struct Serving {
+    pub child: Child,
     lines: BufReader<std::process::ChildStderr>,
-    address: String,
+    pub address: String,
 }
 
 impl Serving {
-    fn start(folder: &Path) -> Self {
-        let mut command = with_config(folder, &["serve", "--listen", "127.0.0.1:0"]);
+    pub fn start(folder: &Path) -> Self {
+        Self::of(with_config(folder, &["serve", "--listen", "127.0.0.1:0"]))
+    }
+
+    pub fn of(mut command: Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         lines.read_line(&mut line).unwrap();
-        let address = line.trim().strip_prefix("pagewarden: listening on http://");
+        let address = line.trim().strip_prefix("pagewarden: listening on ");
+        let address = address.and_then(|address| address.split("://").nth(1));
         let address = address.unwrap_or_else(|| panic!("{line}")).trim_end_matches('/').to_owned();
         Self { child, lines, address }
     }
 
     /// Waits until it says this.
-    fn says(&mut self, words: &str) {
+    pub fn says(&mut self, words: &str) {
         let mut line = String::new();
         while !line.contains(words) {
             line.clear();
@@ -67,21 +71,23 @@ impl Serving {
     }
 
     /// The status and what follows of an answer.
-    fn ask(&self, request: &str) -> (u16, String) {
+    pub fn ask(&self, request: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
+        // It may be answered before all of it is taken.
+        let _ = stream.write_all(request.as_bytes());
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer).into_owned();
         let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
         (status.unwrap_or(0), answer)
     }
 
-    fn get(&self, path: &str) -> (u16, String) {
+    pub fn get(&self, path: &str) -> (u16, String) {
         let host = &self.address;
         self.ask(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"))
     }
 
-    fn end(mut self) -> Option<i32> {
+    pub fn end(mut self) -> Option<i32> {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         self.child.wait().unwrap().code()
     }

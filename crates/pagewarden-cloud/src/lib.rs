@@ -1,5 +1,5 @@
 //! Object stores as places of stored files: S3 and what speaks like it, Google Cloud Storage, Azure,
-//! and plain HTTPS.
+//! and plain HTTPS. Beside it, the one request that goes the other way: [`post`].
 //!
 //! [`Clouds`] turns an address into a [`StorePath`], which the library reads as it reads a folder.
 //! The only async code of the project is here: one thread drives all requests, and the threads that
@@ -33,6 +33,7 @@ mod http;
 mod io_thread;
 mod object;
 mod pieces;
+mod post;
 
 use address::Address;
 use bucket::Bucket;
@@ -40,6 +41,7 @@ use fault::Secrets;
 use http::{Counters, Patience};
 use io_thread::IoThread;
 use pieces::Pieces;
+pub use post::post;
 
 /// True for a path that is the address of an object or a folder of objects.
 #[must_use]

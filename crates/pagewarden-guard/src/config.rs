@@ -10,6 +10,8 @@
 //! | `rate` | how fast, as `--rate` |
 //! | `seal` | make a seal of each pass that read all in one run and found nothing wrong |
 //!
+//! A `[[notify]]` table says where changes are reported: [`crate::notify::way`] has its keys.
+//!
 //! A key that is not known is an error with its line: a setting that is misspelled must not be
 //! taken for the default.
 
@@ -24,6 +26,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::moment::Window;
+use crate::notify::way::{self, Way};
 
 /// How often each page is to be verified where nothing else is said.
 pub const EVERY: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -83,6 +86,15 @@ impl Subject {
     }
 }
 
+/// All that a configuration says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Configuration {
+    /// The databases.
+    pub databases: Vec<Subject>,
+    /// Where changes are reported.
+    pub ways: Vec<Way>,
+}
+
 /// How the values of settings are read: as those of the command line's flags.
 #[derive(Debug, Clone, Copy)]
 pub struct Readers {
@@ -97,6 +109,8 @@ pub struct Readers {
 struct File {
     #[serde(default)]
     database: Vec<Entry>,
+    #[serde(default)]
+    notify: Vec<Spanned<way::Entry>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -127,7 +141,7 @@ pub fn default_path() -> Option<PathBuf> {
 ///
 /// # Errors
 /// It cannot be read, or something in it is wrong; the message has its line.
-pub fn read(path: &Path, readers: Readers) -> Result<Vec<Subject>> {
+pub fn read(path: &Path, readers: Readers) -> Result<Configuration> {
     let shown = path.display();
     let length = fs::metadata(path).with_context(|| format!("cannot read {shown}"))?.len();
     ensure!(length <= BYTES_MAX, "{shown}: longer than any configuration\nhint: name another file");
@@ -142,13 +156,33 @@ pub fn read(path: &Path, readers: Readers) -> Result<Vec<Subject>> {
 /// What is wrong, and in which line.
 type Fault = (Option<usize>, String);
 
-fn parse(text: &str, folder: &Path, readers: Readers) -> Result<Vec<Subject>, Fault> {
+fn parse(text: &str, folder: &Path, readers: Readers) -> Result<Configuration, Fault> {
     let line_of =
         |span: Range<usize>| text.get(..span.start).map(|before| before.matches('\n').count() + 1);
     let file: File = toml::from_str(text)
         .map_err(|error| (error.span().and_then(line_of), error.message().to_owned()))?;
+    let mut ways: Vec<Way> = Vec::new();
+    for entry in file.notify {
+        let line = line_of(entry.span());
+        let way = way::from_entry(entry.into_inner(), folder, readers.time)
+            .and_then(|way| check_name(&way.name).map(|()| way))
+            .map_err(|error| (line, format!("{error:#}")))?;
+        if ways.iter().any(|other| other.name == way.name) {
+            return Err((line, format!("two [[notify]] have the name {}", way.name)));
+        }
+        ways.push(way);
+    }
+    Ok(Configuration { databases: databases(file.database, folder, readers, line_of)?, ways })
+}
+
+fn databases(
+    entries: Vec<Entry>,
+    folder: &Path,
+    readers: Readers,
+    line_of: impl Fn(Range<usize>) -> Option<usize>,
+) -> Result<Vec<Subject>, Fault> {
     let mut subjects: Vec<Subject> = Vec::new();
-    for entry in file.database {
+    for entry in entries {
         let at = |spanned: &Spanned<String>, what: String| (line_of(spanned.span()), what);
         let name = entry.name.get_ref();
         check_name(name).map_err(|error| at(&entry.name, error.to_string()))?;
@@ -203,7 +237,7 @@ mod tests {
     };
 
     fn parsed(text: &str) -> Result<Vec<Subject>, Fault> {
-        parse(text, Path::new("/etc/pagewarden"), READERS)
+        parse(text, Path::new("/etc/pagewarden"), READERS).map(|read| read.databases)
     }
 
     #[test]
@@ -235,6 +269,8 @@ mod tests {
             ("[[database]]\nname = \"a\"\n".to_owned(), 1, "path"),
             (format!("{head}seal = 1\n"), 4, "bool"),
             (format!("{head}= 3\n"), 4, ""),
+            (format!("{head}[[notify]]\nname = \"ops\"\n"), 4, "webhook, command or email"),
+            ("[[notify]]\nname = \"a\"\nmail = \"b\"\n".to_owned(), 3, "mail"),
         ] {
             let (at, message) = parsed(&text).unwrap_err();
             assert_eq!(at, Some(line), "{text}: {message}");

@@ -23,6 +23,30 @@ pub fn hash_of(body: &str) -> String {
     format!("sha256:{}", hex(&Sha256::digest(body.as_bytes())))
 }
 
+/// Receipts that are looked through for one of a database.
+const LOOKED_THROUGH_MAX: usize = 20_000;
+
+/// What the pages of a database were tested by in the pass that ended last, and what that cannot
+/// detect; `None` without such a pass.
+///
+/// # Errors
+/// The ledger cannot be read.
+pub fn blind_spots(ledger: &Ledger, name: &str) -> Result<Option<(String, String)>> {
+    let found = ledger.db.query_row(
+        &format!(
+            "SELECT body FROM (SELECT number, body FROM receipt ORDER BY number DESC
+                LIMIT {LOOKED_THROUGH_MAX})
+             WHERE json_extract(body, '$.name') = ?1 ORDER BY number DESC LIMIT 1"
+        ),
+        [name],
+        |row| row.get::<_, String>(0),
+    );
+    let body = found.optional().context("cannot read the ledger")?;
+    let body = body.and_then(|body| serde_json::from_str::<serde_json::Value>(&body).ok());
+    let word = |key: &str| body.as_ref()?.get(key)?.as_str().map(str::to_owned);
+    Ok(word("tested_by").zip(word("unseen")))
+}
+
 /// Appends the receipt of the last pass of a target, which has ended.
 pub(crate) fn append(
     ledger: &mut Ledger,

@@ -4,7 +4,7 @@
 //! ```text
 //! config --> scrub --> ledger --> status, serve
 //!            list, plan,      \-> evidence
-//!            verify, record
+//!            verify, record    \-> notify
 //! ```
 //!
 //! The unit is the page: a claim in the ledger says that a run of pages of a file was read and
@@ -17,6 +17,7 @@ pub mod evidence;
 pub mod ledger;
 pub mod listing;
 pub mod moment;
+pub mod notify;
 pub mod record;
 pub mod scrub;
 pub mod serve;

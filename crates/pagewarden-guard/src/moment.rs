@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use jiff::Timestamp;
 use jiff::civil::Time;
 use jiff::tz::TimeZone;
+use sha2::{Digest as _, Sha256};
 
 /// Seconds since 1970 by the system's clock, which may be set back.
 #[must_use]
@@ -17,6 +18,13 @@ pub fn now() -> i64 {
 #[must_use]
 pub fn shown(seconds: i64) -> String {
     Timestamp::from_second(seconds).map_or_else(|_| "?".to_owned(), |moment| moment.to_string())
+}
+
+/// `Wed, 25 Nov 2026 22:01:02 +0000`, as mails have it.
+#[must_use]
+pub fn mail_date(seconds: i64) -> String {
+    let moment = Timestamp::from_second(seconds).unwrap_or_default();
+    moment.strftime("%a, %d %b %Y %H:%M:%S +0000").to_string()
 }
 
 /// A moment as people write it: `2026-11-25T22:01:02Z`, with another offset, or `2026-11-25`, which is
@@ -67,6 +75,18 @@ impl Window {
         }
     }
 
+    /// How long it is, in seconds.
+    #[must_use]
+    pub fn seconds(&self) -> u64 {
+        (second(self.end) - second(self.begin)).rem_euclid(24 * 3600).unsigned_abs()
+    }
+
+    /// Seconds from its beginning to this moment; `None` outside.
+    #[must_use]
+    pub fn seconds_since(&self, seconds: i64) -> Option<u64> {
+        self.seconds_left(seconds).map(|left| self.seconds().saturating_sub(left))
+    }
+
     /// True if this moment of local time is in it.
     #[must_use]
     pub fn holds(&self, seconds: i64) -> bool {
@@ -78,11 +98,6 @@ impl Window {
     pub fn seconds_left(&self, seconds: i64) -> Option<u64> {
         let time = local_time(seconds);
         self.holds_time(time).then(|| {
-            let second = |time: Time| {
-                i64::from(time.hour()) * 3600
-                    + i64::from(time.minute()) * 60
-                    + i64::from(time.second())
-            };
             let left = (second(self.end) - second(time)).rem_euclid(24 * 3600);
             left.unsigned_abs()
         })
@@ -95,6 +110,25 @@ impl Window {
             self.begin <= time || time < self.end
         }
     }
+}
+
+/// The second of the day.
+fn second(time: Time) -> i64 {
+    i64::from(time.hour()) * 3600 + i64::from(time.minute()) * 60 + i64::from(time.second())
+}
+
+/// A number from 0 to `most` that is the same at each call on this machine, and differs between
+/// machines and names: so that not all begin at the same time.
+#[must_use]
+pub fn lot(name: &str, most: u64) -> u64 {
+    let mut hash = Sha256::new();
+    hash.update(rustix::system::uname().nodename().to_bytes());
+    hash.update([0]);
+    hash.update(name);
+    let digest = hash.finalize();
+    let (first, _) = digest.split_at(8);
+    let number = first.iter().fold(0_u64, |number, byte| (number << 8) | u64::from(*byte));
+    number % most.saturating_add(1)
 }
 
 fn local_time(seconds: i64) -> Time {
@@ -116,6 +150,20 @@ mod tests {
             assert!(parse(text).is_err(), "{text}");
         }
         assert_eq!(shown(i64::MAX), "?");
+    }
+
+    #[test]
+    fn lots_differ_by_name_and_stay_the_same() {
+        let lots: std::collections::HashSet<_> =
+            (0..100).map(|number| lot(&format!("db{number}"), 900)).collect();
+        assert!(lots.len() > 60 && lots.iter().all(|lot| *lot <= 900));
+        assert_eq!(lot("db", 900), lot("db", 900));
+        assert_eq!(lot("db", 0), 0);
+        let window = Window::parse("22:30-04:00").unwrap();
+        assert_eq!(window.seconds(), 5 * 3600 + 1800);
+        let now = now();
+        let since = window.seconds_since(now);
+        assert_eq!(since.is_some(), window.holds(now));
     }
 
     #[test]

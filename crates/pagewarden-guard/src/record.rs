@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use pagewarden::report::Report;
@@ -18,6 +19,7 @@ use pagewarden::verdict::{Finding, Note, Recount, Standing, Stretch, Unread};
 use pagewarden::verify::{RUN_BYTES, Sink};
 use rusqlite::{Connection, params};
 
+use crate::ledger;
 use crate::ledger::claims::{self, Entered};
 use crate::ledger::findings::{self, Room, Run};
 use crate::ledger::int;
@@ -26,6 +28,8 @@ use crate::listing::identity;
 
 /// How often is committed: a kill costs no more work than this.
 const COMMIT_EVERY: Duration = Duration::from_secs(1);
+/// And so often while others wait for the ledger.
+const COMMIT_AWAITED: Duration = Duration::from_millis(100);
 /// Stretches of one file with failing pages that are remembered until their findings come.
 const FAILING_MAX: usize = 65_536;
 
@@ -68,6 +72,8 @@ pub struct Recorder<'a> {
     awaits_findings: Option<u64>,
     /// The last that came was no page: all of the run before has come.
     is_between_runs: bool,
+    /// It reads what the pass that ended did not see, or saw damaged.
+    is_between_passes: bool,
 }
 
 /// The file whose pages come in.
@@ -114,7 +120,13 @@ impl<'a> Recorder<'a> {
             committed: Instant::now(),
             awaits_findings: None,
             is_between_runs: false,
+            is_between_passes: false,
         }
+    }
+
+    /// The same, of a run between passes.
+    pub(crate) fn between_passes(self, is_between_passes: bool) -> Self {
+        Self { is_between_passes, ..self }
     }
 
     /// Writes down the rest. `to_its_end`: the run has come to its end.
@@ -158,7 +170,13 @@ impl<'a> Recorder<'a> {
 
     fn commit(&mut self) -> rusqlite::Result<()> {
         self.write_claim()?;
-        for (name, count) in COUNTS.iter().zip(&mut self.counts) {
+        for (place, (name, count)) in COUNTS.iter().zip(&mut self.counts).enumerate() {
+            // What is read between passes was counted by the pass that ended. Only what could not be
+            // tested is of interest: the verdict needs it.
+            let counts = !self.is_between_passes || place == place_of(Standing::Unverifiable);
+            if !counts {
+                *count = 0;
+            }
             if *count != 0 {
                 let sql = format!(
                     "UPDATE pass SET {name} = max(0, {name} + ?3) WHERE target = ?1 AND number = ?2"
@@ -178,8 +196,15 @@ impl<'a> Recorder<'a> {
     }
 
     fn commit_in_time(&mut self) -> rusqlite::Result<()> {
-        if self.is_writing && self.committed.elapsed() >= COMMIT_EVERY {
+        if !self.is_writing {
+            return Ok(());
+        }
+        let age = self.committed.elapsed();
+        if age >= COMMIT_EVERY {
             self.commit()?;
+        } else if age >= COMMIT_AWAITED && ledger::is_awaited() {
+            self.commit()?;
+            thread::sleep(ledger::ROOM);
         }
         Ok(())
     }

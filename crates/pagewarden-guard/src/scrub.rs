@@ -35,6 +35,9 @@ use crate::scrub::words::overall;
 mod archive;
 mod partly;
 mod sealing;
+pub(crate) mod unreported;
+#[cfg(test)]
+mod week;
 pub mod words;
 
 /// How often is looked whether to stop.
@@ -288,7 +291,8 @@ impl Scrub<'_> {
         let begin = Instant::now();
         let run = plan.as_run(member);
         let mut recorder =
-            Recorder::new(&mut self.ledger.db, run, &plan.reads, &stop, &mut *out.report);
+            Recorder::new(&mut self.ledger.db, run, &plan.reads, &stop, &mut *out.report)
+                .between_passes(plan.due == Some(Due::CatchUp));
         let is_over = AtomicBool::new(false);
         let wish = &self.stop;
         let progress = out.progress;
@@ -311,16 +315,18 @@ impl Scrub<'_> {
         let verified = verified?;
         let stopped = verified.summary.stopped;
         recorder.finish(!stopped).context("cannot write the ledger")?;
-        self.ledger.db.execute(
-            "UPDATE pass SET seconds = seconds + ?3, bytes = bytes + ?4
-             WHERE target = ?1 AND number = ?2",
-            params![
-                plan.target,
-                plan.pass,
-                begin.elapsed().as_secs_f64(),
-                int(verified.summary.bytes)
-            ],
-        )?;
+        if plan.due != Some(Due::CatchUp) {
+            self.ledger.db.execute(
+                "UPDATE pass SET seconds = seconds + ?3, bytes = bytes + ?4
+                 WHERE target = ?1 AND number = ?2",
+                params![
+                    plan.target,
+                    plan.pass,
+                    begin.elapsed().as_secs_f64(),
+                    int(verified.summary.bytes)
+                ],
+            )?;
+        }
         let is_healthy = matches!(verified.verdict(), Verdict::Intact | Verdict::Unprotected);
         let seal = making.map(|making| making.end(is_healthy)).transpose()?.flatten();
         Ok(Read { verified, stopped, seal })

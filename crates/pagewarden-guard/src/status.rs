@@ -12,6 +12,7 @@ use crate::config::Subject;
 use crate::ledger::passes::{COUNTS, Coverage, Entry, Pass};
 use crate::ledger::{Ledger, TargetId};
 use crate::moment;
+use crate::notify::Notifications;
 use crate::scrub::words::span;
 
 /// How one target stands.
@@ -171,6 +172,18 @@ impl Standing {
         (pass.seconds > 0.0).then(|| pass.bytes as f64 / f64::from(1 << 20) / pass.seconds)
     }
 
+    /// Seconds that the rest of the pass that is under way takes at its speed so far; `None` where that
+    /// is not known.
+    #[must_use]
+    pub fn seconds_left(&self) -> Option<u64> {
+        let pass = self.under_way.as_ref().filter(|pass| pass.seconds > 0.0)?;
+        let Coverage { pages, verified, .. } = self.coverage;
+        let left =
+            pages.saturating_sub(verified) as f64 / (verified > 0).then_some(verified)? as f64;
+        let left = std::time::Duration::try_from_secs_f64(left * pass.seconds).ok()?;
+        Some(left.as_secs())
+    }
+
     /// The fields of `status --json`.
     #[must_use]
     pub fn to_json(&self) -> Value {
@@ -198,6 +211,7 @@ impl Standing {
             "last_attempt": self.attempt_at.map(moment::shown),
             "error": self.error,
             "next_run": moment::shown(self.next_run),
+            "seconds_left": self.seconds_left(),
             "mib_per_second": self.mib_per_second().map(|rate| (rate * 10.0).round() / 10.0),
         })
     }
@@ -302,7 +316,7 @@ pub fn nagios(standings: &[Standing]) -> (String, u8) {
 
 /// Figures for Prometheus. Names are those of `check --metrics`, and more.
 #[must_use]
-pub fn metrics(standings: &[Standing]) -> String {
+pub fn metrics(standings: &[Standing], notifications: Option<Notifications>) -> String {
     let mut text = String::new();
     let mut family = |name: &str, help: &str, value: &dyn Fn(&Standing) -> Vec<(String, f64)>| {
         let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
@@ -394,6 +408,15 @@ pub fn metrics(standings: &[Standing]) -> String {
     family("pagewarden_unread_stretches", "Stretches that could not be read.", &|one| {
         some(one.target.map(|_| one.unread as f64))
     });
+    if let Some(Notifications { waiting, given_up }) = notifications {
+        let _ = write!(
+            text,
+            "# HELP pagewarden_notifications Messages that were not taken.\n\
+             # TYPE pagewarden_notifications gauge\n\
+             pagewarden_notifications{{state=\"waiting\"}} {waiting}\n\
+             pagewarden_notifications{{state=\"given_up\"}} {given_up}\n"
+        );
+    }
     let head = "# HELP pagewarden_build_info The version of pagewarden.\n\
                 # TYPE pagewarden_build_info gauge\n";
     format!("{head}pagewarden_build_info{{version=\"{}\"}} 1\n{text}", pagewarden::VERSION)
@@ -437,7 +460,8 @@ mod tests {
     fn names_are_escaped_in_labels_and_what_is_unknown_has_no_sample() {
         let mut standing = one(Verdict::Intact, false);
         standing.last_pass = None;
-        let text = metrics(&[standing]);
+        let text = metrics(&[standing], Some(Notifications { waiting: 1, given_up: 0 }));
+        assert!(text.contains("pagewarden_notifications{state=\"waiting\"} 1\n"), "{text}");
         assert!(text.starts_with(pagewarden::report::metrics::BEGIN));
         assert!(text.contains("pagewarden_pass_overdue{target=\"a\\\"b\\\\c|d\",engine=\"\"} 0\n"));
         assert!(!text.contains("last_success_timestamp_seconds{"), "{text}");

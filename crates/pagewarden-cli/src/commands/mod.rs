@@ -12,6 +12,7 @@ pub mod man;
 pub mod markdown;
 pub mod merge;
 pub mod mount;
+pub mod notifications;
 pub mod pack;
 pub mod plan;
 pub mod protect;

@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 use std::io::Write as _;
 use std::num::NonZero;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
 use pagewarden::report::json::JsonReport;
@@ -12,13 +13,18 @@ use pagewarden::report::text::TextReport;
 use pagewarden::report::{Report as _, RunEnd};
 use pagewarden::verdict::Verdict;
 use pagewarden::verify::{Options, Summary};
+use pagewarden::words::printable;
+use pagewarden_guard::config::Configuration;
 use pagewarden_guard::ledger::Ledger;
 use pagewarden_guard::moment;
+use pagewarden_guard::notify::way::Way;
+use pagewarden_guard::notify::{self, Notifier};
 use pagewarden_guard::scrub::Scrub as Run;
 use pagewarden_guard::state::Held;
 
 use crate::args::scrub::Scrub;
-use crate::commands::subjects::{Wanted, open_options, state_folder, wanted};
+use crate::commands::notifications::post;
+use crate::commands::subjects::{Wanted, configured, open_options, state_folder, wanted};
 use crate::exit::{self, Exit};
 use crate::progress::Show;
 use crate::signals::stop_on_signals;
@@ -32,7 +38,8 @@ pub fn run(arguments: &Scrub) -> anyhow::Result<Exit> {
 fn scrub(arguments: &Scrub) -> anyhow::Result<Exit> {
     let begin = Instant::now();
     let stop = stop_on_signals()?;
-    let mut wanted = wanted(&arguments.place, &arguments.operands)?;
+    let Configuration { databases, ways } = configured(&arguments.place)?;
+    let mut wanted = wanted(databases, &arguments.operands)?;
     for one in &mut wanted {
         let subject = &mut one.subject;
         subject.every = arguments.every.unwrap_or(subject.every);
@@ -92,6 +99,7 @@ fn scrub(arguments: &Scrub) -> anyhow::Result<Exit> {
         worst = Some(worst.map_or(verdict, |worst| worst.min(verdict)));
     }
     show.end();
+    report_changes(&mut ledger, &wanted, &ways, &stop);
     total.elapsed = begin.elapsed();
     let mut verdict = worst.unwrap_or(Verdict::Intact);
     if total.stopped {
@@ -106,6 +114,24 @@ fn scrub(arguments: &Scrub) -> anyhow::Result<Exit> {
         ended: SystemTime::now(),
     })?;
     Ok(exit_of(arguments, verdict, total.stopped, overdue))
+}
+
+/// Tells of changes, once. What cannot be sent now is sent by the next run.
+fn report_changes(ledger: &mut Ledger, wanted: &[Wanted], ways: &[Way], stop: &Arc<AtomicBool>) {
+    if ways.is_empty() {
+        return;
+    }
+    let log = |line: &str| {
+        let _ = writeln!(std::io::stderr(), "pagewarden: {}", printable(line));
+    };
+    let now = moment::now();
+    let subjects: Vec<_> = wanted.iter().map(|one| one.subject.clone()).collect();
+    let notifier = Notifier { post: &post, stop: Arc::clone(stop), log: &log };
+    let sent = notify::look(ledger, &subjects, ways, now)
+        .and_then(|()| notifier.send(ledger, ways, now, true));
+    if let Err(error) = sent {
+        log(&format!("changes cannot be reported: {error:#}"));
+    }
 }
 
 /// What was verified longest ago comes first, what never was before all.

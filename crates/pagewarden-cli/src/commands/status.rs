@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{bail, ensure};
 use pagewarden::report::nagios::State;
 use pagewarden_guard::ledger::Ledger;
-use pagewarden_guard::{moment, status};
+use pagewarden_guard::{moment, notify, status};
 use serde_json::json;
 
 use crate::args::status::Status;
@@ -23,7 +23,7 @@ fn show(arguments: &Status) -> anyhow::Result<Exit> {
     let begin = Instant::now();
     let now = moment::now();
     let folder = state_folder(&arguments.place);
-    let configured = configured(&arguments.place)?;
+    let configured = configured(&arguments.place)?.databases;
     let ledger = Ledger::read(&folder)?;
     ensure!(
         ledger.is_some() || !configured.is_empty(),
@@ -38,7 +38,8 @@ fn show(arguments: &Status) -> anyhow::Result<Exit> {
     }
     if let Some(path) = &arguments.metrics {
         let file = ReplacedFile::prepare(path, Content::Metrics, &[])?;
-        file.replace(status::metrics(&standings).as_bytes())?;
+        let notifications = ledger.as_ref().map(notify::standing).transpose()?.flatten();
+        file.replace(status::metrics(&standings, notifications).as_bytes())?;
     }
     let mut out = io::stdout().lock();
     if arguments.nagios {

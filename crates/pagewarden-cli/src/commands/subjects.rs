@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use pagewarden::database::OpenOptions;
-use pagewarden_guard::config::{self, Readers, Subject};
+use pagewarden_guard::config::{self, Configuration, Readers, Subject};
 use pagewarden_guard::state;
 use pagewarden_plan::subject::groups;
 
@@ -19,11 +19,11 @@ pub fn state_folder(place: &Place) -> PathBuf {
     place.state.clone().unwrap_or_else(state::default_folder)
 }
 
-/// All databases of the configuration; none if there is no configuration.
-pub fn configured(place: &Place) -> Result<Vec<Subject>> {
+/// The configuration; an empty one if there is none.
+pub fn configured(place: &Place) -> Result<Configuration> {
     match place.config.clone().or_else(config::default_path) {
         Some(path) => config::read(&path, READERS),
-        None => Ok(Vec::new()),
+        None => Ok(Configuration::default()),
     }
 }
 
@@ -36,8 +36,7 @@ pub struct Wanted {
 }
 
 /// The databases of these names and paths, or all of the configuration.
-pub fn wanted(place: &Place, operands: &[PathBuf]) -> Result<Vec<Wanted>> {
-    let configured = configured(place)?;
+pub fn wanted(configured: Vec<Subject>, operands: &[PathBuf]) -> Result<Vec<Wanted>> {
     if operands.is_empty() {
         if configured.is_empty() {
             bail!(

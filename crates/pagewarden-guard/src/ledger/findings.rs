@@ -62,6 +62,20 @@ impl Ledger {
         self.findings(target, "closed_at IS NULL ORDER BY member, file, offset, page, id")
     }
 
+    /// The gravest of the open findings of a target.
+    ///
+    /// # Errors
+    /// The ledger cannot be read.
+    pub fn gravest_findings(&self, target: TargetId, most: usize) -> Result<Vec<Kept>> {
+        self.findings(
+            target,
+            &format!(
+                "closed_at IS NULL ORDER BY severity = 'damage' DESC, severity = 'suspect' DESC,
+                 member, file, offset, page, id LIMIT {most}"
+            ),
+        )
+    }
+
     /// Findings of a target that were closed, the last of them first.
     ///
     /// # Errors
@@ -125,7 +139,7 @@ impl Ledger {
     /// The ledger cannot be read.
     pub fn unread_count(&self, target: TargetId) -> Result<u64> {
         let sql = "SELECT count(*) FROM unread WHERE target = ?1";
-        Ok(uint(self.db.query_row(sql, [target], |row| row.get(0))?))
+        Ok(uint(self.db.prepare_cached(sql)?.query_row([target], |row| row.get(0))?))
     }
 
     /// How many findings a target has ever had.
@@ -134,7 +148,7 @@ impl Ledger {
     /// The ledger cannot be read.
     pub fn findings_ever(&self, target: TargetId) -> Result<u64> {
         let sql = "SELECT count(*) FROM finding WHERE target = ?1";
-        Ok(uint(self.db.query_row(sql, [target], |row| row.get(0))?))
+        Ok(uint(self.db.prepare_cached(sql)?.query_row([target], |row| row.get(0))?))
     }
 
     /// What runs before this one could not read of a target, or of one set of it, and has not been
@@ -195,7 +209,8 @@ pub(crate) fn record(
     let severity = finding.severity.name();
     if let Some(id) = open {
         db.prepare_cached(
-            "UPDATE finding SET last_at = ?2, last_run = ?3, severity = ?4, body = ?5, kind = ?6
+            "UPDATE finding SET last_at = ?2, last_run = ?3, severity = ?4, body = ?5, kind = ?6,
+                told = CASE WHEN severity <> 'damage' AND ?4 = 'damage' THEN NULL ELSE told END
              WHERE id = ?1",
         )?
         .execute(params![id, run.now, run.run, severity, body, kind])?;

@@ -8,6 +8,8 @@
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -20,14 +22,40 @@ use crate::state::Held;
 pub mod claims;
 pub mod findings;
 pub mod passes;
+pub mod tiles;
 
 /// The version of the schema, in `user_version`.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 /// Marks the file as a ledger, in `application_id`: "PWgl".
 const APPLICATION: i64 = 0x5057_676c;
 const FILE: &str = "ledger.sqlite";
+/// What version 2 has more.
+const SCHEMA_2: &str = include_str!("schema_2.sql");
+/// Statements that are kept prepared: those of a page of a thousand targets, and more.
+const STATEMENTS: usize = 64;
 /// How long a reader waits for a writer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How often a writer that waits for another one tries again, and how often at most: a minute.
+const TRY_EVERY: Duration = Duration::from_millis(5);
+const TRIES_MAX: i32 = 12_000;
+
+/// A writer of this process waits for another one.
+static IS_AWAITED: AtomicBool = AtomicBool::new(false);
+
+/// True if a writer has waited since this was asked last. Who writes for long then commits, and leaves
+/// it the time to begin.
+pub(crate) fn is_awaited() -> bool {
+    IS_AWAITED.swap(false, Ordering::Relaxed)
+}
+
+/// Longer than a waiting writer needs to begin.
+pub(crate) const ROOM: Duration = Duration::from_millis(15);
+
+fn wait_for_writer(tries: i32) -> bool {
+    IS_AWAITED.store(true, Ordering::Relaxed);
+    thread::sleep(TRY_EVERY);
+    tries < TRIES_MAX
+}
 
 /// The number of a target in the ledger.
 pub type TargetId = i64;
@@ -54,7 +82,7 @@ impl Ledger {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(&path, flags)
             .with_context(|| format!("cannot open the ledger {shown}"))?;
-        db.busy_timeout(PATIENCE)?;
+        db.busy_handler(Some(wait_for_writer))?;
         let prepare = || -> Result<()> {
             db.pragma_update(None, "journal_mode", "WAL")?;
             db.pragma_update(None, "synchronous", "NORMAL")?;
@@ -64,17 +92,21 @@ impl Ledger {
                     let tables: i64 =
                         db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
                     ensure!(tables == 0, "it is a SQLite database of another program");
-                    let schema = include_str!("schema.sql");
+                    let (first, second) = (include_str!("schema.sql"), SCHEMA_2);
                     db.execute_batch(&format!(
-                        "BEGIN IMMEDIATE; {schema} PRAGMA application_id = {APPLICATION}; \
+                        "BEGIN IMMEDIATE; {first} {second} PRAGMA application_id = {APPLICATION}; \
                          PRAGMA user_version = {VERSION}; COMMIT;"
                     ))?;
                 }
+                (APPLICATION, 1) => db.execute_batch(&format!(
+                    "BEGIN IMMEDIATE; {SCHEMA_2} PRAGMA user_version = {VERSION}; COMMIT;"
+                ))?,
                 found => check_version(found)?,
             }
             Ok(())
         };
         prepare().with_context(|| format!("cannot write the ledger {shown}"))?;
+        db.set_prepared_statement_cache_capacity(STATEMENTS);
         Ok(Self { db })
     }
 
@@ -102,6 +134,8 @@ impl Ledger {
             match version(&db)? {
                 // A run makes it at this moment.
                 (0, 0) => bail!("it is empty\nhint: run pagewarden scrub once"),
+                // What version 2 has more is not asked for by who only reads.
+                (APPLICATION, 1) => {}
                 found => check_version(found)?,
             }
             Ok(db)
@@ -111,7 +145,17 @@ impl Ledger {
             fs::metadata(folder.join(format!("{FILE}-wal"))).is_ok_and(|log| log.len() > 0);
         let db = open(false).or_else(|error| if has_log { Err(error) } else { open(true) });
         let db = db.with_context(|| format!("cannot read the ledger {shown}"))?;
+        db.set_prepared_statement_cache_capacity(STATEMENTS);
         Ok(Some(Self { db }))
+    }
+
+    /// What distinguishes this ledger from others.
+    ///
+    /// # Errors
+    /// The ledger cannot be read.
+    pub fn identity(&self) -> Result<String> {
+        let sql = "SELECT value FROM memory WHERE key = 'ledger'";
+        self.db.query_row(sql, [], |row| row.get(0)).context("cannot read the ledger")
     }
 
     /// The target of that name, entered if it is new.
@@ -137,9 +181,8 @@ impl Ledger {
     /// # Errors
     /// The ledger cannot be read.
     pub fn target(&self, name: &str) -> Result<Option<TargetId>> {
-        let id =
-            self.db.query_row("SELECT id FROM target WHERE name = ?1", [name], |row| row.get(0));
-        id.optional().context("cannot read the ledger")
+        let mut statement = self.db.prepare_cached("SELECT id FROM target WHERE name = ?1")?;
+        statement.query_row([name], |row| row.get(0)).optional().context("cannot read the ledger")
     }
 
     /// All targets by name.
@@ -244,6 +287,52 @@ pub(crate) mod tests {
         assert!(Ledger::open(&held).is_err() && Ledger::read(held.folder()).is_err());
         fs::write(&path, "no database, but long enough for SQLite to look at it").unwrap();
         assert!(Ledger::open(&held).is_err());
+    }
+
+    #[test]
+    fn ledger_of_the_first_version_is_read_and_brought_up() {
+        let (folder, held, ledger, target) = ledger();
+        drop(ledger);
+        let path = folder.path().join(FILE);
+        fs::remove_file(&path).unwrap();
+        let old = Connection::open(&path).unwrap();
+        old.execute_batch(include_str!("schema.sql")).unwrap();
+        old.pragma_update(None, "application_id", APPLICATION).unwrap();
+        old.pragma_update(None, "user_version", 1).unwrap();
+        old.execute_batch(
+            "INSERT INTO target (name, path, every_seconds, added_at) VALUES ('/data', '/data', 9, 1);
+             INSERT INTO finding (target, member, file, kind, severity, is_own, body, first_at, last_at,
+                last_run, closed_at, closed_by)
+             VALUES (1, '', 'a', 'torn', 'damage', 1, '{}', 1, 1, 1, NULL, NULL),
+                    (1, '', 'b', 'torn', 'damage', 1, '{}', 1, 1, 1, 2, 'x');",
+        )
+        .unwrap();
+        drop(old);
+        let read = Ledger::read(folder.path()).unwrap().unwrap();
+        assert_eq!(read.open_counts(target).unwrap().damage, 1);
+        drop(read);
+        let ledger = Ledger::open(&held).unwrap();
+        assert_eq!(ledger.target("/data").unwrap(), Some(target));
+        // What was closed before anything was reported is no news.
+        let untold = "SELECT count(*) FROM finding WHERE told IS NULL";
+        let untold: i64 = ledger.db.query_row(untold, [], |row| row.get(0)).unwrap();
+        assert_eq!(untold, 1);
+        let identity = ledger.identity().unwrap();
+        drop(ledger);
+        assert_eq!(Ledger::open(&held).unwrap().identity().unwrap(), identity);
+    }
+
+    #[test]
+    fn writers_of_one_process_wait_for_each_other() {
+        let (_folder, held, ledger, _) = ledger();
+        let mut other = Ledger::open(&held).unwrap();
+        ledger.db.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let writer = thread::spawn(move || other.failed(1, "x", 1).map(|()| other));
+        while !is_awaited() {
+            thread::sleep(TRY_EVERY);
+        }
+        ledger.db.execute_batch("COMMIT").unwrap();
+        writer.join().unwrap().unwrap();
     }
 
     #[test]

@@ -1,20 +1,35 @@
-//! When `serve` scrubs what: one database at a time, what is due, in its window.
+//! When `serve` scrubs what: what is due, in its window, one database of a device at a time.
+//!
+//! Two readers of one disk make both slow, so a database waits for another one on the same disk.
+//! Databases on other disks do not. What was verified longest ago comes first.
+//!
+//! Many machines with one configuration, and with disks of one array, would all begin at the same
+//! second. A window therefore begins up to a tenth of its length later, and at most a quarter of an
+//! hour, by the names of machine and database. (When a pass is due differs a little, too:
+//! [`crate::ledger::passes`].)
 
-use std::collections::HashMap;
-use std::io;
-use std::sync::RwLock;
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::Scope;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use pagewarden::database::Description;
-use pagewarden::report::{Report, RunEnd, TargetEnd};
-use pagewarden::verdict::{Finding, Note, Unread, Verdict};
-use pagewarden::verify::Sink;
+use pagewarden::database::OpenOptions;
+use pagewarden::source::device::disk_beneath;
+use pagewarden::verdict::Verdict;
+use pagewarden::verify::Options;
 
-use crate::config::Subject;
+use super::Shared;
+use crate::config::{Configuration, Subject};
+use crate::ledger::Ledger;
 use crate::ledger::passes::Due;
+use crate::moment::{self, lot};
 use crate::scrub::Scrub;
+use crate::scrub::unreported::NoReport;
+use crate::state::Held;
 
 /// With nothing due, files are listed again so often: new ones are due at once.
 const LIST_EVERY: Duration = Duration::from_secs(3600);
@@ -22,30 +37,48 @@ const LIST_EVERY: Duration = Duration::from_secs(3600);
 const AGAIN_AFTER: Duration = Duration::from_secs(300);
 /// A budget is for a day.
 const BUDGET_EVERY: Duration = Duration::from_secs(24 * 3600);
-
-static IS_RUNNING: AtomicBool = AtomicBool::new(false);
-
-/// True while a database is being read.
-pub(super) fn is_running() -> bool {
-    IS_RUNNING.load(Ordering::Relaxed)
-}
+/// A database with nothing to do is asked again so often.
+const ASK_EVERY: Duration = Duration::from_secs(15);
+/// Disks that are read at a time.
+const RUNS_MAX: usize = 8;
+/// The longest that a window begins later, in seconds.
+const LATER_MAX: u64 = 900;
 
 /// Reads the configuration.
-pub type ReadConfig<'a> = Box<dyn Fn() -> Result<Vec<Subject>> + 'a>;
+pub type ReadConfig<'a> = Box<dyn Fn() -> Result<Configuration> + Sync + Send + 'a>;
 
-/// See the module.
-pub struct Schedule<'a> {
-    scrub: Scrub<'a>,
-    read: ReadConfig<'a>,
-    /// Set from outside: the configuration is to be read again.
-    reload: std::sync::Arc<AtomicBool>,
-    last: HashMap<String, Last>,
+/// What all runs have in common.
+pub struct Runs<'a> {
+    /// The state folder.
+    pub held: &'a Held,
+    /// How targets are opened.
+    pub open: OpenOptions,
+    /// How they are read.
+    pub options: Options,
+    /// Set from outside to end all runs.
+    pub stop: Arc<AtomicBool>,
+    /// Reads the configuration again.
+    pub read: ReadConfig<'a>,
+    /// Set from outside: it is to be read again.
+    pub reload: Arc<AtomicBool>,
 }
 
-impl std::fmt::Debug for Schedule<'_> {
+impl std::fmt::Debug for Runs<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Schedule").finish_non_exhaustive()
+        f.debug_struct("Runs").finish_non_exhaustive()
     }
+}
+
+/// See the module.
+pub(super) struct Schedule<'a> {
+    runs: &'a Runs<'a>,
+    ledger: Ledger,
+    last: HashMap<String, Last>,
+    /// When a database is asked again whether it is its time.
+    ask_at: HashMap<String, Instant>,
+    /// Disks that are being read, by the names of the databases.
+    busy: HashMap<String, Disk>,
+    ended: (Sender<(String, Last)>, Receiver<(String, Last)>),
 }
 
 /// The last run over a database by this process.
@@ -58,52 +91,125 @@ struct Last {
     failed: bool,
 }
 
+/// What databases wait for each other on: a disk, or what has none by itself.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Disk {
+    Known(PathBuf),
+    Unknown(u64),
+}
+
+fn disk_of(subject: &Subject) -> Disk {
+    use std::os::unix::fs::MetadataExt as _;
+    let path = subject.path();
+    disk_beneath(path).map_or_else(
+        || Disk::Unknown(std::fs::metadata(path).map_or(0, |metadata| metadata.dev())),
+        Disk::Known,
+    )
+}
+
 impl<'a> Schedule<'a> {
-    /// A schedule of runs of `scrub`. `read` reads the configuration again once `reload` is set.
-    #[must_use]
-    pub fn new(scrub: Scrub<'a>, read: ReadConfig<'a>, reload: std::sync::Arc<AtomicBool>) -> Self {
-        Self { scrub, read, reload, last: HashMap::new() }
+    pub(super) fn new(runs: &'a Runs<'a>) -> Result<Self> {
+        Ok(Self {
+            runs,
+            ledger: Ledger::open(runs.held)?,
+            last: HashMap::new(),
+            ask_at: HashMap::new(),
+            busy: HashMap::new(),
+            ended: channel(),
+        })
     }
 
-    /// Runs one database that is due, if there is one.
-    pub(super) fn step(&mut self, subjects: &RwLock<Vec<Subject>>, log: &(dyn Fn(&str) + Sync)) {
-        if self.reload.swap(false, Ordering::Relaxed) {
-            match ((self.read)(), subjects.write()) {
-                (Ok(read), Ok(mut subjects)) => {
-                    log(&format!("the configuration was read again: {} databases", read.len()));
-                    *subjects = read;
-                }
-                (Err(error), _) => log(&format!("the configuration stays as it was: {error:#}")),
-                (Ok(_), Err(_)) => {}
+    /// Takes what has ended, and begins what is due and has its disk to itself.
+    pub(super) fn step<'scope, 'env>(
+        &mut self,
+        scope: &'scope Scope<'scope, 'env>,
+        shared: &'scope Shared<'_>,
+    ) where
+        'a: 'scope,
+    {
+        if self.runs.reload.swap(false, Ordering::Relaxed) {
+            self.reload(shared);
+        }
+        while let Ok((name, last)) = self.ended.1.try_recv() {
+            self.busy.remove(&name);
+            self.ask_at.remove(&name);
+            self.tell(&name, last, shared);
+            self.last.insert(name, last);
+            shared.runs_ended.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.busy.len() >= RUNS_MAX {
+            return;
+        }
+        let configuration = shared.configuration();
+        let mut due: Vec<_> = configuration
+            .databases
+            .iter()
+            .filter(|subject| !self.busy.contains_key(&subject.name) && self.asks(subject))
+            .collect();
+        // What never was verified comes before all.
+        due.sort_by_cached_key(|subject| std::cmp::Reverse(self.age(subject).unwrap_or(u64::MAX)));
+        let mut disks: HashSet<Disk> = self.busy.values().cloned().collect();
+        for subject in due {
+            let disk = disk_of(subject);
+            if self.busy.len() >= RUNS_MAX || !disks.insert(disk.clone()) {
+                // It is asked again as soon as a run has ended.
+                self.ask_at.remove(&subject.name);
+                continue;
             }
+            self.busy.insert(subject.name.clone(), disk);
+            let (subject, ended, runs) = (subject.clone(), self.ended.0.clone(), self.runs);
+            scope.spawn(move || {
+                let last = run(runs, &subject, shared);
+                let _ = ended.send((subject.name, last));
+            });
         }
-        let all = subjects.read().map(|subjects| subjects.clone()).unwrap_or_default();
-        let next = all.iter().filter(|subject| self.is_its_time(subject)).max_by_key(|subject| {
-            // What was verified longest ago comes first, what never was before all.
-            self.age(subject).unwrap_or(u64::MAX)
-        });
-        if let Some(subject) = next {
-            self.run(subject, log);
+    }
+
+    fn reload(&mut self, shared: &Shared<'_>) {
+        match (self.runs.read)() {
+            Ok(read) => {
+                let count = read.databases.len();
+                (shared.log)(&format!("the configuration was read again: {count} databases"));
+                shared.set_configuration(read);
+                self.ask_at.clear();
+            }
+            Err(error) => (shared.log)(&format!("the configuration stays as it was: {error:#}")),
         }
+    }
+
+    /// True if a run over a database is to begin; asked only now and then.
+    fn asks(&mut self, subject: &Subject) -> bool {
+        let now = Instant::now();
+        if self.ask_at.get(&subject.name).is_some_and(|at| now < *at) {
+            return false;
+        }
+        let is_time = self.is_its_time(subject);
+        let next = now.checked_add(ASK_EVERY).unwrap_or(now);
+        self.ask_at.insert(subject.name.clone(), next);
+        is_time
     }
 
     fn age(&self, subject: &Subject) -> Option<u64> {
-        let target = self.scrub.ledger.target(&subject.name).ok()??;
-        let coverage = self.scrub.ledger.coverage(target, (self.scrub.clock)()).ok()?;
+        let target = self.ledger.target(&subject.name).ok()??;
+        let coverage = self.ledger.coverage(target, moment::now()).ok()?;
         Some(coverage.oldest_unverified_seconds)
     }
 
     fn is_its_time(&self, subject: &Subject) -> bool {
-        let now = (self.scrub.clock)();
-        if subject.window.is_some_and(|window| !window.holds(now)) {
+        let now = moment::now();
+        let is_closed = subject.window.is_some_and(|window| {
+            let later = lot(&subject.name, LATER_MAX.min(window.seconds() / 10));
+            window.seconds_since(now).is_none_or(|since| since < later)
+        });
+        if is_closed {
             return false;
         }
         let Some(last) = self.last.get(&subject.name) else { return true };
         if last.failed {
             return last.ended.elapsed() >= AGAIN_AFTER;
         }
-        let due = self.scrub.ledger.target(&subject.name).ok().flatten();
-        let due = due.and_then(|target| self.scrub.ledger.due(target, subject.every, now).ok()?);
+        let due = self.ledger.target(&subject.name).ok().flatten();
+        let due = due.and_then(|target| self.ledger.due(target, subject.every, now).ok()?);
         match due {
             Some(Due::Begin | Due::Resume) => {
                 subject.budget.is_none() || last.begun.elapsed() >= BUDGET_EVERY
@@ -113,64 +219,43 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    fn run(&mut self, subject: &Subject, log: &(dyn Fn(&str) + Sync)) {
-        let begun = Instant::now();
-        IS_RUNNING.store(true, Ordering::Relaxed);
-        let done = self.scrub.target(subject, &mut NoReport, &());
-        IS_RUNNING.store(false, Ordering::Relaxed);
-        let name = &subject.name;
-        let before = self.last.get(name);
-        let (verdict, overdue, failed) = match &done {
-            Ok(Ok(done)) => (done.verdict, done.coverage.overdue, false),
-            Ok(Err(error)) => {
-                log(&format!("{name}: {error}"));
-                (Verdict::Incomplete, before.is_some_and(|last| last.overdue), true)
-            }
-            Err(error) => {
-                log(&format!("{name}: {error:#}"));
-                (Verdict::Incomplete, before.is_some_and(|last| last.overdue), true)
-            }
-        };
-        if before.is_none_or(|last| (last.verdict, last.overdue) != (verdict, overdue)) {
-            let late = if overdue { ", overdue" } else { "" };
-            log(&format!("{name}: {}{late}", verdict.name()));
+    /// Says what is not as it was.
+    fn tell(&self, name: &str, last: Last, shared: &Shared<'_>) {
+        let before = self.last.get(name).map(|before| (before.verdict, before.overdue));
+        if before != Some((last.verdict, last.overdue)) {
+            let late = if last.overdue { ", overdue" } else { "" };
+            (shared.log)(&format!("{name}: {}{late}", last.verdict.name()));
         }
-        let last = Last { begun, ended: Instant::now(), verdict, overdue, failed };
-        self.last.insert(name.clone(), last);
     }
 }
 
-/// What is found is in the ledger.
-struct NoReport;
-
-impl Sink for NoReport {
-    fn finding(&mut self, _: &Finding) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn unread(&mut self, _: &Unread) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn note(&mut self, _: &Note) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Report for NoReport {
-    fn begin_target(&mut self, _: &Description) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn end_target(&mut self, _: &TargetEnd<'_>) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn failed_target(&mut self, _: &str, _: &str, _: SystemTime) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn end(&mut self, _: &RunEnd<'_>) -> io::Result<()> {
-        Ok(())
-    }
+/// One run over one database, to its end.
+fn run(runs: &Runs<'_>, subject: &Subject, shared: &Shared<'_>) -> Last {
+    let begun = Instant::now();
+    let name = &subject.name;
+    let scrubbed = || -> Result<_> {
+        let mut ledger = Ledger::open(runs.held)?;
+        let mut scrub = Scrub {
+            ledger: &mut ledger,
+            open: runs.open.clone(),
+            options: runs.options.clone(),
+            stop: Arc::clone(&runs.stop),
+            deadline: None,
+            clock: moment::now,
+            seals: runs.held.folder().join("seals"),
+        };
+        scrub.target(subject, &mut NoReport, &())
+    };
+    let (verdict, overdue, failed) = match scrubbed() {
+        Ok(Ok(done)) => (done.verdict, done.coverage.overdue, false),
+        Ok(Err(error)) => {
+            (shared.log)(&format!("{name}: {error}"));
+            (Verdict::Incomplete, false, true)
+        }
+        Err(error) => {
+            (shared.log)(&format!("{name}: {error:#}"));
+            (Verdict::Incomplete, false, true)
+        }
+    };
+    Last { begun, ended: Instant::now(), verdict, overdue, failed }
 }

@@ -206,7 +206,12 @@ mod tests {
         let looks = [
             first,
             Counted { in_flight: 9, ..first },
-            Counted { sectors: 3000 + 2048, in_flight: 0, busy_milliseconds: 9_435_164 + 150 },
+            Counted {
+                sectors: 3000 + 2048,
+                in_flight: 0,
+                busy_milliseconds: 9_435_164 + 150,
+                ..first
+            },
         ];
         let load = load("sda".to_owned(), &looks, Duration::from_millis(500)).unwrap();
         let expected = DeviceLoad {

@@ -3,6 +3,7 @@
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
 
 /// It answers.
 pub(super) fn ready() {
@@ -17,6 +18,14 @@ pub(super) fn alive() {
 /// It is about to end.
 pub(super) fn stopping() {
     tell("STOPPING=1");
+}
+
+/// How often the manager wants to hear that this process is alive; `None` if it does not watch it.
+pub(super) fn alive_every() -> Option<Duration> {
+    let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
+    let is_other = number("WATCHDOG_PID").is_some_and(|pid| pid != u64::from(std::process::id()));
+    // In time, even where one is late.
+    number("WATCHDOG_USEC").filter(|_| !is_other).map(|time| Duration::from_micros(time / 3))
 }
 
 fn tell(state: &str) {

@@ -1,0 +1,172 @@
+//! Which path has which answer.
+
+use anyhow::Result;
+use serde_json::json;
+
+use super::admit::admit;
+use super::http::{Answer, Asked};
+use super::{Shared, page};
+use crate::evidence;
+use crate::ledger::Ledger;
+use crate::ledger::findings::Kept;
+use crate::moment;
+use crate::notify;
+use crate::status::{self, Standing};
+
+/// The longest address that is looked at.
+const ADDRESS_BYTES_MAX: usize = 2048;
+/// Open findings that a page shows, the gravest first; the JSON has all.
+const OPEN_MAX: usize = 200;
+/// Closed findings that are shown.
+const CLOSED_MAX: usize = 100;
+/// Passes that are shown.
+const PASSES_MAX: usize = 30;
+
+/// What a request gets.
+pub(super) fn answer(shared: &Shared<'_>, asked: &Asked) -> Answer {
+    if let Err(refusal) = admit(&shared.settings, asked) {
+        return refusal;
+    }
+    route(shared, &asked.address).unwrap_or_else(|error| {
+        // What went wrong is said in the log of the schedule, not to who asks.
+        let _ = error;
+        Answer::plain(503, "the ledger cannot be read now")
+    })
+}
+
+fn route(shared: &Shared<'_>, address: &str) -> Result<Answer> {
+    if address.len() > ADDRESS_BYTES_MAX {
+        return Ok(Answer::plain(414, "the address is too long"));
+    }
+    let (path, query) = address.split_once('?').unwrap_or((address, ""));
+    let asks = |word: &str| query.split('&').any(|part| part == word);
+    let reloads = !asks("still");
+    let now = moment::now();
+    let standings = || -> Result<(Option<Ledger>, Vec<Standing>)> {
+        let ledger = Ledger::read(&shared.settings.state)?;
+        let all = status::standings(ledger.as_ref(), &shared.configuration().databases, &[], now)?;
+        Ok((ledger, all))
+    };
+    Ok(match path {
+        "/" => {
+            let only = query.split('&').find_map(|part| part.strip_prefix("state="));
+            Answer::html(page::index::page(&standings()?.1, only, reloads, now))
+        }
+        "/style.css" => {
+            Answer { status: 200, kind: "text/css; charset=utf-8", body: page::STYLE.to_owned() }
+        }
+        "/healthz" => {
+            if shared.is_alive() {
+                Answer::plain(200, "ok")
+            } else {
+                Answer::plain(503, "the schedule stands")
+            }
+        }
+        "/metrics" => {
+            let (ledger, all) = standings()?;
+            let notifications = ledger.as_ref().map(notify::standing).transpose()?.flatten();
+            Answer {
+                status: 200,
+                kind: "text/plain; version=0.0.4; charset=utf-8",
+                body: status::metrics(&all, notifications),
+            }
+        }
+        "/api/v1/status" => {
+            let (_, all) = standings()?;
+            Answer::json(&json!({
+                "pagewarden": pagewarden::VERSION,
+                "command": "status",
+                "verdict": status::worst(&all),
+                "targets": all.iter().map(Standing::to_json).collect::<Vec<_>>(),
+                "seconds": 0.0,
+            }))
+        }
+        _ => {
+            let (ledger, all) = standings()?;
+            let of = |name: &str| {
+                let name = decoded(name)?;
+                let standing = all.iter().find(|one| one.name == name)?;
+                Some((standing, ledger.as_ref()?, standing.target?))
+            };
+            let findings = path
+                .strip_prefix("/api/v1/targets/")
+                .and_then(|rest| rest.strip_suffix("/findings"))
+                .and_then(of);
+            if let Some((standing, ledger, target)) = findings {
+                let open = ledger.open_findings(target)?;
+                let closed = ledger.closed_findings(target, CLOSED_MAX)?;
+                return Ok(Answer::json(&json!({
+                    "pagewarden": pagewarden::VERSION,
+                    "name": standing.name,
+                    "findings": open.iter().map(Kept::to_json).collect::<Vec<_>>(),
+                    "closed": closed.iter().map(Kept::to_json).collect::<Vec<_>>(),
+                })));
+            }
+            if let Some((standing, ledger, target)) = path.strip_prefix("/targets/").and_then(of) {
+                let shown = page::target::Shown {
+                    open: ledger.gravest_findings(target, OPEN_MAX)?,
+                    closed: ledger.closed_findings(target, CLOSED_MAX)?,
+                    passes: ledger.passes(target, PASSES_MAX)?,
+                    tiles: ledger.tiles(target)?,
+                    blind: evidence::blind_spots(ledger, &standing.name)?,
+                    ..page::target::Shown::of(standing)
+                };
+                return Ok(Answer::html(page::target::page(&shown, asks("map=age"), reloads, now)));
+            }
+            // One that no run has come to has a page, too.
+            let name = path.strip_prefix("/targets/").and_then(decoded);
+            if let Some(standing) = name.and_then(|name| all.iter().find(|one| one.name == name)) {
+                let shown = page::target::Shown::of(standing);
+                return Ok(Answer::html(page::target::page(&shown, false, reloads, now)));
+            }
+            Answer::plain(404, "there is no such page")
+        }
+    })
+}
+
+/// A name out of an address. `None` if it is no text.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digits = [rest.next()?, rest.next()?];
+        // A sign would be taken for a digit.
+        let digits = std::str::from_utf8(&digits).ok()?;
+        let is_number = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        bytes.push(is_number.then(|| u8::from_str_radix(digits, 16).ok())??);
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// A name as a part of an address.
+pub(super) fn encoded(text: &str) -> String {
+    use std::fmt::Write as _;
+    text.bytes().fold(String::new(), |mut address, byte| {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_') {
+            address.push(char::from(byte));
+        } else {
+            let _ = write!(address, "%{byte:02X}");
+        }
+        address
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_addresses_come_back_as_they_were() {
+        for name in ["main", "/var/lib/a b", "\u{e4}<>%&\"'", "../..", "a/b"] {
+            assert_eq!(decoded(&encoded(name)).as_deref(), Some(name));
+            assert!(!encoded(name).contains(['/', '<', '"', ' ']));
+        }
+        for broken in ["%", "%4", "%zz", "%ff", "%+1"] {
+            assert_eq!(decoded(broken), None, "{broken}");
+        }
+    }
+}
