@@ -8,7 +8,7 @@ use pagewarden_scratch::postgres::Cluster;
 
 use crate::clusters::{Sample, installations, sample};
 use crate::damage::{Damage, Dice, PAGE, Wound};
-use crate::runner::{Finding, check};
+use crate::runner::{Finding, Report, check};
 
 /// A copy that was killed amid changes, some after its last checkpoint.
 fn crashed(sample: &Sample) -> Cluster {
@@ -92,8 +92,16 @@ fn failing_page_of_a_crashed_cluster_without_its_log_is_suspect() {
         let log = root.join(if installation.major < 10 { "pg_xlog" } else { "pg_wal" });
         fs::remove_dir_all(&log).unwrap();
         fs::create_dir(&log).unwrap();
-        let before = check([root]).report();
-        assert_eq!(before.serious(), [], "{version}");
+        // That the checkpoint record is not there is told once.
+        let beside_log = |report: &Report| {
+            let (log, others): (Vec<_>, Vec<_>) = report
+                .serious()
+                .into_iter()
+                .partition(|one| one.file.starts_with("pg_wal") || one.file.starts_with("pg_xlog"));
+            assert_eq!(log.len(), 1, "{version}: {log:?}");
+            others
+        };
+        assert_eq!(beside_log(&check([root]).report()), [], "{version}");
         let quiet = sample.file("wide_toast");
         let mut dice = Dice::seeded();
         for damage in Damage::ALL {
@@ -104,13 +112,13 @@ fn failing_page_of_a_crashed_cluster_without_its_log_is_suspect() {
             // Without the log nobody knows where it ended, either.
             let expected = (damage != Damage::FutureLsn)
                 .then(|| Finding::page(quiet, 4, "suspect", damage.kind()));
-            assert_eq!(report.serious(), Vec::from_iter(expected), "{what}");
+            assert_eq!(beside_log(&report), Vec::from_iter(expected), "{what}");
             assert_eq!(outcome.status, Some(0), "{what}");
             assert_eq!(report.pages("damaged"), 0, "{what}");
         }
         let cut = |bytes: &mut Vec<u8>| bytes.truncate(bytes.len() - 100);
         let _wound = Wound::to(root.join(quiet)).change(cut);
-        let serious = check([root]).report().serious();
+        let serious = beside_log(&check([root]).report());
         let kinds: Vec<_> = serious.iter().map(|one| (&*one.severity, &*one.kind)).collect();
         assert_eq!(kinds, [("suspect", "truncated")], "{version}");
     }

@@ -257,7 +257,7 @@ fn lose_before_recovery(installation: &Installation, state: Before, losses: &[Lo
     assert_eq!(sound.report().verdict(), "intact", "{version} {state:?}: {sound:?}");
     assert!(wrong.is_empty(), "{version} {state:?}, called intact: {wrong:#?}");
     println!("{version} {state:?}: {told} losses told, {passed} that a server lives with");
-    assert!(told > 30, "{version} {state:?}: {told}");
+    assert!(told > 20, "{version} {state:?}: {told}");
 }
 
 #[test]

@@ -213,10 +213,12 @@ impl Evidence {
         &self.books
     }
 
-    /// True if `pg_database` could be read in full and does not list this one.
+    /// True if `pg_database` could be read in full and does not list this one, or as one that
+    /// was being dropped.
     pub(super) fn is_no_database(&self, oid: u32) -> bool {
         let Databases { listed, gaps } = self.books.databases();
-        gaps.is_empty() && !listed.is_empty() && self.books.database(oid).is_none()
+        let is_none = self.books.database(oid).is_none_or(|found| found.is_half_dropped);
+        gaps.is_empty() && !listed.is_empty() && is_none
     }
 
     /// True if `pg_tablespace` could be read in full and does not list this one, in a
@@ -237,7 +239,11 @@ impl Evidence {
     ) -> OfFolder {
         let Some(asked) = &self.asked else { return OfFolder::default() };
         let name = database.and_then(|oid| self.books.database(oid)).map(|one| one.name.clone());
-        let Some(relations) = self.books.relations(database) else {
+        let relations = match database {
+            Some(oid) if self.is_no_database(oid) => None,
+            _ => self.books.relations(database),
+        };
+        let Some(relations) = relations else {
             let listed = self.books.databases().gaps.is_empty();
             let note = "pg_database lists no database of this folder: a crash may have left it";
             let note = (listed && !files.is_empty()).then(|| note.to_owned());
