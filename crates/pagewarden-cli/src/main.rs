@@ -74,7 +74,7 @@ fn refuse_secrets(words: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
         let word = word.to_string_lossy();
         let Some((_, rest)) = word.split_once("://") else { continue };
         let authority = rest.split('/').next().unwrap_or_default();
-        if authority.contains('@') || rest.contains("?") {
+        if authority.contains('@') || rest.contains('?') {
             bail!(
                 "an address with a user, a password or a signature in it\n\
                  hint: other users of this machine can see a command line: use the cloud's \

@@ -534,7 +534,6 @@ fn blocks_and_sets_that_are_gone_or_elsewhere_are_never_intact() {
         for ((kind, begin), next) in blocks.iter().zip(1..) {
             let end = blocks.get(next).map_or(bytes.len(), |(_, end)| *end);
             let kind = String::from_utf8_lossy(kind);
-            // The last two blocks of a file say nothing that something follows.
             let mut damaged = bytes.clone();
             damaged.drain(*begin..end);
             campaign.try_one(&format!("{name}: {kind} at {begin} cut out"), &damaged);

@@ -101,6 +101,11 @@ impl Order {
             (b"SFMB", Some(Details::Filemark { number, previous })) => {
                 let due = std::mem::replace(&mut self.filemarks, number.saturating_add(1));
                 let before = std::mem::replace(&mut self.filemark, block.offset);
+                if self.end_block.take().is_some() {
+                    return Some(
+                        "the second of the two blocks that end this set is gone".to_owned(),
+                    );
+                }
                 if *number != due {
                     return Some(format!("this is filemark {number}, where filemark {due} is due"));
                 }
