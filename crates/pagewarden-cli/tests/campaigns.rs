@@ -126,8 +126,10 @@ fn full_disk_is_said_and_costs_nothing_that_was_written_down() {
     assert!(full.stderr.contains("cannot write the ledger"), "{}", full.stderr);
     let verified = halfway["coverage"]["verified"].as_u64().unwrap();
     let findings = halfway["open_findings"].as_u64().unwrap();
-    assert_eq!(findings, verified.saturating_sub(1));
+    // A finding may be written down before its page is claimed, never after it.
+    assert!(findings + 1 >= verified, "{findings} findings, {verified} pages claimed");
     assert_eq!(rest.status, Some(1), "{rest:?}");
     assert_eq!(whole["coverage"]["verified"].as_u64(), Some(pages));
+    assert_eq!(whole["open_findings"].as_u64(), Some(pages - 1), "each once");
     eprintln!("full after {verified} of {pages} pages; with room again, the rest was read");
 }
