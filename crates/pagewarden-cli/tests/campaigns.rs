@@ -76,7 +76,7 @@ fn scrub_and_serve_killed_at_random_moments_claim_only_what_was_read() {
             &["serve", "--listen", "127.0.0.1:0"]
         };
         let started = Started::spawn(&mut command(folder.path(), words));
-        std::thread::sleep(Duration::from_millis(20 + dice.next() % 1500));
+        std::thread::sleep(Duration::from_millis(20 + dice.next() % 4000));
         started.signal(Signal::KILL);
         started.wait();
         kills += 1;
