@@ -76,7 +76,7 @@ fn scrub_and_serve_killed_at_random_moments_claim_only_what_was_read() {
             &["serve", "--listen", "127.0.0.1:0"]
         };
         let started = Started::spawn(&mut command(folder.path(), words));
-        std::thread::sleep(Duration::from_millis(20 + dice.next() % 1500));
+        std::thread::sleep(Duration::from_millis(20 + dice.next() % 4000));
         started.signal(Signal::KILL);
         started.wait();
         kills += 1;
@@ -126,8 +126,10 @@ fn full_disk_is_said_and_costs_nothing_that_was_written_down() {
     assert!(full.stderr.contains("cannot write the ledger"), "{}", full.stderr);
     let verified = halfway["coverage"]["verified"].as_u64().unwrap();
     let findings = halfway["open_findings"].as_u64().unwrap();
-    assert_eq!(findings, verified.saturating_sub(1));
+    // A finding may be written down before its page is claimed, never after it.
+    assert!(findings + 1 >= verified, "{findings} findings, {verified} pages claimed");
     assert_eq!(rest.status, Some(1), "{rest:?}");
     assert_eq!(whole["coverage"]["verified"].as_u64(), Some(pages));
+    assert_eq!(whole["open_findings"].as_u64(), Some(pages - 1), "each once");
     eprintln!("full after {verified} of {pages} pages; with room again, the rest was read");
 }

@@ -74,6 +74,8 @@ pub struct Recorder<'a> {
     is_between_runs: bool,
     /// It reads what the pass that ended did not see, or saw damaged.
     is_between_passes: bool,
+    /// Something could not be written down.
+    has_failed: bool,
 }
 
 /// The file whose pages come in.
@@ -121,6 +123,7 @@ impl<'a> Recorder<'a> {
             awaits_findings: None,
             is_between_runs: false,
             is_between_passes: false,
+            has_failed: false,
         }
     }
 
@@ -158,6 +161,18 @@ impl<'a> Recorder<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Writes something down; nothing more once that has failed. On a full disk SQLite ends the
+    /// transaction by itself, and what comes then would be written without what came before.
+    fn write(&mut self, write: impl FnOnce(&mut Self) -> rusqlite::Result<()>) -> io::Result<()> {
+        if self.has_failed {
+            return Err(io::Error::other("the ledger could not be written before"));
+        }
+        write(self).map_err(|error| {
+            self.has_failed = true;
+            unwritten(&error)
+        })
     }
 
     fn begin(&mut self) -> rusqlite::Result<()> {
@@ -414,12 +429,12 @@ impl<'a> Recorder<'a> {
 
 impl Sink for Recorder<'_> {
     fn finding(&mut self, finding: &Finding) -> io::Result<()> {
-        self.take_finding(finding).map_err(|error| unwritten(&error))?;
+        self.write(|it| it.take_finding(finding))?;
         self.report.finding(finding)
     }
 
     fn unread(&mut self, unread: &Unread) -> io::Result<()> {
-        self.take_unread(unread).map_err(|error| unwritten(&error))?;
+        self.write(|it| it.take_unread(unread))?;
         self.report.unread(unread)
     }
 
@@ -428,7 +443,7 @@ impl Sink for Recorder<'_> {
     }
 
     fn pages(&mut self, stretch: &Stretch<'_>) -> io::Result<()> {
-        self.take(stretch).map_err(|error| unwritten(&error))?;
+        self.write(|it| it.take(stretch))?;
         self.report.pages(stretch)
     }
 

@@ -140,7 +140,7 @@ struct Out<'a> {
 
 impl Out<'_> {
     /// Adds changes to an event.
-    fn add(&self, what: What, count: usize, samples: Vec<Value>) -> rusqlite::Result<()> {
+    fn add(&self, what: What, count: usize, samples: &[Value]) -> rusqlite::Result<()> {
         if count == 0 {
             return Ok(());
         }
@@ -188,11 +188,11 @@ impl Out<'_> {
                     "INSERT INTO told (target, what, at) VALUES (?1, ?2, ?3)",
                     params![self.target, begin.name(), self.now],
                 )?;
-                self.add(begin, 1, vec![state.clone()])
+                self.add(begin, 1, std::slice::from_ref(state))
             }
             (true, None) => {
                 self.db.execute("DELETE FROM told WHERE target = ?1 AND what = ?2", key)?;
-                self.add(end, 1, vec![json!({})])
+                self.add(end, 1, &[json!({})])
             }
             _ => Ok(()),
         }
@@ -237,8 +237,8 @@ fn findings(out: &Out<'_>) -> rusqlite::Result<()> {
             .prepare_cached("UPDATE finding SET told = ?2 WHERE id = ?1")?
             .execute(params![id, told])?;
     }
-    out.add(What::Finding, begun.0, begun.1)?;
-    out.add(What::Gone, gone.0, gone.1)
+    out.add(What::Finding, begun.0, &begun.1)?;
+    out.add(What::Gone, gone.0, &gone.1)
 }
 
 /// What a message says of a finding.

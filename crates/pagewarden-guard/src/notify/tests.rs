@@ -1,3 +1,5 @@
+//! Notifications by a clock that the test sets, with a receiver that remembers.
+
 use std::path::Path;
 use std::sync::Mutex;
 

@@ -78,8 +78,11 @@ pub(super) struct Schedule<'a> {
     ask_at: HashMap<String, Instant>,
     /// Disks that are being read, by the names of the databases.
     busy: HashMap<String, Disk>,
-    ended: (Sender<(String, Last)>, Receiver<(String, Last)>),
+    ended: (Sender<Ended>, Receiver<Ended>),
 }
+
+/// A run that has ended, by the name of its database.
+type Ended = (String, Last);
 
 /// The last run over a database by this process.
 #[derive(Debug, Clone, Copy)]
