@@ -198,7 +198,7 @@ impl Record {
     /// True if replay takes something else from it than blocks, or the reader
     /// goes on elsewhere.
     fn is_special(&self) -> bool {
-        matches!(self.manager, 2 | 4)
+        matches!(self.manager, 2 | 4 | 5 | 7)
     }
 
     /// All behind the record's header, and the blocks in the order in which

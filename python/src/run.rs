@@ -19,7 +19,7 @@ use pagewarden::verdict::Verdict;
 use pagewarden::verify::{Options, Progress, Summary, verify};
 use pagewarden::{Error, ErrorKind};
 use pagewarden_plan::plan::Wanted;
-use pagewarden_plan::subject::{Subject, groups};
+use pagewarden_plan::subject::{Subject, subjects};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -253,9 +253,8 @@ fn check(
     let (mut json, mut picture) = (Vec::new(), Vec::new());
     let (mut findings, mut pages) = (None, None);
     let strangers = pagewarden::formats::sqlserver::files::strangers(paths);
-    let subject = |paths| Subject::of(paths, kind, &open_options);
-    let subjects: Vec<_> = match groups(paths, kind) {
-        Ok(groups) => groups.into_iter().map(subject).collect(),
+    let subjects = match subjects(paths, kind, &open_options) {
+        Ok(subjects) => subjects,
         Err(error) => {
             ran.failed.push(described(Path::new(""), &error));
             Vec::new()

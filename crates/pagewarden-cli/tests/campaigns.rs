@@ -70,7 +70,7 @@ fn scrub_and_serve_killed_at_random_moments_claim_only_what_was_read() {
     let begin = Instant::now();
     let (mut kills, mut passes, mut progress, mut before) = (0, 0, 0, 0);
     while begin.elapsed() < KILL_TIME {
-        let words: &[&str] = if dice.next() % 2 == 0 {
+        let words: &[&str] = if dice.next().is_multiple_of(2) {
             &["scrub", "-q"]
         } else {
             &["serve", "--listen", "127.0.0.1:0"]

@@ -33,7 +33,7 @@ impl History {
         let received = primary.add_dir("received").unwrap();
         let command = format!("'test ! -f {0}/%f && cp %p {0}/%f'", archive.display());
         let settings = [("archive_mode", "on"), ("archive_command", &*command)];
-        primary.append_settings(settings.into_iter()).unwrap();
+        primary.append_settings(settings).unwrap();
         primary.start().unwrap();
         let mut receiver = primary.client("pg_receivewal").unwrap();
         // It tells at once what it has.
@@ -74,8 +74,7 @@ impl History {
     }
 
     fn wait_for_archive(&self) {
-        let done =
-            "SELECT last_archived_wal >= pg_walfile_name(pg_switch_wal()) FROM pg_stat_archiver";
+        let done = "SELECT last_archived_wal >= pg_walfile_name(pg_switch_wal() - 1) FROM pg_stat_archiver";
         wait_for("the archiver", || self.primary.psql(done).is_ok_and(|text| text == "t"));
     }
 

@@ -133,7 +133,7 @@ fn sound_and_suspect_databases_exit_as_asked_for() {
     let results = split.parts(2);
     assert_eq!(timeless(&split.merge(&["--json"], &results)), timeless(&check([&sound])));
     assert_eq!(split.merge(&["--json", "--min-protected", "100%"], &results).status, Some(0));
-    // A DuckDB file that nothing protects is none of ours; a SQLite file without sums is.
+    // A database whose pages have no sums.
     let folder = tempfile::tempdir().unwrap();
     let bare = folder.path().join("bare.sqlite");
     let mut bytes = fs::read(&sound).unwrap();

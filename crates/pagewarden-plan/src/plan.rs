@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::line;
 use crate::path::ExactPath;
-use crate::subject::{Subject, groups, is_standard_input};
+use crate::subject::{Group, Subject, is_standard_input, units as subjects_of};
 
 /// How a plan begins.
 pub const BEGIN: &str = "{\"pagewarden_plan\":";
@@ -285,14 +285,18 @@ impl Plan {
         let (kind, options) = (wanted.kind(), wanted.open_options());
         let strangers = pagewarden::formats::sqlserver::files::strangers(paths);
         let mut units: Vec<Unit> = Vec::new();
-        for paths in groups(paths, kind)? {
+        for group in subjects_of(paths, kind)? {
+            let (paths, files) = match group {
+                Group::One(paths) => (paths.clone(), paths),
+                Group::Backups { folders, backups, .. } => (folders, backups.concat()),
+            };
             let size = |path: &PathBuf| {
                 let length =
                     || fs::metadata(path).map_or(0, |it| if it.is_file() { it.len() } else { 0 });
                 measure(path).unwrap_or_else(length)
             };
-            let bytes = paths.iter().map(size).fold(0, u64::saturating_add);
-            let is_named = |(path, _): &&(PathBuf, Note)| paths.first() == Some(path);
+            let bytes = files.iter().map(size).fold(0, u64::saturating_add);
+            let is_named = |(path, _): &&(PathBuf, Note)| files.contains(path);
             let planned = Planned {
                 seen: paths.iter().map(|path| Seen::at(path)).collect(),
                 notes: strangers.iter().filter(is_named).map(|(_, note)| note.clone()).collect(),

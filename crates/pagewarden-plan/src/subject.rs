@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use pagewarden::Error;
 use pagewarden::database::repository::{self, Sets};
-use pagewarden::database::{Format, OpenOptions, folder, parts};
+use pagewarden::database::{FolderKind, Format, OpenOptions, folder, parts};
 use pagewarden::formats::FORMATS;
 use pagewarden::source::store::StorePath;
 
@@ -20,15 +20,28 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// The subject that lies in these paths, which belong together.
+    /// The subject that lies in these paths, which belong together: files, or the folders of backups
+    /// that build on one another.
     #[must_use]
     pub fn of(paths: Vec<PathBuf>, kind: Option<&Format>, options: &OpenOptions) -> Self {
+        if let Some(backups) = Self::backups_in(&paths, kind, options) {
+            return backups;
+        }
         let [path] = paths.as_slice() else { return Self::Target(paths) };
         let place = StorePath::local(path);
         match repository::kind_of(&place, kind) {
             Some(tool) => Self::Repository(path.clone(), (tool.open)(&place, options)),
             None => Self::Target(paths),
         }
+    }
+
+    /// Backups in these plain folders, if they build on one another.
+    fn backups_in(paths: &[PathBuf], kind: Option<&Format>, options: &OpenOptions) -> Option<Self> {
+        if !paths.iter().all(|path| path.is_dir() && !folder::is_target(path, kind)) {
+            return None;
+        }
+        let backups = units(paths, kind).ok()?.pop()?;
+        matches!(backups, Group::Backups { .. }).then(|| backups.subject(kind, options))?
     }
 
     /// How many targets it has.
@@ -65,8 +78,53 @@ fn with_folders_listed(paths: &[PathBuf], kind: Option<&Format>) -> Result<Vec<P
     Ok(all)
 }
 
-/// What is checked, in the order in which it is named: as [`groups`], but backups in plain folders that
-/// build on one another stand together, as the sets of a repository do.
+/// What [`units`] finds.
+#[derive(Debug)]
+pub(crate) enum Group {
+    /// Paths that are one subject.
+    One(Vec<PathBuf>),
+    /// Backups in plain folders that build on one another: one subject, as the sets of a repository.
+    Backups { folders: Vec<PathBuf>, kind: &'static FolderKind, backups: Vec<Vec<PathBuf>> },
+}
+
+impl Group {
+    /// The subject that it is.
+    fn subject(self, kind: Option<&Format>, options: &OpenOptions) -> Option<Subject> {
+        match self {
+            Self::One(paths) => Some(Subject::of(paths, kind, options)),
+            Self::Backups { folders, kind, backups } => {
+                let folder = folders.into_iter().next()?;
+                let sets = (kind.open)(&folder, &backups);
+                Some(Subject::Repository(folder, Ok(sets)))
+            }
+        }
+    }
+}
+
+/// As [`groups`], but backups in plain folders that build on one another stand together, at the end.
+pub(crate) fn units(paths: &[PathBuf], kind: Option<&Format>) -> Result<Vec<Group>, Error> {
+    let is_listed = |path: &PathBuf| paths.iter().all(|named| named != path);
+    let (mut all, mut together) = (Vec::new(), Vec::new());
+    for group in groups(paths, kind)? {
+        let known = FORMATS.iter().filter(|one| kind.is_none_or(|kind| kind.name == one.name));
+        let mut kinds = known.filter_map(|format| format.in_folder.as_ref());
+        match kinds.find(|kind| group.iter().all(is_listed) && (kind.is_part)(&group)) {
+            Some(kind) => together.push((kind, group)),
+            None => all.push(Group::One(group)),
+        }
+    }
+    if let Some((kind, _)) = together.first() {
+        let kind = *kind;
+        let is_plain_folder = |path: &&PathBuf| path.is_dir() && !folder::is_target(path, None);
+        let folders = paths.iter().filter(is_plain_folder).cloned().collect();
+        let backups = together.into_iter().map(|(_, group)| group).collect();
+        all.push(Group::Backups { folders, kind, backups });
+    }
+    Ok(all)
+}
+
+/// What is checked, in the order in which it is named: backups in plain folders that build on one
+/// another are one subject, as the sets of a repository are.
 ///
 /// # Errors
 /// A folder cannot be listed.
@@ -75,23 +133,8 @@ pub fn subjects(
     kind: Option<&Format>,
     options: &OpenOptions,
 ) -> Result<Vec<Subject>, Error> {
-    let is_listed = |path: &PathBuf| paths.iter().all(|named| named != path);
-    let folder = || paths.iter().find(|path| path.is_dir() && !folder::is_target(path, kind));
-    let (mut subjects, mut together) = (Vec::new(), Vec::new());
-    for group in groups(paths, kind)? {
-        let known = FORMATS.iter().filter(|one| kind.is_none_or(|kind| kind.name == one.name));
-        let mut kinds = known.filter_map(|format| format.in_folder.as_ref());
-        match kinds.find(|kind| group.iter().all(is_listed) && (kind.is_part)(&group)) {
-            Some(kind) => together.push((kind, group)),
-            None => subjects.push(Subject::of(group, kind, options)),
-        }
-    }
-    if let (Some((kind, _)), Some(folder)) = (together.first(), folder()) {
-        let open = kind.open;
-        let backups: Vec<_> = together.into_iter().map(|(_, group)| group).collect();
-        subjects.push(Subject::Repository(folder.clone(), Ok(open(folder, &backups))));
-    }
-    Ok(subjects)
+    let units = units(paths, kind)?;
+    Ok(units.into_iter().filter_map(|group| group.subject(kind, options)).collect())
 }
 
 /// True for the name that stands for standard input.

@@ -34,7 +34,8 @@ pub fn striped(bytes: &[u8], first: usize) -> [Vec<u8>; 2] {
     assert_eq!(&bytes[header..header + 4], b"MQDA");
     let length = u64::from_le_bytes(bytes[header + 8..header + 16].try_into().unwrap()) as usize;
     let extents: Vec<_> = bytes[first..first + length - 2].chunks_exact(EXTENT).collect();
-    let rest = &bytes[first + length - 2..];
+    let end = first + length - 2;
+    let rest = &bytes[end..];
     [1_u16, 2].map(|family| {
         let mut file = bytes[..first].to_vec();
         let raid = find(&file, b"RAID") + 22;
@@ -45,7 +46,21 @@ pub fn striped(bytes: &[u8], first: usize) -> [Vec<u8>; 2] {
         let length = 2 + (own.len() * EXTENT) as u64;
         file[header + 8..header + 16].copy_from_slice(&length.to_le_bytes());
         sum_stream(&mut file[header..]);
-        [file, own.concat(), rest.to_vec()].concat()
+        let mut rest = rest.to_vec();
+        let gone = (extents.len() - own.len()) * EXTENT;
+        for at in (end.next_multiple_of(512)..bytes.len()).step_by(512) {
+            // Where the filemark before begins, and the block before the last of a set.
+            let field = match &bytes[at..at + 4] {
+                b"SFMB" => at - end + 72,
+                b"ESET" => at - end + 60,
+                _ => continue,
+            };
+            let place = u64::from_le_bytes(rest[field..field + 8].try_into().unwrap());
+            if place > first as u64 {
+                rest[field..field + 8].copy_from_slice(&(place - gone as u64).to_le_bytes());
+            }
+        }
+        [file, own.concat(), rest].concat()
     })
 }
 

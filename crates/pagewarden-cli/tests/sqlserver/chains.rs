@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::wild::wild;
-use crate::runner::{check, check_text};
+use crate::runner::{check, check_text, pagewarden, run};
 
 const FULL: &str = "oguzz_full_backup.bak";
 const DIFFERENTIAL: &str = "oguzz_diff_backup.bak";
@@ -50,6 +50,22 @@ fn times(database: &Value) -> Vec<Value> {
 fn statements(database: &Value) -> Vec<String> {
     let all = database["restore"].as_array().unwrap().iter();
     all.map(|statement| statement.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn folder_in_a_plan_is_one_unit_and_says_the_same() {
+    let Some(folder) = folder_of(&CHAIN) else { return };
+    let work = tempfile::tempdir().unwrap();
+    let (plan, result) = (work.path().join("plan"), work.path().join("result"));
+    let planned = run(pagewarden().arg("plan").arg(folder.path()).arg("-o").arg(&plan));
+    assert_eq!(planned.status, Some(0), "{planned:?}");
+    let mut part = pagewarden();
+    part.args(["check", "--part", "1/1", "--plan"]).arg(&plan).arg("-o").arg(&result);
+    assert_eq!(run(&mut part).status, Some(0));
+    let merged = run(pagewarden().args(["merge", "--json"]).arg(&plan).arg(&result));
+    let expected = check([folder.path()]);
+    assert_eq!(merged.status, expected.status);
+    assert_eq!(merged.report().timeless(), expected.report().timeless());
 }
 
 #[test]

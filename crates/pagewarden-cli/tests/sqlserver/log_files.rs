@@ -242,7 +242,7 @@ fn part_of_the_log_that_says_it_is_unused_is_looked_at() {
         let mut says_unused = log.bytes.clone();
         says_unused[begin + 12..begin + 16].fill(0);
         let mut damaged = says_unused.clone();
-        damaged[begin + PAGE_BYTES + 40] ^= 1;
+        damaged[begin + PAGE_BYTES + 300] ^= 1;
         assert_eq!(checked(&damaged).verdict(), "damaged", "{begin}");
         // What is neither the oldest nor the newest part lies between two that were written.
         if begin == log.begins[1] {

@@ -40,7 +40,7 @@ pub struct Sets {
     /// The sets, oldest first, and at last the repository itself. A target is opened when it is
     /// asked for: after the one before it was verified, so that it knows what was read.
     pub targets: Box<dyn Iterator<Item = Target> + Send>,
-    /// Is told what came of each target: what is said of all of them depends on it.
+    /// Takes what came of each target: what is said of all of them depends on it.
     pub outcomes: Outcomes,
 }
 
@@ -262,7 +262,7 @@ pub struct Restorable {
 }
 
 /// The stretches of time in all moments of which something can be brought back, oldest first. That two
-/// ways meet is told by positions in the log: in an idle database the last commit is long before the end.
+/// ways meet follows from positions in the log: in an idle database the last commit is long before the end.
 /// `None` where the times of a way are not known.
 #[must_use]
 pub fn spans(restorable: &[Restorable]) -> Option<Vec<(&str, &str)>> {

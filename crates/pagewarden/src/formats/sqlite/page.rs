@@ -502,10 +502,11 @@ pub(super) fn specimens() -> Vec<Specimen> {
 
 /// Of page 1 without a sum: fields that may hold anything, and all behind the b-tree header.
 const FIRST_PAGE_BLIND_BYTES: &[Range<usize>] =
-    &[18..20, 24..32, 40..44, 48..52, 60..64, 68..72, 92..100, 107..SPECIMEN_PAGE_SIZE];
-/// Flips that lead from one legal value to another: schema format 4 to 0, largest root page 0 to 1
-/// or 2, encoding 1 to 0 or 3.
-const FIRST_PAGE_BLIND_BITS: &[(usize, u8)] = &[(47, 2), (55, 0), (55, 1), (59, 0), (59, 1)];
+    &[18..19, 24..32, 40..44, 48..52, 60..64, 68..72, 92..100, 107..SPECIMEN_PAGE_SIZE];
+/// Flips that lead from one legal value to another: version to read with 1 to 0, schema format 4 to 0,
+/// largest root page 0 to 1 or 2, encoding 1 to 0 or 3.
+const FIRST_PAGE_BLIND_BITS: &[(usize, u8)] =
+    &[(19, 0), (47, 2), (55, 0), (55, 1), (59, 0), (59, 1)];
 
 /// Page 1 of a database without tables.
 fn specimen_first(reserved_bytes: u8) -> Vec<u8> {

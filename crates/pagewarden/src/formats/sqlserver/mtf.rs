@@ -186,9 +186,9 @@ impl Extent {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A block.
-    Block(Block),
+    Block(Box<Block>),
     /// A stream of the block before.
-    Stream(Stream),
+    Stream(Box<Stream>),
     /// A piece of the data stream before.
     Extent(Extent),
     /// A piece of the stream of log before.
@@ -367,7 +367,7 @@ impl<S: Stretches> Walk<S> {
         let BlockHeader { kind, attributes, address, number, stored, computed, .. } = header;
         let (set, place) = (self.set, (stored == computed).then_some((address, number)));
         let block = Block { offset, kind, attributes, set, details, place };
-        self.ready.push_back(Event::Block(block));
+        self.ready.push_back(Event::Block(Box::new(block)));
     }
 
     /// A block whose header cannot be believed.
@@ -487,7 +487,7 @@ impl<S: Stretches> Walk<S> {
             if !is_log && !left.is_multiple_of(EXTENT_BYTES as u64) {
                 self.fault(FaultKind::Extents(left));
             }
-            self.ready.push_back(Event::Stream(stream));
+            self.ready.push_back(Event::Stream(Box::new(stream)));
             self.window.see(STREAM_HEADER_BYTES + EXTENTS_BEGIN)?;
             self.window.pass(STREAM_HEADER_BYTES + EXTENTS_BEGIN);
             self.state = State::Extents { left: Some(left), next, is_log };
@@ -510,7 +510,7 @@ impl<S: Stretches> Walk<S> {
                 self.fault(FaultKind::Configuration);
             }
         }
-        self.ready.push_back(Event::Stream(stream));
+        self.ready.push_back(Event::Stream(Box::new(stream)));
         self.pass_to(next)?;
         if kind.0 == *b"SPAD" && self.state == State::Stream {
             self.state = State::Block;

@@ -24,8 +24,8 @@ pub(crate) fn walk_all<S: Stretches>(walk: &mut Walk<S>) -> Walked {
     let mut walked = Walked::default();
     while let Some(event) = walk.next_event(&mut buffer).unwrap() {
         match event {
-            Event::Block(block) => walked.blocks.push(block),
-            Event::Stream(stream) => walked.streams.push(stream),
+            Event::Block(block) => walked.blocks.push(*block),
+            Event::Stream(stream) => walked.streams.push(*stream),
             Event::Extent(extent) => {
                 walked.bytes.extend(&buffer[..extent.bytes]);
                 walked.extents.push(extent);

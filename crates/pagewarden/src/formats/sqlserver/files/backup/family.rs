@@ -232,6 +232,7 @@ impl Family {
                 block.kind
             );
             self.find(0, Severity::Damage, Kind::Header, &detail);
+            self.order.lose_beginning();
         }
     }
 
@@ -244,7 +245,8 @@ impl Family {
         };
         if begun != (*attributes, *number) {
             let detail = format!(
-                "this block ends backup set {number} with the attributes {attributes:#x}, and what                  began is set {} with {:#x}: one of the two was overwritten",
+                "this block ends backup set {number} with the attributes {attributes:#x}, and what \
+                 began is set {} with {:#x}: one of the two was overwritten",
                 begun.1, begun.0
             );
             self.find(offset, Severity::Suspect, Kind::Header, &detail);

@@ -29,16 +29,18 @@ pub(super) struct Order {
     /// Offsets in the stream are those in the file.
     is_plain: bool,
     logical_bytes: u64,
-    /// How far bytes of the file are from where they were written.
-    file_shift: i128,
+    /// How far bytes of the file are from where they were written; `None` where its beginning is lost.
+    file_shift: Option<i128>,
     /// Where the set begins.
     begin: u64,
-    /// How far bytes of the set are from where they were written, counted from its begin on.
-    set_shift: i128,
+    /// How far bytes of the set are from where they were written, counted from its begin on;
+    /// `None` where that is lost.
+    set_shift: Option<i128>,
     /// Blocks of the set so far; `None` where one was not to be read.
     blocks: Option<u32>,
-    set: u16,
-    filemarks: u32,
+    /// The last set's number, and filemarks so far; `None` where they are not known.
+    set: Option<u16>,
+    filemarks: Option<u32>,
     filemark: u64,
     end_block: Option<u64>,
 }
@@ -48,15 +50,21 @@ impl Order {
         Self {
             is_plain,
             logical_bytes: LOGICAL_BYTES,
-            file_shift: 0,
+            file_shift: Some(0),
             begin: 0,
-            set_shift: 0,
+            set_shift: Some(0),
             blocks: None,
-            set: 0,
-            filemarks: 0,
+            set: Some(0),
+            filemarks: Some(0),
             filemark: 0,
             end_block: None,
         }
+    }
+
+    /// The beginning of the file is not there: what comes first follows nothing.
+    pub(super) fn lose_beginning(&mut self) {
+        (self.file_shift, self.set, self.filemarks, self.set_shift) = (None, None, None, None);
+        self.blocks = None;
     }
 
     /// The next block; in what it contradicts those before it.
@@ -71,14 +79,19 @@ impl Order {
                 None
             }
             (b"SSET", Some(Details::SetBegin { number, place, .. })) => {
-                let due = std::mem::replace(&mut self.set, *number).saturating_add(1);
-                (self.begin, self.set_shift) = (block.offset, 0);
-                (self.blocks, self.end_block) = (Some(1), None);
-                if *number != due {
+                let due = self.set.replace(*number).map(|before| before.saturating_add(1));
+                self.begin_set(block.offset);
+                if let Some(due) = due.filter(|due| due != number) {
                     self.stands_at(block.offset, *place);
                     return Some(format!("this is backup set {number}, where set {due} is due"));
                 }
                 self.said_at("this backup set", block.offset, *place)
+            }
+            // Its kind was overwritten.
+            (b"SSET", _) => {
+                self.set = None;
+                self.begin_set(block.offset);
+                None
             }
             (b"VOLB" | b"MSCI" | b"MSDA" | b"MSTL" | b"MSLS", _) => {
                 self.take_numbered(block.offset, address, number)
@@ -99,21 +112,26 @@ impl Order {
                 }
             }
             (b"SFMB", Some(Details::Filemark { number, previous })) => {
-                let due = std::mem::replace(&mut self.filemarks, number.saturating_add(1));
+                let due = self.filemarks.replace(number.saturating_add(1));
                 let before = std::mem::replace(&mut self.filemark, block.offset);
                 if self.end_block.take().is_some() {
                     return Some(
                         "the second of the two blocks that end this set is gone".to_owned(),
                     );
                 }
-                if *number != due {
+                if let Some(due) = due.filter(|due| due != number) {
                     return Some(format!("this is filemark {number}, where filemark {due} is due"));
                 }
-                (*number > 0)
+                (*number > 0 && due.is_some())
                     .then(|| self.said_at("the filemark before this", before, *previous))?
             }
             _ => None,
         }
+    }
+
+    fn begin_set(&mut self, offset: u64) {
+        (self.begin, self.set_shift) = (offset, Some(0));
+        (self.blocks, self.end_block) = (Some(1), None);
     }
 
     /// A block of the set that is counted, and says how far it is from the set's begin.
@@ -121,7 +139,7 @@ impl Order {
         let due = self.blocks.replace(number.saturating_add(1));
         let from_begin = i128::from(address).saturating_mul(i128::from(self.logical_bytes));
         let shift = i128::from(offset.saturating_sub(self.begin)).saturating_sub(from_begin);
-        let is_moved = std::mem::replace(&mut self.set_shift, shift) != shift;
+        let is_moved = self.set_shift.replace(shift).is_some_and(|before| before != shift);
         match due {
             Some(due) if due != number => {
                 Some(format!("this is block {number} of its set, where block {due} is due"))
@@ -138,7 +156,7 @@ impl Order {
     /// before.
     fn stands_at(&mut self, offset: u64, place: u64) -> bool {
         let shift = i128::from(offset).saturating_sub(i128::from(place));
-        !self.is_plain || std::mem::replace(&mut self.file_shift, shift) == shift
+        !self.is_plain || self.file_shift.replace(shift).is_none_or(|before| before == shift)
     }
 
     fn said_at(&mut self, what: &str, offset: u64, place: u64) -> Option<String> {

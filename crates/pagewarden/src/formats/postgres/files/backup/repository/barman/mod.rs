@@ -330,7 +330,12 @@ impl Server {
                     Some(mode) if mode.starts_with("rsync") => {
                         files::open_copy(data, &metadata, options)
                     }
-                    _ => files::open(data, &metadata, options),
+                    _ => {
+                        // The log lies elsewhere in the repository, and is judged with that.
+                        let mut without_log = options.clone();
+                        without_log.repository.no_log = true;
+                        files::open(data, &metadata, &without_log)
+                    }
                 });
             match opened {
                 Ok(mut target) => {

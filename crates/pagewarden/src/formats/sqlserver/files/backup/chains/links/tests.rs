@@ -1,3 +1,5 @@
+//! Made-up chains: what fits, what is missing, which way is taken.
+
 use super::*;
 use crate::formats::sqlserver::mtf::details::Configuration;
 
