@@ -316,7 +316,7 @@ fn page_that_the_log_does_not_mend_is_damage() {
 
         let away = cluster.home().join("log away");
         fs::rename(root.join(own), &away).unwrap();
-        assert_eq!(found(&[&root]), (expected("suspect", "suspect"), Some(0)), "{version}");
+        assert_eq!(found(&[&root]), (expected("suspect", "suspect"), Some(1)), "{version}");
         let report = check([&root]).report();
         assert!(report.findings().iter().any(|one| one.file.starts_with(own)), "{version}");
         assert!(

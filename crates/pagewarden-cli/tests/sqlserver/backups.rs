@@ -49,15 +49,21 @@ pub fn striped(bytes: &[u8], first: usize) -> [Vec<u8>; 2] {
         let mut rest = rest.to_vec();
         let gone = (extents.len() - own.len()) * EXTENT;
         for at in (end.next_multiple_of(512)..bytes.len()).step_by(512) {
-            // Where the filemark before begins, and the block before the last of a set.
-            let field = match &bytes[at..at + 4] {
-                b"SFMB" => at - end + 72,
-                b"ESET" => at - end + 60,
+            // Where the filemark before begins, the block before the last of a set, the block itself.
+            let (field, unit) = match &bytes[at..at + 4] {
+                b"SFMB" => (72, 1),
+                b"ESET" => (60, 1),
+                b"MSTL" | b"MSLS" => (20, 1024),
                 _ => continue,
             };
-            let place = u64::from_le_bytes(rest[field..field + 8].try_into().unwrap());
-            if place > first as u64 {
-                rest[field..field + 8].copy_from_slice(&(place - gone as u64).to_le_bytes());
+            let block = &mut rest[at - end..];
+            let place = u64::from_le_bytes(block[field..field + 8].try_into().unwrap());
+            if place * unit > first as u64 {
+                let place = place - gone as u64 / unit;
+                block[field..field + 8].copy_from_slice(&place.to_le_bytes());
+                let words = block[..50].chunks_exact(2);
+                let sum = words.fold([0, 0], |sum, word| [sum[0] ^ word[0], sum[1] ^ word[1]]);
+                block[50..52].copy_from_slice(&sum);
             }
         }
         [file, own.concat(), rest].concat()

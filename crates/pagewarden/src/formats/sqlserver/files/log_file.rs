@@ -249,7 +249,10 @@ impl LogFile {
         std::thread::sleep(A_MOMENT);
         let mut fields = [0; VLF_FIELDS_BYTES];
         read_fully(&self.file, &mut fields, vlf.offset)?;
-        if VlfHeader::parse(&fields, vlf.offset) != Some(vlf.header) {
+        // Whether it was begun was found out by more than its header.
+        let now = VlfHeader::parse(&fields, vlf.offset)
+            .map(|now| VlfHeader { is_begun: vlf.header.is_begun, ..now });
+        if now != Some(vlf.header) {
             return Ok(None);
         }
         let mut again = walk(&self.file, vlf)?;
