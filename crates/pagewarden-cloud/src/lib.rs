@@ -1,5 +1,5 @@
 //! Object stores as places of stored files: S3 and what speaks like it, Google Cloud Storage, Azure,
-//! and plain HTTPS. Beside it, the one request that goes the other way: [`post`].
+//! and plain HTTPS. Beside it, the one request that goes the other way: [`post()`].
 //!
 //! [`Clouds`] turns an address into a [`StorePath`], which the library reads as it reads a folder.
 //! The only async code of the project is here: one thread drives all requests, and the threads that

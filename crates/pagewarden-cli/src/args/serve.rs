@@ -10,7 +10,7 @@ use super::scrub::Place;
 
 /// Scrub what is due of the configuration, and show how things stand on a page
 ///
-/// Verifies one database of each disk at a time, in its window, reports changes as the [[notify]] tables
+/// Verifies one database of each disk at a time, in its window, reports changes as the notify tables
 /// of the configuration say, and answers on the loopback interface: a page at /, figures for Prometheus
 /// at /metrics, and JSON at /api/v1/status and /api/v1/targets/NAME/findings. SIGHUP reads the
 /// configuration again, SIGTERM ends it.
