@@ -155,7 +155,6 @@ fn findings(whole: &Value) -> Vec<(&str, &str, &str)> {
 }
 
 #[test]
-#[ignore = "slow: makes a cluster with two backups for each version"]
 fn plain_archive_says_which_moments_can_be_restored_and_what_a_lost_segment_costs() {
     for history in histories() {
         let (outcome, whole) = history.check(&history.archive);
