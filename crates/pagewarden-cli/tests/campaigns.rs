@@ -12,7 +12,8 @@ use tempfile::TempDir;
 
 use crate::damage::Dice;
 use crate::runner::{Started, pagewarden, run};
-use crate::sqlite::{has_shell, shell};
+use crate::scrub::make_summed;
+use crate::sqlite::has_shell;
 
 /// How long the kills go on.
 const KILL_TIME: Duration = Duration::from_secs(480);
@@ -23,17 +24,7 @@ fn damaged_database(folder: &Path, pages: u64) -> Option<u64> {
         return None;
     }
     let path = folder.join("shop.sqlite");
-    let bytes = pages * 4096;
-    shell(
-        folder,
-        &format!(
-            "ATTACH '{}' AS d; PRAGMA d.page_size = 4096; CREATE TABLE d.t (a);
-             INSERT INTO d.t VALUES (randomblob({bytes}));",
-            path.display()
-        ),
-    );
-    let protect = run(pagewarden().args(["protect", "--mode", "checksum"]).arg(&path));
-    assert_eq!(protect.status, Some(0), "{protect:?}");
+    make_summed(&path, pages);
     let file = fs::File::options().read(true).write(true).open(&path).unwrap();
     let pages = file.metadata().unwrap().len() / 4096;
     for page in 1..pages {

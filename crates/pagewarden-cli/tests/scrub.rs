@@ -26,6 +26,21 @@ fn grow_old() {
     std::thread::sleep(std::time::Duration::from_millis(100));
 }
 
+/// A database of `pages` pages of 4 KiB and a few more, all with sums.
+pub fn make_summed(path: &Path, pages: u64) {
+    let bytes = pages * 4096;
+    shell(
+        path.parent().unwrap(),
+        &format!(
+            "ATTACH '{}' AS d; PRAGMA d.page_size = 4096; CREATE TABLE d.t (a);
+             INSERT INTO d.t VALUES (randomblob({bytes}));",
+            path.display()
+        ),
+    );
+    let protect = run(pagewarden().args(["protect", "--mode", "checksum"]).arg(path));
+    assert_eq!(protect.status, Some(0), "{protect:?}");
+}
+
 impl Place {
     /// With a SQLite database of `pages` pages and a few more, if the shell is here.
     fn with_sqlite(pages: u32) -> Option<Self> {
@@ -33,18 +48,7 @@ impl Place {
             return None;
         }
         let place = Self::empty();
-        let path = place.database();
-        let bytes = u64::from(pages) * 4096;
-        shell(
-            place.folder.path(),
-            &format!(
-                "ATTACH '{}' AS d; PRAGMA d.page_size = 4096; CREATE TABLE d.t (a);
-                 INSERT INTO d.t VALUES (randomblob({bytes}));",
-                path.display()
-            ),
-        );
-        let protect = run(pagewarden().args(["protect", "--mode", "checksum"]).arg(&path));
-        assert_eq!(protect.status, Some(0), "{protect:?}");
+        make_summed(&place.database(), u64::from(pages));
         grow_old();
         Some(place)
     }

@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,8 +17,8 @@ use pagewarden::Error;
 use pagewarden::database::{OpenOptions, Step, Target, parts, repository};
 use pagewarden::report::{Report, TargetEnd};
 use pagewarden::source::store::StorePath;
-use pagewarden::verdict::{Finding, Note, Protection, Unread, Verdict};
-use pagewarden::verify::{Options, Progress, Sink, Summary, Verified, verify};
+use pagewarden::verdict::{Note, Protection, Verdict};
+use pagewarden::verify::{Options, Progress, Summary, Verified, verify};
 use rusqlite::params;
 
 use crate::config::Subject;
@@ -30,6 +29,7 @@ use crate::ledger::{Ledger, TargetId, int};
 use crate::listing::Listing;
 use crate::record::{HandedOut, Reads, Recorder};
 use crate::scrub::sealing::Making;
+use crate::scrub::unreported::NoReport;
 use crate::scrub::words::overall;
 
 mod archive;
@@ -279,7 +279,7 @@ impl Scrub<'_> {
         let options = Options { stop: Arc::clone(&stop), ..plan.options.clone() };
         if plan.due.is_none() {
             opened.steps = Box::new(std::iter::empty::<Step>());
-            let verified = verify(opened, &options, out.progress, &mut NoSink)?;
+            let verified = verify(opened, &options, out.progress, &mut NoReport)?;
             return Ok(Read { verified, stopped: false, seal: None });
         }
         let mut making = None;
@@ -423,22 +423,5 @@ impl Scrub<'_> {
             overall: Some(&overall),
         })?;
         Ok(Done { summary, verdict, coverage, due: plan.due, stopped })
-    }
-}
-
-/// Takes what comes of no pages.
-struct NoSink;
-
-impl Sink for NoSink {
-    fn finding(&mut self, _: &Finding) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn unread(&mut self, _: &Unread) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn note(&mut self, _: &Note) -> io::Result<()> {
-        Ok(())
     }
 }

@@ -113,12 +113,11 @@ pub(crate) fn units(paths: &[PathBuf], kind: Option<&Format>) -> Result<Vec<Grou
             None => all.push(Group::One(group)),
         }
     }
-    if let Some((kind, _)) = together.first() {
-        let kind = *kind;
-        let is_plain_folder = |path: &&PathBuf| path.is_dir() && !folder::is_target(path, None);
+    if let Some(&(chosen, _)) = together.first() {
+        let is_plain_folder = |path: &&PathBuf| path.is_dir() && !folder::is_target(path, kind);
         let folders = paths.iter().filter(is_plain_folder).cloned().collect();
         let backups = together.into_iter().map(|(_, group)| group).collect();
-        all.push(Group::Backups { folders, kind, backups });
+        all.push(Group::Backups { folders, kind: chosen, backups });
     }
     Ok(all)
 }

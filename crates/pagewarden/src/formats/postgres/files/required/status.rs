@@ -161,7 +161,7 @@ struct Pages {
     a_page: u64,
     oldest: u32,
     next: u32,
-    /// A page with so many numbers in use is not all zero; `None` if it may be.
+    /// A page that holds more numbers in use than this is not all zero; `None` if it may be.
     enough: Option<u64>,
 }
 
@@ -178,7 +178,7 @@ impl Pages {
         pages.map(move |page| page % all)
     }
 
-    /// True if so many numbers of a page are in use that it is not all zero.
+    /// True if the numbers in use on a page are too many for it to be all zero.
     fn holds_enough(&self, page: u64) -> bool {
         let Some(enough) = self.enough else { return false };
         let begin = page * self.a_page;

@@ -20,7 +20,7 @@
 use crate::formats::sqlserver::mtf::Block;
 use crate::formats::sqlserver::mtf::details::Details;
 
-/// Logical blocks are of so many bytes, where the medium's block does not say.
+/// Bytes of a logical block, where the medium's block does not say.
 const LOGICAL_BYTES: u64 = 1024;
 
 /// See the module.
