@@ -44,6 +44,13 @@ if ! command -v fio >/dev/null && [ "$(id -u)" -eq 0 ] && command -v apt-cache >
     apt-cache show fio >/dev/null 2>&1; then
     wanted+=(fio)
 fi
+# Not needed either, and half a minute each: a browser that looks at the pages of `serve`, and what takes its figures.
+for program in chromium prometheus; do
+    if ! command -v "$program" >/dev/null && [ "$(id -u)" -eq 0 ] && command -v apt-cache >/dev/null &&
+        apt-cache show "$program" 2>/dev/null | grep -q '^Filename:.*\.deb'; then
+        wanted+=("$program")
+    fi
+done
 [ ${#wanted[@]} -eq 0 ] && exit 0
 
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then

@@ -7,6 +7,7 @@ mod cache;
 mod check;
 mod checksums;
 mod compare;
+mod harm;
 mod innodb;
 mod kernel;
 mod packs;
@@ -37,6 +38,8 @@ enum Benchmark {
     Sqlserver(sqlserver::Arguments),
     /// `pagewarden check` on large InnoDB tablespaces against cat and innochecksum
     Innodb(innodb::Arguments),
+    /// What `pagewarden scrub` does to the transactions of a busy server, and what it reads beside it
+    Harm(harm::Arguments),
     /// `pagewarden protect` on a pgbench cluster against `pg_checksums --enable`
     Protect(protect::Arguments),
     /// `pagewarden checksum` on eight tables of MariaDB, every strategy beside the others
@@ -61,6 +64,7 @@ fn main() -> anyhow::Result<()> {
         Benchmark::Kernel => kernel::run().and_then(|()| sums::run()),
         Benchmark::Check(arguments) => check::run(&arguments),
         Benchmark::Sqlserver(arguments) => sqlserver::run(&arguments),
+        Benchmark::Harm(arguments) => harm::run(&arguments),
         Benchmark::Innodb(arguments) => innodb::run(&arguments),
         Benchmark::Protect(arguments) => protect::run(&arguments),
         Benchmark::Checksums(arguments) => checksums::run(&arguments),

@@ -2,6 +2,7 @@
 //! nothing of that is damage.
 
 use std::fs;
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -12,7 +13,7 @@ use pagewarden_scratch::postgres::{Cluster, Installation, StopMode};
 use crate::clusters::{any_installation, installations, sample};
 use crate::damage::{Damage, Dice, PAGE, Wound};
 use crate::file_damage::write_segment;
-use crate::runner::{Finding, Report, check};
+use crate::runner::{Finding, Report, Started, check, pagewarden};
 
 /// How long each version is kept under load: ten seconds, or what
 /// `PAGEWARDEN_SOAK_SECONDS` says.
@@ -245,4 +246,36 @@ fn hole_in_a_running_cluster_is_damage_after_a_checkpoint() {
     assert_eq!(settled("60s").report().findings(), []);
     assert!(begin.elapsed() < Duration::from_secs(50));
     cluster.stop(StopMode::Fast).unwrap();
+}
+
+/// True if a check of this folder was seen with a thread that any other goes before.
+fn stands_back(root: &Path, words: &[&str]) -> bool {
+    /// `SCHED_IDLE` of linux/sched.h.
+    const IDLE: &str = "5";
+    let mut command = pagewarden();
+    let mut started = Started::spawn(command.args(["check", "-q"]).args(words).arg(root));
+    let tasks = format!("/proc/{}/task", started.id());
+    let mut seen = false;
+    while started.is_running() {
+        for task in fs::read_dir(&tasks).into_iter().flatten().flatten() {
+            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            // The policy is the 41st field, and the name, in brackets, the second.
+            let policy = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(38));
+            seen |= policy == Some(IDLE);
+        }
+    }
+    started.wait();
+    seen
+}
+
+#[test]
+fn check_of_a_running_cluster_stands_back_unless_it_is_asked_not_to() {
+    let Some(installation) = any_installation() else { return };
+    let mut cluster = sample(&installation, true).copy();
+    let root = cluster.data_dir().to_owned();
+    assert!(!stands_back(&root, &[]), "no server is there that it could disturb");
+    cluster.start().unwrap();
+    // It may be over before anyone has looked.
+    assert!((0..20).any(|_| stands_back(&root, &[])));
+    assert!(!stands_back(&root, &["--rate", "none"]));
 }

@@ -60,9 +60,13 @@ pub fn standings(
 ) -> Result<Vec<Standing>> {
     let mut all = Vec::new();
     let mut seen = BTreeSet::new();
+    let is_asked = |one: &str| names.is_empty() || names.iter().any(|name| name == one);
     for subject in configured {
         let target = ledger.map(|ledger| ledger.target(&subject.name)).transpose()?.flatten();
         seen.insert(subject.name.clone());
+        if !is_asked(&subject.name) && !is_asked(&subject.path().to_string_lossy()) {
+            continue;
+        }
         all.push(match (ledger, target) {
             (Some(ledger), Some(target)) => standing(ledger, target, Some(subject), now)?,
             _ => never(subject, now),
@@ -75,7 +79,12 @@ pub fn standings(
             }
         }
     }
-    all.retain(|one| names.is_empty() || names.contains(&one.name) || names.contains(&one.path));
+    // Asked once for all: there is no index of those that are closed.
+    let ever = ledger.map(Ledger::findings_ever).transpose()?.unwrap_or_default();
+    for one in &mut all {
+        one.ever = one.target.and_then(|target| ever.get(&target)).copied().unwrap_or(0);
+    }
+    all.retain(|one| is_asked(&one.name) || is_asked(&one.path));
     Ok(all)
 }
 
@@ -115,10 +124,11 @@ fn standing(
     subject: Option<&Subject>,
     now: i64,
 ) -> Result<Standing> {
-    let Entry { name, path, engine, attempt_at, error, every_seconds, .. } =
-        ledger.entry(target)?;
+    let entry = ledger.entry(target)?;
     let mut coverage = ledger.coverage(target, now)?;
     let passes = ledger.passes(target, 2)?;
+    let verdict = ledger.verdict_by(target, &entry, &coverage, &passes)?;
+    let Entry { name, path, engine, attempt_at, error, every_seconds, .. } = entry;
     // The configuration may have been changed since the last run.
     let every =
         subject.map_or(every_seconds, |subject| crate::ledger::int(subject.every.as_secs()));
@@ -131,12 +141,12 @@ fn standing(
         name,
         path,
         engine,
-        verdict: ledger.verdict(target, now)?,
+        verdict,
         coverage,
         under_way: passes.first().filter(|pass| pass.ended_at.is_none()).cloned(),
         last_pass: passes.iter().find(|pass| pass.ended_at.is_some()).cloned(),
         open: ledger.open_counts(target)?,
-        ever: ledger.findings_ever(target)?,
+        ever: 0,
         unread: ledger.unread_count(target)?,
         attempt_at,
         error,

@@ -10,7 +10,8 @@ use pagewarden_guard::notify::deliver::Request;
 /// Why it was not taken.
 #[cfg(feature = "cloud")]
 pub fn post(request: &Request<'_>, stop: &AtomicBool) -> Result<(), String> {
-    pagewarden_cloud::post(request.url, &request.headers, request.body, stop)
+    let Request { url, link_local, headers, body } = request;
+    pagewarden_cloud::post(url, *link_local, headers, body, stop)
 }
 
 /// This program was built without what speaks to the network.

@@ -4,6 +4,8 @@
 //! its file. One by other evidence, or about a file as a whole, is closed when a run that read
 //! everything, and so asked for that evidence, does not find it again.
 
+use std::collections::HashMap;
+
 use anyhow::{Context as _, Result};
 use pagewarden::verdict::{Finding, Severity, SeverityCounts, Unread};
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -142,13 +144,15 @@ impl Ledger {
         Ok(uint(self.db.prepare_cached(sql)?.query_row([target], |row| row.get(0))?))
     }
 
-    /// How many findings a target has ever had.
+    /// How many findings each target has ever had.
     ///
     /// # Errors
     /// The ledger cannot be read.
-    pub fn findings_ever(&self, target: TargetId) -> Result<u64> {
-        let sql = "SELECT count(*) FROM finding WHERE target = ?1";
-        Ok(uint(self.db.prepare_cached(sql)?.query_row([target], |row| row.get(0))?))
+    pub fn findings_ever(&self) -> Result<HashMap<TargetId, u64>> {
+        let sql = "SELECT target, count(*) FROM finding GROUP BY target";
+        let mut statement = self.db.prepare_cached(sql)?;
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, uint(row.get(1)?))))?;
+        rows.collect::<Result<_, _>>().context("cannot read the ledger")
     }
 
     /// What runs before this one could not read of a target, or of one set of it, and has not been
@@ -392,7 +396,7 @@ mod tests {
         assert_eq!(closed[0].closed, Some((103, "the page was seen sound".to_owned())));
         // Damaged again, it is another finding.
         recorded(db, run(target, 4), &finding("a", 3, Severity::Damage, Kind::Torn), true);
-        assert_eq!(ledger.findings_ever(target).unwrap(), 2);
+        assert_eq!(ledger.findings_ever().unwrap()[&target], 2);
     }
 
     #[test]

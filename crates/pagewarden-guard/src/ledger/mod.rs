@@ -110,7 +110,8 @@ impl Ledger {
         Ok(Self { db })
     }
 
-    /// Opens it to read. `None` if there is none yet.
+    /// Opens it to read, as it is at this moment: a run that goes on is not seen. `None` if there is none
+    /// yet.
     ///
     /// # Errors
     /// As [`Ledger::open`].
@@ -146,6 +147,8 @@ impl Ledger {
         let db = open(false).or_else(|error| if has_log { Err(error) } else { open(true) });
         let db = db.with_context(|| format!("cannot read the ledger {shown}"))?;
         db.set_prepared_statement_cache_capacity(STATEMENTS);
+        // Of thousands of questions, each would lock the ledger and unlock it.
+        db.execute_batch("BEGIN").with_context(|| format!("cannot read the ledger {shown}"))?;
         Ok(Some(Self { db }))
     }
 

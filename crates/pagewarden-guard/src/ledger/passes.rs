@@ -125,6 +125,14 @@ pub struct Coverage {
     pub oldest_at: Option<i64>,
 }
 
+impl Coverage {
+    /// Some page, or all of it, was verified never.
+    #[must_use]
+    pub fn has_never(&self) -> bool {
+        self.has_holes || self.oldest_at.is_none()
+    }
+}
+
 /// What a run is to do with a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
@@ -275,8 +283,18 @@ impl Ledger {
     pub fn verdict(&self, target: TargetId, now: i64) -> Result<Verdict> {
         let entry = self.entry(target)?;
         let coverage = coverage(&self.db, target, &entry, now)?;
+        self.verdict_by(target, &entry, &coverage, &self.passes(target, 2)?)
+    }
+
+    /// The verdict on a target of which this is known, and its last two passes.
+    pub(crate) fn verdict_by(
+        &self,
+        target: TargetId,
+        entry: &Entry,
+        coverage: &Coverage,
+        last: &[Pass],
+    ) -> Result<Verdict> {
         let open = self.open_counts(target)?;
-        let last = self.passes(target, 2)?;
         let ended = last.iter().find(|pass| pass.ended_at.is_some());
         let untested = ended.is_none_or(|pass| {
             // An undecided page is a hole in the claims.

@@ -30,6 +30,8 @@ const NAP: Duration = Duration::from_millis(20);
 pub struct Request<'a> {
     /// Where to.
     pub url: &'a str,
+    /// It may be a link-local address.
+    pub link_local: bool,
     /// Lines of the head.
     pub headers: Vec<(&'static str, String)>,
     /// What.
@@ -51,7 +53,7 @@ impl Delivery<'_> {
     /// Hands it over; an error says why it was not taken.
     pub(super) fn by(&self, by: &By) -> Result<(), String> {
         match by {
-            By::Webhook { url, secret_file } => {
+            By::Webhook { url, secret_file, link_local } => {
                 let mut headers = vec![
                     ("Content-Type", "application/json".to_owned()),
                     ("User-Agent", format!("pagewarden/{}", pagewarden::VERSION)),
@@ -61,7 +63,8 @@ impl Delivery<'_> {
                     let key = secret(file).map_err(|error| format!("{error:#}"))?;
                     headers.push(("Pagewarden-Signature", signature(key.as_bytes(), self.body)));
                 }
-                (self.post)(&Request { url, headers, body: self.body }, self.stop)
+                let link_local = *link_local;
+                (self.post)(&Request { url, link_local, headers, body: self.body }, self.stop)
             }
             By::Command(words) => {
                 let (program, arguments) = words.split_first().ok_or("there is no program")?;

@@ -30,7 +30,11 @@ impl Scene {
         let (folder, held, ledger, target) = ledger();
         let way = Way {
             name: "ops".to_owned(),
-            by: By::Webhook { url: "http://localhost/".to_owned(), secret_file: None },
+            by: By::Webhook {
+                url: "http://localhost/".to_owned(),
+                secret_file: None,
+                link_local: false,
+            },
             on: Topic::ALL.to_vec(),
             wait: Duration::from_secs(60),
             per_hour: 3,

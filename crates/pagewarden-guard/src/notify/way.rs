@@ -6,6 +6,7 @@
 //! | `webhook` | an address that messages are posted to, as JSON |
 //! | `secret_file` | of a webhook: the key of the signature; a file that only its owner can read |
 //! | `allow_http` | of a webhook: without TLS, also to other machines |
+//! | `allow_link_local` | of a webhook: also to link-local addresses, where clouds keep their machines' keys |
 //! | `command` | a program and its arguments, which gets a message as JSON on standard input |
 //! | `email` | addresses that mail is sent to, by `sendmail` |
 //! | `from`, `sendmail` | of mail: its sender, the program |
@@ -55,6 +56,8 @@ pub enum By {
         url: String,
         /// The file with the key of the signature.
         secret_file: Option<PathBuf>,
+        /// It may be a link-local address.
+        link_local: bool,
     },
     /// A program and its arguments.
     Command(Vec<String>),
@@ -108,6 +111,8 @@ pub(crate) struct Entry {
     secret_file: Option<PathBuf>,
     #[serde(default)]
     allow_http: bool,
+    #[serde(default)]
+    allow_link_local: bool,
     command: Option<Vec<String>>,
     email: Option<Vec<String>>,
     from: Option<String>,
@@ -128,8 +133,8 @@ pub(crate) fn from_entry(
 ) -> Result<Way> {
     let is_web = entry.webhook.is_some();
     ensure!(
-        is_web || (entry.secret_file.is_none() && !entry.allow_http),
-        "secret_file and allow_http belong to a webhook"
+        is_web || (entry.secret_file.is_none() && !entry.allow_http && !entry.allow_link_local),
+        "secret_file, allow_http and allow_link_local belong to a webhook"
     );
     let is_mail = entry.email.is_some();
     ensure!(
@@ -143,7 +148,7 @@ pub(crate) fn from_entry(
             if let Some(file) = &secret_file {
                 secret(file)?;
             }
-            By::Webhook { url, secret_file }
+            By::Webhook { url, secret_file, link_local: entry.allow_link_local }
         }
         (None, Some(words), None) => {
             ensure!(words.first().is_some_and(|word| !word.is_empty()), "command names no program");
@@ -263,6 +268,7 @@ mod tests {
             ("webhook = \"http://localhost:1@example.org\"", "without TLS"),
             ("webhook = \"https://x\"\nsecret_file = \"/no/such\"", "cannot read"),
             ("command = [\"a\"]\nallow_http = true", "belong to a webhook"),
+            ("command = [\"a\"]\nallow_link_local = true", "belong to a webhook"),
             ("command = [\"a\"]\nfrom = \"x\"", "belong to email"),
             ("command = [\"a\"]\nper_hour = 0", "at least 1"),
             ("command = [\"a\"]\non = [\"all\"]", "unknown variant"),

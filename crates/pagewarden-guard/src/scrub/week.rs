@@ -99,7 +99,11 @@ fn week_has_each_change_reported_once_and_every_page_verified_in_time() {
     let subject = Subject { every: Duration::from_secs(86_400), ..Subject::of_path(&path) };
     let way = Way {
         name: "ops".to_owned(),
-        by: By::Webhook { url: "http://localhost/".to_owned(), secret_file: None },
+        by: By::Webhook {
+            url: "http://localhost/".to_owned(),
+            secret_file: None,
+            link_local: false,
+        },
         on: Topic::ALL.to_vec(),
         wait: Duration::ZERO,
         per_hour: 12,

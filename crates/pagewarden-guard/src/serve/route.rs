@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::admit::admit;
 use super::http::{Answer, Asked};
+use super::page::target::Shown;
 use super::{Shared, page};
 use crate::evidence;
 use crate::ledger::Ledger;
@@ -42,11 +43,13 @@ fn route(shared: &Shared<'_>, address: &str) -> Result<Answer> {
     let asks = |word: &str| query.split('&').any(|part| part == word);
     let reloads = !asks("still");
     let now = moment::now();
-    let standings = || -> Result<(Option<Ledger>, Vec<Standing>)> {
+    let read = |names: &[String]| -> Result<(Option<Ledger>, Vec<Standing>)> {
         let ledger = Ledger::read(&shared.settings.state)?;
-        let all = status::standings(ledger.as_ref(), &shared.configuration().databases, &[], now)?;
+        let databases = &shared.configuration().databases;
+        let all = status::standings(ledger.as_ref(), databases, names, now)?;
         Ok((ledger, all))
     };
+    let standings = || read(&[]);
     Ok(match path {
         "/" => {
             let only = query.split('&').find_map(|part| part.strip_prefix("state="));
@@ -82,46 +85,50 @@ fn route(shared: &Shared<'_>, address: &str) -> Result<Answer> {
             }))
         }
         _ => {
-            let (ledger, all) = standings()?;
-            let of = |name: &str| {
-                let name = decoded(name)?;
-                let standing = all.iter().find(|one| one.name == name)?;
-                Some((standing, ledger.as_ref()?, standing.target?))
-            };
-            let findings = path
-                .strip_prefix("/api/v1/targets/")
-                .and_then(|rest| rest.strip_suffix("/findings"))
-                .and_then(of);
-            if let Some((standing, ledger, target)) = findings {
-                let open = ledger.open_findings(target)?;
-                let closed = ledger.closed_findings(target, CLOSED_MAX)?;
-                return Ok(Answer::json(&json!({
-                    "pagewarden": pagewarden::VERSION,
-                    "name": standing.name,
-                    "findings": open.iter().map(Kept::to_json).collect::<Vec<_>>(),
-                    "closed": closed.iter().map(Kept::to_json).collect::<Vec<_>>(),
-                })));
-            }
-            if let Some((standing, ledger, target)) = path.strip_prefix("/targets/").and_then(of) {
-                let shown = page::target::Shown {
-                    open: ledger.gravest_findings(target, OPEN_MAX)?,
-                    closed: ledger.closed_findings(target, CLOSED_MAX)?,
-                    passes: ledger.passes(target, PASSES_MAX)?,
-                    tiles: ledger.tiles(target)?,
-                    blind: evidence::blind_spots(ledger, &standing.name)?,
-                    ..page::target::Shown::of(standing)
-                };
-                return Ok(Answer::html(page::target::page(&shown, asks("map=age"), reloads, now)));
-            }
-            // One that no run has come to has a page, too.
-            let name = path.strip_prefix("/targets/").and_then(decoded);
-            if let Some(standing) = name.and_then(|name| all.iter().find(|one| one.name == name)) {
-                let shown = page::target::Shown::of(standing);
-                return Ok(Answer::html(page::target::page(&shown, false, reloads, now)));
-            }
-            Answer::plain(404, "there is no such page")
+            let standings_of = |name: &str| read(std::slice::from_ref(&name.to_owned()));
+            one_target(path, standings_of, |one| {
+                page::target::page(one, asks("map=age"), reloads, now)
+            })?
         }
     })
+}
+
+/// What is asked of one target: its page, or its findings.
+fn one_target(
+    path: &str,
+    standings_of: impl Fn(&str) -> Result<(Option<Ledger>, Vec<Standing>)>,
+    draw: impl Fn(&Shown<'_>) -> String,
+) -> Result<Answer> {
+    let nothing = || Ok(Answer::plain(404, "there is no such page"));
+    let of_findings =
+        path.strip_prefix("/api/v1/targets/").and_then(|rest| rest.strip_suffix("/findings"));
+    let name = of_findings.or_else(|| path.strip_prefix("/targets/")).and_then(decoded);
+    let Some(name) = name else { return nothing() };
+    let (ledger, all) = standings_of(&name)?;
+    let Some(standing) = all.iter().find(|one| one.name == name) else { return nothing() };
+    let Some((ledger, target)) = ledger.as_ref().zip(standing.target) else {
+        // One that no run has come to has a page, too.
+        let is_page = of_findings.is_none();
+        return if is_page { Ok(Answer::html(draw(&Shown::of(standing)))) } else { nothing() };
+    };
+    let closed = ledger.closed_findings(target, CLOSED_MAX)?;
+    if of_findings.is_some() {
+        let open = ledger.open_findings(target)?;
+        return Ok(Answer::json(&json!({
+            "pagewarden": pagewarden::VERSION,
+            "name": standing.name,
+            "findings": open.iter().map(Kept::to_json).collect::<Vec<_>>(),
+            "closed": closed.iter().map(Kept::to_json).collect::<Vec<_>>(),
+        })));
+    }
+    Ok(Answer::html(draw(&Shown {
+        open: ledger.gravest_findings(target, OPEN_MAX)?,
+        closed,
+        passes: ledger.passes(target, PASSES_MAX)?,
+        tiles: ledger.tiles(target)?,
+        blind: evidence::blind_spots(ledger, &standing.name)?,
+        ..Shown::of(standing)
+    })))
 }
 
 /// A name out of an address. `None` if it is no text.

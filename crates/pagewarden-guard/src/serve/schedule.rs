@@ -24,8 +24,8 @@ use pagewarden::verify::Options;
 
 use super::Shared;
 use crate::config::{Configuration, Subject};
-use crate::ledger::Ledger;
-use crate::ledger::passes::Due;
+use crate::ledger::passes::{Due, waiting_since};
+use crate::ledger::{Ledger, uint};
 use crate::moment::{self, lot};
 use crate::scrub::Scrub;
 use crate::scrub::unreported::NoReport;
@@ -194,8 +194,9 @@ impl<'a> Schedule<'a> {
 
     fn age(&self, subject: &Subject) -> Option<u64> {
         let target = self.ledger.target(&subject.name).ok()??;
-        let coverage = self.ledger.coverage(target, moment::now()).ok()?;
-        Some(coverage.oldest_unverified_seconds)
+        let entry = self.ledger.entry(target).ok()?;
+        let since = waiting_since(&self.ledger.db, target, &entry).ok()?;
+        Some(since.map_or(0, |since| uint(moment::now().saturating_sub(since))))
     }
 
     fn is_its_time(&self, subject: &Subject) -> bool {

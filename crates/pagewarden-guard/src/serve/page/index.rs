@@ -37,7 +37,10 @@ pub(in crate::serve) fn page(
          <th>Next</th></tr></thead><tbody>\n",
     );
     let is_shown = |one: &&Standing| only.is_none_or(|state| one.state() == state);
-    for one in all.iter().filter(is_shown) {
+    // What needs someone comes first; otherwise the order of the configuration.
+    let mut shown: Vec<_> = all.iter().filter(is_shown).collect();
+    shown.sort_by_key(|one| urgency(one.state()));
+    for one in shown {
         row(&mut page, one, now);
     }
     page.push_str("</tbody></table>\n");
@@ -73,20 +76,39 @@ fn filters(page: &mut String, states: &BTreeMap<&str, usize>, only: Option<&str>
     page.push_str("</nav>\n");
 }
 
+fn urgency(state: &str) -> u8 {
+    match sign(state).0 {
+        "bad" => 0,
+        "late" => 1,
+        "odd" => 2,
+        "bare" => 3,
+        _ => 4,
+    }
+}
+
 fn row(page: &mut String, one: &Standing, now: i64) {
     let ended = one.last_pass.as_ref().and_then(|pass| pass.ended_at);
-    let age = one.target.map(|_| span(one.coverage.oldest_unverified_seconds));
-    let every = span(one.coverage.every_seconds);
     let _ = write!(
         page,
-        "<tr><th scope=\"row\"><a href=\"/targets/{}\">{}</a><small>{}</small></th>",
+        "<tr><th scope=\"row\"><a href=\"/targets/{}\">{}</a><small{}>{}</small></th>",
         encoded(&one.name),
         text(&one.name),
-        text(if one.engine.is_empty() { &one.path } else { &one.engine }),
+        if one.error.is_some() { " class=\"error\"" } else { "" },
+        text(match &one.error {
+            Some(error) => error,
+            None if one.engine.is_empty() => &one.path,
+            None => &one.engine,
+        }),
     );
     cell(page, "State", &badge(one.state()));
     cell(page, "This pass", &meter(one));
-    let age = age.map_or_else(|| "-".to_owned(), |age| format!("{age} of {every}"));
+    let coverage = &one.coverage;
+    let (age, every) = (span(coverage.oldest_unverified_seconds), span(coverage.every_seconds));
+    let age = match one.target {
+        None => "-".to_owned(),
+        Some(_) if coverage.has_never() => format!("never, for {age} of {every}"),
+        Some(_) => format!("{age} of {every}"),
+    };
     cell(page, "Oldest page", &age);
     cell(page, "Open findings", &grouped(one.open_findings()));
     cell(page, "Last pass ended", &ended.map_or_else(|| "never".to_owned(), time));

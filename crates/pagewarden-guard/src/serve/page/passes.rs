@@ -44,7 +44,8 @@ pub(super) fn draw(page: &mut String, passes: &[Pass]) {
 fn seconds(pass: &Pass) -> String {
     match std::time::Duration::try_from_secs_f64(pass.seconds) {
         Ok(time) if time.as_secs() >= 120 => span(time.as_secs()),
-        _ => format!("{:.1} s", pass.seconds),
+        Ok(time) if time.as_secs() >= 1 => format!("{:.1} s", pass.seconds),
+        _ => format!("{:.0} ms", pass.seconds * 1000.0),
     }
 }
 

@@ -96,11 +96,16 @@ pub(in crate::serve) fn page(shown: &Shown<'_>, by_age: bool, reloads: bool, now
 
 fn summary(page: &mut String, one: &Standing, now: i64) {
     let coverage = &one.coverage;
+    let age = span(coverage.oldest_unverified_seconds);
     let _ = write!(page, "<dl><div><dt>This pass</dt><dd>{}</dd></div>", meter(one));
     let _ = write!(
         page,
-        "<div><dt>Oldest page</dt><dd>verified {} ago; promised: within {}</dd></div>",
-        span(coverage.oldest_unverified_seconds),
+        "<div><dt>Oldest page</dt><dd>{}; promised: within {}</dd></div>",
+        if coverage.has_never() {
+            format!("not verified yet, waits for {age}")
+        } else {
+            format!("verified {age} ago")
+        },
         span(coverage.every_seconds)
     );
     let next = if one.next_run <= now { "now".to_owned() } else { time(one.next_run) };
