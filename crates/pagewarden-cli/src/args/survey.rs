@@ -15,11 +15,15 @@ use pagewarden::source::rate::Rate;
 #[command(after_help = "Examples:\n  \
     pagewarden survey /var/lib/postgresql/15/main\n  \
     pagewarden survey --html survey.html /var/lib/mysql       the same as a page to send\n  \
-    pagewarden survey --json shop.bak\n\n\
+    pagewarden survey --json shop.bak\n  \
+    pagewarden survey s3://backups/base.tar.zst               in object storage\n\n\
     Exit status: 0 nothing wrong, 1 damage found, 2 not everything could be looked at, 3 stopped\n\
     early.")]
 pub struct Survey {
     /// A data directory, a database file, a backup, a pack; - reads a backup from standard input
+    ///
+    /// A single file or an archive may also be in object storage: s3://BUCKET/KEY, gs://, az://,
+    /// https://.
     #[arg(value_name = "PATH")]
     pub path: PathBuf,
 
@@ -48,6 +52,9 @@ pub struct Survey {
     /// whatever else uses the disk, and is the default where a server lives on it
     #[arg(long, value_name = "BYTES/S", value_parser = super::parse_rate)]
     pub rate: Option<Rate>,
+
+    #[command(flatten)]
+    pub storage: super::storage::StorageOptions,
 
     #[command(flatten)]
     pub shown: super::Shown,

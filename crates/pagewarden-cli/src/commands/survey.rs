@@ -16,12 +16,15 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::Result;
 use pagewarden::database::{self, Description, OpenOptions, Target, parts};
+use pagewarden::report::Traffic;
 use pagewarden::source::pipe::StandardInput;
+use pagewarden::source::store::{Seen, StorePath};
 use pagewarden::verdict::{Finding, Note, Severity, Unread, Verdict};
 use pagewarden::verify::{Options, Sink, Summary, Verified, verify};
 use pagewarden::words::utc;
 
 use crate::args::survey::Survey;
+use crate::commands::storage::{self, Storage};
 use crate::exit::{self, Exit};
 use crate::progress::{Show, listed_bytes};
 use crate::replaced_file::{Content, ReplacedFile};
@@ -51,6 +54,8 @@ struct Surveyed {
     unread: Vec<Unread>,
     /// Bytes that came from a device and not from memory, where the system tells.
     device_bytes: Option<u64>,
+    /// What was asked of object stores, if it is in one.
+    storage: Option<Traffic>,
     /// What protection costs on this machine.
     price: price::Price,
     /// When it ended.
@@ -98,10 +103,19 @@ fn survey(arguments: &Survey) -> Result<Surveyed> {
     };
     let show = Show::choose(arguments.shown.quiet, arguments.shown.progress);
     let kind = arguments.format.as_deref().and_then(database::kind_named);
-    let target = open(arguments, &options)?;
+    let paths = [arguments.path.clone()];
+    let storage = Storage::begin(&paths, &arguments.storage, arguments.rate, &options.stop)?;
+    let stored = storage.file(&arguments.path).transpose()?;
+    let (target, _folder) = match &stored {
+        Some(place) => storage::open(place, kind, &open_options(arguments))?,
+        None => (open(arguments, &options)?, None),
+    };
     if show.wants_total()
         && arguments.path != Path::new("-")
-        && let Some(bytes) = listed_bytes(&arguments.path, kind)
+        && let Some(bytes) = match &stored {
+            Some(place) => file_bytes(place),
+            None => listed_bytes(&arguments.path, kind),
+        }
     {
         show.expect(bytes);
     }
@@ -109,6 +123,8 @@ fn survey(arguments: &Survey) -> Result<Surveyed> {
     let before = device_bytes();
     let verified = verify(target, &options, &show, &mut kept);
     let device_bytes = device_bytes().zip(before).map(|(now, then)| now.saturating_sub(then));
+    // What came over a network came from no device of this machine.
+    let device_bytes = device_bytes.filter(|_| stored.is_none());
     show.end();
     let verified = verified?;
     let verdict = verified.verdict();
@@ -121,14 +137,26 @@ fn survey(arguments: &Survey) -> Result<Surveyed> {
         findings: kept.findings,
         unread: kept.unread,
         device_bytes,
+        storage: storage.traffic(),
         price,
         ended: utc(SystemTime::now()),
         summary,
     })
 }
 
+fn file_bytes(place: &StorePath) -> Option<u64> {
+    match place.look() {
+        Ok(Seen::File(bytes)) => Some(bytes),
+        _ => None,
+    }
+}
+
+fn open_options(arguments: &Survey) -> OpenOptions {
+    OpenOptions { keyring: arguments.keyring.clone(), ..OpenOptions::default() }
+}
+
 fn open(arguments: &Survey, options: &Options) -> Result<Target> {
-    let open_options = OpenOptions { keyring: arguments.keyring.clone(), ..OpenOptions::default() };
+    let open_options = open_options(arguments);
     let kind = arguments.format.as_deref().and_then(database::kind_named);
     if arguments.path == Path::new("-") {
         let input = StandardInput::new(Arc::clone(&options.stop));
