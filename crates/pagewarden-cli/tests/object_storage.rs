@@ -11,6 +11,7 @@ use crate::runner::{pagewarden, run};
 mod server;
 
 mod packs;
+mod surveys;
 
 use server::{Fault, Server};
 

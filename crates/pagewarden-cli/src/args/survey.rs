@@ -16,13 +16,15 @@ use pagewarden::source::rate::Rate;
     pagewarden survey /var/lib/postgresql/15/main\n  \
     pagewarden survey --html survey.html /var/lib/mysql       the same as a page to send\n  \
     pagewarden survey --json shop.bak\n  \
-    pagewarden survey s3://backups/base.tar.zst               in object storage\n\n\
+    pagewarden survey s3://backups/base.tar.zst               in object storage\n  \
+    pagewarden survey /var/lib/pgbackrest                     sets, log, gaps, cost of a check\n\n\
     Exit status: 0 nothing wrong, 1 damage found, 2 not everything could be looked at, 3 stopped\n\
     early.")]
 pub struct Survey {
     /// A data directory, a database file, a backup, a pack; - reads a backup from standard input
     ///
-    /// A single file or an archive may also be in object storage: s3://BUCKET/KEY, gs://, az://,
+    /// Of a repository of backups, what its books and the names of its files tell. A repository, an
+    /// archive or a single file may also be in object storage: s3://BUCKET/PREFIX, gs://, az://,
     /// https://.
     #[arg(value_name = "PATH")]
     pub path: PathBuf,
@@ -35,6 +37,14 @@ pub struct Survey {
     /// A file with the keys of encrypted InnoDB pages
     #[arg(long, value_name = "FILE")]
     pub keyring: Option<PathBuf>,
+
+    /// Of a backup repository, only this stanza (pgBackRest)
+    #[arg(long, value_name = "NAME")]
+    pub stanza: Option<String>,
+
+    /// A file with the passphrase of an encrypted backup repository
+    #[arg(long, value_name = "FILE")]
+    pub cipher_pass_file: Option<PathBuf>,
 
     /// Do not count pages that need a key or a reader that is missing as a gap in the check
     #[arg(long)]

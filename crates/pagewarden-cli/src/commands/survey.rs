@@ -12,9 +12,11 @@ use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Instant, SystemTime};
 
 use anyhow::Result;
+use pagewarden::database::repository::kind_of as repository_kind;
 use pagewarden::database::{self, Description, OpenOptions, Target, parts};
 use pagewarden::report::Traffic;
 use pagewarden::source::pipe::StandardInput;
@@ -36,6 +38,7 @@ mod answers;
 mod json;
 mod page;
 mod price;
+mod repository;
 mod screen;
 
 /// So many findings are told one by one; `check` tells all.
@@ -72,7 +75,15 @@ fn report(arguments: &Survey, begin: Instant) -> Result<Exit> {
     read.extend(arguments.keyring.clone());
     let html = arguments.html.as_deref();
     let html = html.map(|path| ReplacedFile::prepare(path, Content::Html, &read)).transpose()?;
-    let surveyed = survey(arguments)?;
+    let stop = stop_on_signals()?;
+    let paths = [arguments.path.clone()];
+    let storage = Storage::begin(&paths, &arguments.storage, arguments.rate, &stop)?;
+    let place = storage.at(&arguments.path)?;
+    let kind = arguments.format.as_deref().and_then(database::kind_named);
+    if let Some(tool) = repository_kind(&place, kind) {
+        return repository::run(arguments, tool, &place, &storage);
+    }
+    let surveyed = survey(arguments, &storage, &stop)?;
     let answers = answers::answers(&surveyed);
     if arguments.shown.json {
         let object = json::object(&surveyed, begin.elapsed().as_secs_f64());
@@ -92,19 +103,17 @@ fn report(arguments: &Survey, begin: Instant) -> Result<Exit> {
     })
 }
 
-fn survey(arguments: &Survey) -> Result<Surveyed> {
+fn survey(arguments: &Survey, storage: &Storage, stop: &Arc<AtomicBool>) -> Result<Surveyed> {
     let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
     let options = Options {
         jobs: arguments.jobs.unwrap_or(cores),
         rate: arguments.rate.unwrap_or_default(),
         accepts_unverifiable: arguments.accept_unverifiable,
-        stop: stop_on_signals()?,
+        stop: Arc::clone(stop),
         ..Options::default()
     };
     let show = Show::choose(arguments.shown.quiet, arguments.shown.progress);
     let kind = arguments.format.as_deref().and_then(database::kind_named);
-    let paths = [arguments.path.clone()];
-    let storage = Storage::begin(&paths, &arguments.storage, arguments.rate, &options.stop)?;
     let stored = storage.file(&arguments.path).transpose()?;
     let (target, _folder) = match &stored {
         Some(place) => storage::open(place, kind, &open_options(arguments))?,
@@ -145,14 +154,14 @@ fn survey(arguments: &Survey) -> Result<Surveyed> {
 }
 
 fn file_bytes(place: &StorePath) -> Option<u64> {
-    match place.look() {
-        Ok(Seen::File(bytes)) => Some(bytes),
-        _ => None,
-    }
+    place.look().ok().and_then(Seen::bytes)
 }
 
 fn open_options(arguments: &Survey) -> OpenOptions {
-    OpenOptions { keyring: arguments.keyring.clone(), ..OpenOptions::default() }
+    let mut options = OpenOptions { keyring: arguments.keyring.clone(), ..OpenOptions::default() };
+    options.repository.cipher_pass_file.clone_from(&arguments.cipher_pass_file);
+    options.repository.stanza.clone_from(&arguments.stanza);
+    options
 }
 
 fn open(arguments: &Survey, options: &Options) -> Result<Target> {

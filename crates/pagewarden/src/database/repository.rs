@@ -42,7 +42,12 @@ pub struct Sets {
     pub targets: Box<dyn Iterator<Item = Target> + Send>,
     /// Takes what came of each target: what is said of all of them depends on it.
     pub outcomes: Outcomes,
+    /// What the names of the files of the log tell; `None` where it was not listed.
+    pub outline: Option<Outline>,
 }
+
+/// The outlines of the logs of a repository, made when they are asked for.
+pub type Outline = Arc<dyn Fn() -> Vec<LogOutline> + Send + Sync>;
 
 /// What came of the targets that were verified, by their paths.
 #[derive(Debug, Clone, Default)]
@@ -81,7 +86,13 @@ impl Sets {
         targets: impl Iterator<Item = Target> + Send + 'static,
         outcomes: Outcomes,
     ) -> Self {
-        Self { count, targets: Box::new(targets), outcomes }
+        Self { count, targets: Box::new(targets), outcomes, outline: None }
+    }
+
+    /// The same with what the names of the log tell.
+    #[must_use]
+    pub fn with_outline(self, outline: Option<Outline>) -> Self {
+        Self { outline, ..self }
     }
 }
 
@@ -231,6 +242,31 @@ pub struct Log {
     pub gaps: Vec<LogGap>,
     /// What can be brought back.
     pub restorable: Vec<Restorable>,
+}
+
+/// What the names of the segments of a log tell. None of it says that anything is sound.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct LogOutline {
+    /// The log's name, where there are several.
+    pub name: String,
+    /// Segments that are here.
+    pub segments: u64,
+    /// Bytes that they take.
+    pub stored_bytes: u64,
+    /// The first and the last.
+    pub first: Option<String>,
+    /// The last in the order of timelines.
+    pub last: Option<String>,
+    /// Segments that are missing between others.
+    pub gaps: Vec<LogGap>,
+    /// What can be brought back if every set and segment is sound; the last moment is not known.
+    pub restorable: Vec<Restorable>,
+    /// Sets that cannot be made consistent: a segment that they need is not here.
+    pub lacking: Vec<String>,
+    /// Sets whose books do not say which log they need.
+    pub undetermined: Vec<String>,
+    /// Why nothing follows from the names.
+    pub unknown: Option<String>,
 }
 
 /// Segments that are missing.

@@ -166,7 +166,7 @@ pub fn open_stream_with_taker(
     taker: Taker,
 ) -> Result<(Target, Option<Media>), Error> {
     let family = family_of_stream(path, decoded);
-    let media = family.media.clone();
+    let media = family.media;
     let mut backup = Backup::new(path, Extents::new(vec![family]));
     backup.taker = Some(taker);
     Ok((backup.into_target()?, media))
