@@ -47,21 +47,33 @@ fn sets_and_ways_of_a_survey_are_those_of_a_check() {
         let check = object(&checked.stdout);
         let targets = check["targets"].as_array().unwrap();
         let labels = |sets: Vec<&Value>| -> Vec<String> {
-            sets.into_iter().map(|set| format!("{} {} {}", set["label"], set["type"], set["prior"])).collect()
+            sets.into_iter()
+                .map(|set| format!("{} {} {}", set["label"], set["type"], set["prior"]))
+                .collect()
         };
         let of_check = targets.iter().filter_map(|it| it.get("backup")).collect();
         let of_survey = survey["sets"].as_array().unwrap().iter().collect();
         assert_eq!(labels(of_survey), labels(of_check), "{name}");
         let log = targets.iter().find_map(|it| it.get("log")).unwrap();
-        let segments: u64 =
-            survey["logs"].as_array().unwrap().iter().map(|log| log["segments"].as_u64().unwrap()).sum();
+        let segments: u64 = survey["logs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|log| log["segments"].as_u64().unwrap())
+            .sum();
         assert_eq!(log["segments"], segments, "{name}");
         assert_eq!(ways(&survey["logs"]), ways(&Value::from(vec![log.clone()])), "{name}");
-        assert_eq!(surveyed.status, Some(0), "{name}: {}", surveyed.stdout);
+        // This one came without the log that it needs.
+        let status = if name == "barman-cloud-gz" { 2 } else { 0 };
+        assert_eq!(surveyed.status, Some(status), "{name}: {}", surveyed.stdout);
         assert_eq!(survey["verdict"], "not checked");
         let screen = run(pagewarden().arg("survey").arg(&path));
         for word in ["intact", "healthy", "3 sound", "is sound"] {
-            assert!(!format!("{}{}", screen.stdout, surveyed.stdout).contains(word), "{}", screen.stdout);
+            assert!(
+                !format!("{}{}", screen.stdout, surveyed.stdout).contains(word),
+                "{}",
+                screen.stdout
+            );
         }
         assert!(screen.stdout.contains("not checked"), "{}", screen.stdout);
         let server = Server::start();
@@ -110,7 +122,8 @@ fn segment_that_a_set_needs_is_missed_by_its_name() {
         let gaps = log.map_or(Value::Array(Vec::new()), |log| log["gaps"].clone());
         assert_eq!(survey["logs"][0]["gaps"], gaps, "{}", segment.display());
         let lacking = survey["logs"][0]["lacking"].as_array().unwrap().len();
-        assert_eq!(surveyed.status, Some(i32::from(lacking > 0)), "{survey}");
+        // WAL-G does not wait for the log of a set.
+        assert_eq!(surveyed.status, Some(if lacking > 0 { 2 } else { 0 }), "{survey}");
         fs::write(segment, bytes).unwrap();
     }
 }

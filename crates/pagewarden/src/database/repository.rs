@@ -263,6 +263,8 @@ pub struct LogOutline {
     pub restorable: Vec<Restorable>,
     /// Sets that cannot be made consistent: a segment that they need is not here.
     pub lacking: Vec<String>,
+    /// The tool calls a set done only when its log is here: what is lacking was lost.
+    pub waits_for_log: bool,
     /// Sets whose books do not say which log they need.
     pub undetermined: Vec<String>,
     /// Why nothing follows from the names.

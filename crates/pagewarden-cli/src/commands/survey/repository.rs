@@ -81,10 +81,13 @@ impl Outlined {
             || self.sets.iter().any(|set| set.from_lsn.is_none())
             || self.logs.is_empty()
             || self.logs.iter().any(|log| log.unknown.is_some());
-        match (self.lacking().is_empty(), is_unknown) {
-            (false, _) => Exit::Wrong,
-            (true, true) => Exit::Unable,
-            (true, false) => Exit::Fine,
+        let is_lost = |log: &LogOutline| log.waits_for_log && !log.lacking.is_empty();
+        if self.logs.iter().any(is_lost) {
+            return Exit::Wrong;
+        }
+        match is_unknown || !self.lacking().is_empty() {
+            true => Exit::Unable,
+            false => Exit::Fine,
         }
     }
 

@@ -16,10 +16,17 @@ use crate::source::file::read_fully;
 pub(in crate::formats::postgres::files) fn of(logs: &[ArchivedLog]) -> Outline {
     let logs: Vec<_> = logs
         .iter()
-        .map(|log| (log.name.clone(), Arc::clone(&log.archive), log.sets.clone()))
+        .map(|log| {
+            let archive = Arc::clone(&log.archive);
+            (log.name.clone(), archive, log.sets.clone(), log.waits_for_log)
+        })
         .collect();
     Arc::new(move || {
-        logs.iter().map(|(name, archive, sets)| outline(name, archive, sets)).collect()
+        let outlines = logs.iter().map(|(name, archive, sets, waits_for_log)| LogOutline {
+            waits_for_log: *waits_for_log,
+            ..outline(name, archive, sets)
+        });
+        outlines.collect()
     })
 }
 
