@@ -126,10 +126,11 @@ pub struct Check {
     #[arg(long, value_name = "DIR")]
     pub wal: Option<PathBuf>,
 
-    /// The folder in which the log of the cluster is archived that the base backups are of
+    /// The folder in which the log of the server is archived that the backups are of
     ///
-    /// What archive_command copies or pg_receivewal receives, compressed or not. Reads all of it, and
-    /// says which moments each BACKUP can be brought to, and which segments are missing.
+    /// What archive_command copies or pg_receivewal receives, compressed or not; of backups by
+    /// mariabackup or xtrabackup, the folder with the server's binary logs. Reads all of it, and
+    /// says which moments each BACKUP can be brought to, and which files are missing.
     #[arg(long, value_name = "DIR",
         conflicts_with_all = ["seal", "against", "server", "stanza", "set", "latest", "no_log"])]
     pub log: Option<PathBuf>,
