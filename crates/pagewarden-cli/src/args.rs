@@ -26,6 +26,7 @@ pub mod repair;
 pub mod scrub;
 pub mod serve;
 pub mod status;
+pub mod storage;
 pub mod survey;
 
 const STYLES: Styles = Styles::styled()
@@ -125,10 +126,11 @@ pub struct Check {
     #[arg(long, value_name = "DIR")]
     pub wal: Option<PathBuf>,
 
-    /// The folder in which the log of the cluster is archived that the base backups are of
+    /// The folder in which the log of the server is archived that the backups are of
     ///
-    /// What archive_command copies or pg_receivewal receives, compressed or not. Reads all of it, and
-    /// says which moments each BACKUP can be brought to, and which segments are missing.
+    /// What archive_command copies or pg_receivewal receives, compressed or not; of backups by
+    /// mariabackup or xtrabackup, the folder with the server's binary logs. Reads all of it, and
+    /// says which moments each BACKUP can be brought to, and which files are missing.
     #[arg(long, value_name = "DIR",
         conflicts_with_all = ["seal", "against", "server", "stanza", "set", "latest", "no_log"])]
     pub log: Option<PathBuf>,
@@ -170,17 +172,8 @@ pub struct Check {
     #[arg(long, value_name = "FILE")]
     pub cipher_pass_file: Option<PathBuf>,
 
-    /// The address of the object storage, where it is not the cloud's own: http://127.0.0.1:9000
-    #[arg(long, value_name = "URL")]
-    pub endpoint: Option<String>,
-
-    /// A setting of the object storage, as in region=eu-central-1; may be given several times
-    ///
-    /// The names are those of the clouds' own variables without what they begin with. Keys and
-    /// tokens are taken from these variables and from the clouds' files only. retries=N: how
-    /// often a request is repeated that was answered with 429 or 5xx.
-    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting)]
-    pub storage_option: Vec<(String, String)>,
+    #[command(flatten)]
+    pub storage: storage::StorageOptions,
 
     /// Wait so long for a running server's next checkpoint where evidence needs one, as in 10m
     ///
@@ -330,14 +323,16 @@ pub struct Demands {
     pagewarden unpack --salvage cut.pwk DIR     the sound part of a damaged pack\n  \
     pagewarden unpack shop.bak files/           the data files of a backup\n  \
     pagewarden unpack a.bak b.bak files/        of one that is striped over two files\n  \
-    pagewarden unpack --set 2 shop.bak files/   of the second backup in the file\n\n\
+    pagewarden unpack --set 2 shop.bak files/   of the second backup in the file\n  \
+    pagewarden unpack s3://packs/old.pwk DIR    a pack in object storage\n\n\
     Exit status: 0 all extracted and nothing wrong, 1 damage found, 2 not all of it could be\n\
     extracted, 3 stopped early."
 )]
 pub struct Unpack {
     /// A pack, or the files of one backup, all its stripes; last, the folder to extract to
     ///
-    /// The folder is made if it does not exist.
+    /// The folder is made if it does not exist. A file may also be in object storage:
+    /// s3://BUCKET/KEY, gs://, az://, https://.
     #[arg(required = true, value_name = "FILE... DIR")]
     pub files: Vec<PathBuf>,
 
@@ -385,6 +380,9 @@ pub struct Unpack {
     /// Files are always as long as they were; scripts of earlier versions name this
     #[arg(long, hide = true)]
     pub full_size: bool,
+
+    #[command(flatten)]
+    pub storage: storage::StorageOptions,
 
     /// Print one JSON object on standard output
     #[arg(long)]

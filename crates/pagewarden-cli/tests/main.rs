@@ -22,6 +22,7 @@ mod runner;
 mod tar_files;
 
 mod backups;
+mod binlogs;
 mod book;
 mod browser;
 mod campaigns;

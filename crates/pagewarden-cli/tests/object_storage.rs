@@ -1,4 +1,4 @@
-//! `pagewarden check` of what is in object storage, by a server of our own that fails on request.
+//! What is in object storage: `pagewarden check` here, packs and surveys in `packs`, by a server of our own that fails on request.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,19 +10,26 @@ use crate::runner::{pagewarden, run};
 #[path = "../../pagewarden-cloud/tests/server.rs"]
 mod server;
 
+mod packs;
+mod surveys;
+
 use server::{Fault, Server};
 
 const KEY: &str = "canary-key-id";
 const SECRET: &str = "canary-secret-access-key";
 
-/// The program, with credentials for a server.
 fn check(server: &Server, arguments: &[&str]) -> Command {
+    command(server, "check", arguments)
+}
+
+/// The program, with credentials for a server.
+fn command(server: &Server, name: &str, arguments: &[&str]) -> Command {
     let mut command = pagewarden();
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("AWS_")) {
         command.env_remove(name);
     }
     command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", SECRET);
-    command.args(["check", "--endpoint", &server.endpoint]);
+    command.args([name, "--endpoint", &server.endpoint]);
     command.args(["--storage-option", "retry_wait_ms=1", "--storage-option", "retries=2"]);
     command.args(arguments);
     command

@@ -13,6 +13,7 @@ use crate::fault::Secrets;
 use crate::io_thread::IoThread;
 use crate::object::{Access, Object, Reading, Version, get};
 use crate::pieces::{PIECE_BYTES, Pieces};
+use crate::upload::Upload;
 
 /// See the module. What was seen once is what counts for the run: a folder is listed once, and an
 /// object is the one that it was then.
@@ -44,6 +45,17 @@ impl Bucket {
         let text = text.ok_or(io::ErrorKind::NotFound)?;
         Key::parse(text.trim_matches('/'))
             .map_err(|error| NotRead(format!("a name that is no key of an object: {error}")).into())
+    }
+
+    /// An object that is to be written.
+    pub(crate) fn upload(
+        &self,
+        path: &Path,
+        expected: Option<u64>,
+        left_behind: Arc<Mutex<Option<String>>>,
+    ) -> io::Result<Upload> {
+        let key = self.key(path)?;
+        Ok(Upload::new(self.access.clone(), key, path.to_owned(), expected, left_behind))
     }
 
     fn wait<T: Send + 'static>(

@@ -12,6 +12,7 @@ use object_store::client::{
     ReqwestConnector,
 };
 use pagewarden::report::Traffic;
+use reqwest::Method;
 
 /// The answer "too many requests".
 const TOO_MANY: u16 = 429;
@@ -72,6 +73,7 @@ pub(crate) struct Counters {
     requests: AtomicU64,
     retries: AtomicU64,
     bytes: AtomicU64,
+    sent_bytes: AtomicU64,
 }
 
 impl Counters {
@@ -80,6 +82,7 @@ impl Counters {
             requests: self.requests.load(Ordering::Relaxed),
             retries: self.retries.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
+            sent_bytes: self.sent_bytes.load(Ordering::Relaxed),
         }
     }
 }
@@ -118,6 +121,10 @@ impl HttpService for Patient {
         let mut tries = 0;
         loop {
             self.counters.requests.fetch_add(1, Ordering::Relaxed);
+            if request.method() == Method::PUT {
+                let sent = request.body().content_length() as u64;
+                self.counters.sent_bytes.fetch_add(sent, Ordering::Relaxed);
+            }
             let answer = self.client.execute(request.clone()).await?;
             let status = answer.status();
             let asks_for_time = status.is_server_error() || status.as_u16() == TOO_MANY;

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 /// How long a waiting thread does not look whether to stop.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -37,8 +38,8 @@ impl IoThread {
     }
 
     /// Begins something, and does not wait for it.
-    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.handle.spawn(work);
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        self.handle.spawn(work)
     }
 
     /// Does something and waits for it; `None` if `stop` was set meanwhile.

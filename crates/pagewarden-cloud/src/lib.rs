@@ -9,11 +9,13 @@
 //! - A file is the one that was seen first, by its ETag. One that was replaced meanwhile is not read.
 //! - What the store answers with 5xx or 429 is asked for again, later each time. All else is an error.
 //! - Every error is a [`NotRead`], so that nothing that failed is taken for damage or for health.
+//! - What is written, a pack, is an [`Upload`]: seen in its bucket once all of it is there.
 //! - Credentials come from the clouds' own variables and files, and are in no message.
 //!
 //! [`NotRead`]: pagewarden::source::store::NotRead
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::num::NonZero;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -34,14 +36,16 @@ mod io_thread;
 mod object;
 mod pieces;
 mod post;
+mod upload;
 
-use address::Address;
+use address::{Address, Scheme};
 use bucket::Bucket;
 use fault::Secrets;
 use http::{Counters, Patience};
 use io_thread::IoThread;
 use pieces::Pieces;
 pub use post::post;
+pub use upload::Upload;
 
 /// True for a path that is the address of an object or a folder of objects.
 #[must_use]
@@ -73,6 +77,8 @@ pub struct Clouds {
     pieces: Arc<Pieces>,
     /// One for each bucket, so that what it has seen is seen once.
     buckets: Mutex<HashMap<String, Arc<Bucket>>>,
+    /// What an upload that failed could not remove.
+    left_behind: Arc<Mutex<Option<String>>>,
 }
 
 impl Clouds {
@@ -93,6 +99,7 @@ impl Clouds {
             counters: Arc::default(),
             pieces: Arc::new(Pieces::new(limiter, Arc::clone(&settings.stop))),
             buckets: Mutex::default(),
+            left_behind: Arc::default(),
             patience,
             settings,
         })
@@ -103,6 +110,39 @@ impl Clouds {
     /// # Errors
     /// It is no address, or the settings do not suffice to ask anything.
     pub fn place(&self, address: &Path) -> Result<StorePath, Error> {
+        let (bucket, parsed) = self.bucket(address)?;
+        Ok(StorePath::new(bucket, parsed.path()))
+    }
+
+    /// Begins an object that is written from its beginning to its end, of `expected` bytes at most if
+    /// that is known.
+    ///
+    /// # Errors
+    /// As [`Clouds::place`]; the address names no object, or one of a kind that is only read; or there
+    /// is such an object already.
+    pub fn upload(&self, address: &Path, expected: Option<u64>) -> Result<Upload, Error> {
+        let (bucket, parsed) = self.bucket(address)?;
+        let path = parsed.path();
+        let refused = |reason: &str, hint: &str| Err(Error::refused(&path, reason, hint));
+        if matches!(parsed.scheme, Scheme::Https | Scheme::Http) {
+            return refused("files of web servers are only read", "name s3://, gs:// or az://");
+        }
+        if path == Path::new(parsed.root()) {
+            return refused("it names a bucket and no object in it", "as in s3://BUCKET/x.pwk");
+        }
+        let left_behind = Arc::clone(&self.left_behind);
+        let upload = bucket.upload(&path, expected, left_behind);
+        let upload = upload.and_then(|upload| upload.refuse_existing().map(|()| upload));
+        upload.map_err(|source| match source.kind() {
+            ErrorKind::AlreadyExists => {
+                let hint = "name another object, or remove this one";
+                Error::refused(&path, source.to_string(), hint)
+            }
+            _ => Error::io("write", &path, source),
+        })
+    }
+
+    fn bucket(&self, address: &Path) -> Result<(Arc<Bucket>, Address), Error> {
         let refused = |(reason, hint): (String, String)| {
             Error::refused(&address::without_query(address), reason, hint)
         };
@@ -125,7 +165,13 @@ impl Clouds {
                 bucket
             }
         };
-        Ok(StorePath::new(bucket, parsed.path()))
+        Ok((bucket, parsed))
+    }
+
+    /// What is still in a bucket of an upload that failed, and why; it costs money, too.
+    #[must_use]
+    pub fn left_behind(&self) -> Option<String> {
+        self.left_behind.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What was not given last, and why: the reason where what is there was not recognised.

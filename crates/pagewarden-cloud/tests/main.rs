@@ -10,8 +10,9 @@
 
 mod server;
 
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use pagewarden::source::store::{Seen, StorePath, is_not_read};
 use pagewarden_cloud::{Clouds, Settings};
@@ -21,7 +22,9 @@ use server::{Fault, Server};
 const BYTES: usize = (9 << 20) + 77;
 
 fn content() -> Vec<u8> {
-    (0..BYTES).map(|at| u8::try_from(at * 7 % 251).unwrap()).collect()
+    static CONTENT: OnceLock<Vec<u8>> = OnceLock::new();
+    let new = || (0..BYTES).map(|at| u8::try_from(at * 7 % 251).unwrap()).collect();
+    CONTENT.get_or_init(new).clone()
 }
 
 fn settings(server: &Server) -> Settings {
@@ -221,4 +224,121 @@ fn run_that_was_stopped_waits_for_nothing() {
     let opened = folder.join("big").open().unwrap();
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     assert!(opened.read_at(&mut [0; 10], 0).is_err());
+}
+
+/// Writes an object in small pieces, as a pack is.
+fn written(server: &Server, bytes: &[u8]) -> (Clouds, io::Result<()>) {
+    let clouds = Clouds::new(settings(server)).unwrap();
+    let upload = clouds.upload(Path::new("s3://bucket/a/new"), None);
+    let result = upload.map_err(io::Error::other).and_then(|mut upload| {
+        bytes.chunks(1 << 20).try_for_each(|piece| upload.write_all(piece))?;
+        upload.finish()
+    });
+    (clouds, result)
+}
+
+fn large() -> Vec<u8> {
+    content().repeat(3)
+}
+
+#[test]
+fn object_is_written_in_parts_or_at_once_and_never_over_another() {
+    for bytes in [Vec::new(), b"small".to_vec(), large()] {
+        let server = Server::start();
+        let (clouds, result) = written(&server, &bytes);
+        result.unwrap();
+        assert!(server.get("a/new").unwrap() == bytes);
+        assert_eq!(server.unfinished(), 0);
+        let traffic = clouds.traffic();
+        assert_eq!(traffic.sent_bytes, bytes.len() as u64);
+        assert_eq!(traffic.requests, server.seen().len() as u64);
+        let (_clouds, again) = written(&server, b"other");
+        let error = again.unwrap_err().to_string();
+        assert!(error.contains("not overwritten"), "{error}");
+        assert!(server.get("a/new").unwrap() == bytes);
+    }
+}
+
+#[test]
+fn object_that_came_meanwhile_is_not_overwritten() {
+    for bytes in [b"small".to_vec(), large()] {
+        let server = Server::start();
+        let clouds = Clouds::new(settings(&server)).unwrap();
+        let mut upload = clouds.upload(Path::new("s3://bucket/a/new"), Some(1 << 20)).unwrap();
+        upload.write_all(&bytes).unwrap();
+        server.put("a/new", "of another");
+        let error = upload.finish().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(server.get("a/new").unwrap(), b"of another");
+        assert_eq!((server.unfinished(), clouds.left_behind()), (0, None));
+    }
+}
+
+#[test]
+fn what_is_not_written_to_its_end_leaves_nothing() {
+    for (part, times, fault, is_written) in [
+        ("uploads", 2, Fault::Status(503), true),
+        ("uploads", usize::MAX, Fault::Status(403), false),
+        ("partNumber=2", 2, Fault::Status(500), true),
+        ("partNumber=2", usize::MAX, Fault::Status(500), false),
+        ("partNumber=3", usize::MAX, Fault::Status(403), false),
+        ("partNumber=1&", usize::MAX, Fault::CutBody, false),
+        ("POST /bucket/a/new?uploadId", usize::MAX, Fault::Status(400), false),
+        // The object was made, and the answer was lost.
+        ("POST /bucket/a/new?uploadId", usize::MAX, Fault::CutBody, true),
+    ] {
+        let server = Server::start();
+        server.fail(part, times, fault);
+        let (clouds, result) = written(&server, &large());
+        let case = format!("{part} {fault:?}: {result:?}");
+        assert_eq!(result.is_ok(), is_written, "{case}");
+        assert_eq!(server.get("a/new").is_some(), is_written, "{case}");
+        assert!(!is_written || server.get("a/new").unwrap() == large(), "{case}");
+        assert_eq!((server.unfinished(), clouds.left_behind()), (0, None), "{case}");
+        assert!(!case.contains("canary"), "{case}");
+    }
+}
+
+#[test]
+fn upload_that_is_dropped_is_removed_and_what_cannot_be_is_told() {
+    let server = Server::start();
+    let begin = |settings| {
+        let clouds = Clouds::new(settings).unwrap();
+        let mut upload = clouds.upload(Path::new("s3://bucket/a/new"), None).unwrap();
+        upload.write_all(&large()).unwrap();
+        assert_eq!(server.unfinished(), 1);
+        drop(upload);
+        clouds
+    };
+    let clouds = begin(settings(&server));
+    assert_eq!((server.unfinished(), clouds.left_behind()), (0, None));
+    server.fail("DELETE", usize::MAX, Fault::Status(403));
+    let words = begin(settings(&server)).left_behind().unwrap();
+    assert!(
+        words.contains("could not be removed") && words.contains("s3://bucket/a/new"),
+        "{words}"
+    );
+    assert_eq!(server.unfinished(), 1);
+}
+
+#[test]
+fn upload_ends_when_the_run_is_stopped() {
+    let server = Server::start();
+    let settings = settings(&server);
+    let stop = std::sync::Arc::clone(&settings.stop);
+    let clouds = Clouds::new(settings).unwrap();
+    let mut upload = clouds.upload(Path::new("s3://bucket/a/new"), None).unwrap();
+    upload.write_all(&content()).unwrap();
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert!(upload.finish().is_err());
+    assert_eq!((server.get("a/new"), server.unfinished()), (None, 0));
+}
+
+#[test]
+fn only_objects_of_clouds_are_written() {
+    let server = Server::start();
+    let clouds = Clouds::new(settings(&server)).unwrap();
+    for address in ["https://host/x", "s3://bucket", "s3://bucket/"] {
+        assert!(clouds.upload(Path::new(address), None).is_err(), "{address}");
+    }
 }

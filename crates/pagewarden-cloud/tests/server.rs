@@ -1,4 +1,4 @@
-//! A server that speaks as much of S3 as a reader needs, and fails on request.
+//! A server that speaks as much of S3 as a reader and a writer of packs need, and fails on request.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -35,6 +35,8 @@ pub enum Fault {
 pub struct Failing {
     /// What is in the request's path and query.
     pub part: &'static str,
+    /// How often it does not yet.
+    pub spared: usize,
     /// How often it fails; `usize::MAX`: each time.
     pub times: usize,
     /// What goes wrong.
@@ -51,6 +53,9 @@ pub struct Seen {
 #[derive(Debug, Default)]
 struct State {
     objects: BTreeMap<String, Vec<u8>>,
+    /// Parts of uploads that were neither ended nor removed, by upload and number.
+    uploads: BTreeMap<String, BTreeMap<u32, Vec<u8>>>,
+    begun: usize,
     failing: Vec<Failing>,
     seen: Vec<Seen>,
 }
@@ -103,7 +108,23 @@ impl Server {
 
     /// Lets requests fail from now on.
     pub fn fail(&self, part: &'static str, times: usize, fault: Fault) {
-        self.state.lock().unwrap().failing.push(Failing { part, times, fault });
+        self.state.lock().unwrap().failing.push(Failing { part, spared: 0, times, fault });
+    }
+
+    /// The same after the first of these requests.
+    #[allow(dead_code, reason = "one of the two test programs needs it")]
+    pub fn fail_after(&self, part: &'static str, spared: usize, fault: Fault) {
+        self.state.lock().unwrap().failing.push(Failing { part, spared, times: usize::MAX, fault });
+    }
+
+    /// An object as it is now.
+    pub fn get(&self, key: &str) -> Option<Vec<u8>> {
+        self.state.lock().unwrap().objects.get(key).cloned()
+    }
+
+    /// Uploads that were begun and neither ended nor removed.
+    pub fn unfinished(&self) -> usize {
+        self.state.lock().unwrap().uploads.len()
     }
 
     /// What was asked so far.
@@ -121,6 +142,11 @@ impl Server {
                 }
             }
             let line = head.lines().next().unwrap_or_default().to_owned();
+            let mut body =
+                vec![0; header(&head, "content-length").map_or(0, |it| it.parse().unwrap())];
+            if reader.read_exact(&mut body).is_err() {
+                return;
+            }
             self.state.lock().unwrap().seen.push(Seen { head: head.clone() });
             let fault = self.fault_of(&line);
             if fault == Some(Fault::Silence) {
@@ -128,7 +154,7 @@ impl Server {
                 let _ = reader.read_to_end(&mut Vec::new());
                 return;
             }
-            let goes_on = self.answer(stream, &line, &head, fault);
+            let goes_on = self.answer(stream, &line, &head, body, fault);
             if !matches!(goes_on, Ok(true)) {
                 return;
             }
@@ -139,6 +165,10 @@ impl Server {
         let mut state = self.state.lock().unwrap();
         let is_it = |it: &&mut Failing| it.times > 0 && line.contains(it.part);
         let failing = state.failing.iter_mut().find(is_it)?;
+        if failing.spared > 0 {
+            failing.spared -= 1;
+            return None;
+        }
         if failing.times < usize::MAX {
             failing.times -= 1;
         }
@@ -151,16 +181,12 @@ impl Server {
         mut stream: &TcpStream,
         line: &str,
         head: &str,
+        sent: Vec<u8>,
         fault: Option<Fault>,
     ) -> std::io::Result<bool> {
         let mut words = line.split(' ');
         let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        let header = |name: &str| {
-            let line = head.lines().find(|line| {
-                line.split_once(':').is_some_and(|(key, _)| key.eq_ignore_ascii_case(name))
-            });
-            line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned())
-        };
+        let header = |name: &str| header(head, name);
         if let Some(Fault::Status(status)) = fault {
             let body = match (method, status) {
                 ("HEAD", _) => String::new(),
@@ -179,6 +205,16 @@ impl Server {
         if key.is_empty() {
             let body = self.list(query);
             return respond(stream, 200, "", body.as_bytes(), body.len()).map(|()| true);
+        }
+        if matches!(method, "PUT" | "POST" | "DELETE") {
+            let must_be_new = header("if-none-match").is_some();
+            let (status, headers, body) = self.write(method, key, query, sent, must_be_new);
+            if fault == Some(Fault::CutBody) {
+                // Done, and the answer is lost.
+                let _ = stream.shutdown(std::net::Shutdown::Both);
+                return Ok(false);
+            }
+            return respond(stream, status, &headers, body.as_bytes(), body.len()).map(|()| true);
         }
         let object = self.state.lock().unwrap().objects.get(key).cloned();
         let Some(bytes) = object else {
@@ -223,6 +259,66 @@ impl Server {
             return Ok(false);
         }
         respond(stream, 206, &headers, body, body.len()).map(|()| true)
+    }
+
+    /// Objects, and uploads in parts: status, headers and body of the answer.
+    fn write(
+        &self,
+        method: &str,
+        key: &str,
+        query: &str,
+        sent: Vec<u8>,
+        must_be_new: bool,
+    ) -> (u16, String, String) {
+        let value = |name: &str| {
+            query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+        };
+        let mut state = self.state.lock().unwrap();
+        let etag_of = |bytes: &[u8]| format!("ETag: {}\r\n", etag(bytes));
+        let said = |status: u16, body: &str| (status, String::new(), body.to_owned());
+        match (method, value("uploadId"), value("partNumber")) {
+            ("PUT", None, _) if must_be_new && state.objects.contains_key(key) => said(412, ""),
+            ("PUT", None, _) => {
+                let headers = etag_of(&sent);
+                state.objects.insert(key.to_owned(), sent);
+                (200, headers, String::new())
+            }
+            ("POST", None, _) => {
+                state.begun += 1;
+                let upload = format!("upload{}", state.begun);
+                state.uploads.insert(upload.clone(), BTreeMap::new());
+                let body = format!(
+                    "<InitiateMultipartUploadResult><UploadId>{upload}</UploadId>\
+                     </InitiateMultipartUploadResult>"
+                );
+                said(200, &body)
+            }
+            ("PUT", Some(upload), Some(number)) => match state.uploads.get_mut(upload) {
+                Some(parts) => {
+                    let headers = etag_of(&sent);
+                    parts.insert(number.parse().unwrap(), sent);
+                    (200, headers, String::new())
+                }
+                None => said(404, "<Error><Code>NoSuchUpload</Code></Error>"),
+            },
+            ("POST", Some(upload), _) => match state.uploads.remove(upload) {
+                Some(parts) => {
+                    let whole = parts.into_values().flatten().collect();
+                    state.objects.insert(key.to_owned(), whole);
+                    said(
+                        200,
+                        "<CompleteMultipartUploadResult><ETag>\"x\"</ETag>\
+                         </CompleteMultipartUploadResult>",
+                    )
+                }
+                None => said(404, "<Error><Code>NoSuchUpload</Code></Error>"),
+            },
+            ("DELETE", Some(upload), _) => {
+                state.uploads.remove(upload);
+                said(204, "")
+            }
+            _ => said(405, ""),
+        }
     }
 
     /// The second version of ListObjects, page by page.
@@ -274,6 +370,13 @@ fn respond(
     let mut answer = head.into_bytes();
     answer.extend_from_slice(body);
     stream.write_all(&answer)
+}
+
+fn header(head: &str, name: &str) -> Option<String> {
+    let line = head
+        .lines()
+        .find(|line| line.split_once(':').is_some_and(|(key, _)| key.eq_ignore_ascii_case(name)));
+    line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned())
 }
 
 fn etag(bytes: &[u8]) -> String {

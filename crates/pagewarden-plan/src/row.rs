@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pagewarden::database::chains::BackupChains;
-use pagewarden::database::repository::{Backup, BackupKind, Log, Lsn, RepositoryPart};
+use pagewarden::database::repository::{Backup, BackupKind, Binlogs, Log, Lsn, RepositoryPart};
 use pagewarden::database::{Description, Evidence};
 use pagewarden::verdict::{
     ByteOffset, Finding, ModeCounts, Note, PageCounts, Protection, SeverityCounts, Unread,
@@ -63,6 +63,7 @@ pub struct TargetRow {
 enum PartRow {
     Set(Box<SetRow>),
     Whole(Option<Log>),
+    Binlogs(Option<Binlogs>),
     Media,
     Chains(Option<BackupChains>),
 }
@@ -135,6 +136,7 @@ impl TargetRow {
         let part = description.part.as_ref().map(|part| match part {
             RepositoryPart::Set(backup) => PartRow::Set(Box::new(SetRow::of(backup))),
             RepositoryPart::Whole(log) => PartRow::Whole(log.as_deref().cloned()),
+            RepositoryPart::Binlogs(log) => PartRow::Binlogs(log.as_deref().cloned()),
             RepositoryPart::Media => PartRow::Media,
             RepositoryPart::Chains(chains) => PartRow::Chains(chains.as_deref().cloned()),
         });
@@ -160,6 +162,7 @@ impl TargetRow {
         let part = match self.part {
             None => None,
             Some(PartRow::Whole(log)) => Some(RepositoryPart::Whole(log.map(Arc::new))),
+            Some(PartRow::Binlogs(log)) => Some(RepositoryPart::Binlogs(log.map(Arc::new))),
             Some(PartRow::Media) => Some(RepositoryPart::Media),
             Some(PartRow::Chains(chains)) => Some(RepositoryPart::Chains(chains.map(Arc::new))),
             Some(PartRow::Set(set)) => Some(RepositoryPart::Set(Arc::new(set.backup()?))),

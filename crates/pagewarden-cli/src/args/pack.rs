@@ -21,16 +21,20 @@ use pagewarden::source::rate::Rate;
     pagewarden unpack old.pwk DIR                              the very files again\n  \
     pagewarden pack --base old.pwk DIR -o new.pwk              only what has changed since\n  \
     pg_basebackup -D - -Ft -X none | pagewarden pack - -o backup.tar.pwk\n  \
+    pagewarden pack DIR -o s3://packs/old.pwk                  into object storage\n  \
     pagewarden pack --to null: DIR                             how fast can all of it be read?\n  \
     pagewarden pack --estimate --profile archive DIR           how large would it be?\n\n\
     Exit status: 0 done, 1 damage found (no pack was made, or with --keep-damaged it holds\n\
     the damage), 2 it could not be done, 3 stopped early: no pack was made.")]
 pub struct Pack {
     /// A data directory, a database file or a backup; - reads a backup from standard input
+    ///
+    /// A single file or an archive may also be in object storage: s3://BUCKET/KEY, gs://, az://,
+    /// https://.
     #[arg(value_name = "SOURCE")]
     pub source: PathBuf,
 
-    /// The pack, which must not exist
+    /// The pack, which must not exist: a file, or an object of s3://, gs:// or az://
     #[arg(short, long, value_name = "FILE.pwk")]
     pub output: Option<PathBuf>,
 
@@ -83,6 +87,9 @@ pub struct Pack {
     /// Do not count pages that need a key or a reader that is missing as a gap in the check
     #[arg(long)]
     pub accept_unverifiable: bool,
+
+    #[command(flatten)]
+    pub storage: super::storage::StorageOptions,
 
     /// Report progress each time this many percent are done
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]

@@ -15,11 +15,17 @@ use pagewarden::source::rate::Rate;
 #[command(after_help = "Examples:\n  \
     pagewarden survey /var/lib/postgresql/15/main\n  \
     pagewarden survey --html survey.html /var/lib/mysql       the same as a page to send\n  \
-    pagewarden survey --json shop.bak\n\n\
+    pagewarden survey --json shop.bak\n  \
+    pagewarden survey s3://backups/base.tar.zst               in object storage\n  \
+    pagewarden survey /var/lib/pgbackrest                     sets, log, gaps, cost of a check\n\n\
     Exit status: 0 nothing wrong, 1 damage found, 2 not everything could be looked at, 3 stopped\n\
     early.")]
 pub struct Survey {
     /// A data directory, a database file, a backup, a pack; - reads a backup from standard input
+    ///
+    /// Of a repository of backups, what its books and the names of its files tell. A repository, an
+    /// archive or a single file may also be in object storage: s3://BUCKET/PREFIX, gs://, az://,
+    /// https://.
     #[arg(value_name = "PATH")]
     pub path: PathBuf,
 
@@ -31,6 +37,14 @@ pub struct Survey {
     /// A file with the keys of encrypted InnoDB pages
     #[arg(long, value_name = "FILE")]
     pub keyring: Option<PathBuf>,
+
+    /// Of a backup repository, only this stanza (pgBackRest)
+    #[arg(long, value_name = "NAME")]
+    pub stanza: Option<String>,
+
+    /// A file with the passphrase of an encrypted backup repository
+    #[arg(long, value_name = "FILE")]
+    pub cipher_pass_file: Option<PathBuf>,
 
     /// Do not count pages that need a key or a reader that is missing as a gap in the check
     #[arg(long)]
@@ -48,6 +62,9 @@ pub struct Survey {
     /// whatever else uses the disk, and is the default where a server lives on it
     #[arg(long, value_name = "BYTES/S", value_parser = super::parse_rate)]
     pub rate: Option<Rate>,
+
+    #[command(flatten)]
+    pub storage: super::storage::StorageOptions,
 
     #[command(flatten)]
     pub shown: super::Shown,

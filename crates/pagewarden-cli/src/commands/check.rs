@@ -21,6 +21,7 @@ use pagewarden::report::several::Several;
 use pagewarden::report::text::TextReport;
 use pagewarden::report::{Report as _, RunEnd, TargetEnd};
 use pagewarden::source::pipe::StandardInput;
+use pagewarden::source::store::StorePath;
 use pagewarden::verdict::{Note, Protection, Verdict};
 use pagewarden::verify::{Caching, Method, Options, Summary, Verified, verify};
 
@@ -52,7 +53,7 @@ struct Run<'a> {
     errors_are_results: bool,
     /// A server that is asked about its files.
     server: Option<Location>,
-    against: Option<&'a Path>,
+    against: Option<StorePath>,
     /// What is to be said of paths besides: files that were named beside those of another
     /// database, files that changed since they were planned.
     notes: Vec<(PathBuf, Note)>,
@@ -75,7 +76,8 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
     let kind = arguments.format.as_deref().and_then(database::kind_named);
     let open_options = open_options(arguments);
     let options = options(arguments)?;
-    let storage = Storage::begin(arguments, &options.stop)?;
+    let named = arguments.paths.iter().chain(&arguments.against);
+    let storage = Storage::begin(named, &arguments.storage, arguments.pace.rate, &options.stop)?;
     let subjects = subjects_of(arguments, &storage, kind, &open_options)?;
     let wants_seal = seal_file.is_some() || arguments.against.is_some();
     if wants_seal && arguments.paths.len() > 1 {
@@ -112,7 +114,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
             || picture_file.is_some()
             || metrics_file.is_some(),
         errors_are_results: arguments.nagios,
-        against: arguments.against.as_deref(),
+        against: arguments.against.as_ref().map(|seal| storage.at(seal)).transpose()?,
         server: server(arguments)?,
         notes: pagewarden::formats::sqlserver::files::strangers(&arguments.paths),
     };
@@ -320,7 +322,11 @@ impl Run<'_> {
                     ran.add(checked, demands);
                 }
                 Subject::Stored(place) => {
-                    match storage::open(&place, self.kind, &self.open_options) {
+                    let opened = storage::open(&place, self.kind, &self.open_options);
+                    let opened = opened.and_then(|(target, folder)| {
+                        self.held(target).map(|target| (target, folder))
+                    });
+                    match opened {
                         Ok((target, _folder)) => {
                             let seal_file = seal_file.take();
                             let checked = self.check_target(target, None, seal_file, reports)?;
@@ -363,6 +369,14 @@ impl Run<'_> {
         notes.map(|(_, note)| Step::Note(note.clone())).collect()
     }
 
+    /// A target, compared with a seal if one was named.
+    fn held(&self, target: Target) -> Result<Target, Error> {
+        match &self.against {
+            Some(seal) => hold_against(target, seal),
+            None => Ok(target),
+        }
+    }
+
     /// Says that a target could not be opened.
     fn failed(&self, path: &Path, error: Error, reports: &mut Several<'_>) -> anyhow::Result<()> {
         let error = anyhow::Error::from(error);
@@ -383,10 +397,7 @@ impl Run<'_> {
         reports: &mut Several<'_>,
     ) -> anyhow::Result<Option<Checked>> {
         let path = paths.first().map_or(Path::new(""), PathBuf::as_path);
-        let opened = self.open(paths).and_then(|target| match self.against {
-            Some(seal) => hold_against(target, seal),
-            None => Ok(target),
-        });
+        let opened = self.open(paths).and_then(|target| self.held(target));
         let mut target = match opened {
             Ok(target) => target,
             Err(error) => {

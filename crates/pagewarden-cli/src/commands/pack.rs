@@ -2,7 +2,7 @@
 //! throws it away to learn how fast it can be read.
 
 use std::fs;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,31 +10,31 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
-use pagewarden::database::{self, Format, Target};
+use pagewarden::database::{self, Format, OpenOptions, Target};
 use pagewarden::pack::{
     Content, Method, PackedTablespace, Packing, Root, Search, Settings, Strays, Totals,
-    likely_bytes, open_chain, train,
+    open_chain_in, train,
 };
 use pagewarden::report::json::JsonReport;
 use pagewarden::report::several::Several;
 use pagewarden::report::text::TextReport;
 use pagewarden::report::{Report as _, RunEnd, TargetEnd};
-use pagewarden::source::write_back::InOrder;
 use pagewarden::verdict::{Note, Verdict};
 use pagewarden::verify::{Options, Sink as _, Summary, mib_per_second, verify};
 use pagewarden::words::{bytes, counted, duration, rate};
 use serde_json::{Value, json};
-use tempfile::NamedTempFile;
 
+use self::place::Place;
 use crate::args::pack::{Codec, Pack, Profile};
+use crate::commands::storage::{self, Storage};
 use crate::exit::{self, Exit};
-use crate::held_folder::HeldFolder;
 use crate::progress::Show;
 use crate::signals::stop_on_signals;
 use crate::terminal::colours;
 
 mod estimate;
 mod null;
+mod place;
 mod repack;
 mod stream;
 mod tablespace;
@@ -115,29 +115,35 @@ fn run_to_file(
     show: &Show,
 ) -> Result<Exit> {
     let begin = Instant::now();
-    let packed = if arguments.source == Path::new(STANDARD_INPUT) {
-        stream::make(arguments, Place::prepare(output, None::<&Path>)?, stop, show)
-    } else if let Some(name) = &arguments.tablespace {
-        tablespace::make(arguments, name, output, stop, show)
-    } else {
-        let place = Place::prepare(output, [arguments.source.as_path()])?;
-        let target = open(&arguments.source, kind(arguments))?;
-        ensure!(
-            !target.description.live,
-            "cannot pack {}: a server runs on it, or has not ended properly\n\
-             hint: shut it down first, or pack a backup of it",
-            arguments.source.display()
-        );
-        let source = arguments.source.as_path();
-        let whole = Whole { source, target, tablespace: None, mounted: None };
-        make(arguments, whole, place, stop, show)
-    };
+    let named = [&arguments.source].into_iter().chain(&arguments.output).chain(&arguments.base);
+    let storage = Storage::begin(named, &arguments.storage, arguments.rate, stop)?;
+    let packed = make_file(arguments, output, &storage, stop, show);
     show.end();
-    let packed = packed?;
+    if let Some(words) = storage.left_behind() {
+        writeln!(
+            io::stderr(),
+            "warning: {words}\n\
+             hint: they cost money until a rule of the bucket ends unfinished multipart uploads"
+        )?;
+    }
+    let packed = match packed {
+        Err(error) if is_interruption(&error) => {
+            exit::report(&error);
+            return Ok(Exit::Stopped);
+        }
+        packed => packed?,
+    };
     let mut out = show.output();
     if arguments.json {
-        writeln!(out, "{}", packed.object(output, begin.elapsed())?)?;
+        let mut object = packed.object(output, begin.elapsed())?;
+        if let (Some(traffic), Some(object)) = (storage.traffic(), object.as_object_mut()) {
+            object.insert("storage".to_owned(), json!(traffic));
+        }
+        writeln!(out, "{object}")?;
     } else {
+        if let Some(traffic) = storage.traffic() {
+            writeln!(out, "Object storage: {traffic}")?;
+        }
         packed.print(&mut out, begin.elapsed())?;
     }
     out.flush()?;
@@ -154,6 +160,63 @@ fn run_to_file(
         None if packed.summary.stopped => Exit::Stopped,
         None => Exit::Unable,
     })
+}
+
+/// True if it was stopped while something was sent, which is no fault of the store.
+fn is_interruption(error: &anyhow::Error) -> bool {
+    let is_one = |error: &io::Error| error.kind() == io::ErrorKind::Interrupted;
+    error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|error| {
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<io::Error>());
+        is_one(error) || inner.is_some_and(is_one)
+    })
+}
+
+/// Makes the pack of whatever the source is.
+fn make_file(
+    arguments: &Pack,
+    output: &Path,
+    storage: &Storage,
+    stop: &Arc<AtomicBool>,
+    show: &Show,
+) -> Result<Packed> {
+    let source = arguments.source.as_path();
+    if source == Path::new(STANDARD_INPUT) {
+        let place = Place::prepare_in(storage, output, None::<&Path>)?;
+        return stream::make(arguments, stream::Input::standard(stop)?, place, stop, show);
+    }
+    if let Some(stored) = storage.file(source).transpose()? {
+        let place = Place::prepare_in(storage, output, None::<&Path>)?;
+        let opened = storage::open_stream(&stored, kind(arguments), &OpenOptions::default())?;
+        if opened.is_some() {
+            return stream::make(arguments, stream::Input::stored(&stored)?, place, stop, show);
+        }
+        let (_folder, copy) = storage::copy(&stored)?;
+        return make_at_rest(arguments, &copy, place, stop, show);
+    }
+    if let Some(name) = &arguments.tablespace {
+        return tablespace::make(arguments, name, output, storage, stop, show);
+    }
+    let place = Place::prepare_in(storage, output, [source])?;
+    make_at_rest(arguments, source, place, stop, show)
+}
+
+/// Makes the pack of a database of this machine that no server uses.
+fn make_at_rest(
+    arguments: &Pack,
+    source: &Path,
+    place: Place<'_>,
+    stop: &Arc<AtomicBool>,
+    show: &Show,
+) -> Result<Packed> {
+    let target = open(source, kind(arguments))?;
+    ensure!(
+        !target.description.live,
+        "cannot pack {}: a server runs on it, or has not ended properly\n\
+         hint: shut it down first, or pack a backup of it",
+        source.display()
+    );
+    let whole = Whole { source, target, tablespace: None, mounted: None };
+    make(arguments, whole, place, stop, show)
 }
 
 impl Packed {
@@ -234,14 +297,14 @@ fn open(source: &Path, kind: Option<&Format>) -> Result<Target> {
 fn make(
     arguments: &Pack,
     whole: Whole<'_>,
-    place: Place,
+    place: Place<'_>,
     stop: &Arc<AtomicBool>,
     show: &Show,
 ) -> Result<Packed> {
     let Whole { source, target, tablespace, mounted } = whole;
     let options = options(arguments, stop);
     let base = match &arguments.base {
-        Some(base) => Some(Arc::new(open_chain(base, &[], Search::Beside)?)),
+        Some(base) => Some(Arc::new(open_chain_in(&place.store(base)?, &[], Search::Beside)?)),
         None => None,
     };
     let mut content = Content::list(source, Strays::Refused)?;
@@ -257,7 +320,7 @@ fn make(
     }
     let prediction = estimate::predict(arguments, &content, &settings, stop)?;
     show.expect(content.bytes());
-    let out = place.out()?;
+    let out = place.out(Some(content.bytes()))?;
     let base_root = base.as_ref().map(|base| base.root());
     let (target, packing) = Packing::begin(target, content, settings, base, out, stop)?;
     let (verdict, mut summary, mut check) = check(arguments, target, &left_out, &options, show)?;
@@ -280,8 +343,7 @@ fn make(
         packed => packed?,
     }
     let (out, root, totals) = packing.finish(&check).with_context(cannot)?;
-    drop(out);
-    place.keep()?;
+    place.keep(out)?;
     Ok(Packed { verdict, summary, check, base: base_root, made: Some((root, totals)), prediction })
 }
 
@@ -401,96 +463,6 @@ fn profile_of(block_bytes: u32) -> Option<Profile> {
         SCAN_BLOCK_BYTES => Some(Profile::Scan),
         ARCHIVE_BLOCK_BYTES => Some(Profile::Archive),
         _ => None,
-    }
-}
-
-/// Where the pack will be, and the file that becomes it.
-struct Place {
-    path: PathBuf,
-    folder: PathBuf,
-    held: HeldFolder,
-    file: NamedTempFile,
-}
-
-impl Place {
-    /// Makes sure that it can be written, before hours are spent on it.
-    fn prepare<'a>(path: &Path, sources: impl IntoIterator<Item = &'a Path>) -> Result<Self> {
-        let shown = path.display();
-        // A pack is not written from its begin to its end.
-        ensure!(
-            path != Path::new(STANDARD_INPUT),
-            "cannot write a pack to standard output\nhint: name a file, and copy that"
-        );
-        ensure!(
-            fs::symlink_metadata(path).is_err(),
-            "cannot write {shown}: it exists\nhint: name another file, or remove this one"
-        );
-        ensure!(path.file_name().is_some(), "cannot write {shown}: it names no file");
-        let folder = match path.parent() {
-            Some(parent) if parent != Path::new("") => parent,
-            _ => Path::new("."),
-        };
-        let real = fs::canonicalize(folder).with_context(|| {
-            format!("cannot write {shown}: its parent directory is not accessible")
-        })?;
-        for source in sources {
-            ensure!(
-                !fs::canonicalize(source).is_ok_and(|source| real.starts_with(source)),
-                "cannot write {shown}: it lies inside {}, which is only read\n\
-                 hint: name a file somewhere else",
-                source.display()
-            );
-        }
-        let held = HeldFolder::of(path)?;
-        let file = tempfile::Builder::new()
-            .prefix(".pagewarden-")
-            .suffix(".tmp")
-            .tempfile_in(held.path())
-            // Its own words name the temporary file.
-            .map_err(|error| io::Error::from(error.kind()))
-            .with_context(|| format!("cannot write {shown}"))?;
-        Ok(Self { path: path.to_owned(), folder: real, held, file })
-    }
-
-    /// Refuses what will hardly fit, by a sample of it.
-    fn has_room(&self, content: &Content, settings: &Settings) -> Result<()> {
-        /// The sample may be a poor one.
-        const SHARE: f64 = 0.8;
-        let Ok(status) = rustix::fs::statvfs(&self.folder) else { return Ok(()) };
-        let free = status.f_bavail.saturating_mul(status.f_frsize);
-        // Where all of it fits as it is, nothing is to be found out.
-        if free > content.bytes() {
-            return Ok(());
-        }
-        let needed = likely_bytes(content, settings)
-            .with_context(|| format!("cannot estimate the size of {}", self.path.display()))?;
-        ensure!(
-            free as f64 >= needed as f64 * SHARE,
-            "cannot write {}: it will have about {}, and {} are free in {}\n\
-             hint: make room, or name a file on another device",
-            self.path.display(),
-            bytes(needed),
-            bytes(free),
-            self.folder.display()
-        );
-        Ok(())
-    }
-
-    /// What it is written to, from its begin to its end.
-    fn out(&self) -> io::Result<BufWriter<InOrder>> {
-        Ok(BufWriter::with_capacity(1 << 20, InOrder::new(self.file.reopen()?)))
-    }
-
-    /// Gives it its name, once all of it is on the device.
-    fn keep(self) -> Result<()> {
-        let Self { path, held, file, .. } = self;
-        let keep = || {
-            file.as_file().sync_all()?;
-            file.persist_noclobber(held.place_of(&path))?;
-            // The name lasts when the folder does.
-            held.sync()
-        };
-        keep().with_context(|| format!("cannot write {}", path.display()))
     }
 }
 

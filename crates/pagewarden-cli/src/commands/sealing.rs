@@ -1,13 +1,13 @@
 //! `check --seal` and `check --against`.
 
 use std::io::BufWriter;
-use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 use pagewarden::Error;
 use pagewarden::database::Target;
 use pagewarden::seal::{Against, Header, Sealed, Sealing};
+use pagewarden::source::store::StorePath;
 use pagewarden::verdict::Verdict;
 use tempfile::NamedTempFile;
 
@@ -51,6 +51,6 @@ impl SealFile {
 }
 
 /// Holds a target against a seal.
-pub fn hold_against(target: Target, seal: &Path) -> Result<Target, Error> {
-    Against::hold(target, Sealed::open(seal)?)
+pub fn hold_against(target: Target, seal: &StorePath) -> Result<Target, Error> {
+    Against::hold(target, Sealed::open_in(seal)?)
 }

@@ -12,16 +12,21 @@ use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Instant, SystemTime};
 
 use anyhow::Result;
+use pagewarden::database::repository::kind_of as repository_kind;
 use pagewarden::database::{self, Description, OpenOptions, Target, parts};
+use pagewarden::report::Traffic;
 use pagewarden::source::pipe::StandardInput;
+use pagewarden::source::store::{Seen, StorePath};
 use pagewarden::verdict::{Finding, Note, Severity, Unread, Verdict};
 use pagewarden::verify::{Options, Sink, Summary, Verified, verify};
 use pagewarden::words::utc;
 
 use crate::args::survey::Survey;
+use crate::commands::storage::{self, Storage};
 use crate::exit::{self, Exit};
 use crate::progress::{Show, listed_bytes};
 use crate::replaced_file::{Content, ReplacedFile};
@@ -33,6 +38,7 @@ mod answers;
 mod json;
 mod page;
 mod price;
+mod repository;
 mod screen;
 
 /// So many findings are told one by one; `check` tells all.
@@ -51,6 +57,8 @@ struct Surveyed {
     unread: Vec<Unread>,
     /// Bytes that came from a device and not from memory, where the system tells.
     device_bytes: Option<u64>,
+    /// What was asked of object stores, if it is in one.
+    storage: Option<Traffic>,
     /// What protection costs on this machine.
     price: price::Price,
     /// When it ended.
@@ -67,7 +75,15 @@ fn report(arguments: &Survey, begin: Instant) -> Result<Exit> {
     read.extend(arguments.keyring.clone());
     let html = arguments.html.as_deref();
     let html = html.map(|path| ReplacedFile::prepare(path, Content::Html, &read)).transpose()?;
-    let surveyed = survey(arguments)?;
+    let stop = stop_on_signals()?;
+    let paths = [arguments.path.clone()];
+    let storage = Storage::begin(&paths, &arguments.storage, arguments.rate, &stop)?;
+    let place = storage.at(&arguments.path)?;
+    let kind = arguments.format.as_deref().and_then(database::kind_named);
+    if let Some(tool) = repository_kind(&place, kind) {
+        return repository::run(arguments, tool, &place, &storage);
+    }
+    let surveyed = survey(arguments, &storage, &stop)?;
     let answers = answers::answers(&surveyed);
     if arguments.shown.json {
         let object = json::object(&surveyed, begin.elapsed().as_secs_f64());
@@ -87,21 +103,28 @@ fn report(arguments: &Survey, begin: Instant) -> Result<Exit> {
     })
 }
 
-fn survey(arguments: &Survey) -> Result<Surveyed> {
+fn survey(arguments: &Survey, storage: &Storage, stop: &Arc<AtomicBool>) -> Result<Surveyed> {
     let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
     let options = Options {
         jobs: arguments.jobs.unwrap_or(cores),
         rate: arguments.rate.unwrap_or_default(),
         accepts_unverifiable: arguments.accept_unverifiable,
-        stop: stop_on_signals()?,
+        stop: Arc::clone(stop),
         ..Options::default()
     };
     let show = Show::choose(arguments.shown.quiet, arguments.shown.progress);
     let kind = arguments.format.as_deref().and_then(database::kind_named);
-    let target = open(arguments, &options)?;
+    let stored = storage.file(&arguments.path).transpose()?;
+    let (target, _folder) = match &stored {
+        Some(place) => storage::open(place, kind, &open_options(arguments))?,
+        None => (open(arguments, &options)?, None),
+    };
     if show.wants_total()
         && arguments.path != Path::new("-")
-        && let Some(bytes) = listed_bytes(&arguments.path, kind)
+        && let Some(bytes) = match &stored {
+            Some(place) => file_bytes(place),
+            None => listed_bytes(&arguments.path, kind),
+        }
     {
         show.expect(bytes);
     }
@@ -109,6 +132,8 @@ fn survey(arguments: &Survey) -> Result<Surveyed> {
     let before = device_bytes();
     let verified = verify(target, &options, &show, &mut kept);
     let device_bytes = device_bytes().zip(before).map(|(now, then)| now.saturating_sub(then));
+    // What came over a network came from no device of this machine.
+    let device_bytes = device_bytes.filter(|_| stored.is_none());
     show.end();
     let verified = verified?;
     let verdict = verified.verdict();
@@ -121,14 +146,26 @@ fn survey(arguments: &Survey) -> Result<Surveyed> {
         findings: kept.findings,
         unread: kept.unread,
         device_bytes,
+        storage: storage.traffic(),
         price,
         ended: utc(SystemTime::now()),
         summary,
     })
 }
 
+fn file_bytes(place: &StorePath) -> Option<u64> {
+    place.look().ok().and_then(Seen::bytes)
+}
+
+fn open_options(arguments: &Survey) -> OpenOptions {
+    let mut options = OpenOptions { keyring: arguments.keyring.clone(), ..OpenOptions::default() };
+    options.repository.cipher_pass_file.clone_from(&arguments.cipher_pass_file);
+    options.repository.stanza.clone_from(&arguments.stanza);
+    options
+}
+
 fn open(arguments: &Survey, options: &Options) -> Result<Target> {
-    let open_options = OpenOptions { keyring: arguments.keyring.clone(), ..OpenOptions::default() };
+    let open_options = open_options(arguments);
     let kind = arguments.format.as_deref().and_then(database::kind_named);
     if arguments.path == Path::new("-") {
         let input = StandardInput::new(Arc::clone(&options.stop));

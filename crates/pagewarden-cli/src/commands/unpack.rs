@@ -19,11 +19,12 @@ use anyhow::{Context as _, Result, bail, ensure};
 use pagewarden::database::{Target, parts};
 use pagewarden::formats::sqlserver::checksum::{PAGE_BYTES, is_zero, restore_torn_bits};
 use pagewarden::formats::sqlserver::files::backup::{
-    SetKind, SetWords, Taker, is_backup, is_backup_without_its_beginning, media, open_with_taker,
+    SetKind, SetWords, Taker, is_backup, is_backup_without_its_beginning, media,
+    open_stream_with_taker, open_with_taker,
 };
 use pagewarden::formats::sqlserver::mtf::details::DatabaseFile;
 use pagewarden::formats::sqlserver::page::header::{HAS_TORN_BITS, Header};
-use pagewarden::pack::is_pack;
+use pagewarden::pack::{is_pack, is_pack_in};
 use pagewarden::page::standings::Standings;
 use pagewarden::page::{PageRun, Witness};
 use pagewarden::report::json::JsonReport;
@@ -31,6 +32,8 @@ use pagewarden::report::several::Several;
 use pagewarden::report::text::TextReport;
 use pagewarden::report::{Report as _, RunEnd, TargetEnd};
 use pagewarden::source::acting::Acting;
+use pagewarden::source::decode::decode;
+use pagewarden::source::store::StorePath;
 use pagewarden::source::trusted_path::End;
 use pagewarden::verdict::{Note, Standing, Verdict};
 use pagewarden::verify::{Options, Sink as _, Summary, verify};
@@ -38,6 +41,7 @@ use pagewarden::words::bytes;
 use tempfile::NamedTempFile;
 
 use crate::args::Unpack;
+use crate::commands::storage::Storage;
 use crate::exit::{self, Exit};
 use crate::owner_rights;
 use crate::progress::Show;
@@ -63,8 +67,26 @@ pub fn run(arguments: Unpack) -> Result<Exit> {
 
 fn unpack(arguments: &Unpack) -> Result<Exit> {
     let paths = arguments.files.as_slice();
-    if let Some(path) = paths.iter().find(|path| is_pack(path)) {
-        return packed::run(arguments, path);
+    let stop = stop_on_signals()?;
+    let named = paths.iter().chain(&arguments.base);
+    let storage = Storage::begin(named, &arguments.storage, arguments.pace.rate, &stop)?;
+    for path in paths {
+        let (place, is_pack) = match storage.file(path).transpose()? {
+            Some(place) => {
+                let read = is_pack_in(&place);
+                let is_pack = read.with_context(|| format!("cannot read {}", path.display()))?;
+                (place, is_pack)
+            }
+            None => (StorePath::local(path), is_pack(path)),
+        };
+        if is_pack {
+            return packed::run(&packed::Packed {
+                arguments,
+                place,
+                storage: &storage,
+                stop: &stop,
+            });
+        }
     }
     let is_for_packs = !arguments.only.is_empty()
         || !arguments.base.is_empty()
@@ -84,24 +106,26 @@ fn unpack(arguments: &Unpack) -> Result<Exit> {
     let mut summary = Summary::default();
     let mut setting = None;
     let mut opened = 0;
-    let unpacked = prepare(arguments).and_then(|(target, unpacked, acting)| {
-        opened = 1;
-        reports.begin_target(&target.description)?;
-        let verified = verify(target, &options(arguments, &unpacked), &show, &mut reports)?;
-        (summary, setting) = (verified.summary.clone(), verified.description.setting);
-        let kept = unpacked.keep(summary.stopped, arguments);
-        for note in kept.iter().flatten() {
-            reports.note(note)?;
-        }
-        reports.end_target(&TargetEnd {
-            verified: &verified,
-            listed_bytes: None,
-            ended: SystemTime::now(),
-            overall: None,
-        })?;
-        let kept = kept.map_err(|error| owner_rights::explain(error, acting.as_ref()));
-        kept.and_then(|_| if summary.stopped { Ok(()) } else { all_named(paths) })
-    });
+    let unpacked = prepare(arguments, &storage, &stop).and_then(
+        |Prepared { target, unpacked, acting, families }| {
+            opened = 1;
+            reports.begin_target(&target.description)?;
+            let verified = verify(target, &options(arguments, &unpacked), &show, &mut reports)?;
+            (summary, setting) = (verified.summary.clone(), verified.description.setting);
+            let kept = unpacked.keep(summary.stopped, arguments);
+            for note in kept.iter().flatten() {
+                reports.note(note)?;
+            }
+            reports.end_target(&TargetEnd {
+                verified: &verified,
+                listed_bytes: None,
+                ended: SystemTime::now(),
+                overall: None,
+            })?;
+            let kept = kept.map_err(|error| owner_rights::explain(error, acting.as_ref()));
+            kept.and_then(|_| if summary.stopped { Ok(()) } else { all_named(paths, families) })
+        },
+    );
     show.end();
     let mut verdict = summary.verdict(setting);
     if let Err(error) = &unpacked {
@@ -115,7 +139,7 @@ fn unpack(arguments: &Unpack) -> Result<Exit> {
         total: &summary,
         opened,
         protection_missed: false,
-        storage: None,
+        storage: storage.traffic(),
         ended: SystemTime::now(),
     })?;
     drop(reports);
@@ -126,11 +150,27 @@ fn unpack(arguments: &Unpack) -> Result<Exit> {
     })
 }
 
+/// A backup that is open.
+struct Prepared {
+    target: Target,
+    unpacked: Arc<Unpacked>,
+    acting: Option<Acting>,
+    /// Of how many files the backup consists.
+    families: u16,
+}
+
 /// Opens the backup, and says in time what cannot be unpacked.
-fn prepare(arguments: &Unpack) -> Result<(Target, Arc<Unpacked>, Option<Acting>)> {
+fn prepare(arguments: &Unpack, storage: &Storage, stop: &Arc<AtomicBool>) -> Result<Prepared> {
     let (paths, folder) = (arguments.files.as_slice(), arguments.folder.as_path());
-    for path in paths {
-        look_at(path)?;
+    let stored = paths.iter().find_map(|path| storage.place(path)).transpose()?;
+    match &stored {
+        None => paths.iter().try_for_each(|path| look_at(path))?,
+        Some(place) => ensure!(
+            paths.len() == 1,
+            "{} is in object storage, where a backup of several files is not read\n\
+             hint: copy all of them to a disk, and name those",
+            place.path().display()
+        ),
     }
     ensure!(
         parts::grouped(paths, None).len() == 1,
@@ -141,7 +181,7 @@ fn prepare(arguments: &Unpack) -> Result<(Target, Arc<Unpacked>, Option<Acting>)
     let unpacked = Arc::new(Unpacked {
         folder: folder.to_owned(),
         restore_bits: arguments.restore_bits,
-        stop: stop_on_signals()?,
+        stop: Arc::clone(stop),
         files: Mutex::default(),
         sets: Arc::default(),
         failure: Mutex::default(),
@@ -152,9 +192,27 @@ fn prepare(arguments: &Unpack) -> Result<(Target, Arc<Unpacked>, Option<Acting>)
     };
     let taker =
         Taker { set: arguments.set, file: Box::new(begin), sets: Arc::clone(&unpacked.sets) };
-    let target = open_with_taker(paths, taker)
-        .map_err(|error| owner_rights::explain(error.into(), acting.as_ref()))?;
-    Ok((target, unpacked, acting))
+    let opened = match &stored {
+        Some(place) => open_stored(place, taker),
+        None => {
+            let families = paths.first().and_then(|path| media(path)).map(|media| media.families);
+            let target = open_with_taker(paths, taker).map_err(anyhow::Error::from);
+            target.map(|target| (target, families))
+        }
+    };
+    let (target, families) =
+        opened.map_err(|error| owner_rights::explain(error, acting.as_ref()))?;
+    Ok(Prepared { target, unpacked, acting, families: families.unwrap_or(1) })
+}
+
+/// Opens a backup of a store, and says how many files it has.
+fn open_stored(place: &StorePath, taker: Taker) -> Result<(Target, Option<u16>)> {
+    let path = place.path();
+    let cannot = || format!("cannot read {}", path.display());
+    let decoded = decode(Box::new(place.open().with_context(cannot)?)).with_context(cannot)?;
+    ensure!(is_backup(&decoded.begin), "{}", no_backup(path));
+    let (target, media) = open_stream_with_taker(path, decoded, taker)?;
+    Ok((target, media.map(|media| media.families)))
 }
 
 fn options(arguments: &Unpack, unpacked: &Unpacked) -> Options {
@@ -168,8 +226,7 @@ fn options(arguments: &Unpack, unpacked: &Unpacked) -> Options {
 }
 
 /// Half of a backup is not the backup.
-fn all_named(paths: &[PathBuf]) -> Result<()> {
-    let families = paths.first().and_then(|path| media(path)).map_or(1, |media| media.families);
+fn all_named(paths: &[PathBuf], families: u16) -> Result<()> {
     ensure!(
         usize::from(families) <= paths.len(),
         "{} of {families} files of this backup were named: what lies in the others is a hole\n\
@@ -189,13 +246,17 @@ fn look_at(path: &Path) -> Result<()> {
     let file = File::open(path).with_context(|| format!("cannot open {shown}"))?;
     let length = file.read_at(&mut head, 0).with_context(|| format!("cannot read {shown}"))?;
     head.truncate(length);
-    ensure!(
-        is_backup(&head) || is_backup_without_its_beginning(&file),
-        "{shown} is neither a pack nor a SQL Server backup\n\
-         hint: name a pack, or the files of one backup, and then a folder: \
-         pagewarden unpack x.pwk DIR"
-    );
+    ensure!(is_backup(&head) || is_backup_without_its_beginning(&file), "{}", no_backup(path));
     Ok(())
+}
+
+fn no_backup(path: &Path) -> String {
+    format!(
+        "{} is neither a pack nor a SQL Server backup\n\
+         hint: name a pack, or the files of one backup, and then a folder: \
+         pagewarden unpack x.pwk DIR",
+        path.display()
+    )
 }
 
 fn make_folder(folder: &Path) -> Result<()> {

@@ -134,6 +134,7 @@ fn member_of(target: &Target) -> String {
     match &target.description.part {
         Some(RepositoryPart::Set(backup)) => backup.label.clone(),
         Some(RepositoryPart::Whole(_) | RepositoryPart::Chains(_)) => "the repository".to_owned(),
+        Some(RepositoryPart::Binlogs(_)) => "the binary logs".to_owned(),
         Some(RepositoryPart::Media) | None => String::new(),
     }
 }

@@ -42,7 +42,12 @@ pub struct Sets {
     pub targets: Box<dyn Iterator<Item = Target> + Send>,
     /// Takes what came of each target: what is said of all of them depends on it.
     pub outcomes: Outcomes,
+    /// What the names of the files of the log tell; `None` where it was not listed.
+    pub outline: Option<Outline>,
 }
+
+/// The outlines of the logs of a repository, made when they are asked for.
+pub type Outline = Arc<dyn Fn() -> Vec<LogOutline> + Send + Sync>;
 
 /// What came of the targets that were verified, by their paths.
 #[derive(Debug, Clone, Default)]
@@ -81,7 +86,13 @@ impl Sets {
         targets: impl Iterator<Item = Target> + Send + 'static,
         outcomes: Outcomes,
     ) -> Self {
-        Self { count, targets: Box::new(targets), outcomes }
+        Self { count, targets: Box::new(targets), outcomes, outline: None }
+    }
+
+    /// The same with what the names of the log tell.
+    #[must_use]
+    pub fn with_outline(self, outline: Option<Outline>) -> Self {
+        Self { outline, ..self }
     }
 }
 
@@ -121,6 +132,8 @@ pub enum RepositoryPart {
     Set(Arc<Backup>),
     /// The repository itself, with its log if that was read.
     Whole(Option<Arc<Log>>),
+    /// Binary logs of MySQL or MariaDB, with how far they go once they were read.
+    Binlogs(Option<Arc<Binlogs>>),
     /// Files that hold a backup, or several, of a folder of such.
     Media,
     /// The folder itself, with what its backups are to one another once they were read.
@@ -233,6 +246,33 @@ pub struct Log {
     pub restorable: Vec<Restorable>,
 }
 
+/// What the names of the segments of a log tell. None of it says that anything is sound.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct LogOutline {
+    /// The log's name, where there are several.
+    pub name: String,
+    /// Segments that are here.
+    pub segments: u64,
+    /// Bytes that they take.
+    pub stored_bytes: u64,
+    /// The first and the last.
+    pub first: Option<String>,
+    /// The last in the order of timelines.
+    pub last: Option<String>,
+    /// Segments that are missing between others.
+    pub gaps: Vec<LogGap>,
+    /// What can be brought back if every set and segment is sound; the last moment is not known.
+    pub restorable: Vec<Restorable>,
+    /// Sets that cannot be made consistent: a segment that they need is not here.
+    pub lacking: Vec<String>,
+    /// The tool calls a set done only when its log is here: what is lacking was lost.
+    pub waits_for_log: bool,
+    /// Sets whose books do not say which log they need.
+    pub undetermined: Vec<String>,
+    /// Why nothing follows from the names.
+    pub unknown: Option<String>,
+}
+
 /// Segments that are missing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogGap {
@@ -259,6 +299,77 @@ pub struct Restorable {
     pub from_time: Option<String>,
     /// The time of the last commit.
     pub to_time: Option<String>,
+}
+
+/// Binary logs of MySQL or MariaDB.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Binlogs {
+    /// Files that are here.
+    pub files: u64,
+    /// Files that are missing between others.
+    pub gaps: Vec<BinlogGap>,
+    /// Stretches in which every event is sound; of backups, how far each can be brought.
+    pub reachable: Vec<Reachable>,
+}
+
+/// Files that are missing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BinlogGap {
+    /// The name of the first.
+    pub first: String,
+    /// The name of the last.
+    pub last: String,
+}
+
+/// A stretch of binary logs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reachable {
+    /// The backup that can be brought along it.
+    pub set: Option<String>,
+    /// Where it begins.
+    pub from_file: String,
+    /// The byte in that file.
+    pub from_position: u64,
+    /// Where its last transaction ends.
+    pub to_file: String,
+    /// The byte in that file.
+    pub to_position: u64,
+    /// The time of its first transaction; of a backup, `None`.
+    pub from_time: Option<String>,
+    /// The time of its last transaction; `None`: there is none.
+    pub to_time: Option<String>,
+}
+
+impl Binlogs {
+    /// How far they go, for people.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        const SHOWN_MAX: usize = 3;
+        let way = |it: &Reachable| {
+            let to = it.to_time.as_deref().unwrap_or("no later transaction");
+            match (&it.set, &it.from_time) {
+                (Some(set), _) => format!("{set} to {to}"),
+                (None, Some(from)) => format!("{from} to {to}"),
+                (None, None) => to.to_owned(),
+            }
+        };
+        let mut words = match self.files {
+            1 => "1 binary log".to_owned(),
+            files => format!("{files} binary logs"),
+        };
+        let is_of_backups = self.reachable.iter().any(|it| it.set.is_some());
+        words.push_str(match (self.reachable.is_empty(), is_of_backups) {
+            (true, _) => ", without a transaction",
+            (false, true) => "; can be brought: ",
+            (false, false) => ", transactions ",
+        });
+        let ways: Vec<_> = self.reachable.iter().take(SHOWN_MAX).map(way).collect();
+        words.push_str(&ways.join("; "));
+        if self.reachable.len() > SHOWN_MAX {
+            words.push_str("; and more");
+        }
+        words
+    }
 }
 
 /// The stretches of time in all moments of which something can be brought back, oldest first. That two

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::pack::PackError;
 use crate::pack::read::{Pack, Root, claimed_root};
+use crate::source::store::StorePath;
 
 /// Longer chains are refused: each block may have to be looked for in all of them.
 const CHAIN_MAX: usize = 64;
@@ -36,15 +37,24 @@ pub enum Search {
 /// # Errors
 /// A pack of the chain cannot be read, is damaged, or is not to be found.
 pub fn open_chain(path: &Path, named: &[PathBuf], search: Search) -> Result<Pack, Error> {
-    let pack = Pack::open(path).map_err(|error| unreadable(path, error))?;
-    complete(path, pack, named, search)
+    let named: Vec<_> = named.iter().map(StorePath::local).collect();
+    open_chain_in(&path.into(), &named, search)
 }
 
-/// Gives an open pack all that it builds on.
-fn complete(path: &Path, pack: Pack, named: &[PathBuf], search: Search) -> Result<Pack, Error> {
+/// The same of packs in stores.
+///
+/// # Errors
+/// As [`open_chain`].
+pub fn open_chain_in(
+    place: &StorePath,
+    named: &[StorePath],
+    search: Search,
+) -> Result<Pack, Error> {
+    let path = place.path();
+    let pack = Pack::open_in(place).map_err(|error| unreadable(path, error))?;
     match pack.base_root() {
         Some(root) => {
-            let base = base_of(path, root, named, search)?;
+            let base = base_of(place, root, named, search)?;
             pack.with_base(base).map_err(|error| unreadable(path, error))
         }
         None if named.is_empty() => Ok(pack),
@@ -60,63 +70,67 @@ fn complete(path: &Path, pack: Pack, named: &[PathBuf], search: Search) -> Resul
 /// # Errors
 /// As [`open_chain`].
 pub(super) fn base_of(
-    path: &Path,
+    place: &StorePath,
     root: Root,
-    named: &[PathBuf],
+    named: &[StorePath],
     search: Search,
 ) -> Result<Pack, Error> {
-    let mut seen = HashSet::from([identity(path)?]);
-    let mut chain: Vec<(PathBuf, Pack)> = Vec::new();
+    let mut seen = HashSet::from([identity(place)?]);
+    let mut chain: Vec<(StorePath, Pack)> = Vec::new();
     let mut bases = Bases::open(named)?;
-    let mut next = Some((path.to_owned(), root));
-    while let Some((path, root)) = next {
+    let mut next = Some((place.clone(), root));
+    while let Some((place, root)) = next {
         if chain.len() >= CHAIN_MAX {
             let reason = format!("it builds on a chain of more than {CHAIN_MAX} packs");
-            return Err(Error::refused(&path, reason, "make a whole pack"));
+            return Err(Error::refused(place.path(), reason, "make a whole pack"));
         }
         let found = match (bases.take(root), search) {
             (Some(found), _) => Some(found),
-            (None, Search::Beside) => beside(&path, root, &seen)?,
+            (None, Search::Beside) => beside(&place, root, &seen)?,
             (None, Search::Named) => None,
         };
-        let Some(found) = found else { return Err(missing(&path, root, &bases)) };
+        let Some(found) = found else { return Err(missing(place.path(), root, &bases)) };
         if !seen.insert(identity(&found.0)?) {
             let hint = "it cannot be read: make a whole pack";
-            return Err(Error::damaged(&found.0, "the chain of packs comes back to it", hint));
+            return Err(Error::damaged(
+                found.0.path(),
+                "the chain of packs comes back to it",
+                hint,
+            ));
         }
         next = found.1.base_root().map(|root| (found.0.clone(), root));
         chain.push(found);
     }
     let mut lower: Option<Pack> = None;
-    for (path, pack) in chain.into_iter().rev() {
+    for (place, pack) in chain.into_iter().rev() {
         lower = Some(match lower {
-            Some(base) => pack.with_base(base).map_err(|error| unreadable(&path, error))?,
+            Some(base) => pack.with_base(base).map_err(|error| unreadable(place.path(), error))?,
             None => pack,
         });
     }
-    lower.ok_or_else(|| Error::damaged(path, "it builds on nothing", ANOTHER_COPY))
+    lower.ok_or_else(|| Error::damaged(place.path(), "it builds on nothing", ANOTHER_COPY))
 }
 
 /// Packs that were named as bases.
 struct Bases {
     /// Those that were not used yet, with their roots.
-    left: Vec<(PathBuf, Pack)>,
+    left: Vec<(StorePath, Pack)>,
     /// The first that was named, for messages.
     first: Option<(PathBuf, Root)>,
 }
 
 impl Bases {
-    fn open(named: &[PathBuf]) -> Result<Self, Error> {
+    fn open(named: &[StorePath]) -> Result<Self, Error> {
         let mut left = Vec::new();
-        for path in named {
-            let pack = Pack::open(path).map_err(|error| unreadable(path, error))?;
-            left.push((path.clone(), pack));
+        for place in named {
+            let pack = Pack::open_in(place).map_err(|error| unreadable(place.path(), error))?;
+            left.push((place.clone(), pack));
         }
-        let first = left.first().map(|(path, pack)| (path.clone(), pack.root()));
+        let first = left.first().map(|(place, pack)| (place.path().to_owned(), pack.root()));
         Ok(Self { left, first })
     }
 
-    fn take(&mut self, root: Root) -> Option<(PathBuf, Pack)> {
+    fn take(&mut self, root: Root) -> Option<(StorePath, Pack)> {
         let index = self.left.iter().position(|(_, pack)| pack.root() == root)?;
         Some(self.left.swap_remove(index))
     }
@@ -124,33 +138,30 @@ impl Bases {
 
 /// The pack of this root in the folder of a delta; a whole one before a delta.
 fn beside(
-    path: &Path,
+    place: &StorePath,
     root: Root,
-    seen: &HashSet<(u64, u64)>,
-) -> Result<Option<(PathBuf, Pack)>, Error> {
-    let folder = match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
+    seen: &HashSet<Identity>,
+) -> Result<Option<(StorePath, Pack)>, Error> {
+    let folder = match place.parent() {
+        Some(parent) if parent.path() != Path::new("") => parent,
+        _ => place.at("."),
     };
-    let entries = fs::read_dir(folder).map_err(|error| Error::io("list", folder, error))?;
-    let mut names: Vec<PathBuf> = entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.extension() == Some(OsStr::new(ENDING)))
-        .take(BESIDE_MAX)
-        .collect();
+    let entries = folder.list().map_err(|error| Error::io("list", folder.path(), error))?;
+    let is_packed = |name: &String| Path::new(name).extension() == Some(OsStr::new(ENDING));
+    let names = entries.into_iter().map(|entry| entry.name).filter(is_packed);
+    let mut names: Vec<String> = names.take(BESIDE_MAX).collect();
     names.sort_unstable();
-    let mut best: Option<(PathBuf, Pack)> = None;
+    let mut best: Option<(StorePath, Pack)> = None;
     let mut failed = None;
-    for name in names {
+    for name in names.into_iter().map(|name| folder.join(name)) {
         let is_new = identity(&name).is_ok_and(|identity| !seen.contains(&identity));
         if !is_new || !claimed_root(&name).is_ok_and(|claimed| claimed == root) {
             continue;
         }
-        match Pack::open(&name) {
+        match Pack::open_in(&name) {
             Ok(pack) if pack.base_root().is_none() => return Ok(Some((name, pack))),
             Ok(pack) => best = best.or(Some((name, pack))),
-            Err(error) => failed = Some(unreadable(&name, error)),
+            Err(error) => failed = Some(unreadable(name.path(), error)),
         }
     }
     match (best, failed) {
@@ -172,10 +183,20 @@ fn missing(path: &Path, root: Root, bases: &Bases) -> Error {
     Error::refused(path, reason, "name that pack with --base")
 }
 
+/// What a file is, whatever it is called. An object has one name.
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum Identity {
+    Here(u64, u64),
+    Stored(PathBuf),
+}
+
 /// Two names of one file are one file.
-fn identity(path: &Path) -> Result<(u64, u64), Error> {
+fn identity(place: &StorePath) -> Result<Identity, Error> {
+    let Some(path) = place.local_path() else {
+        return Ok(Identity::Stored(place.path().to_owned()));
+    };
     let metadata = fs::metadata(path).map_err(|error| Error::io("open", path, error))?;
-    Ok((metadata.dev(), metadata.ino()))
+    Ok(Identity::Here(metadata.dev(), metadata.ino()))
 }
 
 pub(super) fn unreadable(path: &Path, error: PackError) -> Error {

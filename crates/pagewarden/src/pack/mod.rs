@@ -68,6 +68,7 @@ mod dictionary;
 mod draining;
 mod estimate;
 mod expanded;
+mod file;
 mod forecast;
 mod layout;
 mod packing;
@@ -87,7 +88,7 @@ use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub use chain::{Search, open_chain};
+pub use chain::{Search, open_chain, open_chain_in};
 pub(crate) use codec::block_sum;
 pub use codec::{Method, Settings};
 pub use content::{Content, Strays};
@@ -108,6 +109,7 @@ pub(crate) use tree::{file_hash, span_hash};
 pub use write::Totals;
 
 use crate::source::file::open_regular;
+use crate::source::store::{StorePath, is_not_read};
 
 /// Bytes in a span but for a file's last one.
 pub const SPAN_BYTES: usize = 1 << 20;
@@ -130,6 +132,14 @@ pub fn is_pack(path: &Path) -> bool {
     let mut begin = [0; BEGIN.len()];
     let read = open_regular(path).and_then(|mut file: File| file.read_exact(&mut begin));
     read.is_ok() && begin == *BEGIN.as_bytes()
+}
+
+/// The same of a file of a store.
+///
+/// # Errors
+/// It cannot be read.
+pub fn is_pack_in(place: &StorePath) -> io::Result<bool> {
+    place.first_bytes(BEGIN.len()).map(|begin| begin == BEGIN.as_bytes())
 }
 
 /// Why a pack, or a part of it, cannot be read.
@@ -170,6 +180,17 @@ pub enum PackError {
     /// It is sound in itself but says what no pack says.
     #[error("invalid pack: {0}")]
     Hostile(&'static str),
+}
+
+impl PackError {
+    /// True if a store did not give what it has: nothing is known of the pack.
+    fn is_not_read(&self) -> bool {
+        match self {
+            Self::Io(error) => is_not_read(error),
+            Self::Base { source, .. } => source.is_not_read(),
+            _ => false,
+        }
+    }
 }
 
 /// The sum that is checked whenever something is read.

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -13,13 +13,15 @@ use std::sync::{Arc, OnceLock};
 use rustix::fs::Advice;
 
 use crate::pack::codec::{Codec, Decoder};
+use crate::pack::file::PackFile;
 use crate::pack::layout::{
     BLOCK_ENTRY_BYTES, BlockEntry, FOOTER_BYTES, Fields, Footer, HEADER_BYTES_MAX, Header,
     LEAF_SPANS, SPAN_HEAD_BYTES, Section, file_record, span_bytes, span_count, span_head,
 };
 use crate::pack::table::{self, Entry, UNKNOWN_BYTES, What};
 use crate::pack::{PackError, SPAN_BYTES, VERSION_PLAIN, crc};
-use crate::source::file::{open_regular, read_fully};
+use crate::source::file::open_regular;
+use crate::source::store::StorePath;
 
 /// More is no table: it would be of some ten million files.
 const TABLE_BYTES_MAX: u64 = 2 << 30;
@@ -56,7 +58,7 @@ pub struct PackedTablespace {
 /// A pack that is open.
 #[derive(Debug)]
 pub struct Pack {
-    file: File,
+    file: PackFile,
     pack_bytes: u64,
     header: Header,
     block_bytes: usize,
@@ -123,11 +125,19 @@ impl Pack {
     /// # Errors
     /// It is no pack, or not all of one, or its table is damaged.
     pub fn open(path: &Path) -> Result<Self, PackError> {
-        Self::of(open_regular(path)?)
+        Self::of(PackFile::Here(open_regular(path)?))
     }
 
-    fn of(file: File) -> Result<Self, PackError> {
-        let pack_bytes = file.metadata()?.len();
+    /// Opens a pack of a store, of which only what is asked for is read.
+    ///
+    /// # Errors
+    /// As [`Pack::open`].
+    pub fn open_in(place: &StorePath) -> Result<Self, PackError> {
+        Self::of(PackFile::open(place)?)
+    }
+
+    fn of(file: PackFile) -> Result<Self, PackError> {
+        let pack_bytes = file.length()?;
         let header = read_header(&file, pack_bytes)?;
         let begin = pack_bytes.checked_sub(FOOTER_BYTES as u64).ok_or(PackError::Cut)?;
         let footer = Footer::parse(&read_range(&file, begin, FOOTER_BYTES as u64)?, pack_bytes)?;
@@ -165,8 +175,8 @@ impl Pack {
     }
 
     /// A pack without an end, by its records.
-    pub(super) fn of_records(file: File, recorded: Recorded) -> io::Result<Self> {
-        let pack_bytes = file.metadata()?.len();
+    pub(super) fn of_records(file: PackFile, recorded: Recorded) -> io::Result<Self> {
+        let pack_bytes = file.length()?;
         Ok(Self {
             file,
             pack_bytes,
@@ -211,7 +221,7 @@ impl Pack {
             Some(base) => base.pack.statuses()?,
             None => Vec::new(),
         };
-        statuses.push(self.file.metadata()?);
+        statuses.extend(self.file.status()?);
         Ok(statuses)
     }
 
@@ -481,14 +491,14 @@ impl Pack {
     /// its own affair.
     pub(super) fn want(&self, begin: u64, count: u64) {
         if let Some(count) = NonZero::new(count) {
-            let _ = rustix::fs::fadvise(&self.file, begin, Some(count), Advice::WillNeed);
+            self.file.advise(begin, Some(count), Advice::WillNeed);
         }
     }
 
     /// Has the system read nothing that it was not asked for, in what this one builds
     /// on either. For readers that ask ahead themselves.
     pub(super) fn expect_lookups(&self) {
-        let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::Random);
+        self.file.advise(0, None, Advice::Random);
         if let Some(base) = &self.base {
             base.pack.expect_lookups();
         }
@@ -747,28 +757,28 @@ impl Contents<'_> {
 }
 
 /// The header of a pack.
-pub(super) fn read_header(file: &File, pack_bytes: u64) -> Result<Header, PackError> {
+pub(super) fn read_header(file: &PackFile, pack_bytes: u64) -> Result<Header, PackError> {
     let head = read_range(file, 0, (HEADER_BYTES_MAX as u64).min(pack_bytes))?;
     Header::parse(&head)
 }
 
 /// The root that a pack claims, by its last bytes alone.
-pub(super) fn claimed_root(path: &Path) -> Result<Root, PackError> {
-    let file = open_regular(path)?;
-    let pack_bytes = file.metadata()?.len();
+pub(super) fn claimed_root(place: &StorePath) -> Result<Root, PackError> {
+    let file = PackFile::open(place)?;
+    let pack_bytes = file.length()?;
     read_header(&file, pack_bytes)?;
     let begin = pack_bytes.checked_sub(FOOTER_BYTES as u64).ok_or(PackError::Cut)?;
     let footer = Footer::parse(&read_range(&file, begin, FOOTER_BYTES as u64)?, pack_bytes)?;
     Ok(Root(footer.root))
 }
 
-fn fill(file: &File, offset: u64, out: &mut [u8]) -> Result<(), PackError> {
+fn fill(file: &PackFile, offset: u64, out: &mut [u8]) -> Result<(), PackError> {
     let wanted = out.len();
-    if read_fully(file, out, offset)? < wanted { Err(PackError::Cut) } else { Ok(()) }
+    if file.read_fully(out, offset)? < wanted { Err(PackError::Cut) } else { Ok(()) }
 }
 
 /// Reads a stretch that is known to lie within the pack.
-pub(super) fn read_range(file: &File, begin: u64, count: u64) -> Result<Vec<u8>, PackError> {
+pub(super) fn read_range(file: &PackFile, begin: u64, count: u64) -> Result<Vec<u8>, PackError> {
     let mut bytes = vec![0; usize::try_from(count).map_err(io::Error::other)?];
     fill(file, begin, &mut bytes)?;
     Ok(bytes)
@@ -777,7 +787,7 @@ pub(super) fn read_range(file: &File, begin: u64, count: u64) -> Result<Vec<u8>,
 /// Reads and expands a section, which has so many bytes at the most, and is so many times its
 /// stored ones.
 fn section(
-    file: &File,
+    file: &PackFile,
     section: Section,
     (most, ratio): (u64, u64),
     part: &'static str,

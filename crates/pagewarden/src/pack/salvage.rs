@@ -9,12 +9,13 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use crate::error::Error;
 use crate::pack::chain::{Search, base_of, unreadable};
 use crate::pack::codec::is_zero;
+use crate::pack::file::PackFile;
 use crate::pack::layout::{
     BLOCK_ENTRY_BYTES, BlockEntry, FILE_HEAD_BYTES, Fields, Header, RecordHead, SPAN_BLOCKS_MAX,
     SPAN_HEAD_BYTES, file_record, span_bytes, span_count, span_head,
@@ -24,8 +25,8 @@ use crate::pack::restore::{Restoring, ToDevice, dress, finish_folders, make_fold
 use crate::pack::table::{Entry, Names, UNKNOWN_BYTES, What};
 use crate::pack::tree::{file_hash, span_hash};
 use crate::pack::{PackError, SPAN_BYTES, crc};
-use crate::source::file::open_regular;
 use crate::source::rate::RateLimiter;
+use crate::source::store::StorePath;
 
 /// No entry is longer: two paths, each with two bytes for its length, and numbers.
 const ENTRY_BYTES_MAX: u32 = 2 * (u16::MAX as u32) + 200;
@@ -78,17 +79,19 @@ impl Salvaged {
     /// # Errors
     /// It is no pack, or not even its beginning is sound, or a base that was named
     /// is another.
-    pub fn open(path: &Path, named: &[PathBuf]) -> Result<Self, Error> {
+    pub fn open(place: &StorePath, named: &[StorePath]) -> Result<Self, Error> {
+        let path = place.path();
         let failed = |error| unreadable(path, error);
-        let file = open_regular(path).map_err(|error| Error::io("open", path, error))?;
-        let status = file.metadata().map_err(|error| Error::io("open", path, error))?;
-        let header = read_header(&file, status.len()).map_err(failed)?;
-        let mut records = Records::read(&file, status.len(), header).map_err(failed)?;
+        let file = PackFile::open(place).map_err(|error| Error::io("open", path, error))?;
+        let length = file.length().map_err(|error| Error::io("open", path, error))?;
+        let header = read_header(&file, length).map_err(failed)?;
+        let mut records = Records::read(&file, length, header).map_err(failed)?;
         let mut problems = std::mem::take(&mut records.problems);
         let mut recorded: HashMap<usize, Vec<u64>> = HashMap::new();
         let mut is_open_ended = false;
-        let (mut pack, has_table) = match Pack::open(path) {
+        let (mut pack, has_table) = match Pack::open_in(place) {
             Ok(pack) => (pack.with_records(records.found), true),
+            Err(error) if error.is_not_read() => return Err(failed(error)),
             Err(error) => {
                 problems.insert(0, error.to_string());
                 if records.entries.is_empty() {
@@ -108,7 +111,7 @@ impl Salvaged {
             }
         };
         if let Some(root) = pack.base_root() {
-            match base_of(path, root, named, Search::Beside) {
+            match base_of(place, root, named, Search::Beside) {
                 Ok(base) => pack = pack.with_base(base).map_err(failed)?,
                 Err(error) if named.is_empty() => problems.push(error.to_string()),
                 Err(error) => return Err(error),
@@ -225,6 +228,7 @@ impl<'a> OneFile<'a> {
                     self.put(begin, &buffer)?;
                     self.hashes.push(span_hash(span, span_count(length), &buffer));
                 }
+                Err(error) if error.is_not_read() => return Err(unreadable(&self.path, error)),
                 _ => self.write_blocks(span, bytes, contents)?,
             }
             next = begin.saturating_add(bytes as u64);
@@ -249,6 +253,7 @@ impl<'a> OneFile<'a> {
             let begin = number.saturating_mul(block_bytes as u64);
             match contents.block(self.number, number, &mut block) {
                 Ok(()) => self.put(begin, &block)?,
+                Err(error) if error.is_not_read() => return Err(unreadable(&self.path, error)),
                 Err(_) => {
                     let end = begin.saturating_add(block_bytes as u64).min(self.entry.bytes());
                     self.lose(begin, end);
@@ -349,7 +354,7 @@ struct Records {
 }
 
 impl Records {
-    fn read(file: &File, pack_bytes: u64, header: Header) -> Result<Self, PackError> {
+    fn read(file: &PackFile, pack_bytes: u64, header: Header) -> Result<Self, PackError> {
         let begin = header.bytes();
         let count = u64::from(header.dictionary_bytes);
         let available = pack_bytes.saturating_sub(begin).min(count);
@@ -374,7 +379,7 @@ impl Records {
     /// Takes the next record; `None` if what comes is none.
     fn next(
         &mut self,
-        file: &File,
+        file: &PackFile,
         pack_bytes: u64,
         names: &mut Names,
     ) -> Result<Option<()>, PackError> {

@@ -192,6 +192,15 @@ impl<W: Write + Send + 'static> StreamPacking<W> {
         }
     }
 
+    /// Ends without a pack: what was written is dropped when this returns, and not at some time later.
+    pub fn give_up(self) {
+        lock(&self.inner).sender = None;
+        for worker in self.workers {
+            // What it came to is of no use any more.
+            let _ = worker.join();
+        }
+    }
+
     /// Why the run was stopped, if that was because the pack could not be written.
     #[must_use]
     pub fn failure(&self) -> Option<io::Error> {

@@ -133,11 +133,17 @@ impl<W: Write + Send> Report for JsonReport<W> {
         let part = match &description.part {
             Some(RepositoryPart::Set(backup)) => Some(("backup", serde_json::to_value(&**backup)?)),
             Some(RepositoryPart::Whole(Some(log))) => Some(("log", serde_json::to_value(&**log)?)),
+            Some(RepositoryPart::Binlogs(Some(log))) => {
+                Some(("binlogs", serde_json::to_value(&**log)?))
+            }
             Some(RepositoryPart::Chains(Some(chains))) => {
                 Some(("databases", serde_json::to_value(&chains.databases)?))
             }
             Some(
-                RepositoryPart::Whole(None) | RepositoryPart::Chains(None) | RepositoryPart::Media,
+                RepositoryPart::Whole(None)
+                | RepositoryPart::Chains(None)
+                | RepositoryPart::Binlogs(None)
+                | RepositoryPart::Media,
             )
             | None => None,
         };

@@ -1,5 +1,6 @@
 //! How results are written down. A report sees neither files nor formats.
 
+use std::fmt;
 use std::io;
 use std::time::SystemTime;
 
@@ -8,6 +9,7 @@ use serde::Serialize;
 use crate::database::Description;
 use crate::verdict::Verdict;
 use crate::verify::{Sink, Summary, Verified};
+use crate::words::{bytes, counted, grouped};
 
 pub mod colours;
 pub mod fold;
@@ -82,6 +84,22 @@ pub struct Traffic {
     pub retries: u64,
     /// Bytes of the answers' bodies.
     pub bytes: u64,
+    /// Bytes of what was written, each repetition counted.
+    pub sent_bytes: u64,
+}
+
+impl fmt::Display for Traffic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", counted(self.requests, "request"))?;
+        if self.retries > 0 {
+            write!(f, ", {} of them repeated", grouped(self.retries))?;
+        }
+        write!(f, ", {} read", bytes(self.bytes))?;
+        match self.sent_bytes {
+            0 => Ok(()),
+            sent => write!(f, ", {} written", bytes(sent)),
+        }
+    }
 }
 
 /// Writes down a run: targets one after the other, what is found in each

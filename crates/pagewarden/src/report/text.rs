@@ -12,7 +12,7 @@ use crate::report::fold::Folded;
 use crate::report::map::{Layout, PageMap};
 use crate::report::sets::SetsSeen;
 use crate::report::why::why;
-use crate::report::{Report, RunEnd, TargetEnd, Traffic};
+use crate::report::{Report, RunEnd, TargetEnd};
 use crate::verdict::{Finding, Note, PageCounts, Recount, Stretch, Unread, Verdict};
 use crate::verify::{Sink, Summary, Verified, mib_per_second};
 use crate::words::{bytes, counted, duration, grouped, printable, rate, relation_name};
@@ -243,13 +243,8 @@ impl<W: Write + Send> Report for TextReport<W> {
     }
 
     fn end(&mut self, run: &RunEnd<'_>) -> io::Result<()> {
-        if let Some(Traffic { requests, retries, bytes: read }) = run.storage {
-            let requests = counted(requests, "request");
-            let repeated = match retries {
-                0 => String::new(),
-                _ => format!(", {} of them repeated", grouped(retries)),
-            };
-            writeln!(self.out, "Object storage: {requests}{repeated}, {} read", bytes(read))?;
+        if let Some(traffic) = run.storage {
+            writeln!(self.out, "Object storage: {traffic}")?;
         }
         // Where nothing could be opened, the errors have said all there is.
         if run.opened > 0 {

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::page::Fingerprint;
 use crate::seal::{FOOTER_BYTES, HASH_BYTES, Header, MAGIC, PROLOGUE_BYTES, VERSION};
-use crate::source::file::{open_regular, read_fully};
+use crate::source::file::read_fully;
+use crate::source::store::StorePath;
 use crate::verdict::PageNo;
 
 const HEADER_BYTES_MAX: u32 = 1 << 20;
@@ -50,11 +51,20 @@ impl Sealed {
     /// # Errors
     /// It cannot be read, is no seal, of a later version, or damaged.
     pub fn open(path: &Path) -> Result<Self, Error> {
+        Self::open_in(&path.into())
+    }
+
+    /// The same of a seal in a store, of which a copy without a name is made.
+    ///
+    /// # Errors
+    /// As [`Sealed::open`].
+    pub fn open_in(place: &StorePath) -> Result<Self, Error> {
+        let path = place.path();
         let refuse = |why: &str| {
             Error::damaged(path, format!("not a seal that can be believed: {why}"), HINT)
         };
         let read = |source| Error::io("read", path, source);
-        let file = open_regular(path).map_err(|source| Error::io("open", path, source))?;
+        let file = place.as_file().map_err(|source| Error::io("open", path, source))?;
         let length = file.metadata().map_err(read)?.len();
         let footer_at = length.checked_sub(FOOTER_BYTES as u64);
         let Some(footer_at) = footer_at.filter(|at| *at >= PROLOGUE_BYTES as u64) else {

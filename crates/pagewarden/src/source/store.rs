@@ -68,6 +68,17 @@ pub enum Seen {
     Other,
 }
 
+impl Seen {
+    /// The bytes of a file.
+    #[must_use]
+    pub fn bytes(self) -> Option<u64> {
+        match self {
+            Self::File(bytes) => Some(bytes),
+            Self::Folder | Self::Other => None,
+        }
+    }
+}
+
 /// An entry of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {

@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 
 use crate::args::pack::Pack;
 use crate::commands::pack::{STANDARD_INPUT, kind, options, settings};
+use crate::commands::storage::is_address;
 use crate::exit::Exit;
 use crate::progress::Show;
 
@@ -43,6 +44,11 @@ struct Table {
 
 pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Result<Exit> {
     let begin = Instant::now();
+    ensure!(
+        !is_address(&arguments.source),
+        "--estimate takes samples of files of this machine\n\
+         hint: pagewarden pack --to null: reads a file in object storage"
+    );
     let source = arguments.source.as_path();
     ensure!(
         source != Path::new(STANDARD_INPUT),

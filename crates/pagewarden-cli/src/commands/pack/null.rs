@@ -12,19 +12,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use pagewarden::database;
+use pagewarden::database::{self, OpenOptions};
 use pagewarden::pack::{Content, Draining, Entry, Strays, What};
+use pagewarden::report::Traffic;
 use pagewarden::source::device::{DeviceLoad, device_load};
 use pagewarden::source::file::open_regular;
 use pagewarden::source::residency::{Residency, residency};
+use pagewarden::source::store::{Seen, StorePath};
 use pagewarden::verdict::{Finding, Note, Stretch, Unread};
 use pagewarden::verify::timing::{Setter, Timing};
-use pagewarden::verify::{Progress, Sink, Summary, Verified, mib_per_second, verify};
+use pagewarden::verify::{Options, Progress, Sink, Summary, Verified, mib_per_second, verify};
 use pagewarden::words::{self, counted, grouped, percent, printable};
 use serde_json::{Value, json};
 
 use crate::args::pack::Pack;
 use crate::commands::pack::{kind, options};
+use crate::commands::storage::{self, Storage};
 use crate::exit::Exit;
 use crate::progress::{Output, Show};
 
@@ -39,6 +42,10 @@ const BUSY: f64 = 0.3;
 
 pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Result<Exit> {
     let source = arguments.source.as_path();
+    let storage = Storage::begin([&arguments.source], &arguments.storage, arguments.rate, stop)?;
+    if let Some(place) = storage.file(source).transpose()? {
+        return read_stored(arguments, &place, &storage, stop, show);
+    }
     let target = database::open(source, kind(arguments))?;
     let is_live = target.description.live;
     let content = Content::list(source, Strays::PassedOver)?;
@@ -49,21 +56,8 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
     let begin = Instant::now();
     show.expect(content.bytes());
     let out = Mutex::new(show.output());
-    let percent = Percent {
-        show,
-        out: &out,
-        every: arguments.stats.filter(|_| !arguments.json),
-        total: content.bytes(),
-        done: AtomicU64::new(0),
-    };
-    let mut lines = Lines {
-        out: &out,
-        is_shown: !arguments.json,
-        database: database_name(source),
-        file: String::new(),
-        pages: 0,
-        seen: HashSet::new(),
-    };
+    let percent = Percent::new(arguments, show, &out, content.bytes());
+    let mut lines = Lines::new(arguments, &out);
     let options = options(arguments, stop);
     let verified = verify(target, &options, &percent, &mut lines)?;
     let summary = &verified.summary;
@@ -79,25 +73,47 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
     let (others, rest) = draining.drain(&has_no_pages, &percent)?;
     let mut pace = summary.pace;
     pace += rest;
-    show.end();
     let done = Done {
         verified: &verified,
         pace,
         bytes: summary.bytes.saturating_add(others),
         elapsed: begin.elapsed(),
+        device,
+        storage: None,
     };
-    let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
-    if arguments.json {
-        writeln!(out, "{}", done.object(device.as_ref()))?;
-    } else {
-        done.print(&mut *out, options.rate.ceiling().is_some())?;
-    }
-    out.flush()?;
-    Ok(if summary.stopped || stop.load(Ordering::Relaxed) {
-        Exit::Stopped
-    } else {
-        Exit::from(verified.verdict())
-    })
+    done.tell(arguments, &options, show, &out)
+}
+
+/// The same of a file in object storage.
+fn read_stored(
+    arguments: &Pack,
+    place: &StorePath,
+    storage: &Storage,
+    stop: &Arc<AtomicBool>,
+    show: &Show,
+) -> Result<Exit> {
+    let begin = Instant::now();
+    let (target, _folder) = storage::open(place, kind(arguments), &OpenOptions::default())?;
+    let bytes = match place.look() {
+        Ok(Seen::File(bytes)) => bytes,
+        _ => 0,
+    };
+    show.expect(bytes);
+    let out = Mutex::new(show.output());
+    let percent = Percent::new(arguments, show, &out, bytes);
+    let mut lines = Lines::new(arguments, &out);
+    let options = options(arguments, stop);
+    let verified = verify(target, &options, &percent, &mut lines)?;
+    lines.end_file()?;
+    let done = Done {
+        verified: &verified,
+        pace: verified.summary.pace,
+        bytes: verified.summary.bytes,
+        elapsed: begin.elapsed(),
+        device: None,
+        storage: storage.traffic(),
+    };
+    done.tell(arguments, &options, show, &out)
 }
 
 /// What a run came to.
@@ -107,11 +123,35 @@ struct Done<'a> {
     pace: Timing,
     bytes: u64,
     elapsed: Duration,
+    /// What the device did before.
+    device: Option<DeviceLoad>,
+    /// What was asked of object stores, if it is in one.
+    storage: Option<Traffic>,
 }
 
 impl Done<'_> {
-    fn object(&self, device: Option<&DeviceLoad>) -> Value {
-        json!({
+    /// Says it, and what the program ends with.
+    fn tell(
+        &self,
+        arguments: &Pack,
+        options: &Options,
+        show: &Show,
+        out: &Mutex<Output<'_>>,
+    ) -> Result<Exit> {
+        show.end();
+        let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
+        if arguments.json {
+            writeln!(out, "{}", self.object())?;
+        } else {
+            self.print(&mut *out, options.rate.ceiling().is_some())?;
+        }
+        out.flush()?;
+        let is_stopped = self.verified.summary.stopped || options.stop.load(Ordering::Relaxed);
+        Ok(if is_stopped { Exit::Stopped } else { Exit::from(self.verified.verdict()) })
+    }
+
+    fn object(&self) -> Value {
+        let mut object = json!({
             "pagewarden": pagewarden::VERSION,
             "command": "pack",
             "verdict": self.verified.verdict().name(),
@@ -121,15 +161,23 @@ impl Done<'_> {
             "mib_per_second": mib_per_second(self.bytes, self.elapsed),
             "cached_bytes": known_cached(&self.pace),
             "pace": pace_object(&self.pace),
-            "device_before": device.map(device_object),
+            "device_before": self.device.as_ref().map(device_object),
             "seconds": self.elapsed.as_secs_f64(),
-        })
+        });
+        if let (Some(traffic), Some(object)) = (self.storage, object.as_object_mut()) {
+            object.insert("storage".to_owned(), json!(traffic));
+        }
+        object
     }
 
     fn print(&self, out: &mut impl Write, has_ceiling: bool) -> io::Result<()> {
         let summary = &self.verified.summary;
         writeln!(out, "{}", found(summary))?;
-        for line in [cached_words(&self.pace, self.bytes), pace_words(&self.pace, has_ceiling)] {
+        let from = match self.storage {
+            Some(traffic) => format!("Object storage: {traffic}."),
+            None => cached_words(&self.pace, self.bytes),
+        };
+        for line in [from, pace_words(&self.pace, has_ceiling)] {
             writeln!(out, "{line}")?;
         }
         // Last, as servers end a backup.
@@ -276,6 +324,13 @@ struct Percent<'a> {
     done: AtomicU64,
 }
 
+impl<'a> Percent<'a> {
+    fn new(arguments: &Pack, show: &'a Show, out: &'a Mutex<Output<'a>>, total: u64) -> Self {
+        let every = arguments.stats.filter(|_| !arguments.json);
+        Self { show, out, every, total, done: AtomicU64::new(0) }
+    }
+}
+
 impl Progress for Percent<'_> {
     fn advance(&self, bytes: u64) {
         self.show.advance(bytes);
@@ -305,7 +360,18 @@ struct Lines<'a> {
     seen: HashSet<String>,
 }
 
-impl Lines<'_> {
+impl<'a> Lines<'a> {
+    fn new(arguments: &Pack, out: &'a Mutex<Output<'a>>) -> Self {
+        Self {
+            out,
+            is_shown: !arguments.json,
+            database: database_name(&arguments.source),
+            file: String::new(),
+            pages: 0,
+            seen: HashSet::new(),
+        }
+    }
+
     fn line(&self, text: &str) -> io::Result<()> {
         match self.out.lock() {
             Ok(mut out) if self.is_shown => writeln!(out, "{text}"),

@@ -15,6 +15,8 @@ use pagewarden::verify::verify;
 
 use super::{Packed, Place, Whole, make, open, options, profile_of, tablespace};
 use crate::args::pack::Pack as Arguments;
+use crate::args::storage::StorageOptions;
+use crate::commands::storage::Storage;
 use crate::progress::Show;
 
 /// Packs what is mounted on `folder`, as `old` was packed, into `output`; a tablespace
@@ -44,7 +46,8 @@ pub fn repack(
                 folder.display()
             );
             let arguments = arguments(cluster, old, is_json);
-            let packed = tablespace::make(&arguments, name, output, stop, show)?;
+            let storage = Storage::begin([], &arguments.storage, None, stop)?;
+            let packed = tablespace::make(&arguments, name, output, &storage, stop, show)?;
             (arguments, packed)
         }
         _ => {
@@ -125,6 +128,7 @@ fn source(folder: &Path, old: &Pack) -> Result<PathBuf> {
 fn arguments(source: &Path, old: &Pack, is_json: bool) -> Arguments {
     let profile = u32::try_from(old.block_bytes()).ok().and_then(profile_of);
     Arguments {
+        storage: StorageOptions::default(),
         source: source.to_owned(),
         output: None,
         to: None,

@@ -1,7 +1,7 @@
 //! `pack -`: a backup that comes as a stream, as one file of the very bytes that
 //! came, verified on the way as `check -` does it.
 
-use std::io::{self, Cursor, IsTerminal as _, Read as _};
+use std::io::{self, Cursor, IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use pagewarden::database::{self, OpenOptions};
 use pagewarden::pack::{StreamPacking, train_on_begin};
 use pagewarden::source::pipe::StandardInput;
+use pagewarden::source::store::StorePath;
 
 use super::{Packed, Place, STANDARD_INPUT, check, is_sound_enough, kind, options, plain_settings};
 use crate::args::pack::Pack;
@@ -21,9 +22,46 @@ const NAME: &str = "stream";
 const LEARNT_BYTES: u64 = 64 << 20;
 const ENDING: &str = ".pwk";
 
+/// Where a backup comes from.
+pub(super) struct Input {
+    source: Box<dyn Read + Send>,
+    /// What the source is called.
+    called: PathBuf,
+    /// What the file is called, if the source has a name.
+    name: Option<PathBuf>,
+}
+
+impl Input {
+    /// What is piped into the program.
+    pub(super) fn standard(stop: &Arc<AtomicBool>) -> Result<Self> {
+        ensure!(
+            !io::stdin().is_terminal(),
+            "standard input is a terminal\nhint: pipe a backup into it, or name a path"
+        );
+        let source = Box::new(StandardInput::new(Arc::clone(stop)));
+        Ok(Self { source, called: STANDARD_INPUT.into(), name: None })
+    }
+
+    /// A file of a store.
+    pub(super) fn stored(place: &StorePath) -> Result<Self> {
+        let called = place.path().to_owned();
+        let file = place.open().with_context(|| format!("cannot open {}", called.display()))?;
+        let name = place.name().map(PathBuf::from);
+        Ok(Self { source: Box::new(file), called, name })
+    }
+
+    fn shown(&self) -> String {
+        match self.called == Path::new(STANDARD_INPUT) {
+            true => "standard input".to_owned(),
+            false => self.called.display().to_string(),
+        }
+    }
+}
+
 pub(super) fn make(
     arguments: &Pack,
-    place: Place,
+    mut input: Input,
+    place: Place<'_>,
     stop: &Arc<AtomicBool>,
     show: &Show,
 ) -> Result<Packed> {
@@ -31,74 +69,66 @@ pub(super) fn make(
         arguments.base.is_none() && arguments.tablespace.is_none(),
         "a stream is packed as a whole\nhint: --base and --tablespace want a path"
     );
-    ensure!(
-        !io::stdin().is_terminal(),
-        "standard input is a terminal\nhint: pipe a backup into it, or name a path"
-    );
     let options = options(arguments, stop);
     let (mut settings, wants_dictionary) = plain_settings(arguments, 0);
-    let mut input = StandardInput::new(Arc::clone(stop));
+    let shown = input.shown();
     let mut begin = Vec::new();
     if wants_dictionary {
         // It is read but once: what it begins with must do.
-        let read = input.by_ref().take(LEARNT_BYTES).read_to_end(&mut begin);
+        let read = input.source.by_ref().take(LEARNT_BYTES).read_to_end(&mut begin);
         // That we are to stop is told by whoever reads on.
         if !stop.load(Ordering::Relaxed) {
-            read.context("cannot read standard input")?;
+            read.with_context(|| format!("cannot read {shown}"))?;
         }
         settings.dictionary = train_on_begin(&begin, settings.block_bytes);
     }
-    let out = place.out()?;
+    let out = place.out(None)?;
     let cannot = || format!("cannot make {}", place.path.display());
-    let (tee, packing) = StreamPacking::begin(
-        Box::new(Cursor::new(begin).chain(input)),
-        file_name(&place.path),
-        settings,
-        options.jobs,
-        out,
-        stop,
-    )
-    .with_context(cannot)?;
-    let called = Path::new(STANDARD_INPUT);
-    let target =
-        database::open_stream(called, Box::new(tee), kind(arguments), &OpenOptions::default())?;
-    let (verdict, mut summary, check) = check(arguments, target, &[], &options, show)?;
-    if let Some(error) = packing.failure() {
-        return Err(error).with_context(cannot);
-    }
-    let not_made = |summary| Packed {
-        verdict,
-        summary,
-        check: check.clone(),
-        base: None,
-        made: None,
-        prediction: serde_json::Value::Null,
-    };
-    let is_kept = is_sound_enough(verdict) || arguments.keep_damaged;
-    if summary.stopped || !is_kept {
-        return Ok(not_made(summary));
-    }
-    match packing.drain(stop, show) {
-        Err(_) if stop.load(Ordering::Relaxed) => {
-            if let Some(error) = packing.failure() {
-                return Err(error).with_context(cannot);
-            }
-            summary.stopped = true;
-            return Ok(not_made(summary));
+    let name = input.name.clone().unwrap_or_else(|| file_name(&place.path));
+    let source = Box::new(Cursor::new(begin).chain(input.source));
+    let (tee, packing) = StreamPacking::begin(source, name, settings, options.jobs, out, stop)
+        .with_context(cannot)?;
+    let opened = database::open_stream(
+        &input.called,
+        Box::new(tee),
+        kind(arguments),
+        &OpenOptions::default(),
+    );
+    let checked = opened.map_err(Into::into).and_then(|target| {
+        let (verdict, mut summary, report) = check(arguments, target, &[], &options, show)?;
+        if let Some(error) = packing.failure() {
+            return Err(error).with_context(cannot);
         }
-        drained => drained.context("cannot read standard input")?,
+        let is_kept = is_sound_enough(verdict) || arguments.keep_damaged;
+        if is_kept && !summary.stopped {
+            match packing.drain(stop, show) {
+                Err(_) if stop.load(Ordering::Relaxed) => match packing.failure() {
+                    Some(error) => return Err(error).with_context(cannot),
+                    None => summary.stopped = true,
+                },
+                drained => drained.with_context(|| format!("cannot read {shown}"))?,
+            }
+        }
+        let is_made = is_kept && !summary.stopped;
+        let (base, made, prediction) = (None, None, serde_json::Value::Null);
+        Ok((is_made, Packed { verdict, summary, check: report, base, made, prediction }))
+    });
+    match checked {
+        Ok((true, mut packed)) => {
+            let (out, root, totals) = packing.finish(&packed.check).with_context(cannot)?;
+            place.keep(out)?;
+            packed.made = Some((root, totals));
+            Ok(packed)
+        }
+        Ok((false, packed)) => {
+            packing.give_up();
+            Ok(packed)
+        }
+        Err(error) => {
+            packing.give_up();
+            Err(error)
+        }
     }
-    let (out, root, totals) = packing.finish(&check).with_context(cannot)?;
-    drop(out);
-    place.keep()?;
-    Ok(Packed {
-        verdict,
-        summary,
-        check,
-        base: None,
-        made: Some((root, totals)),
-        prediction: serde_json::Value::Null,
-    })
 }
 
 /// As the pack is called, without its ending.

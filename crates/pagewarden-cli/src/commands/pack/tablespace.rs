@@ -15,6 +15,7 @@ use pagewarden::pack::PackedTablespace;
 
 use super::{Packed, Place, Whole, make as make_pack};
 use crate::args::pack::Pack;
+use crate::commands::storage::Storage;
 use crate::progress::Show;
 
 /// Tables that are named; more are counted.
@@ -24,11 +25,13 @@ pub(super) fn make(
     arguments: &Pack,
     name: &str,
     output: &Path,
+    storage: &Storage,
     stop: &Arc<AtomicBool>,
     show: &Show,
 ) -> Result<Packed> {
     let tablespace = Tablespace::find(&arguments.source, name)?;
-    let place = Place::prepare(output, [arguments.source.as_path(), &tablespace.folder])?;
+    let place =
+        Place::prepare_in(storage, output, [arguments.source.as_path(), &tablespace.folder])?;
     let unfrozen = tablespace.unfrozen()?;
     if !unfrozen.is_empty() {
         bail!(refusal(&tablespace, &unfrozen));

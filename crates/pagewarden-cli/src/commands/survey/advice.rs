@@ -59,6 +59,14 @@ pub(super) fn advice(surveyed: &Surveyed) -> Advice {
 /// Nothing protects it.
 fn protect(surveyed: &Surveyed, path: &str) -> Advice {
     let description = &surveyed.description;
+    if surveyed.storage.is_some() {
+        return Advice {
+            command: format!("pagewarden check --seal FILE {path}"),
+            why: "what is stored stays as it is: a seal finds later what its pages cannot tell; turn \
+                  checksums on in the database itself"
+                .to_owned(),
+        };
+    }
     let is_file = surveyed.path.is_file();
     let turned_on = database::kind_named(description.format).map(|format| format.turned_on);
     let (command, why) = match turned_on {
@@ -91,6 +99,12 @@ fn protect(surveyed: &Surveyed, path: &str) -> Advice {
 fn keep(surveyed: &Surveyed, path: &str) -> Advice {
     let summary = &surveyed.summary;
     let said = |command: String, why: &str| Advice { command, why: why.to_owned() };
+    if surveyed.storage.is_some() {
+        return said(
+            format!("pagewarden check --nagios {path}"),
+            "for monitoring: the same every night, in one line",
+        );
+    }
     if surveyed.path == Path::new("-") {
         return said("pagewarden check -".to_owned(), "the same for every backup that is made");
     }
@@ -159,6 +173,7 @@ mod tests {
             findings: Vec::new(),
             unread: Vec::new(),
             device_bytes: None,
+            storage: None,
             price: Price { known: Vec::new(), command: None },
             ended: String::new(),
         }

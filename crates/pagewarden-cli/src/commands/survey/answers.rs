@@ -32,7 +32,7 @@ pub(super) fn answers(surveyed: &Surveyed) -> Vec<Answer> {
         plain("Protection", protection(surveyed)),
         plain("Strength", strength(surveyed)),
         plain("Is it sound", sound(surveyed)),
-        plain("Reading", vec![reading(surveyed)]),
+        plain("Reading", reading(surveyed)),
         plain("More costs", price(surveyed)),
         Answer { title: "Next", lines: vec![advice.command, advice.why], is_command: true },
     ]
@@ -114,7 +114,7 @@ fn finding(finding: &Finding) -> String {
 }
 
 /// How fast all of it was read to nowhere.
-fn reading(surveyed: &Surveyed) -> String {
+fn reading(surveyed: &Surveyed) -> Vec<String> {
     let summary = &surveyed.summary;
     let from = match surveyed.device_bytes {
         // Beside pages, small files are read.
@@ -126,12 +126,14 @@ fn reading(surveyed: &Surveyed) -> String {
         ),
         None => String::new(),
     };
-    format!(
+    let mut lines = vec![format!(
         "{} to nowhere in {}: {} MiB/s{from}",
         bytes(summary.bytes),
         duration(summary.elapsed),
         rate(summary.mib_per_second()),
-    )
+    )];
+    lines.extend(surveyed.storage.map(|traffic| format!("object storage: {traffic}")));
+    lines
 }
 
 /// What more protection costs here.

@@ -13,7 +13,7 @@ pub(super) fn object(surveyed: &Surveyed, seconds: f64) -> Value {
     let by_mode = summary.by_mode;
     let used = by_mode.checksum + by_mode.torn + by_mode.none;
     let share = (used > 0).then(|| (by_mode.checksum + by_mode.torn) as f64 / used as f64);
-    json!({
+    let mut object = json!({
         "pagewarden": pagewarden::VERSION,
         "command": "survey",
         "verdict": surveyed.verdict.name(),
@@ -51,5 +51,9 @@ pub(super) fn object(surveyed: &Surveyed, seconds: f64) -> Value {
         "price": { "known": surveyed.price.known, "command": surveyed.price.command },
         "recommended": { "command": advice.command, "why": advice.why },
         "stopped": summary.stopped,
-    })
+    });
+    if let (Some(traffic), Some(object)) = (surveyed.storage, object.as_object_mut()) {
+        object.insert("storage".to_owned(), json!(traffic));
+    }
+    object
 }

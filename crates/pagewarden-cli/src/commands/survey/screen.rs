@@ -20,8 +20,22 @@ pub(super) fn screen(
     width: usize,
     colours: Colours,
 ) -> String {
+    let mut text = lines(&surveyed.path.to_string_lossy(), answers, width, colours);
+    let word = surveyed.verdict.name();
+    if colours.0 {
+        text = text.replacen(
+            &format!("Is it sound  {word}"),
+            &format!("Is it sound  {}", colours.verdict(surveyed.verdict)),
+            1,
+        );
+    }
+    text
+}
+
+/// Answers below the name of what they are about.
+pub(super) fn lines(path: &str, answers: &[Answer], width: usize, colours: Colours) -> String {
     let width = width.clamp(40, WIDTH_MAX);
-    let mut text = format!("{}\n\n", printable(&surveyed.path.to_string_lossy()));
+    let mut text = format!("{}\n\n", printable(path));
     for answer in answers {
         for (number, line) in answer.lines.iter().enumerate() {
             let title = if number == 0 { answer.title } else { "" };
@@ -32,14 +46,6 @@ pub(super) fn screen(
                 wrapped(&mut text, title, line, width);
             }
         }
-    }
-    let word = surveyed.verdict.name();
-    if colours.0 {
-        text = text.replacen(
-            &format!("Is it sound  {word}"),
-            &format!("Is it sound  {}", colours.verdict(surveyed.verdict)),
-            1,
-        );
     }
     text
 }

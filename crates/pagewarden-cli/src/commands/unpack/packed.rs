@@ -18,10 +18,11 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail, ensure};
 use pagewarden::pack::{
     Entry, Pack, Places, Restored, Restoring, Salvaged, SalvagedFiles, Search, fresh_bytes,
-    open_chain, restore,
+    open_chain_in, restore,
 };
 use pagewarden::shell::quoted;
 use pagewarden::source::rate::Rate;
+use pagewarden::source::store::StorePath;
 use pagewarden::source::trusted_path::End;
 use pagewarden::verify::mib_per_second;
 use pagewarden::words::{bytes, counted, duration, grouped, printable, rate};
@@ -30,30 +31,41 @@ use serde_json::{Value, json};
 
 use super::place::{Place, held_bytes};
 use crate::args::Unpack;
+use crate::commands::storage::Storage;
 use crate::exit::Exit;
 use crate::owner_rights;
 use crate::progress::Show;
-use crate::signals::stop_on_signals;
 
 /// Lost parts that are shown as text; more are counted.
 const SHOWN_MAX: usize = 100;
 
-pub(super) fn run(arguments: &Unpack, path: &Path) -> Result<Exit> {
+/// A pack that is to be unpacked.
+pub(super) struct Packed<'a> {
+    pub(super) arguments: &'a Unpack,
+    pub(super) place: StorePath,
+    pub(super) storage: &'a Storage,
+    pub(super) stop: &'a Arc<AtomicBool>,
+}
+
+pub(super) fn run(packed: &Packed<'_>) -> Result<Exit> {
     let begin = Instant::now();
+    let Packed { arguments, place, storage, stop } = packed;
+    let path = place.path();
     ensure!(arguments.files.len() == 1, "name one pack at a time");
     ensure!(
         arguments.set == 1 && !arguments.restore_bits && !arguments.full_size,
         "--set, --restore-bits and --full-size are for backups of SQL Server; {} is a pack",
         path.display()
     );
-    let stop = stop_on_signals()?;
+    let bases: Result<Vec<_>, _> = arguments.base.iter().map(|base| storage.at(base)).collect();
+    let bases = bases?;
     if arguments.salvage {
-        return salvage(arguments, path, &stop, begin);
+        return salvage(packed, &bases, begin);
     }
-    let pack = open_chain(path, &arguments.base, Search::Beside)?;
+    let pack = open_chain_in(place, &bases, Search::Beside)?;
     check_names(arguments, path, &pack)?;
     let acting = owner_rights::take(&places(arguments))?;
-    unpack(arguments, path, &pack, &stop, begin)
+    unpack(packed, path, &pack, stop, begin)
         .map_err(|error| owner_rights::explain(error, acting.as_ref()))
 }
 
@@ -64,12 +76,13 @@ fn places(arguments: &Unpack) -> Vec<(&Path, End)> {
 }
 
 fn unpack(
-    arguments: &Unpack,
+    packed: &Packed<'_>,
     path: &Path,
     pack: &Pack,
     stop: &Arc<AtomicBool>,
     begin: Instant,
 ) -> Result<Exit> {
+    let arguments = packed.arguments;
     let wanted = |entry: &Entry| is_wanted(entry, &arguments.only);
     let targets = Targets::prepare(arguments, pack, &wanted, &state_of(arguments, pack))?;
     targets.have_room(path, pack, &wanted)?;
@@ -99,7 +112,7 @@ fn unpack(
         restored => restored.map_err(|error| targets.with_final_names(error))?,
     };
     targets.keep(pack)?;
-    report(arguments, pack, restored, begin, &show)?;
+    report(packed, pack, restored, begin, &show)?;
     Ok(Exit::Fine)
 }
 
@@ -297,16 +310,17 @@ fn stopped(arguments: &Unpack, what: &str, begin: Instant, show: &Show) -> Resul
 }
 
 fn report(
-    arguments: &Unpack,
+    packed: &Packed<'_>,
     pack: &Pack,
     restored: Restored,
     begin: Instant,
     show: &Show,
 ) -> Result<()> {
     let elapsed = begin.elapsed();
+    let traffic = packed.storage.traffic();
     let mut out = show.output();
-    if arguments.json {
-        let object = json!({
+    if packed.arguments.json {
+        let mut object = json!({
             "pagewarden": pagewarden::VERSION,
             "command": "unpack",
             "verdict": "intact",
@@ -317,8 +331,14 @@ fn report(
             "kept_bytes": restored.kept_bytes,
             "seconds": elapsed.as_secs_f64(),
         });
+        if let (Some(traffic), Some(object)) = (traffic, object.as_object_mut()) {
+            object.insert("storage".to_owned(), json!(traffic));
+        }
         writeln!(out, "{object}")?;
     } else {
+        if let Some(traffic) = traffic {
+            writeln!(out, "Object storage: {traffic}")?;
+        }
         writeln!(
             out,
             "Unpacked {} ({}) in {} ({} MiB/s)",
@@ -335,16 +355,12 @@ fn report(
     Ok(())
 }
 
-fn salvage(
-    arguments: &Unpack,
-    path: &Path,
-    stop: &Arc<AtomicBool>,
-    begin: Instant,
-) -> Result<Exit> {
-    let salvaged = Salvaged::open(path, &arguments.base)?;
-    check_names(arguments, path, salvaged.pack())?;
+fn salvage(packed: &Packed<'_>, bases: &[StorePath], begin: Instant) -> Result<Exit> {
+    let Packed { arguments, place, stop, .. } = packed;
+    let salvaged = Salvaged::open(place, bases)?;
+    check_names(arguments, place.path(), salvaged.pack())?;
     let acting = owner_rights::take(&places(arguments))?;
-    write_salvaged(arguments, path, &salvaged, stop, begin)
+    write_salvaged(arguments, place.path(), &salvaged, stop, begin)
         .map_err(|error| owner_rights::explain(error, acting.as_ref()))
 }
 

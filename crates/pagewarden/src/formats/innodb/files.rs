@@ -7,6 +7,7 @@
 //! | a tablespace file | that file: see `single`; by its directory's state where that is not at rest; as in use where a server has it open |
 //! | a file of an Aria table | that file, by the table's `.MAI` |
 //! | a doublewrite file of MySQL | the sums of the pages in it |
+//! | a binary log, or a folder of them | every event: see `binlog` |
 //! | an xbstream, from a file or a pipe | the tables in it: see `stream` |
 
 use std::fs::Metadata;
@@ -14,6 +15,7 @@ use std::path::Path;
 
 use crate::database::{LinkMaker, OpenOptions, Probe, Target};
 use crate::error::Error;
+use crate::formats::innodb::binlog;
 
 mod absent;
 mod aria;
@@ -62,7 +64,8 @@ pub(super) fn link_maker(link: &Path) -> LinkMaker {
 
 pub(super) fn probe(path: &Path, metadata: &Metadata) -> Probe {
     match metadata.is_dir() {
-        true => directory::probe(path),
+        true => directory::probe(path).max(binlog::probe_folder(path)),
+        false if binlog::is_binlog(path) => Probe::Yes,
         false if lone::is_known(path) || stream::is_known(path) => Probe::Yes,
         false => single::probe(path, metadata),
     }
@@ -74,7 +77,11 @@ pub(super) fn open(
     options: &OpenOptions,
 ) -> Result<Target, Error> {
     match metadata.is_dir() {
+        true if directory::probe(path) == Probe::No && binlog::probe_folder(path) == Probe::Yes => {
+            binlog::open_folder(path)
+        }
         true => directory::open(path, options),
+        false if binlog::is_binlog(path) => binlog::open_file(path),
         false if lone::is_known(path) => lone::open(path),
         false if stream::is_known(path) => stream::open_file(path, options),
         false => match directory::open_inside(path, options)? {

@@ -1,5 +1,6 @@
 //! InnoDB: tablespaces, data directories and backups of MySQL and MariaDB.
 
+mod binlog;
 pub mod checksum;
 pub mod files;
 pub mod page;
@@ -13,7 +14,7 @@ use crate::formats::aria::page::specimens as of_aria;
 pub const FORMAT: Format = Format {
     name: "innodb",
     title: "MySQL and MariaDB",
-    summary: "data directories, backups and tablespaces of MySQL and MariaDB, with Aria tables",
+    summary: "data directories, backups, tablespaces and binary logs of MySQL and MariaDB, with Aria tables",
     endings: &["ibd"],
     probe: files::probe,
     open: files::open,
@@ -25,7 +26,7 @@ pub const FORMAT: Format = Format {
     parts: None,
     repositories: &[],
     in_folder: None,
-    with_log: None,
+    with_log: Some(binlog::open_with_log),
     turned_on: TurnedOn::Here,
     experiments: &["e0-mariadb"],
     sidecars: &[],

@@ -8,7 +8,7 @@ use super::*;
 use crate::pack::restore::{Places, Restoring};
 
 fn salvage(path: &Path, out: &Path) -> Option<SalvagedFiles> {
-    let salvaged = Salvaged::open(path, &[]).ok()?;
+    let salvaged = Salvaged::open(&path.into(), &[]).ok()?;
     fs::create_dir(out).unwrap();
     let places = Places::new(out.to_owned());
     let restoring = Restoring {

@@ -156,6 +156,22 @@ pub fn open_with_taker(paths: &[PathBuf], taker: Taker) -> Result<Target, Error>
     backup.into_target()
 }
 
+/// Opens a backup that comes as a stream, for one who takes the files of a set.
+///
+/// # Errors
+/// It is no backup, or cannot be read as far as its first pages.
+pub fn open_stream_with_taker(
+    path: &Path,
+    decoded: Decoded,
+    taker: Taker,
+) -> Result<(Target, Option<Media>), Error> {
+    let family = family_of_stream(path, decoded);
+    let media = family.media;
+    let mut backup = Backup::new(path, Extents::new(vec![family]));
+    backup.taker = Some(taker);
+    Ok((backup.into_target()?, media))
+}
+
 /// The extents of one backup.
 ///
 /// # Errors
@@ -180,11 +196,16 @@ pub fn extents(paths: &[PathBuf]) -> Result<Extents, Error> {
 
 /// Opens a backup that comes as a stream.
 pub fn open_stream(path: &Path, decoded: Decoded) -> Result<Target, Error> {
+    let family = family_of_stream(path, decoded);
+    Backup::new(path, Extents::new(vec![family])).into_target()
+}
+
+fn family_of_stream(path: &Path, decoded: Decoded) -> Family {
     let begin = decoded.begin.clone();
     let source = Source::Stream(Whole(Box::new(decoded.reader)));
     let mut family = Family::new(file_name(path), path.to_owned(), &begin, source);
     family.find_media();
-    Backup::new(path, Extents::new(vec![family])).into_target()
+    family
 }
 
 fn family_of(path: &Path) -> std::io::Result<Option<Family>> {

@@ -114,7 +114,8 @@ impl LogFolder {
                     continue;
                 }
                 let (name, stored_file) = (name.to_owned(), path.below(&self.root));
-                self.segments.push(StoredSegment { name, stored_file, is_partial });
+                let stored_bytes = seen.bytes();
+                self.segments.push(StoredSegment { name, stored_file, is_partial, stored_bytes });
             } else if let Some(timeline) = history_of(&name) {
                 let text = (self.open)(&path).and_then(|stored| {
                     let mut text = String::new();

@@ -84,6 +84,7 @@ impl TakenOut {
             name: name.clone(),
             stored_file: format!("{archive}/{name}"),
             is_partial: false,
+            stored_bytes: None,
         });
         Self { segments: segments.collect(), files }
     }

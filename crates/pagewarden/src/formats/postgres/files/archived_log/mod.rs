@@ -18,6 +18,7 @@ mod folder;
 mod history;
 mod joined;
 mod moments;
+pub(in crate::formats::postgres::files) mod outline;
 mod reach;
 mod read;
 mod store;
@@ -108,13 +109,15 @@ impl ArchivedLog {
 
     /// What sets need whose end the tool knows, or by the log that was read.
     fn needs(&self, ends: &BTreeMap<u64, u64>) -> Vec<Need> {
-        let needs = self.sets.iter().filter_map(|set| {
-            let from = set.from_lsn?.0;
-            let to = set.to_lsn.map(|lsn| lsn.0).or_else(|| ends.get(&from).copied())?;
-            Some(Need { label: set.label.clone(), timeline: set.timeline?, from, to })
-        });
-        needs.collect()
+        self.sets.iter().filter_map(|set| need_of(set, ends)).collect()
     }
+}
+
+/// What a set needs whose end the tool knows, or by the log that was read.
+fn need_of(set: &Backup, ends: &BTreeMap<u64, u64>) -> Option<Need> {
+    let from = set.from_lsn?.0;
+    let to = set.to_lsn.map(|lsn| lsn.0).or_else(|| ends.get(&from).copied())?;
+    Some(Need { label: set.label.clone(), timeline: set.timeline?, from, to })
 }
 
 struct Steps {

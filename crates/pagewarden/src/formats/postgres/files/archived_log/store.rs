@@ -37,6 +37,8 @@ pub(in crate::formats::postgres::files) struct StoredSegment {
     /// It was still being received when it was left: `.partial`. What follows its last record is no
     /// part of the log.
     pub(in crate::formats::postgres::files) is_partial: bool,
+    /// Bytes of the stored file, where its folder tells.
+    pub(in crate::formats::postgres::files) stored_bytes: Option<u64>,
 }
 
 /// Why a segment has no bytes.

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::database::repository::{Outcomes, RepositoryOptions, RepositoryPart};
+use crate::database::repository::{Outcomes, Outline, RepositoryOptions, RepositoryPart};
 use crate::database::{Description, Step, Target};
 use crate::error::Error;
 use crate::formats::postgres::FORMAT;
-use crate::formats::postgres::files::archived_log::{ArchivedLog, ArchivedLogs};
+use crate::formats::postgres::files::archived_log::{ArchivedLog, ArchivedLogs, outline};
 use crate::formats::postgres::files::evidence_of;
 use crate::formats::postgres::page::Checksums;
 use crate::verdict::{Note, Protection, Unread};
@@ -32,6 +32,16 @@ pub(super) enum WholeLog {
     LeftOut,
     /// It is not here, or cannot be listed.
     Unread(String),
+}
+
+impl WholeLog {
+    /// What the names of its segments tell, when that is asked.
+    pub(super) fn outline(&self) -> Option<Outline> {
+        match self {
+            Self::Read(logs) => Some(outline::of(logs)),
+            Self::LeftOut | Self::Unread(_) => None,
+        }
+    }
 }
 
 /// Refuses a choice that only pgBackRest's repositories have.

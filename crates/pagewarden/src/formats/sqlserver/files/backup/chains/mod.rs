@@ -93,7 +93,7 @@ fn open(folder: &Path, backups: &[Vec<PathBuf>]) -> Sets {
     let targets = all.clone().into_iter().map(|files| files.target());
     let (folder, known) = (folder.to_owned(), outcomes.clone());
     let last = move || chains(&folder, &all, &known);
-    Sets { count, targets: Box::new(targets.chain(std::iter::once_with(last))), outcomes }
+    Sets::of(count, targets.chain(std::iter::once_with(last)), outcomes)
 }
 
 impl Files {

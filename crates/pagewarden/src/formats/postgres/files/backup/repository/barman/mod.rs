@@ -193,6 +193,7 @@ fn open(place: &StorePath, options: &OpenOptions) -> Result<Sets, Error> {
     let count = sets.len() + usize::from(has_whole);
     let log = if wanted.no_log { WholeLog::LeftOut } else { server.log(&sets) };
     let outcomes = Outcomes::default();
+    let outline = log.outline();
     let whole = has_whole.then(|| {
         let root = server.root.path().to_owned();
         let outcomes = outcomes.clone();
@@ -200,7 +201,7 @@ fn open(place: &StorePath, options: &OpenOptions) -> Result<Sets, Error> {
     });
     let options = options.clone();
     let targets = sets.into_iter().map(move |set| server.target(&set, &options)).chain(whole);
-    Ok(Sets::of(count, targets, outcomes))
+    Ok(Sets::of(count, targets, outcomes).with_outline(outline))
 }
 
 impl Server {

@@ -194,7 +194,7 @@ impl Listing {
     }
 
     fn add_folder(&mut self, root: &StorePath, folder: &StorePath) -> io::Result<()> {
-        for Listed { name: file_name, .. } in folder.list()? {
+        for Listed { name: file_name, seen } in folder.list()? {
             let Some((name, _)) = parts_of(&file_name) else { continue };
             if self.segments.len() >= FILES_MAX {
                 return Err(io::Error::other("more files than a log can have"));
@@ -204,6 +204,7 @@ impl Listing {
                 name: name.to_owned(),
                 stored_file,
                 is_partial: false,
+                stored_bytes: seen.bytes(),
             });
         }
         Ok(())

@@ -20,7 +20,7 @@ use super::whole::{self as whole_repository, Whole, WholeLog};
 use crate::database::repository::{Outcomes, RepositoryKind, RepositoryOptions, Sets};
 use crate::database::{OpenOptions, Probe, Step, Target};
 use crate::error::Error;
-use crate::formats::postgres::files::archived_log::{ArchivedLog, LogArchive};
+use crate::formats::postgres::files::archived_log::{ArchivedLog, LogArchive, outline};
 use crate::source::file::read_small;
 use crate::source::store::{Seen, StorePath, is_not_read};
 use crate::verdict::Note;
@@ -163,6 +163,7 @@ fn open(place: &StorePath, options: &OpenOptions) -> Result<Sets, Error> {
         .flat_map(|log| log.sets.iter().map(|set| (set.label.clone(), Arc::clone(&log.archive))))
         .collect();
     let outcomes = Outcomes::default();
+    let outline = (!wanted.no_log).then(|| outline::of(&logs));
     let whole =
         only.is_none().then(|| whole(&repository, &stanzas, steps, logs, (wanted, &outcomes)));
     let count = chosen.len() + usize::from(whole.is_some());
@@ -172,7 +173,7 @@ fn open(place: &StorePath, options: &OpenOptions) -> Result<Sets, Error> {
         let stanza = stanzas.get(at)?;
         Some(set::open(stanza, &label, archives.get(&label).cloned(), &memory, &options))
     });
-    Ok(Sets::of(count, sets.chain(whole), outcomes))
+    Ok(Sets::of(count, sets.chain(whole), outcomes).with_outline(outline))
 }
 
 /// The labels that were asked for, each with the place of its stanza.

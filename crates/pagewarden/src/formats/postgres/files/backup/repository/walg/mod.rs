@@ -201,6 +201,7 @@ fn open(place: &StorePath, options: &OpenOptions) -> Result<Sets, Error> {
         },
     };
     let outcomes = Outcomes::default();
+    let outline = log.outline();
     let whole = has_whole.then(|| {
         whole::target(Whole {
             root: storage.root.path().to_owned(),
@@ -212,7 +213,7 @@ fn open(place: &StorePath, options: &OpenOptions) -> Result<Sets, Error> {
         })
     });
     let targets = sets.into_iter().map(move |set| opener.target(&set)).chain(whole);
-    Ok(Sets::of(count, targets, outcomes))
+    Ok(Sets::of(count, targets, outcomes).with_outline(outline))
 }
 
 fn unfinished_set(label: &str) -> Step {
