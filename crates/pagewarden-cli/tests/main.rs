@@ -31,6 +31,7 @@ mod cost;
 mod crashed;
 mod duckdb;
 mod file_damage;
+mod heal_sqlite;
 mod healthy;
 mod histories;
 mod hostile;
