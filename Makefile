@@ -38,6 +38,7 @@ slow:
 	PAGEWARDEN_REQUIRE=postgres,sqlite,mariadb,mysql PAGEWARDEN_TEST_VERSIONS=all \
 		PAGEWARDEN_SEEDS=20 PAGEWARDEN_KILLS=50 PAGEWARDEN_PACK_KILLS=50 \
 		cargo test --workspace --locked -- --include-ignored
+	./scripts/sqlite-programs.sh
 	PAGEWARDEN_REQUIRE=sqlite PAGEWARDEN_STATEMENTS=10000 \
 		cargo test --locked --manifest-path ext/sqlite/Cargo.toml
 	PAGEWARDEN_POWER_LOSSES=3000 \

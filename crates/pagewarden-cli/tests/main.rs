@@ -34,6 +34,7 @@ mod crashed;
 mod duckdb;
 mod file_damage;
 mod guarded_hour;
+mod heal_sqlite;
 mod healthy;
 mod histories;
 mod hostile;

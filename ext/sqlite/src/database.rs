@@ -25,6 +25,11 @@ const LOCK_PAGE_MIN: u32 = 16_385;
 /// Pages that are asked what the file is, where page 1 does not say.
 const PAGES_ASKED: u32 = 8;
 
+/// Said where the first page of a new database comes without room for a marker.
+const NO_ROOM: &str = "a copy of a database without reserved bytes has no page verification";
+const NO_ROOM_HINT: &str =
+    "hint: copy it without vfs=pagewarden, then pagewarden protect --mode checksum";
+
 /// What the pages of a file carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
@@ -62,6 +67,10 @@ pub struct Database {
     is_unseen: bool,
     /// The mode that a database gets which has none yet.
     pub initial: Mode,
+    /// It was opened by this VFS on purpose, and not because this is the default.
+    pub is_chosen: bool,
+    /// It was looked at whether room for markers must be asked for.
+    is_reserve_asked: bool,
     /// Pages that fail are handed out all the same.
     pub ignores: bool,
     /// The level of SQLite's lock on the file.
@@ -104,6 +113,8 @@ impl Database {
             page_size: 0,
             is_unseen: false,
             initial,
+            is_chosen: false,
+            is_reserve_asked: false,
             ignores: false,
             lock: ffi::SQLITE_LOCK_NONE,
             has_shm: false,
@@ -286,6 +297,7 @@ impl Database {
             return ffi::SQLITE_OK;
         }
         log(ffi::SQLITE_IOERR_DATA, &format!("page {number} of {path} is damaged: {words}"));
+        log(ffi::SQLITE_IOERR_DATA, suspects::REMEDY);
         ffi::SQLITE_IOERR_DATA
     }
 
@@ -401,6 +413,13 @@ impl Database {
             log(ffi::SQLITE_IOERR_WRITE, &format!("{}: {words}", self.path));
             return ffi::SQLITE_IOERR_WRITE;
         }
+        if wanted == 0 && self.is_new_and_unprotected() {
+            log(ffi::SQLITE_IOERR_WRITE, &format!("{}: {NO_ROOM}", self.path));
+            log(ffi::SQLITE_IOERR_WRITE, NO_ROOM_HINT);
+            if self.is_chosen {
+                return ffi::SQLITE_IOERR_WRITE;
+            }
+        }
         if self.checkpoint.is_some() {
             // Page 1 comes first, and all pages that must change with it are in the log.
             if wanted != reserve {
@@ -418,6 +437,10 @@ impl Database {
             return ffi::SQLITE_IOERR_WRITE;
         }
         ffi::SQLITE_OK
+    }
+
+    fn is_new_and_unprotected(&self) -> bool {
+        self.layout == Layout::Plain && self.end == 0 && self.checkpoint.is_none()
     }
 
     fn new_layout(&self, reserve: u8) -> Layout {
@@ -504,6 +527,11 @@ impl Database {
             self.stamp(image, number, self.layout);
         }
         Ok(())
+    }
+
+    /// True once, for a database that has no page yet.
+    pub fn is_reserve_due(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_reserve_asked, true) && self.file.size() == Ok(0)
     }
 
     pub fn locked(&mut self, level: c_int) {

@@ -1,7 +1,9 @@
 //! SQL Server's PAGE_VERIFY for SQLite, as a VFS: see `docs/sqlite-vfs.md`.
 //!
 //! Loaded as an extension (`sqlite3_extension_init`), or linked into a program, which calls
-//! [`register`] once. Then databases are opened as `file:x.db?vfs=pagewarden`.
+//! [`register`] once. Then databases are opened as `file:x.db?vfs=pagewarden`. Loaded by
+//! `sqlite3_pagewarden_default_init`, or after [`register_as_default`], the VFS is the default, and
+//! databases that are opened by a plain path use it too.
 
 use std::ffi::{CString, c_char, c_int};
 use std::ptr;
@@ -43,6 +45,18 @@ pub fn register() -> rusqlite::Result<()> {
     }
 }
 
+/// As [`register`], and makes the VFS the default of this process: databases that are opened from now
+/// on without naming a VFS use it. Connections that are open keep the VFS that they have.
+///
+/// # Errors
+///
+/// SQLite's own, when it cannot register a VFS.
+pub fn register_as_default() -> rusqlite::Result<()> {
+    register()?;
+    let result = vfs::make_default();
+    result.map_err(|code| rusqlite::Error::SqliteFailure(ffi::Error::new(code), None))
+}
+
 /// Opens a database that is only read: a plain one, or the only one in a pack. Its pages are verified
 /// as they are read.
 ///
@@ -82,14 +96,51 @@ pub unsafe extern "C" fn sqlite3_extension_init(
     message: *mut *mut c_char,
     api: *mut ffi::sqlite3_api_routines,
 ) -> c_int {
-    let init = |connection: Connection| {
-        register()?;
-        suspects::create_module(&connection)?;
-        // A VFS cannot go away while files are open.
-        Ok(true)
-    };
+    let init = |connection| set_up_process(&connection, is_default_wanted()?);
     // SAFETY: the arguments are SQLite's own.
     unsafe { Connection::extension_init2(db, message, api, init) }
+}
+
+/// The entry point that makes the VFS the default one:
+/// `.load libpagewarden_sqlite sqlite3_pagewarden_default_init`.
+///
+/// # Safety
+///
+/// Only SQLite calls this.
+#[cfg(feature = "loadable")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sqlite3_pagewarden_default_init(
+    db: *mut ffi::sqlite3,
+    message: *mut *mut c_char,
+    api: *mut ffi::sqlite3_api_routines,
+) -> c_int {
+    let init = |connection| set_up_process(&connection, true);
+    // SAFETY: the arguments are SQLite's own.
+    unsafe { Connection::extension_init2(db, message, api, init) }
+}
+
+/// What both entry points do. True: a VFS cannot go away while files are open, so the library stays
+/// when the connection that loaded it is closed.
+#[cfg(feature = "loadable")]
+fn set_up_process(connection: &Connection, is_default: bool) -> rusqlite::Result<bool> {
+    if is_default { register_as_default() } else { register() }?;
+    suspects::create_module(connection)?;
+    Ok(true)
+}
+
+/// What the environment says, for programs that load an extension by its file's name only.
+#[cfg(feature = "loadable")]
+fn is_default_wanted() -> rusqlite::Result<bool> {
+    const VARIABLE: &str = "PAGEWARDEN_SQLITE_DEFAULT";
+    match std::env::var_os(VARIABLE) {
+        None => Ok(false),
+        Some(word) if word.is_empty() || word == "0" => Ok(false),
+        Some(word) if word == "1" => Ok(true),
+        Some(word) => {
+            let words = format!("{VARIABLE} is 0 or 1, not {}", word.to_string_lossy());
+            Err(rusqlite::Error::ModuleError(words))
+        }
+    }
 }
 
 /// A line in SQLite's error log.

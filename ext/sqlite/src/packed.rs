@@ -470,6 +470,11 @@ pub struct Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
+    /// The same, for a path that names the file in the pack by itself.
+    pub fn with_file(self, file: Option<&'a [u8]>) -> Self {
+        Self { file: file.map(OsStr::from_bytes).or(self.file), ..self }
+    }
+
     /// # Safety
     ///
     /// `name` is the one that SQLite gave to xOpen for a main file; the words live as long as it.
@@ -506,9 +511,22 @@ pub fn refuse(why: &str) -> c_int {
     ffi::SQLITE_CANTOPEN
 }
 
-/// The file system's path of a database.
-pub fn path_of(name: &CStr) -> &Path {
-    Path::new(OsStr::from_bytes(name.to_bytes()))
+/// A path that leads into a pack, `all.pwk/a/b.db`, as the pack's path and the file's name in it.
+/// Programs that take no URI cannot say `&file=`.
+pub fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let is_end = |at: &usize| path.get(..*at).is_some_and(|pack| pack.ends_with(b".pwk"));
+    let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+    let (pack, file) = path.split_at_checked(slashes.into_iter().find(is_end)?)?;
+    let file = file.strip_prefix(b"/").filter(|file| !file.is_empty())?;
+    // A folder may be called so.
+    Path::new(OsStr::from_bytes(pack)).is_file().then_some((pack, file))
+}
+
+/// The file system's path of a database, or of the pack that it is in, with its name there.
+pub fn path_of(name: &CStr) -> (&Path, Option<&[u8]>) {
+    let path = name.to_bytes();
+    let (path, file) = split(path).map_or((path, None), |(pack, file)| (pack, Some(file)));
+    (Path::new(OsStr::from_bytes(path)), file)
 }
 
 #[cfg(test)]
@@ -518,6 +536,19 @@ mod tests {
     #[test]
     fn the_cache_takes_a_bounded_share_of_what_is_free() {
         assert!((CACHE_BYTES_MIN..=CACHE_BYTES_MAX).contains(&default_cache_bytes()));
+    }
+
+    #[test]
+    fn path_leads_into_a_file_that_is_called_a_pack() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x.pwk");
+        let inside = path.join("a/b.db");
+        let inside = inside.as_os_str().as_bytes();
+        assert_eq!(split(inside), None, "nothing is there");
+        fs::write(&path, BEGIN).expect("written");
+        assert_eq!(split(inside), Some((path.as_os_str().as_bytes(), b"a/b.db".as_slice())));
+        assert_eq!(split(path.as_os_str().as_bytes()), None);
+        assert_eq!(split(path.join("").as_os_str().as_bytes()), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `PRAGMA page_verify` and `PRAGMA page_verify_ignore`.
+//! `PRAGMA page_verify`, `PRAGMA page_verify_ignore` and `PRAGMA page_verify_suspects`.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr;
@@ -8,6 +8,7 @@ use pagewarden::formats::sqlite::checksum::page_verify::Mode;
 use rusqlite::{Connection, ffi};
 
 use crate::database::{Database, Layout, RESERVE};
+use crate::suspects;
 
 /// The lock that a checkpoint holds, among those of the wal-index.
 const CHECKPOINT_LOCK: c_int = 1;
@@ -47,6 +48,11 @@ pub struct Host {
     pub file: *mut ffi::sqlite3_file,
 }
 
+/// Said where a setting was asked for that there is not.
+pub fn no_mode(word: &str) -> String {
+    format!("{SETTING} is NONE, TORN_PAGE_DETECTION or CHECKSUM, not {word}")
+}
+
 /// Answers a pragma; `None` if it is none of ours.
 pub fn answer(
     database: &mut Database,
@@ -61,9 +67,7 @@ pub fn answer(
                 .map(|setting| Row { words: setting.to_owned(), needs_reserve: is_new(database) }),
             Some(word) => match Mode::of_name(word) {
                 Some(mode) => set(database, host, mode),
-                None => {
-                    Err(format!("page_verify is NONE, TORN_PAGE_DETECTION or CHECKSUM, not {word}"))
-                }
+                None => Err(no_mode(word)),
             },
         })
     } else if name.eq_ignore_ascii_case("page_verify_ignore") {
@@ -72,6 +76,9 @@ pub fn answer(
                 ["1", "on", "true", "yes"].iter().any(|yes| word.trim().eq_ignore_ascii_case(yes));
         }
         Some(Ok(Row::new(u8::from(database.ignores).to_string())))
+    } else if name.eq_ignore_ascii_case("page_verify_suspects") {
+        // A pragma and not the table alone: where page 1 fails, SQLite prepares no statement.
+        Some(Ok(Row::new(suspects::described(&database.path))))
     } else if name.eq_ignore_ascii_case("page_size") && argument.is_some() {
         if let Err(code) = database.see() {
             return Some(Err(unreadable(code)));

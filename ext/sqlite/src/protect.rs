@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use pagewarden::Error;
 use pagewarden::formats::sqlite::protect::{self, Held, Hold, Library};
-use pagewarden::protect::{Engine, Options, Outcome, Request};
+use pagewarden::protect::{Engine, Feature, Options, Outcome, Request};
 use pagewarden::verify::Progress;
 use rusqlite::config::DbConfig;
 use rusqlite::types::ValueRef;
@@ -24,7 +24,7 @@ pub const ENGINE: Engine = Engine {
     summary: protect::SUMMARY,
     has_setting: true,
     modes: protect::MODES,
-    features: &[],
+    features: &[Feature::Heal],
     probe: protect::is_database,
     run,
 };
@@ -51,7 +51,7 @@ fn run(request: &Request, options: &Options, progress: &dyn Progress) -> Result<
 struct Linked;
 
 impl Library for Linked {
-    fn hold(&self, path: &Path, how: Hold) -> Result<Box<dyn Held>, Error> {
+    fn hold(&self, path: &Path, how: Hold, heals: bool) -> Result<Box<dyn Held>, Error> {
         let parameters = match how {
             Hold::Alone => "vfs=pagewarden&mode=rw",
             Hold::Reading => "vfs=pagewarden&mode=ro",
@@ -59,6 +59,9 @@ impl Library for Linked {
         let hold = || -> rusqlite::Result<_> {
             let connection = open(path, parameters)?;
             connection.busy_timeout(PATIENCE)?;
+            if heals {
+                pragma(&connection, "page_verify_ignore = 1")?;
+            }
             // What is locked stays so. In write-ahead log mode, where this must be the
             // first statement, there is then no shared memory, and no second process.
             pragma(&connection, "main.locking_mode = EXCLUSIVE")?;

@@ -51,6 +51,23 @@ pub fn note(file: &str, page: u64, kind: &'static str, detail: &str) {
     suspect.last_update = i64::try_from(now).unwrap_or(i64::MAX);
 }
 
+/// What to do about a page that fails. With the name of a database it is a line of SQLite's log, which
+/// cuts lines at some 200 bytes.
+pub const REMEDY: &str = "hint: see pagewarden check; where a program without the VFS wrote, \
+                          pagewarden protect --mode checksum --heal; else restore the page";
+
+/// The pages of `file` that failed, a line each, and what to do; a short word where there are none.
+pub fn described(file: &str) -> String {
+    let suspects = suspects();
+    let pages = suspects.iter().filter(|((of, _), _)| of == file);
+    let lines: Vec<_> =
+        pages.map(|((_, page), it)| format!("page {page}: {}: {}", it.kind, it.detail)).collect();
+    if lines.is_empty() {
+        return "none".to_owned();
+    }
+    format!("{}\n{REMEDY}", lines.join("\n"))
+}
+
 const NAME: &str = "pagewarden_suspect_pages";
 const SCHEMA: &std::ffi::CStr =
     c"CREATE TABLE x(file, page_id, event_type, kind, detail, error_count, last_update_date)";

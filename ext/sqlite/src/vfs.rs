@@ -7,7 +7,7 @@
 //! No panic leaves: an `extern "C"` function that panics ends the process instead, and nothing
 //! here is meant to.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::size_of;
 use std::num::NonZeroU32;
 use std::ptr::{self, NonNull};
@@ -110,6 +110,21 @@ pub fn register() -> Result<(), c_int> {
     }
 }
 
+/// Makes the VFS, which is registered, the one of databases that name none.
+pub fn make_default() -> Result<(), c_int> {
+    // SAFETY: SQLite's own functions; what it finds is registered, and stays.
+    match unsafe { ffi::sqlite3_vfs_register(ffi::sqlite3_vfs_find(NAME.as_ptr()), 1) } {
+        ffi::SQLITE_OK => Ok(()),
+        error => Err(error),
+    }
+}
+
+/// True if a database that names no VFS has this one.
+fn is_default() -> bool {
+    // SAFETY: SQLite's own functions; null asks for the default.
+    unsafe { ptr::eq(ffi::sqlite3_vfs_find(ptr::null()), ffi::sqlite3_vfs_find(NAME.as_ptr())) }
+}
+
 /// Forwards a call to the VFS beneath.
 macro_rules! forward {
     ($name:ident, $method:ident, ($($argument:ident: $type:ty),*) $(-> $result:ty, $missing:expr)?) => {
@@ -129,7 +144,7 @@ type Symbol = Option<unsafe extern "C" fn(*mut ffi::sqlite3_vfs, *mut c_void, *c
 
 forward!(delete, xDelete, (name: *const c_char, sync: c_int) -> c_int, ffi::SQLITE_IOERR_DELETE);
 forward!(access, xAccess, (name: *const c_char, flags: c_int, result: *mut c_int) -> c_int, ffi::SQLITE_IOERR_ACCESS);
-forward!(full_pathname, xFullPathname, (name: *const c_char, bytes: c_int, path: *mut c_char) -> c_int, ffi::SQLITE_CANTOPEN);
+forward!(full_pathname_beneath, xFullPathname, (name: *const c_char, bytes: c_int, path: *mut c_char) -> c_int, ffi::SQLITE_CANTOPEN);
 forward!(dl_open, xDlOpen, (name: *const c_char) -> *mut c_void, ptr::null_mut::<c_void>());
 forward!(dl_error, xDlError, (bytes: c_int, message: *mut c_char));
 forward!(dl_sym, xDlSym, (library: *mut c_void, name: *const c_char) -> Symbol, None::<unsafe extern "C" fn(*mut ffi::sqlite3_vfs, *mut c_void, *const c_char)>);
@@ -159,13 +174,29 @@ unsafe extern "C" fn open(
         return unsafe { parent_open(beneath(), name, file, flags, out_flags) };
     }
 
+    let initial = if is_main {
+        // SAFETY: the name is SQLite's own, with its parameters behind it.
+        match unsafe { initial_mode(name) } {
+            Ok(initial) => initial,
+            Err(why) => return packed::refuse(&why),
+        }
+    } else {
+        Mode::Checksum
+    };
+
     // SAFETY: SQLite allocated szOsFile bytes: a shim and the parent's file, which is aligned
     // since the shim's length is a multiple of 8.
     let below = unsafe { file.cast::<Shim>().add(1) }.cast::<ffi::sqlite3_file>();
     // SAFETY: `file` is ours to fill. SQLite calls xClose only where methods are set.
     unsafe { (*file).pMethods = ptr::null() };
-    // SAFETY: as for the call above, with the parent's own part of the allocation.
-    let result = unsafe { parent_open(beneath(), name, below, flags, out_flags) };
+    // SAFETY: a main file has a name.
+    let is_inside = is_main && unsafe { is_inside_pack(name) };
+    let result = if is_inside {
+        ffi::SQLITE_OK
+    } else {
+        // SAFETY: as for the call above, with the parent's own part of the allocation.
+        unsafe { parent_open(beneath(), name, below, flags, out_flags) }
+    };
     if result != ffi::SQLITE_OK {
         // SAFETY: a parent that failed may still want to be closed.
         unsafe {
@@ -178,8 +209,10 @@ unsafe extern "C" fn open(
     // SAFETY: open from here to xClose.
     let mut parent = unsafe { Parent::new(below) };
     let mut packed_path = None;
-    if main.is_none() && packed::is_pack(parent) {
-        parent.close();
+    if is_inside || (main.is_none() && packed::is_pack(parent)) {
+        if !is_inside {
+            parent.close();
+        }
         // SAFETY: the name is SQLite's own; `below` is free again and has room for a file of a pack.
         match unsafe { open_packed(name, below) } {
             Ok((file, path)) => (parent, packed_path) = (file, Some(path)),
@@ -206,9 +239,9 @@ unsafe extern "C" fn open(
             // SAFETY: the name is SQLite's own, with its parameters behind it.
             let name_words = || unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
             let path = packed_path.unwrap_or_else(name_words);
+            let mut database = Database::new(parent, path, initial, random_number());
             // SAFETY: as above.
-            let initial = unsafe { initial_mode(name) };
-            let database = Database::new(parent, path, initial, random_number());
+            database.is_chosen = unsafe { is_chosen(name) };
             State::Main(Box::new(database), ptr::null_mut())
         }
     };
@@ -223,6 +256,49 @@ unsafe extern "C" fn open(
     ffi::SQLITE_OK
 }
 
+/// True if the path leads into a pack, so that the VFS beneath would find nothing.
+///
+/// # Safety
+///
+/// `name` is a string.
+unsafe fn is_inside_pack(name: *const c_char) -> bool {
+    // SAFETY: by the caller.
+    packed::split(unsafe { CStr::from_ptr(name) }.to_bytes()).is_some()
+}
+
+/// A path into a pack is that of the pack, and the rest as it stands: the VFS beneath makes none of a
+/// file that has a file for a folder.
+unsafe extern "C" fn full_pathname(
+    vfs: *mut ffi::sqlite3_vfs,
+    name: *const c_char,
+    bytes: c_int,
+    path: *mut c_char,
+) -> c_int {
+    // SAFETY: SQLite gives a string.
+    let name_bytes = unsafe { CStr::from_ptr(name) }.to_bytes();
+    let Some((pack, file)) = packed::split(name_bytes) else {
+        // SAFETY: SQLite's own arguments.
+        return unsafe { full_pathname_beneath(vfs, name, bytes, path) };
+    };
+    let Ok(pack) = CString::new(pack) else { return ffi::SQLITE_CANTOPEN };
+    let needed = c_int::try_from(file.len().saturating_add(2)).unwrap_or(c_int::MAX);
+    let Some(left) = bytes.checked_sub(needed).filter(|left| *left > 0) else {
+        return ffi::SQLITE_CANTOPEN;
+    };
+    // SAFETY: the place is longer than is said, and stays a string of that length.
+    let result = unsafe { full_pathname_beneath(vfs, pack.as_ptr(), left, path) };
+    if result == ffi::SQLITE_OK {
+        // SAFETY: of the `bytes` bytes, the string before it took no more than `left`.
+        unsafe {
+            let end = path.add(CStr::from_ptr(path).to_bytes().len()).cast::<u8>();
+            end.write(b'/');
+            ptr::copy_nonoverlapping(file.as_ptr(), end.add(1), file.len());
+            end.add(file.len()).add(1).write(0);
+        }
+    }
+    result
+}
+
 /// Opens a database inside a pack in the place of the parent's file. Returns what it is called, too.
 ///
 /// # Safety
@@ -235,7 +311,8 @@ unsafe fn open_packed(
 ) -> Result<(Parent, String), String> {
     // SAFETY: by the caller.
     let (path, wanted) = unsafe { (CStr::from_ptr(name), Wanted::of(name)) };
-    let packed = Packed::open(packed::path_of(path), wanted)?;
+    let (path, file) = packed::path_of(path);
+    let packed = Packed::open(path, wanted.with_file(file))?;
     let path = packed.path.clone();
     // SAFETY: `register` asked for as much memory behind the shim.
     Ok((unsafe { packed.become_file(below) }, path))
@@ -301,14 +378,35 @@ pub fn reserve_in_new(db: *mut ffi::sqlite3) {
 /// # Safety
 ///
 /// `name` is the one that SQLite gave to xOpen for a main file.
-unsafe fn initial_mode(name: *const c_char) -> Mode {
-    // SAFETY: by the caller; the answer is null or lies behind the name.
-    let word = unsafe {
-        ffi::sqlite3_uri_parameter(name, PARAMETER.as_ptr())
-            .as_ref()
-            .map(|word| CStr::from_ptr(word))
-    };
-    word.and_then(|word| Mode::of_name(word.to_str().ok()?)).unwrap_or(Mode::Checksum)
+unsafe fn initial_mode(name: *const c_char) -> Result<Mode, String> {
+    // SAFETY: by the caller.
+    let Some(word) = (unsafe { parameter(name, PARAMETER) }) else { return Ok(Mode::Checksum) };
+    // SAFETY: by the caller.
+    let path = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+    let word = word.to_string_lossy();
+    Mode::of_name(&word).ok_or_else(|| format!("{path}: {}", pragma::no_mode(&word)))
+}
+
+/// True if the database was to be opened by this VFS, and does not have it for being the default.
+///
+/// # Safety
+///
+/// As for [`initial_mode`].
+unsafe fn is_chosen(name: *const c_char) -> bool {
+    // SAFETY: by the caller.
+    !is_default() || unsafe { parameter(name, c"vfs").or(parameter(name, PARAMETER)) }.is_some()
+}
+
+/// What a database's name says of `parameter`.
+///
+/// # Safety
+///
+/// As for [`initial_mode`]; the answer lives as long as the name.
+unsafe fn parameter<'a>(name: *const c_char, parameter: &CStr) -> Option<&'a CStr> {
+    // SAFETY: by the caller; the answer is null or a string behind the name.
+    let word = unsafe { ffi::sqlite3_uri_parameter(name, parameter.as_ptr()).as_ref() }?;
+    // SAFETY: as above.
+    Some(unsafe { CStr::from_ptr(word) })
 }
 
 fn random_number() -> NonZeroU32 {
@@ -453,10 +551,27 @@ unsafe extern "C" fn file_size(
 unsafe extern "C" fn lock(file: *mut ffi::sqlite3_file, level: c_int) -> c_int {
     let state = state!(file, ffi::SQLITE_IOERR_LOCK);
     let result = state.parent().lock(level);
-    if let (ffi::SQLITE_OK, State::Main(database, _)) = (result, state) {
+    let State::Main(database, db) = state else { return result };
+    if result == ffi::SQLITE_OK {
         database.locked(level);
+        if level == ffi::SQLITE_LOCK_SHARED && database.is_reserve_due() {
+            // SAFETY: SQLite keeps the pointer that it gave us for as long as the file is open.
+            let db = unsafe { db.as_ref() }.copied().filter(|db| !db.is_null());
+            if let Some(db) = db {
+                reserve_in_attached(db, file);
+            }
+        }
     }
     result
+}
+
+/// Gives a database that has no page yet room for markers. SQLite takes this lock when it attaches a
+/// database, to read its schema, before anything is written. Calls SQLite, which calls into the file
+/// again: no reference to the state is held.
+fn reserve_in_attached(db: *mut ffi::sqlite3, file: *mut ffi::sqlite3_file) {
+    if let Some(schema) = pragma::schema(Host { db, file }) {
+        pragma::reserve_in(db, &schema);
+    }
 }
 
 unsafe extern "C" fn unlock(file: *mut ffi::sqlite3_file, level: c_int) -> c_int {

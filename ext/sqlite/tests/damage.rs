@@ -17,6 +17,22 @@ fn database(setting: &str) -> Folder {
 
 const READ: &str = "SELECT * FROM t;";
 
+/// Where page 1 fails no statement runs, not even on the table of pages that failed.
+#[test]
+fn pragma_names_the_pages_that_failed_and_the_remedy_where_no_statement_runs() {
+    if !shell::is_there() {
+        return;
+    }
+    let folder = database("CHECKSUM");
+    assert_eq!(folder.rows("x.db", "PRAGMA page_verify_suspects;"), "none\n");
+    folder.run_plain("x.db", "UPDATE t SET b='plain' WHERE a=7;");
+    let script = "SELECT count(*) FROM t;\nPRAGMA page_verify_suspects;";
+    let output = folder.run("x.db", script);
+    assert!(output.rows.starts_with("page 1: checksum: its digest "), "{output:?}");
+    assert!(output.rows.contains("hint: ") && output.rows.contains("--heal"), "{output:?}");
+    assert!(output.errors.contains("page 1 of ") && output.errors.contains("--heal"), "{output:?}");
+}
+
 /// Every row that comes out is one that went in, in order.
 fn assert_no_wrong_row(got: &str, sound: &str, what: &str) {
     assert!(sound.starts_with(got), "{what}: a row that was never written");

@@ -3,7 +3,7 @@
 
 use crate::shell::{self, Folder, Random};
 
-const LIFE: &str = "
+pub const LIFE: &str = "
 PRAGMA page_size=@PAGE; PRAGMA auto_vacuum=@AUTO; PRAGMA journal_mode=@MODE; PRAGMA cache_size=20;
 CREATE TABLE t(a INTEGER PRIMARY KEY, b, c BLOB);
 CREATE INDEX i ON t(b);
@@ -228,9 +228,10 @@ fn database_without_markers_gets_them_by_vacuum() {
     }
 }
 
-/// What the pragma answers for a database without a page is what its first page will carry.
+/// What the pragma answers for a database without a page is what its first page will carry, and it
+/// carries it without being asked.
 #[test]
-fn new_database_that_is_attached_is_protected_once_it_was_asked() {
+fn new_database_that_is_attached_is_protected() {
     if !shell::is_there() {
         return;
     }
@@ -239,10 +240,53 @@ fn new_database_that_is_attached_is_protected_once_it_was_asked() {
         CREATE TABLE y.t AS SELECT 1 AS a; PRAGMA y.page_verify; CREATE TABLE main.t(a); \
         PRAGMA main.page_verify;";
     assert_eq!(folder.rows("x.db", script), "CHECKSUM\nCHECKSUM\nCHECKSUM\n");
-    for name in ["x.db", "y.db"] {
+    let script = "PRAGMA journal_mode=WAL; ATTACH 'file:z.db?vfs=pagewarden' AS \"a \"\"b\"; \
+        BEGIN; CREATE TABLE main.u(a); CREATE TABLE z(a); COMMIT; \
+        CREATE TABLE \"a \"\"b\".t AS SELECT 1 AS a; \
+        ATTACH 'file:torn.db?vfs=pagewarden&page_verify=TORN_PAGE_DETECTION' AS torn; \
+        PRAGMA torn.page_size=1024; CREATE TABLE torn.t(a); \
+        VACUUM main INTO 'file:into.db?vfs=pagewarden'; ATTACH ':memory:' AS m; CREATE TABLE m.t(a);";
+    assert_eq!(folder.rows("x.db", script), "wal\n");
+    for name in ["x.db", "y.db", "z.db", "into.db"] {
         let checked = folder.check(name);
         assert_eq!((checked.setting, checked.findings), (Some("checksum"), Vec::new()), "{name}");
+        assert_eq!(checked.summary.pages.ok, checked.summary.pages.total(), "{name}");
     }
+    let checked = folder.check("torn.db");
+    assert_eq!((checked.setting, checked.findings), (Some("torn"), Vec::new()));
+}
+
+/// A copy by the backup API takes pages as they are. Without room for markers they cannot be protected,
+/// and the program that asked for protection hears it.
+#[test]
+fn plain_database_is_not_copied_into_a_new_one_that_is_to_be_protected() {
+    if !shell::is_there() {
+        return;
+    }
+    let folder = Folder::new();
+    folder.run_plain("plain.db", "CREATE TABLE t AS SELECT 1 AS a;");
+    let output = folder.run_default("plain.db", ".backup main file:new.db?vfs=pagewarden");
+    assert!(output.errors.contains("Error: disk I/O error"), "{output:?}");
+    assert!(output.errors.contains("pagewarden protect --mode checksum"), "{output:?}");
+    assert_eq!(folder.read("new.db").len(), 0);
+    // VACUUM INTO writes new pages.
+    let output = folder.run_default("plain.db", "VACUUM INTO 'file:into.db?vfs=pagewarden';");
+    assert_eq!(output.errors, "");
+    assert_eq!(folder.check("into.db").setting, Some("checksum"));
+}
+
+#[test]
+fn setting_that_there_is_not_is_refused_in_words() {
+    if !shell::is_there() {
+        return;
+    }
+    let folder = Folder::new();
+    let output = folder.run("x.db?page_verify=FOO", "CREATE TABLE t(a);");
+    let words = "x.db: page_verify is NONE, TORN_PAGE_DETECTION or CHECKSUM, not FOO";
+    assert!(output.errors.contains(words), "{output:?}");
+    assert!(!folder.path("x.db").exists());
+    let output = folder.run("x.db", "PRAGMA page_verify=FOO; SELECT 'on';");
+    assert!(output.errors.contains("TORN_PAGE_DETECTION or CHECKSUM, not FOO"), "{output:?}");
 }
 
 /// A file that cannot be written says so, and is verified like any other.

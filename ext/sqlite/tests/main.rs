@@ -14,8 +14,10 @@
 
 mod crashes;
 mod damage;
+mod default;
 mod expanded;
 mod life;
 mod packing;
 mod packs;
+mod programs;
 mod shell;

@@ -21,7 +21,7 @@ pub fn is_there() -> bool {
 }
 
 /// The extension that was built with these tests.
-fn extension() -> PathBuf {
+pub fn extension() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.with_file_name("libpagewarden_sqlite")
 }
@@ -61,6 +61,14 @@ impl Folder {
             .args(["-cmd", &format!(".load {}", extension().display()), "-cmd", ".log stderr"])
             .args(["-cmd", &format!(".open file:{name}{separator}vfs=pagewarden")]);
         command
+    }
+
+    /// Runs `script` on the plain path `name` with the extension's VFS as the default.
+    pub fn run_default(&self, name: &str, script: &str) -> Output {
+        let mut command = self.shell();
+        let load = format!(".load {} sqlite3_pagewarden_default_init", extension().display());
+        command.args(["-cmd", &load, "-cmd", ".log stderr", "-cmd", &format!(".open {name}")]);
+        self.finish(command, script)
     }
 
     fn shell(&self) -> Command {

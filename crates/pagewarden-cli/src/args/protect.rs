@@ -21,6 +21,7 @@ use pagewarden::source::rate::Rate;
     pagewarden protect --mode checksum DIR --copy-to NEW  a protected copy\n  \
     pagewarden protect --mode checksum /var/lib/mysql     InnoDB pages of older sums get crc32\n  \
     pagewarden protect --mode torn app.db                 a SQLite database\n  \
+    pagewarden protect --mode checksum --heal app.db      written without the VFS meanwhile\n  \
     pagewarden protect --mode torn shop.mdf shop_2.ndf --copy-to NEW\n  \
                                                           SQL Server, experimental\n  \
     pagewarden protect OLD --for-upgrade NEW              before pg_upgrade\n\n\
@@ -74,6 +75,14 @@ pub struct Protect {
     /// Go on where pages are damaged; they stay as they are, for the server to report
     #[arg(long)]
     pub skip_damaged: bool,
+
+    /// Stamp pages of a SQLite database again that a program without the VFS wrote
+    ///
+    /// Only where nothing else is wrong: the structure is checked as by `check --structure`, and
+    /// pages whose own marker tells of damage (a flipped bit, another page in its place) are left,
+    /// and all others with them. What is stamped is listed by table.
+    #[arg(long, requires = "mode", conflicts_with = "skip_damaged")]
+    pub heal: bool,
 
     /// Do not read back from the device what was written
     #[arg(long)]

@@ -266,6 +266,13 @@ impl Packed {
             let blocks = counted(totals.base_blocks, "block");
             writeln!(out, "A delta to root {base}, with {blocks} unchanged")?;
         }
+        if self.verdict == Verdict::Unprotected {
+            writeln!(
+                out,
+                "Its pages carry no checksums: the pack finds what changes from now on, not what was \
+                 wrong before"
+            )?;
+        }
         Ok(())
     }
 }

@@ -71,6 +71,7 @@ fn run_request(arguments: &Protect) -> anyhow::Result<Outcome> {
         copy_to: arguments.copy_to.clone(),
         dry_run: arguments.dry_run,
         skip_damaged: arguments.skip_damaged,
+        heal: arguments.heal,
         ..Request::new(path, wish)
     };
     let options = options(arguments, stop_on_signals()?);

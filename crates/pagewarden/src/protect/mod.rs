@@ -153,5 +153,8 @@ fn check_features(engine: &Engine, request: &Request) -> Result<(), Error> {
     if !request.tablespaces.is_empty() && !has(Feature::Tablespaces) {
         return refuse("--tablespace-mapping is for the tablespaces of PostgreSQL", "leave it out");
     }
+    if request.heal && !has(Feature::Heal) {
+        return refuse("--heal is for SQLite databases", "leave it out");
+    }
     Ok(())
 }

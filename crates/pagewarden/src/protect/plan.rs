@@ -22,6 +22,9 @@ pub struct Request {
     pub dry_run: bool,
     /// Go on where pages are damaged, and leave those as they are.
     pub skip_damaged: bool,
+    /// Stamp pages again that a program without the engine's own protection wrote, where all else
+    /// is sound, of an engine that has [`Feature::Heal`].
+    pub heal: bool,
 }
 
 impl Request {
@@ -36,6 +39,7 @@ impl Request {
             tablespaces: Vec::new(),
             dry_run: false,
             skip_damaged: false,
+            heal: false,
         }
     }
 }
@@ -47,6 +51,8 @@ pub enum Feature {
     SeveralFiles,
     /// Parts of a database lie elsewhere, and can be copied to places of their own.
     Tablespaces,
+    /// Programs can write to a database without keeping its protection, and leave no damage by it.
+    Heal,
 }
 
 /// How pages are to be protected: said outright, or as those of another database.

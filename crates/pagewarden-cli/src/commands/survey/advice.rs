@@ -70,6 +70,17 @@ fn protect(surveyed: &Surveyed, path: &str) -> Advice {
     let is_file = surveyed.path.is_file();
     let turned_on = database::kind_named(description.format).map(|format| format.turned_on);
     let (command, why) = match turned_on {
+        // Sums ask something of every program that writes to it, and the programs are often not
+        // those of who asks.
+        _ if description.format == pagewarden::formats::sqlite::FORMAT.name => {
+            let seal = if description.live { "" } else { " --seal FILE" };
+            (
+                format!("pagewarden check --structure{seal} {path}"),
+                "it compares every row with the indexes, and a seal finds later what changed in a \
+                 file that nothing writes to; checksums (pagewarden protect) see more, but every \
+                 program that writes to it must then load the pagewarden VFS",
+            )
+        }
         Some(TurnedOn::ByServer(statement)) => (
             statement.to_owned(),
             "each page is then protected when it is next written (rebuilding indexes writes \
@@ -208,6 +219,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Its programs would be locked out.
+    #[test]
+    fn protection_is_not_advised_for_a_database_of_other_programs() {
+        let mut plain = surveyed("sqlite", Verdict::Unprotected);
+        let Advice { command, why } = advice(&plain);
+        assert_eq!(command, "pagewarden check --structure --seal FILE '/srv/a folder'");
+        assert!(why.contains("every program that writes to it must then load"), "{why}");
+        plain.description.live = true;
+        assert_eq!(advice(&plain).command, "pagewarden check --structure '/srv/a folder'");
     }
 
     #[test]

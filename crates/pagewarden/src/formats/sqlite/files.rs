@@ -27,12 +27,14 @@ use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Protection,
 mod freelist;
 mod geometry;
 mod journal;
+pub(super) mod owners;
 mod sidecars;
 pub(super) mod stream;
 mod structure;
 mod wal;
 
 use geometry::{Geometry, SUM_RESERVE};
+use owners::Owners;
 use sidecars::Sidecars;
 
 /// The page size of a new database, for a file that has no page yet.
@@ -77,6 +79,23 @@ pub(super) fn open(
         return stream::open_file(path, options);
     }
     open_database(path, file, &metadata, &head, false, options)
+}
+
+/// Opens a database as if its pages carried no markers, to be judged by its structure alone, rows against
+/// indexes too. `owners` hears whose its pages are.
+pub(super) fn open_without_markers(path: &Path, owners: Owners) -> Result<Target, Error> {
+    let file = open_anything(path).map_err(|source| Error::io("open", path, source))?;
+    let metadata = file.metadata().map_err(|source| Error::io("open", path, source))?;
+    let head = read_head(&file).map_err(|source| Error::io("read", path, source))?;
+    let Some(geometry) = geometry::find(&file, metadata.len(), &head) else {
+        let reason = "neither its header nor its pages are those of a SQLite database";
+        return Err(Error::unrecognised(path, reason, "restore it from a backup"));
+    };
+    let geometry = Geometry { markers: None, has_sums: false, ..geometry };
+    let mut database = Database::look_at(path, file, &metadata, geometry, false);
+    database.compares = true;
+    database.owners = Some(owners);
+    Ok(database.into_target())
 }
 
 /// Opens our own copy of a database, of which the end may not have come.
@@ -130,6 +149,8 @@ struct Database {
     is_asked: bool,
     /// Rows are compared with indexes.
     compares: bool,
+    /// Pages of which it is asked whose they are.
+    owners: Option<Owners>,
     format: Arc<SqlitePages>,
 }
 
@@ -206,6 +227,7 @@ impl Database {
             is_walked: is_readable && !is_cut,
             is_asked: true,
             compares: false,
+            owners: None,
             format: Arc::new(format),
         }
     }
@@ -273,6 +295,7 @@ impl Database {
             format: Arc::clone(&self.format),
             is_live: self.is_live,
             compares: self.compares,
+            owners: self.owners.clone(),
             otherwise: Description { evidence, ..description.clone() },
         })
     }
@@ -387,10 +410,23 @@ impl Database {
                     .to_owned(),
             );
         } else if !format.has_sums && format.markers.is_none() && format.reserved_bytes > 0 {
-            texts.push(format!(
-                "{} reserved bytes on each page, used by something that is not known",
-                format.reserved_bytes
-            ));
+            let bytes = format.reserved_bytes;
+            let is_unused =
+                geometry::reserve_is_zero(&self.file, self.bytes, format.page_size, bytes);
+            texts.push(match (is_unused, bytes) {
+                (false, _) => {
+                    format!("{bytes} reserved bytes on each page, used by something that is not known")
+                }
+                (true, geometry::MARKER_RESERVE) => format!(
+                    "{bytes} reserved bytes on each page, all zero: VACUUM by a program without the \
+                     pagewarden VFS leaves this of a protected database; pagewarden protect --mode \
+                     checksum gives it markers again"
+                ),
+                (true, _) => format!(
+                    "{bytes} reserved bytes on each page, all zero and used by nothing, as the \
+                     SQLite of macOS leaves them; pagewarden protect takes such a database"
+                ),
+            });
         }
         if self.header.is_some_and(|header| header.has_magic && !header.versions_are_known()) {
             texts.push("the file format version is newer than what is known here".to_owned());

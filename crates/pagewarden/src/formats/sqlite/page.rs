@@ -199,11 +199,10 @@ const WAL_MODE_HINT: &str = "restore from a backup; but if a program without the
                              here in WAL mode and PRAGMA integrity_check finds nothing, VACUUM with \
                              the VFS loaded and PRAGMA checksum_verification=OFF";
 
-const FOREIGN_WRITER_HINT_MARKED: &str = "if PRAGMA integrity_check finds nothing, VACUUM with vfs=pagewarden and PRAGMA \
-     page_verify_ignore=1; else restore from a backup";
-const WAL_MODE_HINT_MARKED: &str = "restore from a backup; but if a program without the pagewarden VFS wrote here in WAL mode and \
-     PRAGMA integrity_check finds nothing, VACUUM with vfs=pagewarden and PRAGMA \
-     page_verify_ignore=1";
+const FOREIGN_WRITER_HINT_MARKED: &str = "pagewarden protect --mode checksum --heal checks the structure and stamps such pages again; if \
+     it refuses, restore from a backup";
+const WAL_MODE_HINT_MARKED: &str = "restore from a backup; but if a program without the pagewarden VFS wrote here in WAL mode, \
+     pagewarden protect --mode checksum --heal checks the structure and stamps such pages again";
 
 impl SqlitePages {
     /// Looks at page 1: its header, its frame and, where pages carry sums, its sum.

@@ -38,7 +38,7 @@ const ENCRYPTION_FAULTS_MIN: usize = 3;
 const MAGIC_BYTES_MIN: usize = 12;
 
 /// The reserve of our own VFS.
-const MARKER_RESERVE: u8 = 16;
+pub const MARKER_RESERVE: u8 = 16;
 
 const _: () = assert!(SUM_RESERVE as usize == SUM_BYTES);
 const _: () = assert!(MARKER_RESERVE as usize == MARKER_BYTES);
@@ -233,6 +233,22 @@ impl Sample {
     fn frames_in_a_thousand(&self) -> u64 {
         self.framed.saturating_mul(1000).checked_div(self.behind_first).unwrap_or(0)
     }
+}
+
+/// True if the last bytes are zero on every page that is looked at.
+#[must_use]
+pub fn reserve_is_zero(file: &File, file_bytes: u64, page_size: usize, reserved: u8) -> bool {
+    let pages = u64::try_from(page_size).ok().and_then(|size| file_bytes.checked_div(size));
+    let step = pages.unwrap_or(0).div_ceil(SAMPLE_PAGES).max(1);
+    (1..=pages.unwrap_or(0)).step_by(usize::try_from(step).unwrap_or(usize::MAX)).all(|page| {
+        let mut bytes = [1; u8::MAX as usize];
+        let Some(bytes) = bytes.get_mut(..usize::from(reserved)) else { return false };
+        let end = u64::try_from(page_size).ok().and_then(|size| size.checked_mul(page));
+        let begin = end.and_then(|end| end.checked_sub(u64::from(reserved)));
+        page == lock_byte_page(page_size)
+            || begin.is_some_and(|begin| file.read_exact_at(bytes, begin).is_ok())
+                && bytes.iter().all(|byte| *byte == 0)
+    })
 }
 
 /// True if page 1 has a sum that fits once its reserve is the checksum VFS's.

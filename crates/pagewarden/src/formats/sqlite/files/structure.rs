@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
 
+use super::owners::Owners;
 use super::sidecars;
 use super::to_u64;
 use super::wal::view::Logged;
@@ -85,6 +86,8 @@ pub struct Subject {
     pub is_live: bool,
     /// Rows are compared with indexes.
     pub compares: bool,
+    /// Pages of which it is asked whose they are.
+    pub owners: Option<Owners>,
     /// What is said of the target where its structure could not be judged.
     pub otherwise: Description,
 }
@@ -244,7 +247,8 @@ impl Subject {
         // More than there is room for are missing, which is told elsewhere.
         pages.count = pages.count.min(pages.count_by_length().saturating_mul(2).max(1));
         pages.has_map = header.largest_root != 0;
-        let walker = Walker::new(pages);
+        let mut walker = Walker::new(pages);
+        walker.owners.clone_from(&self.owners);
         let teller = Teller {
             steps,
             bytes_read: &walker.pages.bytes_read,

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use crate::database::{OpenOptions, kind_named, open_with};
+use crate::database::{OpenOptions, Target, kind_named, open_with};
 use crate::error::Error;
 use crate::protect::Options;
 use crate::source::rate::Rate;
@@ -60,6 +60,24 @@ pub(super) fn look(path: &Path, options: &Options, has_log: bool) -> Result<Soun
     // What pages say of one another is copied as it is, and no part of what is done here.
     let pages_only = OpenOptions { no_witness: true, ..OpenOptions::default() };
     let target = open_with(path, kind_named(super::NAME), &pages_only)?;
+    judge(target, path, options, has_log)
+}
+
+/// What a check of `target` finds.
+pub(super) fn all_findings(
+    target: Target,
+    path: &Path,
+    options: &Options,
+) -> Result<Soundness, Error> {
+    judge(target, path, options, false)
+}
+
+fn judge(
+    target: Target,
+    path: &Path,
+    options: &Options,
+    has_log: bool,
+) -> Result<Soundness, Error> {
     let options = verify::Options {
         jobs: options.jobs,
         rate: options.rate.map_or(Rate::Unlimited, Rate::AtMost),

@@ -1,6 +1,7 @@
 //! A database file: its header, and what its pages carry.
 
-use std::fs::{self, Metadata};
+use std::fs::{self, File, Metadata};
+use std::io;
 use std::num::NonZeroU32;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use crate::error::Error;
 use crate::formats::sqlite::checksum::page_verify::{Marker, Mode};
 use crate::formats::sqlite::checksum::{page_sum, stored_sum};
 use crate::formats::sqlite::page::header::{DatabaseHeader, HEADER_BYTES};
+use crate::formats::sqlite::page::lock_byte_page;
 use crate::formats::sqlite::protect::RESERVED_BYTES;
 use crate::formats::sqlite::protect::check::Soundness;
 use crate::formats::sqlite::protect::pages::Stamps;
@@ -60,7 +62,12 @@ impl Database {
         file.file.read_exact_at(&mut first, 0).map_err(failed)?;
         let whole = like.len().checked_div(page_size as u64).unwrap_or(0);
         let pages = header.page_count().map_or(whole, |count| count.min(whole));
-        let layout = Self::layout(&path, &header, &first)?;
+        // What VACUUM by a program without the VFS leaves of markers, or the SQLite of macOS.
+        let layout = if has_unused_reserve(&file.file, &header, pages).map_err(failed)? {
+            Layout::Plain
+        } else {
+            Self::layout(&path, &header, &first)?
+        };
         Ok(Self { path, file, like, page_size, pages, header, layout })
     }
 
@@ -114,4 +121,22 @@ impl Database {
             "stop the programs that use it",
         ))
     }
+}
+
+/// True if bytes are reserved and zero on every page.
+fn has_unused_reserve(file: &File, header: &DatabaseHeader, pages: u64) -> io::Result<bool> {
+    let page_size = header.page_size().unwrap_or(0);
+    let reserved = usize::from(header.reserved_bytes);
+    let mut bytes = vec![0; reserved];
+    for page in 1..=pages {
+        let end = page.saturating_mul(page_size as u64);
+        if page == lock_byte_page(page_size) {
+            continue;
+        }
+        file.read_exact_at(&mut bytes, end.saturating_sub(reserved as u64))?;
+        if bytes.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(reserved > 0)
 }

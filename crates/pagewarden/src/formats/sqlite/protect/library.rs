@@ -6,11 +6,12 @@ use crate::error::Error;
 
 /// SQLite, which this library does not link: whoever does lends it.
 pub trait Library: Sync {
-    /// Opens a database and keeps others away until what it gives is dropped.
+    /// Opens a database and keeps others away until what it gives is dropped. Where it `heals`, pages
+    /// whose markers fail are read all the same.
     ///
     /// # Errors
     /// Somebody uses it, or SQLite cannot open it.
-    fn hold(&self, path: &Path, how: Hold) -> Result<Box<dyn Held>, Error>;
+    fn hold(&self, path: &Path, how: Hold, heals: bool) -> Result<Box<dyn Held>, Error>;
 }
 
 /// Who is kept away from a database.

@@ -56,6 +56,7 @@ use crate::verify::Progress;
 mod attributes;
 mod check;
 mod database;
+mod heal;
 mod library;
 mod making;
 mod names;
@@ -142,10 +143,12 @@ impl Run<'_> {
         let has_log = log_bytes(&path) > 0;
         self.settle(&path, &file.file, in_place)?;
 
-        let sound = look(&path, self.options, has_log && !in_place)?;
+        let mut sound = look(&path, self.options, has_log && !in_place)?;
+        let healed = self.heal(&path, &file.file, has_log && !in_place, &mut sound)?;
         let before = sound.setting.unwrap_or(Protection::None);
         let mut outcome = Outcome::of("SQLite 3".to_owned(), before, wanted);
         outcome.bytes_read = sound.bytes;
+        outcome.warnings = healed;
         if sound.is_damaged() || sound.stopped {
             outcome.stopped = sound.stopped;
             outcome.pages.damaged = sound.damaged;
@@ -226,6 +229,32 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// What is stamped again, in words, where that is asked for.
+    fn heal(
+        &self,
+        path: &Path,
+        file: &File,
+        has_log: bool,
+        sound: &mut Soundness,
+    ) -> Result<Vec<String>, Error> {
+        if !self.request.heal {
+            return Ok(Vec::new());
+        }
+        if has_log {
+            return Err(Error::refused(
+                path,
+                "what is in its write-ahead log may be what was written without the VFS",
+                "leave out --dry-run and --copy-to: the log is then brought into the database first",
+            ));
+        }
+        let mut head = [0; HEADER_BYTES];
+        file.read_exact_at(&mut head, 0).map_err(|error| Error::io("read", path, error))?;
+        match DatabaseHeader::parse(&head) {
+            Some(header) => heal::judge(path, (file, &header), self.options, sound),
+            None => Ok(Vec::new()),
+        }
+    }
+
     /// Makes sure that nobody uses it, and that the file is the whole database.
     fn settle(&self, path: &Path, file: &File, in_place: bool) -> Result<(), Error> {
         let mut held = self.hold(path, file, in_place)?;
@@ -236,7 +265,7 @@ impl Run<'_> {
     /// makes when it opens the database goes again.
     fn hold(&self, path: &Path, file: &File, in_place: bool) -> Result<Box<dyn Held>, Error> {
         let leaves_log = !in_place && beside(path, "-wal").exists();
-        let mut held = self.library.hold(path, self.how(path, file)?)?;
+        let mut held = self.library.hold(path, self.how(path, file)?, self.request.heal)?;
         if leaves_log {
             held.leave_log()?;
         }
@@ -297,7 +326,7 @@ impl Run<'_> {
                 );
             }
             (Layout::Plain, Work::NewPages(_)) => warn(
-                "from now on every program that writes to it must open it with vfs=pagewarden: pages that are written without fail when they are verified",
+                "from now on every program that writes to it must load the pagewarden VFS: a page that another program writes fails when it is verified",
             ),
             _ => {}
         }

@@ -56,7 +56,7 @@ struct Fake {
 }
 
 impl Library for Fake {
-    fn hold(&self, _: &Path, _: Hold) -> Result<Box<dyn Held>, Error> {
+    fn hold(&self, _: &Path, _: Hold, _: bool) -> Result<Box<dyn Held>, Error> {
         Ok(Box::new(Self { copy: self.copy.clone(), faults: self.faults.clone() }))
     }
 }

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::faults::{Fault, Faults};
 use super::pages::{Absent, BATCH_BYTES, Batch, Pages, Reached};
 use super::to_u64;
+use crate::formats::sqlite::files::owners::Owners;
 use crate::verdict::Kind;
 
 /// Pages of the pointer map that are kept.
@@ -54,6 +55,8 @@ pub struct Walker {
     pub pages: Pages,
     /// Those that were reached.
     pub reached: Reached,
+    /// Pages of which it is asked whose they are.
+    pub owners: Option<Owners>,
     faults: Mutex<Faults>,
 }
 
@@ -75,7 +78,7 @@ impl Walker {
     #[must_use]
     pub fn new(pages: Pages) -> Self {
         let reached = Reached::new(pages.count);
-        Self { pages, reached, faults: Mutex::default() }
+        Self { pages, reached, owners: None, faults: Mutex::default() }
     }
 
     /// Adds what is wrong with a page.
@@ -114,6 +117,9 @@ impl Walker {
             self.fault(from, Kind::Structure, format!("{} leads to {wrong}", what()), object);
             self.with_faults(|faults| faults.gap_at(from));
             return false;
+        }
+        if let Some(owners) = &self.owners {
+            owners.see(page, object);
         }
         self.compare_with_map(scratch, page, link);
         true
