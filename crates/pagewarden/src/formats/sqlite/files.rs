@@ -25,12 +25,12 @@ use crate::source::file::{open_anything, read_fully};
 use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Protection, Severity};
 
 mod freelist;
-mod geometry;
+pub(super) mod geometry;
 mod journal;
-mod sidecars;
+pub(super) mod sidecars;
 pub(super) mod stream;
 mod structure;
-mod wal;
+pub(super) mod wal;
 
 use geometry::{Geometry, SUM_RESERVE};
 use sidecars::Sidecars;

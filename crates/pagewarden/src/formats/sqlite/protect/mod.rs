@@ -58,8 +58,8 @@ mod check;
 mod database;
 mod library;
 mod making;
-mod names;
-mod openers;
+pub(super) mod names;
+pub(super) mod openers;
 mod pages;
 #[cfg(test)]
 mod tests;
