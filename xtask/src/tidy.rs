@@ -32,7 +32,10 @@ const ROOMS: &[(&str, &[&str])] = &[
         "pack",
         &["database", "error", "formats", "page", "shell", "source", "verdict", "verify", "words"],
     ),
-    ("repair", &["check", "error", "formats", "protect", "source", "verdict", "verify", "words"]),
+    (
+        "repair",
+        &["check", "error", "formats", "pack", "protect", "source", "verdict", "verify", "words"],
+    ),
     ("check", &["database", "error", "formats", "source", "verdict", "verify"]),
     ("formats", &["database", "page", "protect", "repair"]),
     ("formats/*/checksum", &["crc32c", "verdict"]),

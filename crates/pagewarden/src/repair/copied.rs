@@ -1,9 +1,17 @@
 //! A copy that is repaired in the database's stead.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 use crate::repair::{Engine, Options};
+
+/// Where the copy is: of a database that is one file, a file of its name where a folder is named.
+pub(super) fn place(source: &Path, target: &Path) -> PathBuf {
+    match source.file_name() {
+        Some(name) if source.is_file() => target.join(name),
+        _ => target.to_owned(),
+    }
+}
 
 /// Makes the copy, unless an earlier run has made it of the same state.
 pub(super) fn make(

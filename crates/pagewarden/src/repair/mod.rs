@@ -31,6 +31,7 @@ use crate::verdict::{Finding, Kind, Severity};
 use crate::verify::Progress;
 
 mod copied;
+pub(crate) mod copies;
 pub(crate) mod undo_file;
 mod written;
 
@@ -231,7 +232,7 @@ impl std::fmt::Debug for Engine {
 pub(crate) type Opened<'a> = Result<Box<dyn Patient + 'a>, Error>;
 
 /// A database that is at rest, and may be repaired.
-pub(crate) trait Patient {
+pub(crate) trait Patient: Sync {
     /// The engine and its version.
     fn engine(&self) -> String;
 
@@ -240,6 +241,11 @@ pub(crate) trait Patient {
 
     /// Changes whenever a server has run on it. Read anew at each call.
     fn state(&self) -> Result<String, Error>;
+
+    /// True for a finding that is about a page to be repaired.
+    fn is_wound(&self, finding: &Finding) -> bool {
+        finding.severity == Severity::Damage
+    }
 
     /// Finds what each damaged page can be repaired by.
     fn plan(&self, findings: &[Finding], request: &Request) -> Result<Vec<Planned>, Error>;
@@ -286,16 +292,26 @@ pub(crate) fn repair_on(
     let begin = Instant::now();
     let engine = engine_of(&request.path)?;
     let run = Run { disk, request, options, progress, engine };
+    let root = root_of(&request.path)?;
     let mut outcome = match (&request.undo, &request.copy_to) {
-        (Some(undo), _) => run.undo(&request.path, undo)?,
+        (Some(undo), _) => run.undo(&root, undo)?,
         (None, Some(copy)) if request.write => {
-            copied::make(engine, &request.path, copy, options)?;
-            run.repair(copy)?
+            let copy = copied::place(&root, copy);
+            copied::make(engine, &root, &copy, options)?;
+            run.repair(&copy)?
         }
-        (None, _) => run.repair(&request.path)?,
+        (None, _) => run.repair(&root)?,
     };
     outcome.elapsed = begin.elapsed();
     Ok(outcome)
+}
+
+/// A database that is one file by its real path, since what belongs to it is beside that.
+fn root_of(path: &Path) -> Result<PathBuf, Error> {
+    match path.is_file() {
+        true => std::fs::canonicalize(path).map_err(|error| Error::io("open", path, error)),
+        false => Ok(path.to_owned()),
+    }
 }
 
 fn engine_of(path: &Path) -> Result<Engine, Error> {
@@ -340,7 +356,9 @@ impl Run<'_> {
             outcome.warnings.push("what an interrupted run began is finished".to_owned());
         }
         let state = patient.state()?;
-        let Some(findings) = self.findings(root, &mut outcome)? else { return Ok(outcome) };
+        let Some(findings) = self.findings(root, &*patient, &mut outcome)? else {
+            return Ok(outcome);
+        };
         let finished = std::mem::take(&mut outcome.pages);
         if findings.is_empty() {
             outcome.verdict = match finished.is_empty() {
@@ -378,20 +396,21 @@ impl Run<'_> {
             }
         }
         outcome.pages = planned.into_iter().map(|one| one.page).collect();
-        self.conclude(root, finished, outcome)
+        self.conclude(root, &*patient, finished, outcome)
     }
 
     /// Says what came out; what was written is checked again.
     fn conclude(
         &self,
         root: &Path,
+        patient: &dyn Patient,
         finished: Vec<Page>,
         mut outcome: Outcome,
     ) -> Result<Outcome, Error> {
         if self.request.write {
             outcome.pages.iter_mut().for_each(|page| page.written = page.after.is_some());
             if outcome.pages.iter().any(|page| page.written) {
-                let Some(findings) = self.findings(root, &mut outcome)? else {
+                let Some(findings) = self.findings(root, patient, &mut outcome)? else {
                     return Ok(outcome);
                 };
                 for page in &mut outcome.pages {
@@ -508,12 +527,17 @@ impl Run<'_> {
     }
 
     /// What is damaged, one finding a page; `None` if the run was stopped meanwhile.
-    fn findings(&self, root: &Path, outcome: &mut Outcome) -> Result<Option<Vec<Finding>>, Error> {
+    fn findings(
+        &self,
+        root: &Path,
+        patient: &dyn Patient,
+        outcome: &mut Outcome,
+    ) -> Result<Option<Vec<Finding>>, Error> {
         let mut check = Check::new(root).stop(Arc::clone(&self.options.stop));
         if let Some(jobs) = self.options.jobs {
             check = check.jobs(jobs);
         }
-        let mut damage = Damage::default();
+        let mut damage = Damage { patient, findings: Vec::new(), unread: 0 };
         let verified = check.run_with(self.progress, &mut damage)?;
         if verified.summary.stopped {
             outcome.stopped = true;
@@ -533,17 +557,17 @@ impl Run<'_> {
     }
 }
 
-/// Findings that are damage.
-#[derive(Debug, Default)]
-struct Damage {
+/// Findings about what is to be repaired.
+struct Damage<'a> {
+    patient: &'a dyn Patient,
     findings: Vec<Finding>,
     unread: u64,
 }
 
-impl crate::verify::Sink for Damage {
+impl crate::verify::Sink for Damage<'_> {
     fn finding(&mut self, finding: &Finding) -> std::io::Result<()> {
         // More than this is refused anyway.
-        if finding.severity == Severity::Damage && self.findings.len() < crate::check::KEPT_MAX {
+        if self.patient.is_wound(finding) && self.findings.len() < crate::check::KEPT_MAX {
             self.findings.push(finding.clone());
         }
         Ok(())

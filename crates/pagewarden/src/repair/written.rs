@@ -21,21 +21,31 @@ use crate::repair::undo_file::{Saved, UndoFile};
 use crate::repair::{Patient, Run};
 use crate::source::file::{open_regular, read_fully};
 
-/// The default name in the data directory, where servers ignore it.
-const NAME: &str = "pagewarden-repair.undo";
-/// The names of later repairs have a number.
-const STEM: &str = "pagewarden-repair.";
+/// The default name in the data directory, where servers ignore it. Beside a database that is one
+/// file, the file's name stands before it. The names of later repairs have a number.
+const STEM: &str = "pagewarden-repair";
 const ENDING: &str = ".undo";
 /// Behind the name of one that is not whole yet.
 const UNFINISHED: &str = ".new";
 /// Devices write this much at once, or nothing of it.
 const SECTOR: usize = 512;
 
+/// The folder of which names in an undo file are, and what default names begin with.
+fn home(root: &Path) -> (&Path, String) {
+    match root.file_name() {
+        Some(name) if root.is_file() => {
+            (folder_of(root), format!("{}.{STEM}", name.to_string_lossy()))
+        }
+        _ => (root, STEM.to_owned()),
+    }
+}
+
 /// The undo files that an interrupted run may have left.
 pub(super) fn undo_files(run: &Run<'_>, root: &Path) -> Vec<PathBuf> {
-    let listed = fs::read_dir(root).into_iter().flatten().flatten();
+    let (folder, stem) = home(root);
+    let listed = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut paths: Vec<_> = listed
-        .filter(|entry| entry.file_name().to_str().is_some_and(is_default_name))
+        .filter(|entry| entry.file_name().to_str().is_some_and(|name| is_default_name(name, &stem)))
         .map(|entry| entry.path())
         .collect();
     paths.sort();
@@ -43,9 +53,10 @@ pub(super) fn undo_files(run: &Run<'_>, root: &Path) -> Vec<PathBuf> {
     paths
 }
 
-fn is_default_name(name: &str) -> bool {
-    let number = name.strip_prefix(STEM).and_then(|rest| rest.strip_suffix(ENDING));
-    name == NAME || number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+fn is_default_name(name: &str, stem: &str) -> bool {
+    let rest = name.strip_prefix(stem).and_then(|rest| rest.strip_suffix(ENDING));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    rest.is_some_and(|rest| rest.is_empty() || rest.strip_prefix('.').is_some_and(is_number))
 }
 
 /// Writes the undo file, and waits until the device holds it; its path.
@@ -86,10 +97,12 @@ pub(super) fn keep(run: &Run<'_>, root: &Path, undo: &UndoFile) -> Result<PathBu
 }
 
 fn free_name(root: &Path) -> PathBuf {
-    let numbered = (2_u32..).map(|number| root.join(format!("{STEM}{number}{ENDING}")));
-    let mut names = std::iter::once(root.join(NAME)).chain(numbered);
+    let (folder, stem) = home(root);
+    let first = folder.join(format!("{stem}{ENDING}"));
+    let numbered = (2_u32..).map(|number| folder.join(format!("{stem}.{number}{ENDING}")));
+    let mut names = std::iter::once(first.clone()).chain(numbered);
     let free = names.find(|path| fs::symlink_metadata(path).is_err());
-    free.unwrap_or_else(|| root.join(NAME))
+    free.unwrap_or(first)
 }
 
 fn folder_of(path: &Path) -> &Path {
@@ -136,7 +149,7 @@ fn put(
         files.entry(&saved.entry.file).or_default().push(saved);
     }
     for (name, pages) in files {
-        let path = root.join(name);
+        let path = home(root).0.join(name);
         let file = Written::open(&path).map_err(|error| Error::io("open", &path, error))?;
         for saved in &pages {
             if !patient.is_held() {
@@ -171,7 +184,7 @@ fn put(
 /// Refuses if a page is neither old, nor new, nor of both.
 pub(super) fn check_known(root: &Path, undo: &UndoFile) -> Result<(), Error> {
     for saved in &undo.pages {
-        let path = root.join(&saved.entry.file);
+        let path = home(root).0.join(&saved.entry.file);
         let now = now(root, saved).map_err(|error| Error::io("read", &path, error))?;
         if !is_mixed(&now, saved) {
             let reason = format!(
@@ -215,7 +228,7 @@ fn is_mixed(now: &[u8], saved: &Saved) -> bool {
 }
 
 fn now(root: &Path, saved: &Saved) -> io::Result<Vec<u8>> {
-    let file = open_regular(&root.join(&saved.entry.file))?;
+    let file = open_regular(&home(root).0.join(&saved.entry.file))?;
     let mut bytes = vec![0; saved.old.len()];
     let count = read_fully(&file, &mut bytes, saved.entry.offset)?;
     bytes.truncate(count);

@@ -18,7 +18,16 @@ use std::io;
 /// What the system says.
 #[cfg(target_os = "linux")]
 pub fn lock(file: &File) -> io::Result<bool> {
-    match set(file, libc::F_WRLCK) {
+    lock_in(file, 0, 0)
+}
+
+/// The same for `length` bytes from `begin` on; a length of 0 goes to the end.
+///
+/// # Errors
+/// What the system says.
+#[cfg(target_os = "linux")]
+pub fn lock_in(file: &File, begin: u64, length: u64) -> io::Result<bool> {
+    match set(file, libc::F_WRLCK, begin, length) {
         Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
             Ok(false)
         }
@@ -33,23 +42,23 @@ pub fn lock(file: &File) -> io::Result<bool> {
 /// What the system says.
 #[cfg(target_os = "linux")]
 pub fn unlock(file: &File) -> io::Result<()> {
-    set(file, libc::F_UNLCK)
+    set(file, libc::F_UNLCK, 0, 0)
 }
 
 #[cfg(target_os = "linux")]
-fn set(file: &File, kind: libc::c_int) -> io::Result<()> {
+fn set(file: &File, kind: libc::c_int, begin: u64, length: u64) -> io::Result<()> {
     use std::os::fd::AsRawFd as _;
 
-    let whole = libc::flock {
+    let lock = libc::flock {
         l_type: i16::try_from(kind).unwrap_or(0),
         l_whence: i16::try_from(libc::SEEK_SET).unwrap_or(0),
-        l_start: 0,
-        l_len: 0,
+        l_start: libc::off_t::try_from(begin).map_err(io::Error::other)?,
+        l_len: libc::off_t::try_from(length).map_err(io::Error::other)?,
         l_pid: 0,
     };
     // SAFETY: the descriptor is open while `file` is borrowed, and the pointer is to a live lock
     // that the call only reads.
-    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const whole) };
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -59,6 +68,15 @@ fn set(file: &File, kind: libc::c_int) -> io::Result<()> {
 /// Always.
 #[cfg(not(target_os = "linux"))]
 pub fn lock(_: &File) -> io::Result<bool> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Cannot be done here.
+///
+/// # Errors
+/// Always.
+#[cfg(not(target_os = "linux"))]
+pub fn lock_in(_: &File, _: u64, _: u64) -> io::Result<bool> {
     Err(io::ErrorKind::Unsupported.into())
 }
 

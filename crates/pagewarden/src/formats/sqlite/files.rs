@@ -25,13 +25,13 @@ use crate::source::file::{open_anything, read_fully};
 use crate::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Protection, Severity};
 
 mod freelist;
-mod geometry;
+pub(super) mod geometry;
 mod journal;
 pub(super) mod owners;
-mod sidecars;
+pub(super) mod sidecars;
 pub(super) mod stream;
 mod structure;
-mod wal;
+pub(super) mod wal;
 
 use geometry::{Geometry, SUM_RESERVE};
 use owners::Owners;

@@ -4,6 +4,7 @@ pub mod checksum;
 pub mod files;
 pub mod page;
 pub mod protect;
+pub mod repair;
 
 use crate::database::{Format, LinkMaker, Probe, StreamKind, TurnedOn};
 
@@ -31,5 +32,5 @@ pub const FORMAT: Format = Format {
     specimens: Some(page::specimens),
     // The SQLite extension does it: it needs SQLite itself.
     protect: None,
-    repair: None,
+    repair: Some(repair::ENGINE),
 };

@@ -59,8 +59,8 @@ mod database;
 mod heal;
 mod library;
 mod making;
-mod names;
-mod openers;
+pub(super) mod names;
+pub(super) mod openers;
 mod pages;
 #[cfg(test)]
 mod tests;

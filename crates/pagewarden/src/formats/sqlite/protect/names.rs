@@ -14,7 +14,7 @@ use crate::protect::disk::{Disk, Written};
 pub(super) const UNFINISHED: &str = ".pagewarden-protect";
 
 /// A file beside a database, as SQLite names it.
-pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(in crate::formats::sqlite) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)

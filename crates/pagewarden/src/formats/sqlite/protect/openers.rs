@@ -10,7 +10,7 @@ use std::path::Path;
 use crate::error::Error;
 
 /// Refuses a file that another process has open.
-pub(super) fn check_nobody(path: &Path, file: &Metadata) -> Result<(), Error> {
+pub(in crate::formats::sqlite) fn check_nobody(path: &Path, file: &Metadata) -> Result<(), Error> {
     let Some((process, name)) = opener(file) else { return Ok(()) };
     Err(Error::in_use(
         path,

@@ -26,6 +26,9 @@ pub struct View {
     page_bytes: usize,
     /// The pages of the database as of the last commit.
     pub pages: u32,
+    /// Behind the first frame that does not fit there are frames of the same log: commits may
+    /// have been lost.
+    pub is_broken: bool,
 }
 
 /// A log, and what would tell that it was begun anew.
@@ -90,7 +93,7 @@ impl View {
         let too_long = || "the write-ahead log is too long to be remembered".to_owned();
         let mut reader = Frames::of(log);
         let (mut frames, mut committed, mut pages) = (Vec::new(), 0, 0);
-        let mut before = log.sum;
+        let (mut before, mut end) = (log.sum, log.frames);
         for number in 0..counted.unwrap_or(log.frames).min(log.frames) {
             if number >= FRAMES_MAX {
                 return Err(too_long());
@@ -98,6 +101,7 @@ impl View {
             let frame = reader.get(number).map_err(|fault| fault.error.to_string())?;
             let Some(frame) = frame else { break };
             if counted.is_none() && !log.fits(before, &frame) {
+                end = number;
                 break;
             }
             before = frame.stored;
@@ -112,7 +116,13 @@ impl View {
         frames.reverse();
         frames.dedup_by_key(|(page, _)| *page);
         frames.reverse();
-        Ok((pages > 0).then_some(Self { file, name, frames, page_bytes: log.page_bytes, pages }))
+        let mut is_broken = false;
+        for number in end..log.frames {
+            let frame = reader.get(number).map_err(|fault| fault.error.to_string())?;
+            is_broken |= frame.is_some_and(|frame| frame.salt == log.salt);
+        }
+        let page_bytes = log.page_bytes;
+        Ok((pages > 0).then_some(Self { file, name, frames, page_bytes, pages, is_broken }))
     }
 
     /// Where the content of `page` begins in the log; `None` if it is in the file alone.
