@@ -66,7 +66,14 @@ fn calls(line: &str) -> Vec<Vec<String>> {
         let is_other = command.first().is_some_and(|first| {
             matches!(
                 first.as_str(),
-                "cp" | "cargo" | "install" | "ls" | "apt" | "object" | "-" | "ssh-keygen"
+                "cp" | "cargo"
+                    | "install"
+                    | "ls"
+                    | "apt"
+                    | "object"
+                    | "-"
+                    | "ssh-keygen"
+                    | "warning:"
             )
         });
         if let Some(at) = command.iter().position(is_program).filter(|_| !is_other) {
