@@ -119,7 +119,9 @@ fn reserved_bytes_of_zero_are_used_by_nothing() {
             path
         } else {
             let _ = fs::remove_file(folder.path().join("mac.db"));
-            let made = format!(".open plain.db\n{FILL}\nVACUUM INTO 'file:mac.db?reserve=12';");
+            let made = format!(
+                ".open mac.db\n.output /dev/null\n.filectrl reserve_bytes 12\n{FILL}\nVACUUM;"
+            );
             shell(folder.path(), &made);
             folder.path().join("mac.db")
         };

@@ -323,7 +323,12 @@ fn what_cannot_be_done_safely_is_refused() {
 
     // Bytes that belong to somebody else.
     shell(folder.path(), ".open r.db\n.filectrl reserve_bytes 24\nCREATE TABLE t (a);");
-    let error = refusal(&folder.path().join("r.db"), &["--mode", "checksum"]);
+    let reserved = folder.path().join("r.db");
+    let mut bytes = fs::read(&reserved).unwrap();
+    let end = bytes.len();
+    bytes[end - 24..].fill(0x7e);
+    fs::write(&reserved, bytes).unwrap();
+    let error = refusal(&reserved, &["--mode", "checksum"]);
     assert!(error.contains("24 bytes"), "{error}");
     assert_eq!(names(folder.path()), ["r.db", "x.db"]);
     fs::write(&path, b"SQLite format 3\0 and then nothing").unwrap();
