@@ -13,6 +13,7 @@ use std::sync::OnceLock;
 use pagewarden::pack::{
     BEGIN, Pack, Places, Restoring, Salvaged, Search, VERSION, VERSION_PLAIN, What, open_chain,
 };
+use pagewarden::source::store::StorePath;
 
 /// More is not read at once, whatever the pack says of its files.
 const READ_BYTES: usize = 1 << 20;
@@ -64,8 +65,8 @@ fn read(pack: &Pack) {
 /// Writes what is sound, where that is little.
 fn salvage(path: &Path) {
     let (base, _) = base();
-    let named = [base.clone()];
-    let Ok(salvaged) = Salvaged::open(path, &[]).or_else(|_| Salvaged::open(path, &named)) else {
+    let (path, named) = (StorePath::local(path), [StorePath::local(base)]);
+    let Ok(salvaged) = Salvaged::open(&path, &[]).or_else(|_| Salvaged::open(&path, &named)) else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
