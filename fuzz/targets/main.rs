@@ -28,6 +28,7 @@ targets! {
     db_values
     decode
     duckdb_target
+    innodb_binlog
     innodb_doublewrite
     innodb_keyring
     innodb_page

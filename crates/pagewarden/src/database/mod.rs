@@ -41,7 +41,7 @@ pub struct Description {
     pub format: &'static str,
     /// The engine and its version, as people say it: `PostgreSQL 15`.
     pub engine: String,
-    /// Bytes in a page.
+    /// Bytes in a page; 0 where there are none, as in binary logs.
     pub page_size: u32,
     /// What the database itself is set to, where it says so.
     pub setting: Option<Protection>,
