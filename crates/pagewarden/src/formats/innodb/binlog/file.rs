@@ -19,6 +19,9 @@ use crate::verdict::Kind;
 /// Of an event so much is looked at; a description has some hundred bytes.
 const BEGIN_BYTES: u64 = 4096;
 const PIECE_BYTES: usize = 1 << 20;
+/// So many bytes for each of the file, and [`PIECE_BYTES`], are summed in search of events behind a fault:
+/// a file made to harm would have its rest summed at every byte.
+const SEARCHED_MAX: u64 = 16;
 /// Faults of a file that are told one by one.
 const FAULTS_MAX: usize = 1000;
 
@@ -96,6 +99,7 @@ pub(super) fn scan(path: &Path, asked: &[u64]) -> io::Result<Scan> {
         scan: Scan { bytes, ..Scan::default() },
         at: 0,
         asks_for_sums: false,
+        searched: 0,
         asked,
     };
     reading.run()?;
@@ -110,6 +114,8 @@ struct Reading<'a> {
     at: u64,
     /// The description is damaged: whether events have sums is told by the next one.
     asks_for_sums: bool,
+    /// Bytes that were summed in search of events.
+    searched: u64,
 }
 
 impl Reading<'_> {
@@ -327,9 +333,12 @@ impl Reading<'_> {
         let mut from = self.at.saturating_add(1);
         self.scan.events = self.scan.events.saturating_add(1);
         self.scan.end = End::Open;
+        // The next event is mostly near.
+        let mut piece = BEGIN_BYTES;
         // In a relay log no event says where it ends.
         while !self.scan.is_relay_log && from < self.scan.bytes {
-            let window = self.read(from, PIECE_BYTES as u64)?;
+            let window = self.read(from, piece)?;
+            piece = piece.saturating_mul(4).min(PIECE_BYTES as u64);
             for (index, bytes) in window.windows(HEADER_BYTES).enumerate() {
                 let at = from.saturating_add(index as u64);
                 let Some(header) = Header::parse(bytes) else { break };
@@ -347,8 +356,9 @@ impl Reading<'_> {
     }
 
     /// True for an event that says where it ends, and has its sum.
-    fn is_event(&self, at: u64, header: &Header) -> io::Result<bool> {
+    fn is_event(&mut self, at: u64, header: &Header) -> io::Result<bool> {
         let length = u64::from(header.bytes);
+        let most = self.scan.bytes.saturating_mul(SEARCHED_MAX).saturating_add(PIECE_BYTES as u64);
         let fits = length >= HEADER_BYTES as u64 + SUM_BYTES
             && at.saturating_add(length) <= self.scan.bytes
             && header.kind != 0
@@ -359,7 +369,50 @@ impl Reading<'_> {
         if self.scan.has_sums == Some(false) {
             return Ok(true);
         }
+        let searched = self.searched.saturating_add(length);
+        if searched > most {
+            return Ok(false);
+        }
+        self.searched = searched;
         let (stored, computed) = self.sum(at, length, header)?;
         Ok(stored == computed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Every seventeenth byte begins a header that fits, of an event that has the rest of the file.
+    #[test]
+    fn search_in_a_file_made_to_harm_ends() {
+        const BYTES: usize = 1 << 16;
+        let mut bytes = MAGIC.to_vec();
+        // The first claims to be shorter than a header.
+        bytes.extend([7; HEADER_BYTES]);
+        while bytes.len() < BYTES {
+            let length = u32::try_from(BYTES - bytes.len()).unwrap();
+            bytes.extend([7; 9]);
+            bytes.extend(length.to_le_bytes());
+            bytes.extend(u32::try_from(BYTES).unwrap().to_le_bytes());
+        }
+        bytes.truncate(BYTES);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log.000001");
+        fs::write(&path, &bytes).unwrap();
+        let mut reading = Reading {
+            file: open_regular(&path).unwrap(),
+            scan: Scan { bytes: BYTES as u64, has_sums: Some(true), ..Scan::default() },
+            at: 0,
+            asks_for_sums: false,
+            searched: 0,
+            asked: &[],
+        };
+        reading.run().unwrap();
+        assert!(!reading.scan.faults.is_empty());
+        let most = BYTES as u64 * SEARCHED_MAX + PIECE_BYTES as u64;
+        assert!((most / 2..=most).contains(&reading.searched), "{}", reading.searched);
     }
 }
