@@ -22,6 +22,11 @@ const LONGER: &[&str] = &[];
 /// Where files are named that are not there: the tests of this file.
 const NOT_READ: &str = "xtask/src/book.rs";
 
+/// Texts whose paths must lead somewhere, with what stands for the placeholders in them: the errands are
+/// walked with the smallest format and the smallest command.
+const MAPS: &[&str] = &["ARCHITECTURE.md", "CONTRIBUTING.md"];
+const PLACEHOLDERS: &[(&str, &str)] = &[("<name>", "duckdb"), ("<command>", "survey")];
+
 /// Looks at every page, and at every other text and source that names one.
 pub fn run() -> Result<()> {
     let root = crate::tidy::root();
@@ -42,6 +47,10 @@ pub fn run() -> Result<()> {
 fn look(texts: &BTreeMap<String, String>, exists: &dyn Fn(&str) -> bool) -> Vec<String> {
     let mut faults = Vec::new();
     contents(texts, &mut faults);
+    for name in MAPS {
+        let text = texts.get(*name).map_or("", String::as_str);
+        faults.extend(lost_paths(text, texts, exists).map(|path| format!("{name}: no {path}")));
+    }
     for (name, text) in texts {
         if is_page(name) {
             let words = text.split_whitespace().count();
@@ -65,6 +74,28 @@ fn look(texts: &BTreeMap<String, String>, exists: &dyn Fn(&str) -> bool) -> Vec<
         }
     }
     faults
+}
+
+/// The paths between backticks that lead nowhere: neither from the root, nor as the end of the path of a
+/// file or folder.
+fn lost_paths<'a>(
+    text: &'a str,
+    texts: &'a BTreeMap<String, String>,
+    exists: &'a dyn Fn(&str) -> bool,
+) -> impl Iterator<Item = String> + 'a {
+    let quoted = text.split('`').skip(1).step_by(2);
+    let paths = quoted.filter(|word| word.contains('/') && !word.contains([' ', '*', '\n']));
+    let filled = paths.map(|path| {
+        PLACEHOLDERS.iter().fold(path.to_owned(), |path, (from, to)| path.replace(from, to))
+    });
+    filled.filter(move |path| {
+        let inside = format!("/{path}");
+        let is_end = |file: &String| match path.ends_with('/') {
+            true => file.contains(&inside),
+            false => file.ends_with(&inside),
+        };
+        !exists(path) && !texts.keys().any(is_end)
+    })
 }
 
 fn is_page(name: &str) -> bool {
@@ -281,6 +312,15 @@ mod tests {
     fn headings_of_one_name_are_counted() {
         let names = anchors("# A b\n## A b\n```\n# c\n```\n### `pack --to`\n");
         assert_eq!(names.into_iter().collect::<Vec<_>>(), ["a-b", "a-b-1", "pack---to"]);
+    }
+
+    #[test]
+    fn path_that_leads_nowhere_is_named() {
+        let texts = BTreeMap::from([("crates/x/src/verify/held.rs".to_owned(), String::new())]);
+        let text =
+            "`verify/held.rs` and `src/verify/`, `verify/gone.rs`, `x/y z`, `docs/<name>.md`";
+        let lost: Vec<_> = lost_paths(text, &texts, &|_| false).collect();
+        assert_eq!(lost, ["verify/gone.rs", "docs/duckdb.md"]);
     }
 
     #[test]

@@ -10,51 +10,89 @@ use anyhow::{Context as _, Result, ensure};
 /// A file past this is asked whether it still has one subject.
 const LINES_MAX: usize = 900;
 
-/// The library.
-const LIBRARY: &str = "crates/pagewarden/src/";
+/// A crate, or the crates of a folder, whose rooms may not all see each other: data flows one way.
+/// That no format sees another, and that the core sees none, is the compiler's matter.
+struct House {
+    /// Where its files are; `*` is the name of one crate.
+    place: &'static str,
+    /// What each room may import, beside itself: rooms of the same crate, and those of the core as
+    /// `core/...`. A room that is not listed may import nothing, unless there is a room `*`.
+    rooms: &'static [(&'static str, &'static [&'static str])],
+}
 
-/// What the rooms of the library may import, each but itself: data flows one way. A room that is
-/// not listed may import nothing. In `formats`, each engine is a room of its own, see [`room`].
-const ROOMS: &[(&str, &[&str])] = &[
-    ("crc32c", &[]),
-    ("verdict", &[]),
-    ("words", &["verdict"]),
-    ("error", &["words"]),
-    ("shell", &["words"]),
-    ("source", &["error", "shell", "words"]),
-    ("page", &["verdict", "words"]),
-    ("database", &["error", "formats", "page", "protect", "repair", "source", "verdict", "words"]),
-    ("verify", &["database", "error", "page", "source", "verdict", "words"]),
-    ("protect", &["crc32c", "error", "formats", "source", "verdict", "verify", "words"]),
-    ("report", &["database", "error", "verdict", "verify", "words"]),
-    ("seal", &["database", "error", "page", "source", "verdict", "words"]),
-    (
-        "pack",
-        &["database", "error", "formats", "page", "shell", "source", "verdict", "verify", "words"],
-    ),
-    (
-        "repair",
-        &["check", "error", "formats", "pack", "protect", "source", "verdict", "verify", "words"],
-    ),
-    ("check", &["database", "error", "formats", "source", "verdict", "verify"]),
-    ("formats", &["database", "page", "protect", "repair"]),
-    ("formats/*/checksum", &["crc32c", "verdict"]),
-    ("formats/*/page", &["crc32c", "formats/*/checksum", "page", "verdict", "words"]),
-    (
-        "formats/*",
-        &[
-            "crc32c", "database", "error", "page", "protect", "repair", "source", "verdict",
-            "verify", "words",
+const HOUSES: &[House] = &[
+    House {
+        place: "crates/pagewarden-core/src/",
+        rooms: &[
+            ("crc32c", &[]),
+            ("verdict", &[]),
+            ("words", &["verdict"]),
+            ("error", &["words"]),
+            ("shell", &["words"]),
+            ("source", &["error", "shell", "testing", "words"]),
+            ("page", &["verdict", "words"]),
+            ("database", &["error", "page", "protect", "repair", "source", "verdict", "words"]),
+            ("verify", &["database", "error", "page", "source", "verdict", "words"]),
+            ("protect", &["crc32c", "error", "source", "verdict", "verify", "words"]),
+            ("repair", &["database", "error", "protect", "source", "verdict", "verify", "words"]),
+            ("testing", &["page", "protect", "verdict"]),
         ],
-    ),
-    // Aria's files lie in the directories of MariaDB, and are opened with them.
-    ("formats/innodb", &["formats/aria/page"]),
-    ("formats/pack", &["pack"]),
+    },
+    House {
+        place: "crates/formats/*/src/",
+        rooms: &[
+            ("checksum", &["core/crc32c", "core/verdict"]),
+            ("page", &["checksum", "core/crc32c", "core/page", "core/verdict", "core/words"]),
+            (
+                "*",
+                &[
+                    "checksum",
+                    "core/crc32c",
+                    "core/database",
+                    "core/error",
+                    "core/page",
+                    "core/protect",
+                    "core/repair",
+                    "core/source",
+                    "core/verdict",
+                    "core/verify",
+                    "core/words",
+                    "page",
+                ],
+            ),
+        ],
+    },
+    House {
+        place: "crates/pagewarden/src/",
+        rooms: &[
+            (
+                "formats",
+                &["database", "error", "pack", "page", "protect", "repair", "verdict", "words"],
+            ),
+            ("database", &["error", "formats", "source"]),
+            ("protect", &["error", "formats", "verify"]),
+            ("repair", &["error", "formats", "pack", "protect", "verify"]),
+            ("report", &["database", "error", "verdict", "verify", "words"]),
+            ("seal", &["database", "error", "page", "source", "verdict", "words"]),
+            (
+                "pack",
+                &[
+                    "database", "error", "formats", "page", "shell", "source", "verdict", "verify",
+                    "words",
+                ],
+            ),
+            ("check", &["database", "error", "formats", "source", "verdict", "verify"]),
+        ],
+    },
 ];
+
+/// Formats that build on another one. Aria's files lie in the directories of MariaDB, and are opened
+/// with them.
+const NEIGHBOURS: &[(&str, &str)] = &[("innodb", "aria")];
 
 /// What else the files of a folder must not mention.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("crates/pagewarden/src/page", &["std::fs", "std::path"]),
+    ("crates/pagewarden-core/src/page", &["std::fs", "std::path"]),
     ("crates/pagewarden/src/report", &["std::fs"]),
     ("crates/pagewarden-lab/src/stats", &["crate::cost", "std::fs", "std::path", "pagewarden"]),
     ("crates/pagewarden-lab/src/cost/report", &["cost::run", "cost::experiments", "std::fs"]),
@@ -63,13 +101,13 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// Where `unsafe` may stand: the input and output, checksum-kernel and
 /// foreign-function edges.
 const UNSAFE: &[&str] = &[
-    "crates/pagewarden/src/source",
-    "crates/pagewarden/src/crc32c",
-    "crates/pagewarden/src/formats/aria/checksum",
-    "crates/pagewarden/src/formats/innodb/checksum",
-    "crates/pagewarden/src/formats/postgres/checksum",
-    "crates/pagewarden/src/formats/sqlite/checksum",
-    "crates/pagewarden/src/formats/sqlserver/checksum",
+    "crates/pagewarden-core/src/source",
+    "crates/pagewarden-core/src/crc32c",
+    "crates/formats/aria/src/checksum",
+    "crates/formats/innodb/src/checksum",
+    "crates/formats/postgres/src/checksum",
+    "crates/formats/sqlite/src/checksum",
+    "crates/formats/sqlserver/src/checksum",
     // The socket of a driver's connection, which lends its number only.
     "crates/pagewarden-db/src/engine/mysql/raw.rs",
     // What the system counted for one child: the standard library does not ask.
@@ -101,6 +139,7 @@ pub fn run() -> Result<()> {
         look(name, &text, &mut faults);
     }
     crate::words::look(&root, &names, &mut faults)?;
+    look_at_formats(&root, &mut faults)?;
     ensure!(faults.is_empty(), "tidy:\n  {}", faults.join("\n  "));
     Ok(())
 }
@@ -145,61 +184,87 @@ fn lines_without_tests(text: &str) -> Vec<(usize, &str)> {
     kept
 }
 
-/// The room of a path in the library, such as `verify` or `formats/postgres`: of an engine's
-/// checksums and pages, which see no files, `formats/postgres/page`.
-fn room(path: &[&str]) -> String {
-    match path {
-        ["formats", engine, part @ ("checksum" | "page"), ..] => format!("formats/{engine}/{part}"),
-        ["formats", engine, ..] => format!("formats/{engine}"),
-        [first, ..] => (*first).to_owned(),
-        [] => String::new(),
+/// The house and the room of a file; `None` outside of houses, for tests, and for a front door.
+fn room_of_file(name: &str) -> Option<(&'static House, String)> {
+    let (house, path) = HOUSES.iter().find_map(|house| Some((house, below(name, house.place)?)))?;
+    let path: Vec<_> = path.strip_suffix(".rs")?.split('/').collect();
+    let is_test = path.iter().any(|part| matches!(*part, "tests" | "specimens"));
+    let first = path.first().copied().unwrap_or_default();
+    (!is_test && first != "lib").then(|| (house, first.to_owned()))
+}
+
+/// What is left of a path below a place.
+fn below<'a>(name: &'a str, place: &str) -> Option<&'a str> {
+    match place.split_once("*/") {
+        None => name.strip_prefix(place),
+        Some((before, behind)) => {
+            name.strip_prefix(before)?.split_once('/')?.1.strip_prefix(behind)
+        }
     }
 }
 
-/// The room of a file; `None` outside the library, for its tests, and for its front door.
-fn room_of_file(name: &str) -> Option<String> {
-    let path = name.strip_prefix(LIBRARY)?.strip_suffix(".rs")?;
-    let path: Vec<_> = path.split('/').filter(|part| *part != "mod").collect();
-    let is_test = path.iter().any(|part| matches!(*part, "tests" | "conformance" | "specimens"));
-    (!is_test && path != ["lib"]).then(|| room(&path))
-}
-
-/// The rooms that a line names.
+/// The rooms that a line names: those of its own crate, and of the core as `core/...`.
 fn imports(line: &str) -> impl Iterator<Item = String> {
-    line.split("crate::").skip(1).map(|rest| {
-        let is_path = |c: char| c.is_alphanumeric() || matches!(c, '_' | ':');
-        let path = rest.split(|c| !is_path(c)).next().unwrap_or_default();
-        let parts: Vec<_> = path.split("::").filter(|part| !part.is_empty()).collect();
-        // A macro, or a name of the front door.
-        let is_room =
-            parts.first().is_some_and(|part| part.starts_with(|c: char| c.is_lowercase()));
-        room(if is_room { &parts } else { &[] })
-    })
+    let named = |line: &str, begin: &'static str, prefix: &'static str| -> Vec<String> {
+        let is_name = |c: char| c.is_alphanumeric() || c == '_';
+        line.split(begin)
+            .skip(1)
+            .map(|rest| rest.split_at(rest.find(|c| !is_name(c)).unwrap_or(rest.len())))
+            // A macro, or a name of the front door, has no room.
+            .filter(|(room, behind)| {
+                room.starts_with(|c: char| c.is_lowercase()) && !behind.starts_with('!')
+            })
+            .map(|(room, _)| room)
+            .map(|room| format!("{prefix}{room}"))
+            .collect()
+    };
+    let core = named(line, "pagewarden_core::", "core/");
+    named(line, "crate::", "").into_iter().chain(core)
 }
 
-/// True if [`ROOMS`] lets one room import the other.
-fn may_import(room: &str, other: &str) -> bool {
-    // What is common to all formats is no engine's.
-    let is_registry = other.strip_prefix("formats/").is_some_and(|engine| {
-        matches!(engine, "FORMATS") || engine.starts_with(|c: char| c.is_uppercase())
-    });
-    let other = if is_registry { "formats" } else { other };
-    let engine = room.strip_prefix("formats/").and_then(|rest| rest.split('/').next());
-    let is_part = room.matches('/').count() == 2;
-    let own = engine.map(|engine| format!("formats/{engine}"));
-    if other.is_empty() || other == room {
-        return true;
+/// True if the house lets one room import the other.
+fn may_import(house: &House, room: &str, other: &str) -> bool {
+    let known = |name: &str| house.rooms.iter().any(|(known, _)| *known == name);
+    let listed = |name: &str| match known(name) || !known("*") || name.starts_with("core/") {
+        true => name.to_owned(),
+        false => "*".to_owned(),
+    };
+    let (room, other) = (listed(room), listed(other));
+    // The library shows what the core has by the same name.
+    room == other
+        || other.strip_prefix("core/") == Some(&room)
+        || house
+            .rooms
+            .iter()
+            .any(|(name, allowed)| *name == room && allowed.contains(&other.as_str()))
+}
+
+/// Every crate of a format runs the suite, is in the registry, and builds on no other format.
+fn look_at_formats(root: &Path, faults: &mut Vec<String>) -> Result<()> {
+    let registry = root.join("crates/pagewarden/src/formats/mod.rs");
+    let registry = fs::read_to_string(&registry).context("the registry")?;
+    let folder = root.join("crates/formats");
+    for entry in fs::read_dir(&folder).context("crates/formats")? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        let read = |file: &str| {
+            let path = folder.join(&name).join(file);
+            fs::read_to_string(&path).with_context(|| path.display().to_string())
+        };
+        if !read("src/lib.rs")?.contains("pagewarden_core::conformance!(") {
+            faults.push(format!("crates/formats/{name}: does not run the conformance suite"));
+        }
+        if !registry.contains(&format!("pagewarden_format_{name} as {name};")) {
+            faults.push(format!("crates/formats/{name}: is not in the registry"));
+        }
+        let manifest = read("Cargo.toml")?;
+        let others = manifest.split("\npagewarden-format-").skip(1);
+        for other in others.filter_map(|rest| rest.split(['.', ' ']).next()) {
+            if !NEIGHBOURS.contains(&(&name, other)) {
+                faults.push(format!("crates/formats/{name}: must not build on {other}"));
+            }
+        }
     }
-    if let (Some(own), false) = (&own, is_part)
-        && other.starts_with(&format!("{own}/"))
-    {
-        return true;
-    }
-    ROOMS.iter().any(|(name, allowed)| {
-        let pattern = |text: &str| text.replace('*', engine.unwrap_or("*"));
-        let is_mine = pattern(name) == room;
-        is_mine && allowed.iter().any(|word| pattern(word) == other)
-    })
+    Ok(())
 }
 
 fn look(name: &str, text: &str, faults: &mut Vec<String>) {
@@ -221,7 +286,9 @@ fn look(name: &str, text: &str, faults: &mut Vec<String>) {
             }
         }
         for other in imports(line).filter(|_| !comment) {
-            if let Some(room) = room_of_file(name).filter(|room| !may_import(room, &other)) {
+            if let Some((house, room)) = room_of_file(name)
+                && !may_import(house, &room, &other)
+            {
                 fault(format!("{room} must not import {other}"));
             }
         }
@@ -253,24 +320,24 @@ mod tests {
 
     #[test]
     fn files_that_break_a_rule_are_named_with_their_line() {
-        let page = "crates/pagewarden/src/page/new.rs";
+        let page = "crates/pagewarden-core/src/page/new.rs";
         assert_eq!(faults(page, "//! Pages.\n\nuse crate::words::bytes;\n"), [] as [&str; 0]);
         for (name, text, expected) in [
             (page, "//! Pages.\nuse crate::verify::Options;\n", ":2: page must not import verify"),
             (
-                "crates/pagewarden/src/database/x.rs",
+                "crates/pagewarden-core/src/database/x.rs",
                 "//! X.\n\nuse crate::verify::Summary;\n",
                 ":3: database must not import verify",
             ),
             (
-                "crates/pagewarden/src/formats/sqlite/files.rs",
-                "//! X.\nuse crate::formats::innodb::checksum::fold;\n",
-                ":2: formats/sqlite must not import formats/innodb/checksum",
+                "crates/formats/sqlite/src/checksum.rs",
+                "//! X.\nuse pagewarden_core::source::file;\n",
+                ":2: checksum must not import core/source",
             ),
             (
-                "crates/pagewarden/src/formats/sqlite/page.rs",
-                "//! X.\nuse crate::formats::sqlite::files::Sidecars;\n",
-                ":2: formats/sqlite/page must not import formats/sqlite",
+                "crates/formats/sqlite/src/page.rs",
+                "//! X.\nuse crate::files::Sidecars;\n",
+                ":2: page must not import files",
             ),
             (
                 "crates/pagewarden/src/new.rs",
@@ -290,7 +357,7 @@ mod tests {
 
     #[test]
     fn only_tests_may_look_across_and_not_what_stands_behind_them() {
-        let page = "crates/pagewarden/src/page/new.rs";
+        let page = "crates/pagewarden-core/src/page/new.rs";
         let test = "#[cfg(test)]\nmod tests {\n    use crate::verify::Options;\n\n    fn f() {\n    }\n}\n";
         assert_eq!(faults(page, &format!("//! P.\n{test}")), [] as [&str; 0]);
         let behind = format!("//! P.\n{test}use crate::verify::Options;\n");
@@ -307,9 +374,16 @@ mod tests {
     #[test]
     fn every_room_of_the_library_is_looked_at() {
         let files = files(&root()).unwrap();
-        for folder in ["database", "formats", "verify", "page", "protect", "seal"] {
-            let folder = format!("crates/pagewarden/src/{folder}/");
-            assert!(files.iter().any(|file| file.starts_with(&folder)), "{folder}");
+        for house in HOUSES {
+            for (room, _) in house.rooms {
+                let is_there = |name: &&String| match room_of_file(name) {
+                    Some((its, name)) => {
+                        its.place == house.place && (name == *room || *room == "*")
+                    }
+                    None => false,
+                };
+                assert!(files.iter().any(|file| is_there(&file)), "{}{room}", house.place);
+            }
         }
     }
 }

@@ -28,6 +28,9 @@ const WORDS: &[(&str, &str)] = &[
     ("be told", "be known, be reported"),
 ];
 
+/// A user of every Unix system, whose name is one of these words.
+const UNIX_USER: &str = "\"nobody\"";
+
 /// Where these words still stand: a folder that was rewritten leaves this list for good.
 const NOT_YET: &[&str] = &[
     "CHANGELOG.md",
@@ -38,13 +41,14 @@ const NOT_YET: &[&str] = &[
     "crates/pagewarden-lab/",
     "crates/pagewarden-mount/",
     "crates/pagewarden-scratch/",
-    "crates/pagewarden/src/formats/innodb/",
-    "crates/pagewarden/src/formats/postgres/",
-    "crates/pagewarden/src/formats/sqlite/",
-    "crates/pagewarden/src/formats/sqlserver/",
+    "crates/pagewarden-core/src/protect/",
+    "crates/pagewarden-core/src/source/",
+    "crates/pagewarden-core/src/testing/",
+    "crates/formats/innodb/",
+    "crates/formats/postgres/",
+    "crates/formats/sqlite/",
+    "crates/formats/sqlserver/",
     "crates/pagewarden/src/pack/",
-    "crates/pagewarden/src/protect/",
-    "crates/pagewarden/src/source/",
     "crates/pagewarden/tests/",
     "ext/",
     // The list itself.
@@ -87,7 +91,8 @@ fn found(name: &str, text: &str) -> Vec<String> {
 
 /// A line without what marks it as a comment, in lower case.
 fn content(line: &str) -> String {
-    line.trim().trim_start_matches(['/', '!', '#', '*', '|']).trim().to_lowercase()
+    let words = line.trim().trim_start_matches(['/', '!', '#', '*', '|']).trim();
+    words.replace(UNIX_USER, "\"\"").to_lowercase()
 }
 
 fn stands_alone(text: &str, at: usize, word: &str) -> bool {
@@ -110,8 +115,14 @@ mod tests {
 
     #[test]
     fn names_and_longer_words_are_none() {
-        for text in ["let is_told = nobody_knows;", "this told", "somebody_else", "plain English\n"]
-        {
+        let texts = [
+            "let is_told = nobody_knows;",
+            "this told",
+            "somebody_else",
+            "plain English\n",
+            "let user = \"nobody\";",
+        ];
+        for text in texts {
             assert_eq!(found("a.rs", text), Vec::<String>::new(), "{text}");
         }
     }

@@ -288,7 +288,8 @@ fn every_field_of_the_other_commands_is_in_the_reference() {
 
 #[test]
 fn every_kind_and_severity_of_finding_is_in_the_reference() {
-    let source = fs::read_to_string(book().join("../crates/pagewarden/src/verdict.rs")).unwrap();
+    let source =
+        fs::read_to_string(book().join("../crates/pagewarden-core/src/verdict.rs")).unwrap();
     let reference = fs::read_to_string(book().join("findings.md")).unwrap();
     let mut count = 0;
     for name in ["Kind", "Severity"] {

@@ -4,7 +4,6 @@
 //! that want a verdict and a list. A program that shows findings as they come, or that must not
 //! keep them in memory, gives [`Check::run_with`] a [`Sink`] of its own.
 
-use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,11 +13,7 @@ use crate::database::{self, OpenOptions};
 use crate::error::Error;
 use crate::source::rate::Rate;
 use crate::verdict::{Finding, Note, Unread, Verdict};
-use crate::verify::{Options, Progress, Sink, Verified, verify};
-
-/// Findings, unread stretches and notes that a [`Checked`] keeps, each. A database of which every
-/// page is damaged must not fill the memory; the counts know them all.
-pub const KEPT_MAX: usize = 100_000;
+use crate::verify::{Kept, Options, Progress, Sink, Verified, verify};
 
 /// Checks the database at `path`: a data directory, a database file, a backup or a pack.
 ///
@@ -128,11 +123,11 @@ impl Check {
 pub struct Checked {
     /// What the database is, and what was counted.
     pub verified: Verified,
-    /// What is wrong, in the order of the files; the first [`KEPT_MAX`].
+    /// What is wrong, in the order of the files; the first [`KEPT_MAX`](crate::KEPT_MAX).
     pub findings: Vec<Finding>,
-    /// What could not be read; the first [`KEPT_MAX`].
+    /// What could not be read; the first [`KEPT_MAX`](crate::KEPT_MAX).
     pub unread: Vec<Unread>,
-    /// What is worth knowing besides; the first [`KEPT_MAX`].
+    /// What is worth knowing besides; the first [`KEPT_MAX`](crate::KEPT_MAX).
     pub notes: Vec<Note>,
 }
 
@@ -141,36 +136,6 @@ impl Checked {
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         self.verified.verdict()
-    }
-}
-
-#[derive(Debug, Default)]
-struct Kept {
-    findings: Vec<Finding>,
-    unread: Vec<Unread>,
-    notes: Vec<Note>,
-}
-
-fn keep<T: Clone>(all: &mut Vec<T>, one: &T) {
-    if all.len() < KEPT_MAX {
-        all.push(one.clone());
-    }
-}
-
-impl Sink for Kept {
-    fn finding(&mut self, finding: &Finding) -> io::Result<()> {
-        keep(&mut self.findings, finding);
-        Ok(())
-    }
-
-    fn unread(&mut self, unread: &Unread) -> io::Result<()> {
-        keep(&mut self.unread, unread);
-        Ok(())
-    }
-
-    fn note(&mut self, note: &Note) -> io::Result<()> {
-        keep(&mut self.notes, note);
-        Ok(())
     }
 }
 

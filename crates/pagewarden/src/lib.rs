@@ -35,30 +35,24 @@
 //! `pagewarden` is built from, and change with it.
 
 mod check;
-pub mod crc32c;
 pub mod database;
-pub mod error;
 pub mod formats;
 pub mod pack;
-pub mod page;
 pub mod protect;
 pub mod repair;
 pub mod report;
 pub mod seal;
-pub mod shell;
-pub mod source;
-pub mod verdict;
-pub mod verify;
-pub mod words;
 
-pub use check::{Check, Checked, KEPT_MAX, check};
+pub use pagewarden_core::{crc32c, error, page, shell, source, verdict, verify, words};
+
+pub use check::{Check, Checked, check};
 pub use database::{Description, Evidence};
 pub use error::{Error, ErrorKind};
 pub use verdict::{
     ByteOffset, Finding, Kind, ModeCounts, Note, PageCounts, PageNo, Place, Protection, Severity,
     SeverityCounts, Unread, Verdict,
 };
-pub use verify::{Progress, Sink, Summary, Verified};
+pub use verify::{KEPT_MAX, Progress, Sink, Summary, Verified};
 
 /// The version in `--version` and in every JSON object.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,33 +1,12 @@
-//! Files that are one target when they are named together, such as the stripes
-//! of a backup.
+//! Files that are one target when they are named together: which of those that were named.
 
 use std::path::{Path, PathBuf};
+
+pub use pagewarden_core::database::parts::*;
 
 use crate::database::{Format, OpenOptions, Target, open_with};
 use crate::error::Error;
 use crate::formats::FORMATS;
-
-/// How the files of one target find each other.
-#[derive(Debug)]
-pub struct PartsKind {
-    /// Which whole a file is a part of, and which part it is; `None` for a file
-    /// that is none.
-    pub part: fn(&Path) -> Option<Part>,
-    /// Opens the parts of one whole.
-    ///
-    /// # Errors
-    /// As [`crate::database::open`].
-    pub open: fn(&[PathBuf]) -> Result<Target, Error>,
-}
-
-/// A part of a whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
-    /// The same for all parts of one whole.
-    pub whole: [u8; 16],
-    /// Which of them it is.
-    pub number: u16,
-}
 
 fn kinds(kind: Option<&Format>) -> impl Iterator<Item = &'static PartsKind> {
     FORMATS

@@ -6,13 +6,13 @@ use crate::database::Format;
 use crate::page::Specimen;
 use crate::protect::Engine;
 
-pub mod aria;
-pub mod duckdb;
-pub mod innodb;
+pub use pagewarden_format_aria as aria;
+pub use pagewarden_format_duckdb as duckdb;
+pub use pagewarden_format_innodb as innodb;
 pub mod pack;
-pub mod postgres;
-pub mod sqlite;
-pub mod sqlserver;
+pub use pagewarden_format_postgres as postgres;
+pub use pagewarden_format_sqlite as sqlite;
+pub use pagewarden_format_sqlserver as sqlserver;
 
 /// Every format there is. Where several of them may own a path, the first one gets it.
 pub static FORMATS: &[Format] = &[

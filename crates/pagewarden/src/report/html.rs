@@ -428,7 +428,7 @@ mod tests {
         act(report);
         report
             .end_target(&TargetEnd {
-                verified: &Verified { description: description.clone(), summary: summary.clone() },
+                verified: &Verified::of(description.clone(), summary.clone()),
                 listed_bytes: Some(80 << 20),
                 ended: UNIX_EPOCH + Duration::from_secs(1_790_000_000),
                 overall: None,

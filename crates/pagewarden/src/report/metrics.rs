@@ -483,7 +483,7 @@ mod tests {
         report.begin_target(&description).unwrap();
         report
             .end_target(&TargetEnd {
-                verified: &Verified { description: description.clone(), summary: summary.clone() },
+                verified: &Verified::of(description.clone(), summary.clone()),
                 listed_bytes: Some(listed),
                 ended: UNIX_EPOCH + Duration::from_secs(at),
                 overall: None,

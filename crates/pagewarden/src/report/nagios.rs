@@ -346,7 +346,7 @@ mod tests {
                 let (listed_bytes, ended) = (None, UNIX_EPOCH);
                 report
                     .end_target(&TargetEnd {
-                        verified: &Verified { description: target.clone(), summary: total.clone() },
+                        verified: &Verified::of(target.clone(), total.clone()),
                         listed_bytes,
                         ended,
                         overall: None,
@@ -375,7 +375,7 @@ mod tests {
                 let part = Some(RepositoryPart::Whole(Some(log)));
                 let whole = Description { part, ..description("/repo") };
                 for target in [set("a", 1), set("b|", 9), whole] {
-                    let verified = Verified { description: target, summary: total.clone() };
+                    let verified = Verified::of(target, total.clone());
                     let (listed_bytes, overall) = (None, None);
                     let end = TargetEnd { verified: &verified, listed_bytes, ended, overall };
                     report.end_target(&end).unwrap();

@@ -262,7 +262,7 @@ mod tests {
             report.begin_target(&description(path)).unwrap();
             report.pages(&stretch(path, 0, 1000, Some(Standing::Ok))).unwrap();
             report.pages(&stretch(path, 1000, 1, Some(Standing::Damaged))).unwrap();
-            let verified = Verified { description: description(path), summary: summary.clone() };
+            let verified = Verified::of(description(path), summary.clone());
             let end = TargetEnd {
                 verified: &verified,
                 overall: None,

@@ -1,0 +1,274 @@
+//! The rows of a table that count, and whether the entries of its indexes lead to each of
+//! them, with its keys.
+//!
+//! Of a row that committed and was not deleted every complete index has one entry, under the
+//! line pointer where its chain of updates in place begins. For each block there is a bit for
+//! each line pointer, and for each index the sum of hashes of (line pointer, keys); entries
+//! that lead to other line pointers are of rows that no longer count, and are left out.
+//!
+//! A key that is longer than [`HASHED_BYTES`] counts by its length alone: an index may keep it
+//! compressed, the table plain, or the other way round. A row with a shorter key that is
+//! compressed or elsewhere is asked for its entry, not for its keys.
+
+use crate::files::structure::values::Value;
+use crate::files::witness::Tid;
+
+/// An index compresses no shorter key: a sixteenth of the smallest usual page, less headers.
+pub(super) const HASHED_BYTES: usize = 400;
+/// Bytes of bits and sums at a time; a table with more is taken in parts, and its indexes
+/// are read again for each.
+const BYTES_MAX: usize = 192 << 20;
+/// The shortest row with its line pointer.
+const ROW_BYTES_MIN: usize = 28;
+const WORD: usize = 64;
+
+/// The rows that count in a part of a table.
+#[derive(Debug)]
+pub(super) struct LiveRows {
+    first_block: u32,
+    blocks: usize,
+    /// Words of bits a block.
+    words: usize,
+    live: Vec<u64>,
+    /// Of `live`: those whose keys are compared.
+    keyed: Vec<u64>,
+    /// For each index a sum a block.
+    sums: Vec<Vec<u64>>,
+}
+
+/// What the entries of one index say of a part of its table.
+#[derive(Debug)]
+pub(super) struct Entries<'a> {
+    rows: &'a LiveRows,
+    /// Rows without an entry yet.
+    missing: Vec<u64>,
+    sums: Vec<u64>,
+}
+
+/// What came of an index.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Verdict {
+    /// Rows without an entry: how many, and the first.
+    pub(super) missing: Option<(u64, Tid)>,
+    /// Blocks of whose rows entries have other keys: how many, and the first.
+    pub(super) other_keys: Option<(u64, u32)>,
+}
+
+impl Verdict {
+    /// With that on another part of the table, which comes later.
+    pub(super) fn join(&mut self, other: Self) {
+        if let Some((count, first)) = other.missing {
+            self.missing.get_or_insert((0, first)).0 += count;
+        }
+        if let Some((count, first)) = other.other_keys {
+            self.other_keys.get_or_insert((0, first)).0 += count;
+        }
+    }
+}
+
+/// How many blocks of a table with so many indexes are taken at a time.
+pub(super) fn blocks_at_a_time(page_size: usize, indexes: usize) -> usize {
+    let words = words_of(page_size).saturating_mul(3);
+    let bytes = words.saturating_add(indexes).saturating_add(1).saturating_mul(8);
+    (BYTES_MAX / bytes.max(1)).max(1)
+}
+
+fn words_of(page_size: usize) -> usize {
+    (page_size / ROW_BYTES_MIN).saturating_add(1).div_ceil(WORD)
+}
+
+impl LiveRows {
+    pub(super) fn new(first_block: u32, blocks: usize, page_size: usize, indexes: usize) -> Self {
+        let words = words_of(page_size);
+        let bits = vec![0; blocks.saturating_mul(words)];
+        Self {
+            first_block,
+            blocks,
+            words,
+            live: bits.clone(),
+            keyed: bits,
+            sums: vec![vec![0; blocks]; indexes],
+        }
+    }
+
+    /// The word of a line pointer and its bit; `None` for one of another part.
+    fn place(&self, tid: Tid) -> Option<(usize, u64)> {
+        let block = usize::try_from(tid.block.checked_sub(self.first_block)?).ok()?;
+        let word = usize::from(tid.number) / WORD;
+        if block >= self.blocks || word >= self.words {
+            return None;
+        }
+        let at = block.checked_mul(self.words)?.checked_add(word)?;
+        Some((at, 1 << (tid.number % 64)))
+    }
+
+    /// A row that counts, known to indexes by this line pointer, with the hash of its keys
+    /// for each index; `None` if they are not compared.
+    pub(super) fn add(&mut self, tid: Tid, hashes: Option<&[u64]>) {
+        let Some((at, bit)) = self.place(tid) else { return };
+        if let Some(word) = self.live.get_mut(at) {
+            *word |= bit;
+        }
+        let Some(hashes) = hashes else { return };
+        if let Some(word) = self.keyed.get_mut(at) {
+            *word |= bit;
+        }
+        let block = tid.block.saturating_sub(self.first_block);
+        for (sums, hash) in self.sums.iter_mut().zip(hashes) {
+            if let Some(sum) = usize::try_from(block).ok().and_then(|block| sums.get_mut(block)) {
+                *sum = sum.wrapping_add(with_row(*hash, tid));
+            }
+        }
+    }
+
+    pub(super) fn is_live(&self, tid: Tid) -> bool {
+        let word = self.place(tid).and_then(|(at, bit)| Some(self.live.get(at)? & bit));
+        word.is_some_and(|word| word != 0)
+    }
+
+    pub(super) fn entries(&self) -> Entries<'_> {
+        Entries { rows: self, missing: self.live.clone(), sums: vec![0; self.blocks] }
+    }
+}
+
+impl Entries<'_> {
+    /// An entry that leads to this line pointer, with the hash of its keys.
+    pub(super) fn add(&mut self, tid: Tid, hash: u64) {
+        let Some((at, bit)) = self.rows.place(tid) else { return };
+        if let Some(word) = self.missing.get_mut(at) {
+            *word &= !bit;
+        }
+        let is_keyed = self.rows.keyed.get(at).is_some_and(|word| word & bit != 0);
+        let block = usize::try_from(tid.block.saturating_sub(self.rows.first_block));
+        if let Some(sum) = block.ok().and_then(|block| self.sums.get_mut(block))
+            && is_keyed
+        {
+            *sum = sum.wrapping_add(with_row(hash, tid));
+        }
+    }
+
+    /// Once all entries were added, of the index with this number.
+    pub(super) fn verdict(self, index: usize) -> Verdict {
+        let mut verdict = Verdict::default();
+        let expected = self.rows.sums.get(index).map_or([].as_slice(), Vec::as_slice);
+        let words = self.missing.chunks(self.rows.words.max(1));
+        let blocks = self.rows.first_block..;
+        for (block, (words, (sum, expected))) in
+            blocks.zip(words.zip(self.sums.iter().zip(expected)))
+        {
+            let missing: u64 = words.iter().map(|word| u64::from(word.count_ones())).sum();
+            if missing > 0 {
+                let number = first_bit(words);
+                verdict.missing.get_or_insert((0, Tid { block, number })).0 += missing;
+            } else if sum != expected {
+                verdict.other_keys.get_or_insert((0, block)).0 += 1;
+            }
+        }
+        verdict
+    }
+}
+
+fn first_bit(words: &[u64]) -> u16 {
+    let mut base = 0_u16;
+    for word in words {
+        if *word != 0 {
+            return base.saturating_add(u16::try_from(word.trailing_zeros()).unwrap_or(0));
+        }
+        base = base.saturating_add(64);
+    }
+    0
+}
+
+/// A hash of keys; mixes whole words, since nothing here has an enemy.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KeyHash(u64);
+
+impl KeyHash {
+    pub(super) fn new() -> Self {
+        Self(0x9E37_79B9_7F4A_7C15)
+    }
+
+    fn word(&mut self, word: u64) {
+        self.0 = (self.0 ^ word).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        self.0 ^= self.0 >> 29;
+    }
+
+    /// The next key; false if its content is not here, and it is too short to go by its
+    /// length.
+    pub(super) fn add(&mut self, value: Value<'_>) -> bool {
+        let length = match value {
+            Value::Null => {
+                self.word(u64::MAX);
+                return true;
+            }
+            Value::Plain(bytes) if bytes.len() <= HASHED_BYTES => {
+                self.word(bytes.len() as u64);
+                for part in bytes.chunks(8) {
+                    let mut word = [0; 8];
+                    word.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
+                    self.word(u64::from_le_bytes(word));
+                }
+                return true;
+            }
+            Value::Plain(bytes) => bytes.len() as u64,
+            Value::Compressed(length) => u64::from(length),
+            Value::External(external) => u64::from(external.raw_bytes),
+        };
+        self.word(length);
+        length > HASHED_BYTES as u64
+    }
+
+    pub(super) fn finish(self) -> u64 {
+        self.0
+    }
+}
+
+fn with_row(hash: u64, tid: Tid) -> u64 {
+    let mut all = KeyHash(hash);
+    all.word(u64::from(tid.block) << 16 | u64::from(tid.number));
+    all.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(bytes: &[u8]) -> u64 {
+        let mut hash = KeyHash::new();
+        assert!(hash.add(Value::Plain(bytes)));
+        hash.finish()
+    }
+
+    #[test]
+    fn rows_without_an_entry_and_entries_with_other_keys_are_counted() {
+        let mut rows = LiveRows::new(10, 3, 8192, 1);
+        let tid = |block, number| Tid { block, number };
+        for (place, key) in [(tid(10, 1), b"a"), (tid(10, 64), b"b"), (tid(12, 290), b"c")] {
+            rows.add(place, Some(&[hash(key)]));
+        }
+        rows.add(tid(11, 5), None);
+        let told = |entries: &[(Tid, &[u8])]| {
+            let mut seen = rows.entries();
+            entries.iter().for_each(|(tid, key)| seen.add(*tid, hash(key)));
+            seen.verdict(0)
+        };
+        let sound: [(Tid, &[u8]); 6] = [
+            (tid(12, 290), b"c"),
+            (tid(11, 5), b"anything"),
+            (tid(10, 64), b"b"),
+            (tid(10, 1), b"a"),
+            // Of rows that no longer count, or of other parts.
+            (tid(11, 6), b"old"),
+            (tid(99, 1), b"far"),
+        ];
+        assert_eq!(told(&sound), Verdict::default());
+        let found = told(&sound[1..]);
+        assert_eq!(found.missing, Some((1, tid(12, 290))));
+        let mut other = sound;
+        other[2].1 = b"x";
+        assert_eq!(told(&other).other_keys, Some((1, 10)));
+        // Two rows that changed their keys with one another.
+        (other[2].1, other[3].1) = (b"a", b"b");
+        assert_eq!(told(&other).other_keys, Some((1, 10)));
+    }
+}

@@ -1,0 +1,306 @@
+//! A copy of the cluster that pages may come from: another data directory that was shut down, or a
+//! base backup in a folder.
+//!
+//! What is refused by name, so that no page of it is ever looked at: another cluster, another
+//! timeline, a running or crashed server, an incremental backup, a copy that has a history of its own.
+//!
+//! That its history is the cluster's is shown by the log: at the position of the copy's last
+//! checkpoint the cluster's log must hold the same checkpoint, field by field; and the segments of
+//! the log that both still have must be the same, byte for byte, up to there. A clone that was
+//! started by itself has another checkpoint, or other moments in its log.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use crate::files::backup::label;
+use crate::files::control::{ClusterState, Control, is_same_checkpoint};
+use crate::files::is_root;
+use crate::page::Checksums;
+use crate::protect::lock::check_not_running;
+use crate::protect::{Cluster, read_control};
+use crate::repair::log::Log;
+use crate::repair::proof::Copy;
+use pagewarden_core::error::Error;
+use pagewarden_core::source::file::{open_regular, read_fully, read_small};
+use pagewarden_core::words::{LsnText, utc};
+
+const LABEL_BYTES: usize = 16 << 10;
+const COMPARED_BYTES: usize = 1 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Source {
+    root: PathBuf,
+    pub(super) control: Control,
+    bytes: Vec<u8>,
+    since: u64,
+    is_backup: bool,
+    /// What it is, in words.
+    pub(super) what: String,
+}
+
+impl Source {
+    /// Opens a copy of `cluster`.
+    pub(super) fn open(root: &Path, cluster: &Cluster) -> Result<Self, Error> {
+        let refuse = |reason: String, hint: &str| Err(Error::refused(root, reason, hint));
+        let metadata = fs::metadata(root).map_err(|error| Error::io("open", root, error))?;
+        if !metadata.is_dir() || !is_root(root) {
+            return refuse(
+                "no data directory of PostgreSQL, and no base backup in a folder".to_owned(),
+                "name the folder with PG_VERSION in it; unpack archives and repositories first",
+            );
+        }
+        let ours =
+            fs::metadata(&cluster.root).map_err(|error| Error::io("open", &cluster.root, error))?;
+        if (metadata.dev(), metadata.ino()) == (ours.dev(), ours.ino()) {
+            return refuse(
+                "this is the database that is to be repaired".to_owned(),
+                "name a copy of it; its own log is asked in any case",
+            );
+        }
+        let path = root.join("global").join("pg_control");
+        let bytes = read_control(&path)?;
+        let control = Control::parse(&bytes).map_err(|fault| {
+            let reason = format!("the control file of this source is damaged: {}", fault.detail);
+            Error::damaged(&path, reason, "name another copy")
+        })?;
+        if control.system_identifier != cluster.control.system_identifier {
+            return refuse(
+                format!(
+                    "a copy of another cluster: its system identifier is {}, that of {} is {}",
+                    control.system_identifier,
+                    cluster.root.display(),
+                    cluster.control.system_identifier
+                ),
+                "name a copy of the cluster that is to be repaired",
+            );
+        }
+        let layout = |one: &Control| {
+            (one.version, one.catalog_version, one.page_size, one.segment_pages, one.max_align)
+        };
+        if layout(&control) != layout(&cluster.control) {
+            return refuse(
+                "a copy of another version, or with another page size".to_owned(),
+                "name a copy of the cluster as it is now",
+            );
+        }
+        check_not_running(root)?;
+        let source = Self {
+            root: root.to_owned(),
+            since: control.redo_lsn,
+            is_backup: false,
+            what: String::new(),
+            control,
+            bytes,
+        };
+        let source = match read_small(&root.join(label::LABEL), LABEL_BYTES) {
+            Ok(bytes) => source.of_backup(&String::from_utf8_lossy(&bytes))?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => source.at_rest()?,
+            Err(error) => return Err(Error::io("read", &root.join(label::LABEL), error)),
+        };
+        source.check_timeline(source.control.timeline, cluster)?;
+        Ok(source)
+    }
+
+    fn check_timeline(&self, timeline: u32, cluster: &Cluster) -> Result<(), Error> {
+        if timeline == cluster.control.timeline {
+            return Ok(());
+        }
+        let reason = format!(
+            "a copy of another timeline: it is on {timeline}, {} on {}",
+            cluster.root.display(),
+            cluster.control.timeline
+        );
+        Err(Error::refused(&self.root, reason, "name a copy of the same timeline"))
+    }
+
+    fn at_rest(self) -> Result<Self, Error> {
+        let what = match (self.control.state, self.control.backup_start_lsn) {
+            (ClusterState::ShutDown, 0) => "data directory",
+            (ClusterState::ShutDownInRecovery, 0) => "standby",
+            _ => {
+                return Err(Error::refused(
+                    &self.root,
+                    "this source was not shut down cleanly, and is no base backup",
+                    "stop its server (pg_ctl stop); after a crash, start it once before",
+                ));
+            }
+        };
+        let what = format!("{what} shut down at {}", self.moment());
+        Ok(Self { what, ..self })
+    }
+
+    fn of_backup(self, text: &str) -> Result<Self, Error> {
+        let parsed = label::Label::parse(text.as_bytes());
+        let value = |name: &str| {
+            let mut lines = text.lines();
+            lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": ").map(str::trim))
+        };
+        let refuse = |reason: &str, hint: &str| Err(Error::refused(&self.root, reason, hint));
+        if parsed.is_incremental {
+            return refuse(
+                "an incremental backup, which holds only some of the pages",
+                "combine it with its full backup first (pg_combinebackup)",
+            );
+        }
+        if value("BACKUP METHOD") == Some("pg_rewind") {
+            return refuse("pg_rewind was at work here", "name another copy");
+        }
+        let file = value("START WAL LOCATION").and_then(|line| line.split_once(" (file "));
+        let timeline = file.and_then(|(_, file)| u32::from_str_radix(file.get(..8)?, 16).ok());
+        let (Some(since), Some(timeline)) = (parsed.start_lsn, timeline) else {
+            return refuse("its backup_label cannot be understood", "name another copy");
+        };
+        if timeline != self.control.timeline {
+            let reason = format!(
+                "its backup_label is of timeline {timeline}, its control file of {}",
+                self.control.timeline
+            );
+            return refuse(&reason, "name another copy");
+        }
+        let of = if value("BACKUP FROM") == Some("standby") { " of a standby" } else { "" };
+        let what = format!("base backup{of} that began at {} ({})", LsnText(since), self.time());
+        Ok(Self { since, is_backup: true, what, ..self })
+    }
+
+    /// Its last checkpoint, for people.
+    fn moment(&self) -> String {
+        format!("{} ({})", LsnText(self.control.checkpoint_lsn), self.time())
+    }
+
+    /// The time of its last checkpoint.
+    fn time(&self) -> String {
+        utc(UNIX_EPOCH + Duration::from_secs(self.control.checkpoint_time))
+    }
+
+    /// What of it matters for a proof.
+    ///
+    /// # Errors
+    /// It has a history of its own.
+    pub(super) fn against(
+        &self,
+        cluster: &Cluster,
+        log: Result<&Log, &str>,
+    ) -> Result<Copy, Error> {
+        let is_at_rest =
+            |control: &Control| !self.is_backup && control.state == ClusterState::ShutDown;
+        let mut copy = Copy {
+            since: self.since,
+            is_same_state: is_at_rest(&self.control)
+                && is_at_rest(&cluster.control)
+                && self.control.checkpoint_lsn == cluster.control.checkpoint_lsn,
+            doubt: None,
+        };
+        if self.control.checksums != Checksums::On || cluster.control.checksums != Checksums::On {
+            copy.doubt = Some(
+                "checksums are off, so nothing shows that this page is sound in the copy"
+                    .to_owned(),
+            );
+        }
+        let Ok(log) = log else { return Ok(copy) };
+        let position = self.control.checkpoint_lsn;
+        if position < log.begin {
+            copy.doubt.get_or_insert_with(|| {
+                format!(
+                    "the copy is as of {}, and the log in pg_wal begins at {}: what happened in between is not known",
+                    LsnText(position),
+                    LsnText(log.begin)
+                )
+            });
+            return Ok(copy);
+        }
+        if position >= log.end {
+            let reason = format!(
+                "its checkpoint is at {}, and the log of {} ends at {}: it is newer, or has a history of its own",
+                LsnText(position),
+                cluster.root.display(),
+                LsnText(log.end)
+            );
+            return Err(Error::refused(&self.root, reason, "name a copy that is no newer"));
+        }
+        let own = Control::checkpoint_of(&self.bytes);
+        let found = log.checkpoint_at(position);
+        let is_same = found.zip(own).is_some_and(|(found, own)| is_same_checkpoint(found, own));
+        if !is_same || !self.has_same_log(&cluster.root, log)? {
+            let reason = format!(
+                "its log up to {} is not that of {}: it has a history of its own",
+                LsnText(position),
+                cluster.root.display()
+            );
+            let hint = "a clone that was started by itself is no copy; name another one";
+            return Err(Error::refused(&self.root, reason, hint));
+        }
+        Ok(copy)
+    }
+
+    /// True unless a segment of the log that both have differs before the copy's last checkpoint.
+    fn has_same_log(&self, root: &Path, log: &Log) -> Result<bool, Error> {
+        let end = self.control.checkpoint_lsn;
+        for (name, begin) in log.segments_to(end) {
+            let [ours, theirs] =
+                [root, self.root.as_path()].map(|root| root.join("pg_wal").join(&name));
+            let Ok(theirs_file) = open_regular(&theirs) else { continue };
+            let ours_file = open_regular(&ours).map_err(|error| Error::io("open", &ours, error))?;
+            let length = end.saturating_sub(begin).min(log.segment_bytes());
+            let mut buffers = [vec![0; COMPARED_BYTES], vec![0; COMPARED_BYTES]];
+            let mut offset = 0_u64;
+            while offset < length {
+                let step = usize::try_from(length.saturating_sub(offset)).unwrap_or(usize::MAX);
+                let step = step.min(COMPARED_BYTES);
+                let [one, other] = &mut buffers;
+                let (Some(one), Some(other)) = (one.get_mut(..step), other.get_mut(..step)) else {
+                    break;
+                };
+                let read = read_fully(&ours_file, one, offset)
+                    .map_err(|error| Error::io("read", &ours, error))?;
+                let count = read_fully(&theirs_file, other, offset)
+                    .map_err(|error| Error::io("read", &theirs, error))?;
+                if read != step || count != step || one != other {
+                    return Ok(false);
+                }
+                offset = offset.saturating_add(step as u64);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Its copy of a file, to be compared with the original; `None` where there is none.
+    pub(super) fn file(
+        &self,
+        file: &str,
+        original: &fs::File,
+    ) -> std::io::Result<Option<fs::File>> {
+        let opened = match open_regular(&self.path(file)) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        // A link of a tablespace in a copy may lead to the original.
+        let (one, other) = (opened.metadata()?, original.metadata()?);
+        if (one.dev(), one.ino()) == (other.dev(), other.ino()) {
+            return Err(std::io::Error::other("it is the damaged file itself, behind a link"));
+        }
+        Ok(Some(opened))
+    }
+
+    /// The path of a file in it.
+    pub(super) fn path(&self, file: &str) -> PathBuf {
+        self.root.join(file)
+    }
+
+    /// What it holds of a file at an offset; `None` where it has no such page.
+    pub(super) fn read(
+        &self,
+        file: &str,
+        offset: u64,
+        page_size: usize,
+        original: &Path,
+    ) -> std::io::Result<Option<Vec<u8>>> {
+        let original = open_regular(original)?;
+        let Some(opened) = self.file(file, &original)? else { return Ok(None) };
+        let mut page = vec![0; page_size];
+        let count = read_fully(&opened, &mut page, offset)?;
+        Ok((count == page_size).then_some(page))
+    }
+}

@@ -1,0 +1,142 @@
+//! A database file: its header, and what its pages carry.
+
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::num::NonZeroU32;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::checksum::page_verify::{Marker, Mode};
+use crate::checksum::{page_sum, stored_sum};
+use crate::page::header::{DatabaseHeader, HEADER_BYTES};
+use crate::page::lock_byte_page;
+use crate::protect::RESERVED_BYTES;
+use crate::protect::check::Soundness;
+use crate::protect::pages::Stamps;
+use pagewarden_core::error::Error;
+use pagewarden_core::protect::disk::Written;
+
+/// Those of the official checksum VFS.
+const RESERVED_BYTES_OFFICIAL: u8 = 8;
+
+/// What the pages of a database carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Layout {
+    Plain,
+    /// Sums of the official checksum VFS.
+    Official,
+    Marked {
+        database: NonZeroU32,
+        setting: Mode,
+    },
+}
+
+/// A database that nobody has open.
+pub(super) struct Database {
+    /// Without links.
+    pub(super) path: PathBuf,
+    /// Open before any lock is, see above.
+    pub(super) file: Written,
+    pub(super) like: Metadata,
+    pub(super) page_size: usize,
+    /// Whole pages that are part of the database.
+    pub(super) pages: u64,
+    pub(super) header: DatabaseHeader,
+    pub(super) layout: Layout,
+}
+
+impl Database {
+    pub(super) fn look_at(path: PathBuf, file: Written) -> Result<Self, Error> {
+        let failed = |error| Error::io("read", &path, error);
+        let like = file.file.metadata().map_err(failed)?;
+        let mut head = [0; HEADER_BYTES];
+        file.file.read_exact_at(&mut head, 0).map_err(failed)?;
+        let header = DatabaseHeader::parse(&head).filter(|header| header.has_magic);
+        let (Some(header), Some(page_size)) =
+            (header, header.and_then(|header| header.page_size()))
+        else {
+            let reason = "its header is damaged";
+            return Err(Error::damaged(&path, reason, "pagewarden check says more"));
+        };
+        let mut first = vec![0; page_size];
+        file.file.read_exact_at(&mut first, 0).map_err(failed)?;
+        let whole = like.len().checked_div(page_size as u64).unwrap_or(0);
+        let pages = header.page_count().map_or(whole, |count| count.min(whole));
+        // What VACUUM by a program without the VFS leaves of markers, or the SQLite of macOS.
+        let layout = if has_unused_reserve(&file.file, &header, pages).map_err(failed)? {
+            Layout::Plain
+        } else {
+            Self::layout(&path, &header, &first)?
+        };
+        Ok(Self { path, file, like, page_size, pages, header, layout })
+    }
+
+    fn layout(path: &Path, header: &DatabaseHeader, first: &[u8]) -> Result<Layout, Error> {
+        let marker = Marker::read(first).map(|marker| Layout::Marked {
+            database: marker.database,
+            setting: marker.setting.unwrap_or(Mode::Checksum),
+        });
+        match (header.reserved_bytes, marker) {
+            (0, _) => Ok(Layout::Plain),
+            (RESERVED_BYTES, Some(marked)) => Ok(marked),
+            (RESERVED_BYTES_OFFICIAL, _) if stored_sum(first) == page_sum(first) => {
+                Ok(Layout::Official)
+            }
+            (bytes, _) => Err(Error::refused(
+                path,
+                format!(
+                    "{bytes} bytes at the end of each page are reserved for something that is not known, such as encryption"
+                ),
+                "only what reserved them can tell what is lost without them",
+            )),
+        }
+    }
+
+    /// True if there is nothing to do: all pages passed, and are in this mode.
+    pub(super) fn has_all(&self, stamps: Stamps, sound: &Soundness) -> bool {
+        let counts = &sound.counts;
+        let right = match stamps.mode {
+            Mode::Checksum => counts.checksum,
+            Mode::Torn => counts.torn,
+            Mode::None => counts.none,
+        };
+        let is_set =
+            matches!(self.layout, Layout::Marked { setting, .. } if setting == stamps.mode);
+        is_set && sound.excused.is_empty() && right == sound.pages
+    }
+
+    /// The file is what it was when it was looked at, and has its name still.
+    pub(super) fn check_unchanged(&self) -> Result<(), Error> {
+        let failed = |error| Error::io("look at", &self.path, error);
+        let now = self.file.file.metadata().map_err(failed)?;
+        let named = fs::metadata(&self.path).map_err(failed)?;
+        let stamp =
+            |data: &Metadata| (data.dev(), data.ino(), data.len(), data.mtime(), data.mtime_nsec());
+        if stamp(&now) == stamp(&self.like) && stamp(&named) == stamp(&self.like) {
+            return Ok(());
+        }
+        Err(Error::changed(
+            &self.path,
+            "somebody wrote to it, or put another file in its place, while it was looked at",
+            "stop the programs that use it",
+        ))
+    }
+}
+
+/// True if bytes are reserved and zero on every page.
+fn has_unused_reserve(file: &File, header: &DatabaseHeader, pages: u64) -> io::Result<bool> {
+    let page_size = header.page_size().unwrap_or(0);
+    let reserved = usize::from(header.reserved_bytes);
+    let mut bytes = vec![0; reserved];
+    for page in 1..=pages {
+        let end = page.saturating_mul(page_size as u64);
+        if page == lock_byte_page(page_size) {
+            continue;
+        }
+        file.read_exact_at(&mut bytes, end.saturating_sub(reserved as u64))?;
+        if bytes.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(reserved > 0)
+}

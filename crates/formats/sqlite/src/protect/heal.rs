@@ -1,0 +1,119 @@
+//! Pages that a program without the VFS wrote: told from damage, so that they can be stamped again.
+//!
+//! Such a page is whole and has an old marker, or none. A damaged page may look the same, so this is
+//! what must be true of the database before any page of it is stamped:
+//!
+//! | | why |
+//! | --- | --- |
+//! | no page says by its marker what happened to it: a flipped bit, stale parts, another page | a writer leaves none of these |
+//! | a page of zeroes belongs to no table and no index | a writer leaves them where nothing is |
+//! | in rollback mode page 1 fails, too | every writer writes it |
+//! | the whole structure is sound, rows against indexes included | what a writer leaves is |
+//!
+//! Nothing is stamped if one page fails these tests. What is left to chance is damage that changes a
+//! value and nothing else, on a page that a program without the VFS may have written.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::files::open_without_markers;
+use crate::files::owners::Owners;
+use crate::page::header::DatabaseHeader;
+use crate::protect::check::{Soundness, all_findings};
+use pagewarden_core::error::Error;
+use pagewarden_core::protect::Options;
+use pagewarden_core::verdict::{Finding, Kind, PageNo};
+use pagewarden_core::words::counted;
+
+/// Pages of a table that are named one by one.
+const PAGES_NAMED: usize = 8;
+
+/// Excuses the pages that may be stamped again, and says in words which; or leaves in `sound` why none
+/// may be.
+pub(super) fn judge(
+    path: &Path,
+    (file, header): (&File, &DatabaseHeader),
+    options: &Options,
+    sound: &mut Soundness,
+) -> Result<Vec<String>, Error> {
+    if !sound.is_damaged() {
+        return Ok(Vec::new());
+    }
+    let written_elsewhere = |finding: &Finding| {
+        matches!(finding.kind, Kind::Checksum | Kind::Zeroed) && finding.place.page.is_some()
+    };
+    let pages: Vec<_> = sound.findings.iter().filter_map(|finding| finding.place.page).collect();
+    if !sound.findings.iter().all(written_elsewhere) {
+        sound.findings.retain(|finding| !written_elsewhere(finding));
+        return Ok(not_healed(sound, "no program without the VFS leaves this"));
+    }
+    if !header.is_wal() && !pages.contains(&PageNo(1)) {
+        return Ok(not_healed(
+            sound,
+            "page 1 is as the VFS wrote it, and a program without the VFS writes it each time",
+        ));
+    }
+    let owners = Owners::of(&pages);
+    let structure = all_findings(open_without_markers(path, owners.clone())?, path, options)?;
+    let owners = owners.answers();
+    let is_lost_zero = |finding: &Finding| {
+        let page = finding.place.page.map_or(0, |page| page.0);
+        matches!(owners.get(&page), Some(Some(_))) && is_zero(file, header, page)
+    };
+    if structure.stopped {
+        sound.stopped = true;
+        return Ok(Vec::new());
+    }
+    if structure.is_damaged() {
+        sound.findings = structure.findings;
+        sound.damaged = structure.damaged;
+        return Ok(not_healed(sound, "its structure is not sound"));
+    }
+    if sound.findings.iter().any(is_lost_zero) {
+        sound.findings.retain(is_lost_zero);
+        return Ok(not_healed(sound, "a table or index has a page of zeroes"));
+    }
+    sound.excused.extend(pages);
+    sound.excused.sort_unstable();
+    sound.excused.dedup();
+    sound.findings.clear();
+    sound.damaged = 0;
+    Ok(stamped(&owners))
+}
+
+/// A page that cannot be read is none of zeroes: that is found, and said, elsewhere.
+fn is_zero(file: &File, header: &DatabaseHeader, page: u64) -> bool {
+    let mut bytes = vec![1; header.page_size().unwrap_or(0)];
+    let offset = page.saturating_sub(1).saturating_mul(bytes.len() as u64);
+    file.read_exact_at(&mut bytes, offset).is_ok() && bytes.iter().all(|byte| *byte == 0)
+}
+
+fn not_healed(sound: &mut Soundness, why: &str) -> Vec<String> {
+    sound.damaged = sound.damaged.min(sound.findings.len() as u64).max(1);
+    vec![format!("no page is stamped again: {why}")]
+}
+
+/// A line for each table or index.
+fn stamped(owners: &BTreeMap<u64, Option<Arc<str>>>) -> Vec<String> {
+    let mut by_owner: BTreeMap<Option<&str>, Vec<u64>> = BTreeMap::new();
+    for (page, owner) in owners {
+        by_owner.entry(owner.as_deref()).or_default().push(*page);
+    }
+    by_owner
+        .into_iter()
+        .map(|(owner, pages)| {
+            let whose = owner.map_or("that hold no rows".to_owned(), |name| format!("of {name}"));
+            let named: Vec<_> = pages.iter().take(PAGES_NAMED).map(u64::to_string).collect();
+            let more = pages.len().saturating_sub(named.len());
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!(
+                "{} {whose}, written without the VFS and found sound in structure: {}{more}",
+                counted(pages.len() as u64, "page"),
+                named.join(", ")
+            )
+        })
+        .collect()
+}
