@@ -1,6 +1,7 @@
 //! The command line of `pagewarden cost`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
@@ -24,6 +25,7 @@ use clap::{Args, Subcommand};
     pagewarden cost --short e2b                    one of them, as a first look\n  \
     pagewarden cost --seeds --html cost.html       all of them, with a page to show\n  \
     pagewarden cost e2a --blocks 60 --margin 1%    more blocks for a finer question\n  \
+    pagewarden cost e2a e4a --budget 2h            until it is decided, two hours at most\n  \
     pagewarden cost --continue cost-20260131-1705.jsonl\n  \
     pagewarden cost analyse runs.csv               runs made elsewhere: run,OFF,ON\n\n\
     Exit status: 0 measured, whatever the price (with --strict 1 if a verdict is 'worse'),\n\
@@ -51,7 +53,7 @@ pub struct Cost {
 
     /// Go on with a run that was stopped
     #[arg(long = "continue", value_name = "RUN", conflicts_with_all =
-        ["names", "short", "blocks", "seed", "order", "no_control", "sequential", "out"])]
+        ["names", "short", "blocks", "seed", "order", "no_control", "sequential", "budget", "out"])]
     pub resume: Option<PathBuf>,
 
     /// Blocks in which every arm runs once [default: each experiment's own number]
@@ -74,6 +76,12 @@ pub struct Cost {
     /// End early when the verdict stands, by a rule that allows for looking thrice
     #[arg(long)]
     pub sequential: bool,
+
+    /// End after this time, or earlier when the verdicts stand [e.g. 30m, 2h]
+    ///
+    /// Measures up to four times the usual number of blocks, with the looks of --sequential.
+    #[arg(long, value_name = "TIME", value_parser = super::parse_time)]
+    pub budget: Option<Duration>,
 
     /// Where every raw sample is kept [default: ~/.local/state/pagewarden]
     #[arg(long, visible_alias = "keep", value_name = "DIR")]

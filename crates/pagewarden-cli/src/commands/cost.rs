@@ -29,7 +29,7 @@ use crate::terminal::{self, print};
 
 mod show;
 
-/// What a script is told that asked for no margin.
+/// The margin where no option gives one.
 const MARGIN: f64 = 0.02;
 /// No table of runs is larger.
 const TABLE_BYTES_MAX: u64 = 64 << 20;
@@ -152,7 +152,7 @@ fn read(wanted: &Analyse, arguments: &Cost) -> anyhow::Result<Measured> {
     Ok(Measured { run, margin, stopped: false, hint: None })
 }
 
-/// True if a file holds samples of ours: by its first bytes, not by its name.
+/// True if a file holds samples of a run: by its first bytes, not by its name.
 fn is_run(path: &Path) -> bool {
     let mut begin = [0; 8];
     let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut begin));
@@ -234,7 +234,8 @@ fn begin(arguments: &Cost) -> anyhow::Result<(Run, Writer)> {
             _ => Order::Random,
         },
         control: !arguments.no_control,
-        sequential: arguments.sequential,
+        sequential: arguments.sequential || arguments.budget.is_some(),
+        budget_seconds: arguments.budget.map(|budget| budget.as_secs().max(1)),
         margin: arguments.margin.unwrap_or(MARGIN),
     };
     let record = RunRecord {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cost::compare::{Question, compare};
+use crate::cost::decision::decisions;
 use crate::cost::experiment::Kind;
 use crate::cost::record::{ExperimentRecord, MetricRecord, Run};
 use crate::cost::result::{
@@ -29,9 +30,11 @@ pub fn analyse(run: &Run, margin: f64) -> Analysis {
     let experiments: Vec<ExperimentResult> =
         run.experiments.iter().map(|record| experiment(run, record, margin)).collect();
     let incomplete = !run.ended || run.notes.iter().any(|note| note.missing);
+    let decisions = decisions(&experiments, margin);
     Analysis {
         verdict: verdict(&experiments, incomplete),
-        sentence: sentence::sentence(&experiments, margin, incomplete),
+        sentence: sentence::sentence(&experiments, &decisions, margin, incomplete),
+        decisions,
         margin,
         run: (run.record.format > 0).then(|| run.record.clone()),
         noise: noise(&run.samples),
@@ -218,7 +221,7 @@ mod tests {
     use crate::stats::random::Random;
 
     /// Thirty made-up blocks of three arms. The article's own 30 rows on
-    /// PAGE_VERIFY are not at hand; of what is known of them these have the
+    /// PAGE_VERIFY are not available; of what is known of them these have the
     /// medians (1053, 1051.5, 1060.5), Friedman's statistic and p (0.050, 0.975),
     /// the figures far out (3231 and 2552 in row 15, 1776 at most in the first
     /// arm), and the answer `undecided` at 2 %. Means, ratios, their intervals
@@ -311,13 +314,13 @@ mod tests {
         let mut ways = table(&made(2, 30, 0.001, 7.0)).experiments.remove(0);
         ways.record.is_price = false;
         let said = |experiments: &[ExperimentResult]| {
-            (verdict(experiments, false), sentence::sentence(experiments, 0.02, false))
+            (verdict(experiments, false), sentence::sentence(experiments, &[], 0.02, false))
         };
         assert_eq!(said(std::slice::from_ref(&ways)).0, "worse");
         let (found, text) = said(&[price.clone(), ways.clone()]);
         assert_eq!(found, "equivalent", "{text}");
         assert!(text.starts_with("The price of B against A is no more than 2 %"), "{text}");
-        // A price that nobody could judge is none to speak of.
+        // A price without a verdict is not mentioned.
         price.results.clear();
         assert_eq!(said(&[price, ways]).0, "worse");
     }

@@ -30,7 +30,7 @@ pub struct Question<'a> {
     pub level: Level,
 }
 
-/// From so many blocks on, drift and memory are looked for.
+/// From this number of blocks on, drift and memory are looked for.
 const BLOCKS_FOR_WARNINGS: usize = 10;
 /// A warning is not to come up by chance: one in a hundred.
 const WARNING_ALPHA: f64 = 0.01;
@@ -170,7 +170,7 @@ fn timed_pair(question: &Question<'_>, one: &ArmResult, other: &ArmResult) -> Co
         p_unpaired: unpaired.map(|test| test.p),
         larger: unpaired.map(|test| test.larger),
         pairing: spearman(&first, &second).map(|association| association.rho),
-        // Of figures that are mostly the same, nothing can be told that way.
+        // Of figures that are mostly the same, that way shows nothing.
         visible: sd
             .filter(|_| !mostly_tied(&costs))
             .and_then(|sd| visible_effect(sd, costs.len(), question.level.alpha))
@@ -181,8 +181,8 @@ fn timed_pair(question: &Question<'_>, one: &ArmResult, other: &ArmResult) -> Co
     Compared { pair, costs, judged }
 }
 
-/// Time and throughput are each other's inverse; people mean either by "so many
-/// percent", so both are named.
+/// Time and throughput are each other's inverse; people mean either by
+/// "5 percent more", so both are named.
 fn name_ratios(metric: &MetricRecord, pair: &mut PairResult) {
     let per_second = metric.unit.starts_with("1/") || metric.unit.ends_with("/s");
     let seconds = matches!(metric.unit.as_str(), "" | "s" | "ms" | "us" | "ns" | "min");

@@ -16,6 +16,11 @@
 //! err, and the shares add up to the whole (Bonferroni). However the looks
 //! depend on each other, the chance of a false verdict stays below 5 %. The last
 //! look has most of it, so that going on to the end costs little.
+//!
+//! **A budget of time** makes a plan sequential, with four times the blocks and one look more: each
+//! condition runs until its verdict stands or its share of the time is over. The clock does not
+//! depend on which arm is better, so that ending by it adds nothing to the chance to err; what was
+//! measured is judged at the level of the look that would have come next.
 
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +56,10 @@ pub struct Plan {
     pub control: bool,
     /// Whether there are looks before the end.
     pub sequential: bool,
+    /// How long the run may take, in seconds, preparations included; at the end of each block the
+    /// clock is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_seconds: Option<u64>,
     /// The smallest difference that matters, as a part of one.
     pub margin: f64,
 }
@@ -64,12 +73,13 @@ impl Default for Plan {
             order: Order::Random,
             control: true,
             sequential: false,
+            budget_seconds: None,
             margin: 0.02,
         }
     }
 }
 
-/// A look: the analysis after so many counted blocks.
+/// A look: the analysis after a number of counted blocks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Look {
     /// Counted blocks.
@@ -91,6 +101,10 @@ pub struct Block {
 
 /// The looks of a sequential plan: when, and what share of the error.
 const LOOKS: [(f64, f64); 3] = [(0.4, 0.1), (0.7, 0.3), (1.0, 0.6)];
+/// Those of a plan with a budget of time, which may end at any block.
+const LOOKS_IN_BUDGET: [(f64, f64); 4] = [(0.125, 0.1), (0.25, 0.3), (0.5, 0.3), (1.0, 0.3)];
+/// How many times an experiment's own number of blocks a budget may buy.
+const BLOCKS_IN_BUDGET: u32 = 4;
 /// With fewer blocks no look but the last could say anything: the signed rank
 /// test at a tenth of 5 % needs nine pairs.
 const SEQUENTIAL_BLOCKS_MIN: u32 = 23;
@@ -106,7 +120,13 @@ impl Plan {
             Form::Short => short,
             Form::Whole => whole,
         };
-        if is_noisy(description) { self.blocks.unwrap_or(own).max(1) } else { own.max(1) }
+        let own = own.max(1);
+        match self.blocks {
+            _ if !is_noisy(description) => own,
+            Some(blocks) => blocks.max(1),
+            None if self.budget_seconds.is_some() => own * BLOCKS_IN_BUDGET,
+            None => own,
+        }
     }
 
     /// How many blocks warm up: one, where figures are noisy and there is more
@@ -122,13 +142,15 @@ impl Plan {
         self.control && is_noisy(description)
     }
 
-    /// The looks at an experiment with so many counted blocks, the end last.
+    /// The looks at an experiment with `blocks` counted blocks, the end last.
     #[must_use]
     pub fn looks(&self, blocks: u32) -> Vec<Look> {
         if !self.sequential || blocks < SEQUENTIAL_BLOCKS_MIN {
             return vec![Look { blocks, level: Level { alpha: ALPHA } }];
         }
-        LOOKS
+        let looks: &[(f64, f64)] =
+            if self.budget_seconds.is_some() { &LOOKS_IN_BUDGET } else { &LOOKS };
+        looks
             .iter()
             .map(|(part, share)| {
                 // A part of a small number.
@@ -196,6 +218,7 @@ mod tests {
             arms: ARMS,
             metrics,
             is_price: true,
+            decides: None,
             seed_figures: &[],
             blocks: (5, 30),
         }
@@ -248,6 +271,12 @@ mod tests {
         let spent: f64 = looks.iter().map(|look| look.level.alpha).sum();
         assert!((spent - ALPHA).abs() < 1e-12);
         assert_eq!(sequential.looks(10).len(), 1);
+        let budget = Plan { budget_seconds: Some(60), ..sequential };
+        let blocks = budget.blocks_of(&description(TIMED));
+        let looks = budget.looks(blocks);
+        assert_eq!(looks.iter().map(|look| look.blocks).collect::<Vec<_>>(), [15, 30, 60, 120]);
+        let spent: f64 = looks.iter().map(|look| look.level.alpha).sum();
+        assert!((spent - ALPHA).abs() < 1e-12);
         assert_eq!(Plan::default().looks(30).len(), 1);
     }
 
@@ -279,21 +308,23 @@ mod tests {
     /// margin itself, which must not pass for no worse.
     #[test]
     fn a_sequential_plan_errs_no_more_often_than_it_says() {
-        let plan = Plan { sequential: true, ..Plan::default() };
-        let mut random = Random::new(17);
-        let mut different = 0;
-        let mut let_pass = 0;
-        for _ in 0..4000 {
-            let (verdict, _) = simulate(&plan, 30, &mut random, 1.0, 0.1);
-            different += u32::from(matches!(verdict, Verdict::Worse | Verdict::Better));
-            let (verdict, _) = simulate(&plan, 30, &mut random, 1.02, 0.02);
-            let_pass += u32::from(matches!(
-                verdict,
-                Verdict::NoWorse | Verdict::Equivalent | Verdict::Better
-            ));
+        for (budget_seconds, blocks) in [(None, 30), (Some(60), 120)] {
+            let plan = Plan { sequential: true, budget_seconds, ..Plan::default() };
+            let mut random = Random::new(17);
+            let mut different = 0;
+            let mut let_pass = 0;
+            for _ in 0..4000 {
+                let (verdict, _) = simulate(&plan, blocks, &mut random, 1.0, 0.1);
+                different += u32::from(matches!(verdict, Verdict::Worse | Verdict::Better));
+                let (verdict, _) = simulate(&plan, blocks, &mut random, 1.02, 0.02);
+                let_pass += u32::from(matches!(
+                    verdict,
+                    Verdict::NoWorse | Verdict::Equivalent | Verdict::Better
+                ));
+            }
+            assert!(different <= 200, "{different} of 4000 alike are called different");
+            assert!(let_pass <= 200, "{let_pass} of 4000 at the margin pass for no worse");
         }
-        assert!(different <= 200, "{different} of 4000 alike are called different");
-        assert!(let_pass <= 200, "{let_pass} of 4000 at the margin pass for no worse");
     }
 
     #[test]

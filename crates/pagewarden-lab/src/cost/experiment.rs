@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cost::decision::Decides;
 use crate::cost::own_program::OwnProgram;
 use crate::cost::samples::Sample;
 
@@ -96,6 +97,8 @@ pub struct Description {
     /// its price, and what a run's verdict and its first sentence are about. Else the arms are
     /// ways to do something, of which none is on trial.
     pub is_price: bool,
+    /// The question that it helps to decide, if there is one that users have.
+    pub decides: Option<Decides>,
     /// What the document measured.
     pub seed_figures: &'static [SeedFigure],
     /// Blocks of a short run and of a whole one. An experiment with exact

@@ -6,7 +6,7 @@ use crate::stats::random::Random;
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// So many flipped bits of one page, anywhere on it.
+    /// This number of flipped bits of one page, anywhere on it.
     Bits(u32),
     /// An aligned stretch of random bytes; several pages where it is longer than
     /// one.

@@ -5,6 +5,7 @@ pub mod analyse;
 pub mod cold;
 pub mod compare;
 pub mod csv;
+pub mod decision;
 pub mod design;
 pub mod experiment;
 pub mod experiments;

@@ -33,7 +33,7 @@ const TASK_BYTES_MAX: u64 = 1 << 16;
 pub enum Task {
     /// Work on a database of SQLite, under one protection.
     Sqlite(sqlite::Task),
-    /// Scans of a database that nobody writes to.
+    /// Scans of a database that no program writes to.
     Scan(read_only::Task),
     /// Files, read from end to end.
     Read(reading::Task),
@@ -56,7 +56,7 @@ impl Task {
 /// How this program is started once more.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnProgram {
-    /// What it is told beside [`IS_ARM`], so that it calls [`serve`].
+    /// Its arguments beside [`IS_ARM`], so that it calls [`serve`].
     pub arm: &'static [&'static str],
     /// Whether it is `pagewarden`, and so knows the other commands.
     pub has_commands: bool,

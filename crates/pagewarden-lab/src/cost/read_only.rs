@@ -1,4 +1,4 @@
-//! A table that nobody writes to, in databases of SQLite, and scans of it.
+//! A table that no program writes to, in databases of SQLite, and scans of it.
 //!
 //! The table lies in several databases of one size, so that some or all of them
 //! can be scanned at once, by a thread each. Its text is made of words, as what
@@ -24,7 +24,7 @@ const WORDS: usize = 9;
 /// Words that there are.
 const VOCABULARY: usize = 64;
 
-/// Makes a database at `path`: a table `stock` of so many rows.
+/// Makes a database at `path`: a table `stock` of `rows` rows.
 ///
 /// # Errors
 /// It cannot be written.
@@ -67,7 +67,7 @@ pub struct Task {
     pub pool_kib: u32,
     /// Each is scanned once before the clock starts, by the same connection.
     pub warm: bool,
-    /// Somebody beside this process works for it: a child of its parent.
+    /// Another process works for it: a child of its parent.
     pub has_server: bool,
 }
 
@@ -80,7 +80,7 @@ impl Task {
     /// One cannot be scanned, or has other rows.
     pub fn run(&self) -> Result<Reading> {
         pagewarden_sqlite::register()?;
-        // Ready, go: nobody is in the middle of opening while another scans.
+        // Ready, go: no thread is in the middle of opening while another scans.
         let gate = Barrier::new(self.databases.len().saturating_add(1));
         thread::scope(|scope| {
             let scans: Vec<_> =

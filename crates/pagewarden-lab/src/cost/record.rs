@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::cost::decision::DecidesRecord;
 use crate::cost::design::Plan;
 use crate::cost::experiment::{Better, Description, Kind};
 use crate::cost::samples::{Sample, VERSION};
@@ -99,6 +100,9 @@ pub struct ExperimentRecord {
     /// written down.
     #[serde(default = "as_before")]
     pub is_price: bool,
+    /// The question that it helps to decide; absent in older runs.
+    #[serde(default)]
+    pub decides: Option<DecidesRecord>,
     /// What the document measured.
     pub seed_figures: Vec<SeedRecord>,
     /// The conditions, in order.
@@ -140,6 +144,7 @@ impl ExperimentRecord {
                 })
                 .collect(),
             is_price: description.is_price,
+            decides: description.decides.as_ref().map(DecidesRecord::from),
             seed_figures: description
                 .seed_figures
                 .iter()

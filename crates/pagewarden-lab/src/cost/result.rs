@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::cost::decision::DecisionResult;
 use crate::cost::record::{ExperimentRecord, MetricRecord, Note, RunRecord};
 use crate::stats::signed_rank::Estimate;
 use crate::stats::verdict::Verdict;
@@ -152,7 +153,7 @@ pub struct PairResult {
     /// Spearman's correlation of the two arms over the blocks: what pairing is
     /// worth.
     pub pairing: Option<f64>,
-    /// The smallest cost that so many blocks would show, as a part of one.
+    /// The smallest cost that this number of blocks would show, as a part of one.
     pub visible: Option<f64>,
     /// The verdict; of pairs with the baseline only.
     #[serde(serialize_with = "verdict_name")]
@@ -223,7 +224,7 @@ pub struct MetricResult {
     pub warnings: Vec<String>,
 }
 
-/// With the control, so many make pairs that can all be told.
+/// With the control, this number of arms makes pairs that can all be printed.
 const ARMS_FEW: usize = 6;
 
 impl MetricResult {
@@ -296,6 +297,8 @@ pub struct Analysis {
     pub margin: f64,
     /// How it was run; absent for a table from elsewhere.
     pub run: Option<RunRecord>,
+    /// What it says to each question that users have to decide.
+    pub decisions: Vec<DecisionResult>,
     /// Each experiment.
     pub experiments: Vec<ExperimentResult>,
     /// What the noise sensors saw.

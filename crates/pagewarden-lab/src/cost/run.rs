@@ -57,7 +57,7 @@ pub enum Event<'a> {
         condition: &'a str,
         /// Runs of this experiment that are done, and all of them.
         done: (u64, u64),
-        /// How long the rest of this experiment will take, once that can be told.
+        /// How long the rest of this experiment will take, once that is known.
         left: Option<Duration>,
     },
     /// Something befell the run.
@@ -75,12 +75,15 @@ pub fn run(mut request: Request<'_>, watch: &mut dyn FnMut(Event<'_>)) -> anyhow
         request.writer.append(&head)?;
     }
     let all = request.experiments.len();
+    let budget = request.run.record.plan.budget_seconds.map(Duration::from_secs);
+    let end = budget.and_then(|budget| Instant::now().checked_add(budget));
     for (place, experiment) in (1..).zip(request.experiments) {
         if request.stop.load(Ordering::Relaxed) {
             break;
         }
         let description = experiment.description();
-        let mut of_one = OneExperiment { request: &mut request, description, watch };
+        let end = share_of(end, all + 1 - place);
+        let mut of_one = OneExperiment { request: &mut request, description, end, watch };
         if let Some(why) = experiment.unavailable() {
             of_one.note(format!("cannot run here: {why}"), true)?;
             continue;
@@ -132,6 +135,8 @@ impl Request<'_> {
 struct OneExperiment<'a, 'b> {
     request: &'a mut Request<'b>,
     description: &'static Description,
+    /// When its share of a budget of time is over.
+    end: Option<Instant>,
     watch: &'a mut dyn FnMut(Event<'_>),
 }
 
@@ -167,8 +172,9 @@ impl OneExperiment<'_, '_> {
         let arms = self.description.arms.len() + usize::from(plan.controls(self.description));
         let runs = as_u64(conditions.len()) * u64::from(per_condition) * as_u64(arms);
         let mut pace = TimeLeft { begin: Instant::now(), measured: 0, done: 0, all: runs };
-        for condition in &conditions {
-            self.condition(prepared.as_mut(), condition, &mut pace)?;
+        for (index, condition) in conditions.iter().enumerate() {
+            let end = share_of(self.end, conditions.len() - index);
+            self.condition(prepared.as_mut(), condition, end, &mut pace)?;
             if self.request.stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
@@ -183,11 +189,12 @@ impl OneExperiment<'_, '_> {
         }
     }
 
-    /// All blocks of a condition, up to the look that decides.
+    /// All blocks of a condition, up to the look that decides or to the end of its time.
     fn condition(
         &mut self,
         prepared: &mut dyn Prepared,
         condition: &str,
+        end: Option<Instant>,
         pace: &mut TimeLeft,
     ) -> Result<(), Failure> {
         let plan = self.request.run.record.plan.clone();
@@ -198,6 +205,11 @@ impl OneExperiment<'_, '_> {
         let before = pace.done;
         for block in &schedule {
             if self.ends_before(condition, block) {
+                break;
+            }
+            let counted = block.number.saturating_sub(plan.warm_up_of(self.description));
+            if counted > 0 && end.is_some_and(|end| Instant::now() >= end) {
+                self.out_of_time(condition, counted).map_err(Failure::Samples)?;
                 break;
             }
             if self.request.stop.load(Ordering::Relaxed) {
@@ -215,6 +227,17 @@ impl OneExperiment<'_, '_> {
         // What a look saved is done.
         pace.done = before + all;
         Ok(())
+    }
+
+    /// Notes that a share of the budget was over after some blocks.
+    fn out_of_time(&mut self, condition: &str, counted: u32) -> anyhow::Result<()> {
+        let plan = &self.request.run.record.plan;
+        let text = format!(
+            "its share of the budget of time was over after {counted} of up to {} blocks{}",
+            plan.blocks_of(self.description),
+            in_condition(condition)
+        );
+        self.note_once(text)
     }
 
     /// Whether a look before `block` says that it is enough.
@@ -409,6 +432,13 @@ impl OneExperiment<'_, '_> {
             })
         })
     }
+}
+
+/// When the next of `parts` equal parts of the time up to `end` is over.
+fn share_of(end: Option<Instant>, parts: usize) -> Option<Instant> {
+    let now = Instant::now();
+    let parts = u32::try_from(parts).unwrap_or(u32::MAX).max(1);
+    end.map(|end| now + end.saturating_duration_since(now) / parts)
 }
 
 fn in_condition(condition: &str) -> String {

@@ -2,15 +2,16 @@
 
 use std::fmt::Write as _;
 
+use crate::cost::decision::{Asks, DecisionResult};
 use crate::cost::experiment::{Better, Kind};
 use crate::cost::result::{ExperimentResult, Interval, MetricResult, PairResult, on_trial};
 use crate::stats::verdict::{Verdict, percent};
 
 /// Names of baselines that protect nothing.
 const UNPROTECTED: &[&str] = &["off", "none", "plain", "no-hints"];
-/// More than this is told as numbers, not as advice.
+/// More than this is said in numbers, not as advice.
 const CHEAP: f64 = 0.05;
-/// So many prices are named; the rest is below.
+/// This number of prices is named; the rest is below.
 const NAMED_MAX: usize = 2;
 /// More blocks than this are no plan for a person.
 const BLOCKS_SAID_MAX: u64 = 1000;
@@ -24,16 +25,24 @@ struct Told<'a> {
     verdict: Verdict,
 }
 
-/// Says it.
+/// Says it: of several experiments the answers to what a reader has to decide, where they answer any.
 #[must_use]
-pub fn sentence(experiments: &[ExperimentResult], margin: f64, incomplete: bool) -> String {
+pub fn sentence(
+    experiments: &[ExperimentResult],
+    decisions: &[DecisionResult],
+    margin: f64,
+    incomplete: bool,
+) -> String {
     let told: Vec<Told<'_>> = on_trial(experiments)
         .into_iter()
         .flat_map(|(experiment, result)| {
             result.judged().map(move |(pair, verdict)| Told { experiment, result, pair, verdict })
         })
         .collect();
-    let mut text = if told.is_empty() {
+    let answers = answers(decisions);
+    let mut text = if experiments.len() > 1 && !answers.is_empty() {
+        answers
+    } else if told.is_empty() {
         counters(experiments)
     } else {
         verdicts(&told, margin, experiments.len() == 1)
@@ -46,6 +55,14 @@ pub fn sentence(experiments: &[ExperimentResult], margin: f64, incomplete: bool)
         text.push_str(" Not all that was asked for has been measured.");
     }
     text
+}
+
+/// `Checksums in PostgreSQL: yes, at a price. Cold data in packs: cheaper.`
+fn answers(decisions: &[DecisionResult]) -> String {
+    let decided = decisions.iter().filter(|decision| decision.asks != Asks::Effort);
+    let answers: Vec<String> =
+        decided.map(|decision| format!("{}: {}.", decision.title, decision.answer)).collect();
+    answers.join(" ")
 }
 
 fn verdicts(told: &[Told<'_>], margin: f64, single: bool) -> String {

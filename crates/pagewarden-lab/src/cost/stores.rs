@@ -1,4 +1,4 @@
-//! Ways to keep databases that nobody writes to: as they are, in packs, and in file
+//! Ways to keep databases that no program writes to: as they are, in packs, and in file
 //! systems that compress.
 //!
 //! | path below the home | what |
@@ -8,7 +8,7 @@
 //! | `mounted/0/`, ... | where `pagewarden mount` serves those of `pack/` |
 //! | `btrfs.image`, `squashfs.image` | file systems, on loop devices while they are read |
 //!
-//! Whoever reads a mounted store does so in a name space of mounts and of processes
+//! A process that reads a mounted store does so in a name space of mounts and of processes
 //! of its own. When its first process ends, in whatever way, the kernel ends the
 //! others and takes the mounts down; a loop device goes with the last mount. So
 //! nothing stays behind when a run is killed, and what removes the home never walks
@@ -42,7 +42,7 @@ pub enum Way {
     Packed {
         /// The folder of the packs.
         folder: &'static str,
-        /// What `pagewarden pack` is told.
+        /// The arguments of `pagewarden pack`.
         arguments: &'static [&'static str],
     },
     /// In the packs of the folder `pack`, served as files.

@@ -101,7 +101,7 @@ impl Subject {
         }
     }
 
-    /// What `pagewarden` is told to look at.
+    /// What `pagewarden` is given to look at.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         match self {

@@ -51,6 +51,7 @@ static DESCRIPTION: Description = Description {
     ],
     metrics: &[Metric { name: "found", unit: "", kind: Kind::Found, better: Better::Higher }],
     is_price: true,
+    decides: None,
     seed_figures: &[],
     blocks: (1, 1),
 };

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 
+use crate::cost::decision::{Decides, POSTGRES_CHECKSUMS};
 use crate::cost::experiment::{
     Arm, Description, Experiment, Form, Lab, Prepared, Reading, SeedFigure,
 };
@@ -34,6 +35,7 @@ static DESCRIPTION: Description = Description {
     arms: NONE_OR_CHECKSUMS,
     metrics: THROUGHPUT,
     is_price: true,
+    decides: Some(Decides::by_main_metric(&POSTGRES_CHECKSUMS, &["checksums"])),
     seed_figures: &[
         bernd("1 client", 0.926),
         bernd("2 clients", 0.917),

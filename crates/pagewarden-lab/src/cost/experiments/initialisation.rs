@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use pagewarden_scratch::postgres::Cluster;
 
 use super::matrix::{ARMS, settings_of, three_arms};
+use crate::cost::decision::{Decides, POSTGRES_CHECKSUMS};
 use crate::cost::experiment::{
     Arm, Better, Description, Experiment, Form, Kind, Lab, Metric, Prepared, Reading, SeedFigure,
 };
@@ -56,6 +57,7 @@ static DESCRIPTION: Description = Description {
         seconds("pkey_seconds"),
     ],
     is_price: true,
+    decides: Some(Decides::by_main_metric(&POSTGRES_CHECKSUMS, &["checksums"])),
     seed_figures: &[
         small("hints", 423.0 / 365.0, "365 s and 423 s"),
         small("checksums", 504.0 / 365.0, "365 s and 504 s"),

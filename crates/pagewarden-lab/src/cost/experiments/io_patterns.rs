@@ -1,6 +1,6 @@
 //! E4b: the patterns in which databases read and write, on one disk. Patterns and engine are
 //! those of `iotest`; here they run in blocks, so that what one disk gives to different
-//! patterns is told apart from what it gives at different moments.
+//! patterns is not mixed up with what it gives at different moments.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct IoPatterns;
 const AS_ENGINES_DO: &str = "as many in flight as engines have";
 const ONE: &str = "one in flight for each stream";
 /// The place of `read-ahead` among the patterns: what every disk is made to do well, so that
-/// the others are held against it.
+/// the others are compared with it.
 const READ_AHEAD: usize = 3;
 /// Bytes of the page of PostgreSQL and of SQL Server.
 const PAGE_BYTES: usize = 8192;
@@ -64,6 +64,7 @@ static DESCRIPTION: Description = Description {
         metric(CPU, "us", Better::Lower),
     ],
     is_price: false,
+    decides: None,
     seed_figures: &[],
     blocks: (8, 12),
 };

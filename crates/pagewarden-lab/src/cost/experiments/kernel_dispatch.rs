@@ -55,6 +55,7 @@ static DESCRIPTION: Description = Description {
         Metric { name: "mib_per_second", unit: "MiB/s", kind: Kind::Timed, better: Better::Higher },
     ],
     is_price: false,
+    decides: None,
     seed_figures: &[SeedFigure {
         condition: IN_CACHE,
         arm: "sse4.1",

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use pagewarden_scratch::home::memory_limit_unavailable;
 use pagewarden_scratch::postgres::{Cluster, StopMode};
 
+use crate::cost::decision::{Decides, POSTGRES_CHECKSUMS};
 use crate::cost::experiment::{
     Arm, Better, Description, Experiment, Form, Kind, Lab, Metric, Prepared, Reading, SeedFigure,
 };
@@ -95,6 +96,7 @@ A measured pgbench -i is the experiment e2e-init.",
         },
     ],
     is_price: true,
+    decides: Some(Decides::by_main_metric(&POSTGRES_CHECKSUMS, &["checksums"])),
     seed_figures: &[
         small("read-only, in buffers", "hints", 38670.0 / 38680.0, "38680 and 38670 tps"),
         small("read-only, in buffers", "checksums", 37510.0 / 38680.0, "38680 and 37510 tps"),
@@ -139,7 +141,7 @@ impl Experiment for Matrix {
             if let Some(memory) = size.memory_mib {
                 for cluster in arms.values() {
                     cluster.home_of_server().limit_memory(of(lab.form, memory) << 20)?;
-                    // What the copy left in memory is counted against nobody.
+                    // What the copy left in memory is counted against no arm.
                     cluster.home_of_server().drop_page_cache()?;
                 }
             }

@@ -51,6 +51,7 @@ Plain reads move the times of access wherever the file system keeps them, which 
     ],
     metrics: &[Metric { name: METRIC, unit: "", kind: Kind::Found, better: Better::Higher }],
     is_price: true,
+    decides: None,
     seed_figures: &[],
     blocks: (1, 1),
 };

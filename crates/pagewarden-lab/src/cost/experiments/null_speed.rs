@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::cost::cold::{cool_down, files_below};
+use crate::cost::decision::{BACKUP_PASS, Decides};
 use crate::cost::experiment::{
     Arm, Better, Description, Experiment, Kind, Lab, Metric, Prepared, Reading,
 };
@@ -45,6 +46,7 @@ static DESCRIPTION: Description = Description {
         Metric { name: "bytes", unit: "bytes", kind: Kind::Exact, better: Better::Lower },
     ],
     is_price: false,
+    decides: Some(Decides::by_main_metric(&BACKUP_PASS, &["null"])),
     seed_figures: &[],
     blocks: (5, 10),
 };

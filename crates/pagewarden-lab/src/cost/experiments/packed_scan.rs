@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
 
+use crate::cost::decision::{COLD_DATA, Decides};
 use crate::cost::experiment::{
     Arm, Better, Description, Experiment, Form, Kind, Lab, Metric, Prepared, Reading, SeedFigure,
 };
@@ -93,6 +94,7 @@ static DESCRIPTION: Description = Description {
         Metric { name: "stored_bytes", unit: "bytes", kind: Kind::Exact, better: Better::Lower },
     ],
     is_price: false,
+    decides: Some(Decides { decision: &COLD_DATA, arms: &["pack", "mounted"], metrics: &["mib_per_second", "stored_bytes"] }),
     seed_figures: &[SeedFigure {
         condition: LARGE_COLD,
         arm: "btrfs",
@@ -100,7 +102,7 @@ static DESCRIPTION: Description = Description {
         ratio: 464.0 / 22.0,
         said: "22 s plain, 464 s compressed after a reboot, on NTFS",
     }],
-    // Verdicts on so many arms need 8; a first look need not have them.
+    // Verdicts on this number of arms need 8; a first look need not have them.
     blocks: (2, 8),
 };
 

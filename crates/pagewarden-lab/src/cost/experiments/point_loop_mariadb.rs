@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, bail};
 use pagewarden_scratch::mariadb::{Installation, Server};
 
+use crate::cost::decision::{Decides, INNODB_ALGORITHM};
 use crate::cost::experiment::{
     Arm, Better, Description, Experiment, Form, Kind, Lab, Metric, Prepared, Reading, SeedFigure,
 };
@@ -47,6 +48,7 @@ static DESCRIPTION: Description = Description {
         Metric { name: "server_cpu_seconds", unit: "s", kind: Kind::Timed, better: Better::Lower },
     ],
     is_price: true,
+    decides: Some(Decides::by_main_metric(&INNODB_ALGORITHM, &["full_crc32"])),
     seed_figures: &[SeedFigure {
         condition: FLUSHED,
         arm: "full_crc32",

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, bail};
 use pagewarden_scratch::postgres::Cluster;
 
+use crate::cost::decision::{Decides, POSTGRES_CHECKSUMS};
 use crate::cost::experiment::{
     Arm, Better, Description, Experiment, Form, Kind, Lab, Metric, Prepared, Reading, SeedFigure,
 };
@@ -50,6 +51,7 @@ static DESCRIPTION: Description = Description {
         Metric { name: "wal_bytes", unit: "bytes", kind: Kind::Timed, better: Better::Lower },
     ],
     is_price: true,
+    decides: Some(Decides::by_main_metric(&POSTGRES_CHECKSUMS, &["checksums"])),
     seed_figures: &[
         SeedFigure {
             condition: FLUSHED,

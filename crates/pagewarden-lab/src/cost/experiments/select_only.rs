@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Result;
 use pagewarden_scratch::postgres::Cluster;
 
+use crate::cost::decision::{Decides, POSTGRES_CHECKSUMS};
 use crate::cost::experiment::{
     Arm, Description, Experiment, Form, Lab, Prepared, Reading, SeedFigure,
 };
@@ -37,6 +38,7 @@ static DESCRIPTION: Description = Description {
     arms: NONE_OR_CHECKSUMS,
     metrics: THROUGHPUT,
     is_price: true,
+    decides: Some(Decides::by_main_metric(&POSTGRES_CHECKSUMS, &["checksums"])),
     seed_figures: &[SeedFigure {
         condition: "",
         arm: "checksums",

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result};
 use pagewarden_scratch::postgres::Cluster;
 
+use crate::cost::decision::{Decides, POSTGRES_CHECKSUMS};
 use crate::cost::experiment::{
     Arm, Better, Description, Experiment, Form, Kind, Lab, Metric, Prepared, Reading, SeedFigure,
 };
@@ -42,6 +43,7 @@ static DESCRIPTION: Description = Description {
         Metric { name: "server_cpu_seconds", unit: "s", kind: Kind::Timed, better: Better::Lower },
     ],
     is_price: true,
+    decides: Some(Decides::by_main_metric(&POSTGRES_CHECKSUMS, &["checksums"])),
     seed_figures: &[
         christoph("PostgreSQL 15"),
         ants("PostgreSQL 15"),

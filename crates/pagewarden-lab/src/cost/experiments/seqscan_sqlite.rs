@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
+use crate::cost::decision::{Decides, SQLITE_PAGE_VERIFY};
 use crate::cost::experiment::{
     Arm, Description, Experiment, Form, Lab, Prepared, Reading, SeedFigure,
 };
@@ -28,6 +29,7 @@ static DESCRIPTION: Description = Description {
     arms: ARMS,
     metrics: &[SECONDS, CPU_SECONDS, READ_BYTES],
     is_price: true,
+    decides: Some(Decides::by_main_metric(&SQLITE_PAGE_VERIFY, &["checksum"])),
     seed_figures: &[SeedFigure {
         condition: "",
         arm: "checksum",

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use pagewarden_scratch::postgres::Cluster;
 
+use crate::cost::decision::{Decides, POSTGRES_SWITCHING};
 use crate::cost::experiment::{
     Arm, Better, Description, Experiment, Form, Kind, Lab, Metric, Prepared, Reading,
 };
@@ -52,6 +53,7 @@ static DESCRIPTION: Description = Description {
         Metric { name: "sound", unit: "", kind: Kind::Found, better: Better::Higher },
     ],
     is_price: false,
+    decides: Some(Decides::by_main_metric(&POSTGRES_SWITCHING, &["protect"])),
     seed_figures: &[],
     // Fewer than 8 cannot tell six arms from the baseline at once.
     blocks: (8, 10),

@@ -11,6 +11,7 @@ use pagewarden_scratch::mariadb::sample::{self, IN_MEMORY, MEDIUM, NARROW, Shape
 use pagewarden_scratch::mariadb::{Installation, Server};
 use serde_json::Value;
 
+use crate::cost::decision::{Decides, TABLE_CHECKSUMS};
 use crate::cost::experiment::{
     Arm, Better, Description, Experiment, Form, Kind, Lab, Metric, Prepared, Reading, SeedFigure,
 };
@@ -43,7 +44,7 @@ const TABLES: &[Table] = &[
     Table { name: "narrow", engine: "InnoDB", shape: NARROW, rows: 120_000 },
     Table { name: "wide", engine: "InnoDB", shape: WIDE, rows: 6_000 },
 ];
-/// So many times more rows in a whole run.
+/// How many times more rows a whole run has.
 const WHOLE: u32 = 10;
 
 /// The conditions: what is summed, and whether others change it meanwhile.
@@ -83,7 +84,7 @@ static DESCRIPTION: Description = Description {
    120,000 rows of 2 numbers and 6,000 rows of 2,000 characters in InnoDB. Ten times as many in a whole run.
 2. By turns, many times: pagewarden checksum mysql://root@/shop --table T --strategy native (then count, accum,
    bitxor --function crc32, bitxor, replicate --yes, multiset); its JSON tells the seconds of each.
-3. Beside it once nobody, once a session that changes one row by its key every 2 ms and times each change.
+3. Beside it once no session, once one that changes one row by its key every 2 ms and times each change.
 4. Before and after: SHOW GLOBAL STATUS LIKE '%lock%wait%', and the processor time of the server's threads
    (/proc/PID/task/*/schedstat).
 COUNT(*) reads every row in InnoDB; Aria and MyISAM keep the number and read nothing. replicate logs statements: with
@@ -104,6 +105,7 @@ binlog_format=ROW no replica would compute anything, so that there is no such ar
         Metric { name: LONGEST_WRITE, unit: "s", kind: Kind::Timed, better: Better::Lower },
     ],
     is_price: false,
+    decides: Some(Decides::by_main_metric(&TABLE_CHECKSUMS, &["replicate", "multiset"])),
     seed_figures: &[
         figure("count", 151.0 / 258.0, "2.17 GB: COUNT(*) 151 s, CHECKSUM TABLE 258 s"),
         figure("accum", 335.0 / 258.0, "2.17 GB: ACCUM 335 s, CHECKSUM TABLE 258 s"),
@@ -191,7 +193,7 @@ impl Prepared for Sums {
         let Some(mut command) = self.program.command(&["checksum", "--json", "--quiet"]) else {
             return Ok(Reading::unavailable("this program has no command `checksum`"));
         };
-        // Nobody's own files say who logs in.
+        // No files of the user who runs this say who logs in.
         command.args(*words).args(["--table", table.name]).arg(self.url());
         command.env("HOME", self.server.home().path()).env_remove("MYSQL_PWD");
         let pid = self.server.pid().context("the server does not run")?;

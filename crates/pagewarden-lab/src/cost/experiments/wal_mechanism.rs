@@ -3,7 +3,7 @@
 //! A hint bit that a reader sets is no change to the data, and is not logged.
 //! With checksums (or `wal_log_hints`) on, the first such change of a page after
 //! a checkpoint writes the whole page into the log, lest a torn write leave a
-//! page whose checksum does not match. Whoever reads first pays: rows loaded by
+//! page whose checksum does not match. The first reader pays: rows loaded by
 //! `INSERT .. SELECT` have no hint bits yet, rows loaded by `COPY .. FREEZE`
 //! need none.
 
@@ -14,6 +14,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result};
 use pagewarden_scratch::postgres::{Cluster, Installation, Options};
 
+use crate::cost::decision::{Decides, POSTGRES_CHECKSUMS};
 use crate::cost::experiment::{
     Arm, Better, Description, Experiment, Form, Kind, Lab, Metric, Prepared, Reading, SeedFigure,
 };
@@ -86,6 +87,7 @@ The bytes are the same every time: one run is enough.",
         Metric { name: "hint_images", unit: "", kind: Kind::Exact, better: Better::Lower },
     ],
     is_price: true,
+    decides: Some(Decides::by_main_metric(&POSTGRES_CHECKSUMS, &["checksums"])),
     seed_figures: &[
         SeedFigure {
             condition: "PostgreSQL 15, server load, checkpoint",

@@ -28,7 +28,7 @@ pub struct Worth;
 /// Pages taken of each engine's files: enough for variety, few enough for the
 /// processor's cache.
 const STOCK_BYTES: usize = 8 << 20;
-/// The largest fault covers so many of the smallest pages.
+/// The largest fault covers this number of the smallest pages.
 const LONG_FAULT: usize = 64 << 10;
 const LONG_FAULT_DIVISOR: u32 = 10;
 
@@ -55,7 +55,7 @@ static DESCRIPTION: Description = Description {
 1. Take pages of real databases: pgbench's tables of PostgreSQL, a table of MariaDB.
 2. Put each protection on them by its published algorithm: PostgreSQL's and MariaDB's pages keep their own;
    SQL Server's, SQLite's and the markers of our VFS are made from the bytes of PostgreSQL's.
-3. Damage a copy of a random page: so many bits anywhere on the page; an aligned stretch of random bytes (of 64 KiB:
+3. Damage a copy of a random page: 1 to 4 bits anywhere on the page; an aligned stretch of random bytes (of 64 KiB:
    all pages that it covers); the first sectors of a newer version before the rest of the older; another page's
    bytes; zeroes; the version before.
 4. Verify it as the engine would when it reads. Count. A fault that changes nothing is no fault.
@@ -78,6 +78,7 @@ alone. All are faults of one page at rest: an engine may notice more by its inde
         Metric { name: "by_sum", unit: "", kind: Kind::Share, better: Better::Higher },
     ],
     is_price: true,
+    decides: None,
     seed_figures: &[],
     blocks: (1, 1),
 };

@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! what was found, as a sentence to act on
+//! each question that the reader has to decide, with its answer
 //! every price with its interval against the margin, the document's beside it
 //! the control and the noise meanwhile
 //! for each experiment: figures by run, tables, tests, stacked bars of counters
@@ -20,6 +21,7 @@ use std::fmt::Write as _;
 use pagewarden::report::html::head;
 use pagewarden::words::{escaped_for_html, printable, shortened};
 
+use crate::cost::decision::DecisionResult;
 use crate::cost::record::Run;
 use crate::cost::report::words::counted;
 use crate::cost::result::{Analysis, ExperimentResult};
@@ -61,6 +63,7 @@ pub fn page(analysis: &Analysis, run: &Run) -> String {
         escaped_for_html(&printable(&analysis.sentence)),
         escaped(&circumstances(analysis))
     );
+    decisions(&mut page, &analysis.decisions);
     forest::draw(&mut page, analysis);
     forest::controls(&mut page, analysis);
     figures::noise(&mut page, &analysis.noise);
@@ -77,6 +80,27 @@ pub fn page(analysis: &Analysis, run: &Run) -> String {
         pagewarden::VERSION
     );
     page
+}
+
+/// What the run says to each question that the reader has to decide.
+fn decisions(page: &mut String, decisions: &[DecisionResult]) {
+    if decisions.is_empty() {
+        return;
+    }
+    page.push_str("<section><h2>What to decide</h2>\n");
+    for decision in decisions {
+        let _ = write!(
+            page,
+            "<p><b>{}</b><br>{}",
+            escaped(decision.question),
+            escaped(&decision.sentence)
+        );
+        if let Some(needs) = &decision.needs {
+            let _ = write!(page, "<br>What is undecided: {}.", escaped(needs));
+        }
+        page.push_str("</p>\n");
+    }
+    page.push_str("</section>\n");
 }
 
 /// When, on what, and against which margin.
@@ -188,7 +212,8 @@ mod tests {
 
     #[test]
     fn the_page_stays_small_whatever_was_run() {
-        of_table(&table(32, 300, |arm| format!("{arm}{}", "<&>".repeat(200))));
+        of_table(&table(32, 12, |arm| format!("{arm}{}", "<&>".repeat(200))));
+        of_table(&table(8, 300, |arm| format!("{arm}{}", "<&>".repeat(200))));
         of_table(&table(2, 20_000, |arm| format!("arm {arm}")));
     }
 }

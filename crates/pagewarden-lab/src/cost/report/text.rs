@@ -68,9 +68,24 @@ pub fn text(analysis: &Analysis, look: Look) -> String {
         _ => "",
     };
     let word = look.colours.paint(analysis.verdict, code);
+    decisions(&mut out, analysis, look);
     wrapped(&mut out, &analysis.sentence, "", look.width);
     let _ = writeln!(out, "verdict: {word}");
     out
+}
+
+/// What the run says to each question that the reader has to decide.
+fn decisions(out: &mut String, analysis: &Analysis, look: Look) {
+    for decision in &analysis.decisions {
+        let _ = writeln!(out, "{}", look.colours.paint(decision.question, "1"));
+        wrapped(out, &decision.sentence, "  ", look.width);
+        if let Some(needs) = &decision.needs {
+            wrapped(out, &format!("What is undecided: {needs}."), "  ", look.width);
+        }
+    }
+    if !analysis.decisions.is_empty() {
+        out.push('\n');
+    }
 }
 
 fn experiment(out: &mut String, experiment: &ExperimentResult, margin: f64, look: Look) {
@@ -297,7 +312,7 @@ fn reach(cost: &Interval, margin: f64) -> f64 {
     furthest.into_iter().fold(0.0, f64::max) * 1.05
 }
 
-/// An interval as so many columns. What lies beyond `reach` is at the edge.
+/// An interval drawn over `columns` columns. What lies beyond `reach` is at the edge.
 fn line(cost: &Interval, bound: Option<f64>, margin: f64, reach: f64, columns: usize) -> String {
     let margin = margin.ln_1p();
     let (low, high, value) = (cost.low.ln(), cost.high.ln(), cost.value.ln());

@@ -11,9 +11,9 @@ use crate::stats::random::Random;
 
 /// Seconds that are made up: `on` takes a fifth more.
 struct Fake {
-    /// After so many runs it fails.
+    /// After this number of runs it fails.
     fails_after: Option<u32>,
-    /// After so many runs somebody asks for the end.
+    /// After this number of runs a user asks for the end.
     stops_after: Option<u32>,
 }
 
@@ -26,6 +26,7 @@ static DESCRIPTION: Description = Description {
     arms: &[Arm { name: "off", what: "" }, Arm { name: "on", what: "" }],
     metrics: &[Metric { name: "seconds", unit: "s", kind: Kind::Timed, better: Better::Lower }],
     is_price: true,
+    decides: None,
     seed_figures: &[],
     blocks: (4, 30),
 };
@@ -171,7 +172,7 @@ fn failed_experiment_is_noted_and_keeps_what_it_measured() {
     assert!(note.missing && note.text.contains("the server went away"), "{note:?}");
     assert!(note.text.contains("block 4, 1 client"), "{note:?}");
     assert!(analyse(&run, 0.02).incomplete);
-    // Run again, it is whole, and stays so for whoever reads the file.
+    // Run again, it is whole, and stays so for a reader of the file.
     let again = place.run(&WELL, short());
     assert!(!analyse(&again, 0.02).incomplete, "{:?}", again.notes);
     assert_eq!(read(&place.path()).unwrap().0, again);
@@ -190,6 +191,24 @@ fn sequential_plan_ends_a_condition_when_its_verdict_stands() {
     assert_eq!(analysis.verdict, "worse");
     let alpha = analysis.experiments[0].results[0].alpha;
     assert!((alpha - 0.005).abs() < 1e-12, "judged at the level of the look, not {alpha}");
+}
+
+#[test]
+fn budget_of_time_ends_a_condition_at_a_block_or_when_its_verdict_stands() {
+    let place = Place::new();
+    let plan =
+        |seconds| Plan { sequential: true, budget_seconds: Some(seconds), ..Plan::default() };
+    let run = place.run(&WELL, plan(0));
+    // A warm-up and one block of three arms, under two conditions.
+    assert_eq!(run.samples.len(), 2 * 2 * 3);
+    assert!(run.ended);
+    let said = |note: &Note| note.text.contains("over after 1 of up to 120 blocks");
+    assert_eq!(run.notes.iter().filter(|note| said(note) && !note.missing).count(), 2);
+
+    let run = Place::new().run(&WELL, plan(3600));
+    // A warm-up and the fifteen blocks of the first look.
+    assert_eq!(run.samples.len(), 2 * 16 * 3);
+    assert_eq!(analyse(&run, 0.02).verdict, "worse");
 }
 
 #[test]

@@ -35,7 +35,7 @@ const CKSUMVFS: &str = "cksumvfs";
 
 /// The arms of every experiment on SQLite.
 pub const ARMS: &[Arm] = &[
-    Arm { name: PLAIN, what: "SQLite without a VFS of ours: nothing is verified" },
+    Arm { name: PLAIN, what: "SQLite without Pagewarden's VFS: nothing is verified" },
     Arm { name: "none", what: "page_verify = NONE: a marker, which says nothing of the content" },
     Arm {
         name: "torn",
@@ -73,7 +73,7 @@ pub struct Databases {
 }
 
 impl Databases {
-    /// Makes them: a table `item` with so many rows, and an empty one `journal`.
+    /// Makes them: a table `item` with `rows` rows, and an empty one `journal`.
     ///
     /// # Errors
     /// One could not be made.

@@ -12,7 +12,7 @@ use rusqlite::{Connection, ffi};
 /// What it registers itself as.
 pub const NAME: &str = "cksmvfs";
 const ENTRY: &str = "sqlite3_cksumvfs_init";
-/// It is at work in databases with exactly so many reserved bytes.
+/// It is at work in databases with exactly this number of reserved bytes.
 const RESERVE: c_int = 8;
 
 /// Loads the library. The VFS stays, as the default of this process; loaded
@@ -22,7 +22,7 @@ const RESERVE: c_int = 8;
 /// It cannot be loaded.
 pub fn load(library: &Path) -> Result<()> {
     let any = Connection::open_in_memory()?;
-    // SAFETY: whoever names the library vouches for it, as with every extension that SQLite loads;
+    // SAFETY: the user who names the library vouches for it, as with every extension that SQLite loads;
     // no SQL of others runs on this connection while it may load more.
     let loaded = unsafe {
         any.load_extension_enable()?;

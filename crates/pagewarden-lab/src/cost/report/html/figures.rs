@@ -9,7 +9,7 @@ use crate::cost::result::{ArmResult, MetricResult, NoiseResult};
 
 /// Arms with a colour of their own; the next ones begin again.
 const COLOURS: usize = 6;
-/// Arms that a picture shows; more cannot be told apart.
+/// Arms that a picture shows; the eye does not keep more apart.
 const ARMS_MAX: usize = 8;
 /// Points of a line that stands for a long row of figures.
 const LINE_POINTS_MAX: usize = 240;
@@ -158,7 +158,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// A line through places; of very many, every so many.
+/// A line through places; of very many, every n-th.
 fn polyline(places: impl Iterator<Item = (f64, f64)>, count: usize) -> String {
     let step = count.div_ceil(LINE_POINTS_MAX).max(1);
     let mut line = String::from("<polyline points=\"");

@@ -86,7 +86,12 @@ pub(super) fn record(page: &mut String, analysis: &Analysis) {
     put("order", &format!("{:?}", plan.order).to_lowercase());
     put("form", &format!("{:?}", plan.form).to_lowercase());
     put("control", if plan.control { "the baseline twice in every block" } else { "none" });
-    put("looks", if plan.sequential { "three, declared beforehand" } else { "one, at the end" });
+    let looks = match (plan.budget_seconds, plan.sequential) {
+        (Some(seconds), _) => &format!("four, declared beforehand, within {seconds} s"),
+        (None, true) => "three, declared beforehand",
+        (None, false) => "one, at the end",
+    };
+    put("looks", looks);
     for (name, value) in analysis.versions.iter().take(ROWS_MAX) {
         put(name, value);
     }
@@ -133,7 +138,9 @@ fn command(analysis: &Analysis) -> String {
     if !plan.control {
         command.push_str(" --no-control");
     }
-    if plan.sequential {
+    if let Some(seconds) = plan.budget_seconds {
+        let _ = write!(command, " --budget {seconds}s");
+    } else if plan.sequential {
         command.push_str(" --sequential");
     }
     let margin = crate::stats::verdict::percent(analysis.margin);
