@@ -9,7 +9,7 @@ SOAK_SECONDS = 60
 # With a SQLite of its own. The extension that is built then cannot be loaded, so it has a place apart.
 SQLITE_LINKED = --no-default-features --features bundled --target-dir ext/sqlite/target/linked
 
-.PHONY: build demo test slow check servers bench wheel test-wheel dist reference book
+.PHONY: build demo quick test slow check servers bench wheel test-wheel dist dist-test reference book
 
 build:
 	cargo build --release --locked
@@ -20,13 +20,19 @@ demo: build
 check:
 	cargo xtask check
 
+# Between two edits: format, lints and unit tests with every format's conformance, without a server.
+quick:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked --quiet -- --deny warnings
+	./scripts/tests.sh cargo test --workspace --locked --quiet --lib -- --skip servers::
+
 servers:
 	./scripts/needs.sh
 	cargo xtask servers $(TEST_SERVERS) mysql
 
 test: servers check
 	PAGEWARDEN_REQUIRE=postgres,sqlite,mariadb,mysql PAGEWARDEN_SOAK_SECONDS=$(SOAK_SECONDS) \
-		cargo test --workspace --locked
+		./scripts/tests.sh cargo test --workspace --locked
 	PAGEWARDEN_REQUIRE=sqlite cargo test --locked --manifest-path ext/sqlite/Cargo.toml
 	cargo test --locked --manifest-path ext/sqlite/Cargo.toml $(SQLITE_LINKED) --test power_loss --test linked
 	./fuzz/run.sh $(FUZZ_SECONDS)

@@ -106,7 +106,7 @@ struct Suite {
 /// Finds the seconds that a program says it took, in its output.
 type OwnTime = fn(&[u8]) -> anyhow::Result<f64>;
 
-/// Somebody to be measured.
+/// A program to be measured.
 pub struct Contender {
     pub name: String,
     command: Command,
@@ -157,7 +157,7 @@ impl Suite {
     fn pg_checksums(&self) -> Contender {
         let program = self.installation.program("pg_checksums");
         let mut command = Command::new(program);
-        // As whoever owns the files, so with the environment and not the user
+        // As the user who owns the files, so with the environment and not the user
         // of the scratch clusters.
         for (name, value) in self.installation.command("pg_checksums").get_envs() {
             match value {

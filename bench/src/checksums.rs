@@ -59,7 +59,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         ] {
             let mut command = Command::new(&pagewarden);
             command.args(["checksum", "--quiet", "--side-by-side"]).args(words).arg(&url);
-            // Nobody's own files say who logs in; warnings of a strategy are no news here.
+            // No file of the user says who logs in; warnings of a strategy are no news here.
             command.env("HOME", server.home().path()).env_remove("MYSQL_PWD");
             let status = command.stderr(Stdio::null()).status().context("cannot run pagewarden")?;
             ensure!(status.success(), "pagewarden checksum failed: {status}");

@@ -104,7 +104,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// MiB a second of `check` and `scrub` with nobody else there, out of the cache if memory is short.
+    /// MiB a second of `check` and `scrub` with no other load, out of the cache if memory is short.
     fn idle(&self) -> Result<(f64, f64)> {
         let (mut check, mut scrub) = (Vec::new(), Vec::new());
         for _ in 0..3 {

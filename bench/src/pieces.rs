@@ -22,7 +22,7 @@ pub struct Pieces {
     pub bytes: usize,
 }
 
-/// What is measured, for a server that writes so many bytes at a time.
+/// What is measured, for a server that writes `page_bytes` bytes at a time.
 pub const fn states(page_bytes: usize) -> [Pieces; 2] {
     [
         Pieces { left_by: "a server that wrote its pages", bytes: page_bytes },

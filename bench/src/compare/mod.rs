@@ -61,7 +61,7 @@ pub struct Arguments {
 const CLIENT_NS_A_ROW: f64 = 1200.0;
 const MEMORY_BYTES: u64 = 256 << 20;
 
-/// Somebody to be measured, and what is asked of it.
+/// A program to be measured, and what is asked of it.
 struct Arm {
     name: &'static str,
     command: Command,
@@ -105,7 +105,7 @@ impl Arm {
         false
     }
 
-    /// Says in which way a comparison of ours was made.
+    /// Says in which way a comparison of Pagewarden's was made.
     fn say_mode(&self, report: &[u8]) {
         let Ok(report) = serde_json::from_slice::<Value>(report) else { return };
         let word =
@@ -178,7 +178,7 @@ impl Suite<'_> {
         match name {
             COUNT => command.args(["checksum", "--strategy", "count"]),
             COMPARE => command.args(["compare", "--jobs", "1"]),
-            // Whoever is to be asked for pauses is asked between ranges.
+            // A server whose load is limited is asked for it between ranges.
             COMPARE_BY_RANGES => command.args(["compare", "--jobs", "1", "--max-load", "1000"]),
             mode => command.args(["compare", "--jobs", "1", "--mode", mode]),
         };

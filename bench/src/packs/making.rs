@@ -38,9 +38,9 @@ pub struct Made {
     pub folder: PathBuf,
     /// below these names.
     pub names: Vec<OsString>,
-    /// What `pack` and `check` are told to look at.
+    /// The argument of `pack` and `check`: what they look at.
     pub source: PathBuf,
-    /// What `unpack` must be told besides.
+    /// The arguments that `unpack` needs besides.
     pub unpack: Vec<OsString>,
 }
 
@@ -70,7 +70,7 @@ pub fn run(pagewarden: &Path, made: &Made, folder: &Path, rounds: usize) -> anyh
         let mut unpacking = ours();
         unpacking.args(["unpack", "--quiet"]).args(&made.unpack).arg(&pack).arg(place("unpacked"));
         let mut null = ours();
-        // Not quiet: the device is looked at for those who are told of it.
+        // Not quiet: the device is looked at only where the output reports it.
         null.args(["pack", "--json", "--to", "null:"]).arg(source);
         let mut checking = ours();
         checking.args(["check", "--json"]).arg(source);

@@ -8,7 +8,7 @@
 //!
 //! Beside the packs stand their floors, which nothing that is compressed can pass: the plain files
 //! served by FUSE as they are, and by the VFS a pack with a block for each page, stored as it is.
-//! What a block takes to expand is told with the sizes.
+//! What a block takes to expand is reported with the sizes.
 //!
 //! Packs that are "shared" are read by the VFS, and what is expanded is kept in memory for all
 //! processes, in huge pages or in those that the system takes. Cold, nothing is there yet: what
@@ -93,7 +93,7 @@ enum Engine {
 /// Who has asked the same before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Before {
-    /// Nobody.
+    /// No process.
     Cold,
     /// A process that has ended.
     Another,

@@ -28,7 +28,7 @@ pub struct Answer {
     pub p50: f64,
     /// One of a hundred took more.
     pub p99: f64,
-    /// The rows and their sum, by which stores are held against each other.
+    /// The rows and their sum, by which stores are compared.
     pub rows: (i64, i64),
 }
 

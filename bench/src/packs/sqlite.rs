@@ -153,7 +153,7 @@ fn fill(path: &Path, warehouses: u32, strings: Strings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opens a database that nobody writes to.
+/// Opens a database that no process writes to.
 fn open(uri: &str) -> anyhow::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     Ok(Connection::open_with_flags(uri, flags)?)

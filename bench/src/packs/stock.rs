@@ -55,7 +55,7 @@ pub struct Row {
     pub data: String,
 }
 
-/// All rows of so many warehouses, the same in every run.
+/// All rows of this number of warehouses, the same in every run.
 pub fn rows(warehouses: u32, strings: Strings) -> impl Iterator<Item = Row> {
     let mut random = Random(0x5eed);
     let keys =

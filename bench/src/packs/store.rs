@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use crate::packs::throttle::Throttle;
 
 const PACK: &str = "stock.pwk";
-/// How far the system reads ahead of whoever reads a file from end to end.
+/// How far the system reads ahead of a process that reads a file from end to end.
 const READ_AHEAD_KIB: &str = "4096";
 /// What a file system needs besides its files.
 const SLACK_BYTES: u64 = 256 << 20;
@@ -36,7 +36,7 @@ pub struct Kept {
     pub folder: PathBuf,
     /// The file or folder in it.
     pub name: OsString,
-    /// What `pack` is told to make a pack of it.
+    /// The arguments of `pack` to make a pack of it.
     pub pack: Vec<OsString>,
     /// It is opened for writing, though nothing is written.
     pub is_writable: bool,
@@ -269,7 +269,7 @@ impl Store {
         Ok(())
     }
 
-    /// Mounts it, its disk held to so many bytes a second. Nothing of it is in the page cache.
+    /// Mounts it, its disk held to `limit` bytes a second. Nothing of it is in the page cache.
     pub fn set_up(&mut self, throttle: &Throttle, limit: Option<u64>) -> anyhow::Result<()> {
         let device = self.attach()?;
         throttle.limit(&number(&device)?, limit)?;
@@ -360,7 +360,7 @@ impl Store {
         Some(name)
     }
 
-    /// Fails if whoever has read all of it was to leave it expanded for others, and did not.
+    /// Fails if a process that has read all of it was to leave it expanded for others, and did not.
     pub fn expect_all_shared(&self) -> anyhow::Result<()> {
         let Some(folder) = &self.shared else { return Ok(()) };
         let wanted = bytes_below(&self.kept.folder)?;

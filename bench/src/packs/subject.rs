@@ -1,4 +1,5 @@
-//! A database with the table of stock, and whoever answers from the files that a store keeps.
+//! A database with the table of stock, and the engine that answers from the files that a store
+//! keeps.
 
 use std::path::Path;
 
@@ -24,7 +25,7 @@ pub trait Subject {
     /// A server does not start.
     fn begin(&mut self, store: &Store, throttle: &Throttle) -> anyhow::Result<()>;
 
-    /// Asks; `again` if whoever answers is to have answered the same before.
+    /// Asks; `again` if the process that answers is to have answered the same before.
     ///
     /// # Errors
     /// There is no answer.

@@ -1,4 +1,4 @@
-//! A disk held to so many bytes a second: a control group for the programs that read from it.
+//! A disk held to a number of bytes a second: a control group for the programs that read from it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ impl Throttle {
         Ok(Self { folder, is_unified })
     }
 
-    /// Holds reads of a device, named `7:0`, to so many bytes a second; `None` lets them go.
+    /// Holds reads of a device, named `7:0`, to a number of bytes a second; `None` lets them go.
     pub fn limit(&self, device: &str, bytes_per_second: Option<u64>) -> anyhow::Result<()> {
         let (file, line) = if self.is_unified {
             let limit = bytes_per_second.map_or("max".to_owned(), |bytes| bytes.to_string());
@@ -72,7 +72,7 @@ impl Throttle {
 
 impl Drop for Throttle {
     fn drop(&mut self) {
-        // Whoever is still in it keeps it; it holds nothing back then that is not ours.
+        // A process that is still in it keeps it; it holds nothing back then that is not ours.
         let _ = fs::remove_dir(&self.folder);
     }
 }

@@ -21,7 +21,7 @@ use crate::tar_files::{BLOCK, file, header, member, members, read, seal, write};
 /// Backups of one busy server.
 struct Backups {
     cluster: Cluster,
-    /// The file of a relation that nobody changed while they were taken.
+    /// The file of a relation that no session changed while they were taken.
     quiet: String,
     /// The file of one that everybody changed.
     busy: String,
@@ -358,7 +358,7 @@ fn damaged_page_is_found_at_its_place_in_every_form() {
 fn page_from_during_the_backup_is_suspect() {
     for backups in backups() {
         let folder = copy(&backups.folder("tar"));
-        // With the log at hand, it would say more.
+        // With the log available, it would say more.
         fs::remove_file(folder.path().join("pg_wal.tar")).unwrap();
         let path = folder.path().join("base.tar");
         let sound = read(&path);
@@ -495,7 +495,7 @@ fn page_that_the_log_of_the_backup_overwrites_is_a_notice() {
             expect("named", &named, "notice");
             if form != "fetch" {
                 fs::remove_file(&log).unwrap();
-                expect("not at hand", &[path.as_os_str()], without_log(&archive, begin, block));
+                expect("not there", &[path.as_os_str()], without_log(&archive, begin, block));
                 expect("named only", &named, "notice");
             }
         }
@@ -648,7 +648,7 @@ fn incremental_backup_is_judged_by_the_numbers_of_its_blocks() {
     }
 }
 
-/// Packed by whoever, from a cluster that was shut down: what fails is damage.
+/// Packed by any program, from a cluster that was shut down: what fails is damage.
 #[test]
 fn archive_of_a_cluster_at_rest_is_judged_like_the_cluster() {
     let Some(installation) = any_installation() else { return };

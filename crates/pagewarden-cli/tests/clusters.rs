@@ -124,7 +124,7 @@ impl Deref for Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        // Nobody knows what a failing test leaves.
+        // It is not known what a failing test leaves.
         if let Some(cluster) = self.cluster.take().filter(|_| !thread::panicking()) {
             self.owner.loans.lock().unwrap_or_else(PoisonError::into_inner).push(cluster);
         }
@@ -187,7 +187,7 @@ pub fn forget_accesses(root: &Path) {
 }
 
 /// What must be the same after we looked: owner, mode, links, times. Listing a
-/// folder shows in its access time, whoever does it.
+/// folder shows in its access time, whatever program does it.
 pub fn metadata(root: &Path) -> BTreeMap<PathBuf, String> {
     let print = |path: PathBuf| {
         let data = fs::symlink_metadata(&path).unwrap();

@@ -1,5 +1,5 @@
-//! `compare --state`: a run that is killed at any moment goes on where it was, and comes to
-//! the result of one that was not.
+//! `compare --state`: the run after one that was killed at any moment resumes, and comes
+//! to the result of one that was never killed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -112,7 +112,7 @@ fn killed_runs_come_to_the_same_result() {
         resumed += tables.iter().filter_map(|table| table["chunks_resumed"].as_u64()).sum::<u64>();
     }
     assert!(hit >= kills / 2, "{hit} of {kills}: too fast to be killed");
-    assert!(resumed > 0, "nothing was gone on with");
+    assert!(resumed > 0, "nothing was resumed");
 }
 
 #[test]

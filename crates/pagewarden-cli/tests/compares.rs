@@ -440,7 +440,7 @@ fn a_page_is_written_and_nothing_else_is_replaced_by_it() {
     assert_eq!(fs::read(&a).unwrap(), before);
 }
 
-/// Cutovers die of sequences that nobody looked at.
+/// Cutovers die of sequences that were not compared.
 #[test]
 fn what_postgres_holds_beside_tables_is_listed_as_not_compared() {
     let Some(installation) = Installation::for_test("15").unwrap() else { return };

@@ -198,7 +198,7 @@ fn run_keeps_its_samples_and_can_be_analysed_again() {
     assert_eq!(count(&whole), count(&json));
 }
 
-/// Each of them is this program once more; the one that is not to be had is named.
+/// Each of them is this program once more; the one that is missing is named.
 #[test]
 fn arms_on_sqlite_run_and_the_missing_one_is_said_aloud() {
     let folder = tempfile::tempdir().unwrap();
@@ -371,8 +371,9 @@ fn patterns_of_io_are_measured_on_one_disk() {
     );
 }
 
-/// Every strategy on every storage engine; and who waits for whom. Whoever sums a table of
-/// MyISAM locks it, `COUNT(*)` there reads nothing, and nobody locks a table of InnoDB.
+/// Every strategy on every storage engine; and which session waits for which. A session that
+/// sums a table of MyISAM locks it, `COUNT(*)` there reads nothing, and no strategy locks a table
+/// of InnoDB.
 #[test]
 fn checksums_of_tables_are_timed_and_waits_for_them_counted() {
     if mariadb::Installation::for_test().unwrap().is_none() {

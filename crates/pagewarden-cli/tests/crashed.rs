@@ -81,7 +81,7 @@ fn crashed_cluster_is_never_called_damaged() {
     }
 }
 
-/// Nobody knows then what recovery would have mended.
+/// It is not known then what recovery would have mended.
 #[test]
 fn failing_page_of_a_crashed_cluster_without_its_log_is_suspect() {
     for installation in installations() {
@@ -92,7 +92,7 @@ fn failing_page_of_a_crashed_cluster_without_its_log_is_suspect() {
         let log = root.join(if installation.major < 10 { "pg_xlog" } else { "pg_wal" });
         fs::remove_dir_all(&log).unwrap();
         fs::create_dir(&log).unwrap();
-        // That the checkpoint record is not there is told once.
+        // That the checkpoint record is not there is reported once.
         let beside_log = |report: &Report| {
             let (log, others): (Vec<_>, Vec<_>) = report
                 .serious()
@@ -109,7 +109,7 @@ fn failing_page_of_a_crashed_cluster_without_its_log_is_suspect() {
             let _wound = Wound::to(root.join(quiet)).inflict(damage, &mut dice, 4);
             let outcome = check([root]);
             let report = outcome.report();
-            // Without the log nobody knows where it ended, either.
+            // Without the log it is not known where it ended, either.
             let expected = (damage != Damage::FutureLsn)
                 .then(|| Finding::page(quiet, 4, "suspect", damage.kind()));
             assert_eq!(beside_log(&report), Vec::from_iter(expected), "{what}");

@@ -1,5 +1,5 @@
 //! What healthy clusters have lived through, and that none of it looks like
-//! damage: not alone, not held against a seal of an earlier day.
+//! damage: not alone, not compared with a seal of an earlier day.
 //!
 //! Every history is lived in a real server, part before a seal is made and part
 //! after it, with a crash in between. Each leaves traces that one of the
@@ -98,7 +98,7 @@ const HISTORIES: &[History] = &[
             COPY refill FROM PROGRAM 'seq -f ''%g\tcopied'' 1 9000'; VACUUM refill;",
         after_crash: "",
     },
-    // An index whose build failed keeps entries that nobody clears.
+    // An index whose build failed keeps entries that no process clears.
     History {
         since: 9,
         before_seal: "
@@ -112,7 +112,7 @@ const HISTORIES: &[History] = &[
         before_crash: "INSERT INTO twice SELECT i, 'new' FROM generate_series(1, 30) i;",
         after_crash: "DELETE FROM twice; VACUUM twice;",
     },
-    // Aborted: rows and their entries are dead, or nobody's.
+    // Aborted: rows and their entries are dead, or without an owner.
     History {
         since: 9,
         before_seal: "
@@ -348,7 +348,7 @@ fn options(installation: &Installation, settings: &[(&str, &str)]) -> Options {
     let mut options = Options::default()
         .with("autovacuum", "off")
         .with("max_prepared_transactions", "5")
-        // A history that waits for another one is a mistake of ours.
+        // A history that waits for another one is a mistake of the test.
         .with("lock_timeout", "'5s'")
         .with("max_wal_senders", "4")
         .with("wal_level", "replica");

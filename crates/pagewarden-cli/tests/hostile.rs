@@ -1,4 +1,4 @@
-//! Input that nobody meant well: a clear message, no panic, no waiting, no
+//! Input that was made to harm: a clear message, no panic, no waiting, no
 //! more memory than a healthy cluster takes. No server is needed here: the
 //! cluster is put together from golden files.
 

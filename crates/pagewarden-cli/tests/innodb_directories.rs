@@ -388,7 +388,7 @@ fn sound_copy_of_a_damaged_page_is_named_and_mends_it_after_a_crash() {
     kill(&mut server);
     let crashed = copy(server.data_dir());
 
-    // At rest a copy helps nobody by itself, but whoever repairs.
+    // At rest a copy mends nothing by itself, but a repair can use it.
     let root = copy(&inside(&at_rest));
     let table = inside(&root).join("shop/compact.ibd");
     let sound = read_page(&table, PAGE, 4);

@@ -1,4 +1,4 @@
-//! Every MySQL and MariaDB that is at hand, in every layout, through all that a server goes
+//! Every MySQL and MariaDB that is installed, in every layout, through all that a server goes
 //! through: never a false alarm. And damage planted into what it left when it was stopped: named,
 //! or of a kind that `unseen` names; and never called intact where the server does not read it.
 //!

@@ -91,7 +91,7 @@ fn under_load<T>(server: &Server, sysbench: Option<&Sysbench>, work: impl FnOnce
             let stop = &stop;
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    // A conflict between these, or a table that is not there, is no matter of ours.
+                    // A conflict between these, or a table that is not there, does not matter here.
                     let _ = say_anyway(server, sql);
                 }
             });
@@ -256,7 +256,7 @@ fn killed_server_leaves_no_findings() {
             assert!(report.unread().is_empty(), "{:?}", report.unread());
             notices += report.findings().len();
             killed += 1;
-            // Killed often enough, a server may not come back: no matter of ours.
+            // Killed often enough, a server may not come back: that does not matter here.
             if let Err(error) = server.start() {
                 assert!(kill > 2, "{error}");
                 eprintln!("MariaDB did not come back from kill {kill}");

@@ -55,12 +55,12 @@ impl Shape {
     }
 }
 
-/// Whoever needs a server gets this.
+/// A test that needs a server gets this.
 pub fn installation() -> Option<Installation> {
     Installation::for_test().unwrap()
 }
 
-/// A server of this shape, stopped, without tables of ours.
+/// A server of this shape, stopped, without tables of the test.
 pub fn server(installation: &Installation, shape: Shape) -> (Server, TempDir) {
     server_with(installation, shape, &[])
 }

@@ -3,7 +3,7 @@
 //!
 //! One table of a hundred thousand rows, with or without an index, with or
 //! without a VACUUM after it was loaded (which sets bits in its visibility map),
-//! held against a seal or not. Ours must be `damage` at the right page wherever
+//! compared with a seal or not. Ours must be `damage` at the right page wherever
 //! a witness or the seal vouches for it.
 //!
 //! `PAGEWARDEN_SEEDS` says how often each kind is drawn (1 if it is not set).

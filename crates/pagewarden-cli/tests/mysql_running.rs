@@ -124,7 +124,7 @@ fn under_load(server: &Server, work: impl FnOnce()) {
     }
 }
 
-/// Says all of the statements. A conflict with those of the other clients is no matter of ours.
+/// Says all of the statements. A conflict with those of the other clients does not matter here.
 fn say_anyway(server: &Server, sql: &str) {
     let mut client = server.client();
     client.arg("--force").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -167,7 +167,7 @@ fn reader_that_has_seen_enough_is_no_reason_for_a_message() {
         child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
         let status = child.wait().unwrap();
         assert_eq!(text, "", "{words:?}");
-        // Not 0: whoever asks did not get the whole answer.
+        // Not 0: the user did not get the whole answer.
         assert!(matches!(status.code(), Some(1..=3)), "{words:?}: {status:?}");
     }
 }

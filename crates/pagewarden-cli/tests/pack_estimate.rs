@@ -118,7 +118,7 @@ fn the_forecast_is_one_line_before_packing_and_can_be_silenced() {
     assert!(loud.starts_with("decode ") && loud.lines().count() == 1, "{loud}");
     assert!(loud.contains(" a cold scan will take "), "{loud}");
     assert_eq!(pack("quiet.pwk", &["--quiet"]).stderr, "");
-    // Whoever sets a ceiling on reading is not overtaken for a forecast's sake.
+    // A forecast does not read faster than a user's ceiling on reading.
     let limited = pack("limited.pwk", &["--rate", "1GiB/s"]).stderr;
     assert!(limited.contains("the disk was not measured"), "{limited}");
     // Of a moment's reading there is nothing to foretell.

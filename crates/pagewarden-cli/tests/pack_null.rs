@@ -136,7 +136,7 @@ fn the_rate_holds_for_all_that_is_read() {
 fn a_device_that_works_for_others_is_warned_of() {
     let folder = tempfile::tempdir().unwrap();
     let Some(path) = database(folder.path()) else { return };
-    // Longer than what the system reads ahead of whoever looks what it is.
+    // Longer than what the system reads ahead of a program that looks what it is.
     let twice = "INSERT INTO t SELECT id + (SELECT max(id) FROM t), randomblob(960) FROM t;\n";
     sqlite::shell(folder.path(), &format!(".open shop.db\n{twice}{twice}"));
     if !forget(&path) {

@@ -139,7 +139,7 @@ fn what_cannot_be_packed_soundly_is_refused() {
     assert!(refused(&[&database, output, &pack]).contains("it exists"));
     assert_eq!(fs::read(&pack).unwrap(), b"precious");
     assert!(refused(&[folder.path(), output, &folder.path().join("y.pwk")]).contains("inside"));
-    // Nobody can make a file there. It is told of the name that was given.
+    // No user can make a file there. The error has the name that was given.
     let message = refused(&[&database, output, Path::new("/proc/y.pwk")]);
     assert!(message.contains("cannot write /proc/y.pwk"), "{message}");
     assert!(!message.contains(".pagewarden-"), "{message}");

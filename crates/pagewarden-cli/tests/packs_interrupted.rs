@@ -51,7 +51,7 @@ fn whoever_is_killed_leaves_no_half_pack_and_no_half_folder() {
             fs::remove_dir_all(&back).unwrap();
             continue;
         }
-        // Every other time gone on with, and as whole as if nothing had happened; in
+        // Every other time it is resumed, and as whole as if nothing had happened; in
         // between, what is left is left to the next one that is killed.
         if kill % 2 == 1 {
             let done = json("unpack", &[&pack, &back], 0);
@@ -127,7 +127,10 @@ fn what_is_sound_of_a_cut_pack_is_salvaged_and_the_rest_is_named() {
         assert_eq!(refused.status, Some(2), "{refused:?}");
         assert!(!at("back").exists());
         assert_eq!(parts(folder.path()), 0, "what is damaged is no beginning");
-        assert!(!refused.stderr.contains(".pagewarden-"), "a name of ours: {refused:?}");
+        assert!(
+            !refused.stderr.contains(".pagewarden-"),
+            "a name of a temporary file: {refused:?}"
+        );
         let salvaged = json("unpack", &[&at(name), &at("back"), Path::new("--salvage")], 1);
         assert_eq!(salvaged["verdict"], "damaged");
         assert_eq!((&salvaged["files"], &salvaged["partial_files"]), (&0.into(), &1.into()));

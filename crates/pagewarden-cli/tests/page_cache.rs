@@ -1,5 +1,5 @@
 //! The page cache and the device behind it hold different bytes: damage in
-//! memory and damage on the disk are told apart.
+//! memory is distinguished from damage on the disk.
 //!
 //! A tablespace lies on a file system in an image file. What is changed in the
 //! image is what the device holds; what was read before stays in the cache.

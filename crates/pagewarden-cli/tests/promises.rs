@@ -1,4 +1,4 @@
-//! What every command promises, held against each of them: one JSON object also where
+//! What every command promises, tried with each of them: one JSON object also where
 //! nothing could be done, and words that fit.
 
 use std::ffi::OsStr;

@@ -159,7 +159,7 @@ fn running_and_crashed_servers_are_refused() {
         }
         assert!(cluster.is_running());
         cluster.crash().unwrap();
-        // Its lock file names nobody any more, and is not ours to take away.
+        // Its lock file names no living process, and `protect` leaves it there.
         assert!(root.join("postmaster.pid").exists());
         let json = result(&protect(&root, &["--mode", "checksum"]), 2);
         assert!(json["error"].as_str().unwrap().contains("lock file"), "{json}");
@@ -192,7 +192,7 @@ fn no_server_starts_while_pages_are_changed_and_any_does_after_a_kill() {
         let mut cluster = sample(&installation, false).copy();
         let root = cluster.data_dir().to_owned();
         let mut at_work = slow_run(&root, "2MiB/s");
-        // A second run of ours, and a server.
+        // A second run of `protect`, and a server.
         let json = result(&protect(&root, &["--mode", "checksum"]), 2);
         assert!(json["error"].as_str().unwrap().contains("another run"), "{json}");
         let error = cluster.start().unwrap_err().to_string();

@@ -271,7 +271,7 @@ fn whoever_waits_for_the_lock_does_not_get_the_former_file() {
     assert_eq!(String::from_utf8_lossy(&said.stdout), "gone\n", "{said:?}");
 }
 
-/// True if a file of ours is there.
+/// True if a file of `protect` is there.
 fn has_ours(root: &Path) -> bool {
     let is_ours =
         |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().contains("pagewarden");

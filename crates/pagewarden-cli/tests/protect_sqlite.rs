@@ -321,7 +321,7 @@ fn what_cannot_be_done_safely_is_refused() {
     let error = refusal(&path, &["--mode", "checksum"]);
     assert!(error.contains("REINDEX"), "{error}");
 
-    // Bytes that belong to somebody else.
+    // Bytes that belong to another program.
     shell(folder.path(), ".open r.db\n.filectrl reserve_bytes 24\nCREATE TABLE t (a);");
     let reserved = folder.path().join("r.db");
     let mut bytes = fs::read(&reserved).unwrap();

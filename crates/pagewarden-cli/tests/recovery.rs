@@ -1,4 +1,4 @@
-//! Crashed clusters and base backups with their log at hand: what recovery
+//! Crashed clusters and base backups with their log available: what recovery
 //! mends is a notice, what it does not mend is damage, and the server itself
 //! says which is which.
 
@@ -201,7 +201,7 @@ fn torn_pages_of_a_crashed_cluster_are_mended_by_its_log() {
 }
 
 /// A flipped bit where the log has nothing to mend it is damage, on every kind
-/// of page; where the log is away, nobody knows.
+/// of page; where the log is away, that is not known.
 /// A hot standby mends the pages that a crash tore in its memory, and writes them at its
 /// first restartpoint only; one that is promoted, at its first checkpoint.
 #[test]
@@ -304,7 +304,7 @@ fn page_that_the_log_does_not_mend_is_damage() {
             all
         };
         let own = if installation.major < 10 { "pg_xlog" } else { "pg_wal" };
-        // Of pages: a log that is away is told besides.
+        // Of pages: a log that is away is a finding besides.
         let found = |arguments: &[&Path]| {
             let outcome = check(arguments);
             let mut findings = outcome.report().findings();
@@ -342,7 +342,7 @@ fn page_that_the_log_does_not_mend_is_damage() {
                 "{version}"
             );
         }
-        // A log that breaks off early mends less, and nobody knows what.
+        // A log that breaks off early mends less, and it is not known what.
         let redo = control(&root).redo_lsn;
         let segment = newest_record_file(&root, own);
         let _wound = Wound::to(root.join(&busy)).inflict(Damage::BitInTuple, &mut dice, 1);

@@ -40,7 +40,7 @@ enum History {
     Same,
     /// The same, with a time of its own.
     SameLater,
-    /// A copy from so many transactions ago.
+    /// A copy from this number of transactions ago.
     Older(u32),
     /// Both were restored from one copy, and each had as many transactions.
     Diverged,
@@ -115,7 +115,7 @@ fn transact(folder: &Path, name: &str, id: usize, value: u64, before: &str) {
     let _ = sql(folder, name, &format!(".output /dev/null\n{before}\n{update}"));
 }
 
-/// The time of a file that nobody has written for an hour.
+/// The time of a file that no program has written for an hour.
 fn age(path: &Path, nanoseconds: u64) {
     let time = SystemTime::now() - Duration::from_secs(3600) + Duration::from_nanos(nanoseconds);
     File::options().write(true).open(path).unwrap().set_modified(time).unwrap();

@@ -275,7 +275,7 @@ fn books_that_do_not_fit_what_is_stored_are_told() {
     }
 }
 
-/// The newest set's log does not matter to whoever asks for an older one.
+/// The newest set's log does not matter to a user who asks for an older one.
 #[test]
 fn log_is_judged_for_the_sets_that_are_asked_for() {
     for (name, _folder, repository, log) in copies() {

@@ -16,8 +16,8 @@ use tempfile::TempDir;
 
 /// No run of these tests takes this long, on the slowest disk: one that does hangs.
 const LIMIT: Duration = Duration::from_secs(600);
-/// `nobody`, everywhere.
-const NOBODY: u32 = 65534;
+/// The user without rights of every Unix system.
+const WITHOUT_RIGHTS: u32 = 65534;
 
 /// The program, with nothing in its environment that changes what it does.
 pub fn pagewarden() -> Command {
@@ -26,8 +26,8 @@ pub fn pagewarden() -> Command {
     command
 }
 
-/// Somebody who may not read everything: ourselves, or `nobody` when we are
-/// root. Has a copy of the program, since the build directory may be closed to
+/// A user who may not read everything: the one that runs the test, or one without rights if
+/// that is root. Has a copy of the program, since the build directory may be closed to
 /// others.
 pub struct OrdinaryUser {
     copy: Option<TempDir>,
@@ -52,7 +52,7 @@ impl OrdinaryUser {
             Some(folder) => {
                 let mut command = Command::new(folder.path().join("pagewarden"));
                 command.env_remove("NO_COLOR").stdin(Stdio::null());
-                command.uid(NOBODY).gid(NOBODY).current_dir("/");
+                command.uid(WITHOUT_RIGHTS).gid(WITHOUT_RIGHTS).current_dir("/");
                 command
             }
             None => pagewarden(),
@@ -69,7 +69,7 @@ impl OrdinaryUser {
     pub fn shell(&self) -> Command {
         let mut command = Command::new("bash");
         if self.copy.is_some() {
-            command.uid(NOBODY).gid(NOBODY);
+            command.uid(WITHOUT_RIGHTS).gid(WITHOUT_RIGHTS);
         }
         command
     }
@@ -77,7 +77,7 @@ impl OrdinaryUser {
     /// Gives a file or folder to this user.
     pub fn own(&self, path: &Path) {
         if self.copy.is_some() {
-            std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+            std::os::unix::fs::chown(path, Some(WITHOUT_RIGHTS), Some(WITHOUT_RIGHTS)).unwrap();
         }
     }
 

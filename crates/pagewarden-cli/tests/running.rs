@@ -35,7 +35,7 @@ fn under_load(cluster: &mut Cluster, work: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     let again = |sql: &str| {
         while !stop.load(Ordering::Relaxed) {
-            // A conflict between these is no matter of ours.
+            // A conflict between these does not matter here.
             let _ = cluster.psql(sql);
         }
     };

@@ -367,7 +367,7 @@ fn writer_without_the_vfs_is_told_from_damage() {
     assert_eq!(check_with(&path, &["--strict"]).status, 1);
 }
 
-/// Eight reserved bytes that nobody fills are no protection, and no damage.
+/// Eight reserved bytes that no program fills are no protection, and no damage.
 #[test]
 fn reserve_without_sums_is_unprotected() {
     if !has_shell() {

@@ -294,7 +294,7 @@ fn zeroed_page_is_named_with_its_table() {
     assert!(checked.report.to_string().contains("out of reach"), "{}", checked.report);
 }
 
-/// The index is told meanwhile that it need not have all rows.
+/// The schema says meanwhile that the index need not have all rows.
 #[test]
 fn index_that_lacks_a_row_is_found_by_structure_only() {
     if !has_shell() {

@@ -130,7 +130,7 @@ fn every_page_of_real_files_counts_as_another_reader_counted_it() {
     }
 }
 
-/// Bytes of a deleted file of somebody else are a privacy matter, and no damage.
+/// Bytes of a deleted file of another user are a privacy matter, and no damage.
 #[test]
 fn foreign_bytes_in_pages_that_were_never_written_are_told_once() {
     let Some(bytes) = fixture("nerddinner-stray-2008r2.mdf") else { return };

@@ -260,7 +260,7 @@ fn the_page_needs_nothing_else_and_says_what_the_screen_says() {
     for word in ["Unprotected", "Protection", "Is it sound", "pagewarden protect"] {
         assert!(html.contains(word), "{word}: {html}");
     }
-    // An earlier page of ours is replaced, nothing else is.
+    // An earlier page of `survey` is replaced, nothing else is.
     assert_eq!(run_once().status, Some(0));
     fs::write(&page, "precious").unwrap();
     assert_eq!(run_once().status, Some(2));

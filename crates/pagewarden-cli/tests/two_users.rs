@@ -15,8 +15,8 @@ use crate::clusters::{any_installation, sample};
 use crate::packs::{database, json};
 use crate::runner::{Outcome, open_to_all, pagewarden, run};
 
-/// `nobody`, everywhere.
-const NOBODY: u32 = 65534;
+/// The user without rights of every Unix system.
+const WITHOUT_RIGHTS: u32 = 65534;
 
 /// A folder of root's that others cannot enter, and what must not change about it.
 struct Private {
@@ -75,13 +75,13 @@ fn is_root() -> bool {
     is_root
 }
 
-/// A folder that all can enter, one of `nobody` in it, and one of root's.
+/// A folder that all can enter, one of a user without rights in it, and one of root's.
 fn folders() -> (TempDir, PathBuf, Private) {
     let folder = tempfile::Builder::new().prefix("pagewarden-").tempdir_in("/tmp").unwrap();
     open_to_all(folder.path());
     let home = folder.path().join("home");
     fs::create_dir(&home).unwrap();
-    chown(&home, Some(NOBODY), Some(NOBODY)).unwrap();
+    chown(&home, Some(WITHOUT_RIGHTS), Some(WITHOUT_RIGHTS)).unwrap();
     let private = Private::new(folder.path());
     (folder, home, private)
 }
@@ -109,7 +109,7 @@ fn unpacking_below_another_users_folder_touches_nothing_of_roots() {
     const TRIES: u32 = 20;
     for script in [at_once, later] {
         let is_made = (0..TRIES).any(|_| {
-            let attack = attack(NOBODY, &home, &private, script);
+            let attack = attack(WITHOUT_RIGHTS, &home, &private, script);
             unpack();
             let is_made = was_made(attack);
             private.assert_untouched();
@@ -125,7 +125,7 @@ fn unpacking_below_another_users_folder_touches_nothing_of_roots() {
     let outcome = unpack();
     assert_eq!(outcome.status, Some(0), "{outcome:?}");
     let made = home.join("restored/shop.db");
-    assert_eq!(fs::metadata(&made).unwrap().uid(), NOBODY);
+    assert_eq!(fs::metadata(&made).unwrap().uid(), WITHOUT_RIGHTS);
     assert_eq!(fs::read(&made).unwrap(), fs::read(&database).unwrap());
 }
 
@@ -251,7 +251,7 @@ fn roots_ledger_is_not_led_elsewhere() {
     let Some(database) = database(folder.path()) else { return };
     symlink(&private.path, home.join("link")).unwrap();
     fs::create_dir(home.join("own")).unwrap();
-    chown(home.join("own"), Some(NOBODY), Some(NOBODY)).unwrap();
+    chown(home.join("own"), Some(WITHOUT_RIGHTS), Some(WITHOUT_RIGHTS)).unwrap();
     for state in ["link", "own", "new/deep"] {
         let state = home.join(state);
         let outcome = run(pagewarden().arg("scrub").arg("--state").arg(&state).arg(&database));

@@ -220,7 +220,7 @@ fn before_recovery(sample: &Sample, state: Before) -> Option<(Cluster, PathBuf)>
 }
 
 /// Takes things away from a cluster that has yet to recover; what its report does not name as
-/// a blind spot must be told, or the server must live with it.
+/// a blind spot must be a finding, or the server must live with it.
 fn lose_before_recovery(installation: &Installation, state: Before, losses: &[Loss]) {
     let version = &installation.version;
     let sample = sample(installation, true);

@@ -99,7 +99,7 @@ fn each_witness_alone_vouches_for_a_page_and_for_the_end() {
         );
         drop(wound);
     }
-    // Nobody speaks for this one.
+    // No witness speaks for this one.
     let _wound = Wound::to(root.join(&alone)).change(|bytes| page_mut(bytes, 20).fill(0));
     assert_eq!(check([&root]).report().findings(), []);
 }
@@ -140,7 +140,7 @@ fn what_the_catalogue_lists_must_be_there_and_begin() {
     assert_eq!(report.findings(), [Finding::file(&format!("base/{spare}"), "damage", "missing")]);
     assert_eq!(report.raw_findings()[0]["database"], "spare");
     fs::rename(&kept, &folder).unwrap();
-    // What nobody lists is no finding.
+    // What no catalogue lists is no finding.
     let orphan = root.join("base").join(&spare).join("99990");
     fs::write(&orphan, b"").unwrap();
     give_to_owner_of_folder(&orphan);

@@ -89,8 +89,8 @@ pub struct Checksum {
     pub by_server: bool,
 }
 
-/// Is told of rows that were read and of their bytes; may slow the reading down, or end it
-/// by an error.
+/// Takes the number of rows that were read and of their bytes; may slow the reading down, or
+/// end it by an error.
 pub type Tell<'a> = dyn Fn(u64, u64) -> Result<()> + Sync + 'a;
 
 /// Counts rows, and tells of them now and then.
@@ -126,7 +126,7 @@ impl<'a> Teller<'a> {
     }
 }
 
-/// How often [`Tell`] is told.
+/// After how many rows or bytes [`Tell`] is called.
 const TELL_ROWS: u64 = 1024;
 const TELL_BYTES: u64 = 1 << 20;
 

@@ -12,7 +12,7 @@ pub enum Error {
     /// A password that could not be had.
     #[error("{0}")]
     Secret(String),
-    /// Nobody answers, or we are not let in.
+    /// No server answers, or it does not let us in.
     #[error("cannot connect to {place}: {reason}")]
     Connect {
         /// The server, without its password.
@@ -50,7 +50,7 @@ pub enum Error {
     /// The file of a comparison's state cannot be used.
     #[error("{0}")]
     State(String),
-    /// Somebody asked us to end.
+    /// The caller asked us to end.
     #[error("stopped early")]
     Stopped,
 }

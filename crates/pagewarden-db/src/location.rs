@@ -25,7 +25,7 @@ use crate::secret::{self, Secret};
 pub enum Tls {
     /// The server proves who it is.
     Verify,
-    /// Encrypted; whoever the server is.
+    /// Encrypted; the server need not prove who it is.
     Require,
     /// Not at all.
     Off,
@@ -252,7 +252,7 @@ impl Location {
         Ok(())
     }
 
-    /// True if the server is on this machine, so that nobody is between us.
+    /// True if the server is on this machine, so that no other machine is between us.
     pub fn is_local(&self) -> bool {
         match &self.host {
             _ if self.socket.is_some() => true,

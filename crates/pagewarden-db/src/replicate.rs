@@ -30,7 +30,7 @@ use crate::table::TableName;
 pub const TABLE: &str = "pagewarden_checksums";
 /// Its comment, which tells it and its version.
 pub const COMMENT: &str = "pagewarden checksums, version 1";
-/// How long nobody looks whether a replica has come further.
+/// The time between two looks at how far a replica has come.
 const NAP: Duration = Duration::from_millis(200);
 /// Its columns, as they are read.
 const COLUMNS: [&str; 10] = [

@@ -28,7 +28,7 @@ impl Secret {
         Self(password)
     }
 
-    /// The password, for the server and nobody else.
+    /// The password, for the server only.
     pub fn reveal(&self) -> &str {
         &self.0
     }

@@ -136,8 +136,8 @@ fn portable(database: &Database, id: usize) -> Sums {
     connection.sums(&Query::of(&table, &columns, &range), Hashing::Portable).unwrap()
 }
 
-/// Servers sum the rows' portable text to the same numbers, and to those that we do; rows
-/// with a value that has none are told.
+/// Servers sum the rows' portable text to the same numbers, and to those that we do; they report
+/// rows with a value that has none.
 #[test]
 fn every_engine_sums_the_portable_text_alike() {
     let databases: Vec<(Kind, Database)> =

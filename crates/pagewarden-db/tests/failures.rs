@@ -210,7 +210,7 @@ fn nobody_there_is_an_error_with_the_place_and_without_the_password() {
 #[test]
 fn wrong_password_is_not_repeated() {
     let Some(database) = Database::new(Kind::Mariadb) else { return };
-    let mut location = database.location_of("nobody");
+    let mut location = database.location_of("stranger");
     location.password = Some(pagewarden_db::secret::Secret::new("hunter2".to_owned()));
     let error = (engine::of(&location).unwrap().connect)(&location).err().unwrap();
     let text = format!("{error} {error:?}");
@@ -260,7 +260,7 @@ fn tables_at_the_same_time_are_reported_in_order() {
     }
 }
 
-/// Whoever compares cannot write, even if a statement were to.
+/// A session that compares cannot write, even if a statement were to.
 #[test]
 fn sessions_only_read() {
     for (kind, next, words) in [

@@ -94,7 +94,7 @@ const PLUGINS: &[&str] = &[
     "dialog",
     "auth_gssapi_client",
     "authentication_ldap_sasl_client",
-    "a plugin that\x1b[31m nobody knows, with a name that is much longer than it should be",
+    "a plugin that\x1b[31m no client knows, with a name that is much longer than it should be",
     "",
 ];
 

@@ -57,7 +57,7 @@ fn late_change_is_no_difference(source: &str, target: &str, change: &dyn Fn()) {
 /// A primary with a table `t` of two rows, and a standby that is late, and has them.
 pub fn standby(installation: &postgres::Installation) -> [Cluster; 2] {
     let mut primary = Cluster::init(installation, &postgres::Options::default()).unwrap();
-    // Its settings come into its control file, which the standby's are held against.
+    // Its settings come into its control file, with which the standby's are compared.
     primary.start().unwrap();
     primary.stop(postgres::StopMode::Fast).unwrap();
     let mut standby = primary.duplicate().unwrap();
@@ -321,7 +321,7 @@ fn replica_computes_its_own_checksums() {
         copied.tables.iter().all(|table| table.verdict() == Verdict::Incomplete),
         "{copied:#?}"
     );
-    // Rows that somebody else holds end the run; what is left of it is not equal.
+    // Rows that another session holds end the run; what is left of it is not equal.
     let mut client = primary.client();
     let mut holder = client.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let mut statements = holder.stdin.take().unwrap();
@@ -330,7 +330,7 @@ fn replica_computes_its_own_checksums() {
     // In the middle of the eighth part: the end of a part locks the row after it, too.
     let locking = "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_rows_modified > 0";
     while primary.sql(locking).unwrap() != "1" {
-        assert!(begin.elapsed() < Duration::from_secs(60), "nobody holds the row");
+        assert!(begin.elapsed() < Duration::from_secs(60), "no session holds the row");
         // innodb_trx shows a cached state for as long as it is read more often than each 0.1 s
         // (can_cache_be_updated in the server's trx0i_s.cc).
         std::thread::sleep(Duration::from_millis(250));
@@ -353,7 +353,7 @@ fn replica_computes_its_own_checksums() {
         &|_, _| Ok(()),
     );
     assert!(refused.unwrap_err().to_string().contains("read-only"));
-    // Who may not change the log's format is told so.
+    // To a user who may not change the log's format the error says so.
     primary.sql("CREATE USER ann; GRANT ALL ON d.* TO ann").unwrap();
     let ann = Location { user: Some("ann".to_owned()), ..location(primary) };
     let refused = replicate::write(

@@ -36,7 +36,7 @@ fn plant(target: &Database) {
     }
 }
 
-/// Runs until so many rows were read, and says how many were.
+/// Runs until `rows_max` rows were read, and says how many were.
 fn run_for(request: &Request, folder: &TempDir, rows_max: u64) -> (Outcome, u64) {
     let state = State::open(&folder.path().join("state"), &asked(request)).unwrap();
     let course = Course { state: Some(&state), ..Course::default() };
@@ -73,7 +73,7 @@ fn result(outcome: &Outcome) -> Vec<String> {
     tables.collect()
 }
 
-/// Runs again and again, each time for so many rows more, and comes to what one run found.
+/// Runs again and again, each time for `rows` rows more, and comes to what one run found.
 fn assert_the_same_in_steps(request: &Request, rows: u64) -> Outcome {
     let expected = run(request);
     let folder = tempfile::tempdir().unwrap();

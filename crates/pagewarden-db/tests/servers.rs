@@ -188,7 +188,7 @@ pub fn request(source: &Database, target: &Database) -> Request {
     }
 }
 
-/// What a state is told of a request.
+/// What a state keeps of a request.
 pub fn asked(request: &Request) -> Asked {
     Asked {
         source: place(&request.source),

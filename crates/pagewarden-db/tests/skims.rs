@@ -39,7 +39,7 @@ fn table(connection: &mut dyn Connection) -> (Table, Vec<(usize, Form)>) {
     (table, columns)
 }
 
-/// All rows as they are sent, in an order of ours.
+/// All rows as they are sent, sorted by their bytes.
 fn sent(connection: &mut dyn Connection) -> Vec<Vec<u8>> {
     let (table, columns) = table(connection);
     let everything = Range::default();

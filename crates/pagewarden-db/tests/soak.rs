@@ -57,7 +57,7 @@ struct Words {
     moment: &'static str,
     /// A list of whole numbers `n` up to another.
     numbers: fn(u32) -> String,
-    /// A moment so many seconds after another, which is the first.
+    /// A moment some seconds after the first; the text gives their number.
     later: fn(&str) -> String,
 }
 
@@ -131,7 +131,7 @@ struct Soak<'a> {
     words: &'a Words,
     /// Runs statements on the replica alone.
     on_target: &'a (dyn Fn(&str) + Sync),
-    /// Writes to the source, until it is told to end.
+    /// Writes to the source, until the flag tells it to end.
     write: &'a (dyn Fn(&AtomicBool) + Sync),
     /// Makes the replica late by [`HELD_UP`].
     hold_up: &'a (dyn Fn() + Sync),

@@ -44,7 +44,7 @@ fn table(kind: Kind, order: &str) -> Option<Database> {
     Some(database)
 }
 
-/// Equal tables are read once, whoever they belong to.
+/// Equal tables are read once, whichever servers have them.
 #[test]
 fn equal_tables_are_read_once() {
     for source in KINDS {

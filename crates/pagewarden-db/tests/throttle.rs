@@ -56,7 +56,7 @@ fn busy_server_is_waited_for(url: &str, sleep: &(dyn Fn() + Sync), is_asleep: &d
             let begin = Instant::now();
             let sleeper = scope.spawn(sleep);
             while !is_asleep() {
-                assert!(begin.elapsed() < Duration::from_secs(30), "nobody sleeps");
+                assert!(begin.elapsed() < Duration::from_secs(30), "no session sleeps");
                 thread::sleep(Duration::from_millis(50));
             }
             let (outcome, notes) = throttled(&request, load(1));
@@ -94,7 +94,7 @@ fn busy_postgres_is_waited_for() {
     assert!(error.contains("pg_read_all_stats"), "{error}");
     cluster.psql("GRANT pg_read_all_stats TO weak").unwrap();
     assert_equal(&throttled(&request, load(5)).0);
-    // Nobody is followed here.
+    // This server follows no other.
     let error = only(&throttled(&request, lag(BUSY)).0).error.clone().unwrap();
     assert!(error.contains("follows no server"), "{error}");
 }

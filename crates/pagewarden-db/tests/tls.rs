@@ -1,5 +1,5 @@
 //! Servers elsewhere must prove who they are. Here "elsewhere" is an address of the
-//! loopback network that nobody else uses, and the certificate is our own.
+//! loopback network that no other program uses, and the certificate is our own.
 
 use std::fs;
 use std::net::TcpListener;
@@ -49,7 +49,7 @@ fn try_all(scheme: &str, port: u16, user: &str, database: &str, certificate: &Pa
     assert!(error.contains("certificate") || error.contains("UnknownIssuer"), "{error}");
     connect("tls=require").unwrap();
     connect(&format!("tls=verify&ca={}", certificate.display())).unwrap();
-    // The server lets nobody in without encryption: so all the others had it.
+    // The server takes no connection without encryption: so all the others had it.
     let error = connect("tls=off").unwrap_err().to_string();
     assert!(!error.contains("secret"), "{error}");
     assert!(scheme != "mysql" || error.contains("?tls=require"), "{error}");
@@ -65,7 +65,7 @@ fn try_certificate(url: &str, certificate: &Path, hint: &str) {
     let (certificate, key) = (certificate.display(), key.display());
     connect(&format!("tls=verify&ca={certificate}&cert={certificate}&key={key}")).unwrap();
     connect(&format!("tls=require&sslcert={certificate}&sslkey={key}")).unwrap();
-    // Whoever names a certificate wants encryption.
+    // A URL that names a certificate asks for encryption.
     connect(&format!("cert={certificate}&key={key}")).unwrap();
     let error = connect("tls=require").unwrap_err().to_string();
     assert!(error.contains(hint), "{error}");

@@ -1,4 +1,4 @@
-//! Rows that keep changing are watched until they are settled, or somebody ends it.
+//! Rows that keep changing are watched until they are settled, or the caller ends it.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -51,7 +51,7 @@ pub fn cleanup(folder: &Path) -> Result<usize, CleanupError> {
         let mounts = fs::read("/proc/self/mountinfo").map_err(refused)?;
         let Some(kind) = topmost(&mounts, &place) else { return Ok(count) };
         if kind != format!("fuse.{SUBTYPE}") {
-            // Beneath a dead mount of ours there may be anything: that stays.
+            // Beneath a dead mount of Pagewarden there may be anything: that stays.
             let not_ours = CleanupError::NotOurs { folder: folder.to_owned(), kind };
             return if count > 0 { Ok(count) } else { Err(not_ours) };
         }

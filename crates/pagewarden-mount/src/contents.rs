@@ -95,7 +95,7 @@ impl Contents {
         self.state().modified
     }
 
-    /// Somebody has said when it was written.
+    /// A program has set when it was written.
     pub(crate) fn forget_modified(&self) {
         self.state_mut().modified = None;
     }
@@ -250,7 +250,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Nobody will ask for it again.
+    /// No program will ask for it again.
     pub(crate) fn discard(&self, delta: &Delta) {
         let pages = std::mem::take(&mut self.state_mut().pages);
         delta.give_back(pages.into_values().collect());

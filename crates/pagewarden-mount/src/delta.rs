@@ -24,7 +24,7 @@ pub(crate) const PAGE_BYTES: usize = 4096;
 /// What a new file, folder or link counts as, beside its contents.
 const NODE_BYTES: u64 = 1024;
 
-/// Records that wait for somebody to ask for a sync.
+/// Records that wait until a program asks for a sync.
 const GATHERED_BYTES_MAX: usize = 8 << 20;
 
 /// The place of a page in the delta.
@@ -113,7 +113,7 @@ impl Delta {
         Ok(Self::over(file, bytes_max, None))
     }
 
-    /// One that lasts. Which slots are in use it is told before anything is written.
+    /// One that lasts. Before anything is written, [`Self::restore`] says which slots are in use.
     pub(crate) fn durable(pages: File, journal: Journal, bytes_max: u64) -> Self {
         Self::over(pages, bytes_max, Some(journal))
     }
@@ -122,7 +122,7 @@ impl Delta {
         Self { file, slots: Mutex::default(), bytes_max, written: AtomicU64::new(0), journal }
     }
 
-    /// These slots are in use, and so many nodes are new.
+    /// These slots are in use, and `nodes` nodes are new.
     pub(crate) fn restore(&self, mut used: Vec<Slot>, nodes: u64) {
         used.sort_unstable();
         let mut slots = self.slots();
@@ -143,7 +143,7 @@ impl Delta {
         if let Some(journal) = &self.journal
             && journal.record(&record()) > GATHERED_BYTES_MAX
         {
-            // Should it fail, the next who asks for a sync is told.
+            // Should it fail, the next program that asks for a sync gets the error.
             let _ = self.sync();
         }
     }
@@ -198,7 +198,7 @@ impl Delta {
         Ok(slot)
     }
 
-    /// Nobody needs these any longer.
+    /// These are no longer needed.
     pub(crate) fn give_back(&self, given: Vec<Slot>) {
         match &self.journal {
             // What lasts may still lead to them.

@@ -37,7 +37,7 @@ pub(crate) const READ_AHEAD_BYTES: u32 = 4 << 20;
 const WRITE_BYTES_MAX: u32 = 1 << 20;
 /// Requests that the system keeps going on its own account.
 const BACKGROUND_MAX: u16 = 64;
-/// Unreadable blocks that are told of; beyond they are only counted.
+/// Unreadable blocks that are reported; beyond they are only counted.
 const TOLD_MAX: usize = 10_000;
 /// What kind of thing a mode means.
 const KIND_BITS: u32 = 0o170_000;
@@ -58,7 +58,7 @@ pub struct Unread {
     pub error: PackError,
 }
 
-/// Who is told of each unreadable block once.
+/// Called for each unreadable block once.
 pub type Watcher = Box<dyn Fn(&Unread) + Send + Sync>;
 
 /// What outlives the mount: what is to be said at its end.
@@ -80,7 +80,7 @@ pub(crate) struct PackFiles {
     packed_bytes: u64,
 }
 
-/// A folder as it was when somebody began to list it.
+/// A folder as it was when a program began to list it.
 type Listing = Vec<(u64, FileType, OsString)>;
 
 thread_local! {
@@ -239,7 +239,7 @@ impl PackFiles {
     }
 }
 
-/// What somebody wants to be different about a node.
+/// What a program wants to be different about a node.
 #[derive(Debug, Default)]
 struct Change {
     mode: Option<u32>,

@@ -71,7 +71,7 @@ pub enum DurableError {
     /// A link may lead anywhere by the next time.
     #[error("cannot use {}: it is a link\nhint: name the folder that it leads to", .0.display())]
     Link(PathBuf),
-    /// Its owner may have put links into it that lead to files of ours.
+    /// Its owner may have put links into it that lead to files of the user who mounts.
     #[error("cannot use {}: it belongs to {}\nhint: name a folder of your own, or one that does not exist; or mount as that user: sudo -u {} pagewarden mount ...", path.display(), user(*owner), quoted(user(*owner).as_ref()))]
     Foreign {
         /// The folder.
@@ -182,7 +182,7 @@ impl Journal {
     pub(crate) fn restart(&self, pages: &File, root: Root) -> io::Result<()> {
         let mut log = lock(&self.file);
         let new = write_log(&self.folder, root)?;
-        // Nobody else comes in between the name and the room that is given back.
+        // No other process comes in between the name and the room that is given back.
         new.try_lock().map_err(io::Error::from)?;
         self.folder.name_log()?;
         *log = Log { file: new, end: HEADER_BYTES as u64, has_failed: false };
@@ -198,7 +198,7 @@ impl Journal {
         gathered.bytes.len()
     }
 
-    /// Nobody needs these any longer, once that lasts.
+    /// These are no longer needed, once that lasts.
     pub(crate) fn free(&self, slots: Vec<Slot>) {
         lock(&self.gathered).freed.extend(slots);
     }

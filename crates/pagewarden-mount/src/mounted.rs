@@ -22,7 +22,7 @@ use crate::filesystem::{Accounts, PackFiles, READ_AHEAD_BYTES, Watcher};
 use crate::journal::{DurableError, Journal};
 use crate::options::Options;
 
-/// What the system calls a file system of ours, after `fuse.`.
+/// What the system calls a file system of Pagewarden, after `fuse.`.
 pub(crate) const SUBTYPE: &str = "pagewarden";
 
 /// Why a pack cannot be mounted.
@@ -42,7 +42,7 @@ pub enum MountError {
     /// There is something in the folder, which would be hidden.
     #[error("cannot mount on {}: it is not empty\nhint: name a folder that is empty, or that does not exist", .0.display())]
     NotEmpty(PathBuf),
-    /// What was written before cannot be gone on with.
+    /// The changes of an earlier mount cannot be resumed.
     #[error(transparent)]
     Durable(#[from] DurableError),
     /// An earlier mount was killed.
@@ -91,7 +91,7 @@ pub struct Mounted {
 
 impl Mounted {
     /// Mounts a pack on a folder, which is made if it does not exist. `source` is what
-    /// the system is to show as the device. `watcher` is told, by any thread, what
+    /// the system is to show as the device. Any thread may call `watcher` with what
     /// cannot be read.
     ///
     /// # Errors
@@ -140,7 +140,7 @@ impl Mounted {
         let thread = thread::Builder::new().name("mount".to_owned()).spawn(move || {
             let ended = session.run().or_else(gone_meanwhile);
             let lasting = delta_of.delta.finish().map_err(io::Error::from);
-            // Nobody listens any longer if we are being dropped.
+            // If we are being dropped, no caller takes this any longer.
             let _ = sender.send(ended.and(lasting));
         });
         let thread = Some(thread.map_err(unusable("serve", &folder))?);
@@ -154,7 +154,7 @@ impl Mounted {
         &self.folder
     }
 
-    /// Waits for the end, whoever brings it about. `None` if it has not come in time.
+    /// Waits for the end, whatever brings it about. `None` if it has not come in time.
     pub fn wait(&self, limit: Duration) -> Option<io::Result<()>> {
         match self.ended.recv_timeout(limit) {
             Ok(ended) => Some(ended),
@@ -179,7 +179,7 @@ impl Mounted {
         Ok(Unmounted::InUse)
     }
 
-    /// Takes it from the folder only if nobody has a file of it open, for deltas that
+    /// Takes it from the folder only if no process has a file of it open, for deltas that
     /// last: a server whose files went from under it would lose what it wrote next.
     ///
     /// # Errors
@@ -221,7 +221,7 @@ impl Mounted {
         self.accounts.delta.written()
     }
 
-    /// Blocks that somebody wanted and that cannot be read.
+    /// Blocks that a program wanted and that cannot be read.
     #[must_use]
     pub fn unread_blocks(&self) -> u64 {
         self.accounts.unread_blocks.load(Ordering::Relaxed)
@@ -230,7 +230,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Where somebody is in it they stay without us: we were told to go.
+        // Where a process is in it, that stays without us: the caller ends the mount.
         let _ = self.unmount();
         if let Some(Ok(())) = self.wait(Duration::from_secs(1))
             && let Some(thread) = self.thread.take()

@@ -1,7 +1,7 @@
 //! Names: the folders of a pack, and what has become of them since.
 //!
 //! Everything is a *node* with a number that is never given again. A node that has
-//! lost its last name stays as long as the system knows it, since somebody may have
+//! lost its last name stays as long as the system knows it, since a process may have
 //! it open.
 
 use std::collections::{BTreeMap, HashMap};
@@ -77,13 +77,13 @@ pub(crate) struct Node {
     pub(crate) links: u32,
     /// How often the system has been told of it, and has not forgotten it.
     lookups: u64,
-    /// Its folder; of a file with several names one of them, which nobody asks for.
+    /// Its folder; of a file with several names one of them, which no caller asks for.
     pub(crate) parent: u64,
     /// It was made since, and counts in the delta.
     is_new: bool,
 }
 
-/// What somebody makes, and where.
+/// Who makes a node, and under which mode.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Maker {
     pub(crate) mode: u32,
@@ -205,7 +205,7 @@ impl Tree {
         }
     }
 
-    /// The system has forgotten a node so many times.
+    /// The system has forgotten a node `times` times.
     pub(crate) fn forget(&mut self, ino: u64, times: u64, delta: &Delta) {
         if let Some(node) = self.nodes.get_mut(&ino) {
             node.lookups = node.lookups.saturating_sub(times);
@@ -213,7 +213,7 @@ impl Tree {
         }
     }
 
-    /// Lets a node go that has no name and that nobody has open.
+    /// Removes a node that has no name and that no process has open.
     fn drop_unused(&mut self, ino: u64, delta: &Delta) {
         let is_unused = |node: &Node| node.links == 0 && node.lookups == 0;
         if ino == ROOT || !self.nodes.get(&ino).is_some_and(is_unused) {
@@ -455,7 +455,7 @@ impl Tree {
         None
     }
 
-    /// Whoever had it open is gone.
+    /// The earlier mount has ended, and so no process has it open.
     fn replay_lost_name(&mut self, ino: u64) {
         if let Some(node) = self.nodes.get_mut(&ino) {
             node.links = node.links.saturating_sub(1);

@@ -11,7 +11,7 @@
 //! `cargo xtask servers <version>` unpacks them. The home has `data/`, and `elsewhere/` for what the
 //! options put outside the data directory; `{elsewhere}` in an option stands for it.
 //!
-//! Accounts are not asked for: whoever reaches the socket is in.
+//! The server asks for no account: a program that reaches the socket is let in.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -377,7 +377,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Nobody reads these files again.
+        // No process reads these files again.
         self.kill();
     }
 }

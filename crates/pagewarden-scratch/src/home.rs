@@ -31,7 +31,7 @@ const CONTROL_GROUPS: &[(&str, &str)] =
 #[derive(Debug)]
 pub struct Home {
     memory: OnceLock<ControlGroup>,
-    // Removed before the watchman is told that all is done: fields are dropped
+    // Removed before the watchman learns that all is done: fields are dropped
     // in the order of their declaration.
     directory: TempDir,
     _watchman: Watchman,
@@ -41,7 +41,7 @@ impl Home {
     /// Makes one.
     ///
     /// # Errors
-    /// There is no place for it, or no watchman to be had.
+    /// There is no place for it, or no watchman can be started.
     pub fn new() -> Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix("pagewarden-")
@@ -200,7 +200,7 @@ fn each_file(directory: &Path, act: &dyn Fn(&File) -> Result<()>) -> Result<()> 
     Ok(())
 }
 
-/// Where homes are made, if somebody has chosen.
+/// Where homes are made, if a caller has chosen.
 static CHOSEN: OnceLock<PathBuf> = OnceLock::new();
 
 /// Makes all homes in `directory` from now on. To be called once, before the

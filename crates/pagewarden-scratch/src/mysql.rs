@@ -295,7 +295,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Nobody reads these files again.
+        // No process reads these files again.
         self.kill();
     }
 }

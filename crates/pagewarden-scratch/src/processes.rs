@@ -31,7 +31,7 @@ pub(crate) fn children(parent: u32) -> Vec<u32> {
 pub(crate) fn wait_for_end(pids: &[u32], limit: Duration) -> bool {
     let begin = Instant::now();
     loop {
-        // A dead process stays as a zombie where nobody collects orphans,
+        // A dead process stays as a zombie where no process collects orphans,
         // as in many containers.
         let running =
             pids.iter().any(|pid| stat(*pid).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X')));

@@ -1,4 +1,4 @@
-//! What is to be had of SQLite's own beside its library.
+//! What SQLite itself offers beside its library.
 
 use std::env;
 use std::path::PathBuf;

@@ -19,7 +19,7 @@ use anyhow::{Context, Result};
 ///
 /// Every process of a server works in its data directory, also before it has
 /// written its pid file, every program that we run beside it works in `$1`, and
-/// nobody else does: numbers in files may belong to someone else by now. SIGQUIT
+/// no other process does: numbers in files may belong to another process by now. SIGQUIT
 /// is an immediate stop for PostgreSQL, which gives back the shared memory too,
 /// and a polite one for MariaDB. Removal is repeated for files that a process
 /// still starting up (initdb) has put in meanwhile. A control group that bears
@@ -82,7 +82,7 @@ impl Watchman {
 impl Drop for Watchman {
     fn drop(&mut self) {
         if let Some(mut pipe) = self.shell.stdin.take() {
-            // If it is gone already there is nobody to tell.
+            // If it is gone already no process takes this.
             let _ = pipe.write_all(b"done\n");
         }
         let _ = self.shell.wait();

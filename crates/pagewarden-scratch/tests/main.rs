@@ -178,7 +178,7 @@ fn single_user_mode_makes_a_tablespace_and_answers() {
     assert!(cluster.data_dir().join(path).exists());
 }
 
-/// A dead process that nobody collects is still listed, as a zombie.
+/// A dead process that no parent collects is still listed, as a zombie.
 fn is_alive(pid: &str) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }

@@ -11,7 +11,7 @@ use pagewarden::verdict::{Finding, Kind, Note, PageCounts, Severity, Unread, Ver
 use pagewarden::verify::{Caching, Options, Sink, Summary, verify};
 use serde_json::Value;
 
-/// The folder of the fixtures; `None` where they are not at hand, said aloud.
+/// The folder of the fixtures; `None` where they are not available, said aloud.
 pub fn root() -> Option<PathBuf> {
     let shared = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/fixtures");
     let root = std::env::var_os("PAGEWARDEN_FIXTURES").map_or_else(shared, PathBuf::from);
@@ -282,7 +282,7 @@ fn files_with_the_name_of_a_tablespace_and_nothing_in_them_are_damaged() {
     }
 }
 
-/// Their pages carry no sums that fit, and nobody reads them after a restart.
+/// Their pages carry no sums that fit, and no server reads them after a restart.
 #[test]
 fn temporary_tablespaces_are_worth_a_notice_at_most() {
     let Some(root) = root() else { return };

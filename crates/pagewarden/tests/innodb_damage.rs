@@ -519,7 +519,7 @@ fn zeroed_first_page_is_missed_and_hides_nothing_but_zeroed_pages() {
             patient.write(index, &zero);
             let report = patient.check();
             assert_eq!(report.kinds(0), [(Severity::Damage, Kind::Zeroed)], "{}", patient.name);
-            // Those of the system tablespace that are always written are told all the same.
+            // Those of the system tablespace that are always written are reported all the same.
             let is_fixed = patient.is_system() && (1..=12).contains(&index);
             let damaged = 1 + u64::from(is_fixed);
             assert_eq!(report.summary.pages.damaged, damaged, "{}: {report:?}", patient.name);

@@ -42,7 +42,7 @@ impl Database {
         let folder = tempfile::Builder::new().prefix("pagewarden-").tempdir_in("/tmp").unwrap();
         let keys = folder.path().join("keys");
         fs::write(&keys, KEYS).unwrap();
-        // The server may run as somebody else.
+        // The server may run as another user.
         for path in [folder.path(), &keys] {
             use std::os::unix::fs::PermissionsExt as _;
             fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();

@@ -333,7 +333,7 @@ fn damage_to_the_page_of_the_transaction_system_blames_no_sound_page() {
     let report = check(&path, None);
     assert_eq!(report.found(), [(Severity::Damage, Kind::Zeroed, Some(5))]);
     assert!(report.notes().contains("pages 64 to 191"), "{}", report.notes());
-    // What fails in that area is a copy, or a page: that cannot be told.
+    // What fails in that area is a copy, or a page: it is not known which.
     write_at(&path, 70 * PAGE + 400, &[0x55; 30]);
     let found = check(&path, None).found();
     let suspect = (Severity::Suspect, Kind::Checksum, Some(70));

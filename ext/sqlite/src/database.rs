@@ -268,8 +268,8 @@ impl Database {
                 self.look()?;
             }
         } else if self.layout == Layout::Plain && self.has_shm && offset != 0 {
-            // Page 1 may lie in the WAL, so that nobody reads it here, and another process may
-            // have begun to protect the file.
+            // Page 1 may lie in the WAL, so that SQLite does not read it here, and another process
+            // may have begun to protect the file.
             self.look()?;
         }
         Ok(())
@@ -509,7 +509,7 @@ impl Database {
         }
         self.playback = None;
         if number == 1 {
-            // The file is again what it was; under an exclusive lock nobody else tells.
+            // The file is again what it was; under an exclusive lock no other call says so.
             self.converts = false;
             self.see_first(buffer)?;
         }
@@ -550,7 +550,7 @@ impl Database {
         }
     }
 
-    /// Somebody else may have written since: what is this file, and where does it end?
+    /// Another connection may have written since: what is this file, and where does it end?
     fn begin(&mut self) {
         self.converts = false;
         self.next_layout = None;
@@ -602,7 +602,7 @@ impl Database {
         check(self.file.read_or_zero(&mut page, 0))?;
         let Some(header) = DatabaseHeader::parse(&page) else { return Err(ffi::SQLITE_IOERR_READ) };
         let layout = self.new_layout(header.reserved_bytes);
-        // Page 1 last: before it is written, the file is not one of ours.
+        // Page 1 last: before it is written, the file is not protected.
         for number in (1..=header.page_count_field).rev() {
             if self.is_lock_page(number) {
                 continue;
@@ -642,7 +642,8 @@ impl Database {
         self.checkpoint = None;
     }
 
-    /// Writes the setting into page 1's marker. The caller has made sure that nobody else writes.
+    /// Writes the setting into page 1's marker. The caller has made sure that no other
+    /// connection writes.
     pub fn write_setting(&mut self, setting: Mode) -> c_int {
         if let Err(error) = self.look() {
             return error;

@@ -29,8 +29,8 @@ pub struct Journal {
 impl Journal {
     /// # Safety
     ///
-    /// `main` is an open main file of ours, which is not closed before this journal, and is used by
-    /// no other thread at the same time.
+    /// `main` is an open main file of this VFS, which is not closed before this journal, and is
+    /// used by no other thread at the same time.
     pub unsafe fn new(file: Parent, main: *mut ffi::sqlite3_file) -> Self {
         Self { file, main, written: None, read: None, sum_at: -1 }
     }

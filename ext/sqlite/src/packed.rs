@@ -1,9 +1,9 @@
 //! Databases inside packs, as files beneath the shim: in the place of the file that the VFS beneath
 //! would have opened stands one that is read out of a pack.
 //!
-//! Such a file never changes, and SQLite is told so (`SQLITE_IOCAP_IMMUTABLE`): it takes no lock,
-//! looks for no journal and no log, and refuses to write. The shim above verifies its pages as it does
-//! those of any file.
+//! Such a file never changes, and it says so to SQLite (`SQLITE_IOCAP_IMMUTABLE`), which takes no
+//! lock, looks for no journal and no log, and refuses to write. The shim above verifies its pages
+//! as it does those of any file.
 //!
 //! All connections of a process that have one pack open share one reader: its cache, its threads,
 //! and what it knows of who reads in sequence.
@@ -39,7 +39,7 @@ const CACHE: &CStr = c"pack_cache_mib";
 /// The parameter that names a folder in memory where expanded pages are kept for all processes.
 const EXPANDED: &CStr = c"expanded";
 const MEBIBYTE: usize = 1 << 20;
-/// What is kept expanded if nobody says: an eighth of the memory that is free, between these.
+/// What is kept expanded where no parameter says: an eighth of the free memory, between these.
 const CACHE_BYTES_MIN: usize = 64 * MEBIBYTE;
 const CACHE_BYTES_MAX: usize = 256 * MEBIBYTE;
 /// More is hardly meant.
@@ -48,7 +48,7 @@ const CACHE_MEBIBYTES_MAX: usize = 1 << 20;
 const NAME: &str = "pack";
 /// A log of no more has no frame.
 const WAL_HEADER_BYTES: u64 = 32;
-/// So many names of databases are said where one has to be chosen.
+/// This number of names of databases is said where one has to be chosen.
 const NAMES_SAID: usize = 5;
 
 /// A file of a pack, as SQLite allocates it.
@@ -151,7 +151,7 @@ impl OpenPack {
         let open = Arc::new(Self { pack, reader, process: key.process });
         let now = Key::of(&fs::metadata(path).map_err(failed)?, key.cache_bytes);
         if now != key {
-            // Another file took its name meanwhile: which of them this is nobody knows.
+            // Another file took its name meanwhile: it is not known which of them this is.
             return Ok(open);
         }
         let mut packs = open_packs();
@@ -193,7 +193,7 @@ impl OpenPack {
                 Ok(_) => {}
                 Err(error) => {
                     return Err(format!(
-                        "whether {} is the database cannot be told: {error}; say which file to \
+                        "it is not known whether {} is the database: {error}; say which file to \
                          open with &file=NAME",
                         name.display()
                     ));
@@ -251,8 +251,8 @@ impl Packed {
     ///
     /// # Errors
     ///
-    /// What to tell: the pack cannot be read, or which file is the database cannot be told, or the
-    /// database is more than that file.
+    /// What to report: the pack cannot be read, or it is not known which file is the database, or
+    /// the database is more than that file.
     pub fn open(path: &Path, wanted: Wanted<'_>) -> Result<Self, String> {
         let failed = |why: String| format!("the pack {} cannot be opened: {why}", path.display());
         let cache_bytes = wanted.cache_bytes().map_err(failed)?;
@@ -282,7 +282,7 @@ impl Packed {
         let mut head = [0; HEADER_BYTES];
         let page_bytes = match packed.read_at(0, &mut head) {
             Ok(HEADER_BYTES) => DatabaseHeader::parse(&head).and_then(|header| header.page_size()),
-            // SQLite will meet it again, and be told.
+            // SQLite will meet the error again, and report it.
             _ => None,
         };
         packed.page_bytes = page_bytes.map_or(0, |bytes| bytes as u64);
@@ -327,8 +327,8 @@ impl Packed {
     ///
     /// # Safety
     ///
-    /// `file` points to [`FILE_BYTES`] bytes, aligned as SQLite aligns files, that nobody else uses
-    /// until the file is closed.
+    /// `file` points to [`FILE_BYTES`] bytes, aligned as SQLite aligns files, that no other code
+    /// uses until the file is closed.
     pub unsafe fn become_file(self, file: *mut ffi::sqlite3_file) -> Parent {
         let packed = PackedFile {
             base: ffi::sqlite3_file { pMethods: &raw const METHODS },

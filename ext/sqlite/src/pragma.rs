@@ -53,7 +53,7 @@ pub fn no_mode(word: &str) -> String {
     format!("{SETTING} is NONE, TORN_PAGE_DETECTION or CHECKSUM, not {word}")
 }
 
-/// Answers a pragma; `None` if it is none of ours.
+/// Answers a pragma; `None` if it is not one of this VFS.
 pub fn answer(
     database: &mut Database,
     host: Option<Host>,

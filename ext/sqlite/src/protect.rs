@@ -129,7 +129,7 @@ impl Held for Database {
 
     fn compare(&mut self, copy: &Path, watch: &dyn Fn(u64) -> bool) -> Result<Vec<String>, Error> {
         let compare = || -> rusqlite::Result<_> {
-            // Nobody else has it, and nothing is to be made beside it.
+            // No other program has it open, and nothing is to be made beside it.
             let copy = open(copy, "vfs=pagewarden&mode=ro&immutable=1")?;
             let _watched = Watched::begin(&copy, &watch);
             let mut faults = structure_faults(&copy)?;

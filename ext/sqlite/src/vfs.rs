@@ -1,8 +1,8 @@
 //! The VFS and its files, as SQLite calls them.
 //!
-//! A file of ours is a [`Shim`] with the parent's file behind it in the same allocation, which is
-//! SQLite's. Main files, rollback journals and logs are ours; all others (temporary files, statement
-//! journals) are opened by the parent in our place and never come back here.
+//! A file of this VFS is a [`Shim`] with the parent's file behind it in the same allocation, which
+//! is SQLite's. Main files, rollback journals and logs are ours; all others (temporary files,
+//! statement journals) are opened by the parent in our place and never come back here.
 //!
 //! No panic leaves: an `extern "C"` function that panics ends the process instead, and nothing
 //! here is meant to.
@@ -33,7 +33,7 @@ const PARAMETER: &CStr = c"page_verify";
 /// verified.
 const MASKED: c_int = 0x4000 | 0x8000;
 
-/// A file of ours, as SQLite allocates it.
+/// A file of this VFS, as SQLite allocates it.
 #[repr(C)]
 struct Shim {
     base: ffi::sqlite3_file,
@@ -333,7 +333,7 @@ unsafe fn main_of(name: *const c_char, flags: c_int) -> Option<*mut ffi::sqlite3
     unsafe { database_of(main) }.map(|_| main)
 }
 
-/// The state of a main file, if it is one of ours.
+/// The state of a main file, if it is one of this VFS.
 ///
 /// # Safety
 ///
@@ -361,7 +361,8 @@ unsafe fn state_of<'a>(file: *mut ffi::sqlite3_file) -> Option<&'a mut State> {
     unsafe { (*file.cast::<Shim>()).state.as_mut() }
 }
 
-/// Gives a new main database of `db` room for markers, where it is a file of ours without a page.
+/// Gives a new main database of `db` room for markers, where it is a file of this VFS without
+/// a page.
 pub fn reserve_in_new(db: *mut ffi::sqlite3) {
     let file = pragma::file_of(db, c"main");
     // SAFETY: SQLite's answer: null, or the connection's open file. The reference ends here:
@@ -441,7 +442,7 @@ static METHODS_1: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
     xUnfetch: None,
 };
 
-/// The state behind a file that SQLite calls a method of ours with.
+/// The state behind a file that SQLite calls one of our methods with.
 macro_rules! state {
     ($file:expr, $($missing:expr)?) => {
         // SAFETY: SQLite calls methods of open files only, for one file from one thread at a time.
@@ -479,7 +480,7 @@ unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
 ///
 /// # Safety
 ///
-/// `buffer` points to `bytes` bytes that nobody else uses while the result lives.
+/// `buffer` points to `bytes` bytes that no other code uses while the result lives.
 unsafe fn buffer_of<'a>(buffer: *mut c_void, bytes: c_int) -> &'a mut [u8] {
     match usize::try_from(bytes) {
         Ok(bytes) if bytes > 0 && !buffer.is_null() => {
@@ -641,13 +642,13 @@ unsafe extern "C" fn file_control(
     result
 }
 
-/// Answers a pragma that is one of ours. Where SQLite is called, it calls into the file again, so
-/// no reference to the state is held then.
+/// Answers a pragma that is one of this VFS. Where SQLite is called, it calls into the file again,
+/// so no reference to the state is held then.
 ///
 /// # Safety
 ///
-/// `file` is a file of ours; `words` are those of a pragma: a place for the answer, the name, and
-/// the argument or null.
+/// `file` is a file of this VFS; `words` are those of a pragma: a place for the answer, the name,
+/// and the argument or null.
 unsafe fn answer_pragma(file: *mut ffi::sqlite3_file, words: &mut [*mut c_char]) -> Option<c_int> {
     let [answer, name, argument] = words else { return None };
     // SAFETY: by the caller, both are strings or null.

@@ -23,7 +23,7 @@
 //! (all 16 bytes zero) where a page was written twice in a transaction and a savepoint before both
 //! was rolled back. The frame behind a gap goes on from the gap's zeroes, or from the frame in
 //! front of it. (Its recovery stops there; the checkpoint that is asked for here saves the rest.)
-//! So each frame is held against the sum that stands in the frame before it, and a gap and the
+//! So each frame is compared with the sum that stands in the frame before it, and a gap and the
 //! frame behind it are not judged.
 
 use std::ffi::{c_int, c_void};
@@ -61,8 +61,8 @@ struct Seen {
 ///
 /// SQLite's sum has a step for every word that waits for the one before, so a walk by it takes
 /// longer than all else that a checkpoint computes. What this connection wrote itself, or read in
-/// recovery, is remembered by a faster sum, and held against that first. Only a frame that does not
-/// fit, since another process wrote it or it is damaged, is held against SQLite's.
+/// recovery, is remembered by a faster sum, and compared with that first. Only a frame that does
+/// not fit, since another process wrote it or it is damaged, is compared with SQLite's.
 #[derive(Debug)]
 pub struct Wal {
     file: Parent,

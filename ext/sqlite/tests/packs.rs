@@ -269,7 +269,7 @@ fn delta_is_read_with_its_base_and_not_without() {
     fs::remove_file(whole).unwrap();
     let output = folder.run("delta.pwk", "SELECT count(*) FROM t;");
     assert_eq!(output.rows, "", "{output:?}");
-    assert!(output.errors.contains("which is not at hand; "), "{output:?}");
+    assert!(output.errors.contains("which is not available; "), "{output:?}");
 }
 
 #[test]
@@ -330,7 +330,7 @@ fn damaged_block_is_an_error_that_names_the_page_and_lists_it() {
         let [rows, integrity, listed] = parts[..] else { panic!("page {page}: {output:?}") };
         assert!(sound.starts_with(rows), "page {page}: a row that was never written");
         if integrity == "ok\n" {
-            // Nobody reads a free page.
+            // SQLite does not read free pages.
             assert_eq!((rows, listed), (sound.as_str(), ""), "page {page}");
             continue;
         }

@@ -106,7 +106,7 @@ pub fn zip_adler32(page: &[u8]) -> u32 {
 
 /// The largest prime below 2^16.
 const ADLER_MODULUS: u32 = 65_521;
-/// So many bytes can be summed before either half may overflow.
+/// This number of bytes can be summed before either half may overflow.
 const ADLER_CHUNK_BYTES: usize = 5552;
 
 /// Adler-32 of `bytes`, going on from `sum`.

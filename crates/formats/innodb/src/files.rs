@@ -91,7 +91,7 @@ pub(super) fn open(
     }
 }
 
-/// A file of the shared fixtures; `None` where they are not at hand, said aloud.
+/// A file of the shared fixtures; `None` where they are not available, which a message says.
 #[cfg(test)]
 pub(crate) fn fixture(name: &str) -> Option<Vec<u8>> {
     let root = std::env::var_os("PAGEWARDEN_FIXTURES").map_or_else(

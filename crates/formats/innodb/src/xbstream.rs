@@ -4,7 +4,7 @@
 //! ```text
 //! offset  size  field (integers are little-endian)
 //!      0     8  magic "XBSTCK01"
-//!      8     1  flags: 1 whoever does not know the chunk may pass over it
+//!      8     1  flags: 1 a reader that does not know the chunk may pass over it
 //!      9     1  type: 'P' payload, 'S' payload with holes, 'E' end of a file;
 //!               mariabackup: 'N' rename, 'R' removal
 //!     10     4  length of the name, n
@@ -18,7 +18,7 @@
 //!      .     8  length of the payload
 //!      .     8  offset of the payload in the file, holes counted
 //!      .     4  CRC-32 (zlib) of the holes' table and the payload
-//!      .    8h  'S' only: for each hole, so many bytes to pass over (4), so many
+//!      .    8h  'S' only: for each hole, how many bytes to pass over (4), how many
 //!               bytes of payload behind it (4)
 //!      .        payload
 //! ```

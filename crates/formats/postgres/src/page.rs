@@ -174,16 +174,16 @@ pub trait LogEnd: Send + Sync + std::fmt::Debug {
     fn end_for(&self, lsn: u64) -> Option<u64>;
 }
 
-/// What crash recovery will do to a page, as far as the log at hand tells.
+/// What crash recovery will do to a page, as far as the available log says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
     /// It overwrites the page without reading it, with what the log holds at
-    /// this position, where that can be told.
+    /// this position, where that is known.
     Overwritten(Option<u64>),
     /// It leaves the page as it is, or fails on it, and no healthy history
     /// explains a page that fails. How this is known, in words.
     Kept(String),
-    /// Nobody knows. Why, in words.
+    /// That is not known. Why, in words.
     Unknown(String),
 }
 
@@ -234,7 +234,7 @@ impl PostgresPages {
         }
     }
 
-    /// True if a sum that does not match is held against a page.
+    /// True if a sum that does not match is a fault of the page.
     fn tests_sums(&self) -> bool {
         self.protection() == Protection::Checksum
     }

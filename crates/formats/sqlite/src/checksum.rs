@@ -11,7 +11,7 @@
 //! last two values: a sum of the words weighted with Fibonacci numbers. Two things follow. The
 //! effect of one flipped bit is known without summing again, so all bits can be tried; and a high
 //! bit's weight repeats soon (that of bit 31 every third word), so that the place of a flipped high
-//! bit often cannot be told.
+//! bit is often not known.
 //!
 //! What the sum cannot see, by its design: an all-zero page has the sum zero and passes, and there
 //! is no page number in it, so that a page at a wrong place passes.

@@ -4,9 +4,9 @@
 //! would play back what is left of an interrupted transaction. What stands beside the file is
 //! described, see `sidecars.rs`.
 //!
-//! A trap for whoever uses this as a library: closing any descriptor of a file drops all POSIX locks
-//! that the same *process* holds on it. Do not check a database from within a process that has it
-//! open through SQLite.
+//! A trap for programs that use this as a library: closing any descriptor of a file drops all POSIX
+//! locks that the same *process* holds on it. Do not check a database from within a process that
+//! has it open through SQLite.
 
 #![deny(clippy::arithmetic_side_effects)]
 
@@ -122,7 +122,7 @@ fn open_database(
         return Err(Error::unrecognised(
             path,
             "neither its header nor its pages are those of a SQLite database",
-            "an encrypted database looks like this: only whoever has its key can check it",
+            "an encrypted database looks like this: only a program that has its key can check it",
         ));
     };
     let mut database = Database::look_at(path, file, metadata, geometry, is_cut);
@@ -145,7 +145,7 @@ struct Database {
     /// What is wrong with the files beside it.
     beside: Vec<Step>,
     is_live: bool,
-    /// Nobody has it open, and nothing waits to be recovered.
+    /// No process has it open, and nothing waits to be recovered.
     is_at_rest: bool,
     /// Its structure is looked at.
     is_walked: bool,
@@ -199,7 +199,7 @@ impl Database {
                 let list = freelist::walk(&file, &format, &header, pages);
                 let has_sums = format.has_sums || format.markers.is_some();
                 format.free_leaves = if has_sums { list.leaves } else { PageSet::default() };
-                // A fault between two pages is one only if nobody wrote in between.
+                // A fault between two pages is one only if no process wrote in between.
                 let is_unchanged = || {
                     !sidecars::is_locked(&file)
                         && read_first_page(&file, geometry.page_size) == first_page
@@ -334,7 +334,7 @@ impl Database {
                     format.markers.and_then(|markers| markers.setting).map(protection_of)
                 }
                 (true, _, _) => Some(Protection::Checksum),
-                // Somebody uses the end of each page for something that cannot be read here.
+                // Another program uses the end of each page for something that cannot be read here.
                 (false, true, _) | (false, false, SUM_RESERVE) => None,
                 (false, false, _) => Some(Protection::None),
             },

@@ -106,7 +106,7 @@ const GROUP_PAGES: u64 = WORD_PAGES * 64;
 const GROUP_COUNT_MAX: usize = 32_768;
 
 impl PageSet {
-    /// The set of all pages: for when it cannot be told which.
+    /// The set of all pages: for when it is not known which.
     #[must_use]
     pub fn everything() -> Self {
         Self { is_everything: true, ..Self::default() }

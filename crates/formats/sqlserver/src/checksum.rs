@@ -136,7 +136,7 @@ pub fn checksum_with(kernel: Kernel, page: &Page) -> u32 {
     sum.unwrap_or_else(|| fold(page)) ^ stored(page).rotate_left(FIELD_ROTATION)
 }
 
-/// The sum of all words, the field among them: made for the widest vectors by whoever calls it.
+/// The sum of all words, the field among them: compiled for the widest vectors of its caller.
 #[inline(always)]
 fn fold(page: &Page) -> u32 {
     let mut lanes = [0_u32; LANE_COUNT];

@@ -26,7 +26,7 @@ pub(crate) mod data_file;
 mod log_file;
 mod strays;
 
-/// Bytes that tell what a file is that is none of ours.
+/// The first bytes of a file, which show what it is if it is not SQL Server's.
 const HEAD_BYTES: usize = backup::HEAD_BYTES;
 
 pub(super) fn probe(path: &Path, metadata: &Metadata) -> Probe {

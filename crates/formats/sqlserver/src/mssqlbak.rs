@@ -45,7 +45,7 @@
 //! index lack what stands before the backup set (8192 in the file measured), so
 //! that the first entry is taken to say how much that is. Chunks that are stored
 //! as they are, other kinds, and encryption have not been seen: a chunk of an
-//! unknown kind is told and never guessed at.
+//! unknown kind is reported and never guessed at.
 
 #![deny(clippy::arithmetic_side_effects)]
 
@@ -110,11 +110,11 @@ pub struct Tally {
     pub indexes: u64,
     /// Their entries.
     pub index_entries: u64,
-    /// Those of them that were held against the chunks.
+    /// Those of them that were compared with the chunks.
     pub index_entries_compared: u64,
     /// Bytes of the stream that are lost, some of them by assumption.
     pub lost_bytes: u64,
-    /// Faults that were dropped, since nobody took those before.
+    /// Faults that were dropped, since the caller had not taken those before.
     pub faults_dropped: u64,
 }
 
@@ -249,7 +249,7 @@ impl<S: Stretches> Expanded<S> {
         self.is_exact &= is_exact;
     }
 
-    /// Gives out so many bytes of `output`, which has no more.
+    /// Gives out `bytes` bytes of `output`, which has no more.
     fn give(&mut self, bytes: u64) {
         let filled = usize::try_from(bytes).unwrap_or_default();
         (self.given, self.filled) = (0, filled);

@@ -53,10 +53,10 @@
 //! SQL Server 2019 writes a second MSDA, with the first extents once more.
 //!
 //! No length is believed further than its sum. Where a sum does not fit, that is
-//! told, and the walk goes on at the next block or stream whose sum does; a data
+//! reported, and the walk goes on at the next block or stream whose sum does; a data
 //! stream whose header is lost is read extent by extent up to such a place.
 //! Encryption and TDE have not been seen: the format has fields for encryption,
-//! which are told; TDE shows in none of them as far as is known.
+//! and what they say is reported; TDE shows in none of them as far as is known.
 
 #![deny(clippy::arithmetic_side_effects)]
 
@@ -379,7 +379,7 @@ impl<S: Stretches> Walk<S> {
             (_, true) => FaultKind::Layout,
             (_, false) => FaultKind::BlockSum { stored, computed },
         };
-        // The streams of a block that is told to be this one, if there are any.
+        // The streams of a block that is known by its type, if there are any.
         let size = usize::from(header.first_stream);
         let is_known = is_there && BLOCKS.contains(&header.kind.0) && header.is_plain();
         if is_known && header.kind.0 != *b"SFMB" {

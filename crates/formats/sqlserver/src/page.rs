@@ -21,7 +21,7 @@
 //! | one flipped bit away from being formatted, its sum then fits | `bit_flip` |
 //!
 //! Whether a page is allocated, and what follows when it should not be as it is, the target says:
-//! see [`Allocations`]. Where nobody knows, such a page is suspect.
+//! see [`Allocations`]. Where that is not known, such a page is suspect.
 //!
 //! A one-bit mismatch of the sum has 2,048 explanations: it is called a flipped bit only where
 //! another rule of the format is broken by that very bit.
@@ -53,7 +53,7 @@ use system::has_its_record;
 /// What is known of a page's use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allocation {
-    /// Nobody can tell.
+    /// It is not known.
     Unknown,
     /// It is not in use.
     Free,
@@ -178,7 +178,7 @@ impl SqlServerPages {
             (Allocation::Free | Allocation::Unknown, true) => return verdict.empty(),
             (Allocation::Unknown, false) => Severity::Suspect,
             (Allocation::Free, false) => match self.flipped_identity(number, page) {
-                // So many bits do not fit by chance.
+                // This number of bits does not fit by chance.
                 Some(_) => Severity::Damage,
                 None => return verdict.empty(),
             },
@@ -315,7 +315,7 @@ impl SqlServerPages {
         finding
     }
 
-    /// Nobody writes both flags.
+    /// No server writes both flags.
     fn both_flags(&self, number: PageNo, page: &Page) -> PageFinding {
         for (flag, protection) in [(TORN_FLAG, "checksum"), (CHECKSUM_FLAG, "torn bits")] {
             let mut turned = *page;

@@ -16,7 +16,7 @@ use pagewarden_core::source::file::read_at;
 /// What comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stretch {
-    /// So many bytes were put at the beginning of the buffer, at least one.
+    /// How many bytes were put at the beginning of the buffer, at least one.
     Bytes(usize),
     /// Bytes that cannot be had.
     Hole {
@@ -103,7 +103,7 @@ impl Sectors {
         std::mem::take(&mut self.bad).into_iter()
     }
 
-    /// How many bad stretches were dropped, since nobody took those before.
+    /// How many bad stretches were dropped, since the caller had not taken those before.
     pub fn bad_dropped(&self) -> u64 {
         self.bad_dropped
     }
@@ -202,7 +202,7 @@ impl<S: Stretches> Window<S> {
         &self.source
     }
 
-    /// The source; whoever reads from it takes the bytes from this window.
+    /// The source; a caller that reads from it takes the bytes from this window.
     pub fn source_mut(&mut self) -> &mut S {
         &mut self.source
     }

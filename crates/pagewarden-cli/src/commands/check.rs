@@ -47,7 +47,7 @@ struct Run<'a> {
     open_options: OpenOptions,
     options: Options,
     show: &'a Show,
-    /// Somebody wants to know how much there is to read.
+    /// Progress, a map or a page shows how much there is to read.
     wants_total: bool,
     /// An error has a place in the result itself.
     errors_are_results: bool,

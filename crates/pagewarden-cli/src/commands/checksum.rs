@@ -185,7 +185,7 @@ impl Run<'_> {
                     let line = Line { location, name, strategy: *strategy, function, wide };
                     let made = one(&mut connection, &line, arguments, &reading);
                     let ended = !matches!(made, Ok(Some(_)));
-                    // Nobody listens once the run has failed.
+                    // The receiver is gone once the run has failed.
                     if done.send((index * strategies.len() + place, made)).is_err() || ended {
                         return;
                     }
@@ -213,7 +213,7 @@ impl Run<'_> {
         })
     }
 
-    /// Takes a line in; none came where somebody wished to end.
+    /// Takes a line in; none came where a user ended the run.
     fn give(&mut self, made: Option<Made>) -> anyhow::Result<()> {
         let Some(made) = made else {
             self.stopped = true;
@@ -262,8 +262,8 @@ fn connect(location: &Location, frozen: bool) -> Result<Box<dyn Connection>, Err
     Ok(connection)
 }
 
-/// One table and strategy, by the connection that there is or a new one; none if somebody
-/// wished to end. A server that cannot be reached is an error.
+/// One table and strategy, by the connection that there is or a new one; none if a user
+/// ended the run. A server that cannot be reached is an error.
 fn one(
     connection: &mut Option<Box<dyn Connection>>,
     line: &Line<'_>,

@@ -1,4 +1,4 @@
-//! `pagewarden compare`: tables of live databases held against each other.
+//! `pagewarden compare`: tables of live databases compared with each other.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -234,7 +234,7 @@ fn compare_one(
         reading.table_ends(&report.table);
         if is_text {
             let text = shown::text(report, wanted(arguments), arguments.show_values, colours);
-            // Who does not read on is told by the last line's failure.
+            // Where the reader has gone, writing the last line fails, which is reported.
             let _ = reading.aside(|| print(&text));
         }
     };

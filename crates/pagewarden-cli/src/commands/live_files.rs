@@ -169,7 +169,7 @@ fn look(root: &Path, tablespace: &Tablespace, is_mariadb: bool) -> Look {
         return if is_mariadb { Look::Fine } else { Look::Blank };
     }
     let Ok(opened) = open_file(&path, Context::alone(String::new())) else { return Look::Fine };
-    // What fails its own test is told by that.
+    // What fails its own test is reported by `check` itself.
     let Some(header) = opened.header else { return Look::Fine };
     if opened.geometry.space_id != Some(tablespace.space) {
         return Look::Other;

@@ -168,8 +168,8 @@ fn say_ready(pack: &Pack, path: &Path, mounted: &Mounted) {
     ));
 }
 
-/// Waits until it is unmounted, and unmounts it when we are told to end. False if the
-/// system has ended it.
+/// Waits until it is unmounted, and unmounts it when a signal asks this program to end. False
+/// if the system has ended it.
 fn wait(arguments: &Mount, mounted: &mut Mounted, stop: &AtomicBool) -> Result<bool> {
     let (mut is_told, mut is_refused) = (false, false);
     loop {
@@ -194,8 +194,8 @@ fn wait(arguments: &Mount, mounted: &mut Mounted, stop: &AtomicBool) -> Result<b
             say(format_args!(
                 "{} stays mounted: programs have files of it open, and what they write \
                  must last\n\
-                 hint: shut the server down; it is unmounted when nobody has a file open, and a \
-                 second signal ends it at once",
+                 hint: shut the server down; it is unmounted when no program has a file \
+                 open, and a second signal ends it at once",
                 folder.display()
             ));
         }

@@ -41,7 +41,8 @@ mod tablespace;
 
 pub use repack::repack;
 
-/// Blocks of `--profile oltp`, where pages are so long at all, and where nobody knows.
+/// Blocks of `--profile oltp`: a page each, within these bounds, or the last of these where
+/// the length of a page is not known.
 const PAGE_BLOCK_BYTES_MIN: u32 = 4 << 10;
 const PAGE_BLOCK_BYTES_MAX: u32 = 32 << 10;
 const PAGE_BLOCK_BYTES: u32 = 16 << 10;
@@ -102,7 +103,7 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// True if somebody has ended it early.
+    /// True if a user has ended it early.
     pub fn was_stopped(&self) -> bool {
         self.summary.stopped
     }

@@ -152,7 +152,7 @@ pub fn locate(url: &str, given: &Given, quiet: bool) -> Result<Location> {
     if location.password_in_url && !quiet {
         let _ = writeln!(
             io::stderr(),
-            "warning: whoever lists this machine's processes sees the password in the URL\n\
+            "warning: every user who lists this machine's processes sees the password in the URL\n\
              hint: --password-file FILE, or the files of the engine's own programs"
         );
     }

@@ -41,7 +41,7 @@ mod price;
 mod repository;
 mod screen;
 
-/// So many findings are told one by one; `check` tells all.
+/// This number of findings is listed one by one; `check` lists all.
 const FINDINGS_TOLD: usize = 3;
 
 /// All that a survey found out.

@@ -1,8 +1,8 @@
 //! `pagewarden unpack`: extracts the files of a pack, or the data files of a SQL
 //! Server backup, verified on the way.
 //!
-//! A backup is checked as `pagewarden check` does it; whoever writes the files is
-//! one more who sees its pages. Each file is written under a temporary name beside
+//! A backup is checked as `pagewarden check` does it; the code that writes the
+//! files is one more receiver of its pages. Each file is written under a temporary name beside
 //! its own, and gets that when all of it is on the disk.
 
 use std::collections::HashSet;
@@ -327,7 +327,7 @@ impl Unpacked {
         let temporary = tempfile::Builder::new()
             .prefix(".pagewarden-")
             .suffix(".tmp")
-            // Nobody's but the owner's and the group's: it is a database.
+            // For the owner and the group only: it is a database.
             .permissions(fs::Permissions::from_mode(0o640))
             .tempfile_in(&self.folder)
             .with_context(|| format!("cannot write into {}", self.folder.display()))?;

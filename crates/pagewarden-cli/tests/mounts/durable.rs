@@ -1,4 +1,4 @@
-//! Deltas that last: while somebody writes nobody takes the mount away, and in the end
+//! Deltas that last: while a program writes no signal takes the mount away, and in the end
 //! the pack and the delta become one pack.
 
 use super::*;
@@ -16,7 +16,7 @@ fn a_mount_with_changes_that_last_stays_while_files_are_open() {
     let (place, durable) = (packed.path("files"), packed.path("durable"));
     let options = ["--durable", durable.to_str().unwrap()];
     let file = place.join("shop.db");
-    // Without changes it goes as any other, whoever reads.
+    // Without changes it goes as any other, whatever program reads.
     let mount = Mount::in_words(&packed.pack, &place, &options);
     let reader = File::open(&file).unwrap();
     mount.signal(Signal::TERM);

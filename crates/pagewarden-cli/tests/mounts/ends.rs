@@ -24,7 +24,7 @@ fn a_signal_or_an_unmount_ends_it_with_success() {
     if rustix::process::geteuid().is_root() {
         let mount = Mount::begin(&packed.pack, &place, &[]);
         let begin = Instant::now();
-        // Whoever looks through all mounts is in this one for a moment.
+        // A program that looks through all mounts is in this one for a moment.
         while !Command::new("umount").arg(&place).status().unwrap().success() {
             assert!(begin.elapsed() < Duration::from_secs(5), "it stays busy");
             thread::sleep(Duration::from_millis(50));
@@ -45,14 +45,14 @@ fn who_has_a_file_open_is_served_to_the_end() {
         assert!(begin.elapsed() < Duration::from_secs(20), "it stays mounted");
         thread::sleep(Duration::from_millis(5));
     }
-    assert_eq!(fs::read_dir(&place).unwrap().count(), 0, "nobody comes in any longer");
+    assert_eq!(fs::read_dir(&place).unwrap().count(), 0, "no program comes in any longer");
     let mut all = vec![0; packed.plain.len()];
     file.read_exact_at(&mut all, 0).unwrap();
     assert!(all == packed.plain);
     drop(file);
     let outcome = mount.wait();
     assert_eq!(outcome.status, Some(0), "{outcome:?}");
-    // Whoever does not want to wait says so twice.
+    // A user who does not want to wait sends the signal twice.
     let mount = Mount::begin(&packed.pack, &place, &[]);
     let file = File::open(place.join("shop.db")).unwrap();
     mount.signal(Signal::TERM);
@@ -67,7 +67,7 @@ fn who_has_a_file_open_is_served_to_the_end() {
 }
 
 /// The system is still asking ahead when the last file is closed, and ends the mount under
-/// whoever has just been asked.
+/// the process that it has just asked.
 #[test]
 fn the_last_file_may_be_closed_while_it_is_read_ahead() {
     let Some(packed) = Packed::new() else { return };

@@ -19,7 +19,7 @@ fn has_fusermount() -> bool {
     ["/bin/fusermount3", "/usr/bin/fusermount3"].iter().any(|path| Path::new(path).exists())
 }
 
-/// True if whoever is not root may open the device: as packages leave it, but not every machine.
+/// True if users other than root may open the device: as packages leave it, but not every machine.
 fn may_open_device() -> bool {
     fs::metadata("/dev/fuse").is_ok_and(|device| device.mode() & 0o006 == 0o006)
 }
@@ -42,7 +42,7 @@ fn an_ordinary_user_mounts_or_is_told_what_is_missing() {
         assert!(!place.exists() && !is_mounted(&place), "nothing is left");
         return;
     }
-    // As the user, since nobody else comes in.
+    // As the user, since no other user comes in.
     let read = |name: &str| {
         let mut cat = Command::new("cat");
         if rustix::process::geteuid().is_root() {
@@ -55,7 +55,7 @@ fn an_ordinary_user_mounts_or_is_told_what_is_missing() {
         assert!(read("shop.db").stdout == packed.plain);
         if rustix::process::geteuid().is_root() {
             let error = fs::read_dir(&place).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::PermissionDenied, "root is somebody else");
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied, "root is another user");
         }
         mount.signal(signal);
         let outcome = mount.wait();
@@ -74,7 +74,7 @@ fn an_ordinary_user_mounts_or_is_told_what_is_missing() {
     assert!(!is_mounted(&place));
 }
 
-/// A lasting delta stays mounted for whoever has a file open.
+/// A lasting delta stays mounted for a program that has a file open.
 #[test]
 fn an_ordinary_users_delta_lasts() {
     let Some(packed) = Packed::new() else { return };
@@ -112,7 +112,7 @@ fn an_ordinary_users_delta_lasts() {
     }
     mount.signal(Signal::TERM);
     thread::sleep(Duration::from_millis(500));
-    assert!(is_mounted(&place), "somebody writes");
+    assert!(is_mounted(&place), "a program writes");
     writer.stdin.take().unwrap().write_all(b"go on\n").unwrap();
     assert!(writer.wait().unwrap().success());
     let outcome = mount.wait();

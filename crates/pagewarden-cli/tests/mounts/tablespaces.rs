@@ -171,7 +171,7 @@ fn goes_on(installation: &Installation, rounds: u32) {
     if installation.has_extension("amcheck") {
         amcheck(&cluster);
     }
-    // While the server has files open nobody takes them away from under it.
+    // While the server has files open no unmount takes them away from under it.
     let held = File::open(place.read_dir().unwrap().next().unwrap().unwrap().path()).unwrap();
     mount.signal(Signal::TERM);
     thread::sleep(Duration::from_millis(300));

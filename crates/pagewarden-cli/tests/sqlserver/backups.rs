@@ -1,6 +1,6 @@
 //! Backups: damage in them, and stripes.
 //!
-//! No pair of stripes that belong together is at hand: one is made here of a
+//! No pair of stripes that belong together is available: one is made here of a
 //! backup in one file, whose extents are dealt out to two.
 
 use std::collections::BTreeSet;
@@ -242,7 +242,7 @@ fn stripes_that_are_named_together_are_one_backup() {
     let expected = Finding::page_at("2.bak", 105, at as u64, "damage", "zeroed");
     assert_eq!(report.serious(), [expected]);
     assert!(check([&other]).report().serious().is_empty(), "half of it cannot know");
-    // Somebody else's file is a target of its own, and so is the same file again.
+    // A file of another program is a target of its own, and so is the same file again.
     let Some(stranger) = fixture(STRIPE) else { return };
     let third = copy.beside("3.bak");
     fs::write(&third, stranger).unwrap();

@@ -234,7 +234,7 @@ fn log_file_of_another_database_than_the_data_file_beside_it_is_told() {
     }
 }
 
-/// Whether a part of the log was used is told by what is in it and by its number, and not by one field.
+/// What is in a part of the log and its number show whether it was used, and not one field.
 #[test]
 fn part_of_the_log_that_says_it_is_unused_is_looked_at() {
     let Some(log) = log() else { return };

@@ -1,5 +1,5 @@
 //! Seeded damage to every page of every real data file and of every backup that is not packed,
-//! held against a plain reckoning of what checksum and torn bits can see. What they cannot, a
+//! compared with a plain reckoning of what checksum and torn bits can see. What they cannot, a
 //! seal of the same state shows.
 //!
 //! `PAGEWARDEN_SEEDS` says how often each kind is drawn (2 if it is not set), `PAGEWARDEN_SEED`
@@ -331,7 +331,7 @@ fn make_seal(path: &Path, seal: &Path) {
     sealing.finish().unwrap();
 }
 
-/// The places of the pages that fail, by themselves or held against a seal.
+/// The places of the pages that fail, by themselves or compared with a seal.
 fn differing(path: &Path, seal: &Path) -> BTreeSet<usize> {
     let target = Against::hold(same_state(path), Sealed::open(seal).unwrap()).unwrap();
     let mut places = Places::default();
@@ -369,7 +369,7 @@ fn pages_of_other_places_and_zeroed_ones_are_found_by_place_and_use() {
         let Some(bytes) = fixture(name) else { return };
         let pages = protected(&bytes);
         let mut random = Random(7);
-        // Of a secondary file nobody says how it was left.
+        // A secondary file does not say how it was left.
         let severity = if name.ends_with(".ndf") { "suspect" } else { "damage" };
         let mut damaged = bytes.clone();
         let (mut expected, mut unseen) = (BTreeSet::new(), 0);

@@ -40,7 +40,7 @@ fn result(outcome: &Outcome, status: i32) -> Value {
 }
 
 fn is_formatted(page: &[u8], number: u64, file: u16) -> bool {
-    // All types that the files at hand have are known ones.
+    // All types that the fixtures have are known ones.
     page[0] == 1 && u64::from(u32_at(page, 32)) == number && u16_at(page, 36) == file
 }
 

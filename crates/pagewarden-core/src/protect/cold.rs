@@ -1,6 +1,6 @@
 //! What of a file the page cache does not hold, read and written past it.
 //!
-//! A page that is in the page cache is changed there: whoever uses the database
+//! A page that is in the page cache is changed there: the program that uses the database
 //! next finds it where it was. The rest goes from the device to our memory and back,
 //! so that it drives nothing else out of the cache. That also takes a tenth of the
 //! processor time, for the system makes no room and no copies; docs/benchmarks-protect.md
@@ -22,7 +22,7 @@ use crate::verify::Caching;
 const WINDOW_BYTES: u64 = 2 << 20;
 /// Less than this is not worth a descriptor and a request of its own.
 const WINDOW_BYTES_MIN: u64 = 256 << 10;
-/// A window goes past the cache if the cache lacks one of so many of its bytes. What a
+/// A window goes past the cache if the cache lacks one in this number of its bytes. What a
 /// server leaves behind is a cache full of small holes: to fill each by a request of
 /// its own takes many times as long as to read all of the window at once.
 const ABSENT_ONE_OF: u64 = 8;

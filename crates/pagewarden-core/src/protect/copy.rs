@@ -25,7 +25,7 @@ const MARK_BYTES_MAX: usize = 4096;
 pub enum Found {
     /// No folder.
     Nothing,
-    /// A folder with nothing of somebody else's in it.
+    /// A folder without files of other programs.
     Empty,
     /// What an interrupted run left.
     Unfinished,
@@ -58,8 +58,8 @@ impl<'a> CopyFolder<'a> {
         self.path.join(MARKER)
     }
 
-    /// Looks whether nothing of somebody else's is in the way. With a file of the name `last` the
-    /// copy is a database; one of the name `begun` is what a run leaves that had just begun.
+    /// Makes sure that no files of other programs are in the way. With a file of the name `last`
+    /// the copy is a database; one of the name `begun` is what a run leaves that had just begun.
     pub fn look(&self, last: &str, begun: &str) -> Result<Found, Error> {
         let listed = |error| Error::io("list", &self.path, error);
         let entries = match fs::read_dir(&self.path) {

@@ -4,7 +4,7 @@
 //!
 //! Names are made, opened and removed by the descriptor of their folder, and root does so only
 //! where the owner of the file could have done it: in a folder of that owner, or along a way that
-//! nobody else can change. Else a folder that becomes a link meanwhile would lead root elsewhere.
+//! no other user can change. Else a folder that becomes a link meanwhile would lead root elsewhere.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -161,8 +161,8 @@ pub trait Disk: fmt::Debug + Sync {
         clone_blocks(&file.file, source)
     }
 
-    /// Gives the file the owner, mode and times of `like`; but no file of ours ever runs as its
-    /// owner or group.
+    /// Gives the file the owner, mode and times of `like`; but no file that Pagewarden makes ever
+    /// runs as its owner or group.
     fn set_attributes(&self, file: &Written, like: &Metadata) -> io::Result<()> {
         give_to_owner(&file.file, like)?;
         file.file.set_permissions(Permissions::from_mode(like.mode() & 0o777))?;
@@ -257,7 +257,8 @@ pub fn sync(disk: &dyn Disk, options: &Options, file: &Written) -> Result<(), Er
     disk.sync(file).map_err(|error| Error::io("sync", &file.path, error))
 }
 
-/// So many files of a file system that were not written to are not waited for one by one.
+/// From this number on, files of a file system that were not written to are not waited for one by
+/// one.
 const TOGETHER_MIN: usize = 8;
 
 /// Waits until the device holds files that this run did not write to, where anything is

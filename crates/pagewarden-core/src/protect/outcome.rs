@@ -66,7 +66,7 @@ pub struct Outcome {
     pub bytes_verified: u64,
     /// Damaged pages, in the order of the files.
     pub findings: Vec<Finding>,
-    /// What somebody should know.
+    /// What the user should know.
     pub warnings: Vec<String>,
     /// What fitting the other database instead would cost, where two were named.
     pub costs: Option<[Cost; 2]>,

@@ -12,9 +12,9 @@ pub fn add<T: PartialEq>(stretches: &mut Vec<Range<T>>, next: Range<T>) {
 }
 
 /// Where the hole ends that begins at `offset`; `u64::MAX` where nothing follows it. `None` if
-/// there is data, or nobody tells.
+/// there is data, or the system does not say.
 pub fn hole_end(file: &File, offset: u64) -> Option<u64> {
-    // Moves the descriptor's position, which nobody uses.
+    // Moves the descriptor's position, which no read or write uses.
     match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset)) {
         Ok(data) => (data > offset).then_some(data),
         Err(rustix::io::Errno::NXIO) => Some(u64::MAX),
@@ -22,7 +22,8 @@ pub fn hole_end(file: &File, offset: u64) -> Option<u64> {
     }
 }
 
-/// Where the data ends that begins at `offset`; `u64::MAX` where nobody tells.
+/// Where the data ends that begins at `offset`; `u64::MAX` where the system does not
+/// say.
 pub fn data_end(file: &File, offset: u64) -> u64 {
     rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(offset)).unwrap_or(u64::MAX)
 }

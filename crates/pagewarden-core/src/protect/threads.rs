@@ -21,12 +21,12 @@ impl<'a> Threads<'a> {
         Self { stop, has_failed: AtomicBool::new(false), failed: Mutex::default() }
     }
 
-    /// True if somebody wants the work to end, or a thread of it has failed.
+    /// True if `stop` is set, or a thread of the work has failed.
     pub fn must_stop(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed) || self.stop.load(Ordering::Relaxed)
     }
 
-    /// Has so many threads do `work`, which shares it out itself; the first error.
+    /// Has `count` threads do `work`, which shares it out itself; the first error.
     pub fn run(
         &self,
         count: usize,

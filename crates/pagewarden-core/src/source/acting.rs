@@ -21,7 +21,7 @@ pub enum ActingError {
     /// The way cannot be looked at.
     #[error("cannot look at the way to it: {0}")]
     Io(#[from] io::Error),
-    /// Anybody may change the way, and nobody's rights are the right ones.
+    /// Any user may change the way, so that no user's rights are the right ones.
     #[error("{found}\nhint: name a folder that only root can write to, or close this one: chmod go-w {}", quoted(found.path.as_os_str()))]
     Open {
         /// What is open.

@@ -132,7 +132,7 @@ impl fmt::Debug for Decoded {
 }
 
 impl Decoded {
-    /// The same, with so many of its first bytes seen: fewer where it ends, or cannot be read on.
+    /// The same, with its first `bytes` bytes seen: fewer where it ends, or cannot be read on.
     #[must_use]
     pub fn look_ahead(self, bytes: usize) -> Self {
         let (seen, mut rest) = self.reader.into_inner();

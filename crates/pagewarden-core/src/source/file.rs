@@ -1,4 +1,4 @@
-//! Opening files that belong to somebody else.
+//! Opening files that belong to another program or user.
 //!
 //! Read-only, regular files only, no symbolic link followed at the last step,
 //! no waiting on a FIFO, and without touching the access time where the system

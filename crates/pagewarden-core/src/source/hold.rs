@@ -12,7 +12,8 @@
 use std::fs::File;
 use std::io;
 
-/// Locks all of a file, which must be open for writing. False if somebody else has a lock on it.
+/// Locks all of a file, which must be open for writing. False if another open file has a lock
+/// on it.
 ///
 /// # Errors
 /// What the system says.
@@ -128,7 +129,7 @@ pub fn is_open_elsewhere(file: &File) -> Option<bool> {
     let lease =
         |kind: libc::c_int| unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };
     if lease(libc::F_WRLCK) == 0 {
-        // Nobody can open a file without a name, so that nobody waits for this.
+        // No process can open a file without a name, so that none waits for this.
         lease(libc::F_UNLCK);
         return Some(false);
     }

@@ -1,5 +1,5 @@
 //! Standard input that can be given up: a writer that has gone silent must not
-//! keep a run from ending when it is told to.
+//! keep a run from ending when a user stops it.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd as _, BorrowedFd};

@@ -75,7 +75,7 @@ mod linux {
 
     /// Sets them for all threads, as the C library sees to.
     fn set([real, effective, saved]: [libc::uid_t; 3]) -> io::Result<()> {
-        // SAFETY: takes integers and touches no memory of ours.
+        // SAFETY: takes integers and touches no memory of this process.
         let result = unsafe { libc::setresuid(real, effective, saved) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
@@ -84,18 +84,18 @@ mod linux {
     mod tests {
         use super::*;
 
-        /// As root, `nobody` must be lent; as anybody else, only oneself can be.
+        /// A process of root must lend another user; one of any other user can lend only its own.
         #[test]
         fn saved_user_is_lent_and_taken_back() {
-            const NOBODY: u32 = 65534;
+            const OTHER_USER: u32 = 65534;
             let before = users().unwrap();
             if before[1] == 0 {
-                let presence = Presence::before(NOBODY).unwrap();
-                assert_eq!(users().unwrap(), [before[0], 0, NOBODY]);
+                let presence = Presence::before(OTHER_USER).unwrap();
+                assert_eq!(users().unwrap(), [before[0], 0, OTHER_USER]);
                 drop(presence);
             } else {
                 drop(Presence::before(before[1]).unwrap());
-                assert!(before.contains(&NOBODY) || Presence::before(NOBODY).is_err());
+                assert!(before.contains(&OTHER_USER) || Presence::before(OTHER_USER).is_err());
             }
             assert_eq!(users().unwrap(), before);
         }

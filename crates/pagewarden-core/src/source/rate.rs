@@ -13,7 +13,7 @@ pub enum Rate {
     ByTarget,
     /// As fast as the device allows.
     Unlimited,
-    /// At most so many bytes a second, over all threads.
+    /// At most this number of bytes a second, over all threads.
     AtMost(NonZero<u64>),
     /// As fast as the device allows while this run has it alone, and a share of it while others
     /// use it.
@@ -62,7 +62,7 @@ impl RateLimiter {
         let price = Duration::from_secs_f64(bytes as f64 / rate.get() as f64);
         let until = {
             let mut paid_to = self.paid_to.lock().unwrap_or_else(PoisonError::into_inner);
-            // Time that nobody used is lost.
+            // Time that no thread used is lost.
             let begin = (*paid_to).max(Instant::now());
             *paid_to = begin.checked_add(price).unwrap_or(begin);
             *paid_to

@@ -375,7 +375,7 @@ mod tests {
         assert!(pages.iter().filter(|present| **present).count() < 100);
     }
 
-    /// Whoever may not be told is told by `mincore` that all is there.
+    /// To a process without the right to know, `mincore` answers that all is there.
     #[test]
     fn without_the_owners_right_mincore_is_not_believed() {
         let path = std::env::current_exe().unwrap();

@@ -8,8 +8,8 @@
 //!
 //! [`ring`] has one thread with many transfers in flight, by `io_uring`;
 //! [`threads`] has a thread for each of them, where there is no `io_uring`. Files
-//! are the caller's; whoever passes one that may only be read has nothing to fear
-//! from a write. Buffers lie in ordinary pages: `check` has huge ones, which some
+//! are the caller's; a caller that passes one that may only be read has nothing to
+//! fear from a write. Buffers lie in ordinary pages: `check` has huge ones, which some
 //! devices reward, but hardly any database reads into such.
 
 use std::fs::File;

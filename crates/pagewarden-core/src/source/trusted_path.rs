@@ -5,7 +5,7 @@
 //! by its path, it does where the link leads. So root must not work by paths through folders of
 //! other users: this module finds these folders on the way from `/` to a path.
 //!
-//! A folder is trusted if it belongs to root or to the user of this process, and nobody else can
+//! A folder is trusted if it belongs to root or to the user of this process, and no other user can
 //! write to it, or it has the sticky bit and the next name on the way belongs to one of the two.
 //! Links on the way are followed as the system follows them. Only users that are trusted can
 //! change what was looked at, so a way that is trusted stays so.
@@ -74,7 +74,7 @@ pub fn foreign_to_root(path: &Path, end: End) -> io::Result<Vec<Foreign>> {
 }
 
 /// A folder, open, so that no name on the way to it counts any more. A process of root gets one
-/// only if nobody else can have chosen it, or if it belongs to the only user that can: then what
+/// only if no other user can have chosen it, or if it belongs to the only user that can: then what
 /// is made in it is made where that user could have made it.
 ///
 /// # Errors

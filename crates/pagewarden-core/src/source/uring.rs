@@ -300,7 +300,7 @@ mod tests {
         assert!(queue.submit(&file, 0, LENGTH + 1).is_err());
         queue.submit(&file, 0, LENGTH).unwrap();
         assert!(queue.submit(&file, 0, LENGTH).is_err());
-        assert!(queue.bytes(Slot(0)).is_empty(), "in flight, so nobody may look");
+        assert!(queue.bytes(Slot(0)).is_empty(), "in flight, so it must not be read");
         assert!(queue.bytes(Slot(9)).is_empty());
         queue.wait().unwrap().1.unwrap();
     }

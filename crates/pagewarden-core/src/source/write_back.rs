@@ -20,7 +20,7 @@ pub fn begin(file: &File, range: &Range<u64>) {
         return;
     };
     // SAFETY: the descriptor is open for as long as `file` is borrowed, and the
-    // call touches no memory of ours.
+    // call touches no memory of this process.
     let _ = unsafe {
         libc::sync_file_range(file.as_raw_fd(), offset, length, libc::SYNC_FILE_RANGE_WRITE)
     };

@@ -15,7 +15,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 pub enum Fault {
     /// A read that touches this byte fails with `EIO`.
     BadByte(u64),
-    /// A read brings at most so many bytes.
+    /// A read brings at most this number of bytes.
     ShortReads(usize),
     /// Every other read is interrupted by a signal; counts the reads.
     Interrupts(AtomicU64),

@@ -121,7 +121,7 @@ impl Disk for Recorder {
         self.write_by(&file.file, file, bytes, offset)
     }
 
-    // The same to whoever looks after a kill, for a read sees both; and to power
+    // The same to a process that looks after a kill, for a read sees both; and to power
     // failure, for what no sync has waited for may be lost either way, by sectors.
     fn write_past(
         &self,
@@ -417,7 +417,7 @@ pub fn one_thread() -> Options {
     Options { jobs: std::num::NonZero::<usize>::MIN, verify: false, ..Options::default() }
 }
 
-/// Lays out what power failure may leave, so many times for each end that these changes may have,
+/// Lays out what power failure may leave, `times` times for each end that these changes may have,
 /// and calls `each` with the folder and the number of changes.
 pub fn after_each_power_failure(
     before: &Image,

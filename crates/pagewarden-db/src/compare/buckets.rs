@@ -61,7 +61,7 @@ impl Comparison<'_, '_> {
     }
 }
 
-/// Buckets that differ, in groups of so many rows as memory holds.
+/// Buckets that differ, in groups of at most `rows_max` rows; a larger bucket stands alone.
 fn groups(one: &[Record], other: &[Record], rows_max: u64) -> Vec<HashSet<usize>> {
     let mut groups: Vec<HashSet<usize>> = Vec::new();
     let mut rows = 0;

@@ -29,7 +29,7 @@ pub struct Side<'a> {
     pub columns: Vec<(usize, Form)>,
     /// How many of them are the key.
     pub key_count: usize,
-    /// Is told how many rows were read.
+    /// Takes how many rows were read.
     pub tell: &'a Tell<'a>,
 }
 
@@ -148,7 +148,7 @@ impl<'a> Side<'a> {
         Ok(kept)
     }
 
-    /// The key that has `rows` rows of a range up to it; none if there are not so many.
+    /// The key that has `rows` rows of a range up to it; none if there are fewer.
     pub fn bound(&mut self, scope: &Scope, rows: u64) -> Result<Option<Vec<Value>>> {
         let range = self.range(scope);
         let key = self.columns.get(..self.key_count).unwrap_or_default();

@@ -42,7 +42,7 @@ impl Default for PartMap {
 }
 
 impl PartMap {
-    /// A map of so many parts, by the rows of its tiles; none if it would have more or fewer.
+    /// A map of `parts` parts, by the rows of its tiles; none if it would have more or fewer tiles.
     pub fn of_tiles(parts: u64, rows: &[u64]) -> Option<Self> {
         let mut parts_per_tile = 1;
         while parts.div_ceil(parts_per_tile) > TILES_MAX as u64 {
@@ -53,7 +53,7 @@ impl PartMap {
         fits.then_some(Self { tiles, parts, parts_per_tile })
     }
 
-    /// Appends a part of so many rows, equal until it is marked.
+    /// Appends a part of `rows` rows, equal until it is marked.
     pub fn add(&mut self, rows: u64) {
         if self.parts.is_multiple_of(self.parts_per_tile) {
             if self.tiles.len() == TILES_MAX {

@@ -62,7 +62,7 @@ pub struct Options {
     pub listed_max: usize,
     /// Rows of a part; else as many as time allows.
     pub chunk_rows: Option<u64>,
-    /// How parts are held against each other.
+    /// How parts are compared.
     pub mode: Mode,
 }
 
@@ -71,7 +71,7 @@ pub struct Options {
 pub struct Request {
     /// Where the truth is.
     pub source: Location,
-    /// What is held against it.
+    /// What is compared with it.
     pub target: Location,
     /// The tables by their names; all if there are none.
     pub tables: Vec<String>,
@@ -97,7 +97,7 @@ pub struct Course<'a> {
     pub sample: Option<Sample>,
     /// Goes on looking at what is unresolved until it is settled.
     pub watch: bool,
-    /// Is told of pauses, and of what became of rows that are watched.
+    /// Takes notes of pauses, and of what became of rows that are watched.
     pub note: Option<&'a (dyn Fn(&str) + Sync)>,
 }
 
@@ -115,13 +115,13 @@ impl Course<'_> {
     }
 }
 
-/// Who is told how far it is, and may end it.
+/// Functions of the caller that learn how far a run is, and may end it.
 pub struct Watch<'a> {
-    /// Is told how much was read; an error ends the run.
+    /// Takes how much was read; an error ends the run.
     pub tell: &'a Tell<'a>,
-    /// Is told which table begins.
+    /// Takes the name of the table that begins.
     pub begin: &'a (dyn Fn(&str) + Sync),
-    /// Is told how far a table is, part by part.
+    /// Takes how far a table is, part by part.
     pub advance: &'a (dyn Fn(Advance<'_>) + Sync),
 }
 
@@ -204,7 +204,7 @@ pub fn compare_on_course(
     Ok(outcome)
 }
 
-/// What is not compared. Who may not ask for it is told of nothing.
+/// What is not compared. A user who may not ask for it gets an empty list.
 fn beside(connection: &mut dyn Connection) -> Result<Vec<Beside>> {
     match connection.beside_tables() {
         Err(error) if !error.is_fatal() => Ok(Vec::new()),

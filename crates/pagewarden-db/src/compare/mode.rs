@@ -1,5 +1,5 @@
-//! How two parts are held against each other: by their rows, or by sums that the servers
-//! make; and how that is chosen.
+//! How two parts are compared: by their rows, or by sums that the servers make; and how that
+//! is chosen.
 //!
 //! | mode | who hashes | what crosses the network |
 //! |---|---|---|

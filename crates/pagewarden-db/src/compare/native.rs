@@ -1,9 +1,9 @@
 //! Sums by servers of one kind and version with functions of their own: PostgreSQL's hashes of
 //! its types, guarded against what they do not see (`engine/postgres/sums.rs`).
 //!
-//! Nobody promises that these functions stay what they are from one version to the next, or
-//! between machines of another byte order. Where they differ nothing is called equal: the
-//! part is read.
+//! PostgreSQL does not promise that these functions stay what they are from one version to the
+//! next, or between machines of another byte order. Where they differ nothing is called equal:
+//! the part is read.
 
 use super::plan::Plan;
 use crate::table::Table;

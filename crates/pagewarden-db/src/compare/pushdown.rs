@@ -34,7 +34,7 @@ pub fn obstacle(source: &Side<'_>, target: &Side<'_>, plan: &Plan) -> Option<Str
 }
 
 impl Comparison<'_, '_> {
-    /// Finds in a part of so many rows the smaller ones that are not alike.
+    /// Finds in a part of `rows` rows the smaller ones that are not alike.
     ///
     /// # Errors
     /// A side could not be read.

@@ -1,4 +1,4 @@
-//! Statements that would make the target equal. Nobody runs them here.
+//! Statements that would make the target equal. This library does not run them.
 //!
 //! Each is guarded by the values that it expects, so that a row which has changed since
 //! is left alone.
@@ -28,7 +28,7 @@ fn statement(dialect: &dyn Dialect, report: &TableReport, difference: &Differenc
         values.iter().all(|side| side.iter().flat_map(|row| row.iter()).all(is_writable));
     if !writable || !report.not_compared.is_empty() && difference.kind != Kind::Changed {
         return format!(
-            "-- {}: a row that no statement of ours can write ({})",
+            "-- {}: a row that Pagewarden has no statement for ({})",
             difference.kind.name(),
             one_line(&key_text(dialect, difference))
         );

@@ -75,10 +75,10 @@ pub struct Run<'a> {
     pub of_target: Vec<TableName>,
     /// What else is wished.
     pub course: &'a Course<'a>,
-    /// Who is told.
+    /// Functions of the caller that learn how far the run is.
     pub watch: &'a Watch<'a>,
     next: AtomicUsize,
-    /// True if somebody asked to end.
+    /// True if the caller asked to end.
     pub ended: AtomicBool,
 }
 
@@ -145,7 +145,7 @@ impl<'a> Run<'a> {
                 unreachable = pair.connect().err().map(|error| error.to_string());
             }
             self.ended.fetch_or(report.stopped, Ordering::Relaxed);
-            // Nobody listens only where the caller has panicked.
+            // The receiver is gone only where the caller has panicked.
             let _ = reports.send((index, compared));
         }
     }

@@ -44,7 +44,7 @@ pub struct Sampled {
 }
 
 impl Sampled {
-    /// What so many blocks say.
+    /// What the compared blocks say of all of them.
     pub fn of(blocks: u64, compared: u64, not_equal: u64, seed: u64) -> Self {
         let at_most = at_most(blocks, compared, not_equal);
         Self { blocks, compared, not_equal, at_most, seed }
@@ -96,7 +96,7 @@ fn too_large() -> Error {
     )
 }
 
-/// So many blocks are a share of all, at least one.
+/// How many blocks are a share of all: at least one.
 fn share_of(blocks: u64, share: f64) -> u64 {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "10,000 at most")]
     let wanted = (blocks as f64 * share).ceil() as u64;

@@ -17,7 +17,7 @@ use crate::row::{Tag, Value, number};
 
 /// Memory for rows that are shown.
 const SHOWN_BYTES_MAX: usize = 16 << 20;
-/// How long a pause may be before somebody is asked whether to go on.
+/// How long a pause may be before the caller is asked whether to go on.
 const NAP: Duration = Duration::from_millis(50);
 
 /// A part of a table with rows that were not alike.
@@ -51,7 +51,7 @@ impl Pending {
 /// is not known then is left in `waiting`.
 ///
 /// # Errors
-/// A side could not be read, or somebody asked to end. Nothing is counted of what was
+/// A side could not be read, or the caller asked to end. Nothing is counted of what was
 /// not known by then; it is left in `waiting`, too.
 pub fn settle(
     comparison: &mut Comparison<'_, '_>,
@@ -62,7 +62,7 @@ pub fn settle(
     let mut begin = Instant::now();
     let mut last = comparison.options.frozen;
     while !waiting.is_empty() {
-        // A pause for servers is at the cost of nobody's patience.
+        // A pause for servers does not use up the patience.
         begin += comparison.wait_for_servers(report)?;
         let mut settle = comparison.options.settle;
         if !last {
@@ -97,7 +97,7 @@ pub fn settle(
     Ok(())
 }
 
-/// Waits, as long as nobody asks to end.
+/// Waits, as long as the caller does not ask to end.
 pub fn pause(time: Duration, watch: &Watch<'_>) -> Result<()> {
     let begin = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! How far a comparison has come, in a file, so that one that was killed goes on where it was.
+//! How far a comparison has come, in a file, so that a run can resume one that was killed.
 //!
 //! The file is lines, each appended and synced once what it says is done:
 //!
@@ -75,7 +75,7 @@ pub struct Asked {
     pub excluded_columns: Vec<String>,
     /// How many rows that differ are listed of a table.
     pub differences: usize,
-    /// How parts are held against each other.
+    /// How parts are compared.
     pub mode: Mode,
 }
 
@@ -343,8 +343,8 @@ pub fn place(location: &Location) -> String {
     format!("{location}{}", schema.unwrap_or_default())
 }
 
-/// A word for how two tables are made and what of them is compared: what was summed under
-/// another cannot be gone on with.
+/// A word for how two tables are made and what of them is compared: a run does not resume what
+/// was summed under another.
 pub(super) fn fingerprint(source: &Table, target: &Table, plan: &Plan) -> String {
     let table = |table: &Table| format!("{:?} {:?} {:?}", table.engine, table.columns, table.key);
     let text = format!(

@@ -1,4 +1,4 @@
-//! Parts that are read from both sides, and how their rows are held against each other.
+//! Parts that are read from both sides, and how their rows are compared.
 //!
 //! | reading | what is hashed | where hashes are not alike |
 //! |---|---|---|
@@ -18,7 +18,7 @@ use crate::engine::Query;
 use crate::error::Result;
 use crate::row::record::{self, Record, Sequence};
 
-/// How rows that were read are held against each other.
+/// How rows that were read are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reading {
     AsSent,

@@ -36,7 +36,7 @@ impl Stride {
         Self { is_whole: is_whole(source) && is_whole(target), is_dense: false }
     }
 
-    /// The last key of a part of at most so many rows; none if it must be asked for.
+    /// The last key of a part of at most `rows` rows; none if it must be asked for.
     pub fn next(&self, after: &Bound, end: &Bound, rows: u64) -> Bound {
         let next = whole(after)?.checked_add(i128::from(rows))?;
         let is_before_end = end.is_none() || whole(end)? > next;
@@ -50,7 +50,7 @@ impl Stride {
         self.is_whole
     }
 
-    /// A part had so many rows on the side that has more.
+    /// A part had `rows` rows on the side that has more.
     pub fn seen(&mut self, part: &Scope, rows: u64) {
         let numbers = match part {
             Scope::Range { after, upto } => {

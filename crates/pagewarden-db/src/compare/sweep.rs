@@ -28,13 +28,13 @@ use crate::row::record::{Hash, Record};
 
 /// Smaller tables are read soon in any way.
 const ROWS_MIN: u64 = 20_000;
-/// The largest table: nobody is asked for pauses while a table is swept, a run that is resumed
-/// begins with it anew, and the servers keep what our snapshots see.
+/// The largest table: a sweep makes no pauses for servers, a run that is resumed begins with the
+/// table anew, and the servers keep what our snapshots see.
 const BYTES_MAX: u64 = 64 << 30;
 /// Rows that a range has if all numbers are in use, and the most ranges.
 const PART_ROWS: u64 = 50_000;
 const PARTS_MAX: u64 = 1 << 16;
-/// How often it is told how far it is.
+/// After how many rows a sweep reports how far it is.
 const ADVANCE_ROWS: u64 = 100_000;
 
 /// Ranges of the key of equal width.
@@ -109,8 +109,8 @@ impl Comparison<'_, '_> {
             && is_of_size(&self.target)
     }
 
-    /// Sweeps both tables behind a key, and reads again what is not alike. False if that is not
-    /// to be had of both servers.
+    /// Sweeps both tables behind a key, and reads again what is not alike. False if one of the
+    /// servers does not offer that.
     ///
     /// # Errors
     /// A side could not be read, or the state not be written.
@@ -249,6 +249,8 @@ mod tests {
                 (0..parts.count).map(|part| stride::whole(&parts.upto(part))).collect();
             assert_eq!(ends.last(), Some(&None));
             assert!(ends.iter().rev().skip(1).all(Option::is_some), "{parts:?}");
+            let inner = &ends[..parts.count - 1];
+            assert!(inner.is_sorted_by(|one, next| one < next), "{parts:?}");
             let around = ends.iter().flatten().flat_map(|end| [end - 1, *end, end + 1]);
             let keys =
                 around.chain([i64::MIN, -1, 0, 1, 7, 8, 99, 100, 1000, i64::MAX].map(i128::from));
@@ -258,8 +260,8 @@ mod tests {
                     continue;
                 }
                 let part = parts.of(key).unwrap();
-                let is_before = |end: &Option<i128>| end.is_none_or(|end| i128::from(key) <= end);
-                assert_eq!(ends.iter().position(is_before), Some(part), "{key} {parts:?}");
+                let is_below = |end: &Option<i128>| end.is_some_and(|end| end < i128::from(key));
+                assert_eq!(ends.partition_point(is_below), part, "{key} {parts:?}");
             }
         }
     }

@@ -44,11 +44,11 @@ pub struct Comparison<'a, 'b> {
     pub options: &'b Options,
     /// What else is wished.
     pub course: &'b Course<'b>,
-    /// Who is told.
+    /// Functions of the caller that learn how far it is.
     pub watch: &'b Watch<'b>,
     /// In which way.
     pub choice: Choice,
-    /// How rows that are read are held against each other.
+    /// How rows that are read are compared.
     pub(super) reading: Reading,
     /// How far the next part goes.
     pub(super) stride: Stride,
@@ -62,7 +62,7 @@ pub struct Comparison<'a, 'b> {
     pending: Vec<Pending>,
     /// What was unresolved when patience ended, if it is watched.
     pub left: Vec<Pending>,
-    /// Of a sample, the block at hand.
+    /// Of a sample, the current block.
     pub block: u64,
     /// Parts that are not known to be equal, and the blocks to which they belong.
     unequal: BTreeMap<PartNumber, u64>,
@@ -153,7 +153,7 @@ impl<'a, 'b> Comparison<'a, 'b> {
     /// Waits until the servers have room for us, and says how long.
     ///
     /// # Errors
-    /// A server does not tell, or somebody asked to end.
+    /// A server does not tell, or the caller asked to end.
     pub fn wait_for_servers(&mut self, report: &mut TableReport) -> Result<Duration> {
         let (source, target) = (&mut self.source, &mut self.target);
         let is_frozen = self.options.frozen;
@@ -223,8 +223,8 @@ impl<'a, 'b> Comparison<'a, 'b> {
         }
     }
 
-    /// The key up to which there are so many rows, counted on the side that has more; none
-    /// if there are not so many.
+    /// The key up to which there are `rows` rows, counted on the side that has more; none if there
+    /// are fewer.
     ///
     /// # Errors
     /// A side could not be read.

@@ -1,8 +1,8 @@
 //! Pauses for servers that have enough to do, or a replica that falls behind.
 //!
 //! Servers are asked between the parts of a table, before each. A table without ranges is
-//! one part. Under a snapshot lag is nobody's concern: what is read there holds no
-//! replica up, and a pause would only make the snapshot older.
+//! one part. Under a snapshot lag does not matter: what is read there holds no replica up, and
+//! a pause would only make the snapshot older.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -53,7 +53,7 @@ impl fmt::Display for Busy {
 /// Waits until both servers have room, and says how long.
 ///
 /// # Errors
-/// A server does not tell what is to be kept to, or somebody asked to end.
+/// A server does not tell what is to be kept to, or the caller asked to end.
 pub(super) fn wait(
     source: &mut Side<'_>,
     target: &mut Side<'_>,

@@ -1,5 +1,5 @@
 //! Rows that were unresolved when all tables had been read, looked at again until each is
-//! settled, or somebody ends it.
+//! settled, or the caller ends it.
 
 use std::time::Duration;
 

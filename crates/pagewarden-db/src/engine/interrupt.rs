@@ -1,7 +1,7 @@
 //! Statements that send nothing until they are done, and how they are ended before.
 //!
 //! Rows that come can be left alone; a sum over a whole table cannot. While the server works
-//! on it somebody else asks whether it is still wanted, and if not, has the server end it.
+//! on it another thread asks whether it is still wanted, and if not, has the server end it.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;

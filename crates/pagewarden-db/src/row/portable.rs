@@ -18,7 +18,7 @@
 //!
 //! The hash is the first 14 bytes of MD5, in two lanes of 7 (56 bits), which every engine
 //! can add up exactly. Two parts that differ by accident have equal sums once in 2^112;
-//! whoever may choose rows can make them equal.
+//! a user who may choose rows can make them equal.
 
 use md5::{Digest as _, Md5};
 

@@ -8,7 +8,7 @@
 //! two halves are summed separately, modulo 2^64: the sum of a multiset, which no
 //! order changes, and in which rows that stand twice count twice, where a sum by
 //! exclusive or would cancel them. Two tables that differ by accident have equal sums
-//! once in 2^128; whoever chooses the rows of both can make them equal.
+//! once in 2^128; a user who chooses the rows of both can make them equal.
 
 use super::{FORM_VERSION, hex_text};
 

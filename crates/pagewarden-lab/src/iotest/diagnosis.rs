@@ -72,7 +72,7 @@ fn flush(session: &Session) -> Option<Doubt> {
         (true, _) => (
             true,
             format!(
-                "a flush takes {taken}, too little for a device to have stored anything: a protected cache, or nobody flushes"
+                "a flush takes {taken}, too little for a device to have stored anything: a protected cache, or no flush at all"
             ),
         ),
         (false, _) => (false, format!("a flush takes {taken}, as long as storing something does")),
@@ -258,13 +258,13 @@ pub struct Reading {
     pub seconds: f64,
     /// Mebibytes a second.
     pub mib_per_second: f64,
-    /// Cores that were busy, in the mean; `None` where nobody knows.
+    /// Cores that were busy, in the mean; `None` where that is not known.
     pub cores_busy: Option<f64>,
     /// Threads that worked.
     pub jobs: Option<usize>,
     /// Files that were read.
     pub files: Option<u64>,
-    /// Whether it lies on the disk that was measured; `None` where nobody knows.
+    /// Whether it lies on the disk that was measured; `None` where that is not known.
     pub is_same_disk: Option<bool>,
 }
 

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Nothing that exists can be overwritten: reads go through descriptors that
-//! cannot write, writes into a file that was made here a moment ago, of which
-//! nobody else has the name (`workplace`).
+//! cannot write, writes into a file that was made here a moment ago, whose
+//! name no other program has (`workplace`).
 
 pub mod device;
 pub mod diagnosis;

@@ -9,7 +9,7 @@
 /// Where the next block lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Behind the last one, in so many streams, each with a part of the file.
+    /// Behind the last one, in several streams, each with a part of the file.
     Sequential {
         /// Streams, each by a thread of its own, which share the depth.
         streams: usize,
@@ -23,7 +23,7 @@ pub enum Access {
 /// When the device must have what was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sync {
-    /// Nothing is written, or nobody waits for it.
+    /// Nothing is written, or the writer does not wait until it is stored.
     Never,
     /// After each write.
     EachWrite,
@@ -171,7 +171,7 @@ impl Pattern {
         self.write_percent == 0
     }
 
-    /// The most that it may write in a file of so many bytes: a log is short, and all of them
+    /// The most that it may write in a file of `file_bytes` bytes: a log is short, and all of them
     /// together stay below two and a half times the file.
     #[must_use]
     pub fn written_bytes_max(&self, file_bytes: u64) -> u64 {

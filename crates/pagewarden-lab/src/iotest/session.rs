@@ -26,7 +26,7 @@ pub struct Settings {
     pub folder: PathBuf,
     /// Bytes in the test file.
     pub file_bytes: u64,
-    /// Bytes to be left free; a choice of ours if `None`.
+    /// Bytes to be left free; by default (`None`) a part of what is free.
     pub reserve_bytes: Option<u64>,
     /// Bytes of the database's page.
     pub page: usize,
@@ -51,7 +51,7 @@ pub struct Settings {
 /// What happens.
 #[derive(Debug, Clone, Copy)]
 pub enum Event<'a> {
-    /// So many bytes more of the test file were written.
+    /// More bytes of the test file were written.
     LaidOut {
         /// Bytes.
         bytes: u64,

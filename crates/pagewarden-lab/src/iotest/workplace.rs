@@ -1,4 +1,4 @@
-//! A file to work in that nobody else has the name of.
+//! A file to work in whose name no other program has.
 //!
 //! ```text
 //! DIR                     opened as a folder, no symbolic link followed
@@ -10,7 +10,7 @@
 //!
 //! From then on there are only descriptors. No name leads to the file, so that
 //! nothing can be mistaken for it, and the system gives its blocks back when this
-//! program ends, whatever ends it. Whoever only reads is given a descriptor that
+//! program ends, whatever ends it. A part that only reads gets a descriptor that
 //! cannot write.
 
 use std::fs::File;
@@ -50,7 +50,7 @@ pub struct Wanted<'a> {
     pub folder: &'a Path,
     /// Bytes in the file.
     pub file_bytes: u64,
-    /// Bytes to be left free in the file system; a choice of ours if `None`.
+    /// Bytes to be left free in the file system; by default (`None`) a part of what is free.
     pub reserve_bytes: Option<u64>,
     /// What to write.
     pub payload: &'a [u8],
@@ -320,7 +320,7 @@ fn make_files(folder: &OwnedFd, path: &Path) -> io::Result<Workplace> {
     let inner = openat(folder, &names.name, flags, Mode::empty())?;
     let own = fstat(&inner)?;
     if own.st_uid != rustix::process::geteuid().as_raw() {
-        return Err(io::Error::other("somebody put another folder in the place of ours"));
+        return Err(io::Error::other("another program has replaced the test folder"));
     }
     let inner = &*names.inner.insert(inner);
     let plain = OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -331,7 +331,7 @@ fn make_files(folder: &OwnedFd, path: &Path) -> io::Result<Workplace> {
         let file = openat(inner, FILE_NAME, plain | flags, Mode::empty())?;
         let status = fstat(&file)?;
         if (status.st_dev, status.st_ino) != (made.st_dev, made.st_ino) {
-            return Err(io::Error::other("somebody put another file in the place of ours"));
+            return Err(io::Error::other("another program has replaced the test file"));
         }
         Ok(File::from(file))
     };

@@ -1,7 +1,7 @@
 //! Statistics: pure functions over slices, each with its known answers.
 //!
 //! The answers in the tests were computed with SciPy 1.17.1; the call stands
-//! beside each. What cannot be told (too few figures, all alike) is `None`,
+//! beside each. What has no answer (too few figures, all alike) is `None`,
 //! never a panic and never a made-up number.
 
 pub mod association;

@@ -30,7 +30,7 @@ pub fn blocks_needed(sd: f64, effect: f64, alpha: f64) -> Option<u64> {
     plausible.then(|| blocks.max(BLOCKS_MIN))
 }
 
-/// The smallest difference (a logarithm) that so many blocks can show.
+/// The smallest difference (a logarithm) that this number of blocks can show.
 #[must_use]
 pub fn visible_effect(sd: f64, blocks: usize, alpha: f64) -> Option<f64> {
     let z = normal_quantile(1.0 - alpha) + normal_quantile(POWER);

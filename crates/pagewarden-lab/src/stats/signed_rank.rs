@@ -13,9 +13,9 @@ use crate::stats::distribution::{normal_below, normal_quantile};
 use crate::stats::ranks::rank;
 use crate::stats::summary::sorted;
 
-/// Up to so many differences the distribution is counted out.
+/// Up to this number of differences the distribution is counted out.
 const EXACT_MAX: usize = 50;
-/// Up to so many also where some are alike, as SciPy does.
+/// Up to this number also where some are alike, as SciPy does.
 const EXACT_WITH_TIES_MAX: usize = 13;
 
 /// What the test says.

@@ -4,8 +4,8 @@
 use crate::stats::distribution::normal_below;
 use crate::stats::ranks::rank;
 
-/// Up to so many figures in the smaller arm the distribution is counted out, if
-/// none are alike (as `scipy.stats.mannwhitneyu` does).
+/// Up to this number of figures in the smaller arm the distribution is counted out,
+/// if none are alike (as `scipy.stats.mannwhitneyu` does).
 const EXACT_MAX: usize = 8;
 /// Counting costs memory by the product of both counts.
 const EXACT_PRODUCT_MAX: usize = 4000;

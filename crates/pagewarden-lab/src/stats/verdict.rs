@@ -46,7 +46,7 @@ pub enum Verdict {
     Worse,
     /// Too few blocks, or too much noise.
     Undecided {
-        /// How many blocks more would probably decide, if that can be told.
+        /// How many blocks more would probably decide, if that is known.
         more: Option<u64>,
     },
     /// Dearer by less than the margin, if at all.
@@ -156,7 +156,7 @@ pub fn judge(judged: &Judged, p: f64, costs: &[f64], margin: f64, level: Level) 
 }
 
 /// How many blocks more would exclude the margin if there is no difference at
-/// all. Where so many are there already, the truth lies near a bound, and what
+/// all. Where that number is there already, the truth lies near a bound, and what
 /// is nearer decides: to show that it is below the margin, or that it is above
 /// nothing. The latter is corrected for the pairs beside it, so it takes more.
 fn more_blocks(
@@ -189,7 +189,7 @@ fn more_blocks(
     })
 }
 
-/// So many blocks that agree have a p of `alpha`: the signed rank test gives no
+/// The number of blocks that, if all agree, have a p of `alpha`: the signed rank test gives no
 /// less than 2/2^n.
 fn blocks_for_p(alpha: f64) -> u64 {
     let mut blocks = 1;

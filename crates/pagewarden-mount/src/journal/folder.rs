@@ -3,8 +3,8 @@
 //!
 //! It holds pages of a database, so it and its files are open to their owner alone. A folder of
 //! another user, or one that others can write to, is refused before anything in it is touched:
-//! what lies in it may be a link to any file of ours. One that others can only read, as earlier
-//! versions made them, is closed to them.
+//! what lies in it may be a link to any file of the user who mounts. One that others can only
+//! read, as earlier versions made them, is closed to them.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -80,7 +80,7 @@ impl Folder {
         Ok(true)
     }
 
-    /// Lets nobody else in. To be called when what is in it is known to be a delta.
+    /// Closes it to other users. To be called when what is in it is known to be a delta.
     pub(super) fn close_to_others(&self) -> io::Result<()> {
         if self.held.metadata()?.mode() & 0o077 != 0 {
             fchmod(&self.held, Mode::RWXU)?;

@@ -11,7 +11,7 @@ use super::{Installation, Server};
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(50);
 
-/// Two running servers, the second of which follows the first, late by so many seconds.
+/// Two running servers, the second of which follows the first, late by `delay_seconds`.
 /// Both have `options`, for example `binlog-format=ROW`. The primary listens on a port of
 /// the loopback interface, for its replica.
 ///

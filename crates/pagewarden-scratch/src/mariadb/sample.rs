@@ -35,7 +35,7 @@ pub const WIDE: Shape = Shape {
     values: "seq, seq, REPEAT(SHA1(seq), 50)",
 };
 
-/// Statements that make a table of so many rows, in the database at hand.
+/// Statements that make a table of `rows` rows, in the current database.
 pub fn table(name: &str, engine: &str, shape: Shape, rows: u32) -> String {
     let Shape { columns, values } = shape;
     format!(

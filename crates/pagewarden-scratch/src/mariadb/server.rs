@@ -7,7 +7,7 @@
 //! | `.../socket` | the only way in; no network |
 //! | `.../server.log` | what the server said, all starts |
 //!
-//! The server's own root has no password, which is safe because nobody else can
+//! The server's own root has no password, which is safe because no other user can
 //! reach the socket.
 
 use std::fs::{self, OpenOptions};
@@ -227,7 +227,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Nobody reads these files again.
+        // No process reads these files again.
         self.kill();
     }
 }

@@ -10,7 +10,7 @@
 //! | `.../.s.PGSQL.5432` | the socket; the path must stay below 107 bytes |
 //! | `.../server.log` | what the server said, all starts |
 //!
-//! `trust` authentication is safe because nobody else can reach the socket.
+//! `trust` authentication is safe because no other user can reach the socket.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -571,7 +571,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // Nobody reads these files again, but the polite way gives back the
+        // No process reads these files again, but the polite way gives back the
         // shared memory too.
         if let Some(pid) = self.postmaster_pid() {
             processes::signal(pid, Signal::QUIT);

@@ -10,7 +10,7 @@
 //! The first wins. `PAGEWARDEN_SERVERS` names another directory in its stead.
 //!
 //! PostgreSQL refuses to run as root. When we are root every program is started
-//! as the user `postgres`, or `nobody` where there is none.
+//! as the user `postgres`, or as the kernel's overflow user (65534) where there is none.
 
 use std::env;
 use std::io::{self, Write};

@@ -2,9 +2,9 @@
 //! thread however many want it.
 //!
 //! A block is *claimed* by who finds it absent, who then expands and publishes it;
-//! others wait. A claim that is dropped leaves the block absent, and whoever waited
-//! claims it in turn: so an error is met by each reader that needs the block, and by
-//! nobody else.
+//! others wait. A claim that is dropped leaves the block absent, and each thread that
+//! waited claims it in turn: so every reader that needs the block meets the error, and
+//! no other reader does.
 //!
 //! Room is counted in bytes and made by a clock: what was read since the hand last
 //! came by is passed over once.
@@ -19,7 +19,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::pack::lock;
 
-/// What is spent is kept for so many bytes more, for readers who follow closely.
+/// Bytes of the newest spent blocks, which are kept for readers that follow closely.
 const SPENT_BYTES: usize = 4 << 20;
 /// Places of the clock where nothing is any longer, at most.
 const CLOCK_STALE_MAX: usize = 4096;
@@ -39,7 +39,7 @@ impl Buffers {
         Arc::new(Self { spare: Mutex::default(), most })
     }
 
-    /// Puts by buffers of so many bytes, until there are so many.
+    /// Puts by buffers of `bytes` bytes, until there are `count`.
     pub(super) fn prepare(&self, bytes: usize, count: usize) {
         while self.spare() < count.min(self.most) {
             // Written, not only reserved: to have memory from the system is what takes time.
@@ -77,13 +77,13 @@ impl Drop for Block {
     }
 }
 
-/// All blocks at hand.
+/// All blocks that are expanded, or being expanded.
 #[derive(Debug)]
 pub(super) struct Cache {
     inner: Mutex<Inner>,
     bytes_max: usize,
-    /// Of what is held, what nobody has read yet. Changed under the lock, and looked at
-    /// without it by every reader.
+    /// Bytes of the held blocks that no reader has read yet. Changed under the lock; every
+    /// reader looks at it without the lock.
     unread_bytes: AtomicUsize,
 }
 
@@ -99,7 +99,7 @@ struct Inner {
 
 #[derive(Debug)]
 enum Slot {
-    /// With a place to wait, if somebody does.
+    /// With a place to wait, if a thread waits.
     Claimed(Option<Arc<Flight>>),
     Held(Held),
 }
@@ -107,7 +107,7 @@ enum Slot {
 #[derive(Debug)]
 struct Held {
     block: Arc<Block>,
-    /// Somebody has read it since the hand came by.
+    /// A reader has read it since the hand came by.
     used: bool,
     /// It was expanded ahead of a reader who has not come yet.
     unread: bool,
@@ -124,7 +124,7 @@ pub(super) struct Flight {
 type Landed = Option<Arc<Block>>;
 
 impl Flight {
-    /// The block; `None` if whoever had claimed it could not expand it.
+    /// The block; `None` if the thread that had claimed it could not expand it.
     pub(super) fn wait(&self) -> Landed {
         let mut landed = lock(&self.landed);
         loop {
@@ -166,7 +166,7 @@ impl Cache {
         }
     }
 
-    /// For who reads the block now, if it is at hand.
+    /// The block, for a reader that reads it now; `None` if it is not held.
     pub(super) fn held(&self, key: Key) -> Option<Arc<Block>> {
         match lock(&self.inner).slots.get_mut(&key) {
             Some(Slot::Held(held)) => Some(self.read(held)),
@@ -193,8 +193,8 @@ impl Cache {
         Claim { cache: self, key, is_settled: false }
     }
 
-    /// The block was read to its end by somebody who goes on: others need the room more.
-    /// A block of a file of so many bytes.
+    /// A reader that goes on has read the block to its end: other blocks need the room more.
+    /// The block's file has `file_bytes` bytes.
     pub(super) fn finished(&self, key: Key, file_bytes: u64) {
         let mut inner = lock(&self.inner);
         let Some(Slot::Held(held)) = inner.slots.get_mut(&key) else { return };
@@ -214,7 +214,7 @@ impl Cache {
         self.unread_bytes.load(Ordering::Relaxed)
     }
 
-    /// True for a block at hand. Leaves it as it is.
+    /// True for a held block. Leaves it as it is.
     #[cfg(test)]
     pub(super) fn is_held(&self, key: Key) -> bool {
         matches!(lock(&self.inner).slots.get(&key), Some(Slot::Held(_)))
@@ -228,7 +228,7 @@ impl Cache {
 }
 
 impl Inner {
-    /// Lets go what was spent longest ago, but for what somebody has read since.
+    /// Lets go the blocks that were spent longest ago, except those that a reader has read since.
     fn spend(&mut self, key: Key, bytes: usize) -> Vec<Held> {
         self.spent.push_back((key, bytes));
         self.spent_bytes = self.spent_bytes.saturating_add(bytes);
@@ -293,7 +293,7 @@ impl Claim<'_> {
         let bytes = block.bytes.len();
         let (before, gone) = {
             let mut inner = lock(&self.cache.inner);
-            // What nobody has read yet is worth more than what somebody has.
+            // A block that no reader has read yet is worth more than one that a reader has.
             let held = Held { block: Arc::clone(&block), used: unread, unread };
             let before = inner.slots.insert(self.key, Slot::Held(held));
             inner.clock.push_back(self.key);
@@ -324,8 +324,8 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// Tells those who wait for what was claimed here. Mostly there is nobody, and no call of
-/// the system is made.
+/// Gives the result to the threads that wait for what was claimed here. Mostly no thread
+/// waits, and no system call is made.
 fn land(claimed: Option<Slot>, block: Option<&Arc<Block>>) {
     if let Some(Slot::Claimed(Some(flight))) = claimed {
         flight.land(block.map(Arc::clone));
@@ -402,7 +402,7 @@ mod tests {
                 claim.publish(buffers.block(BYTES), true);
                 assert!(is_held(&cache, block));
                 cache.finished((0, block), file_bytes);
-                // Somebody else reads this one again and again.
+                // Another reader reads this one again and again.
                 assert!(is_held(&cache, 0), "{block}");
             }
             assert!(is_held(&cache, 39) && cache.unread_bytes() == 0);

@@ -179,7 +179,7 @@ fn missing(path: &Path, root: Root, bases: &Bases) -> Error {
         let hint = format!("name the pack with root {root}");
         return Error::refused(named, reason, hint);
     }
-    let reason = format!("it is a delta to the pack with root {root}, which is not at hand");
+    let reason = format!("it is a delta to the pack with root {root}, which is not available");
     Error::refused(path, reason, "name that pack with --base")
 }
 

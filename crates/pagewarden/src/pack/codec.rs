@@ -183,7 +183,7 @@ impl Decoder {
                 out.copy_from_slice(stored);
                 Some(stored.len())
             }
-            // Whoever has the base at hand does not ask here.
+            // A caller that has the base reads the block there, and does not call this.
             Codec::Raw | Codec::Base => None,
             Codec::Lz4 => lz4_flex::block::decompress_into(stored, out).ok(),
             Codec::Zstd => {

@@ -1,9 +1,9 @@
 //! What is packed: the files and folders below a path, as they are now.
 //!
 //! Links to folders are followed only where a server makes them: those of PostgreSQL's tablespaces
-//! and its log. Any other may be planted by whoever can write into the folder, to have a pack
+//! and its log. A user who can write into the folder may plant any other link, to have a pack
 //! made by root hold what only root may read. For the same reason root follows only to folders of
-//! the cluster's own user, or along links that nobody else can have made.
+//! the cluster's own user, or along links that no other user can have made.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, Metadata};
@@ -51,7 +51,7 @@ pub struct Content {
     pub left_out: Vec<PathBuf>,
 }
 
-/// What changes when somebody writes to a file.
+/// What changes when a process writes to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen {
     device: u64,

@@ -26,7 +26,7 @@ pub struct Draining<'a> {
     pub content: &'a Content,
     /// How many are read at once.
     pub jobs: NonZero<usize>,
-    /// At most so many bytes a second, of all together.
+    /// At most this number of bytes a second, for all files together.
     pub rate: Option<NonZero<u64>>,
     /// True where a server may remove files meanwhile.
     pub is_live: bool,

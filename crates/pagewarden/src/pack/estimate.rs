@@ -86,7 +86,7 @@ impl Stratum {
         if self.taken == 0 { 0.0 } else { self.stored_bytes / self.taken as f64 }
     }
 
-    /// Of the sum over so many of its blocks.
+    /// Of the sum over `blocks` of its blocks.
     fn variance(&self, blocks: u64) -> f64 {
         if self.taken < 2 {
             return 0.0;
@@ -95,7 +95,7 @@ impl Stratum {
         let squares = self.stored_squares - self.stored_bytes * self.mean();
         let of_block = (squares / (taken - 1.0)).max(0.0);
         let of_mean = of_block * (1.0 - taken / all) / taken;
-        // Of a part of the stratum nobody knows which of the blocks it has, too.
+        // Which of its blocks a part of the stratum has is not known, either.
         let of_part = of_block * blocks * (1.0 - blocks / all);
         of_mean * blocks * blocks + of_part
     }
@@ -139,7 +139,7 @@ fn whole(bytes: f64) -> u64 {
     format!("{:.0}", bytes.clamp(0.0, 1e18)).parse().unwrap_or(0)
 }
 
-/// How many standard deviations hold 95 % with so many degrees of freedom: the
+/// How many standard deviations hold 95 % with `freedom` degrees of freedom: the
 /// expansion of Cornish and Fisher (Abramowitz and Stegun 26.7.5), which is right to
 /// 0.5 % from 4 degrees on.
 fn student(freedom: f64) -> f64 {

@@ -1,8 +1,8 @@
 //! Blocks of a pack that were expanded and tested, kept in memory for all processes of a user.
 //!
 //! A process that has just begun holds nothing expanded, and may not live long enough for that to
-//! pay. So whoever expands a block of a file puts it into a *store*: a file in a tmpfs that
-//! holds the packed file as it is, with holes where nobody has put anything yet. What is there
+//! pay. So a process that expands a block of a file puts it into a *store*: a file in a tmpfs that
+//! holds the packed file as it is, with holes where no process has put a block yet. What is there
 //! is read from there as from the page cache, without being tested again; that is why a store
 //! lies in memory and nowhere else.
 //!
@@ -19,9 +19,9 @@
 //!               at the next multiple of 4096 the file
 //! ```
 //!
-//! A block is written before its byte is, each by a call of its own, so that whoever is killed
-//! meanwhile leaves it absent. Two who put the same block write the same bytes, and nobody ever
-//! takes anything back. Nothing is mapped: a file that is cut would be a signal.
+//! A block is written before its byte is, each by a call of its own, so that a process that is
+//! killed meanwhile leaves it absent. Two processes that put the same block write the same bytes,
+//! and no process ever takes a block out. Nothing is mapped: a file that is cut would be a signal.
 //!
 //! A store belongs to one user (mode 0600, tested when it is opened), and to one file of a pack as
 //! it lies there: not to the root alone, since a pack that was altered may claim any root, and
@@ -55,12 +55,12 @@ const HEAD_USED_BYTES: usize = 56;
 const READY: u8 = 1;
 /// States that are read at once.
 const LOOK: usize = 512;
-/// How often it is asked whether there is room: when so many bytes more are taken.
+/// Each time a store takes this number of bytes more, it is asked whether there is room.
 const ROOM_STEP_BYTES: u64 = 4 << 20;
 /// What is read at once for who goes through the file.
 const AHEAD_BYTES: usize = 32 << 10;
-/// So many reads one behind the other are no chance: lookups find a page behind the one that
-/// leads to it now and then.
+/// This number of reads one behind the other is no chance: now and then lookups find a page
+/// behind the one that leads to it.
 const STEPS_MIN: u32 = 3;
 /// So much may be skipped on the way.
 const SLACK_BYTES: u64 = 16 << 10;
@@ -120,8 +120,8 @@ struct Ahead {
 }
 
 impl Ahead {
-    /// Learns of a read that they are of no use to. True for somebody who goes through the file: he
-    /// comes from these bytes, but for a page here and there, or has gone on for some time.
+    /// Learns of a read that they are of no use to. True for a reader that goes through the file:
+    /// it comes from these bytes, but for a page here and there, or has gone on for some time.
     fn note(&mut self, asked: Range<u64>) -> bool {
         let follows = std::mem::replace(&mut self.next, asked.end) == asked.start;
         self.steps = if follows { self.steps.saturating_add(1) } else { 0 };
@@ -319,12 +319,12 @@ impl Expanded {
         }
     }
 
-    /// Says whether so many bytes may be put in.
+    /// An error if `bytes` bytes may not be put in.
     fn prepare(&self, bytes: u64) -> io::Result<()> {
         let status = self.store.metadata()?;
         if status.len() != self.begin.saturating_add(self.file_bytes) {
-            // Who goes on writing makes it long again, with holes where blocks were: nobody
-            // could tell.
+            // A process that goes on writing makes it long again, with holes where blocks were,
+            // and no reader could see that.
             self.use_of.store(GONE, Ordering::Relaxed);
             return Err(ErrorKind::UnexpectedEof.into());
         }
@@ -371,7 +371,7 @@ fn identity(pack: &Pack, file: usize) -> io::Result<Root> {
         for number in [status.dev(), status.ino(), status.len()] {
             hash.update(&number.to_le_bytes());
         }
-        // The time of the last change is nobody's to set.
+        // No user can set the time of the last change.
         let times = [status.mtime(), status.mtime_nsec(), status.ctime(), status.ctime_nsec()];
         for number in times {
             hash.update(&number.to_le_bytes());

@@ -10,7 +10,7 @@
 //! max(1 / r, D / (d * max(n - 1, 1)))
 //! ```
 //!
-//! One core is left to whoever scans. Measured on two cores with `D` held to 250 MB
+//! One core is left to the program that scans. Measured on two cores with `D` held to 250 MB
 //! a second: 0.78 and 0.45 for two databases of which this gives 0.74 and 0.43;
 //! with `n` cores in the formula it would be 0.74 and 0.29.
 
@@ -30,7 +30,7 @@ use crate::verify::timing::Stopwatch;
 
 /// Less is read in a moment, packed or not.
 const BYTES_MIN: u64 = 16 << 20;
-/// Blocks are taken from here and there, together so many bytes ...
+/// Blocks are taken from here and there, together this number of bytes ...
 const SAMPLE_BYTES: u64 = 8 << 20;
 /// ... and fewer where they take long to compress.
 const SLOW_SAMPLE_BYTES: u64 = 2 << 20;
@@ -41,7 +41,7 @@ const DECODE_TIME: Duration = Duration::from_millis(40);
 /// How long the device is read, and how much at most.
 const READ_TIME: Duration = Duration::from_millis(200);
 const READ_BYTES_MAX: u64 = 512 << 20;
-/// Reads in flight, each of so many bytes.
+/// Reads in flight, each of [`READ_BYTES`].
 const READERS: usize = 4;
 const READ_BYTES: usize = 1 << 20;
 /// What `st_blocks` counts in, everywhere.

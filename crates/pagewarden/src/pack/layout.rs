@@ -18,7 +18,7 @@ pub(super) const FILE_HEAD_BYTES: usize = 20;
 pub(super) const BLOCK_ENTRY_BYTES: usize = 12;
 /// Spans in a leaf of the index.
 pub(super) const LEAF_SPANS: u64 = 64;
-/// More is no dictionary of ours.
+/// Pagewarden writes no longer dictionary.
 const DICTIONARY_BYTES_MAX: u32 = 1 << 20;
 /// A block's stored length has three bytes.
 const STORED_BYTES_MAX: u32 = (1 << 24) - 1;

@@ -174,8 +174,8 @@ pub enum PackError {
         /// What.
         source: Box<PackError>,
     },
-    /// Its base is not at hand.
-    #[error("it is a delta to the pack with root {0}, which is not at hand")]
+    /// Its base is not available.
+    #[error("it is a delta to the pack with root {0}, which is not available")]
     NoBase(Root),
     /// It is sound in itself but says what no pack says.
     #[error("invalid pack: {0}")]

@@ -1,4 +1,4 @@
-//! Makes a pack while a target is verified: whoever compresses is a witness who
+//! Makes a pack while a target is verified: what compresses is a witness, which
 //! sees the pages once they are judged. What no page format looks at is read
 //! afterwards.
 
@@ -92,7 +92,7 @@ impl<W: Write + Send + 'static> Packing<W> {
     }
 
     /// Reads and packs what no page format has looked at, once the target was
-    /// verified; so many bytes a second at the most.
+    /// verified; at most as many bytes a second as `rate` allows.
     ///
     /// # Errors
     /// A file cannot be read, or has changed since it was listed, or the pack

@@ -27,7 +27,7 @@ use crate::source::store::StorePath;
 const TABLE_BYTES_MAX: u64 = 2 << 30;
 /// More is no report: it is kept in memory when it is asked for.
 const REPORT_BYTES_MAX: u64 = 1 << 30;
-/// What a section may expand to: so many times its bytes, past the first mebibytes. No
+/// What a section may expand to: this multiple of its bytes, past the first mebibytes. No
 /// table and no report shrinks by more, but a bomb does. A table holds a hash and a time for
 /// nearly each of its files, which do not shrink at all.
 const TABLE_RATIO_MAX: u64 = 32;
@@ -209,7 +209,7 @@ impl Pack {
         self.header.base.map(Root)
     }
 
-    /// True if it is a delta whose base is not at hand.
+    /// True if it is a delta whose base is not available.
     #[must_use]
     pub fn lacks_base(&self) -> bool {
         self.header.base.is_some() && self.base.is_none()
@@ -225,7 +225,7 @@ impl Pack {
         Ok(statuses)
     }
 
-    /// How many packs it builds on that are at hand.
+    /// How many packs it builds on that are available.
     #[must_use]
     pub fn chain_length(&self) -> usize {
         self.base.as_ref().map_or(0, |base| base.pack.chain_length().saturating_add(1))
@@ -348,7 +348,7 @@ impl Pack {
         Ok(told.and_then(|told: Told| told.tablespace))
     }
 
-    /// True if the records of files, which nobody reads while there is a table, say
+    /// True if the records of files, which no reader uses while there is a table, say
     /// what the table says.
     ///
     /// # Errors
@@ -504,7 +504,7 @@ impl Pack {
         }
     }
 
-    /// Has the system read the leaves of the index, up to so many bytes of them.
+    /// Has the system read the leaves of the index, up to `most` bytes of them.
     pub(super) fn want_index(&self, most: u64) {
         let bytes = self.leaves.iter().fold(0_u64, |sum, leaf| sum.saturating_add(leaf.bytes));
         self.want(self.index, bytes.min(most));
@@ -651,7 +651,7 @@ impl Contents<'_> {
     /// zeroes there, and are named by their places in the span.
     ///
     /// # Errors
-    /// It cannot be read, or lies in a base that is not at hand.
+    /// It cannot be read, or lies in a base that is not available.
     pub fn span(
         &mut self,
         file: usize,
@@ -665,8 +665,8 @@ impl Contents<'_> {
         }
     }
 
-    /// The same of a delta whose base may not be at hand: what lies there is zeroes,
-    /// and so many blocks.
+    /// The same of a delta whose base may not be available: blocks that lie there are zeroes, and
+    /// the second value is how many they are.
     pub(crate) fn held_span(
         &mut self,
         file: usize,
@@ -712,7 +712,7 @@ impl Contents<'_> {
                         elsewhere += 1;
                         true
                     }
-                    // Damage of the base is told as such, not as that of a block here.
+                    // Damage of the base is reported as such, not as that of a block here.
                     Err(error) => return Err(error),
                     Ok(()) => bytes.is_empty(),
                 }
@@ -784,8 +784,8 @@ pub(super) fn read_range(file: &PackFile, begin: u64, count: u64) -> Result<Vec<
     Ok(bytes)
 }
 
-/// Reads and expands a section, which has so many bytes at the most, and is so many times its
-/// stored ones.
+/// Reads and expands a section, which has `most` bytes at the most, and `ratio` times its stored
+/// ones (past [`RATIO_FREE_BYTES`]).
 fn section(
     file: &PackFile,
     section: Section,

@@ -14,7 +14,7 @@ pub(super) const JOB_BYTES: u64 = 256 << 10;
 const FIRST_WINDOW: u64 = 2 * JOB_BYTES;
 /// Streams of a file that are remembered.
 const STREAMS_MAX: usize = 8;
-/// A reader may skip so much, or come so late; more for whoever asks for more.
+/// A reader may skip this much, or come this late; more if its requests are longer.
 const SLACK_MIN: u64 = 16 << 10;
 const SLACK_MAX: u64 = 4 << 20;
 /// Requests one after the other that make a stream, and how far they must have come:
@@ -94,7 +94,7 @@ impl Detector {
             stream.next = asked.end;
             stream.steps = stream.steps.saturating_add(1);
         }
-        // Whoever reads one place again and again is nobody who goes on.
+        // A reader that reads one place again and again does not go on.
         if stream.steps < STEPS_MIN || stream.next.saturating_sub(stream.begin) < WAY_MIN {
             return Advice::default();
         }

@@ -10,10 +10,10 @@
 //! Lookups never hand work to another thread: cached blocks are copied without touching the
 //! index; missing ones are read and expanded by the caller.
 //!
-//! Stored bytes of blocks that lie beside each other are read at once, and the
-//! system is told of them before. Each block is tested by its sum whenever it is
-//! expanded. What goes wrong ahead of a reader is forgotten: the reader who needs the
-//! block finds it absent, tries again, and is told what is wrong.
+//! Stored bytes of blocks that lie beside each other are read at once, after the
+//! system was asked to fetch them. Each block is tested by its sum whenever it is
+//! expanded. What goes wrong ahead of a reader is forgotten: the reader that needs the
+//! block finds it absent, tries again, and gets the error.
 //!
 //! Memory: the cache's bytes, a job for each thread, buffers that are put by for those who look
 //! something up, and 16 MiB of the index at most.
@@ -39,8 +39,8 @@ use crate::pack::{PackError, SPAN_BYTES};
 
 /// What leaves of the index may take.
 const LEAVES_BYTES_MAX: usize = 16 << 20;
-/// Buffers that are kept at hand for those who look something up. Twice as many at a time would
-/// have a thread take the processor from them for longer (`docs/packs-profiles.md`).
+/// Bytes of buffers that are kept ready for lookups. Twice as many at a time would have a thread
+/// take the processor from the lookups for longer (`docs/packs-profiles.md`).
 const PREPARED_BYTES: usize = 64 << 10;
 /// Contexts that are kept for threads of others.
 const SCRATCHES_MAX: usize = 16;
@@ -90,7 +90,7 @@ impl Reader {
     /// The system gives no threads.
     pub fn new(pack: Arc<Pack>, settings: ReaderSettings) -> io::Result<Self> {
         let spare = settings.window_bytes / pack.block_bytes().max(1);
-        // Done first by those who do jobs; where there is nobody, it stays so and nobody is called.
+        // The threads do this first. Without threads it stays undone, and none is woken for it.
         let jobs =
             Jobs { lacks_buffers: settings.keeps_lookups, next_leaf: Some(0), ..Jobs::default() };
         let shared = Arc::new(Shared {
@@ -155,8 +155,8 @@ impl Reader {
         Ok(count)
     }
 
-    /// Tells the detector, and has done what it advises. True for somebody who goes
-    /// through the file.
+    /// Tells the detector of a request, and queues what it advises. True for a reader that
+    /// goes through the file.
     fn note(&self, file: usize, file_bytes: u64, asked: Range<u64>) -> bool {
         if self.threads.is_empty() {
             return false;
@@ -204,7 +204,7 @@ struct Jobs {
     waiting: VecDeque<Job>,
     /// Those who look something up run out of buffers.
     lacks_buffers: bool,
-    /// The leaf of the index that is to be had at hand next, unless somebody is at it.
+    /// The leaf of the index that is to be loaded next, unless a thread is loading one.
     next_leaf: Option<u64>,
     is_over: bool,
 }
@@ -224,15 +224,15 @@ struct Filling<'a> {
 }
 
 impl Filling<'_> {
-    /// Fills as much as there is, and says how much. To fill nothing is an error: nobody
-    /// would get on.
+    /// Fills as much as there is, and says how much. To fill nothing is an error: the caller
+    /// would never end.
     fn copy(&mut self, bytes: &[u8]) -> Result<usize, PackError> {
         let (part, count) = self.part(bytes.len())?;
         part.copy_from_slice(bytes.get(..count).unwrap_or_default());
         Ok(count)
     }
 
-    /// The same with so many zeroes.
+    /// The same with zeroes, `most` of them.
     fn zero(&mut self, most: usize) -> Result<(), PackError> {
         self.part(most)?.0.fill(0);
         Ok(())
@@ -336,8 +336,8 @@ impl Shared {
             match self.cache.find(key) {
                 Found::Held(block) => self.copy(&mut filling, key, &block, is_stream)?,
                 Found::Awaited(flight) => {
-                    // If whoever had it failed: perhaps we do not, and if we do we can
-                    // say why.
+                    // If the thread that had claimed it failed, perhaps this one does not; if
+                    // it does, it can say why.
                     if let Some(block) = flight.wait() {
                         self.copy(&mut filling, key, &block, is_stream)?;
                     }
@@ -547,7 +547,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Tells the system what will be read: so many blocks of a span, or as many as
+    /// Tells the system what will be read: `count` blocks of a span, or as many as
     /// there are.
     fn want(&self, file: usize, block: u64, count: u64) {
         let (span, first) = (block / self.blocks_in_span(), index(block % self.blocks_in_span()));
@@ -566,7 +566,7 @@ impl Shared {
         while let Some(task) = self.next_task() {
             match task {
                 Task::Expand(job) => {
-                    // Whoever needs what cannot be read will find that out.
+                    // A reader that needs what cannot be read will meet the error.
                     let _ = self.expand_ahead(&mut scratch, &job);
                     self.queued_bytes.fetch_sub(job.bytes, Ordering::Relaxed);
                 }
@@ -597,11 +597,11 @@ impl Shared {
         }
     }
 
-    /// Has a leaf of the index at hand before somebody needs it, who would wait for as long as
-    /// two lookups take; and the next one, while there is room. One at a time: who looks up
-    /// has the other cores.
+    /// Loads a leaf of the index before a lookup needs it, which would wait for as long as two
+    /// lookups take; and the next one, while there is room. One at a time: lookups have the
+    /// other cores.
     fn load_ahead(&self, number: u64) {
-        // Whoever needs what cannot be read will find that out.
+        // A reader that needs what cannot be read will meet the error.
         let leaf_bytes = self.numbered_leaf(number).map_or(0, |leaf| leaf_bytes(&leaf));
         let next = number.saturating_add(1);
         let room = LEAVES_BYTES_MAX.saturating_sub(lock(&self.leaves).held_bytes);
@@ -610,7 +610,7 @@ impl Shared {
         }
     }
 
-    /// How many buffers are kept at hand.
+    /// How many buffers are kept ready.
     fn prepared_buffers(&self) -> usize {
         PREPARED_BYTES / self.pack.block_bytes()
     }
@@ -696,7 +696,7 @@ fn stored_bytes(entries: &[BlockEntry]) -> Result<usize, PackError> {
     }
 }
 
-/// So many bytes of a buffer, which grows to as many as were ever asked for.
+/// `count` bytes of a buffer, which grows to as many as were ever asked for.
 fn room(buffer: &mut Vec<u8>, count: usize) -> &mut [u8] {
     if buffer.len() < count {
         buffer.resize(count, 0);

@@ -34,7 +34,7 @@ use crate::verify::Progress;
 
 /// Spans of a file that one thread writes before it looks for other work.
 const SPANS_AT_ONCE: u64 = 16;
-/// Of what is being written: nobody else's business yet.
+/// Of what is being written: other users have no access to it yet.
 const MODE_MEANWHILE: u32 = 0o600;
 const FOLDER_MODE_MEANWHILE: u32 = 0o700;
 /// What a file may get of the mode that it had.
@@ -216,8 +216,8 @@ pub(super) fn finish_folders<'a>(
     Ok(())
 }
 
-/// From so many files on, a file system is told once to write what it holds, and not of each file: of
-/// small ones nearly all the time went into waiting for the device.
+/// From this number of files on, each file system is asked once to write all that it holds, not
+/// once for each file: with small files nearly all the time went into waiting for the device.
 const FILES_AT_ONCE: usize = 64;
 
 /// How what was written gets to the device, before it has a name that lasts.
@@ -412,7 +412,7 @@ impl Run<'_> {
         }
     }
 
-    /// The next spans that nobody writes yet; none for an empty file.
+    /// The next spans that no thread has taken yet; none for an empty file.
     fn take(&self) -> Option<(&Arc<Job>, u64, u64)> {
         let mut next = lock(&self.next);
         let (index, span) = *next;
@@ -449,7 +449,7 @@ impl Run<'_> {
             self.restoring.progress.advance(buffer.len() as u64);
         }
         drop(opened);
-        // Whoever writes the last ones finishes it.
+        // The thread that writes the last spans finishes the file.
         let before = job.left.fetch_sub(count, Ordering::AcqRel);
         if before == count { job.finish(self.to_device) } else { Ok(()) }
     }

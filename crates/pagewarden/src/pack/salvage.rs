@@ -67,7 +67,7 @@ pub struct Salvaged {
     has_table: bool,
     /// Of each file without a table, the spans that have records, in order.
     recorded: HashMap<usize, Vec<u64>>,
-    /// Its only file came as a stream, and nobody knows how long that was.
+    /// Its only file came as a stream, and it is not known how long that was.
     is_open_ended: bool,
     problems: Vec<String>,
 }

@@ -26,7 +26,7 @@ use crate::pack::table::{Attributes, Entry, UNKNOWN_BYTES, What};
 use crate::pack::write::{Totals, Writer};
 use crate::verify::Progress;
 
-/// Read at once when nobody looks at what comes.
+/// Bytes read at once of what the target has left of the stream.
 const DRAIN_BYTES: usize = 256 << 10;
 /// Of a file that came from nowhere: its owner's alone.
 const MODE: u32 = 0o600;
@@ -83,7 +83,7 @@ impl Inner {
         }
         self.bytes = self.bytes.saturating_add(count as u64);
         while !rest.is_empty() {
-            // Not before it is known that more follows: the last one is told apart.
+            // Not before more has come: a span that is the whole stream is marked as such.
             if self.pending.len() == SPAN_BYTES {
                 self.hand_on();
             }
@@ -99,7 +99,7 @@ impl Inner {
         let bytes = std::mem::replace(&mut self.pending, Vec::with_capacity(SPAN_BYTES));
         let is_all = self.is_at_end && self.spans == 0;
         if let Some(sender) = &self.sender {
-            // Nobody listens any more once it has failed, and that is told at the end.
+            // Once packing has failed no thread may receive this; `finish` reports that failure.
             let _ = sender.send(Streamed { span: self.spans, is_all, bytes });
         }
         self.spans = self.spans.saturating_add(1);
@@ -156,7 +156,7 @@ impl<W: Write + Send + 'static> StreamPacking<W> {
                     if let Err(error) = work(&writer, &receiver) {
                         lock(&failed).get_or_insert(error);
                         stop.store(true, Ordering::Relaxed);
-                        // So that whoever reads is not kept waiting.
+                        // So that the reader of the stream is not kept waiting.
                         while next(&receiver).is_some() {}
                     }
                 })

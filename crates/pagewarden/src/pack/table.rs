@@ -154,7 +154,7 @@ impl Entry {
     }
 }
 
-/// A length of two bytes, and so many bytes of a path.
+/// A length of two bytes, and a path of that length.
 fn path(fields: &mut Fields<'_>) -> Option<PathBuf> {
     let bytes = usize::from(fields.u16()?);
     Some(PathBuf::from(OsStr::from_bytes(fields.take(bytes)?)))

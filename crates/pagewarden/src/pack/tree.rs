@@ -11,7 +11,7 @@ use crate::pack::SPAN_BYTES;
 /// A hash, or what stands for a branch in that of a file.
 pub(crate) type Hash = [u8; 32];
 
-/// What stands for a span in the hash of its file, which has so many of them.
+/// What stands for a span in the hash of its file, which has `spans` of them.
 pub(crate) fn span_hash(span: u64, spans: u64, bytes: &[u8]) -> Hash {
     if spans <= 1 {
         return *blake3::hash(bytes).as_bytes();

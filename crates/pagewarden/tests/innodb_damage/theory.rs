@@ -226,8 +226,8 @@ impl Theory<'_> {
             || (is_old && self.layout.may_be_page_compressed && is_compressed_too)
     }
 
-    /// Nobody reads the sums of such pages, so that they count only where nearly all of the first
-    /// pages have one that fits.
+    /// No server reads the sums of such pages, so that they count only where nearly all of the
+    /// first pages have one that fits.
     fn locked_sums_are_believed(&self) -> bool {
         let first = self.file.chunks_exact(self.layout.page_size).take(4);
         let locked = first.filter(|it| read_u16(it, PAGE_TYPE) == TYPE_PAGE_COMPRESSED_ENCRYPTED);

@@ -107,7 +107,7 @@ fn live(way: Way) -> usize {
     done
 }
 
-/// Lets the call after `calls_before` others fail; false if there are not so many.
+/// Lets the call after `calls_before` others fail; false if there are fewer.
 fn one_fault(way: Way, contents: &[String], fault: Fault) -> bool {
     make(way);
     set_fault(Some(fault));

@@ -19,10 +19,10 @@ use pagewarden_core::verdict::Kind;
 /// Of an event so much is looked at; a description has some hundred bytes.
 const BEGIN_BYTES: u64 = 4096;
 const PIECE_BYTES: usize = 1 << 20;
-/// So many bytes for each of the file, and [`PIECE_BYTES`], are summed in search of events behind a fault:
-/// a file made to harm would have its rest summed at every byte.
+/// At most this number of bytes for each of the file, and [`PIECE_BYTES`], are summed in search of
+/// events behind a fault: a file made to harm would have its rest summed at every byte.
 const SEARCHED_MAX: u64 = 16;
-/// Faults of a file that are told one by one.
+/// Faults of a file that are reported one by one.
 const FAULTS_MAX: usize = 1000;
 
 /// What a file turned out to be.
@@ -112,7 +112,7 @@ struct Reading<'a> {
     asked: &'a [u64],
     scan: Scan,
     at: u64,
-    /// The description is damaged: whether events have sums is told by the next one.
+    /// The description is damaged: the next event shows whether events have sums.
     asks_for_sums: bool,
     /// Bytes that were summed in search of events.
     searched: u64,

@@ -11,7 +11,7 @@ use pagewarden_core::database::Step;
 use pagewarden_core::source::file::read_small;
 use pagewarden_core::verdict::{Finding, Kind, Severity};
 
-/// A name has at least so many digits.
+/// A name has at least this number of digits.
 const DIGITS_MIN: usize = 6;
 const INDEX: &str = ".index";
 /// A line for each file.

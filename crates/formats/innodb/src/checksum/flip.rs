@@ -1,10 +1,10 @@
 //! Which one flipped bit explains a wrong CRC-32C.
 //!
 //! A CRC is linear: a bit flipped in the content changes the sum by a value that depends only on
-//! how many bits follow it. That value is the register after a single one and so many zero bits,
-//! and the polynomial's order (2^31 - 1) is far above the bits of a page, so that each place has
-//! its own. From the difference the place is found in two kinds of steps: a table knows the last
-//! 256 places, and a linear map goes so many places back at once.
+//! how many bits follow it. That value is the register after a single one and that number of zero
+//! bits, and the polynomial's order (2^31 - 1) is far above the bits of a page, so that each place
+//! has its own. From the difference the place is found in two kinds of steps: a table knows the
+//! last 256 places, and a linear map goes 256 places back at once.
 //!
 //! Several runs that are combined by XOR share their differences: a place may then have a twin
 //! in another run, as far from its end.

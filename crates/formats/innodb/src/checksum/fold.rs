@@ -38,7 +38,7 @@ mod avx512;
 const LANE_COUNT: usize = 16;
 /// The most vectors that take turns.
 const GROUP_COUNT_MAX: usize = 4;
-/// So many pages side by side are folded fastest.
+/// This number of pages side by side is folded fastest.
 pub const PAGES_AT_ONCE: usize = LANE_COUNT * GROUP_COUNT_MAX;
 
 const MASK_SHIFTED: u32 = 1_653_893_711;

@@ -53,8 +53,8 @@ pub(super) fn steps(
         }
         Err(Unasked::Broken(why)) => {
             let error = format!(
-                "the data dictionary cannot be read, so that nobody knows whether a table's file is \
-                 missing: {why}"
+                "the data dictionary cannot be read, so that it is unknown whether a table's file \
+                 is missing: {why}"
             );
             return vec![Step::Unread(Unread::of_file(dictionary, error))];
         }
@@ -86,7 +86,7 @@ impl Present<'_> {
         if link.exists() {
             return self.linked(file, &link);
         }
-        // Names are not told apart by case everywhere; a backup may still have its files packed.
+        // Not every file system distinguishes cases in names; a backup may still have packed files.
         if lower.contains(&file.to_ascii_lowercase()) || is_packed(&path) {
             return None;
         }

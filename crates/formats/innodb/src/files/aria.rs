@@ -107,7 +107,7 @@ impl AriaTable<'_> {
             let format = Arc::new(AriaPages { header, file: which, failure, written });
             Step::File(PageFile {
                 // A file that was being made or extended ends anywhere, and a table that
-                // nobody opened since its server was killed keeps that end: seen after a
+                // no server opened since its last one was killed keeps that end: seen after a
                 // recovery and a clean stop.
                 partial_page: Severity::Notice,
                 hint: Some(HINT.into()),
@@ -213,9 +213,9 @@ impl AriaTable<'_> {
         is_zero.then(|| Step::Finding(self.named(finding)))
     }
 
-    /// Whoever makes, renames or removes a table does it file by file, and the definition is there
-    /// all the while: where it is after a clean shutdown, the file was lost. Otherwise this may be
-    /// what a server left that was killed meanwhile.
+    /// A server makes, renames or removes a table file by file, and the definition is there all the
+    /// while: where it is after a clean shutdown, the file was lost. Otherwise this may be what a
+    /// server left that was killed meanwhile.
     fn missing(&self, file: &str, surroundings: Surroundings) -> Vec<Step> {
         if !surroundings.is_settled {
             return Vec::new();

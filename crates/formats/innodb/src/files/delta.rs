@@ -41,7 +41,7 @@ pub(super) const PAGE_OF_NUMBERS: u32 = u32::MAX;
 /// On page 0: the tablespace's flags.
 const FSP_FLAGS: usize = 54;
 pub(super) const META_BYTES_MAX: usize = 4096;
-/// So many pages are asked for their layout.
+/// This number of pages are asked for their layout.
 pub(super) const SAMPLE_PAGES: usize = 16;
 /// 16 GiB of changes in pages of 4 KiB: a list of 16 MiB.
 const PAGES_MAX: usize = 1 << 22;

@@ -100,7 +100,7 @@ impl Evidence {
     }
 
     /// False if a server has come to life on the directory since it was looked at:
-    /// then a page may be newer than what it is held against.
+    /// then a page may be newer than what it is compared with.
     fn still_stands(&self) -> bool {
         let now = newest_checkpoint(&self.root);
         !is_in_use(&self.root) && now.is_none_or(|now| now == self.checkpoint)
@@ -116,7 +116,7 @@ impl Evidence {
     }
 }
 
-/// The pages of one tablespace, judged with the rest of its directory at hand.
+/// The pages of one tablespace, judged with what the rest of its directory shows.
 #[derive(Debug)]
 pub(crate) struct InDirectory {
     /// What the pages must look like.
@@ -155,7 +155,7 @@ impl InDirectory {
             if let Some(lead) = lead {
                 let (words, at_most) = match lead {
                     Lead::Link => ("others lead to it", Severity::Damage),
-                    Lead::Count => ("its index has so many pages too few", Severity::Damage),
+                    Lead::Count => ("its index lacks as many pages as are zero", Severity::Damage),
                     Lead::Perhaps => (
                         "an index has too few pages, and this may be one of them",
                         Severity::Suspect,
@@ -172,7 +172,7 @@ impl InDirectory {
         }
         let (severity, detail) = match self.evidence.fate(self.space, finding.page) {
             Fate::Rebuilt => (Severity::Notice, "recovery makes this page anew".to_owned()),
-            Fate::Freed => (Severity::Notice, "by the log it belongs to nobody".to_owned()),
+            Fate::Freed => (Severity::Notice, "the log says that it was given back".to_owned()),
             Fate::Kept => match self.copy_of(finding.page) {
                 Some(copy) if copy.lsn >= self.evidence.checkpoint => {
                     let place = in_words(&copy);

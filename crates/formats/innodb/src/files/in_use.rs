@@ -87,7 +87,7 @@ impl FileIdentity {
 #[derive(Debug, Default)]
 pub(crate) struct Replaced {
     files: Mutex<BTreeMap<String, Opening>>,
-    /// Nobody opens them again.
+    /// They are not opened again.
     is_last_round: AtomicBool,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! After a clean shutdown the extent map shows that a page of zeroes was lost, and this says what
 //! it was. Of a prepared backup, and where the state is not known, the map alone does not:
-//! MariaDB erases pages that it gives back (of page_compressed tables, or where it is told to), and
-//! after a crash such pages were seen to be in use by the extent map.
+//! MariaDB erases pages that it gives back (of page_compressed tables, or where a setting says so),
+//! and after a crash such pages were seen to be in use by the extent map.
 //! A page that its neighbours in an index lead to was written, and so was the root of
 //! an index, which the segments on the pages of segments name.
 //!
@@ -19,9 +19,9 @@
 //! | of an undo log | 44, 50 | 4 each | the pages before and after it in their segment |
 //! | rollback segments, in MySQL 8.0 and later | 56 | 4 each | the first page of each |
 //!
-//! The first two are in the clear in compressed and encrypted pages too. From the others follows how
-//! many pages each level of an index has: where there are fewer, so many are lost, however many of
-//! them lie side by side.
+//! The first two are in the clear in compressed and encrypted pages too. From the others follows
+//! how many pages each level of an index has: where there are fewer, the missing ones are lost,
+//! however many of them lie side by side.
 //!
 //! | offset on a page of segments | bytes | what |
 //! |---|---|---|
@@ -98,7 +98,7 @@ pub(crate) enum Owner {
 pub(crate) enum Lead {
     /// A page leads to it.
     Link,
-    /// An index has so many pages too few as there are pages of zeroes.
+    /// An index lacks as many pages as there are pages of zeroes.
     Count,
     /// An index has too few pages, and this may be one of them.
     Perhaps,
@@ -157,7 +157,7 @@ impl Links {
         Self { path, layout, owner, allocated, found: OnceLock::new() }
     }
 
-    /// Why a page in use that is all zero must have been written; `None` also where nobody can tell.
+    /// Why a page in use that is all zero must have been written; `None` also where it is unknown.
     pub(crate) fn lead_to(&self, page: PageNo) -> Option<Lead> {
         // Of the system tablespace the fixed pages are known beside page 0: see `system`.
         if page.0 == 0 || page.0 < FIXED_PAGES && self.owner != Owner::System {
@@ -395,7 +395,7 @@ mod tests {
         assert_eq!(found[0], (4, Lead::Count));
         assert_eq!((found[1], found[3]), (expected[1], expected[3]));
         assert_eq!(found[2], (6, Lead::Count));
-        // One page more is zero than is missing: which one, nobody knows.
+        // One page more is zero than is missing: which one is not known.
         let found = count([whole, vec![zero()]].concat());
         assert_eq!(found[2], (6, Lead::Perhaps));
         // As many leaves as the root has records: nothing is missing.

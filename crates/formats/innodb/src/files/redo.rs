@@ -168,7 +168,7 @@ pub enum Pending {
 pub struct PageChanges {
     /// Pages that recovery makes anew, whatever they hold now.
     pub rebuilt: HashSet<PageId>,
-    /// Pages that were given back and belong to nobody.
+    /// Pages that were given back and are free.
     pub freed: HashSet<PageId>,
 }
 

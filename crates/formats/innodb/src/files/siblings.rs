@@ -59,7 +59,7 @@ const NAMED_MAX: usize = 2;
 const PAGES_MAX: u64 = 1 << 24;
 /// Pages of files that wait for a barrier.
 const WAITING_MAX: u64 = 1 << 21;
-/// Of a file in which more is wrong the first are told.
+/// Of a file in which more is wrong the first are reported.
 const CONFLICTS_MAX: usize = 1000;
 
 /// What is linked to what in one file.
@@ -165,7 +165,7 @@ impl Chain {
         let mut seen = BTreeSet::new();
         for conflict in left {
             let Conflict { page, other, .. } = conflict;
-            // Both may say it, and a page behind the end of a file that was cut is told already.
+            // Both may say it; a page behind the end of a file that was cut is reported already.
             if !seen.insert((page.min(other), page.max(other))) || !self.has(other) {
                 continue;
             }
@@ -483,7 +483,7 @@ mod tests {
     #[test]
     fn pages_that_agree_are_not_told() {
         assert_eq!(index(|_| ()), []);
-        // A page that fails is told by its own test, and blames no other.
+        // A page that fails is reported by its own test, and blames no other.
         assert_eq!(index(|pages| pages[4] = page(1, 9, 9, 0)), []);
         assert_eq!(index(|pages| pages[4] = page(1, 0, 0, 0)), []);
         // What is not in use counts for nothing.

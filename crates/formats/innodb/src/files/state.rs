@@ -8,7 +8,7 @@
 //! | in use | damage, once it has stood still over several reads | not asked |
 //! | crashed | a notice if recovery mends it; damage if it is known that it cannot; else suspect | suspect |
 //! | a backup to be prepared | damage: the program that made it refuses pages that fail | not asked |
-//! | unknown: no log, or a faulty one | damage: nobody can recover it | suspect |
+//! | unknown: no log, or a faulty one | damage: no server can recover it | suspect |
 //!
 //! Who uses a directory holds a lock on `ibdata1` (InnoDB) or `aria_log_control`
 //! (Aria). It is asked for, and never taken.
@@ -31,7 +31,7 @@ pub enum Circumstances {
     Prepared,
     /// A server holds it.
     Running,
-    /// Not shut down, and nobody holds it.
+    /// Not shut down, and no server holds it.
     Crashed,
     /// A backup whose log is yet to be applied.
     Backup,

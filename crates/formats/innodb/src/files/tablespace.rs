@@ -1,8 +1,8 @@
 //! One file of an InnoDB tablespace: `.ibd`, `ibdata1`, `undo_001`, under any name, whole or its
 //! first pages only.
 //!
-//! [`open_file`] looks at a file and gives all that is needed to check it. Whoever knows more than
-//! the file says (a data directory, a backup) says so in a [`Context`]:
+//! [`open_file`] looks at a file and gives all that is needed to check it. A caller that knows more
+//! than the file says (a data directory, a backup) says so in a [`Context`]:
 //!
 //! | field | for whom |
 //! |---|---|
@@ -62,7 +62,7 @@ const TEMPORARY_OR_DICTIONARY: u32 = 0xffff_fffe;
 const FLAG_SDI: u32 = 1 << 14;
 const MEBIBYTE: u64 = 1 << 20;
 /// Servers extend files by blocks of this, rounded down, and count pages all the same: of pages of
-/// 1K up to three that nobody uses are not there (seen in tables of MariaDB 10.11 that were closed).
+/// 1K up to three unused ones are not there (seen in tables of MariaDB 10.11 that were closed).
 const BLOCK_BYTES: u64 = 4096;
 const HINT: &str = "restore the file from a backup, or save what is readable with innodb_force_recovery \
                     and a dump";
@@ -127,7 +127,7 @@ pub struct Member {
 /// How many pages of the tablespace lie in further files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rest {
-    /// So many.
+    /// This number of pages.
     Pages(u64),
     /// Not known: the system tablespace may have some elsewhere.
     Unknown,
@@ -257,7 +257,7 @@ const FIRST_BYTES: usize = 64 << 10;
 /// Pages that are looked at before they are judged.
 const FIRST_PAGES: usize = 4;
 
-/// The first bytes of a file, and the layout of its pages if it can be told. Few where all is
+/// The first bytes of a file, and the layout of its pages if they show it. Few where all is
 /// well, since they are read twice.
 ///
 /// # Errors

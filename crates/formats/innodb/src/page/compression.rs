@@ -66,7 +66,7 @@ impl Algorithm {
 pub enum Unpacked {
     /// The page.
     Page(Vec<u8>),
-    /// Nothing, because nobody here knows how.
+    /// Nothing, because this library does not know how.
     Unsupported,
     /// Nothing: it cannot be a compressed page. In words, why.
     Broken(&'static str),

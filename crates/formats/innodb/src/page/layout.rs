@@ -13,7 +13,7 @@
 //! (16K), so that it is never set there.
 //!
 //! MariaDB 10.1.0 to 10.1.20 wrote a third layout: bit 6 page_compressed, 7-10 its level, 11-12
-//! atomic writes, 13-16 page size, 17 data directory. It is told by trying page 0 under it.
+//! atomic writes, 13-16 page size, 17 data directory. It is recognised by trying page 0 under it.
 //!
 //! Sources: MariaDB `fsp0types.h`, `fsp0fsp.h`; MySQL `fsp0types.h`.
 
@@ -53,7 +53,7 @@ pub struct Layout {
     pub may_be_page_compressed: bool,
     /// Pages may be encrypted so that they need a key (MySQL).
     pub may_be_encrypted: bool,
-    /// Which servers write such flags, where that can be told.
+    /// Which servers write such flags, where that is known.
     pub writer: Option<Writer>,
     /// The tablespace is a temporary one, of which nothing outlives its server.
     pub is_temporary: bool,

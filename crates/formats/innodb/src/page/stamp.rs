@@ -62,7 +62,7 @@ pub(crate) enum Why {
 }
 
 impl InnodbPages {
-    /// Stamps whole pages, of which the first has this number. `each` is told what became of
+    /// Stamps whole pages, of which the first has this number. `each` gets what became of
     /// every one, by where it begins. `is_encrypted` is true of tablespaces with keys.
     pub(crate) fn stamp_pages(
         &self,

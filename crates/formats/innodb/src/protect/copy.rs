@@ -133,7 +133,7 @@ struct Copy<'a> {
 }
 
 impl Copy<'_> {
-    /// Makes sure that nothing of somebody else's is in the way, and says that this is an
+    /// Makes sure that no file of another program is in the way, and says that this is an
     /// unfinished copy.
     fn begin(&self, place: &Place) -> Result<Found, Error> {
         check_apart(&place.path, &self.folder.path)?;
@@ -163,7 +163,7 @@ impl Copy<'_> {
         listing
     }
 
-    /// A file that holds no pages of ours; how many bytes.
+    /// A file without pages that Pagewarden stamps; how many bytes.
     fn copy_file(&self, name: &Path) -> Result<u64, Error> {
         let (from, to) = (self.database.path.join(name), self.folder.path.join(name));
         let source = open_regular(&from).map_err(|error| Error::io("open", &from, error))?;

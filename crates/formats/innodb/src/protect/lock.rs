@@ -1,7 +1,7 @@
 //! Keeping servers away while files are replaced.
 //!
 //! A server locks `ibdata1` (InnoDB) and `aria_log_control` (Aria) before it reads anything else,
-//! and does not start where somebody else has them (MariaDB 10.11: "Unable to lock ./ibdata1").
+//! and does not start where another process has them (MariaDB 10.11: "Unable to lock ./ibdata1").
 //! So we lock the same files, in a way that stands in a server's way and that our own reading of
 //! them does not undo ([`pagewarden_core::source::hold`]).
 //!
@@ -38,7 +38,7 @@ impl Locks {
     /// Takes those of a directory.
     ///
     /// # Errors
-    /// A server runs, or a run of ours; or there is nothing to lock.
+    /// A server runs, or another run of Pagewarden; or there is nothing to lock.
     pub(super) fn of_directory(root: &Path) -> Result<Self, Error> {
         let locks = Self::default();
         for name in NAMES {
@@ -57,7 +57,7 @@ impl Locks {
     /// Takes that of one more file, if it is there.
     ///
     /// # Errors
-    /// Somebody has it.
+    /// A server or another run of Pagewarden has it.
     pub(super) fn take(&self, path: &Path, whose: &Path) -> Result<(), Error> {
         let file = match Written::open(path) {
             Ok(written) => written.file,
@@ -86,13 +86,13 @@ impl Locks {
     pub(super) fn hold(&self, path: &Path, file: &File) -> io::Result<()> {
         let file = file.try_clone()?;
         if !lock(&file)? {
-            return Err(io::Error::other("somebody else has locked it"));
+            return Err(io::Error::other("another process has locked it"));
         }
         self.held.lock().unwrap_or_else(PoisonError::into_inner).push((path.to_owned(), file));
         Ok(())
     }
 
-    /// Lets servers in again; a warning if somebody still waits for what was replaced.
+    /// Lets servers in again; a warning if another program still has open what was replaced.
     pub(super) fn release(self) -> Option<String> {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let is_nameless = |file: &File| file.metadata().is_ok_and(|metadata| metadata.nlink() == 0);

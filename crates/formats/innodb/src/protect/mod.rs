@@ -29,10 +29,10 @@
 //! | step | what a kill or a power failure leaves |
 //! | --- | --- |
 //! | locks: no server starts | nothing: they end with the process |
-//! | `t.ibd.pagewarden-protect` is written, synced, read back | the old file, and one that nobody minds |
+//! | `t.ibd.pagewarden-protect` is written, synced, read back | the old file, and one that servers ignore |
 //! | it is renamed to `t.ibd`, and the folder synced | the old file or the new one, both whole |
 //! | the journal says that the file is done | the new file |
-//! | journal taken away | the same, and a file that nobody minds |
+//! | journal taken away | the same, and a file that servers ignore |
 //!
 //! At every moment each file is as it was or as it is to be, and a server reads either.
 
@@ -160,7 +160,7 @@ impl Place {
         Ok(locks)
     }
 
-    /// Looks at what is there. While the locks are held nobody changes it.
+    /// Looks at what is there. While the locks are held no server and no other run changes it.
     fn open(&self, locks: Option<&Locks>) -> Result<Database, Error> {
         let owner = fs::metadata(&self.path);
         let owner = owner.map_err(|error| Error::io("open", &self.path, error))?;

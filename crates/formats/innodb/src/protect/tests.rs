@@ -193,7 +193,7 @@ pub(super) fn log(is_clean: bool) -> Vec<u8> {
     log
 }
 
-/// Every layout and every sum, and files beside them that are none of ours.
+/// Every layout and every sum, and files beside them that Pagewarden leaves as they are.
 pub(super) fn make_directory(root: &Path) {
     use Sum::{Crc32, Fold, None};
 
@@ -357,8 +357,8 @@ pub(super) fn all_files_are_whole(before: &Image, after: &Image) -> bool {
     all
 }
 
-/// Fails unless the directory is what `before` was with `crc32` everywhere, and nothing of ours
-/// is left in it.
+/// Fails unless the directory is what `before` was with `crc32` everywhere, and no file of
+/// Pagewarden's is left in it.
 pub(super) fn assert_protected(before: &Image, root: &Path) {
     let after = image(root);
     assert!(all_files_are_whole(before, &after));

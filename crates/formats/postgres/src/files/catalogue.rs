@@ -88,7 +88,7 @@ pub struct Database {
     pub tablespace: u32,
     /// True if anyone may copy it.
     pub is_template: bool,
-    /// False if nobody may connect.
+    /// False if no user may connect.
     pub allows_connections: bool,
     /// The oldest transaction and the oldest multixact that it still holds.
     pub frozen: (u32, u32),

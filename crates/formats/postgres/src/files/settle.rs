@@ -1,11 +1,11 @@
 //! Evidence from other files of a running server, which counts once it has
 //! outlived a checkpoint.
 //!
-//! A server changes several files one after the other: whoever looks in between
+//! A server changes several files one after the other: a reader that looks in between
 //! sees a hole that is none. A checkpoint brings all of them to one state, so
 //! that what still stands after one that began and ended since the first look
-//! is no moment's matter. That it began since is told by its own time, in whole
-//! seconds; that it ended, by the control file, which names it then.
+//! is no moment's matter. Its own time, in whole seconds, says that it began since;
+//! the control file, which names it then, says that it ended.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

@@ -87,7 +87,7 @@ impl Circumstances {
     pub(crate) fn failure(self) -> Severity {
         match self {
             Self::AtRest | Self::StandbyAtRest | Self::Running => Severity::Damage,
-            // With pg_control gone nobody can replay the log either.
+            // With pg_control gone no server can replay the log either.
             Self::Unknown => Severity::Damage,
             Self::RunningUnsynced
             | Self::RunningUnsettled
@@ -102,7 +102,7 @@ impl Circumstances {
         if self.is_settled() { Severity::Damage } else { Severity::Suspect }
     }
 
-    /// What replay of the log will do, where it is yet to be done and nobody is
+    /// What replay of the log will do, where it is yet to be done and no server is
     /// at it. `wal` is where more of the log lies.
     pub(crate) fn replay(
         self,
@@ -205,7 +205,7 @@ fn postmaster(root: &Path, control: Option<&Control>) -> Option<Postmaster> {
     if rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH) {
         return None;
     }
-    // A server that was killed but that nobody has asked after keeps its number.
+    // A killed server keeps its number until its parent process has waited for it.
     if let Ok(stat) = pagewarden_core::source::file::read_small(
         Path::new(&format!("/proc/{}/stat", pid.as_raw_nonzero())),
         512,
@@ -238,7 +238,7 @@ fn postmaster(root: &Path, control: Option<&Control>) -> Option<Postmaster> {
 fn works_elsewhere(root: &Path, link: &str) -> bool {
     match (fs::metadata(link), fs::metadata(root)) {
         (Ok(theirs), Ok(ours)) => (theirs.dev(), theirs.ino()) != (ours.dev(), ours.ino()),
-        // Whoever may not follow the link may perhaps read it.
+        // A process that may not follow the link may perhaps read it.
         _ => match (fs::read_link(link), fs::canonicalize(root)) {
             (Ok(folder), Ok(root)) => folder != root,
             _ => false,
@@ -335,8 +335,8 @@ mod tests {
         server.wait().unwrap();
         // It is gone, works elsewhere, or the file is nonsense.
         let ours = std::process::id().to_string();
-        let nobody = ["999999999", "0", "", "x", "99999999999999999999", "-2147483648"];
-        for pid in nobody.into_iter().chain([&*pid, &*ours]) {
+        let no_process = ["999999999", "0", "", "x", "99999999999999999999", "-2147483648"];
+        for pid in no_process.into_iter().chain([&*pid, &*ours]) {
             assert_eq!(found(pid, Some("ready")), Circumstances::Crashed, "{pid}");
         }
     }

@@ -114,7 +114,7 @@ pub(super) struct Walk {
     structure: Option<Box<dyn Iterator<Item = Step> + Send>>,
 }
 
-/// Enough to show what lies about: whoever fills a folder with foreign files
+/// Enough to show what lies about: a user who fills a folder with foreign files
 /// must not fill memory and the report with them.
 const NOTES_MAX: u32 = 100;
 

@@ -1,7 +1,7 @@
 //! What of a page may change while its LSN stays: left out of its fingerprint.
 //!
-//! A server changes these without the log, as hints, or whoever replays the log (a
-//! standby, recovery after a crash) makes the page without them:
+//! A server changes these without the log, as hints, or a server that replays the log
+//! (a standby, recovery after a crash) makes the page without them:
 //!
 //! | on | what |
 //! | --- | --- |

@@ -44,7 +44,7 @@ use tablespaces::Tablespaces;
 const CONTROL: &str = "global/pg_control";
 /// The same before it has its name.
 const CONTROL_BEFORE: &str = "global/pg_control.pagewarden";
-/// Names of ours, and of a server that does not run.
+/// Names that Pagewarden makes, and one of a server that does not run.
 const LEFT_OUT: [&str; 4] = ["postmaster.pid", journal::NAME, "pagewarden-protect.lock", MARKER];
 
 /// Makes the copy.
@@ -209,7 +209,7 @@ impl Copy<'_> {
         self.run.disk
     }
 
-    /// Makes sure that nothing of somebody else's is in the way, and says that
+    /// Makes sure that no files of other programs are in the way, and says that
     /// this is an unfinished copy.
     fn begin(&self, tablespaces: &Tablespaces) -> Result<Found, Error> {
         check_apart(&self.cluster.root, &self.folder.path)?;

@@ -69,7 +69,7 @@ impl Listing {
             if !folder.is_dir() {
                 return Err(Error::refused(
                     &folder,
-                    "this tablespace is not at hand, and its pages would be left as they are",
+                    "this tablespace is not available, and its pages would be left as they are",
                     "mount its file system; a link that leads nowhere must be removed",
                 ));
             }

@@ -14,14 +14,14 @@
 //!    2  data directory             the same
 //!    3  start time                 the same
 //!    4  port                       0
-//!    5  folder of the socket       words for whoever looks
+//!    5  folder of the socket       words for a user who looks
 //! [  7  shared memory              left out: a server would look for it ]
 //! ```
 //!
 //! Ours is a second name of a file of our own, `pagewarden-protect.lock`, which is
 //! made first, given to the cluster's owner, filled and locked. So
-//! `postmaster.pid` appears whole and at once, one that is not ours is told from
-//! ours by its inode, and two runs of ours never take each other's for left over.
+//! `postmaster.pid` appears whole and at once, its inode says whether it is ours,
+//! and two runs of Pagewarden never take each other's for left over.
 
 #![deny(clippy::arithmetic_side_effects)]
 
@@ -61,12 +61,12 @@ impl<'a> ServerLock<'a> {
     /// Takes it, for the cluster in `root`.
     ///
     /// # Errors
-    /// A server runs, or a run of ours, or a lock file says so.
+    /// A server runs, or another run of Pagewarden, or a lock file says so.
     pub(crate) fn take(disk: &'a dyn Disk, root: &Path, owner: &Metadata) -> Result<Self, Error> {
         let presence = Presence::before(owner.uid()).map_err(|_| {
             Error::not_permitted(
                 root,
-                "it belongs to somebody else, whose server could not be kept from starting",
+                "it belongs to another user, whose server could not be kept from starting",
                 "run this as the user who owns the data directory",
             )
         })?;
@@ -99,7 +99,7 @@ impl<'a> ServerLock<'a> {
         }
         match linked {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                // A run of ours that was killed leaves both names.
+                // A run of Pagewarden that was killed leaves both names.
                 if self.is_held() { Ok(()) } else { Err(whose(root, &self.servers)) }
             }
             linked => linked.map_err(|error| Error::io("create", &self.servers, error)),
@@ -111,7 +111,7 @@ impl<'a> ServerLock<'a> {
         is_same(&self.file, &self.servers)
     }
 
-    /// Lets servers in again. What cannot be taken away is stale and stops nobody.
+    /// Lets servers in again. What cannot be taken away is stale and stops no server.
     pub(crate) fn release(self) {
         if self.is_held() {
             let _ = self.disk.remove(&self.servers);
@@ -131,7 +131,7 @@ fn locked(disk: &dyn Disk, path: &Path, owner: &Metadata) -> Result<Written, Err
             other => other,
         };
         let file = match opened {
-            // Whoever held it has just let go.
+            // The run that held it has just let go.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             opened => opened.map_err(|error| Error::io("create", path, error))?,
         };
@@ -149,7 +149,7 @@ fn locked(disk: &dyn Disk, path: &Path, owner: &Metadata) -> Result<Written, Err
     ))
 }
 
-/// True for a file of ours that has lost its other name, and that nobody holds.
+/// True for Pagewarden's file that has lost its other name, and that no run holds.
 fn is_left_over(path: &Path) -> bool {
     let is_ours = read_small(path, 4096)
         .is_ok_and(|bytes| String::from_utf8_lossy(&bytes).lines().nth(4) == Some(WORDS));
@@ -173,7 +173,7 @@ fn content(root: &Path) -> String {
     format!("-{}\n{}\n{now}\n0\n{WORDS}\n", std::process::id(), root.display())
 }
 
-/// Refuses, for there is a lock file of somebody else.
+/// Refuses, for there is a lock file that is not this run's.
 fn whose(root: &Path, path: &Path) -> Error {
     match running(root) {
         Some(pid) => refusal_of_running(root, pid),
@@ -270,7 +270,7 @@ mod tests {
         fs::write(root.join(SERVERS), content(root)).unwrap();
         let lock = ServerLock::take(&System, root, &owner).unwrap();
         assert!(lock.is_held());
-        // But not while somebody holds it.
+        // But not while a run holds it.
         fs::remove_file(root.join(OURS)).unwrap();
         assert!(ServerLock::take(&System, root, &owner).is_err());
         assert!(lock.is_held());

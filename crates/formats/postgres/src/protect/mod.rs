@@ -3,16 +3,16 @@
 //! What a server does with the setting decides what is safe. It verifies checksums
 //! only if `pg_control` says so, and else takes any value of `pd_checksum` for
 //! right. So pages can be given theirs one by one, in any order, and a write that
-//! power failure tears changes nothing but two bytes that nobody reads yet. When
+//! power failure tears changes nothing but two bytes that no server reads yet. When
 //! the device holds all of them, one sector of `pg_control` makes them count.
 //!
 //! | step | what a power failure leaves |
 //! | --- | --- |
-//! | lock: no server starts | a stale lock file, which stops nobody |
+//! | lock: no server starts | a stale lock file, which stops no server |
 //! | pages, each file synced, read back, then put into the journal | checksums off, pages sound |
 //! | folders synced | the same |
 //! | first sector of `pg_control` written and synced | off or on, both true |
-//! | journal and lock taken away | checksums on, and files that nobody minds |
+//! | journal and lock taken away | checksums on, and files that no server minds |
 //!
 //! Turning checksums off is the sector alone.
 

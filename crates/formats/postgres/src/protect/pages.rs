@@ -34,8 +34,8 @@ use pagewarden_core::verify::{Caching, Progress};
 /// Bytes read and written at once through the page cache: they stay in a core's own
 /// cache between.
 pub(super) const RUN_BYTES: usize = 512 << 10;
-/// How many times as many are past it: the device wants long requests. Memory for
-/// so many asks for huge pages.
+/// How many times as many are past it: the device wants long requests. Memory of
+/// that size asks for huge pages.
 const RUNS_PAST: usize = 4;
 /// With more stretches than this, a run that was read past the page cache is written
 /// through it, which gathers them; past it each is a request that is waited for.
@@ -62,7 +62,7 @@ pub(super) struct Work<'a> {
     /// The data directory of a copy that is being made.
     pub(super) copy: Option<&'a Path>,
     /// What an earlier run had finished. Its unfinished files are read back
-    /// whole, for nobody knows which of their pages it wrote.
+    /// whole, for it is not known which of their pages it wrote.
     pub(super) done: Option<Done>,
     pub(super) journal: Option<Mutex<Journal<'a>>>,
     /// Asked before anything is written: false if a server has come.

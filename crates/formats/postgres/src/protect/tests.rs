@@ -198,8 +198,8 @@ pub(super) fn all_pages_are_right(before: &Image, after: &Image) -> bool {
     all
 }
 
-/// Fails unless the cluster is what `before` was with checksums on, and nothing
-/// of ours is left in it.
+/// Fails unless the cluster is what `before` was with checksums on, and no file
+/// of Pagewarden is left in it.
 pub(super) fn assert_protected(before: &Image, root: &Path) {
     let after = image(root);
     assert_eq!(setting(&after), Some(Protection::Checksum));

@@ -1,4 +1,4 @@
-//! How the pages of a SQLite file lie, and whether they carry sums: what page 1 says, held against
+//! How the pages of a SQLite file lie, and whether they carry sums: what page 1 says, compared with
 //! a sample of other pages, so that a damaged page 1 does not hide the rest of the file.
 //!
 //! | question | answered by |
@@ -71,7 +71,7 @@ fn right_magic_bytes(head: &[u8]) -> usize {
     head.iter().zip(MAGIC).filter(|(byte, right)| byte == right).count()
 }
 
-/// Finds out how the pages of `file` lie. `None` if that cannot be told, which includes files that
+/// Finds out how the pages of `file` lie. `None` if it cannot, which includes files that
 /// are no SQLite database, or are encrypted as a whole.
 #[must_use]
 pub fn find(file: &File, file_bytes: u64, head: &[u8]) -> Option<Geometry> {

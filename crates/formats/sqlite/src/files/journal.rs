@@ -36,7 +36,7 @@ const HEADER_BYTES: usize = 28;
 const UNCOUNTED: u32 = u32::MAX;
 /// A record's number and sum.
 const RECORD_EXTRA_BYTES: usize = 8;
-/// One byte in so many is summed.
+/// The sum takes one byte in this number of bytes.
 const SUM_STEP: usize = 200;
 
 /// What is wrong with the journal beside `path`, the real path of a database that is open as

@@ -4,8 +4,8 @@
 //! would play them back.
 //!
 //! - `-journal`, the rollback journal, is hot if it is not empty and its first byte is not zero:
-//!   whoever opens the database next will undo what the main file holds of the last transaction.
-//!   Which pages those are cannot be told from it: pages that were free before are not in it.
+//!   the program that opens the database next will undo what the main file holds of the last
+//!   transaction. It does not say which pages those are: pages that were free before are not in it.
 //! - `-wal`, the write-ahead log, holds pages that belong into the main file. Only a checkpoint
 //!   writes there, and only what is in the log, so a page that is not in the log cannot be half
 //!   written.

@@ -66,9 +66,9 @@ const LOOKS_MAX: u32 = 5;
 const LATELY: Duration = Duration::from_millis(100);
 /// Steps that wait to be taken.
 const STEPS_AHEAD: usize = 64;
-/// The pace is told in stretches of this length.
+/// Progress is reported in stretches of this length.
 const TELL_BYTES: u64 = 4 << 20;
-/// Pages that nothing leads to are told one by one up to this number.
+/// Pages that nothing leads to are reported one by one up to this number.
 const LOST_PAGES_MAX: u64 = 10_000;
 const HINT: &str = "save what is readable with the sqlite3 shell's .recover, into a new file, and compare \
                     it with a backup; PRAGMA integrity_check says how SQLite sees it";
@@ -255,7 +255,7 @@ impl Subject {
             return Some(Err("its first page cannot be read".to_owned()));
         };
         pages.count = header.page_count().unwrap_or_else(|| pages.count_by_length());
-        // More than there is room for are missing, which is told elsewhere.
+        // More than there is room for are missing; another check reports that.
         pages.count = pages.count.min(pages.count_by_length().saturating_mul(2).max(1));
         pages.has_map = header.largest_root != 0;
         let mut walker = Walker::new(pages);

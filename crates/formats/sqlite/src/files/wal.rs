@@ -90,7 +90,7 @@ pub fn look(database: &File, path: &Path) -> Vec<Step> {
             Ok(None) => return Vec::new(),
             Err(fault) => Err(fault),
         };
-        // A fault is one only if nobody wrote in between.
+        // A fault is one only if no process wrote in between.
         let is_unchanged = || {
             let after = State::of(database, &file, shm.as_ref());
             after.is_some_and(|(after, _)| after == before)
@@ -159,7 +159,7 @@ struct Fault {
 #[derive(Debug, PartialEq, Eq)]
 struct State {
     header: [u8; HEADER_BYTES],
-    /// The length and the time of a log that nobody uses. One in use may grow.
+    /// The length and the time of a log that no process uses. One in use may grow.
     at_rest: Option<(u64, SystemTime)>,
     /// The salt of the log that the index of a running database is about.
     salt: Option<[u8; 8]>,
@@ -186,7 +186,7 @@ impl State {
     }
 
     /// How many frames a running database counts as committed. None for a log at rest, which is
-    /// judged as recovery will read it. Of a log in use of which nobody says how far it goes, or
+    /// judged as recovery will read it. Of a log in use of which no index says how far it goes, or
     /// that has begun anew and the index does not say so yet, no frame is judged.
     fn judged(&self, log: &Log<'_>, committed: u64) -> Option<u64> {
         let is_of_log = self.salt == Some(log.salt);

@@ -1,6 +1,6 @@
 //! What a file has beside its content: owner, mode, extended attributes (access
 //! control lists among them). Not its times: it is another file than before, and
-//! whoever copies by time must see that.
+//! a program that copies by time must see that.
 
 use std::ffi::CString;
 use std::fs::{File, Permissions};

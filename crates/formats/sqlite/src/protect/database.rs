@@ -31,7 +31,7 @@ pub(super) enum Layout {
     },
 }
 
-/// A database that nobody has open.
+/// A database that no other process has open.
 pub(super) struct Database {
     /// Without links.
     pub(super) path: PathBuf,
@@ -117,7 +117,7 @@ impl Database {
         }
         Err(Error::changed(
             &self.path,
-            "somebody wrote to it, or put another file in its place, while it was looked at",
+            "another program wrote to it, or put another file in its place, while it was looked at",
             "stop the programs that use it",
         ))
     }

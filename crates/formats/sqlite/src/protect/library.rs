@@ -4,28 +4,28 @@ use std::path::Path;
 
 use pagewarden_core::error::Error;
 
-/// SQLite, which this library does not link: whoever does lends it.
+/// SQLite, which this library does not link: a caller that does lends it.
 pub trait Library: Sync {
     /// Opens a database and keeps others away until what it gives is dropped. Where it `heals`, pages
     /// whose markers fail are read all the same.
     ///
     /// # Errors
-    /// Somebody uses it, or SQLite cannot open it.
+    /// Another program uses it, or SQLite cannot open it.
     fn hold(&self, path: &Path, how: Hold, heals: bool) -> Result<Box<dyn Held>, Error>;
 }
 
 /// Who is kept away from a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
-    /// Everybody: nobody else reads or writes.
+    /// Everybody: no other program reads or writes.
     Alone,
     /// Writers, of a database in rollback mode. The file is opened for reading only.
     Reading,
 }
 
-/// A database that nobody else can write to.
+/// A database that no other program can write to.
 ///
-/// `watch` is told how many bytes were worked through; where it answers false the
+/// `watch` takes how many bytes were worked through; where it answers false the
 /// work ends early, which is then no error.
 pub trait Held {
     /// Brings what is in the write-ahead log into the database, and empties the log.
@@ -40,8 +40,8 @@ pub trait Held {
     /// SQLite's own.
     fn leave_log(&mut self) -> Result<(), Error>;
 
-    /// Writes the whole database, as it is for a reader, into an empty file, with so
-    /// many reserved bytes on each page. False if it was ended early.
+    /// Writes the whole database, as it is for a reader, into an empty file, with
+    /// `reserved_bytes` on each page. False if it was ended early.
     ///
     /// # Errors
     /// SQLite's own; a damaged page among them.

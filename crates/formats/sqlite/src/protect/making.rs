@@ -148,7 +148,7 @@ impl Making<'_> {
     fn remove_log(&self) -> Result<(), Error> {
         let path = &self.database.path;
         if log_bytes(path) > 0 {
-            let reason = "somebody wrote to its log meanwhile";
+            let reason = "another program wrote to its log meanwhile";
             return Err(Error::changed(path, reason, "stop the programs that use it"));
         }
         for suffix in ["-wal", "-shm"] {

@@ -7,9 +7,9 @@
 //! | step | what a kill or a power failure leaves |
 //! | --- | --- |
 //! | alone: SQLite's exclusive lock, the log brought into the database | the old database, as any program that closes it leaves it |
-//! | copy: `VACUUM INTO`, with 16 reserved bytes | the old one, and a copy that nobody opens |
+//! | copy: `VACUUM INTO`, with 16 reserved bytes | the old one, and a copy that no program opens |
 //! | markers and the header's journal mode written into the copy | the same |
-//! | copy synced, read back, its rows held against those of the old one | the same |
+//! | copy synced, read back, its rows compared with those of the old one | the same |
 //! | copy renamed to the database's name, folder synced | the old one or the new one, whole |
 //! | header of the old file, which has no name now, zeroed | the new one |
 //!
@@ -255,7 +255,7 @@ impl Run<'_> {
         }
     }
 
-    /// Makes sure that nobody uses it, and that the file is the whole database.
+    /// Makes sure that no other program uses it, and that the file is the whole database.
     fn settle(&self, path: &Path, file: &File, in_place: bool) -> Result<(), Error> {
         let mut held = self.hold(path, file, in_place)?;
         if in_place { held.checkpoint() } else { Ok(()) }

@@ -50,7 +50,7 @@ impl Place {
         Ok(Self { path, folder, is_new: true })
     }
 
-    /// Nobody's database is overwritten by a copy, and none gets another's log.
+    /// A copy overwrites no database, and no database gets the log of another.
     pub(super) fn check_free(&self) -> Result<(), Error> {
         if !self.is_new {
             return Ok(());
@@ -73,7 +73,7 @@ impl Place {
     }
 }
 
-/// A database that has not got its name yet. The lock on it tells one that somebody
+/// A database that has not got its name yet. The lock on it distinguishes one that a run
 /// is working on from one that an interrupted run left.
 pub(super) struct Unfinished {
     pub(super) file: Written,

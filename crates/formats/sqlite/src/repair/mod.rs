@@ -72,7 +72,7 @@ fn open<'a>(path: &Path, _: &'a dyn Disk) -> Opened<'a> {
     let count = read_fully(&file, &mut head, 0).map_err(failed)?;
     head.truncate(count);
     let Some(geometry) = geometry::find(&file, metadata.len(), &head) else {
-        let reason = "what pages it has cannot be told";
+        let reason = "it is not known what pages it has";
         return Err(Error::refused(path, reason, TO_RESTORE));
     };
     if geometry.is_encrypted {
@@ -136,7 +136,7 @@ fn copy_file(from: &Path, to: &Path) -> std::io::Result<()> {
     System.sync(&target)
 }
 
-/// A database that nobody has open.
+/// A database that no other process has open.
 struct Database {
     path: PathBuf,
     pages: Pages,

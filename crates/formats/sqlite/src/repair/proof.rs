@@ -34,7 +34,7 @@ use pagewarden_core::error::Error;
 use pagewarden_core::repair::copies::Moment;
 use pagewarden_core::words::counted;
 
-/// Of pages that are compared, at least one in so many is the same in a copy of this database.
+/// In a copy of this database, at least one in this number of compared pages is the same.
 const KIN_SHARE: u64 = 4;
 
 /// What a candidate is worth.

@@ -113,7 +113,7 @@ pub(super) struct StreamAllocations {
 }
 
 impl StreamAllocations {
-    /// The database's last checkpoint is to be had there, once it is known.
+    /// The database's last checkpoint is available there, once it is known.
     pub(super) fn new(checkpoint: &Arc<Mutex<Option<Lsn>>>) -> Self {
         Self { known: Mutex::default(), checkpoint: Arc::clone(checkpoint) }
     }

@@ -126,7 +126,7 @@ pub fn open(paths: &[PathBuf]) -> Result<Target, Error> {
     Backup::new(first, extents).into_target()
 }
 
-/// Somebody who takes the pages of a backup set's data files, beside their being judged.
+/// A caller that takes the pages of a backup set's data files, beside their being judged.
 pub struct Taker {
     /// The set, counted from 1 on; others are judged only.
     pub set: u32,
@@ -147,7 +147,7 @@ impl std::fmt::Debug for Taker {
     }
 }
 
-/// Opens the families of one backup for somebody who takes pages.
+/// Opens the families of one backup for a caller that takes pages.
 ///
 /// # Errors
 /// A file cannot be opened, or is no backup.

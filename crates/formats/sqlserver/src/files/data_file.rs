@@ -43,7 +43,7 @@ const PAGES_MIN_OF_FILE_1: u64 = 10;
 const VOTES_MIN: usize = 2;
 /// Pages that are asked at each of several places of a file without a beginning.
 const SAMPLE_PAGES: u64 = 64;
-/// Of those, so many must name their own place and fit their own sum.
+/// Of those, at least this number must name their own place and fit their own sum.
 const SAMPLED_MIN: usize = 3;
 const HINT: &str = "restore the file from a backup, or the database, and run DBCC CHECKDB";
 

@@ -35,7 +35,7 @@ const HINT: &str = "run DBCC CHECKDB while the database is there; a database tha
 const UNDER_WAY_MAX: u64 = 128;
 /// Virtual log files of one file; servers complain of a few thousand.
 const VLFS_MAX: usize = 1 << 20;
-/// Faults that are told one by one.
+/// Faults that are reported one by one.
 const FAULTS_MAX: usize = 1000;
 /// Read at a time.
 const READ_BYTES: usize = 1 << 20;
@@ -91,7 +91,7 @@ enum What {
 }
 
 impl LogFile {
-    /// Of a file of so many bytes whose header counts so many pages.
+    /// Of a file of `bytes` bytes whose header counts `pages` pages.
     pub(super) fn new(file: File, name: String, bytes: u64, pages: Option<u64>) -> Self {
         Self {
             file,

@@ -1,8 +1,8 @@
 //! Counts pages that were never written and hold something all the same.
 //!
 //! A file is made longer without being cleared where the server may do so (instant file
-//! initialisation): such pages hold what lay on the disk before, whoever it belonged to. That is no
-//! damage, but travels with every copy and backup of the file, and somebody may want to know.
+//! initialisation): such pages hold what lay on the disk before, of any owner. That is no
+//! damage, but travels with every copy and backup of the file, and users may want to know.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,7 +26,7 @@ impl Strays {
         Self::up_to(None)
     }
 
-    /// Counts pages of a file that has so many.
+    /// Counts pages of a file that has `pages` pages.
     pub(super) fn up_to(pages: Option<u64>) -> Self {
         let end = pages.unwrap_or(u64::MAX);
         Self { count: AtomicU64::new(0), first: AtomicU64::new(u64::MAX), end }

@@ -58,8 +58,8 @@ pub enum FaultKind {
     },
     /// An index's end does not repeat its header.
     IndexEnd,
-    /// Entries of an index that name no chunk where there is one; so many. What
-    /// they must be was measured on one file, so that this alone proves nothing.
+    /// How many entries of an index name no chunk where there is one. What they must be was
+    /// measured on one file, so that this alone proves nothing.
     IndexEntries(u64),
 }
 

@@ -185,7 +185,7 @@ fn unknown_kind_is_told_with_its_place_and_what_follows_is_found() {
     let (_, at, bytes) = chunks(&file)[7];
     let mut other = file.clone();
     other[at] = 0x31;
-    // With a sum that is none of ours.
+    // With another sum than this library computes.
     other[at + 24] ^= 1;
     let (stream, faults, tally) = expand(&other);
     let kind = FaultKind::Unknown { kind: 0x31, file_bytes: bytes as u64 };
@@ -197,7 +197,7 @@ fn unknown_kind_is_told_with_its_place_and_what_follows_is_found() {
     let begin = begin as usize;
     assert!(stream[..begin] == whole[..begin]);
     assert!(stream[begin + (1 << 16)..] == whole[begin + (1 << 16)..]);
-    // Offsets are no longer certain, so no index is held against them.
+    // Offsets are no longer certain, so no index is compared with them.
     assert_eq!((tally.index_entries, tally.index_entries_compared), (2, 0));
     assert_eq!(faults.len(), 1);
 }

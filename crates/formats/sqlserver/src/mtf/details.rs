@@ -1,6 +1,6 @@
 //! What blocks and streams say besides their headers.
 //!
-//! Every place below was held against all sets of the fixtures: names and paths
+//! Every place below was compared with all sets of the fixtures: names and paths
 //! are readable, builds are ones that were released, database versions are those
 //! of the boot pages, pages of files add up to those in the data streams.
 //!

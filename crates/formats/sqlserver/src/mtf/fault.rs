@@ -39,12 +39,12 @@ pub enum FaultKind {
     UnknownBlock(Type),
     /// A stream of a type that is not known. It is passed by its length.
     UnknownStream(Type),
-    /// So many bytes were passed until a header had its sum again.
+    /// How many bytes were passed until a header had its sum again.
     Skipped(u64),
     /// A data stream whose contents are encrypted or compressed in a way that is
     /// not known; it is passed by its length.
     Encoded,
-    /// A data stream of so many bytes, which are not whole extents, as in all
+    /// A data stream of this number of bytes, which are not whole extents, as in all
     /// backups seen. Its header sums up, so that this alone proves nothing.
     Extents(u64),
     /// The configuration of a backup set cannot be understood, though its header
@@ -54,7 +54,7 @@ pub enum FaultKind {
     Truncated,
     /// The stream ends before the backup set does.
     Unfinished,
-    /// So many bytes behind the last backup set are no block.
+    /// How many bytes behind the last backup set are no block.
     Trailing(u64),
 }
 

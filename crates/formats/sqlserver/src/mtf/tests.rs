@@ -100,7 +100,7 @@ fn every_fixture_is_walked_to_its_end() {
     assert_eq!(files, 6);
 }
 
-/// The places in the table of `details`, held against what else is known.
+/// The places in the table of `details`, compared with what else is known.
 #[test]
 fn every_set_says_what_it_is_of() {
     let Some(expected) = fixtures::expected() else { return };
@@ -172,7 +172,7 @@ fn header_bytes(walked: &Walked) -> Vec<usize> {
     ranges.flatten().collect()
 }
 
-/// Every damage is told where it is, and costs no page.
+/// Every damage is reported where it is, and costs no page.
 #[test]
 fn any_damaged_byte_of_any_header_is_told_and_no_extent_is_lost() {
     for name in [STRIPE, SECOND_DATA] {

@@ -151,7 +151,7 @@ impl Header {
         self.is_formatted() && self.file == file && u64::from(self.page) == page
     }
 
-    /// What the page carries, by its own flags; `None` for both at once, which nobody writes.
+    /// What the page carries, by its own flags; `None` for both at once, which no server writes.
     #[must_use]
     pub fn protection(&self) -> Option<Protection> {
         match (self.flags & HAS_CHECKSUM != 0, self.flags & HAS_TORN_BITS != 0) {

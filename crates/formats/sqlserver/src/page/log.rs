@@ -63,7 +63,7 @@ const _: () = assert!(
     BLOCK_UNIT as usize == SECTOR_BYTES && FIRST_BLOCK as usize * SECTOR_BYTES == PAGE_BYTES
 );
 
-/// Whole sectors in so many bytes.
+/// Whole sectors in this number of bytes.
 #[must_use]
 pub fn sectors_in(bytes: u64) -> u32 {
     const UNIT: u64 = BLOCK_UNIT as u64;

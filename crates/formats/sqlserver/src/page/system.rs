@@ -28,7 +28,7 @@
 //! files, 2005 to 2019. The checkpoint's position was found there: in all of 14 boot pages it is past
 //! the position of every other page. That files of one database share column 0 is said of `BindingID`
 //! on nocentino.com ("Reading SQL Server File Headers with DBCC FILEHEADER"); so it is in the one
-//! database of two data files at hand, and those of ten databases all differ.
+//! database of two data files that was available, and those of ten databases all differ.
 
 use crate::checksum::{PAGE_BYTES, Page, restore_torn_bits};
 use crate::page::header::{
@@ -67,7 +67,7 @@ const PFS_AT: usize = HEADER_BYTES + 4;
 const PFS_ALLOCATED: u8 = 0x40;
 /// What names are padded with, taken as UTF-16: two blanks.
 const BLANKS: char = '\u{2020}';
-/// Names are of so many characters at most.
+/// Names are of this number of characters at most.
 const NAME_CHARACTERS: usize = 128;
 
 /// The number of the page of free space that tells of `page`.
@@ -133,8 +133,8 @@ impl BootPage {
         })
     }
 
-    /// Shut down cleanly, and nothing of it is missing. What lies in the database of temporary tables
-    /// nobody ever flushes, however the server ends.
+    /// Shut down cleanly, and nothing of it is missing. No server ever flushes what lies in the
+    /// database of temporary tables, however the server ends.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
         self.is_clean && self.database.as_deref().is_none_or(|name| name != "tempdb")

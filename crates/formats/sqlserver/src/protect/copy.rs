@@ -1,7 +1,8 @@
 //! The folder of the copy, and the names in it.
 //!
-//! Whoever makes the copy keeps its marker locked. Files are called `x.mdf.pagewarden-unfinished` until all of them are whole; the primary
-//! file, by which a server finds the others, gets its name last.
+//! The run that makes the copy keeps its marker locked. Files are called
+//! `x.mdf.pagewarden-unfinished` until all of them are whole; the primary file, by which a server
+//! finds the others, gets its name last.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -43,7 +44,7 @@ pub(super) fn run(
     let mut found = copy.look()?;
     let lock = if run.request.dry_run { None } else { Some(copy.lock(found)?) };
     if let Some(lock) = &lock {
-        // Nobody else changes it from here on.
+        // No other run changes it from here on.
         found = copy.look()?;
         if found == Found::Complete {
             copy.end_names()?;
@@ -126,7 +127,7 @@ impl Copy<'_> {
         self.folder.path.join(format!("{}{UNFINISHED}", file.name))
     }
 
-    /// Looks whether nothing of somebody else's is in the way.
+    /// Looks whether no file of another program is in the way.
     fn look(&self) -> Result<Found, Error> {
         let last = self.database.files.last().map_or("", |last| &last.name);
         self.folder.look(last, MARKER)
@@ -147,7 +148,7 @@ impl Copy<'_> {
         };
         let file = opened.map_err(|error| Error::io("create", &marker, error))?;
         let locked = rustix::fs::flock(&file.file, FlockOperation::NonBlockingLockExclusive);
-        // Whoever had it may have taken its name away just now.
+        // The run that had it may have taken its name away just now.
         let is_there = || fs::metadata(&marker).is_ok_and(|there| is_same(&file, &there));
         if locked == Err(Errno::WOULDBLOCK) || (locked.is_ok() && !is_there()) {
             return Err(Error::in_use(

@@ -20,13 +20,14 @@ use pagewarden_core::verdict::{Finding, Protection};
 const PAGE: u64 = PAGE_BYTES as u64;
 /// How files of a database are called, as a rule.
 const EXTENSIONS: [&str; 3] = ["mdf", "ndf", "ldf"];
-/// At so many places of a file, so many pages are asked whether they can be read.
+/// At this number of places of a file, this number of pages each are tried for whether they can
+/// be read.
 const SAMPLE_PLACES: u64 = 64;
 const SAMPLE_PAGES: u64 = 32;
 /// Pages with fewer slots than this may lead to records by chance.
 const SLOTS_MIN: u16 = 2;
-/// So many unreadable pages, and of so many sampled ones at least one, are no
-/// damage.
+/// Where at least this number of pages, and at least one in this number of sampled ones, are
+/// unreadable, that is no damage.
 const UNREADABLE_MIN: u64 = 4;
 const UNREADABLE_SHARE: u64 = 8;
 
@@ -78,7 +79,7 @@ impl SourceFile {
         self.metadata.len()
     }
 
-    /// True if a server or somebody else has changed it since it was opened.
+    /// True if a server or another program has changed it since it was opened.
     pub(super) fn has_changed(&self) -> bool {
         let (then, now) = (&self.metadata, fs::metadata(&self.path));
         now.map_or(true, |now| {
@@ -93,7 +94,7 @@ pub(super) struct Database {
     pub(super) files: Vec<SourceFile>,
     pub(super) engine: String,
     pub(super) before: Protection,
-    /// What somebody should know of it.
+    /// What the user should know of it.
     pub(super) warnings: Vec<String>,
     /// The folder that was named.
     pub(super) folder: Option<Metadata>,
@@ -124,7 +125,7 @@ pub(super) fn listed_bytes(path: &Path) -> u64 {
     paths.filter(|path| extension(path).is_some()).map(|path| length(&path)).sum()
 }
 
-/// What a file is called behind its last dot, if that is a name of ours.
+/// What a file is called behind its last dot, if files of SQL Server are called so.
 fn extension(path: &Path) -> Option<&'static str> {
     let extension = path.extension()?.to_ascii_lowercase();
     EXTENSIONS.into_iter().find(|known| extension == OsStr::new(known))

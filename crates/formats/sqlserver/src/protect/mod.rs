@@ -12,13 +12,13 @@
 //! | step | what an interruption leaves in the target |
 //! | --- | --- |
 //! | a file that says that the copy is not finished, and of what | itself |
-//! | pages, under a name of ours, but for the first of each file | files that no server takes, by name and content |
+//! | pages, under names of Pagewarden's, but for the first of each file | files that no server takes, by name and content |
 //! | these synced and read back, then the first pages too | files that no server takes, by name |
 //! | the files' own names, that of the primary file last | no database: its primary file is missing |
 //! | what says that it is not finished taken away | the copy |
 //!
 //! Where blocks are shared with the source, a file is the source's own for a moment
-//! before its first page is taken out of it: unchanged, under a name of ours.
+//! before its first page is taken out of it: unchanged, under a name of Pagewarden's.
 
 use std::path::Path;
 

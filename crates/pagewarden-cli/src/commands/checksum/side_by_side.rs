@@ -86,7 +86,7 @@ mod tests {
         let line = "orders      1,234,567       3 MiB      0.50 s      failed\n";
         assert_eq!(lines.take(Cell { rows: None, ..cell(None) }).unwrap(), line);
         assert_eq!(lines.end(), None);
-        // Somebody wished to end in the middle of it.
+        // A user ended the run in the middle of it.
         lines.take(cell(Some(12.0)));
         assert_eq!(lines.end().unwrap(), "orders      1,234,567       3 MiB     12.00 s\n");
     }

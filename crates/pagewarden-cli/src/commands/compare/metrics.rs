@@ -15,7 +15,7 @@ use pagewarden_db::compare::report::{Outcome, TableReport, Verdict};
 const SUCCESS: &str = "pagewarden_compare_last_success_timestamp_seconds";
 const DIFFERENT: &str = "pagewarden_compare_different_rows";
 
-/// One target held against the source.
+/// One target compared with the source.
 #[derive(Debug)]
 pub(super) struct Run {
     /// The URLs without their passwords.

@@ -8,7 +8,7 @@
 //!     differences have in common, the rows that differ
 //! ```
 //!
-//! Names and values come from whoever could write to the databases. Everything but our own
+//! Names and values come from any user who could write to the databases. Everything but our own
 //! words goes through `escaped`, and the page forbids itself scripts and requests.
 
 use std::fmt::Write as _;
@@ -29,10 +29,10 @@ const PAGE_BYTES_MAX: usize = 900_000;
 const ROWS_MAX: usize = 200;
 /// Characters of a name or of an error that are shown.
 const TEXT_CHARS_MAX: usize = 300;
-/// Neighbouring tiles that are alike share a title, up to so many.
+/// Neighbouring tiles that are alike share a title, up to this number.
 const TILES_ALIKE: usize = 32;
 
-/// What this page needs beside the looks of every page of ours.
+/// What this page needs beside the style of every page of Pagewarden.
 const OWN_STYLE: &str = ".wide { overflow-x: auto; } .wide td:first-child { min-width: 120px; }\n\
     .rows td { overflow-wrap: anywhere; min-width: 90px; } .rows td.kind { white-space: nowrap; }\n\
     .values { display: grid; grid-template-columns: auto 1fr; gap: 0 10px; }\n\

@@ -59,7 +59,7 @@ mod tests {
         assert_eq!(found("postgres:mysql"), Ok((101, 107)));
         assert_eq!(found("5:6"), Ok((5, 6)));
         assert_eq!(found("postgres:9"), Ok((101, 9)));
-        for text in ["", ":", "nobody", "7", "postgres:nobody", "-1:0"] {
+        for text in ["", ":", "nobody", "7", "postgres:users", "-1:0"] {
             assert!(found(text).is_err(), "{text}");
         }
     }

@@ -1,6 +1,7 @@
 //! `mount --durable DIR --repack NEW.pwk`: one pack of a pack and of what was written
-//! over it. Nobody else comes in meanwhile: the mount is read-only, ours alone, and in a
-//! folder that nobody knows; but for tablespaces, which are where their cluster has them.
+//! over it. No other program writes to it meanwhile: the mount is read-only, open to this user
+//! alone, and in a folder with a random name; but for tablespaces, which are where their cluster
+//! has them.
 //!
 //! One process serves the mount and another reads it. A process that reads its own mount
 //! cannot be killed: the system waits for an answer that only that process could give.
@@ -28,7 +29,7 @@ use crate::exit::{self, Exit};
 use crate::progress::Show;
 use crate::signals::stop_on_signals;
 
-/// How long an unmount may take that nobody stands in the way of.
+/// How long an unmount may take where no program has a file open.
 const UNMOUNT_MAX: Duration = Duration::from_secs(60);
 
 pub(super) fn run(arguments: &Mount, old: &Path, new: &Path, durable: &Path) -> Result<Exit> {
@@ -170,7 +171,8 @@ fn wait(reader: &mut Child, stop: &AtomicBool) -> io::Result<std::process::ExitS
 
 /// The process that reads: packs what another of us has mounted.
 pub(super) fn read(arguments: &Mount, old: &Path, new: &Path, mounted: &Path) -> Result<Exit> {
-    // Without whoever serves it there is nothing to read, and nobody to tell of it.
+    // Without the process that serves it there is nothing to read, and no process that takes
+    // the result: then the system ends this one.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let pack = open_chain(old, &arguments.base, Search::Beside)?;
     let stop = stop_on_signals()?;

@@ -32,7 +32,7 @@ const SAMPLE_BYTES: u64 = 64 << 20;
 const SLOW_SAMPLE_BYTES: u64 = 24 << 20;
 /// Levels of zstd from which on it does.
 const SLOW_LEVEL: i32 = 10;
-/// So many tables are shown to a person.
+/// The number of tables that the text shows.
 const TABLES_SHOWN: usize = 30;
 
 /// A table, an index, or a file that belongs to neither.
@@ -245,7 +245,7 @@ fn measure(
     stop: &AtomicBool,
 ) -> Result<Option<Forecast>> {
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
-    // Whoever sets a ceiling wants it kept.
+    // A user who sets a ceiling wants it kept.
     let may_read_device = arguments.rate.and_then(Rate::ceiling).is_none();
     Forecast::measure(content, settings, cores, may_read_device, stop)
         .with_context(|| format!("cannot read {}", arguments.source.display()))

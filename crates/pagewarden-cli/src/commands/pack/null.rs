@@ -208,7 +208,7 @@ fn found(summary: &Summary) -> String {
     )
 }
 
-/// What the device does, if there is somebody to tell and anything to be read from it.
+/// What the device does, if the output shows it and the content is read from a device.
 fn look(arguments: &Pack, content: &Content) -> Option<DeviceLoad> {
     let is_told = arguments.json || !arguments.quiet;
     if is_told && !is_in_memory(content) { device_load(&arguments.source, LOOK) } else { None }
@@ -315,7 +315,7 @@ fn database_name(source: &Path) -> String {
     name.file_stem().map_or_else(String::new, |name| printable(&name.to_string_lossy()))
 }
 
-/// A line for each so many percent.
+/// Writes a line each time `every` percent more are done.
 struct Percent<'a> {
     show: &'a Show,
     out: &'a Mutex<Output<'a>>,

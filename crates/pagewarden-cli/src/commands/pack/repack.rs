@@ -83,7 +83,7 @@ fn repack_all(
     make(arguments, whole, place, stop, show)
 }
 
-/// Nothing is thrown away for a pack that nobody has seen.
+/// Nothing is thrown away for a pack that was not read back.
 fn read_back(
     arguments: &Arguments,
     output: &Path,

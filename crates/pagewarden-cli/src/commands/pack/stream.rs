@@ -76,7 +76,7 @@ pub(super) fn make(
     if wants_dictionary {
         // It is read but once: what it begins with must do.
         let read = input.source.by_ref().take(LEARNT_BYTES).read_to_end(&mut begin);
-        // That we are to stop is told by whoever reads on.
+        // A wish to stop is reported by the code that reads on.
         if !stop.load(Ordering::Relaxed) {
             read.with_context(|| format!("cannot read {shown}"))?;
         }

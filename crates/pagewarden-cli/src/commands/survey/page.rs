@@ -9,7 +9,7 @@ use pagewarden::words::{escaped_for_html, printable};
 use super::Surveyed;
 use super::answers::Answer;
 
-/// What the answers need beside the looks of every page of ours.
+/// What the answers need beside the style of every page of Pagewarden.
 const OWN_STYLE: &str = "table.answers th { width: 9.5em; font-size: 15px; padding-right: 18px; }\n\
     table.answers td { border-bottom: 1px solid var(--line); }\n\
     table.answers tr:last-child > * { border-bottom: 0; }\n\

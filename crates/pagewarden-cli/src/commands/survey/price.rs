@@ -17,7 +17,7 @@ use crate::commands::cost::state_folder;
 const RUNS_MAX: usize = 20;
 /// No run that is larger.
 const RUN_BYTES_MAX: u64 = 64 << 20;
-/// So many prices fit the screen.
+/// The number of prices that fit the screen.
 const PRICES_MAX: usize = 3;
 
 /// Arms that protect pages by a sum, as the experiments name them.

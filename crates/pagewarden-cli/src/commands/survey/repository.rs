@@ -21,7 +21,7 @@ use crate::commands::storage::Storage;
 use crate::exit::Exit;
 use crate::terminal::{colours, print, width};
 
-/// So many sets and gaps are shown; JSON has all.
+/// The number of sets and gaps that are shown; JSON has all.
 const SHOWN_MAX: usize = 20;
 /// What a check asks a store for at once.
 const REQUEST_BYTES: u64 = 4 << 20;

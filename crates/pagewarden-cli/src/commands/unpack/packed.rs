@@ -199,7 +199,7 @@ impl Targets {
                 .map(|old| format!("--tablespace-mapping {}", quoted(&mapping_of(old))))
                 .collect();
             bail!(
-                "part of it lay elsewhere, at {}, and must be told where to go\n\
+                "part of it lay elsewhere, at {}, and needs a place of its own\n\
                  hint: add {} (NEW must not exist or be empty)",
                 printable(&first.to_string_lossy()),
                 options.join(" ")

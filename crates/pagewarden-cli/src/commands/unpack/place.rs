@@ -6,8 +6,8 @@
 //!     files/                      becomes PARENT/NAME
 //! ```
 //!
-//! What an interrupted run has left there is gone on with if it was of the same
-//! content; else it is removed. One that nothing was written to is not left behind.
+//! A run resumes what an interrupted one has left there, if that was of the same
+//! content; else it removes it. One that nothing was written to is not left behind.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
@@ -109,7 +109,7 @@ impl Place {
             File::open(&self.parent)?.sync_all()
         };
         keep().with_context(|| format!("cannot write {}", self.folder.display()))?;
-        // Of no use any more, and in nobody's way.
+        // Of no use any more, and harmless if it stays.
         let _ = fs::remove_dir_all(&self.staging);
         Ok(())
     }
@@ -128,7 +128,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // It fails where something is inside, to be gone on with.
+        // It fails where something is inside: a later run may resume that.
         if fs::remove_dir(self.files()).is_ok() {
             let _ = fs::remove_dir_all(&self.staging);
         }

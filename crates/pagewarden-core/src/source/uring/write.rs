@@ -1,7 +1,7 @@
 //! Writes through the same ring, for measurements in files of our own.
 //!
 //! What makes reads sound makes writes sound too: the kernel reads a buffer that
-//! nobody else may touch before the write is done, and the file stays open.
+//! no other code may touch before the write is done, and the file stays open.
 
 use std::fs::File;
 use std::io;
@@ -80,7 +80,7 @@ impl UringQueue {
         for begin in (0..length).step_by(ALIGNMENT) {
             // SAFETY: `begin` is a multiple of the alignment below the buffer's
             // length, which is one too, so that eight bytes fit; the slot was
-            // free, so nobody else has the buffer.
+            // free, so no other code has the buffer.
             unsafe {
                 buffer.as_ptr().add(begin).copy_from_nonoverlapping(stamp.as_ptr(), stamp.len());
             }
@@ -151,7 +151,7 @@ mod tests {
         let named = tempfile::NamedTempFile::new().unwrap();
         let read_only = Arc::new(File::open(named.path()).unwrap());
         queue.submit_write(&read_only, 0, LENGTH, 0).unwrap();
-        assert!(queue.fill(b"x").is_err(), "in flight, so nobody may touch it");
+        assert!(queue.fill(b"x").is_err(), "in flight, so it must not be touched");
         assert!(queue.wait().unwrap().1.is_err());
         assert_eq!(read_only.metadata().unwrap().len(), 0);
     }

@@ -150,10 +150,10 @@ fn another_request_is_refused_by_name_and_the_file_stays() {
     let other = Asked { source: "sqlite:z".to_owned(), mode: Mode::Native, ..asked() };
     let error = State::open(&path, &other).unwrap_err().to_string();
     assert!(error.contains("source, --mode"), "{error}");
-    fs::write(&path, "what somebody wrote\n").unwrap();
+    fs::write(&path, "what another program wrote\n").unwrap();
     let error = State::open(&path, &asked()).unwrap_err().to_string();
     assert!(error.contains("not the state of a comparison"), "{error}");
-    assert_eq!(fs::read(&path).unwrap(), b"what somebody wrote\n");
+    assert_eq!(fs::read(&path).unwrap(), b"what another program wrote\n");
     fs::write(&path, &before).unwrap();
     let first = State::open(&path, &asked()).unwrap();
     let error = State::open(&path, &asked()).unwrap_err().to_string();
@@ -227,7 +227,7 @@ fn nobody_else_reads_what_is_written_to_a_file_that_was_there() {
     let error = State::open(&link, &asked()).unwrap_err().to_string();
     assert!(error.contains("it is a link"), "{error}");
     assert_eq!(fs::read(&victim).unwrap(), b"");
-    // It is not waited for somebody at the other end.
+    // It does not wait for a process at the other end.
     let pipe = folder.path().join("pipe");
     rustix::fs::mknodat(
         rustix::fs::CWD,

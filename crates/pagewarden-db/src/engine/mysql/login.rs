@@ -27,7 +27,7 @@ use crate::tls;
 /// Access denied: with a password that is wrong, and also for users that must use encryption
 /// or show a certificate and do not.
 const DENIED: u16 = 1045;
-/// The server takes nobody without encryption (`require_secure_transport`).
+/// The server takes no user without encryption (`require_secure_transport`).
 const INSECURE_TRANSPORT: u16 = 3159;
 /// Characters of a plugin's name that are shown.
 const NAME_CHARS: usize = 40;

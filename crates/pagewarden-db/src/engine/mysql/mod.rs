@@ -547,7 +547,7 @@ impl Connection for Mysql {
         let (number, location) = (self.connection.as_ref()?.connection_id(), self.location.clone());
         Some(Box::new(move || {
             // Everybody may end statements of their own. A server that cannot be reached ends
-            // nothing, and there is nobody to tell.
+            // nothing, and no caller waits for its error.
             let _ =
                 open(&location).and_then(|mut other| other.ask(&format!("KILL QUERY {number}")));
         }))

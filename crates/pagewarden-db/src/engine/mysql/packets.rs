@@ -19,7 +19,7 @@
 use crate::error::{Error, Result};
 
 const HEADER_BYTES: usize = 4;
-/// A payload of so many bytes goes on in the next packet.
+/// A payload of this number of bytes goes on in the next packet.
 const LONGEST: usize = (1 << 24) - 1;
 
 /// No server sends a longer row: it is the most that `max_allowed_packet` can be. What is longer
@@ -59,7 +59,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// One of rows of so many columns.
+    /// An answer with rows of `columns` columns.
     pub fn new(columns: usize) -> Self {
         let (stage, begun) = (Stage::Count, Vec::new());
         let payload_bytes_max = PAYLOAD_BYTES_MAX;

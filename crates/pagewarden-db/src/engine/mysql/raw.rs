@@ -61,7 +61,7 @@ fn command(statement: u32) -> [u8; 14] {
 /// The connection's socket, once more.
 #[allow(unsafe_code, reason = "the driver lends the number of its socket, not the socket")]
 fn socket(connection: &mut Conn) -> std::io::Result<TcpStream> {
-    // SAFETY: the descriptor is the connection's, which is open, and nobody else may use or
+    // SAFETY: the descriptor is the connection's, which is open, and no other code may use or
     // close it meanwhile: it is borrowed here for longer than this descriptor is.
     let borrowed = unsafe { BorrowedFd::borrow_raw(connection.as_raw_fd()) };
     // Those of all families are read and written by the same calls.

@@ -115,7 +115,7 @@ fn prepare(server: &mut Mysql) -> Result<()> {
     match comment(server)?.as_deref() {
         Some(COMMENT) => return Ok(()),
         Some(_) => {
-            let reason = format!("there is a table {TABLE} of somebody else, or another version");
+            let reason = format!("the table {TABLE} is not Pagewarden's, or of another version");
             return Err(refused(&place, reason));
         }
         None => {}

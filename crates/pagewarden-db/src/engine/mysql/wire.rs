@@ -59,7 +59,7 @@ pub fn append(row: &mut Row, wire: &str, form: &Form, value: Option<&Value>) {
                     let span = if *negative { -span } else { span };
                     row.write(Tag::Time, |bytes| time::write_time(bytes, span));
                 }
-                // No server has spans of so many days; it equals itself only.
+                // No server has spans of this number of days; such a value equals itself only.
                 None => {
                     let text = format!("{negative} {days} {hours}:{minutes}:{seconds}.{micros}");
                     row.put(Tag::Text, text.as_bytes());
@@ -82,7 +82,7 @@ pub fn append(row: &mut Row, wire: &str, form: &Form, value: Option<&Value>) {
     }
 }
 
-/// A value of an answer to a question of ours.
+/// A value of an answer to a question that Pagewarden asked.
 pub fn text(value: &Value) -> Option<String> {
     match value {
         Value::NULL => None,

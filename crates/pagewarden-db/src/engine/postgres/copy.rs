@@ -29,7 +29,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Those of tuples of so many columns.
+    /// Those of tuples of `columns` columns.
     pub fn new(columns: usize) -> Self {
         Self { columns, waiting: Vec::new(), begun: false, ended: false }
     }

@@ -12,7 +12,7 @@
 //! | page | all of its rows are seen by every snapshot, for |
 //! |---|---|
 //! | `PD_ALL_VISIBLE` is set | that is what it says; who holds a snapshot keeps VACUUM from saying it of younger rows. A server trusts it as long as it does not replay the log |
-//! | all rows are frozen, and nobody has removed or locked one | that is all that a server asks of such a row, on a standby too |
+//! | all rows are frozen, and no transaction has removed or locked one | that is all that a server asks of such a row, on a standby too |
 //! | without rows, or new | there is nothing to see |
 //!
 //! Sources: `heapgetpage` (from 17 on `heap_prepare_pagescan`) and `HeapTupleSatisfiesMVCC`

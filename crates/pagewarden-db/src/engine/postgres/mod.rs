@@ -141,7 +141,7 @@ fn connect(location: &Location) -> Result<Box<dyn Connection>> {
     let session = opened.map_err(|error| {
         let mut reason = said(&error);
         if reason.contains("does not support TLS") {
-            reason.push_str("\nhint: add ?tls=off to the URL if nobody can listen in between");
+            reason.push_str("\nhint: add ?tls=off to the URL if no attacker can listen in between");
         }
         fail(reason)
     })?;

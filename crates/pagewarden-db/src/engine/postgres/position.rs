@@ -16,9 +16,9 @@ use crate::engine::statement::Dialect as _;
 ///
 /// Not `pg_current_wal_lsn`: with `synchronous_commit = off` rows are seen before their commit
 /// is written. Where a record fills a page, the place of the next one is behind the head of the
-/// next page, to which nobody comes who follows: heads are of 24 bytes, or of 40 at the begin
-/// of a segment, and what begins before a page and ends within 40 bytes of it began before
-/// the page all the same.
+/// next page, and no server that follows comes to that place: heads are of 24 bytes, or of 40
+/// at the begin of a segment, and what begins before a page and ends within 40 bytes of it
+/// began before the page all the same.
 pub const POSITION: &str = "SELECT system_identifier || ' ' \
        || place - CASE WHEN place % page <= 40 THEN place % page ELSE 0 END \
        || coalesce((SELECT string_agg(' ' || slot_name, '') FROM pg_replication_slots \
@@ -29,7 +29,7 @@ pub const POSITION: &str = "SELECT system_identifier || ' ' \
           ELSE pg_current_wal_insert_lsn() END - '0/0'::pg_lsn AS place) AS log";
 
 /// What to ask a server that may follow; the first question that is answered counts. None if
-/// the position is none of ours.
+/// the position is not one that [`POSITION`] gives.
 pub fn questions(position: &str) -> Option<[String; 2]> {
     let mut words = position.split(' ');
     let (system, place) = (words.next()?, words.next()?.parse::<u64>().ok()?);

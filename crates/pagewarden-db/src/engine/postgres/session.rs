@@ -19,14 +19,14 @@ type Answered<T> = std::result::Result<T, Error>;
 /// A session. To drop it is to say so to the server, and first to read all that is on its way.
 #[derive(Debug)]
 pub struct Session {
-    // Dropped first: the line ends when nobody asks for anything more.
+    // Dropped first: the line ends when no client is left that may ask for more.
     client: Client,
     line: Line,
 }
 
 #[derive(Debug)]
 struct Line {
-    /// What moves messages while somebody waits for an answer.
+    /// What moves messages while a caller waits for an answer.
     connection: Option<JoinHandle<Answered<()>>>,
     runtime: Runtime,
 }
@@ -34,7 +34,7 @@ struct Line {
 impl Drop for Line {
     fn drop(&mut self) {
         if let Some(connection) = self.connection.take() {
-            // It ends in any case, and there is nobody to tell.
+            // It ends in any case, and no caller waits for its error.
             let _ = self.runtime.block_on(connection);
         }
     }
@@ -122,7 +122,7 @@ impl Session {
 /// Ends the statement of a session, if the server can be reached.
 pub fn cancel(token: &CancelToken, tls: Option<&MakeRustlsConnect>) {
     let Ok(runtime) = runtime() else { return };
-    // There is nobody to tell.
+    // No caller waits for the error.
     let _ = runtime.block_on(async {
         match tls {
             None => token.cancel_query(NoTls).await,

@@ -20,7 +20,7 @@
 //! | jsonb loses its nesting and the signs of numbers | `[[1],2]` and `[[1,2]]` | its text is hashed |
 //! | enumerations are hashed by their number, text by its collation | (false alarms) `a` and `A` | their text is hashed, byte by byte |
 //!
-//! Moments and times are folded, too: of those that were changed one in 2^32 passes unseen,
+//! Moments and times are folded, too: of those that were changed one in 2^32 is not detected,
 //! of all other values one in 2^64.
 //!
 //! `portable`: MD5 of the text of [`crate::row::portable`].

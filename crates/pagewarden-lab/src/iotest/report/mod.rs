@@ -8,7 +8,7 @@ use crate::iotest::diagnosis::{Reading, limits, not_run, sentences};
 use crate::iotest::judge::Judgement;
 use crate::iotest::session::Session;
 
-/// What is told beside a session.
+/// What a report says beside a session.
 #[derive(Debug, Clone, Default)]
 pub struct Beside {
     /// Real backups, judged.

@@ -154,7 +154,7 @@ fn store_that_is_cut_is_left_at_once() {
         assert!(sample.is_all_there(&full));
         let cut = OpenOptions::new().write(true).open(sample.store()).unwrap();
         cut.set_len(new_bytes).unwrap();
-        // Both go on, the one that knew of every block too, and nobody makes it long again.
+        // Both go on, the one that knew of every block too, and neither makes it long again.
         sample.scan(&half);
         sample.scan(&full);
         assert_eq!(cut.metadata().unwrap().len(), new_bytes);
@@ -232,7 +232,7 @@ fn folder_on_a_disk_is_refused() {
     }
 }
 
-/// A file system in memory of so many bytes, if we may mount one.
+/// A file system in memory of a given size, if we may mount one.
 struct Small(TempDir);
 
 impl Small {
@@ -279,7 +279,7 @@ fn file_system_without_room_is_no_error() {
     let Some(small) = Small::new(32 << 20, "mode=700") else { return };
     let sample = Sample::new(8 << 20);
     let expanded = sample.open_in(small.0.path()).unwrap();
-    // There is room, and it was granted, and then somebody else takes all of it.
+    // There is room, and it was granted, and then another file takes all of it.
     sample.expect(&expanded, &sample.reader(), 0, 4096);
     let taken = expanded.store.metadata().unwrap().blocks() * 512;
     assert!(expanded.most_bytes.load(Ordering::Relaxed) > taken + (1 << 20));

@@ -277,7 +277,7 @@ fn next_of(files: &[LogFile], is_row: bool, at: At) -> Option<At> {
 
 /// What a block is, where one with this LSN is due.
 enum Found {
-    /// It, with so many bytes in use.
+    /// It, with this number of bytes in use.
     Due(u64, Box<[u8; BLOCK]>),
     /// Another: the log was not written as far.
     Other,

@@ -21,7 +21,7 @@ use crate::page::{InnodbPages, Look};
 
 /// Bytes at the beginning of a file that are asked: sixteen of the largest pages.
 pub const HEAD_BYTES: usize = 1 << 20;
-/// Of each page size and form so many pages are asked.
+/// Of each page size and form this number of pages are asked.
 const VOTERS: usize = 64;
 /// Of the layout that was found.
 const SAMPLE_PAGES: usize = 16;

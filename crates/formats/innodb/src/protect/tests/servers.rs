@@ -102,7 +102,7 @@ fn make_old(root: &Path, dice: &mut Dice) -> u32 {
     changed
 }
 
-/// The server may run as somebody else.
+/// The server may run as another user.
 fn give(folder: &Path, like: &fs::Metadata) {
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {

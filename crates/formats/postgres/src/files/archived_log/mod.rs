@@ -51,7 +51,7 @@ use pagewarden_core::verdict::{
     ByteOffset, Finding, Kind, Note, Protection, Severity, StoredPlace, Unread,
 };
 
-/// So many segments are asked what log this is, before none is believed to say.
+/// At most this number of segments is asked what log this is.
 const ASKED: usize = 16;
 /// A segment has 1 MiB to 1 GiB, and pages of 1 to 64 KiB.
 const SEGMENT_BYTES: std::ops::RangeInclusive<u32> = 1 << 20..=1 << 30;
@@ -314,7 +314,7 @@ pub(in crate::files) fn segments_of(
     Arc::new(Shelf::new(Arc::clone(archive), control.wal_segment_bytes))
 }
 
-/// Files that were not read for one reason are told together.
+/// Joins files that were not read for the same reason, to be reported together.
 fn grouped(unread: Vec<Unread>) -> Vec<Unread> {
     let mut groups: Vec<(Unread, u64)> = Vec::new();
     for one in unread {

@@ -1,4 +1,4 @@
-//! A base backup in a folder, held against its manifest: every file is read
+//! A base backup in a folder, compared with its manifest: every file is read
 //! once more from end to end, after its pages were judged.
 
 use std::collections::HashSet;
@@ -85,8 +85,8 @@ impl ManifestCheck {
         }
         let (sender, entries) = sync_channel(ENTRIES_AHEAD);
         std::thread::spawn(move || {
-            // An error was seen in the first reading; nobody listens any more
-            // where the run was stopped.
+            // The first reading has reported any error. Where the run was stopped,
+            // no thread receives the entries any more.
             let _ = manifest::read(BufReader::new(file), &mut |entry| {
                 let _ = sender.send(entry);
             });

@@ -77,7 +77,7 @@ impl ArchiveWalk {
                 let finding = Finding::of_file(path, Severity::Damage, fault.kind, detail);
                 self.ready.push_back(Step::Finding(finding));
             }
-            // Whoever packs a part of a cluster leaves it out.
+            // A user who packs a part of a cluster leaves it out.
             None if (self.facts.has_root || self.facts.label.is_some())
                 && !self.is_cut
                 && !self.facts.has_unread =>
@@ -97,7 +97,7 @@ impl ArchiveWalk {
                     self.unread("", 0, 0, text);
                 }
                 if control.checksums == Checksums::Changing {
-                    self.note(path, "checksums are being switched on or off: they were not held against any page");
+                    self.note(path, "checksums are being switched on or off: no page was tested by its checksum");
                 }
             }
             None => {}

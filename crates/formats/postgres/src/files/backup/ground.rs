@@ -1,5 +1,5 @@
-//! What a page that fails its test proves in a backup, where the log is not at
-//! hand.
+//! What a page that fails its test proves in a backup, where the log is not
+//! available.
 //!
 //! A backup is taken while the server writes, so that a page may have been read
 //! half written. Replay of the log overwrites such a page with a full image,
@@ -9,14 +9,14 @@
 //! | --- | --- |
 //! | of a cluster that was shut down | is damage |
 //! | by the server (`pg_basebackup`) | is damage if its LSN is before the start of the backup or after its end, else suspect |
-//! | by copying files, or in a way that cannot be told | is suspect |
+//! | by copying files, or in a way that is not known | is suspect |
 //!
 //! Why the LSN counts for the server's own backups: a torn page may have the
 //! header of its old version, and so an old LSN. The server tests every page
 //! with an LSN before the start while it sends it (11 and later, unless told
 //! `--no-verify-checksums`), and reads one that fails again, which a write that
 //! was under way does not survive. A copy made by other programs had no such
-//! second look; there an old LSN excuses nobody and proves nothing. One torn
+//! second look; there an old LSN neither proves nor excludes damage. One torn
 //! form passes the server untested: a page that was new, with a header of
 //! zeroes before a tail of data. Such a page is never more than suspect.
 //!
@@ -33,7 +33,7 @@ pub(super) enum Ground {
     AtRest,
     /// The server sent it, beginning at this redo position, up to this end.
     SentByServer { start_lsn: u64, end_lsn: Option<u64> },
-    /// Files were copied while a server ran, or it cannot be told.
+    /// Files were copied while a server ran, or the way is not known.
     Copied,
 }
 

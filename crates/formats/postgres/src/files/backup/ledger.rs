@@ -1,4 +1,4 @@
-//! What was seen of a backup's files, to be held against its manifest.
+//! What was seen of a backup's files, to be compared with its manifest.
 //!
 //! A backup has as many files as its cluster, so that each takes 24 bytes here:
 //! its name by a keyed hash, its length, and the first bytes of its own hash,
@@ -13,7 +13,7 @@ use crate::files::backup::hash::Algorithm;
 use crate::files::backup::manifest::{self, Entry, Manifest, ManifestError};
 use pagewarden_core::verdict::{Finding, Kind, Severity};
 
-/// Past so many files with something wrong the others are counted only.
+/// Past this number of files with something wrong the others are counted only.
 const FINDINGS_MAX: u64 = 10_000;
 
 /// Files that may differ from the manifest or be missing in it: what is written

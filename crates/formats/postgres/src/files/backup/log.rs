@@ -1,4 +1,4 @@
-//! The log that replay of a backup in archives needs, where it is at hand: in a
+//! The log that replay of a backup in archives needs, where it is available: in a
 //! folder that was named, in `pg_wal.tar` beside the base archive, or in the
 //! archive itself.
 //!

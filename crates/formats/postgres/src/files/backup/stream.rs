@@ -1,8 +1,8 @@
 //! The way through archives: member by member, pages handed on as they come.
 //!
 //! A server's archive begins with `backup_label` and ends with `pg_control` and
-//! the manifest; a tablespace's archive has neither; whoever packs a folder
-//! himself has them anywhere. So pages are judged as if checksums were on, what
+//! the manifest; a tablespace's archive has neither; in an archive that a user
+//! made of a folder they may lie anywhere. So pages are judged as if checksums were on, what
 //! fails is held back by the engine, and the end of the last archive says what
 //! stands: by the control file, or where none came, by whether the sums of
 //! pages that were sampled on the way fit.
@@ -42,13 +42,13 @@ const SMALL_BYTES_MAX: u64 = 64 << 10;
 /// A manifest waits for the end in memory up to this, and in an unnamed
 /// temporary file beyond.
 const MANIFEST_IN_MEMORY: usize = 1 << 20;
-/// A manifest past this (some ten million files) is not held against anything.
+/// A manifest past this (some ten million files) is not compared with anything.
 const MANIFEST_BYTES_MAX: u64 = 4 << 30;
 /// Enough to show what is wrong.
 pub(super) const NOTES_MAX: usize = 100;
 /// `MAXIMUM_ALIGNOF` of all servers at least, while it is not known.
 const SMALLEST_ALIGN: u16 = 4;
-/// Segments of transaction logs have so many pages.
+/// Pages of a segment of a transaction log.
 const LOG_SEGMENT_PAGES: u64 = 32;
 /// How far is read for a first look before the report begins.
 const FIRST_LOOK_BYTES: u64 = 64 << 20;
@@ -166,7 +166,7 @@ pub(super) struct ArchiveWalk {
     pub(super) terms: Option<SetTerms>,
     /// The server sent it, with a manifest.
     pub(super) is_by_server: bool,
-    /// Is told what the backup says of itself, where that is wanted.
+    /// Takes what the backup says of itself, where that is wanted.
     pub(super) books: Option<Arc<Books>>,
 }
 
@@ -305,7 +305,7 @@ impl ArchiveWalk {
         };
         if current.member.is_some() {
             self.read_on(&mut current);
-            // An archive that ended early is not gone on with.
+            // Reading of an archive that ended early is not resumed.
             if !self.is_cut {
                 self.current = Some(current);
             }
@@ -449,8 +449,8 @@ impl ArchiveWalk {
         current.member = Some(entered);
     }
 
-    /// True if files are held against the server's manifest; those of a tool's set without one are tested
-    /// by what the tool knows of them.
+    /// True if files are compared with the server's manifest; those of a tool's set without one
+    /// are tested by what the tool knows of them.
     pub(super) fn has_sums(&self) -> bool {
         self.terms.is_none() || self.manifest.is_some()
     }

@@ -5,7 +5,7 @@
 //! checksum, where there are checksums, and the rules of its header. In a running
 //! cluster a page that fails is read again, since it may have been caught while
 //! it was being written. What fails in the end, is all zero or is not there is a
-//! [`Gap`]: rows may be missing, and nobody may conclude anything from that.
+//! [`Gap`]: rows may be missing, and a caller must not conclude anything from that.
 
 use std::fmt;
 use std::fs::File;

@@ -192,9 +192,9 @@ pub struct DatabaseRow<'a> {
     pub name: &'a [u8],
     /// True if anyone may copy it.
     pub is_template: bool,
-    /// False if nobody may connect.
+    /// False if no user may connect.
     pub allows_connections: bool,
-    /// How many may connect: -1 any number, -2 nobody ever again, since DROP
+    /// How many users may connect: -1 any number, -2 none ever again, since DROP
     /// DATABASE was interrupted.
     pub connection_limit: i32,
     /// The oid of its default tablespace.

@@ -22,7 +22,7 @@
 //! transaction 0 ends the list. Number 0 as a begin means that the multixact was
 //! never recorded.
 //!
-//! What is not written there is told apart by the moment: after a clean shutdown
+//! What a missing entry means depends on the moment: after a clean shutdown
 //! a transaction without an end has none and never will (it was in progress when
 //! the server crashed), unless it is prepared, or belongs to one that is. The
 //! transactions below a prepared one are younger than it, so that everything from
@@ -79,7 +79,7 @@ pub enum Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Updater {
     /// All only lock.
-    Nobody,
+    NoTransaction,
     /// This transaction.
     Transaction(u32),
     /// It cannot be read.
@@ -181,7 +181,7 @@ impl Transactions {
             }
             let (status, transaction) = self.member(member)?;
             if transaction == 0 {
-                return end.is_none().then_some(Updater::Nobody);
+                return end.is_none().then_some(Updater::NoTransaction);
             }
             match status {
                 0..STATUS_UPDATES => {}
@@ -189,7 +189,7 @@ impl Transactions {
                 _ => return None,
             }
         }
-        Some(Updater::Nobody)
+        Some(Updater::NoTransaction)
     }
 
     fn member(&mut self, member: u32) -> Option<(u8, u32)> {
@@ -347,7 +347,7 @@ mod tests {
         let found: Vec<_> = (0..5).map(|multixact| logs.updater(multixact)).collect();
         let expected = [
             Updater::Unknown,
-            Updater::Nobody,
+            Updater::NoTransaction,
             Updater::Transaction(703),
             Updater::Transaction(706),
             Updater::Unknown,

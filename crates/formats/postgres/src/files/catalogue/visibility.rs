@@ -15,8 +15,8 @@
 //!
 //! Source: `src/include/access/htup_details.h` and
 //! `src/backend/access/heap/heapam_visibility.c` of 9.6 to 18. The bits are
-//! hints: they are set by whoever comes by after the end of the transaction, and
-//! where they are missing the transaction log is asked (`transactions`).
+//! hints: the next process that reads the row after the end of the transaction sets
+//! them, and where they are missing the transaction log is asked (`transactions`).
 
 use crate::files::catalogue::transactions::{Outcome, Transactions, Updater};
 use crate::files::catalogue::tuple::Tuple;
@@ -35,7 +35,7 @@ const LOCKS: u16 = 0x0010 | XMAX_EXCLUSIVE_LOCK;
 /// Whether a version of a row counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Visibility {
-    /// Its maker has committed, and nobody has replaced or removed it.
+    /// Its maker has committed, and no transaction has replaced or removed it.
     Current,
     /// A transaction that may yet commit or abort, or of which nothing can be
     /// read, has made or removed it.
@@ -91,7 +91,7 @@ fn removed(tuple: &Tuple<'_>, transactions: &mut Transactions) -> Outcome {
     }
     if flags & XMAX_IS_MULTI != 0 {
         return match transactions.updater(tuple.xmax) {
-            Updater::Nobody => Outcome::Aborted,
+            Updater::NoTransaction => Outcome::Aborted,
             Updater::Transaction(updater) => transactions.outcome(updater),
             Updater::Unknown => Outcome::Unknown,
         };

@@ -1,6 +1,6 @@
 //! Blocks that were in use: those of a heap known from its visibility map and its
-//! indexes, those of an index from its other pages; and held against the pages that
-//! are zero or not there.
+//! indexes, those of an index from its other pages. They are compared with the pages
+//! that are zero or not there.
 //!
 //! And rows that an index knows and the heap's page does not hold: a page that
 //! lacks the line pointer is older than the index. If only one of several indexes knows
@@ -54,7 +54,7 @@ pub(in crate::files) struct Watched {
     has_odd_end: bool,
 }
 
-/// Blocks whose rows are held against what indexes know of them.
+/// Blocks whose rows are compared with what indexes know of them.
 pub(in crate::files) const ROW_BLOCKS_MAX: u64 = 42 << 20;
 
 /// An index on the heap.

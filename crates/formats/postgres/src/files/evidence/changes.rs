@@ -1,11 +1,11 @@
 //! Pages that are older than they must be: what summaries of the log (17 and
-//! later) say was changed, held against the pages' LSNs.
+//! later) say was changed, compared with the pages' LSNs.
 //!
 //! A block that a summary from A to B lists was changed by a record that begins
 //! at A or later, so its page has an LSN behind A. One that has not lost a write.
 //! That holds for heaps and btrees with checksums on: elsewhere some records
-//! name blocks whose LSN they leave. Whether checksums were on when the summary
-//! was made nobody knows: they may have been switched on since. While they were
+//! name blocks whose LSN they leave. It is not known whether checksums were on when
+//! the summary was made: they may have been switched on since. While they were
 //! off, VACUUM marked pages all visible and left their LSN; the same record names
 //! the page of the visibility map. So where a summary names that too, and the page
 //! is marked, its age is suspect only. Pages that have no LSN of the log (built or

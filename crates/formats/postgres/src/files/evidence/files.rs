@@ -1,4 +1,4 @@
-//! Which files must be there, and which belong to nobody.
+//! Which files must be there, and which belong to no relation.
 
 use std::path::Path;
 

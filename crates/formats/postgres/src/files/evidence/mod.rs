@@ -4,14 +4,14 @@
 //! | question | answered by |
 //! | --- | --- |
 //! | whose file is this? | `names`: the catalogues |
-//! | which files must be there, which belong to nobody? | `files`: the catalogues |
+//! | which files must be there, which belong to no relation? | `files`: the catalogues |
 //! | was this page of zeroes, or what is cut off, in use? | `blocks`: visibility maps, indexes and links of indexes |
 //! | was this page made for another kind of relation? | `strange`: the special space of pages |
 //! | is this a page that no server writes? | `inside`: rows and entries of each page by itself |
 //! | do the pages of a btree agree? | `tree`: neighbours, levels, downlinks |
 //! | is this page older than it must be? | `changes`: summaries of the log (17 and later) |
 //!
-//! Names are told in all circumstances. The others are proof only in a cluster
+//! Names are reported in all circumstances. The others are proof only in a cluster
 //! that was shut down cleanly: elsewhere files lag behind one another, and what
 //! they say of each other on a healthy server looks like damage. So they are not
 //! asked there.
@@ -78,7 +78,7 @@ pub(super) struct ForkPlace {
 pub(super) struct OfFolder {
     /// Files that must be there and are not.
     pub(super) missing: Vec<(RelationFile, Finding)>,
-    /// Files that belong to nobody.
+    /// Files that belong to no relation.
     pub(super) note: Option<String>,
     /// Why the catalogues could not be asked.
     pub(super) gap: Option<String>,
@@ -119,7 +119,7 @@ struct Asked {
     /// What a sound page counts as; `None` where pages say nothing of their kind: on
     /// machines that align special space otherwise, and while checksums are switched.
     sound: Option<Standing>,
-    /// Blocks whose rows can still be held against indexes.
+    /// Blocks whose rows can still be compared with indexes.
     row_blocks_left: u64,
 }
 
@@ -185,7 +185,7 @@ impl Evidence {
         self.books.identify(place.tablespace, place.database, place.file.number)
     }
 
-    /// True if nobody knows this file, which a crash may have left half written.
+    /// True if no catalogue lists this file, which a crash may have left half written.
     pub(super) fn is_orphan(&mut self, place: ForkPlace) -> bool {
         let relations = self.books.relations(place.database).filter(|_| self.asked.is_some());
         relations.is_some_and(|relations| {
@@ -230,7 +230,7 @@ impl Evidence {
     }
 
     /// What is wrong with the files of a folder as they are listed, in order:
-    /// what must be there, and what belongs to nobody.
+    /// what must be there, and what belongs to no relation.
     pub(super) fn of_folder(
         &mut self,
         tablespace: u32,
@@ -582,7 +582,7 @@ impl Asked {
 
     /// Whole pages of a fork, up to the first segment that is not full, and
     /// whether that one has an odd end. So does one that has no file: it is
-    /// reported as missing, or lies in a tablespace that is not at hand.
+    /// reported as missing, or lies in a tablespace that is not available.
     fn pages(&self, first: &Path) -> (u64, bool) {
         let length = |path: &Path| match std::fs::symlink_metadata(path) {
             Ok(data) if data.is_file() => data.len(),

@@ -1,5 +1,5 @@
 //! Pages that stand in the file of a relation and were made for another kind of relation:
-//! written to a wrong place. A page of a relation of the same kind is not told apart.
+//! written to a wrong place. A page of another relation of the same kind is not detected.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -21,7 +21,7 @@ use crate::page::HEADER_BYTES;
 
 /// Bytes of keys that wait.
 const WAITING_MAX: usize = 64 << 20;
-/// Faulty pages that are told.
+/// Faulty pages that are reported.
 const FAULTS_MAX: usize = 1000;
 
 const SIZE: u16 = 0x1FFF;
@@ -103,7 +103,7 @@ impl<'a> IndexReader<'a> {
             Ok(Node::Member { left, right, level, is_half_dead: false, .. }) => {
                 (left, right, level)
             }
-            // What is wrong with the page itself is told by default.
+            // Checks without `--structure` report what is wrong with the page itself.
             Ok(_) | Err(_) => return,
         };
         let high = (right != 0).then(|| self.entry(page, 1)).flatten();

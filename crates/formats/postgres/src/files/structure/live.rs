@@ -66,7 +66,7 @@ impl Verdict {
     }
 }
 
-/// How many blocks of a table with so many indexes are taken at a time.
+/// How many blocks of a table with this number of indexes are taken at a time.
 pub(super) fn blocks_at_a_time(page_size: usize, indexes: usize) -> usize {
     let words = words_of(page_size).saturating_mul(3);
     let bytes = words.saturating_add(indexes).saturating_add(1).saturating_mul(8);

@@ -56,11 +56,11 @@ struct Rows<'a> {
     toast: Option<u32>,
 }
 
-/// Rows of which faults are told.
+/// Rows whose faults are reported.
 const FAULTS_MAX: usize = 1000;
 
 impl Table<'_> {
-    /// Looks at it. `goes_on` is told the bytes read and says whether to.
+    /// Looks at it. `goes_on` takes the number of bytes read and says whether to.
     pub(super) fn look(
         &self,
         catalogue: &Catalogue,

@@ -18,7 +18,7 @@ use crate::files::structure::values::{External, Value, Values};
 
 /// Values of one table: some 256 MiB.
 const VALUES_MAX: usize = 4 << 20;
-/// Values that are told.
+/// Values that are reported.
 const FAULTS_MAX: usize = 1000;
 
 /// Values of one table that lie elsewhere.

@@ -249,7 +249,7 @@ pub fn images(record: &[u8], dialect: Dialect) -> Option<Vec<(Touched, &[u8])>> 
 }
 
 /// Calls `each` for every block that a record touches and returns the record's
-/// main data, empty if it is longer than what is at hand. `head` is the record's
+/// main data, empty if `head` does not hold all of it. `head` is the record's
 /// beginning, [`HEAD_BYTES`] or all of it. `None`: this is not how a record is
 /// made up, whatever its CRC says.
 pub fn touched(head: &[u8], dialect: Dialect, mut each: impl FnMut(Touched)) -> Option<&[u8]> {

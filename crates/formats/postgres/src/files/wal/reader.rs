@@ -30,7 +30,7 @@ const CRC: usize = RECORD_HEADER_BYTES - 4;
 pub enum Stop {
     /// The log ends here: what follows is no record.
     End,
-    /// The log is not at hand from here on; says what is missing.
+    /// The log is not available from here on; says what is missing.
     Gap(String),
 }
 

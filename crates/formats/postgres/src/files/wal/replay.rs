@@ -237,7 +237,7 @@ impl Scanned {
         };
         let end = LsnText(self.end);
         match (stop, span.until) {
-            (Stop::Gap(gap), _) => Err(format!("{gap} (the log at hand ends at {end})")),
+            (Stop::Gap(gap), _) => Err(format!("{gap} (the available log ends at {end})")),
             (Stop::End, _) if !met_checkpoint => {
                 Err(format!("the log ends at {end}, before the checkpoint's record"))
             }
@@ -371,7 +371,7 @@ impl Scanned {
         self.begin
     }
 
-    /// Where the log ends, as far as it is at hand.
+    /// Where the log ends, as far as it is available.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.end

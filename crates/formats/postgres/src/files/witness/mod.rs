@@ -22,7 +22,7 @@
 //!
 //! What a witness says counts for complete indexes only
 //! (`catalogue::relations::Relations::heap_of`): one whose build was broken off
-//! keeps entries that nobody clears.
+//! keeps entries that no server clears.
 
 pub mod btree;
 pub mod chains;
@@ -81,8 +81,8 @@ impl Method {
         self != Self::Gist
     }
 
-    /// The same as [`Method::visit`], but of neighbours that lead to one block only
-    /// the row with the highest number may be told.
+    /// The same as [`Method::visit`], but of neighbours that lead to one block `each` may
+    /// get only the row with the highest number.
     #[inline]
     pub fn visit_runs(self, page: &[u8], each: impl FnMut(Tid)) {
         match self {

@@ -69,7 +69,7 @@ fn kill_at_any_change(caching: Caching) {
         let recorder = Recorder::new(&root, lives, lives as u64 + 1);
         let first = run_cached(&recorder, &request, &one_thread(), caching);
         assert_true_to_its_word(&before, &root);
-        // Whoever dies while it tidies up has done its work.
+        // A run that dies while it tidies up has done its work.
         let was_done = first.is_ok() || setting(&image(&root)) == Some(Protection::Checksum);
         let second = run_cached(&Hasty, &request, &one_thread(), caching)
             .unwrap_or_else(|error| panic!("after {lives} of {count}: {error}"));

@@ -112,7 +112,7 @@ fn place_that_will_not_do_is_refused_and_nothing_is_made() {
     let mut twice = usual.clone();
     twice.tablespaces.extend(usual.tablespaces.clone());
     assert!(refusal(&twice).contains("one tablespace and one folder"));
-    // Another one, that nobody speaks of.
+    // Another one, that no mapping names.
     symlink(&full, root.join("pg_tblspc/17000")).unwrap();
     fs::create_dir(full.join(OURS)).unwrap();
     assert!(refusal(&usual).contains("--tablespace-mapping OLD=NEW"));

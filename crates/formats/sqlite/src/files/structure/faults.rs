@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use pagewarden_core::verdict::Kind;
 
-/// Faults that are told one by one.
+/// Faults that are reported one by one.
 const FAULTS_MAX: usize = 10_000;
 
 /// What is wrong with one page.

@@ -106,7 +106,7 @@ impl Visitor for Rows<'_> {
     }
 }
 
-/// The hash of the entry that a row should have; `None` if that cannot be told.
+/// The hash of the entry that a row should have; `None` if that is not known.
 fn hash_of_row(
     table: &TableDefinition,
     index: &IndexDefinition,
@@ -208,8 +208,8 @@ impl<'a> Order<'a> {
         fault.map_or(Ok(()), |fault| Err(fault.to_owned()))
     }
 
-    /// How the record before stands to these values, and which part says so; `None` if that cannot
-    /// be told.
+    /// How the record before stands to these values, and which part says so; `None` if that is
+    /// not known.
     fn order(&self, before: &[u8], values: &[Value<'_>]) -> Option<(Ordering, usize)> {
         let mut before = record::values(before);
         for (at, part) in self.parts.iter().enumerate() {

@@ -103,7 +103,7 @@ fn quoted(rest: &mut std::iter::Peekable<std::str::Chars<'_>>, quote: char) -> O
     }
 }
 
-/// Whether a `CREATE TABLE` says `WITHOUT ROWID`; `None` if that cannot be told.
+/// Whether a `CREATE TABLE` says `WITHOUT ROWID`; `None` if that is not known.
 #[must_use]
 pub fn is_without_rowid(sql: &str) -> Option<bool> {
     let tokens = tokens(sql)?;

@@ -131,7 +131,7 @@ pub struct TreeWalk<'a, V> {
     tell: &'a dyn Tell,
 }
 
-/// Is told now and then that the walk goes on, and says whether it should.
+/// What a walk calls now and then while it goes on, and what says whether it should.
 pub trait Tell: std::fmt::Debug {
     /// False to end the walk.
     fn goes_on(&self) -> bool;

@@ -1,7 +1,7 @@
 //! The database as a reader sees it: the newest committed frame of each page, over the file.
 //!
-//! Which frames are committed is what recovery would find in a log that nobody uses, and what the
-//! index (`-shm`) counts in one that is in use.
+//! Which frames are committed is what recovery would find in a log that no process uses, and what
+//! the index (`-shm`) counts in one that is in use.
 
 #![deny(clippy::arithmetic_side_effects)]
 
@@ -45,7 +45,7 @@ impl Logged {
     /// Looks at the log beside `path`, the real path of a database that is open as `database`.
     ///
     /// # Errors
-    /// Why it cannot be told what a reader sees.
+    /// Why it is not known what a reader sees.
     pub fn beside(database: &File, path: &Path) -> Result<Self, String> {
         let nothing = Self { view: None, shm: None, log: None, state: None };
         let Some((name, file, bytes)) = open_beside(path, "-wal") else { return Ok(nothing) };

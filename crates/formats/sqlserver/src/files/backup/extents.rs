@@ -52,7 +52,7 @@ pub enum Event {
     Extent(Box<Placed>),
     /// The set is over.
     SetEnd(Box<SetClose>),
-    /// To be said to whoever wants to know.
+    /// To be reported to the caller.
     Say(Box<Step>),
 }
 
@@ -125,7 +125,7 @@ struct Head {
     /// The last place that it named.
     last: Option<Address>,
     extent: Option<(Extent, Box<[u8; EXTENT_BYTES]>, Option<Address>)>,
-    /// The set behind one without any extent, which is told first.
+    /// The set behind one without any extent; the empty one is reported first.
     behind: Option<SetBegin>,
     has_ended: bool,
 }

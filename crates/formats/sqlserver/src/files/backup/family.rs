@@ -47,7 +47,7 @@ pub(super) enum Item {
     Extent(Extent, Box<[u8; EXTENT_BYTES]>),
     /// The set ends, and this was its log.
     SetEnd(Box<SetLog>),
-    /// To be said to whoever wants to know.
+    /// To be reported to the caller.
     Say(Step),
 }
 
@@ -236,8 +236,8 @@ impl Family {
         }
     }
 
-    /// The blocks at the end of a set repeat its kind and its number: so they do in all 19 sets at
-    /// hand, full, differential and of the log.
+    /// The blocks at the end of a set repeat its kind and its number: so they do in all 19 sets
+    /// that were available, full, differential and of the log.
     fn say_other_set(&mut self, offset: u64, details: Option<&Details>) {
         let (Some(begun), Some(Details::SetEnd { attributes, number, .. })) = (self.begun, details)
         else {

@@ -6,8 +6,8 @@
 //! blocks lie in MQTL as in the log file, one behind the other; the block before says in which part
 //! of the log file they lay (`mtf::details`). The configuration at the set's end says which log must
 //! be there: from the block of the first LSN up to the block of the last LSN, which itself is left
-//! out. So it is in all 20 plain sets at hand, 2008 R2 to 2019. What cannot be followed for another reason than
-//! damage is unread.
+//! out. So it is in all 20 plain sets that were available, 2008 R2 to 2019. What cannot be followed
+//! for another reason than damage is unread.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::mtf::details::{LogRange, Lsn};
 use crate::page::log::{BlockTest, FIRST_BLOCK, LogBlock, sectors_in};
 use pagewarden_core::verdict::{Kind, Severity};
 
-/// Faults of one set that are told one by one.
+/// Faults of one set that are reported one by one.
 const FAULTS_MAX: usize = 1000;
 
 /// Blocks without a gap between them, of one virtual log file.
@@ -46,7 +46,7 @@ pub(super) struct LogFault {
 enum What {
     /// A block fails its test.
     Failed(BlockTest),
-    /// So many sectors hold no block where one must be.
+    /// This number of sectors hold no block where one must be.
     Gap { sectors: u32, is_zero: bool },
 }
 

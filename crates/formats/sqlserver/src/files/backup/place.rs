@@ -121,8 +121,8 @@ impl ExtentMap {
         byte.is_some_and(|byte| byte >> (at % 8) & 1 != 0)
     }
 
-    /// The extents from `begin` on that must be there, up to `end` if there is one; `None` where that is not
-    /// known, or they are not exactly so many.
+    /// The extents from `begin` on that must be there, up to `end` if there is one; `None` where
+    /// that is not known, or their number is not `count`.
     pub(super) fn exactly(&self, begin: u64, end: Option<u64>, count: usize) -> Option<Vec<u64>> {
         // To the end of the interval, where nothing is known of the next.
         let last_interval = end.map_or(begin / GAM_EXTENTS, |end| end / GAM_EXTENTS);

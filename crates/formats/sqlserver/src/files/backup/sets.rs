@@ -158,8 +158,8 @@ impl Backup {
         self.hand_on();
         let name = self.extents.families.get(placed.family).map_or("", |one| one.name.as_str());
         let detail =
-            "an extent that is all zero, in a backup of extents that changed: which one it \
-                      is cannot be told"
+            "an extent that is all zero, in a backup of extents that changed: the backup does \
+                      not show which one it is"
                 .to_owned();
         let mut finding =
             Finding::of_file(name, Severity::Suspect, Kind::Zeroed, detail).with_hint(HINT);

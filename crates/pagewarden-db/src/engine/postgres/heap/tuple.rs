@@ -9,7 +9,7 @@
 //! 0xC000, 0xD000 and 0xF000 are NaN and infinity. Groups of four decimal digits follow.
 //!
 //! Sources: `src/include/access/tupmacs.h`, `src/backend/utils/adt/numeric.c`
-//! and the `typsend` functions of PostgreSQL 14 to 18; all of it was held against what servers
+//! and the `typsend` functions of PostgreSQL 14 to 18; all of it was compared with what servers
 //! of 15 and 18 send.
 
 use pagewarden::formats::postgres::files::catalogue::tuple::Tuple;
@@ -19,9 +19,9 @@ use super::varlena::{self, Found, Method};
 /// How the values of a type lie, and how they are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Numbers of so many bytes, sent the other way round.
+    /// Numbers of this number of bytes, sent the other way round.
     Number(usize),
-    /// So many bytes, sent as they are.
+    /// This number of bytes, sent as they are.
     Bytes(usize),
     /// A name: 64 bytes, of which those before the first 0 are sent.
     Name,
@@ -59,7 +59,7 @@ impl Kind {
 /// `pg_attribute.attlen`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Width {
-    /// So many bytes.
+    /// This number of bytes.
     Fixed(usize),
     /// -1.
     Varlena,

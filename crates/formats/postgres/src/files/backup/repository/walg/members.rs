@@ -105,7 +105,7 @@ impl Chain {
         }
     }
 
-    /// What is to be had of a member; `None` to pass it over.
+    /// What is to be read of a member; `None` to pass it over.
     fn begin(&mut self, member: &mut Member) -> Option<()> {
         self.runs.clear();
         let is_first = self.wanted.is_none();
