@@ -327,7 +327,10 @@ pub struct StoredPlace {
 }
 
 /// What is wrong with one page or file, and the evidence for it.
+///
+/// It is made by [`Finding::of_file`], and the methods that follow say more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Finding {
     /// Where it is.
     #[serde(flatten)]
@@ -384,6 +387,37 @@ impl Finding {
         }
     }
 
+    /// The same finding at a page, at a byte, or both.
+    #[must_use]
+    pub fn at(mut self, page: Option<PageNo>, offset: Option<ByteOffset>) -> Self {
+        self.place.page = page;
+        self.place.offset = offset;
+        self
+    }
+
+    /// The same finding about this database and relation, as far as they are known.
+    #[must_use]
+    pub fn about(mut self, database: Option<&str>, object: Option<&str>) -> Self {
+        self.database = database.map(str::to_owned);
+        self.object = object.map(str::to_owned);
+        self
+    }
+
+    /// The same finding with the checksum that is stored and that of the content, hexadecimal.
+    #[must_use]
+    pub fn with_sums(mut self, stored: Option<String>, computed: Option<String>) -> Self {
+        self.stored = stored;
+        self.computed = computed;
+        self
+    }
+
+    /// The same finding, as grave as this.
+    #[must_use]
+    pub fn as_grave_as(mut self, severity: Severity) -> Self {
+        self.severity = severity;
+        self
+    }
+
     /// The same finding with the place of the stored bytes.
     #[must_use]
     pub fn stored_at(mut self, origin: StoredPlace) -> Self {
@@ -437,6 +471,7 @@ pub enum Recount {
 /// What could not be looked at: bytes of a file, or all of it. It is in no page
 /// count, and makes a verdict incomplete.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Unread {
     /// The file, relative to the target's path.
     pub file: String,
@@ -453,6 +488,18 @@ impl Unread {
     #[must_use]
     pub fn of_file(file: impl Into<String>, error: impl Into<String>) -> Self {
         Self { file: file.into(), offset: ByteOffset(0), length: 0, error: error.into() }
+    }
+
+    /// A part of a file that could not be read, because of `error`. A `length` of 0 is one that is
+    /// not known.
+    #[must_use]
+    pub fn stretch(
+        file: impl Into<String>,
+        offset: ByteOffset,
+        length: u64,
+        error: impl Into<String>,
+    ) -> Self {
+        Self { file: file.into(), offset, length, error: error.into() }
     }
 
     /// True if no stretch of the file is meant but the file as a whole.

@@ -28,9 +28,7 @@ use pagewarden_core::database::{
 use pagewarden_core::error::Error;
 use pagewarden_core::source::file::{open_anything, read_fully};
 use pagewarden_core::source::hold;
-use pagewarden_core::verdict::{
-    ByteOffset, Finding, Kind, Note, PageNo, Place, Protection, Severity,
-};
+use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Protection, Severity};
 use pagewarden_core::words::{bytes, counted};
 
 pub mod header;
@@ -284,16 +282,15 @@ impl Database {
                     },
                 };
                 let is_whole = area.len() == HEADER_BYTES;
-                Step::Finding(Finding {
-                    place: Place {
-                        file: self.name.clone(),
-                        page: None,
-                        offset: Some(ByteOffset(to_u64(index.saturating_mul(HEADER_BYTES)))),
-                    },
-                    stored: stored_sum(area).filter(|_| is_whole).map(|sum| format!("{sum:016x}")),
-                    computed: is_whole.then(|| format!("{:016x}", computed_sum(area))),
-                    ..Finding::of_file("", Severity::Damage, kind, detail).with_hint(HINT)
-                })
+                let offset = ByteOffset(to_u64(index.saturating_mul(HEADER_BYTES)));
+                let stored = stored_sum(area).filter(|_| is_whole);
+                let computed = is_whole.then(|| computed_sum(area));
+                let hex = |sum: u64| format!("{sum:016x}");
+                let finding = Finding::of_file(&self.name, Severity::Damage, kind, detail)
+                    .at(None, Some(offset))
+                    .with_sums(stored.map(hex), computed.map(hex))
+                    .with_hint(HINT);
+                Step::Finding(finding)
             })
             .collect()
     }
@@ -312,14 +309,10 @@ impl Database {
             counted(missing, "block")
         );
         let offset = there.checked_mul(size)?.checked_add(to_u64(HEADERS_BYTES))?;
-        Some(Finding {
-            place: Place {
-                file: self.name.clone(),
-                page: Some(PageNo(there)),
-                offset: Some(ByteOffset(offset)),
-            },
-            ..Finding::of_file("", Severity::Damage, Kind::Truncated, detail).with_hint(HINT)
-        })
+        let finding = Finding::of_file(&self.name, Severity::Damage, Kind::Truncated, detail)
+            .at(Some(PageNo(there)), Some(ByteOffset(offset)))
+            .with_hint(HINT);
+        Some(finding)
     }
 }
 

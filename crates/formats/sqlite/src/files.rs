@@ -24,9 +24,7 @@ use pagewarden_core::database::{
 };
 use pagewarden_core::error::Error;
 use pagewarden_core::source::file::{open_anything, read_fully};
-use pagewarden_core::verdict::{
-    ByteOffset, Finding, Kind, Note, PageNo, Place, Protection, Severity,
-};
+use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Protection, Severity};
 
 mod freelist;
 pub(super) mod geometry;
@@ -479,14 +477,11 @@ impl Database {
         } else if !self.is_at_rest {
             detail.push_str("; recovery may bring them back");
         }
-        Some(Finding {
-            place: Place {
-                file: self.name.clone(),
-                page: Some(PageNo(begun.saturating_add(1))),
-                offset: begun.checked_mul(page_bytes).map(ByteOffset),
-            },
-            ..Finding::of_file(&self.name, severity, Kind::Truncated, detail).with_hint(HINT)
-        })
+        let (page, offset) = (begun.saturating_add(1), begun.checked_mul(page_bytes));
+        let finding = Finding::of_file(&self.name, severity, Kind::Truncated, detail)
+            .at(Some(PageNo(page)), offset.map(ByteOffset))
+            .with_hint(HINT);
+        Some(finding)
     }
 }
 

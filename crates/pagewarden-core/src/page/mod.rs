@@ -11,7 +11,9 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::page::standings::Standings;
-use crate::verdict::{Kind, ModeCounts, PageCounts, PageNo, Protection, Severity, Standing};
+use crate::verdict::{
+    ByteOffset, Finding, Kind, ModeCounts, PageCounts, PageNo, Protection, Severity, Standing,
+};
 
 pub mod standings;
 
@@ -62,6 +64,17 @@ pub struct Unsettled {
 }
 
 impl PageFinding {
+    /// What a report says of it: the page lies in this file, at this byte.
+    #[must_use]
+    pub fn in_file(self, file: &str, offset: Option<ByteOffset>) -> Finding {
+        let mut finding = Finding::of_file(file, self.severity, self.kind, String::new())
+            .at(Some(self.page), offset)
+            .with_sums(self.stored, self.computed);
+        finding.detail = self.detail;
+        finding.hint = self.hint;
+        finding
+    }
+
     /// A page that failed its test, and counts as [`Standing::of_failed`] says.
     #[must_use]
     pub fn failed(page: PageNo, severity: Severity, kind: Kind) -> Self {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::protect::plan::Cost;
-use crate::verdict::{ByteOffset, Finding, Kind, PageNo, Place, Protection, Severity};
+use crate::verdict::{ByteOffset, Finding, Kind, PageNo, Protection, Severity};
 
 /// Pages that were looked at, by what became of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -146,12 +146,6 @@ impl Worked {
 
 /// A damaged page, which begins at `offset` in its file.
 pub fn damage(file: &str, page: u64, offset: u64, kind: Kind, detail: String) -> Finding {
-    Finding {
-        place: Place {
-            file: file.to_owned(),
-            page: Some(PageNo(page)),
-            offset: Some(ByteOffset(offset)),
-        },
-        ..Finding::of_file("", Severity::Damage, kind, detail)
-    }
+    Finding::of_file(file, Severity::Damage, kind, detail)
+        .at(Some(PageNo(page)), Some(ByteOffset(offset)))
 }

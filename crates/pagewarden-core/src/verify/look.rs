@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::database::{PageFile, Relation, Target};
 use crate::page::{Neighbours, PageFinding, PageFormat, PageRun, RunVerdict};
 use crate::source::file::open_regular;
-use crate::verdict::{ByteOffset, Finding, ModeCounts, PageNo, Place, Severity, Standing, joined};
+use crate::verdict::{ByteOffset, Finding, ModeCounts, PageNo, Severity, Standing, joined};
 use crate::verify::again::{Again, Copies};
 use crate::verify::collect::{Judged, RunOutcome};
 use crate::verify::held::Held;
@@ -352,22 +352,11 @@ fn slept(pause: Duration, stop: &AtomicBool) -> bool {
 }
 
 fn place(file: &PageFile, offset: u64, finding: PageFinding) -> Finding {
-    Finding {
-        origin: None,
-        place: Place {
-            file: file.name.clone(),
-            page: Some(finding.page),
-            offset: Some(ByteOffset(offset)),
-        },
-        severity: finding.severity,
-        kind: finding.kind,
-        database: file.database.as_deref().map(str::to_owned),
-        object: file.object.as_deref().map(str::to_owned),
-        stored: finding.stored,
-        computed: finding.computed,
-        detail: finding.detail,
-        hint: finding.hint.or_else(|| file.hint.as_deref().map(str::to_owned)),
-    }
+    let mut finding = finding
+        .in_file(&file.name, Some(ByteOffset(offset)))
+        .about(file.database.as_deref(), file.object.as_deref());
+    finding.hint = finding.hint.or_else(|| file.hint.as_deref().map(str::to_owned));
+    finding
 }
 
 /// The other pages of a relation, read one by one.

@@ -12,7 +12,7 @@ use crate::database::{Description, PageFile, Step, StreamedPages, Target};
 use crate::source::buffer::ALIGNMENT;
 use crate::source::rate::Rate;
 use crate::source::yielding::Yielding;
-use crate::verdict::{ByteOffset, Finding, Kind, Note, Place, Severity, Unread};
+use crate::verdict::{ByteOffset, Finding, Kind, Note, Severity, Unread};
 use crate::verify::open_file::OpenFile;
 use crate::verify::{Caching, Options, RUN_BYTES};
 
@@ -302,22 +302,13 @@ impl Plan {
             return None;
         }
         let offset = file.length - rest;
-        let finding = Finding {
-            place: Place {
-                file: file.page_file.name.clone(),
-                page: Some(file.page_at(offset)),
-                offset: Some(ByteOffset(offset)),
-            },
-            database: file.page_file.database.as_deref().map(str::to_owned),
-            object: file.page_file.object.as_deref().map(str::to_owned),
-            hint: file.page_file.hint.as_deref().map(str::to_owned),
-            ..Finding::of_file(
-                "",
-                file.page_file.partial_page,
-                Kind::Truncated,
-                format!("the file ends after {rest} of {} bytes of this page", file.page_size),
-            )
-        };
+        let page_file = &file.page_file;
+        let detail = format!("the file ends after {rest} of {} bytes of this page", file.page_size);
+        let mut finding =
+            Finding::of_file(&page_file.name, page_file.partial_page, Kind::Truncated, detail)
+                .at(Some(file.page_at(offset)), Some(ByteOffset(offset)))
+                .about(page_file.database.as_deref(), page_file.object.as_deref());
+        finding.hint = page_file.hint.as_deref().map(str::to_owned);
         Some(Event::PartialPage(Box::new(finding)))
     }
 

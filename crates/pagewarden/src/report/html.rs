@@ -399,25 +399,17 @@ mod tests {
     use super::*;
     use crate::report::sample::{description, stretch};
     use crate::verdict::{
-        ByteOffset, Kind, PageCounts, PageNo, Place, Severity, SeverityCounts, Standing,
+        ByteOffset, Kind, PageCounts, PageNo, Severity, SeverityCounts, Standing,
     };
 
     /// Grows most when it is escaped.
     const HOSTILE: &str = "<script>alert('1')</script>\u{202e}\x1b[2J\n&\"onload=\"x";
 
     fn finding(file: &str, page: u64, severity: Severity) -> Finding {
-        Finding {
-            place: Place {
-                file: file.to_owned(),
-                page: Some(PageNo(page)),
-                offset: Some(ByteOffset(page * 8192)),
-            },
-            stored: Some("1a2b".to_owned()),
-            computed: Some("3c4d".to_owned()),
-            detail: Some("pd_lsn 0/1234".to_owned()),
-            hint: Some("restore it".to_owned()),
-            ..Finding::of_file("", severity, Kind::Checksum, String::new())
-        }
+        Finding::of_file(file, severity, Kind::Checksum, "pd_lsn 0/1234".to_owned())
+            .at(Some(PageNo(page)), Some(ByteOffset(page * 8192)))
+            .with_sums(Some("1a2b".to_owned()), Some("3c4d".to_owned()))
+            .with_hint("restore it")
     }
 
     type Page<'a> = HtmlReport<&'a mut Vec<u8>>;
@@ -513,7 +505,7 @@ mod tests {
                 }
                 report.finding(&bad).unwrap();
                 let (file, error) = (HOSTILE.to_owned(), HOSTILE.to_owned());
-                let unread = Unread { file, offset: ByteOffset(0), length: 1, error };
+                let unread = Unread::stretch(file, ByteOffset(0), 1, error);
                 report.unread(&unread).unwrap();
                 let note = Note { file: HOSTILE.to_owned(), text: HOSTILE.to_owned() };
                 report.note(&note).unwrap();
@@ -539,7 +531,7 @@ mod tests {
                 let note = Note { file: file.clone(), text: file.clone() };
                 report.note(&note).unwrap();
                 let error = file.clone();
-                report.unread(&Unread { file, offset: ByteOffset(0), length: 1, error }).unwrap();
+                report.unread(&Unread::stretch(file, ByteOffset(0), 1, error)).unwrap();
             }
         };
         let one = page(1, Verdict::Damaged, &total, |report| {

@@ -178,11 +178,7 @@ fn of_table(file: &str, finding: Finding) -> Finding {
     let stem = file.strip_suffix(".ibd").unwrap_or(file);
     let Some((folder, table)) = stem.rsplit_once('/') else { return finding };
     let folder = folder.rsplit('/').next().unwrap_or(folder);
-    Finding {
-        database: Some(names::decoded(folder)),
-        object: Some(names::object(folder, table)),
-        ..finding
-    }
+    finding.about(Some(&names::decoded(folder)), Some(&names::object(folder, table)))
 }
 
 fn with_ending(path: PathBuf, ending: &str) -> PathBuf {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::files::state::read_small;
 use pagewarden_core::database::{PageFile, Step};
 use pagewarden_core::source::file::{open_regular, read_fully};
-use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Severity, Unread};
+use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Severity, Unread};
 use pagewarden_format_aria::page::header::{AriaHeader, HEADER_BYTES};
 use pagewarden_format_aria::page::{AriaFile, AriaPages, Bitmaps, Written, bitmap_every};
 
@@ -202,14 +202,8 @@ impl AriaTable<'_> {
         let shown = format!("{}.{DATA_ENDING}", self.shown);
         let detail =
             format!("all zero, and the table's header says that it has {} rows", header.rows);
-        let finding = Finding {
-            place: Place {
-                file: shown.clone(),
-                page: Some(PageNo(0)),
-                offset: Some(ByteOffset(0)),
-            },
-            ..Finding::of_file(&shown, surroundings.failure, Kind::Zeroed, detail)
-        };
+        let finding = Finding::of_file(&shown, surroundings.failure, Kind::Zeroed, detail)
+            .at(Some(PageNo(0)), Some(ByteOffset(0)));
         is_zero.then(|| Step::Finding(self.named(finding)))
     }
 
@@ -239,11 +233,7 @@ impl AriaTable<'_> {
     }
 
     fn named(&self, finding: Finding) -> Finding {
-        Finding {
-            database: self.database.as_deref().map(str::to_owned),
-            object: self.object.as_deref().map(str::to_owned),
-            ..finding.with_hint(HINT)
-        }
+        finding.with_hint(HINT).about(self.database.as_deref(), self.object.as_deref())
     }
 }
 
@@ -269,14 +259,9 @@ impl Wanted {
         let page_bytes = u64::try_from(header.page_size).ok()?;
         let page = bytes.div_ceil(page_bytes);
         let detail = format!("{bytes} bytes, and by {} it had {}", self.by, self.bytes);
-        Some(Finding {
-            place: Place {
-                file: shown.to_owned(),
-                page: Some(PageNo(page)),
-                offset: page.checked_mul(page_bytes).map(ByteOffset),
-            },
-            ..Finding::of_file(shown, severity, Kind::Truncated, detail)
-        })
+        let offset = page.checked_mul(page_bytes).map(ByteOffset);
+        let finding = Finding::of_file(shown, severity, Kind::Truncated, detail);
+        Some(finding.at(Some(PageNo(page)), offset))
     }
 }
 

@@ -43,9 +43,7 @@ use crate::page::encryption::Keyring;
 use pagewarden_core::database::{Description, Epoch, OpenOptions, Probe, Step, Target};
 use pagewarden_core::error::Error;
 use pagewarden_core::protect::copy::MARKER;
-use pagewarden_core::verdict::{
-    ByteOffset, Finding, Kind, Note, Place, Protection, Severity, Unread,
-};
+use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, Protection, Severity, Unread};
 
 /// Tablespaces whose numbers are remembered, to find one that is there twice.
 const SPACES_MAX: usize = 1 << 18;
@@ -401,16 +399,10 @@ impl Walk {
         let faults = state.log.as_ref().map_or(refused, |log| log.faults.as_slice());
         for fault in faults {
             let severity = if fault.may_be_healthy { Severity::Suspect } else { Severity::Damage };
-            let finding = Finding {
-                place: Place {
-                    file: fault.file.clone(),
-                    page: None,
-                    offset: Some(ByteOffset(fault.offset)),
-                },
-                stored: fault.sums.map(|sums| format!("{:08x}", sums.0)),
-                computed: fault.sums.map(|sums| format!("{:08x}", sums.1)),
-                ..Finding::of_file("", severity, fault.kind, fault.detail.clone())
-            };
+            let hex = |sum: u32| format!("{sum:08x}");
+            let finding = Finding::of_file(&fault.file, severity, fault.kind, fault.detail.clone())
+                .at(None, Some(ByteOffset(fault.offset)))
+                .with_sums(fault.sums.map(|sums| hex(sums.0)), fault.sums.map(|sums| hex(sums.1)));
             self.ready.push_back(Step::Finding(finding.with_hint(LOG_HINT)));
         }
         if let Some(untested) = state.log.as_ref().and_then(|log| log.untested.as_ref()) {
@@ -696,11 +688,9 @@ impl Walk {
             && let Some(before) = self.spaces.insert(space, opening.shown.as_str().into())
         {
             let detail = format!("its tablespace number {space} is that of {before} too");
-            let finding = Finding {
-                database: opening.database.as_deref().map(str::to_owned),
-                object: opening.object.as_deref().map(str::to_owned),
-                ..Finding::of_file(&opening.shown, Severity::Suspect, Kind::Misplaced, detail)
-            };
+            let finding =
+                Finding::of_file(&opening.shown, Severity::Suspect, Kind::Misplaced, detail)
+                    .about(opening.database.as_deref(), opening.object.as_deref());
             self.twice.push((space, before, finding.with_hint(TWICE_HINT)));
         }
         self.ready.extend(opened.steps);
@@ -719,7 +709,7 @@ impl Walk {
                     ),
                 }),
                 None if self.books.as_ref().is_some_and(Books::needs_numbers_once) => {
-                    Step::Finding(Finding { severity: Severity::Damage, ..finding })
+                    Step::Finding(finding.as_grave_as(Severity::Damage))
                 }
                 None => Step::Finding(finding),
             };

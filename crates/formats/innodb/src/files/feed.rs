@@ -23,7 +23,7 @@ use crate::page::InnodbPages;
 use crate::page::encryption::{KeyInfo, Keyring};
 use crate::page::layout::{Form, Layout};
 use pagewarden_core::database::{PageFile, Step, StreamedPages};
-use pagewarden_core::verdict::{ByteOffset, Finding, Kind, PageNo, Place, Severity, Unread};
+use pagewarden_core::verdict::{ByteOffset, Finding, Kind, PageNo, Severity, Unread};
 use pagewarden_format_aria::page::header::AriaHeader;
 use pagewarden_format_aria::page::{AriaFile, AriaPages, Written};
 
@@ -288,14 +288,9 @@ impl Pages {
         let page = Some(self.file.page_at(ByteOffset(self.offset)));
         let detail =
             format!("the file ends after {} of {page_size} bytes of this page", self.rest.len());
-        let finding = Finding {
-            place: Place {
-                file: self.file.name.clone(),
-                page,
-                offset: Some(ByteOffset(self.offset)),
-            },
-            ..Finding::of_file("", self.file.partial_page, Kind::Truncated, detail)
-        };
+        let finding =
+            Finding::of_file(&self.file.name, self.file.partial_page, Kind::Truncated, detail)
+                .at(page, Some(ByteOffset(self.offset)));
         (!self.rest.is_empty()).then_some(Step::Finding(finding))
     }
 }
@@ -392,5 +387,5 @@ impl DeltaStage {
 /// Something that was left unread.
 pub(super) fn unread(file: &str, offset: u64, error: impl Into<String>) -> Step {
     let offset = ByteOffset(offset);
-    Step::Unread(Unread { file: file.to_owned(), offset, length: 0, error: error.into() })
+    Step::Unread(Unread::stretch(file, offset, 0, error))
 }

@@ -220,11 +220,8 @@ fn look_into(path: &Path, folder: &str, steps: &mut Vec<Step>) -> Tables {
 
 fn told(folder: &str, file: &str, severity: Severity, kind: Kind, detail: &str) -> Step {
     let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
-    let finding = Finding {
-        database: Some(names::decoded(folder)),
-        object: Some(names::object(folder, stem)),
-        ..Finding::of_file(&format!("{folder}/{file}"), severity, kind, detail.to_owned())
-    };
+    let finding = Finding::of_file(&format!("{folder}/{file}"), severity, kind, detail.to_owned())
+        .about(Some(&names::decoded(folder)), Some(&names::object(folder, stem)));
     Step::Finding(finding.with_hint(HINT))
 }
 

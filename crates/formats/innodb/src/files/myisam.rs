@@ -58,11 +58,9 @@ pub(super) fn steps(root: &Path) -> Vec<Step> {
 fn step(path: &Path, folder: &str, table: &str) -> Option<Step> {
     let [index, data] = [INDEX, DATA].map(|ending| format!("{table}.{ending}"));
     let told = |file: &str, severity, kind, detail: &str| {
-        let finding = Finding {
-            database: Some(names::decoded(folder)),
-            object: Some(names::object(folder, table)),
-            ..Finding::of_file(&format!("{folder}/{file}"), severity, kind, detail.to_owned())
-        };
+        let finding =
+            Finding::of_file(&format!("{folder}/{file}"), severity, kind, detail.to_owned())
+                .about(Some(&names::decoded(folder)), Some(&names::object(folder, table)));
         Some(Step::Finding(finding.with_hint(HINT)))
     };
     let [index_path, data_path] = [&index, &data].map(|name| path.join(name));

@@ -38,7 +38,7 @@ use pagewarden_core::database::{PageFile, Step};
 use pagewarden_core::page::standings::Standings;
 use pagewarden_core::page::{PageRun, Witness};
 use pagewarden_core::source::file::{open_regular, read_fully};
-use pagewarden_core::verdict::{ByteOffset, Finding, Kind, PageNo, Place, Severity, Standing};
+use pagewarden_core::verdict::{ByteOffset, Finding, Kind, PageNo, Severity, Standing};
 
 const BEFORE: usize = 8;
 const AFTER: usize = 12;
@@ -240,14 +240,9 @@ impl Chain {
             those.join(" and ")
         );
         let offset = u64::from(page).checked_mul(self.page_bytes);
-        let finding = Finding {
-            place: Place {
-                file: self.file.clone(),
-                page: Some(PageNo(u64::from(page))),
-                offset: offset.map(ByteOffset),
-            },
-            ..self.finding(if is_older { Kind::Stale } else { Kind::Structure }, detail)
-        };
+        let kind = if is_older { Kind::Stale } else { Kind::Structure };
+        let page = PageNo(u64::from(page));
+        let finding = self.finding(kind, detail).at(Some(page), offset.map(ByteOffset));
         Step::Overruled(finding, Standing::Ok)
     }
 
@@ -257,15 +252,14 @@ impl Chain {
              and nothing says which of them is wrong"
         );
         let finding = self.finding(Kind::Structure, detail);
-        Step::Finding(Finding { severity: finding.severity.min(Severity::Suspect), ..finding })
+        let severity = finding.severity.min(Severity::Suspect);
+        Step::Finding(finding.as_grave_as(severity))
     }
 
     fn finding(&self, kind: Kind, detail: String) -> Finding {
-        Finding {
-            database: self.database.as_deref().map(str::to_owned),
-            object: self.object.as_deref().map(str::to_owned),
-            ..Finding::of_file(&self.file, self.severity, kind, detail).with_hint(HINT)
-        }
+        Finding::of_file(&self.file, self.severity, kind, detail)
+            .about(self.database.as_deref(), self.object.as_deref())
+            .with_hint(HINT)
     }
 }
 

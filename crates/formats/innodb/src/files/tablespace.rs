@@ -46,9 +46,7 @@ use crate::page::{InnodbPages, Look, Severities, locked_sum_fits};
 use pagewarden_core::database::{PageFile, Relation, Segment, Step};
 use pagewarden_core::error::Error;
 use pagewarden_core::source::file::{open_regular, read_fully};
-use pagewarden_core::verdict::{
-    ByteOffset, Finding, Kind, Note, PageNo, Place, Severity, Standing,
-};
+use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Severity, Standing};
 
 pub mod geometry;
 
@@ -758,17 +756,11 @@ impl Opened<'_> {
             severity = severity.min(Severity::Suspect);
             detail.push_str(", if they are not in further files elsewhere");
         }
-        let finding = Finding {
-            place: Place {
-                file: self.context.name.clone(),
-                page: Some(PageNo(begun)),
-                offset: begun.checked_mul(page_size).map(ByteOffset),
-            },
-            database: self.context.database.as_deref().map(str::to_owned),
-            object: self.context.object.as_deref().map(str::to_owned),
-            ..Finding::of_file(&self.context.name, severity, Kind::Truncated, detail)
-                .with_hint(HINT)
-        };
+        let context = &self.context;
+        let finding = Finding::of_file(&context.name, severity, Kind::Truncated, detail)
+            .at(Some(PageNo(begun)), begun.checked_mul(page_size).map(ByteOffset))
+            .about(context.database.as_deref(), context.object.as_deref())
+            .with_hint(HINT);
         Some(Step::Finding(finding))
     }
 

@@ -216,12 +216,12 @@ impl Walk {
         if !self.is_named(path) {
             return;
         }
-        self.ready.push_back(Step::Unread(Unread {
-            file: self.relative(path),
-            offset: ByteOffset(0),
+        self.ready.push_back(Step::Unread(Unread::stretch(
+            self.relative(path),
+            ByteOffset(0),
             length,
-            error: error.to_string(),
-        }));
+            error.to_string(),
+        )));
     }
 
     fn finding(&mut self, path: &Path, severity: Severity, kind: Kind, detail: String, hint: &str) {
@@ -600,12 +600,12 @@ impl Walk {
             Ok(header) if header.numbers.is_empty() => Err(None),
             Ok(header) => Ok((ByteOffset(header.header_bytes), Some(header.numbers.into()))),
             Err(HeaderError::Wrong(kind, detail)) => Err(wrong(kind, detail)),
-            Err(HeaderError::Io(error)) => Err(Some(Box::new(Step::Unread(Unread {
-                file: name,
-                offset: ByteOffset(0),
+            Err(HeaderError::Io(error)) => Err(Some(Box::new(Step::Unread(Unread::stretch(
+                name,
+                ByteOffset(0),
                 length,
-                error: error.to_string(),
-            })))),
+                error.to_string(),
+            ))))),
         }
     }
 

@@ -28,7 +28,7 @@ use super::sidecars::{is_locked, open_beside};
 use super::{HINT_LOG, to_u64};
 use pagewarden_core::database::Step;
 use pagewarden_core::source::file::read_fully;
-use pagewarden_core::verdict::{ByteOffset, Finding, Kind, PageNo, Place, Severity, Unread};
+use pagewarden_core::verdict::{ByteOffset, Finding, Kind, PageNo, Severity, Unread};
 
 const MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 const HEADER_BYTES: usize = 28;
@@ -59,12 +59,12 @@ pub fn look(database: &File, path: &Path) -> Vec<Step> {
         Ok(Some(_)) if is_locked(database) || modified() != before => Vec::new(),
         Ok(Some(broken)) => vec![Step::Finding(broken.finding(&name))],
         Err((_, error)) if error.kind() == io::ErrorKind::UnexpectedEof => Vec::new(),
-        Err((offset, error)) => vec![Step::Unread(Unread {
-            file: name,
-            offset: ByteOffset(offset),
-            length: bytes.saturating_sub(offset),
-            error: error.to_string(),
-        })],
+        Err((offset, error)) => vec![Step::Unread(Unread::stretch(
+            name,
+            ByteOffset(offset),
+            bytes.saturating_sub(offset),
+            error.to_string(),
+        ))],
     }
 }
 
@@ -87,17 +87,12 @@ impl Broken {
              damage to the journal",
             self.record, self.records
         );
-        Finding {
-            place: Place {
-                file: name.to_owned(),
-                page: (self.page != 0).then_some(PageNo(u64::from(self.page))),
-                offset: Some(ByteOffset(self.offset)),
-            },
-            stored: Some(format!("{:08x}", self.stored)),
-            computed: Some(format!("{:08x}", self.computed)),
-            ..Finding::of_file(name, Severity::Suspect, Kind::Checksum, detail)
-        }
-        .with_hint(HINT_LOG)
+        let page = (self.page != 0).then_some(PageNo(u64::from(self.page)));
+        let hex = |sum: u32| Some(format!("{sum:08x}"));
+        Finding::of_file(name, Severity::Suspect, Kind::Checksum, detail)
+            .at(page, Some(ByteOffset(self.offset)))
+            .with_sums(hex(self.stored), hex(self.computed))
+            .with_hint(HINT_LOG)
     }
 }
 

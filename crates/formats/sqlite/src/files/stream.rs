@@ -200,7 +200,7 @@ impl Unpacked {
 
     fn break_off(&mut self, file: String, offset: u64, error: &io::Error) {
         let error = format!("the stream breaks off here: {error}");
-        self.said.push(Step::Unread(Unread { file, offset: ByteOffset(offset), length: 0, error }));
+        self.said.push(Step::Unread(Unread::stretch(file, ByteOffset(offset), 0, error)));
     }
 
     fn into_target(mut self, path: &Path, options: &OpenOptions) -> Result<Target, Error> {

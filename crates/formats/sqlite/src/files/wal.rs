@@ -41,7 +41,7 @@ use super::{HINT_LOG, to_u64};
 use pagewarden_core::database::Step;
 use pagewarden_core::source::file::{open_regular, read_fully};
 use pagewarden_core::source::hold;
-use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, Place, Severity, Unread};
+use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, Severity, Unread};
 
 mod sum;
 pub mod view;
@@ -102,12 +102,12 @@ pub fn look(database: &File, path: &Path) -> Vec<Step> {
             // A log that was cut meanwhile.
             Err(fault) if fault.error.kind() == io::ErrorKind::UnexpectedEof => {}
             Err(fault) => {
-                return vec![Step::Unread(Unread {
-                    file: name,
-                    offset: ByteOffset(fault.offset),
-                    length: fault.bytes,
-                    error: fault.error.to_string(),
-                })];
+                return vec![Step::Unread(Unread::stretch(
+                    name,
+                    ByteOffset(fault.offset),
+                    fault.bytes,
+                    fault.error.to_string(),
+                ))];
             }
         }
     }
@@ -581,11 +581,7 @@ impl Seen {
 
     fn into_steps(self, name: &str) -> Vec<Step> {
         // Several frames may hold versions of one page: the offset names the frame.
-        let place = |frame: u64| Place {
-            file: name.to_owned(),
-            page: None,
-            offset: Some(ByteOffset(offset_of(frame, self.frame_bytes))),
-        };
+        let offset = |frame: u64| Some(ByteOffset(offset_of(frame, self.frame_bytes)));
         let mut steps = Vec::new();
         if let Some(bit) = self.header_flip {
             let detail = format!(
@@ -598,10 +594,7 @@ impl Seen {
         }
         let is_counted = self.is_counted;
         steps.extend(self.broken.iter().map(|broken| {
-            Step::Finding(Finding {
-                place: place(broken.frame),
-                ..broken.finding(name, is_counted)
-            })
+            Step::Finding(broken.finding(name, is_counted).at(None, offset(broken.frame)))
         }));
         if let Some(tail) = self.tail.filter(|tail| tail.commits > 0) {
             let (number, commits) = (tail.frame.saturating_add(1), tail.commits);
@@ -617,20 +610,17 @@ impl Seen {
                          over by a recovery, or lost by damage to this frame"
                     ),
                 }),
-                false => Step::Finding(Finding {
-                    place: place(tail.frame),
-                    ..Finding::of_file(
-                        name,
-                        Severity::Suspect,
-                        Kind::Checksum,
-                        format!(
-                            "frame {number} does not fit the frames before it, which end in the \
-                             middle of a transaction, and {transactions} behind it: SQLite will \
-                             forget them; a power loss leaves this, and so does damage to the frame"
-                        ),
-                    )
-                    .with_hint(HINT_LOG)
-                }),
+                false => {
+                    let detail = format!(
+                        "frame {number} does not fit the frames before it, which end in the \
+                         middle of a transaction, and {transactions} behind it: SQLite will \
+                         forget them; a power loss leaves this, and so does damage to the frame"
+                    );
+                    let finding = Finding::of_file(name, Severity::Suspect, Kind::Checksum, detail)
+                        .at(None, offset(tail.frame))
+                        .with_hint(HINT_LOG);
+                    Step::Finding(finding)
+                }
             });
         }
         steps
@@ -658,11 +648,8 @@ impl Broken {
             0 => String::new(),
             page => format!(" (page {page})"),
         };
-        Finding {
-            stored: Some(self.stored.to_hex()),
-            computed: Some(self.computed.to_hex()),
-            ..Finding::of_file(name, Severity::Damage, kind, format!("{what}{page}; {so}"))
-        }
-        .with_hint(HINT_LOG)
+        Finding::of_file(name, Severity::Damage, kind, format!("{what}{page}; {so}"))
+            .with_sums(Some(self.stored.to_hex()), Some(self.computed.to_hex()))
+            .with_hint(HINT_LOG)
     }
 }

@@ -616,12 +616,12 @@ impl Backup {
 
     fn unread(&mut self, family: usize, offset: u64, bytes: usize, error: &str) {
         let name = self.extents.families.get(family).map_or("", |family| family.name.as_str());
-        self.ready.push_back(Step::Unread(Unread {
-            file: name.to_owned(),
-            offset: ByteOffset(offset),
-            length: bytes as u64,
-            error: error.to_owned(),
-        }));
+        self.ready.push_back(Step::Unread(Unread::stretch(
+            name.to_owned(),
+            ByteOffset(offset),
+            bytes as u64,
+            error.to_owned(),
+        )));
     }
 }
 

@@ -27,9 +27,7 @@ use crate::page::system::{BOOT_PAGE, BootPage, FileHeader};
 use pagewarden_core::database::{Description, PageFile, Relation, Segment, Step, Target};
 use pagewarden_core::error::Error;
 use pagewarden_core::source::file::{open_regular, read_fully};
-use pagewarden_core::verdict::{
-    ByteOffset, Finding, Kind, Note, PageNo, Place, Protection, Severity,
-};
+use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Protection, Severity};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 /// Pages that are asked which file this is: those that every file has.
@@ -323,15 +321,11 @@ impl DataFile {
             }
             _ => return None,
         };
-        Some(Step::Finding(Finding {
-            place: Place {
-                file: self.name.clone(),
-                page: Some(PageNo(begun)),
-                offset: begun.checked_mul(PAGE).map(ByteOffset),
-            },
-            database: self.database().map(str::to_owned),
-            ..Finding::of_file(&self.name, severity, Kind::Truncated, detail).with_hint(HINT)
-        }))
+        let finding = Finding::of_file(&self.name, severity, Kind::Truncated, detail)
+            .at(Some(PageNo(begun)), begun.checked_mul(PAGE).map(ByteOffset))
+            .about(self.database(), None)
+            .with_hint(HINT);
+        Some(Step::Finding(finding))
     }
 }
 

@@ -26,7 +26,7 @@ use crate::page::log::{
 };
 use pagewarden_core::database::Step;
 use pagewarden_core::source::file::read_fully;
-use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, Place, Severity, Unread};
+use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, Severity, Unread};
 use pagewarden_core::words::{counted, grouped};
 
 const HINT: &str = "run DBCC CHECKDB while the database is there; a database that was shut down \
@@ -106,18 +106,19 @@ impl LogFile {
     }
 
     fn finding(&mut self, offset: u64, severity: Severity, kind: Kind, detail: String) {
-        let place = Place { file: self.name.clone(), page: None, offset: Some(ByteOffset(offset)) };
-        let finding = Finding::of_file(&self.name, severity, kind, detail).with_hint(HINT);
-        self.ready.push_back(Step::Finding(Finding { place, ..finding }));
+        let finding = Finding::of_file(&self.name, severity, kind, detail)
+            .at(None, Some(ByteOffset(offset)))
+            .with_hint(HINT);
+        self.ready.push_back(Step::Finding(finding));
     }
 
     fn unread(&mut self, offset: u64, error: &io::Error) {
-        self.ready.push_back(Step::Unread(Unread {
-            file: self.name.clone(),
-            offset: ByteOffset(offset),
-            length: self.bytes.saturating_sub(offset),
-            error: error.to_string(),
-        }));
+        self.ready.push_back(Step::Unread(Unread::stretch(
+            self.name.clone(),
+            ByteOffset(offset),
+            self.bytes.saturating_sub(offset),
+            error.to_string(),
+        )));
     }
 
     /// Finds all virtual log files.

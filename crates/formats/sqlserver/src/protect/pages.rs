@@ -351,18 +351,8 @@ fn stretch(file: &File, offset: u64, end: u64) -> (u64, bool) {
 }
 
 fn found_at(source: &SourceFile, pages: &Pages, found: PageFinding) -> Finding {
-    Finding {
-        origin: None,
-        place: place(&source.name, found.page.0),
-        severity: found.severity,
-        kind: found.kind,
-        database: pages.file.database.as_deref().map(str::to_owned),
-        object: None,
-        stored: found.stored,
-        computed: found.computed,
-        detail: found.detail,
-        hint: found.hint,
-    }
+    let offset = found.page.0.checked_mul(PAGE).map(ByteOffset);
+    found.in_file(&source.name, offset).about(pages.file.database.as_deref(), None)
 }
 
 fn place(file: &str, page: u64) -> Place {

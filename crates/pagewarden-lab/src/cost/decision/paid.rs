@@ -3,6 +3,7 @@
 //! ```text
 //! 1/s     2263 [1900, 2700] fewer of 97363.0 transactions a second (-2.3 %)
 //! s       0.4100 s [0.3000, 0.5200] more on 12.00 s (+3.4 %)
+//! s       between 0.0740 s less and 0.1496 s more on 0.1702 s (-0.0 %)
 //! MiB/s   a TB takes 14.20 min, 1.2 min [0.9, 1.5] more than read (+9.2 %)
 //! bytes   0.31 GB for each GB of plain
 //! ```
@@ -63,13 +64,18 @@ pub(super) fn paid(result: &MetricResult, pair: &PairResult) -> String {
     }
 }
 
-/// `2263 [1900, 2700] fewer`: how far a ratio is from one, of `baseline`.
+/// `2263 [1900, 2700] fewer`: how far a ratio is from one, of `baseline`. Where it may be on either
+/// side of it, only the interval is said.
 fn difference(ratio: Interval, baseline: f64, (more, less): (&str, &str)) -> String {
     let sign = if ratio.value < 1.0 { -1.0 } else { 1.0 };
     let of = |bound: f64| sign * (bound - 1.0) * baseline;
     let (mut low, mut high) = (of(ratio.low), of(ratio.high));
     if low > high {
         (low, high) = (high, low);
+    }
+    let (least, most) = ((ratio.low - 1.0) * baseline, (ratio.high - 1.0) * baseline);
+    if ratio.is_bounded() && least < 0.0 && most > 0.0 {
+        return format!("between {}{less} and {}{more}", number(-least), number(most));
     }
     let unit = if sign < 0.0 { less } else { more };
     let (unit, word) = unit.rsplit_once(' ').unwrap_or(("", unit));
@@ -83,5 +89,7 @@ fn difference(ratio: Interval, baseline: f64, (more, less): (&str, &str)) -> Str
 
 /// ` (+3.4 %)`.
 fn part(ratio: Interval) -> String {
-    format!(" ({:+.1} %)", (ratio.value - 1.0) * 100.0)
+    // Added zero: what rounds to nothing has no sign.
+    let percent = ((ratio.value - 1.0) * 1000.0).round() / 10.0 + 0.0;
+    format!(" ({percent:+.1} %)")
 }

@@ -67,6 +67,14 @@ fn price_is_in_what_people_pay_and_has_its_interval() {
 }
 
 #[test]
+fn price_that_may_be_a_gain_is_said_as_an_interval() {
+    let analysis = measured(&POSTGRES_CHECKSUMS, 1.0, 0.1);
+    let said = &answer_of(&analysis).sentence;
+    assert!(said.contains(": between ") && said.contains(" fewer and "), "{said}");
+    assert!(said.contains(" more of 1"), "{said}");
+}
+
+#[test]
 fn what_is_undecided_says_what_would_decide_it() {
     let analysis = measured(&POSTGRES_CHECKSUMS, 0.99, 0.4);
     let decision = answer_of(&analysis);

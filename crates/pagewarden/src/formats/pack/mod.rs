@@ -355,8 +355,7 @@ impl Steps {
             }
             Err(PackError::Io(error)) => {
                 let length = SPAN_BYTES as u64;
-                let unread =
-                    Unread { file: name.clone(), offset, length, error: error.to_string() };
+                let unread = Unread::stretch(name.clone(), offset, length, error.to_string());
                 self.ready.push_back(Step::Unread(unread));
                 self.is_damaged = true;
             }

@@ -145,7 +145,7 @@ fn excused(root: &Path, step: Step) -> Step {
         return Step::Finding(finding);
     }
     let hint = "harmless if the settings were edited since the backup was restored";
-    Step::Finding(Finding { severity: Severity::Notice, ..finding }.with_hint(hint))
+    Step::Finding(finding.as_grave_as(Severity::Notice).with_hint(hint))
 }
 
 impl Iterator for ManifestCheck {
@@ -239,12 +239,7 @@ fn place_of(root: &Path, path: &str) -> PathBuf {
 }
 
 fn unread(path: &str, length: u64, error: &io::Error) -> Step {
-    Step::Unread(Unread {
-        file: path.to_owned(),
-        offset: ByteOffset(0),
-        length,
-        error: error.to_string(),
-    })
+    Step::Unread(Unread::stretch(path, ByteOffset(0), length, error.to_string()))
 }
 
 fn leads_out(path: &str) -> bool {

@@ -111,14 +111,15 @@ impl ArchiveWalk {
         if terms.is_whole && !self.facts.has_losses && !self.is_cut {
             findings.extend(self.facts.needed.lacks());
         }
-        let other = |file: &str, detail: String| {
-            Finding::of_file(file, Severity::Damage, Kind::Misplaced, detail)
+        let damage = |file: &str, kind, detail: String| {
+            Finding::of_file(file, Severity::Damage, kind, detail)
         };
+        let other = |file: &str, detail: String| damage(file, Kind::Misplaced, detail);
         let begun = terms.backup.from_lsn.map(|lsn| lsn.0);
         match self.facts.label.as_ref().map(|label| label.start_lsn) {
             Some(None) => {
                 let detail = "it does not say where replay of the log begins".to_owned();
-                findings.push(Finding { kind: Kind::Header, ..other(LABEL, detail) });
+                findings.push(damage(LABEL, Kind::Header, detail));
             }
             Some(Some(start)) if begun.is_some_and(|begun| begun != start) => {
                 let (start, begun) = (Lsn(start), Lsn(begun.unwrap_or(0)));

@@ -33,7 +33,7 @@ use pagewarden_core::error::Error;
 use pagewarden_core::source::decode::Decoded;
 use pagewarden_core::source::store::StorePath;
 use pagewarden_core::source::tar::{Archive, Member, MemberKind, TarError, Trailing};
-use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Severity, Unread};
+use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Severity, Unread};
 
 /// Pages that are handed on at a time: a multiple of every page size.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -290,12 +290,12 @@ impl ArchiveWalk {
         length: u64,
         error: impl Into<String>,
     ) {
-        self.ready.push_back(Step::Unread(Unread {
-            file: file.to_owned(),
-            offset: ByteOffset(offset),
+        self.ready.push_back(Step::Unread(Unread::stretch(
+            file.to_owned(),
+            ByteOffset(offset),
             length,
-            error: error.into(),
-        }));
+            error.into(),
+        )));
     }
 
     /// One step further; what comes of it is in `ready`. False at the end.
@@ -672,20 +672,11 @@ impl ArchiveWalk {
         self.sample.add(file, ByteOffset(offset), &bytes);
         if rest > 0 && file.selection.is_none() {
             let begin = ByteOffset(offset.saturating_add(whole as u64));
-            let finding = Finding {
-                place: Place {
-                    file: file.name.clone(),
-                    page: Some(file.page_at(begin)),
-                    offset: Some(begin),
-                },
-                hint: file.hint.as_deref().map(str::to_owned),
-                ..Finding::of_file(
-                    "",
-                    Severity::Suspect,
-                    Kind::Truncated,
-                    format!("the file ends after {rest} of {page_size} bytes of this page"),
-                )
-            };
+            let detail = format!("the file ends after {rest} of {page_size} bytes of this page");
+            let mut finding =
+                Finding::of_file(&file.name, Severity::Suspect, Kind::Truncated, detail)
+                    .at(Some(file.page_at(begin)), Some(begin));
+            finding.hint = file.hint.as_deref().map(str::to_owned);
             if self.partial.len() < NOTES_MAX * NOTES_MAX {
                 self.partial.push((finding, at_most(place)));
             }

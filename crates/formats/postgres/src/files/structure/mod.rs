@@ -31,9 +31,7 @@ use crate::files::catalogue::transactions::Moment;
 use crate::files::catalogue::{Catalogue, Database};
 use crate::files::structure::table::{Found, Table};
 use pagewarden_core::database::Step;
-use pagewarden_core::verdict::{
-    ByteOffset, Finding, Kind, Note, PageNo, Place, Severity, Standing,
-};
+use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Severity, Standing};
 
 mod downlinks;
 mod index;
@@ -239,17 +237,16 @@ impl Subject {
 
     /// A finding about one of its pages.
     fn page(&self, known: &Known<'_>, relation: &Relation, block: u32, text: String) -> Step {
-        let finding = self.file(known, relation, text);
+        let mut finding = self.file(known, relation, text);
         let block = u64::from(block);
         let segment = block.checked_div(self.segment_pages).unwrap_or(0);
         let in_segment = block.checked_rem(self.segment_pages).unwrap_or(block);
-        let file = match segment {
-            0 => finding.place.file.clone(),
-            segment => format!("{}.{segment}", finding.place.file),
-        };
+        if segment > 0 {
+            finding.place.file = format!("{}.{segment}", finding.place.file);
+        }
         let offset = in_segment.saturating_mul(self.page_size as u64);
-        let place = Place { file, page: Some(PageNo(block)), offset: Some(ByteOffset(offset)) };
-        Step::Overruled(Finding { place, ..finding }, self.counted)
+        let finding = finding.at(Some(PageNo(block)), Some(ByteOffset(offset)));
+        Step::Overruled(finding, self.counted)
     }
 }
 

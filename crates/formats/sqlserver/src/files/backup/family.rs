@@ -11,7 +11,7 @@ use crate::mtf::details::{Configuration, Date, Details, Guid, Media};
 use crate::mtf::{self, EXTENT_BYTES, Event, Extent, Walk};
 use crate::stretch::{Sectors, Stretch, Stretches, Whole};
 use pagewarden_core::database::Step;
-use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, Place, Severity, Unread};
+use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, Severity, Unread};
 
 /// Notes on one file; more of them say nothing new.
 const NOTES_MAX: usize = 20;
@@ -395,7 +395,7 @@ impl Family {
         let hexadecimal = |sum: u32| Some(format!("{sum:0digits$x}"));
         let (stored, computed) = (hexadecimal(stored), hexadecimal(computed));
         let finding = self.finding(offset, Severity::Damage, Kind::Checksum, detail);
-        self.say_finding(Finding { stored, computed, ..finding });
+        self.say_finding(finding.with_sums(stored, computed));
     }
 
     fn find(&mut self, offset: u64, severity: Severity, kind: Kind, detail: &str) {
@@ -404,9 +404,8 @@ impl Family {
     }
 
     fn finding(&self, offset: u64, severity: Severity, kind: Kind, detail: &str) -> Finding {
-        let place = Place { file: self.name.clone(), page: None, offset: Some(ByteOffset(offset)) };
         let finding = Finding::of_file(&self.name, severity, kind, detail.to_owned());
-        Finding { place, ..finding }.with_hint(
+        finding.at(None, Some(ByteOffset(offset))).with_hint(
             "make another backup while the database is there; pagewarden unpack saves what is \
              whole of this one",
         )
@@ -427,11 +426,11 @@ impl Family {
     }
 
     fn unread(&mut self, offset: u64, length: u64, error: String) {
-        self.ready.push_back(Item::Say(Step::Unread(Unread {
-            file: self.name.clone(),
-            offset: ByteOffset(offset),
+        self.ready.push_back(Item::Say(Step::Unread(Unread::stretch(
+            self.name.clone(),
+            ByteOffset(offset),
             length,
             error,
-        })));
+        ))));
     }
 }

@@ -229,8 +229,7 @@ impl Tars {
         if let Some(fault) = fault {
             self.unread.push(tar.shown.clone());
             let error = format!("{} cannot be read: {fault}", tar.shown);
-            let unread =
-                Unread { file: file.to_owned(), offset: ByteOffset(at), length: left, error };
+            let unread = Unread::stretch(file.to_owned(), ByteOffset(at), left, error);
             return self.steps.push(Step::Unread(unread));
         }
         let (kind, what) = match error {

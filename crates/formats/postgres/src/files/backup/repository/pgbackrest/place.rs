@@ -35,12 +35,7 @@ pub(super) type Damaged = Arc<Mutex<HashMap<String, StoredPlace>>>;
 
 /// Bytes of a file that do not come, as part of what a finding says or for another reason.
 pub(super) fn lost(entry: &Entry, at: u64, length: u64, error: impl Into<String>) -> Step {
-    Step::Unread(Unread {
-        file: entry.name.clone(),
-        offset: ByteOffset(at),
-        length,
-        error: error.into(),
-    })
+    Step::Unread(Unread::stretch(&*entry.name, ByteOffset(at), length, error))
 }
 
 /// A set, as its files see it.
