@@ -265,12 +265,35 @@ fn killed_server_leaves_no_findings() {
             server.stop().unwrap();
             let report = check([&root]).report();
             let what = format!("recovered from round {round}, kill {kill}");
-            assert_eq!(report.serious(), [], "{what}: {:?}", report.details());
+            let (unsafe_table, others): (Vec<Finding>, Vec<Finding>) =
+                report.serious().into_iter().partition(|one| one.file.starts_with(UNSAFE_TABLE));
+            assert_eq!(others, [], "{what}: {:?}", report.details());
             mended += 1;
             server.start().unwrap();
+            if !unsafe_table.is_empty() {
+                make_unsafe_table_again(&server, &format!("{what}: {unsafe_table:?}"));
+            }
         }
     }
     eprintln!("MariaDB: killed {killed} times, {notices} notices then; recovered {mended} times");
+}
+
+/// TRUNCATE of an Aria table without transactions makes it anew, and a kill can leave it half made: seen
+/// once, with an index file of no byte beside the data.
+const UNSAFE_TABLE: &str = "shop/aria_session.";
+
+/// A finding in that table is right only if the server cannot read it either. It gets a new one.
+fn make_unsafe_table_again(server: &Server, what: &str) {
+    let read = server.sql("CHECK TABLE shop.aria_session; SELECT * FROM shop.aria_session");
+    eprintln!("{what}, and the server says {read:?}");
+    assert!(read.is_err(), "{what}, and the server reads it");
+    // The first one fails and takes the files away, the second one takes the definition.
+    for _ in 0..2 {
+        let _ = server.sql("DROP TABLE IF EXISTS shop.aria_session");
+    }
+    let make = "CREATE TABLE shop.aria_session (id INT PRIMARY KEY, word VARCHAR(60), \
+                body VARCHAR(300), KEY (word)) ENGINE=Aria TRANSACTIONAL=0 PAGE_CHECKSUM=1";
+    server.sql(make).unwrap();
 }
 
 /// A table that comes from a server with a longer history keeps pages of that time
