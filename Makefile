@@ -5,7 +5,7 @@
 TEST_SERVERS = 15 18
 ALL_SERVERS = 9.6 10 11 12 13 14 15 16 17 18
 FUZZ_SECONDS = 30
-SOAK_SECONDS = 60
+SOAK_SECONDS = 30
 # With a SQLite of its own. The extension that is built then cannot be loaded, so it has a place apart.
 SQLITE_LINKED = --no-default-features --features bundled --target-dir ext/sqlite/target/linked
 
