@@ -82,8 +82,6 @@ impl TargetRuns {
             }),
             Recount::Suspect(to) => self.correct_suspect(*to),
             Recount::Page { place, from, to } => self.correct_page(place, *from, *to),
-            // A kind of correction that this module does not know.
-            _ => self.lost = true,
         }
     }
 
