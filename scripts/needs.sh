@@ -39,6 +39,11 @@ if [[ " ${PAGEWARDEN_WITHOUT:-} " != *" mariadb "* ]] && command -v apt-cache >/
         fi
     done
 fi
+# A backup tool whose repositories are taken apart, not needed either.
+if ! command -v pgbackrest >/dev/null && [ "$(id -u)" -eq 0 ] && command -v apt-cache >/dev/null &&
+    apt-cache show pgbackrest >/dev/null 2>&1; then
+    wanted+=(pgbackrest)
+fi
 # A second opinion on `pagewarden iotest`, not needed either.
 if ! command -v fio >/dev/null && [ "$(id -u)" -eq 0 ] && command -v apt-cache >/dev/null &&
     apt-cache show fio >/dev/null 2>&1; then

@@ -32,7 +32,9 @@ impl History {
         let archive = primary.add_dir("archive").unwrap();
         let received = primary.add_dir("received").unwrap();
         let command = format!("'test ! -f {0}/%f && cp %p {0}/%f'", archive.display());
-        let settings = [("archive_mode", "on"), ("archive_command", &*command)];
+        // A receiver that is slow still finds the segment that it asks for.
+        let settings =
+            [("archive_mode", "on"), ("archive_command", &*command), ("wal_keep_size", "'256MB'")];
         primary.append_settings(settings).unwrap();
         primary.start().unwrap();
         let mut receiver = primary.client("pg_receivewal").unwrap();

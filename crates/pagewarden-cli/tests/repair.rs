@@ -7,6 +7,7 @@
 mod enemies;
 mod history;
 mod manners;
+mod stored;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -127,24 +128,34 @@ fn attack(
     is_wanted: impl Fn(&str) -> bool,
     count: usize,
 ) -> Tally {
-    let sound = contents_of(root);
-    let wounds = wound(root, &sound, dice, is_wanted, count);
-    round(root, sources, &sound, &wounds, false)
+    let request = Request { sources: sources.to_vec(), ..Request::new(root) };
+    attack_on(&request, dice, is_wanted, count)
+}
+
+/// The same with all that a request can say.
+fn attack_on(
+    request: &Request,
+    dice: &mut Dice,
+    is_wanted: impl Fn(&str) -> bool,
+    count: usize,
+) -> Tally {
+    let sound = contents_of(&request.path);
+    let wounds = wound(&request.path, &sound, dice, is_wanted, count);
+    round(request, &sound, &wounds, false)
 }
 
 /// Repairs, compares, undoes, compares, and puts all back.
 fn round(
-    root: &Path,
-    sources: &[PathBuf],
+    request: &Request,
     sound: &BTreeMap<String, Vec<u8>>,
     wounds: &[Wound],
     is_byte_for_byte: bool,
 ) -> Tally {
+    let root = request.path.as_path();
     let wounded = contents_of(root);
-    let request = Request { sources: sources.to_vec(), ..Request::new(root) };
-    let plan = run(&request);
+    let plan = run(request);
     assert!(contents_of(root) == wounded, "a plan wrote");
-    let outcome = run(&Request { write: true, ..request });
+    let outcome = run(&Request { write: true, ..request.clone() });
     let repaired = contents_of(root);
     let mut tally = Tally::default();
     let mut wrong = Vec::new();
@@ -221,7 +232,8 @@ fn hundreds_of_wounds_are_repaired_and_none_is_called_exact_that_is_not() {
             for _ in 0..seeds.unwrap_or(1) {
                 let sound = contents_of(root);
                 let wounds = wound(root, &sound, &mut dice, |_| true, AT_ONCE);
-                let tally = round(root, &sources, &sound, &wounds, name == "same state");
+                let request = Request { sources: sources.clone(), ..Request::new(root) };
+                let tally = round(&request, &sound, &wounds, name == "same state");
                 sum.exact += tally.exact;
                 sum.rebuilt += tally.rebuilt;
                 sum.left += tally.left;

@@ -15,6 +15,8 @@ use pagewarden::repair::PAGES_MAX;
 #[command(after_help = "Examples:\n  \
     pagewarden repair DIR --from BACKUP               what would be repaired, and by what\n  \
     pagewarden repair DIR --from BACKUP --yes         do it\n  \
+    pagewarden repair DIR --from base.tar.gz --log ARCHIVE\n  \
+                                                      by an archive and the log since\n  \
     pagewarden repair DIR --from STANDBY --from BACKUP --copy-to NEW --yes\n  \
                                                       leave DIR alone, repair a copy of it\n  \
     pagewarden repair DIR --undo DIR/pagewarden-repair.undo\n  \
@@ -30,11 +32,31 @@ pub struct Repair {
 
     /// Where sound copies of its pages may be; may be given several times
     ///
-    /// A data directory of the same cluster that was shut down (a standby, a file copy), or a base
-    /// backup in a folder. For SQLite another file of the same database, also compressed or in a
+    /// A data directory of the same cluster that was shut down (a standby, a file copy), a base backup
+    /// as a folder or as archives, a repository of pgBackRest, Barman or WAL-G (its newest set, and
+    /// its log), or a pack. For SQLite another file of the same database, also compressed or in a
     /// pack. The database's own log is asked in any case.
     #[arg(long, value_name = "SOURCE", num_args = 1..)]
     pub from: Vec<PathBuf>,
+
+    /// Folder with archived log of the database; may be given several times
+    ///
+    /// What archive_command or pg_receivewal fills: segments, also compressed. It reaches further
+    /// back than the server's own pg_wal, and so proves more pages.
+    #[arg(long, value_name = "DIR")]
+    pub log: Vec<PathBuf>,
+
+    /// The database in a repository of pgBackRest that has several
+    #[arg(long, value_name = "NAME", requires = "from")]
+    pub stanza: Option<String>,
+
+    /// The backup set of a repository [default: the newest]
+    #[arg(long, value_name = "LABEL", requires = "from")]
+    pub set: Option<String>,
+
+    /// File with the passphrase or key of an encrypted repository
+    #[arg(long, value_name = "FILE", requires = "from")]
+    pub cipher_pass_file: Option<PathBuf>,
 
     /// Write; without this nothing is changed
     #[arg(long)]
@@ -55,7 +77,7 @@ pub struct Repair {
     pub max_pages: usize,
 
     /// Bring back the bytes that an undo file holds, now; needs no --yes
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "accept_older", "undo_file"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "log", "accept_older", "undo_file"])]
     pub undo: Option<PathBuf>,
 
     /// Where to keep the bytes that are overwritten [default: in or beside PATH, its name ends in pagewarden-repair.undo]

@@ -3,6 +3,7 @@
 use std::io::{self, Write as _};
 use std::path::Path;
 
+use pagewarden::database::repository::RepositoryOptions;
 use pagewarden::repair::{
     Options, Outcome, Page, Proof, Request, Verdict, path_of_undo_file, repair,
 };
@@ -26,6 +27,13 @@ pub fn run(arguments: &Repair) -> anyhow::Result<Exit> {
         };
         let request = Request {
             sources: arguments.from.clone(),
+            log: arguments.log.clone(),
+            repository: RepositoryOptions {
+                stanza: arguments.stanza.clone(),
+                sets: arguments.set.iter().cloned().collect(),
+                cipher_pass_file: arguments.cipher_pass_file.clone(),
+                ..RepositoryOptions::default()
+            },
             write: arguments.yes || arguments.undo.is_some(),
             copy_to: arguments.copy_to.clone(),
             accept_older: arguments.accept_older,

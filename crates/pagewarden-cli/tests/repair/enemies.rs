@@ -272,7 +272,7 @@ fn copies_with_a_history_of_their_own_are_refused_by_name() {
     promoted.stop(StopMode::Fast).unwrap();
     assert!(refusal(other.data_dir(), promoted.data_dir()).contains("another timeline"));
     let empty = other.add_dir("empty").unwrap();
-    assert!(refusal(other.data_dir(), &empty).contains("no data directory"));
+    assert!(refusal(other.data_dir(), &empty).contains("no copy of a PostgreSQL cluster"));
 
     // A candidate that is damaged, too.
     let mut source = fs::read(pristine.data_dir().join(table)).unwrap();

@@ -26,11 +26,18 @@ pub struct Packs {
     /// # Errors
     /// It cannot be read, is damaged, or holds more than one file; there is no room.
     pub unpack: fn(&Path, &Path) -> Result<Option<Moment>, Error>,
+    /// Writes files of a pack to a folder.
+    pub take_out: TakeOut,
 }
+
+/// Writes the files of a pack that are wanted, by their names in it, below a folder. It fails if the
+/// pack cannot be read or is damaged, or if there is no room.
+pub type TakeOut = fn(&Path, &dyn Fn(&str) -> bool, &Path) -> Result<(), Error>;
 
 impl Packs {
     /// Where packs cannot be read.
-    pub const NONE: Self = Self { is_pack: |_| false, unpack: |_, _| Ok(None) };
+    pub const NONE: Self =
+        Self { is_pack: |_| false, unpack: |_, _| Ok(None), take_out: |_, _, _| Ok(()) };
 }
 
 /// The time at which the original was written, kept by the copy. Two writes may have one time

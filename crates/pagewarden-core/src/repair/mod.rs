@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::database::repository::RepositoryOptions;
 use crate::database::{OpenOptions, Target};
 use crate::error::Error;
 use crate::protect::disk::Disk;
@@ -47,6 +48,10 @@ pub struct Request {
     pub path: PathBuf,
     /// Where sound copies of its pages may be.
     pub sources: Vec<PathBuf>,
+    /// Folders with log of the database that its server archived.
+    pub log: Vec<PathBuf>,
+    /// What is wanted of a source that is a backup repository.
+    pub repository: RepositoryOptions,
     /// Write; else only say what would be written.
     pub write: bool,
     /// Leave the database as it is, and repair a copy of it here.
@@ -68,6 +73,8 @@ impl Request {
         Self {
             path: path.to_owned(),
             sources: Vec::new(),
+            log: Vec::new(),
+            repository: RepositoryOptions::default(),
             write: false,
             copy_to: None,
             accept_older: false,

@@ -23,7 +23,7 @@ use pagewarden_core::error::Error;
 use pagewarden_core::source::file::read_small;
 use pagewarden_core::verdict::{Protection, Severity, Unread};
 
-mod archived_log;
+pub(crate) mod archived_log;
 pub mod backup;
 pub mod catalogue;
 pub mod control;

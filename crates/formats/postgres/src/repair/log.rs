@@ -1,5 +1,5 @@
-//! What the cluster's own log says of the blocks that are to be repaired, from as far back as it
-//! reaches to the checkpoint of the shutdown.
+//! What the cluster's own log, and archives of it, say of the blocks that are to be repaired, from as
+//! far back as they reach to the checkpoint of the shutdown.
 //!
 //! Records name the blocks that they change. What changes blocks without naming them:
 //!
@@ -19,8 +19,12 @@
 #![deny(clippy::arithmetic_side_effects)]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fs::File;
+use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
+use crate::files::archived_log::{self, LogArchive};
 use crate::files::control::{Control, is_same_checkpoint, u32_at};
 use crate::files::wal::block::{
     CHECKPOINT_ONLINE, CHECKPOINT_SHUTDOWN, Dialect, LAST_MANAGER, Locator, OF_DATABASES, OF_LOG,
@@ -82,6 +86,14 @@ pub(super) enum Reach {
     Everything,
 }
 
+/// Log beside the cluster's own.
+pub(super) struct Archived<'a> {
+    /// Where it is kept.
+    pub(super) archives: &'a [Arc<dyn LogArchive>],
+    /// From where on it is of use.
+    pub(super) since: u64,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Log {
@@ -112,9 +124,12 @@ impl Log {
         control: &Control,
         control_bytes: &[u8],
         wanted: &HashSet<Block>,
+        archived: &Archived<'_>,
     ) -> Result<Self, String> {
         let folder = root.join("pg_wal");
-        let segments = Segments::of(control, control.timeline, vec![folder])?;
+        let mut segments = Segments::of(control, control.timeline, vec![folder])?;
+        let own: BTreeSet<u64> = segments.listed().map(|name| name.begin).collect();
+        segments.loose = archived_log::segments_of_all(archived.archives, control);
         let segment_bytes = segments.segment_bytes();
         let last = control
             .checkpoint_lsn
@@ -126,7 +141,9 @@ impl Log {
             .collect();
         let mut first = last;
         while let Some(before) = first.checked_sub(segment_bytes) {
-            if !there.contains(&before) {
+            // Archives go back for years, and what happened before a copy was made proves nothing.
+            let is_wanted = own.contains(&before) || archived.since < first;
+            if !there.contains(&before) || !is_wanted {
                 break;
             }
             first = before;
@@ -333,6 +350,14 @@ impl Log {
         begins
             .take_while(move |begin| *begin < position)
             .map(|begin| (self.segments.name_of(begin), begin))
+    }
+
+    /// Opens the segment that holds a position.
+    ///
+    /// # Errors
+    /// `NotFound` where there is none, or what the system says of it.
+    pub(super) fn open(&self, position: u64) -> io::Result<File> {
+        self.segments.open(position)
     }
 
     /// Bytes in a segment.

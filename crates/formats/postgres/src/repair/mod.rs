@@ -2,8 +2,8 @@
 //!
 //! | candidate | from |
 //! | --- | --- |
-//! | the same page of a copy | a data directory that was shut down, a base backup in a folder (`source.rs`) |
-//! | the last full-page image of the block | the cluster's own `pg_wal` (`log.rs`) |
+//! | the same page of a copy | a data directory that was shut down, a base backup (`source.rs`), as a folder or in archives, a repository or a pack (`stored.rs`) |
+//! | the last full-page image of the block | the cluster's own `pg_wal`, and archives of it (`log.rs`) |
 //! | a zeroed page | of maps of free space and visibility only: a server takes one that it cannot read for empty, which is always safe, and VACUUM fills it again (`fsm_readbuf`, `vm_readbuf`: `RBM_ZERO_ON_ERROR`) |
 //!
 //! `proof.rs` says what a candidate is worth. A candidate passes the page's own test first: checksum,
@@ -13,12 +13,13 @@
 //! A standby counts as shut down only where its files are those of the last checkpoint: else its log
 //! is yet to be replayed, and no page on disk has one right version.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::checksum::{checksum, hash_pages};
 use crate::files::backup::place::{Role, locate};
+use crate::files::backup::taking::REST;
 use crate::files::catalogue::relations::{Persistence, Relations};
 use crate::files::catalogue::transactions::Moment;
 use crate::files::catalogue::{self, Catalogue};
@@ -43,13 +44,15 @@ mod kin;
 mod log;
 mod proof;
 mod source;
+mod stored;
 #[cfg(test)]
 mod tests;
 
 use kin::Kin;
-use log::{Block, Log};
+use log::{Archived, Block, Log};
 use proof::{Copy, Worth};
 use source::Source;
+use stored::Stored;
 
 /// The line in the registry of engines.
 pub const ENGINE: Engine = Engine {
@@ -120,9 +123,10 @@ impl Patient for Clustered<'_> {
         &self,
         findings: &[Finding],
         request: &Request,
-        _: Packs,
+        packs: Packs,
     ) -> Result<Vec<Planned>, Error> {
-        Plan::new(&self.cluster, findings, request)?.run(findings)
+        let stored = stored::all(request, &wanted_files(findings), packs)?;
+        Plan::new(&self.cluster, findings, request, &stored)?.run(findings)
     }
 
     fn lock(&mut self) -> Result<(), Error> {
@@ -160,11 +164,34 @@ struct Wound<'a> {
     offset: u64,
 }
 
+/// What of a copy is needed for these: their files, and what says that a relation is unlogged.
+fn wanted_files(findings: &[Finding]) -> HashSet<String> {
+    let mut names = HashSet::new();
+    for finding in findings {
+        let file = &finding.place.file;
+        names.insert(file.clone());
+        names.extend(file_of(file).map(|(folder, parsed)| init_fork(folder, parsed)));
+    }
+    names
+}
+
+/// The folder of a relation's file, and what its name says.
+fn file_of(file: &str) -> Option<(&str, RelationFile)> {
+    let (folder, name) = file.rsplit_once('/')?;
+    Some((folder, RelationFile::parse(name)?))
+}
+
+fn init_fork(folder: &str, file: RelationFile) -> String {
+    let init = RelationFile { fork: Fork::Init, segment: 0, ..file }.name();
+    format!("{folder}/{init}")
+}
+
 struct Plan<'a> {
     cluster: &'a Cluster,
     request: &'a Request,
     log: Result<Log, String>,
-    sources: Vec<(Source, Copy)>,
+    /// Each with what could not be taken out of it, and why.
+    sources: Vec<(Source, Copy, BTreeMap<String, String>)>,
     catalogue: Catalogued,
     /// Damaged pages by file and offset, which are no witnesses.
     wounded: HashSet<(String, u64)>,
@@ -177,22 +204,29 @@ impl<'a> Plan<'a> {
         cluster: &'a Cluster,
         findings: &[Finding],
         request: &'a Request,
+        stored: &[Stored],
     ) -> Result<Self, Error> {
         let wanted: HashSet<Block> = findings
             .iter()
             .filter_map(|finding| Some(wound(cluster, finding).ok()?.block))
             .collect();
-        let log = Log::read(&cluster.root, &cluster.control, &cluster.bytes, &wanted);
+        let mut copies = Vec::new();
+        for one in stored {
+            copies.push((Source::open(&one.shown, &one.root, cluster)?, &one.losses));
+        }
+        let archives = stored::archives(&request.log, stored)?;
+        let since = copies.iter().map(|(source, _)| source.begin()).min().unwrap_or(0);
+        let archived = Archived { archives: &archives, since };
+        let log = Log::read(&cluster.root, &cluster.control, &cluster.bytes, &wanted, &archived);
         check_settled(cluster, log.as_ref())?;
         let log = match Control::wal_level_of(&cluster.bytes) {
             Some(level) if level > 0 => log,
             _ => log.map(Log::of_minimal_level),
         };
         let mut sources = Vec::new();
-        for root in &request.sources {
-            let source = Source::open(root, cluster)?;
+        for (source, losses) in copies {
             let copy = source.against(cluster, log.as_ref().map_err(String::as_str))?;
-            sources.push((source, copy));
+            sources.push((source, copy, losses.clone()));
         }
         let catalogue = Catalogued::of(cluster);
         let wounded = findings
@@ -285,14 +319,21 @@ impl<'a> Plan<'a> {
         let newest = self.cluster.control.checkpoint_lsn;
         let log = self.log.as_ref().map_err(String::as_str);
         let mut candidates = Vec::new();
-        for (number, (source, copy)) in self.sources.iter().enumerate() {
+        for (number, (source, copy, losses)) in self.sources.iter().enumerate() {
             let file = &wound.finding.place.file;
-            let name = source.path(file).display().to_string();
+            let name = source.name(file);
+            if let Some(why) = losses.get(file) {
+                objections.push(format!("{name} is not taken: {why}"));
+                continue;
+            }
             let read = source.read(file, wound.offset, layout.page_size, &wound.path);
             let bytes = match read {
                 Ok(Some(bytes)) => bytes,
                 Ok(None) => {
-                    objections.push(format!("{name} has no such page"));
+                    let cut =
+                        losses.get(REST).map(|why| format!(", as far as it can be read: {why}"));
+                    let cut = cut.unwrap_or_default();
+                    objections.push(format!("{name} has no such page{cut}"));
                     continue;
                 }
                 Err(error) => {
@@ -367,11 +408,10 @@ impl<'a> Plan<'a> {
         if wound.file.fork == Fork::Init {
             return Some("it is the init fork of an unlogged relation".to_owned());
         }
-        let init = RelationFile { fork: Fork::Init, segment: 0, ..wound.file }.name();
         let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
-        let beside = format!("{folder}/{init}");
+        let beside = init_fork(folder, wound.file);
         let own = self.cluster.root.join(&beside);
-        let copies = self.sources.iter().map(|(source, _)| source.path(&beside));
+        let copies = self.sources.iter().map(|(source, ..)| source.path(&beside));
         if std::iter::once(own).chain(copies).any(|path| path.exists()) {
             return Some("the relation is unlogged: its changes are not in the log".to_owned());
         }
@@ -397,7 +437,7 @@ fn from_log(wound: &Wound<'_>, log: &Log, layout: &PostgresPages) -> Option<Cand
     let position = LsnText(touch.begin);
     Some(Candidate {
         bytes,
-        source: format!("full-page image at {position} in pg_wal/{}", log.segment(touch.begin)),
+        source: format!("full-page image at {position} in {}", log.segment(touch.begin)),
         since: touch.begin,
         worth: Worth::Exact(format!(
             "the log holds the whole page at {position}, was read to its end, and has nothing about this block behind that"

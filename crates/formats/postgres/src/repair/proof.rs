@@ -126,7 +126,7 @@ fn by_position(lsn: u64, block: Block, copy: &Copy, log: &Log) -> Worth {
     }
     if copy.since < log.begin {
         return Worth::Older(format!(
-            "the copy is as of {}, and the log in pg_wal begins at {}",
+            "the copy is as of {}, and the log begins at {}",
             LsnText(copy.since),
             LsnText(log.begin)
         ));

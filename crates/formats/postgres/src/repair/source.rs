@@ -1,5 +1,6 @@
 //! A copy of the cluster that pages may come from: another data directory that was shut down, or a
-//! base backup in a folder.
+//! base backup. Of one that lies in archives, a repository or a pack the files that are needed were
+//! taken out (`stored.rs`).
 //!
 //! What is refused by name, so that no page of it is ever looked at: another cluster, another
 //! timeline, a running or crashed server, an incremental backup, a copy that has a history of its own.
@@ -32,7 +33,10 @@ const COMPARED_BYTES: usize = 1 << 20;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Source {
+    /// Where its files are.
     root: PathBuf,
+    /// What was named.
+    shown: PathBuf,
     pub(super) control: Control,
     bytes: Vec<u8>,
     since: u64,
@@ -42,14 +46,15 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Opens a copy of `cluster`.
-    pub(super) fn open(root: &Path, cluster: &Cluster) -> Result<Self, Error> {
-        let refuse = |reason: String, hint: &str| Err(Error::refused(root, reason, hint));
-        let metadata = fs::metadata(root).map_err(|error| Error::io("open", root, error))?;
+    /// Opens the copy of `cluster` that was named as `shown`, whose files are in `root`.
+    pub(super) fn open(shown: &Path, root: &Path, cluster: &Cluster) -> Result<Self, Error> {
+        let refuse = |reason: String, hint: &str| Err(Error::refused(shown, reason, hint));
+        let metadata = fs::metadata(root).map_err(|error| Error::io("open", shown, error))?;
         if !metadata.is_dir() || !is_root(root) {
             return refuse(
-                "no data directory of PostgreSQL, and no base backup in a folder".to_owned(),
-                "name the folder with PG_VERSION in it; unpack archives and repositories first",
+                "no copy of a PostgreSQL cluster".to_owned(),
+                "name a data directory (the folder with PG_VERSION in it), a base backup as a folder \
+                 or as archives, a backup repository or a pack",
             );
         }
         let ours =
@@ -89,6 +94,7 @@ impl Source {
         check_not_running(root)?;
         let source = Self {
             root: root.to_owned(),
+            shown: shown.to_owned(),
             since: control.redo_lsn,
             is_backup: false,
             what: String::new(),
@@ -113,7 +119,7 @@ impl Source {
             cluster.root.display(),
             cluster.control.timeline
         );
-        Err(Error::refused(&self.root, reason, "name a copy of the same timeline"))
+        Err(Error::refused(&self.shown, reason, "name a copy of the same timeline"))
     }
 
     fn at_rest(self) -> Result<Self, Error> {
@@ -122,7 +128,7 @@ impl Source {
             (ClusterState::ShutDownInRecovery, 0) => "standby",
             _ => {
                 return Err(Error::refused(
-                    &self.root,
+                    &self.shown,
                     "this source was not shut down cleanly, and is no base backup",
                     "stop its server (pg_ctl stop); after a crash, start it once before",
                 ));
@@ -138,7 +144,7 @@ impl Source {
             let mut lines = text.lines();
             lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": ").map(str::trim))
         };
-        let refuse = |reason: &str, hint: &str| Err(Error::refused(&self.root, reason, hint));
+        let refuse = |reason: &str, hint: &str| Err(Error::refused(&self.shown, reason, hint));
         if parsed.is_incremental {
             return refuse(
                 "an incremental backup, which holds only some of the pages",
@@ -204,7 +210,7 @@ impl Source {
         if position < log.begin {
             copy.doubt.get_or_insert_with(|| {
                 format!(
-                    "the copy is as of {}, and the log in pg_wal begins at {}: what happened in between is not known",
+                    "the copy is as of {}, and the log begins at {}: what happened in between is not known",
                     LsnText(position),
                     LsnText(log.begin)
                 )
@@ -218,31 +224,31 @@ impl Source {
                 cluster.root.display(),
                 LsnText(log.end)
             );
-            return Err(Error::refused(&self.root, reason, "name a copy that is no newer"));
+            return Err(Error::refused(&self.shown, reason, "name a copy that is no newer"));
         }
         let own = Control::checkpoint_of(&self.bytes);
         let found = log.checkpoint_at(position);
         let is_same = found.zip(own).is_some_and(|(found, own)| is_same_checkpoint(found, own));
-        if !is_same || !self.has_same_log(&cluster.root, log)? {
+        if !is_same || !self.has_same_log(log)? {
             let reason = format!(
                 "its log up to {} is not that of {}: it has a history of its own",
                 LsnText(position),
                 cluster.root.display()
             );
             let hint = "a clone that was started by itself is no copy; name another one";
-            return Err(Error::refused(&self.root, reason, hint));
+            return Err(Error::refused(&self.shown, reason, hint));
         }
         Ok(copy)
     }
 
     /// True unless a segment of the log that both have differs before the copy's last checkpoint.
-    fn has_same_log(&self, root: &Path, log: &Log) -> Result<bool, Error> {
+    fn has_same_log(&self, log: &Log) -> Result<bool, Error> {
         let end = self.control.checkpoint_lsn;
         for (name, begin) in log.segments_to(end) {
-            let [ours, theirs] =
-                [root, self.root.as_path()].map(|root| root.join("pg_wal").join(&name));
+            let theirs = self.root.join("pg_wal").join(&name);
+            let ours = Path::new(&name);
             let Ok(theirs_file) = open_regular(&theirs) else { continue };
-            let ours_file = open_regular(&ours).map_err(|error| Error::io("open", &ours, error))?;
+            let ours_file = log.open(begin).map_err(|error| Error::io("open", ours, error))?;
             let length = end.saturating_sub(begin).min(log.segment_bytes());
             let mut buffers = [vec![0; COMPARED_BYTES], vec![0; COMPARED_BYTES]];
             let mut offset = 0_u64;
@@ -254,7 +260,7 @@ impl Source {
                     break;
                 };
                 let read = read_fully(&ours_file, one, offset)
-                    .map_err(|error| Error::io("read", &ours, error))?;
+                    .map_err(|error| Error::io("read", ours, error))?;
                 let count = read_fully(&theirs_file, other, offset)
                     .map_err(|error| Error::io("read", &theirs, error))?;
                 if read != step || count != step || one != other {
@@ -282,6 +288,19 @@ impl Source {
             return Err(std::io::Error::other("it is the damaged file itself, behind a link"));
         }
         Ok(Some(opened))
+    }
+
+    /// The first position of the log that a proof by this copy needs.
+    pub(super) fn begin(&self) -> u64 {
+        self.since.min(self.control.checkpoint_lsn)
+    }
+
+    /// What a file in it is called.
+    pub(super) fn name(&self, file: &str) -> String {
+        match self.shown == self.root {
+            true => self.root.join(file).display().to_string(),
+            false => format!("{}: {file}", self.shown.display()),
+        }
     }
 
     /// The path of a file in it.

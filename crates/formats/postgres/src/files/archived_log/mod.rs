@@ -24,7 +24,8 @@ mod read;
 mod store;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(in crate::files) use self::folder::{
@@ -35,7 +36,7 @@ use self::moments::{moments, text_of, text_of_next, to_seconds};
 use self::reach::{Need, last_commit, reaches, stretch_of};
 use self::read::{Break, Reading, Stretch};
 use self::store::Shelf;
-pub(in crate::files) use self::store::{LogArchive, NoSegment, StoredSegment};
+pub(crate) use self::store::{LogArchive, NoSegment, StoredSegment};
 use crate::FORMAT;
 use crate::files::control::Control;
 use crate::files::wal::block::Dialect;
@@ -312,6 +313,29 @@ pub(in crate::files) fn segments_of(
     control: &Control,
 ) -> Arc<dyn LooseSegments> {
     Arc::new(Shelf::new(Arc::clone(archive), control.wal_segment_bytes))
+}
+
+/// The log in a folder that `archive_command` or `pg_receivewal` fills.
+///
+/// # Errors
+/// The folder cannot be listed.
+pub(crate) fn in_folder(folder: &Path) -> io::Result<Arc<dyn LogArchive>> {
+    Ok(Arc::new(LogFolder::list_received(&folder.into())?))
+}
+
+/// Several logs as one, for a reader of the log of this cluster; an earlier one is asked before a later
+/// one. `None`: there are none.
+pub(crate) fn segments_of_all(
+    archives: &[Arc<dyn LogArchive>],
+    control: &Control,
+) -> Option<Arc<dyn LooseSegments>> {
+    let (first, rest) = archives.split_first()?;
+    let mut joined = JoinedLog::of(Arc::clone(first));
+    for archive in rest {
+        joined.add(Arc::clone(archive), |_| true);
+    }
+    let joined: Arc<dyn LogArchive> = Arc::new(joined);
+    Some(segments_of(&joined, control))
 }
 
 /// Joins files that were not read for the same reason, to be reported together.

@@ -11,7 +11,7 @@ use crate::files::wal::segment::{LooseSegments, SegmentName};
 use pagewarden_core::verdict::Kind;
 
 /// The log as a tool keeps it.
-pub(in crate::files) trait LogArchive: Send + Sync {
+pub(crate) trait LogArchive: Send + Sync {
     /// All whole segments, in any order.
     fn segments(&self) -> &[StoredSegment];
 
@@ -27,7 +27,7 @@ pub(in crate::files) trait LogArchive: Send + Sync {
 
 /// A file of the log as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::files) struct StoredSegment {
+pub(crate) struct StoredSegment {
     /// The 24 digits that the server named it by.
     pub(in crate::files) name: String,
     /// The path in the repository.
@@ -41,7 +41,7 @@ pub(in crate::files) struct StoredSegment {
 
 /// Why a segment has no bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::files) enum NoSegment {
+pub(crate) enum NoSegment {
     /// What is stored is not what was: the kind of damage, where in the stored file if that is
     /// known, and the evidence in words.
     Damaged(Kind, Option<u64>, String),

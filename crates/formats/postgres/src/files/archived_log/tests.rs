@@ -22,9 +22,9 @@ fn archive() -> Option<tempfile::TempDir> {
             &mut *decoded(&StorePath::local(stored.join(format!("{name}.lz4")))).unwrap(),
         )
         .unwrap();
-        std::io::Seek::rewind(&mut plain).unwrap();
+        io::Seek::rewind(&mut plain).unwrap();
         let mut file = fs::File::create(folder.path().join(name)).unwrap();
-        std::io::copy(&mut plain, &mut file).unwrap();
+        io::copy(&mut plain, &mut file).unwrap();
     }
     Some(folder)
 }

@@ -36,9 +36,11 @@ mod needed;
 pub(crate) mod place;
 pub(crate) mod repository;
 mod stream;
+pub(crate) mod taking;
 pub(crate) mod with_log;
 
 use stream::{ArchiveWalk, Opened, Source};
+use taking::Opening;
 
 /// The archive of the data directory itself, without its compression's ending.
 const BASE: &str = "base.tar";
@@ -80,12 +82,12 @@ pub(crate) fn probe_archive(begin: &[u8]) -> Probe {
 /// # Errors
 /// It cannot be read, or holds nothing of a cluster.
 pub(super) fn open(path: &Path, is_folder: bool, options: &OpenOptions) -> Result<Target, Error> {
-    walk_of(path, is_folder, options)?.into_target()
+    walk_of(path, is_folder, &options.into())?.into_target()
 }
 
 /// The way through an archive, or through a folder of archives.
-fn walk_of(path: &Path, is_folder: bool, options: &OpenOptions) -> Result<ArchiveWalk, Error> {
-    let mut walk = ArchiveWalk::new(path.to_owned(), options);
+fn walk_of(path: &Path, is_folder: bool, opening: &Opening) -> Result<ArchiveWalk, Error> {
+    let mut walk = ArchiveWalk::new(path.to_owned(), opening);
     if is_folder {
         let Some(base) = base_archive(path) else {
             return Err(Error::unrecognised(
@@ -127,7 +129,7 @@ pub(crate) fn open_stream(
     stream: Decoded,
     options: &OpenOptions,
 ) -> Result<Target, Error> {
-    let mut walk = ArchiveWalk::new(path.to_owned(), options);
+    let mut walk = ArchiveWalk::new(path.to_owned(), &options.into());
     walk.sources = VecDeque::from([Source {
         path: path.to_owned(),
         opened: Some(Opened::Archive(stream)),

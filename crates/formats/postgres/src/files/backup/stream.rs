@@ -24,11 +24,12 @@ use crate::files::backup::manifest;
 use crate::files::backup::members::{Broken, MemberData, Members, Piece, SetTerms};
 use crate::files::backup::needed::Needed;
 use crate::files::backup::place::{RelationPlace, Role, locate};
+use crate::files::backup::taking::{Opening, Taking};
 use crate::files::control::{CONTROL_BYTES, Control, ControlFault};
 use crate::files::names::Fork;
 use crate::files::{SEGMENT_BYTES, incremental, loose, maps, walk};
 use crate::page::{Checksums, Header, PostgresPages};
-use pagewarden_core::database::{OpenOptions, PageFile, Step, StreamedPages, Target};
+use pagewarden_core::database::{PageFile, Step, StreamedPages, Target};
 use pagewarden_core::error::Error;
 use pagewarden_core::source::decode::Decoded;
 use pagewarden_core::source::store::StorePath;
@@ -168,10 +169,12 @@ pub(super) struct ArchiveWalk {
     pub(super) is_by_server: bool,
     /// Takes what the backup says of itself, where that is wanted.
     pub(super) books: Option<Arc<Books>>,
+    /// Set where files are taken out, and no page is judged.
+    taking: Option<Arc<Taking>>,
 }
 
 impl ArchiveWalk {
-    pub(super) fn new(path: PathBuf, options: &OpenOptions) -> Self {
+    pub(super) fn new(path: PathBuf, opening: &Opening) -> Self {
         Self {
             path,
             sources: VecDeque::new(),
@@ -186,11 +189,12 @@ impl ArchiveWalk {
             is_cut: false,
             notes: 0,
             is_done: false,
-            wal: options.wal.clone(),
+            wal: opening.wal.clone(),
             log_archives: Vec::new(),
             terms: None,
             is_by_server: false,
             books: None,
+            taking: opening.taking.clone(),
         }
     }
 
@@ -215,6 +219,10 @@ impl ArchiveWalk {
     /// Goes as far as the first pages, so that the report can begin with what
     /// the archive is.
     pub(super) fn into_target(mut self) -> Result<Target, Error> {
+        if let Some(taking) = self.taking.take() {
+            taking.begin("a base backup", None);
+            return Ok(self.taken_out(&taking));
+        }
         let (ahead, passed) = self.first_look();
         let is_cluster = self.facts.relations > 0
             || self.facts.control.is_some()
@@ -248,9 +256,27 @@ impl ArchiveWalk {
             shown: String::new(),
             prefix: String::new(),
         });
+        if let Some(taking) = self.taking.take() {
+            let terms = self.terms.as_ref();
+            let what = terms.map_or("", |terms| terms.what.as_str());
+            taking.begin(what, terms.and_then(|terms| terms.log.clone()));
+            return self.taken_out(&taking);
+        }
         let (ahead, _) = self.first_look();
         let description = self.description(None);
         Target { description, steps: Box::new(ahead.into_iter().chain(self)), woken: None }
+    }
+
+    /// Nothing is left to judge once the wanted files are taken out.
+    fn taken_out(mut self, taking: &Taking) -> Target {
+        let in_pieces = self.terms.is_some();
+        while self.open_next() {
+            if let Some(mut current) = self.current.take() {
+                taking.go_through(current.members.as_mut(), &current.source.prefix, in_pieces);
+            }
+        }
+        let description = self.description(None);
+        Target { description, steps: Box::new(self.ready.into_iter()), woken: None }
     }
 
     /// The steps up to the first pages, and the number of bytes before them.

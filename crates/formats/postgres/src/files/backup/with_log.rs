@@ -63,7 +63,7 @@ fn open_set(path: &Path, books: &Arc<Books>, options: &OpenOptions) -> Result<Ta
         target.description.part = books.backup().map(RepositoryPart::Set);
         return Ok(target);
     }
-    let mut walk = walk_of(path, metadata.is_dir(), options)?;
+    let mut walk = walk_of(path, metadata.is_dir(), &options.into())?;
     walk.books = Some(Arc::clone(books));
     walk.into_target()
 }

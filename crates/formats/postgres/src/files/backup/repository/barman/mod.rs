@@ -22,6 +22,7 @@ use crate::files::backup::label::{LABEL, Label};
 use crate::files::backup::manifest;
 use crate::files::backup::members::{SetJudge, SetTerms};
 use crate::files::backup::stream::ArchiveWalk;
+use crate::files::backup::taking::Opening;
 use pagewarden_core::database::repository::{
     Backup, Lsn, Outcomes, RepositoryKind, RepositoryPart, Sets,
 };
@@ -156,6 +157,10 @@ struct Set {
 }
 
 fn open(place: &StorePath, options: &OpenOptions) -> Result<Sets, Error> {
+    open_for(place, &options.into())
+}
+
+pub(super) fn open_for(place: &StorePath, options: &Opening) -> Result<Sets, Error> {
     let path = place.path();
     let Some(mut server) = Server::of(place) else {
         let hint = "name the folder of a server, or one of its backups: SERVER/base/ID";
@@ -271,7 +276,7 @@ impl Server {
         Ok(Set { label: label.to_owned(), info, faults, unread })
     }
 
-    fn target(&self, set: &Set, options: &OpenOptions) -> Target {
+    fn target(&self, set: &Set, options: &Opening) -> Target {
         let folder = self.backups.join(&set.label);
         let backup = Arc::new(set.info.backup(TOOL, &set.label, bytes_in(&folder)));
         let path = PathBuf::from(format!("{}#{}", self.root.path().display(), set.label));
@@ -302,7 +307,7 @@ impl Server {
         folder: &StorePath,
         path: &Path,
         backup: &Arc<Backup>,
-        options: &OpenOptions,
+        options: &Opening,
     ) -> Target {
         let data = folder.join(DATA);
         let log = self.log.clone();
@@ -326,6 +331,11 @@ impl Server {
             return archives.nothing(Step::Unread(Unread::of_file(shown, error)));
         }
         if let Some(data) = data.local_path().filter(|data| data.is_dir()) {
+            if let Some(taking) = &options.taking {
+                let target = archives.empty();
+                taking.is_folder(data);
+                return target;
+            }
             let opened = std::fs::metadata(data)
                 .map_err(|source| Error::io("open", data, source))
                 .and_then(|metadata| match set.info.get("mode") {
@@ -335,7 +345,7 @@ impl Server {
                     }
                     _ => {
                         // The log lies elsewhere in the repository, and is judged with that.
-                        let mut without_log = options.clone();
+                        let mut without_log = options.options.clone();
                         without_log.repository.no_log = true;
                         files::open(data, &metadata, &without_log)
                     }
@@ -400,7 +410,7 @@ struct Archives<'a> {
     set: &'a Set,
     path: &'a Path,
     backup: &'a Arc<Backup>,
-    options: &'a OpenOptions,
+    options: &'a Opening,
 }
 
 impl Archives<'_> {
@@ -467,11 +477,15 @@ impl Archives<'_> {
 
     /// A set of which nothing is read, and why.
     fn nothing(&self, why: Step) -> Target {
-        let walk = ArchiveWalk::new(self.path.to_owned(), self.options);
-        let terms = SetTerms { is_whole: false, ..self.terms("backup by Barman") };
-        let mut target = walk.into_set(terms, Box::new(Tars::new([], false)));
+        let mut target = self.empty();
         target.steps = Box::new(std::iter::once(why).chain(target.steps));
         target
+    }
+
+    fn empty(&self) -> Target {
+        let walk = ArchiveWalk::new(self.path.to_owned(), self.options);
+        let terms = SetTerms { is_whole: false, ..self.terms("backup by Barman") };
+        walk.into_set(terms, Box::new(Tars::new([], false)))
     }
 
     /// A data directory, with a word on tablespaces that are gone.

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex};
 
 use super::whole::{self as whole_repository, Whole, WholeLog};
 use crate::files::archived_log::{ArchivedLog, LogArchive, outline};
+use crate::files::backup::taking::Opening;
 use pagewarden_core::database::repository::{Outcomes, RepositoryKind, RepositoryOptions, Sets};
 use pagewarden_core::database::{OpenOptions, Probe, Step, Target};
 use pagewarden_core::error::Error;
@@ -106,6 +107,10 @@ fn probe(path: &StorePath) -> Probe {
 }
 
 fn open(place: &StorePath, options: &OpenOptions) -> Result<Sets, Error> {
+    open_for(place, &options.into())
+}
+
+pub(super) fn open_for(place: &StorePath, options: &Opening) -> Result<Sets, Error> {
     let wanted = &options.repository;
     let passphrase = passphrase(wanted)?;
     let path = place.path();

@@ -28,10 +28,11 @@ use crate::files::backup::repository::pgbackrest::required;
 use crate::files::backup::repository::pgbackrest::stanza::Stanza;
 use crate::files::backup::repository::pgbackrest::stored::Coding;
 use crate::files::backup::stream::ArchiveWalk;
+use crate::files::backup::taking::Opening;
 use crate::files::evidence_of;
 use crate::page::Checksums;
 use pagewarden_core::database::repository::{Backup, RepositoryPart};
-use pagewarden_core::database::{Description, OpenOptions, Step, Target};
+use pagewarden_core::database::{Description, Step, Target};
 use pagewarden_core::verdict::{Finding, Kind, Severity, StoredPlace, Unread};
 
 /// The name of a set's manifest.
@@ -46,7 +47,7 @@ pub(super) fn open(
     label: &str,
     log: Option<Arc<dyn LogArchive>>,
     memory: &Arc<Mutex<Memory>>,
-    options: &OpenOptions,
+    options: &Opening,
 ) -> Target {
     let path = stanza.target_path(label);
     let folder = stanza.folder.join(label);

@@ -25,6 +25,7 @@ use crate::files::archived_log::{ArchivedLog, LogArchive};
 use crate::files::backup::ground::Ground;
 use crate::files::backup::members::SetTerms;
 use crate::files::backup::stream::ArchiveWalk;
+use crate::files::backup::taking::Opening;
 use pagewarden_core::database::repository::{
     Backup, BackupKind, Lsn, Outcomes, RepositoryKind, Sets,
 };
@@ -132,6 +133,10 @@ struct Set {
 }
 
 fn open(place: &StorePath, options: &OpenOptions) -> Result<Sets, Error> {
+    open_for(place, &options.into())
+}
+
+pub(super) fn open_for(place: &StorePath, options: &Opening) -> Result<Sets, Error> {
     let path = place.path();
     let Some(storage) = Storage::of(place) else {
         return Err(Error::unrecognised(
@@ -232,7 +237,7 @@ fn shown_part(label: &str, part: &str) -> String {
 /// Opens sets, each when it is asked for.
 struct Opener {
     storage: Storage,
-    options: OpenOptions,
+    options: Opening,
     key: Result<Key, NoKey>,
     /// Sets that this run has found sound.
     sound: Arc<Mutex<Vec<Verified>>>,
