@@ -22,7 +22,8 @@ use pagewarden::repair::PAGES_MAX;
     Exit status: 0 all damaged pages are repaired (or, without --yes, can be), 1 some cannot,\n\
     2 refused, 3 stopped early.")]
 pub struct Repair {
-    /// A data directory of PostgreSQL (10 to 18) that was shut down cleanly, or a SQLite database
+    /// A data directory of PostgreSQL (10 to 18), MySQL or MariaDB that was shut down cleanly, or a
+    /// SQLite database
     ///
     /// With --undo, by default the one that the undo file was made for.
     #[arg(value_name = "PATH", required_unless_present = "undo")]
@@ -31,7 +32,7 @@ pub struct Repair {
     /// Where sound copies of its pages may be; may be given several times
     ///
     /// A data directory of the same cluster that was shut down (a standby, a file copy), or a base
-    /// backup in a folder. For SQLite another file of the same database, also compressed or in a
+    /// backup in a folder; for MySQL and MariaDB a prepared one. For SQLite another file of the same database, also compressed or in a
     /// pack. The database's own log is asked in any case.
     #[arg(long, value_name = "SOURCE", num_args = 1..)]
     pub from: Vec<PathBuf>,

@@ -20,7 +20,8 @@ use crc_fast::{CrcAlgorithm, Digest};
 
 use crate::files::fields::{u32_at, u64_at};
 use crate::files::redo::{
-    Layout, LogFault, LogFile, NoLog, PageChanges, Pending, READ_BYTES_MAX, RedoLog, sums_of,
+    Histories, Layout, LogFault, LogFile, NoLog, PageChanges, Pending, READ_BYTES_MAX, RedoLog,
+    sums_of,
 };
 use pagewarden_core::source::file::read_fully;
 use pagewarden_core::verdict::Kind;
@@ -35,6 +36,10 @@ const CHECKPOINT_BYTES: usize = 64;
 /// `MTR_SIZE_MAX`.
 const MINI_TRANSACTION_BYTES_MAX: usize = 1 << 20;
 const NONCE_BYTES: usize = 8;
+/// Logs are compared by pieces of this.
+const COMPARED_BYTES: u64 = 256 << 10;
+/// More than what follows a checkpoint after a clean shutdown.
+const CONFIRMATION_BYTES_MAX: u64 = 64 << 10;
 const READ_AHEAD_BYTES: usize = 256 << 10;
 
 const SAME_PAGE: u8 = 0x80;
@@ -60,6 +65,52 @@ enum About {
 pub(super) fn newest_checkpoint(file: &LogFile) -> Option<u64> {
     let newest = newest_of(file, &mut Vec::new()).ok()?;
     newest.map(|(checkpoint, _)| checkpoint)
+}
+
+/// Compares two logs up to the end of the shorter one, as far back as both still reach.
+pub(super) fn histories(ours: &LogFile, theirs: &LogFile) -> Histories {
+    let (Some(one), Some(two)) = (newest_checkpoint(ours), newest_checkpoint(theirs)) else {
+        return Histories::Unknown;
+    };
+    let begin = oldest(ours, one).max(oldest(theirs, two));
+    let end = one.min(two);
+    if begin >= end {
+        return Histories::Unknown;
+    }
+    let mut lsn = end;
+    while lsn > begin {
+        let from = begin.max(lsn.saturating_sub(COMPARED_BYTES));
+        let (Some(one), Some(two)) = (bytes_at(ours, from, lsn), bytes_at(theirs, from, lsn))
+        else {
+            return Histories::Unknown;
+        };
+        if one != two {
+            // A log that was made anew counts its rounds from there.
+            let is_one_log = ours.header == theirs.header && ours.bytes == theirs.bytes;
+            return if is_one_log { Histories::Apart } else { Histories::Unknown };
+        }
+        lsn = from;
+    }
+    Histories::Shared(begin..end)
+}
+
+/// The oldest position that a log of this end still holds.
+fn oldest(file: &LogFile, checkpoint: u64) -> u64 {
+    let capacity = file.bytes.saturating_sub(RING_BEGIN);
+    let end = checkpoint.saturating_add(CONFIRMATION_BYTES_MAX);
+    file.header.start_lsn.max(end.saturating_sub(capacity))
+}
+
+/// What lies between two positions of the ring.
+fn bytes_at(file: &LogFile, begin: u64, end: u64) -> Option<Vec<u8>> {
+    let capacity = file.bytes.checked_sub(RING_BEGIN)?;
+    let mut bytes = vec![0; usize::try_from(end.checked_sub(begin)?).ok()?];
+    let within = begin.checked_sub(file.header.start_lsn)?.checked_rem(capacity)?;
+    let first = usize::try_from(capacity.checked_sub(within)?).ok()?.min(bytes.len());
+    let (front, back) = bytes.split_at_mut_checked(first)?;
+    let count = read_fully(&file.file, front, RING_BEGIN.checked_add(within)?).ok()?;
+    let rest = read_fully(&file.file, back, RING_BEGIN).ok()?;
+    (count == front.len() && rest == back.len()).then_some(bytes)
 }
 
 fn fault(file: &LogFile, offset: u64, kind: Kind, detail: &str) -> LogFault {
