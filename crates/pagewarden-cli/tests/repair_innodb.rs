@@ -118,6 +118,8 @@ struct Sample {
     last: TempDir,
     /// From the early state by as many changes, to other values.
     other: TempDir,
+    /// A backup from before the early state, prepared.
+    prepared: Option<TempDir>,
     zip_bytes: usize,
     page_bytes: usize,
 }
@@ -125,13 +127,16 @@ struct Sample {
 impl Sample {
     fn of(mut server: Server, tables: &str, page_bytes: usize) -> Self {
         server.run(tables);
+        server.start();
+        let prepared = prepared(&server);
+        server.stop();
         let early = copy(server.data_dir());
         server.run(&changes("aaaa"));
         let last = copy(server.data_dir());
         server.lay(&inside(&early));
         server.run(&changes("bbbb"));
         let other = copy(server.data_dir());
-        Self { server, early, last, other, zip_bytes: 2048, page_bytes }
+        Self { server, early, last, other, prepared, zip_bytes: 2048, page_bytes }
     }
 
     fn page_bytes(&self, path: &Path) -> usize {
@@ -143,9 +148,40 @@ impl Sample {
             History::Same => Some(inside(&self.last)),
             History::Older => Some(inside(&self.early)),
             History::Diverged => Some(inside(&self.other)),
+            History::Prepared => self.prepared.as_ref().map(|folder| folder.path().join("full")),
             History::Own => None,
         }
     }
+
+    /// Pages of the last state of which the other one has a version with the same LSN, and other bytes.
+    fn same_lsns(&self) -> usize {
+        let (last, other) = (inside(&self.last), inside(&self.other));
+        let mut count = 0;
+        for name in tablespaces(&last) {
+            let (one, two) = (fs::read(last.join(&name)), fs::read(other.join(&name)));
+            let (Ok(one), Ok(two)) = (one, two) else { continue };
+            let size = self.page_bytes(&name);
+            let pairs = one.chunks_exact(size).zip(two.chunks_exact(size));
+            count += pairs.filter(|(one, two)| one != two && one[16..24] == two[16..24]).count();
+        }
+        count
+    }
+}
+
+/// A backup of a running MariaDB server, where there is a program for it.
+fn prepared(server: &Server) -> Option<TempDir> {
+    let Server::MariaDb(server, _) = server else { return None };
+    Command::new("mariabackup").arg("--version").output().ok()?;
+    let folder = tempfile::Builder::new().prefix("pagewarden-").tempdir_in("/tmp").unwrap();
+    let target = format!("--target-dir={}", folder.path().join("full").display());
+    let socket = format!("--socket={}", server.socket().display());
+    let root = format!("--datadir={}", server.data_dir().display());
+    for arguments in [&["--backup", "--user=root", &socket, &root][..], &["--prepare"]] {
+        let mut command = Command::new("mariabackup");
+        let output = command.arg("--no-defaults").args(arguments).arg(&target).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    Some(folder)
 }
 
 fn of_mariadb(algorithm: &'static str, page_kib: u32, encrypted: bool) -> Option<Sample> {
@@ -166,10 +202,12 @@ enum History {
     Same,
     Older,
     Diverged,
+    Prepared,
     Own,
 }
 
-const HISTORIES: [History; 4] = [History::Same, History::Older, History::Diverged, History::Own];
+const HISTORIES: [History; 5] =
+    [History::Same, History::Older, History::Diverged, History::Prepared, History::Own];
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Tally {
@@ -352,7 +390,11 @@ fn campaign(sample: &Sample, name: &str, rounds: usize) -> Tally {
     let mut sum = Tally::default();
     let places = places(sample);
     assert!(places.0.len() > 300 && places.1.len() > 20, "{}, {}", places.0.len(), places.1.len());
+    println!("{name}: {} pages with one LSN and two versions", sample.same_lsns());
     for history in HISTORIES {
+        if history == History::Prepared && sample.prepared.is_none() {
+            continue;
+        }
         let work = copy(&inside(&sample.last));
         let mut tally = Tally::default();
         for _ in 0..rounds {

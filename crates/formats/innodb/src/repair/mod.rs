@@ -368,16 +368,16 @@ impl<'a> Plan<'a> {
     ) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         for number in 0..self.sources.len() {
-            match self.from_source(number, wound, old) {
+            match self.copied_page(number, wound, old) {
                 Ok(candidate) => candidates.push(candidate),
                 Err(objection) => objections.push(objection),
             }
         }
-        candidates.extend(self.from_doublewrite(wound, old, objections));
+        candidates.extend(self.doublewritten(wound, old, objections));
         candidates
     }
 
-    fn from_source(
+    fn copied_page(
         &mut self,
         number: usize,
         wound: &Wound,
@@ -408,36 +408,43 @@ impl<'a> Plan<'a> {
             .map_err(|fault| format!("the page in {name} is refused: {fault}"))?;
         let lsn = read_u64(&bytes, LSN);
         self.check_age(lsn).map_err(|why| format!("the page in {name} {why}"))?;
-        let mut same_state = source.is_same_state.clone();
-        if same_state.is_ok() && contradicts(old, &bytes, self.directory.checkpoint) {
-            same_state = Err("the damaged page says that it was changed later".to_owned());
-        }
-        if same_state.is_ok() {
-            let ours = self.directory.root.join(&wound.name);
-            let none = HashSet::new();
-            let wounded = self.wounded.get(&wound.name).unwrap_or(&none);
-            let same = self
-                .same
-                .entry((number, wound.name.clone()))
-                .or_insert_with(|| same_pages((&ours, &wound.file), (&path, &theirs), wounded));
-            match same {
-                Ok(same) => {
-                    let worth = Worth::Exact(same_state_words(*same));
-                    let source = format!("{name} ({})", source.what);
-                    return Ok(Candidate { bytes, source, worth, lsn });
-                }
-                Err(why) => same_state = Err(why.clone()),
-            }
-        }
-        let worth = self.by_version(wound, old, &bytes, standing, source.shared.clone());
-        let worth = match (worth, same_state) {
-            (Worth::Older(why), Err(state)) => Worth::Older(format!("{why} ({state})")),
-            (worth, _) => worth,
+        let source_words = format!("{name} ({})", source.what);
+        let shared = source.shared.clone();
+        let worth = match self.same_state(number, wound, (old, &bytes), &theirs) {
+            Ok(same) => Worth::Exact(same_state_words(same)),
+            Err(state) => match self.by_version(wound, old, &bytes, standing, shared) {
+                Worth::Older(why) => Worth::Older(format!("{why} ({state})")),
+                worth => worth,
+            },
         };
-        Ok(Candidate { bytes, source: format!("{name} ({})", source.what), worth, lsn })
+        Ok(Candidate { bytes, source: source_words, worth, lsn })
     }
 
-    fn from_doublewrite(
+    /// How many other pages of a file are the same, if the copy is of the same shutdown; else why it
+    /// is not.
+    fn same_state(
+        &mut self,
+        number: usize,
+        wound: &Wound,
+        (old, candidate): (&[u8], &[u8]),
+        theirs: &Tablespace,
+    ) -> Result<u64, String> {
+        let source = self.sources.get(number).ok_or("no such source")?;
+        source.is_same_state.clone()?;
+        if contradicts(old, candidate, self.directory.checkpoint) {
+            return Err("the damaged page says that it was changed later".to_owned());
+        }
+        let (ours, path) = (self.directory.root.join(&wound.name), source.root.join(&wound.name));
+        let none = HashSet::new();
+        let wounded = self.wounded.get(&wound.name).unwrap_or(&none);
+        let same = self
+            .same
+            .entry((number, wound.name.clone()))
+            .or_insert_with(|| same_pages((&ours, &wound.file), (&path, theirs), wounded));
+        same.clone()
+    }
+
+    fn doublewritten(
         &self,
         wound: &Wound,
         old: &[u8],
