@@ -34,7 +34,7 @@ use crate::page::layout::{Form, Layout};
 
 /// Devices write this much at once, or nothing of it.
 const SECTOR: usize = 512;
-/// Of so many sectors one may differ.
+/// One sector of this number may differ.
 const DIFFERENT_SHARE: usize = 4;
 const TRAILER_BYTES: usize = 8;
 const SUM_BYTES: usize = 4;
