@@ -148,6 +148,14 @@ impl Sample {
             History::Same => Some(inside(&self.last)),
             History::Older => Some(inside(&self.early)),
             History::Diverged => Some(inside(&self.other)),
+            History::DivergedWithoutLog => {
+                let root = inside(&self.other);
+                let label = root.join("xtrabackup_checkpoints");
+                fs::write(label, "backup_type = full-prepared\n").unwrap();
+                let _ = fs::remove_file(root.join("ib_logfile0"));
+                let _ = fs::remove_dir_all(root.join("#innodb_redo"));
+                Some(root)
+            }
             History::Prepared => self.prepared.as_ref().map(|folder| folder.path().join("full")),
             History::Own => None,
         }
@@ -187,7 +195,12 @@ fn prepared(server: &Server) -> Option<TempDir> {
 fn of_mariadb(algorithm: &'static str, page_kib: u32, encrypted: bool) -> Option<Sample> {
     let shape = Shape { page_kib, algorithm, encrypted };
     let (server, keys) = server_with(&installation()?, shape, &[]);
-    Some(Sample::of(Server::MariaDb(server, keys), &tables(shape), shape.page(), !encrypted))
+    Some(Sample::of(
+        Server::MariaDb(server, keys),
+        &tables(shape),
+        shape.page(),
+        !encrypted && page_kib == 16,
+    ))
 }
 
 fn of_mysql() -> Option<Sample> {
@@ -202,12 +215,20 @@ enum History {
     Same,
     Older,
     Diverged,
+    /// Nothing but the pages shows that it went its own way.
+    DivergedWithoutLog,
     Prepared,
     Own,
 }
 
-const HISTORIES: [History; 5] =
-    [History::Same, History::Older, History::Diverged, History::Prepared, History::Own];
+const HISTORIES: [History; 6] = [
+    History::Same,
+    History::Older,
+    History::Diverged,
+    History::DivergedWithoutLog,
+    History::Prepared,
+    History::Own,
+];
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Tally {

@@ -360,7 +360,8 @@ pub(super) fn is_here(root: &Path) -> bool {
 /// What the logs of two directories that were shut down say of their histories.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Histories {
-    /// The logs are the same over these positions, up to the end of the shorter one.
+    /// The logs are the same over these positions, up to the end of the shorter one. There are enough
+    /// of them that two histories with the same positions would differ.
     Shared(Range<u64>),
     /// The same positions of the same log hold other changes.
     Apart,
@@ -377,6 +378,37 @@ pub(crate) fn histories(ours: &Path, theirs: &Path) -> Histories {
             records::histories(one, two)
         }
         _ => Histories::Unknown,
+    }
+}
+
+/// What a log changed behind some position.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Changed {
+    pages: HashSet<PageId>,
+    /// Tablespaces that were made, renamed or removed.
+    spaces: HashSet<u32>,
+}
+
+impl Changed {
+    /// True if this page was changed.
+    pub(crate) fn has_page(&self, page: PageId) -> bool {
+        self.pages.contains(&page)
+    }
+
+    /// True if the file of this tablespace may have become another one.
+    pub(crate) fn has_space(&self, space: u32) -> bool {
+        self.spaces.contains(&space)
+    }
+}
+
+/// What the log of a directory that was shut down changed from this position on, which is that of
+/// an earlier shutdown; `None` where the log does not reach back so far, or is of another server than
+/// MariaDB from 10.8 on, which names each page that it changes.
+pub(crate) fn changed_since(root: &Path, lsn: u64) -> Option<Changed> {
+    let files = open_files(root, &mut Vec::new()).ok()?;
+    match files.as_slice() {
+        [one] if one.header.format == FORMAT_MARIADB_108 => records::changed_since(one, lsn),
+        _ => None,
     }
 }
 

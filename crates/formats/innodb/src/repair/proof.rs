@@ -9,7 +9,7 @@
 //! | --- | --- | --- |
 //! | LSN and sum at both ends are the copy's | all of them | three of four sectors are the same |
 //! | beginning is the copy's, end is not (torn) | LSN and sum of the beginning; in `full_crc32` files the sum is at the end: the same history in its place | the end is not newer; all sectors before the first other one are the same |
-//! | end is the copy's, beginning is not (torn) | LSN and sum of the end | the beginning is older, or only damaged; all sectors behind the last other one are the same |
+//! | end is the copy's, beginning is not (torn) | LSN and sum of the end | the beginning is older, or only damaged; all sectors behind the last other one are the same; the sum covers all that servers write |
 //!
 //! | stored as | sum at the beginning | LSN and sum at the end |
 //! | --- | --- | --- |
@@ -187,10 +187,20 @@ impl Pair<'_> {
         };
         let is_old = ours < theirs || ours == theirs && self.is_mostly_the_same();
         self.is_in_the_clear()
+            && self.has_no_unsummed_field()
             && self.damaged.len() == self.candidate.len()
             && has_sum
             && is_old
             && self.sectors().next_back() == Some(true)
+    }
+
+    /// In the old layout no sum covers the eight bytes before the tablespace's number. Servers have
+    /// nothing there but on the first page of the system tablespace, where they note an LSN when they
+    /// are shut down, and on pages of spatial indexes.
+    fn has_no_unsummed_field(&self) -> bool {
+        let id = (read_u32(self.candidate, SPACE_ID), read_u32(self.candidate, PAGE_NUMBER));
+        self.layout.form == Form::FullCrc32
+            || id != (0, 0) && read_u64(self.candidate, KEY_VERSION) == 0
     }
 
     /// What is known of the versions, in words.
@@ -287,6 +297,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Seen on MySQL 9.7: the server notes an LSN there when it is shut down, and the page's own stays.
+    #[test]
+    fn first_page_of_the_system_tablespace_has_bytes_that_no_sum_covers() {
+        let mut sound = page(Form::Old, 9_000_000_000, 3);
+        let damaged = [&[0xE7; 512], &sound[512..]].concat();
+        let damaged = [&[0; 38], &damaged[38..]].concat();
+        assert!(is_exact(Form::Old, &damaged, &sound, 0..0));
+        sound[4..8].fill(0);
+        assert!(!is_exact(Form::Old, &damaged, &sound, 0..0));
     }
 
     #[test]
