@@ -73,6 +73,7 @@ mod protect_innodb;
 mod protect_sqlite;
 mod recovery;
 mod repair;
+mod repair_innodb;
 mod repair_sqlite;
 mod replicates;
 mod repository_log;

@@ -502,6 +502,9 @@ fn sqlite_database_in_use_and_strange_sources_are_refused() {
         assert!(error.contains(words) && error.contains("hint: "), "{error}");
     };
     refusal(&path, "this is the database");
+    let (status, json) = command(&path, &["--from", "copy.db", "--log", "archive"]);
+    let error = json["error"].as_str().unwrap_or_default();
+    assert!(status == Some(2) && error.contains("for PostgreSQL only"), "{json}");
     create(folder.path(), "summed.db", Layout::Summed);
     refusal(&folder.path().join("summed.db"), "another database");
     let _ = sql(

@@ -19,7 +19,7 @@ use pagewarden_core::error::Error;
 
 mod absent;
 mod aria;
-mod aria_control;
+pub(crate) mod aria_control;
 mod books;
 mod definitions;
 mod delta;
@@ -45,7 +45,7 @@ mod siblings;
 pub mod single;
 pub mod state;
 pub(super) mod stream;
-mod system;
+pub(crate) mod system;
 mod tables;
 pub mod tablespace;
 mod tablespaces;

@@ -5,6 +5,7 @@ pub mod checksum;
 pub mod files;
 pub mod page;
 pub mod protect;
+pub mod repair;
 pub mod xbstream;
 
 use pagewarden_core::database::{Format, Probe, StreamKind, TurnedOn};
@@ -33,7 +34,7 @@ pub const FORMAT: Format = Format {
     link_maker: files::link_maker,
     specimens: Some(|| page::specimens::specimens().into_iter().chain(of_aria()).collect()),
     protect: Some(protect::ENGINE),
-    repair: None,
+    repair: Some(repair::ENGINE),
 };
 
 #[cfg(test)]

@@ -163,6 +163,17 @@ impl Fault {
     }
 }
 
+impl Fault {
+    /// For people.
+    pub(crate) fn in_words(&self) -> String {
+        let kind = self.kind.name();
+        match &self.detail {
+            Some(detail) if !detail.is_empty() => format!("{kind}: {detail}"),
+            _ => kind.to_owned(),
+        }
+    }
+}
+
 /// What a page's own protection says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Seal {

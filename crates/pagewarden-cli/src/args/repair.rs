@@ -24,7 +24,8 @@ use pagewarden::repair::PAGES_MAX;
     Exit status: 0 all damaged pages are repaired (or, without --yes, can be), 1 some cannot,\n\
     2 refused, 3 stopped early.")]
 pub struct Repair {
-    /// A data directory of PostgreSQL (10 to 18) that was shut down cleanly, or a SQLite database
+    /// A data directory of PostgreSQL (10 to 18), MySQL or MariaDB that was shut down cleanly, or a
+    /// SQLite database
     ///
     /// With --undo, by default the one that the undo file was made for.
     #[arg(value_name = "PATH", required_unless_present = "undo")]
@@ -34,12 +35,13 @@ pub struct Repair {
     ///
     /// A data directory of the same cluster that was shut down (a standby, a file copy), a base backup
     /// as a folder or as archives, a repository of pgBackRest, Barman or WAL-G (its newest set, and
-    /// its log), or a pack. For SQLite another file of the same database, also compressed or in a
+    /// its log), or a pack; for MySQL and MariaDB a data directory that was shut down, or a prepared
+    /// backup. For SQLite another file of the same database, also compressed or in a
     /// pack. The database's own log is asked in any case.
     #[arg(long, value_name = "SOURCE", num_args = 1..)]
     pub from: Vec<PathBuf>,
 
-    /// Folder with archived log of the database; may be given several times
+    /// Folder with archived log of a PostgreSQL cluster; may be given several times
     ///
     /// What archive_command or pg_receivewal fills: segments, also compressed. It reaches further
     /// back than the server's own pg_wal, and so proves more pages.

@@ -228,6 +228,8 @@ pub struct Engine {
     pub open: for<'a> fn(&Path, &'a dyn Disk) -> Opened<'a>,
     /// Opens it for a check.
     pub target: fn(&Path, &Metadata, &OpenOptions) -> Result<Target, Error>,
+    /// Archived log and backup repositories are sources of its pages.
+    pub has_archives: bool,
     /// Copies a database, which is at rest, to a folder that is empty or does not exist.
     pub copy: fn(&Path, &Path, &Options) -> Result<(), Error>,
 }
@@ -308,6 +310,13 @@ pub fn repair_with(
 ) -> Result<Outcome, Error> {
     let begin = Instant::now();
     let engine = engine_of(&request.path, means.engines)?;
+    let asks_archives =
+        !request.log.is_empty() || request.repository != RepositoryOptions::default();
+    if asks_archives && !engine.has_archives {
+        let reason = "archived log and repositories are read for PostgreSQL only";
+        let hint = "leave out --log, --stanza, --set and --cipher-pass-file";
+        return Err(Error::refused(&request.path, reason, hint));
+    }
     let Means { disk, packs, .. } = means;
     let run = Run { disk, packs, request, options, progress, engine };
     let root = root_of(&request.path)?;

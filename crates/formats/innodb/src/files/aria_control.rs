@@ -4,6 +4,7 @@
 //! ```text
 //! offset  size  field
 //!      0     4  FE FE 0C, version
+//!      4    16  a UUID, drawn when the directory was made
 //!     20     2  bytes of the first part, a: 30
 //!     22     2  bytes of the second part, b: 22
 //!    a-4     4  CRC-32 of what is before it
@@ -35,6 +36,8 @@ use pagewarden_core::verdict::{Finding, Kind, Severity, Unread};
 
 const NAME: &str = "aria_log_control";
 const MAGIC: [u8; 3] = [0xFE, 0xFE, 0x0C];
+const UUID: usize = 4;
+const UUID_BYTES: usize = 16;
 const FIRST_BYTES: usize = 20;
 const SECOND_BYTES: usize = 22;
 const SUM_BYTES: usize = 4;
@@ -75,6 +78,13 @@ pub(super) fn step(root: &Path, has_tables: bool) -> Option<Step> {
         Some(false) => damage(Kind::Checksum, "one of its two sums does not match"),
         None => damage(Kind::Truncated, "it ends before its second part does"),
     }
+}
+
+/// The UUID, which copies of the directory have too; `None` where there is no such file, or a damaged one.
+pub(crate) fn uuid(root: &Path) -> Option<[u8; UUID_BYTES]> {
+    let bytes = read_small(&root.join(NAME), BYTES_MAX)?;
+    let is_sound = bytes.starts_with(&MAGIC) && sums_fit(&bytes) == Some(true);
+    bytes.get(UUID..).filter(|_| is_sound)?.first_chunk().copied()
 }
 
 /// The file of the log that the last checkpoint is in, if it is not there to its end.

@@ -197,6 +197,19 @@ impl Doublewrite {
         copies.filter(|copy| log_end.is_none_or(|end| copy.lsn <= end)).max_by_key(|copy| copy.lsn)
     }
 
+    /// Every copy of a page, sound or not, with its bytes.
+    pub(crate) fn copies(&self, page: PageId, page_size: usize) -> Vec<(GoodCopy, Vec<u8>)> {
+        let found = self.found();
+        let slots = found.slots.get(&page).map(Vec::as_slice).unwrap_or_default();
+        let copies = slots.iter().filter_map(|slot| {
+            let file = found.files.get(usize::try_from(slot.file).ok()?)?;
+            let bytes = self.read(file, slot.offset, page_size)?;
+            let lsn = u64_at(&bytes, PAGE_LSN)?;
+            Some((GoodCopy { file: file.clone(), offset: slot.offset, lsn }, bytes))
+        });
+        copies.collect()
+    }
+
     fn read(&self, file: &str, offset: u64, length: usize) -> Option<Vec<u8>> {
         let file = open_regular(&self.root.join(file)).ok()?;
         let mut bytes = vec![0; length];

@@ -49,6 +49,7 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crc_fast::crc32_iscsi;
@@ -68,7 +69,7 @@ mod records;
 pub(crate) const HEADER_BYTES: usize = 512;
 const FORMAT: usize = 0;
 const START_LSN: usize = 8;
-const CREATOR: std::ops::Range<usize> = 16..48;
+const CREATOR: Range<usize> = 16..48;
 const FLAGS: usize = 48;
 const HEADER_SUM: usize = 508;
 
@@ -356,9 +357,64 @@ pub(super) fn is_here(root: &Path) -> bool {
     !names_of_files(root).is_empty()
 }
 
+/// What the logs of two directories that were shut down say of their histories.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Histories {
+    /// The logs are the same over these positions, up to the end of the shorter one. There are enough
+    /// of them that two histories with the same positions would differ.
+    Shared(Range<u64>),
+    /// The same positions of the same log hold other changes.
+    Apart,
+    /// They have no positions in common, or it is not known where a position lies.
+    Unknown,
+}
+
+/// Compares the logs of two directories that were shut down, where both have them.
+pub(crate) fn histories(ours: &Path, theirs: &Path) -> Histories {
+    let [ours, theirs] = [ours, theirs].map(|root| open_files(root, &mut Vec::new()));
+    let (Ok(ours), Ok(theirs)) = (ours, theirs) else { return Histories::Unknown };
+    match (ours.as_slice(), theirs.as_slice()) {
+        ([one], [two]) if [one, two].iter().all(|it| it.header.format == FORMAT_MARIADB_108) => {
+            records::histories(one, two)
+        }
+        _ => Histories::Unknown,
+    }
+}
+
+/// What a log changed behind some position.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Changed {
+    pages: HashSet<PageId>,
+    /// Tablespaces that were made, renamed or removed.
+    spaces: HashSet<u32>,
+}
+
+impl Changed {
+    /// True if this page was changed.
+    pub(crate) fn has_page(&self, page: PageId) -> bool {
+        self.pages.contains(&page)
+    }
+
+    /// True if the file of this tablespace may have become another one.
+    pub(crate) fn has_space(&self, space: u32) -> bool {
+        self.spaces.contains(&space)
+    }
+}
+
+/// What the log of a directory that was shut down changed from this position on, which is that of
+/// an earlier shutdown; `None` where the log does not reach back so far, or is of another server than
+/// MariaDB from 10.8 on, which names each page that it changes.
+pub(crate) fn changed_since(root: &Path, lsn: u64) -> Option<Changed> {
+    let files = open_files(root, &mut Vec::new()).ok()?;
+    match files.as_slice() {
+        [one] if one.header.format == FORMAT_MARIADB_108 => records::changed_since(one, lsn),
+        _ => None,
+    }
+}
+
 /// Names relative to the data directory, and paths; of files that an options file names, where they
 /// are.
-fn names_of_files(root: &Path) -> Vec<(String, PathBuf)> {
+pub(crate) fn names_of_files(root: &Path) -> Vec<(String, PathBuf)> {
     let own = names_of_files_in(root);
     if !own.is_empty() {
         return own;

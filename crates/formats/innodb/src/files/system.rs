@@ -167,7 +167,7 @@ impl Area {
 }
 
 /// What the files before `ibdata2` and later ones say of it, if they lie beside it.
-pub(super) fn member_beside(path: &Path, number: u32) -> Option<Member> {
+pub(crate) fn member_beside(path: &Path, number: u32) -> Option<Member> {
     let layout = {
         let first = path.with_file_name("ibdata1");
         let opened = open_file(&first, Context::alone("ibdata1".to_owned())).ok()?;

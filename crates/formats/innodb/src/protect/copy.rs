@@ -17,14 +17,16 @@ use std::sync::atomic::Ordering;
 
 use crate::protect::files::{ENDING, Listing};
 use crate::protect::replace::{Replacement, Tools};
-use crate::protect::work::{Totals, Work};
-use crate::protect::{Database, Place, Run};
+use crate::protect::work::{BATCH_FILES, Totals, Work};
+use crate::protect::{Database, Place, RUN_BYTES, Run};
 use pagewarden_core::error::Error;
-use pagewarden_core::protect::Outcome;
 use pagewarden_core::protect::copy::{
     CopyFolder, Found, MARKER, Take, Tree, check_apart, copying_to,
 };
+use pagewarden_core::protect::disk::Disk;
 use pagewarden_core::protect::journal;
+use pagewarden_core::protect::plan::{Request, Wish};
+use pagewarden_core::protect::{Options, Outcome};
 use pagewarden_core::source::file::{open_regular, read_fully};
 use pagewarden_core::source::rate::RateLimiter;
 use pagewarden_core::verdict::Protection;
@@ -79,6 +81,46 @@ pub(super) fn run(run: &Run<'_>, place: &Place, target: &Path) -> Result<Outcome
     }
     copy.end(place, &tree)?;
     Ok(outcome)
+}
+
+/// Copies a directory that is at rest with every byte as it is, damage included.
+pub(crate) fn as_it_is(
+    source: &Path,
+    target: &Path,
+    disk: &dyn Disk,
+    options: &Options,
+) -> Result<(), Error> {
+    let request = Request::new(source, Wish::Mode(Protection::Checksum));
+    let run = Run {
+        disk,
+        request: &request,
+        options,
+        progress: &(),
+        run_bytes: RUN_BYTES,
+        batch_files: BATCH_FILES,
+    };
+    let place = Place::of(source)?;
+    let database = place.open(None)?;
+    let tree = Tree::of(&place.path, &|name, metadata| take(&place.path, name, metadata))?;
+    let pace = RateLimiter::new(options.rate);
+    let folder = CopyFolder::new(disk, options, target, &state(&database));
+    let copy = Copy { run: &run, database: &database, folder, tools: run.tools(&pace) };
+    if copy.begin(&place)? == Found::Complete {
+        return copy.folder.end(&tree.folders);
+    }
+    copy.folder.make_folders(&tree)?;
+    for name in &tree.files {
+        let to = match name == Path::new(LAST) {
+            true => PathBuf::from(format!("{LAST}{ENDING}")),
+            false => name.clone(),
+        };
+        copy.copy_file_to(name, &to)?;
+    }
+    if options.stop.load(Ordering::Relaxed) {
+        let reason = "the run was stopped before the copy was made";
+        return Err(Error::refused(target, reason, "run the same command again"));
+    }
+    copy.end(&place, &tree)
 }
 
 /// The tablespaces, to the copy or for a look.
@@ -165,7 +207,11 @@ impl Copy<'_> {
 
     /// A file without pages that Pagewarden stamps; how many bytes.
     fn copy_file(&self, name: &Path) -> Result<u64, Error> {
-        let (from, to) = (self.database.path.join(name), self.folder.path.join(name));
+        self.copy_file_to(name, name)
+    }
+
+    fn copy_file_to(&self, name: &Path, new_name: &Path) -> Result<u64, Error> {
+        let (from, to) = (self.database.path.join(name), self.folder.path.join(new_name));
         let source = open_regular(&from).map_err(|error| Error::io("open", &from, error))?;
         let like = source.metadata().map_err(|error| Error::io("open", &from, error))?;
         let mut replacement = Replacement::begin(self.tools, &to, &source, 0)?;

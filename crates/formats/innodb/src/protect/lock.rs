@@ -30,7 +30,7 @@ const NAP: Duration = Duration::from_millis(50);
 
 /// No server starts on a directory, or takes a file, while this lives.
 #[derive(Debug, Default)]
-pub(super) struct Locks {
+pub(crate) struct Locks {
     held: Mutex<Vec<(PathBuf, File)>>,
 }
 
@@ -39,7 +39,7 @@ impl Locks {
     ///
     /// # Errors
     /// A server runs, or another run of Pagewarden; or there is nothing to lock.
-    pub(super) fn of_directory(root: &Path) -> Result<Self, Error> {
+    pub(crate) fn of_directory(root: &Path) -> Result<Self, Error> {
         let locks = Self::default();
         for name in NAMES {
             locks.take(&root.join(name), root)?;
@@ -127,7 +127,7 @@ impl Drop for Locks {
 }
 
 /// The refusal.
-pub(super) fn running(path: &Path) -> Error {
+pub(crate) fn running(path: &Path) -> Error {
     Error::in_use(
         path,
         "a server runs on it, or another run of pagewarden",

@@ -58,9 +58,9 @@ use pagewarden_core::source::rate::RateLimiter;
 use pagewarden_core::verdict::Protection;
 use pagewarden_core::verify::Progress;
 
-mod copy;
+pub(crate) mod copy;
 mod files;
-mod lock;
+pub(crate) mod lock;
 mod replace;
 #[cfg(test)]
 mod tests;
@@ -201,7 +201,8 @@ impl Place {
     }
 }
 
-fn check_state(root: &Path, state: &State) -> Result<(), Error> {
+/// Refuses a directory that was not shut down cleanly.
+pub(crate) fn check_state(root: &Path, state: &State) -> Result<(), Error> {
     let circumstances = state.circumstances;
     let hint = match circumstances {
         Circumstances::AtRest | Circumstances::Prepared => return Ok(()),

@@ -59,6 +59,7 @@ pub const ENGINE: Engine = Engine {
     summary: "PostgreSQL data directory, 10 to 18, shut down cleanly",
     probe: is_root,
     open,
+    has_archives: true,
     target: crate::files::open,
     copy,
 };

@@ -46,6 +46,7 @@ pub const ENGINE: Engine = Engine {
     summary: "SQLite database that no program has open",
     probe,
     open,
+    has_archives: false,
     target: crate::files::open,
     copy,
 };

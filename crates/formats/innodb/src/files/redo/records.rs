@@ -20,7 +20,8 @@ use crc_fast::{CrcAlgorithm, Digest};
 
 use crate::files::fields::{u32_at, u64_at};
 use crate::files::redo::{
-    Layout, LogFault, LogFile, NoLog, PageChanges, Pending, READ_BYTES_MAX, RedoLog, sums_of,
+    Changed, Histories, Layout, LogFault, LogFile, NoLog, PAGES_MAX, PageChanges, Pending,
+    READ_BYTES_MAX, RedoLog, sums_of,
 };
 use pagewarden_core::source::file::read_fully;
 use pagewarden_core::verdict::Kind;
@@ -35,6 +36,14 @@ const CHECKPOINT_BYTES: usize = 64;
 /// `MTR_SIZE_MAX`.
 const MINI_TRANSACTION_BYTES_MAX: usize = 1 << 20;
 const NONCE_BYTES: usize = 8;
+/// Two histories that each changed as much may have the same last few records.
+const SHARED_BYTES_MIN: u64 = 1 << 20;
+/// The same where both logs are there from their beginning.
+const SHARED_WHOLE_BYTES_MIN: u64 = 64 << 10;
+/// Logs are compared by pieces of this.
+const COMPARED_BYTES: u64 = 256 << 10;
+/// More than what follows a checkpoint after a clean shutdown.
+const CONFIRMATION_BYTES_MAX: u64 = 64 << 10;
 const READ_AHEAD_BYTES: usize = 256 << 10;
 
 const SAME_PAGE: u8 = 0x80;
@@ -60,6 +69,105 @@ enum About {
 pub(super) fn newest_checkpoint(file: &LogFile) -> Option<u64> {
     let newest = newest_of(file, &mut Vec::new()).ok()?;
     newest.map(|(checkpoint, _)| checkpoint)
+}
+
+/// Compares two logs up to the end of the shorter one, as far back as both still reach.
+pub(super) fn histories(ours: &LogFile, theirs: &LogFile) -> Histories {
+    let (Some(one), Some(two)) = (newest_checkpoint(ours), newest_checkpoint(theirs)) else {
+        return Histories::Unknown;
+    };
+    let begin = oldest(ours, one).max(oldest(theirs, two));
+    let end = one.min(two);
+    if begin >= end {
+        return Histories::Unknown;
+    }
+    let mut lsn = end;
+    while lsn > begin {
+        let from = begin.max(lsn.saturating_sub(COMPARED_BYTES));
+        let (Some(one), Some(two)) = (bytes_at(ours, from, lsn), bytes_at(theirs, from, lsn))
+        else {
+            return Histories::Unknown;
+        };
+        if one != two {
+            // A log that was made anew counts its rounds from there.
+            let is_one_log = ours.header == theirs.header && ours.bytes == theirs.bytes;
+            return if is_one_log { Histories::Apart } else { Histories::Unknown };
+        }
+        lsn = from;
+    }
+    let is_whole = begin == ours.header.start_lsn && begin == theirs.header.start_lsn;
+    let enough = if is_whole { SHARED_WHOLE_BYTES_MIN } else { SHARED_BYTES_MIN };
+    match end.saturating_sub(begin) >= enough {
+        true => Histories::Shared(begin..end),
+        false => Histories::Unknown,
+    }
+}
+
+/// Reads a log that was closed from a position at which a mini-transaction begins, to its end.
+pub(super) fn changed_since(file: &LogFile, lsn: u64) -> Option<Changed> {
+    let checkpoint = newest_checkpoint(file)?;
+    if lsn < oldest(file, checkpoint) {
+        return None;
+    }
+    let mut ring = Ring::new(file, lsn)?;
+    let mut changed = Changed::default();
+    let mut transaction = Vec::new();
+    let mut end = lsn;
+    while ring.next_transaction(&mut transaction).is_some() {
+        end = ring.lsn;
+        add_changes(&transaction, &mut changed)?;
+        if changed.pages.len() > PAGES_MAX {
+            return None;
+        }
+    }
+    (end > checkpoint && !ring.is_given_up).then_some(changed)
+}
+
+/// Adds what the records of a mini-transaction change; `None` where one is not understood.
+fn add_changes(mut records: &[u8], changed: &mut Changed) -> Option<()> {
+    let mut has_page = false;
+    while !records.is_empty() {
+        let head = *records.first()?;
+        let is_named = head & SAME_PAGE == 0 || !has_page;
+        let (about, behind) = record(records, &mut has_page)?;
+        // The page of the record before is there already.
+        if is_named && !matches!(about, About::Nothing) {
+            let (space, page) = ids_of(records)?;
+            match about {
+                About::File => changed.spaces.insert(space),
+                _ => changed.pages.insert((space, page)),
+            };
+        }
+        records = behind;
+    }
+    Some(())
+}
+
+/// The tablespace and the page that a record names.
+fn ids_of(record: &[u8]) -> Option<(u32, u32)> {
+    let (head, rest) = record.split_first()?;
+    let body = if head & 0x0F == 0 { varint(rest)?.1 } else { rest };
+    let (space, body) = varint(body)?;
+    Some((space, varint(body)?.0))
+}
+
+/// The oldest position that a log of this end still holds.
+fn oldest(file: &LogFile, checkpoint: u64) -> u64 {
+    let capacity = file.bytes.saturating_sub(RING_BEGIN);
+    let end = checkpoint.saturating_add(CONFIRMATION_BYTES_MAX);
+    file.header.start_lsn.max(end.saturating_sub(capacity))
+}
+
+/// What lies between two positions of the ring.
+fn bytes_at(file: &LogFile, begin: u64, end: u64) -> Option<Vec<u8>> {
+    let capacity = file.bytes.checked_sub(RING_BEGIN)?;
+    let mut bytes = vec![0; usize::try_from(end.checked_sub(begin)?).ok()?];
+    let within = begin.checked_sub(file.header.start_lsn)?.checked_rem(capacity)?;
+    let first = usize::try_from(capacity.checked_sub(within)?).ok()?.min(bytes.len());
+    let (front, back) = bytes.split_at_mut_checked(first)?;
+    let count = read_fully(&file.file, front, RING_BEGIN.checked_add(within)?).ok()?;
+    let rest = read_fully(&file.file, back, RING_BEGIN).ok()?;
+    (count == front.len() && rest == back.len()).then_some(bytes)
 }
 
 fn fault(file: &LogFile, offset: u64, kind: Kind, detail: &str) -> LogFault {
