@@ -532,6 +532,41 @@ fn pages_of_mysql_are_planned_repaired_and_undone_and_the_server_starts() {
     planned_repaired_undone_and_started(sample);
 }
 
+/// A device that kept the old ends of pages, and wrote the new middle: nothing on such a page says
+/// that it is not the old version with a damaged middle. The log does.
+#[test]
+fn pages_with_a_newer_middle_are_never_exact_where_the_log_reaches_back() {
+    let Some(sample) = of_mariadb("full_crc32", 16, false) else { return };
+    let (last, early) = (inside(&sample.last), inside(&sample.early));
+    let work = copy(&last);
+    let root = inside(&work);
+    let (_, changed) = places(&sample);
+    let mut wounded = 0;
+    for place in changed.iter().filter(|(name, _)| name.starts_with("shop")) {
+        let size = sample.page_bytes(&place.0);
+        let (new, old) = (read(&last, place, size), read(&early, place, size));
+        let differ: Vec<_> = (40..size - 8).filter(|at| new[*at] != old[*at]).collect();
+        let middle = [&old[..40], &new[40..size - 8], &old[size - 8..]].concat();
+        if !differ.is_empty() && new[16..24] != old[16..24] {
+            write(&root, place, &middle);
+            wounded += 1;
+        }
+    }
+    assert!(wounded > 10, "{wounded}");
+    let request = Request { sources: vec![early], write: true, ..Request::new(&root) };
+    let outcome = repaired(&request).unwrap();
+    assert!(outcome.pages.len() > 10, "{outcome:?}");
+    for page in &outcome.pages {
+        let place = (PathBuf::from(&page.file), page.offset.unwrap());
+        let size = sample.page_bytes(&place.0);
+        // The doublewrite area may have the last version.
+        let is_right = read(&root, &place, size) == read(&last, &place, size);
+        assert!(is_right || page.proof != Some(Proof::Exact), "{page:?}");
+        let words = "the directory's log has changed this page up to LSN";
+        assert!(is_right || page.reason.contains(words), "{page:?}");
+    }
+}
+
 #[test]
 fn running_directories_and_strange_sources_of_innodb_are_refused() {
     let Some(mut sample) = of_mariadb("full_crc32", 16, false) else { return };

@@ -47,7 +47,7 @@
 
 #![deny(clippy::arithmetic_side_effects)]
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -384,30 +384,33 @@ pub(crate) fn histories(ours: &Path, theirs: &Path) -> Histories {
 /// What a log changed behind some position.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Changed {
-    pages: HashSet<PageId>,
-    /// Tablespaces that were made, renamed or removed.
-    spaces: HashSet<u32>,
+    /// Where it was read from.
+    pub(crate) since: u64,
+    /// The last position that changed each page.
+    pages: HashMap<PageId, u64>,
+    /// Where tablespaces were last made, renamed or removed.
+    spaces: HashMap<u32, u64>,
 }
 
 impl Changed {
-    /// True if this page was changed.
-    pub(crate) fn has_page(&self, page: PageId) -> bool {
-        self.pages.contains(&page)
+    /// The LSN that the last change gave this page; `None` if there was none.
+    pub(crate) fn last(&self, page: PageId) -> Option<u64> {
+        self.pages.get(&page).copied()
     }
 
-    /// True if the file of this tablespace may have become another one.
-    pub(crate) fn has_space(&self, space: u32) -> bool {
-        self.spaces.contains(&space)
+    /// True if the file of this tablespace may have become another one after this position.
+    pub(crate) fn has_space_after(&self, space: u32, lsn: u64) -> bool {
+        self.spaces.get(&space).is_some_and(|last| *last > lsn)
     }
 }
 
-/// What the log of a directory that was shut down changed from this position on, which is that of
-/// an earlier shutdown; `None` where the log does not reach back so far, or is of another server than
+/// What the log of a directory that was shut down changed from its beginning on, if that is still
+/// there, or from one of these positions on, which are those of earlier shutdowns; `None` where the log does not reach back so far, or is of another server than
 /// MariaDB from 10.8 on, which names each page that it changes.
-pub(crate) fn changed_since(root: &Path, lsn: u64) -> Option<Changed> {
+pub(crate) fn changed_since(root: &Path, shutdowns: &[u64]) -> Option<Changed> {
     let files = open_files(root, &mut Vec::new()).ok()?;
     match files.as_slice() {
-        [one] if one.header.format == FORMAT_MARIADB_108 => records::changed_since(one, lsn),
+        [one] if one.header.format == FORMAT_MARIADB_108 => records::changed_since(one, shutdowns),
         _ => None,
     }
 }

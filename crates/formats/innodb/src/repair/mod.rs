@@ -27,7 +27,7 @@ use std::sync::Arc;
 use crate::files::description::engine_of;
 use crate::files::directory::Role;
 use crate::files::doublewrite::Doublewrite;
-use crate::files::redo::{Layout as LogLayout, names_of_files};
+use crate::files::redo::{Changed, Layout as LogLayout, changed_since, names_of_files};
 use crate::files::state::{State, is_root};
 use crate::files::tablespace::{SYSTEM_SPACE, Tablespace};
 use crate::page::fields::{LSN, PAGE_TYPE, TYPE_COMPRESSED_MARK, read_u16, read_u64};
@@ -223,6 +223,8 @@ struct Plan<'a> {
     request: &'a Request,
     doublewrite: Option<Arc<Doublewrite>>,
     sources: Vec<Source>,
+    /// What the directory's own log changed, as far back as it can be read.
+    changed: Option<Changed>,
     /// Offsets of damaged pages by file, which are no witnesses.
     wounded: HashMap<String, HashSet<u64>>,
     files: HashMap<String, Result<Arc<Tablespace>, String>>,
@@ -239,12 +241,16 @@ impl<'a> Plan<'a> {
     ) -> Result<Self, Error> {
         let sources: Result<Vec<_>, _> =
             request.sources.iter().map(|root| Source::open(root, directory)).collect();
+        let sources = sources?;
+        let ends: Vec<_> = sources.iter().filter_map(|source| source.end).collect();
+        let changed = changed_since(&directory.root, &ends);
         let doublewrite = directory.page_size.map(|bytes| Doublewrite::of(&directory.root, bytes));
         let mut plan = Self {
             directory,
             request,
             doublewrite,
-            sources: sources?,
+            sources,
+            changed,
             wounded: HashMap::new(),
             files: HashMap::new(),
             copied: HashMap::new(),
@@ -463,25 +469,46 @@ impl<'a> Plan<'a> {
         (old, candidate): (&[u8], &[u8]),
         standing: Standing,
     ) -> Option<Worth> {
-        let source = self.sources.get(number)?;
-        let (changed, since) = source.changed.as_ref().zip(source.checkpoint)?;
+        let end = self.sources.get(number)?.end?;
+        let changed = self.changed.as_ref().filter(|changed| changed.since <= end)?;
         let id = (wound.file.geometry.space_id?, u32::try_from(wound.number).ok()?);
-        if changed.has_page(id) {
+        if let Some(last) = changed.last(id).filter(|last| *last > end) {
             return Some(Worth::Older(format!(
-                "the directory's log has changed this page after LSN {since}, at which the copy ends; \
-                 what was changed since is lost"
+                "the directory's log has changed this page up to LSN {last}, and the copy ends at LSN {end}; \
+                 what was changed in between is lost"
             )));
         }
         // Pages at the end of these may go without a word about each.
         let may_be_cut = wound.is_system() || Role::of(&wound.name) == Role::Undo;
-        let is_exact = !changed.has_space(id.0)
+        let is_exact = !changed.has_space_after(id.0, end)
             && !may_be_cut
             && standing == Standing::Ok
             && !contradicts(old, candidate, self.directory.checkpoint);
         is_exact.then(|| {
             Worth::Exact(format!(
-                "the directory's log holds the copy's history up to its end at LSN {since}, was read from \
+                "the directory's log holds the copy's history up to its end at LSN {end}, was read from \
                  there on, and has no change of this page"
+            ))
+        })
+    }
+
+    /// What the directory's own log says of a copy that its own server made; `None` where it has no
+    /// change of the page.
+    fn by_own_log(&self, wound: &Wound, lsn: u64, standing: Standing) -> Option<Worth> {
+        let changed = self.changed.as_ref()?;
+        let id = (wound.file.geometry.space_id?, u32::try_from(wound.number).ok()?);
+        let last = changed.last(id)?;
+        if last != lsn {
+            return Some(Worth::Older(format!(
+                "the directory's log has changed this page up to LSN {last}, and this version has LSN {lsn}"
+            )));
+        }
+        let is_exact = standing == Standing::Ok && !changed.has_space_after(id.0, lsn);
+        is_exact.then(|| {
+            Worth::Exact(format!(
+                "the directory's log was read from LSN {} to its end, and its last change of this page is \
+                 the one of this version, LSN {lsn}",
+                changed.since
             ))
         })
     }
@@ -512,7 +539,10 @@ impl<'a> Plan<'a> {
                         (true, Some(checkpoint)) => 0..checkpoint,
                         _ => 0..0,
                     };
-                    let worth = self.by_version(wound, old, &bytes, standing, shared);
+                    let worth = match self.by_own_log(wound, copy.lsn, standing) {
+                        Some(worth) => worth,
+                        None => self.by_version(wound, old, &bytes, standing, shared),
+                    };
                     candidates.push(Candidate { bytes, source: place, worth, lsn: copy.lsn });
                 }
                 Err(why) => objections.push(format!("the copy in {place} is refused: {why}")),

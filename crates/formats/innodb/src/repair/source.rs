@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::files::redo::{Changed, Histories, changed_since, histories, names_of_files};
+use crate::files::redo::{Histories, histories, names_of_files};
 use crate::files::state::{Circumstances, State, is_root};
 use crate::files::system::member_beside;
 use crate::files::tablespace::{Context, Tablespace, open_file};
@@ -42,10 +42,8 @@ pub(super) struct Source {
     pub(super) is_same_state: Result<(), String>,
     /// The positions over which both logs are the same.
     pub(super) shared: Range<u64>,
-    /// What the directory's own log changed since the copy, where it has all of it.
-    pub(super) changed: Option<Changed>,
-    /// Where the copy's log ends.
-    pub(super) checkpoint: Option<u64>,
+    /// Where the copy's log ends, if the directory's is the same up to there.
+    pub(super) end: Option<u64>,
 }
 
 impl Source {
@@ -109,10 +107,8 @@ impl Source {
             (Some(one), Some(two)) if one == two => same_logs(&ours.root, root),
             _ => Err("it is of another moment".to_owned()),
         };
-        let changed = checkpoint
-            .filter(|lsn| !shared.is_empty() && *lsn == shared.end)
-            .and_then(|lsn| changed_since(&ours.root, lsn));
-        Ok(Self { root: root.to_owned(), what, is_same_state, shared, changed, checkpoint })
+        let end = checkpoint.filter(|lsn| !shared.is_empty() && *lsn == shared.end);
+        Ok(Self { root: root.to_owned(), what, is_same_state, shared, end })
     }
 }
 

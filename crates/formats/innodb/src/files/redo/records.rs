@@ -103,19 +103,25 @@ pub(super) fn histories(ours: &LogFile, theirs: &LogFile) -> Histories {
     }
 }
 
-/// Reads a log that was closed from a position at which a mini-transaction begins, to its end.
-pub(super) fn changed_since(file: &LogFile, lsn: u64) -> Option<Changed> {
+/// Reads a log that was closed from its beginning, or the first of these positions from which it can
+/// be, to its end. At each of them a mini-transaction begins.
+pub(super) fn changed_since(file: &LogFile, shutdowns: &[u64]) -> Option<Changed> {
     let checkpoint = newest_checkpoint(file)?;
-    if lsn < oldest(file, checkpoint) {
-        return None;
-    }
+    let oldest = oldest(file, checkpoint);
+    let begins = shutdowns.iter().copied().chain([file.header.start_lsn]);
+    let mut begins: Vec<_> = begins.filter(|lsn| *lsn >= oldest && *lsn <= checkpoint).collect();
+    begins.sort_unstable();
+    begins.into_iter().find_map(|lsn| changed_from(file, lsn, checkpoint))
+}
+
+fn changed_from(file: &LogFile, lsn: u64, checkpoint: u64) -> Option<Changed> {
     let mut ring = Ring::new(file, lsn)?;
-    let mut changed = Changed::default();
+    let mut changed = Changed { since: lsn, ..Changed::default() };
     let mut transaction = Vec::new();
     let mut end = lsn;
     while ring.next_transaction(&mut transaction).is_some() {
         end = ring.lsn;
-        add_changes(&transaction, &mut changed)?;
+        add_changes(&transaction, end, &mut changed)?;
         if changed.pages.len() > PAGES_MAX {
             return None;
         }
@@ -124,7 +130,7 @@ pub(super) fn changed_since(file: &LogFile, lsn: u64) -> Option<Changed> {
 }
 
 /// Adds what the records of a mini-transaction change; `None` where one is not understood.
-fn add_changes(mut records: &[u8], changed: &mut Changed) -> Option<()> {
+fn add_changes(mut records: &[u8], lsn: u64, changed: &mut Changed) -> Option<()> {
     let mut has_page = false;
     while !records.is_empty() {
         let head = *records.first()?;
@@ -134,9 +140,13 @@ fn add_changes(mut records: &[u8], changed: &mut Changed) -> Option<()> {
         if is_named && !matches!(about, About::Nothing) {
             let (space, page) = ids_of(records)?;
             match about {
-                About::File => changed.spaces.insert(space),
-                _ => changed.pages.insert((space, page)),
-            };
+                About::File => {
+                    changed.spaces.insert(space, lsn);
+                }
+                _ => {
+                    changed.pages.insert((space, page), lsn);
+                }
+            }
         }
         records = behind;
     }
