@@ -257,3 +257,6 @@ impl Taking {
         self.lose(name, why);
     }
 }
+
+#[cfg(test)]
+mod tests;
