@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use pagewarden_scratch::postgres::{Cluster, Options, StopMode};
+use pagewarden_scratch::postgres::{Cluster, Installation, Options, StopMode};
 
 use crate::clusters::{installations, sample};
 use crate::damage::{Dice, PAGE, Wound, page, page_mut};
@@ -11,6 +11,12 @@ use crate::runner::{Finding, check};
 
 const INDEXES: [&str; 7] =
     ["item_btree", "item_pkey", "item_hash", "item_gin", "item_gist", "item_spgist", "item_brin"];
+
+/// Those whose pages are in the log; of the others none is a witness. Hash indexes are from 10 on.
+fn logged_indexes(installation: &Installation) -> impl Iterator<Item = &'static str> {
+    let is_old = installation.version == "9.6";
+    INDEXES.into_iter().filter(move |index| !is_old || *index != "item_hash")
+}
 
 /// Block 1 of each is a root, a bucket, or a page that the root leads to.
 #[test]
@@ -25,7 +31,7 @@ fn page_of_an_index_that_another_leads_to_is_missed_when_zeroed_or_cut_off() {
             ("truncated", |bytes| bytes.truncate(PAGE)),
         ];
         for (kind, change) in changes {
-            for index in INDEXES {
+            for index in logged_indexes(&installation) {
                 let file = sample.file(index);
                 let _wound = Wound::to(root.join(file)).change(change);
                 let found = check([root]).report().serious();
@@ -51,7 +57,7 @@ fn page_of_another_kind_of_relation_is_no_page_of_this_one() {
         let (heap, btree) = (read("item"), read("item_btree"));
         let mut wounds = Vec::new();
         let mut expected = Vec::new();
-        for (name, foreign) in INDEXES.map(|index| (index, &heap)).into_iter().chain([
+        for (name, foreign) in logged_indexes(&installation).map(|index| (index, &heap)).chain([
             ("loaded", &btree),
             ("serial", &heap),
             ("wide_toast", &btree),
@@ -63,6 +69,14 @@ fn page_of_another_kind_of_relation_is_no_page_of_this_one() {
             }));
             expected.push(Finding::page(file, block.into(), "damage", "structure"));
         }
+        if logged_indexes(&installation).any(|index| index == "item_hash") {
+            // A leaf without a cycle of VACUUM has no marker where hash indexes have one.
+            let file = sample.file("item_hash");
+            wounds.push(Wound::to(root.join(file)).change(|bytes| {
+                page_mut(bytes, 2).copy_from_slice(page(&btree, 2));
+            }));
+            expected.push(Finding::page(file, 2, "damage", "structure"));
+        }
         let map = format!("{}_fsm", sample.file("item"));
         wounds.push(Wound::to(root.join(&map)).change(|bytes| {
             page_mut(bytes, 1).copy_from_slice(page(&btree, 1));
@@ -72,6 +86,8 @@ fn page_of_another_kind_of_relation_is_no_page_of_this_one() {
         for one in &expected {
             assert!(found.contains(one), "{}: {one:?}: {found:?}", installation.version);
         }
+        // Two are in one file: the last is mended first.
+        while wounds.pop().is_some() {}
     }
 }
 

@@ -321,7 +321,10 @@ fn campaign(installation: &Installation, count: usize) {
     let mut seen = BTreeSet::new();
     intact.retain(|wound| seen.insert(wound.thing.path.clone()));
     println!("PostgreSQL {version}: {} called intact are tried with a server", intact.len());
-    for group in intact.chunks(AT_ONCE) {
+    // What is in a folder that is gone cannot be wounded beside it.
+    let (folders, files): (Vec<_>, Vec<_>) =
+        intact.into_iter().partition(|wound| wound.thing.class >= Class::Folder);
+    for group in folders.chunks(1).chain(files.chunks(AT_ONCE)) {
         campaign.ask_the_server(group);
     }
     let mut totals: BTreeMap<Told, u32> = BTreeMap::new();
@@ -353,10 +356,12 @@ fn closed(subject: &Subject, count: usize, dice: &mut Dice) {
             .map(|_| &subject.things[dice.within(0..subject.things.len())])
             .filter(|thing| thing.class < Class::TablespaceLink)
             .collect();
-        // A folder hides what is in it, and so is closed alone.
-        let (folders, files): (Vec<_>, Vec<_>) =
-            things.into_iter().partition(|thing| thing.class == Class::Folder);
-        let alone = folders.into_iter().map(|folder| vec![folder]);
+        // A folder hides what is in it, and without the control file it is not known which others
+        // there must be: these are closed alone.
+        let hides =
+            |thing: &&Thing| thing.class == Class::Folder || thing.path == "global/pg_control";
+        let (hiding, files): (Vec<_>, Vec<_>) = things.into_iter().partition(hides);
+        let alone = hiding.into_iter().map(|thing| vec![thing]);
         for group in alone.chain([files]).filter(|group| !group.is_empty()) {
             let paths = group.iter().map(|thing| copy.data_dir().join(&thing.path));
             let modes: Vec<_> = paths

@@ -46,8 +46,8 @@ const GIN_FLAGS_MAX: u16 = 0xFF;
 const SEQUENCE_MAGIC: [u8; 4] = 0x1717_u32.to_le_bytes();
 
 impl MadeFor {
-    /// True if a page may be one of such a relation. Hash indexes before 10 wrote pages
-    /// without a marker.
+    /// True if a page may be one of such a relation. A page of a hash index that was made and not
+    /// filled has nothing but zeros there; those of btrees never do: a leaf has a flag, others a level.
     #[must_use]
     pub fn fits(self, page: &[u8]) -> bool {
         let (short, long) = (special::<SHORT>(page), special::<LONG>(page));
@@ -58,7 +58,8 @@ impl MadeFor {
             Self::Sequence => short.is_some_and(|special| special.starts_with(&SEQUENCE_MAGIC)),
             Self::Index(Method::Btree) => long_marker.is_some_and(|cycle| cycle <= BTREE_CYCLE_MAX),
             Self::Index(Method::Hash) => {
-                long_marker.is_some_and(|marker| matches!(marker, 0 | HASH_PAGE))
+                let is_fresh = long.is_some_and(|special| special.iter().all(|byte| *byte == 0));
+                long_marker == Some(HASH_PAGE) || is_fresh
             }
             Self::Index(Method::Gist) => long_marker == Some(GIST_PAGE),
             Self::Index(Method::SpGist) => short_marker == Some(SPGIST_PAGE),
@@ -122,6 +123,12 @@ mod tests {
             assert!(one.fits(page));
             assert!(!one.fits(&page[..4000]), "{one:?}");
         }
+        // Most leaves of btrees have no cycle of VACUUM.
+        let mut leaf = [0_u8; LONG];
+        leaf[12] = 1;
+        assert!(MadeFor::Index(Method::Btree).fits(&page(&leaf)));
+        assert!(!MadeFor::Index(Method::Hash).fits(&page(&leaf)));
+        assert!(MadeFor::Index(Method::Hash).fits(&page(&[0; LONG])));
         assert!(MadeFor::Sequence.fits(&page(&sequence)));
         assert!(!MadeFor::Heap.fits(&page(&sequence)));
     }
