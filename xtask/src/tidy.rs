@@ -35,7 +35,7 @@ const HOUSES: &[House] = &[
             ("verify", &["database", "error", "page", "source", "verdict", "words"]),
             ("protect", &["crc32c", "error", "source", "verdict", "verify", "words"]),
             ("repair", &["database", "error", "protect", "source", "verdict", "verify", "words"]),
-            ("testing", &["page", "protect", "verdict"]),
+            ("testing", &["error", "page", "protect", "repair", "verdict"]),
         ],
     },
     House {

@@ -30,6 +30,7 @@ use crate::protect::disk::Disk;
 use crate::verdict::{Finding, Kind, Severity};
 use crate::verify::{self, Progress, verify};
 
+pub mod candidate;
 mod copied;
 pub mod copies;
 pub mod undo_file;

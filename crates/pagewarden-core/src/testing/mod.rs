@@ -13,6 +13,7 @@
 pub mod conformance;
 pub mod fault;
 pub mod fixtures;
+pub mod interrupted_repair;
 pub mod recorder;
 
 /// Bytes that look random, the same in every run.

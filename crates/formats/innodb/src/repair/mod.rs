@@ -37,8 +37,9 @@ use crate::protect::copy::as_it_is;
 use crate::protect::lock::Locks;
 use pagewarden_core::error::Error;
 use pagewarden_core::protect::{self, disk::Disk, disk::System};
+use pagewarden_core::repair::candidate::{Candidate, Older, Worth, choose};
 use pagewarden_core::repair::copies::Packs;
-use pagewarden_core::repair::{Engine, Opened, Options, Page, Patient, Planned, Proof, Request};
+use pagewarden_core::repair::{Engine, Opened, Options, Page, Patient, Planned, Request};
 use pagewarden_core::source::file::{open_regular, read_fully};
 use pagewarden_core::verdict::{Finding, Kind, Severity, Standing};
 
@@ -49,7 +50,7 @@ mod source;
 mod tests;
 
 use identity::Identity;
-use proof::{Pair, Worth, contradicts};
+use proof::{Pair, contradicts};
 use source::{Source, same_pages, same_state_words, tablespace};
 
 /// The line in the registry of engines.
@@ -171,15 +172,6 @@ impl Patient for Directory {
     fn release(&mut self) {
         self.locks = None;
     }
-}
-
-/// A candidate that passed its own test.
-struct Candidate {
-    bytes: Vec<u8>,
-    source: String,
-    worth: Worth,
-    /// The LSN on it: of two older ones the later is better.
-    lsn: u64,
 }
 
 /// A page that is to be repaired, and the file that it is in.
@@ -327,10 +319,10 @@ impl<'a> Plan<'a> {
             page.hint = Some(TO_RESTORE.to_owned());
             return Ok(Planned { page, old: Vec::new(), new: None });
         };
-        page.before = hash(&old);
+        page.before = Some(blake3::hash(&old).to_hex().to_string());
         let mut objections = Vec::new();
         let candidates = self.candidates(wound, &old, &mut objections);
-        let (best, reason) = choose(candidates, &objections);
+        let (best, reason) = choose(candidates, &objections, |one, two| one == two);
         page.reason = reason;
         let mut planned = Planned { page, old, new: None };
         match best {
@@ -350,26 +342,17 @@ impl<'a> Plan<'a> {
 
     /// Puts a candidate into the plan, if it may be written.
     fn take(&self, wound: &Wound, best: Candidate, planned: &mut Planned) {
-        let page = &mut planned.page;
-        page.source = Some(best.source);
-        let is_exact = matches!(best.worth, Worth::Exact(_));
-        let vital = wound.vital(&best.bytes).filter(|_| !is_exact);
-        page.proof = Some(if is_exact { Proof::Exact } else { Proof::Older });
-        if best.bytes == planned.old {
-            page.proof = None;
-            page.reason = format!("{}; but the same bytes are here already", page.reason);
-            page.hint = Some("what contradicts this page is elsewhere: see check".to_owned());
-        } else if let Some(vital) = vital {
-            page.hint = Some(format!(
+        let never = wound.vital(&best.bytes).map(|vital| {
+            format!(
                 "{vital} is never taken in an older version: restore the directory from a backup"
-            ));
-        } else if is_exact || self.request.accept_older {
-            page.after = hash(&best.bytes);
-            page.hint = (!is_exact).then(|| AFTER_OLDER.to_owned());
-            planned.new = Some(best.bytes);
-        } else {
-            page.hint = Some("--accept-older takes it, and loses what changed since".to_owned());
-        }
+            )
+        });
+        let older = Older {
+            is_accepted: self.request.accept_older,
+            never: never.as_deref(),
+            after: AFTER_OLDER,
+        };
+        planned.take(best, older);
     }
 
     /// All candidates for a page that pass the page's own test; the others are objections.
@@ -433,7 +416,7 @@ impl<'a> Plan<'a> {
                 },
             },
         };
-        Ok(Candidate { bytes, source: source_words, worth, lsn })
+        Ok(Candidate { bytes, source: source_words, worth, moment: lsn })
     }
 
     /// How many other pages of a file are the same, if the copy is of the same shutdown; else why it
@@ -543,7 +526,7 @@ impl<'a> Plan<'a> {
                         Some(worth) => worth,
                         None => self.by_version(wound, old, &bytes, standing, shared),
                     };
-                    candidates.push(Candidate { bytes, source: place, worth, lsn: copy.lsn });
+                    candidates.push(Candidate { bytes, source: place, worth, moment: copy.lsn });
                 }
                 Err(why) => objections.push(format!("the copy in {place} is refused: {why}")),
             }
@@ -578,35 +561,6 @@ impl<'a> Plan<'a> {
         let layout = &wound.file.geometry.layout;
         Pair { layout, damaged, candidate, checkpoint, shared }.judge()
     }
-}
-
-/// The best candidate, and why it is that one or none.
-fn choose(candidates: Vec<Candidate>, objections: &[String]) -> (Option<Candidate>, String) {
-    let (mut exact, mut older): (Vec<_>, Vec<_>) =
-        candidates.into_iter().partition(|one| matches!(one.worth, Worth::Exact(_)));
-    if let Some(first) = exact.first() {
-        if let Some(other) = exact.iter().find(|one| one.bytes != first.bytes) {
-            let reason = format!(
-                "two copies are proved and differ, so neither is taken: {} and {}",
-                first.source, other.source
-            );
-            return (None, reason);
-        }
-        let best = exact.swap_remove(0);
-        let reason = best.worth.words().to_owned();
-        return (Some(best), reason);
-    }
-    older.sort_by_key(|one| std::cmp::Reverse(one.lsn));
-    if older.is_empty() {
-        let reason = match objections.is_empty() {
-            true => "no copy of this page was found".to_owned(),
-            false => objections.join("; "),
-        };
-        return (None, reason);
-    }
-    let best = older.swap_remove(0);
-    let reason = format!("not proved to be the last version: {}", best.worth.words());
-    (Some(best), reason)
 }
 
 /// What a page that is to be taken counts as, or what it breaks.
@@ -651,8 +605,4 @@ fn read_page(path: &Path, offset: u64, page_size: usize) -> std::io::Result<Opti
     let mut bytes = vec![0; page_size];
     let count = read_fully(&file, &mut bytes, offset)?;
     Ok((count == page_size).then_some(bytes))
-}
-
-fn hash(bytes: &[u8]) -> Option<String> {
-    Some(blake3::hash(bytes).to_hex().to_string())
 }

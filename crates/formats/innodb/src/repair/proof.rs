@@ -31,6 +31,7 @@ use crate::page::fields::{
 };
 use crate::page::is_stored_otherwise;
 use crate::page::layout::{Form, Layout};
+use pagewarden_core::repair::candidate::Worth;
 
 /// Devices write this much at once, or nothing of it.
 const SECTOR: usize = 512;
@@ -38,23 +39,6 @@ const SECTOR: usize = 512;
 const DIFFERENT_SHARE: usize = 4;
 const TRAILER_BYTES: usize = 8;
 const SUM_BYTES: usize = 4;
-
-/// What a candidate is worth.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Worth {
-    /// It is the version that was written last; why.
-    Exact(String),
-    /// A version that the page has had, or may have had; why it may be no more.
-    Older(String),
-}
-
-impl Worth {
-    pub(super) fn words(&self) -> &str {
-        match self {
-            Self::Exact(why) | Self::Older(why) => why,
-        }
-    }
-}
 
 /// True if a damaged page says that it is a later version of this very page than a copy of the same
 /// moment: then the copy is one of which a write was lost, or the page says a false LSN.

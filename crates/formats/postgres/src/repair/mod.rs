@@ -34,6 +34,7 @@ use pagewarden_core::error::Error;
 use pagewarden_core::page::PageFormat as _;
 use pagewarden_core::protect::disk::Disk;
 use pagewarden_core::protect::{self, Wish};
+use pagewarden_core::repair::candidate::{self, Candidate, Older, choose};
 use pagewarden_core::repair::copies::Packs;
 use pagewarden_core::repair::{Engine, Opened, Options, Page, Patient, Planned, Proof, Request};
 use pagewarden_core::source::file::open_regular;
@@ -145,15 +146,6 @@ impl Patient for Clustered<'_> {
             lock.release();
         }
     }
-}
-
-/// A candidate that passed its own test.
-struct Candidate {
-    bytes: Vec<u8>,
-    source: String,
-    /// Where its copy began: of two older ones the later is better.
-    since: u64,
-    worth: Worth,
 }
 
 /// A page that is to be repaired.
@@ -279,7 +271,9 @@ impl<'a> Plan<'a> {
         }
         let mut objections = Vec::new();
         let candidates = self.candidates(wound, &planned.old, &mut objections);
-        let (best, reason) = choose(candidates, &self.layout(), &objections);
+        let layout = self.layout();
+        let is_same = |one: &[u8], two: &[u8]| layout.fingerprint(one) == layout.fingerprint(two);
+        let (best, reason) = choose(candidates, &objections, is_same);
         page.reason = reason;
         let Some(best) = best else {
             page.hint = Some(match self.sources.is_empty() {
@@ -291,20 +285,8 @@ impl<'a> Plan<'a> {
             });
             return Ok(planned);
         };
-        page.source = Some(best.source);
-        let is_exact = matches!(best.worth, Worth::Exact(_));
-        page.proof = Some(if is_exact { Proof::Exact } else { Proof::Older });
-        if best.bytes == planned.old {
-            page.proof = None;
-            page.reason = format!("{}; but the same bytes are here already", page.reason);
-            page.hint = Some("what contradicts this page is elsewhere: see check".to_owned());
-        } else if is_exact || self.request.accept_older {
-            page.after = hash(&best.bytes);
-            page.hint = (!is_exact).then(|| AFTER_OLDER.to_owned());
-            planned.new = Some(best.bytes);
-        } else {
-            page.hint = Some("--accept-older takes it, and loses what changed since".to_owned());
-        }
+        let is_accepted = self.request.accept_older;
+        planned.take(best, Older { is_accepted, never: None, after: AFTER_OLDER });
         Ok(planned)
     }
 
@@ -369,17 +351,17 @@ impl<'a> Plan<'a> {
                 }
                 worth => worth,
             };
-            match worth {
+            let worth = match worth {
                 Worth::Foreign(why) => {
                     objections.push(format!("the page in {name} is refused: {why}"));
+                    continue;
                 }
-                worth => candidates.push(Candidate {
-                    bytes,
-                    source: format!("{name} ({})", source.what),
-                    since: copy.since,
-                    worth,
-                }),
-            }
+                Worth::Exact(why) => candidate::Worth::Exact(why),
+                // What its kin was not asked about is not proved.
+                Worth::ExactOfKin(why) | Worth::Older(why) => candidate::Worth::Older(why),
+            };
+            let source = format!("{name} ({})", source.what);
+            candidates.push(Candidate { bytes, source, worth, moment: copy.since });
         }
         if unlogged.is_none()
             && let Ok(log) = log
@@ -439,53 +421,11 @@ fn from_log(wound: &Wound<'_>, log: &Log, layout: &PostgresPages) -> Option<Cand
     Some(Candidate {
         bytes,
         source: format!("full-page image at {position} in {}", log.segment(touch.begin)),
-        since: touch.begin,
-        worth: Worth::Exact(format!(
+        moment: touch.begin,
+        worth: candidate::Worth::Exact(format!(
             "the log holds the whole page at {position}, was read to its end, and has nothing about this block behind that"
         )),
     })
-}
-
-/// The best candidate, and why it is that one or none.
-fn choose(
-    candidates: Vec<Candidate>,
-    layout: &PostgresPages,
-    objections: &[String],
-) -> (Option<Candidate>, String) {
-    let (mut exact, mut older): (Vec<_>, Vec<_>) =
-        candidates.into_iter().partition(|one| matches!(one.worth, Worth::Exact(_)));
-    if let Some(first) = exact.first() {
-        let print = layout.fingerprint(&first.bytes);
-        if let Some(other) = exact.iter().find(|one| layout.fingerprint(&one.bytes) != print) {
-            let reason = format!(
-                "two copies are proved and differ, so neither is taken: {} and {}",
-                first.source, other.source
-            );
-            return (None, reason);
-        }
-        let best = exact.swap_remove(0);
-        let reason = words(&best.worth);
-        return (Some(best), reason);
-    }
-    older.sort_by_key(|one| std::cmp::Reverse(one.since));
-    if older.is_empty() {
-        let reason = match objections.is_empty() {
-            true => "no copy of this page was found".to_owned(),
-            false => objections.join("; "),
-        };
-        return (None, reason);
-    }
-    let best = older.swap_remove(0);
-    let reason = format!("not proved to be the last version: {}", words(&best.worth));
-    (Some(best), reason)
-}
-
-fn words(worth: &Worth) -> String {
-    match worth {
-        Worth::Exact(why) | Worth::ExactOfKin(why) | Worth::Older(why) | Worth::Foreign(why) => {
-            why.clone()
-        }
-    }
 }
 
 /// Refuses a standby whose files are not those of its last checkpoint.

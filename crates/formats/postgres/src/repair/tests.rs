@@ -11,9 +11,9 @@ use crate::repair::ENGINE;
 use crate::repair::log::{Block, Event, Log, Reach, Touch};
 use crate::repair::proof::{Copy, Worth, last_image, worth};
 use pagewarden_core::protect::disk::{Disk, System};
-use pagewarden_core::repair::copies::Packs;
 use pagewarden_core::repair::undo_file::UndoFile;
-use pagewarden_core::repair::{Means, Options, Outcome, Proof, Request, Verdict, repair_with};
+use pagewarden_core::repair::{Outcome, Proof, Request};
+use pagewarden_core::testing::interrupted_repair::{self, InterruptedRepair};
 use pagewarden_core::testing::recorder::{
     Change, Dice, Hasty, Image, Recorder, after_each_power_failure, image, in_memory, laid_out,
 };
@@ -195,6 +195,8 @@ fn make(root: &Path) -> PathBuf {
     copy
 }
 
+const UNDO: &str = "pagewarden-repair.undo";
+
 fn request(root: &Path, copy: &Path) -> Request {
     Request {
         sources: vec![copy.to_owned()],
@@ -205,8 +207,7 @@ fn request(root: &Path, copy: &Path) -> Request {
 }
 
 fn run(disk: &dyn Disk, request: &Request) -> Result<Outcome, pagewarden_core::error::Error> {
-    let means = Means { disk, engines: &[ENGINE], packs: Packs::NONE };
-    repair_with(means, request, &Options::default(), &())
+    interrupted_repair::run(ENGINE, disk, request)
 }
 
 /// The files of the database, without Pagewarden's.
@@ -244,51 +245,27 @@ fn made() -> Made {
     Made { _folder: folder, copy, before, after, changes }
 }
 
-/// What is left is finished by the same command; and what that leaves is undone.
-fn finish_and_undo(made: &Made, root: &Path, case: &str) {
-    let outcome = run(&Hasty, &request(root, &made.copy));
-    let outcome = outcome.unwrap_or_else(|error| panic!("{case}: {error}"));
-    assert!(database(&image(root)) == made.after, "{case}: not finished: {outcome:?}");
-    undo(made, root, case);
-}
-
-fn undo(made: &Made, root: &Path, case: &str) {
-    let file = root.join("pagewarden-repair.undo");
-    let request = Request { undo: Some(file), write: true, ..Request::new(root) };
-    let outcome = run(&Hasty, &request).unwrap_or_else(|error| panic!("{case}: {error}"));
-    assert_eq!(outcome.verdict, Verdict::Undone);
-    assert!(image(root) == made.before, "{case}: not every byte is back");
+/// Calls `each` with what is to be interrupted.
+fn interrupted(made: &Made, each: impl FnOnce(&InterruptedRepair<'_>)) {
+    each(&InterruptedRepair {
+        engine: ENGINE,
+        before: &made.before,
+        changes: &made.changes,
+        request: &|root| request(root, &made.copy),
+        undo_file: UNDO,
+        is_repaired: &|root| database(&image(root)) == made.after,
+    });
 }
 
 #[test]
 fn killed_at_any_change_it_is_finished_or_undone() {
-    let made = made();
-    let count = made.changes.len();
-    assert!(count >= 15, "{count} moments");
-    let mut begun = 0;
-    for lives in 0..count {
-        for undoes_at_once in [false, true] {
-            let (_folder, root) = laid_out(&made.before);
-            let recorder = Recorder::new(&root, lives, lives as u64 + 1);
-            let _ = run(&recorder, &request(&root, &made.copy));
-            let case = format!("killed after {lives} of {count}");
-            let has_undo = root.join("pagewarden-repair.undo").exists();
-            if undoes_at_once && has_undo {
-                begun += 1;
-                undo(&made, &root, &case);
-            } else if !undoes_at_once {
-                finish_and_undo(&made, &root, &case);
-            }
-        }
-    }
-    assert!(begun > 5, "{begun}");
+    interrupted(&made(), |run| run.is_finished_or_undone_when_killed(15, 6));
 }
 
 #[test]
 fn after_power_failure_at_any_change_it_is_finished_and_undone() {
-    let made = made();
-    after_each_power_failure(&made.before, &made.changes, 3, |root, end| {
-        finish_and_undo(&made, root, &format!("power failed after {end}"));
+    interrupted(&made(), |run| {
+        run.is_finished_and_undone_after_power_failures();
     });
 }
 
@@ -301,7 +278,7 @@ fn power_failure_without_syncs_would_be_noticed() {
     let mut lost = 0;
     after_each_power_failure(&made.before, &changes, 6, |root, _| {
         let _ = fs::remove_file(root.join("postmaster.pid"));
-        let undo = UndoFile::read(&root.join("pagewarden-repair.undo"));
+        let undo = UndoFile::read(&root.join(UNDO));
         let is_touched = database(&image(root)) != database(&made.before);
         lost += u32::from(is_touched && undo.is_err());
     });
@@ -317,19 +294,17 @@ fn undo_that_is_killed_at_any_change_is_finished() {
     let (_folder, whole) = laid_out(&made.before);
     run(&Hasty, &request(&whole, &made.copy)).unwrap();
     let repaired = image(&whole);
-    let undoing = |root: &Path| Request {
-        undo: Some(root.join("pagewarden-repair.undo")),
-        write: true,
-        ..Request::new(root)
-    };
+    let undoing =
+        |root: &Path| Request { undo: Some(root.join(UNDO)), write: true, ..Request::new(root) };
     let recorder = Recorder::new(&whole, usize::MAX, 0);
     run(&recorder, &undoing(&whole)).unwrap();
     let count = recorder.changes.into_inner().unwrap().0.len();
     for lives in 0..count {
         let (_folder, root) = laid_out(&repaired);
         let _ = run(&Recorder::new(&root, lives, 5), &undoing(&root));
-        if root.join("pagewarden-repair.undo").exists() {
-            undo(&made, &root, &format!("undo killed after {lives}"));
+        if root.join(UNDO).exists() {
+            let case = format!("undo killed after {lives}");
+            interrupted(&made, |run| run.undo(&root, &case));
         } else {
             assert!(database(&image(&root)) == database(&made.before), "{lives}");
         }
@@ -346,7 +321,7 @@ fn what_a_server_has_changed_since_is_neither_finished_nor_undone() {
     bytes[PAGE + 100..PAGE + 1500].fill(9);
     stamp(&mut bytes[PAGE..2 * PAGE], 1);
     fs::write(&path, &bytes).unwrap();
-    let undo = Some(root.join("pagewarden-repair.undo"));
+    let undo = Some(root.join(UNDO));
     let before = image(&root);
     for write in [false, true] {
         let request = Request { undo: undo.clone(), write, ..Request::new(&root) };
@@ -355,10 +330,10 @@ fn what_a_server_has_changed_since_is_neither_finished_nor_undone() {
     }
     assert!(image(&root) == before);
     // The same command plans anew, and leaves the undo file of the other run alone.
-    let kept = fs::read(root.join("pagewarden-repair.undo")).unwrap();
+    let kept = fs::read(root.join(UNDO)).unwrap();
     let outcome = run(&System, &request(&root, &made.copy)).unwrap();
     assert!(outcome.pages.iter().all(|page| page.proof != Some(Proof::Older)), "{outcome:?}");
-    assert_eq!(fs::read(root.join("pagewarden-repair.undo")).unwrap(), kept);
+    assert_eq!(fs::read(root.join(UNDO)).unwrap(), kept);
 }
 
 #[test]
@@ -371,7 +346,7 @@ fn run_of_another_state_is_not_finished_by_its_undo_file() {
     let (_folder, root) = laid_out(&made.before);
     let lives = write_of_pages.unwrap();
     let _ = run(&Recorder::new(&root, lives, 1), &request(&root, &made.copy));
-    let undo = root.join("pagewarden-repair.undo");
+    let undo = root.join(UNDO);
     assert!(undo.exists());
     let _ = fs::remove_file(root.join("postmaster.pid"));
     // Another control file, as a server would leave it, of the same cluster.

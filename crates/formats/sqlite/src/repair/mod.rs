@@ -25,8 +25,9 @@ use crate::protect::names::beside;
 use crate::protect::openers::check_nobody;
 use pagewarden_core::error::Error;
 use pagewarden_core::protect::disk::{Disk, Written};
+use pagewarden_core::repair::candidate::{Candidate, Older, Worth, choose};
 use pagewarden_core::repair::copies::Packs;
-use pagewarden_core::repair::{Engine, Opened, Options, Page, Patient, Planned, Proof, Request};
+use pagewarden_core::repair::{Engine, Opened, Options, Page, Patient, Planned, Request};
 use pagewarden_core::source::file::{open_regular, read_fully};
 use pagewarden_core::source::hold;
 use pagewarden_core::verdict::{Finding, Severity};
@@ -38,7 +39,7 @@ mod source;
 mod tests;
 
 use pages::Pages;
-use proof::{Against, Worth};
+use proof::Against;
 use source::Source;
 
 /// The line in the registry of engines.
@@ -56,6 +57,8 @@ const LOCK_BYTES: u64 = 512;
 const COPY_BYTES: u64 = 1 << 20;
 const TO_RESTORE: &str =
     "restore the file from a backup, or save what is readable with the sqlite3 shell's .recover";
+const NEVER_OLDER: &str =
+    "the header page and maps are never taken in an older version: restore the database";
 const AFTER_OLDER: &str = "run PRAGMA integrity_check and REINDEX, dump the tables and compare them with what they must hold";
 
 fn probe(path: &Path) -> bool {
@@ -231,17 +234,6 @@ impl Patient for Database {
     }
 }
 
-/// A candidate that passed its own test.
-struct Candidate {
-    bytes: Vec<u8>,
-    source: String,
-    worth: Worth,
-    /// The change counter of its copy: of two older ones the later is better.
-    counter: u32,
-    /// Pages of this kind are never taken in an older version.
-    is_map: bool,
-}
-
 impl Database {
     /// The best that there is for a page.
     fn page(
@@ -266,39 +258,24 @@ impl Database {
         };
         // Findings of structure are about a page and name no byte.
         page.offset = Some(self.pages.offset(number));
-        let hash = |bytes: &[u8]| Some(blake3::hash(bytes).to_hex().to_string());
-        page.before = hash(&old);
+        page.before = Some(blake3::hash(&old).to_hex().to_string());
         let mut objections = Vec::new();
         let candidates = self.candidates(number, &old, sources, &mut objections);
-        let (best, reason) = choose(candidates, &objections);
+        let (best, reason) = choose(candidates, &objections, |one, two| one == two);
         page.reason = reason;
         let mut planned = Planned { page, old, new: None };
-        let page = &mut planned.page;
         let Some(best) = best else {
             let hint = match sources.is_empty() {
                 true => "name a copy: --from FILE, a copy or backup of this database",
                 false => "name another copy, or restore the database",
             };
-            page.hint = Some(hint.to_owned());
+            planned.page.hint = Some(hint.to_owned());
             return Ok(planned);
         };
-        page.source = Some(best.source);
-        let is_exact = matches!(best.worth, Worth::Exact(_));
-        page.proof = Some(if is_exact { Proof::Exact } else { Proof::Older });
-        if best.bytes == planned.old {
-            page.proof = None;
-            page.reason = format!("{}; but the same bytes are here already", page.reason);
-            page.hint = Some("what contradicts this page is elsewhere: see check".to_owned());
-        } else if is_exact || request.accept_older && !best.is_map {
-            page.after = hash(&best.bytes);
-            page.hint = (!is_exact).then(|| AFTER_OLDER.to_owned());
-            planned.new = Some(best.bytes);
-        } else {
-            page.hint = Some(match best.is_map {
-                true => "the header page and maps are never taken in an older version: restore the database".to_owned(),
-                false => "--accept-older takes it, and loses what changed since".to_owned(),
-            });
-        }
+        let is_map = number == 1 || sources.iter().any(|(source, _)| source.is_map(number));
+        let never = is_map.then_some(NEVER_OLDER);
+        let is_accepted = request.accept_older;
+        planned.take(best, Older { is_accepted, never, after: AFTER_OLDER });
         Ok(planned)
     }
 
@@ -340,8 +317,7 @@ impl Database {
             candidates.push(Candidate {
                 worth: against.worth(&self.pages, number, old, &bytes),
                 source: format!("{name} ({})", source.what),
-                counter: against.theirs.change_counter,
-                is_map: source.is_map(number),
+                moment: u64::from(against.theirs.change_counter),
                 bytes,
             });
         }
@@ -377,35 +353,6 @@ impl Database {
             ),
         };
         let source = format!("frame at byte {offset} of {name}");
-        Some(Candidate { bytes, source, worth, counter: 0, is_map: number == 1 })
+        Some(Candidate { bytes, source, worth, moment: 0 })
     }
-}
-
-/// The best candidate, and why it is that one or none.
-fn choose(candidates: Vec<Candidate>, objections: &[String]) -> (Option<Candidate>, String) {
-    let (mut exact, mut older): (Vec<_>, Vec<_>) =
-        candidates.into_iter().partition(|one| matches!(one.worth, Worth::Exact(_)));
-    if let Some(first) = exact.first() {
-        if let Some(other) = exact.iter().find(|one| one.bytes != first.bytes) {
-            let reason = format!(
-                "two copies are proved and differ, so neither is taken: {} and {}",
-                first.source, other.source
-            );
-            return (None, reason);
-        }
-        let best = exact.swap_remove(0);
-        let reason = best.worth.words().to_owned();
-        return (Some(best), reason);
-    }
-    older.sort_by_key(|one| std::cmp::Reverse(one.counter));
-    if older.is_empty() {
-        let reason = match objections.is_empty() {
-            true => "no copy of this page was found".to_owned(),
-            false => objections.join("; "),
-        };
-        return (None, reason);
-    }
-    let best = older.swap_remove(0);
-    let reason = format!("not proved to be the last version: {}", best.worth.words());
-    (Some(best), reason)
 }

@@ -31,28 +31,12 @@ use crate::page::header::{DatabaseHeader, HEADER_BYTES};
 use crate::repair::pages::Pages;
 use crate::repair::source::Source;
 use pagewarden_core::error::Error;
+use pagewarden_core::repair::candidate::Worth;
 use pagewarden_core::repair::copies::Moment;
 use pagewarden_core::words::counted;
 
 /// In a copy of this database, at least one in this number of compared pages is the same.
 const KIN_SHARE: u64 = 4;
-
-/// What a candidate is worth.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Worth {
-    /// It is the version that was written last; why.
-    Exact(String),
-    /// A version that the page has had, or may have had; why it may be no more.
-    Older(String),
-}
-
-impl Worth {
-    pub(super) fn words(&self) -> &str {
-        match self {
-            Self::Exact(why) | Self::Older(why) => why,
-        }
-    }
-}
 
 /// A copy, compared with the database page by page.
 #[derive(Debug, Clone)]

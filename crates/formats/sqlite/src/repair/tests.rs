@@ -6,11 +6,9 @@ use std::path::{Path, PathBuf};
 
 use crate::repair::ENGINE;
 use pagewarden_core::protect::disk::Disk;
-use pagewarden_core::repair::copies::Packs;
-use pagewarden_core::repair::{Means, Options, Outcome, Proof, Request, Verdict, repair_with};
-use pagewarden_core::testing::recorder::{
-    Change, Hasty, Image, Recorder, after_each_power_failure, image, in_memory, laid_out,
-};
+use pagewarden_core::repair::{Outcome, Proof, Request, Verdict};
+use pagewarden_core::testing::interrupted_repair::{self, InterruptedRepair};
+use pagewarden_core::testing::recorder::{Change, Image, Recorder, image, in_memory};
 
 const PAGE: usize = 512;
 const NAME: &str = "x.db";
@@ -23,8 +21,7 @@ fn request(root: &Path, copy: &Path) -> Request {
 }
 
 fn run(disk: &dyn Disk, request: &Request) -> Result<Outcome, pagewarden_core::error::Error> {
-    let means = Means { disk, engines: &[ENGINE], packs: Packs::NONE };
-    repair_with(means, request, &Options::default(), &())
+    interrupted_repair::run(ENGINE, disk, request)
 }
 
 struct Made {
@@ -59,50 +56,26 @@ fn made() -> Made {
     Made { _folder: folder, copy, before, sound, changes }
 }
 
-/// What is left is finished by the same command; and what that leaves is undone.
-fn finish_and_undo(made: &Made, root: &Path, case: &str) {
-    let outcome = run(&Hasty, &request(root, &made.copy));
-    let outcome = outcome.unwrap_or_else(|error| panic!("{case}: {error}"));
-    assert!(fs::read(root.join(NAME)).unwrap() == made.sound, "{case}: {outcome:?}");
-    undo(made, root, case);
-}
-
-fn undo(made: &Made, root: &Path, case: &str) {
-    let undo = Some(root.join(UNDO));
-    let request = Request { undo, write: true, ..Request::new(&root.join(NAME)) };
-    let outcome = run(&Hasty, &request).unwrap_or_else(|error| panic!("{case}: {error}"));
-    assert_eq!(outcome.verdict, Verdict::Undone);
-    assert!(image(root) == made.before, "{case}: not every byte is back");
+/// Calls `each` with what is to be interrupted.
+fn interrupted(made: &Made, each: impl FnOnce(&InterruptedRepair<'_>)) {
+    each(&InterruptedRepair {
+        engine: ENGINE,
+        before: &made.before,
+        changes: &made.changes,
+        request: &|root| request(root, &made.copy),
+        undo_file: UNDO,
+        is_repaired: &|root| fs::read(root.join(NAME)).unwrap() == made.sound,
+    });
 }
 
 #[test]
 fn killed_at_any_change_it_is_finished_or_undone() {
-    let made = made();
-    let count = made.changes.len();
-    assert!(count >= 8, "{count} moments");
-    let mut begun = 0;
-    for lives in 0..count {
-        for undoes_at_once in [false, true] {
-            let (_folder, root) = laid_out(&made.before);
-            let recorder = Recorder::new(&root, lives, lives as u64 + 1);
-            let _ = run(&recorder, &request(&root, &made.copy));
-            let case = format!("killed after {lives} of {count}");
-            let has_undo = root.join(UNDO).exists();
-            if undoes_at_once && has_undo {
-                begun += 1;
-                undo(&made, &root, &case);
-            } else if !undoes_at_once {
-                finish_and_undo(&made, &root, &case);
-            }
-        }
-    }
-    assert!(begun > 3, "{begun}");
+    interrupted(&made(), |run| run.is_finished_or_undone_when_killed(8, 4));
 }
 
 #[test]
 fn after_power_failure_at_any_change_it_is_finished_and_undone() {
-    let made = made();
-    after_each_power_failure(&made.before, &made.changes, 3, |root, end| {
-        finish_and_undo(&made, root, &format!("power failed after {end}"));
+    interrupted(&made(), |run| {
+        run.is_finished_and_undone_after_power_failures();
     });
 }

@@ -44,33 +44,55 @@ fn secret(manifest: &Value, folder: &Path) -> Option<PathBuf> {
     Some(path)
 }
 
+/// A collection whose tool restored the latest set.
+struct Collected {
+    /// What is damaged in copies of it, and more.
+    manifest: Value,
+    folder: PathBuf,
+    path: PathBuf,
+    options: RepositoryOptions,
+    /// Holds the secret, and copies.
+    scratch: TempDir,
+}
+
+impl Collected {
+    fn all() -> impl Iterator<Item = Self> {
+        collections().into_iter().filter_map(|folder| {
+            let manifest = fs::read(folder.join("manifest.json")).unwrap();
+            let manifest: Value = serde_json::from_slice(&manifest).unwrap();
+            let path = repository_in(&folder)?;
+            manifest["sha256_after_restore_of_latest"].as_object()?;
+            let scratch = tempfile::tempdir().unwrap();
+            let cipher_pass_file = secret(&manifest, scratch.path());
+            let options = RepositoryOptions { cipher_pass_file, ..RepositoryOptions::default() };
+            Some(Self { manifest, folder, path, options, scratch })
+        })
+    }
+
+    /// The SHA-256 of each restored file.
+    fn sums(&self) -> &serde_json::Map<String, Value> {
+        self.manifest["sha256_after_restore_of_latest"].as_object().unwrap()
+    }
+}
+
 #[test]
 fn files_are_those_that_the_tools_restored() {
     let mut compared = 0;
-    for collection in collections() {
-        let manifest = fs::read(collection.join("manifest.json")).unwrap();
-        let manifest: Value = serde_json::from_slice(&manifest).unwrap();
-        let Some(sums) = manifest["sha256_after_restore_of_latest"].as_object() else { continue };
-        let Some(path) = repository_in(&collection) else { continue };
-        let folder = tempfile::tempdir().unwrap();
-        let repository = RepositoryOptions {
-            cipher_pass_file: secret(&manifest, folder.path()),
-            ..RepositoryOptions::default()
-        };
+    for one in Collected::all() {
         // Of all others only some are wanted: what is passed over must disturb nothing.
-        let wanted: HashSet<String> = sums.keys().step_by(3).cloned().collect();
-        let name = collection.display();
-        let taken = take_out(&path, &repository, wanted.clone()).unwrap();
+        let wanted: HashSet<String> = one.sums().keys().step_by(3).cloned().collect();
+        let name = one.folder.display();
+        let taken = take_out(&one.path, &one.options, wanted.clone()).unwrap();
         let taken = taken.unwrap_or_else(|| panic!("{name}: no repository"));
         assert!(taken.losses.is_empty(), "{name}: {:?}", taken.losses);
         assert!(taken.is_known(), "{name}");
-        let has_log = ["archive", "wals", "wal_005"].iter().any(|it| path.join(it).is_dir());
+        let has_log = ["archive", "wals", "wal_005"].iter().any(|it| one.path.join(it).is_dir());
         assert_eq!(taken.log.is_some(), has_log, "{name}");
         for file in &wanted {
-            let bytes = fs::read(taken.root.join(file))
-                .unwrap_or_else(|error| panic!("{name}: {file}: {error}"));
+            let bytes = fs::read(taken.root.join(file));
+            let bytes = bytes.unwrap_or_else(|error| panic!("{name}: {file}: {error}"));
             let sum: String = Sha256::digest(&bytes).iter().map(|it| format!("{it:02x}")).collect();
-            assert_eq!(sums[file].as_str(), Some(&*sum), "{name}: {file}");
+            assert_eq!(one.sums()[file].as_str(), Some(&*sum), "{name}: {file}");
             compared += 1;
         }
     }
@@ -82,33 +104,26 @@ fn files_are_those_that_the_tools_restored() {
 #[test]
 fn damage_of_stored_bytes_brings_no_sound_page_of_another_content() {
     let (mut left_out, mut other) = (0, 0);
-    for collection in collections() {
-        let manifest = fs::read(collection.join("manifest.json")).unwrap();
-        let manifest: Value = serde_json::from_slice(&manifest).unwrap();
-        let Some(sums) = manifest["sha256_after_restore_of_latest"].as_object() else { continue };
-        let Some(path) = repository_in(&collection) else { continue };
-        let folder = tempfile::tempdir().unwrap();
-        let repository = RepositoryOptions {
-            cipher_pass_file: secret(&manifest, folder.path()),
-            ..RepositoryOptions::default()
-        };
+    for one in Collected::all() {
         let is_relation = |name: &&String| name.contains('/') && locate(name).is_some();
-        let wanted: HashSet<String> = sums.keys().filter(is_relation).cloned().collect();
-        let sound = take_out(&path, &repository, wanted.clone()).unwrap().unwrap();
-        for (number, damage) in manifest["damage"].as_array().unwrap().iter().take(3).enumerate() {
+        let wanted: HashSet<String> = one.sums().keys().filter(is_relation).cloned().collect();
+        let sound = take_out(&one.path, &one.options, wanted.clone()).unwrap().unwrap();
+        for (number, damage) in
+            one.manifest["damage"].as_array().unwrap().iter().take(3).enumerate()
+        {
             let (Some(file), Some(offset), Some(mask)) =
                 (damage["file"].as_str(), damage["offset"].as_u64(), damage["xor"].as_u64())
             else {
                 continue;
             };
-            let copy = folder.path().join(number.to_string());
-            copy_all(&collection, &copy);
+            let copy = one.scratch.path().join(number.to_string());
+            copy_all(&one.folder, &copy);
             let mut bytes = fs::read(copy.join(file)).unwrap();
             bytes[usize::try_from(offset).unwrap()] ^= u8::try_from(mask).unwrap();
             fs::write(copy.join(file), bytes).unwrap();
             let path = repository_in(&copy).unwrap();
-            let name = format!("{}: {file} at {offset}", collection.display());
-            let Ok(Some(taken)) = take_out(&path, &repository, wanted.clone()) else { continue };
+            let name = format!("{}: {file} at {offset}", one.folder.display());
+            let Ok(Some(taken)) = take_out(&path, &one.options, wanted.clone()) else { continue };
             for file in &wanted {
                 let Ok(bytes) = fs::read(taken.root.join(file)) else {
                     left_out += 1;
