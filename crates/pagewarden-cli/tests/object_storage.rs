@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::runner::{pagewarden, run};
 
 #[path = "../../pagewarden-cloud/tests/server.rs"]
-mod server;
+pub(crate) mod server;
 
 mod packs;
 mod surveys;
@@ -23,7 +23,7 @@ fn check(server: &Server, arguments: &[&str]) -> Command {
 }
 
 /// The program, with credentials for a server.
-fn command(server: &Server, name: &str, arguments: &[&str]) -> Command {
+pub(crate) fn command(server: &Server, name: &str, arguments: &[&str]) -> Command {
     let mut command = pagewarden();
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("AWS_")) {
         command.env_remove(name);

@@ -6,6 +6,7 @@
 
 mod enemies;
 mod history;
+mod in_storage;
 mod manners;
 mod stored;
 
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use pagewarden::formats::postgres::page::{Checksums, Header, MAX_ALIGN, PostgresPages};
 use pagewarden::page::PageFormat as _;
 use pagewarden::repair::{Options, Outcome, Page, Proof, Request, Verdict, repair};
+use pagewarden::source::store::StorePath;
 use pagewarden::verdict::Severity;
 
 use crate::clusters::{installations, page_files};
@@ -120,6 +122,11 @@ struct Tally {
     left: usize,
 }
 
+/// As a request has them.
+fn places(paths: &[PathBuf]) -> Vec<StorePath> {
+    paths.iter().map(|path| path.as_path().into()).collect()
+}
+
 /// A round on pages of these files.
 fn attack(
     root: &Path,
@@ -128,7 +135,7 @@ fn attack(
     is_wanted: impl Fn(&str) -> bool,
     count: usize,
 ) -> Tally {
-    let request = Request { sources: sources.to_vec(), ..Request::new(root) };
+    let request = Request { sources: places(sources), ..Request::new(root) };
     attack_on(&request, dice, is_wanted, count)
 }
 
@@ -232,7 +239,7 @@ fn hundreds_of_wounds_are_repaired_and_none_is_called_exact_that_is_not() {
             for _ in 0..seeds.unwrap_or(1) {
                 let sound = contents_of(root);
                 let wounds = wound(root, &sound, &mut dice, |_| true, AT_ONCE);
-                let request = Request { sources: sources.clone(), ..Request::new(root) };
+                let request = Request { sources: places(&sources), ..Request::new(root) };
                 let tally = round(&request, &sound, &wounds, name == "same state");
                 sum.exact += tally.exact;
                 sum.rebuilt += tally.rebuilt;

@@ -358,7 +358,7 @@ fn round(
         write(work, place, page);
     }
     let request = Request {
-        sources: sample.source(history).into_iter().collect(),
+        sources: sample.source(history).iter().map(|path| path.as_path().into()).collect(),
         write: true,
         accept_older: dice.within(0..2) == 0,
         ..Request::new(work)
@@ -553,7 +553,8 @@ fn pages_with_a_newer_middle_are_never_exact_where_the_log_reaches_back() {
         }
     }
     assert!(wounded > 10, "{wounded}");
-    let request = Request { sources: vec![early], write: true, ..Request::new(&root) };
+    let request =
+        Request { sources: vec![early.as_path().into()], write: true, ..Request::new(&root) };
     let outcome = repaired(&request).unwrap();
     assert!(outcome.pages.len() > 10, "{outcome:?}");
     for page in &outcome.pages {

@@ -257,7 +257,7 @@ fn round(path: &Path, source: &Path, history: History, dice: &mut Dice, tally: &
     }
     tally.wounded += wounded.len();
     let request = Request {
-        sources: vec![source.to_owned()],
+        sources: vec![source.into()],
         write: true,
         accept_older: dice.within(0..2) == 0,
         ..Request::new(path)

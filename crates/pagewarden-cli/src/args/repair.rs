@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::Args;
 use pagewarden::repair::PAGES_MAX;
 
+use super::storage::StorageOptions;
+
 /// Bring damaged pages back from copies that are proved to be the right version
 ///
 /// Says what it would do; writes with --yes only. The database must be shut down cleanly. Before the
@@ -37,13 +39,14 @@ pub struct Repair {
     /// as a folder or as archives, a repository of pgBackRest, Barman or WAL-G (its newest set, and
     /// its log), or a pack; for MySQL and MariaDB a data directory that was shut down, or a prepared
     /// backup. For SQLite another file of the same database, also compressed or in a
-    /// pack. The database's own log is asked in any case.
+    /// pack. The database's own log is asked in any case. For PostgreSQL, archives, repositories and packs
+    /// may be in object storage: s3://, gs://, az://, https://.
     #[arg(long, value_name = "SOURCE", num_args = 1..)]
     pub from: Vec<PathBuf>,
 
     /// Folder with archived log of a PostgreSQL cluster; may be given several times
     ///
-    /// What archive_command or pg_receivewal fills: segments, also compressed. It reaches further
+    /// What archive_command or pg_receivewal fills: segments, also compressed, also in object storage. It reaches further
     /// back than the server's own pg_wal, and so proves more pages.
     #[arg(long, value_name = "DIR")]
     pub log: Vec<PathBuf>,
@@ -85,6 +88,10 @@ pub struct Repair {
     /// Where to keep the bytes that are overwritten [default: in or beside PATH, its name ends in pagewarden-repair.undo]
     #[arg(long, value_name = "FILE")]
     pub undo_file: Option<PathBuf>,
+
+    /// How object storage is spoken to
+    #[command(flatten)]
+    pub storage: StorageOptions,
 
     /// Threads that check pages [default: the available cores]
     #[arg(short, long, value_name = "N")]

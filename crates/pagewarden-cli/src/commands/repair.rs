@@ -1,7 +1,7 @@
 //! `pagewarden repair`: brings damaged pages back from copies.
 
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use pagewarden::database::repository::RepositoryOptions;
 use pagewarden::repair::{
@@ -12,6 +12,7 @@ use pagewarden::words::{counted, printable};
 use serde_json::{Value, json};
 
 use crate::args::repair::Repair;
+use crate::commands::storage::Storage;
 use crate::exit::{self, Exit};
 use crate::owner_rights;
 use crate::progress::Show;
@@ -25,9 +26,15 @@ pub fn run(arguments: &Repair) -> anyhow::Result<Exit> {
             (None, Some(undo)) => path_of_undo_file(undo)?,
             (None, None) => anyhow::bail!("no PATH\nhint: name the database"),
         };
+        let options = Options { jobs: arguments.jobs, stop: stop_on_signals()? };
+        let named = arguments.from.iter().chain(&arguments.log);
+        let storage = Storage::begin(named, &arguments.storage, None, &options.stop)?;
+        let places = |paths: &[PathBuf]| paths.iter().map(|path| storage.at(path)).collect();
+        let sources: Result<Vec<_>, _> = places(&arguments.from);
+        let log: Result<Vec<_>, _> = places(&arguments.log);
         let request = Request {
-            sources: arguments.from.clone(),
-            log: arguments.log.clone(),
+            sources: sources?,
+            log: log?,
             repository: RepositoryOptions {
                 stanza: arguments.stanza.clone(),
                 sets: arguments.set.iter().cloned().collect(),
@@ -42,7 +49,6 @@ pub fn run(arguments: &Repair) -> anyhow::Result<Exit> {
             undo_file: arguments.undo_file.clone(),
             ..Request::new(&path)
         };
-        let options = Options { jobs: arguments.jobs, stop: stop_on_signals()? };
         let show = Show::choose(arguments.quiet, arguments.progress);
         let acting = match &request.copy_to {
             Some(copy) if request.write => owner_rights::take(&[(copy, End::Inside)])?,
@@ -54,10 +60,17 @@ pub fn run(arguments: &Repair) -> anyhow::Result<Exit> {
             outcome.map_err(|error| owner_rights::explain(error.into(), acting.as_ref()))?;
         let mut out = io::stdout().lock();
         if arguments.json {
-            writeln!(out, "{}", object(arguments, &path, &outcome))?;
+            let mut object = object(arguments, &path, &outcome);
+            if let (Some(traffic), Some(object)) = (storage.traffic(), object.as_object_mut()) {
+                object.insert("storage".to_owned(), json!(traffic));
+            }
+            writeln!(out, "{object}")?;
         } else {
             for warning in &outcome.warnings {
                 writeln!(io::stderr(), "warning: {}", printable(warning))?;
+            }
+            if let Some(traffic) = storage.traffic() {
+                writeln!(out, "Object storage: {traffic}")?;
             }
             write!(out, "{}", text(&path, &outcome))?;
         }

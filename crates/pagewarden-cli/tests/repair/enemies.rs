@@ -45,7 +45,7 @@ fn assault(cluster: &Cluster, sources: &[PathBuf], files: &str) -> Tally {
 }
 
 fn refusal(root: &Path, source: &Path) -> String {
-    let request = Request { sources: vec![source.to_owned()], ..Request::new(root) };
+    let request = Request { sources: vec![source.into()], ..Request::new(root) };
     repair(&request, &RepairOptions::default(), &()).unwrap_err().to_string()
 }
 
@@ -248,7 +248,7 @@ fn copies_with_a_history_of_their_own_are_refused_by_name() {
     assert!(refusal(other.data_dir(), clone.data_dir()).contains("history of its own"));
     // The state before is common to both: an honest, older copy.
     let request =
-        Request { sources: vec![pristine.data_dir().to_owned()], ..Request::new(other.data_dir()) };
+        Request { sources: vec![pristine.data_dir().into()], ..Request::new(other.data_dir()) };
     let outcome = repair(&request, &RepairOptions::default(), &()).unwrap();
     assert_eq!(outcome.pages.len(), 1, "{outcome:?}");
 

@@ -13,7 +13,7 @@ use pagewarden::repair::{Options as RepairOptions, Request, Verdict, repair};
 use pagewarden_scratch::postgres::{Cluster, Installation, Options, StopMode};
 
 use super::history::base_backup;
-use super::{Tally, attack_on};
+use super::{Tally, attack_on, places};
 use crate::clusters::installations;
 use crate::damage::Dice;
 use crate::runner::pagewarden;
@@ -21,7 +21,7 @@ use crate::runner::pagewarden;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A cluster that keeps little log, and is to archive it.
-fn archiving(installation: &Installation) -> Option<Cluster> {
+pub(super) fn archiving(installation: &Installation) -> Option<Cluster> {
     let options = Options { wal_segment_mib: Some(1), ..Options::default() }
         .with("autovacuum", "off")
         .with("archive_mode", "on")
@@ -40,14 +40,14 @@ fn archive_by(cluster: &mut Cluster, command: &str) {
 }
 
 /// Archives to a folder.
-fn archive_to_folder(cluster: &mut Cluster) -> PathBuf {
+pub(super) fn archive_to_folder(cluster: &mut Cluster) -> PathBuf {
     let log = cluster.add_dir("log").unwrap();
     archive_by(cluster, &format!("cp %p {}/%f", log.display()));
     log
 }
 
 /// Changes some pages, recycles the server's own log, and stops it with all log archived.
-fn go_on_and_stop(cluster: &mut Cluster) {
+pub(super) fn go_on_and_stop(cluster: &mut Cluster) {
     cluster.pgbench(&["-n", "-c", "1", "-t", "100"]).unwrap();
     for _ in 0..6 {
         cluster.psql("SELECT txid_current()").unwrap();
@@ -65,11 +65,7 @@ fn go_on_and_stop(cluster: &mut Cluster) {
 }
 
 fn asked(cluster: &Cluster, source: &Path, log: &[PathBuf]) -> Request {
-    Request {
-        sources: vec![source.to_owned()],
-        log: log.to_vec(),
-        ..Request::new(cluster.data_dir())
-    }
+    Request { sources: vec![source.into()], log: places(log), ..Request::new(cluster.data_dir()) }
 }
 
 /// The same wounds each time.

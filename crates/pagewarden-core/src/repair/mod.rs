@@ -27,6 +27,7 @@ use crate::database::repository::RepositoryOptions;
 use crate::database::{OpenOptions, Target};
 use crate::error::Error;
 use crate::protect::disk::Disk;
+use crate::source::store::StorePath;
 use crate::verdict::{Finding, Kind, Severity};
 use crate::verify::{self, Progress, verify};
 
@@ -48,9 +49,9 @@ pub struct Request {
     /// The database.
     pub path: PathBuf,
     /// Where sound copies of its pages may be.
-    pub sources: Vec<PathBuf>,
+    pub sources: Vec<StorePath>,
     /// Folders with log of the database that its server archived.
-    pub log: Vec<PathBuf>,
+    pub log: Vec<StorePath>,
     /// What is wanted of a source that is a backup repository.
     pub repository: RepositoryOptions,
     /// Write; else only say what would be written.
@@ -83,6 +84,19 @@ impl Request {
             undo: None,
             undo_file: None,
         }
+    }
+
+    /// The sources, for an engine that reads them where they are on this machine.
+    ///
+    /// # Errors
+    /// One is in object storage.
+    pub fn local_sources(&self) -> Result<Vec<&Path>, Error> {
+        let local = |source: &'_ StorePath| source.local_path().is_some();
+        if let Some(other) = self.sources.iter().find(|source| !local(source)) {
+            let reason = "copies in object storage are read for PostgreSQL only";
+            return Err(Error::refused(other.path(), reason, "copy it to a disk, and name that"));
+        }
+        Ok(self.sources.iter().map(StorePath::path).collect())
     }
 }
 

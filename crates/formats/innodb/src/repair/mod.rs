@@ -231,8 +231,11 @@ impl<'a> Plan<'a> {
         findings: &[Finding],
         request: &'a Request,
     ) -> Result<Self, Error> {
-        let sources: Result<Vec<_>, _> =
-            request.sources.iter().map(|root| Source::open(root, directory)).collect();
+        let sources: Result<Vec<_>, _> = request
+            .local_sources()?
+            .into_iter()
+            .map(|root| Source::open(root, directory))
+            .collect();
         let sources = sources?;
         let ends: Vec<_> = sources.iter().filter_map(|source| source.end).collect();
         let changed = changed_since(&directory.root, &ends);

@@ -88,7 +88,7 @@ fn ruin(root: &Path) {
 }
 
 fn request(root: &Path, copy: &Path) -> Request {
-    Request { sources: vec![copy.to_owned()], write: true, ..Request::new(root) }
+    Request { sources: vec![copy.into()], write: true, ..Request::new(root) }
 }
 
 fn run(disk: &dyn Disk, request: &Request) -> Result<Outcome, pagewarden_core::error::Error> {
@@ -156,7 +156,10 @@ fn copy_with_equal_lsns_and_other_rows_is_never_exact() {
     assert_eq!(outcome.verdict, Verdict::Impossible, "{outcome:?}");
     assert!(outcome.pages.iter().all(|page| page.proof == Some(Proof::Older)), "{outcome:?}");
     // The right one beside it is found.
-    let both = Request { sources: vec![other, made.copy.clone()], ..request(&root, &made.copy) };
+    let both = Request {
+        sources: vec![other.as_path().into(), made.copy.as_path().into()],
+        ..request(&root, &made.copy)
+    };
     let outcome = run(&System, &both).unwrap();
     assert_eq!(outcome.verdict, Verdict::Repaired, "{outcome:?}");
     assert!(fs::read(root.join(TABLE)).unwrap() == made.sound);

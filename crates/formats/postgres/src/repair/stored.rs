@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tempfile::TempDir;
@@ -14,6 +15,7 @@ use crate::files::is_root;
 use pagewarden_core::error::Error;
 use pagewarden_core::repair::Request;
 use pagewarden_core::repair::copies::Packs;
+use pagewarden_core::source::store::{Seen, StorePath};
 
 /// A copy whose files can be read.
 pub(super) struct Stored {
@@ -41,17 +43,46 @@ pub(super) fn all(
     wanted: &HashSet<String>,
     packs: Packs,
 ) -> Result<Vec<Stored>, Error> {
-    request.sources.iter().map(|path| one(path, request, wanted, packs)).collect()
+    let mut all = Vec::new();
+    for place in &request.sources {
+        let is_local = place.local_path().is_some();
+        all.push(match place.look() {
+            Ok(Seen::File(_)) if !is_local => one_file(place, request, wanted, packs)?,
+            Ok(_) => one(place, request, wanted, packs)?,
+            Err(error) => return Err(Error::io("open", place.path(), error)),
+        });
+    }
+    Ok(all)
 }
 
-fn one(
-    path: &Path,
+/// A file in object storage, an archive or a pack: it is copied to a folder of our own first, and is
+/// known by its address all the same.
+fn one_file(
+    place: &StorePath,
     request: &Request,
     wanted: &HashSet<String>,
     packs: Packs,
 ) -> Result<Stored, Error> {
+    let shown = place.path().to_owned();
+    let failed = |error| Error::io("copy to a temporary folder (TMPDIR says where)", &shown, error);
+    let folder = tempfile::Builder::new().prefix("pagewarden-").tempdir().map_err(failed)?;
+    let copy = folder.path().join(place.name().unwrap_or("copy"));
+    let mut file = fs::File::create_new(&copy).map_err(failed)?;
+    io::copy(&mut place.open().map_err(failed)?, &mut file).map_err(failed)?;
+    let taken = one(&StorePath::local(copy), request, wanted, packs)
+        .map_err(|error| Error::refused(&shown, error.reason(), "name another copy"))?;
+    Ok(Stored { shown, ..taken })
+}
+
+fn one(
+    place: &StorePath,
+    request: &Request,
+    wanted: &HashSet<String>,
+    packs: Packs,
+) -> Result<Stored, Error> {
+    let path = place.path();
     let shown = path.to_owned();
-    let metadata = fs::metadata(path).map_err(|error| Error::io("open", path, error))?;
+    let local = place.local_path();
     let as_it_is = Stored {
         root: shown.clone(),
         shown: shown.clone(),
@@ -59,10 +90,10 @@ fn one(
         log: None,
         _kept: Kept::Nothing,
     };
-    if metadata.is_dir() && is_root(path) {
+    if local.is_some_and(is_root) {
         return Ok(as_it_is);
     }
-    if metadata.is_file() && (packs.is_pack)(path) {
+    if local.is_some_and(|path| path.is_file() && (packs.is_pack)(path)) {
         let failed = |error| Error::io("unpack into a temporary folder, for", path, error);
         let folder = tempfile::Builder::new().prefix("pagewarden-").tempdir().map_err(failed)?;
         let is_wanted = |name: &str| wanted.contains(name) || ALWAYS.contains(&name);
@@ -70,7 +101,7 @@ fn one(
         let root = folder.path().to_owned();
         return Ok(Stored { root, _kept: Kept::Folder { _folder: folder }, ..as_it_is });
     }
-    Ok(match take_out(path, &request.repository, wanted.clone())? {
+    Ok(match take_out(place, &request.repository, wanted.clone())? {
         Some(taken) if !taken.is_known() => {
             let why: Vec<_> =
                 taken.losses.iter().map(|(name, why)| format!("{name}: {why}")).collect();
@@ -87,6 +118,11 @@ fn one(
             log: taken.log.take(),
             _kept: Kept::Taken { _taken: taken },
         },
+        None if local.is_none() => {
+            let reason = "a folder in which no repository of backups was recognised";
+            let hint = "name the folder that holds the repository, or a single file";
+            return Err(Error::unrecognised(path, reason, hint));
+        }
         // What is wrong with it is said when it is opened.
         None => as_it_is,
     })
@@ -94,12 +130,12 @@ fn one(
 
 /// The log in these folders, and that which the sources bring along.
 pub(super) fn archives(
-    folders: &[PathBuf],
+    folders: &[StorePath],
     stored: &[Stored],
 ) -> Result<Vec<Arc<dyn LogArchive>>, Error> {
     let mut archives = Vec::new();
     for folder in folders {
-        archives.push(in_folder(folder).map_err(|error| Error::io("list", folder, error))?);
+        archives.push(in_folder(folder).map_err(|error| Error::io("list", folder.path(), error))?);
     }
     archives.extend(stored.iter().filter_map(|one| one.log.clone()));
     Ok(archives)

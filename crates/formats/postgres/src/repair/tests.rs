@@ -198,12 +198,7 @@ fn make(root: &Path) -> PathBuf {
 const UNDO: &str = "pagewarden-repair.undo";
 
 fn request(root: &Path, copy: &Path) -> Request {
-    Request {
-        sources: vec![copy.to_owned()],
-        accept_older: true,
-        write: true,
-        ..Request::new(root)
-    }
+    Request { sources: vec![copy.into()], accept_older: true, write: true, ..Request::new(root) }
 }
 
 fn run(disk: &dyn Disk, request: &Request) -> Result<Outcome, pagewarden_core::error::Error> {

@@ -205,7 +205,7 @@ impl Patient for Database {
         let wounded: HashSet<u32> =
             findings.iter().filter_map(|finding| self.wound(finding).ok()).collect();
         let mut sources = Vec::new();
-        for path in &request.sources {
+        for path in request.local_sources()? {
             let source = Source::open(path, &self.path, &self.pages, packs)?;
             let against = Against::compare(&self.pages, &source, &wounded, self.log.as_ref())?;
             against.check_kin(path)?;

@@ -17,7 +17,7 @@ const UNDO: &str = "x.db.pagewarden-repair.undo";
 const WOUNDED: [usize; 3] = [3, 5, 9];
 
 fn request(root: &Path, copy: &Path) -> Request {
-    Request { sources: vec![copy.to_owned()], write: true, ..Request::new(&root.join(NAME)) }
+    Request { sources: vec![copy.into()], write: true, ..Request::new(&root.join(NAME)) }
 }
 
 fn run(disk: &dyn Disk, request: &Request) -> Result<Outcome, pagewarden_core::error::Error> {

@@ -25,7 +25,7 @@ mod store;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 pub(in crate::files) use self::folder::{
@@ -48,6 +48,7 @@ use pagewarden_core::database::repository::{
 };
 use pagewarden_core::database::{Description, Evidence, Settled, Step, Target};
 use pagewarden_core::source::file::read_fully;
+use pagewarden_core::source::store::StorePath;
 use pagewarden_core::verdict::{
     ByteOffset, Finding, Kind, Note, Protection, Severity, StoredPlace, Unread,
 };
@@ -319,8 +320,8 @@ pub(in crate::files) fn segments_of(
 ///
 /// # Errors
 /// The folder cannot be listed.
-pub(crate) fn in_folder(folder: &Path) -> io::Result<Arc<dyn LogArchive>> {
-    Ok(Arc::new(LogFolder::list_received(&folder.into())?))
+pub(crate) fn in_folder(folder: &StorePath) -> io::Result<Arc<dyn LogArchive>> {
+    Ok(Arc::new(LogFolder::list_received(folder)?))
 }
 
 /// Several logs as one, for a reader of the log of this cluster; an earlier one is asked before a later

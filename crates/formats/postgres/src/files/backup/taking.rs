@@ -24,7 +24,7 @@ use crate::files::archived_log::LogArchive;
 use pagewarden_core::database::repository::RepositoryOptions;
 use pagewarden_core::database::{OpenOptions, Probe, Step};
 use pagewarden_core::error::Error;
-use pagewarden_core::source::store::StorePath;
+use pagewarden_core::source::store::{Seen, StorePath};
 use pagewarden_core::source::tar::{Member, MemberKind, TarError};
 
 const PIECE_BYTES: usize = 1 << 20;
@@ -100,15 +100,17 @@ impl Taken {
     }
 }
 
-/// Takes files out of an archive, a folder of archives or a repository; `None` if `path` is none.
+/// Takes files out of an archive, a folder of archives or a repository; `None` if `place` is none.
+/// Of what is in object storage only repositories are known.
 ///
 /// # Errors
 /// It cannot be read, holds several databases, or there is no room for the files.
 pub(crate) fn take_out(
-    path: &Path,
+    place: &StorePath,
     repository: &RepositoryOptions,
     wanted: HashSet<String>,
 ) -> Result<Option<Taken>, Error> {
+    let path = place.path();
     let failed = |error| {
         Error::io("take files out, into a temporary folder (TMPDIR says where),", path, error)
     };
@@ -118,13 +120,14 @@ pub(crate) fn take_out(
     let mut options = OpenOptions { repository: repository.clone(), ..OpenOptions::default() };
     options.repository.latest = repository.sets.is_empty();
     let opening = Opening { options, taking: Some(Arc::clone(&taking)) };
-    let is_folder = fs::metadata(path).map_err(failed)?.is_dir();
-    let place = StorePath::from(path);
-    let tool = TOOLS.iter().filter(|_| is_folder).find(|it| (it.kind.probe)(&place) == Probe::Yes);
+    let is_folder = !matches!(place.look().map_err(failed)?, Seen::File(_));
+    let tool = TOOLS.iter().filter(|_| is_folder).find(|it| (it.kind.probe)(place) == Probe::Yes);
     match tool {
         // A set is gone through when it is asked for.
-        Some(tool) => (tool.open)(&place, &opening)?.targets.for_each(drop),
-        None if super::probe(path, is_folder) == Probe::No => return Ok(None),
+        Some(tool) => (tool.open)(place, &opening)?.targets.for_each(drop),
+        None if place.local_path().is_none() || super::probe(path, is_folder) == Probe::No => {
+            return Ok(None);
+        }
         None => super::walk_of(path, is_folder, &opening)?.into_target().map(drop)?,
     }
     let mut found = taking.lock();
