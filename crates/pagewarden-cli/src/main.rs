@@ -37,6 +37,11 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         // These know addresses, and show them without what is secret.
         Command::Check(_) | Command::Checksum(_) | Command::Compare(_) => Ok(()),
+        Command::Repair(_) => refuse_secrets(
+            std::env::args_os()
+                .skip(1)
+                .filter(|word| commands::repair::server(word.as_ref()).is_none()),
+        ),
         _ => refuse_secrets(std::env::args_os().skip(1)),
     };
     let result = result.and_then(|()| match arguments.command {

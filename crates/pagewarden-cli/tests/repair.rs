@@ -8,6 +8,7 @@ mod enemies;
 mod history;
 mod in_storage;
 mod manners;
+mod running;
 mod stored;
 
 use std::collections::BTreeMap;

@@ -40,7 +40,8 @@ pub struct Repair {
     /// its log), or a pack; for MySQL and MariaDB a data directory that was shut down, or a prepared
     /// backup. For SQLite another file of the same database, also compressed or in a
     /// pack. The database's own log is asked in any case. For PostgreSQL, archives, repositories and packs
-    /// may be in object storage: s3://, gs://, az://, https://.
+    /// may be in object storage (s3://, gs://, az://, https://); postgres://USER@HOST is a running standby or
+    /// primary.
     #[arg(long, value_name = "SOURCE", num_args = 1..)]
     pub from: Vec<PathBuf>,
 
@@ -62,6 +63,10 @@ pub struct Repair {
     /// File with the passphrase or key of an encrypted repository
     #[arg(long, value_name = "FILE", requires = "from")]
     pub cipher_pass_file: Option<PathBuf>,
+
+    /// A file that holds the password of a server and nothing else, readable by its owner only
+    #[arg(long, value_name = "FILE", requires = "from")]
+    pub password_file: Option<PathBuf>,
 
     /// Write; without this nothing is changed
     #[arg(long)]

@@ -1,22 +1,29 @@
 //! `pagewarden repair`: brings damaged pages back from copies.
 
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use pagewarden::database::repository::RepositoryOptions;
 use pagewarden::repair::{
     Options, Outcome, Page, Proof, Request, Verdict, path_of_undo_file, repair,
 };
+use pagewarden::source::store::StorePath;
 use pagewarden::source::trusted_path::End;
 use pagewarden::words::{counted, printable};
+use pagewarden_db::engine::postgres::files::data_directory;
+use pagewarden_db::location::Given;
 use serde_json::{Value, json};
 
 use crate::args::repair::Repair;
+use crate::commands::reading::locate;
 use crate::commands::storage::Storage;
 use crate::exit::{self, Exit};
 use crate::owner_rights;
 use crate::progress::Show;
 use crate::signals::stop_on_signals;
+
+/// What the address of a server begins with.
+const SERVERS: [&str; 3] = ["postgres:", "postgresql:", "mysql:"];
 
 /// Runs the command.
 pub fn run(arguments: &Repair) -> anyhow::Result<Exit> {
@@ -27,11 +34,12 @@ pub fn run(arguments: &Repair) -> anyhow::Result<Exit> {
             (None, None) => anyhow::bail!("no PATH\nhint: name the database"),
         };
         let options = Options { jobs: arguments.jobs, stop: stop_on_signals()? };
-        let named = arguments.from.iter().chain(&arguments.log);
+        let files = arguments.from.iter().filter(|source| server(source).is_none());
+        let named = files.chain(&arguments.log);
         let storage = Storage::begin(named, &arguments.storage, None, &options.stop)?;
-        let places = |paths: &[PathBuf]| paths.iter().map(|path| storage.at(path)).collect();
-        let sources: Result<Vec<_>, _> = places(&arguments.from);
-        let log: Result<Vec<_>, _> = places(&arguments.log);
+        let sources: anyhow::Result<_> =
+            arguments.from.iter().map(|source| place(source, arguments, &storage)).collect();
+        let log: Result<_, _> = arguments.log.iter().map(|path| storage.at(path)).collect();
         let request = Request {
             sources: sources?,
             log: log?,
@@ -77,6 +85,18 @@ pub fn run(arguments: &Repair) -> anyhow::Result<Exit> {
         out.flush()?;
         Ok(exit_of(&outcome))
     })
+}
+
+/// The address of a server, if a source is one.
+pub fn server(source: &Path) -> Option<&str> {
+    source.to_str().filter(|text| SERVERS.iter().any(|it| text.starts_with(it)))
+}
+
+/// What a source stands for: a server, an address in object storage or a path.
+fn place(source: &Path, arguments: &Repair, storage: &Storage) -> anyhow::Result<StorePath> {
+    let Some(url) = server(source) else { return Ok(storage.at(source)?) };
+    let given = Given { password_file: arguments.password_file.clone() };
+    Ok(data_directory(&locate(url, &given, arguments.quiet)?)?)
 }
 
 fn exit_of(outcome: &Outcome) -> Exit {

@@ -39,6 +39,12 @@ pub trait Store: fmt::Debug + Send + Sync {
     fn is_local(&self) -> bool {
         false
     }
+
+    /// True for the data directory of a running server, each of whose files is read as it is at that
+    /// moment.
+    fn is_running(&self) -> bool {
+        false
+    }
 }
 
 /// A file of a [`Store`], as it was when it was opened: a store in which files are replaced as a
@@ -164,6 +170,12 @@ impl StorePath {
     #[must_use]
     pub fn local_path(&self) -> Option<&Path> {
         self.store.is_local().then_some(&self.path)
+    }
+
+    /// See [`Store::is_running`].
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.store.is_running()
     }
 
     /// A path below or beside this one, in the same store.

@@ -27,6 +27,7 @@ use crate::files::control::{ClusterState, Control};
 use crate::files::is_root;
 use crate::files::names::{Fork, RelationFile};
 use crate::files::wal::block::Locator;
+use crate::files::wal::segment::SegmentName;
 use crate::page::{CHECKSUM_FIELD, Checksums, Header, PostgresPages};
 use crate::protect::lock::{ServerLock, check_not_running};
 use crate::protect::{Cluster, ENGINE as PROTECT, read_control};
@@ -127,7 +128,8 @@ impl Patient for Clustered<'_> {
         request: &Request,
         packs: Packs,
     ) -> Result<Vec<Planned>, Error> {
-        let stored = stored::all(request, &wanted_files(findings), packs)?;
+        let last = last_segment(&self.cluster.control);
+        let stored = stored::all(request, &wanted_files(findings), &last, packs)?;
         Plan::new(&self.cluster, findings, request, &stored)?.run(findings)
     }
 
@@ -168,6 +170,15 @@ fn wanted_files(findings: &[Finding]) -> HashSet<String> {
     names
 }
 
+/// The segment of the log with the checkpoint of the shutdown.
+fn last_segment(control: &Control) -> String {
+    let bytes = control.wal_segment_bytes.max(1);
+    let number = control.checkpoint_lsn.checked_div(u64::from(bytes)).unwrap_or(0);
+    let begin = number.saturating_mul(u64::from(bytes));
+    let name = SegmentName { timeline: control.timeline, begin }.file_name(bytes);
+    format!("pg_wal/{name}")
+}
+
 /// The folder of a relation's file, and what its name says.
 fn file_of(file: &str) -> Option<(&str, RelationFile)> {
     let (folder, name) = file.rsplit_once('/')?;
@@ -205,7 +216,7 @@ impl<'a> Plan<'a> {
             .collect();
         let mut copies = Vec::new();
         for one in stored {
-            copies.push((Source::open(&one.shown, &one.root, cluster)?, &one.losses));
+            copies.push((Source::open(one, cluster)?, &one.losses));
         }
         let archives = stored::archives(&request.log, stored)?;
         let since = copies.iter().map(|(source, _)| source.begin()).min().unwrap_or(0);

@@ -1,5 +1,5 @@
-//! A copy of the cluster that pages may come from: another data directory that was shut down, or a
-//! base backup. Of one that lies in archives, a repository or a pack the files that are needed were
+//! A copy of the cluster that pages may come from: another data directory that was shut down, a base
+//! backup, or the files of a running server. Of one that lies in archives, a repository or a pack the files that are needed were
 //! taken out (`stored.rs`).
 //!
 //! What is refused by name, so that no page of it is ever looked at: another cluster, another
@@ -23,6 +23,7 @@ use crate::protect::lock::check_not_running;
 use crate::protect::{Cluster, read_control};
 use crate::repair::log::Log;
 use crate::repair::proof::Copy;
+use crate::repair::stored::Stored;
 use pagewarden_core::error::Error;
 use pagewarden_core::source::file::{open_regular, read_fully, read_small};
 use pagewarden_core::words::{LsnText, utc};
@@ -41,13 +42,15 @@ pub(super) struct Source {
     bytes: Vec<u8>,
     since: u64,
     is_backup: bool,
+    is_running: bool,
     /// What it is, in words.
     pub(super) what: String,
 }
 
 impl Source {
-    /// Opens the copy of `cluster` that was named as `shown`, whose files are in `root`.
-    pub(super) fn open(shown: &Path, root: &Path, cluster: &Cluster) -> Result<Self, Error> {
+    /// Opens a copy of `cluster`.
+    pub(super) fn open(stored: &Stored, cluster: &Cluster) -> Result<Self, Error> {
+        let (shown, root) = (stored.shown.as_path(), stored.root.as_path());
         let refuse = |reason: String, hint: &str| Err(Error::refused(shown, reason, hint));
         let metadata = fs::metadata(root).map_err(|error| Error::io("open", shown, error))?;
         if !metadata.is_dir() || !is_root(root) {
@@ -97,10 +100,16 @@ impl Source {
             shown: shown.to_owned(),
             since: control.redo_lsn,
             is_backup: false,
+            is_running: stored.is_running,
             what: String::new(),
             control,
             bytes,
         };
+        if source.is_running {
+            let source = source.of_running()?;
+            source.check_timeline(source.control.timeline, cluster)?;
+            return Ok(source);
+        }
         let source = match read_small(&root.join(label::LABEL), LABEL_BYTES) {
             Ok(bytes) => source.of_backup(&String::from_utf8_lossy(&bytes))?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => source.at_rest()?,
@@ -120,6 +129,20 @@ impl Source {
             cluster.control.timeline
         );
         Err(Error::refused(&self.shown, reason, "name a copy of the same timeline"))
+    }
+
+    /// The data directory of a server that runs: its pages on disk hold all up to its redo position.
+    fn of_running(self) -> Result<Self, Error> {
+        let kind = match (self.control.state, self.control.backup_start_lsn) {
+            (ClusterState::InProduction, _) => "running server",
+            (ClusterState::InArchiveRecovery, 0) => "running standby",
+            _ => {
+                let reason = "the server is not ready: it recovers, starts or stops";
+                return Err(Error::refused(&self.shown, reason, "run the same command again"));
+            }
+        };
+        let what = format!("{kind}, as of {} or later", LsnText(self.control.redo_lsn));
+        Ok(Self { what, ..self })
     }
 
     fn at_rest(self) -> Result<Self, Error> {
@@ -217,6 +240,18 @@ impl Source {
             });
             return Ok(copy);
         }
+        if self.is_running && position >= log.end {
+            return match self.has_same_log(log, log.end)? {
+                Some(true) => Ok(copy),
+                Some(false) => Err(self.own_history(cluster, log.end)),
+                None => {
+                    let gone = "the server no longer has the segment of the log in which this \
+                                cluster was shut down, which would show that its history is the same";
+                    copy.doubt.get_or_insert_with(|| gone.to_owned());
+                    Ok(copy)
+                }
+            };
+        }
         if position >= log.end {
             let reason = format!(
                 "its checkpoint is at {}, and the log of {} ends at {}: it is newer, or has a history of its own",
@@ -229,21 +264,25 @@ impl Source {
         let own = Control::checkpoint_of(&self.bytes);
         let found = log.checkpoint_at(position);
         let is_same = found.zip(own).is_some_and(|(found, own)| is_same_checkpoint(found, own));
-        if !is_same || !self.has_same_log(log)? {
-            let reason = format!(
-                "its log up to {} is not that of {}: it has a history of its own",
-                LsnText(position),
-                cluster.root.display()
-            );
-            let hint = "a clone that was started by itself is no copy; name another one";
-            return Err(Error::refused(&self.shown, reason, hint));
+        if !is_same || self.has_same_log(log, position)? == Some(false) {
+            return Err(self.own_history(cluster, position));
         }
         Ok(copy)
     }
 
-    /// True unless a segment of the log that both have differs before the copy's last checkpoint.
-    fn has_same_log(&self, log: &Log) -> Result<bool, Error> {
-        let end = self.control.checkpoint_lsn;
+    fn own_history(&self, cluster: &Cluster, position: u64) -> Error {
+        let reason = format!(
+            "its log up to {} is not that of {}: it has a history of its own",
+            LsnText(position),
+            cluster.root.display()
+        );
+        let hint = "a clone that was started by itself is no copy; name another one";
+        Error::refused(&self.shown, reason, hint)
+    }
+
+    /// Whether the segments of the log that both have are the same up to `end`; `None`: there are none.
+    fn has_same_log(&self, log: &Log, end: u64) -> Result<Option<bool>, Error> {
+        let mut compared = None;
         for (name, begin) in log.segments_to(end) {
             let theirs = self.root.join("pg_wal").join(&name);
             let ours = Path::new(&name);
@@ -264,12 +303,13 @@ impl Source {
                 let count = read_fully(&theirs_file, other, offset)
                     .map_err(|error| Error::io("read", &theirs, error))?;
                 if read != step || count != step || one != other {
-                    return Ok(false);
+                    return Ok(Some(false));
                 }
                 offset = offset.saturating_add(step as u64);
             }
+            compared = Some(true);
         }
-        Ok(true)
+        Ok(compared)
     }
 
     /// Its copy of a file, to be compared with the original; `None` where there is none.

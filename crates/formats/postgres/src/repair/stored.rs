@@ -3,19 +3,22 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
-use std::io;
+use std::io::{self, BufReader};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use tempfile::TempDir;
 
 use crate::files::archived_log::{LogArchive, in_folder};
+use crate::files::backup::label::LABEL;
 use crate::files::backup::taking::{ALWAYS, Taken, take_out};
 use crate::files::is_root;
 use pagewarden_core::error::Error;
 use pagewarden_core::repair::Request;
 use pagewarden_core::repair::copies::Packs;
 use pagewarden_core::source::store::{Seen, StorePath};
+
+const READ_BYTES: usize = 1 << 20;
 
 /// A copy whose files can be read.
 pub(super) struct Stored {
@@ -25,6 +28,8 @@ pub(super) struct Stored {
     pub(super) root: PathBuf,
     /// What is in it, but could not be taken out, with the reason.
     pub(super) losses: BTreeMap<String, String>,
+    /// Its files were read while a server ran on them.
+    pub(super) is_running: bool,
     /// The log that a tool keeps beside it.
     log: Option<Arc<dyn LogArchive>>,
     /// What is removed with this.
@@ -37,14 +42,19 @@ enum Kept {
     Folder { _folder: TempDir },
 }
 
-/// All sources of a request.
+/// All sources of a request. `last_segment` is that with the end of the cluster's log.
 pub(super) fn all(
     request: &Request,
     wanted: &HashSet<String>,
+    last_segment: &str,
     packs: Packs,
 ) -> Result<Vec<Stored>, Error> {
     let mut all = Vec::new();
     for place in &request.sources {
+        if place.is_running() {
+            all.push(of_server(place, wanted, last_segment)?);
+            continue;
+        }
         let is_local = place.local_path().is_some();
         all.push(match place.look() {
             Ok(Seen::File(_)) if !is_local => one_file(place, request, wanted, packs)?,
@@ -53,6 +63,39 @@ pub(super) fn all(
         });
     }
     Ok(all)
+}
+
+/// What is needed of the data directory of a running server. Its control file is read first: all
+/// that comes after it is as of its redo position or later.
+fn of_server(
+    place: &StorePath,
+    wanted: &HashSet<String>,
+    last_segment: &str,
+) -> Result<Stored, Error> {
+    let shown = place.path().to_owned();
+    let failed = |error| Error::io("copy to a temporary folder (TMPDIR says where)", &shown, error);
+    let folder = tempfile::Builder::new().prefix("pagewarden-").tempdir().map_err(failed)?;
+    // A label of a backup is of no matter here.
+    let first = ALWAYS.iter().copied().filter(|name| *name != LABEL);
+    for name in first.chain(wanted.iter().map(String::as_str)).chain([last_segment]) {
+        let from = match place.join(name).open() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            opened => opened.map_err(failed)?,
+        };
+        let to = folder.path().join(name);
+        fs::create_dir_all(to.parent().unwrap_or(folder.path())).map_err(failed)?;
+        let mut to = fs::File::create_new(to).map_err(failed)?;
+        // A file that was cut or dropped meanwhile ends early, and its last pages are not there.
+        io::copy(&mut BufReader::with_capacity(READ_BYTES, from), &mut to).map_err(failed)?;
+    }
+    Ok(Stored {
+        shown,
+        root: folder.path().to_owned(),
+        losses: BTreeMap::new(),
+        is_running: true,
+        log: None,
+        _kept: Kept::Folder { _folder: folder },
+    })
 }
 
 /// A file in object storage, an archive or a pack: it is copied to a folder of our own first, and is
@@ -87,6 +130,7 @@ fn one(
         root: shown.clone(),
         shown: shown.clone(),
         losses: BTreeMap::new(),
+        is_running: false,
         log: None,
         _kept: Kept::Nothing,
     };
@@ -115,6 +159,7 @@ fn one(
             shown,
             root: taken.root.clone(),
             losses: std::mem::take(&mut taken.losses),
+            is_running: false,
             log: taken.log.take(),
             _kept: Kept::Taken { _taken: taken },
         },

@@ -2,11 +2,12 @@
 //!
 //! `copy` takes the stream apart, `wire` turns values into their canonical form, `position`
 //! asks how far a server has come in the log of another, `skim` reads whole tables from their
-//! pages, which `heap` takes apart.
+//! pages, which `heap` takes apart. `files` are those of the data directory.
 //! Types that we know are read as the server sends them; all others as the text that
 //! the server makes of them, under settings that are the same for every session.
 
 pub mod copy;
+pub mod files;
 pub mod heap;
 mod position;
 mod session;
@@ -112,6 +113,11 @@ struct Postgres {
 }
 
 fn connect(location: &Location) -> Result<Box<dyn Connection>> {
+    Ok(Box::new(open(location)?))
+}
+
+/// A session that only reads.
+fn open(location: &Location) -> Result<Postgres> {
     let place = location.to_string();
     let fail = |reason: String| Error::Connect { place: place.clone(), reason };
     let mut config = Config::new();
@@ -160,7 +166,7 @@ fn connect(location: &Location) -> Result<Box<dyn Connection>> {
     let version = version.unwrap_or_default();
     postgres.server =
         format!("PostgreSQL {}", version.split_whitespace().next().unwrap_or_default());
-    Ok(Box::new(postgres))
+    Ok(postgres)
 }
 
 /// The folder of the socket: the one that was named or, without a host, where packages put it.
