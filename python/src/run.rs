@@ -339,6 +339,7 @@ fn check(
         opened: ran.opened,
         protection_missed: false,
         storage: None,
+        drill: None,
         ended: SystemTime::now(),
     };
     reports.end(&end).map_err(|error| error.to_string())?;

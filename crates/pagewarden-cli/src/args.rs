@@ -104,7 +104,7 @@ pub struct Check {
     /// Check a part of a plan that `pagewarden plan` made; `pagewarden merge` puts results together
     #[arg(long, value_name = "PLAN", requires = "output", help_heading = "Plans",
         conflicts_with_all = ["paths", "format", "wal", "log", "keyring", "base", "stanza", "set", "latest",
-        "no_log", "cipher_pass_file", "settle", "map", "picture", "html", "metrics", "no_witness", "structure",
+        "no_log", "restore_drill", "cipher_pass_file", "settle", "map", "picture", "html", "metrics", "no_witness", "structure",
         "seal", "against", "accept_unverifiable", "server", "endpoint", "storage_option"])]
     pub plan: Option<PathBuf>,
 
@@ -164,6 +164,14 @@ pub struct Check {
     /// Do not read the archived log of a backup repository
     #[arg(long)]
     pub no_log: bool,
+
+    /// Of a PostgreSQL backup, restore the newest set, or this one, into a temporary server, and read all of it
+    ///
+    /// It is brought back to a temporary folder (TMPDIR says where), a server of the same version, which
+    /// must be installed here, replays the log to its end, every row is read, and pg_amcheck
+    /// looks at tables and indexes. Then all of it is removed.
+    #[arg(long, value_name = "SET", num_args = 0..=1, default_missing_value = "", require_equals = true)]
+    pub restore_drill: Option<String>,
 
     /// A file with the passphrase of an encrypted backup repository
     ///

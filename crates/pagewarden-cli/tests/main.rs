@@ -31,6 +31,7 @@ mod compare_state;
 mod compares;
 mod cost;
 mod crashed;
+mod drills;
 mod duckdb;
 mod file_damage;
 mod guarded_hour;

@@ -36,7 +36,7 @@ pub(crate) fn command(server: &Server, name: &str, arguments: &[&str]) -> Comman
 }
 
 /// A repository of the collection. `None`, said aloud, where there are no fixtures.
-fn repository(name: &str, folder: &str) -> Option<PathBuf> {
+pub(crate) fn repository(name: &str, folder: &str) -> Option<PathBuf> {
     let beside = || concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/fixtures").into();
     let root = std::env::var_os("PAGEWARDEN_FIXTURES").map_or_else(beside, PathBuf::from);
     let path = root.join("backups").join(name).join(folder);

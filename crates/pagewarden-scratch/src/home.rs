@@ -6,7 +6,7 @@
 use std::env;
 use std::fs::{self, File, Permissions};
 use std::io::Write;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, chown, lchown};
 use std::os::unix::process::CommandExt;
 use std::path::{self, Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -261,6 +261,22 @@ pub(crate) fn own(directory: &Path) -> Result<()> {
         }
     };
     give().with_context(|| format!("cannot give away {}", directory.display()))
+}
+
+/// Gives a folder and all that is in it to the ordinary user. Links are not followed.
+pub(crate) fn own_tree(root: &Path) -> Result<()> {
+    let Some(user) = OrdinaryUser::to_become() else { return Ok(()) };
+    let mut paths = vec![root.to_owned()];
+    while let Some(path) = paths.pop() {
+        lchown(&path, Some(user.uid), Some(user.gid))
+            .with_context(|| format!("cannot give away {}", path.display()))?;
+        if fs::symlink_metadata(&path)?.is_dir() {
+            for entry in fs::read_dir(&path)? {
+                paths.push(entry?.path());
+            }
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn copy_tree(source: &Path, target: &Path) -> Result<()> {

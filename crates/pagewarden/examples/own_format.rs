@@ -100,6 +100,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         opened: 1,
         protection_missed: false,
         storage: None,
+        drill: None,
         ended,
     })?;
     fs::remove_file(&path)?;

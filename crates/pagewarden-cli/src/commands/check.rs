@@ -11,6 +11,7 @@ use std::time::{Instant, SystemTime};
 use pagewarden::Error;
 use pagewarden::database::repository::RepositoryOptions;
 use pagewarden::database::{self, Format, OpenOptions, Step, Target, parts};
+use pagewarden::report::drill::DrillVerdict;
 use pagewarden::report::html::HtmlReport;
 use pagewarden::report::json::JsonReport;
 use pagewarden::report::map::Layout;
@@ -39,7 +40,10 @@ use crate::replaced_file::{Content, ReplacedFile};
 use crate::signals::stop_on_signals;
 use crate::terminal::{colours, width};
 
+mod drill;
 mod part;
+
+use drill::Wanted;
 
 /// What is the same for all targets of a run.
 struct Run<'a> {
@@ -118,9 +122,19 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
         server: server(arguments)?,
         notes: pagewarden::formats::sqlserver::files::strangers(&arguments.paths),
     };
+    let wanted = arguments.restore_drill.as_ref();
+    let wanted = wanted.map(|set| Wanted::of(arguments, set, &storage)).transpose()?;
     let mut all = Ran::default();
     run.check_all(subjects, seal_file, &arguments.demands, &mut reports, &mut all)?;
-    let verdict = all.verdict();
+    let mut drill = wanted.as_ref().map(drill::run);
+    if let (Some(drill), Some(words)) = (&mut drill, storage.trouble()) {
+        drill.was_kept_from_the_backup(&words);
+    }
+    let verdict = match drill.as_ref().map(|drill| drill.verdict) {
+        Some(DrillVerdict::Failed) => Verdict::Damaged,
+        Some(DrillVerdict::Impossible) => all.verdict().min(Verdict::Incomplete),
+        Some(DrillVerdict::Passed) | None => all.verdict(),
+    };
     let Ran { mut total, opened, missed, sealed, .. } = all;
     show.end();
     total.elapsed = begin.elapsed();
@@ -130,6 +144,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
         opened,
         protection_missed: missed,
         storage: storage.traffic(),
+        drill: drill.as_ref(),
         ended: SystemTime::now(),
     })?;
     drop(reports);

@@ -62,6 +62,7 @@ fn merge(arguments: &args::Merge) -> anyhow::Result<Exit> {
         opened: all.opened,
         protection_missed: all.missed,
         storage: None,
+        drill: None,
         ended: SystemTime::now(),
     })?;
     drop(reports);

@@ -397,6 +397,7 @@ fn check(
         opened: 1,
         protection_missed: false,
         storage: None,
+        drill: None,
         ended: now,
     })?;
     drop(reports);

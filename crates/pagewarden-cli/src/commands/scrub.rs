@@ -111,6 +111,7 @@ fn scrub(arguments: &Scrub) -> anyhow::Result<Exit> {
         opened,
         protection_missed: false,
         storage: None,
+        drill: None,
         ended: SystemTime::now(),
     })?;
     Ok(exit_of(arguments, verdict, total.stopped, overdue))

@@ -140,6 +140,7 @@ fn unpack(arguments: &Unpack) -> Result<Exit> {
         opened,
         protection_missed: false,
         storage: storage.traffic(),
+        drill: None,
         ended: SystemTime::now(),
     })?;
     drop(reports);

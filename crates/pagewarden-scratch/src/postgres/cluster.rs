@@ -12,8 +12,9 @@
 //!
 //! `trust` authentication is safe because no other user can reach the socket.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -24,7 +25,7 @@ use rustix::process::Signal;
 
 use super::installation::Installation;
 use crate::account::OrdinaryUser;
-use crate::home::{Home, copy_tree, own};
+use crate::home::{Home, copy_tree, own, own_tree};
 use crate::processes;
 use crate::programs::{ToolOutput, expect_success, run};
 
@@ -147,6 +148,30 @@ impl Cluster {
         Ok(copy)
     }
 
+    /// A cluster whose data directory `fill` writes into an empty folder, with all that belongs to it
+    /// beside that: a backup that was brought back. Its settings are ours. The server is not started.
+    ///
+    /// # Errors
+    /// What `fill` gives, or there is no room.
+    pub fn filled<T>(
+        settings: &[(&str, &str)],
+        fill: impl FnOnce(&Path) -> Result<(Installation, T)>,
+    ) -> Result<(Self, T)> {
+        let home = Home::new()?;
+        let data_dir = home.path().join("data");
+        fs::create_dir(&data_dir)?;
+        fs::set_permissions(&data_dir, Permissions::from_mode(0o700))?;
+        let (installation, filled) = fill(&data_dir)?;
+        installation.check_reachable()?;
+        let cluster = Self { installation, server: None, preloaded: None, data_dir, home };
+        fs::write(cluster.data_dir.join("postgresql.conf"), "")?;
+        fs::write(cluster.data_dir.join("pg_ident.conf"), "")?;
+        fs::write(cluster.data_dir.join("pg_hba.conf"), "local all all trust\n")?;
+        cluster.append_settings(BASE_SETTINGS.iter().chain(settings).copied())?;
+        own_tree(cluster.home.path())?;
+        Ok((cluster, filled))
+    }
+
     /// A home without a data directory.
     fn empty(installation: &Installation) -> Result<Self> {
         installation.check_reachable()?;
@@ -247,6 +272,11 @@ impl Cluster {
     /// it runs already. On failure the server is stopped and the error holds
     /// the end of its log.
     pub fn start(&mut self) -> Result<()> {
+        self.start_within(START_LIMIT)
+    }
+
+    /// The same, with this much time for it: a recovery may take long.
+    pub fn start_within(&mut self, limit: Duration) -> Result<()> {
         if self.is_running() {
             return Ok(());
         }
@@ -271,7 +301,7 @@ impl Cluster {
 
         let begin = Instant::now();
         while !self.is_ready(pid, log_begin) {
-            let timed_out = begin.elapsed() > START_LIMIT;
+            let timed_out = begin.elapsed() > limit;
             if timed_out || !self.is_running() {
                 self.kill_all();
                 let log = self.log();

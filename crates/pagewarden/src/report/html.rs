@@ -438,8 +438,15 @@ mod tests {
         let mut report = HtmlReport::new(&mut out, targets);
         act(&mut report);
         let ended = UNIX_EPOCH + Duration::from_secs(1_790_000_000);
-        let run =
-            RunEnd { verdict, total, opened: 1, protection_missed: false, storage: None, ended };
+        let run = RunEnd {
+            verdict,
+            total,
+            opened: 1,
+            protection_missed: false,
+            storage: None,
+            drill: None,
+            ended,
+        };
         report.end(&run).unwrap();
         let page = String::from_utf8(out).unwrap();
         assert!(page.starts_with(BEGIN));
@@ -575,6 +582,7 @@ mod tests {
                 opened: 0,
                 protection_missed,
                 storage: None,
+                drill: None,
                 ended,
             })
             .unwrap();

@@ -173,6 +173,9 @@ impl<W: Write + Send> Report for JsonReport<W> {
         if let (Some(tail), Some(traffic)) = (tail.as_object_mut(), &run.storage) {
             tail.insert("storage".to_owned(), json!(traffic));
         }
+        if let (Some(tail), Some(drill)) = (tail.as_object_mut(), run.drill) {
+            tail.insert("restore_drill".to_owned(), json!(drill));
+        }
         if let (Some(tail), Some(first)) = (tail.as_object_mut(), self.failed.first().cloned()) {
             if self.targets == 0 {
                 tail.insert("error".to_owned(), first.get("error").cloned().unwrap_or_default());

@@ -472,6 +472,7 @@ mod tests {
                 opened: 1,
                 protection_missed: false,
                 storage: None,
+                drill: None,
                 ended,
             })
             .unwrap();

@@ -1,5 +1,6 @@
 //! How results are written down. A report sees neither files nor formats.
 
+use self::drill::Drill;
 use std::fmt;
 use std::io;
 use std::time::SystemTime;
@@ -12,6 +13,7 @@ use crate::verify::{Sink, Summary, Verified};
 use crate::words::{bytes, counted, grouped};
 
 pub mod colours;
+pub mod drill;
 pub mod fold;
 pub mod html;
 pub mod json;
@@ -71,6 +73,8 @@ pub struct RunEnd<'a> {
     pub protection_missed: bool,
     /// What was asked of object stores, if the run read from some.
     pub storage: Option<Traffic>,
+    /// What came of a restore drill.
+    pub drill: Option<&'a Drill>,
     /// When it ended.
     pub ended: SystemTime,
 }

@@ -321,6 +321,7 @@ mod tests {
             opened: 1,
             protection_missed: false,
             storage: None,
+            drill: None,
             ended: UNIX_EPOCH,
         }
     }

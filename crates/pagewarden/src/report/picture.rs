@@ -278,6 +278,7 @@ mod tests {
             opened: 1,
             protection_missed: false,
             storage: None,
+            drill: None,
             ended: UNIX_EPOCH,
         };
         report.end(&run).unwrap();

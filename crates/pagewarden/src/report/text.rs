@@ -246,6 +246,9 @@ impl<W: Write + Send> Report for TextReport<W> {
         if let Some(traffic) = run.storage {
             writeln!(self.out, "Object storage: {traffic}")?;
         }
+        if let Some(drill) = run.drill {
+            writeln!(self.out, "{drill}")?;
+        }
         // Where nothing could be opened, the errors have said all there is.
         if run.opened > 0 {
             writeln!(self.out, "{}", last_line(run.total))?;

@@ -85,6 +85,7 @@ pub fn check(arguments: &Check, plan: &Path) -> anyhow::Result<Exit> {
         opened,
         protection_missed: missed,
         storage: None,
+        drill: None,
         ended: SystemTime::now(),
     })?;
     drop(reports);

@@ -65,12 +65,12 @@ impl Files {
 
     fn ask(&self, sql: &str) -> io::Result<Vec<Answer>> {
         let mut postgres = self.postgres.lock().unwrap_or_else(PoisonError::into_inner);
-        postgres.ask(sql).map_err(not_read)
+        postgres.ask(sql).map_err(|error| not_read(&error))
     }
 }
 
 /// What the server did not say is not known.
-fn not_read(error: Error) -> io::Error {
+fn not_read(error: &Error) -> io::Error {
     let mut words = error.to_string();
     if words.contains("permission denied for function") {
         words.push_str("; log in as a superuser, or grant EXECUTE on it to this role");
@@ -158,7 +158,7 @@ impl StoredBytes for OpenFile {
             }
             Ok(())
         });
-        copied.map_err(not_read)?;
+        copied.map_err(|error| not_read(&error))?;
         count.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 }

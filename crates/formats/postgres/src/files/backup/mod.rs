@@ -35,6 +35,7 @@ mod members;
 mod needed;
 pub(crate) mod place;
 pub(crate) mod repository;
+pub mod restore;
 mod stream;
 pub(crate) mod taking;
 pub(crate) mod with_log;

@@ -1,5 +1,5 @@
-//! Single files taken out of a backup as it lies, for a repair: out of an archive, or a set in a
-//! repository.
+//! Files taken out of a backup as it lies, out of an archive or a set in a repository: single ones for a
+//! repair, all of them for a restore (`restore.rs`).
 //!
 //! The readers of backups go their usual way, member by member. What is wanted is written to a folder
 //! of our own; what is not is passed over, and where a tool keeps files by themselves it is not read
@@ -11,7 +11,7 @@ use std::fs::{self, File};
 use std::io;
 use std::ops::Deref;
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tempfile::TempDir;
@@ -28,6 +28,7 @@ use pagewarden_core::source::store::{Seen, StorePath};
 use pagewarden_core::source::tar::{Member, MemberKind, TarError};
 
 const PIECE_BYTES: usize = 1 << 20;
+const TAKE: &str = "take files out, into a temporary folder (TMPDIR says where),";
 /// What says of a copy which one it is.
 pub(crate) const ALWAYS: [&str; 3] = ["PG_VERSION", "global/pg_control", LABEL];
 
@@ -60,19 +61,38 @@ impl Deref for Opening {
 #[derive(Debug)]
 pub(crate) struct Taking {
     folder: PathBuf,
-    wanted: HashSet<String>,
+    wanted: Wanted,
     found: Mutex<Found>,
 }
 
+/// Which files are taken out.
+#[derive(Debug)]
+pub(super) enum Wanted {
+    /// Those of these names, and [`ALWAYS`].
+    Named(HashSet<String>),
+    /// All but those of these names.
+    AllBut(&'static [&'static str]),
+}
+
+impl Wanted {
+    fn has(&self, name: &str) -> bool {
+        match self {
+            Self::Named(names) => names.contains(name) || ALWAYS.contains(&name),
+            Self::AllBut(names) => !names.contains(&name),
+        }
+    }
+}
+
 #[derive(Default)]
-struct Found {
+pub(super) struct Found {
     /// What each backup is, in words.
-    backups: Vec<String>,
-    log: Option<Arc<dyn LogArchive>>,
+    pub(super) backups: Vec<String>,
+    /// The log that the tool keeps beside it.
+    pub(super) log: Option<Arc<dyn LogArchive>>,
     /// A backup that is a data directory as it is.
-    data: Option<PathBuf>,
+    pub(super) data: Option<PathBuf>,
     /// Why a wanted file is not there, or the rest of the backup.
-    losses: BTreeMap<String, String>,
+    pub(super) losses: BTreeMap<String, String>,
 }
 
 impl std::fmt::Debug for Found {
@@ -111,12 +131,26 @@ pub(crate) fn take_out(
     wanted: HashSet<String>,
 ) -> Result<Option<Taken>, Error> {
     let path = place.path();
-    let failed = |error| {
-        Error::io("take files out, into a temporary folder (TMPDIR says where),", path, error)
-    };
+    let failed = |error| Error::io(TAKE, path, error);
     let folder = tempfile::Builder::new().prefix("pagewarden-").tempdir().map_err(failed)?;
+    let Some(found) = take_to(place, repository, Wanted::Named(wanted), folder.path())? else {
+        return Ok(None);
+    };
+    let root = found.data.unwrap_or_else(|| folder.path().to_owned());
+    Ok(Some(Taken { _folder: folder, root, log: found.log, losses: found.losses }))
+}
+
+/// The same, to a folder that is there.
+pub(super) fn take_to(
+    place: &StorePath,
+    repository: &RepositoryOptions,
+    wanted: Wanted,
+    folder: &Path,
+) -> Result<Option<Found>, Error> {
+    let path = place.path();
+    let failed = |error| Error::io(TAKE, path, error);
     let found = Mutex::default();
-    let taking = Arc::new(Taking { folder: folder.path().to_owned(), wanted, found });
+    let taking = Arc::new(Taking { folder: folder.to_owned(), wanted, found });
     let mut options = OpenOptions { repository: repository.clone(), ..OpenOptions::default() };
     options.repository.latest = repository.sets.is_empty();
     let opening = Opening { options, taking: Some(Arc::clone(&taking)) };
@@ -136,8 +170,7 @@ pub(crate) fn take_out(
         let reason = format!("it holds several databases: {}", found.backups.join("; "));
         return Err(Error::refused(path, reason, "say which one: --stanza NAME, or --set LABEL"));
     }
-    let root = found.data.unwrap_or_else(|| folder.path().to_owned());
-    Ok(Some(Taken { _folder: folder, root, log: found.log, losses: found.losses }))
+    Ok(Some(found))
 }
 
 impl Taking {
@@ -198,8 +231,13 @@ impl Taking {
         }
         let below = member.name.strip_prefix(root.as_deref().unwrap_or_default())?;
         let name = format!("{prefix}{below}");
-        let is_wanted = self.wanted.contains(&name) || ALWAYS.contains(&name.as_str());
-        if !is_wanted || member.objection.is_some() || !matches!(member.kind, MemberKind::File) {
+        let is_inside =
+            Path::new(&name).components().all(|part| matches!(part, Component::Normal(_)));
+        if !is_inside
+            || !self.wanted.has(&name)
+            || member.objection.is_some()
+            || !matches!(member.kind, MemberKind::File)
+        {
             return None;
         }
         if let Err(error) = self.write(members, &name, in_pieces) {

@@ -82,7 +82,7 @@ fn files_are_those_that_the_tools_restored() {
         // Of all others only some are wanted: what is passed over must disturb nothing.
         let wanted: HashSet<String> = one.sums().keys().step_by(3).cloned().collect();
         let name = one.folder.display();
-        let taken = take_out(&one.path, &one.options, wanted.clone()).unwrap();
+        let taken = take_out(&one.path.as_path().into(), &one.options, wanted.clone()).unwrap();
         let taken = taken.unwrap_or_else(|| panic!("{name}: no repository"));
         assert!(taken.losses.is_empty(), "{name}: {:?}", taken.losses);
         assert!(taken.is_known(), "{name}");
@@ -107,7 +107,8 @@ fn damage_of_stored_bytes_brings_no_sound_page_of_another_content() {
     for one in Collected::all() {
         let is_relation = |name: &&String| name.contains('/') && locate(name).is_some();
         let wanted: HashSet<String> = one.sums().keys().filter(is_relation).cloned().collect();
-        let sound = take_out(&one.path, &one.options, wanted.clone()).unwrap().unwrap();
+        let sound =
+            take_out(&one.path.as_path().into(), &one.options, wanted.clone()).unwrap().unwrap();
         for (number, damage) in
             one.manifest["damage"].as_array().unwrap().iter().take(3).enumerate()
         {
@@ -123,7 +124,10 @@ fn damage_of_stored_bytes_brings_no_sound_page_of_another_content() {
             fs::write(copy.join(file), bytes).unwrap();
             let path = repository_in(&copy).unwrap();
             let name = format!("{}: {file} at {offset}", one.folder.display());
-            let Ok(Some(taken)) = take_out(&path, &one.options, wanted.clone()) else { continue };
+            let Ok(Some(taken)) = take_out(&path.as_path().into(), &one.options, wanted.clone())
+            else {
+                continue;
+            };
             for file in &wanted {
                 let Ok(bytes) = fs::read(taken.root.join(file)) else {
                     left_out += 1;

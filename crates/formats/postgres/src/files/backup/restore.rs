@@ -1,0 +1,249 @@
+//! A whole backup brought back into a folder of our own, with the log that is kept beside it: what a restore
+//! drill starts a server on.
+//!
+//! What would make that server reach for anything else is left out: settings, other than those of the
+//! database itself, in `postgresql.conf`, `postgresql.auto.conf`, `pg_hba.conf` and the like; signals and `recovery.conf`, which
+//! say whom to follow; and `tablespace_map`, by which a server makes links to where the tablespaces were.
+//! Tablespaces lie in folders beside the data directory, and the links lead there.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Seek as _};
+use std::os::unix::fs::symlink;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use super::label::{LABEL, Label, TABLESPACE_MAP};
+use super::taking::{Wanted, take_to};
+use crate::files::archived_log::{LogArchive, in_folder};
+use crate::files::control::Control;
+use crate::protect::read_control;
+use pagewarden_core::database::repository::RepositoryOptions;
+use pagewarden_core::error::Error;
+use pagewarden_core::source::store::StorePath;
+
+/// What is left out.
+const LEFT_OUT: [&str; 12] = [
+    "postgresql.conf",
+    "postgresql.auto.conf",
+    "pg_hba.conf",
+    "pg_ident.conf",
+    "recovery.conf",
+    "recovery.done",
+    "recovery.signal",
+    "standby.signal",
+    "postmaster.pid",
+    "postmaster.opts",
+    "backup_manifest",
+    TABLESPACE_MAP,
+];
+
+/// Folders that a server needs, which backups may leave out where they are empty.
+const FOLDERS: [&str; 14] = [
+    "pg_commit_ts",
+    "pg_dynshmem",
+    "pg_logical/mappings",
+    "pg_logical/snapshots",
+    "pg_notify",
+    "pg_replslot",
+    "pg_serial",
+    "pg_snapshots",
+    "pg_stat",
+    "pg_stat_tmp",
+    "pg_subtrans",
+    "pg_tblspc",
+    "pg_twophase",
+    "pg_wal/archive_status",
+];
+
+/// A backup that was brought back.
+pub struct Restored {
+    /// In a few words what it is.
+    pub what: String,
+    /// The version of the server, as in 15 or 9.6.
+    pub version: String,
+    /// Files, and the bytes in them.
+    pub files: u64,
+    /// See `files`.
+    pub bytes: u64,
+    /// What could not be brought back, with the reason.
+    pub losses: BTreeMap<String, String>,
+    /// The position that replay begins at.
+    begin: u64,
+    segment_bytes: u64,
+    log: Vec<Arc<dyn LogArchive>>,
+}
+
+impl std::fmt::Debug for Restored {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Restored").field("what", &self.what).finish_non_exhaustive()
+    }
+}
+
+/// Brings a backup back: an archive, a folder of archives, or the set of a repository that the options
+/// name, else its newest one. `data` is an empty folder, which becomes the data directory; tablespaces
+/// come to folders beside it whose names begin with its own. `log` are folders with log besides.
+///
+/// # Errors
+/// It is no backup of PostgreSQL, holds several databases, or there is no room for it.
+pub fn restore(
+    place: &StorePath,
+    repository: &RepositoryOptions,
+    log: &[StorePath],
+    data: &Path,
+) -> Result<Restored, Error> {
+    let path = place.path();
+    let refuse = |reason: &str, hint: &str| Err(Error::refused(path, reason, hint));
+    let Some(mut found) = take_to(place, repository, Wanted::AllBut(&LEFT_OUT), data)? else {
+        return refuse(
+            "no backup that can be brought back for a drill",
+            "name a backup repository, or a base backup in archives",
+        );
+    };
+    if found.data.is_some() {
+        return refuse(
+            "a backup that is a data directory as it is: it need not be brought back",
+            "start a server on a copy of it",
+        );
+    }
+    let failed = |error| Error::io("restore", path, error);
+    for folder in FOLDERS {
+        fs::create_dir_all(data.join(folder)).map_err(failed)?;
+    }
+    let (files, bytes) = counted(data).map_err(failed)?;
+    lead_to_tablespaces(data).map_err(failed)?;
+    let version = fs::read_to_string(data.join("PG_VERSION")).unwrap_or_default();
+    let control = read_control(&data.join("global").join("pg_control"));
+    let control = control.ok().and_then(|bytes| Control::parse(&bytes).ok());
+    let label = fs::read(data.join(LABEL)).map(|bytes| Label::parse(&bytes)).unwrap_or_default();
+    let Some(control) = control.filter(|_| !version.trim().is_empty()) else {
+        let why: Vec<_> =
+            found.losses.iter().map(|(name, why)| format!("{name}: {why}")).take(3).collect();
+        if why.is_empty() {
+            return refuse(
+                "nothing of it could be brought back",
+                "what the check says above tells why: a passphrase or the wanted set may be missing",
+            );
+        }
+        let reason = format!("it cannot be brought back: {}", why.join("; "));
+        return Err(Error::damaged(path, reason, "name another set"));
+    };
+    let mut archives: Vec<_> = found.log.take().into_iter().collect();
+    for folder in log {
+        archives.push(in_folder(folder).map_err(|error| Error::io("list", folder.path(), error))?);
+    }
+    Ok(Restored {
+        what: found.backups.pop().unwrap_or_default(),
+        version: version.trim().to_owned(),
+        files,
+        bytes,
+        losses: found.losses,
+        begin: label.start_lsn.unwrap_or(control.redo_lsn),
+        segment_bytes: u64::from(control.wal_segment_bytes).max(1),
+        log: archives,
+    })
+}
+
+impl Restored {
+    /// Writes the log from the backup on to files of the server's names in `folder`. The names of those that
+    /// cannot be had, with the reason.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    pub fn write_log(&self, folder: &Path) -> io::Result<BTreeMap<String, String>> {
+        let mut losses = BTreeMap::new();
+        let first = self.begin.checked_div(self.segment_bytes).unwrap_or(0);
+        for archive in &self.log {
+            for segment in archive.segments() {
+                let to = folder.join(&segment.name);
+                if number_of(&segment.name, self.segment_bytes).is_none_or(|it| it < first)
+                    || !is_plain(&segment.name)
+                    || to.exists()
+                {
+                    continue;
+                }
+                match archive.open(segment) {
+                    Ok(mut from) => {
+                        from.rewind()?;
+                        io::copy(&mut from, &mut File::create_new(to)?)?;
+                    }
+                    Err(why) => {
+                        losses.insert(segment.stored_file.clone(), format!("{why:?}"));
+                    }
+                }
+            }
+            for (timeline, text) in archive.histories() {
+                let name = format!("{timeline:08X}.history");
+                match text {
+                    Ok(text) => fs::write(folder.join(name), text)?,
+                    Err(why) => drop(losses.insert(name, why)),
+                }
+            }
+        }
+        Ok(losses)
+    }
+}
+
+/// Which segment of its timeline a name stands for.
+fn number_of(name: &str, segment_bytes: u64) -> Option<u64> {
+    let high = u64::from_str_radix(name.get(8..16)?, 16).ok()?;
+    let low = u64::from_str_radix(name.get(16..24)?, 16).ok()?;
+    let of_high = (1_u64 << 32).checked_div(segment_bytes)?;
+    high.checked_mul(of_high)?.checked_add(low)
+}
+
+fn is_plain(name: &str) -> bool {
+    Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// Files below a folder, and the bytes in them.
+fn counted(root: &Path) -> io::Result<(u64, u64)> {
+    let (mut files, mut bytes) = (0_u64, 0_u64);
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let metadata = entry.metadata()?;
+            if metadata.is_dir() {
+                folders.push(entry.path());
+            } else {
+                files = files.saturating_add(1);
+                bytes = bytes.saturating_add(metadata.len());
+            }
+        }
+    }
+    Ok((files, bytes))
+}
+
+/// Moves what came to `pg_tblspc` beside the data directory.
+fn lead_to_tablespaces(data: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(data.join("pg_tblspc"))? {
+        let entry = entry?;
+        let mut place = data.as_os_str().to_owned();
+        place.push("-tablespace-");
+        place.push(entry.file_name());
+        let place = PathBuf::from(place);
+        fs::rename(entry.path(), &place)?;
+        symlink(&place, entry.path())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_are_counted_on_their_timeline() {
+        assert_eq!(number_of("00000001000000000000000A", 1 << 24), Some(10));
+        assert_eq!(number_of("000000010000000200000003", 1 << 24), Some(2 * 256 + 3));
+        assert_eq!(number_of("000000010000000200000003", 1 << 30), Some(2 * 4 + 3));
+        assert_eq!(number_of("00000001.history", 1 << 24), None);
+    }
+
+    #[test]
+    fn names_that_lead_out_of_a_folder_are_not_written() {
+        assert!(is_plain("00000001000000000000000A"));
+        assert!(!is_plain("../00000001000000000000000A") && !is_plain("/etc/passwd"));
+    }
+}

@@ -1,0 +1,270 @@
+//! `check --restore-drill`: a backup is brought back by our own reader, and a real server of its version
+//! replays its log to the end and reads every row.
+//!
+//! The server runs in a temporary folder under its own settings: it listens to a private socket only,
+//! archives nothing, follows no one, loads no library, and starts no worker that reaches for another
+//! server. It does run what the database itself has made of its indexes: functions in expressions.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use pagewarden::Error;
+use pagewarden::database::repository::RepositoryOptions;
+use pagewarden::error::ErrorKind;
+use pagewarden::formats::postgres::files::backup::restore::{Restored, restore};
+use pagewarden::report::drill::{Drill, DrillVerdict};
+use pagewarden::source::store::StorePath;
+use pagewarden_scratch::postgres::{Cluster, Installation, StopMode};
+
+use crate::args::Check;
+use crate::commands::storage::Storage;
+
+/// Replay of much log takes long.
+const RECOVERY_LIMIT: Duration = Duration::from_secs(24 * 3600);
+const COMPLAINTS_MAX: usize = 1000;
+
+/// What keeps the server to itself, and lets it take over whatever the one that was backed up had.
+const SETTINGS: [(&str, &str); 13] = [
+    ("hot_standby", "off"),
+    ("archive_mode", "off"),
+    ("wal_level", "logical"),
+    ("max_replication_slots", "100"),
+    ("max_wal_senders", "0"),
+    ("max_prepared_transactions", "1000"),
+    ("max_locks_per_transaction", "256"),
+    ("max_logical_replication_workers", "0"),
+    ("autovacuum", "off"),
+    ("shared_preload_libraries", "''"),
+    ("session_preload_libraries", "''"),
+    ("local_preload_libraries", "''"),
+    ("track_counts", "off"),
+];
+
+/// Tables whose rows are stored, each as a statement that reads all of them.
+const COUNTS: &str = "SELECT format('SELECT count(*) FROM ONLY %I.%I', nspname, relname) \
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = relnamespace \
+    WHERE relkind IN ('r', 'm', 't') AND relpersistence <> 't' AND relispopulated \
+    ORDER BY c.oid";
+/// So that the tables are read, and not their indexes.
+const READ_TABLES: &str = "SET enable_indexscan = off; SET enable_indexonlyscan = off; \
+    SET enable_bitmapscan = off; SET row_security = off;";
+
+/// What is to be brought back.
+pub struct Wanted {
+    place: StorePath,
+    repository: RepositoryOptions,
+    log: Vec<StorePath>,
+}
+
+impl Wanted {
+    /// Of these arguments, the set of this label; empty: the newest one.
+    pub fn of(arguments: &Check, set: &str, storage: &Storage) -> anyhow::Result<Self> {
+        let [path] = arguments.paths.as_slice() else {
+            anyhow::bail!("a restore drill is of one backup or repository\nhint: name one PATH");
+        };
+        let sets = match set {
+            "" => arguments.set.clone(),
+            set => vec![set.to_owned()],
+        };
+        let log: Result<_, _> = arguments.log.iter().map(|path| storage.at(path)).collect();
+        Ok(Self {
+            place: storage.at(path)?,
+            repository: RepositoryOptions {
+                sets,
+                stanza: arguments.stanza.clone(),
+                cipher_pass_file: arguments.cipher_pass_file.clone(),
+                ..RepositoryOptions::default()
+            },
+            log: log?,
+        })
+    }
+}
+
+/// Tries it. What keeps it from being tried is a result too.
+pub fn run(wanted: &Wanted) -> Drill {
+    let begin = Instant::now();
+    let mut drill = Drill {
+        verdict: DrillVerdict::Impossible,
+        backup: wanted.place.path().display().to_string(),
+        server: None,
+        files: 0,
+        bytes: 0,
+        replayed_to: None,
+        last_transaction: None,
+        databases: 0,
+        tables: 0,
+        rows: 0,
+        amcheck: false,
+        complaints: Vec::new(),
+        seconds: Duration::ZERO,
+    };
+    let is_damaged = |error: &anyhow::Error| {
+        let error = error.downcast_ref::<Error>();
+        error.is_some_and(|error| error.kind() == ErrorKind::Damaged)
+    };
+    match tried(wanted, &mut drill) {
+        Err(error) => {
+            if is_damaged(&error) {
+                drill.verdict = DrillVerdict::Failed;
+            }
+            drill.complaints.push(format!("{error:#}").replace('\n', "; "));
+        }
+        Ok(()) if drill.complaints.is_empty() => drill.verdict = DrillVerdict::Passed,
+        Ok(()) => drill.verdict = DrillVerdict::Failed,
+    }
+    drill.seconds = begin.elapsed();
+    drill
+}
+
+/// `Err`: it could not be tried. What goes wrong with the backup is a complaint.
+fn tried(wanted: &Wanted, drill: &mut Drill) -> anyhow::Result<()> {
+    let (mut cluster, restored) = Cluster::filled(&SETTINGS, |data| {
+        let Wanted { place, repository, log } = wanted;
+        let restored = restore(place, repository, log, data)?;
+        let installation = Installation::find(&restored.version).with_context(|| {
+            format!(
+                "the programs of PostgreSQL {} are not installed here\n\
+                 hint: install its server, and run the same command again",
+                restored.version
+            )
+        })?;
+        let losses = bring_log(&restored, data, installation.major)?;
+        drill.complaints.extend(losses);
+        Ok((installation, restored))
+    })?;
+    drill.backup = format!("{}: {}", wanted.place.path().display(), restored.what);
+    (drill.files, drill.bytes) = (restored.files, restored.bytes);
+    for (name, why) in &restored.losses {
+        drill.complaints.push(format!("{name} could not be brought back: {why}"));
+    }
+    drill.server = Some(format!("PostgreSQL {}", cluster.installation().server_version()?));
+    if let Err(error) = cluster.start_within(RECOVERY_LIMIT) {
+        let said = format!("{error:#}");
+        let mut last =
+            said.lines().rev().filter(|line| line.contains("FATAL") || line.contains("PANIC"));
+        let last = last.next().unwrap_or_else(|| said.lines().last().unwrap_or_default());
+        drill.complaints.push(format!("the server does not open it: {last}"));
+        return Ok(());
+    }
+    let log = cluster.log();
+    drill.replayed_to = said_after(&log, "redo done at ");
+    drill.last_transaction = said_after(&log, "last completed transaction was at log time ");
+    let_us_in(&mut cluster)?;
+    read_all(&cluster, drill)?;
+    check_indexes(&cluster, drill)?;
+    cluster.stop(StopMode::Immediate)
+}
+
+/// Puts the log where the server fetches it from. What of it could not be had.
+fn bring_log(restored: &Restored, data: &Path, major: u32) -> anyhow::Result<Vec<String>> {
+    let folder = data.with_extension("log");
+    fs::create_dir(&folder)?;
+    let losses =
+        restored.write_log(&folder).context("cannot write the log to a temporary folder")?;
+    let fetch = format!("cp \"{}/%f\" \"%p\"", folder.display());
+    let lines = format!(
+        "restore_command = '{}'\nrecovery_target_timeline = 'latest'\n",
+        fetch.replace('\'', "''")
+    );
+    match major {
+        12.. => {
+            fs::write(data.join("recovery.signal"), "")?;
+            // Read after postgresql.conf, and so it counts.
+            fs::write(data.join("postgresql.auto.conf"), lines)?;
+        }
+        _ => fs::write(data.join("recovery.conf"), lines)?,
+    }
+    let told = losses.into_iter();
+    Ok(told.map(|(name, why)| format!("{name} of the log cannot be had: {why}")).collect())
+}
+
+/// The word or time behind these words, where the server said them last.
+fn said_after(log: &str, words: &str) -> Option<String> {
+    let (_, rest) = log.rsplit_once(words)?;
+    let line = rest.lines().next()?;
+    Some(line.split(" system usage").next()?.trim_end().to_owned())
+}
+
+/// The superuser of the database may have another name than ours.
+fn let_us_in(cluster: &mut Cluster) -> anyhow::Result<()> {
+    match cluster.psql_in("template1", "SELECT 1") {
+        Ok(_) => return Ok(()),
+        Err(error) if format!("{error:#}").contains("does not exist") => {}
+        Err(error) => return Err(error),
+    }
+    cluster.stop(StopMode::Fast)?;
+    cluster.single_user("template1", &["CREATE ROLE postgres SUPERUSER LOGIN"])?;
+    cluster.start_within(RECOVERY_LIMIT)
+}
+
+/// Reads every row of every table.
+fn read_all(cluster: &Cluster, drill: &mut Drill) -> anyhow::Result<()> {
+    let databases = "SELECT datname FROM pg_catalog.pg_database WHERE datallowconn ORDER BY oid";
+    for database in cluster.psql_in("template1", databases)?.lines() {
+        drill.databases += 1;
+        let statements = match cluster.psql_in(database, COUNTS) {
+            Ok(statements) => statements,
+            Err(error) => {
+                complain(drill, database, &format!("{error:#}"));
+                continue;
+            }
+        };
+        let all: Vec<_> = statements.lines().collect();
+        let script = |statements: &[&str]| format!("{READ_TABLES} {};", statements.join("; "));
+        // One after the other only where one of them fails.
+        let pieces = match cluster.psql_in(database, &script(&all)) {
+            Ok(counts) => vec![Ok(counts)],
+            Err(_) => all
+                .iter()
+                .map(|one| {
+                    cluster.psql_in(database, &script(&[*one])).map_err(|error| (one, error))
+                })
+                .collect(),
+        };
+        drill.tables += all.len() as u64;
+        for piece in pieces {
+            match piece {
+                Ok(counts) => {
+                    drill.rows +=
+                        counts.lines().filter_map(|it| it.parse::<u64>().ok()).sum::<u64>();
+                }
+                Err((statement, error)) => {
+                    complain(drill, database, &format!("{statement}: {error:#}"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Has the server's own tool look at tables and B-tree indexes, where it is installed.
+fn check_indexes(cluster: &Cluster, drill: &mut Drill) -> anyhow::Result<()> {
+    let installation = cluster.installation();
+    if !installation.has("pg_amcheck") || !installation.has_extension("amcheck") {
+        return Ok(());
+    }
+    let mut tool = cluster.client("pg_amcheck")?;
+    tool.env_remove("PGDATABASE");
+    tool.args(["--all", "--install-missing", "--heapallindexed", "--parent-check", "-j", "2"]);
+    let output =
+        tool.output().map_err(|error: io::Error| error).context("cannot run pg_amcheck")?;
+    drill.amcheck = true;
+    if !output.status.success() {
+        for text in [&output.stdout, &output.stderr] {
+            for line in String::from_utf8_lossy(text).lines().filter(|line| !line.is_empty()) {
+                complain(drill, "pg_amcheck", line);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn complain(drill: &mut Drill, of: &str, what: &str) {
+    if drill.complaints.len() < COMPLAINTS_MAX {
+        let what: Vec<_> = what.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        drill.complaints.push(format!("{of}: {}", what.join("; ")));
+    }
+}
