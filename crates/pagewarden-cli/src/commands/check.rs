@@ -126,7 +126,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
     let wanted = wanted.map(|set| Wanted::of(arguments, set, &storage)).transpose()?;
     let mut all = Ran::default();
     run.check_all(subjects, seal_file, &arguments.demands, &mut reports, &mut all)?;
-    let mut drill = wanted.as_ref().map(drill::run);
+    let mut drill = wanted.as_ref().map(|wanted| drill::run(wanted, &run.options.stop));
     if let (Some(drill), Some(words)) = (&mut drill, storage.trouble()) {
         drill.was_kept_from_the_backup(&words);
     }
@@ -138,6 +138,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
     let Ran { mut total, opened, missed, sealed, .. } = all;
     show.end();
     total.elapsed = begin.elapsed();
+    total.stopped |= drill.is_some() && run.options.stop.load(Ordering::Relaxed);
     reports.end(&RunEnd {
         verdict,
         total: &total,

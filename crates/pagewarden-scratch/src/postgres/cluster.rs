@@ -272,11 +272,11 @@ impl Cluster {
     /// it runs already. On failure the server is stopped and the error holds
     /// the end of its log.
     pub fn start(&mut self) -> Result<()> {
-        self.start_within(START_LIMIT)
+        self.start_within(START_LIMIT, &|| false)
     }
 
-    /// The same, with this much time for it: a recovery may take long.
-    pub fn start_within(&mut self, limit: Duration) -> Result<()> {
+    /// The same, with this much time for it, as a recovery may take long, or until `is_over`.
+    pub fn start_within(&mut self, limit: Duration, is_over: &dyn Fn() -> bool) -> Result<()> {
         if self.is_running() {
             return Ok(());
         }
@@ -301,7 +301,7 @@ impl Cluster {
 
         let begin = Instant::now();
         while !self.is_ready(pid, log_begin) {
-            let timed_out = begin.elapsed() > limit;
+            let timed_out = begin.elapsed() > limit || is_over();
             if timed_out || !self.is_running() {
                 self.kill_all();
                 let log = self.log();

@@ -8,6 +8,7 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -84,7 +85,7 @@ impl Wanted {
 }
 
 /// Tries it. What keeps it from being tried is a result too.
-pub fn run(wanted: &Wanted) -> Drill {
+pub fn run(wanted: &Wanted, stop: &AtomicBool) -> Drill {
     let begin = Instant::now();
     let mut drill = Drill {
         verdict: DrillVerdict::Impossible,
@@ -105,7 +106,8 @@ pub fn run(wanted: &Wanted) -> Drill {
         let error = error.downcast_ref::<Error>();
         error.is_some_and(|error| error.kind() == ErrorKind::Damaged)
     };
-    match tried(wanted, &mut drill) {
+    match tried(wanted, stop, &mut drill) {
+        _ if stop.load(Ordering::Relaxed) => drill.complaints.push("it was stopped".to_owned()),
         Err(error) => {
             if is_damaged(&error) {
                 drill.verdict = DrillVerdict::Failed;
@@ -120,7 +122,11 @@ pub fn run(wanted: &Wanted) -> Drill {
 }
 
 /// `Err`: it could not be tried. What goes wrong with the backup is a complaint.
-fn tried(wanted: &Wanted, drill: &mut Drill) -> anyhow::Result<()> {
+fn tried(wanted: &Wanted, stop: &AtomicBool, drill: &mut Drill) -> anyhow::Result<()> {
+    let is_over = || stop.load(Ordering::Relaxed);
+    if is_over() {
+        return Ok(());
+    }
     let (mut cluster, restored) = Cluster::filled(&SETTINGS, |data| {
         let Wanted { place, repository, log } = wanted;
         let restored = restore(place, repository, log, data)?;
@@ -141,7 +147,7 @@ fn tried(wanted: &Wanted, drill: &mut Drill) -> anyhow::Result<()> {
         drill.complaints.push(format!("{name} could not be brought back: {why}"));
     }
     drill.server = Some(format!("PostgreSQL {}", cluster.installation().server_version()?));
-    if let Err(error) = cluster.start_within(RECOVERY_LIMIT) {
+    if let Err(error) = cluster.start_within(RECOVERY_LIMIT, &is_over) {
         let said = format!("{error:#}");
         let mut last =
             said.lines().rev().filter(|line| line.contains("FATAL") || line.contains("PANIC"));
@@ -153,8 +159,10 @@ fn tried(wanted: &Wanted, drill: &mut Drill) -> anyhow::Result<()> {
     drill.replayed_to = said_after(&log, "redo done at ");
     drill.last_transaction = said_after(&log, "last completed transaction was at log time ");
     let_us_in(&mut cluster)?;
-    read_all(&cluster, drill)?;
-    check_indexes(&cluster, drill)?;
+    read_all(&cluster, stop, drill)?;
+    if !is_over() {
+        check_indexes(&cluster, drill)?;
+    }
     cluster.stop(StopMode::Immediate)
 }
 
@@ -197,13 +205,16 @@ fn let_us_in(cluster: &mut Cluster) -> anyhow::Result<()> {
     }
     cluster.stop(StopMode::Fast)?;
     cluster.single_user("template1", &["CREATE ROLE postgres SUPERUSER LOGIN"])?;
-    cluster.start_within(RECOVERY_LIMIT)
+    cluster.start()
 }
 
 /// Reads every row of every table.
-fn read_all(cluster: &Cluster, drill: &mut Drill) -> anyhow::Result<()> {
+fn read_all(cluster: &Cluster, stop: &AtomicBool, drill: &mut Drill) -> anyhow::Result<()> {
     let databases = "SELECT datname FROM pg_catalog.pg_database WHERE datallowconn ORDER BY oid";
     for database in cluster.psql_in("template1", databases)?.lines() {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         drill.databases += 1;
         let statements = match cluster.psql_in(database, COUNTS) {
             Ok(statements) => statements,
