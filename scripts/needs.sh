@@ -49,6 +49,11 @@ if ! command -v fio >/dev/null && [ "$(id -u)" -eq 0 ] && command -v apt-cache >
     apt-cache show fio >/dev/null 2>&1; then
     wanted+=(fio)
 fi
+# Lets users mount, and so do the tests.
+if ! command -v fusermount3 >/dev/null && [ "$(id -u)" -eq 0 ] && command -v apt-cache >/dev/null &&
+    apt-cache show fuse3 >/dev/null 2>&1; then
+    wanted+=(fuse3)
+fi
 # Not needed either, and half a minute each: a browser that looks at the pages of `serve`, and what takes its figures.
 for program in chromium prometheus; do
     if ! command -v "$program" >/dev/null && [ "$(id -u)" -eq 0 ] && command -v apt-cache >/dev/null &&
@@ -56,13 +61,20 @@ for program in chromium prometheus; do
         wanted+=("$program")
     fi
 done
-[ ${#wanted[@]} -eq 0 ] && exit 0
-
-if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
-    echo "missing: ${wanted[*]}" >&2
-    echo "hint: install them with your system's package manager, then run this again" >&2
-    exit 1
+if [ ${#wanted[@]} -gt 0 ]; then
+    if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+        echo "missing: ${wanted[*]}" >&2
+        echo "hint: install them with your system's package manager, then run this again" >&2
+        exit 1
+    fi
+    echo "installing: ${wanted[*]}" >&2
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${wanted[@]}" >/dev/null
 fi
-echo "installing: ${wanted[*]}" >&2
-apt-get update -qq
-DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${wanted[@]}" >/dev/null
+
+# DuckDB as a package of Python, in a folder of its own, whose files the tests check.
+folder="$(cd "$(dirname "$0")/.." && pwd)/target/python"
+if ! PYTHONPATH="$folder" python3 -c 'import duckdb' 2>/dev/null; then
+    python3 -m pip install --quiet --target "$folder" duckdb 2>/dev/null ||
+        echo "no package duckdb for Python: its tests are skipped" >&2
+fi

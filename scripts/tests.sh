@@ -8,6 +8,9 @@ set -euo pipefail
 skips=$(mktemp)
 trap 'rm -f "$skips"' EXIT
 status=0
+# What needs.sh has installed for Python.
+PYTHONPATH="$(cd "$(dirname "$0")/.." && pwd)/target/python${PYTHONPATH:+:$PYTHONPATH}"
+export PYTHONPATH
 [[ " $* " == *" -- "* ]] || set -- "$@" --
 "$@" --show-output 2>&1 | awk -v skips="$skips" '
     /^successes:$/ { hidden = 1 }
