@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{PUBS, Place, data_file};
+use super::{PUBS, Place, data_file, formatted};
 use crate::checksum::PAGE_BYTES;
 use crate::repair::ENGINE;
 use pagewarden_core::repair::{Proof, Request, Verdict};
@@ -43,7 +43,8 @@ fn made() -> Option<Made> {
     fs::create_dir(&root).unwrap();
     let mut sound = data_file(&backup);
     // Its length is what interruptions are slow by.
-    sound.truncate(400 * PAGE_BYTES);
+    let pages = formatted(&sound, 1).last().map_or(0, |last| *last as usize + 1);
+    sound.truncate(pages * PAGE_BYTES);
     let mut wounded = sound.clone();
     for page in WOUNDED {
         wounded[page * PAGE_BYTES + 140..page * PAGE_BYTES + 900].fill(0xE7);
