@@ -17,6 +17,7 @@
 //! | | column 4 | 4 | pages in the file |
 //! | | column 20, 21 | 10, 16 | full backup that differential ones build on: LSN of its checkpoint, id of its set |
 //! | | column 27 | | logical name, UTF-16 |
+//! | | column 28 | 16 | id of the backup set that the file was restored from last |
 //! | GAM, SGAM, DIFF map, ML map | 98 | 2 | bytes in the first record: 94 |
 //! | | 192 | 2 | bytes in the second one, the map: 7,992 |
 //! | free space | 98 | 2 | bytes in the record: 8,092 |
@@ -62,6 +63,7 @@ const COLUMN_SIZE: usize = 4;
 const COLUMN_BASE_LSN: usize = 20;
 const COLUMN_BASE_ID: usize = 21;
 const COLUMN_NAME: usize = 27;
+const COLUMN_RESTORED: usize = 28;
 /// SQL Server 7.0: what is older is in no form that is known.
 const VERSION_MIN: u16 = 515;
 const MAP_HEAD_BYTES: u16 = 94;
@@ -232,6 +234,8 @@ pub struct FileHeader {
     pub binding: Option<[u8; 16]>,
     /// The full backup that differential ones build on; `None` where there is none.
     pub base: Option<DifferentialBase>,
+    /// The id of the backup set that the file was restored from last; `None` if it never was.
+    pub restored_from: Option<[u8; 16]>,
 }
 
 /// The full backup since which the map of changed extents counts.
@@ -262,6 +266,7 @@ impl FileHeader {
             binding: columns
                 .as_ref()
                 .and_then(|columns| columns.get(COLUMN_BINDING)?.try_into().ok()),
+            restored_from: columns.as_ref().and_then(|columns| id(columns.get(COLUMN_RESTORED)?)),
             base: columns.as_ref().and_then(|columns| {
                 let checkpoint: &[u8; 10] = columns.get(COLUMN_BASE_LSN)?.try_into().ok()?;
                 let set_id = id(columns.get(COLUMN_BASE_ID)?)?;

@@ -65,6 +65,8 @@ pub(super) struct Scan {
     maps: BTreeMap<u64, DiffMap>,
     /// A page that changed after the differential base, by its own LSN, and that the map does not name.
     pub(super) unmarked: Option<u64>,
+    /// A page that changed after the last checkpoint, by its own LSN.
+    pub(super) late: Option<u64>,
 }
 
 impl Scan {
@@ -129,7 +131,7 @@ impl DataFile {
     }
 
     /// Reads all pages but the damaged ones.
-    pub(super) fn scan(&self, wounded: &HashSet<PageId>) -> Scan {
+    pub(super) fn scan(&self, wounded: &HashSet<PageId>, checkpoint: Option<Lsn>) -> Scan {
         let mut scan = Scan::default();
         let base = self.base().map(|base| base.checkpoint);
         for number in 0..self.bytes / PAGE {
@@ -154,6 +156,12 @@ impl DataFile {
                 && tested(&page, &header) == Tested::Sound;
             if is_unmarked && scan.unmarked.is_none() {
                 scan.unmarked = Some(number);
+            }
+            if checkpoint.is_some_and(|checkpoint| header.lsn > checkpoint)
+                && scan.late.is_none()
+                && tested(&page, &header) == Tested::Sound
+            {
+                scan.late = Some(number);
             }
         }
         scan
@@ -264,7 +272,7 @@ fn found(path: &Path, file: &File) -> bool {
     !is_backup && which(path, file).is_some_and(|identity| !identity.is_log)
 }
 
-/// Which file it is; a file that is called like one of ours is asked more.
+/// Which file it is; a file that is called like a data file is asked more.
 fn which(path: &Path, file: &File) -> Option<Identity> {
     identify(file, path)
         .or_else(|| is_named(path, &EXTENSIONS).then(|| identify_by_sample(file)).flatten())

@@ -334,8 +334,9 @@ impl Patient for Files {
         let wounds = findings.iter().filter_map(|finding| self.wound(finding).ok());
         let wounded: HashSet<PageId> = wounds.map(|(file, page)| (file.number, page)).collect();
         let files = self.database.files.values();
-        let scans: BTreeMap<u16, Scan> =
-            files.map(|file| (file.number, file.scan(&wounded))).collect();
+        let scans: BTreeMap<u16, Scan> = files
+            .map(|file| (file.number, file.scan(&wounded, self.database.checkpoint())))
+            .collect();
         let against = Against { database: &self.database, scans: &scans, wounded: &wounded };
         let all = self.read_sources(request, packs, &against)?;
         let planned: Vec<_> = findings

@@ -28,7 +28,7 @@ pub(super) struct BackupFiles {
     pub(super) paths: Vec<PathBuf>,
     /// What it is called.
     pub(super) name: String,
-    /// A server can restore from these files, as they are no copies of ours.
+    /// A server can restore from these files, as they are not unpacked by Pagewarden.
     pub(super) is_in_place: bool,
     set_id: Option<[u8; 16]>,
     families: u16,

@@ -8,8 +8,9 @@
 //! Two things make the first rule need more than the map. The data in a full backup, taken out of it,
 //! has a map that counts from that backup and a header that names the one before (see
 //! `page/diff_map.rs`): so all pages of extents that "did not change" are compared with the backup, and
-//! their LSNs with its checkpoint. And a server that was not shut down may have bits in memory that are
-//! not on the disk.
+//! their LSNs with its checkpoint. A server that was not shut down may have bits in memory that are
+//! not on the disk. And a database that was restored from the backup has its pages as the log in the
+//! backup left them: whether that sets bits was not seen.
 //!
 //! Of two files the second rule needs more: two databases of one origin that ran the same statements
 //! may differ in one page only. Of a backup it does not: what is equal to the data in a backup, boot page
@@ -143,6 +144,19 @@ impl Case<'_> {
             return Err(
                 "the database was not shut down cleanly, or its boot page does not say so: the \
                         map of changed extents on the disk may be behind"
+                    .to_owned(),
+            );
+        }
+        if let Some(page) = self.scan.late {
+            return Err(format!(
+                "page {}:{page} was changed after the last checkpoint: the files are not of one moment",
+                self.file.number
+            ));
+        }
+        if self.file.header.as_ref().and_then(|header| header.restored_from) == Some(id) {
+            return Err(
+                "the database was restored from this very backup, and the log in it may have \
+                        changed the page then"
                     .to_owned(),
             );
         }

@@ -21,7 +21,7 @@ use pagewarden_core::repair::copies::Moment;
 
 /// Pages that differ and are remembered by their numbers.
 const OTHERS_MAX: usize = 1024;
-/// One in so many pages that can be compared must be the same, where nothing else shows whose copy it is.
+/// Of pages that can be compared, at least one in this number must be the same, where nothing else shows whose copy it is.
 const KIN_SHARE: u64 = 4;
 const PAGE: u64 = PAGE_BYTES as u64;
 

@@ -129,8 +129,26 @@ fn shut_down(file: &mut Vec<u8>) {
 }
 
 /// The database as it was when the differential backup ended, shut down cleanly: its file header names the
-/// full backup, and its map what changed since.
+/// full backup, and its map what changed since. In truth it was restored from that backup before; here it was
+/// not.
 fn brought_on(full: &Path, differential: &Path) -> Vec<u8> {
+    let mut file = restored_and_brought_on(full, differential);
+    let restored_from = FileHeader::parse(&page(&file, 0)).unwrap().restored_from.unwrap();
+    change(&mut file, 0, |header| {
+        let record = usize::from(u16::from_le_bytes([header[8190], header[8191]]));
+        let places = (record..PAGE_BYTES).filter(|at| header[*at..].starts_with(&restored_from));
+        // The first is that of the differential base.
+        for at in places.skip(1).collect::<Vec<_>>() {
+            header[at..at + restored_from.len()].fill(0);
+        }
+    });
+    let header = FileHeader::parse(&page(&file, 0)).unwrap();
+    assert!(header.restored_from.is_none() && header.base.unwrap().set_id == restored_from);
+    file
+}
+
+/// The same as it was in truth.
+fn restored_and_brought_on(full: &Path, differential: &Path) -> Vec<u8> {
     let mut file = data_file(full);
     contents::read(&[differential.to_owned()], |backed_up| {
         put_page(&mut file, Header::parse(backed_up.page).page, backed_up.page);

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::{
     DIFFERENTIAL, FULL, FileHeader, LATER, LOG, Lsn, PUBS, Place, TWO_FILES, brought_on, change,
-    data_file, data_files, page, put_page, request, run, shut_down,
+    data_file, data_files, page, put_page, request, restored_and_brought_on, run, shut_down,
 };
 use crate::checksum::PAGE_BYTES;
 use crate::files::backup::contents;
@@ -112,6 +112,40 @@ fn map_that_another_page_contradicts_proves_nothing() {
         assert_eq!(outcome.pages[0].proof, Some(Proof::Older), "{outcome:#?}");
         assert!(outcome.pages[0].reason.contains("is contradicted by page 1:81"), "{outcome:#?}");
     }
+}
+
+/// What the log in the backup changed when it was restored has no bit, as far as is known.
+#[test]
+fn database_that_was_restored_from_the_backup_is_not_proved_by_its_map() {
+    let place = Place::new();
+    let (Some(full), Some(differential)) =
+        (place.put_fixture(FULL), place.put_fixture(DIFFERENTIAL))
+    else {
+        return;
+    };
+    let mut file = restored_and_brought_on(&full, &differential);
+    put_page(&mut file, u32::try_from(UNCHANGED).unwrap(), &[0; PAGE_BYTES]);
+    let path = place.put("shop.mdf", &file);
+    let outcome = run(&request(&path, &[&full])).unwrap();
+    assert_eq!(outcome.pages[0].proof, Some(Proof::Older), "{outcome:#?}");
+    assert!(outcome.pages[0].reason.contains("restored from this very backup"), "{outcome:#?}");
+}
+
+/// A page of after the last checkpoint shows that the boot page is of another moment.
+#[test]
+fn files_of_two_moments_prove_nothing_by_the_map() {
+    let place = Place::new();
+    let (Some(full), Some(differential)) =
+        (place.put_fixture(FULL), place.put_fixture(DIFFERENTIAL))
+    else {
+        return;
+    };
+    let mut file = brought_on(&full, &differential);
+    change(&mut file, CHANGED, |page| page[44..48].copy_from_slice(&9000_u32.to_le_bytes()));
+    put_page(&mut file, u32::try_from(UNCHANGED).unwrap(), &[0; PAGE_BYTES]);
+    let path = place.put("shop.mdf", &file);
+    let outcome = run(&request(&path, &[&full])).unwrap();
+    assert!(outcome.pages[0].reason.contains("not of one moment"), "{outcome:#?}");
 }
 
 #[test]
