@@ -343,7 +343,7 @@ impl Patient for Files {
             .iter()
             .map(|finding| self.page(finding, request, &all.sources, &scans))
             .collect();
-        let advice = advice::of(&self.database, &planned, &all.sets);
+        let advice = advice::of(&self.database, &planned, &all.sets, &all.sources);
         *self.advice.lock().unwrap_or_else(PoisonError::into_inner) = advice;
         Ok(planned)
     }

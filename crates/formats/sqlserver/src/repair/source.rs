@@ -11,8 +11,9 @@ use std::os::unix::fs::MetadataExt as _;
 use crate::checksum::{PAGE_BYTES, Page};
 use crate::files::backup::SetKind;
 use crate::files::backup::contents::{self, BackupSet};
+use crate::mtf::details::Guid;
 use crate::page::diff_map::is_beyond_the_map;
-use crate::page::header::{Header, Lsn};
+use crate::page::header::{Header, Lsn, Tested, tested};
 use crate::page::system::{BOOT_PAGE, BootPage, FileHeader};
 use crate::repair::database::{DataFile, Database, PageId, Scan};
 use crate::repair::places::{BackupFiles, CopiedFiles};
@@ -76,6 +77,8 @@ pub(super) struct Source {
     /// What it is, in words.
     pub(super) what: String,
     pub(super) kind: Kind,
+    /// The id of the backup set that it is.
+    set_id: Option<Guid>,
     files: BTreeMap<u16, Seen>,
     pages: BTreeMap<PageId, Box<Page>>,
 }
@@ -89,7 +92,14 @@ pub(super) struct Against<'a> {
 
 impl Source {
     fn new(name: String, kind: Kind) -> Self {
-        Self { name, what: String::new(), kind, files: BTreeMap::new(), pages: BTreeMap::new() }
+        Self {
+            name,
+            what: String::new(),
+            kind,
+            set_id: None,
+            files: BTreeMap::new(),
+            pages: BTreeMap::new(),
+        }
     }
 
     /// A page that was wanted.
@@ -97,8 +107,18 @@ impl Source {
         self.pages.get(&id).map(|page| &**page)
     }
 
+    /// True if it has this page, which was wanted, and the page's own protection does not fit.
+    pub(super) fn is_damaged(&self, id: PageId) -> bool {
+        self.page(id).is_some_and(|page| tested(page, &Header::parse(page)) == Tested::Failed)
+    }
+
     pub(super) fn seen(&self, file: u16) -> Option<&Seen> {
         self.files.get(&file)
+    }
+
+    /// True if it is this backup set.
+    pub(super) fn is_set(&self, set: &BackupSet) -> bool {
+        self.set_id == Some(set.id())
     }
 
     /// The boot page, if it is sound.
@@ -216,6 +236,7 @@ pub(super) fn read_backup(files: &BackupFiles, against: &Against<'_>) -> Result<
             };
         }
         source.what = words_of(&set);
+        source.set_id = set.id().is_set().then(|| set.id());
         if !is_log {
             read.sources.push(source);
         }

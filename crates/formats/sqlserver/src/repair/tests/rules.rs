@@ -223,6 +223,28 @@ fn plan_has_the_statements_that_a_server_restores_pages_by() {
     assert!(whole.warnings[0].contains("oguzz_full_backup_recoveryfull.bak"), "{whole:#?}");
 }
 
+/// The newest full backup holds the damage already.
+#[test]
+fn statements_leave_out_a_backup_in_which_the_page_is_damaged_too() {
+    let place = Place::new();
+    let (Some(full), Some(later)) = (place.put_fixture(FULL), place.put_fixture(LATER)) else {
+        return;
+    };
+    let mut file = data_file(&later);
+    let wanted = page(&file, UNCHANGED);
+    let mut bytes = fs::read(&later).unwrap();
+    let at = (0..bytes.len()).step_by(512).find(|at| bytes[*at..].starts_with(&wanted)).unwrap();
+    bytes[at + 3000] ^= 1;
+    let damaged = place.put("damaged.bak", &bytes);
+    file[usize::try_from(UNCHANGED).unwrap() * PAGE_BYTES + 3000] ^= 1;
+    let path = place.put("data/shop.mdf", &file);
+    let outcome = run(&request(&path, &[&full, &damaged])).unwrap();
+    let all = outcome.warnings.join(" ");
+    assert!(all.contains("oguzz_full_backup.bak") && !all.contains("damaged.bak"), "{all}");
+    let outcome = run(&request(&path, &[&full, &later])).unwrap();
+    assert!(outcome.warnings[0].contains("oguzz_full_backup_recoveryfull.bak"), "{outcome:#?}");
+}
+
 #[test]
 fn healthy_database_has_nothing_to_repair() {
     let place = Place::new();
