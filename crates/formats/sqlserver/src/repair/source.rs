@@ -280,7 +280,7 @@ pub(super) fn read_copies(copies: &CopiedFiles, against: &Against<'_>) -> Read {
             continue;
         }
         let ours = against.database.files.get(&file.number);
-        let moment = ours.and_then(|ours| moment_of(ours));
+        let moment = ours.and_then(moment_of);
         if let Some(seen) = one.files.get_mut(&file.number) {
             seen.is_same_moment = written.is_some() && *written == moment;
         }

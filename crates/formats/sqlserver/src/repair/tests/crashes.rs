@@ -43,8 +43,8 @@ fn made() -> Option<Made> {
     fs::create_dir(&root).unwrap();
     let mut sound = data_file(&backup);
     // Its length is what interruptions are slow by.
-    let pages = formatted(&sound, 1).last().map_or(0, |last| *last as usize + 1);
-    sound.truncate(pages * PAGE_BYTES);
+    let last = formatted(&sound, 1).last().copied().unwrap();
+    sound.truncate((usize::try_from(last).unwrap() + 1) * PAGE_BYTES);
     let mut wounded = sound.clone();
     for page in WOUNDED {
         wounded[page * PAGE_BYTES + 140..page * PAGE_BYTES + 900].fill(0xE7);
@@ -83,5 +83,7 @@ fn killed_at_any_change_it_is_finished_or_undone() {
 #[test]
 fn after_power_failure_at_any_change_it_is_finished_and_undone() {
     let Some(made) = made() else { return };
-    interrupted(&made, |run| run.is_finished_and_undone_after_power_failures());
+    interrupted(&made, |run| {
+        run.is_finished_and_undone_after_power_failures();
+    });
 }

@@ -15,6 +15,11 @@ use pagewarden_core::repair::{Proof, Request, Verdict};
 const UNCHANGED: u64 = 80;
 const CHANGED: u64 = 126;
 
+/// Where a page begins in its file.
+fn at(number: u64) -> usize {
+    usize::try_from(number).unwrap() * PAGE_BYTES
+}
+
 #[test]
 fn file_header_and_boot_page_name_the_backup_and_the_family() {
     let place = Place::new();
@@ -23,7 +28,7 @@ fn file_header_and_boot_page_name_the_backup_and_the_family() {
     else {
         return;
     };
-    let sets = contents::read(&[full.clone()], |_| {}).unwrap();
+    let sets = contents::read(std::slice::from_ref(&full), |_| {}).unwrap();
     let file = brought_on(&full, &differential);
     let base = FileHeader::parse(&page(&file, 0)).unwrap().base.unwrap();
     assert_eq!(base.set_id, sets[0].id().0);
@@ -35,7 +40,7 @@ fn file_header_and_boot_page_name_the_backup_and_the_family() {
         [LATER, PUBS, TWO_FILES, "library-compressed-2014.bak", "das-verifynone-2sets-2008r2.bak"]
     {
         let backup = place.put_fixture(name).unwrap();
-        let sets = contents::read(&[backup.clone()], |_| {}).unwrap();
+        let sets = contents::read(std::slice::from_ref(&backup), |_| {}).unwrap();
         let boot = BootPage::parse(&page(&data_file(&backup), BOOT_PAGE)).unwrap();
         assert_eq!(boot.family, Some(sets[0].configuration().family.0), "{name}");
     }
@@ -80,7 +85,7 @@ fn damaged_map_or_file_header_proves_nothing() {
     };
     for damaged in [0, 6, 9] {
         let mut file = brought_on(&full, &differential);
-        file[UNCHANGED as usize * PAGE_BYTES + 300..][..38].fill(0xE7);
+        file[at(UNCHANGED) + 300..][..38].fill(0xE7);
         file[damaged * PAGE_BYTES + 300..][..38].fill(0xE7);
         let path = place.put("shop.mdf", &file);
         let outcome = run(&request(&path, &[&full])).unwrap();
@@ -156,7 +161,7 @@ fn flipped_bit_that_a_second_rule_names_is_turned_back_without_any_source() {
     // A reserved byte, the page's own number, the second flag.
     for (byte, bit) in [(70, 3), (33, 0), (5, 0)] {
         let mut file = sound.clone();
-        file[UNCHANGED as usize * PAGE_BYTES + byte] ^= 1 << bit;
+        file[at(UNCHANGED) + byte] ^= 1 << bit;
         let path = place.put("shop.mdf", &file);
         let copy_to = Some(place.path(&format!("copy{byte}")));
         let outcome = run(&Request { write: true, copy_to, ..request(&path, &[]) }).unwrap();
@@ -166,7 +171,7 @@ fn flipped_bit_that_a_second_rule_names_is_turned_back_without_any_source() {
     }
     // One bit among rows has 2,048 explanations.
     let mut file = sound;
-    file[UNCHANGED as usize * PAGE_BYTES + 3000] ^= 1;
+    file[at(UNCHANGED) + 3000] ^= 1;
     let path = place.put("shop.mdf", &file);
     let outcome = run(&request(&path, &[])).unwrap();
     assert_eq!(outcome.verdict, Verdict::Impossible, "{outcome:#?}");
@@ -180,7 +185,7 @@ fn two_data_files_in_a_folder_are_repaired_together() {
     for (number, file) in &sound {
         let mut file = file.clone();
         let damaged = if *number == 1 { UNCHANGED } else { 8 };
-        file[usize::try_from(damaged).unwrap() * PAGE_BYTES + 200..][..30].fill(0xE7);
+        file[at(damaged) + 200..][..30].fill(0xE7);
         place.put(&format!("data/file{number}.dat"), &file);
     }
     let (path, copy) = (place.path("data"), place.path("copy"));
@@ -204,7 +209,7 @@ fn plan_has_the_statements_that_a_server_restores_pages_by() {
     let _ = (place.put_fixture(LATER), place.put_fixture(LOG));
     let mut file = brought_on(&full, &differential);
     for number in [1, UNCHANGED, CHANGED] {
-        file[usize::try_from(number).unwrap() * PAGE_BYTES + 300..][..38].fill(0xE7);
+        file[at(number) + 300..][..38].fill(0xE7);
     }
     let path = place.put("data/it's [x].mdf", &file);
     let outcome = run(&request(&path, &[&full, &differential])).unwrap();
@@ -233,10 +238,10 @@ fn statements_leave_out_a_backup_in_which_the_page_is_damaged_too() {
     let mut file = data_file(&later);
     let wanted = page(&file, UNCHANGED);
     let mut bytes = fs::read(&later).unwrap();
-    let at = (0..bytes.len()).step_by(512).find(|at| bytes[*at..].starts_with(&wanted)).unwrap();
-    bytes[at + 3000] ^= 1;
+    let there = (0..bytes.len()).step_by(512).find(|at| bytes[*at..].starts_with(&wanted)).unwrap();
+    bytes[there + 3000] ^= 1;
     let damaged = place.put("damaged.bak", &bytes);
-    file[usize::try_from(UNCHANGED).unwrap() * PAGE_BYTES + 3000] ^= 1;
+    file[at(UNCHANGED) + 3000] ^= 1;
     let path = place.put("data/shop.mdf", &file);
     let outcome = run(&request(&path, &[&full, &damaged])).unwrap();
     let all = outcome.warnings.join(" ");
