@@ -244,6 +244,16 @@ pub(super) fn read_backup(files: &BackupFiles, against: &Against<'_>) -> Result<
             read.sets.push(set);
         }
     }
+    // Of these the description is lost, and pages came.
+    for (number, mut source) in by_set {
+        match source.stranger(against.database, None) {
+            Some(stranger) => read.strangers.push(stranger),
+            None => {
+                source.what = format!("set {number}, which cannot be read to its end");
+                read.sources.push(source);
+            }
+        }
+    }
     Ok(read)
 }
 

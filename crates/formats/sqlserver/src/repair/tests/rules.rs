@@ -250,6 +250,22 @@ fn statements_leave_out_a_backup_in_which_the_page_is_damaged_too() {
     assert!(outcome.warnings[0].contains("oguzz_full_backup_recoveryfull.bak"), "{outcome:#?}");
 }
 
+/// Pages of a backup whose end was cut off can be taken, and are not proved.
+#[test]
+fn backup_that_was_cut_gives_pages_that_are_older() {
+    let place = Place::new();
+    let Some(full) = place.put_fixture(FULL) else { return };
+    let mut file = data_file(&full);
+    put_page(&mut file, u32::try_from(UNCHANGED).unwrap(), &[0; PAGE_BYTES]);
+    let mut bytes = fs::read(&full).unwrap();
+    bytes.truncate(bytes.len() / 2);
+    let cut = place.put("cut.bak", &bytes);
+    let path = place.put("data/shop.mdf", &file);
+    let outcome = run(&request(&path, &[&cut])).unwrap();
+    assert_eq!(outcome.pages[0].proof, Some(Proof::Older), "{outcome:#?}");
+    assert!(outcome.warnings.is_empty(), "no statement restores from it: {outcome:#?}");
+}
+
 #[test]
 fn healthy_database_has_nothing_to_repair() {
     let place = Place::new();
