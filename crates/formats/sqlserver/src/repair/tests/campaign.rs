@@ -138,8 +138,8 @@ fn no_page_of_a_file_out_of_a_backup_is_ever_wrong() {
         let place = Place::new();
         let Some(backup) = place.put_fixture(name) else { return };
         let counts = play(&history(name, data_file(&backup), &[&backup]), rounds);
-        // Unprotected pages, the boot page and swaps that cancel out are left.
-        assert!(counts.exact * 10 > counts.found * 6, "{name}: {counts:?}");
+        // Nothing is exact in a round with a wound of the boot page, or one that no check finds.
+        assert!(counts.exact * 10 > counts.found * 4, "{name}: {counts:?}");
     }
 }
 
