@@ -6,6 +6,7 @@ pub mod mssqlbak;
 pub mod mtf;
 pub mod page;
 pub mod protect;
+pub mod repair;
 pub mod stretch;
 pub mod xpress;
 
@@ -43,7 +44,7 @@ pub const FORMAT: Format = Format {
     link_maker: |_| LinkMaker::Unknown,
     specimens: Some(page::specimens::all),
     protect: Some(protect::ENGINE),
-    repair: None,
+    repair: Some(repair::ENGINE),
 };
 
 #[cfg(test)]

@@ -38,8 +38,10 @@ use crate::checksum::{
 use pagewarden_core::page::{Neighbours, PageFinding, PageFormat, PageRun, RunVerdict};
 use pagewarden_core::verdict::{Kind, PageNo, Protection, Severity, Standing, joined};
 
+pub mod diff_map;
 pub mod header;
 pub mod log;
+pub mod mend;
 pub(super) mod specimens;
 pub mod stamp;
 pub mod system;

@@ -26,8 +26,11 @@ use super::storage::StorageOptions;
     Exit status: 0 all damaged pages are repaired (or, without --yes, can be), 1 some cannot,\n\
     2 refused, 3 stopped early.")]
 pub struct Repair {
-    /// A data directory of PostgreSQL (10 to 18), MySQL or MariaDB that was shut down cleanly, or a
-    /// SQLite database
+    /// A data directory of PostgreSQL (10 to 18), MySQL or MariaDB that was shut down cleanly, a
+    /// SQLite database, or data files of SQL Server
+    ///
+    /// Of SQL Server a data file (.mdf, .ndf) or the folder of one database: it is planned, with the
+    /// statements by which the server restores pages itself, and mended in a copy only (--copy-to).
     ///
     /// With --undo, by default the one that the undo file was made for.
     #[arg(value_name = "PATH", required_unless_present = "undo")]
@@ -39,9 +42,10 @@ pub struct Repair {
     /// as a folder or as archives, a repository of pgBackRest, Barman or WAL-G (its newest set, and
     /// its log), or a pack; for MySQL and MariaDB a data directory that was shut down, or a prepared
     /// backup. For SQLite another file of the same database, also compressed or in a
-    /// pack. The database's own log is asked in any case. For PostgreSQL, archives, repositories and packs
-    /// may be in object storage (s3://, gs://, az://, https://); postgres://USER@HOST is a running standby or
-    /// primary.
+    /// pack. For SQL Server full and differential backups (.bak, .dif), log backups (.trn, for the
+    /// statements), copies of the data files, and folders and packs of these. The database's own log is asked
+    /// in any case. For PostgreSQL, archives, repositories and packs may be in object storage (s3://, gs://,
+    /// az://, https://); postgres://USER@HOST is a running standby or primary.
     #[arg(long, value_name = "SOURCE", num_args = 1..)]
     pub from: Vec<PathBuf>,
 

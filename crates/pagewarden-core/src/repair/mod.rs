@@ -274,6 +274,11 @@ pub trait Patient: Sync {
         finding.severity == Severity::Damage
     }
 
+    /// Refuses what this engine does not do, before anything is looked for.
+    fn check_request(&self, _: &Request) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Finds what each damaged page can be repaired by.
     fn plan(
         &self,
@@ -281,6 +286,11 @@ pub trait Patient: Sync {
         request: &Request,
         packs: Packs,
     ) -> Result<Vec<Planned>, Error>;
+
+    /// What a reader should know besides, once a plan was made.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Keeps servers away until this is dropped.
     fn lock(&mut self) -> Result<(), Error>;
@@ -381,6 +391,7 @@ struct Run<'a> {
 impl Run<'_> {
     fn repair(&self, root: &Path) -> Result<Outcome, Error> {
         let mut patient = (self.engine.open)(root, self.disk)?;
+        patient.check_request(self.request)?;
         let mut outcome = self.outcome(&*patient);
         let resumed = self.unfinished(root, &*patient)?;
         if let Some((path, undo)) = &resumed {
@@ -422,6 +433,7 @@ impl Run<'_> {
         }
         let request = Request { path: root.to_owned(), ..self.request.clone() };
         let planned = patient.plan(&findings, &request, self.packs)?;
+        outcome.warnings.extend(patient.warnings());
         if self.options.stop.load(Ordering::Relaxed) {
             outcome.stopped = true;
             return Ok(outcome);

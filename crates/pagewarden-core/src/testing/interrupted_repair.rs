@@ -84,7 +84,12 @@ impl InterruptedRepair<'_> {
 
     /// Every byte is as it was before the run.
     pub fn undo(&self, root: &Path, case: &str) {
-        let path = (self.request)(root).path;
+        let request = (self.request)(root);
+        let path = match (&request.copy_to, request.path.file_name()) {
+            (Some(copy), Some(name)) if request.path.is_file() => copy.join(name),
+            (Some(copy), _) => copy.clone(),
+            (None, _) => request.path,
+        };
         let undo = Some(root.join(self.undo_file));
         let request = Request { undo, write: true, ..Request::new(&path) };
         let outcome = run(self.engine, &Hasty, &request);

@@ -52,6 +52,7 @@ use pagewarden_core::verdict::{
 };
 
 pub(crate) mod chains;
+pub(crate) mod contents;
 mod extents;
 mod family;
 mod log;

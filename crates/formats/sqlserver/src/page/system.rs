@@ -11,10 +11,13 @@
 //! | | record + 36 | 4 | status: 0x10 torn bits, 0x10000 checksums, 0x40000000 shut down cleanly |
 //! | | record + 52 | 256 | name of the database, UTF-16, padded with bytes 0x20 |
 //! | | record + 348 | 10 | position of the last checkpoint |
+//! | | record + 408 | 16 | family of the database, the same over restores |
 //! | file header | column 0 | 16 | `BindingID`, the same in all files of a database |
 //! | | column 2 | 2 | number of the file |
 //! | | column 4 | 4 | pages in the file |
+//! | | column 20, 21 | 10, 16 | full backup that differential ones build on: LSN of its checkpoint, id of its set |
 //! | | column 27 | | logical name, UTF-16 |
+//! | | column 28 | 16 | id of the backup set that the file was restored from last |
 //! | GAM, SGAM, DIFF map, ML map | 98 | 2 | bytes in the first record: 94 |
 //! | | 192 | 2 | bytes in the second one, the map: 7,992 |
 //! | free space | 98 | 2 | bytes in the record: 8,092 |
@@ -28,7 +31,8 @@
 //! files, 2005 to 2019. The checkpoint's position was found there: in all of 14 boot pages it is past
 //! the position of every other page. That files of one database share column 0 is said of `BindingID`
 //! on nocentino.com ("Reading SQL Server File Headers with DBCC FILEHEADER"); so it is in the one
-//! database of two data files that was available, and those of ten databases all differ.
+//! database of two data files that was available, and those of ten databases all differ. The family and
+//! the differential base were found by the ids in backups of the same databases: 2008 R2 to 2019.
 
 use crate::checksum::{PAGE_BYTES, Page, restore_torn_bits};
 use crate::page::header::{
@@ -49,13 +53,17 @@ const BOOT_STATUS: usize = 36;
 const BOOT_NAME: usize = 52;
 const BOOT_NAME_BYTES: usize = 256;
 const BOOT_CHECKPOINT: usize = 348;
+const BOOT_FAMILY: usize = 408;
 const STATUS_TORN: u32 = 0x10;
 const STATUS_CHECKSUM: u32 = 0x1_0000;
 const STATUS_CLEAN: u32 = 0x4000_0000;
 const COLUMN_BINDING: usize = 0;
 const COLUMN_FILE: usize = 2;
 const COLUMN_SIZE: usize = 4;
+const COLUMN_BASE_LSN: usize = 20;
+const COLUMN_BASE_ID: usize = 21;
 const COLUMN_NAME: usize = 27;
+const COLUMN_RESTORED: usize = 28;
 /// SQL Server 7.0: what is older is in no form that is known.
 const VERSION_MIN: u16 = 515;
 const MAP_HEAD_BYTES: u16 = 94;
@@ -104,6 +112,8 @@ pub struct BootPage {
     pub database: Option<String>,
     /// Where the last checkpoint began.
     pub checkpoint: Lsn,
+    /// The same for all copies of the database, over restores; `None` where it has none.
+    pub family: Option<[u8; 16]>,
 }
 
 impl BootPage {
@@ -130,6 +140,7 @@ impl BootPage {
             is_clean: status & STATUS_CLEAN != 0,
             database: name(record.get(BOOT_NAME..BOOT_NAME + BOOT_NAME_BYTES)?),
             checkpoint: Lsn::parse(record, BOOT_CHECKPOINT),
+            family: id(record.get(BOOT_FAMILY..).unwrap_or_default()),
         })
     }
 
@@ -221,6 +232,19 @@ pub struct FileHeader {
     pub name: Option<String>,
     /// The same in all files of a database; `None` where it cannot be read.
     pub binding: Option<[u8; 16]>,
+    /// The full backup that differential ones build on; `None` where there is none.
+    pub base: Option<DifferentialBase>,
+    /// The id of the backup set that the file was restored from last; `None` if it never was.
+    pub restored_from: Option<[u8; 16]>,
+}
+
+/// The full backup since which the map of changed extents counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DifferentialBase {
+    /// The LSN of the checkpoint that it began with.
+    pub checkpoint: Lsn,
+    /// The id of its backup set.
+    pub set_id: [u8; 16],
 }
 
 impl FileHeader {
@@ -242,6 +266,12 @@ impl FileHeader {
             binding: columns
                 .as_ref()
                 .and_then(|columns| columns.get(COLUMN_BINDING)?.try_into().ok()),
+            restored_from: columns.as_ref().and_then(|columns| id(columns.get(COLUMN_RESTORED)?)),
+            base: columns.as_ref().and_then(|columns| {
+                let checkpoint: &[u8; 10] = columns.get(COLUMN_BASE_LSN)?.try_into().ok()?;
+                let set_id = id(columns.get(COLUMN_BASE_ID)?)?;
+                Some(DifferentialBase { checkpoint: Lsn::parse(checkpoint, 0), set_id })
+            }),
             name: columns.and_then(|columns| name(columns.get(COLUMN_NAME)?)),
         })
     }
@@ -288,6 +318,11 @@ impl<'a> Columns<'a> {
 fn record(page: &Page) -> Option<&[u8]> {
     let at = usize::from(u16_at(page, LAST_SLOT_AT));
     page.get(at..LAST_SLOT_AT).filter(|_| at >= HEADER_BYTES)
+}
+
+/// An id that is not zero.
+fn id(bytes: &[u8]) -> Option<[u8; 16]> {
+    bytes.first_chunk().copied().filter(|id| *id != [0; 16])
 }
 
 /// A name in UTF-16 that may be padded; `None` for none, or for what is no name.

@@ -19,16 +19,16 @@ use std::collections::BTreeMap;
 
 use crate::checksum::{PAGE_BYTES, Page};
 use crate::mtf::EXTENT_BYTES;
+pub(super) use crate::page::diff_map::EXTENT_PAGES;
+use crate::page::diff_map::{BITS_AT, BITS_BYTES, INTERVAL_PAGES};
 use crate::page::header::{Header, Tested, VERSION, kinds, tested};
 use crate::page::system::with_own_bits;
 
-/// Pages in an extent.
-pub(super) const EXTENT_PAGES: u64 = 8;
 /// Pages that one GAM page tells of.
-const GAM_PAGES: u64 = 511_232;
+const GAM_PAGES: u64 = INTERVAL_PAGES;
 const GAM_EXTENTS: u64 = GAM_PAGES / EXTENT_PAGES;
-const GAM_AT: usize = 194;
-const GAM_BYTES: usize = 7988;
+const GAM_AT: usize = BITS_AT;
+const GAM_BYTES: usize = BITS_BYTES;
 /// Maps that are remembered.
 const GAMS_MAX: usize = 1024;
 

@@ -153,6 +153,26 @@ impl Files {
     }
 }
 
+/// The statements that restore single pages of a database by the newest way that these sets give, and then
+/// by the log that is not backed up yet. A set comes with its files, and why it cannot be used, if so.
+pub(in crate::files::backup) fn page_restore<'a>(
+    sets: impl Iterator<Item = (&'a [PathBuf], &'a SetHeader, Option<String>)>,
+    database: &str,
+    pages: &[String],
+) -> Vec<String> {
+    let sets = sets.map(|(files, header, unusable)| Set {
+        files: files.to_vec(),
+        stripes: u16::try_from(files.len()).unwrap_or(u16::MAX),
+        bytes: 0,
+        is_compressed: false,
+        unusable,
+        header: header.clone(),
+    });
+    let databases = Database::all(sets.collect());
+    let newest = databases.iter().max_by_key(|one| one.newest().last().map(|set| set.last()));
+    newest.map_or_else(Vec::new, |one| statements::restore_pages(database, pages, &one.newest()))
+}
+
 fn is_compressed(path: &Path) -> bool {
     let head = super::super::open_file(path).and_then(|file| super::super::read_head(&file));
     head.is_ok_and(|head| head.starts_with(crate::mssqlbak::MAGIC))

@@ -9,23 +9,43 @@ use crate::files::backup::chains::links::Set;
 /// The statements that restore these backups, in this order, and end in recovery. The paths are those
 /// of this machine.
 pub(super) fn restore(database: &str, way: &[&Set]) -> Vec<String> {
-    let mut statements: Vec<String> = way
-        .iter()
-        .map(|set| {
-            let what = if set.kind() == SetKind::Log { "LOG" } else { "DATABASE" };
-            let mut text = format!("RESTORE {what} {} FROM ", identifier(database));
-            for (path, index) in set.files.iter().zip(0_u32..) {
-                let comma = if index > 0 { ", " } else { "" };
-                let _ = write!(text, "{comma}DISK = {}", literal(path));
-            }
-            let _ = write!(text, " WITH FILE = {}, NORECOVERY;", set.header.number);
-            text
-        })
-        .collect();
+    let mut statements: Vec<String> = way.iter().map(|set| one(database, "", set)).collect();
     if !way.is_empty() {
         statements.push(format!("RESTORE DATABASE {} WITH RECOVERY;", identifier(database)));
     }
     statements
+}
+
+/// The statements that restore these pages (`1:57`) by the first of these backups, bring them on by the
+/// others, and then by the log that is not backed up yet. A server takes PAGE under the
+/// full or bulk-logged recovery model; the source is "Restore Pages" in its documentation.
+pub(super) fn restore_pages(database: &str, pages: &[String], way: &[&Set]) -> Vec<String> {
+    let Some((full, others)) = way.split_first().filter(|_| !pages.is_empty()) else {
+        return Vec::new();
+    };
+    let list = format!(" PAGE = '{}'", pages.join(", "));
+    let mut statements = vec![one(database, &list, full)];
+    statements.extend(others.iter().map(|set| one(database, "", set)));
+    // A file in the server's own folder for backups, so that its name must not lead elsewhere.
+    let is_plain = |c: &char| c.is_alphanumeric() || matches!(c, '_' | '-');
+    let stem: String = database.chars().filter(is_plain).collect();
+    let tail = format!("N'{stem}_tail.trn'");
+    let name = identifier(database);
+    statements.push(format!("BACKUP LOG {name} TO DISK = {tail};"));
+    statements.push(format!("RESTORE LOG {name} FROM DISK = {tail} WITH RECOVERY;"));
+    statements
+}
+
+/// Restores one backup, and leaves the database ready for the next.
+fn one(database: &str, pages: &str, set: &Set) -> String {
+    let what = if set.kind() == SetKind::Log { "LOG" } else { "DATABASE" };
+    let mut text = format!("RESTORE {what} {}{pages} FROM ", identifier(database));
+    for (path, index) in set.files.iter().zip(0_u32..) {
+        let comma = if index > 0 { ", " } else { "" };
+        let _ = write!(text, "{comma}DISK = {}", literal(path));
+    }
+    let _ = write!(text, " WITH FILE = {}, NORECOVERY;", set.header.number);
+    text
 }
 
 fn identifier(name: &str) -> String {
