@@ -6,6 +6,7 @@
 
 mod enemies;
 mod history;
+mod lengths;
 mod manners;
 mod stored;
 
