@@ -7,6 +7,7 @@
 mod enemies;
 mod history;
 mod in_storage;
+mod lengths;
 mod manners;
 mod running;
 mod stored;

@@ -1,4 +1,4 @@
-//! Single damaged pages, brought back from copies that are proved to be the right version.
+//! Single damaged pages, and pages that files lack, brought back from copies that are proved to be the right version.
 //!
 //! ```text
 //! request --> check: which pages are damaged --> engine: candidates and their proof --> plan
@@ -175,8 +175,10 @@ impl Page {
 pub struct Planned {
     /// Which page, and what becomes of it.
     pub page: Page,
-    /// What the file holds there now.
+    /// What the file holds there now; fewer bytes than a page where it ends inside or before it.
     pub old: Vec<u8>,
+    /// There is no such file.
+    pub is_new_file: bool,
     /// What is to be written; `None`: nothing.
     pub new: Option<Vec<u8>>,
 }
@@ -228,7 +230,8 @@ impl Outcome {
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let is_planned = self.verdict == Verdict::Planned;
-        self.pages.iter().all(|page| page.written || is_planned && page.after.is_some())
+        self.verdict != Verdict::Partly
+            && self.pages.iter().all(|page| page.written || is_planned && page.after.is_some())
     }
 }
 
@@ -423,17 +426,14 @@ impl Run<'_> {
             return Ok(outcome);
         }
         if findings.len() > self.request.pages_max {
-            let reason = format!(
-                "{} pages and files are damaged, more than --max-pages {}",
-                findings.len(),
-                self.request.pages_max
-            );
-            let hint = "this much is a matter of a whole backup; --max-pages N allows more";
-            return Err(Error::refused(root, reason, hint));
+            return Err(too_many(root, findings.len(), self.request.pages_max));
         }
         let request = Request { path: root.to_owned(), ..self.request.clone() };
         let planned = patient.plan(&findings, &request, self.packs)?;
         outcome.warnings.extend(patient.warnings());
+        if planned.len() > self.request.pages_max {
+            return Err(too_many(root, planned.len(), self.request.pages_max));
+        }
         if self.options.stop.load(Ordering::Relaxed) {
             outcome.stopped = true;
             return Ok(outcome);
@@ -462,17 +462,16 @@ impl Run<'_> {
         finished: Vec<Page>,
         mut outcome: Outcome,
     ) -> Result<Outcome, Error> {
+        let mut more = 0;
         if self.request.write {
             outcome.pages.iter_mut().for_each(|page| page.written = page.after.is_some());
             if outcome.pages.iter().any(|page| page.written) {
                 let Some(findings) = self.findings(root, patient, &mut outcome)? else {
                     return Ok(outcome);
                 };
+                more = unseen_before(&findings, &outcome.pages);
                 for page in &mut outcome.pages {
-                    let is_same = |one: &&Finding| {
-                        one.place.file == page.file
-                            && one.place.page.map(|page| page.0) == page.page
-                    };
+                    let is_same = |one: &&Finding| is_about(one, page);
                     if let Some(finding) = findings.iter().find(is_same).filter(|_| page.written) {
                         let detail = finding.detail.as_deref().unwrap_or("no more is known");
                         page.reason = format!(
@@ -485,13 +484,20 @@ impl Run<'_> {
                 }
             }
         }
+        let has_more = outcome.pages.iter().any(|page| page.written) && more > 0;
+        if has_more {
+            outcome.warnings.push(format!(
+                "the check now finds damage in {} that it could not see before: run this again",
+                crate::words::counted(more, "other place")
+            ));
+        }
         outcome.pages.splice(0..0, finished);
         let can = outcome.pages.iter().filter(|page| page.after.is_some()).count();
         let is_whole = outcome.pages.iter().all(|page| page.written);
         outcome.verdict = match (self.request.write, can) {
             (_, 0) => Verdict::Impossible,
             (false, _) => Verdict::Planned,
-            (true, _) if is_whole => Verdict::Repaired,
+            (true, _) if is_whole && !has_more => Verdict::Repaired,
             (true, _) => Verdict::Partly,
         };
         Ok(outcome)
@@ -612,6 +618,34 @@ impl Run<'_> {
         });
         Ok(Some(damage.findings))
     }
+}
+
+/// True for a finding about a page of a plan.
+fn is_about(finding: &Finding, page: &Page) -> bool {
+    let number = finding.place.page.map(|page| page.0);
+    finding.place.file == page.file
+        && (number == page.page || is_of_length(finding.kind) && is_of_length(page.kind))
+}
+
+/// Findings about none of these pages. A catalogue that is missing hides what else is missing.
+fn unseen_before(findings: &[Finding], pages: &[Page]) -> u64 {
+    if !pages.iter().any(|page| is_of_length(page.kind)) {
+        return 0;
+    }
+    let is_known = |one: &&Finding| pages.iter().any(|page| is_about(one, page));
+    findings.iter().filter(|one| !is_known(one)).count() as u64
+}
+
+/// True for what is wrong with the length of a file.
+fn is_of_length(kind: Kind) -> bool {
+    matches!(kind, Kind::Truncated | Kind::Missing)
+}
+
+/// Refuses what is no matter of single pages.
+pub fn too_many(root: &Path, count: usize, pages_max: usize) -> Error {
+    let reason = format!("{count} pages and files are damaged, more than --max-pages {pages_max}");
+    let hint = "this much is a matter of a whole backup; --max-pages N allows more";
+    Error::refused(root, reason, hint)
 }
 
 /// Findings about what is to be repaired.

@@ -7,8 +7,12 @@
 //! BLAKE3                              32 bytes, of all before
 //! ```
 //!
+//! Version 2 is the same for pages that a file lacked: there the old bytes are fewer than the new ones,
+//! or none, and the entry says how many (`old_length`) and whether there was no file at all (`is_new`).
+//! What needs none of that is written as version 1.
+//!
 //! It is made under another name, synced, and renamed: a file of this name is whole, or was damaged
-//! later. A version that is not 1 is refused, never guessed.
+//! later. A version that is neither 1 nor 2 is refused, never guessed.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -24,6 +28,8 @@ use crate::verdict::Kind;
 /// Behind it stands the version.
 const MAGIC: &str = "pagewarden repair undo ";
 const VERSION: &str = "1";
+/// The version that knows of files that were shorter, or not there.
+const VERSION_OF_GROWTH: &str = "2";
 /// A hundred thousand pages of 32 KiB, twice.
 const BYTES_MAX: u64 = 8 << 30;
 
@@ -66,6 +72,12 @@ pub struct Entry {
     source: Option<String>,
     proof: Proof,
     reason: String,
+    /// The number of bytes of this page with which the file ended; `None`: not inside or before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    old_length: Option<usize>,
+    /// There was no such file.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_new: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -93,6 +105,8 @@ impl UndoFile {
                 source: page.source.clone(),
                 proof: page.proof?,
                 reason: page.reason.clone(),
+                old_length: (one.old.len() < new.len()).then_some(one.old.len()),
+                is_new: one.is_new_file,
             };
             Some(Saved { entry, old: one.old.clone(), new })
         });
@@ -112,7 +126,11 @@ impl UndoFile {
             state: self.state.clone(),
             pages: self.pages.iter().map(|saved| saved.entry.clone()).collect(),
         };
-        let mut bytes = format!("{MAGIC}{VERSION}\n").into_bytes();
+        let version = match self.pages.iter().any(Saved::grows) {
+            true => VERSION_OF_GROWTH,
+            false => VERSION,
+        };
+        let mut bytes = format!("{MAGIC}{version}\n").into_bytes();
         // Strings and numbers only: there is nothing that could fail.
         bytes.extend(serde_json::to_vec(&head).unwrap_or_default());
         bytes.push(b'\n');
@@ -140,7 +158,7 @@ impl UndoFile {
         let rest = bytes.strip_prefix(MAGIC.as_bytes()).ok_or("no undo file of a repair")?;
         let mut parts = rest.splitn(2, |byte| *byte == b'\n');
         let version = parts.next().unwrap_or_default();
-        if version != VERSION.as_bytes() {
+        if ![VERSION, VERSION_OF_GROWTH].iter().any(|known| version == known.as_bytes()) {
             let shown = String::from_utf8_lossy(version.get(..8).unwrap_or(version)).into_owned();
             return Err(format!("an undo file of version {shown}, which is not known here"));
         }
@@ -158,8 +176,12 @@ impl UndoFile {
         let head: Head = serde_json::from_slice(head).map_err(|error| error.to_string())?;
         let mut pages = Vec::new();
         for entry in head.pages {
-            let old = content.get(..entry.length).ok_or_else(damaged)?;
-            content = content.get(entry.length..).unwrap_or_default();
+            let old_length = entry.old_length.unwrap_or(entry.length);
+            if old_length > entry.length || entry.is_new && old_length > 0 {
+                return Err(damaged());
+            }
+            let old = content.get(..old_length).ok_or_else(damaged)?;
+            content = content.get(old_length..).unwrap_or_default();
             let new = content.get(..entry.length).ok_or_else(damaged)?;
             content = content.get(entry.length..).unwrap_or_default();
             if !is_below(&entry.file) {
@@ -172,6 +194,11 @@ impl UndoFile {
 }
 
 impl Saved {
+    /// True for a page that the file lacked, or ended in.
+    pub fn grows(&self) -> bool {
+        self.old.len() < self.new.len()
+    }
+
     /// For a report.
     pub fn as_page(&self) -> Page {
         let hash = |bytes: &[u8]| Some(blake3::hash(bytes).to_hex().to_string());
@@ -187,7 +214,7 @@ impl Saved {
             reason: entry.reason.clone(),
             hint: None,
             written: false,
-            before: hash(&self.old),
+            before: hash(&self.old).filter(|_| !self.old.is_empty()),
             after: hash(&self.new),
         }
     }
@@ -230,6 +257,8 @@ mod tests {
                 source: Some("/backup\n/base/5/1".to_owned()),
                 proof: Proof::Exact,
                 reason: "as".to_owned(),
+                old_length: None,
+                is_new: false,
             },
             old: vec![old; 64],
             new: vec![new; 64],
@@ -248,6 +277,33 @@ mod tests {
         assert_eq!(UndoFile::parse(&undo.bytes()), Ok(undo));
         let none = UndoFile { pages: Vec::new(), ..sample() };
         assert_eq!(UndoFile::parse(&none.bytes()), Ok(none));
+    }
+
+    /// A page that the file ended in, and one of a file that was not there.
+    fn of_growth() -> UndoFile {
+        let mut undo = sample();
+        undo.pages[0].old.truncate(10);
+        undo.pages[0].entry.old_length = Some(10);
+        undo.pages[1].old.clear();
+        undo.pages[1].entry.old_length = Some(0);
+        undo.pages[1].entry.is_new = true;
+        undo
+    }
+
+    #[test]
+    fn what_a_file_lacked_is_version_2_and_all_else_is_version_1_as_before() {
+        let bytes = of_growth().bytes();
+        assert!(bytes.starts_with(b"pagewarden repair undo 2\n"));
+        assert_eq!(UndoFile::parse(&bytes), Ok(of_growth()));
+        let plain = sample().bytes();
+        assert!(plain.starts_with(b"pagewarden repair undo 1\n"));
+        assert!(!plain.windows(10).any(|bytes| bytes == b"old_length"));
+        let mut hostile = of_growth();
+        hostile.pages[0].entry.old_length = Some(65);
+        assert!(UndoFile::parse(&hostile.bytes()).is_err());
+        hostile.pages[0].entry.old_length = Some(10);
+        hostile.pages[0].entry.is_new = true;
+        assert!(UndoFile::parse(&hostile.bytes()).is_err());
     }
 
     #[test]

@@ -268,7 +268,7 @@ impl<'a> Plan<'a> {
                 Err(reason) => {
                     let mut page = Page::of(finding, reason);
                     page.hint = Some(TO_RESTORE.to_owned());
-                    planned.push(Planned { page, old: Vec::new(), new: None });
+                    planned.push(Planned { page, old: Vec::new(), is_new_file: false, new: None });
                     continue;
                 }
             };
@@ -320,14 +320,14 @@ impl<'a> Plan<'a> {
         let Some(old) = old else {
             page.reason = "the file ends before the end of this page".to_owned();
             page.hint = Some(TO_RESTORE.to_owned());
-            return Ok(Planned { page, old: Vec::new(), new: None });
+            return Ok(Planned { page, old: Vec::new(), is_new_file: false, new: None });
         };
         page.before = Some(blake3::hash(&old).to_hex().to_string());
         let mut objections = Vec::new();
         let candidates = self.candidates(wound, &old, &mut objections);
         let (best, reason) = choose(candidates, &objections, |one, two| one == two);
         page.reason = reason;
-        let mut planned = Planned { page, old, new: None };
+        let mut planned = Planned { page, old, is_new_file: false, new: None };
         match best {
             Some(best) => self.take(wound, best, &mut planned),
             None => {

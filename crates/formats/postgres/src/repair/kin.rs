@@ -45,7 +45,7 @@ impl Kin {
     ) -> Self {
         let mut kin = Self::default();
         let Ok(original) = open_regular(path) else { return kin };
-        let Ok(Some(copied)) = source.file(name, &original) else { return kin };
+        let Ok(Some(copied)) = source.file(name, Some(&original)) else { return kin };
         let whole = READ_BYTES.checked_rem(layout.page_size).unwrap_or(0);
         let mut buffers = [vec![0; READ_BYTES.saturating_sub(whole)], vec![]];
         let [ours, theirs] = &mut buffers;
@@ -72,6 +72,11 @@ impl Kin {
             }
             offset = offset.saturating_add(count as u64);
         }
+    }
+
+    /// True if no page could be compared.
+    pub(super) fn is_silent(&self) -> bool {
+        self.same == 0 && self.other == 0
     }
 
     fn add(&mut self, ours: &[u8], theirs: &[u8], block: u32, copy: &Copy, layout: &PostgresPages) {

@@ -21,6 +21,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -34,6 +35,7 @@ use crate::files::wal::block::{
 use crate::files::wal::image::restore;
 use crate::files::wal::reader::{LogReader, Record, Stop};
 use crate::files::wal::segment::Segments;
+use crate::repair::length::{Change, Steps};
 use pagewarden_core::words::LsnText;
 
 const CHUNK_BYTES: usize = 256 << 10;
@@ -47,7 +49,28 @@ const IMAGES_BYTES: usize = 4 << 20;
 /// that a page on the right follows; `gistRedoClearFollowRight`, `hash_xlog_split_allocate_page`).
 const CHANGED_BEHIND_IMAGES: [u8; 2] = [12, 14];
 
+/// `SMGR_TRUNCATE_HEAP`: the main fork is cut, and not a map alone.
+const CUTS_MAIN: u32 = 1;
+
 const MINIMAL: &str = "wal_level was minimal, so bulk loads are not in the log,";
+
+/// What is asked of the log.
+#[derive(Debug, Default)]
+pub(super) struct Wanted {
+    pub(super) blocks: HashSet<Block>,
+    /// Relations whose files lack pages: how long they were, and these blocks of their main forks.
+    pub(super) relations: HashMap<Locator, Range<u32>>,
+}
+
+impl Wanted {
+    fn has(&self, block: Block) -> bool {
+        let in_range = || {
+            let range = self.relations.get(&block.locator);
+            block.fork == 0 && range.is_some_and(|range| range.contains(&block.number))
+        };
+        self.blocks.contains(&block) || in_range()
+    }
+}
 
 /// A block of a relation's fork.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -104,6 +127,8 @@ pub(super) struct Log {
     pub(super) end: u64,
     touches: HashMap<Block, Vec<Touch>>,
     pub(super) events: Vec<Event>,
+    /// What it says of the lengths of the wanted relations.
+    lengths: HashMap<Locator, Steps>,
     /// Checkpoints by the positions of their records.
     checkpoints: BTreeMap<u64, Vec<u8>>,
 }
@@ -123,7 +148,7 @@ impl Log {
         root: &Path,
         control: &Control,
         control_bytes: &[u8],
-        wanted: &HashSet<Block>,
+        wanted: &Wanted,
         archived: &Archived<'_>,
     ) -> Result<Self, String> {
         let folder = root.join("pg_wal");
@@ -171,7 +196,7 @@ impl Log {
         first: u64,
         control: &Control,
         checkpoint: &[u8],
-        wanted: &HashSet<Block>,
+        wanted: &Wanted,
     ) -> Result<Self, Broken> {
         let reader = LogReader::new(segments.clone(), first, None, CHUNK_BYTES);
         let mut reader = reader.keeping(RECORD_BYTES);
@@ -189,6 +214,7 @@ impl Log {
             end: first,
             touches: HashMap::new(),
             events: Vec::new(),
+            lengths: wanted.relations.keys().map(|key| (*key, Steps::default())).collect(),
             checkpoints: BTreeMap::new(),
         };
         let mut at = first;
@@ -231,15 +257,20 @@ impl Log {
     }
 
     /// Takes in a record. `None`: it is not understood.
-    fn add(&mut self, record: &Record<'_>, wanted: &HashSet<Block>) -> Option<()> {
+    fn add(&mut self, record: &Record<'_>, wanted: &Wanted) -> Option<()> {
         let dialect = Dialect::of_magic(record.magic)?;
         let mut found = Vec::new();
         let is_complete = !CHANGED_BEHIND_IMAGES.contains(&record.header.manager);
         let main = touched(record.head, dialect, |touched| {
             let block =
                 Block { locator: touched.locator, fork: touched.fork, number: touched.block };
-            if wanted.contains(&block) {
+            if wanted.has(block) {
                 found.push((block, touched.image.is_some() && is_complete));
+            }
+            if block.fork == 0
+                && let Some(steps) = self.lengths.get_mut(&block.locator)
+            {
+                steps.add(record.begin, Change::Names(block.number));
             }
         })?;
         for (block, has_image) in found {
@@ -262,11 +293,19 @@ impl Log {
                 self.events.push(event(Reach::Everything, MINIMAL));
             }
             (OF_STORAGE, STORAGE_CREATE) => {
-                let reach = Reach::Relation(Locator::read(main, 0)?, 0);
+                let locator = Locator::read(main, 0)?;
+                if u32_at(main, 12)? == 0 {
+                    self.resize(locator, record.begin, Change::Created);
+                }
+                let reach = Reach::Relation(locator, 0);
                 self.events.push(event(reach, "its file was created"));
             }
             (OF_STORAGE, STORAGE_TRUNCATE) => {
-                let reach = Reach::Relation(Locator::read(main, 4)?, u32_at(main, 0)?);
+                let (from, locator) = (u32_at(main, 0)?, Locator::read(main, 4)?);
+                if u32_at(main, 16)? & CUTS_MAIN != 0 {
+                    self.resize(locator, record.begin, Change::Cut(from));
+                }
+                let reach = Reach::Relation(locator, from);
                 self.events.push(event(reach, "its file was cut"));
             }
             (OF_DATABASES, _) => {
@@ -282,6 +321,7 @@ impl Log {
             }
             (OF_TRANSACTIONS, _) => {
                 for locator in dropped(main, record.header.info)? {
+                    self.resize(locator, record.begin, Change::Dropped);
                     self.events.push(event(Reach::Relation(locator, 0), "its file was dropped"));
                 }
             }
@@ -291,6 +331,29 @@ impl Log {
             _ => {}
         }
         Some(())
+    }
+
+    fn resize(&mut self, locator: Locator, begin: u64, change: Change) {
+        if let Some(steps) = self.lengths.get_mut(&locator) {
+            steps.add(begin, change);
+        }
+    }
+
+    /// What it says of the length of a wanted relation's main fork.
+    pub(super) fn lengths(&self, locator: Locator) -> Option<&Steps> {
+        self.lengths.get(&locator)
+    }
+
+    /// What from a position on may have changed all of a relation, its length too, and is no matter of
+    /// that relation alone.
+    pub(super) fn wide_event(&self, locator: Locator, since: u64) -> Option<Event> {
+        let reaches = |event: &&Event| match event.reach {
+            Reach::Relation(..) => false,
+            Reach::Database(database) => database == locator.database,
+            Reach::Tablespace(tablespace) => tablespace == locator.tablespace,
+            Reach::Everything => true,
+        };
+        self.events.iter().rev().filter(|event| event.begin >= since).find(reaches).copied()
     }
 
     /// The same of a cluster whose last server ran with `wal_level` minimal.
@@ -411,11 +474,7 @@ fn dropped(main: &[u8], info: u8) -> Option<Vec<Locator>> {
 #[allow(clippy::arithmetic_side_effects)]
 impl Log {
     /// A log that was not read.
-    pub(super) fn made_up(
-        range: std::ops::Range<u64>,
-        touches: &[(Block, Touch)],
-        events: &[Event],
-    ) -> Self {
+    pub(super) fn made_up(range: Range<u64>, touches: &[(Block, Touch)], events: &[Event]) -> Self {
         let identity = crate::files::wal::segment::Identity {
             system_identifier: 1,
             segment_bytes: 16 << 20,
@@ -432,6 +491,7 @@ impl Log {
             end: range.end,
             touches: by_block,
             events: events.to_vec(),
+            lengths: HashMap::new(),
             checkpoints: BTreeMap::new(),
         }
     }

@@ -6,6 +6,9 @@
 //! | the last full-page image of the block | the cluster's own `pg_wal`, and archives of it (`log.rs`) |
 //! | a zeroed page | of maps of free space and visibility only: a server takes one that it cannot read for empty, which is always safe, and VACUUM fills it again (`fsm_readbuf`, `vm_readbuf`: `RBM_ZERO_ON_ERROR`) |
 //!
+//! Pages that a file lacks (it is missing, or ends too early) are brought back by the same rules, all of
+//! a relation or none, if it is known how long it was (`gap.rs`, `length.rs`).
+//!
 //! `proof.rs` says what a candidate is worth. A candidate passes the page's own test first: checksum,
 //! header, not all zero, not newer than the log. Two candidates that are both proved and differ
 //! prove that something here is wrong: neither is taken.
@@ -42,7 +45,9 @@ use pagewarden_core::source::file::open_regular;
 use pagewarden_core::verdict::{Finding, Protection, Severity};
 use pagewarden_core::words::LsnText;
 
+mod gap;
 mod kin;
+mod length;
 mod log;
 mod proof;
 mod source;
@@ -50,8 +55,9 @@ mod stored;
 #[cfg(test)]
 mod tests;
 
+use gap::Gap;
 use kin::Kin;
-use log::{Archived, Block, Log};
+use log::{Archived, Block, Log, Wanted};
 use proof::{Copy, Worth};
 use source::Source;
 use stored::Stored;
@@ -157,6 +163,8 @@ struct Wound<'a> {
     block: Block,
     path: PathBuf,
     offset: u64,
+    /// The file ends inside or before this page, or is not there.
+    is_absent: bool,
 }
 
 /// What of a copy is needed for these: their files, and what says that a relation is unlogged.
@@ -166,6 +174,7 @@ fn wanted_files(findings: &[Finding]) -> HashSet<String> {
         let file = &finding.place.file;
         names.insert(file.clone());
         names.extend(file_of(file).map(|(folder, parsed)| init_fork(folder, parsed)));
+        names.extend(gap::wanted_files(finding));
     }
     names
 }
@@ -210,10 +219,12 @@ impl<'a> Plan<'a> {
         request: &'a Request,
         stored: &[Stored],
     ) -> Result<Self, Error> {
-        let wanted: HashSet<Block> = findings
-            .iter()
-            .filter_map(|finding| Some(wound(cluster, finding).ok()?.block))
-            .collect();
+        let blocks = findings.iter().filter_map(|one| Some(wound(cluster, one).ok()?.block));
+        let gaps = findings.iter().filter_map(|one| Gap::of(cluster, one, request.pages_max));
+        let wanted = Wanted {
+            blocks: blocks.collect(),
+            relations: gaps.map(|gap| (gap.locator, gap.range())).collect(),
+        };
         let mut copies = Vec::new();
         for one in stored {
             copies.push((Source::open(one, cluster)?, &one.losses));
@@ -243,14 +254,17 @@ impl<'a> Plan<'a> {
 
     fn run(&mut self, findings: &[Finding]) -> Result<Vec<Planned>, Error> {
         let mut planned = Vec::new();
+        let mut gaps = HashSet::new();
         for finding in findings {
+            if let Some(gap) = Gap::of(self.cluster, finding, self.request.pages_max) {
+                if gaps.insert(gap.locator) {
+                    planned.extend(self.gap(&gap)?);
+                }
+                continue;
+            }
             planned.push(match wound(self.cluster, finding) {
                 Ok(wound) => self.page(&wound)?,
-                Err(reason) => {
-                    let mut page = Page::of(finding, reason);
-                    page.hint = Some(TO_RESTORE.to_owned());
-                    Planned { page, old: Vec::new(), new: None }
-                }
+                Err(reason) => not_taken(finding, reason, TO_RESTORE),
             });
         }
         Ok(planned)
@@ -260,16 +274,18 @@ impl<'a> Plan<'a> {
     fn page(&mut self, wound: &Wound<'_>) -> Result<Planned, Error> {
         let page_size = self.cluster.control.page_size;
         let old = read_page(&wound.path, wound.offset, page_size)?;
-        let mut planned = Planned { page: Page::of(wound.finding, ""), old, new: None };
+        let mut planned =
+            Planned { page: Page::of(wound.finding, ""), old, is_new_file: false, new: None };
         let page = &mut planned.page;
-        if planned.old.len() != page_size {
-            page.reason = "the file ends inside this page".to_owned();
+        let is_map = matches!(wound.file.fork, Fork::FreeSpace | Fork::Visibility);
+        if planned.old.len() != page_size && !is_map || planned.old.is_empty() {
+            page.reason = "the file ends inside or before this page".to_owned();
             page.hint = Some(TO_RESTORE.to_owned());
             return Ok(planned);
         }
         let hash = |bytes: &[u8]| Some(blake3::hash(bytes).to_hex().to_string());
         page.before = hash(&planned.old);
-        if matches!(wound.file.fork, Fork::FreeSpace | Fork::Visibility) {
+        if is_map {
             let new = vec![0; page_size];
             page.proof = Some(Proof::Rebuilt);
             page.reason = "a zeroed page of this map means that nothing is known, which is always \
@@ -280,11 +296,23 @@ impl<'a> Plan<'a> {
             planned.new = Some(new);
             return Ok(planned);
         }
+        self.take_best(wound, &mut planned, None);
+        Ok(planned)
+    }
+
+    /// Puts the best candidate into the plan; none is exact if there is a doubt.
+    fn take_best(&mut self, wound: &Wound<'_>, planned: &mut Planned, doubt: Option<&str>) {
         let mut objections = Vec::new();
-        let candidates = self.candidates(wound, &planned.old, &mut objections);
+        let mut candidates = self.candidates(wound, &planned.old, &mut objections);
+        if let Some(doubt) = doubt {
+            for candidate in &mut candidates {
+                candidate.worth = candidate::Worth::Older(doubt.to_owned());
+            }
+        }
         let layout = self.layout();
         let is_same = |one: &[u8], two: &[u8]| layout.fingerprint(one) == layout.fingerprint(two);
         let (best, reason) = choose(candidates, &objections, is_same);
+        let page = &mut planned.page;
         page.reason = reason;
         let Some(best) = best else {
             page.hint = Some(match self.sources.is_empty() {
@@ -294,11 +322,10 @@ impl<'a> Plan<'a> {
                 }
                 false => "name another copy, or restore the table".to_owned(),
             });
-            return Ok(planned);
+            return;
         };
         let is_accepted = self.request.accept_older;
         planned.take(best, Older { is_accepted, never: None, after: AFTER_OLDER });
-        Ok(planned)
     }
 
     /// All candidates for a page that pass the page's own test; the others are objections.
@@ -316,38 +343,17 @@ impl<'a> Plan<'a> {
         for (number, (source, copy, losses)) in self.sources.iter().enumerate() {
             let file = &wound.finding.place.file;
             let name = source.name(file);
-            if let Some(why) = losses.get(file) {
-                objections.push(format!("{name} is not taken: {why}"));
-                continue;
-            }
-            let read = source.read(file, wound.offset, layout.page_size, &wound.path);
-            let bytes = match read {
-                Ok(Some(bytes)) => bytes,
-                Ok(None) => {
-                    let cut =
-                        losses.get(REST).map(|why| format!(", as far as it can be read: {why}"));
-                    let cut = cut.unwrap_or_default();
-                    objections.push(format!("{name} has no such page{cut}"));
-                    continue;
-                }
-                Err(error) => {
-                    objections.push(format!("{name} cannot be read: {error}"));
+            let newest = if unlogged.is_none() { newest } else { u64::MAX };
+            let (bytes, is_unused) = match taken(source, losses, wound, &layout, newest) {
+                Ok(taken) => taken,
+                Err(objection) => {
+                    objections.push(objection);
                     continue;
                 }
             };
-            let tested = PostgresPages { checksums: source.control.checksums, ..layout.clone() };
-            if let Some(fault) = fault(&bytes, wound.block.number, &tested) {
-                objections.push(format!("the page is damaged in {name}, too: {fault}"));
-                continue;
-            }
-            let lsn = Header::read(&bytes).map_or(0, |header| header.lsn);
-            if lsn > newest && unlogged.is_none() {
-                let lsn = LsnText(lsn);
-                objections.push(format!("the page in {name} is newer ({lsn}) than this cluster"));
-                continue;
-            }
             let worth = match &unlogged {
                 Some(why) => Worth::Older(why.clone()),
+                None if is_unused => proof::of_unused(wound.block, copy, log),
                 None => proof::worth(&bytes, wound.block, copy, log),
             };
             let worth = match worth {
@@ -356,7 +362,19 @@ impl<'a> Plan<'a> {
                     let within = wound.offset / layout.page_size as u64;
                     let first = u64::from(wound.block.number).saturating_sub(within);
                     let kin = self.kin.entry(key).or_insert_with(|| {
-                        Kin::of(source, copy, file, &wound.path, &layout, first, &self.wounded)
+                        let own =
+                            Kin::of(source, copy, file, &wound.path, &layout, first, &self.wounded);
+                        match own.is_silent() && wound.is_absent {
+                            true => gap::kin_beside(
+                                source,
+                                copy,
+                                wound,
+                                self.cluster,
+                                &layout,
+                                &self.wounded,
+                            ),
+                            false => own,
+                        }
                     });
                     kin.judge(why, old, &bytes, &layout, newest)
                 }
@@ -413,6 +431,43 @@ impl<'a> Plan<'a> {
     }
 }
 
+/// The page of a copy, if it passes the page's own test and its LSN is at most `newest`, and whether it
+/// is one that was never used; or what speaks against it.
+fn taken(
+    source: &Source,
+    losses: &BTreeMap<String, String>,
+    wound: &Wound<'_>,
+    layout: &PostgresPages,
+    newest: u64,
+) -> Result<(Vec<u8>, bool), String> {
+    let file = &wound.finding.place.file;
+    let name = source.name(file);
+    if let Some(why) = losses.get(file) {
+        return Err(format!("{name} is not taken: {why}"));
+    }
+    let read = source.read(file, wound.offset, layout.page_size, &wound.path);
+    let bytes = match read {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => {
+            let cut = losses.get(REST).map(|why| format!(", as far as it can be read: {why}"));
+            return Err(format!("{name} has no such page{}", cut.unwrap_or_default()));
+        }
+        Err(error) => return Err(format!("{name} cannot be read: {error}")),
+    };
+    let is_unused = wound.is_absent && gap::is_unused_end(source, wound, &bytes, layout.page_size);
+    let tested = PostgresPages { checksums: source.control.checksums, ..layout.clone() };
+    let fault = fault(&bytes, wound.block.number, &tested).filter(|_| !is_unused);
+    if let Some(fault) = fault {
+        return Err(format!("the page is damaged in {name}, too: {fault}"));
+    }
+    let lsn = Header::read(&bytes).map_or(0, |header| header.lsn);
+    if lsn > newest {
+        let lsn = LsnText(lsn);
+        return Err(format!("the page in {name} is newer ({lsn}) than this cluster"));
+    }
+    Ok((bytes, is_unused))
+}
+
 /// The image that the log ends with for a page.
 fn from_log(wound: &Wound<'_>, log: &Log, layout: &PostgresPages) -> Option<Candidate> {
     let touch = proof::last_image(wound.block, log)?;
@@ -437,6 +492,13 @@ fn from_log(wound: &Wound<'_>, log: &Log, layout: &PostgresPages) -> Option<Cand
             "the log holds the whole page at {position}, was read to its end, and has nothing about this block behind that"
         )),
     })
+}
+
+/// The plan of a finding that nothing can be done about.
+fn not_taken(finding: &Finding, reason: impl Into<String>, hint: &str) -> Planned {
+    let mut page = Page::of(finding, reason);
+    page.hint = Some(hint.to_owned());
+    Planned { page, old: Vec::new(), is_new_file: false, new: None }
 }
 
 /// Refuses a standby whose files are not those of its last checkpoint.
@@ -489,6 +551,7 @@ fn wound<'a>(cluster: &Cluster, finding: &'a Finding) -> Result<Wound<'a>, Strin
         block: Block { locator, fork, number },
         path: cluster.root.join(&finding.place.file),
         offset: offset.0,
+        is_absent: false,
     })
 }
 

@@ -151,6 +151,23 @@ fn own_history(lsn: u64) -> Worth {
     ))
 }
 
+/// What a zero page is worth that is one of the last of a copy's file, which a server has made and not
+/// used yet: such pages are in no record of the log.
+pub(super) fn of_unused(block: Block, copy: &Copy, log: Result<&Log, &str>) -> Worth {
+    let log = match (&copy.doubt, log) {
+        (Some(doubt), _) => return Worth::Older(doubt.clone()),
+        (None, Err(why)) => return Worth::Older(format!("the log cannot be asked: {why}")),
+        (None, Ok(log)) => log,
+    };
+    if let Some(last) = log.touches(block).last() {
+        return Worth::Foreign(format!(
+            "it is all zero, and the log has a record about it at {}",
+            LsnText(last.begin)
+        ));
+    }
+    by_position(0, block, copy, log)
+}
+
 /// The image that the log ends with for a block, if that proves anything.
 pub(super) fn last_image(block: Block, log: &Log) -> Option<Touch> {
     let last = log.touches(block).last().copied()?;

@@ -316,13 +316,14 @@ impl Source {
     pub(super) fn file(
         &self,
         file: &str,
-        original: &fs::File,
+        original: Option<&fs::File>,
     ) -> std::io::Result<Option<fs::File>> {
         let opened = match open_regular(&self.path(file)) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             opened => opened?,
         };
         // A link of a tablespace in a copy may lead to the original.
+        let Some(original) = original else { return Ok(Some(opened)) };
         let (one, other) = (opened.metadata()?, original.metadata()?);
         if (one.dev(), one.ino()) == (other.dev(), other.ino()) {
             return Err(std::io::Error::other("it is the damaged file itself, behind a link"));
@@ -356,10 +357,18 @@ impl Source {
         page_size: usize,
         original: &Path,
     ) -> std::io::Result<Option<Vec<u8>>> {
-        let original = open_regular(original)?;
-        let Some(opened) = self.file(file, &original)? else { return Ok(None) };
+        let original = original_of(original)?;
+        let Some(opened) = self.file(file, original.as_ref())? else { return Ok(None) };
         let mut page = vec![0; page_size];
         let count = read_fully(&opened, &mut page, offset)?;
         Ok((count == page_size).then_some(page))
+    }
+}
+
+/// A file of the cluster, which may be what is missing.
+pub(super) fn original_of(path: &Path) -> std::io::Result<Option<fs::File>> {
+    match open_regular(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        opened => opened.map(Some),
     }
 }

@@ -162,7 +162,33 @@ fn sequences_and_doubtful_copies_are_never_exact() {
     assert_eq!(name(&worth(&page(15_100), BLOCK, &copy(12_000), Err("gap"))), "older");
 }
 
-/// Damaged pages in two files, and in a map of free space; and a copy from before.
+/// A control file by which a segment has five pages.
+fn control() -> Vec<u8> {
+    const SEGMENT_PAGES: usize = 220;
+    const SUM: usize = 288;
+    let fixture = "/../../../fixtures/postgres/15/control.on.shutdown";
+    let mut bytes = fs::read(format!("{}{fixture}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    bytes[SEGMENT_PAGES..SEGMENT_PAGES + 4].copy_from_slice(&5_u32.to_le_bytes());
+    let sum = pagewarden_core::crc32c::crc32c(&bytes[..SUM]);
+    bytes[SUM..SUM + 4].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+/// Sound pages of a file, from this block on.
+fn pages(dice: &mut Dice, first: u32, count: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for block in first..first + count {
+        let mut page = heap_page(dice);
+        page[..4].fill(0);
+        page[4..8].copy_from_slice(&2000_u32.to_le_bytes());
+        stamp(&mut page, block);
+        bytes.extend(page);
+    }
+    bytes
+}
+
+/// Damaged pages in two files, and in a map of free space; a segment that is missing between two; a file
+/// that ends inside its third page of five; and a copy from before.
 fn make(root: &Path) -> PathBuf {
     let copy = root.with_extension("copy");
     let mut dice = Dice(7);
@@ -170,20 +196,11 @@ fn make(root: &Path) -> PathBuf {
         for folder in ["global", "base/5", "pg_wal"] {
             fs::create_dir_all(root.join(folder)).unwrap();
         }
-        let fixture = "/../../../fixtures/postgres/15/control.on.shutdown";
-        let control = format!("{}{fixture}", env!("CARGO_MANIFEST_DIR"));
-        fs::copy(control, root.join("global/pg_control")).unwrap();
+        fs::write(root.join("global/pg_control"), control()).unwrap();
         fs::write(root.join("PG_VERSION"), "15\n").unwrap();
     }
     for (name, damaged) in [("16384", &[1_usize, 3][..]), ("16385", &[0]), ("16384_fsm", &[2])] {
-        let mut bytes = Vec::new();
-        for block in 0..5 {
-            let mut page = heap_page(&mut dice);
-            page[..4].fill(0);
-            page[4..8].copy_from_slice(&2000_u32.to_le_bytes());
-            stamp(&mut page, block);
-            bytes.extend(page);
-        }
+        let mut bytes = pages(&mut dice, 0, 5);
         let path = Path::new("base/5").join(name);
         fs::write(copy.join(&path), &bytes).unwrap();
         for block in damaged {
@@ -191,6 +208,19 @@ fn make(root: &Path) -> PathBuf {
             bytes[begin + 5000..begin + 8000].iter_mut().for_each(|byte| *byte ^= 0x5A);
         }
         fs::write(root.join(&path), &bytes).unwrap();
+    }
+    for (name, first, count, kept) in [
+        ("16386", 0, 5, Some(5 * PAGE)),
+        ("16386.1", 5, 5, None),
+        ("16386.2", 10, 2, Some(2 * PAGE)),
+        ("16387", 0, 5, Some(2 * PAGE + 3000)),
+    ] {
+        let path = Path::new("base/5").join(name);
+        let bytes = pages(&mut dice, first, count);
+        fs::write(copy.join(&path), &bytes).unwrap();
+        if let Some(kept) = kept {
+            fs::write(root.join(&path), &bytes[..kept]).unwrap();
+        }
     }
     copy
 }
@@ -231,7 +261,11 @@ fn made() -> Made {
     let recorder = Recorder::new(&root, usize::MAX, 0);
     let outcome = run(&recorder, &request(&root, &copy)).unwrap();
     let written: Vec<_> = outcome.pages.iter().filter(|page| page.written).collect();
-    assert_eq!(written.len(), 4, "{:?}", outcome.pages);
+    // Of the missing segment five, and three of the file that was cut.
+    assert_eq!(written.len(), 4 + 5 + 3, "{:?}", outcome.pages);
+    for file in ["16386.1", "16387"].map(|name| Path::new("base/5").join(name)) {
+        assert!(fs::read(root.join(&file)).unwrap() == fs::read(copy.join(&file)).unwrap());
+    }
     let proofs: BTreeSet<_> = written.iter().map(|page| format!("{:?}", page.proof)).collect();
     assert_eq!(proofs.len(), 2, "{proofs:?}");
     let after = database(&image(&root));
@@ -345,9 +379,7 @@ fn run_of_another_state_is_not_finished_by_its_undo_file() {
     assert!(undo.exists());
     let _ = fs::remove_file(root.join("postmaster.pid"));
     // Another control file, as a server would leave it, of the same cluster.
-    let fixture = "/../../../fixtures/postgres/15/control.on.shutdown";
-    let control = fs::read(format!("{}{fixture}", env!("CARGO_MANIFEST_DIR"))).unwrap();
-    let mut later = control;
+    let mut later = control();
     *later.last_mut().unwrap() = 1;
     fs::write(root.join("global/pg_control"), &later).unwrap();
     let planned = run(&System, &Request { write: false, ..request(&root, &made.copy) }).unwrap();

@@ -247,14 +247,14 @@ impl Database {
             Ok(number) => number,
             Err(reason) => {
                 let page = Page { reason, hint: Some(TO_RESTORE.to_owned()), ..page };
-                return Ok(Planned { page, old: Vec::new(), new: None });
+                return Ok(Planned { page, old: Vec::new(), is_new_file: false, new: None });
             }
         };
         let read = self.pages.read(number).map_err(|error| Error::io("read", &self.path, error))?;
         let Some(old) = read else {
             page.reason = "the file ends before the end of this page".to_owned();
             page.hint = Some(TO_RESTORE.to_owned());
-            return Ok(Planned { page, old: Vec::new(), new: None });
+            return Ok(Planned { page, old: Vec::new(), is_new_file: false, new: None });
         };
         // Findings of structure are about a page and name no byte.
         page.offset = Some(self.pages.offset(number));
@@ -263,7 +263,7 @@ impl Database {
         let candidates = self.candidates(number, &old, sources, &mut objections);
         let (best, reason) = choose(candidates, &objections, |one, two| one == two);
         page.reason = reason;
-        let mut planned = Planned { page, old, new: None };
+        let mut planned = Planned { page, old, is_new_file: false, new: None };
         let Some(best) = best else {
             let hint = match sources.is_empty() {
                 true => "name a copy: --from FILE, a copy or backup of this database",

@@ -159,6 +159,7 @@ impl Files {
             page: Page { reason, hint: Some(hint.to_owned()), ..page },
             old: Vec::new(),
             new: None,
+            is_new_file: false,
         };
         let (file, number) = match self.wound(finding) {
             Ok(wound) => wound,
@@ -195,7 +196,7 @@ impl Files {
         let never = is_map(file.number, number, kept).then_some(NEVER_OLDER);
         let (best, reason) = choose(candidates, &objections, |one, two| one == two);
         page.reason = reason;
-        let mut planned = Planned { page, old: old.to_vec(), new: None };
+        let mut planned = Planned { page, old: old.to_vec(), new: None, is_new_file: false };
         let Some(best) = best else {
             let hint = match sources.is_empty() {
                 true => "name a backup or a copy of the file: --from FILE",
