@@ -209,8 +209,8 @@ fn running_crashed_and_foreign_databases_are_refused() {
     let error = result_of_refusal(&repair(folder.path(), &[]));
     assert!(error.contains("no database whose pages can be repaired"), "{error}");
     let file = folder.path().join("undo");
-    fs::write(&file, "pagewarden repair undo 2\n").unwrap();
+    fs::write(&file, "pagewarden repair undo 3\n").unwrap();
     let sound = sample(&installation, true).copy();
     let error = result_of_refusal(&repair(sound.data_dir(), &["--undo", text_of(&file)]));
-    assert!(error.contains("version 2"), "{error}");
+    assert!(error.contains("version 3"), "{error}");
 }
