@@ -9,6 +9,7 @@ mod history;
 mod in_storage;
 mod lengths;
 mod manners;
+mod replays;
 mod running;
 mod stored;
 

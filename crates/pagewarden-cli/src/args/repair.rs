@@ -82,6 +82,14 @@ pub struct Repair {
     #[arg(long, value_name = "DIR", conflicts_with = "undo")]
     pub copy_to: Option<PathBuf>,
 
+    /// Bring what is only older forward by PostgreSQL's own redo, from the backups that are named
+    ///
+    /// Each backup is brought back to a temporary folder (TMPDIR says where), and a server of the same
+    /// version, which must be installed here, replays the log on it to the end of this cluster's. Pages are
+    /// taken from there. Needs room for the whole backup, and all log since (--log).
+    #[arg(long, requires = "from", conflicts_with = "undo")]
+    pub replay: bool,
+
     /// Take older versions of pages where nothing better is proved; what changed since is lost
     #[arg(long)]
     pub accept_older: bool,

@@ -18,6 +18,7 @@ pub mod plan;
 pub mod protect;
 pub mod reading;
 pub mod repair;
+mod restored;
 pub mod scrub;
 pub mod sealing;
 pub mod serve;

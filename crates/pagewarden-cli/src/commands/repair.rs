@@ -22,6 +22,8 @@ use crate::owner_rights;
 use crate::progress::Show;
 use crate::signals::stop_on_signals;
 
+mod replay;
+
 /// What the address of a server begins with.
 const SERVERS: [&str; 3] = ["postgres:", "postgresql:", "mysql:"];
 
@@ -62,10 +64,9 @@ pub fn run(arguments: &Repair) -> anyhow::Result<Exit> {
             Some(copy) if request.write => owner_rights::take(&[(copy, End::Inside)])?,
             _ => None,
         };
-        let outcome = repair(&request, &options, &show);
+        let outcome = repaired(request, arguments.replay, &options, &show);
         show.end();
-        let outcome =
-            outcome.map_err(|error| owner_rights::explain(error.into(), acting.as_ref()))?;
+        let outcome = outcome.map_err(|error| owner_rights::explain(error, acting.as_ref()))?;
         let mut out = io::stdout().lock();
         if arguments.json {
             let mut object = object(arguments, &path, &outcome);
@@ -85,6 +86,27 @@ pub fn run(arguments: &Repair) -> anyhow::Result<Exit> {
         out.flush()?;
         Ok(exit_of(&outcome))
     })
+}
+
+/// Plans first where redo may be needed: it takes a restore.
+fn repaired(
+    request: Request,
+    wants_replay: bool,
+    options: &Options,
+    show: &Show,
+) -> anyhow::Result<Outcome> {
+    if !wants_replay || request.undo.is_some() {
+        return Ok(repair(&request, options, show)?);
+    }
+    let plan = repair(&Request { write: false, ..request.clone() }, options, show)?;
+    if !replay::is_wanted(&plan) || plan.stopped {
+        return Ok(if request.write { repair(&request, options, show)? } else { plan });
+    }
+    let replayed = replay::replay(&request, &options.stop)?;
+    let request = Request { replayed: replayed.folders(), ..request };
+    let mut outcome = repair(&request, options, show)?;
+    outcome.warnings.extend(replayed.warnings.iter().cloned());
+    Ok(outcome)
 }
 
 /// The address of a server, if a source is one.
@@ -143,6 +165,7 @@ fn text(path: &Path, outcome: &Outcome) -> String {
 fn lines(page: &Page) -> String {
     let what = match (page.proof, page.after.is_some()) {
         (Some(Proof::Exact), true) => "exact",
+        (Some(Proof::Replayed), true) => "replayed",
         (Some(Proof::Rebuilt), true) => "rebuilt",
         (Some(Proof::Older), true) => "older",
         (None, true) => "undone",

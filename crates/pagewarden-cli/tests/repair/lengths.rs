@@ -10,7 +10,7 @@ use pagewarden::repair::{Outcome, Proof, Request, Verdict};
 use pagewarden_scratch::postgres::{Cluster, Options, StopMode};
 
 use super::history::{History, base_backup};
-use super::{contents_of, is_same_version, places, run};
+use super::{contents_of, is_same_version, run};
 use crate::clusters::installations;
 use crate::damage::{Dice, PAGE};
 
@@ -118,7 +118,7 @@ fn missing_and_cut_files_are_brought_back_whole_or_left() {
         for (source, sources) in history.sources() {
             let names = cut(root, &sound, &mut dice);
             let wounded = contents_of(root);
-            let request = Request { sources: places(&sources), ..Request::new(root) };
+            let request = Request { sources: super::places(&sources), ..Request::new(root) };
             let plan = run(&request);
             assert!(contents_of(root) == wounded, "a plan wrote");
             let outcome = run(&Request { write: true, ..request });

@@ -9,6 +9,8 @@ use super::{Page, Planned, Proof};
 pub enum Worth {
     /// It is the version that was written last; why.
     Exact(String),
+    /// A version that the engine's own redo brought forward to the end of the log; from where to where.
+    Replayed(String),
     /// A version that the page has had, or may have had; why it may be no more.
     Older(String),
 }
@@ -18,7 +20,7 @@ impl Worth {
     #[must_use]
     pub fn words(&self) -> &str {
         match self {
-            Self::Exact(why) | Self::Older(why) => why,
+            Self::Exact(why) | Self::Replayed(why) | Self::Older(why) => why,
         }
     }
 
@@ -26,6 +28,18 @@ impl Worth {
     #[must_use]
     pub fn is_exact(&self) -> bool {
         matches!(self, Self::Exact(_))
+    }
+
+    fn is_replayed(&self) -> bool {
+        matches!(self, Self::Replayed(_))
+    }
+
+    fn proof(&self) -> Proof {
+        match self {
+            Self::Exact(_) => Proof::Exact,
+            Self::Replayed(_) => Proof::Replayed,
+            Self::Older(_) => Proof::Older,
+        }
     }
 }
 
@@ -50,17 +64,23 @@ pub fn choose(
     objections: &[String],
     is_same: impl Fn(&[u8], &[u8]) -> bool,
 ) -> (Option<Candidate>, String) {
-    let (mut exact, mut older): (Vec<_>, Vec<_>) =
+    let (mut proved, rest): (Vec<_>, Vec<_>) =
         candidates.into_iter().partition(|one| one.worth.is_exact());
-    if let Some(first) = exact.first() {
-        if let Some(other) = exact.iter().find(|one| !is_same(&one.bytes, &first.bytes)) {
+    let (replayed, mut older): (Vec<_>, Vec<_>) =
+        rest.into_iter().partition(|one| one.worth.is_replayed());
+    // Redo may leave other hints and positions than the server that did the work.
+    if proved.is_empty() {
+        proved = replayed;
+    }
+    if let Some(first) = proved.first() {
+        if let Some(other) = proved.iter().find(|one| !is_same(&one.bytes, &first.bytes)) {
             let reason = format!(
                 "two copies are proved and differ, so neither is taken: {} and {}",
                 first.source, other.source
             );
             return (None, reason);
         }
-        let best = exact.swap_remove(0);
+        let best = proved.swap_remove(0);
         let reason = best.worth.words().to_owned();
         return (Some(best), reason);
     }
@@ -91,21 +111,22 @@ pub struct Older<'a> {
 impl Planned {
     /// Puts the best candidate into the plan, if it may be written. The reason is there already.
     pub fn take(&mut self, best: Candidate, older: Older<'_>) {
-        let is_exact = best.worth.is_exact();
+        let proof = best.worth.proof();
+        let is_proved = proof != Proof::Older;
         let page: &mut Page = &mut self.page;
         page.source = Some(best.source);
-        page.proof = Some(if is_exact { Proof::Exact } else { Proof::Older });
+        page.proof = Some(proof);
         if best.bytes == self.old {
             page.proof = None;
             page.reason = format!("{}; but the same bytes are here already", page.reason);
             page.hint = Some("what contradicts this page is elsewhere: see check".to_owned());
             return;
         }
-        match older.never.filter(|_| !is_exact) {
+        match older.never.filter(|_| !is_proved) {
             Some(never) => page.hint = Some(never.to_owned()),
-            None if is_exact || older.is_accepted => {
+            None if is_proved || older.is_accepted => {
                 page.after = Some(blake3::hash(&best.bytes).to_hex().to_string());
-                page.hint = (!is_exact).then(|| older.after.to_owned());
+                page.hint = (!is_proved).then(|| older.after.to_owned());
                 self.new = Some(best.bytes);
             }
             None => {

@@ -11,8 +11,8 @@
 //! at any point is finished by the same command, from that file, or undone by `--undo`; both refuse if
 //! a page has become another one meanwhile.
 //!
-//! What a candidate is, and what proves it, is the engine's matter. What is common is that only [`Proof::Exact`] and
-//! [`Proof::Rebuilt`] are written unless the request accepts older versions.
+//! What a candidate is, and what proves it, is the engine's matter. What is common is that only
+//! [`Proof::Exact`], [`Proof::Replayed`] and [`Proof::Rebuilt`] are written unless the request accepts older versions.
 
 use std::fs::Metadata;
 use std::num::NonZero;
@@ -50,6 +50,8 @@ pub struct Request {
     pub path: PathBuf,
     /// Where sound copies of its pages may be.
     pub sources: Vec<StorePath>,
+    /// Copies that the engine's own redo brought forward to the end of the database's log.
+    pub replayed: Vec<PathBuf>,
     /// Folders with log of the database that its server archived.
     pub log: Vec<StorePath>,
     /// What is wanted of a source that is a backup repository.
@@ -75,6 +77,7 @@ impl Request {
         Self {
             path: path.to_owned(),
             sources: Vec::new(),
+            replayed: Vec::new(),
             log: Vec::new(),
             repository: RepositoryOptions::default(),
             write: false,
@@ -115,6 +118,8 @@ pub struct Options {
 pub enum Proof {
     /// It is the version that was last written, hints aside.
     Exact,
+    /// It is an older version that the engine's own redo brought forward to the end of the log.
+    Replayed,
     /// It is what the engine itself makes where the page is unknown.
     Rebuilt,
     /// It is a version that the database has had; changes since are lost with it.

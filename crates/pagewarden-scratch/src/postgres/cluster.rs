@@ -280,25 +280,8 @@ impl Cluster {
         if self.is_running() {
             return Ok(());
         }
-        let log = self.open_log()?;
         let log_begin = self.log().len();
-        let mut command = self.installation.command("postgres");
-        command
-            .arg("-D")
-            .arg(&self.data_dir)
-            .arg("-k")
-            .arg(self.socket_dir())
-            .args(["-p", &PORT.to_string()]);
-        if let Some(library) = &self.preloaded {
-            command.env("LD_PRELOAD", library);
-        }
-        let child = self
-            .home
-            .start(&mut command, &log)
-            .with_context(|| format!("cannot start PostgreSQL {}", self.installation.version))?;
-        let pid = child.id();
-        self.server = Some(child);
-
+        let pid = self.spawn()?;
         let begin = Instant::now();
         while !self.is_ready(pid, log_begin) {
             let timed_out = begin.elapsed() > limit || is_over();
@@ -315,6 +298,52 @@ impl Cluster {
             thread::sleep(POLL);
         }
         Ok(())
+    }
+
+    /// Starts the server, which is to end by itself: one that replays log to a target at which it shuts
+    /// down. Gives what it said.
+    ///
+    /// # Errors
+    /// It cannot be started, or has not ended in this time or when it `is_over`.
+    pub fn run_to_its_end(
+        &mut self,
+        limit: Duration,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<String> {
+        let log_begin = self.log().len();
+        self.spawn()?;
+        let begin = Instant::now();
+        while self.is_running() {
+            if begin.elapsed() > limit || is_over() {
+                self.kill_all();
+                bail!("PostgreSQL {} was ended before it was done", self.installation.version);
+            }
+            thread::sleep(POLL);
+        }
+        let log = self.log();
+        Ok(log.get(log_begin..).unwrap_or(&log).to_owned())
+    }
+
+    /// Starts the server; its process.
+    fn spawn(&mut self) -> Result<u32> {
+        let log = self.open_log()?;
+        let mut command = self.installation.command("postgres");
+        command
+            .arg("-D")
+            .arg(&self.data_dir)
+            .arg("-k")
+            .arg(self.socket_dir())
+            .args(["-p", &PORT.to_string()]);
+        if let Some(library) = &self.preloaded {
+            command.env("LD_PRELOAD", library);
+        }
+        let child = self
+            .home
+            .start(&mut command, &log)
+            .with_context(|| format!("cannot start PostgreSQL {}", self.installation.version))?;
+        let pid = child.id();
+        self.server = Some(child);
+        Ok(pid)
     }
 
     /// Stops the server and waits until it is gone. Does nothing if it does not

@@ -385,6 +385,12 @@ impl<'a> Plan<'a> {
                     objections.push(format!("the page in {name} is refused: {why}"));
                     continue;
                 }
+                _ if source.is_replayed && unlogged.is_none() => {
+                    candidate::Worth::Replayed(format!(
+                        "as the server's own redo makes it of a backup and the log up to {}",
+                        LsnText(newest)
+                    ))
+                }
                 Worth::Exact(why) => candidate::Worth::Exact(why),
                 // What its kin was not asked about is not proved.
                 Worth::ExactOfKin(why) | Worth::Older(why) => candidate::Worth::Older(why),

@@ -43,6 +43,8 @@ pub(super) struct Source {
     since: u64,
     is_backup: bool,
     is_running: bool,
+    /// A server has replayed the log of the cluster on it, to its end.
+    pub(super) is_replayed: bool,
     /// What it is, in words.
     pub(super) what: String,
 }
@@ -101,6 +103,7 @@ impl Source {
             since: control.redo_lsn,
             is_backup: false,
             is_running: stored.is_running,
+            is_replayed: stored.is_replayed,
             what: String::new(),
             control,
             bytes,
@@ -147,6 +150,9 @@ impl Source {
 
     fn at_rest(self) -> Result<Self, Error> {
         let what = match (self.control.state, self.control.backup_start_lsn) {
+            (ClusterState::ShutDownInRecovery, 0) if self.is_replayed => {
+                "copy that was brought forward by the server's own redo,"
+            }
             (ClusterState::ShutDown, 0) => "data directory",
             (ClusterState::ShutDownInRecovery, 0) => "standby",
             _ => {
@@ -227,6 +233,17 @@ impl Source {
                 "checksums are off, so nothing shows that this page is sound in the copy"
                     .to_owned(),
             );
+        }
+        if self.is_replayed {
+            let end = Control::checkpoint_of(&self.bytes);
+            let ours = Control::checkpoint_of(&cluster.bytes);
+            if !end.zip(ours).is_some_and(|(end, ours)| is_same_checkpoint(end, ours)) {
+                return Err(Error::refused(
+                    &self.shown,
+                    "redo did not bring it to the end of this cluster's log",
+                    "name a backup from which on all log is there (--log DIR)",
+                ));
+            }
         }
         let Ok(log) = log else { return Ok(copy) };
         let position = self.control.checkpoint_lsn;

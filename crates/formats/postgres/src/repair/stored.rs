@@ -30,6 +30,8 @@ pub(super) struct Stored {
     pub(super) losses: BTreeMap<String, String>,
     /// Its files were read while a server ran on them.
     pub(super) is_running: bool,
+    /// A server replayed the log of the cluster on it, to its end.
+    pub(super) is_replayed: bool,
     /// The log that a tool keeps beside it.
     log: Option<Arc<dyn LogArchive>>,
     /// What is removed with this.
@@ -60,6 +62,19 @@ pub(super) fn all(
             Ok(Seen::File(_)) if !is_local => one_file(place, request, wanted, packs)?,
             Ok(_) => one(place, request, wanted, packs)?,
             Err(error) => return Err(Error::io("open", place.path(), error)),
+        });
+    }
+    for root in &request.replayed {
+        let losses = BTreeMap::new();
+        let _kept = Kept::Nothing;
+        all.push(Stored {
+            shown: root.clone(),
+            root: root.clone(),
+            losses,
+            is_running: false,
+            is_replayed: true,
+            log: None,
+            _kept,
         });
     }
     Ok(all)
@@ -93,6 +108,7 @@ fn of_server(
         root: folder.path().to_owned(),
         losses: BTreeMap::new(),
         is_running: true,
+        is_replayed: false,
         log: None,
         _kept: Kept::Folder { _folder: folder },
     })
@@ -131,6 +147,7 @@ fn one(
         shown: shown.clone(),
         losses: BTreeMap::new(),
         is_running: false,
+        is_replayed: false,
         log: None,
         _kept: Kept::Nothing,
     };
@@ -160,6 +177,7 @@ fn one(
             root: taken.root.clone(),
             losses: std::mem::take(&mut taken.losses),
             is_running: false,
+            is_replayed: false,
             log: taken.log.take(),
             _kept: Kept::Taken { _taken: taken },
         },

@@ -1,13 +1,10 @@
 //! `check --restore-drill`: a backup is brought back by our own reader, and a real server of its version
 //! replays its log to the end and reads every row.
 //!
-//! The server runs in a temporary folder under its own settings: it listens to a private socket only,
-//! archives nothing, follows no one, loads no library, and starts no worker that reaches for another
-//! server. It does run what the database itself has made of its indexes: functions in expressions.
+//! How such a server is kept to itself is in `restored.rs`. It does run what the database itself has made of its
+//! indexes: functions in expressions.
 
-use std::fs;
 use std::io;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,34 +12,15 @@ use anyhow::Context as _;
 use pagewarden::Error;
 use pagewarden::database::repository::RepositoryOptions;
 use pagewarden::error::ErrorKind;
-use pagewarden::formats::postgres::files::backup::restore::{Restored, restore};
 use pagewarden::report::drill::{Drill, DrillVerdict};
 use pagewarden::source::store::StorePath;
-use pagewarden_scratch::postgres::{Cluster, Installation, StopMode};
+use pagewarden_scratch::postgres::{Cluster, StopMode};
 
 use crate::args::Check;
+use crate::commands::restored::{End, RECOVERY_LIMIT, Ready, last_words, ready};
 use crate::commands::storage::Storage;
 
-/// Replay of much log takes long.
-const RECOVERY_LIMIT: Duration = Duration::from_secs(24 * 3600);
 const COMPLAINTS_MAX: usize = 1000;
-
-/// What keeps the server to itself, and lets it take over whatever the one that was backed up had.
-const SETTINGS: [(&str, &str); 13] = [
-    ("hot_standby", "off"),
-    ("archive_mode", "off"),
-    ("wal_level", "logical"),
-    ("max_replication_slots", "100"),
-    ("max_wal_senders", "0"),
-    ("max_prepared_transactions", "1000"),
-    ("max_locks_per_transaction", "256"),
-    ("max_logical_replication_workers", "0"),
-    ("autovacuum", "off"),
-    ("shared_preload_libraries", "''"),
-    ("session_preload_libraries", "''"),
-    ("local_preload_libraries", "''"),
-    ("track_counts", "off"),
-];
 
 /// Tables whose rows are stored, each as a statement that reads all of them.
 const COUNTS: &str = "SELECT format('SELECT count(*) FROM ONLY %I.%I', nspname, relname) \
@@ -127,20 +105,9 @@ fn tried(wanted: &Wanted, stop: &AtomicBool, drill: &mut Drill) -> anyhow::Resul
     if is_over() {
         return Ok(());
     }
-    let (mut cluster, restored) = Cluster::filled(&SETTINGS, |data| {
-        let Wanted { place, repository, log } = wanted;
-        let restored = restore(place, repository, log, data)?;
-        let installation = Installation::find(&restored.version).with_context(|| {
-            format!(
-                "the programs of PostgreSQL {} are not installed here\n\
-                 hint: install its server, and run the same command again",
-                restored.version
-            )
-        })?;
-        let losses = bring_log(&restored, data, installation.major)?;
-        drill.complaints.extend(losses);
-        Ok((installation, restored))
-    })?;
+    let Wanted { place, repository, log } = wanted;
+    let Ready { mut cluster, restored, log_losses } = ready(place, repository, log, End::OfTheLog)?;
+    drill.complaints.extend(log_losses);
     drill.backup = format!("{}: {}", wanted.place.path().display(), restored.what);
     (drill.files, drill.bytes) = (restored.files, restored.bytes);
     for (name, why) in &restored.losses {
@@ -149,10 +116,7 @@ fn tried(wanted: &Wanted, stop: &AtomicBool, drill: &mut Drill) -> anyhow::Resul
     drill.server = Some(format!("PostgreSQL {}", cluster.installation().server_version()?));
     if let Err(error) = cluster.start_within(RECOVERY_LIMIT, &is_over) {
         let said = format!("{error:#}");
-        let mut last =
-            said.lines().rev().filter(|line| line.contains("FATAL") || line.contains("PANIC"));
-        let last = last.next().unwrap_or_else(|| said.lines().last().unwrap_or_default());
-        drill.complaints.push(format!("the server does not open it: {last}"));
+        drill.complaints.push(format!("the server does not open it: {}", last_words(&said)));
         return Ok(());
     }
     let log = cluster.log();
@@ -164,29 +128,6 @@ fn tried(wanted: &Wanted, stop: &AtomicBool, drill: &mut Drill) -> anyhow::Resul
         check_indexes(&cluster, drill)?;
     }
     cluster.stop(StopMode::Immediate)
-}
-
-/// Puts the log where the server fetches it from. What of it could not be had.
-fn bring_log(restored: &Restored, data: &Path, major: u32) -> anyhow::Result<Vec<String>> {
-    let folder = data.with_extension("log");
-    fs::create_dir(&folder)?;
-    let losses =
-        restored.write_log(&folder).context("cannot write the log to a temporary folder")?;
-    let fetch = format!("cp \"{}/%f\" \"%p\"", folder.display());
-    let lines = format!(
-        "restore_command = '{}'\nrecovery_target_timeline = 'latest'\n",
-        fetch.replace('\'', "''")
-    );
-    match major {
-        12.. => {
-            fs::write(data.join("recovery.signal"), "")?;
-            // Read after postgresql.conf, and so it counts.
-            fs::write(data.join("postgresql.auto.conf"), lines)?;
-        }
-        _ => fs::write(data.join("recovery.conf"), lines)?,
-    }
-    let told = losses.into_iter();
-    Ok(told.map(|(name, why)| format!("{name} of the log cannot be had: {why}")).collect())
 }
 
 /// The word or time behind these words, where the server said them last.

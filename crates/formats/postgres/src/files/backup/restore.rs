@@ -14,12 +14,14 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use super::label::{LABEL, Label, TABLESPACE_MAP};
-use super::taking::{Wanted, take_to};
+use super::taking::{Found, Wanted, take_to};
 use crate::files::archived_log::{LogArchive, in_folder};
 use crate::files::control::Control;
+use crate::files::is_root;
 use crate::protect::read_control;
 use pagewarden_core::database::repository::RepositoryOptions;
 use pagewarden_core::error::Error;
+use pagewarden_core::source::file::open_regular;
 use pagewarden_core::source::store::StorePath;
 
 /// What is left out.
@@ -80,7 +82,7 @@ impl std::fmt::Debug for Restored {
     }
 }
 
-/// Brings a backup back: an archive, a folder of archives, or the set of a repository that the options
+/// Brings a backup back: a data directory, an archive, a folder of archives, or the set of a repository that the options
 /// name, else its newest one. `data` is an empty folder, which becomes the data directory; tablespaces
 /// come to folders beside it whose names begin with its own. `log` are folders with log besides.
 ///
@@ -94,19 +96,23 @@ pub fn restore(
 ) -> Result<Restored, Error> {
     let path = place.path();
     let refuse = |reason: &str, hint: &str| Err(Error::refused(path, reason, hint));
-    let Some(mut found) = take_to(place, repository, Wanted::AllBut(&LEFT_OUT), data)? else {
-        return refuse(
-            "no backup that can be brought back for a drill",
-            "name a backup repository, or a base backup in archives",
-        );
-    };
-    if found.data.is_some() {
-        return refuse(
-            "a backup that is a data directory as it is: it need not be brought back",
-            "start a server on a copy of it",
-        );
-    }
     let failed = |error| Error::io("restore", path, error);
+    let folder = place.local_path().filter(|path| is_root(path));
+    let mut found = match folder {
+        Some(folder) => Found { data: Some(folder.to_owned()), ..Found::default() },
+        None => match take_to(place, repository, Wanted::AllBut(&LEFT_OUT), data)? {
+            Some(found) => found,
+            None => {
+                return refuse(
+                    "no backup that can be brought back",
+                    "name a backup repository, or a base backup in archives or in a folder",
+                );
+            }
+        },
+    };
+    if let Some(folder) = &found.data {
+        copy_data_directory(folder, data).map_err(failed)?;
+    }
     for folder in FOLDERS {
         fs::create_dir_all(data.join(folder)).map_err(failed)?;
     }
@@ -184,6 +190,27 @@ impl Restored {
     }
 }
 
+impl Restored {
+    /// Copies the segments and histories of a server's `pg_wal` from the backup on to `folder`.
+    ///
+    /// # Errors
+    /// One cannot be read, or there is no room.
+    pub fn copy_segments(&self, log: &Path, folder: &Path) -> io::Result<()> {
+        let first = self.begin.checked_div(self.segment_bytes).unwrap_or(0);
+        for entry in fs::read_dir(log)? {
+            let name = entry?.file_name();
+            let Some(name) = name.to_str() else { continue };
+            let to = folder.join(name);
+            let is_segment = name.len() == 24
+                && number_of(name, self.segment_bytes).is_some_and(|number| number >= first);
+            if (is_segment || name.ends_with(".history")) && !to.exists() {
+                io::copy(&mut open_regular(&log.join(name))?, &mut File::create_new(to)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Which segment of its timeline a name stands for.
 fn number_of(name: &str, segment_bytes: u64) -> Option<u64> {
     let high = u64::from_str_radix(name.get(8..16)?, 16).ok()?;
@@ -213,6 +240,31 @@ fn counted(root: &Path) -> io::Result<(u64, u64)> {
         }
     }
     Ok((files, bytes))
+}
+
+/// Copies a data directory as it is, and what its links of tablespaces lead to.
+fn copy_data_directory(from: &Path, to: &Path) -> io::Result<()> {
+    let mut folders = vec![(from.to_owned(), to.to_owned())];
+    while let Some((from_folder, to_folder)) = folders.pop() {
+        fs::create_dir_all(&to_folder)?;
+        for entry in fs::read_dir(&from_folder)? {
+            let entry = entry?;
+            let (source, target) = (entry.path(), to_folder.join(entry.file_name()));
+            let kind = entry.file_type()?;
+            let is_left_out = from_folder == from
+                && entry.file_name().to_str().is_some_and(|name| LEFT_OUT.contains(&name));
+            let is_tablespace = kind.is_symlink() && from_folder == from.join("pg_tblspc");
+            if is_left_out {
+                continue;
+            }
+            if kind.is_dir() || is_tablespace {
+                folders.push((source, target));
+            } else if kind.is_file() {
+                io::copy(&mut open_regular(&source)?, &mut File::create_new(target)?)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Moves what came to `pg_tblspc` beside the data directory.
