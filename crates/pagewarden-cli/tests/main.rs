@@ -76,6 +76,7 @@ mod recovery;
 mod repair;
 mod repair_innodb;
 mod repair_sqlite;
+mod repair_sqlserver;
 mod replicates;
 mod repository_log;
 mod running;
