@@ -82,7 +82,8 @@ fn set_that_cannot_be_opened_or_read_fails() {
     // No log to make it consistent by, which the check says too.
     let Some(path) = repository("barman-cloud-gz", "gz") else { return };
     let outcome = drill(&path, &[]);
-    assert_eq!(outcome.status, Some(1), "{}", outcome.stdout);
+    assert_eq!(outcome.status, Some(2), "{}", outcome.stdout);
+    assert_eq!(drill_of(&outcome)["verdict"], "impossible");
     assert!(complaints(&drill_of(&outcome)).contains("checkpoint record"), "{}", outcome.stdout);
     // A set that is not there.
     let Some(path) = repository("walg-lz4", "repo") else { return };
@@ -128,6 +129,29 @@ fn archives_and_log_are_brought_back_with_tablespaces_and_nothing_else_is_touche
             continue;
         }
         let (target, log) = backup(&mut cluster);
+        // With its log in an archive beside, and as a folder.
+        for (name, form) in [("with-log", &["-Ft", "-z"][..]), ("folder", &["-Fp"][..])] {
+            let mut tool: Command = cluster.client("pg_basebackup").unwrap();
+            let place = cluster.home().join(name);
+            let moved = format!(
+                "{}={}-far",
+                cluster.home().join("tablespace_faraway").display(),
+                place.display()
+            );
+            tool.args(["-c", "fast", "-D"]).arg(&place).args(form);
+            if form == ["-Fp"] {
+                tool.args(["-T", &moved]);
+            }
+            let output = tool.output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            let outcome = drill(&place, &[]);
+            let found = drill_of(&outcome);
+            assert_eq!(found["verdict"], "passed", "{name}: {} {}", outcome.stdout, outcome.stderr);
+            assert_eq!(outcome.status, Some(0));
+        }
+        // A server runs on it.
+        let outcome = drill(cluster.data_dir(), &[]);
+        assert_eq!(drill_of(&outcome)["verdict"], "impossible", "{}", outcome.stdout);
         let log_argument = log.to_str().unwrap();
         let place = cluster.psql("SELECT pg_relation_filepath('far')").unwrap();
         let place = cluster.data_dir().join(place.trim());
@@ -153,7 +177,8 @@ fn archives_and_log_are_brought_back_with_tablespaces_and_nothing_else_is_touche
         let bytes = fs::read(needed).unwrap();
         fs::remove_file(needed).unwrap();
         let outcome = drill(&target, &["--log", log_argument]);
-        assert_eq!(drill_of(&outcome)["verdict"], "failed", "{}", outcome.stdout);
+        assert_eq!(drill_of(&outcome)["verdict"], "impossible", "{}", outcome.stdout);
+        assert!(outcome.status != Some(0), "{}", outcome.stdout);
         fs::write(needed, bytes).unwrap();
         assert_eq!(drill_of(&drill(&target, &["--log", log_argument]))["verdict"], "passed");
     }

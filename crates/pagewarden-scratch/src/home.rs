@@ -52,6 +52,20 @@ impl Home {
         Ok(Self { memory: OnceLock::new(), directory, _watchman: watchman })
     }
 
+    /// Takes it back from the ordinary user, before there is anything in it.
+    pub(crate) fn keep(&self) -> Result<()> {
+        if OrdinaryUser::to_become().is_some() {
+            let ourselves = rustix::process::geteuid().as_raw();
+            chown(self.path(), Some(ourselves), None)?;
+        }
+        ensure!(
+            fs::read_dir(self.path())?.next().is_none(),
+            "somebody wrote to {} before us",
+            self.path().display()
+        );
+        Ok(())
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         self.directory.path()
@@ -263,18 +277,22 @@ pub(crate) fn own(directory: &Path) -> Result<()> {
     give().with_context(|| format!("cannot give away {}", directory.display()))
 }
 
-/// Gives a folder and all that is in it to the ordinary user. Links are not followed.
+/// Gives a folder that only we can enter, and all that is in it, to the ordinary user: what is inside first, so
+/// that nobody gets in before the end. Links are not followed.
 pub(crate) fn own_tree(root: &Path) -> Result<()> {
     let Some(user) = OrdinaryUser::to_become() else { return Ok(()) };
-    let mut paths = vec![root.to_owned()];
-    while let Some(path) = paths.pop() {
-        lchown(&path, Some(user.uid), Some(user.gid))
-            .with_context(|| format!("cannot give away {}", path.display()))?;
+    let (mut paths, mut next) = (vec![root.to_owned()], 0);
+    while let Some(path) = paths.get(next).cloned() {
         if fs::symlink_metadata(&path)?.is_dir() {
             for entry in fs::read_dir(&path)? {
                 paths.push(entry?.path());
             }
         }
+        next += 1;
+    }
+    for path in paths.iter().rev() {
+        lchown(path, Some(user.uid), Some(user.gid))
+            .with_context(|| format!("cannot give away {}", path.display()))?;
     }
     Ok(())
 }

@@ -158,6 +158,8 @@ impl Cluster {
         fill: impl FnOnce(&Path) -> Result<(Installation, T)>,
     ) -> Result<(Self, T)> {
         let home = Home::new()?;
+        // Until all is there it is ours alone: whoever the server runs as must not lead our writes elsewhere.
+        home.keep()?;
         let data_dir = home.path().join("data");
         fs::create_dir(&data_dir)?;
         fs::set_permissions(&data_dir, Permissions::from_mode(0o700))?;

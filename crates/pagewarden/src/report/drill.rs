@@ -32,6 +32,8 @@ pub struct Drill {
     pub rows: u64,
     /// `pg_amcheck` looked at every table and B-tree index.
     pub amcheck: bool,
+    /// What was not looked at, and why.
+    pub notes: Vec<String>,
     /// What went wrong, or was found.
     pub complaints: Vec<String>,
     /// From the first byte to the end.
@@ -102,6 +104,9 @@ impl fmt::Display for Drill {
                 (false, _) => "; pg_amcheck is not installed, so indexes were not looked at",
             })?;
         }
+        for note in &self.notes {
+            write!(f, "\n  note: {}", printable(note))?;
+        }
         for complaint in self.complaints.iter().take(SHOWN) {
             write!(f, "\n  {}", printable(complaint))?;
         }
@@ -133,6 +138,7 @@ mod tests {
             tables: 140,
             rows: 100_000,
             amcheck: true,
+            notes: Vec::new(),
             complaints: Vec::new(),
             seconds: Duration::from_millis(4200),
         }

@@ -14,10 +14,12 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use super::label::{LABEL, Label, TABLESPACE_MAP};
+use super::log::segments_in;
 use super::taking::{Found, Wanted, take_to};
-use crate::files::archived_log::{LogArchive, in_folder};
-use crate::files::control::Control;
+use crate::files::archived_log::{LogArchive, TakenOut, in_folder};
+use crate::files::control::{ClusterState, Control};
 use crate::files::is_root;
+use crate::files::wal::segment::SegmentName;
 use crate::protect::read_control;
 use pagewarden_core::database::repository::RepositoryOptions;
 use pagewarden_core::error::Error;
@@ -99,7 +101,11 @@ pub fn restore(
     let failed = |error| Error::io("restore", path, error);
     let folder = place.local_path().filter(|path| is_root(path));
     let mut found = match folder {
-        Some(folder) => Found { data: Some(folder.to_owned()), ..Found::default() },
+        Some(folder) => Found {
+            data: Some(folder.to_owned()),
+            backups: vec!["a data directory".to_owned()],
+            ..Found::default()
+        },
         None => match take_to(place, repository, Wanted::AllBut(&LEFT_OUT), data)? {
             Some(found) => found,
             None => {
@@ -134,7 +140,31 @@ pub fn restore(
         let reason = format!("it cannot be brought back: {}", why.join("; "));
         return Err(Error::damaged(path, reason, "name another set"));
     };
+    if label.is_incremental {
+        return refuse(
+            "an incremental backup, which holds only some of the pages",
+            "combine it with its full backup first (pg_combinebackup)",
+        );
+    }
+    let is_shut_down =
+        matches!(control.state, ClusterState::ShutDown | ClusterState::ShutDownInRecovery);
+    if label.start_lsn.is_none() && !is_shut_down {
+        return refuse(
+            "a data directory that was not shut down, and no backup: its files are not of one moment",
+            "name a backup",
+        );
+    }
     let mut archives: Vec<_> = found.log.take().into_iter().collect();
+    let begin = label.start_lsn.unwrap_or(control.redo_lsn);
+    for beside in log_archives(place) {
+        let segment_bytes = control.wal_segment_bytes.max(1);
+        let first = begin.checked_div(u64::from(segment_bytes)).unwrap_or(0);
+        let first = first.saturating_mul(u64::from(segment_bytes));
+        let first = SegmentName { timeline: control.timeline, begin: first };
+        let segments = segments_in(&beside, first, segment_bytes);
+        let segments = segments.map_err(|error| Error::io("read", &beside, error))?;
+        archives.push(Arc::new(TakenOut::of(&beside.to_string_lossy(), segments)));
+    }
     for folder in log {
         archives.push(in_folder(folder).map_err(|error| Error::io("list", folder.path(), error))?);
     }
@@ -144,7 +174,7 @@ pub fn restore(
         files,
         bytes,
         losses: found.losses,
-        begin: label.start_lsn.unwrap_or(control.redo_lsn),
+        begin,
         segment_bytes: u64::from(control.wal_segment_bytes).max(1),
         log: archives,
     })
@@ -160,7 +190,10 @@ impl Restored {
         let mut losses = BTreeMap::new();
         let first = self.begin.checked_div(self.segment_bytes).unwrap_or(0);
         for archive in &self.log {
-            for segment in archive.segments() {
+            // A whole segment, rather than what was received of it before.
+            let mut segments: Vec<_> = archive.segments().iter().collect();
+            segments.sort_by_key(|segment| segment.is_partial);
+            for segment in segments {
                 let to = folder.join(&segment.name);
                 if number_of(&segment.name, self.segment_bytes).is_none_or(|it| it < first)
                     || !is_plain(&segment.name)
@@ -209,6 +242,21 @@ impl Restored {
         }
         Ok(())
     }
+}
+
+/// The archives of log that `pg_basebackup -Ft -X stream` leaves beside its others.
+fn log_archives(place: &StorePath) -> Vec<PathBuf> {
+    let Some(path) = place.local_path() else { return Vec::new() };
+    let folder = match path.is_dir() {
+        true => path,
+        false => path.parent().unwrap_or(path),
+    };
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_log = |name: &str| name == "pg_wal.tar" || name.starts_with("pg_wal.tar.");
+    entries
+        .filter(|entry| entry.file_name().to_str().is_some_and(is_log))
+        .map(|entry| entry.path())
+        .collect()
 }
 
 /// Which segment of its timeline a name stands for.
