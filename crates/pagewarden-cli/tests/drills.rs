@@ -168,12 +168,12 @@ fn archives_and_log_are_brought_back_with_tablespaces_and_nothing_else_is_touche
 
         // Without a segment in the middle, the set cannot be opened.
         // A history file beside it names the segment in which the backup began.
-        let mut names = fs::read_dir(&log).unwrap().map(|it| it.unwrap().file_name());
-        let label = names.find_map(|name| {
+        let names = fs::read_dir(&log).unwrap().map(|it| it.unwrap().file_name());
+        let labels = names.filter_map(|name| {
             let name = name.into_string().unwrap();
             name.strip_suffix(".backup").map(|name| name[..24].to_owned())
         });
-        let needed = &log.join(label.unwrap());
+        let needed = &log.join(labels.min().unwrap());
         let bytes = fs::read(needed).unwrap();
         fs::remove_file(needed).unwrap();
         let outcome = drill(&target, &["--log", log_argument]);

@@ -11,6 +11,7 @@ mod lengths;
 mod manners;
 mod replays;
 mod running;
+mod seals;
 mod stored;
 
 use std::collections::BTreeMap;

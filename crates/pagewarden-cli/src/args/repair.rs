@@ -56,6 +56,12 @@ pub struct Repair {
     #[arg(long, value_name = "DIR")]
     pub log: Vec<PathBuf>,
 
+    /// A seal of a PostgreSQL cluster that was shut down, as proof; may be given several times
+    ///
+    /// Made by check --seal. A page of an older copy that is the one that was sealed counts as of the seal.
+    #[arg(long, value_name = "FILE", requires = "from", conflicts_with = "undo")]
+    pub seal: Vec<PathBuf>,
+
     /// The database in a repository of pgBackRest that has several
     #[arg(long, value_name = "NAME", requires = "from")]
     pub stanza: Option<String>,

@@ -2,11 +2,14 @@
 
 use std::io::{self, Write as _};
 use std::path::Path;
+use std::sync::Arc;
 
+use pagewarden::Error;
 use pagewarden::database::repository::RepositoryOptions;
 use pagewarden::repair::{
-    Options, Outcome, Page, Proof, Request, Verdict, path_of_undo_file, repair,
+    Options, Outcome, Page, Proof, Request, SealedPages, Verdict, path_of_undo_file, repair,
 };
+use pagewarden::seal::Proof as Seal;
 use pagewarden::source::store::StorePath;
 use pagewarden::source::trusted_path::End;
 use pagewarden::words::{counted, printable};
@@ -42,9 +45,11 @@ pub fn run(arguments: &Repair) -> anyhow::Result<Exit> {
         let sources: anyhow::Result<_> =
             arguments.from.iter().map(|source| place(source, arguments, &storage)).collect();
         let log: Result<_, _> = arguments.log.iter().map(|path| storage.at(path)).collect();
+        let seals: Result<_, _> = arguments.seal.iter().map(|path| sealed(path)).collect();
         let request = Request {
             sources: sources?,
             log: log?,
+            seals: seals?,
             repository: RepositoryOptions {
                 stanza: arguments.stanza.clone(),
                 sets: arguments.set.iter().cloned().collect(),
@@ -88,6 +93,10 @@ pub fn run(arguments: &Repair) -> anyhow::Result<Exit> {
     })
 }
 
+fn sealed(path: &Path) -> Result<Arc<dyn SealedPages>, Error> {
+    Ok(Arc::new(Seal::open(path)?))
+}
+
 /// Plans first where redo may be needed: it takes a restore.
 fn repaired(
     request: Request,
@@ -103,7 +112,7 @@ fn repaired(
         return Ok(if request.write { repair(&request, options, show)? } else { plan });
     }
     let replayed = replay::replay(&request, &options.stop)?;
-    let request = Request { replayed: replayed.folders(), ..request };
+    let request = Request { replayed: replayed.copies(), ..request };
     let mut outcome = repair(&request, options, show)?;
     outcome.warnings.extend(replayed.warnings.iter().cloned());
     Ok(outcome)

@@ -68,6 +68,9 @@ fn pages_that_changed_since_the_backup_are_brought_forward() {
                 proofs(&plain)("older"),
             );
             assert_eq!(count("older"), 0, "{}", planned.stdout);
+            let named = format!("{}: base/5/", source.display());
+            assert!(planned.stdout.contains(&named), "{}", planned.stdout);
+            assert!(planned.stdout.contains("brought forward by the server's own redo"));
             assert!(count("replayed") >= proofs(&plain)("older"), "{}", planned.stdout);
             let written = repair(root, source, &log, &["--replay", "--yes"]);
             assert_eq!(written.status, Some(0), "{} {}", written.stdout, written.stderr);

@@ -24,8 +24,9 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::database::repository::RepositoryOptions;
-use crate::database::{OpenOptions, Target};
+use crate::database::{Epoch, OpenOptions, Target};
 use crate::error::Error;
+use crate::page::Fingerprint;
 use crate::protect::disk::Disk;
 use crate::source::store::StorePath;
 use crate::verdict::{Finding, Kind, Severity};
@@ -51,9 +52,11 @@ pub struct Request {
     /// Where sound copies of its pages may be.
     pub sources: Vec<StorePath>,
     /// Copies that the engine's own redo brought forward to the end of the database's log.
-    pub replayed: Vec<PathBuf>,
+    pub replayed: Vec<Replayed>,
     /// Folders with log of the database that its server archived.
     pub log: Vec<StorePath>,
+    /// What is known of its pages at moments at which it was shut down.
+    pub seals: Vec<Arc<dyn SealedPages>>,
     /// What is wanted of a source that is a backup repository.
     pub repository: RepositoryOptions,
     /// Write; else only say what would be written.
@@ -79,6 +82,7 @@ impl Request {
             sources: Vec::new(),
             replayed: Vec::new(),
             log: Vec::new(),
+            seals: Vec::new(),
             repository: RepositoryOptions::default(),
             write: false,
             copy_to: None,
@@ -101,6 +105,33 @@ impl Request {
         }
         Ok(self.sources.iter().map(StorePath::path).collect())
     }
+}
+
+/// What the pages of a database were at a moment: proof of a version, and no source.
+pub trait SealedPages: std::fmt::Debug + Send + Sync {
+    /// What it is called.
+    fn name(&self) -> String;
+
+    /// Which state of which database it is of; `None`: that was not known.
+    fn epoch(&self) -> Option<&Epoch>;
+
+    /// When it was made, in seconds since 1970.
+    fn made(&self) -> u64;
+
+    /// The fingerprint that a page of a file had; `None`: it was empty or not there.
+    ///
+    /// # Errors
+    /// The seal cannot be read.
+    fn fingerprint(&self, file: &str, page: u64) -> Result<Option<Fingerprint>, Error>;
+}
+
+/// A copy on which a server has replayed log.
+#[derive(Debug, Clone)]
+pub struct Replayed {
+    /// The source that it was made of.
+    pub of: PathBuf,
+    /// Its data directory.
+    pub root: PathBuf,
 }
 
 /// How it is done.
@@ -343,11 +374,12 @@ pub fn repair_with(
 ) -> Result<Outcome, Error> {
     let begin = Instant::now();
     let engine = engine_of(&request.path, means.engines)?;
-    let asks_archives =
-        !request.log.is_empty() || request.repository != RepositoryOptions::default();
+    let asks_archives = !request.log.is_empty()
+        || !request.seals.is_empty()
+        || request.repository != RepositoryOptions::default();
     if asks_archives && !engine.has_archives {
-        let reason = "archived log and repositories are read for PostgreSQL only";
-        let hint = "leave out --log, --stanza, --set and --cipher-pass-file";
+        let reason = "archived log, seals and repositories are read for PostgreSQL only";
+        let hint = "leave out --log, --seal, --stanza, --set and --cipher-pass-file";
         return Err(Error::refused(&request.path, reason, hint));
     }
     let Means { disk, packs, .. } = means;

@@ -38,10 +38,12 @@ use crate::database::{Epoch, Step};
 use crate::verdict::Unread;
 
 mod against;
+mod proof;
 mod read;
 mod write;
 
 pub use against::Against;
+pub use proof::Proof;
 pub use read::{Sealed, SealedFile};
 pub use write::Sealing;
 

@@ -100,6 +100,12 @@ impl Sealed {
         Ok(Self { path: path.to_owned(), file, header, files })
     }
 
+    /// The file of the seal.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The fingerprints of a file's pages; those of empty ones have a hash of 0.
     ///
     /// # Errors

@@ -286,6 +286,12 @@ impl Control {
         })
     }
 
+    /// The time of a checkpoint, as a control file and a record of the log have it, in seconds since 1970.
+    #[must_use]
+    pub fn time_of_checkpoint(checkpoint: &[u8]) -> Option<u64> {
+        u64_at(checkpoint, checkpoint.len().checked_sub(24)?)
+    }
+
     /// The latest checkpoint as its record in the log has it: `checkPointCopy`. `None` for a
     /// file that cannot be believed, and for a version whose layout is not certain.
     #[must_use]

@@ -50,6 +50,7 @@ mod kin;
 mod length;
 mod log;
 mod proof;
+mod seal;
 mod source;
 mod stored;
 #[cfg(test)]
@@ -59,6 +60,7 @@ use gap::Gap;
 use kin::Kin;
 use log::{Archived, Block, Log, Wanted};
 use proof::{Copy, Worth};
+use seal::Seal;
 use source::Source;
 use stored::Stored;
 
@@ -205,6 +207,8 @@ struct Plan<'a> {
     log: Result<Log, String>,
     /// Each with what could not be taken out of it, and why.
     sources: Vec<(Source, Copy, BTreeMap<String, String>)>,
+    /// Those of this cluster, whose log leads to them.
+    seals: Vec<Seal>,
     catalogue: Catalogued,
     /// Damaged pages by file and offset, which are no witnesses.
     wounded: HashSet<(String, u64)>,
@@ -249,7 +253,8 @@ impl<'a> Plan<'a> {
             .filter_map(|one| Some((one.place.file.clone(), one.place.offset?.0)))
             .collect();
         let kin = HashMap::new();
-        Ok(Self { cluster, request, log, sources, catalogue, wounded, kin })
+        let seals = seal::all(request, cluster, log.as_ref().ok())?;
+        Ok(Self { cluster, request, log, sources, seals, catalogue, wounded, kin })
     }
 
     fn run(&mut self, findings: &[Finding]) -> Result<Vec<Planned>, Error> {
@@ -393,7 +398,14 @@ impl<'a> Plan<'a> {
                 }
                 Worth::Exact(why) => candidate::Worth::Exact(why),
                 // What its kin was not asked about is not proved.
-                Worth::ExactOfKin(why) | Worth::Older(why) => candidate::Worth::Older(why),
+                Worth::ExactOfKin(why) | Worth::Older(why) => {
+                    let seals = self.seals.iter().filter(|_| unlogged.is_none());
+                    match log.ok().and_then(|log| seal::proved(seals, wound, &bytes, &layout, log))
+                    {
+                        Some(why) => candidate::Worth::Exact(why),
+                        None => candidate::Worth::Older(why),
+                    }
+                }
             };
             let source = format!("{name} ({})", source.what);
             candidates.push(Candidate { bytes, source, worth, moment: copy.since });

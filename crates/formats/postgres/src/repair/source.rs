@@ -151,7 +151,7 @@ impl Source {
     fn at_rest(self) -> Result<Self, Error> {
         let what = match (self.control.state, self.control.backup_start_lsn) {
             (ClusterState::ShutDownInRecovery, 0) if self.is_replayed => {
-                "copy that was brought forward by the server's own redo,"
+                "brought forward by the server's own redo, and"
             }
             (ClusterState::ShutDown, 0) => "data directory",
             (ClusterState::ShutDownInRecovery, 0) => "standby",

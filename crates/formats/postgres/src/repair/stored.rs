@@ -64,17 +64,15 @@ pub(super) fn all(
             Err(error) => return Err(Error::io("open", place.path(), error)),
         });
     }
-    for root in &request.replayed {
-        let losses = BTreeMap::new();
-        let _kept = Kept::Nothing;
+    for copy in &request.replayed {
         all.push(Stored {
-            shown: root.clone(),
-            root: root.clone(),
-            losses,
+            shown: copy.of.clone(),
+            root: copy.root.clone(),
+            losses: BTreeMap::new(),
             is_running: false,
             is_replayed: true,
             log: None,
-            _kept,
+            _kept: Kept::Nothing,
         });
     }
     Ok(all)

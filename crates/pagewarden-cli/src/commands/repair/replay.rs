@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use pagewarden::formats::postgres::files::control::Control;
-use pagewarden::repair::{Outcome, Proof, Request};
+use pagewarden::repair::{Outcome, Proof, Replayed as Copy, Request};
 use pagewarden::words::LsnText;
 use pagewarden_scratch::postgres::Cluster;
 
@@ -24,15 +24,19 @@ pub fn is_wanted(plan: &Outcome) -> bool {
 /// Copies at the end of the log, each removed with what is given.
 #[derive(Debug, Default)]
 pub struct Replayed {
-    clusters: Vec<Cluster>,
+    clusters: Vec<(PathBuf, Cluster)>,
     /// Why a source was not brought forward.
     pub warnings: Vec<String>,
 }
 
 impl Replayed {
-    /// Their data directories.
-    pub fn folders(&self) -> Vec<PathBuf> {
-        self.clusters.iter().map(|cluster| cluster.data_dir().to_owned()).collect()
+    /// What they are made of, and where they are.
+    pub fn copies(&self) -> Vec<Copy> {
+        let copy = |(of, cluster): &(PathBuf, Cluster)| Copy {
+            of: of.clone(),
+            root: cluster.data_dir().to_owned(),
+        };
+        self.clusters.iter().map(copy).collect()
     }
 }
 
@@ -49,7 +53,7 @@ pub fn replay(request: &Request, stop: &AtomicBool) -> anyhow::Result<Replayed> 
         let brought = ready(place, &request.repository, &request.log, at)
             .and_then(|ready| forward(ready, &end, stop));
         match brought {
-            Ok(cluster) => replayed.clusters.push(cluster),
+            Ok(cluster) => replayed.clusters.push((place.path().to_owned(), cluster)),
             Err(error) => {
                 let why = format!("{error:#}").replace('\n', "; ");
                 let name = place.path().display();
