@@ -34,7 +34,10 @@ const HOUSES: &[House] = &[
             ("database", &["error", "page", "protect", "repair", "source", "verdict", "words"]),
             ("verify", &["database", "error", "page", "source", "verdict", "words"]),
             ("protect", &["crc32c", "error", "source", "verdict", "verify", "words"]),
-            ("repair", &["database", "error", "protect", "source", "verdict", "verify", "words"]),
+            (
+                "repair",
+                &["database", "error", "page", "protect", "source", "verdict", "verify", "words"],
+            ),
             ("testing", &["error", "page", "protect", "repair", "verdict"]),
         ],
     },
@@ -73,7 +76,7 @@ const HOUSES: &[House] = &[
             ("protect", &["error", "formats", "verify"]),
             ("repair", &["error", "formats", "pack", "protect", "verify"]),
             ("report", &["database", "error", "verdict", "verify", "words"]),
-            ("seal", &["database", "error", "page", "source", "verdict", "words"]),
+            ("seal", &["database", "error", "page", "repair", "source", "verdict", "words"]),
             (
                 "pack",
                 &[

@@ -60,7 +60,7 @@ impl Home {
         }
         ensure!(
             fs::read_dir(self.path())?.next().is_none(),
-            "somebody wrote to {} before us",
+            "another process wrote to {} first",
             self.path().display()
         );
         Ok(())
@@ -278,7 +278,7 @@ pub(crate) fn own(directory: &Path) -> Result<()> {
 }
 
 /// Gives a folder that only we can enter, and all that is in it, to the ordinary user: what is inside first, so
-/// that nobody gets in before the end. Links are not followed.
+/// that no other user gets in before the end. Links are not followed.
 pub(crate) fn own_tree(root: &Path) -> Result<()> {
     let Some(user) = OrdinaryUser::to_become() else { return Ok(()) };
     let (mut paths, mut next) = (vec![root.to_owned()], 0);

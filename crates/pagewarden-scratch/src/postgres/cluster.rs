@@ -158,7 +158,7 @@ impl Cluster {
         fill: impl FnOnce(&Path) -> Result<(Installation, T)>,
     ) -> Result<(Self, T)> {
         let home = Home::new()?;
-        // Until all is there it is ours alone: whoever the server runs as must not lead our writes elsewhere.
+        // Until all is there no other user gets in: the server's user must not lead these writes elsewhere.
         home.keep()?;
         let data_dir = home.path().join("data");
         fs::create_dir(&data_dir)?;

@@ -3,7 +3,7 @@
 //!
 //! A seal counts if it was made of this cluster, shut down, and the log has a checkpoint exactly where that
 //! shutdown ended, no later than the seal was made: so its history is the cluster's. From there on the
-//! rules of [`proof`](super::proof) hold as for a copy of that moment. A seal of a running cluster says of no
+//! rules of [`proof`] hold as for a copy of that moment. A seal of a running cluster says of no
 //! page as of when it is.
 
 use std::sync::Arc;
