@@ -84,9 +84,10 @@ pub fn check(path: &Path, kind: Option<&Format>, jobs: NonZero<usize>) -> Option
     assert_eq!(severities, summary.severities);
     assert_eq!(report.unread.len() as u64, summary.unread);
     assert!(summary.bytes.is_multiple_of(page_size));
-    // A page cut off at the end of a file may count although it was not judged.
+    // A page cut off at the end of a file may count although it was not judged; what is no page, such as a
+    // free block of DuckDB, is judged and in no count.
     let judged = summary.bytes / page_size;
-    assert!((judged..=judged + summary.files).contains(&summary.pages.total()), "{summary:?}");
+    assert!(summary.pages.total() <= judged + summary.files, "{summary:?}");
     assert!(summary.pages.damaged <= severities.damage, "{summary:?}");
     let _ = summary.verdict(setting);
     report.summary = summary;
