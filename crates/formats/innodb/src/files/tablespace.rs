@@ -62,6 +62,8 @@ const MEBIBYTE: u64 = 1 << 20;
 /// Servers extend files by blocks of this, rounded down, and count pages all the same: of pages of
 /// 1K up to three unused ones are not there (seen in tables of MariaDB 10.11 that were closed).
 const BLOCK_BYTES: u64 = 4096;
+/// A first page that was never written begins with this many zeros: the smallest page.
+const BLANK_BYTES: usize = 1024;
 const HINT: &str = "restore the file from a backup, or save what is readable with innodb_force_recovery \
                     and a dump";
 
@@ -198,6 +200,8 @@ pub struct Tablespace {
     pub has_key: bool,
     /// The tablespace's key information on page 0.
     pub is_encrypted: bool,
+    /// The first page had never been written when it was looked at, as of a file being made.
+    pub(crate) is_blank: bool,
     /// Why pages that need a key cannot be tested; `None` where none may need one.
     pub(crate) lock: Option<Lock>,
     /// The pages in use, as far as they were asked for.
@@ -391,6 +395,7 @@ impl Opened<'_> {
         }
         self.note_circumstances(header, &mut steps);
         let key_info = self.key_info();
+        let is_blank = self.head.iter().take(BLANK_BYTES).all(|byte| *byte == 0);
         let mut problem = None;
         if let (Some(info), Some(keyring)) = (&key_info, &self.context.keyring) {
             match info.open(keyring).and_then(|cipher| self.proven(cipher)) {
@@ -455,6 +460,7 @@ impl Opened<'_> {
             steps,
             has_key,
             is_encrypted: key_info.is_some(),
+            is_blank,
             lock,
             allocated,
         }

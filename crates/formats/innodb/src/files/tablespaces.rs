@@ -136,7 +136,6 @@ impl Tablespaces {
             looks = looks.saturating_add(1);
             let is_last = looks >= LOOKS_MAX || !self.is_live();
             let before = FileIdentity::of_tablespace(&opening.path);
-            let is_blank = begins_blank(&opening.path);
             let opened = open_file(&opening.path, self.context(opening));
             let is_same = FileIdentity::of_tablespace(&opening.path) == before;
             match opened {
@@ -144,8 +143,9 @@ impl Tablespaces {
                     return self.finish(opening, opened, before);
                 }
                 Ok(opened) if is_last && is_same => {
-                    // A file that is being made, or was when the server crashed.
-                    if is_blank && !self.circumstances().is_settled() {
+                    // A file that is being made, or was when the server crashed. The bytes that were
+                    // judged say so: a second look could be at another file of that name.
+                    if opened.is_blank && !self.circumstances().is_settled() {
                         return OpenedFile::default();
                     }
                     return self.finish(opening, opened, before);
@@ -396,10 +396,4 @@ pub(crate) fn doublewrite_file(
         partial_page: Severity::Notice,
         ..PageFile::of(name, path, listed_bytes, Arc::new(pages))
     }
-}
-
-/// True if the first page of a file was never written.
-fn begins_blank(path: &Path) -> bool {
-    const HEADER_BYTES: usize = 1024;
-    read_small(path, HEADER_BYTES).is_some_and(|head| head.iter().all(|byte| *byte == 0))
 }
