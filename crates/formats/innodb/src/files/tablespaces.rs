@@ -4,7 +4,7 @@
 #![deny(clippy::arithmetic_side_effects)]
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
