@@ -10,7 +10,7 @@ use anyhow::ensure;
 use crc_fast::CrcAlgorithm;
 use pagewarden::crc32c::crc32c;
 use pagewarden::formats::innodb::checksum::fold::{new_fold, new_folds};
-use pagewarden::formats::sqlite::checksum::page_verify::{Marker, Mode, digest};
+use pagewarden::formats::sqlite::checksum::page_verify::{Marker, Mode, Room, digest};
 use pagewarden::formats::sqlserver::checksum;
 use pagewarden::source::buffer::ALIGNMENT;
 use pagewarden::verdict::PageNo;
@@ -72,7 +72,7 @@ pub fn run() -> anyhow::Result<()> {
 
 /// The low halves of the digests of all pages, as if each were page 1.
 fn digests(pages: &[u8], mode: Mode) -> Vec<u32> {
-    let marker = Marker { mode, setting: None, database: NonZeroU32::MIN };
+    let marker = Marker { mode, setting: None, database: NonZeroU32::MIN, room: Room::Marker };
     let pages = pages.chunks_exact(MARKED_PAGE_BYTES);
     pages.map(|page| low_half(digest(page, marker, PageNo(1)))).collect()
 }

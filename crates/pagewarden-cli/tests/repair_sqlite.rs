@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use pagewarden::formats::sqlite::checksum;
-use pagewarden::formats::sqlite::checksum::page_verify::{self, Marker, Mode};
+use pagewarden::formats::sqlite::checksum::page_verify::{self, Marker, Mode, Room};
 use pagewarden::repair::{Options, Outcome, Proof, Request, Verdict, repair};
 use pagewarden::verdict::PageNo;
 use serde_json::Value;
@@ -73,7 +73,7 @@ fn stamp(path: &Path, layout: Layout) {
             Layout::Summed => checksum::stamp(page),
             Layout::Marked(mode) => {
                 let setting = (number == 1).then_some(mode);
-                let marker = Marker { mode, setting, database: DATABASE };
+                let marker = Marker { mode, setting, database: DATABASE, room: Room::Marker };
                 page_verify::stamp(page, PageNo(number), marker);
             }
         }

@@ -24,7 +24,7 @@ pub const ENGINE: Engine = Engine {
     summary: protect::SUMMARY,
     has_setting: true,
     modes: protect::MODES,
-    features: &[Feature::Heal],
+    features: &[Feature::Heal, Feature::Guard],
     probe: protect::is_database,
     run,
 };

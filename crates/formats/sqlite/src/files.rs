@@ -17,6 +17,7 @@ use std::time::SystemTime;
 
 use crate::FORMAT;
 use crate::page::header::{DatabaseHeader, HEADER_BYTES, MAGIC};
+use crate::checksum::page_verify::Room;
 use crate::page::marked::protection as protection_of;
 use crate::page::{Excuses, FirstPage, PageSet, SqlitePages};
 use pagewarden_core::database::{
@@ -419,7 +420,7 @@ impl Database {
                 (false, _) => {
                     format!("{bytes} reserved bytes on each page, used by something that is not known")
                 }
-                (true, geometry::MARKER_RESERVE) => format!(
+                (true, _) if Room::of_bytes(bytes).is_some() => format!(
                     "{bytes} reserved bytes on each page, all zero: VACUUM by a program without the \
                      pagewarden VFS leaves this of a protected database; pagewarden protect --mode \
                      checksum gives it markers again"

@@ -494,7 +494,7 @@ pub fn specimens() -> Vec<Specimen> {
             zero: Standing::Damaged,
         },
     ];
-    specimens.extend(marked::specimens(specimen_first(16), &specimen_leaf(16)));
+    specimens.extend(marked::specimens(specimen_first, specimen_leaf));
     specimens
 }
 

@@ -22,6 +22,7 @@ use pagewarden::source::rate::Rate;
     pagewarden protect --mode checksum /var/lib/mysql     InnoDB pages of older sums get crc32\n  \
     pagewarden protect --mode torn app.db                 a SQLite database\n  \
     pagewarden protect --mode checksum --heal app.db      written without the VFS meanwhile\n  \
+    pagewarden protect --mode checksum --guard app.db     other programs can only read it\n  \
     pagewarden protect --mode torn shop.mdf shop_2.ndf --copy-to NEW\n  \
                                                           SQL Server, experimental\n  \
     pagewarden protect OLD --for-upgrade NEW              before pg_upgrade\n\n\
@@ -83,6 +84,13 @@ pub struct Protect {
     /// and all others with them. What is stamped is listed by table.
     #[arg(long, requires = "mode", conflicts_with = "skip_damaged")]
     pub heal: bool,
+
+    /// Keep programs without the VFS from writing to a SQLite database: they can read it
+    ///
+    /// The header names a version to write with that no SQLite knows, and the VFS takes it for the
+    /// one to read with. It stays until `--mode none`, or PRAGMA page_verify_guard = 0.
+    #[arg(long, requires = "mode")]
+    pub guard: bool,
 
     /// Do not read back from the device what was written
     #[arg(long)]

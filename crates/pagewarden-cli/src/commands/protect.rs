@@ -72,6 +72,7 @@ fn run_request(arguments: &Protect) -> anyhow::Result<Outcome> {
         dry_run: arguments.dry_run,
         skip_damaged: arguments.skip_damaged,
         heal: arguments.heal,
+        guard: arguments.guard,
         ..Request::new(path, wish)
     };
     let options = options(arguments, stop_on_signals()?);

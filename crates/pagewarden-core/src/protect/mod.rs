@@ -143,5 +143,8 @@ fn check_features(engine: &Engine, request: &Request) -> Result<(), Error> {
     if request.heal && !has(Feature::Heal) {
         return refuse("--heal is for SQLite databases", "leave it out");
     }
+    if request.guard && !has(Feature::Guard) {
+        return refuse("--guard is for SQLite databases", "leave it out");
+    }
     Ok(())
 }

@@ -25,6 +25,9 @@ pub struct Request {
     /// Stamp pages again that a program without the engine's own protection wrote, where all else
     /// is sound, of an engine that has [`Feature::Heal`].
     pub heal: bool,
+    /// Let programs without the engine's own protection read the database only, of an engine that
+    /// has [`Feature::Guard`].
+    pub guard: bool,
 }
 
 impl Request {
@@ -40,6 +43,7 @@ impl Request {
             dry_run: false,
             skip_damaged: false,
             heal: false,
+            guard: false,
         }
     }
 }
@@ -53,6 +57,8 @@ pub enum Feature {
     Tablespaces,
     /// Programs can write to a database without keeping its protection, and leave no damage by it.
     Heal,
+    /// Such programs can be kept from writing.
+    Guard,
 }
 
 /// How pages are to be protected: said outright, or as those of another database.

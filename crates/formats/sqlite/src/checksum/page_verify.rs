@@ -1,10 +1,15 @@
-//! The page marker of our own SQLite VFS (`ext/sqlite`): SQL Server's PAGE_VERIFY in 16 reserved
-//! bytes at the end of every page.
+//! The page marker of our own SQLite VFS (`ext/sqlite`): SQL Server's PAGE_VERIFY in 24 reserved
+//! bytes at the end of every page, or in 16.
+//!
+//! The marker is the last 16 bytes of the page. Where 24 are reserved, the 8 before it are the
+//! balance: they hold no data, and count as zero in every sum. The VFS sets them in frames of a
+//! write-ahead log, so that SQLite's own running sum comes out as SQLite computed it without the
+//! marker.
 //!
 //! | bytes of the marker | what they are |
 //! |---|---|
 //! | `0 .. 2` | the tag `PW` |
-//! | `2` | layout version 1 in the high half, the page's own mode in the low half |
+//! | `2` | in the high half 1 where 16 bytes are reserved and 2 where 24 are, the page's own mode in the low half |
 //! | `3` | on page 1 the setting, the mode of pages to be written; 0 elsewhere |
 //! | `4 .. 8` | database number: random, not 0, the same on all pages of a database |
 //! | `8 .. 16` | digest |
@@ -36,7 +41,8 @@ pub const MARKER_BYTES: usize = 16;
 
 const DIGEST_BYTES: usize = 8;
 const TAG: [u8; 2] = *b"PW";
-const LAYOUT: u8 = 0x10;
+/// The balance is as long as a step of SQLite's sum.
+const BALANCE_BYTES: usize = 8;
 const PART_BYTES_MIN: usize = 512;
 const PART_COUNT_MAX: usize = 8;
 
@@ -83,6 +89,43 @@ impl Mode {
     }
 }
 
+/// What is reserved at the end of each page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Room {
+    /// 16 bytes: the marker.
+    Marker,
+    /// 24 bytes: the balance, and the marker behind it.
+    BalanceAndMarker,
+}
+
+impl Room {
+    /// How many bytes that is.
+    #[must_use]
+    pub fn bytes(self) -> u8 {
+        match self {
+            Self::Marker => 16,
+            Self::BalanceAndMarker => 24,
+        }
+    }
+
+    /// The one of so many bytes.
+    #[must_use]
+    pub fn of_bytes(bytes: u8) -> Option<Self> {
+        [Self::Marker, Self::BalanceAndMarker].into_iter().find(|room| room.bytes() == bytes)
+    }
+
+    fn code(self) -> u8 {
+        match self {
+            Self::Marker => 0x10,
+            Self::BalanceAndMarker => 0x20,
+        }
+    }
+
+    fn of_code(code: u8) -> Option<Self> {
+        [Self::Marker, Self::BalanceAndMarker].into_iter().find(|room| room.code() == code)
+    }
+}
+
 /// What a page's marker says, apart from the digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marker {
@@ -92,6 +135,8 @@ pub struct Marker {
     pub setting: Option<Mode>,
     /// The database that the page belongs to.
     pub database: NonZeroU32,
+    /// What the marker's page has reserved.
+    pub room: Room,
 }
 
 impl Marker {
@@ -100,7 +145,7 @@ impl Marker {
     #[must_use]
     pub fn read(page: &[u8]) -> Option<Self> {
         let [tag_a, tag_b, mode, setting, a, b, c, d, ..] = *page.last_chunk::<MARKER_BYTES>()?;
-        if [tag_a, tag_b] != TAG || mode & 0xf0 != LAYOUT {
+        if [tag_a, tag_b] != TAG {
             return None;
         }
         let setting = if setting == 0 { None } else { Some(Mode::of_code(setting)?) };
@@ -108,13 +153,15 @@ impl Marker {
             mode: Mode::of_code(mode & 0x0f)?,
             setting,
             database: NonZeroU32::new(u32::from_le_bytes([a, b, c, d]))?,
+            room: Room::of_code(mode & 0xf0)?,
         })
     }
 
     fn head(self) -> [u8; DIGEST_BYTES] {
         let [tag_a, tag_b] = TAG;
         let [a, b, c, d] = self.database.get().to_le_bytes();
-        [tag_a, tag_b, LAYOUT | self.mode.code(), self.setting.map_or(0, Mode::code), a, b, c, d]
+        let mode = self.room.code() | self.mode.code();
+        [tag_a, tag_b, mode, self.setting.map_or(0, Mode::code), a, b, c, d]
     }
 }
 
@@ -127,11 +174,12 @@ pub fn stored_digest(page: &[u8]) -> u64 {
 /// The digest that belongs to `page` under `number`, by what its marker says.
 #[must_use]
 pub fn digest(page: &[u8], marker: Marker, number: PageNo) -> u64 {
-    let digest = sum(page, marker.mode) ^ mix(marker.database, number);
+    let digest = sum(page, marker) ^ mix(marker.database, number);
     if digest == 0 { 1 } else { digest }
 }
 
-/// Writes a marker that makes `page` pass under `number`. Slices too short for one stay as they are.
+/// Writes a marker that makes `page` pass under `number`, and leaves the balance as it is. Slices too
+/// short for one stay as they are.
 pub fn stamp(page: &mut [u8], number: PageNo, marker: Marker) {
     let Some((head, _)) = page.last_chunk_mut::<MARKER_BYTES>().map(|tail| tail.split_at_mut(8))
     else {
@@ -142,6 +190,14 @@ pub fn stamp(page: &mut [u8], number: PageNo, marker: Marker) {
     if let Some(tail) = page.last_chunk_mut::<DIGEST_BYTES>() {
         *tail = digest.to_le_bytes();
     }
+}
+
+/// The bytes that hold no data and count as zero; `None` where nothing is reserved for them.
+#[must_use]
+pub fn balance_of(page: &mut [u8], room: Room) -> Option<&mut [u8; BALANCE_BYTES]> {
+    let before = page.len().checked_sub(MARKER_BYTES)?;
+    let before = page.get_mut(..before).filter(|_| room == Room::BalanceAndMarker)?;
+    before.last_chunk_mut()
 }
 
 /// The marker of `page`, if the page passes by it under `number`.
@@ -186,7 +242,7 @@ pub fn fault(page: &[u8], number: PageNo) -> Option<Fault> {
         let flip = || flipped_head_bit(page, number).unwrap_or(Fault::NoMarker);
         return Some(if is_zeroed { Fault::Zeroed } else { flip() });
     };
-    let sum = sum(page, marker.mode);
+    let sum = sum(page, marker);
     let (stored, computed) = (stored_digest(page), digest(page, marker, number));
     if stored == computed {
         return None;
@@ -229,15 +285,24 @@ fn flipped_head_bit(page: &[u8], number: PageNo) -> Option<Fault> {
     None
 }
 
-fn sum(page: &[u8], mode: Mode) -> u64 {
-    match mode {
+fn sum(page: &[u8], marker: Marker) -> u64 {
+    let balance = match marker.room {
+        Room::Marker => [0; BALANCE_BYTES],
+        Room::BalanceAndMarker => page
+            .last_chunk::<{ BALANCE_BYTES + MARKER_BYTES }>()
+            .and_then(|reserved| reserved.first_chunk().copied())
+            .unwrap_or_default(),
+    };
+    match marker.mode {
         Mode::None => {
             let head = page.last_chunk::<MARKER_BYTES>().and_then(|tail| tail.first_chunk());
             crc64::of_word(head.copied().unwrap_or_default())
         }
         // Of so few bytes as a part has, the shorter CRC takes less time.
-        Mode::Torn if parts(page.len()).0 > 1 => parts::of_page(page),
-        _ => crc64::of_page(page),
+        Mode::Torn if parts(page.len()).0 > 1 => {
+            parts::of_page(page) ^ parts::share_of(balance, page.len())
+        }
+        _ => crc64::of_page(page) ^ crc64::share_of(balance),
     }
 }
 
@@ -321,7 +386,11 @@ mod tests {
     const SIZES: [usize; 5] = [512, 1024, 4096, 8192, 65_536];
 
     fn marker(mode: Mode) -> Marker {
-        Marker { mode, setting: None, database: NonZeroU32::new(0xd1ce_5eed).unwrap() }
+        marker_in(mode, Room::Marker)
+    }
+
+    fn marker_in(mode: Mode, room: Room) -> Marker {
+        Marker { mode, setting: None, database: NonZeroU32::new(0xd1ce_5eed).unwrap(), room }
     }
 
     fn page(size: usize, seed: u32, number: u64, mode: Mode) -> Vec<u8> {
@@ -455,6 +524,37 @@ mod tests {
             assert!(missed <= missed_max, "{missed} of some 3500");
             assert_eq!(missed == 0, missed_max == 0, "one in 256 is missed");
         }
+    }
+
+    /// Whatever stands in it, and the rest of the page is covered all the same.
+    #[test]
+    fn balance_counts_as_zero_in_every_mode() {
+        for size in SIZES {
+            for mode in MODES {
+                let marker = marker_in(mode, Room::BalanceAndMarker);
+                let mut page = page(size, 3, 6, mode);
+                balance_of(&mut page, marker.room).unwrap().fill(0);
+                stamp(&mut page, PageNo(6), marker);
+                let digest = stored_digest(&page);
+                for byte in [1, 0x80, 0xff, b'P'] {
+                    balance_of(&mut page, marker.room).unwrap().fill(byte);
+                    assert_eq!(verify(&page, PageNo(6)), Some(marker));
+                    stamp(&mut page, PageNo(6), marker);
+                    assert_eq!(stored_digest(&page), digest);
+                }
+                if mode != Mode::Checksum {
+                    continue;
+                }
+                for byte in [0, size / 2, size - 25, size - 16, size - 1] {
+                    page[byte] ^= 4;
+                    let flipped = Fault::FlippedBit { byte, bit: 2 };
+                    assert_eq!(fault(&page, PageNo(6)), Some(flipped), "{size} {byte}");
+                    page[byte] ^= 4;
+                }
+            }
+        }
+        assert!(balance_of(&mut [0; 23], Room::BalanceAndMarker).is_none());
+        assert!(balance_of(&mut [0; 512], Room::Marker).is_none());
     }
 
     #[test]

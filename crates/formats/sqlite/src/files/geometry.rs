@@ -4,7 +4,7 @@
 //! | question | answered by |
 //! |---|---|
 //! | page size | the header; where that is impossible: sums that fit, the header's page count against the file's length, pages that look like b-tree pages |
-//! | our own VFS in use | 16 reserved bytes and markers that fit, or most pages with such a marker |
+//! | our own VFS in use | the reserved bytes that markers say and markers that fit, or most pages with such a marker |
 //! | checksum VFS in use | 8 reserved bytes, and sums that fit; or sums that fit although the header says otherwise |
 //! | encrypted | a header that is readable for its first 32 bytes alone, and pages that look random |
 
@@ -13,7 +13,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use crate::checksum::page_verify::{MARKER_BYTES, Marker, verify};
+use crate::checksum::page_verify::{Marker, verify};
 use crate::checksum::{SUM_BYTES, page_sum, stored_sum};
 use crate::page::header::{
     DatabaseHeader, HEADER_BYTES, MAGIC, PAGE_SIZE_MAX, PAGE_SIZE_MIN, USABLE_BYTES_MIN,
@@ -37,11 +37,7 @@ const ENCRYPTION_FAULTS_MIN: usize = 3;
 /// Bytes of the magic that must be left for a file to be taken for a damaged database.
 const MAGIC_BYTES_MIN: usize = 12;
 
-/// The reserve of our own VFS.
-pub const MARKER_RESERVE: u8 = 16;
-
 const _: () = assert!(SUM_RESERVE as usize == SUM_BYTES);
-const _: () = assert!(MARKER_RESERVE as usize == MARKER_BYTES);
 
 /// How the pages lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,8 +83,9 @@ pub fn find(file: &File, file_bytes: u64, head: &[u8]) -> Option<Geometry> {
 
     let sample = Sample::take(file, file_bytes, page_size, SAMPLE_PAGES);
     let reserved_field = header.map_or(0, |header| header.reserved_bytes);
-    let markers =
-        sample.markers.filter(|_| reserved_field == MARKER_RESERVE || sample.most_are_marked());
+    let markers = sample.markers.filter(|markers| {
+        reserved_field == markers.room.bytes() || sample.most_are_marked()
+    });
     let has_sums = if markers.is_some() {
         false
     } else if reserved_field == SUM_RESERVE {
@@ -97,10 +94,10 @@ pub fn find(file: &File, file_bytes: u64, head: &[u8]) -> Option<Geometry> {
         // Damage to this one byte must not switch the protection of all pages off.
         sample.most_fit() || first_fits_with_reserve(file, page_size)
     };
-    let reserved_bytes = match (has_sums, header) {
-        _ if markers.is_some() => MARKER_RESERVE,
-        (true, _) => SUM_RESERVE,
-        (false, Some(_)) if usize::from(reserved_field) + USABLE_BYTES_MIN <= page_size => {
+    let reserved_bytes = match (markers, has_sums, header) {
+        (Some(markers), ..) => markers.room.bytes(),
+        (None, true, _) => SUM_RESERVE,
+        (None, false, Some(_)) if usize::from(reserved_field) + USABLE_BYTES_MIN <= page_size => {
             reserved_field
         }
         _ => 0,
@@ -208,9 +205,9 @@ impl Sample {
         self.used = self.used.saturating_add(1);
         let fits = stored_sum(page) == page_sum(page);
         self.fitting = self.fitting.saturating_add(u64::from(fits));
-        if let Some(Marker { database, setting, .. }) = verify(page, number) {
+        if let Some(Marker { database, setting, room, .. }) = verify(page, number) {
             self.marked = self.marked.saturating_add(1);
-            self.markers.get_or_insert(Markers { database, setting });
+            self.markers.get_or_insert(Markers { database, setting, room });
         }
         if number == PageNo(1) {
             return;

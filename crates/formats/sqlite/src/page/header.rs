@@ -37,6 +37,9 @@ const SCHEMA_FORMAT_MAX: u32 = 4;
 const TEXT_ENCODING_MAX: u32 = 3;
 /// The read and write versions that are known: rollback journal and write-ahead log.
 const VERSION_WAL: u8 = 2;
+/// A version to write with that no SQLite knows: it opens such a file read-only. The VFS of this project
+/// shows its own SQLite the version to read with in its place.
+pub const VERSION_GUARDED: u8 = 3;
 
 /// The kinds of b-tree pages, by their first byte.
 pub(super) const INTERIOR_INDEX: u8 = 2;
@@ -138,11 +141,17 @@ impl DatabaseHeader {
         self.read_version == VERSION_WAL
     }
 
+    /// True if programs without the VFS of this project can read the database only.
+    #[must_use]
+    pub fn is_guarded(&self) -> bool {
+        self.write_version == VERSION_GUARDED
+    }
+
     /// True if the versions are those of a file format that is known.
     #[must_use]
     pub fn versions_are_known(&self) -> bool {
         let known = |version| (1..=VERSION_WAL).contains(&version);
-        known(self.write_version) && known(self.read_version)
+        (known(self.write_version) || self.is_guarded()) && known(self.read_version)
     }
 
     /// The payload fractions are right, which no version ever changed.

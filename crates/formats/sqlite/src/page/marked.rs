@@ -13,7 +13,7 @@
 use std::num::NonZeroU32;
 
 use crate::checksum::page_verify::{
-    Fault, MARKER_BYTES, Marker, Mode, digest, fault, stamp, stored_digest, verify,
+    Fault, Marker, Mode, Room, digest, fault, stamp, stored_digest, verify,
 };
 use crate::page::SqlitePages;
 use pagewarden_core::page::{PageFinding, RunVerdict, Specimen};
@@ -26,6 +26,8 @@ pub struct Markers {
     pub database: NonZeroU32,
     /// How pages are written now, where page 1 says so.
     pub setting: Option<Mode>,
+    /// What is reserved for them on each page.
+    pub room: Room,
 }
 
 /// The protection that a mode is.
@@ -109,21 +111,25 @@ impl Markers {
 
 const SPECIMEN_DATABASE: NonZeroU32 = NonZeroU32::MIN;
 
-fn stamp_as(page: &mut [u8], number: PageNo, mode: Mode) {
+fn stamp_as(page: &mut [u8], number: PageNo, mode: Mode, room: Room) {
     let setting = (number == PageNo(1)).then_some(Mode::Checksum);
-    stamp(page, number, Marker { mode, setting, database: SPECIMEN_DATABASE });
+    stamp(page, number, Marker { mode, setting, database: SPECIMEN_DATABASE, room });
 }
 
-/// A leaf in each mode, and page 1.
-pub(super) fn specimens(first: Vec<u8>, leaf: &[u8]) -> Vec<Specimen> {
-    let new = |name, number, mut page: Vec<u8>, mode, stamp: fn(&mut [u8], PageNo)| {
+/// A leaf in each mode, and page 1; `first` and `leaf` are made for so many reserved bytes.
+pub(super) fn specimens(first: fn(u8) -> Vec<u8>, leaf: fn(u8) -> Vec<u8>) -> Vec<Specimen> {
+    let new = |name, number, mode, room: Room, stamp: fn(&mut [u8], PageNo)| {
+        let mut page = if number == PageNo(1) { first(room.bytes()) } else { leaf(room.bytes()) };
         stamp(&mut page, number);
-        let markers = Markers { database: SPECIMEN_DATABASE, setting: Some(Mode::Checksum) };
-        let content = page.len().saturating_sub(MARKER_BYTES);
+        let markers = Markers { database: SPECIMEN_DATABASE, setting: Some(Mode::Checksum), room };
         let is_blind = mode == Mode::None;
+        // The marker is covered in every mode.
+        let content = page.len().saturating_sub(Room::Marker.bytes().into());
+        let used = page.len().saturating_sub(room.bytes().into());
+        let blind = if is_blind { 0..content } else { used..content };
         let format = SqlitePages {
             page_size: page.len(),
-            reserved_bytes: 16,
+            reserved_bytes: room.bytes(),
             markers: Some(markers),
             ..SqlitePages::default()
         };
@@ -134,24 +140,31 @@ pub(super) fn specimens(first: Vec<u8>, leaf: &[u8]) -> Vec<Specimen> {
             good: page,
             standing: if is_blind { Standing::Unprotected } else { Standing::Ok },
             stamp: (!is_blind).then_some(stamp),
-            blind_bytes: if is_blind { std::iter::once(0..content).collect() } else { Vec::new() },
+            blind_bytes: std::iter::once(blind).filter(|bytes| !bytes.is_empty()).collect(),
             blind_bits: Vec::new(),
             zero: Standing::Damaged,
         }
     };
     let (one, two) = (PageNo(1), PageNo(2));
+    let (marker, both) = (Room::Marker, Room::BalanceAndMarker);
     vec![
-        new("sqlite page in mode CHECKSUM", two, leaf.to_vec(), Mode::Checksum, |page, number| {
-            stamp_as(page, number, Mode::Checksum);
+        new("sqlite page in mode CHECKSUM", two, Mode::Checksum, marker, |page, number| {
+            stamp_as(page, number, Mode::Checksum, Room::Marker);
         }),
-        new("sqlite page in mode TORN", two, leaf.to_vec(), Mode::Torn, |page, number| {
-            stamp_as(page, number, Mode::Torn);
+        new("sqlite page in mode TORN", two, Mode::Torn, marker, |page, number| {
+            stamp_as(page, number, Mode::Torn, Room::Marker);
         }),
-        new("sqlite page in mode NONE", two, leaf.to_vec(), Mode::None, |page, number| {
-            stamp_as(page, number, Mode::None);
+        new("sqlite page in mode NONE", two, Mode::None, marker, |page, number| {
+            stamp_as(page, number, Mode::None, Room::Marker);
         }),
-        new("sqlite page 1 in mode CHECKSUM", one, first, Mode::Checksum, |page, number| {
-            stamp_as(page, number, Mode::Checksum);
+        new("sqlite page 1 in mode CHECKSUM", one, Mode::Checksum, marker, |page, number| {
+            stamp_as(page, number, Mode::Checksum, Room::Marker);
+        }),
+        new("sqlite page with a balance", two, Mode::Checksum, both, |page, number| {
+            stamp_as(page, number, Mode::Checksum, Room::BalanceAndMarker);
+        }),
+        new("sqlite page with a balance in mode TORN", two, Mode::Torn, both, |page, number| {
+            stamp_as(page, number, Mode::Torn, Room::BalanceAndMarker);
         }),
     ]
 }

@@ -6,11 +6,10 @@ use std::num::NonZeroU32;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::checksum::page_verify::{Marker, Mode};
+use crate::checksum::page_verify::{Marker, Mode, Room};
 use crate::checksum::{page_sum, stored_sum};
 use crate::page::header::{DatabaseHeader, HEADER_BYTES};
 use crate::page::lock_byte_page;
-use crate::protect::RESERVED_BYTES;
 use crate::protect::check::Soundness;
 use crate::protect::pages::Stamps;
 use pagewarden_core::error::Error;
@@ -28,6 +27,7 @@ pub(super) enum Layout {
     Marked {
         database: NonZeroU32,
         setting: Mode,
+        room: Room,
     },
 }
 
@@ -72,13 +72,16 @@ impl Database {
     }
 
     fn layout(path: &Path, header: &DatabaseHeader, first: &[u8]) -> Result<Layout, Error> {
-        let marker = Marker::read(first).map(|marker| Layout::Marked {
-            database: marker.database,
-            setting: marker.setting.unwrap_or(Mode::Checksum),
-        });
+        let marker = Marker::read(first)
+            .filter(|marker| marker.room.bytes() == header.reserved_bytes)
+            .map(|marker| Layout::Marked {
+                database: marker.database,
+                setting: marker.setting.unwrap_or(Mode::Checksum),
+                room: marker.room,
+            });
         match (header.reserved_bytes, marker) {
             (0, _) => Ok(Layout::Plain),
-            (RESERVED_BYTES, Some(marked)) => Ok(marked),
+            (_, Some(marked)) => Ok(marked),
             (RESERVED_BYTES_OFFICIAL, _) if stored_sum(first) == page_sum(first) => {
                 Ok(Layout::Official)
             }
@@ -102,7 +105,7 @@ impl Database {
         };
         let is_set =
             matches!(self.layout, Layout::Marked { setting, .. } if setting == stamps.mode);
-        is_set && sound.excused.is_empty() && right == sound.pages
+        is_set && self.header.is_guarded() == stamps.guard && sound.excused.is_empty() && right == sound.pages
     }
 
     /// The file is what it was when it was looked at, and has its name still.

@@ -8,7 +8,7 @@ use crate::protect::database::Database;
 use crate::protect::library::Held;
 use crate::protect::names::{self, Place, beside};
 use crate::protect::pages::{self, Stamps};
-use crate::protect::{RESERVED_BYTES, Run, Work, attributes, log_bytes, openers};
+use crate::protect::{Run, Work, attributes, log_bytes, openers};
 use pagewarden_core::error::Error;
 use pagewarden_core::protect::Outcome;
 use pagewarden_core::protect::disk::{Written, remove, sync, sync_folder};
@@ -42,7 +42,7 @@ impl Making<'_> {
             }
             Work::NewPages(stamps) => {
                 let watch = run.watch(&copy.file, 0.3);
-                if !held.write_to(&copy.path, RESERVED_BYTES, &watch)? {
+                if !held.write_to(&copy.path, stamps.room.bytes(), &watch)? {
                     return Ok(false);
                 }
                 let passed = run.passes(0.2).new_pages(&database.header, copy, stamps)?;

@@ -1,13 +1,13 @@
 //! SQLite: checksums, torn page detection or nothing, in the markers of our VFS.
 //!
-//! A marker needs 16 reserved bytes on every page, and no page of an ordinary
+//! A marker needs 24 reserved bytes on every page, and no page of an ordinary
 //! database has them. So a changed database is written beside the old one, proven,
 //! and then takes its name, in one step. The old file is never written to.
 //!
 //! | step | what a kill or a power failure leaves |
 //! | --- | --- |
 //! | alone: SQLite's exclusive lock, the log brought into the database | the old database, as any program that closes it leaves it |
-//! | copy: `VACUUM INTO`, with 16 reserved bytes | the old one, and a copy that no program opens |
+//! | copy: `VACUUM INTO`, with 24 reserved bytes | the old one, and a copy that no program opens |
 //! | markers and the header's journal mode written into the copy | the same |
 //! | copy synced, read back, its rows compared with those of the old one | the same |
 //! | copy renamed to the database's name, folder synced | the old one or the new one, whole |
@@ -42,7 +42,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use crate::checksum::page_verify::{self, Mode};
+use crate::checksum::page_verify::{self, Mode, Room};
 use crate::page::header::{DatabaseHeader, HEADER_BYTES, MAGIC};
 use pagewarden_core::error::Error;
 use pagewarden_core::protect::disk::{Disk, System, Written};
@@ -80,8 +80,8 @@ pub const SUMMARY: &str = "SQLite database";
 /// What can be asked for.
 pub const MODES: &[Protection] = &[Protection::Checksum, Protection::Torn, Protection::None];
 
-/// Bytes that a marker takes at the end of each page.
-pub const RESERVED_BYTES: u8 = 16;
+/// What is reserved on each page of a copy that SQLite writes.
+const ROOM: Room = Room::BalanceAndMarker;
 
 /// True if `path` is a SQLite database.
 #[must_use]
@@ -301,13 +301,30 @@ impl Run<'_> {
                 "copy it with SQLite: sqlite3 FILE '.backup COPY'",
             ));
         }
+        if self.request.guard && mode == Mode::None {
+            return Err(Error::refused(
+                &database.path,
+                "--guard keeps out programs that would break page verification, and --mode none asks for none",
+                "leave out --guard, or ask for --mode checksum",
+            ));
+        }
+        if self.request.guard && is_as_wanted {
+            return Err(Error::refused(
+                &database.path,
+                "its pages carry the sums of SQLite's own checksum VFS, which have no room for a guard",
+                "VACUUM it into a database without reserved bytes, then pagewarden protect --mode checksum --guard",
+            ));
+        }
+        // What keeps other programs out is no use where nothing is verified.
+        let guard = self.request.guard || database.header.is_guarded() && mode != Mode::None;
         Ok(match database.layout {
             _ if is_as_wanted && copies => Work::SamePages(None),
             _ if is_as_wanted => Work::Nothing,
-            Layout::Marked { database, .. } if !has_log => {
-                Work::SamePages(Some(Stamps { database, mode }))
+            // Without a balance no guard holds in a write-ahead log.
+            Layout::Marked { database, room, .. } if !has_log && (!guard || room == ROOM) => {
+                Work::SamePages(Some(Stamps { database, mode, room, guard }))
             }
-            _ => Work::NewPages(Stamps { database: random_number(), mode }),
+            _ => Work::NewPages(Stamps { database: random_number(), mode, room: ROOM, guard }),
         })
     }
 
@@ -318,11 +335,11 @@ impl Run<'_> {
                 warn("its pages carry the sums of SQLite's own checksum VFS already");
             }
             (Layout::Official, _) => warn(
-                "its pages lose the sums of SQLite's own checksum VFS, which takes a database with 16 reserved bytes for one without sums",
+                "its pages lose the sums of SQLite's own checksum VFS, which takes a database with 24 reserved bytes for one without sums",
             ),
             (Layout::Marked { .. }, Work::SamePages(Some(Stamps { mode: Mode::None, .. }))) => {
                 warn(
-                    "the 16 reserved bytes of each page stay, with a marker that says NONE; only a new database (.dump) is rid of them",
+                    "the reserved bytes of each page stay, with a marker that says NONE; only a new database (.dump) is rid of them",
                 );
             }
             (Layout::Plain, Work::NewPages(_)) => warn(
@@ -365,7 +382,7 @@ impl Run<'_> {
         let path = folder.path().join("copy.db");
         let failed = |error| Error::io("write", &path, error);
         let file = File::create_new(&path).map_err(failed)?;
-        if !held.write_to(&path, RESERVED_BYTES, &self.watch(&file, 1.0))? {
+        if !held.write_to(&path, ROOM.bytes(), &self.watch(&file, 1.0))? {
             return Ok(());
         }
         let length = file.metadata().map_err(failed)?.len();

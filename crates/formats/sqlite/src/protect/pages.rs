@@ -5,8 +5,8 @@ use std::io;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::checksum::page_verify::{Marker, Mode, stamp};
-use crate::page::header::DatabaseHeader;
+use crate::checksum::page_verify::{Marker, Mode, Room, stamp};
+use crate::page::header::{DatabaseHeader, VERSION_GUARDED};
 use crate::page::lock_byte_page;
 use crate::protect::{Database, passes};
 use pagewarden_core::error::Error;
@@ -30,12 +30,19 @@ const CHANGE_COUNTERS: [std::ops::Range<usize>; 2] = [24..28, 92..96];
 pub(super) struct Stamps {
     pub(super) database: NonZeroU32,
     pub(super) mode: Mode,
+    pub(super) room: Room,
+    /// Programs without the VFS are to read only.
+    pub(super) guard: bool,
 }
 
 impl Stamps {
     fn put(self, page: &mut [u8], number: PageNo) {
-        let setting = (number == PageNo(1)).then_some(self.mode);
-        stamp(page, number, Marker { mode: self.mode, setting, database: self.database });
+        let Self { database, mode, room, guard } = self;
+        let setting = (number == PageNo(1)).then_some(mode);
+        if setting.is_some() {
+            set_guard(page, guard);
+        }
+        stamp(page, number, Marker { mode, setting, database, room });
     }
 }
 
@@ -231,6 +238,14 @@ impl Passes<'_> {
             offset = offset.saturating_add(moved);
         }
         Ok(offset)
+    }
+}
+
+/// Sets the version to write with to one that no SQLite knows, which then only reads, or back to that
+/// to read with.
+fn set_guard(first: &mut [u8], guard: bool) {
+    if let Some([write, read]) = first.get_mut(VERSIONS) {
+        *write = if guard { VERSION_GUARDED } else { *read };
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 
 use super::names::UNFINISHED;
 use super::{Held, Hold, Library, Run};
-use crate::checksum::page_verify::{Marker, Mode, stamp};
+use crate::checksum::page_verify::{Marker, Mode, Room, stamp};
 use crate::page::header::MAGIC;
 use pagewarden_core::error::Error;
 use pagewarden_core::protect::disk::{Disk, System, Written};
@@ -43,7 +43,9 @@ fn database(reserved: u8, marker: Option<Mode>) -> Vec<u8> {
     for (number, page) in (1..).map(PageNo).zip(bytes.chunks_exact_mut(PAGE)) {
         if let Some(mode) = marker {
             let setting = (number == PageNo(1)).then_some(mode);
-            stamp(page, number, Marker { mode, setting, database: NonZeroU32::new(5).unwrap() });
+            let room = Room::of_bytes(reserved).unwrap();
+            let database = NonZeroU32::new(5).unwrap();
+            stamp(page, number, Marker { mode, setting, database, room });
         }
     }
     bytes
@@ -76,7 +78,7 @@ impl Held for Fake {
         reserved_bytes: u8,
         watch: &dyn Fn(u64) -> bool,
     ) -> Result<bool, Error> {
-        assert_eq!((reserved_bytes, fs::metadata(copy).unwrap().len()), (16, 0));
+        assert_eq!((reserved_bytes, fs::metadata(copy).unwrap().len()), (24, 0));
         fs::write(copy, &self.copy).unwrap();
         Ok(watch(0))
     }
@@ -230,12 +232,45 @@ fn new_markers_are_whole_or_not_there_wherever_the_run_ends() {
     let fake = Fake { copy: Vec::new(), faults: Vec::new() };
     sweep(&before, &fake, Protection::Torn, Mode::Torn);
     sweep(&before, &fake, Protection::None, Mode::None);
+    sweep(&database(24, Some(Mode::Checksum)), &fake, Protection::Torn, Mode::Torn);
 }
 
 #[test]
 fn first_markers_are_whole_or_not_there_wherever_the_run_ends() {
-    let fake = Fake { copy: database(16, None), faults: Vec::new() };
+    let fake = Fake { copy: database(24, None), faults: Vec::new() };
     sweep(&database(0, None), &fake, Protection::Checksum, Mode::Checksum);
+}
+
+/// The guard is asked for, kept, and given up with page verification; the pages pass with it.
+#[test]
+fn guard_is_a_version_that_no_sqlite_writes_with() {
+    const WRITE_VERSION: usize = 18;
+    let folder = tempfile::tempdir().unwrap();
+    let path = fs::canonicalize(folder.path()).unwrap().join("x.db");
+    let written = || fs::read(&path).unwrap();
+    let run = |mode, guard, copy: Vec<u8>| {
+        let fake = Fake { copy, faults: Vec::new() };
+        let request = Request { guard, ..Request::new(&path, Wish::Mode(mode)) };
+        let (options, progress) = (Options { sync: false, ..Options::default() }, &());
+        let (request, options) = (&request, &options);
+        let disk = &System;
+        Run { disk, request, options, progress, library: &fake, step_bytes: PAGE }.run()
+    };
+    for before in [database(0, None), database(16, Some(Mode::Torn))] {
+        fs::write(&path, before).unwrap();
+        run(Protection::Checksum, true, database(24, None)).unwrap();
+        assert_eq!((written()[WRITE_VERSION], written()[20]), (3, 24));
+        assert!(is_done(&written(), Mode::Checksum));
+        run(Protection::Torn, false, Vec::new()).unwrap();
+        assert!(is_done(&written(), Mode::Torn) && written()[WRITE_VERSION] == 3);
+        run(Protection::None, false, Vec::new()).unwrap();
+        assert!(is_done(&written(), Mode::None) && written()[WRITE_VERSION] == 1);
+        run(Protection::Torn, true, Vec::new()).unwrap();
+        assert!(is_done(&written(), Mode::Torn) && written()[WRITE_VERSION] == 3);
+    }
+    let error = run(Protection::None, true, Vec::new()).unwrap_err().to_string();
+    assert!(error.contains("--guard"), "{error}");
+    assert_eq!(written()[WRITE_VERSION], 3);
 }
 
 #[test]
@@ -244,7 +279,7 @@ fn copy_that_is_not_the_same_is_thrown_away() {
     let path = folder.path().join("x.db");
     let before = database(0, None);
     fs::write(&path, &before).unwrap();
-    let fake = Fake { copy: database(16, None), faults: vec!["row 3 differs".to_owned()] };
+    let fake = Fake { copy: database(24, None), faults: vec!["row 3 differs".to_owned()] };
     let error = run_on(&System, &path, Protection::Checksum, &fake).unwrap_err().to_string();
     assert!(error.contains("row 3 differs"), "{error}");
     assert_eq!(image(folder.path()), BTreeMap::from([(path, before)]));

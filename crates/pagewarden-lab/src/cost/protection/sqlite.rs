@@ -5,7 +5,7 @@
 
 use std::num::NonZeroU32;
 
-use pagewarden::formats::sqlite::checksum::page_verify::{self, Marker, Mode};
+use pagewarden::formats::sqlite::checksum::page_verify::{self, Marker, Mode, Room};
 use pagewarden::formats::sqlite::checksum::{page_sum, stamp, stored_sum};
 use pagewarden::verdict::PageNo;
 
@@ -35,7 +35,7 @@ const fn marked(name: &'static str, write: Write) -> Protection {
 const DATABASE: NonZeroU32 = NonZeroU32::MIN;
 
 fn mark(page: &mut [u8], number: u32, mode: Mode) {
-    let marker = Marker { mode, setting: None, database: DATABASE };
+    let marker = Marker { mode, setting: None, database: DATABASE, room: Room::Marker };
     page_verify::stamp(page, PageNo(number.into()), marker);
 }
 

@@ -34,6 +34,16 @@ pub(super) fn of_page(page: &[u8]) -> u64 {
     plain(page.get(..page.len().saturating_sub(DIGEST_BYTES)).unwrap_or(&[]))
 }
 
+/// What the eight bytes in front of the marker add to a page's CRC, which is linear: zero for zeros.
+pub(super) fn share_of(balance: [u8; DIGEST_BYTES]) -> u64 {
+    if balance == [0; _] {
+        return 0;
+    }
+    // Eight bytes of the marker that are covered come behind them.
+    let [a, b, c, d, e, f, g, h] = balance;
+    plain(&[a, b, c, d, e, f, g, h, 0, 0, 0, 0, 0, 0, 0, 0]) ^ plain(&[0; 16])
+}
+
 /// The CRC of eight bytes.
 pub(super) fn of_word(word: [u8; DIGEST_BYTES]) -> u64 {
     #[cfg(target_arch = "x86_64")]

@@ -17,6 +17,20 @@ pub(super) fn of_page(page: &[u8]) -> u64 {
     known_length(page).unwrap_or_else(|| plain(page))
 }
 
+/// What the eight bytes in front of the marker add to the sum of a page of so many bytes, see
+/// [`super::crc64::share_of`].
+pub(super) fn share_of(balance: [u8; DIGEST_BYTES], page_bytes: usize) -> u64 {
+    if balance == [0; _] {
+        return 0;
+    }
+    let crc = |bytes: &[u8; 16]| checksum(CrcAlgorithm::Crc32Iscsi, bytes);
+    let [a, b, c, d, e, f, g, h] = balance;
+    let share = crc(&[a, b, c, d, e, f, g, h, 0, 0, 0, 0, 0, 0, 0, 0]) ^ crc(&[0; 16]);
+    let (count, _) = parts(page_bytes);
+    let others = std::iter::repeat_n(0, count.saturating_sub(1));
+    highest_bits(count, others.chain([share]))
+}
+
 fn known_length(page: &[u8]) -> Option<u64> {
     match parts(page.len()) {
         (2, _) => crc32c_of_parts::<2, DIGEST_BYTES>(page).map(joined),
