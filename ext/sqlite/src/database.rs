@@ -5,12 +5,13 @@ use std::ffi::c_int;
 use std::num::NonZeroU32;
 
 use pagewarden::formats::sqlite::checksum as official;
-use pagewarden::formats::sqlite::checksum::page_verify::{self, Fault, Marker, Mode};
+use pagewarden::formats::sqlite::checksum::page_verify::{self, Fault, Marker, Mode, Room};
 use pagewarden::formats::sqlite::page::header::{DatabaseHeader, HEADER_BYTES};
 use pagewarden::formats::sqlite::page::lock_byte_page;
 use pagewarden::verdict::PageNo;
 use rusqlite::ffi;
 
+use crate::first::{self, FirstPage};
 use crate::free_pages;
 use crate::parent::Parent;
 use crate::wal::Wal;
@@ -18,12 +19,15 @@ use crate::{log, suspects};
 
 /// The reserve of the official checksum VFS.
 const RESERVE_OFFICIAL: u8 = 8;
-/// Our own.
-pub const RESERVE: u8 = 16;
+/// What databases get that have no markers yet.
+pub const ROOM: Room = Room::BalanceAndMarker;
 /// The lowest number that the page with SQLite's lock byte has: with the largest pages.
 const LOCK_PAGE_MIN: u32 = 16_385;
 /// Pages that are asked what the file is, where page 1 does not say.
 const PAGES_ASKED: u32 = 8;
+/// Said where page 1 comes without the room that the pages of the file have.
+pub const LESS_ROOM: &str =
+    "a database with fewer reserved bytes cannot be copied over a protected one";
 
 /// Said where the first page of a new database comes without room for a marker.
 const NO_ROOM: &str = "a copy of a database without reserved bytes has no page verification";
@@ -43,12 +47,15 @@ pub enum Layout {
         database: NonZeroU32,
         /// The mode of pages to be written.
         setting: Mode,
+        /// What is reserved on each page.
+        room: Room,
     },
 }
 
 /// A checkpoint that is going on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Checkpoint {
+pub enum Checkpoint {
+    /// The pages of the log go into the main file.
     Sound,
     /// The log's own sum fails: nothing of it may reach the main file.
     Rotten,
@@ -78,7 +85,13 @@ pub struct Database {
     /// The connection is in WAL mode.
     pub has_shm: bool,
     pub wal: Option<Wal>,
-    checkpoint: Option<Checkpoint>,
+    pub checkpoint: Option<Checkpoint>,
+    /// Page 1 as SQLite knows it.
+    pub first: FirstPage,
+    /// Page 1 in the log, which a checkpoint is bringing into the file, has the guard.
+    pub checkpoint_guard: bool,
+    /// The guard of the transaction that is under way, where it changes it.
+    pub next_guard: Option<bool>,
     /// Random bits for a database number.
     seed: NonZeroU32,
     /// Where the file ends, while it is written.
@@ -87,8 +100,18 @@ pub struct Database {
     converts: bool,
     /// The layout as of the commit that is under way.
     next_layout: Option<Layout>,
-    /// What was read from the rollback journal last: page number, and CRC of the image.
-    playback: Option<(u32, u64)>,
+    /// What was read from the rollback journal last.
+    playback: Option<Playback>,
+}
+
+/// An image of a page that comes out of the rollback journal.
+#[derive(Debug, Clone, Copy)]
+struct Playback {
+    number: u32,
+    /// Its CRC, as SQLite was shown it.
+    crc: u64,
+    /// It is a page 1 with the guard.
+    guard: bool,
 }
 
 /// A number that fits what SQLite takes.
@@ -120,6 +143,9 @@ impl Database {
             has_shm: false,
             wal: None,
             checkpoint: None,
+            first: FirstPage::default(),
+            checkpoint_guard: false,
+            next_guard: None,
             seed,
             end: 0,
             converts: false,
@@ -177,15 +203,17 @@ impl Database {
         let marked = |marker: Marker| Layout::Marked {
             database: marker.database,
             setting: marker.setting.unwrap_or(Mode::Checksum),
+            room: marker.room,
         };
-        self.layout = match header.reserved_bytes {
-            RESERVE_OFFICIAL => Layout::Official,
+        let room = Room::of_bytes(header.reserved_bytes);
+        self.layout = match (header.reserved_bytes, room) {
+            (RESERVE_OFFICIAL, _) => Layout::Official,
             // Damaged or not: a marker says what the file is.
-            RESERVE => match Marker::read(page) {
+            (_, Some(room)) => match Marker::read(page).filter(|marker| marker.room == room) {
                 Some(marker) => marked(marker),
-                None => self.ask_other_pages(page)?,
+                None => self.ask_other_pages(page, room)?,
             },
-            _ => match Marker::read(page).filter(|_| reserve_is_damaged(page)) {
+            _ => match Marker::read(page).filter(|marker| reserve_is_damaged(page, marker.room)) {
                 Some(marker) => marked(marker),
                 None => Layout::Plain,
             },
@@ -194,7 +222,7 @@ impl Database {
     }
 
     /// Page 1 has room for a marker and none: damaged, or never protected.
-    fn ask_other_pages(&self, first: &[u8]) -> Result<Layout, c_int> {
+    fn ask_other_pages(&self, first: &[u8], room: Room) -> Result<Layout, c_int> {
         if let Layout::Marked { .. } = self.layout {
             return Ok(self.layout);
         }
@@ -203,8 +231,9 @@ impl Database {
             if !self.read_all(&mut page, self.offset(number))? {
                 break;
             }
-            if let Some(marker) = page_verify::verify(&page, PageNo(number.into())) {
-                return Ok(Layout::Marked { database: marker.database, setting: Mode::Checksum });
+            let marker = page_verify::verify(&page, PageNo(number.into()));
+            if let Some(Marker { database, .. }) = marker.filter(|marker| marker.room == room) {
+                return Ok(Layout::Marked { database, setting: Mode::Checksum, room });
             }
         }
         Ok(Layout::Plain)
@@ -251,12 +280,20 @@ impl Database {
         if let Err(error) = self.look_on_the_way(buffer, offset) {
             return error;
         }
-        match self.page_number(buffer.len(), offset) {
+        let result = match self.page_number(buffer.len(), offset) {
             Some(number) if !self.is_lock_page(number) && !self.passes(buffer, number) => {
                 self.failed(buffer, number, offset)
             }
             _ => ffi::SQLITE_OK,
+        };
+        if offset == 0 && result == ffi::SQLITE_OK {
+            self.first = FirstPage::show(buffer, self.has_markers()).unwrap_or(self.first);
         }
+        result
+    }
+
+    fn has_markers(&self) -> bool {
+        matches!(self.layout, Layout::Marked { .. })
     }
 
     /// What was read may say that the file is another than it was.
@@ -345,17 +382,31 @@ impl Database {
         match layout {
             Layout::Plain => {}
             Layout::Official => official::stamp(page),
-            Layout::Marked { database, setting } => {
+            Layout::Marked { database, setting, room } => {
                 let setting_there = (number == 1).then_some(setting);
-                let marker = Marker { mode: setting, setting: setting_there, database };
+                let marker = Marker { mode: setting, setting: setting_there, database, room };
+                if let Some(balance) = page_verify::balance_of(page, room) {
+                    balance.fill(0);
+                }
                 page_verify::stamp(page, PageNo(number.into()), marker);
             }
         }
     }
 
     /// Writes, and stamps whole pages in `buffer` itself, so that SQLite's cache holds what the
-    /// file holds.
+    /// file holds, but for the guard.
     pub fn write(&mut self, buffer: &mut [u8], offset: i64) -> c_int {
+        let result = self.write_stamped(buffer, offset);
+        if offset == 0 {
+            let first = FirstPage::show(buffer, self.has_markers());
+            if result == ffi::SQLITE_OK && self.checkpoint.is_none() {
+                self.first = first.unwrap_or(self.first);
+            }
+        }
+        result
+    }
+
+    fn write_stamped(&mut self, buffer: &mut [u8], offset: i64) -> c_int {
         if self.checkpoint == Some(Checkpoint::Rotten) {
             return ffi::SQLITE_IOERR_DATA;
         }
@@ -380,6 +431,9 @@ impl Database {
                 return ffi::SQLITE_IOERR_WRITE;
             };
             if !(number == 1 && self.converts) {
+                if number == 1 && self.has_markers() && self.guard() {
+                    first::set_guard(buffer);
+                }
                 self.stamp(buffer, number, self.layout);
             }
             let result = self.fill_holes(offset);
@@ -402,12 +456,10 @@ impl Database {
         let reserve = match self.layout {
             Layout::Plain => 0,
             Layout::Official => RESERVE_OFFICIAL,
-            Layout::Marked { .. } => RESERVE,
+            Layout::Marked { room, .. } => room.bytes(),
         };
-        let wanted = match header.reserved_bytes {
-            kept @ (RESERVE | RESERVE_OFFICIAL) => kept,
-            _ => 0,
-        };
+        let is_known = |bytes: &u8| *bytes == RESERVE_OFFICIAL || Room::of_bytes(*bytes).is_some();
+        let wanted = Some(header.reserved_bytes).filter(is_known).unwrap_or(0);
         if wanted != 0 && header.page_size() != Some(page.len()) {
             let words = "the page size of a protected database is changed by VACUUM INTO only";
             log(ffi::SQLITE_IOERR_WRITE, &format!("{}: {words}", self.path));
@@ -432,8 +484,7 @@ impl Database {
             self.converts = true;
             self.page_size = page.len();
         } else {
-            let words = "a database without reserved bytes cannot be copied over a protected one";
-            log(ffi::SQLITE_IOERR_WRITE, &format!("{}: {words}", self.path));
+            log(ffi::SQLITE_IOERR_WRITE, &format!("{}: {LESS_ROOM}", self.path));
             return ffi::SQLITE_IOERR_WRITE;
         }
         ffi::SQLITE_OK
@@ -444,10 +495,10 @@ impl Database {
     }
 
     fn new_layout(&self, reserve: u8) -> Layout {
-        match reserve {
-            RESERVE => Layout::Marked { database: self.seed, setting: self.initial },
-            RESERVE_OFFICIAL => Layout::Official,
-            _ => Layout::Plain,
+        match Room::of_bytes(reserve) {
+            Some(room) => Layout::Marked { database: self.seed, setting: self.initial, room },
+            None if reserve == RESERVE_OFFICIAL => Layout::Official,
+            None => Layout::Plain,
         }
     }
 
@@ -495,20 +546,27 @@ impl Database {
     }
 
     /// The journal was read: an image of page `number`.
-    pub fn see_playback(&mut self, number: u32, image: &[u8]) {
-        self.playback = Some((number, crc(image)));
+    pub fn see_playback(&mut self, number: u32, image: &mut [u8]) {
+        let first = if number == 1 { FirstPage::show(image, false) } else { None };
+        let guard = first.is_some_and(|first| first.guard);
+        self.playback = Some(Playback { number, crc: crc(image), guard });
     }
 
     /// What comes from the journal is written as it stands: it was stamped when it went there, or
     /// is from a time when the file had no room for a marker.
-    fn is_playback(&mut self, buffer: &[u8], offset: i64) -> Result<bool, c_int> {
-        let Some((number, image)) = self.playback else { return Ok(false) };
+    fn is_playback(&mut self, buffer: &mut [u8], offset: i64) -> Result<bool, c_int> {
+        let Some(Playback { number, crc: image, guard }) = self.playback else {
+            return Ok(false);
+        };
         let at = i64::from(number).saturating_sub(1).saturating_mul(signed(buffer.len()));
         if at != offset || crc(buffer) != image {
             return Ok(false);
         }
         self.playback = None;
         if number == 1 {
+            if guard {
+                first::set_guard(buffer);
+            }
             // The file is again what it was; under an exclusive lock no other call says so.
             self.converts = false;
             self.see_first(buffer)?;
@@ -524,6 +582,9 @@ impl Database {
     pub fn stamp_image(&mut self, number: u32, image: &mut [u8]) -> Result<(), c_int> {
         self.see()?;
         if image.len() == self.page_size && number != 0 {
+            if number == 1 && self.has_markers() && self.first.guard {
+                first::set_guard(image);
+            }
             self.stamp(image, number, self.layout);
         }
         Ok(())
@@ -614,6 +675,14 @@ impl Database {
         Ok(layout)
     }
 
+    /// The guard that a page 1 is written with.
+    pub fn guard(&self) -> bool {
+        match self.checkpoint {
+            Some(_) => self.checkpoint_guard,
+            None => self.next_guard.unwrap_or(self.first.guard),
+        }
+    }
+
     pub fn committed(&mut self) {
         if let Some(layout) = self.next_layout.take() {
             self.layout = layout;
@@ -648,7 +717,7 @@ impl Database {
         if let Err(error) = self.look() {
             return error;
         }
-        let Layout::Marked { database, .. } = self.layout else { return ffi::SQLITE_ERROR };
+        let Layout::Marked { database, room, .. } = self.layout else { return ffi::SQLITE_ERROR };
         let mut page = vec![0; self.page_size];
         let result = self.file.read(&mut page, 0);
         if result != ffi::SQLITE_OK {
@@ -662,7 +731,7 @@ impl Database {
         let begin = self.page_size.saturating_sub(page_verify::MARKER_BYTES);
         let result = self.file.write(page.get(begin..).unwrap_or(&[]), signed(begin));
         if result == ffi::SQLITE_OK {
-            self.layout = Layout::Marked { database, setting };
+            self.layout = Layout::Marked { database, setting, room };
             return self.file.sync(ffi::SQLITE_SYNC_NORMAL);
         }
         result
@@ -670,10 +739,10 @@ impl Database {
 }
 
 /// Page 1 passes once its reserve is ours: that one byte is damaged.
-fn reserve_is_damaged(page: &[u8]) -> bool {
+fn reserve_is_damaged(page: &[u8], room: Room) -> bool {
     let mut page = page.to_vec();
     if let Some(reserve) = page.get_mut(20) {
-        *reserve = RESERVE;
+        *reserve = room.bytes();
     }
     page_verify::verify(&page, PageNo(1)).is_some()
 }

@@ -2,13 +2,14 @@
 //! come out.
 //!
 //! An image is written and read as its page number (4 bytes, big-endian), the page, and 4 bytes of
-//! SQLite's own sum, which covers none of the last 16 bytes.
+//! SQLite's own sum, which covers none of the last 24 bytes, and not the versions of page 1.
 
 use std::ffi::c_int;
 
 use rusqlite::ffi;
 
 use crate::database::Database;
+use crate::first::FirstPage;
 use crate::parent::Parent;
 use crate::vfs;
 
@@ -70,6 +71,12 @@ impl Journal {
             }
             let bytes = i64::try_from(buffer.len()).unwrap_or(i64::MAX);
             self.sum_at = offset.saturating_add(bytes);
+            let result = self.file.write(buffer, offset);
+            if number == 1 {
+                // The buffer is SQLite's, which does not know the guard.
+                FirstPage::show(buffer, false);
+            }
+            return result;
         }
         self.file.write(buffer, offset)
     }

@@ -11,7 +11,10 @@ use std::ptr;
 use rusqlite::{Connection, ffi};
 
 mod database;
+mod first;
+mod frames;
 mod free_pages;
+mod guard;
 mod journal;
 mod packed;
 mod parent;

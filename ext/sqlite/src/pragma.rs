@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use pagewarden::formats::sqlite::checksum::page_verify::Mode;
 use rusqlite::{Connection, ffi};
 
-use crate::database::{Database, Layout, RESERVE};
+use crate::database::{Database, Layout, ROOM};
 use crate::suspects;
 
 /// The lock that a checkpoint holds, among those of the wal-index.
@@ -72,8 +72,7 @@ pub fn answer(
         })
     } else if name.eq_ignore_ascii_case("page_verify_ignore") {
         if let Some(word) = argument {
-            database.ignores =
-                ["1", "on", "true", "yes"].iter().any(|yes| word.trim().eq_ignore_ascii_case(yes));
+            database.ignores = is_yes(word);
         }
         Some(Ok(Row::new(u8::from(database.ignores).to_string())))
     } else if name.eq_ignore_ascii_case("page_verify_suspects") {
@@ -92,6 +91,11 @@ pub fn answer(
     } else {
         None
     }
+}
+
+/// A word for yes, as SQLite takes it.
+pub fn is_yes(word: &str) -> bool {
+    ["1", "on", "true", "yes"].iter().any(|yes| word.trim().eq_ignore_ascii_case(yes))
 }
 
 fn is_empty(database: &Database) -> bool {
@@ -133,7 +137,7 @@ fn set(database: &mut Database, host: Option<Host>, mode: Mode) -> Answer {
         Layout::Official if mode == Mode::Checksum => Ok(Row::new(mode.name())),
         Layout::Official => {
             Err("8 reserved bytes hold the official checksum and no mode: VACUUM INTO a database \
-                 with 16"
+                 with 24"
                 .to_owned())
         }
         Layout::Plain => {
@@ -249,7 +253,7 @@ pub fn file_of(db: *mut ffi::sqlite3, schema: &CStr) -> *mut ffi::sqlite3_file {
 /// Asks the connection to leave room for markers on each page, from the next VACUUM on, or from the
 /// first page of an empty database. Calls into the file again.
 pub fn reserve_in(db: *mut ffi::sqlite3, schema: &CStr) -> bool {
-    let mut bytes = c_int::from(RESERVE);
+    let mut bytes = c_int::from(ROOM.bytes());
     // SAFETY: this operation reads and writes one integer.
     let result = unsafe {
         ffi::sqlite3_file_control(

@@ -19,6 +19,7 @@ use rusqlite::ffi;
 
 use crate::allocated;
 use crate::database::Database;
+use crate::guard;
 use crate::journal::Journal;
 use crate::packed::{self, Packed, Wanted};
 use crate::parent::Parent;
@@ -667,6 +668,14 @@ unsafe fn answer_pragma(file: *mut ffi::sqlite3_file, words: &mut [*mut c_char])
         State::Journal(_) | State::Wal(_) => return None,
     };
     let host = db.map(|db| Host { db, file });
+    if guard::is_asked(&name) {
+        let (result, words) = match guard::answer(host?, argument.as_deref()) {
+            Ok(words) => (ffi::SQLITE_OK, words),
+            Err(words) => (ffi::SQLITE_ERROR, words),
+        };
+        *answer = allocated(&words);
+        return Some(result);
+    }
     let is_change = argument.is_some();
     let schema = host
         .filter(|_| pragma::is_setting(&name) && (is_change || is_new))

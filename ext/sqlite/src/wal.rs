@@ -30,15 +30,16 @@ use std::ffi::{c_int, c_void};
 use std::num::NonZeroU32;
 use std::ptr;
 
-use pagewarden::formats::sqlite::checksum::page_verify::{self, Marker, Mode};
+use pagewarden::formats::sqlite::checksum::page_verify::{self, Marker, Mode, Room};
 use pagewarden::verdict::PageNo;
 use rusqlite::ffi;
 
+use crate::database::Database;
 use crate::parent::Parent;
 use crate::vfs;
 
 const HEADER_BYTES: usize = 32;
-const FRAME_HEADER_BYTES: usize = 24;
+pub const FRAME_HEADER_BYTES: usize = 24;
 const INDEX_HEADER_BYTES: usize = 48;
 const INDEX_REGION_BYTES: i32 = 32_768;
 /// Frames read at once.
@@ -46,7 +47,7 @@ const FRAMES_READ: u32 = 16;
 /// A wal-index that is still being written then was left so by a process that ended.
 const INDEX_READS_MAX: u32 = 1000;
 
-type FrameHeader = [u8; FRAME_HEADER_BYTES];
+pub type FrameHeader = [u8; FRAME_HEADER_BYTES];
 type Salt = [u8; 8];
 
 /// A frame as it went through this connection: nothing that was read back.
@@ -70,8 +71,15 @@ pub struct Wal {
     /// Of the frames seen.
     salt: Salt,
     seen: Vec<Seen>,
+    /// The header of the frame whose page must follow.
+    begun: Option<(usize, FrameHeader)>,
+    /// The sum in the log's own header, and whether it reads big-endian words.
+    start: (Sum, bool),
     walked: Walked,
 }
+
+/// A running sum.
+pub type Sum = (u32, u32);
 
 /// How far the log has been walked.
 #[derive(Debug, Default, Clone, Copy)]
@@ -79,7 +87,7 @@ struct Walked {
     salt: Salt,
     frames: u32,
     /// The sum that stands in the last of them.
-    sum: (u32, u32),
+    sum: Sum,
 }
 
 /// What the wal-index says of the log.
@@ -92,7 +100,7 @@ struct Index {
 impl Wal {
     pub fn new(file: Parent) -> Self {
         let (salt, seen, walked) = (Salt::default(), Vec::new(), Walked::default());
-        Self { file, page_size: 0, salt, seen, walked }
+        Self { file, page_size: 0, salt, seen, begun: None, start: Default::default(), walked }
     }
 
     /// Bytes that were read from the log in recovery. Behind its end lie frames of older logs.
@@ -105,6 +113,7 @@ impl Wal {
 
     /// Bytes that were written to the log.
     fn see_written(&mut self, bytes: &[u8], offset: i64) {
+        self.begun = None;
         let Ok(offset) = usize::try_from(offset) else { return };
         let Some(after_header) = offset.checked_sub(HEADER_BYTES) else {
             match bytes.first_chunk() {
@@ -121,7 +130,10 @@ impl Wal {
         };
         let is_whole_page = page.len() == self.page_size && self.page_size != 0;
         match (header, at) {
-            (Some(header), _) if page.is_empty() => self.see_frame_header(frame, header),
+            (Some(header), _) if page.is_empty() => {
+                self.see_frame_header(frame, header);
+                self.begun = Some((frame, *header));
+            }
             (Some(header), _) if is_whole_page => {
                 self.see_frame_header(frame, header);
                 self.see_page(frame, page);
@@ -138,6 +150,8 @@ impl Wal {
 
     fn see_header(&mut self, header: &[u8; HEADER_BYTES]) {
         let Some((page_size, salt)) = page_size_and_salt(header) else { return };
+        let [_, _, _, magic, .., a, b, c, d, e, f, g, h] = *header;
+        self.start = (sum_of([a, b, c, d, e, f, g, h]), magic & 1 == 1);
         if (page_size, salt) != (self.page_size, self.salt) {
             self.seen.clear();
         }
@@ -174,6 +188,63 @@ impl Wal {
         let frame_bytes = self.page_size.saturating_add(FRAME_HEADER_BYTES);
         let bytes = usize::try_from(bytes).unwrap_or(0);
         self.seen.truncate(bytes.saturating_sub(HEADER_BYTES) / frame_bytes);
+    }
+
+    /// The frame whose page `bytes` bytes at `offset` are; `None` if they are not one page.
+    pub fn frame_of_page(&mut self, bytes: usize, offset: i64) -> Option<usize> {
+        if self.page_size == 0 {
+            self.read_header();
+        }
+        let after = usize::try_from(offset).ok()?.checked_sub(HEADER_BYTES)?;
+        let frame_bytes = self.page_size.checked_add(FRAME_HEADER_BYTES)?;
+        (bytes == self.page_size && after % frame_bytes == FRAME_HEADER_BYTES)
+            .then_some(after / frame_bytes)
+    }
+
+    fn read_header(&mut self) {
+        let mut header = [0; HEADER_BYTES];
+        if self.file.read(&mut header, 0) == ffi::SQLITE_OK {
+            self.see_header(&header);
+        }
+    }
+
+    /// The header of a frame, and whether it was written just now: then the page is written as the
+    /// sum in it has it.
+    pub fn header_of(&self, frame: usize) -> Option<(FrameHeader, bool)> {
+        match self.begun {
+            Some((begun, header)) if begun == frame => Some((header, true)),
+            _ => Some((self.header_in_file(frame)?, false)),
+        }
+    }
+
+    fn header_in_file(&self, frame: usize) -> Option<FrameHeader> {
+        let frame_bytes = self.page_size.checked_add(FRAME_HEADER_BYTES)?;
+        let offset = frame.checked_mul(frame_bytes)?.checked_add(HEADER_BYTES)?;
+        let mut header = [0; FRAME_HEADER_BYTES];
+        let result = self.file.read(&mut header, i64::try_from(offset).ok()?);
+        (result == ffi::SQLITE_OK).then_some(header)
+    }
+
+    /// The sum that a frame's goes on from, as this connection wrote it.
+    pub fn sum_before(&self, frame: usize) -> Option<Sum> {
+        match frame.checked_sub(1) {
+            None => Some(self.start.0),
+            Some(before) => self.seen.get(before).map(|seen| stored_sum(&seen.header)),
+        }
+    }
+
+    /// The same as it stands in the file: another process may have written the frame before.
+    pub fn read_sum_before(&mut self, frame: usize) -> Option<Sum> {
+        self.read_header();
+        match frame.checked_sub(1) {
+            None => Some(self.start.0),
+            Some(before) => self.header_in_file(before).map(|header| stored_sum(&header)),
+        }
+    }
+
+    /// How the log reads the words that it sums.
+    pub fn is_big_endian(&self) -> bool {
+        self.start.1
     }
 
     /// Walks on to the last frame. False if the log is not what was written there. `main` is the
@@ -271,25 +342,44 @@ impl WalFile {
         unsafe { vfs::database_of(self.main) }?.wal.as_mut()
     }
 
+    fn main(&mut self) -> Option<&mut Database> {
+        // SAFETY: as in `wal`.
+        unsafe { vfs::database_of(self.main) }
+    }
+
     pub fn read(&mut self, buffer: &mut [u8], offset: i64) -> c_int {
         let result = self.file.read(buffer, offset);
+        if result != ffi::SQLITE_OK {
+            return result;
+        }
         // Recovery reads the header and whole frames; all else reads pages alone.
-        if result == ffi::SQLITE_OK
-            && (offset == 0 || !buffer.len().is_power_of_two())
-            && let Some(wal) = self.wal()
-        {
-            wal.see_read(buffer, offset);
+        if offset == 0 || !buffer.len().is_power_of_two() {
+            if let Some(wal) = self.wal() {
+                wal.see_read(buffer, offset);
+            }
+        } else if let Some(main) = self.main() {
+            main.frame_read(buffer, offset);
         }
         result
     }
 
-    pub fn write(&mut self, buffer: &[u8], offset: i64) -> c_int {
+    pub fn write(&mut self, buffer: &mut [u8], offset: i64) -> c_int {
+        let is_split = self.file.device_characteristics() & ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE == 0;
+        if !is_split
+            && let Some(main) = self.main()
+            && let Err(error) = main.frame_comes(buffer, offset)
+        {
+            return error;
+        }
         let result = self.file.write(buffer, offset);
-        if let Some(wal) = self.wal() {
-            match result {
-                ffi::SQLITE_OK => wal.see_written(buffer, offset),
-                _ => wal.truncated(0),
+        if let Some(main) = self.main() {
+            if let Some(wal) = main.wal.as_mut() {
+                match result {
+                    ffi::SQLITE_OK => wal.see_written(buffer, offset),
+                    _ => wal.truncated(0),
+                }
             }
+            main.frame_written(buffer, offset);
         }
         result
     }
@@ -312,7 +402,8 @@ impl WalFile {
 
 /// A sum of a page, for this process.
 fn sum_of_page(page: &[u8]) -> u64 {
-    let marker = Marker { mode: Mode::Checksum, setting: None, database: NonZeroU32::MIN };
+    let (mode, database, room) = (Mode::Checksum, NonZeroU32::MIN, Room::Marker);
+    let marker = Marker { mode, setting: None, database, room };
     // The last eight bytes are not in it.
     page_verify::digest(page, marker, PageNo(0)).wrapping_mul(3) ^ page_verify::stored_digest(page)
 }
@@ -326,26 +417,53 @@ fn page_size_and_salt(header: &[u8; HEADER_BYTES]) -> Option<(usize, Salt)> {
 }
 
 /// What stands in the place of a sum in a gap.
-const GAP: (u32, u32) = (0, 0);
+pub const GAP: (u32, u32) = (0, 0);
 
-fn stored_sum(header: &FrameHeader) -> (u32, u32) {
+pub fn stored_sum(header: &FrameHeader) -> Sum {
     let [.., a, b, c, d, e, f, g, h] = *header;
+    sum_of([a, b, c, d, e, f, g, h])
+}
+
+fn sum_of([a, b, c, d, e, f, g, h]: [u8; 8]) -> Sum {
     (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]))
 }
 
 /// The sum goes on over `bytes`, two words at a time.
-fn add(sum: (u32, u32), bytes: &[u8], is_big_endian: bool) -> (u32, u32) {
+pub fn add(sum: Sum, bytes: &[u8], is_big_endian: bool) -> Sum {
     let (pairs, _) = bytes.as_chunks::<8>();
-    pairs.iter().fold(sum, |(first, second), [a, b, c, d, e, f, g, h]| {
-        let (x, y) = ([*a, *b, *c, *d], [*e, *f, *g, *h]);
-        let (x, y) = if is_big_endian {
-            (u32::from_be_bytes(x), u32::from_be_bytes(y))
-        } else {
-            (u32::from_le_bytes(x), u32::from_le_bytes(y))
-        };
+    pairs.iter().fold(sum, |(first, second), pair| {
+        let (x, y) = words(*pair, is_big_endian);
         let first = first.wrapping_add(x).wrapping_add(second);
         (first, second.wrapping_add(y).wrapping_add(first))
     })
+}
+
+/// The sum before `bytes`, of which it is `sum` behind them.
+pub fn take_off(sum: Sum, bytes: &[u8], is_big_endian: bool) -> Sum {
+    let (pairs, _) = bytes.as_chunks::<8>();
+    pairs.iter().rev().fold(sum, |(first, second), pair| {
+        let (x, y) = words(*pair, is_big_endian);
+        let second = second.wrapping_sub(y).wrapping_sub(first);
+        (first.wrapping_sub(x).wrapping_sub(second), second)
+    })
+}
+
+/// The eight bytes that lead from one sum to another.
+pub fn between(before: Sum, after: Sum, is_big_endian: bool) -> [u8; 8] {
+    let x = after.0.wrapping_sub(before.0).wrapping_sub(before.1);
+    let y = after.1.wrapping_sub(before.1).wrapping_sub(after.0);
+    let bytes = |word: u32| if is_big_endian { word.to_be_bytes() } else { word.to_le_bytes() };
+    let ([a, b, c, d], [e, f, g, h]) = (bytes(x), bytes(y));
+    [a, b, c, d, e, f, g, h]
+}
+
+fn words([a, b, c, d, e, f, g, h]: [u8; 8], is_big_endian: bool) -> (u32, u32) {
+    let (x, y) = ([a, b, c, d], [e, f, g, h]);
+    if is_big_endian {
+        (u32::from_be_bytes(x), u32::from_be_bytes(y))
+    } else {
+        (u32::from_le_bytes(x), u32::from_le_bytes(y))
+    }
 }
 
 impl Index {

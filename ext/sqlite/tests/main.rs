@@ -12,6 +12,7 @@
     reason = "a test that cannot go on must stop"
 )]
 
+mod beside;
 mod crashes;
 mod damage;
 mod default;
