@@ -112,8 +112,8 @@ fn reserved_bytes_of_zero_are_used_by_nothing() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    for reserve in [16, 12] {
-        let path = if reserve == 16 {
+    for reserve in [24, 12] {
+        let path = if reserve == 24 {
             let path = protected(folder.path(), "");
             shell(folder.path(), ".open x.db\nVACUUM;");
             path
@@ -232,4 +232,37 @@ fn heal_is_refused_for_other_engines() {
     fs::write(&cluster, [0; 16384 * 4]).unwrap();
     let outcome = protect(&cluster, &["--heal"]);
     assert_eq!(outcome.status, Some(2), "{outcome:?}");
+}
+
+/// What was protected with `--guard` is read by the plain shell, which cannot write, in both journal
+/// modes; `--mode none` lets it write again.
+#[test]
+fn guarded_database_is_read_and_not_written_by_a_plain_program() {
+    if !has_shell() {
+        return;
+    }
+    for options in ["", "PRAGMA journal_mode=WAL;"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = protected(folder.path(), options);
+        let before = rows(folder.path(), "x.db");
+        json(&protect(&path, &["--guard"]), 0);
+        assert_protected(&path);
+        let report = check([&path]).report();
+        assert!(report.target()["state"].to_string().contains("guarded"), "{report:?}");
+        let refused = Command::new("sqlite3")
+            .arg(&path)
+            .arg("DELETE FROM t")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let words = String::from_utf8_lossy(&refused.stderr);
+        assert!(words.contains("readonly database"), "{words}");
+        assert_eq!(rows(folder.path(), "x.db"), before);
+        assert_protected(&path);
+        json(&protect(&path, &[]), 0);
+        assert_eq!(fs::read(&path).unwrap()[18], 3, "it stays until it is given up");
+        let none = ["protect", "--mode", "none", "--json"];
+        json(&run(pagewarden().args(none).arg(&path)), 0);
+        shell(folder.path(), ".open x.db\nDELETE FROM t WHERE a=1;");
+    }
 }

@@ -80,8 +80,8 @@ impl Database {
             stamp.put(page);
             return Ok(());
         }
-        if let Some(before) = sum_before(wal, frame, &header, page) {
-            stamp.put_balanced(page, before, target, wal.is_big_endian());
+        if let Some(sums) = sums_of(wal, frame, &header, page) {
+            stamp.put_balanced(page, sums, target, wal.is_big_endian());
         }
         Ok(())
     }
@@ -99,13 +99,29 @@ fn number_of([a, b, c, d, ..]: &FrameHeader) -> u32 {
     u32::from_be_bytes([*a, *b, *c, *d])
 }
 
-/// The sum behind the frame's header, of which `page` leads to the one in it.
-fn sum_before(wal: &mut Wal, frame: usize, header: &FrameHeader, page: &[u8]) -> Option<Sum> {
+/// The running sum in front of a page, and behind its content.
+#[derive(Debug, Clone, Copy)]
+struct Sums {
+    before: Sum,
+    at_tail: Sum,
+}
+
+impl Sums {
+    fn of(before: Sum, page: &[u8], is_big_endian: bool) -> Self {
+        let content = page.get(..page.len().saturating_sub(TAIL_BYTES)).unwrap_or(&[]);
+        Self { before, at_tail: wal::add(before, content, is_big_endian) }
+    }
+}
+
+/// The sums of `page`, where they lead to the one in the frame's header.
+fn sums_of(wal: &mut Wal, frame: usize, header: &FrameHeader, page: &[u8]) -> Option<Sums> {
     let (covered, _) = header.split_at(8);
     let leads_there = |wal: &Wal, before: Sum| {
         let before = wal::add(before, covered, wal.is_big_endian());
-        let after = wal::add(before, page, wal.is_big_endian());
-        (after == wal::stored_sum(header)).then_some(before)
+        let sums = Sums::of(before, page, wal.is_big_endian());
+        let tail = page.last_chunk::<TAIL_BYTES>()?;
+        let after = wal::add(sums.at_tail, tail, wal.is_big_endian());
+        (after == wal::stored_sum(header)).then_some(sums)
     };
     if let Some(before) = wal.sum_before(frame).and_then(|sum| leads_there(wal, sum)) {
         return Some(before);
@@ -132,15 +148,15 @@ impl Stamp {
         page_verify::stamp(page, PageNo(self.number.into()), self.marker);
     }
 
-    /// So that the sum goes on from `before` to `target` over the page as it then is.
-    fn put_balanced(&self, page: &mut [u8], before: Sum, target: Sum, is_big_endian: bool) {
+    /// So that the sum leads to `target` over the page as it then is.
+    fn put_balanced(&self, page: &mut [u8], mut sums: Sums, target: Sum, is_big_endian: bool) {
         self.put(page);
-        let content = page.len().saturating_sub(TAIL_BYTES);
-        let (content, tail) = page.split_at(content);
-        let marker = tail.last_chunk::<MARKER_BYTES>().map_or(&[][..], |marker| marker);
-        let from = wal::add(before, content, is_big_endian);
+        if self.guard {
+            sums = Sums::of(sums.before, page, is_big_endian);
+        }
+        let marker = page.last_chunk::<MARKER_BYTES>().map_or(&[][..], |marker| marker);
         let to = wal::take_off(target, marker, is_big_endian);
-        let bytes = wal::between(from, to, is_big_endian);
+        let bytes = wal::between(sums.at_tail, to, is_big_endian);
         if let Some(balance) = page_verify::balance_of(page, self.marker.room) {
             *balance = bytes;
         }
@@ -167,16 +183,20 @@ mod tests {
             for is_big_endian in [false, true] {
                 for mode in [Mode::None, Mode::Torn, Mode::Checksum] {
                     let mut page: Vec<u8> = (0..size).map(|_| random().to_be_bytes()[0]).collect();
+                    page[18] = 1;
                     let before = (random(), random());
                     let target = wal::add(before, &page, is_big_endian);
                     assert_eq!(wal::take_off(target, &page, is_big_endian), before);
                     let (database, room) = (NonZeroU32::MIN, Room::BalanceAndMarker);
                     let marker = Marker { mode, setting: Some(mode), database, room };
-                    let stamp = Stamp { number: 1, marker, guard: true };
-                    stamp.put_balanced(&mut page, before, target, is_big_endian);
-                    assert_eq!(wal::add(before, &page, is_big_endian), target);
-                    assert_eq!(page_verify::verify(&page, PageNo(1)), Some(marker));
-                    assert_eq!(page[18], 3);
+                    for guard in [false, true] {
+                        let stamp = Stamp { number: 1, marker, guard };
+                        let sums = Sums::of(before, &page, is_big_endian);
+                        stamp.put_balanced(&mut page, sums, target, is_big_endian);
+                        assert_eq!(wal::add(before, &page, is_big_endian), target);
+                        assert_eq!(page_verify::verify(&page, PageNo(1)), Some(marker));
+                        assert_eq!(page[18] == 3, guard);
+                    }
                 }
             }
         }

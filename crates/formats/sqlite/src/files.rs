@@ -319,6 +319,9 @@ impl Database {
         if let Some(library) = self.header.and_then(|header| header.library()) {
             state.push(format!("last written by SQLite {library}"));
         }
+        if format.markers.is_some() && self.header.is_some_and(|header| header.is_guarded()) {
+            state.push("guarded: programs without the VFS only read it".to_owned());
+        }
         if self.is_live {
             state.push("open in another process".to_owned());
         }

@@ -78,7 +78,8 @@ fn protect(surveyed: &Surveyed, path: &str) -> Advice {
                 format!("pagewarden check --structure{seal} {path}"),
                 "it compares every row with the indexes, and a seal finds later what changed in a \
                  file that nothing writes to; checksums (pagewarden protect) see more, but every \
-                 program that writes to it must then load the pagewarden VFS",
+                 program that writes to it must then load the pagewarden VFS (--guard lets the \
+                 others only read)",
             )
         }
         Some(TurnedOn::ByServer(statement)) => (
