@@ -4,13 +4,13 @@
 //! plain SQLite or a program that ships logs, brings a page that passes. SQLite has put a sum of the
 //! page into the frame's header before, and every later sum goes on from it. So the eight bytes in
 //! front of the marker, the balance, are set such that the sum comes out as it stands there. That is
-//! always possible: a step of that sum takes eight bytes and can lead from any state to any other.
+//! always possible: a step of that sum takes eight bytes and can lead from any state to any other. And
+//! since a step can be taken back, the sum in front of the last bytes is had from the one in the header.
 //!
 //! | the frame's header | what is done |
 //! |---|---|
-//! | came just before the page, with a sum that fits | marker, and the balance for that sum |
+//! | came just before the page | marker, and the balance for its sum |
 //! | has no sum yet, or the page is written once more in its place | marker; SQLite sums it anew, from what is in the log |
-//! | does not fit what is known of the log | nothing: a checkpoint of this VFS stamps the page |
 //!
 //! Pages are stamped only where the page 1 that SQLite knows has room for it. A transaction in which
 //! pages get another room, as a copy over the database by the backup API, is refused when its page 1
@@ -26,7 +26,7 @@ use rusqlite::ffi;
 use crate::database::{Database, LESS_ROOM, Layout};
 use crate::first::{self, FirstPage};
 use crate::log;
-use crate::wal::{self, FrameHeader, Sum, Wal};
+use crate::wal::{self, FrameHeader, Sum};
 
 /// The marker and the balance.
 const TAIL_BYTES: usize = 24;
@@ -80,9 +80,7 @@ impl Database {
             stamp.put(page);
             return Ok(());
         }
-        if let Some(sums) = sums_of(wal, frame, &header, page) {
-            stamp.put_balanced(page, sums, target, wal.is_big_endian());
-        }
+        stamp.put_balanced(page, target, wal.reads_big_endian(&header));
         Ok(())
     }
 
@@ -97,37 +95,6 @@ impl Database {
 
 fn number_of([a, b, c, d, ..]: &FrameHeader) -> u32 {
     u32::from_be_bytes([*a, *b, *c, *d])
-}
-
-/// The running sum in front of a page, and behind its content.
-#[derive(Debug, Clone, Copy)]
-struct Sums {
-    before: Sum,
-    at_tail: Sum,
-}
-
-impl Sums {
-    fn of(before: Sum, page: &[u8], is_big_endian: bool) -> Self {
-        let content = page.get(..page.len().saturating_sub(TAIL_BYTES)).unwrap_or(&[]);
-        Self { before, at_tail: wal::add(before, content, is_big_endian) }
-    }
-}
-
-/// The sums of `page`, where they lead to the one in the frame's header.
-fn sums_of(wal: &mut Wal, frame: usize, header: &FrameHeader, page: &[u8]) -> Option<Sums> {
-    let (covered, _) = header.split_at(8);
-    let leads_there = |wal: &Wal, before: Sum| {
-        let before = wal::add(before, covered, wal.is_big_endian());
-        let sums = Sums::of(before, page, wal.is_big_endian());
-        let tail = page.last_chunk::<TAIL_BYTES>()?;
-        let after = wal::add(sums.at_tail, tail, wal.is_big_endian());
-        (after == wal::stored_sum(header)).then_some(sums)
-    };
-    if let Some(before) = wal.sum_before(frame).and_then(|sum| leads_there(wal, sum)) {
-        return Some(before);
-    }
-    let sum = wal.read_sum_before(frame)?;
-    leads_there(wal, sum)
 }
 
 /// What is put on a page.
@@ -148,17 +115,21 @@ impl Stamp {
         page_verify::stamp(page, PageNo(self.number.into()), self.marker);
     }
 
-    /// So that the sum leads to `target` over the page as it then is.
-    fn put_balanced(&self, page: &mut [u8], mut sums: Sums, target: Sum, is_big_endian: bool) {
+    /// `target` is the sum behind the page as it comes, and stays the one behind it as it goes: what
+    /// lies in front of changed bytes is what taking them off leaves.
+    fn put_balanced(&self, page: &mut [u8], target: Sum, is_big_endian: bool) {
+        let Some((content, tail)) = page.split_last_chunk::<TAIL_BYTES>() else { return };
+        let mut from = wal::take_off(target, tail, is_big_endian);
+        let before = self.guard.then(|| wal::take_off(from, content, is_big_endian));
         self.put(page);
-        if self.guard {
-            sums = Sums::of(sums.before, page, is_big_endian);
+        let Some((content, tail)) = page.split_last_chunk::<TAIL_BYTES>() else { return };
+        if let Some(before) = before {
+            from = wal::add(before, content, is_big_endian);
         }
-        let marker = page.last_chunk::<MARKER_BYTES>().map_or(&[][..], |marker| marker);
+        let marker = tail.last_chunk::<MARKER_BYTES>().map_or(&[][..], |marker| marker);
         let to = wal::take_off(target, marker, is_big_endian);
-        let bytes = wal::between(sums.at_tail, to, is_big_endian);
         if let Some(balance) = page_verify::balance_of(page, self.marker.room) {
-            *balance = bytes;
+            *balance = wal::between(from, to, is_big_endian);
         }
     }
 }
@@ -191,8 +162,7 @@ mod tests {
                     let marker = Marker { mode, setting: Some(mode), database, room };
                     for guard in [false, true] {
                         let stamp = Stamp { number: 1, marker, guard };
-                        let sums = Sums::of(before, &page, is_big_endian);
-                        stamp.put_balanced(&mut page, sums, target, is_big_endian);
+                        stamp.put_balanced(&mut page, target, is_big_endian);
                         assert_eq!(wal::add(before, &page, is_big_endian), target);
                         assert_eq!(page_verify::verify(&page, PageNo(1)), Some(marker));
                         assert_eq!(page[18] == 3, guard);

@@ -73,8 +73,8 @@ pub struct Wal {
     seen: Vec<Seen>,
     /// The header of the frame whose page must follow.
     begun: Option<(usize, FrameHeader)>,
-    /// The sum in the log's own header, and whether it reads big-endian words.
-    start: (Sum, bool),
+    /// The sums read big-endian words.
+    is_big_endian: bool,
     walked: Walked,
 }
 
@@ -100,7 +100,7 @@ struct Index {
 impl Wal {
     pub fn new(file: Parent) -> Self {
         let (salt, seen, walked) = (Salt::default(), Vec::new(), Walked::default());
-        Self { file, page_size: 0, salt, seen, begun: None, start: Default::default(), walked }
+        Self { file, page_size: 0, salt, seen, begun: None, is_big_endian: false, walked }
     }
 
     /// Bytes that were read from the log in recovery. Behind its end lie frames of older logs.
@@ -150,8 +150,7 @@ impl Wal {
 
     fn see_header(&mut self, header: &[u8; HEADER_BYTES]) {
         let Some((page_size, salt)) = page_size_and_salt(header) else { return };
-        let [_, _, _, magic, .., a, b, c, d, e, f, g, h] = *header;
-        self.start = (sum_of([a, b, c, d, e, f, g, h]), magic & 1 == 1);
+        self.is_big_endian = header.get(3).is_some_and(|magic| magic & 1 == 1);
         if (page_size, salt) != (self.page_size, self.salt) {
             self.seen.clear();
         }
@@ -225,26 +224,13 @@ impl Wal {
         (result == ffi::SQLITE_OK).then_some(header)
     }
 
-    /// The sum that a frame's goes on from, as this connection wrote it.
-    pub fn sum_before(&self, frame: usize) -> Option<Sum> {
-        match frame.checked_sub(1) {
-            None => Some(self.start.0),
-            Some(before) => self.seen.get(before).map(|seen| stored_sum(&seen.header)),
+    /// How the log of a frame reads the words that it sums.
+    pub fn reads_big_endian(&mut self, header: &FrameHeader) -> bool {
+        if header.get(8..).and_then(|rest| rest.first_chunk()) != Some(&self.salt) {
+            // Another process has begun the log anew.
+            self.read_header();
         }
-    }
-
-    /// The same as it stands in the file: another process may have written the frame before.
-    pub fn read_sum_before(&mut self, frame: usize) -> Option<Sum> {
-        self.read_header();
-        match frame.checked_sub(1) {
-            None => Some(self.start.0),
-            Some(before) => self.header_in_file(before).map(|header| stored_sum(&header)),
-        }
-    }
-
-    /// How the log reads the words that it sums.
-    pub fn is_big_endian(&self) -> bool {
-        self.start.1
+        self.is_big_endian
     }
 
     /// Walks on to the last frame. False if the log is not what was written there. `main` is the
@@ -270,7 +256,7 @@ impl Wal {
             return false;
         }
         self.see_header(&header);
-        let is_big_endian = header.get(3).is_some_and(|magic| magic & 1 == 1);
+        let is_big_endian = self.is_big_endian;
         // What was walked before may have rotted since, unless it is in the main file.
         if self.walked.salt != salt || self.walked.frames > index.backfilled {
             let sum = add((0, 0), header.get(..24).unwrap_or(&[]), is_big_endian);
@@ -421,10 +407,6 @@ pub const GAP: (u32, u32) = (0, 0);
 
 pub fn stored_sum(header: &FrameHeader) -> Sum {
     let [.., a, b, c, d, e, f, g, h] = *header;
-    sum_of([a, b, c, d, e, f, g, h])
-}
-
-fn sum_of([a, b, c, d, e, f, g, h]: [u8; 8]) -> Sum {
     (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]))
 }
 
