@@ -47,14 +47,18 @@ fn set(host: Host, schema: &CStr, wanted: bool) -> Result<(), String> {
     match room {
         Some(ROOM) => {}
         Some(_) => {
-            return Err("16 reserved bytes on each page are too few for the guard: pagewarden protect \
+            return Err(
+                "16 reserved bytes on each page are too few for the guard: pagewarden protect \
                         --mode checksum --guard gives the database 24"
-                .to_owned());
+                    .to_owned(),
+            );
         }
         None => {
-            return Err("only a database with markers has a guard: PRAGMA page_verify = CHECKSUM and \
+            return Err(
+                "only a database with markers has a guard: PRAGMA page_verify = CHECKSUM and \
                         VACUUM it first, or pagewarden protect --mode checksum --guard"
-                .to_owned());
+                    .to_owned(),
+            );
         }
     }
     with(host, |database| database.next_guard = Some(wanted))?;

@@ -1,9 +1,13 @@
 //! Programs without the VFS beside those with it: what they may do, and what the guard keeps them from.
 
 use std::fs;
+use std::num::NonZeroU32;
 use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
+
+use pagewarden::formats::sqlite::checksum::page_verify::{self, Marker, Mode, Room};
+use pagewarden::verdict::PageNo;
 
 use crate::shell::{self, Folder, Random};
 
@@ -129,8 +133,14 @@ fn guard_stays_when_the_journal_mode_changes() {
     folder.rows("x.db", &fill("DELETE"));
     folder.rows("x.db", "PRAGMA page_verify_guard = 1;");
     for mode in ["WAL", "DELETE", "WAL", "TRUNCATE"] {
-        let rows = folder.rows("x.db", &format!("PRAGMA journal_mode={mode}; CREATE TABLE \"{mode}{}\"(a);
-             PRAGMA page_verify_guard;", folder.read("x.db").len()));
+        let rows = folder.rows(
+            "x.db",
+            &format!(
+                "PRAGMA journal_mode={mode}; CREATE TABLE \"{mode}{}\"(a);
+             PRAGMA page_verify_guard;",
+                folder.read("x.db").len()
+            ),
+        );
         assert_eq!(rows, format!("{}\n1\n", mode.to_lowercase()));
         let plain = folder.run_plain("x.db", "DELETE FROM t;\nSELECT count(*) FROM t;");
         assert!(plain.rows == "500\n" && plain.errors.contains(READ_ONLY), "{mode}: {plain:?}");
@@ -188,8 +198,9 @@ fn killed_writers_beside_plain_programs_leave_all_that_was_committed() {
         folder.rows("x.db", "PRAGMA page_verify_guard = 1; CREATE TABLE done(n);");
         let mut committed = 0;
         for round in 0..12_u64 {
-            let mut script =
-                String::from("PRAGMA busy_timeout=9000; PRAGMA cache_size=8; PRAGMA synchronous=OFF;\n");
+            let mut script = String::from(
+                "PRAGMA busy_timeout=9000; PRAGMA cache_size=8; PRAGMA synchronous=OFF;\n",
+            );
             for number in 1..=400 {
                 script.push_str(&format!(
                     "BEGIN IMMEDIATE; UPDATE t SET b=hex(randomblob(90)) WHERE a%11={}; \
@@ -228,5 +239,40 @@ fn killed_writers_beside_plain_programs_leave_all_that_was_committed() {
         let (done, rest) = rows.split_once('\n').unwrap();
         assert_eq!(rest, "ok\n1\n0\n", "{mode}");
         assert!(committed > 0 && done.parse::<usize>().unwrap() >= committed, "{mode}: {done}");
+    }
+}
+
+/// What an earlier version protected has 16 reserved bytes: it is read, written, vacuumed and brought in
+/// from the log as before, and has no guard.
+#[test]
+fn database_with_sixteen_reserved_bytes_keeps_them() {
+    if !shell::is_there() {
+        return;
+    }
+    for mode in ["DELETE", "WAL"] {
+        let folder = Folder::new();
+        let fill = fill(mode).replace("PRAGMA page_verify=CHECKSUM;", "");
+        folder.run_plain("x.db", &format!(".filectrl reserve_bytes 16\n{fill}"));
+        let mut bytes = folder.read("x.db");
+        assert_eq!(bytes[20], 16);
+        for (number, page) in (1..).map(PageNo).zip(bytes.chunks_exact_mut(1024)) {
+            let setting = (number == PageNo(1)).then_some(Mode::Checksum);
+            let (mode, database, room) = (Mode::Checksum, NonZeroU32::MIN, Room::Marker);
+            page_verify::stamp(page, number, Marker { mode, setting, database, room });
+        }
+        folder.write("x.db", &bytes);
+        assert_eq!(folder.check("x.db").damage(), Vec::<&_>::new(), "{mode}");
+        for change in ["UPDATE t SET b=hex(randomblob(90)) WHERE a%3=0;", "VACUUM;"] {
+            let rows = folder.rows("x.db", &format!("{change} SELECT count(*) FROM t;"));
+            assert_eq!(rows, "500\n", "{mode}");
+            assert_eq!(folder.check("x.db").damage(), Vec::<&_>::new(), "{mode}");
+            assert_eq!(folder.read("x.db")[20], 16);
+        }
+        let output = folder.run("x.db", "PRAGMA page_verify_guard = 1;");
+        assert!(output.errors.contains("16 reserved bytes"), "{output:?}");
+        assert_eq!(
+            folder.rows("x.db", "PRAGMA page_verify_guard; PRAGMA integrity_check;"),
+            "0\nok\n"
+        );
     }
 }
