@@ -1,7 +1,7 @@
 //! Markers in frames of the write-ahead log.
 //!
-//! A frame's page is stamped as it goes into the log, so that whoever brings it into the main file, a
-//! plain SQLite or a program that ships logs, brings a page that passes. SQLite has put a sum of the
+//! A frame's page is stamped as it goes into the log. So a plain SQLite that brings the log into the
+//! main file, or a tool that ships logs, brings a page that passes. SQLite has put a sum of the
 //! page into the frame's header before, and every later sum goes on from it. So the eight bytes in
 //! front of the marker, the balance, are set such that the sum comes out as it stands there. That is
 //! always possible: a step of that sum takes eight bytes and can lead from any state to any other. And

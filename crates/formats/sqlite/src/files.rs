@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::FORMAT;
-use crate::page::header::{DatabaseHeader, HEADER_BYTES, MAGIC};
 use crate::checksum::page_verify::Room;
+use crate::page::header::{DatabaseHeader, HEADER_BYTES, MAGIC};
 use crate::page::marked::protection as protection_of;
 use crate::page::{Excuses, FirstPage, PageSet, SqlitePages};
 use pagewarden_core::database::{

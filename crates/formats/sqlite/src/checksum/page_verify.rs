@@ -108,7 +108,7 @@ impl Room {
         }
     }
 
-    /// The one of so many bytes.
+    /// The one of `bytes` bytes.
     #[must_use]
     pub fn of_bytes(bytes: u8) -> Option<Self> {
         [Self::Marker, Self::BalanceAndMarker].into_iter().find(|room| room.bytes() == bytes)

@@ -83,9 +83,9 @@ pub fn find(file: &File, file_bytes: u64, head: &[u8]) -> Option<Geometry> {
 
     let sample = Sample::take(file, file_bytes, page_size, SAMPLE_PAGES);
     let reserved_field = header.map_or(0, |header| header.reserved_bytes);
-    let markers = sample.markers.filter(|markers| {
-        reserved_field == markers.room.bytes() || sample.most_are_marked()
-    });
+    let markers = sample
+        .markers
+        .filter(|markers| reserved_field == markers.room.bytes() || sample.most_are_marked());
     let has_sums = if markers.is_some() {
         false
     } else if reserved_field == SUM_RESERVE {

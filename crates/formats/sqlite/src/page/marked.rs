@@ -116,7 +116,7 @@ fn stamp_as(page: &mut [u8], number: PageNo, mode: Mode, room: Room) {
     stamp(page, number, Marker { mode, setting, database: SPECIMEN_DATABASE, room });
 }
 
-/// A leaf in each mode, and page 1; `first` and `leaf` are made for so many reserved bytes.
+/// A leaf in each mode, and page 1; `first` and `leaf` are made for a number of reserved bytes.
 pub(super) fn specimens(first: fn(u8) -> Vec<u8>, leaf: fn(u8) -> Vec<u8>) -> Vec<Specimen> {
     let new = |name, number, mode, room: Room, stamp: fn(&mut [u8], PageNo)| {
         let mut page = if number == PageNo(1) { first(room.bytes()) } else { leaf(room.bytes()) };

@@ -105,7 +105,10 @@ impl Database {
         };
         let is_set =
             matches!(self.layout, Layout::Marked { setting, .. } if setting == stamps.mode);
-        is_set && self.header.is_guarded() == stamps.guard && sound.excused.is_empty() && right == sound.pages
+        is_set
+            && self.header.is_guarded() == stamps.guard
+            && sound.excused.is_empty()
+            && right == sound.pages
     }
 
     /// The file is what it was when it was looked at, and has its name still.

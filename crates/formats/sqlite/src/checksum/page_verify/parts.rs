@@ -17,7 +17,7 @@ pub(super) fn of_page(page: &[u8]) -> u64 {
     known_length(page).unwrap_or_else(|| plain(page))
 }
 
-/// What the eight bytes in front of the marker add to the sum of a page of so many bytes, see
+/// What the eight bytes in front of the marker add to the sum of a page of `page_bytes` bytes, see
 /// [`super::crc64::share_of`].
 pub(super) fn share_of(balance: [u8; DIGEST_BYTES], page_bytes: usize) -> u64 {
     if balance == [0; _] {
