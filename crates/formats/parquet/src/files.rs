@@ -30,7 +30,7 @@ use pagewarden_core::database::{
 };
 use pagewarden_core::error::Error;
 use pagewarden_core::source::file::{open_anything, read_fully};
-use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, Severity, Unread};
+use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Severity, Unread};
 use pagewarden_core::words::{bytes, counted, printable};
 
 mod chunk;
@@ -147,6 +147,8 @@ fn description(path: &Path, footer: Option<&Footer>) -> Description {
         if !footer.writer.is_empty() {
             state.push(format!("written by {}", printable(&footer.writer)));
         }
+    } else {
+        state.push("without a footer that can be read".to_owned());
     }
     Description {
         part: None,
@@ -180,9 +182,18 @@ struct Reading {
     footer_begin: u64,
     /// Expand pages that have a CRC, too.
     expands_all: bool,
+    /// Pages that were come to.
+    pages: u64,
 }
 
 impl Reading {
+    /// Parquet has no numbers for pages: they are counted through the file.
+    fn next_page(&mut self) -> PageNo {
+        let number = PageNo(self.pages);
+        self.pages = self.pages.saturating_add(1);
+        number
+    }
+
     fn finding(&self, kind: Kind, detail: impl Into<String>) -> Finding {
         Finding::of_file(&self.name, Severity::Damage, kind, detail.into()).with_hint(HINT)
     }
@@ -215,7 +226,7 @@ impl FileSteps {
         let ends = Ends::read(&file)?;
         let bytes = ends.bytes;
         let window = Window::new(file);
-        let reading = Reading { name, path, window, bytes, footer_begin: bytes, expands_all };
+        let reading = Reading { name, path, window, bytes, footer_begin: bytes, expands_all, pages: 0 };
         let mut steps = Self {
             reading,
             footer: None,
@@ -430,9 +441,11 @@ impl FileSteps {
             self.ready.push_back(Step::Untested(Note { file, text }, 1));
         }
         if let Some(number) = unknown {
-            self.note(format!(
+            let text = format!(
                 "codec {number} is not known here: pages of it that have no CRC cannot be verified"
-            ));
+            );
+            let file = self.reading.name.clone();
+            self.ready.push_back(Step::Untested(Note { file, text }, 1));
         }
     }
 

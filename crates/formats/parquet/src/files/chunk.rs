@@ -19,7 +19,7 @@ use crate::page::codec::Codec;
 use crate::page::{Content, ParquetPage};
 use crate::thrift::ThriftError;
 use pagewarden_core::database::{Step, StreamedPages};
-use pagewarden_core::verdict::{ByteOffset, Kind, PageNo, Unread};
+use pagewarden_core::verdict::{ByteOffset, Kind, Unread};
 
 /// Headers may hold the smallest and the largest value of their page.
 const HEADER_BYTES_MAX: usize = 16 << 20;
@@ -66,8 +66,6 @@ pub struct Chunk {
 pub struct Walk {
     chunk: Chunk,
     offset: u64,
-    /// The number of the next page, from 0 on in each chunk.
-    page: u64,
     values: u64,
     rows: Option<u64>,
     expanded_bytes: u64,
@@ -84,7 +82,6 @@ impl Walk {
         let mut walk = Self {
             offset: chunk.place.begin,
             chunk,
-            page: 0,
             values: 0,
             rows: Some(0),
             expanded_bytes: 0,
@@ -203,9 +200,8 @@ impl Walk {
         }
     }
 
-    fn hand_on(&mut self, page: ParquetPage, reading: &Reading, ready: &mut VecDeque<Step>) {
+    fn hand_on(&mut self, page: ParquetPage, reading: &mut Reading, ready: &mut VecDeque<Step>) {
         let length = page.header_bytes.saturating_add(page.stored_bytes);
-        let number = PageNo(self.page);
         let (begin, end) = (self.offset, self.offset.saturating_add(to_u64(length)));
         match reading.window.read(begin, length) {
             Ok(bytes) if bytes.len() == length => {
@@ -213,7 +209,7 @@ impl Walk {
                 // It is not where the file begins, and each page is a run of its own: this gives it
                 // its number, whatever its length.
                 file.first_offset = ByteOffset(end);
-                file.first_page = number;
+                file.first_page = reading.next_page();
                 file.object = Some(Arc::clone(&self.chunk.name));
                 let pages = StreamedPages::whole(Arc::new(file), ByteOffset(begin), bytes);
                 ready.push_back(Step::Pages(pages));
@@ -222,7 +218,6 @@ impl Walk {
             Ok(_) => self.unread(end, BECAME_SHORTER, reading, ready),
             Err(error) => self.unread(end, &error.to_string(), reading, ready),
         }
-        self.page = self.page.saturating_add(1);
     }
 
     /// What cannot be read up to there.
@@ -236,7 +231,7 @@ impl Walk {
     }
 
     /// A header that is none: goes on with the next page that the offset index has.
-    fn broken(&mut self, why: &str, reading: &Reading, ready: &mut VecDeque<Step>) {
+    fn broken(&mut self, why: &str, reading: &mut Reading, ready: &mut VecDeque<Step>) {
         let index = self.index.as_ref().and_then(|index| index.as_ref().ok());
         let next = index.and_then(|places| {
             let later = |place: &&Place| place.begin > self.offset && place.begin < self.limit();
@@ -244,6 +239,7 @@ impl Walk {
         });
         let end = next.unwrap_or(self.limit());
         let rest = end.saturating_sub(self.offset);
+        let number = reading.next_page();
         let kind = if why == ZEROES { Kind::Zeroed } else { Kind::Header };
         let detail = format!(
             "the header of this page is none: {why}; {rest} bytes from there on could not be tested"
@@ -251,11 +247,10 @@ impl Walk {
         ready.push_back(Step::Finding(
             reading
                 .finding(kind, detail)
-                .at(Some(PageNo(self.page)), Some(ByteOffset(self.offset)))
+                .at(Some(number), Some(ByteOffset(self.offset)))
                 .about(None, Some(&self.chunk.name)),
         ));
         self.offset = end;
-        self.page = self.page.saturating_add(1);
         self.is_broken = true;
     }
 

@@ -240,12 +240,15 @@ fn elements(reader: &mut Reader<'_>) -> Read<Vec<Element>> {
     structures(reader, |reader| {
         let mut element =
             Element { name: String::new(), kind: None, repetition: 0, children: 0 };
-        let mut last = 0;
+        let (mut is_named, mut last) = (false, 0);
         while let Some(field) = reader.field(&mut last)? {
             match field {
                 (1, Wire::Number) => element.kind = Some(reader.number_of_32_bits()?),
                 (3, Wire::Number) => element.repetition = reader.number_of_32_bits()?,
-                (4, Wire::Bytes) => element.name = text(reader.bytes()?),
+                (4, Wire::Bytes) => {
+                    element.name = text(reader.bytes()?);
+                    is_named = true;
+                }
                 (5, Wire::Number) => element.children = reader.size()?,
                 (1 | 3..=5, _) => return Err(ThriftError::Malformed("a field of another type")),
                 (_, wire) => reader.skip(wire)?,
@@ -253,7 +256,7 @@ fn elements(reader: &mut Reader<'_>) -> Read<Vec<Element>> {
         }
         let (kinds, repetitions) = (0..=7, 0..=2);
         let is_known = element.kind.is_none_or(|kind| kinds.contains(&kind));
-        if !is_known || !repetitions.contains(&element.repetition) {
+        if !is_named || !is_known || !repetitions.contains(&element.repetition) {
             return Err(ThriftError::Malformed("a column of no type"));
         }
         Ok(element)
@@ -286,18 +289,20 @@ fn leaves(schema: &[Element]) -> Option<Vec<Leaf>> {
 }
 
 fn row_group(reader: &mut Reader<'_>) -> Read<RowGroup> {
-    let (mut chunks, mut rows) = (None, None);
+    let (mut chunks, mut rows, mut bytes) = (None, None, None);
     let mut last = 0;
     while let Some(field) = reader.field(&mut last)? {
         match field {
             (1, Wire::List) => chunks = Some(structures(reader, chunk)?),
+            // Some writers say 0, or count otherwise; none leaves it out.
+            (2, Wire::Number) => bytes = Some(reader.number()?),
             (3, Wire::Number) => rows = Some(reader.size()?),
-            (1 | 3, _) => return Err(ThriftError::Malformed("a field of another type")),
+            (1..=3, _) => return Err(ThriftError::Malformed("a field of another type")),
             (_, wire) => reader.skip(wire)?,
         }
     }
-    match (chunks, rows) {
-        (Some(chunks), Some(rows)) => Ok(RowGroup { rows, chunks }),
+    match (chunks, rows, bytes) {
+        (Some(chunks), Some(rows), Some(_)) => Ok(RowGroup { rows, chunks }),
         _ => Err(ThriftError::Malformed("a row group without columns or rows")),
     }
 }
@@ -337,11 +342,19 @@ fn column(reader: &mut Reader<'_>) -> Read<Column> {
     let mut column = Column::default();
     let (mut kind, mut codec, mut values, mut stored, mut expanded, mut data) =
         (None, None, None, None, None, None);
+    let (mut encodings, mut path) = (None, None);
     let mut last = 0;
     while let Some(field) = reader.field(&mut last)? {
         match field {
             (1, Wire::Number) => kind = Some(reader.number_of_32_bits()?),
-            (3, Wire::List) => column.path = names(reader)?,
+            (2, wire @ Wire::List) => {
+                reader.skip(wire)?;
+                encodings = Some(());
+            }
+            (3, Wire::List) => {
+                column.path = names(reader)?;
+                path = Some(());
+            }
             (4, Wire::Number) => codec = Some(reader.number_of_32_bits()?),
             (5, Wire::Number) => values = Some(reader.size()?),
             (6, Wire::Number) => expanded = Some(reader.size()?),
@@ -350,7 +363,7 @@ fn column(reader: &mut Reader<'_>) -> Read<Column> {
             (11, Wire::Number) => column.dictionary_offset = u64::try_from(reader.number()?).ok(),
             (14, Wire::Number) => column.bloom_offset = Some(reader.size()?),
             (15, Wire::Number) => column.bloom_bytes = Some(reader.size()?),
-            (1 | 3..=7 | 9 | 11, _) => {
+            (1..=7 | 9 | 11, _) => {
                 return Err(ThriftError::Malformed("a field of another type"));
             }
             // Dremio wrote something else under the number of a Bloom filter, before there were any.
@@ -364,9 +377,9 @@ fn column(reader: &mut Reader<'_>) -> Read<Column> {
         column.stored_bytes = stored?;
         column.expanded_bytes = expanded?;
         column.data_offset = data?;
-        Some(())
+        encodings.and(path)
     })();
-    needed.ok_or(ThriftError::Malformed("a column chunk without its size or place"))?;
+    needed.ok_or(ThriftError::Malformed("a column chunk that lacks what each has"))?;
     Ok(column)
 }
 

@@ -81,13 +81,13 @@ impl PageHeader {
                 (2, Wire::Number) => expanded = Some(size(reader)?),
                 (3, Wire::Number) => stored = Some(size(reader)?),
                 (4, Wire::Number) => sum = Some(reader.number_of_32_bits()?.cast_unsigned()),
-                (5, Wire::Structure) => data = Some(inner(reader, false)?),
+                (5, Wire::Structure) => data = Some(inner(reader, PageKind::Data)?),
                 (6, Wire::Structure) => {
                     reader.skip(Wire::Structure)?;
                     index = Some(Inner { values: Some(0), ..Inner::default() });
                 }
-                (7, Wire::Structure) => dictionary = Some(inner(reader, false)?),
-                (8, Wire::Structure) => second = Some(inner(reader, true)?),
+                (7, Wire::Structure) => dictionary = Some(inner(reader, PageKind::Dictionary)?),
+                (8, Wire::Structure) => second = Some(inner(reader, PageKind::DataV2)?),
                 (1..=8, _) => return Err(ThriftError::Malformed("a field of another type")),
                 (_, wire) => reader.skip(wire)?,
             }
@@ -143,10 +143,20 @@ fn size(reader: &mut Reader<'_>) -> Read<usize> {
 }
 
 /// The part of a header that is for one kind of page.
-fn inner(reader: &mut Reader<'_>, is_second: bool) -> Read<Inner> {
+fn inner(reader: &mut Reader<'_>, kind: PageKind) -> Read<Inner> {
+    let is_second = kind == PageKind::DataV2;
     let mut inner = Inner::default();
+    // How many of the fields that each such header has, from the first one on.
+    let mut needed = 0_i16;
+    let all = match kind {
+        PageKind::Dictionary => 2,
+        PageKind::Data => 4,
+        PageKind::DataV2 => 6,
+        PageKind::Index => 0,
+    };
     let mut last = 0;
     while let Some(field) = reader.field(&mut last)? {
+        needed = needed.saturating_add(i16::from((1..=all).contains(&field.0)));
         match field {
             (1, Wire::Number) => inner.values = Some(reader.size()?),
             (2, Wire::Number) if is_second => inner.nulls = reader.size()?,
@@ -159,7 +169,10 @@ fn inner(reader: &mut Reader<'_>, is_second: bool) -> Read<Inner> {
             (_, wire) => reader.skip(wire)?,
         }
     }
-    Ok(inner)
+    match needed == all {
+        true => Ok(inner),
+        false => Err(ThriftError::Malformed("not all that each such page has")),
+    }
 }
 
 /// Where the data pages of a chunk are, with their headers: its offset index.
