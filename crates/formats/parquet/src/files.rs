@@ -25,6 +25,7 @@ use std::sync::Arc;
 use crate::FORMAT;
 use crate::page::codec::Codec;
 use crate::page::{Content, ParquetPage};
+use crate::table::{self, is_table};
 use pagewarden_core::database::{
     Description, Evidence, OpenOptions, PageFile, Probe, Step, StreamedPages, Target,
 };
@@ -60,7 +61,7 @@ const HINT: &str = "take another copy of the file, or write it anew from its sou
 
 pub(super) fn probe(path: &Path, metadata: &Metadata) -> Probe {
     if !metadata.is_file() {
-        return Probe::No;
+        return Probe::yes_if(metadata.is_dir() && is_table(path));
     }
     match open_anything(path).and_then(|file| Ends::read(&file)) {
         Ok(ends) if ends.has_both() => Probe::Yes,
@@ -75,9 +76,20 @@ fn is_named_parquet(path: &Path) -> bool {
     path.extension().and_then(OsStr::to_str).is_some_and(|it| it.eq_ignore_ascii_case("parquet"))
 }
 
-pub(super) fn open(path: &Path, metadata: &Metadata, options: &OpenOptions) -> Result<Target, Error> {
+pub(super) fn open(
+    path: &Path,
+    metadata: &Metadata,
+    options: &OpenOptions,
+) -> Result<Target, Error> {
     if !metadata.is_file() {
-        return Err(Error::unrecognised(path, "not a file", "name a Parquet file"));
+        if metadata.is_dir() && is_table(path) {
+            return table::open(path, options);
+        }
+        return Err(Error::unrecognised(
+            path,
+            "neither a file nor a table of Delta Lake or Iceberg",
+            "name a Parquet file, or the folder that has _delta_log or metadata",
+        ));
     }
     let file = open_anything(path).map_err(|source| Error::io("open", path, source))?;
     let ends = Ends::read(&file).map_err(|source| Error::io("read", path, source))?;
@@ -206,7 +218,7 @@ impl Reading {
 }
 
 /// What is to be said of one file, and its pages.
-struct FileSteps {
+pub(crate) struct FileSteps {
     reading: Reading,
     footer: Option<Footer>,
     ready: VecDeque<Step>,
@@ -221,12 +233,27 @@ struct FileSteps {
 }
 
 impl FileSteps {
-    fn new(name: String, path: PathBuf, file: File, expands_all: bool) -> io::Result<Self> {
+    /// The rows of the file by its footer.
+    pub(crate) fn rows(&self) -> Option<u64> {
+        self.footer.as_ref().map(|footer| footer.rows)
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    /// Its ends or its footer cannot be read.
+    pub(crate) fn new(
+        name: String,
+        path: PathBuf,
+        file: File,
+        expands_all: bool,
+    ) -> io::Result<Self> {
         let as_opened = file.metadata()?;
         let ends = Ends::read(&file)?;
         let bytes = ends.bytes;
         let window = Window::new(file);
-        let reading = Reading { name, path, window, bytes, footer_begin: bytes, expands_all, pages: 0 };
+        let reading =
+            Reading { name, path, window, bytes, footer_begin: bytes, expands_all, pages: 0 };
         let mut steps = Self {
             reading,
             footer: None,
@@ -313,7 +340,11 @@ impl FileSteps {
     fn take_footer(&mut self, footer: Footer, place: Place) {
         self.reading.footer_begin = place.begin;
         for detail in footer.contradictions() {
-            self.say(Kind::Structure, place.begin, format!("the footer contradicts itself: {detail}"));
+            self.say(
+                Kind::Structure,
+                place.begin,
+                format!("the footer contradicts itself: {detail}"),
+            );
         }
         let mut known = vec![
             Place { begin: 0, bytes: MAGIC_BYTES },
@@ -436,7 +467,8 @@ impl FileSteps {
         }
         if locked > 0 {
             let chunks = counted(locked, "column chunk");
-            let text = format!("{chunks} encrypted: without the key their pages cannot be verified");
+            let text =
+                format!("{chunks} encrypted: without the key their pages cannot be verified");
             let file = self.reading.name.clone();
             self.ready.push_back(Step::Untested(Note { file, text }, 1));
         }
@@ -476,7 +508,8 @@ impl FileSteps {
         self.is_over = true;
         self.ready.push_back(Step::Passed(self.passed));
         let is_same = self.reading.window.file().metadata().is_ok_and(|now| {
-            now.len() == self.as_opened.len() && now.modified().ok() == self.as_opened.modified().ok()
+            now.len() == self.as_opened.len()
+                && now.modified().ok() == self.as_opened.modified().ok()
         });
         if !is_same {
             let why = "it was written to while it was read: check it again when that is over";

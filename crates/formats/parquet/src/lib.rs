@@ -3,6 +3,7 @@
 pub mod checksum;
 pub mod files;
 pub mod page;
+pub mod table;
 pub mod thrift;
 
 use pagewarden_core::database::{Format, LinkMaker, TurnedOn};
@@ -11,7 +12,7 @@ use pagewarden_core::database::{Format, LinkMaker, TurnedOn};
 pub const FORMAT: Format = Format {
     name: "parquet",
     title: "Parquet",
-    summary: "a Parquet file",
+    summary: "a Parquet file, a table of Delta Lake or Iceberg",
     endings: &["parquet"],
     probe: files::probe,
     open: files::open,

@@ -208,8 +208,7 @@ mod tests {
     fn header_that_promises_another_length_is_damage_although_the_crc_fits() {
         let (mut format, page) = snappy(true);
         assert_eq!(judged(&format, &page).counts.ok, 1);
-        format.content =
-            Content::Compressed { codec: Codec::Snappy, bare_bytes: 0, length: 5001 };
+        format.content = Content::Compressed { codec: Codec::Snappy, bare_bytes: 0, length: 5001 };
         assert_eq!(judged(&format, &page).findings[0].kind, Kind::Structure);
         format.content = Content::Encrypted;
         assert_eq!(judged(&format, &page).counts.unverifiable, 1);

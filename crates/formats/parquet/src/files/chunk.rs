@@ -25,7 +25,7 @@ use pagewarden_core::verdict::{ByteOffset, Kind, Unread};
 const HEADER_BYTES_MAX: usize = 16 << 20;
 /// Most are shorter.
 const HEADER_BYTES: usize = 256;
-/// No header begins with so many zeroes; one is longer.
+/// No header begins with twelve zeroes, and none is shorter.
 const BLANK_BYTES: usize = 12;
 /// A header of a Bloom filter has a dozen.
 const BLOOM_HEADER_BYTES: usize = 256;
@@ -125,7 +125,8 @@ impl Walk {
         let length = header.bytes.saturating_add(header.stored_bytes);
         let left = self.limit().saturating_sub(self.offset);
         if to_u64(length) > left {
-            let why = format!("it says that {length} bytes are its page, its chunk has {left} more");
+            let why =
+                format!("it says that {length} bytes are its page, its chunk has {left} more");
             return self.broken(&why, reading, ready);
         }
         let place = Place { begin: self.offset, bytes: to_u64(length) };
@@ -186,7 +187,8 @@ impl Walk {
         let mut wanted = HEADER_BYTES;
         loop {
             let head = reading.window.head(&range, wanted)?;
-            let is_all = head.len() < wanted || to_u64(head.len()) >= self.limit().saturating_sub(self.offset);
+            let is_all = head.len() < wanted
+                || to_u64(head.len()) >= self.limit().saturating_sub(self.offset);
             match PageHeader::read(head) {
                 Ok(header) => return Ok(Ok(header)),
                 Err(ThriftError::Ends) if !is_all && wanted < HEADER_BYTES_MAX => {
@@ -277,10 +279,13 @@ impl Walk {
         } else if let Some(rows) = self.rows.filter(|rows| *rows != chunk.rows)
             && !self.has_no_data()
         {
-            let detail =
-                format!("its pages have {rows} rows by their headers, the footer says {}", chunk.rows);
+            let detail = format!(
+                "its pages have {rows} rows by their headers, the footer says {}",
+                chunk.rows
+            );
             say(chunk.place.begin, Kind::Structure, detail);
-        } else if let Some(expected) = chunk.expanded_bytes.filter(|it| *it != self.expanded_bytes) {
+        } else if let Some(expected) = chunk.expanded_bytes.filter(|it| *it != self.expanded_bytes)
+        {
             let detail = format!(
                 "its pages expand to {} bytes by their headers, the footer says {expected}",
                 self.expanded_bytes
@@ -291,9 +296,15 @@ impl Walk {
             match index {
                 Ok(places) if *places == self.data => {}
                 Ok(_) => {
-                    say(place.begin, Kind::Structure, "its offset index is not of its pages".into());
+                    say(
+                        place.begin,
+                        Kind::Structure,
+                        "its offset index is not of its pages".into(),
+                    );
                 }
-                Err(why) => say(place.begin, Kind::Header, format!("its offset index is none: {why}")),
+                Err(why) => {
+                    say(place.begin, Kind::Header, format!("its offset index is none: {why}"))
+                }
             }
         }
         self.look_at_column_index(reading, ready);

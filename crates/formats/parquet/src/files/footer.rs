@@ -144,7 +144,9 @@ impl Footer {
                     footer.has_encryption = true;
                     reader.skip(Wire::Structure)?;
                 }
-                (1..=4 | 6 | 8, _) => return Err(ThriftError::Malformed("a field of another type")),
+                (1..=4 | 6 | 8, _) => {
+                    return Err(ThriftError::Malformed("a field of another type"));
+                }
                 (_, wire) => reader.skip(wire)?,
             }
         }
@@ -238,8 +240,7 @@ struct Element {
 
 fn elements(reader: &mut Reader<'_>) -> Read<Vec<Element>> {
     structures(reader, |reader| {
-        let mut element =
-            Element { name: String::new(), kind: None, repetition: 0, children: 0 };
+        let mut element = Element { name: String::new(), kind: None, repetition: 0, children: 0 };
         let (mut is_named, mut last) = (false, 0);
         while let Some(field) = reader.field(&mut last)? {
             match field {

@@ -286,7 +286,11 @@ fn bytes_that_belong_to_nothing_are_named() {
     let with_gap = [&good[..footer], &[9; 100], &good[footer..]].concat();
     let (verdict, _, seen) = checked(&with_gap);
     assert_eq!(verdict, Verdict::Intact);
-    assert!(seen.notes[0].starts_with("100 bytes in 1 place belong to no page"), "{:?}", seen.notes);
+    assert!(
+        seen.notes[0].starts_with("100 bytes in 1 place belong to no page"),
+        "{:?}",
+        seen.notes
+    );
 }
 
 #[test]

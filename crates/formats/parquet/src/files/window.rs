@@ -37,7 +37,8 @@ impl Window {
     /// # Errors
     /// What the system says.
     pub fn head(&mut self, range: &Range<u64>, wanted: usize) -> io::Result<&[u8]> {
-        let available = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        let available =
+            usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
         let wanted = wanted.min(available);
         if self.held(range.start).len() < wanted {
             self.begin = range.start;

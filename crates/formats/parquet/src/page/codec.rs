@@ -148,7 +148,7 @@ fn with_room<T>(length: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
 
 fn can_bring_forth(stored: &[u8], expected: usize) -> io::Result<()> {
     if expected > AT_ONCE_BYTES && expected / RATIO_MAX > stored.len() {
-        return Err(io::Error::other("so few bytes cannot become so many"));
+        return Err(io::Error::other("these bytes are too few to become as many"));
     }
     Ok(())
 }
@@ -254,7 +254,8 @@ mod tests {
             Codec::Snappy => snap::raw::Encoder::new().compress_vec(plain).unwrap(),
             Codec::Zstd => zstd::bulk::compress(plain, 1).unwrap(),
             Codec::Gzip => {
-                let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+                let mut out =
+                    flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
                 out.write_all(plain).unwrap();
                 out.finish().unwrap()
             }
@@ -270,8 +271,14 @@ mod tests {
     #[test]
     fn lengths_must_be_those_of_the_header() {
         let plain: Vec<u8> = (0..9000_u32).map(|at| (at / 7) as u8).collect();
-        let codecs =
-            [Codec::Snappy, Codec::Zstd, Codec::Gzip, Codec::Lz4Raw, Codec::Lz4, Codec::Uncompressed];
+        let codecs = [
+            Codec::Snappy,
+            Codec::Zstd,
+            Codec::Gzip,
+            Codec::Lz4Raw,
+            Codec::Lz4,
+            Codec::Uncompressed,
+        ];
         for codec in codecs {
             let page = stored(codec, &plain);
             assert_eq!(expanded(codec, &page, 9000), Expanded::AsExpected, "{codec:?}");
