@@ -38,6 +38,7 @@ targets! {
     mtf
     pack
     page_formats
+    parquet_table
     parquet_target
     postgres_archive
     postgres_catalogue

@@ -109,6 +109,110 @@ fn packed_file_comes_back_byte_by_byte() {
     assert!(fs::read(restored).unwrap() == good);
 }
 
+fn golden_table(name: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/parquet").join(name);
+    let target = folder.path().join("table");
+    let copied = Command::new("cp").arg("-r").arg(source).arg(target).status();
+    assert!(copied.unwrap().success());
+    folder
+}
+
+#[test]
+fn tables_are_checked_as_a_whole_also_in_a_folder_of_tables() {
+    for (name, engine) in
+        [("deltalake-1.6.6/table", "Delta table"), ("pyiceberg-0.12.0/table", "Iceberg table")]
+    {
+        let folder = golden_table(name);
+        let path = folder.path().join("table");
+        let report = check([&path]).report();
+        assert_eq!((report.verdict(), report.findings().len()), ("unprotected", 0), "{name}");
+        let outcome = run(pagewarden().arg("check").arg(folder.path()));
+        assert!(outcome.stdout.contains(engine), "{}", outcome.stdout);
+        let books = if engine == "Delta table" { "_delta_log" } else { "metadata" };
+        for entry in fs::read_dir(path.join(books)).unwrap() {
+            let book = entry.unwrap().path();
+            if book.ends_with("00000000000000000000.json")
+                || book.file_name().unwrap().to_string_lossy().starts_with("snap-")
+            {
+                fs::remove_file(book).unwrap();
+            }
+        }
+        let report = check([&path]).report();
+        assert_eq!(report.verdict(), "damaged", "{name}");
+        assert!(report.findings().iter().any(|one| one.kind == "missing"), "{name}");
+    }
+}
+
+const TABLES: &str = r#"
+import sys, deltalake, pyarrow
+from pyiceberg.catalog.sql import SqlCatalog
+root = sys.argv[1]
+goods = pyarrow.table({"id": list(range(5000)), "kind": [at % 3 for at in range(5000)]})
+delta = f"{root}/delta"
+for step in range(4):
+    deltalake.write_deltalake(delta, goods.slice(step * 1000, 1000), mode="append", partition_by=["kind"])
+deltalake.DeltaTable(delta).delete("id < 100")
+deltalake.DeltaTable(delta).optimize.compact()
+deltalake.DeltaTable(delta).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+catalog = SqlCatalog("shop", uri="sqlite://", warehouse=f"file://{root}")
+catalog.create_namespace("shop")
+for version in ("1", "2"):
+    table = catalog.create_table("shop.t" + version, schema=goods.schema,
+        location=f"file://{root}/iceberg{version}", properties={"format-version": version})
+    for step in range(3):
+        table.append(goods.slice(step * 1000, 1000))
+    table.delete("id < 100")
+    table.overwrite(goods.slice(0, 700))
+"#;
+
+/// Appends, deletes, compaction, vacuum, overwrites; and each file of the current state is needed.
+#[test]
+fn tables_of_deltalake_and_pyiceberg_raise_no_alarm_and_each_file_that_is_gone_is_found() {
+    let python = std::env::var("PAGEWARDEN_PARQUET").unwrap_or_else(|_| "python3".to_owned());
+    let folder = tempfile::tempdir().unwrap();
+    let made = Command::new(&python).args(["-c", TABLES]).arg(folder.path()).output().unwrap();
+    if !made.status.success() {
+        let required = std::env::var("PAGEWARDEN_REQUIRE").unwrap_or_default();
+        let said = String::from_utf8_lossy(&made.stderr);
+        assert!(!required.contains("parquet"), "PAGEWARDEN_REQUIRE names parquet: {said}");
+        assert!(said.contains("No module named"), "{said}");
+        eprintln!("SKIPPED: {python} has no packages deltalake and pyiceberg");
+        return;
+    }
+    for name in ["delta", "iceberg1", "iceberg2"] {
+        let path = folder.path().join(name);
+        let report = check([&path]).report();
+        assert_eq!((report.verdict(), report.findings().len()), ("unprotected", 0), "{name}");
+        let files = report.target()["files"].as_u64().unwrap();
+        let mut needed = 0;
+        for file in parquet_files(&path) {
+            let content = fs::read(&file).unwrap();
+            fs::remove_file(&file).unwrap();
+            let report = check([&path]).report();
+            if report.verdict() == "damaged" {
+                needed += 1;
+                assert_eq!(report.findings()[0].kind, "missing", "{name}");
+            }
+            fs::write(&file, content).unwrap();
+        }
+        assert_eq!(needed, files, "{name}: as many as the current state has");
+    }
+}
+
+fn parquet_files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(parquet_files(&path)),
+            false if path.extension().is_some_and(|it| it == "parquet") => found.push(path),
+            false => {}
+        }
+    }
+    found
+}
+
 /// A process of Python that has pyarrow, and answers one line for each line it is given.
 struct Arrow {
     process: Child,

@@ -74,11 +74,17 @@ pub fn is_table(folder: &Path) -> bool {
     delta::is_table(folder) || iceberg::is_table(folder)
 }
 
+/// The newest of its books: another one, if the table has changed.
+fn newest(folder: &Path) -> Option<PathBuf> {
+    delta::newest(folder).or_else(|| iceberg::newest(folder))
+}
+
 /// Opens a folder that [`is_table`].
 ///
 /// # Errors
 /// Its books cannot be listed.
 pub fn open(folder: &Path, options: &OpenOptions) -> Result<Target, Error> {
+    let newest = newest(folder);
     let books = match delta::is_table(folder) {
         true => delta::read(folder),
         false => iceberg::read(folder),
@@ -106,6 +112,7 @@ pub fn open(folder: &Path, options: &OpenOptions) -> Result<Target, Error> {
     };
     let steps = TableSteps {
         folder: folder.to_owned(),
+        newest,
         ready: books.steps.into(),
         files: books.files.into_iter(),
         current: None,
@@ -119,6 +126,8 @@ pub fn open(folder: &Path, options: &OpenOptions) -> Result<Target, Error> {
 /// What is to be said of the files of a table, one after another.
 struct TableSteps {
     folder: PathBuf,
+    /// The newest book when the table was opened.
+    newest: Option<PathBuf>,
     ready: VecDeque<Step>,
     files: std::vec::IntoIter<Named>,
     current: Option<FileSteps>,
@@ -170,6 +179,10 @@ impl TableSteps {
         let (file, length) = match opened {
             Ok(opened) => opened,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if newest(&self.folder) != self.newest {
+                    let why = "it is gone, and the table has another state by now: check it again";
+                    return self.ready.push_back(Step::Unread(Unread::of_file(name, why)));
+                }
                 let detail = "the current state of the table names it, and it is not there";
                 return self.say(&name, Kind::Missing, detail.to_owned());
             }

@@ -35,6 +35,17 @@ pub(super) fn is_table(folder: &Path) -> bool {
     Versions::list(folder).is_ok_and(|it| !it.commits.is_empty() || !it.checkpoints.is_empty())
 }
 
+/// The newest version.
+#[must_use]
+pub(super) fn newest(folder: &Path) -> Option<PathBuf> {
+    let last = Versions::list(folder).ok()?.commits.last().copied()?;
+    Some(commit_of(last))
+}
+
+fn commit_of(version: u64) -> PathBuf {
+    Path::new(LOG).join(format!("{version:020}.json"))
+}
+
 /// Which versions the log has.
 #[derive(Default)]
 struct Versions {
@@ -96,7 +107,7 @@ pub(super) fn read(folder: &Path) -> io::Result<Books> {
     books.state = format!("version {last}");
     let mut files = BTreeMap::new();
     for version in begin..=last {
-        let place = Path::new(LOG).join(format!("{version:020}.json"));
+        let place = commit_of(version);
         if !versions.commits.contains(&version) {
             let gone = (version..=last).take_while(|it| !versions.commits.contains(it)).count();
             let detail = format!(

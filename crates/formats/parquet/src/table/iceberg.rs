@@ -35,6 +35,12 @@ pub(super) fn is_table(folder: &Path) -> bool {
     states(folder).is_ok_and(|states| !states.is_empty())
 }
 
+/// The newest state.
+#[must_use]
+pub(super) fn newest(folder: &Path) -> Option<PathBuf> {
+    states(folder).ok()?.pop_last().map(|(_, place)| place)
+}
+
 /// The states of the table, by their numbers.
 fn states(folder: &Path) -> io::Result<BTreeMap<(u64, String), PathBuf>> {
     let mut states = BTreeMap::new();
