@@ -29,7 +29,7 @@ for option in level=4 inline-8bit-counters pc-table trace-compares; do
 done
 [ "$sanitizer" = none ] || flags+=" -Zsanitizer=$sanitizer"
 # Longer inputs only where a file of several pages is wanted.
-declare -A max_len=([postgres_archive]=65536 [tar]=16384 [pack]=16384 [postgres_file]=131072 [sqlite_target]=131072 [sqlite_page]=66000 [postgres_index]=8300 [postgres_catalogue]=16384 [mtf]=32768 [mssqlbak]=16384 [xpress]=8192 [db_heap]=8300 [sqlserver_page]=8300 [sqlserver_pfs]=8300 [innodb_redo]=32768 [innodb_doublewrite]=131072 [aria_page]=33000 [duckdb_target]=131072 [xbstream]=65536 [innodb_page]=70000 [innodb_target]=66000)
+declare -A max_len=([postgres_archive]=65536 [tar]=16384 [pack]=16384 [postgres_file]=131072 [sqlite_target]=131072 [sqlite_page]=66000 [postgres_index]=8300 [postgres_catalogue]=16384 [mtf]=32768 [mssqlbak]=16384 [xpress]=8192 [db_heap]=8300 [sqlserver_page]=8300 [sqlserver_pfs]=8300 [innodb_redo]=32768 [innodb_doublewrite]=131072 [aria_page]=33000 [duckdb_target]=131072 [parquet_target]=65536 [xbstream]=65536 [innodb_page]=70000 [innodb_target]=66000)
 
 if ! command -v "${CXX:-c++}" >/dev/null; then
     echo "fuzz: no C++ compiler" >&2

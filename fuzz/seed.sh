@@ -37,6 +37,15 @@ for file in ../fixtures/duckdb/*/*.duckdb; do
     # All sums are kept up to date.
     seed duckdb_target '\377' "$file"
 done
+for kind in '_delta_log/*.json:0' 'metadata/*.json:1' 'metadata/*.avro:2'; do
+    for file in ../fixtures/parquet/*/table/${kind%:*}; do
+        seed parquet_table "\\${kind#*:}" "$file"
+    done
+done
+# Behind a byte that leaves them as they are.
+for file in ../fixtures/parquet/*/*.parquet; do
+    seed parquet_target '\0' "$file"
+done
 for file in ../fixtures/sqlite/*/*.db; do
     seed sqlite_page '\113\10' "$file"
     # The last 200 bytes say what lies beside the database: nothing.

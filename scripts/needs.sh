@@ -78,3 +78,8 @@ if ! PYTHONPATH="$folder" python3 -c 'import duckdb' 2>/dev/null; then
     python3 -m pip install --quiet --target "$folder" duckdb 2>/dev/null ||
         echo "no package duckdb for Python: its tests are skipped" >&2
 fi
+# pyarrow, which writes and reads Parquet files.
+if ! PYTHONPATH="$folder" python3 -c 'import pyarrow' 2>/dev/null; then
+    python3 -m pip install --quiet --target "$folder" pyarrow 2>/dev/null ||
+        echo "no package pyarrow for Python: its tests are skipped" >&2
+fi

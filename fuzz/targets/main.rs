@@ -38,6 +38,8 @@ targets! {
     mtf
     pack
     page_formats
+    parquet_table
+    parquet_target
     postgres_archive
     postgres_catalogue
     postgres_control

@@ -78,7 +78,7 @@ pub enum Command {
 ///
 /// Finds out by itself what each PATH is: a data directory of PostgreSQL, MySQL
 /// or MariaDB, a folder or a file in one, a SQL Server data file, a backup, a
-/// SQLite or a DuckDB database. Reads only what is named, and writes nothing.
+/// SQLite or a DuckDB database, a Parquet file. Reads only what is named, and writes nothing.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     pagewarden check /var/lib/postgresql/15/main      a whole cluster, running or not\n  \

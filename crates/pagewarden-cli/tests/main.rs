@@ -63,6 +63,7 @@ mod packs_elsewhere;
 mod packs_interrupted;
 mod page_cache;
 mod page_damage;
+mod parquet;
 mod parts;
 mod pgbackrest;
 mod pictures;

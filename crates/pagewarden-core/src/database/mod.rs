@@ -402,6 +402,8 @@ pub enum TurnedOn {
     ForTheWhole,
     /// By its server, with this statement.
     ByServer(&'static str),
+    /// By the program that writes its files, which are never changed: with these options.
+    ByWriter(&'static str),
     /// Never: its pages always carry sums.
     Never,
 }

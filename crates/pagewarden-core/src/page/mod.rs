@@ -150,7 +150,7 @@ pub trait Neighbours {
 
 /// One way of laying out and protecting pages.
 pub trait PageFormat: Send + Sync + fmt::Debug {
-    /// Bytes in a page: a power of two.
+    /// Bytes in a page: a power of two, but for pages that are handed on one by one.
     fn page_size(&self) -> usize;
 
     /// Judges every page of `run`, in page order: each is counted once, by

@@ -52,8 +52,8 @@ fn list(
                 list(&path, kind, depth + 1, found)?;
             }
         } else if metadata.is_file()
-            && metadata.len() > 0
-            && (is_named_like_one(&path) || best(&path, &metadata, kind) == Probe::Yes)
+            && (metadata.len() > 0 && is_named_like_one(&path)
+                || best(&path, &metadata, kind) == Probe::Yes)
         {
             found.push(path);
         }

@@ -10,6 +10,7 @@ pub use pagewarden_format_aria as aria;
 pub use pagewarden_format_duckdb as duckdb;
 pub use pagewarden_format_innodb as innodb;
 pub mod pack;
+pub use pagewarden_format_parquet as parquet;
 pub use pagewarden_format_postgres as postgres;
 pub use pagewarden_format_sqlite as sqlite;
 pub use pagewarden_format_sqlserver as sqlserver;
@@ -21,6 +22,7 @@ pub static FORMATS: &[Format] = &[
     innodb::FORMAT,
     sqlserver::FORMAT,
     duckdb::FORMAT,
+    parquet::FORMAT,
     pack::FORMAT,
 ];
 

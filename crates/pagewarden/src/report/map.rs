@@ -285,7 +285,7 @@ struct Cursor {
 
 impl PageMap {
     /// A map of at most `room` tiles (but at least two) of pages of
-    /// `page_bytes`.
+    /// `page_bytes`; 0 for pages of all lengths, which are called by where they begin.
     #[must_use]
     pub fn new(room: usize, page_bytes: u32) -> Self {
         Self {
@@ -293,7 +293,7 @@ impl PageMap {
             // Even, so that every tile has a neighbour to be joined with.
             room: (room - room % 2).max(2),
             pages_per_tile: 1,
-            page_bytes: u64::from(page_bytes.max(1)),
+            page_bytes: u64::from(page_bytes),
             file: (String::new(), Arc::from("")),
             recount: Cursor::default(),
         }
@@ -306,10 +306,14 @@ impl PageMap {
             self.file = (stretch.file.to_owned(), Arc::from(kept));
         }
         // A length that is unknown is still something that was not read.
-        let pages = stretch.length.div_ceil(self.page_bytes).max(1);
+        let pages = match self.page_bytes {
+            0 => stretch.pages,
+            size => stretch.length.div_ceil(size),
+        };
+        let pages = pages.max(1);
         let what = stretch.standing.map_or(What::Unread, What::Standing);
         let page_bytes = self.page_bytes;
-        let at = |index: u64| match stretch.first {
+        let at = |index: u64| match stretch.first.filter(|_| page_bytes > 0) {
             Some(first) => At::Page(first.plus(index).0),
             None => At::Byte(stretch.offset.0.saturating_add(index.saturating_mul(page_bytes))),
         };
@@ -377,7 +381,8 @@ impl PageMap {
             return;
         };
         let mapped: u64 = self.tiles.iter().map(|tile| tile.counts.total()).sum();
-        let left = (listed / self.page_bytes).saturating_sub(mapped);
+        let listed = listed.checked_div(self.page_bytes).unwrap_or(0);
+        let left = listed.saturating_sub(mapped);
         self.append(What::NotReached, left, |_| At::Behind);
     }
 
@@ -427,12 +432,15 @@ impl PageMap {
     /// `one tile is 512 pages (4 MiB), marked by its worst page`.
     #[must_use]
     pub fn scale(&self) -> String {
-        let size = bytes(self.pages_per_tile.saturating_mul(self.page_bytes));
+        let size = match self.page_bytes {
+            0 => String::new(),
+            size => format!(" ({})", bytes(self.pages_per_tile.saturating_mul(size))),
+        };
         if self.pages_per_tile == 1 {
-            return format!("one tile is one page ({size})");
+            return format!("one tile is one page{size}");
         }
         format!(
-            "one tile is {} ({size}), marked by its worst page",
+            "one tile is {}{size}, marked by its worst page",
             counted(self.pages_per_tile, "page")
         )
     }

@@ -78,7 +78,8 @@ pub struct Header {
 /// Archives are read once, and what tells their states from one another comes
 /// last.
 fn not_of_archives() -> Step {
-    Step::Unread(Unread::of_file("", "seals are for folders and files, not for archives"))
+    let why = "seals are for files whose pages stay in their places, not for archives and Parquet";
+    Step::Unread(Unread::of_file("", why))
 }
 
 #[cfg(test)]

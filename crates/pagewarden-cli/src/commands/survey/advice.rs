@@ -99,6 +99,16 @@ fn protect(surveyed: &Surveyed, path: &str) -> Advice {
             format!("pagewarden protect --mode checksum --dry-run {path}"),
             "it shows what would change, and without --dry-run changes it",
         ),
+        // A seal is of pages that stay in their places: it refuses these files.
+        Some(TurnedOn::ByWriter(options)) => {
+            return Advice {
+                command: format!("pagewarden check --nagios {path}"),
+                why: format!(
+                    "for monitoring; the program that writes the file can give each page a sum: \
+                     {options}"
+                ),
+            };
+        }
         Some(TurnedOn::Never) | None => (
             format!("pagewarden check --seal FILE {path}"),
             "a seal finds later what its pages cannot tell",
@@ -231,6 +241,17 @@ mod tests {
         assert!(why.contains("every program that writes to it must then load"), "{why}");
         plain.description.live = true;
         assert_eq!(advice(&plain).command, "pagewarden check --structure '/srv/a folder'");
+    }
+
+    /// Their pages come one by one, which no seal is made of.
+    #[test]
+    fn no_seal_is_advised_for_parquet() {
+        for verdict in VERDICTS {
+            let mut parquet = surveyed("parquet", verdict);
+            parquet.description.epoch = None;
+            let Advice { command, .. } = advice(&parquet);
+            assert!(!command.contains("--seal"), "{command}");
+        }
     }
 
     #[test]

@@ -45,11 +45,14 @@ fn what(surveyed: &Surveyed) -> String {
     } else {
         format!("; {}", printable(&description.state))
     };
+    let size = match description.page_size {
+        0 => String::new(),
+        size => format!(" of {}", bytes(u64::from(size))),
+    };
     format!(
-        "{}: {} of {} in {} ({}){state}",
+        "{}: {}{size} in {} ({}){state}",
         printable(&description.engine),
         counted(summary.pages.total(), "page"),
-        bytes(u64::from(description.page_size)),
         counted(summary.files, "file"),
         bytes(summary.bytes),
     )

@@ -1,0 +1,355 @@
+//! A folder that is a table of Delta Lake or Iceberg: the files that its current state names, each a
+//! Parquet file with a known length and number of rows.
+//!
+//! | | |
+//! |---|---|
+//! | a file that the current state names is not there | damage: `missing` |
+//! | it has another length or number of rows | damage |
+//! | its pages | as those of any Parquet file |
+//! | the table's own books cannot be read | damage |
+//! | files in the folder that no state names | a notice: a writer that was ended leaves them |
+//! | files of a form, or in a place, that is not read here | the verdict is `incomplete` |
+//!
+//! A table changes by new files, which its books then name: the state is that of when it was opened.
+
+#![deny(clippy::arithmetic_side_effects)]
+
+use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::FORMAT;
+use crate::files::FileSteps;
+use pagewarden_core::database::{Description, Evidence, OpenOptions, Step, Target};
+use pagewarden_core::error::Error;
+use pagewarden_core::source::file::{open_anything, read_fully};
+use pagewarden_core::verdict::{Finding, Kind, Note, Severity, Unread};
+use pagewarden_core::words::{bytes, counted, grouped};
+
+mod avro;
+mod delta;
+mod iceberg;
+#[cfg(test)]
+mod tests;
+
+/// A book of a table with a million files has some hundred mebibytes.
+const BOOK_BYTES_MAX: u64 = 1 << 30;
+/// Folders in a folder, of partitions.
+const DEPTH_MAX: usize = 32;
+/// Names of files that nothing names, for an example.
+const EXAMPLES: usize = 3;
+const HINT: &str =
+    "restore the file from a copy, or go back to a state of the table that does not need it";
+
+/// What the books of a table say.
+#[derive(Debug, Default)]
+struct Books {
+    engine: &'static str,
+    /// `version 7`.
+    state: String,
+    /// The files of the current state.
+    files: Vec<Named>,
+    /// Files of earlier states, or that belong to the books.
+    others: HashSet<PathBuf>,
+    /// What is to be said of the books themselves.
+    steps: Vec<Step>,
+    /// The current state is not known for sure: nothing is said of files that nothing names.
+    is_partial: bool,
+}
+
+/// A file that the current state names.
+#[derive(Debug, Clone)]
+struct Named {
+    /// Below the folder of the table; or, if it is elsewhere, as it is named.
+    place: Result<PathBuf, String>,
+    bytes: Option<u64>,
+    rows: Option<u64>,
+    is_parquet: bool,
+}
+
+/// True if the folder has the books of a table.
+#[must_use]
+pub fn is_table(folder: &Path) -> bool {
+    delta::is_table(folder) || iceberg::is_table(folder)
+}
+
+/// The newest of its books: another one, if the table has changed.
+fn newest(folder: &Path) -> Option<PathBuf> {
+    delta::newest(folder).or_else(|| iceberg::newest(folder))
+}
+
+/// Opens a folder that [`is_table`].
+///
+/// # Errors
+/// Its books cannot be listed.
+pub fn open(folder: &Path, options: &OpenOptions) -> Result<Target, Error> {
+    let newest = newest(folder);
+    let books = match delta::is_table(folder) {
+        true => delta::read(folder),
+        false => iceberg::read(folder),
+    };
+    let mut books = books.map_err(|source| Error::io("list", folder, source))?;
+    say_orphans(folder, &mut books).map_err(|source| Error::io("list", folder, source))?;
+    let files = to_u64(books.files.len());
+    let length = books.files.iter().filter_map(|file| file.bytes).fold(0, u64::saturating_add);
+    let description = Description {
+        part: None,
+        path: folder.to_owned(),
+        format: FORMAT.name,
+        engine: books.engine.to_owned(),
+        page_size: 0,
+        setting: None,
+        state: format!("{}, {} ({})", books.state, counted(files, "file"), bytes(length)),
+        evidence: Evidence {
+            tested_by: "each file that the current state names: that it is there, its length, its rows, \
+                        and its pages as those of any Parquet file",
+            unseen: "an older state of the whole table; damage in the values of pages without a CRC \
+                     that still expands; statistics",
+        },
+        live: false,
+        epoch: None,
+    };
+    let steps = TableSteps {
+        folder: folder.to_owned(),
+        newest,
+        ready: books.steps.into(),
+        files: books.files.into_iter(),
+        current: None,
+        expands_all: options.structure,
+        untested: 0,
+        is_over: false,
+    };
+    Ok(Target { description, steps: Box::new(steps), woken: None })
+}
+
+/// What is to be said of the files of a table, one after another.
+struct TableSteps {
+    folder: PathBuf,
+    /// The newest book when the table was opened.
+    newest: Option<PathBuf>,
+    ready: VecDeque<Step>,
+    files: std::vec::IntoIter<Named>,
+    current: Option<FileSteps>,
+    expands_all: bool,
+    /// Files of another form than Parquet.
+    untested: u64,
+    is_over: bool,
+}
+
+impl Iterator for TableSteps {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        loop {
+            if let Some(step) = self.ready.pop_front() {
+                return Some(step);
+            }
+            if let Some(step) = self.current.as_mut().and_then(Iterator::next) {
+                return Some(step);
+            }
+            self.current = None;
+            match self.files.next() {
+                Some(named) => self.open(&named),
+                None if self.is_over => return None,
+                None => self.end(),
+            }
+        }
+    }
+}
+
+impl TableSteps {
+    fn open(&mut self, named: &Named) {
+        let place = match &named.place {
+            Ok(place) => place,
+            Err(url) => {
+                let why = "it is not in the folder of the table: check the table where it is";
+                return self.ready.push_back(Step::Unread(Unread::of_file(url, why)));
+            }
+        };
+        let name = place.to_string_lossy().into_owned();
+        let path = self.folder.join(place);
+        let opened = open_anything(&path).and_then(|file| {
+            let metadata = file.metadata()?;
+            match metadata.is_file() {
+                true => Ok((file, metadata.len())),
+                false => Err(io::Error::other("not a file")),
+            }
+        });
+        let (file, length) = match opened {
+            Ok(opened) => opened,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if newest(&self.folder) != self.newest {
+                    let why = "it is gone, and the table has another state by now: check it again";
+                    return self.ready.push_back(Step::Unread(Unread::of_file(name, why)));
+                }
+                let detail = "the current state of the table names it, and it is not there";
+                return self.say(&name, Kind::Missing, detail.to_owned());
+            }
+            Err(error) => {
+                let unread = Unread::of_file(name, error.to_string());
+                return self.ready.push_back(Step::Unread(unread));
+            }
+        };
+        if let Some(expected) = named.bytes.filter(|expected| *expected != length) {
+            let kind = if length < expected { Kind::Truncated } else { Kind::Structure };
+            let detail =
+                format!("it has {} bytes, the table says {}", grouped(length), grouped(expected));
+            self.say(&name, kind, detail);
+        }
+        if !named.is_parquet {
+            self.untested = self.untested.saturating_add(1);
+            return;
+        }
+        match FileSteps::new(name.clone(), path, file, self.expands_all) {
+            Ok(steps) => {
+                let rows = steps.rows().zip(named.rows).filter(|(rows, named)| rows != named);
+                if let Some((rows, expected)) = rows {
+                    let detail = format!(
+                        "it has {} rows, the table says {}",
+                        grouped(rows),
+                        grouped(expected)
+                    );
+                    self.say(&name, Kind::Structure, detail);
+                }
+                self.current = Some(steps);
+            }
+            Err(error) => {
+                self.ready.push_back(Step::Unread(Unread::of_file(name, error.to_string())));
+            }
+        }
+    }
+
+    fn say(&mut self, name: &str, kind: Kind, detail: String) {
+        let finding = Finding::of_file(name, Severity::Damage, kind, detail).with_hint(HINT);
+        self.ready.push_back(Step::Finding(finding));
+    }
+
+    fn end(&mut self) {
+        self.is_over = true;
+        if self.untested > 0 {
+            let files = counted(self.untested, "file");
+            let text = format!(
+                "{files} of the current state are no Parquet files: only that they are there, with \
+                 their length, was tested"
+            );
+            self.ready.push_back(Step::Untested(Note { file: String::new(), text }, self.untested));
+        }
+    }
+}
+
+/// The content of a book of the table.
+fn book(path: &Path) -> io::Result<Vec<u8>> {
+    let file = open_anything(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.len() > BOOK_BYTES_MAX {
+        return Err(io::Error::other("no file of a length that such files have"));
+    }
+    let mut content = vec![0; usize::try_from(metadata.len()).unwrap_or(0)];
+    let count = read_fully(&file, &mut content, 0)?;
+    content.truncate(count);
+    Ok(content)
+}
+
+impl Books {
+    /// Something wrong with the books.
+    fn say(&mut self, name: &str, kind: Kind, detail: String) {
+        let finding = Finding::of_file(name, Severity::Damage, kind, detail).with_hint(HINT);
+        self.steps.push(Step::Finding(finding));
+        self.is_partial = true;
+    }
+
+    /// Something that could not be looked at.
+    fn unread(&mut self, name: &str, why: &str) {
+        self.steps.push(Step::Unread(Unread::of_file(name, why)));
+        self.is_partial = true;
+    }
+
+    /// A book that must be there; `None`, and it is said why, if it cannot be read.
+    fn read(&mut self, folder: &Path, place: &Path) -> Option<Vec<u8>> {
+        let name = place.to_string_lossy();
+        self.others.insert(place.to_owned());
+        match book(&folder.join(place)) {
+            Ok(content) => Some(content),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let detail = "the table needs it, and it is not there; the files that it names are not \
+                              known";
+                self.say(&name, Kind::Missing, detail.to_owned());
+                None
+            }
+            Err(error) => {
+                self.unread(&name, &error.to_string());
+                None
+            }
+        }
+    }
+}
+
+/// Says which Parquet files are in the folder that no state of the table names.
+fn say_orphans(folder: &Path, books: &mut Books) -> io::Result<()> {
+    let mut found = BTreeSet::new();
+    list(folder, Path::new(""), 0, &mut found)?;
+    let named: HashSet<&PathBuf> =
+        books.files.iter().filter_map(|file| file.place.as_ref().ok()).collect();
+    let is_orphan = |place: &&PathBuf| !named.contains(place) && !books.others.contains(*place);
+    let orphans: Vec<_> = found.iter().filter(is_orphan).cloned().collect();
+    if books.is_partial {
+        // They may be of the part that is not known: as files by themselves.
+        let unknown = orphans.into_iter();
+        books.files.extend(unknown.map(|place| Named {
+            place: Ok(place),
+            bytes: None,
+            rows: None,
+            is_parquet: true,
+        }));
+        return Ok(());
+    }
+    if let Some(first) = orphans.first() {
+        let names = orphans.iter().take(EXAMPLES).map(|place| place.to_string_lossy());
+        let names: Vec<_> = names.collect();
+        let detail = format!(
+            "{} in the folder that no state of the table names, such as {}: they were not tested",
+            counted(to_u64(orphans.len()), "Parquet file"),
+            names.join(", ")
+        );
+        let name = first.to_string_lossy();
+        let finding = Finding::of_file(&name, Severity::Notice, Kind::Structure, detail);
+        books.steps.push(Step::Finding(finding));
+    }
+    Ok(())
+}
+
+/// The Parquet files below a folder but for those in hidden ones, and those of the books.
+fn list(
+    folder: &Path,
+    below: &Path,
+    depth: usize,
+    found: &mut BTreeSet<PathBuf>,
+) -> io::Result<()> {
+    for entry in fs::read_dir(folder.join(below))? {
+        let entry = entry?;
+        let place = below.join(entry.file_name());
+        let Ok(kind) = entry.file_type() else { continue };
+        let is_hidden = entry.file_name().to_string_lossy().starts_with(['_', '.']);
+        if kind.is_dir() && !is_hidden && depth < DEPTH_MAX {
+            list(folder, &place, depth.saturating_add(1), found)?;
+        } else if kind.is_file()
+            && !is_hidden
+            && place.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("parquet"))
+        {
+            found.insert(place);
+        }
+    }
+    Ok(())
+}
+
+/// A path below the folder of a table, without a way out of it.
+fn inside(text: &str) -> Option<PathBuf> {
+    let path = Path::new(text);
+    let is_plain = |part: std::path::Component<'_>| matches!(part, std::path::Component::Normal(_));
+    (!text.is_empty() && path.components().all(is_plain)).then(|| path.to_owned())
+}
+
+fn to_u64(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
