@@ -182,8 +182,8 @@ fn server_with_tables(installation: &Installation) -> Server {
             "CREATE TABLE t{table:02} (id INT PRIMARY KEY, word VARBINARY(60), name VARCHAR(40),
                big BIGINT NOT NULL, doc LONGBLOB, KEY (word), KEY (name), UNIQUE KEY (big))
                ENGINE=InnoDB ROW_FORMAT={form} STATS_AUTO_RECALC=0;
-             INSERT INTO t{table:02} SELECT id, MD5(id * 7), CONCAT('name ', id), id * 77777777777,
-               IF(id % 200 = 0, REPEAT(MD5(id), 1500), NULL) FROM one WHERE id < {ROWS};
+             INSERT INTO t{table:02} SELECT id, CONCAT(HEX(CRC32(id * 7)), HEX(CRC32(id)), REPEAT('y', id % 17)), CONCAT('name ', id), id * 77777777777,
+               IF(id % 200 = 0, REPEAT(HEX(CRC32(id)), 6000), NULL) FROM one WHERE id < {ROWS};
              DELETE FROM t{table:02} WHERE id % 17 = 0;
              UPDATE t{table:02} SET word = REVERSE(word) WHERE id % 5 = 0;\n"
         ));
@@ -256,19 +256,19 @@ fn campaign(version: &'static str, wanted: usize) {
     };
     let mut dice = Dice::seeded();
     let mut sound = server_with_tables(&installation);
-    assert_eq!(named(&sound.data_dir(), &["--structure"]), vec![false; TABLES]);
+    let arguments = ["--structure".into(), sound.data_dir().into_os_string()];
+    let report = check(arguments).report();
+    assert_eq!(report.verdict(), "intact", "{:#?}", report.raw_findings());
     assert_eq!(named_by_server(&mut sound.duplicate().unwrap()), vec![false; TABLES]);
     let mut counts: BTreeMap<Place, [usize; 5]> = BTreeMap::new();
-    let mut made = 0;
-    for round in 0..wanted.div_ceil(TABLES) {
+    for _ in 0..wanted.div_ceil(TABLES) {
         let mut copy = sound.duplicate().unwrap();
         let root = copy.data_dir();
         let mut places = Vec::new();
         for table in 0..TABLES {
             let path = root.join(format!("w/t{table:02}.ibd"));
             let (place, what) = loop {
-                let place = Place::ALL[(round + table + made) % Place::ALL.len()];
-                made += 1;
+                let place = Place::ALL[dice.within(0..Place::ALL.len())];
                 if let Some(what) = wound(&mut dice, &path, table, place) {
                     break (place, what);
                 }

@@ -344,9 +344,8 @@ impl<'a> IndexPage<'a> {
                 if has_mark { "" } else { "not " }
             ));
         }
-        if !is_leaf && place.info & DELETED != 0 {
-            return Err(format!("the record at byte {at} leads to a page and is deleted"));
-        }
+        // A record of an upper level may be marked as deleted: seen in MariaDB 10.11, of a split whose
+        // first record was.
         Ok(())
     }
 

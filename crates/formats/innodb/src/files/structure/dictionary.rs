@@ -40,6 +40,7 @@ struct OfIndex {
     number: u64,
     name: Vec<u8>,
     kind: u32,
+    space: u32,
     root: u32,
 }
 
@@ -47,8 +48,8 @@ fn long(record: &Record<'_>, field: usize) -> Option<u64> {
     record.field(field).filter(|bytes| bytes.len() == 8).map(|bytes| read_u64(bytes, 0))
 }
 
-/// The indexes of all tables in the dictionary whose first file is in this folder.
-pub(super) fn indexes(folder: &Path) -> Result<Indexes, Unasked> {
+/// The indexes of all tables in the dictionary whose first file is in this folder, by tablespace.
+pub(super) fn indexes(folder: &Path) -> Result<HashMap<u32, Indexes>, Unasked> {
     let columns = each(folder, COLUMNS_OF_TABLES, |record| {
         Some(Column {
             table: long(record, 0)?,
@@ -65,6 +66,7 @@ pub(super) fn indexes(folder: &Path) -> Result<Indexes, Unasked> {
             number: long(record, 1)?,
             name: record.field(4)?.to_vec(),
             kind: record.number(6)?,
+            space: record.number(7)?,
             root: record.number(8)?,
         })
     })?;
@@ -81,7 +83,7 @@ pub(super) fn indexes(folder: &Path) -> Result<Indexes, Unasked> {
         let part = if place == position { 0 } else { place & 0xFFFF };
         own.insert(position, (part, name));
     }
-    let mut found = Indexes::new();
+    let mut found: HashMap<u32, Indexes> = HashMap::new();
     for clustered in indexes.iter().filter(|index| index.kind & CLUSTERED != 0) {
         let Some(columns) = of_tables.get(&clustered.table) else { continue };
         let own = |number: u64| of_indexes.get(&number).into_iter().flat_map(BTreeMap::values);
@@ -113,9 +115,9 @@ pub(super) fn indexes(folder: &Path) -> Result<Indexes, Unasked> {
                 is_stored: !those.iter().any(is_virtual),
                 fields: those,
             };
-            found.insert(other.number, Arc::new(index));
+            found.entry(other.space).or_default().insert(other.number, Arc::new(index));
         }
-        found.insert(clustered.number, Arc::new(first));
+        found.entry(clustered.space).or_default().insert(clustered.number, Arc::new(first));
     }
     Ok(found)
 }

@@ -424,18 +424,23 @@ impl Structure {
                 }
                 found.instant.entry(page.index()).or_insert(number);
             }
-            if page.level() == 0 && record::is_of_another_version(index, &place) {
-                let entries = found.entries.entry(page.index()).or_default();
-                entries.add(None);
-                self.add_rows(index, page, None, found);
-                before = None;
-                continue;
-            }
-            let extent = record::parts(index, page, &place, &mut parts)
-                .map_err(|why| format!("the record at byte {at}: {why}"))?;
-            extents.push(extent);
-            let key = Key::of(index, page.bytes(), &parts);
             let is_first = place.info & FIRST != 0;
+            let is_known = !record::is_of_another_version(index, &place);
+            if is_known {
+                let extent = record::parts(index, page, &place, &mut parts)
+                    .map_err(|why| format!("the record at byte {at}: {why}"))?;
+                extents.push(extent);
+            } else {
+                if page.level() == 0 && place.info & DELETED == 0 && !is_first {
+                    found.entries.entry(page.index()).or_default().add(None);
+                    self.add_rows(page, None, found);
+                }
+                if record::key_parts(index, &place, &mut parts).is_none() {
+                    before = None;
+                    continue;
+                }
+            }
+            let key = Key::of(index, page.bytes(), &parts);
             if !is_first {
                 use std::cmp::Ordering::{Equal, Greater};
                 let order = before.and_then(|before| before.compare(&key));
@@ -456,7 +461,7 @@ impl Structure {
                     .ok_or_else(|| format!("the record at byte {at} leads to no page"))?;
                 let key = (!is_first).then(|| key.begin());
                 found.children.push(Child { parent: number, rank, page: below, key });
-            } else {
+            } else if is_known {
                 self.add_row(number, page, index, &parts, place.info & DELETED != 0, found);
             }
         }
@@ -485,14 +490,13 @@ impl Structure {
         };
         found.entries.entry(page.index()).or_default().add(sum);
         if index.is_clustered(page.index()) {
-            self.add_rows(index, page, Some(parts), found);
+            self.add_rows(page, Some(parts), found);
         }
     }
 
     /// Adds a row to what each of the other indexes must have.
     fn add_rows(
         &self,
-        _index: &Index,
         page: &IndexPage<'_>,
         parts: Option<&[Part]>,
         found: &mut Found,

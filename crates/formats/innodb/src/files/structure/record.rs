@@ -43,6 +43,21 @@ pub(super) fn is_of_another_version(index: &Index, place: &Place) -> bool {
     index.is_altered || place.info & ALTERED != 0 || place.status == STATUS_INSTANT
 }
 
+/// The key of a record of whose other fields not all are known, if it is where it always is.
+pub(super) fn key_parts(index: &Index, place: &Place, parts: &mut Vec<Part>) -> Option<()> {
+    parts.clear();
+    let mut begin = place.origin;
+    for field in index.fields.iter().take(index.key_count) {
+        let length = field.fixed.filter(|_| !field.is_nullable)?;
+        let end = begin.checked_add(length)?;
+        parts.push(Part { begin, end, is_null: false, is_outside: false });
+        begin = end;
+    }
+    let end = begin.checked_add(CHILD_BYTES)?;
+    parts.push(Part { begin, end, is_null: false, is_outside: false });
+    Some(())
+}
+
 /// The fields of a record; of upper levels those of the key, and the page below as the last one.
 ///
 /// # Errors

@@ -2,16 +2,17 @@
 
 #![deny(clippy::arithmetic_side_effects)]
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
-use crate::files::structure::definition::{Indexes, read_sdi};
+use crate::files::structure::definition::{Index, Indexes, read_sdi};
 use crate::files::structure::dictionary;
 use crate::files::system::sdi_root;
 use crate::page::compression::{Unpacked, unpack_mysql};
-use crate::page::fields::{PAGE_TYPE, TYPE_COMPRESSED, read_u16, read_u32};
-use crate::page::index::IndexPage;
+use crate::page::fields::{PAGE_TYPE, SPACE_ID, TYPE_COMPRESSED, read_u16, read_u32};
+use crate::page::index::{IndexPage, TYPE_INSTANT};
 use crate::page::layout::{Form, Layout};
 use pagewarden_core::source::file::{open_regular, read_fully};
 
@@ -24,7 +25,7 @@ const LEVELS_MAX: usize = 8;
 pub(in crate::files) struct Definitions {
     /// The folder of the system tablespace.
     folder: Option<PathBuf>,
-    by_dictionary: OnceLock<Indexes>,
+    by_dictionary: OnceLock<HashMap<u32, Indexes>>,
 }
 
 impl Definitions {
@@ -34,13 +35,17 @@ impl Definitions {
     }
 
     pub(super) fn of_file(&self, path: &Path, layout: Layout) -> Indexes {
-        let own = Pages::open(path, layout).and_then(|pages| pages.indexes());
-        own.unwrap_or_else(|| {
+        let Some(pages) = Pages::open(path, layout) else { return Indexes::new() };
+        pages.indexes().unwrap_or_else(|| {
             let read = || {
                 let folder = self.folder.as_deref();
                 folder.and_then(|it| dictionary::indexes(it).ok()).unwrap_or_default()
             };
-            self.by_dictionary.get_or_init(read).clone()
+            let all = self.by_dictionary.get_or_init(read);
+            let own = pages.read(0).and_then(|first| all.get(&read_u32(&first, SPACE_ID)).cloned());
+            let mut own = own.unwrap_or_default();
+            pages.mark_altered(&mut own);
+            own
         })
     }
 }
@@ -53,7 +58,7 @@ struct Pages {
 impl Pages {
     fn open(path: &Path, layout: Layout) -> Option<Self> {
         // The records of compressed tables would have to be unpacked first.
-        (layout.form == Form::Old).then_some(())?;
+        (layout.form != Form::Zip).then_some(())?;
         Some(Self { file: open_regular(path).ok()?, layout })
     }
 
@@ -70,6 +75,16 @@ impl Pages {
                 Unpacked::Unsupported | Unpacked::Broken(_) => None,
             },
             _ => Some(page),
+        }
+    }
+
+    /// MariaDB gives the root of a table with instant columns a type of its own.
+    fn mark_altered(&self, indexes: &mut Indexes) {
+        for index in indexes.values_mut() {
+            let root = self.read(index.root);
+            if root.is_some_and(|root| read_u16(&root, PAGE_TYPE) == TYPE_INSTANT) {
+                *index = Arc::new(Index { is_altered: true, ..(**index).clone() });
+            }
         }
     }
 
