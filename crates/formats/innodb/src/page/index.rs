@@ -10,6 +10,7 @@
 //! | 48 | 2 | the record inserted last, or 0 |
 //! | 50 | 2 | in which direction; MariaDB: the three lowest bits, above them the fields that records had before the first instant column |
 //! | 54 | 2 | records in the list |
+//! | 56 | 8 | of leaves of secondary indexes: the last transaction |
 //! | 64 | 2 | level: 0 for leaves |
 //! | 66 | 8 | number of the index |
 //! | 74 | 20 | of a root: its segments, each space, page, offset |
@@ -49,6 +50,7 @@ const GARBAGE: usize = 46;
 const LAST_INSERT: usize = 48;
 const DIRECTION: usize = 50;
 const RECORDS: usize = 54;
+const TRANSACTION: usize = 56;
 const LEVEL: usize = 64;
 const INDEX: usize = 66;
 /// Where the segments of a root are: of leaves, and of upper levels.
@@ -67,8 +69,6 @@ const HEAP_MAX: usize = 8192;
 pub const FIRST: u8 = 0x10;
 /// 32: deleted.
 pub const DELETED: u8 = 0x20;
-/// 64 and 128: its columns are those of another version of the table.
-pub const ALTERED: u8 = 0xC0;
 /// A description of instant columns, where records are.
 pub const STATUS_INSTANT: u8 = 4;
 
@@ -124,6 +124,12 @@ impl<'a> IndexPage<'a> {
         read_u64(self.bytes, INDEX)
     }
 
+    /// Of a leaf of another index than the clustered one: the last transaction that changed it.
+    #[must_use]
+    pub fn transaction(&self) -> u64 {
+        read_u64(self.bytes, TRANSACTION)
+    }
+
     /// Records in its list, by its header.
     #[must_use]
     pub fn record_count(&self) -> u16 {
@@ -140,6 +146,13 @@ impl<'a> IndexPage<'a> {
     #[must_use]
     pub fn heap_top(&self) -> usize {
         usize::from(read_u16(self.bytes, HEAP_TOP))
+    }
+
+    /// Bytes in the records of its list, by its header.
+    #[must_use]
+    pub fn bytes_of_records(&self) -> usize {
+        let garbage = usize::from(read_u16(self.bytes, GARBAGE));
+        self.heap_top().saturating_sub(self.heap_begin()).saturating_sub(garbage)
     }
 
     /// The page before it, and the one behind it.
@@ -255,16 +268,24 @@ impl<'a> IndexPage<'a> {
         if direction & 7 > 5 || direction >> 3 != 0 && !self.is_alone() {
             return Err(format!("records are inserted in the direction {direction}"));
         }
-        // A root with instant columns has other bytes there.
+        // A root with columns that were removed or moved has other bytes there.
+        if direction >> 3 == 0 { self.test_words() } else { Ok(()) }
+    }
+
+    /// The words that stand at the ends of its list.
+    ///
+    /// # Errors
+    /// They are not there.
+    pub fn test_words(&self) -> Result<(), String> {
         let words: [(usize, &[u8]); 2] =
             [(self.infimum(), b"infimum"), (self.supremum(), b"supremum")];
         let is_as_always = |(at, word): &(usize, &[u8])| {
             self.bytes.get(*at..).is_some_and(|bytes| bytes.starts_with(word))
         };
-        if direction >> 3 == 0 && !words.iter().all(is_as_always) {
-            return Err("the words infimum and supremum are not where they always are".to_owned());
+        match words.iter().all(is_as_always) {
+            true => Ok(()),
+            false => Err("the words infimum and supremum are not where they always are".to_owned()),
         }
-        Ok(())
     }
 
     /// The list from infimum to supremum, and the directory beside it.

@@ -55,6 +55,8 @@ pub(super) struct Field {
     pub(super) order: Order,
     /// It has the first part of its column only.
     pub(super) is_prefix: bool,
+    /// The version of the table in which its column was added; 0 at its beginning.
+    pub(super) added: u64,
 }
 
 /// An index.
@@ -68,8 +70,10 @@ pub(super) struct Index {
     pub(super) fields: Vec<Field>,
     /// Its first fields that are in upper levels, too.
     pub(super) key_count: usize,
-    /// Records may lack columns that were added since.
+    /// Columns were removed or moved without the records.
     pub(super) is_altered: bool,
+    /// Of MariaDB's tables with instant columns: the fields that records had before the first one.
+    pub(super) first_count: Option<usize>,
     /// It has an entry for each row.
     pub(super) is_of_rows: bool,
     /// Its fields are columns that the rows have.
@@ -144,12 +148,11 @@ fn of_json(json: &Value, to: &mut Indexes) -> Option<()> {
     let fields: Vec<_> = (0_usize..).zip(columns).map(|(at, it)| column(at, it)).collect();
     let is_altered_by = |column: &Value| {
         let data = column["se_private_data"].as_str().unwrap_or_default();
-        ["version_added", "version_dropped", "physical_pos", "default_null", "default="]
-            .iter()
-            .any(|word| data.contains(word))
+        data.contains("version_dropped")
     };
-    let is_altered =
-        columns.iter().any(is_altered_by) || value_of(&table["se_private_data"], "instant_col").is_some();
+    let place = |column: &Value| value_of(&column["se_private_data"], "physical_pos");
+    let is_altered = columns.iter().any(is_altered_by)
+        || value_of(&table["se_private_data"], "instant_col").is_some();
     let indexes = table.get("indexes")?.as_array()?;
     let places = std::iter::once(indexes.iter().collect::<Vec<_>>())
         .chain(partitions(&table["partitions"]).into_iter().map(|it| it.iter().collect()));
@@ -161,7 +164,13 @@ fn of_json(json: &Value, to: &mut Indexes) -> Option<()> {
             let read = of_index(index, &fields, columns);
             if let Some(read) = read {
                 let root = u32::try_from(root).ok()?;
-                let is_altered = is_altered && at == 0;
+                // Fields are in the order of the records, unless columns were put between others.
+                let elements = index["elements"].as_array().into_iter().flatten();
+                let columns = elements.filter_map(|it| {
+                    columns.get(usize::try_from(it["column_opx"].as_u64()?).ok()?)
+                });
+                let is_in_order = columns.filter_map(place).is_sorted();
+                let is_altered = (is_altered || !is_in_order) && at == 0;
                 to.insert(id, Arc::new(Index { clustered, root, is_altered, ..read }));
             }
         }
@@ -221,6 +230,7 @@ fn of_index(index: &Value, fields: &[Option<Field>], columns: &[Value]) -> Optio
         fields: own,
         key_count,
         is_altered: false,
+        first_count: None,
         is_of_rows,
         is_stored,
     })
@@ -276,6 +286,7 @@ fn column(number: usize, column: &Value) -> Option<Field> {
         is_descending: false,
         order,
         is_prefix: false,
+        added: value_of(&column["se_private_data"], "version_added").unwrap_or(0),
     })
 }
 

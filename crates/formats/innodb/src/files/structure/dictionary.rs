@@ -111,6 +111,7 @@ pub(super) fn indexes(folder: &Path) -> Result<HashMap<u32, Indexes>, Unasked> {
                 root: other.root,
                 key_count: those.len(),
                 is_altered: false,
+                first_count: None,
                 is_of_rows: true,
                 is_stored: !those.iter().any(is_virtual),
                 fields: those,
@@ -134,6 +135,7 @@ fn of_clustered(index: &OfIndex, columns: &[Column], mut fields: Vec<Field>) -> 
         is_descending: false,
         order: Order::Bytes,
         is_prefix: false,
+        added: 0,
     };
     let [row, transaction, roll] = OWN;
     if fields.is_empty() {
@@ -156,6 +158,7 @@ fn of_clustered(index: &OfIndex, columns: &[Column], mut fields: Vec<Field>) -> 
         fields,
         key_count,
         is_altered: false,
+        first_count: None,
         is_of_rows: true,
         is_stored: true,
     })
@@ -193,5 +196,6 @@ fn field(columns: &[Column], name: &[u8], part: u32) -> Option<Field> {
         is_descending: part & DESCENDING != 0,
         order,
         is_prefix,
+        added: 0,
     })
 }

@@ -38,6 +38,7 @@ mod definition;
 mod dictionary;
 mod long;
 mod record;
+mod transactions;
 mod sdi;
 mod space;
 mod tree;
@@ -81,6 +82,7 @@ struct Fact {
     level: u16,
     /// Of an index its number; of a long value its bytes, and the next page.
     index: u64,
+    before: Option<u32>,
     next: Option<u32>,
     first: Begin,
     last: Begin,
@@ -157,6 +159,8 @@ struct Found {
     segments: Vec<(u32, [(u32, usize); 2])>,
     /// A page of each index with records that have instant columns.
     instant: BTreeMap<u64, u32>,
+    /// Pages with transactions that are still to come.
+    late: Vec<(u32, String)>,
 }
 
 /// All that was seen of a file.
@@ -180,6 +184,8 @@ impl Gathered {
             self.faults.pop_last();
         }
         let own = &mut self.found;
+        own.late.append(&mut other.late);
+        own.late.truncate(FAULTS_MAX);
         own.children.append(&mut other.children);
         own.long.append(&mut other.long);
         own.long.truncate(LONG_MAX);
@@ -230,6 +236,8 @@ pub(super) struct Structure {
     depth: Depth,
     allocated: Arc<AllocationMap>,
     indexes: Indexes,
+    /// No transaction has a larger number.
+    last_transaction: Option<u64>,
     /// Of each clustered index the others of its table, and which of its fields they have; `None`
     /// where those cannot be compared.
     others: HashMap<u64, Vec<(u64, Option<Vec<usize>>)>>,
@@ -274,7 +282,8 @@ impl Structure {
         if !is_asked || file.first_page.0 != 0 || pages > PAGES_MAX || allocated.count() == 0 {
             return None;
         }
-        let indexes = match depth.has_records {
+        let has_columns = depth.has_records && depth.together.is_some();
+        let indexes = match has_columns {
             true => definitions.of_file(&file.path, layout),
             false => Indexes::new(),
         };
@@ -295,6 +304,7 @@ impl Structure {
             allocated: Arc::clone(allocated),
             indexes,
             others,
+            last_transaction: has_columns.then(|| definitions.last_transaction()).flatten(),
             gathered: Mutex::new(gathered),
         });
         file.witnesses.push(Arc::clone(&this) as _);
@@ -377,6 +387,7 @@ impl Structure {
             what: What::Type(kind),
             level: page.level(),
             index: page.index(),
+            before,
             next,
             ..Fact::default()
         };
@@ -397,6 +408,12 @@ impl Structure {
         if let Err(words) = tested {
             found.faults.push((number, words));
             return Fact::default();
+        }
+        let is_secondary =
+            self.indexes.get(&page.index()).is_some_and(|it| !it.is_clustered(page.index()));
+        if is_secondary && page.level() == 0 && page.record_count() > 0 {
+            let fault = self.fault_of_transaction(page.transaction());
+            found.late.extend(fault.map(|fault| (number, fault)));
         }
         if before.is_none() && next.is_none() {
             let place = |at| (read_u32(page.bytes(), at + 4), read_u16(page.bytes(), at + 8).into());
@@ -425,13 +442,17 @@ impl Structure {
                 found.instant.entry(page.index()).or_insert(number);
             }
             let is_first = place.info & FIRST != 0;
+            if is_first && page.level() == 0 {
+                // What instant columns are, where the first row would be.
+                continue;
+            }
             let is_known = !record::is_of_another_version(index, &place);
             if is_known {
                 let extent = record::parts(index, page, &place, &mut parts)
                     .map_err(|why| format!("the record at byte {at}: {why}"))?;
                 extents.push(extent);
             } else {
-                if page.level() == 0 && place.info & DELETED == 0 && !is_first {
+                if page.level() == 0 && place.info & DELETED == 0 {
                     found.entries.entry(page.index()).or_default().add(None);
                     self.add_rows(page, None, found);
                 }
@@ -480,6 +501,12 @@ impl Structure {
         for part in parts.iter().filter(|part| part.is_outside) {
             found.long.extend(long::reference(number, part.of(page.bytes())));
         }
+        if index.is_clustered(page.index())
+            && let Some(part) = parts.get(index.key_count)
+            && let Some(fault) = self.fault_of_transaction(transactions::number(part.of(page.bytes())))
+        {
+            found.late.push((number, fault));
+        }
         if is_deleted {
             return;
         }
@@ -523,6 +550,7 @@ impl Structure {
         let mut faults = BTreeMap::new();
         self.compare_space(&gathered, &mut faults);
         self.compare_tree(&mut gathered, &mut faults);
+        faults.extend(std::mem::take(&mut gathered.found.late));
         if self.depth.has_records {
             self.compare_long(&gathered, &mut faults);
         }
@@ -552,6 +580,15 @@ impl Structure {
         Step::Overruled(finding.at(Some(PageNo(u64::from(page))), offset), Standing::Ok)
     }
 
+    fn fault_of_transaction(&self, number: u64) -> Option<String> {
+        // Of rows that the server writes for itself, in `mysql.innodb_dynamic_metadata`.
+        const NO_TRANSACTION: u64 = (1 << 48) - 1;
+        let last = self.last_transaction?;
+        (number > last && number != NO_TRANSACTION).then(|| {
+            format!("transaction {number} changed it, and none had a number above {last}")
+        })
+    }
+
     /// What was not compared, for people.
     pub(super) fn note(&self) -> Option<Note> {
         let is_unknown = self.depth.has_records && self.indexes.is_empty();
@@ -570,8 +607,14 @@ enum Clear {
     Unpacked(Vec<u8>),
 }
 
-/// No record lies in another, or outside of the heap.
+/// No record lies in another, or outside of the heap; and all of them and the removed ones fill it.
 fn test_extents(page: &IndexPage<'_>, mut extents: Vec<(usize, usize)>) -> Result<(), String> {
+    let sizes = extents.iter().map(|(begin, end)| end.saturating_sub(*begin));
+    let bytes = sizes.fold(0, usize::saturating_add);
+    let by_header = page.bytes_of_records();
+    if extents.len() == usize::from(page.record_count()) && bytes != by_header {
+        return Err(format!("its records have {bytes} bytes, and {by_header} by its header"));
+    }
     extents.sort_unstable();
     let mut before = 0;
     for (begin, end) in extents {
@@ -592,7 +635,7 @@ fn sum_of<'a>(page: &[u8], parts: impl Iterator<Item = &'a Part>) -> Option<u64>
     let mix = |sum: u64, word: u64| (sum ^ word).wrapping_mul(FACTOR).rotate_left(29);
     let mut sum = FACTOR;
     for part in parts {
-        if part.is_outside {
+        if part.is_outside || part.is_missing {
             return None;
         }
         if part.is_null {

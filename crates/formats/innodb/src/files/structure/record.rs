@@ -11,9 +11,9 @@
 
 use std::cmp::Ordering;
 
-use crate::files::structure::definition::{Index, Order};
+use crate::files::structure::definition::{Field, Index, Order};
 use crate::page::fields::{read_u16, read_u32};
-use crate::page::index::{ALTERED, IndexPage, Place, STATUS_INSTANT};
+use crate::page::index::{IndexPage, Place, STATUS_INSTANT};
 
 /// A field's bytes on the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub(super) struct Part {
     pub(super) is_null: bool,
     /// Its last 20 bytes say where the rest is.
     pub(super) is_outside: bool,
+    /// Its column was added after the record was written: it has the column's default.
+    pub(super) is_missing: bool,
 }
 
 impl Part {
@@ -40,7 +42,9 @@ const CHILD_BYTES: usize = 4;
 
 /// True if not all fields of a record are known.
 pub(super) fn is_of_another_version(index: &Index, place: &Place) -> bool {
-    index.is_altered || place.info & ALTERED != 0 || place.status == STATUS_INSTANT
+    /// The first way of MySQL 8.0 to add columns, up to 8.0.28.
+    const INSTANT: u8 = 0x80;
+    index.is_altered || place.info & INSTANT != 0
 }
 
 /// The key of a record of whose other fields not all are known, if it is where it always is.
@@ -50,11 +54,11 @@ pub(super) fn key_parts(index: &Index, place: &Place, parts: &mut Vec<Part>) -> 
     for field in index.fields.iter().take(index.key_count) {
         let length = field.fixed.filter(|_| !field.is_nullable)?;
         let end = begin.checked_add(length)?;
-        parts.push(Part { begin, end, is_null: false, is_outside: false });
+        parts.push(Part { begin, end, is_null: false, is_outside: false, is_missing: false });
         begin = end;
     }
     let end = begin.checked_add(CHILD_BYTES)?;
-    parts.push(Part { begin, end, is_null: false, is_outside: false });
+    parts.push(Part { begin, end, is_null: false, is_outside: false, is_missing: false });
     Some(())
 }
 
@@ -78,6 +82,12 @@ pub(super) fn parts(
         0 => index.fields.len(),
         _ => index.key_count.saturating_add(1),
     };
+    if page.level() == 0 && parts.len() < wanted && index.first_count.is_some() {
+        let at = extent.1;
+        let missing =
+            Part { begin: at, end: at, is_null: false, is_outside: false, is_missing: true };
+        parts.resize(wanted, missing);
+    }
     if parts.len() != wanted {
         return Err("it has another number of fields than its index");
     }
@@ -94,17 +104,30 @@ fn compact(
     const OUTSIDE: u8 = 0x40;
     let bytes = page.bytes();
     let byte = |back: usize| bytes.get(place.origin.checked_sub(back)?).copied();
-    let nullable = index.fields.iter().filter(|field| field.is_nullable).count();
-    let null_bytes = nullable.div_ceil(8);
-    let mut back = HEADER_COMPACT.checked_add(null_bytes)?;
+    let is_leaf = page.level() == 0;
+    let (shape, mut back) = shape(index, place, is_leaf, byte)?;
+    let is_there = |(at, field): (usize, &Field)| shape.has(at, field);
+    let nullable = (0..).zip(&index.fields).filter(|(at, field)| is_there((*at, *field)));
+    let nullable = nullable.filter(|(_, field)| field.is_nullable).count();
+    let nulls_at = back.checked_add(1)?;
+    back = back.checked_add(nullable.div_ceil(8))?;
     let mut at = place.origin;
     let mut null_bit = 0_usize;
-    let is_leaf = page.level() == 0;
     let count = if is_leaf { index.fields.len() } else { index.key_count };
-    for field in index.fields.iter().take(count) {
-        let mut part = Part { begin: at, end: at, is_null: false, is_outside: false };
+    for (number, field) in (0..).zip(&index.fields).take(count) {
+        if !is_there((number, field)) {
+            parts.push(Part {
+                begin: at,
+                end: at,
+                is_null: false,
+                is_outside: false,
+                is_missing: true,
+            });
+            continue;
+        }
+        let mut part = Part { begin: at, end: at, is_null: false, is_outside: false, is_missing: false };
         if field.is_nullable {
-            let bits = byte(HEADER_COMPACT.checked_add(1)?.checked_add(null_bit / 8)?)?;
+            let bits = byte(nulls_at.checked_add(null_bit / 8)?)?;
             part.is_null = bits >> (null_bit % 8) & 1 == 1;
             null_bit = null_bit.checked_add(1)?;
         }
@@ -130,10 +153,56 @@ fn compact(
     }
     if !is_leaf {
         let end = at.checked_add(CHILD_BYTES)?;
-        parts.push(Part { begin: at, end, is_null: false, is_outside: false });
+        parts.push(Part { begin: at, end, is_null: false, is_outside: false, is_missing: false });
         at = end;
     }
     Some((place.origin.checked_sub(back)?, at)).filter(|(_, end)| *end <= bytes.len())
+}
+
+/// Which fields a record has.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    /// Of MariaDB: its first ones.
+    count: usize,
+    /// Of MySQL: those that were there in a version of the table.
+    version: u64,
+}
+
+impl Shape {
+    fn has(&self, number: usize, field: &Field) -> bool {
+        number < self.count && field.added <= self.version
+    }
+}
+
+/// Which fields a record has; and how many bytes of its header are read.
+fn shape(
+    index: &Index,
+    place: &Place,
+    is_leaf: bool,
+    byte: impl Fn(usize) -> Option<u8>,
+) -> Option<(Shape, usize)> {
+    const VERSIONED: u8 = 0x40;
+    const TWO: u8 = 0x80;
+    let all = index.fields.len();
+    let first = index.first_count.unwrap_or(all);
+    let at = HEADER_COMPACT.checked_add(1)?;
+    if place.status == STATUS_INSTANT && is_leaf {
+        // How many more than the first ones, less one.
+        let low = byte(at)?;
+        let (more, read) = match low & TWO {
+            0 => (usize::from(low), 1),
+            _ => (usize::from(low & !TWO) | usize::from(byte(at.checked_add(1)?)?) << 7, 2),
+        };
+        let count = first.checked_add(more)?.checked_add(1)?;
+        let shape = Shape { count, version: u64::MAX };
+        return Some((shape, HEADER_COMPACT.checked_add(read)?)).filter(|_| count <= all);
+    }
+    if place.info & VERSIONED != 0 {
+        let version = u64::from(byte(at)?);
+        return Some((Shape { count: all, version }, at));
+    }
+    let version = if index.first_count.is_some() { u64::MAX } else { 0 };
+    Some((Shape { count: first, version }, HEADER_COMPACT))
 }
 
 fn redundant(bytes: &[u8], place: &Place, parts: &mut Vec<Part>) -> Option<Extent> {
@@ -157,7 +226,7 @@ fn redundant(bytes: &[u8], place: &Place, parts: &mut Vec<Part>) -> Option<Exten
             return None;
         }
         let (is_null, is_outside) = (flags & 0x8000 != 0, flags & 0x4000 != 0);
-        parts.push(Part { begin, end, is_null, is_outside });
+        parts.push(Part { begin, end, is_null, is_outside, is_missing: false });
         begin = end;
     }
     Some((place.origin.checked_sub(back)?, begin))

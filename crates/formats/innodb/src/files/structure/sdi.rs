@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use crate::files::structure::definition::{Index, Indexes, read_sdi};
-use crate::files::structure::dictionary;
+use crate::files::structure::{dictionary, transactions};
 use crate::files::system::sdi_root;
 use crate::page::compression::{Unpacked, unpack_mysql};
 use crate::page::fields::{PAGE_TYPE, SPACE_ID, TYPE_COMPRESSED, read_u16, read_u32};
@@ -26,12 +26,19 @@ pub(in crate::files) struct Definitions {
     /// The folder of the system tablespace.
     folder: Option<PathBuf>,
     by_dictionary: OnceLock<HashMap<u32, Indexes>>,
+    last_transaction: OnceLock<Option<u64>>,
 }
 
 impl Definitions {
     /// Of a directory whose system tablespace is there.
     pub(in crate::files) fn of_directory(folder: PathBuf) -> Self {
-        Self { folder: Some(folder), by_dictionary: OnceLock::new() }
+        Self { folder: Some(folder), ..Self::default() }
+    }
+
+    /// No transaction has a larger number.
+    pub(super) fn last_transaction(&self) -> Option<u64> {
+        let read = || self.folder.as_deref().and_then(transactions::last);
+        *self.last_transaction.get_or_init(read)
     }
 
     pub(super) fn of_file(&self, path: &Path, layout: Layout) -> Indexes {
@@ -81,10 +88,16 @@ impl Pages {
     /// MariaDB gives the root of a table with instant columns a type of its own.
     fn mark_altered(&self, indexes: &mut Indexes) {
         for index in indexes.values_mut() {
+            const FIRST_FIELDS: usize = 50;
             let root = self.read(index.root);
-            if root.is_some_and(|root| read_u16(&root, PAGE_TYPE) == TYPE_INSTANT) {
-                *index = Arc::new(Index { is_altered: true, ..(**index).clone() });
-            }
+            let Some(root) = root.filter(|it| read_u16(it, PAGE_TYPE) == TYPE_INSTANT) else {
+                continue;
+            };
+            // Where columns were removed or moved, too, the root has no word at its beginning.
+            let page = IndexPage::new(&root);
+            let is_altered = page.is_none_or(|page| page.test_words().is_err());
+            let first_count = Some(usize::from(read_u16(&root, FIRST_FIELDS) >> 3));
+            *index = Arc::new(Index { is_altered, first_count, ..(**index).clone() });
         }
     }
 

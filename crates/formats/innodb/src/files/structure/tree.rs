@@ -5,8 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::files::structure::{Gathered, Structure, TYPE_BITMAP, What};
-use crate::page::fields::PAGE_TYPE;
-use crate::page::fields::read_u16;
+use crate::page::fields::{FSP_SIZE, PAGE_TYPE, read_u16, read_u32};
 use crate::page::index::TYPE_INSTANT;
 use crate::page::layout::Form;
 
@@ -15,7 +14,14 @@ pub(super) type Faults = BTreeMap<u32, String>;
 
 impl Structure {
     pub(super) fn compare_tree(&self, gathered: &mut Gathered, faults: &mut Faults) {
+        let end = u32::try_from(gathered.facts.len()).unwrap_or(u32::MAX);
+        let is_cut = self.is_cut(gathered);
         for (page, fact) in gathered.pages().filter(|(_, fact)| fact.is_of_index()) {
+            let beside = [fact.before, fact.next];
+            if let Some(far) = beside.into_iter().flatten().find(|it| *it >= end && !is_cut) {
+                let words = format!("the page beside it is {far}, and the file has {end}");
+                faults.entry(page).or_insert(words);
+            }
             let Some(next) = fact.next else { continue };
             let other = gathered.fact(next);
             // Which page is beside which, is asked elsewhere.
@@ -39,6 +45,13 @@ impl Structure {
         gathered.found.children.sort_unstable_by_key(|child| (child.parent, child.rank));
         let parents = compare_children(gathered, faults);
         self.compare_roots(gathered, &parents, faults);
+    }
+
+    /// True if there should be more pages.
+    fn is_cut(&self, gathered: &Gathered) -> bool {
+        let first = gathered.found.kept.iter().find(|(number, _)| *number == 0);
+        let size = first.map_or(u32::MAX, |(_, page)| read_u32(page, FSP_SIZE));
+        usize::try_from(size).map_or(true, |size| size > gathered.facts.len())
     }
 
     /// Each index has its root, and each of its other pages a page above it.
