@@ -45,6 +45,7 @@ mod innochecksum;
 mod innodb_backups;
 mod innodb_directories;
 mod innodb_matrix;
+mod innodb_sums_made_right;
 mod innodb_running;
 mod iotest;
 mod matrix;

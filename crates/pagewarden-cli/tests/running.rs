@@ -138,7 +138,11 @@ fn soak(installation: &Installation) {
             // Through the cache a page is seen half written far more often
             // than on the device.
             let caching = ["--cached", "--direct", "--jobs=1"][checks % 3];
-            let outcome = check([caching.as_ref(), root.as_os_str()]);
+            let mut arguments = vec![caching.as_ref(), root.as_os_str()];
+            if checks % 2 == 1 {
+                arguments.push("--structure".as_ref());
+            }
+            let outcome = check(arguments);
             let report = outcome.report();
             let state = format!("{version}, check {checks}, {caching}");
             assert_eq!(report.findings(), [], "{state}");

@@ -45,6 +45,7 @@ mod siblings;
 pub mod single;
 pub mod state;
 pub(super) mod stream;
+mod structure;
 pub(crate) mod system;
 mod tables;
 pub mod tablespace;

@@ -39,6 +39,7 @@ pub mod compression;
 pub mod encryption;
 mod explain;
 pub mod fields;
+pub mod index;
 pub mod layout;
 pub(super) mod specimens;
 pub(crate) mod stamp;

@@ -33,6 +33,7 @@ use crate::files::open_files::any_is_open;
 use crate::files::places::Places;
 use crate::files::redo::NoLog;
 use crate::files::siblings::{Comparing, Siblings};
+use crate::files::structure::Definitions;
 use crate::files::state::{self, Circumstances, State, read_small};
 use crate::files::stream::Unpacking;
 use crate::files::tablespace::{Context, open_file, read_keyring};
@@ -98,7 +99,7 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<Target, Error> 
     let keyring = options.keyring.as_deref().map(read_keyring).transpose()?;
     let found = if is_apart { State::in_use() } else { State::find(&root, keyring.as_deref()) };
     let part = if is_root { Part::Whole } else { Part::Folder(path) };
-    open_part(path, &root, part, found, keyring)
+    open_part(path, &root, part, found, keyring, options)
 }
 
 fn tables_in(folder: &Path) -> Vec<PathBuf> {
@@ -124,7 +125,7 @@ pub(super) fn open_inside(path: &Path, options: &OpenOptions) -> Result<Option<T
         return match folder.filter(|_| any_is_open([path])) {
             Some(root) => {
                 let keyring = options.keyring.as_deref().map(read_keyring).transpose()?;
-                open_part(path, &root, Part::File(path), State::in_use(), keyring).map(Some)
+                open_part(path, &root, Part::File(path), State::in_use(), keyring, options).map(Some)
             }
             None => Ok(None),
         };
@@ -133,7 +134,7 @@ pub(super) fn open_inside(path: &Path, options: &OpenOptions) -> Result<Option<T
     let found = State::find(&root, keyring.as_deref());
     match found.circumstances {
         Circumstances::Running | Circumstances::Crashed | Circumstances::Backup => {
-            open_part(path, &root, Part::File(path), found, keyring).map(Some)
+            open_part(path, &root, Part::File(path), found, keyring, options).map(Some)
         }
         Circumstances::AtRest | Circumstances::Prepared | Circumstances::Unknown => Ok(None),
     }
@@ -145,6 +146,7 @@ fn open_part(
     part: Part<'_>,
     mut found: State,
     keyring: Option<Arc<Keyring>>,
+    options: &OpenOptions,
 ) -> Result<Target, Error> {
     let own = root.join("ibdata1");
     let elsewhere = Places::of(root).system.filter(|_| !own.exists());
@@ -180,8 +182,15 @@ fn open_part(
     let evidence = Evidence::new(root, &mut found, Doublewrite::of(root, page_size));
     let untested = Arc::<Untested>::default();
     let siblings = Arc::<Siblings>::default();
-    let tablespaces =
-        Tablespaces::new(evidence, keyring, Arc::clone(&untested), Arc::clone(&siblings));
+    let folder = first.parent().unwrap_or(root).to_owned();
+    let definitions = options.structure.then(|| Definitions::of_directory(folder));
+    let tablespaces = Tablespaces::new(
+        evidence,
+        keyring,
+        Arc::clone(&untested),
+        Arc::clone(&siblings),
+        definitions,
+    );
     let walk = Walk::new(root, part, &found, tablespaces, page_bytes);
     let steps = Telling::new(Comparing::new(walk, siblings), untested);
     let root = root.to_owned();

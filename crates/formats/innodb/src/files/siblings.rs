@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::files::fields::{u32_at, u64_at};
+use crate::files::structure::Structure;
 use crate::page::allocation::AllocationMap;
 use crate::page::fields::{
     MYSQL_ORIGINAL_TYPE, PAGE_TYPE, TYPE_COMPRESSED, TYPE_COMPRESSED_AND_ENCRYPTED,
@@ -301,6 +302,8 @@ struct Conflict {
 #[derive(Debug, Default)]
 pub(super) struct Siblings {
     waiting: Mutex<Vec<Arc<Chain>>>,
+    /// Those whose structure is looked at.
+    structures: Mutex<Vec<Arc<Structure>>>,
 }
 
 impl Siblings {
@@ -330,7 +333,18 @@ impl Siblings {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(chain);
     }
 
+    /// What else the pages of a file say is told with it.
+    pub(super) fn add(&self, structure: Option<Arc<Structure>>) {
+        let mut structures = self.structures.lock().unwrap_or_else(PoisonError::into_inner);
+        structures.extend(structure);
+    }
+
     fn are_many(&self) -> bool {
+        let structures = self.structures.lock().unwrap_or_else(PoisonError::into_inner);
+        let pages = structures.iter().map(|structure| structure.pages());
+        if pages.fold(0, u64::saturating_add) > WAITING_MAX {
+            return true;
+        }
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let pages =
             waiting.iter().map(|chain| u64::try_from(chain.links.len()).unwrap_or(u64::MAX));
@@ -338,12 +352,32 @@ impl Siblings {
     }
 
     fn is_empty(&self) -> bool {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        let structures = self.structures.lock().unwrap_or_else(PoisonError::into_inner);
+        structures.is_empty()
+            && self.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     fn conclude(&self) -> Vec<Step> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut *waiting).iter().flat_map(|chain| chain.steps()).collect()
+        let mut steps: Vec<_> =
+            std::mem::take(&mut *waiting).iter().flat_map(|chain| chain.steps()).collect();
+        drop(waiting);
+        let mut structures = self.structures.lock().unwrap_or_else(PoisonError::into_inner);
+        let structures = std::mem::take(&mut *structures);
+        let place = |step: &Step| match step {
+            Step::Finding(finding) | Step::Overruled(finding, _) => {
+                finding.place.page.map(|page| (finding.place.file.clone(), page))
+            }
+            _ => None,
+        };
+        // A page is told once.
+        let mut told: BTreeSet<_> = steps.iter().filter_map(place).collect();
+        for structure in structures {
+            let those = structure.conclude();
+            steps.extend(those.into_iter().filter(|it| place(it).is_none_or(|it| told.insert(it))));
+            steps.extend(structure.note().map(Step::Note));
+        }
+        steps
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::directory::Role;
 use super::open_files::any_is_open;
 use super::siblings::{Comparing, Siblings};
+use super::structure::{Definitions, Depth, Structure};
 use super::system::member_beside;
 use super::tablespace::{
     Context, FileSeverities, SYSTEM_SPACE, Tablespace, always_has_sums, is_tablespace_name,
@@ -76,6 +77,21 @@ pub fn open(path: &Path, metadata: &Metadata, options: &OpenOptions) -> Result<T
     if !is_live && tablespace.geometry.space_id != Some(SYSTEM_SPACE) {
         // It may have been copied while its server wrote to it.
         siblings.watch(&mut tablespace.file, &tablespace.allocated, Severity::Suspect);
+    }
+    if tablespace.geometry.space_id != Some(SYSTEM_SPACE) {
+        let depth = Depth {
+            has_records: options.structure,
+            alone: Severity::Damage,
+            together: (!is_live).then_some(Severity::Suspect),
+        };
+        let folder = super::state::directory_above(&real).unwrap_or_default();
+        siblings.add(Structure::watch(
+            &mut tablespace.file,
+            tablespace.geometry.layout,
+            &tablespace.allocated,
+            depth,
+            &Definitions::of_directory(folder),
+        ));
     }
     let mut steps = std::mem::take(&mut tablespace.steps);
     steps.push(Step::File(tablespace.file));

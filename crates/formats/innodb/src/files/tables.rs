@@ -34,8 +34,22 @@ use crate::page::layout::{Form, Layout};
 use pagewarden_core::source::file::{open_regular, read_fully};
 use pagewarden_core::verdict::Standing;
 
-const ROOT: u64 = 8;
-const INDEX_NUMBER: u64 = 1;
+/// The root of a table of the dictionary, where each has been made since the first version, and the
+/// number of its index.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OfDictionary {
+    root: u64,
+    index: u64,
+}
+
+/// `SYS_TABLES`.
+const TABLES: OfDictionary = OfDictionary { root: 8, index: 1 };
+/// `SYS_COLUMNS`.
+pub(super) const COLUMNS_OF_TABLES: OfDictionary = OfDictionary { root: 10, index: 2 };
+/// `SYS_INDEXES`.
+pub(super) const INDEXES_OF_TABLES: OfDictionary = OfDictionary { root: 11, index: 3 };
+/// `SYS_FIELDS`.
+pub(super) const FIELDS_OF_INDEXES: OfDictionary = OfDictionary { root: 12, index: 4 };
 const TYPE_INDEX: u16 = 17_855;
 const NEXT: usize = 12;
 const NO_PAGE: u32 = u32::MAX;
@@ -48,7 +62,6 @@ const SUPREMUM: usize = 116;
 const DELETED: u8 = 32;
 /// Numbers of a record's fields.
 const NAME: usize = 0;
-const CHILD: usize = 1;
 const COLUMNS: usize = 4;
 const TYPE: usize = 5;
 const MIX_LEN: usize = 7;
@@ -102,27 +115,31 @@ pub(super) enum Placement {
 /// The tablespaces of the tables in the dictionary whose first file is in this folder.
 #[allow(clippy::redundant_closure_for_method_calls, reason = "it would be for one lifetime")]
 pub(super) fn named(folder: &Path) -> Result<Vec<Named>, Unasked> {
-    each(folder, |record| record.named())
+    each(folder, TABLES, |record| record.named())
 }
 
 /// The names of all of its tables, those in the system tablespace too: `database/table`.
 #[allow(clippy::redundant_closure_for_method_calls, reason = "it would be for one lifetime")]
 pub(super) fn names(folder: &Path) -> Result<Vec<String>, Unasked> {
-    each(folder, |record| record.name())
+    each(folder, TABLES, |record| record.name())
 }
 
-/// What there is of each record.
-fn each<T>(folder: &Path, wanted: impl Fn(&Record<'_>) -> Option<T>) -> Result<Vec<T>, Unasked> {
+/// What there is of each record that is not deleted.
+pub(super) fn each<T>(
+    folder: &Path,
+    table: OfDictionary,
+    wanted: impl Fn(&Record<'_>) -> Option<T>,
+) -> Result<Vec<T>, Unasked> {
     let pages = Pages::open(folder)?;
-    let mut page = pages.read(ROOT)?;
+    let mut page = pages.read(table, table.root)?;
     for _ in 0..LEVELS_MAX {
         if read_u16(&page, LEVEL) == 0 {
             break;
         }
         let first = records(&page).into_iter().next();
-        let child = first.and_then(|(_, record)| record.number(CHILD));
+        let child = first.and_then(|(_, record)| record.child());
         let child = child.ok_or_else(|| broken("its upper levels lead nowhere"))?;
-        page = pages.read(u64::from(child))?;
+        page = pages.read(table, u64::from(child))?;
     }
     let mut found = Vec::new();
     for _ in 0..PAGES_MAX {
@@ -130,7 +147,7 @@ fn each<T>(folder: &Path, wanted: impl Fn(&Record<'_>) -> Option<T>) -> Result<V
         found.extend(those.filter_map(|(_, record)| wanted(&record)));
         match read_u32(&page, NEXT) {
             NO_PAGE => return Ok(found),
-            next => page = pages.read(u64::from(next))?,
+            next => page = pages.read(table, u64::from(next))?,
         }
     }
     Err(broken("its pages lead to one another in a circle"))
@@ -173,7 +190,7 @@ impl Pages {
         Ok(Self { opened, files })
     }
 
-    fn read(&self, number: u64) -> Result<Vec<u8>, Unasked> {
+    fn read(&self, table: OfDictionary, number: u64) -> Result<Vec<u8>, Unasked> {
         let layout = &self.opened.geometry.layout;
         let of_page = |why: &str| broken(&format!("page {number} of ibdata {why}"));
         let mut page = vec![0; layout.page_size];
@@ -187,7 +204,7 @@ impl Pages {
             is_encrypted(layout, &page) || matches!(look, Look::Sound(Standing::Unverifiable, _));
         let is_sound = count == page.len() && matches!(look, Look::Sound(..));
         let is_of_index = read_u16(&page, PAGE_TYPE) == TYPE_INDEX
-            && read_u64(&page, INDEX) == INDEX_NUMBER
+            && read_u64(&page, INDEX) == table.index
             && read_u16(&page, RECORDS_ON_PAGE) & COMPACT_BIT == 0;
         match (is_sound, is_locked) {
             (true, true) => Err(Unasked::Locked),
@@ -206,7 +223,7 @@ fn is_encrypted(layout: &Layout, page: &[u8]) -> bool {
 }
 
 /// One record's fields.
-struct Record<'a>(Vec<&'a [u8]>);
+pub(super) struct Record<'a>(Vec<&'a [u8]>);
 
 /// The records of a page, each with whether it was deleted.
 fn records(page: &[u8]) -> Vec<(bool, Record<'_>)> {
@@ -258,7 +275,18 @@ fn record_at(page: &[u8], record: usize) -> Option<(bool, Record<'_>)> {
 }
 
 impl Record<'_> {
-    fn number(&self, field: usize) -> Option<u32> {
+    /// A field.
+    pub(super) fn field(&self, field: usize) -> Option<&[u8]> {
+        self.0.get(field).copied()
+    }
+
+    /// The page below, of a record of an upper level.
+    fn child(&self) -> Option<u32> {
+        self.number(self.0.len().checked_sub(1)?)
+    }
+
+    /// A field of four bytes.
+    pub(super) fn number(&self, field: usize) -> Option<u32> {
         self.0.get(field)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
     }
 

@@ -15,11 +15,13 @@ use crate::files::fields::u64_at;
 use crate::files::in_use::{FileIdentity, InUse, Replaced};
 use crate::files::links::{Links, Owner};
 use crate::files::siblings::Siblings;
+use crate::files::structure::{Definitions, Depth, Structure};
 use crate::files::state::{Circumstances, read_small};
 use crate::files::tablespace::{
     Context, FileSeverities, Member, Rest, SYSTEM_SPACE, Tablespace, open_file,
 };
 use crate::files::untested::{Lock, Untested};
+use crate::page::allocation::AllocationMap;
 use crate::page::encryption::Keyring;
 use crate::page::layout::{Form, Layout};
 use crate::page::{InnodbPages, Severities};
@@ -83,6 +85,10 @@ pub(crate) struct Tablespaces {
     untested: Arc<Untested>,
     /// What pages of indexes say of one another.
     siblings: Arc<Siblings>,
+    /// Records are looked at.
+    has_records: bool,
+    /// The columns of indexes.
+    definitions: Definitions,
 }
 
 impl Tablespaces {
@@ -91,8 +97,17 @@ impl Tablespaces {
         keyring: Option<Arc<Keyring>>,
         untested: Arc<Untested>,
         siblings: Arc<Siblings>,
+        definitions: Option<Definitions>,
     ) -> Self {
-        Self { evidence, keyring, replaced: Arc::default(), untested, siblings }
+        Self {
+            evidence,
+            keyring,
+            replaced: Arc::default(),
+            untested,
+            siblings,
+            has_records: definitions.is_some(),
+            definitions: definitions.unwrap_or_default(),
+        }
     }
 
     pub(super) fn untested(&self) -> &Arc<Untested> {
@@ -221,6 +236,7 @@ impl Tablespaces {
             Step::Finding(finding) if finding.kind == Kind::Truncated => is_cut_for_sure,
             _ => true,
         });
+        self.look_inside(opening, &mut file, geometry.layout, &allocated, space);
         if self.is_live() {
             self.mark_in_use(opening, &mut file, identity);
         } else {
@@ -255,6 +271,27 @@ impl Tablespaces {
         }
         steps.push(Step::File(file));
         OpenedFile { space, steps, is_foreign: false }
+    }
+
+    /// What the pages say of themselves and of one another.
+    fn look_inside(
+        &self,
+        opening: &Opening,
+        file: &mut PageFile,
+        layout: Layout,
+        allocated: &Arc<AllocationMap>,
+        space: Option<u32>,
+    ) {
+        if opening.kind != OpeningKind::Tablespace || space == Some(SYSTEM_SPACE) {
+            return;
+        }
+        let circumstances = self.circumstances();
+        let depth = Depth {
+            has_records: self.has_records,
+            alone: circumstances.failure(),
+            together: circumstances.cross_file().filter(|_| circumstances.is_settled()),
+        };
+        self.siblings.add(Structure::watch(file, layout, allocated, depth, &self.definitions));
     }
 
     fn mark_in_use(&self, opening: &Opening, file: &mut PageFile, identity: Option<FileIdentity>) {

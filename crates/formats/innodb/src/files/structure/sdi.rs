@@ -1,0 +1,147 @@
+//! Where the definitions of indexes come from: the dictionary of a directory, read once, or the file.
+
+#![deny(clippy::arithmetic_side_effects)]
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use crate::files::structure::definition::{Index, Indexes, read_sdi};
+use crate::files::structure::{dictionary, transactions};
+use crate::files::system::sdi_root;
+use crate::page::compression::{Unpacked, unpack_mysql};
+use crate::page::fields::{PAGE_TYPE, SPACE_ID, TYPE_COMPRESSED, read_u16, read_u32};
+use crate::page::index::{IndexPage, TYPE_INSTANT};
+use crate::page::layout::{Form, Layout};
+use pagewarden_core::source::file::{open_regular, read_fully};
+
+/// Pages of definitions, and of one that is long.
+const PAGES_MAX: usize = 4096;
+const LEVELS_MAX: usize = 8;
+
+/// What a target knows of its indexes.
+#[derive(Debug, Default)]
+pub(in crate::files) struct Definitions {
+    /// The folder of the system tablespace.
+    folder: Option<PathBuf>,
+    by_dictionary: OnceLock<HashMap<u32, Indexes>>,
+    last_transaction: OnceLock<Option<u64>>,
+}
+
+impl Definitions {
+    /// Of a directory whose system tablespace is there.
+    pub(in crate::files) fn of_directory(folder: PathBuf) -> Self {
+        Self { folder: Some(folder), ..Self::default() }
+    }
+
+    /// No transaction has a larger number.
+    pub(super) fn last_transaction(&self) -> Option<u64> {
+        let read = || self.folder.as_deref().and_then(transactions::last);
+        *self.last_transaction.get_or_init(read)
+    }
+
+    pub(super) fn of_file(&self, path: &Path, layout: Layout) -> Indexes {
+        let Some(pages) = Pages::open(path, layout) else { return Indexes::new() };
+        pages.indexes().unwrap_or_else(|| {
+            let read = || {
+                let folder = self.folder.as_deref();
+                folder.and_then(|it| dictionary::indexes(it).ok()).unwrap_or_default()
+            };
+            let all = self.by_dictionary.get_or_init(read);
+            let own = pages.read(0).and_then(|first| all.get(&read_u32(&first, SPACE_ID)).cloned());
+            let mut own = own.unwrap_or_default();
+            pages.mark_altered(&mut own);
+            own
+        })
+    }
+}
+
+struct Pages {
+    file: File,
+    layout: Layout,
+}
+
+impl Pages {
+    fn open(path: &Path, layout: Layout) -> Option<Self> {
+        // The records of compressed tables would have to be unpacked first.
+        (layout.form != Form::Zip).then_some(())?;
+        Some(Self { file: open_regular(path).ok()?, layout })
+    }
+
+    fn read(&self, number: u32) -> Option<Vec<u8>> {
+        let mut page = vec![0; self.layout.page_size];
+        let offset = u64::from(number).checked_mul(u64::try_from(page.len()).ok()?)?;
+        let count = read_fully(&self.file, &mut page, offset).ok()?;
+        if count != page.len() || read_u32(&page, 4) != number {
+            return None;
+        }
+        match read_u16(&page, PAGE_TYPE) {
+            TYPE_COMPRESSED => match unpack_mysql(&page) {
+                Unpacked::Page(page) => Some(page),
+                Unpacked::Unsupported | Unpacked::Broken(_) => None,
+            },
+            _ => Some(page),
+        }
+    }
+
+    /// MariaDB gives the root of a table with instant columns a type of its own.
+    fn mark_altered(&self, indexes: &mut Indexes) {
+        for index in indexes.values_mut() {
+            const FIRST_FIELDS: usize = 50;
+            let root = self.read(index.root);
+            let Some(root) = root.filter(|it| read_u16(it, PAGE_TYPE) == TYPE_INSTANT) else {
+                continue;
+            };
+            // Where columns were removed or moved, too, the root has no word at its beginning.
+            let page = IndexPage::new(&root);
+            let is_altered = page.is_none_or(|page| page.test_words().is_err());
+            let first_count = Some(usize::from(read_u16(&root, FIRST_FIELDS) >> 3));
+            *index = Arc::new(Index { is_altered, first_count, ..(**index).clone() });
+        }
+    }
+
+    /// `None` if the file has no definitions.
+    fn indexes(&self) -> Option<Indexes> {
+        let first = self.read(0)?;
+        let mut number = u32::try_from(sdi_root(&self.layout, &first)?).ok()?;
+        let mut found = Indexes::new();
+        let mut page = self.read(number)?;
+        for _ in 0..LEVELS_MAX {
+            let index = IndexPage::new(&page)?;
+            if index.level() == 0 {
+                break;
+            }
+            // Kind and number are the key: the page below is behind them.
+            let place = index.records().next()?;
+            number = read_u32(page.get(place.origin..)?, 12);
+            page = self.read(number)?;
+        }
+        for _ in 0..PAGES_MAX {
+            let index = IndexPage::new(&page)?;
+            read_sdi(&index, |first| self.chain(first), &mut found);
+            let [_, next] = index.beside();
+            let Some(next) = next else { break };
+            page = self.read(next)?;
+        }
+        Some(found)
+    }
+
+    /// A long value: bytes and next page from byte 38 on.
+    fn chain(&self, first: u32) -> Vec<u8> {
+        let mut value = Vec::new();
+        let mut number = first;
+        for _ in 0..PAGES_MAX {
+            let Some(page) = self.read(number) else { break };
+            let length = usize::try_from(read_u32(&page, 38)).unwrap_or(0);
+            let rest = page.get(46..).unwrap_or_default();
+            // SDI is compressed already, and may be marked so.
+            value.extend(rest.get(..length).unwrap_or(rest));
+            number = read_u32(&page, 42);
+            if number == u32::MAX || number == 0 {
+                break;
+            }
+        }
+        value
+    }
+}
