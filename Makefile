@@ -59,12 +59,14 @@ slow:
 	./fuzz/run.sh 1800
 	PAGEWARDEN_SPARK=1 $(MAKE) test-wheel
 
-# The Python module: docs/python.md.
+# The Python modules: docs/python.md, docs/sqlite-vfs.md.
 wheel:
 	./scripts/wheel.sh
+	./scripts/wheel-sqlite.sh
 
 test-wheel: wheel
 	./scripts/test-wheel.sh
+	./scripts/test-wheel-sqlite.sh
 
 bench: build
 	cargo run --release --locked --package pagewarden-bench -- kernel
