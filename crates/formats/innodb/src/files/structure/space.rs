@@ -32,9 +32,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use crate::files::structure::tree::Faults;
 use crate::files::structure::{Gathered, Structure, TYPE_BLOB, TYPE_INODE, TYPE_XDES, What};
 use crate::page::fields::{
-    EXTENT_DESCRIPTORS, FSP_FREE_LIMIT, FSP_SIZE, PAGE_TYPE, TYPE_FSP_HDR, read_u16, read_u32,
-    read_u64,
+    EXTENT_DESCRIPTORS, FSP_FLAGS, FSP_FREE_LIMIT, FSP_SIZE, FSP_SPACE_ID, PAGE_TYPE, SPACE_ID,
+    TYPE_FSP_HDR, read_u16, read_u32, read_u64,
 };
+use crate::page::layout::Layout;
 
 const SINGLE_IN_USE: usize = 58;
 /// Lists of page 0, of extents in the states 1, 2 and 3.
@@ -114,6 +115,20 @@ impl Structure {
     pub(super) fn compare_space(&self, gathered: &Gathered, faults: &mut Faults) {
         let kept = &gathered.found.kept;
         let Some((_, first)) = kept.iter().find(|(number, _)| *number == 0) else { return };
+        let (own, space) = (read_u32(first, FSP_SPACE_ID), read_u32(first, SPACE_ID));
+        if own != space {
+            faults.insert(0, format!("it is of tablespace {space}, and says {own} of the file"));
+            return;
+        }
+        let flags = read_u32(first, FSP_FLAGS);
+        let by_flags = [Layout::of_flags(flags), Layout::of_early_mariadb_flags(flags)];
+        let is_as_said = |said: Layout| {
+            (said.form, said.page_size) == (self.layout.form, self.layout.page_size)
+        };
+        if !by_flags.into_iter().flatten().any(is_as_said) {
+            faults.insert(0, format!("its flags, {flags:#x}, are not those of its pages"));
+            return;
+        }
         let limit = u64::from(read_u32(first, FSP_FREE_LIMIT));
         let size = u64::from(read_u32(first, FSP_SIZE));
         // Small files end before their first extent does.
