@@ -104,6 +104,8 @@ pub(super) fn has_wide_characters(collation: u64) -> Option<bool> {
 }
 
 const BINARY: u64 = 63;
+/// A kind of index.
+const FULLTEXT: u64 = 4;
 /// The longest JSON that is unpacked: a table of 1017 columns has a quarter of it.
 const JSON_BYTES_MAX: u64 = 16 << 20;
 
@@ -154,6 +156,8 @@ fn of_json(json: &Value, to: &mut Indexes) -> Option<()> {
     let is_altered = columns.iter().any(is_altered_by)
         || value_of(&table["se_private_data"], "instant_col").is_some();
     let indexes = table.get("indexes")?.as_array()?;
+    // The numbers of documents may be a column that is not told: seen in a table of MySQL 8.0.
+    let is_altered = is_altered || indexes.iter().any(|index| index["type"] == FULLTEXT);
     let places = std::iter::once(indexes.iter().collect::<Vec<_>>())
         .chain(partitions(&table["partitions"]).into_iter().map(|it| it.iter().collect()));
     for those in places {
@@ -192,7 +196,6 @@ fn partitions(those: &Value) -> Vec<&Vec<Value>> {
 
 fn of_index(index: &Value, fields: &[Option<Field>], columns: &[Value]) -> Option<Index> {
     const DESCENDING: u64 = 3;
-    const FULLTEXT: u64 = 4;
     const SPATIAL: u64 = 5;
     const ALL: u64 = u32::MAX as u64;
     let kind = index["type"].as_u64()?;
