@@ -306,8 +306,7 @@ fn campaign(version: &'static str, wanted: usize) {
         for (table, (place, what)) in places.iter().enumerate() {
             let count = counts.entry(*place).or_default();
             let is_missed = by_server[table] && !by_structure[table];
-            let found =
-                [true, by_default[table], by_structure[table], by_server[table], is_missed];
+            let found = [true, by_default[table], by_structure[table], by_server[table], is_missed];
             if is_missed {
                 println!("found by the server alone: {place:?}, {what}");
             }

@@ -15,8 +15,8 @@ use crate::files::fields::u64_at;
 use crate::files::in_use::{FileIdentity, InUse, Replaced};
 use crate::files::links::{Links, Owner};
 use crate::files::siblings::Siblings;
-use crate::files::structure::{Definitions, Depth, Structure};
 use crate::files::state::{Circumstances, read_small};
+use crate::files::structure::{Definitions, Depth, Structure};
 use crate::files::tablespace::{
     Context, FileSeverities, Member, Rest, SYSTEM_SPACE, Tablespace, open_file,
 };

@@ -96,8 +96,22 @@ pub(super) fn has_wide_characters(collation: u64) -> Option<bool> {
         33 | 45 | 46 | 76 | 83 | 192..=215 | 223..=247 | 255..=323 | 576..=640 | 2048..=2559 => {
             Some(true)
         }
-        3..=11 | 14..=16 | 20 | 22 | 23 | 25..=27 | 29..=32 | 34 | 36..=44 | 47..=53 | 57..=69
-        | 71..=75 | 77..=82 | 89 | 90 | 92..=94 => Some(false),
+        3..=11
+        | 14..=16
+        | 20
+        | 22
+        | 23
+        | 25..=27
+        | 29..=32
+        | 34
+        | 36..=44
+        | 47..=53
+        | 57..=69
+        | 71..=75
+        | 77..=82
+        | 89
+        | 90
+        | 92..=94 => Some(false),
         NO_PAD..2048 => has_wide_characters(collation.wrapping_sub(NO_PAD)),
         _ => None,
     }
@@ -252,25 +266,28 @@ fn column(number: usize, column: &Value) -> Option<Field> {
     };
     let values = u64::try_from(column["elements"].as_array().map_or(0, Vec::len)).ok()?;
     let fixed = by_name.map_or_else(
-        || match kind {
-            2 | 14 => Some(1),
-            3 => Some(2),
-            10 | 11 | 15 => Some(3),
-            4 | 5 => Some(4),
-            6 | 9 => Some(8),
-            18 => Some(fraction.saturating_add(4)),
-            19 => Some(fraction.saturating_add(5)),
-            20 => Some(fraction.saturating_add(3)),
-            17 => Some(length.div_ceil(8)),
-            21 => decimal_bytes(word("numeric_precision")?, word("numeric_scale")?),
-            22 => Some(if values < 256 { 1 } else { 2 }),
-            23 => Some(match values.div_ceil(8) {
-                5.. => 8,
-                bytes => bytes,
-            }),
-            29 => (!has_wide_characters(collation)?).then_some(length),
-            _ => None,
-        }.into(),
+        || {
+            match kind {
+                2 | 14 => Some(1),
+                3 => Some(2),
+                10 | 11 | 15 => Some(3),
+                4 | 5 => Some(4),
+                6 | 9 => Some(8),
+                18 => Some(fraction.saturating_add(4)),
+                19 => Some(fraction.saturating_add(5)),
+                20 => Some(fraction.saturating_add(3)),
+                17 => Some(length.div_ceil(8)),
+                21 => decimal_bytes(word("numeric_precision")?, word("numeric_scale")?),
+                22 => Some(if values < 256 { 1 } else { 2 }),
+                23 => Some(match values.div_ceil(8) {
+                    5.. => 8,
+                    bytes => bytes,
+                }),
+                29 => (!has_wide_characters(collation)?).then_some(length),
+                _ => None,
+            }
+            .into()
+        },
         |bytes| Some(Some(bytes)),
     )?;
     let is_text = matches!(kind, 16 | 24..=29);

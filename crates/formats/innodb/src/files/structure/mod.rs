@@ -38,15 +38,18 @@ mod definition;
 mod dictionary;
 mod long;
 mod record;
-mod transactions;
 mod sdi;
 mod space;
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "small numbers of a test")]
+mod tests;
+mod transactions;
 mod tree;
 mod zip;
 
 use definition::{Index, Indexes};
-pub(super) use sdi::Definitions;
 use record::{Begin, Key, Part};
+pub(super) use sdi::Definitions;
 
 const HINT: &str = "CHECK TABLE ... EXTENDED in the server names the index; copy the file before anything \
                     else, and restore the table from a backup";
@@ -226,6 +229,9 @@ pub(super) struct Depth {
     pub(super) together: Option<Severity>,
 }
 
+/// See [`Structure::others`].
+type Others = HashMap<u64, Vec<(u64, Option<Vec<usize>>)>>;
+
 /// One file of pages.
 pub(super) struct Structure {
     file: String,
@@ -240,7 +246,7 @@ pub(super) struct Structure {
     last_transaction: Option<u64>,
     /// Of each clustered index the others of its table, and which of its fields they have; `None`
     /// where those cannot be compared.
-    others: HashMap<u64, Vec<(u64, Option<Vec<usize>>)>>,
+    others: Others,
     gathered: Mutex<Gathered>,
 }
 
@@ -392,13 +398,11 @@ impl Structure {
             ..Fact::default()
         };
         let tested = match (self.layout.form, self.depth.has_records) {
-            (Form::Zip, true) => {
-                zip::test(page, self.layout.logical_page_size).map(|children| {
-                    for (page, rank) in children.into_iter().zip(0..) {
-                        found.children.push(Child { parent: number, rank, page, key: None });
-                    }
-                })
-            }
+            (Form::Zip, true) => zip::test(page, self.layout.logical_page_size).map(|children| {
+                for (page, rank) in children.into_iter().zip(0..) {
+                    found.children.push(Child { parent: number, rank, page, key: None });
+                }
+            }),
             (Form::Zip, false) => Ok(()),
             (_, true) => {
                 page.test().and_then(|()| self.look_at_records(number, page, &mut fact, found))
@@ -416,7 +420,10 @@ impl Structure {
             found.late.extend(fault.map(|fault| (number, fault)));
         }
         if before.is_none() && next.is_none() {
-            let place = |at| (read_u32(page.bytes(), at + 4), read_u16(page.bytes(), at + 8).into());
+            let place = |at: usize| {
+                let segment = page.bytes().get(at..).unwrap_or_default();
+                (read_u32(segment, 4), read_u16(segment, 8).into())
+            };
             found.segments.push((number, SEGMENTS.map(place)));
         }
         fact
@@ -503,7 +510,8 @@ impl Structure {
         }
         if index.is_clustered(page.index())
             && let Some(part) = parts.get(index.key_count)
-            && let Some(fault) = self.fault_of_transaction(transactions::number(part.of(page.bytes())))
+            && let Some(fault) =
+                self.fault_of_transaction(transactions::number(part.of(page.bytes())))
         {
             found.late.push((number, fault));
         }
@@ -522,12 +530,7 @@ impl Structure {
     }
 
     /// Adds a row to what each of the other indexes must have.
-    fn add_rows(
-        &self,
-        page: &IndexPage<'_>,
-        parts: Option<&[Part]>,
-        found: &mut Found,
-    ) {
+    fn add_rows(&self, page: &IndexPage<'_>, parts: Option<&[Part]>, found: &mut Found) {
         for (other, fields) in self.others.get(&page.index()).into_iter().flatten() {
             let sum = fields.as_ref().zip(parts).and_then(|(fields, parts)| {
                 let those = fields.iter().filter_map(|at| parts.get(*at));
@@ -559,9 +562,12 @@ impl Structure {
         }
         if self.depth.has_records && gathered.is_whole() {
             let detail = self.compare_totals(&gathered);
-            steps.extend(detail.into_iter().take(FAULTS_MAX).map(|detail| {
-                Step::Finding(self.finding(Kind::Structure, detail, together))
-            }));
+            steps.extend(
+                detail
+                    .into_iter()
+                    .take(FAULTS_MAX)
+                    .map(|detail| Step::Finding(self.finding(Kind::Structure, detail, together))),
+            );
         }
         steps.truncate(FAULTS_MAX);
         steps
@@ -584,9 +590,8 @@ impl Structure {
         // Of rows that the server writes for itself, in `mysql.innodb_dynamic_metadata`.
         const NO_TRANSACTION: u64 = (1 << 48) - 1;
         let last = self.last_transaction?;
-        (number > last && number != NO_TRANSACTION).then(|| {
-            format!("transaction {number} changed it, and none had a number above {last}")
-        })
+        (number > last && number != NO_TRANSACTION)
+            .then(|| format!("transaction {number} changed it, and none had a number above {last}"))
     }
 
     /// What was not compared, for people.
@@ -651,17 +656,16 @@ fn sum_of<'a>(page: &[u8], parts: impl Iterator<Item = &'a Part>) -> Option<u64>
 }
 
 /// The other indexes of each table, by its clustered one.
-fn others_of(indexes: &Indexes) -> HashMap<u64, Vec<(u64, Option<Vec<usize>>)>> {
-    let mut others: HashMap<u64, Vec<_>> = HashMap::new();
+fn others_of(indexes: &Indexes) -> Others {
+    let mut others = Others::new();
     for (number, index) in indexes {
         let Some(clustered) = indexes.get(&index.clustered) else { continue };
         if index.is_clustered(*number) || !index.is_of_rows {
             continue;
         }
         let is_part = index.fields.iter().any(|field| field.is_prefix);
-        let place = |column| {
-            clustered.fields.iter().position(|it| it.column == column && !it.is_prefix)
-        };
+        let place =
+            |column| clustered.fields.iter().position(|it| it.column == column && !it.is_prefix);
         let places: Option<Vec<_>> = index.fields.iter().map(|it| place(it.column)).collect();
         let places = places.filter(|_| index.is_stored && !is_part);
         others.entry(index.clustered).or_default().push((*number, places));

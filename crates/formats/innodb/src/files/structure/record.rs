@@ -125,7 +125,8 @@ fn compact(
             });
             continue;
         }
-        let mut part = Part { begin: at, end: at, is_null: false, is_outside: false, is_missing: false };
+        let mut part =
+            Part { begin: at, end: at, is_null: false, is_outside: false, is_missing: false };
         if field.is_nullable {
             let bits = byte(nulls_at.checked_add(null_bit / 8)?)?;
             part.is_null = bits >> (null_bit % 8) & 1 == 1;
