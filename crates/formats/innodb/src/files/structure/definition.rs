@@ -37,7 +37,10 @@ pub(super) enum Order {
     Bytes,
     /// As floating point numbers, little-endian, of four bytes or of eight.
     Float,
-    /// By a collation.
+    /// By a collation that takes upper for lower case: spaces, digits and letters of ASCII are in the
+    /// same order in all of those.
+    Folded,
+    /// By another collation.
     Unknown,
 }
 
@@ -115,6 +118,12 @@ pub(super) fn has_wide_characters(collation: u64) -> Option<bool> {
         NO_PAD..2048 => has_wide_characters(collation.wrapping_sub(NO_PAD)),
         _ => None,
     }
+}
+
+/// True of collations by default, of letters of any case and, mostly, any accent.
+pub(super) fn is_folded(collation: u64) -> bool {
+    // latin1_swedish_ci, utf8 and utf8mb4: general_ci, unicode_ci, 0900_ai_ci, uca1400_ai_ci.
+    matches!(collation, 8 | 33 | 45 | 192 | 224 | 255 | 2048 | 2304)
 }
 
 const BINARY: u64 = 63;
@@ -293,6 +302,7 @@ fn column(number: usize, column: &Value) -> Option<Field> {
     let is_text = matches!(kind, 16 | 24..=29);
     let is_known = fixed.is_some() || matches!(kind, 16 | 24..=32);
     let order = match kind {
+        _ if is_text && is_folded(collation) => Order::Folded,
         _ if is_text && collation != BINARY => Order::Unknown,
         30..=32 | 1 | 7 | 8 | 12 | 13 => Order::Unknown,
         5 | 6 => Order::Float,
