@@ -241,7 +241,8 @@ pub struct Check {
     /// Also compare pages with one another: trees, lists, rows with their index entries
     ///
     /// SQLite, and PostgreSQL after a clean stop: rows against indexes, and the order
-    /// of keys; PostgreSQL also TOAST values. Without it, all else that pages say of
+    /// of keys; PostgreSQL also TOAST values. InnoDB: records, keys, rows against indexes
+    /// and long values, of a running server each page by itself. Without it, all else that pages say of
     /// one another is looked at.
     #[arg(long, conflicts_with = "no_witness")]
     pub structure: bool,

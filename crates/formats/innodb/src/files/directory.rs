@@ -33,9 +33,9 @@ use crate::files::open_files::any_is_open;
 use crate::files::places::Places;
 use crate::files::redo::NoLog;
 use crate::files::siblings::{Comparing, Siblings};
-use crate::files::structure::Definitions;
 use crate::files::state::{self, Circumstances, State, read_small};
 use crate::files::stream::Unpacking;
+use crate::files::structure::Definitions;
 use crate::files::tablespace::{Context, open_file, read_keyring};
 use crate::files::tablespaces::{Opening, OpeningKind, Tablespaces};
 use crate::files::untested::{Telling, Untested};
@@ -125,7 +125,8 @@ pub(super) fn open_inside(path: &Path, options: &OpenOptions) -> Result<Option<T
         return match folder.filter(|_| any_is_open([path])) {
             Some(root) => {
                 let keyring = options.keyring.as_deref().map(read_keyring).transpose()?;
-                open_part(path, &root, Part::File(path), State::in_use(), keyring, options).map(Some)
+                open_part(path, &root, Part::File(path), State::in_use(), keyring, options)
+                    .map(Some)
             }
             None => Ok(None),
         };

@@ -15,8 +15,8 @@ use crate::files::fields::u64_at;
 use crate::files::in_use::{FileIdentity, InUse, Replaced};
 use crate::files::links::{Links, Owner};
 use crate::files::siblings::Siblings;
-use crate::files::structure::{Definitions, Depth, Structure};
 use crate::files::state::{Circumstances, read_small};
+use crate::files::structure::{self, Definitions, Depth, Structure};
 use crate::files::tablespace::{
     Context, FileSeverities, Member, Rest, SYSTEM_SPACE, Tablespace, open_file,
 };
@@ -27,7 +27,7 @@ use crate::page::layout::{Form, Layout};
 use crate::page::{InnodbPages, Severities};
 use pagewarden_core::database::{PageFile, Step};
 use pagewarden_core::error::{Error, ErrorKind};
-use pagewarden_core::verdict::{Kind, Severity, Unread};
+use pagewarden_core::verdict::{Kind, Note, Severity, Unread};
 
 /// A server writes page 0 of a new file, or an old one's anew, in a moment.
 const LOOKS_MAX: u32 = 5;
@@ -236,7 +236,8 @@ impl Tablespaces {
             Step::Finding(finding) if finding.kind == Kind::Truncated => is_cut_for_sure,
             _ => true,
         });
-        self.look_inside(opening, &mut file, geometry.layout, &allocated, space);
+        let left_out = self.look_inside(opening, &mut file, geometry.layout, &allocated, space);
+        steps.extend(left_out.map(Step::Note));
         if self.is_live() {
             self.mark_in_use(opening, &mut file, identity);
         } else {
@@ -273,7 +274,7 @@ impl Tablespaces {
         OpenedFile { space, steps, is_foreign: false }
     }
 
-    /// What the pages say of themselves and of one another.
+    /// What the pages say of themselves and of one another; what is to be said where they are not asked.
     fn look_inside(
         &self,
         opening: &Opening,
@@ -281,9 +282,9 @@ impl Tablespaces {
         layout: Layout,
         allocated: &Arc<AllocationMap>,
         space: Option<u32>,
-    ) {
+    ) -> Option<Note> {
         if opening.kind != OpeningKind::Tablespace || space == Some(SYSTEM_SPACE) {
-            return;
+            return None;
         }
         let circumstances = self.circumstances();
         let depth = Depth {
@@ -292,6 +293,7 @@ impl Tablespaces {
             together: circumstances.cross_file().filter(|_| circumstances.is_settled()),
         };
         self.siblings.add(Structure::watch(file, layout, allocated, depth, &self.definitions));
+        structure::is_left_out(file, layout, depth)
     }
 
     fn mark_in_use(&self, opening: &Opening, file: &mut PageFile, identity: Option<FileIdentity>) {

@@ -194,8 +194,8 @@ impl<'a> IndexPage<'a> {
         let next = usize::from(word(2)?);
         let (head, heap, status, next) = if self.is_compact() {
             // Forth or back, within the page; 0 at the end of a list.
-            let mask = self.bytes.len().checked_sub(1)? & usize::from(u16::MAX);
-            let to = if next == 0 { 0 } else { origin.checked_add(next)? & mask };
+            let to = origin.checked_add(next)? & usize::from(u16::MAX);
+            let to = if next == 0 { 0 } else { to };
             let status = u8::try_from(word(4)? & 7).ok()?;
             (byte(5)?, word(4)? >> 3, status, to)
         } else {

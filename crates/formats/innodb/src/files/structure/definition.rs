@@ -37,7 +37,10 @@ pub(super) enum Order {
     Bytes,
     /// As floating point numbers, little-endian, of four bytes or of eight.
     Float,
-    /// By a collation.
+    /// By a collation that takes upper for lower case: spaces, digits and letters of ASCII are in the
+    /// same order in all of those.
+    Folded,
+    /// By another collation.
     Unknown,
 }
 
@@ -96,14 +99,36 @@ pub(super) fn has_wide_characters(collation: u64) -> Option<bool> {
         33 | 45 | 46 | 76 | 83 | 192..=215 | 223..=247 | 255..=323 | 576..=640 | 2048..=2559 => {
             Some(true)
         }
-        3..=11 | 14..=16 | 20 | 22 | 23 | 25..=27 | 29..=32 | 34 | 36..=44 | 47..=53 | 57..=69
-        | 71..=75 | 77..=82 | 89 | 90 | 92..=94 => Some(false),
+        3..=11
+        | 14..=16
+        | 20
+        | 22
+        | 23
+        | 25..=27
+        | 29..=32
+        | 34
+        | 36..=44
+        | 47..=53
+        | 57..=69
+        | 71..=75
+        | 77..=82
+        | 89
+        | 90
+        | 92..=94 => Some(false),
         NO_PAD..2048 => has_wide_characters(collation.wrapping_sub(NO_PAD)),
         _ => None,
     }
 }
 
+/// True of collations by default, of letters of any case and, mostly, any accent.
+pub(super) fn is_folded(collation: u64) -> bool {
+    // latin1_swedish_ci, utf8 and utf8mb4: general_ci, unicode_ci, 0900_ai_ci, uca1400_ai_ci.
+    matches!(collation, 8 | 33 | 45 | 192 | 224 | 255 | 2048 | 2304)
+}
+
 const BINARY: u64 = 63;
+/// A kind of index.
+const FULLTEXT: u64 = 4;
 /// The longest JSON that is unpacked: a table of 1017 columns has a quarter of it.
 const JSON_BYTES_MAX: u64 = 16 << 20;
 
@@ -154,6 +179,8 @@ fn of_json(json: &Value, to: &mut Indexes) -> Option<()> {
     let is_altered = columns.iter().any(is_altered_by)
         || value_of(&table["se_private_data"], "instant_col").is_some();
     let indexes = table.get("indexes")?.as_array()?;
+    // The numbers of documents may be a column that is not told: seen in a table of MySQL 8.0.
+    let is_altered = is_altered || indexes.iter().any(|index| index["type"] == FULLTEXT);
     let places = std::iter::once(indexes.iter().collect::<Vec<_>>())
         .chain(partitions(&table["partitions"]).into_iter().map(|it| it.iter().collect()));
     for those in places {
@@ -192,7 +219,6 @@ fn partitions(those: &Value) -> Vec<&Vec<Value>> {
 
 fn of_index(index: &Value, fields: &[Option<Field>], columns: &[Value]) -> Option<Index> {
     const DESCENDING: u64 = 3;
-    const FULLTEXT: u64 = 4;
     const SPATIAL: u64 = 5;
     const ALL: u64 = u32::MAX as u64;
     let kind = index["type"].as_u64()?;
@@ -249,30 +275,34 @@ fn column(number: usize, column: &Value) -> Option<Field> {
     };
     let values = u64::try_from(column["elements"].as_array().map_or(0, Vec::len)).ok()?;
     let fixed = by_name.map_or_else(
-        || match kind {
-            2 | 14 => Some(1),
-            3 => Some(2),
-            10 | 11 | 15 => Some(3),
-            4 | 5 => Some(4),
-            6 | 9 => Some(8),
-            18 => Some(fraction.saturating_add(4)),
-            19 => Some(fraction.saturating_add(5)),
-            20 => Some(fraction.saturating_add(3)),
-            17 => Some(length.div_ceil(8)),
-            21 => decimal_bytes(word("numeric_precision")?, word("numeric_scale")?),
-            22 => Some(if values < 256 { 1 } else { 2 }),
-            23 => Some(match values.div_ceil(8) {
-                5.. => 8,
-                bytes => bytes,
-            }),
-            29 => (!has_wide_characters(collation)?).then_some(length),
-            _ => None,
-        }.into(),
+        || {
+            match kind {
+                2 | 14 => Some(1),
+                3 => Some(2),
+                10 | 11 | 15 => Some(3),
+                4 | 5 => Some(4),
+                6 | 9 => Some(8),
+                18 => Some(fraction.saturating_add(4)),
+                19 => Some(fraction.saturating_add(5)),
+                20 => Some(fraction.saturating_add(3)),
+                17 => Some(length.div_ceil(8)),
+                21 => decimal_bytes(word("numeric_precision")?, word("numeric_scale")?),
+                22 => Some(if values < 256 { 1 } else { 2 }),
+                23 => Some(match values.div_ceil(8) {
+                    5.. => 8,
+                    bytes => bytes,
+                }),
+                29 => (!has_wide_characters(collation)?).then_some(length),
+                _ => None,
+            }
+            .into()
+        },
         |bytes| Some(Some(bytes)),
     )?;
     let is_text = matches!(kind, 16 | 24..=29);
     let is_known = fixed.is_some() || matches!(kind, 16 | 24..=32);
     let order = match kind {
+        _ if is_text && is_folded(collation) => Order::Folded,
         _ if is_text && collation != BINARY => Order::Unknown,
         30..=32 | 1 | 7 | 8 | 12 | 13 => Order::Unknown,
         5 | 6 => Order::Float,

@@ -16,7 +16,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::files::structure::definition::{Field, Index, Indexes, Order, has_wide_characters};
+use crate::files::structure::definition::{
+    Field, Index, Indexes, Order, has_wide_characters, is_folded,
+};
 use crate::files::tables::{
     COLUMNS_OF_TABLES, FIELDS_OF_INDEXES, INDEXES_OF_TABLES, Record, Unasked, each,
 };
@@ -171,17 +173,18 @@ fn field(columns: &[Column], name: &[u8], part: u32) -> Option<Field> {
     let column = columns.iter().find(|column| column.name == name)?;
     let bytes = usize::try_from(column.bytes).ok()?;
     let collation = column.precise >> 16 & 0x7FFF;
+    let text = if is_folded(u64::from(collation)) { Order::Folded } else { Order::Unknown };
     let (is_fixed, order) = match column.kind {
         // Characters of variable and of fixed length of the first collation, which has one byte each.
         1 | 12 if collation == BINARY => (false, Order::Bytes),
-        1 | 12 => (false, Order::Unknown),
-        2 => (true, Order::Unknown),
+        1 | 12 => (false, text),
+        2 => (true, text),
         3 | 6 | 8 => (true, Order::Bytes),
         4 => (false, Order::Bytes),
         5 if collation == BINARY => (false, Order::Bytes),
         5 | 14 | 11 => (false, Order::Unknown),
         9 | 10 => (true, Order::Float),
-        13 => (!has_wide_characters(u64::from(collation))?, Order::Unknown),
+        13 => (!has_wide_characters(u64::from(collation))?, text),
         _ => return None,
     };
     let part_bytes = usize::try_from(part & !DESCENDING).ok()?;

@@ -84,7 +84,10 @@ type Wrong = (u32, String);
 impl Walk<'_> {
     fn follow(&mut self, long: &Long) -> Result<(), Wrong> {
         let lost = |what: &str| {
-            (long.of, format!("a value of {} bytes goes on at page {}, {what}", long.bytes, long.page))
+            (
+                long.of,
+                format!("a value of {} bytes goes on at page {}, {what}", long.bytes, long.page),
+            )
         };
         match self.gathered.fact(long.page).what {
             What::Unknown => Ok(()),
@@ -118,7 +121,8 @@ impl Walk<'_> {
                 What::Unknown => return Ok(()),
                 What::Type(TYPE_BLOB) => {}
                 _ => {
-                    let words = format!("its value goes on at page {page}, which has no part of it");
+                    let words =
+                        format!("its value goes on at page {page}, which has no part of it");
                     return Err((before, words));
                 }
             }
@@ -200,13 +204,17 @@ impl Walk<'_> {
         if page == first {
             return match length == own {
                 true => Ok(()),
-                false => Err((first, format!("its part here has {own} bytes, and {length} by the list"))),
+                false => {
+                    Err((first, format!("its part here has {own} bytes, and {length} by the list")))
+                }
             };
         }
         match self.gathered.fact(page).what {
             What::Unknown => return Ok(()),
             What::Type(TYPE_LOB_DATA) => {}
-            _ => return Err((first, format!("a part of its value is page {page}, which has none"))),
+            _ => {
+                return Err((first, format!("a part of its value is page {page}, which has none")));
+            }
         }
         self.take(page)?;
         let stored = self.page(page).map_or(length, |bytes| match read_u16(bytes, PAGE_TYPE) {

@@ -38,21 +38,24 @@ mod definition;
 mod dictionary;
 mod long;
 mod record;
-mod transactions;
 mod sdi;
 mod space;
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "small numbers of a test")]
+mod tests;
+mod transactions;
 mod tree;
 mod zip;
 
 use definition::{Index, Indexes};
-pub(super) use sdi::Definitions;
 use record::{Begin, Key, Part};
+pub(super) use sdi::Definitions;
 
 const HINT: &str = "CHECK TABLE ... EXTENDED in the server names the index; copy the file before anything \
                     else, and restore the table from a backup";
 
-/// Larger files are not gone through: 64 GiB of pages of 16 KiB.
-const PAGES_MAX: u64 = 1 << 22;
+/// Larger files are not gone through: 16 GiB of pages of 16 KiB, of which 110 MiB are remembered.
+const PAGES_MAX: u64 = 1 << 20;
 /// Of a file in which more is wrong the first are reported.
 const FAULTS_MAX: usize = 1000;
 /// Values outside of records that are remembered of a file.
@@ -226,6 +229,29 @@ pub(super) struct Depth {
     pub(super) together: Option<Severity>,
 }
 
+impl Depth {
+    fn is_asked(&self) -> bool {
+        self.has_records || self.together.is_some()
+    }
+}
+
+fn pages_of(file: &PageFile, layout: Layout) -> u64 {
+    let page_bytes = u64::try_from(layout.page_size).unwrap_or(u64::MAX).max(1);
+    file.listed_bytes.checked_div(page_bytes).unwrap_or(0)
+}
+
+/// Said of a file that is too large to be gone through.
+pub(super) fn is_left_out(file: &PageFile, layout: Layout, depth: Depth) -> Option<Note> {
+    let is_left_out = depth.is_asked() && pages_of(file, layout) > PAGES_MAX;
+    is_left_out.then(|| Note {
+        file: file.name.clone(),
+        text: format!("more than {PAGES_MAX} pages: what they say of one another was not compared"),
+    })
+}
+
+/// See [`Structure::others`].
+type Others = HashMap<u64, Vec<(u64, Option<Vec<usize>>)>>;
+
 /// One file of pages.
 pub(super) struct Structure {
     file: String,
@@ -240,7 +266,7 @@ pub(super) struct Structure {
     last_transaction: Option<u64>,
     /// Of each clustered index the others of its table, and which of its fields they have; `None`
     /// where those cannot be compared.
-    others: HashMap<u64, Vec<(u64, Option<Vec<usize>>)>>,
+    others: Others,
     gathered: Mutex<Gathered>,
 }
 
@@ -276,10 +302,12 @@ impl Structure {
         depth: Depth,
         definitions: &Definitions,
     ) -> Option<Arc<Self>> {
-        let page_bytes = u64::try_from(layout.page_size).unwrap_or(u64::MAX).max(1);
-        let pages = file.listed_bytes.checked_div(page_bytes).unwrap_or(0);
-        let is_asked = depth.has_records || depth.together.is_some();
-        if !is_asked || file.first_page.0 != 0 || pages > PAGES_MAX || allocated.count() == 0 {
+        let pages = pages_of(file, layout);
+        if !depth.is_asked()
+            || file.first_page.0 != 0
+            || pages > PAGES_MAX
+            || allocated.count() == 0
+        {
             return None;
         }
         let has_columns = depth.has_records && depth.together.is_some();
@@ -392,13 +420,11 @@ impl Structure {
             ..Fact::default()
         };
         let tested = match (self.layout.form, self.depth.has_records) {
-            (Form::Zip, true) => {
-                zip::test(page, self.layout.logical_page_size).map(|children| {
-                    for (page, rank) in children.into_iter().zip(0..) {
-                        found.children.push(Child { parent: number, rank, page, key: None });
-                    }
-                })
-            }
+            (Form::Zip, true) => zip::test(page, self.layout.logical_page_size).map(|children| {
+                for (page, rank) in children.into_iter().zip(0..) {
+                    found.children.push(Child { parent: number, rank, page, key: None });
+                }
+            }),
             (Form::Zip, false) => Ok(()),
             (_, true) => {
                 page.test().and_then(|()| self.look_at_records(number, page, &mut fact, found))
@@ -416,7 +442,10 @@ impl Structure {
             found.late.extend(fault.map(|fault| (number, fault)));
         }
         if before.is_none() && next.is_none() {
-            let place = |at| (read_u32(page.bytes(), at + 4), read_u16(page.bytes(), at + 8).into());
+            let place = |at: usize| {
+                let segment = page.bytes().get(at..).unwrap_or_default();
+                (read_u32(segment, 4), read_u16(segment, 8).into())
+            };
             found.segments.push((number, SEGMENTS.map(place)));
         }
         fact
@@ -503,7 +532,8 @@ impl Structure {
         }
         if index.is_clustered(page.index())
             && let Some(part) = parts.get(index.key_count)
-            && let Some(fault) = self.fault_of_transaction(transactions::number(part.of(page.bytes())))
+            && let Some(fault) =
+                self.fault_of_transaction(transactions::number(part.of(page.bytes())))
         {
             found.late.push((number, fault));
         }
@@ -522,12 +552,7 @@ impl Structure {
     }
 
     /// Adds a row to what each of the other indexes must have.
-    fn add_rows(
-        &self,
-        page: &IndexPage<'_>,
-        parts: Option<&[Part]>,
-        found: &mut Found,
-    ) {
+    fn add_rows(&self, page: &IndexPage<'_>, parts: Option<&[Part]>, found: &mut Found) {
         for (other, fields) in self.others.get(&page.index()).into_iter().flatten() {
             let sum = fields.as_ref().zip(parts).and_then(|(fields, parts)| {
                 let those = fields.iter().filter_map(|at| parts.get(*at));
@@ -559,9 +584,12 @@ impl Structure {
         }
         if self.depth.has_records && gathered.is_whole() {
             let detail = self.compare_totals(&gathered);
-            steps.extend(detail.into_iter().take(FAULTS_MAX).map(|detail| {
-                Step::Finding(self.finding(Kind::Structure, detail, together))
-            }));
+            steps.extend(
+                detail
+                    .into_iter()
+                    .take(FAULTS_MAX)
+                    .map(|detail| Step::Finding(self.finding(Kind::Structure, detail, together))),
+            );
         }
         steps.truncate(FAULTS_MAX);
         steps
@@ -584,9 +612,8 @@ impl Structure {
         // Of rows that the server writes for itself, in `mysql.innodb_dynamic_metadata`.
         const NO_TRANSACTION: u64 = (1 << 48) - 1;
         let last = self.last_transaction?;
-        (number > last && number != NO_TRANSACTION).then(|| {
-            format!("transaction {number} changed it, and none had a number above {last}")
-        })
+        (number > last && number != NO_TRANSACTION)
+            .then(|| format!("transaction {number} changed it, and none had a number above {last}"))
     }
 
     /// What was not compared, for people.
@@ -651,17 +678,16 @@ fn sum_of<'a>(page: &[u8], parts: impl Iterator<Item = &'a Part>) -> Option<u64>
 }
 
 /// The other indexes of each table, by its clustered one.
-fn others_of(indexes: &Indexes) -> HashMap<u64, Vec<(u64, Option<Vec<usize>>)>> {
-    let mut others: HashMap<u64, Vec<_>> = HashMap::new();
+fn others_of(indexes: &Indexes) -> Others {
+    let mut others = Others::new();
     for (number, index) in indexes {
         let Some(clustered) = indexes.get(&index.clustered) else { continue };
         if index.is_clustered(*number) || !index.is_of_rows {
             continue;
         }
         let is_part = index.fields.iter().any(|field| field.is_prefix);
-        let place = |column| {
-            clustered.fields.iter().position(|it| it.column == column && !it.is_prefix)
-        };
+        let place =
+            |column| clustered.fields.iter().position(|it| it.column == column && !it.is_prefix);
         let places: Option<Vec<_>> = index.fields.iter().map(|it| place(it.column)).collect();
         let places = places.filter(|_| index.is_stored && !is_part);
         others.entry(index.clustered).or_default().push((*number, places));

@@ -125,7 +125,8 @@ fn compact(
             });
             continue;
         }
-        let mut part = Part { begin: at, end: at, is_null: false, is_outside: false, is_missing: false };
+        let mut part =
+            Part { begin: at, end: at, is_null: false, is_outside: false, is_missing: false };
         if field.is_nullable {
             let bits = byte(nulls_at.checked_add(null_bit / 8)?)?;
             part.is_null = bits >> (null_bit % 8) & 1 == 1;
@@ -271,6 +272,7 @@ impl Key {
                 _ if part.is_null => {}
                 _ if part.is_outside => key.is_whole = false,
                 Order::Unknown => key.is_whole = false,
+                Order::Folded => key.push_folded(value),
                 Order::Float => key.push_float(value),
                 Order::Bytes if field.fixed.is_some() => value.iter().for_each(|it| key.push(*it)),
                 Order::Bytes => {
@@ -303,6 +305,16 @@ impl Key {
             }
             None => self.is_whole = false,
         }
+    }
+
+    /// As far as its characters are in one order in all of those collations. Whether two are equal
+    /// is not known, for spaces at the end may count or not.
+    fn push_folded(&mut self, value: &[u8]) {
+        let is_plain = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte == b' ';
+        for byte in value.iter().take_while(is_plain) {
+            self.push(byte.to_ascii_lowercase());
+        }
+        self.is_whole = false;
     }
 
     fn push_float(&mut self, value: &[u8]) {

@@ -64,8 +64,6 @@ struct Pages {
 
 impl Pages {
     fn open(path: &Path, layout: Layout) -> Option<Self> {
-        // The records of compressed tables would have to be unpacked first.
-        (layout.form != Form::Zip).then_some(())?;
         Some(Self { file: open_regular(path).ok()?, layout })
     }
 
@@ -103,6 +101,8 @@ impl Pages {
 
     /// `None` if the file has no definitions.
     fn indexes(&self) -> Option<Indexes> {
+        // The records of compressed tables would have to be unpacked first.
+        (self.layout.form != Form::Zip).then_some(())?;
         let first = self.read(0)?;
         let mut number = u32::try_from(sdi_root(&self.layout, &first)?).ok()?;
         let mut found = Indexes::new();

@@ -32,9 +32,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use crate::files::structure::tree::Faults;
 use crate::files::structure::{Gathered, Structure, TYPE_BLOB, TYPE_INODE, TYPE_XDES, What};
 use crate::page::fields::{
-    EXTENT_DESCRIPTORS, FSP_FREE_LIMIT, FSP_SIZE, PAGE_TYPE, TYPE_FSP_HDR, read_u16, read_u32,
-    read_u64,
+    EXTENT_DESCRIPTORS, FSP_FLAGS, FSP_FREE_LIMIT, FSP_SIZE, FSP_SPACE_ID, PAGE_TYPE, SPACE_ID,
+    TYPE_FSP_HDR, read_u16, read_u32, read_u64,
 };
+use crate::page::layout::Layout;
 
 const SINGLE_IN_USE: usize = 58;
 /// Lists of page 0, of extents in the states 1, 2 and 3.
@@ -114,11 +115,24 @@ impl Structure {
     pub(super) fn compare_space(&self, gathered: &Gathered, faults: &mut Faults) {
         let kept = &gathered.found.kept;
         let Some((_, first)) = kept.iter().find(|(number, _)| *number == 0) else { return };
+        let (own, space) = (read_u32(first, FSP_SPACE_ID), read_u32(first, SPACE_ID));
+        if own != space {
+            faults.insert(0, format!("it is of tablespace {space}, and says {own} of the file"));
+            return;
+        }
+        let flags = read_u32(first, FSP_FLAGS);
+        let by_flags = [Layout::of_flags(flags), Layout::of_early_mariadb_flags(flags)];
+        let is_as_said =
+            |said: Layout| (said.form, said.page_size) == (self.layout.form, self.layout.page_size);
+        if !by_flags.into_iter().flatten().any(is_as_said) {
+            faults.insert(0, format!("its flags, {flags:#x}, are not those of its pages"));
+            return;
+        }
         let limit = u64::from(read_u32(first, FSP_FREE_LIMIT));
         let size = u64::from(read_u32(first, FSP_SIZE));
         // Small files end before their first extent does.
         let extent = u64::try_from(self.layout.extent_pages()).unwrap_or(u64::MAX).max(1);
-        if limit > size.next_multiple_of(extent) || limit % extent != 0 {
+        if limit > size.next_multiple_of(extent) || !limit.is_multiple_of(extent) {
             faults.insert(0, format!("{size} pages, and initialised up to page {limit}"));
             return;
         }
@@ -129,7 +143,7 @@ impl Structure {
         let mut extents = Vec::new();
         let mut descriptions = 0_u64;
         for (number, page) in kept.iter().filter(|(_, page)| is_of_extents(page)) {
-            if u64::from(*number) % step == 0 {
+            if u64::from(*number).is_multiple_of(step) {
                 descriptions = descriptions.saturating_add(1);
                 self.read_extents(*number, page, limit, &mut extents);
             }
@@ -183,7 +197,8 @@ impl Structure {
         let kept = &books.gathered.found.kept;
         let pages: Vec<_> =
             kept.iter().filter(|(_, page)| read_u16(page, PAGE_TYPE) == TYPE_INODE).collect();
-        let counted: u32 = SEGMENT_PAGES.iter().map(|at| read_u32(first, *at)).fold(0, u32::saturating_add);
+        let counted: u32 =
+            SEGMENT_PAGES.iter().map(|at| read_u32(first, *at)).fold(0, u32::saturating_add);
         if usize::try_from(counted).ok() != Some(pages.len()) {
             let words =
                 format!("{counted} pages of segments by its lists, and {} are there", pages.len());
@@ -219,8 +234,10 @@ impl Structure {
         let ids: HashSet<u64> = owners.places.values().copied().collect();
         for extent in books.extents.iter().filter(|extent| extent.state == OF_SEGMENT) {
             if !ids.contains(&extent.segment) {
-                let words =
-                    format!("pages from {} on are of segment {}, which is not there", extent.first, extent.segment);
+                let words = format!(
+                    "pages from {} on are of segment {}, which is not there",
+                    extent.first, extent.segment
+                );
                 books.faults.entry(extent.at.0).or_insert(words);
             }
             owners.extents.insert(extent.first, extent.segment);
@@ -302,7 +319,10 @@ impl Books<'_> {
         let in_use = left.map(|extent| extent.in_use).fold(0, usize::saturating_add);
         let by_header = read_u32(first, SINGLE_IN_USE);
         if usize::try_from(by_header).ok() != Some(in_use) {
-            self.fault(0, format!("{in_use} single pages are in use, and {by_header} by its header"));
+            self.fault(
+                0,
+                format!("{in_use} single pages are in use, and {by_header} by its header"),
+            );
         }
     }
 
@@ -336,7 +356,10 @@ impl Books<'_> {
             self.extents.iter().filter(|it| is_in(it)).map(|it| (it.at, it)).collect();
         let count = those.len();
         if usize::try_from(list.length).ok() != Some(count) {
-            self.fault(page, format!("a list of {} extents, of which there are {count}", list.length));
+            self.fault(
+                page,
+                format!("a list of {} extents, of which there are {count}", list.length),
+            );
             return;
         }
         let (mut at, mut before, mut seen) = (list.first, (NONE, 0), 0_usize);

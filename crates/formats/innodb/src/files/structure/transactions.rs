@@ -25,6 +25,8 @@ const MARGIN: u64 = 256;
 const SEGMENTS: usize = BODY + 18;
 const SEGMENTS_COUNT: usize = 128;
 const SLOTS: usize = BODY + 34;
+/// A slot of four bytes for each sixteen of a page.
+const BYTES_PER_SLOT_BYTE: usize = 4;
 const NONE: u32 = u32::MAX;
 
 /// A number of a transaction in a record: six bytes.
@@ -77,7 +79,7 @@ pub(super) fn last(folder: &Path) -> Option<u64> {
                 None => return None,
             },
         };
-        let at = SLOTS.checked_add(segment.len() / 16 * 4)?;
+        let at = SLOTS.checked_add(segment.len() / BYTES_PER_SLOT_BYTE)?;
         last = last.max(read_u64(&segment, at).checked_add(MARGIN)?);
     }
     Some(last)

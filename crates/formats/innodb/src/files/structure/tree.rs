@@ -55,12 +55,7 @@ impl Structure {
     }
 
     /// Each index has its root, and each of its other pages a page above it.
-    fn compare_roots(
-        &self,
-        gathered: &Gathered,
-        parents: &HashMap<u32, u32>,
-        faults: &mut Faults,
-    ) {
+    fn compare_roots(&self, gathered: &Gathered, parents: &HashMap<u32, u32>, faults: &mut Faults) {
         let is_whole = gathered.is_whole() && faults.is_empty();
         let roots: HashMap<u64, u32> =
             self.indexes.iter().map(|(number, index)| (*number, index.root)).collect();
@@ -148,7 +143,10 @@ fn compare_children(gathered: &Gathered, faults: &mut Faults) -> HashMap<u32, u3
             && below.index == parent.index
             && below.level.checked_add(1) == Some(parent.level);
         let words = if !is_below {
-            format!("its record {} leads to page {}, which is none below it", child.rank, child.page)
+            format!(
+                "its record {} leads to page {}, which is none below it",
+                child.rank, child.page
+            )
         } else if let Some(other) = parents.get(&child.page) {
             format!("it leads to page {}, as page {other} does", child.page)
         } else if next.is_some_and(|next| below.next != Some(next.page)) {
