@@ -105,7 +105,7 @@ pub struct Check {
     #[arg(long, value_name = "PLAN", requires = "output", help_heading = "Plans",
         conflicts_with_all = ["paths", "format", "wal", "log", "keyring", "base", "stanza", "set", "latest",
         "no_log", "restore_drill", "cipher_pass_file", "settle", "map", "picture", "html", "metrics", "no_witness", "structure",
-        "seal", "against", "accept_unverifiable", "server", "endpoint", "storage_option"])]
+        "seal", "against", "accept_unverifiable", "server", "repair_from", "config", "endpoint", "storage_option"])]
     pub plan: Option<PathBuf>,
 
     /// Which part of the plan: 2/5 is the second of five
@@ -260,6 +260,20 @@ pub struct Check {
     /// version, files that were cut or are gone.
     #[arg(long, value_name = "SEAL")]
     pub against: Option<PathBuf>,
+
+    /// Name the command that plans a repair from this source beside each damaged page
+    ///
+    /// Anything that `repair --from` takes; may be given several times. The source is not read.
+    #[arg(long, value_name = "SOURCE")]
+    pub repair_from: Vec<PathBuf>,
+
+    /// Folder with archived log for that command
+    #[arg(long, value_name = "DIR", requires = "repair_from")]
+    pub repair_log: Vec<PathBuf>,
+
+    /// The configuration of scrub: its repair_from and repair_log, for databases that it names
+    #[arg(long, value_name = "FILE", conflicts_with = "repair_from")]
+    pub config: Option<PathBuf>,
 
     /// Do not count pages that need a key or a reader that is missing as a gap in the check
     ///

@@ -4,6 +4,7 @@
 //! `PAGEWARDEN_SEEDS` says how many rounds a source (1), `PAGEWARDEN_SEED` which wounds,
 //! `PAGEWARDEN_TEST_VERSIONS` of which servers.
 
+mod advice;
 mod enemies;
 mod history;
 mod in_storage;

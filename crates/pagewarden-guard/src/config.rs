@@ -9,6 +9,10 @@
 //! | `budget` | how long to read at a time, `2h` |
 //! | `rate` | how fast, as `--rate` |
 //! | `seal` | make a seal of each pass that read all in one run and found nothing wrong |
+//! | `repair_from` | where sound copies of its pages may be, as `repair --from`: a list |
+//! | `repair_log` | folders with its archived log, as `repair --log`: a list |
+//!
+//! With `repair_from`, each damaged page has the command that plans its repair in its hint.
 //!
 //! A `[[notify]]` table says where changes are reported: [`crate::notify::way`] has its keys.
 //!
@@ -21,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use pagewarden::repair::advice::{Advice, Sources};
 use pagewarden::source::rate::Rate;
 use serde::Deserialize;
 use toml::Spanned;
@@ -53,6 +58,8 @@ pub struct Subject {
     pub rate: Rate,
     /// Whether to make a seal of each pass that read all in one run.
     pub seal: bool,
+    /// What a repair may take pages from.
+    pub repair: Sources,
 }
 
 impl Subject {
@@ -76,7 +83,14 @@ impl Subject {
             budget: None,
             rate: Rate::default(),
             seal: false,
+            repair: Sources::default(),
         }
+    }
+
+    /// How a repair of it is planned, if a source is known.
+    #[must_use]
+    pub fn advice(&self) -> Option<Advice> {
+        Advice::of(self.path(), &self.repair)
     }
 
     /// The path that it is reported by.
@@ -124,6 +138,10 @@ struct Entry {
     rate: Option<Spanned<String>>,
     #[serde(default)]
     seal: bool,
+    #[serde(default)]
+    repair_from: Vec<PathBuf>,
+    #[serde(default)]
+    repair_log: Vec<PathBuf>,
 }
 
 /// Where the configuration is if no other is named: the system's, then the user's.
@@ -211,9 +229,19 @@ fn databases(
             budget: time(&entry.budget)?,
             rate: rate.transpose()?.unwrap_or_default(),
             seal: entry.seal,
+            repair: Sources {
+                from: entry.repair_from.iter().map(|from| place(folder, from)).collect(),
+                log: entry.repair_log.iter().map(|log| place(folder, log)).collect(),
+            },
         });
     }
     Ok(subjects)
+}
+
+/// A path of the configuration. An address is none.
+fn place(folder: &Path, path: &Path) -> PathBuf {
+    let is_address = path.to_str().is_some_and(|text| text.contains("://"));
+    if is_address { path.to_owned() } else { folder.join(path) }
 }
 
 fn check_name(name: &str) -> Result<()> {
@@ -244,7 +272,8 @@ mod tests {
     fn every_setting_is_read() {
         let text = "[[database]]\nname = \"main\"\npath = \"/data\"\nevery = \"24h\"\n\
                     window = \"01:00-05:00\"\nbudget = \"2h\"\nrate = \"none\"\nseal = true\n\
-                    [[database]]\nname = \"shop\"\npath = \"shop.sqlite\"\n";
+                    [[database]]\nname = \"shop\"\npath = \"shop.sqlite\"\n\
+                    repair_from = [\"old.sqlite\", \"s3://b/k\"]\nrepair_log = [\"/log\"]\n";
         let subjects = parsed(text).unwrap();
         assert_eq!(subjects.len(), 2);
         assert_eq!(subjects[0].every, Duration::from_secs(24 * 3600));
@@ -252,6 +281,10 @@ mod tests {
         assert_eq!(subjects[0].window, Window::parse("01:00-05:00").ok());
         assert!(subjects[0].seal && subjects[0].rate == Rate::Unlimited);
         assert_eq!(subjects[1].paths, [Path::new("/etc/pagewarden/shop.sqlite")]);
+        let from = ["/etc/pagewarden/old.sqlite", "s3://b/k"].map(PathBuf::from);
+        assert_eq!(subjects[1].repair.from, from);
+        assert_eq!(subjects[1].repair.log, [Path::new("/log")]);
+        assert_eq!(subjects[0].repair, Sources::default());
         assert_eq!((subjects[1].every, subjects[1].seal), (EVERY, false));
         assert_eq!(parsed("").unwrap(), []);
     }

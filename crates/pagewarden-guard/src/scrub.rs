@@ -15,6 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, Result};
 use pagewarden::Error;
 use pagewarden::database::{OpenOptions, Step, Target, parts, repository};
+use pagewarden::repair::advice::{Advice, Advised};
 use pagewarden::report::{Report, TargetEnd};
 use pagewarden::source::store::StorePath;
 use pagewarden::verdict::{Note, Protection, Verdict};
@@ -96,6 +97,8 @@ struct Plan {
     /// When it must end.
     deadline: Option<Instant>,
     options: Options,
+    /// How a repair is planned, if a source of sound pages is known.
+    advice: Option<Advice>,
     /// Where a seal is to be made.
     seal: Option<PathBuf>,
 }
@@ -256,6 +259,7 @@ impl Scrub<'_> {
             reads,
             deadline: [self.deadline, budget, window].into_iter().flatten().min(),
             options: Options { rate: subject.rate, ..self.options.clone() },
+            advice: subject.advice(),
             seal: (subject.seal && is_whole)
                 .then(|| self.seals.join(format!("{}.seal", subject.name))),
         })
@@ -275,6 +279,7 @@ impl Scrub<'_> {
             params![plan.target, description.engine, description.format],
         )?;
         out.report.begin_target(&description)?;
+        let hint = plan.advice.as_ref().map(|advice| advice.hint(description.live));
         let stop = Arc::new(AtomicBool::new(false));
         let options = Options { stop: Arc::clone(&stop), ..plan.options.clone() };
         if plan.due.is_none() {
@@ -307,7 +312,8 @@ impl Scrub<'_> {
                     thread::park_timeout(LOOK_EVERY);
                 }
             });
-            let verified = verify(opened, &options, progress, &mut recorder);
+            let mut advised = Advised { sink: &mut recorder, hint };
+            let verified = verify(opened, &options, progress, &mut advised);
             is_over.store(true, Ordering::Relaxed);
             watch.thread().unpark();
             verified

@@ -14,6 +14,8 @@ use crate::protect::disk::System;
 use crate::verify::Progress;
 use copies::{Moment, Packs};
 
+pub mod advice;
+
 const BLOCK_BYTES: usize = 1 << 20;
 
 /// Plans a repair, or does it.

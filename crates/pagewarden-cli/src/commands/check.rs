@@ -11,6 +11,7 @@ use std::time::{Instant, SystemTime};
 use pagewarden::Error;
 use pagewarden::database::repository::RepositoryOptions;
 use pagewarden::database::{self, Format, OpenOptions, Step, Target, parts};
+use pagewarden::repair::advice::Advised;
 use pagewarden::report::drill::DrillVerdict;
 use pagewarden::report::html::HtmlReport;
 use pagewarden::report::json::JsonReport;
@@ -40,9 +41,11 @@ use crate::replaced_file::{Content, ReplacedFile};
 use crate::signals::stop_on_signals;
 use crate::terminal::{colours, width};
 
+mod advisor;
 mod drill;
 mod part;
 
+use advisor::Advisor;
 use drill::Wanted;
 
 /// What is the same for all targets of a run.
@@ -61,6 +64,7 @@ struct Run<'a> {
     /// What is to be said of paths besides: files that were named beside those of another
     /// database, files that changed since they were planned.
     notes: Vec<(PathBuf, Note)>,
+    advice: Advisor,
 }
 
 /// Runs the command.
@@ -121,6 +125,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
         against: arguments.against.as_ref().map(|seal| storage.at(seal)).transpose()?,
         server: server(arguments)?,
         notes: pagewarden::formats::sqlserver::files::strangers(&arguments.paths),
+        advice: Advisor::new(arguments)?,
     };
     let wanted = arguments.restore_drill.as_ref();
     let wanted = wanted.map(|set| Wanted::of(arguments, set, &storage)).transpose()?;
@@ -444,10 +449,16 @@ impl Run<'_> {
             sealing = Some((begun, place));
         }
         reports.begin_target(&target.description)?;
+        let advice = path.and_then(|path| self.advice.of(path));
+        if let Some(advice) = &advice {
+            reports.advise(&advice.command())?;
+        }
+        let hint = advice.map(|advice| advice.hint(target.description.live));
         let (verified, listed_bytes) = std::thread::scope(|scope| {
             let listed = path.filter(|_| self.wants_total);
             let listed = listed.map(|path| scope.spawn(|| self.measure(path)));
-            let verified = verify(target, &self.options, self.show, reports);
+            let mut advised = Advised { sink: &mut *reports, hint };
+            let verified = verify(target, &self.options, self.show, &mut advised);
             // A thread that panicked has counted nothing.
             (verified, listed.and_then(|thread| thread.join().ok()).flatten())
         });

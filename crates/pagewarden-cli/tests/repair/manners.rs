@@ -34,7 +34,7 @@ fn text_of(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-fn ruin(root: &Path, file: &str, block: usize) {
+pub(super) fn ruin(root: &Path, file: &str, block: usize) {
     let path = root.join(file);
     let mut bytes = fs::read(&path).unwrap();
     bytes[block * PAGE + 5000..block * PAGE + 6000].iter_mut().for_each(|byte| *byte ^= 0x3C);

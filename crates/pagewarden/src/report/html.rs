@@ -347,6 +347,11 @@ impl<W: Write + Send> Report for HtmlReport<W> {
         Ok(())
     }
 
+    fn advise(&mut self, command: &str) -> io::Result<()> {
+        self.current.repair = Some(command.to_owned());
+        Ok(())
+    }
+
     fn end_target(&mut self, target: &TargetEnd<'_>) -> io::Result<()> {
         let line = self.time_line(target);
         let section = self.current.section(target, self.shares, &line);
@@ -397,7 +402,7 @@ mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
-    use crate::report::sample::{description, stretch};
+    use crate::report::sample::{description, end, stretch};
     use crate::verdict::{
         ByteOffset, Kind, PageCounts, PageNo, Severity, SeverityCounts, Standing,
     };
@@ -438,16 +443,7 @@ mod tests {
         let mut report = HtmlReport::new(&mut out, targets);
         act(&mut report);
         let ended = UNIX_EPOCH + Duration::from_secs(1_790_000_000);
-        let run = RunEnd {
-            verdict,
-            total,
-            opened: 1,
-            protection_missed: false,
-            storage: None,
-            drill: None,
-            ended,
-        };
-        report.end(&run).unwrap();
+        report.end(&RunEnd { ended, ..end(verdict, total) }).unwrap();
         let page = String::from_utf8(out).unwrap();
         assert!(page.starts_with(BEGIN));
         assert!(page.len() <= PAGE_BYTES_MAX, "{} bytes", page.len());
@@ -574,18 +570,7 @@ mod tests {
         let mut report = HtmlReport::new(&mut out, 1);
         report.failed_target("/x", "cannot open /x\nhint: look there", UNIX_EPOCH).unwrap();
         let (verdict, total) = (Verdict::Incomplete, Summary::default());
-        let (protection_missed, ended) = (false, UNIX_EPOCH);
-        report
-            .end(&RunEnd {
-                verdict,
-                total: &total,
-                opened: 0,
-                protection_missed,
-                storage: None,
-                drill: None,
-                ended,
-            })
-            .unwrap();
+        report.end(&RunEnd { opened: 0, ..end(verdict, &total) }).unwrap();
         let page = String::from_utf8(out).unwrap();
         assert!(page.contains("<h1>Nothing could be checked.</h1>"), "{page}");
         assert!(page.contains("<p class=\"hint\">look there</p>"), "{page}");

@@ -115,6 +115,15 @@ pub trait Report: Sink {
     /// The output cannot be written.
     fn begin_target(&mut self, target: &Description) -> io::Result<()>;
 
+    /// Says by which command a repair of the target is planned, between its beginning and its end.
+    ///
+    /// # Errors
+    /// The output cannot be written.
+    fn advise(&mut self, command: &str) -> io::Result<()> {
+        let _ = command;
+        Ok(())
+    }
+
     /// Ends a target.
     ///
     /// # Errors

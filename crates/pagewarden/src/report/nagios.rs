@@ -299,7 +299,7 @@ mod tests {
     use std::time::UNIX_EPOCH;
 
     use super::*;
-    use crate::report::sample::description;
+    use crate::report::sample::{description, end};
     use crate::verdict::{Kind, PageCounts, PageNo, SeverityCounts};
     use crate::verify::Verified;
 
@@ -312,18 +312,6 @@ mod tests {
         assert_eq!(text.lines().count(), 1, "{text}");
         assert_eq!(text.matches('|').count(), 1, "{text}");
         text
-    }
-
-    fn end(verdict: Verdict, total: &Summary) -> RunEnd<'_> {
-        RunEnd {
-            verdict,
-            total,
-            opened: 1,
-            protection_missed: false,
-            storage: None,
-            drill: None,
-            ended: UNIX_EPOCH,
-        }
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! What the tests of several reports report on.
 
 use std::path::PathBuf;
+use std::time::UNIX_EPOCH;
 
 use crate::database::{Description, Evidence};
-use crate::verdict::{ByteOffset, PageNo, Protection, Standing, Stretch};
+use crate::report::RunEnd;
+use crate::verdict::{ByteOffset, PageNo, Protection, Standing, Stretch, Verdict};
+use crate::verify::Summary;
 
 /// A cluster at rest.
 pub(super) fn description(path: &str) -> Description {
@@ -35,5 +38,18 @@ pub(super) fn stretch(
         pages,
         length: pages * 8192,
         standing,
+    }
+}
+
+/// The end of a run over one target.
+pub(super) fn end(verdict: Verdict, total: &Summary) -> RunEnd<'_> {
+    RunEnd {
+        verdict,
+        total,
+        opened: 1,
+        protection_missed: false,
+        storage: None,
+        drill: None,
+        ended: UNIX_EPOCH,
     }
 }

@@ -63,6 +63,10 @@ impl Report for Several<'_> {
         self.each(|report| report.begin_target(target))
     }
 
+    fn advise(&mut self, command: &str) -> io::Result<()> {
+        self.each(|report| report.advise(command))
+    }
+
     fn end_target(&mut self, target: &TargetEnd<'_>) -> io::Result<()> {
         self.each(|report| report.end_target(target))
     }

@@ -16,6 +16,7 @@ use pagewarden_plan::part::Part;
 use pagewarden_plan::plan::Plan;
 use pagewarden_plan::result::ResultWriter;
 
+use super::advisor::Advisor;
 use super::{Ran, Run, add_result, exit_of, options};
 use crate::args::Check;
 use crate::exit::Exit;
@@ -55,6 +56,7 @@ pub fn check(arguments: &Check, plan: &Path) -> anyhow::Result<Exit> {
         server: None,
         against: None,
         notes: Vec::new(),
+        advice: Advisor::default(),
     };
     let mut all = Ran::default();
     for number in units {

@@ -11,7 +11,7 @@ use crate::report::html::{class, escaped, more, target_sentence, title_word};
 use crate::report::map::PageMap;
 use crate::verdict::{Finding, Note, Protection, Recount, Severity, Stretch, Unread};
 use crate::verify::{Sink, Summary, Verified};
-use crate::words::{bytes, counted, duration, grouped, percent, rate, utc};
+use crate::words::{bytes, counted, duration, escaped_for_html, grouped, percent, rate, utc};
 
 /// What the parts of one target may take, in bytes. Several share them.
 const FINDINGS_BYTES: usize = 90_000;
@@ -19,6 +19,8 @@ const UNREAD_BYTES: usize = 12_000;
 const NOTES_BYTES: usize = 8_000;
 /// Rows of findings that are kept for each severity.
 const FOLDS_MAX: usize = 300;
+/// A command that is longer is left out.
+const COMMAND_BYTES_MAX: usize = 1000;
 
 /// What is gathered of the current target.
 #[derive(Debug, Default)]
@@ -31,6 +33,8 @@ pub(super) struct Gathered {
     unread: Vec<Unread>,
     notes: Vec<Note>,
     notes_count: u64,
+    /// The command that plans a repair.
+    pub(super) repair: Option<String>,
 }
 
 impl Gathered {
@@ -63,6 +67,7 @@ impl Gathered {
             draw(&mut page, &map, shares);
         }
         self.write_findings(&mut page, summary, FINDINGS_BYTES / shares);
+        self.write_repair(&mut page, summary, description.live);
         self.write_unread(&mut page, summary, UNREAD_BYTES / shares);
         self.write_notes(&mut page, NOTES_BYTES / shares);
         page.push_str("</section>\n");
@@ -98,6 +103,19 @@ impl Gathered {
         page.push_str("</tbody></table>\n");
         let left = usize::try_from(count.saturating_sub(shown)).unwrap_or(usize::MAX);
         more(page, left, "finding", "none graver than these; <code>--json</code> lists them all");
+    }
+
+    /// The command is not shortened: it is pasted. Those that are longer are none of a person's.
+    fn write_repair(&self, page: &mut String, summary: &Summary, is_live: bool) {
+        let command = self.repair.as_ref().filter(|it| it.len() <= COMMAND_BYTES_MAX);
+        let Some(command) = command.filter(|_| summary.severities.damage > 0) else { return };
+        let before = if is_live { "Stop the server first. " } else { "" };
+        let _ = writeln!(
+            page,
+            "<h3>Repair</h3>\n<p>{before}This command says which pages can be brought back, and \
+             by what proof; it writes nothing:</p>\n<pre class=\"command\">{}</pre>",
+            escaped_for_html(command)
+        );
     }
 
     fn write_unread(&self, page: &mut String, summary: &Summary, room: usize) {

@@ -1,0 +1,77 @@
+//! Where a source is known, findings name the command that plans the repair, and a shell takes it.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::clusters::{any_installation, sample};
+use crate::runner::{Outcome, check, check_text, pagewarden, run};
+
+/// Runs a command as it was pasted.
+fn paste(command: &str) -> Outcome {
+    let program = pagewarden().get_program().to_owned();
+    let folder = Path::new(&program).parent().unwrap().to_owned();
+    let mut paths = folder.into_os_string();
+    paths.push(":/usr/bin:/bin");
+    run(Command::new("sh").args(["-c", command]).env("PATH", paths))
+}
+
+/// The command behind the hints of a result, and how many findings have it.
+fn advised(outcome: &Outcome) -> (String, usize) {
+    let json: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let findings = json["targets"][0]["findings"].as_array().unwrap();
+    let hints = findings.iter().filter_map(|finding| finding["hint"].as_str());
+    let commands: Vec<_> = hints.filter_map(|hint| hint.split_once("plan a repair: ")).collect();
+    (commands.first().map_or(String::new(), |(_, command)| (*command).to_owned()), commands.len())
+}
+
+#[test]
+fn each_damaged_page_names_the_command_that_plans_its_repair() {
+    let sample = sample(&any_installation(), true);
+    let mut cluster = sample.copy();
+    let root = cluster.data_dir().to_owned();
+    let source = cluster.home().join("it's a copy");
+    std::os::unix::fs::symlink(sample.cluster.data_dir(), &source).unwrap();
+    let options = [root.as_os_str(), "--repair-from".as_ref(), source.as_os_str()];
+    assert_eq!(advised(&check(options)).1, 0, "advice on a sound cluster");
+    for block in [3, 7] {
+        super::manners::ruin(&root, sample.file("item"), block);
+    }
+    assert_eq!(advised(&check([&root])).1, 0, "advice without a source");
+
+    let (command, count) = advised(&check(options));
+    assert_eq!(count, 2);
+    let plan = paste(&format!("{command} --json"));
+    assert_eq!(plan.status, Some(0), "{command}: {plan:?}");
+    let plan: Value = serde_json::from_str(&plan.stdout).unwrap();
+    assert_eq!((&plan["verdict"], &plan["written"]), (&"planned".into(), &false.into()));
+    assert_eq!(plan["pages"].as_array().unwrap().len(), 2, "{plan}");
+
+    let text = check_text(options);
+    assert!(text.stdout.contains(&command), "{}", text.stdout);
+    let page = cluster.home().join("page.html");
+    check(options.into_iter().chain(["--html".as_ref(), page.as_os_str()]));
+    let page = fs::read_to_string(page).unwrap();
+    let shown = command.replace('\'', "&#39;");
+    assert!(page.contains("<h3>Repair</h3>") && page.contains(&shown), "{shown}: {page}");
+
+    // The configuration says it of the database, also for a file in it, and for scrub.
+    let config = cluster.home().join("it.toml");
+    let lines =
+        format!("[[database]]\nname = \"main\"\npath = {root:?}\nrepair_from = [{source:?}]\n");
+    fs::write(&config, lines).unwrap();
+    let relation = root.join(sample.file("item"));
+    for path in [&root, &relation] {
+        let outcome = check([path.as_os_str(), "--config".as_ref(), config.as_os_str()]);
+        assert_eq!(advised(&outcome), (command.clone(), 2), "{outcome:?}");
+    }
+    let mut scrub = pagewarden();
+    scrub.args(["scrub", "--json", "-q", "--config"]).arg(&config);
+    let scrubbed = run(scrub.arg("--state").arg(cluster.home().join("state")));
+    assert_eq!(advised(&scrubbed), (command.clone(), 2), "{scrubbed:?}");
+    cluster.start().unwrap();
+    let running = check(options);
+    assert!(running.stdout.contains("stop the server, then plan a repair: "), "{running:?}");
+}
