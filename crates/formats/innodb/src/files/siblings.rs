@@ -333,7 +333,7 @@ impl Siblings {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(chain);
     }
 
-    /// What else the pages of a file say is told with it.
+    /// What else the pages of a file say goes with it.
     pub(super) fn add(&self, structure: Option<Arc<Structure>>) {
         let mut structures = self.structures.lock().unwrap_or_else(PoisonError::into_inner);
         structures.extend(structure);
@@ -370,7 +370,7 @@ impl Siblings {
             }
             _ => None,
         };
-        // A page is told once.
+        // A page is reported once.
         let mut told: BTreeSet<_> = steps.iter().filter_map(place).collect();
         for structure in structures {
             let those = structure.conclude();
