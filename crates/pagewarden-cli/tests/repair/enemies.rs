@@ -10,7 +10,7 @@ use pagewarden::repair::{Options as RepairOptions, Request, repair};
 use pagewarden_scratch::postgres::{Cluster, Installation, Options, StopMode};
 
 use super::history::base_backup;
-use super::{Tally, attack};
+use super::{Tally, attack, lengths};
 use crate::clusters::installations;
 use crate::damage::Dice;
 
@@ -345,6 +345,11 @@ fn pages_of_a_standby_and_of_its_backup_are_the_primarys() {
             let tally = assault(&primary, std::slice::from_ref(source), "base/5/");
             println!("PostgreSQL {}, {name}: {tally:?}", installation.version);
             assert!(tally.exact > 30, "{name}: {tally:?}");
+            let sources = vec![source.as_path().into()];
+            let request = Request { sources, ..Request::new(primary.data_dir()) };
+            let cut = lengths::attack(&request, &mut Dice::seeded());
+            println!("PostgreSQL {}, {name}, cut files: {cut:?}", installation.version);
+            assert!(cut.exact > 0, "{name}: {cut:?}");
         }
         // The other way round: the standby is the patient.
         let mut dice = Dice::seeded();

@@ -19,8 +19,8 @@ const AT_ONCE: usize = 24;
 
 /// What became of files: exact, left as they were, and not seen by the check.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Tally {
-    exact: usize,
+pub(super) struct Tally {
+    pub(super) exact: usize,
     pages: usize,
     left: usize,
     unseen: usize,
@@ -107,6 +107,31 @@ fn judge(
     tally
 }
 
+/// A round: files are cut, planned, repaired, judged and undone, and then as they were.
+pub(super) fn attack(request: &Request, dice: &mut Dice) -> Tally {
+    let root = request.path.as_path();
+    let sound = contents_of(root);
+    let names = cut(root, &sound, dice);
+    let wounded = contents_of(root);
+    let plan = run(request);
+    assert!(contents_of(root) == wounded, "a plan wrote");
+    let outcome = run(&Request { write: true, ..request.clone() });
+    assert_eq!(plan.pages.len(), outcome.pages.len());
+    let repaired = contents_of(root);
+    if std::env::var_os("PAGEWARDEN_SHOW").is_some() {
+        outcome.pages.iter().for_each(|page| println!("{page:?}"));
+    }
+    let tally = judge(root, &outcome, &names, [&sound, &wounded, &repaired]);
+    if let Some(undo) = &outcome.undo_file {
+        let undo = Some(undo.clone());
+        let undone = run(&Request { undo, write: true, ..Request::new(root) });
+        assert_eq!(undone.verdict, Verdict::Undone);
+    }
+    assert!(contents_of(root) == wounded, "not every byte is back");
+    names.iter().for_each(|name| put_back(root, name, &sound[name]));
+    tally
+}
+
 #[test]
 fn missing_and_cut_files_are_brought_back_whole_or_left() {
     let mut dice = Dice::seeded();
@@ -114,28 +139,10 @@ fn missing_and_cut_files_are_brought_back_whole_or_left() {
         let Some(history) = History::new(&installation) else { continue };
         let root = history.cluster.data_dir();
         let version = &installation.version;
-        let sound = contents_of(root);
         for (source, sources) in history.sources() {
-            let names = cut(root, &sound, &mut dice);
-            let wounded = contents_of(root);
             let request = Request { sources: super::places(&sources), ..Request::new(root) };
-            let plan = run(&request);
-            assert!(contents_of(root) == wounded, "a plan wrote");
-            let outcome = run(&Request { write: true, ..request });
-            assert_eq!(plan.pages.len(), outcome.pages.len());
-            let repaired = contents_of(root);
-            if std::env::var_os("PAGEWARDEN_SHOW").is_some() {
-                outcome.pages.iter().for_each(|page| println!("{page:?}"));
-            }
-            let tally = judge(root, &outcome, &names, [&sound, &wounded, &repaired]);
+            let tally = attack(&request, &mut dice);
             println!("PostgreSQL {version}, {source}: {tally:?}");
-            if let Some(undo) = &outcome.undo_file {
-                let undo = Some(undo.clone());
-                let undone = run(&Request { undo, write: true, ..Request::new(root) });
-                assert_eq!(undone.verdict, Verdict::Undone);
-            }
-            assert!(contents_of(root) == wounded, "not every byte is back");
-            names.iter().for_each(|name| put_back(root, name, &sound[name]));
             match source {
                 "own log" => {}
                 _ => assert!(tally.exact > 0, "{source}: {tally:?}"),

@@ -13,7 +13,7 @@ use pagewarden::repair::{Options as RepairOptions, Request, Verdict, repair};
 use pagewarden_scratch::postgres::{Cluster, Installation, Options, StopMode};
 
 use super::history::base_backup;
-use super::{Tally, attack_on, places};
+use super::{Tally, attack_on, lengths, places};
 use crate::clusters::installations;
 use crate::damage::Dice;
 use crate::runner::pagewarden;
@@ -73,6 +73,11 @@ fn assault(request: &Request) -> Tally {
     attack_on(request, &mut Dice::seeded(), |file| file.starts_with("base/5/"), 150)
 }
 
+/// The same files are missing or cut each time.
+fn cut_files(request: &Request) -> lengths::Tally {
+    lengths::attack(request, &mut Dice::seeded())
+}
+
 fn compressed(folder: &Path) -> PathBuf {
     let target = folder.with_extension("gz");
     fs::create_dir(&target).unwrap();
@@ -112,6 +117,9 @@ fn archives_and_packs_prove_what_a_folder_proves_and_archived_log_proves_more() 
         let without = assault(&asked(&cluster, &folder, &[]));
         println!("PostgreSQL {}: {with:?}, own log {without:?}", installation.version);
         assert!(with.exact > without.exact && with.left < without.left, "{with:?} {without:?}");
+        let cut = cut_files(&asked(&cluster, &folder, &logs));
+        println!("PostgreSQL {}, cut files: {cut:?}", installation.version);
+        assert!(cut.exact > 0, "{cut:?}");
         for (source, log) in [
             (&archives, &log),
             (&archives.join("base.tar.gz"), &log),
@@ -119,7 +127,9 @@ fn archives_and_packs_prove_what_a_folder_proves_and_archived_log_proves_more() 
             (&pack, &log),
         ] {
             let logs = [log.clone()];
-            assert_eq!(assault(&asked(&cluster, source, &logs)), with, "{}", source.display());
+            let request = asked(&cluster, source, &logs);
+            assert_eq!(assault(&request), with, "{}", source.display());
+            assert_eq!(cut_files(&request), cut, "{}", source.display());
         }
         // A hole in the log ends what can be proved, and is no reason to believe what is before it.
         let mut names: Vec<_> = fs::read_dir(&log).unwrap().map(|it| it.unwrap().path()).collect();
@@ -181,6 +191,9 @@ fn repository_brings_pages_and_the_log_that_proves_them() {
         let alone = assault(&Request { sources: Vec::new(), ..request.clone() });
         println!("PostgreSQL {}, pgBackRest: {with:?}, alone {alone:?}", installation.version);
         assert!(with.exact > alone.exact, "{with:?} {alone:?}");
+        let cut = cut_files(&request);
+        println!("PostgreSQL {}, pgBackRest, cut files: {cut:?}", installation.version);
+        assert!(cut.exact > 0, "{cut:?}");
     }
 }
 
