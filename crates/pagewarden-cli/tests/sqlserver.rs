@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::runner::{Report, check};
 
-mod backups;
+pub mod backups;
 mod chains;
 mod large;
 mod log_files;
