@@ -53,7 +53,7 @@ pub struct Arguments {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    Check(Check),
+    Check(Box<Check>),
     Plan(plan::Plan),
     Merge(plan::Merge),
     Unpack(Unpack),

@@ -49,7 +49,8 @@ mod tests {
 
     #[test]
     fn each_flipped_bit_is_named() {
-        let good: Vec<u8> = (0..997_u32).map(|at| at.wrapping_mul(2_654_435_761) as u8).collect();
+        let good: Vec<u8> =
+            (0..997_u32).map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()[0]).collect();
         let sum = page_sum(&good);
         for byte in (0..good.len()).step_by(83) {
             for bit in 0..8 {

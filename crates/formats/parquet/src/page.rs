@@ -178,7 +178,7 @@ mod tests {
     }
 
     fn snappy(sum: bool) -> (ParquetPage, Vec<u8>) {
-        let plain: Vec<u8> = (0..5000_u32).map(|at| (at / 9) as u8).collect();
+        let plain: Vec<u8> = (0..5000_u32).map(|at| (at / 9).to_le_bytes()[0]).collect();
         let stored = snap::raw::Encoder::new().compress_vec(&plain).unwrap();
         let page = [b"header".to_vec(), stored.clone()].concat();
         let content =

@@ -3,9 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use pagewarden_core::shell::quoted;
-
 use crate::formats;
+use crate::shell::quoted;
 use crate::verdict::{Finding, Kind, Note, Recount, Severity, Stretch, Unread};
 use crate::verify::Sink;
 
@@ -144,7 +143,7 @@ mod tests {
     fn only_damage_of_pages_and_lengths_is_advised() {
         let mut kept = Kept::default();
         let mut advised = Advised { sink: &mut kept, hint: Some("mend it".to_owned()) };
-        let of = |severity, kind| Finding::of_file("1", severity, kind, "what it is");
+        let of = |severity, kind| Finding::of_file("1", severity, kind, "what it is".to_owned());
         advised.finding(&of(Severity::Damage, Kind::Truncated)).unwrap();
         advised.finding(&of(Severity::Damage, Kind::Missing).with_hint("look")).unwrap();
         advised.finding(&of(Severity::Suspect, Kind::Missing)).unwrap();

@@ -303,7 +303,7 @@ impl Walk {
                     );
                 }
                 Err(why) => {
-                    say(place.begin, Kind::Header, format!("its offset index is none: {why}"))
+                    say(place.begin, Kind::Header, format!("its offset index is none: {why}"));
                 }
             }
         }

@@ -261,7 +261,7 @@ mod tests {
             }
             Codec::Lz4Raw => block(),
             Codec::Lz4 => {
-                let length = |length: usize| (length as u32).to_be_bytes().to_vec();
+                let length = |length: usize| u32::try_from(length).unwrap().to_be_bytes().to_vec();
                 [length(plain.len()), length(block().len()), block()].concat()
             }
             _ => plain.to_vec(),
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn lengths_must_be_those_of_the_header() {
-        let plain: Vec<u8> = (0..9000_u32).map(|at| (at / 7) as u8).collect();
+        let plain: Vec<u8> = (0..9000_u32).map(|at| (at / 7).to_le_bytes()[0]).collect();
         let codecs = [
             Codec::Snappy,
             Codec::Zstd,

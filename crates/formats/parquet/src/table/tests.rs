@@ -238,7 +238,9 @@ fn books_with_any_byte_changed_are_read_to_their_end() {
 fn hostile_avro_ends_in_an_error() {
     let schema = |schema: &str| {
         let mut file = b"Obj\x01\x02\x16avro.schema".to_vec();
-        file.extend([(schema.len() as u8) << 1 | 0x80, (schema.len() >> 6) as u8]);
+        let [low, ..] = schema.len().to_le_bytes();
+        let [high, ..] = (schema.len() >> 6).to_le_bytes();
+        file.extend([low << 1 | 0x80, high]);
         file.extend(schema.as_bytes());
         file.push(0);
         file.extend([7; 16]);
