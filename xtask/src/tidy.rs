@@ -74,7 +74,7 @@ const HOUSES: &[House] = &[
             ),
             ("database", &["error", "formats", "source"]),
             ("protect", &["error", "formats", "verify"]),
-            ("repair", &["error", "formats", "pack", "protect", "verify"]),
+            ("repair", &["error", "formats", "pack", "protect", "shell", "verdict", "verify"]),
             ("report", &["database", "error", "verdict", "verify", "words"]),
             ("seal", &["database", "error", "page", "repair", "source", "verdict", "words"]),
             (

@@ -3,9 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use pagewarden_core::shell::quoted;
-
 use crate::formats;
+use crate::shell::quoted;
 use crate::verdict::{Finding, Kind, Note, Recount, Severity, Stretch, Unread};
 use crate::verify::Sink;
 
