@@ -10,7 +10,7 @@
 //!
 //! Nothing is reserved on the word of a count: each element takes a byte at least, so that work and
 //! memory are bounded by the bytes there are. Structures inside each other are followed
-//! [`DEPTH_MAX`] deep.
+//! `DEPTH_MAX` deep.
 //!
 //! Source: `thrift-compact-protocol.md` of Apache Thrift.
 
