@@ -2,7 +2,7 @@
 //!
 //! Nothing is kept of what comes out. What a hostile header may cost is bounded: no more comes out than
 //! it says, and memory for all of that is taken only where the stored bytes can bring forth as much, or
-//! up to [`AT_ONCE_BYTES`].
+//! up to `AT_ONCE_BYTES`.
 
 #![deny(clippy::arithmetic_side_effects)]
 
