@@ -51,8 +51,12 @@ pub enum Wire {
     False,
     /// A byte.
     Byte,
-    /// A number of 16, 32 or 64 bits.
-    Number,
+    /// A number of 16 bits. Readers pass over a number of another size than they expect.
+    Short,
+    /// A number of 32 bits.
+    Int,
+    /// A number of 64 bits.
+    Long,
     /// Eight bytes.
     Double,
     /// Bytes with their count.
@@ -68,12 +72,20 @@ pub enum Wire {
 }
 
 impl Wire {
+    /// True of a number of any size.
+    #[must_use]
+    pub fn is_number(self) -> bool {
+        matches!(self, Self::Short | Self::Int | Self::Long)
+    }
+
     fn of(code: u8) -> Read<Self> {
         Ok(match code {
             1 => Self::True,
             2 => Self::False,
             3 => Self::Byte,
-            4..=6 => Self::Number,
+            4 => Self::Short,
+            5 => Self::Int,
+            6 => Self::Long,
             7 => Self::Double,
             8 => Self::Bytes,
             9 | 10 => Self::List,
@@ -210,7 +222,7 @@ impl<'a> Reader<'a> {
         let deeper = depth.saturating_add(1);
         match wire {
             Wire::True | Wire::False | Wire::Byte => self.take(1).map(drop),
-            Wire::Number => self.count().map(drop),
+            Wire::Short | Wire::Int | Wire::Long => self.count().map(drop),
             Wire::Double => self.take(8).map(drop),
             Wire::Uuid => self.take(16).map(drop),
             Wire::Bytes => self.bytes().map(drop),
@@ -297,7 +309,7 @@ mod tests {
         // Field 2, a number; field 40 by its own number, a truth; the end.
         let mut reader = Reader::new(&[0x26, 8, 0x01, 80, 0]);
         let mut last = 0;
-        assert_eq!(reader.field(&mut last), Ok(Some((2, Wire::Number))));
+        assert_eq!(reader.field(&mut last), Ok(Some((2, Wire::Long))));
         assert_eq!(reader.number(), Ok(4));
         assert_eq!(reader.field(&mut last), Ok(Some((40, Wire::True))));
         assert_eq!(reader.field(&mut last), Ok(None));

@@ -33,6 +33,8 @@ pub struct Footer {
     pub groups: Vec<RowGroup>,
     /// Columns may be encrypted.
     pub has_encryption: bool,
+    /// The schema that Arrow's writers put beside that of Parquet can be none.
+    pub arrow_schema_is_wrong: bool,
 }
 
 /// A column that holds values.
@@ -135,16 +137,18 @@ impl Footer {
         let mut last = 0;
         while let Some(field) = reader.field(&mut last)? {
             match field {
-                (1, Wire::Number) => version = Some(reader.number_of_32_bits()?),
+                (1, Wire::Int) => version = Some(reader.number_of_32_bits()?),
                 (2, Wire::List) => schema = Some(elements(reader)?),
-                (3, Wire::Number) => rows = Some(reader.size()?),
+                (3, Wire::Long) => rows = Some(reader.size()?),
                 (4, Wire::List) => groups = Some(structures(reader, row_group)?),
+                (5, Wire::List) => footer.arrow_schema_is_wrong = !arrow_schema(reader)?,
                 (6, Wire::Bytes) => footer.writer = text(reader.bytes()?),
                 (8, Wire::Structure) => {
                     footer.has_encryption = true;
                     reader.skip(Wire::Structure)?;
                 }
-                (1..=4 | 6 | 8, _) => {
+                (_, wire) if wire.is_number() => reader.skip(wire)?,
+                (1..=6 | 8, _) => {
                     return Err(ThriftError::Malformed("a field of another type"));
                 }
                 (_, wire) => reader.skip(wire)?,
@@ -184,6 +188,9 @@ impl Footer {
                 sum.map_or("too many".to_owned(), |sum| sum.to_string())
             ));
         }
+        if self.arrow_schema_is_wrong {
+            said.push("the schema of Arrow in its metadata is no base64".to_owned());
+        }
         for (number, group) in self.groups.iter().enumerate() {
             if group.chunks.len() != self.leaves.len() {
                 said.push(format!(
@@ -216,6 +223,31 @@ impl Footer {
     }
 }
 
+/// Whether the schema that Arrow's writers keep beside that of Parquet can be one: readers of Arrow
+/// open no file in which it cannot.
+fn arrow_schema(reader: &mut Reader<'_>) -> Read<bool> {
+    let entries = structures(reader, |reader| {
+        let (mut is_schema, mut is_base64, mut last) = (false, true, 0);
+        while let Some(field) = reader.field(&mut last)? {
+            match field {
+                (1, Wire::Bytes) => is_schema = reader.bytes()? == b"ARROW:schema",
+                (2, Wire::Bytes) => is_base64 = may_be_base64(reader.bytes()?),
+                (1 | 2, _) => return Err(ThriftError::Malformed("a field of another type")),
+                (_, wire) => reader.skip(wire)?,
+            }
+        }
+        Ok(!is_schema || is_base64)
+    })?;
+    Ok(entries.into_iter().all(|is_right| is_right))
+}
+
+fn may_be_base64(value: &[u8]) -> bool {
+    let end = value.iter().rposition(|byte| *byte != b'=').map_or(0, |last| last.saturating_add(1));
+    let (digits, padding) = value.split_at(end);
+    let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    digits.iter().all(is_digit) && padding.len() <= 2
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -244,13 +276,14 @@ fn elements(reader: &mut Reader<'_>) -> Read<Vec<Element>> {
         let (mut is_named, mut last) = (false, 0);
         while let Some(field) = reader.field(&mut last)? {
             match field {
-                (1, Wire::Number) => element.kind = Some(reader.number_of_32_bits()?),
-                (3, Wire::Number) => element.repetition = reader.number_of_32_bits()?,
+                (1, Wire::Int) => element.kind = Some(reader.number_of_32_bits()?),
+                (3, Wire::Int) => element.repetition = reader.number_of_32_bits()?,
                 (4, Wire::Bytes) => {
                     element.name = text(reader.bytes()?);
                     is_named = true;
                 }
-                (5, Wire::Number) => element.children = reader.size()?,
+                (5, Wire::Int) => element.children = reader.size()?,
+                (_, wire) if wire.is_number() => reader.skip(wire)?,
                 (1 | 3..=5, _) => return Err(ThriftError::Malformed("a field of another type")),
                 (_, wire) => reader.skip(wire)?,
             }
@@ -296,8 +329,9 @@ fn row_group(reader: &mut Reader<'_>) -> Read<RowGroup> {
         match field {
             (1, Wire::List) => chunks = Some(structures(reader, chunk)?),
             // Some writers say 0, or count otherwise; none leaves it out.
-            (2, Wire::Number) => bytes = Some(reader.number()?),
-            (3, Wire::Number) => rows = Some(reader.size()?),
+            (2, Wire::Long) => bytes = Some(reader.number()?),
+            (3, Wire::Long) => rows = Some(reader.size()?),
+            (_, wire) if wire.is_number() => reader.skip(wire)?,
             (1..=3, _) => return Err(ThriftError::Malformed("a field of another type")),
             (_, wire) => reader.skip(wire)?,
         }
@@ -316,14 +350,15 @@ fn chunk(reader: &mut Reader<'_>) -> Read<ChunkEntry> {
         match field {
             (1, Wire::Bytes) => chunk.elsewhere = Some(text(reader.bytes()?)),
             (3, Wire::Structure) => chunk.column = Some(column(reader)?),
-            (4, Wire::Number) => offset_index.0 = Some(reader.size()?),
-            (5, Wire::Number) => offset_index.1 = Some(reader.size()?),
-            (6, Wire::Number) => column_index.0 = Some(reader.size()?),
-            (7, Wire::Number) => column_index.1 = Some(reader.size()?),
+            (4, Wire::Long) => offset_index.0 = Some(reader.size()?),
+            (5, Wire::Int) => offset_index.1 = Some(reader.size()?),
+            (6, Wire::Long) => column_index.0 = Some(reader.size()?),
+            (7, Wire::Int) => column_index.1 = Some(reader.size()?),
             (8, Wire::Structure) => {
                 chunk.is_encrypted = true;
                 reader.skip(Wire::Structure)?;
             }
+            (_, wire) if wire.is_number() => reader.skip(wire)?,
             (1 | 3..=8, _) => return Err(ThriftError::Malformed("a field of another type")),
             (_, wire) => reader.skip(wire)?,
         }
@@ -347,7 +382,7 @@ fn column(reader: &mut Reader<'_>) -> Read<Column> {
     let mut last = 0;
     while let Some(field) = reader.field(&mut last)? {
         match field {
-            (1, Wire::Number) => kind = Some(reader.number_of_32_bits()?),
+            (1, Wire::Int) => kind = Some(reader.number_of_32_bits()?),
             (2, wire @ Wire::List) => {
                 reader.skip(wire)?;
                 encodings = Some(());
@@ -356,14 +391,15 @@ fn column(reader: &mut Reader<'_>) -> Read<Column> {
                 column.path = names(reader)?;
                 path = Some(());
             }
-            (4, Wire::Number) => codec = Some(reader.number_of_32_bits()?),
-            (5, Wire::Number) => values = Some(reader.size()?),
-            (6, Wire::Number) => expanded = Some(reader.size()?),
-            (7, Wire::Number) => stored = Some(reader.size()?),
-            (9, Wire::Number) => data = Some(reader.size()?),
-            (11, Wire::Number) => column.dictionary_offset = u64::try_from(reader.number()?).ok(),
-            (14, Wire::Number) => column.bloom_offset = Some(reader.size()?),
-            (15, Wire::Number) => column.bloom_bytes = Some(reader.size()?),
+            (4, Wire::Int) => codec = Some(reader.number_of_32_bits()?),
+            (5, Wire::Long) => values = Some(reader.size()?),
+            (6, Wire::Long) => expanded = Some(reader.size()?),
+            (7, Wire::Long) => stored = Some(reader.size()?),
+            (9, Wire::Long) => data = Some(reader.size()?),
+            (11, Wire::Long) => column.dictionary_offset = u64::try_from(reader.number()?).ok(),
+            (14, Wire::Long) => column.bloom_offset = Some(reader.size()?),
+            (15, Wire::Int) => column.bloom_bytes = Some(reader.size()?),
+            (_, wire) if wire.is_number() => reader.skip(wire)?,
             (1..=7 | 9 | 11, _) => {
                 return Err(ThriftError::Malformed("a field of another type"));
             }

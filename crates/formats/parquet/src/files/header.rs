@@ -77,10 +77,10 @@ impl PageHeader {
         let mut last = 0;
         while let Some(field) = reader.field(&mut last)? {
             match field {
-                (1, Wire::Number) => kind = Some(reader.number()?),
-                (2, Wire::Number) => expanded = Some(size(reader)?),
-                (3, Wire::Number) => stored = Some(size(reader)?),
-                (4, Wire::Number) => sum = Some(reader.number_of_32_bits()?.cast_unsigned()),
+                (1, Wire::Int) => kind = Some(reader.number()?),
+                (2, Wire::Int) => expanded = Some(size(reader)?),
+                (3, Wire::Int) => stored = Some(size(reader)?),
+                (4, Wire::Int) => sum = Some(reader.number_of_32_bits()?.cast_unsigned()),
                 (5, Wire::Structure) => data = Some(inner(reader, PageKind::Data)?),
                 (6, Wire::Structure) => {
                     reader.skip(Wire::Structure)?;
@@ -88,6 +88,7 @@ impl PageHeader {
                 }
                 (7, Wire::Structure) => dictionary = Some(inner(reader, PageKind::Dictionary)?),
                 (8, Wire::Structure) => second = Some(inner(reader, PageKind::DataV2)?),
+                (_, wire) if wire.is_number() => reader.skip(wire)?,
                 (1..=8, _) => return Err(ThriftError::Malformed("a field of another type")),
                 (_, wire) => reader.skip(wire)?,
             }
@@ -158,11 +159,11 @@ fn inner(reader: &mut Reader<'_>, kind: PageKind) -> Read<Inner> {
     while let Some(field) = reader.field(&mut last)? {
         needed = needed.saturating_add(i16::from((1..=all).contains(&field.0)));
         match field {
-            (1, Wire::Number) => inner.values = Some(reader.size()?),
-            (2, Wire::Number) if is_second => inner.nulls = reader.size()?,
-            (3, Wire::Number) if is_second => inner.rows = Some(reader.size()?),
-            (5, Wire::Number) if is_second => inner.levels[0] = reader.size()?,
-            (6, Wire::Number) if is_second => inner.levels[1] = reader.size()?,
+            (1, Wire::Int) => inner.values = Some(reader.size()?),
+            (2, Wire::Int) if is_second => inner.nulls = reader.size()?,
+            (3, Wire::Int) if is_second => inner.rows = Some(reader.size()?),
+            (5, Wire::Int) if is_second => inner.levels[0] = reader.size()?,
+            (6, Wire::Int) if is_second => inner.levels[1] = reader.size()?,
             (7, wire @ (Wire::True | Wire::False)) if is_second => {
                 inner.is_plain = wire == Wire::False;
             }
@@ -207,8 +208,8 @@ fn page_location(reader: &mut Reader<'_>) -> Read<Place> {
     let mut last = 0;
     while let Some(field) = reader.field(&mut last)? {
         match field {
-            (1, Wire::Number) => place.begin = reader.size()?,
-            (2, Wire::Number) => place.bytes = reader.size()?,
+            (1, Wire::Long) => place.begin = reader.size()?,
+            (2, Wire::Int) => place.bytes = reader.size()?,
             (_, wire) => reader.skip(wire)?,
         }
     }
@@ -249,7 +250,7 @@ pub fn read_bloom_filter(bytes: &[u8]) -> Read<u64> {
     let mut last = 0;
     while let Some(field) = reader.field(&mut last)? {
         match field {
-            (1, Wire::Number) => bits = Some(reader.size()?),
+            (1, Wire::Int) => bits = Some(reader.size()?),
             (2..=4, Wire::Structure) => reader.skip(Wire::Structure)?,
             _ => return Err(ThriftError::Malformed("a field that does not exist")),
         }

@@ -187,8 +187,18 @@ fn file_with_any_byte_changed_is_read_to_its_end() {
 struct Made(Vec<u8>);
 
 impl Made {
-    fn number(mut self, delta: u8, number: i64) -> Self {
-        self.0.push(delta << 4 | 6);
+    /// A number of 32 bits.
+    fn int(self, delta: u8, number: i64) -> Self {
+        self.any(delta << 4 | 5, number)
+    }
+
+    /// A number of 64 bits.
+    fn long(self, delta: u8, number: i64) -> Self {
+        self.any(delta << 4 | 6, number)
+    }
+
+    fn any(mut self, field: u8, number: i64) -> Self {
+        self.0.push(field);
         let mut zigzag = (number << 1 ^ number >> 63).cast_unsigned();
         while zigzag > 0x7F {
             self.0.push(zigzag as u8 | 0x80);
@@ -229,9 +239,9 @@ fn new() -> Made {
 /// A file of one column with a page of 5 values, whose chunks are at these places.
 fn made(places: &[(i64, i64)]) -> Vec<u8> {
     let stored = [7_u8; 40];
-    let data = new().number(1, 5).number(1, 0).number(1, 3).number(1, 3);
+    let data = new().int(1, 5).int(1, 0).int(1, 3).int(1, 3);
     let sum = i64::from(page_sum(&stored).cast_signed());
-    let page = new().number(1, 0).number(1, 40).number(1, 40).number(1, sum).part(1, data).end();
+    let page = new().int(1, 0).int(1, 40).int(1, 40).int(1, sum).part(1, data).end();
     let mut file = [MAGIC.to_vec(), page, stored.to_vec()].concat();
     let bytes = file.len() as i64 - 4;
     let group = |(begin, length): &(i64, i64)| {
@@ -239,16 +249,16 @@ fn made(places: &[(i64, i64)]) -> Vec<u8> {
         let mut path = new();
         // A list of one encoding, and one of one name.
         path.0.extend([0x19, 0x15, 0, 0x19, 0x18, 1, b'a']);
-        let column = new().number(1, 1);
+        let column = new().int(1, 1);
         let column = Made([column.0, path.0].concat());
-        let column = column.number(1, 0).number(1, 5).number(1, bytes).number(1, length);
-        let chunk = new().number(2, begin).part(1, column.number(2, begin));
-        new().list(1, vec![chunk]).number(1, length).number(1, 5)
+        let column = column.int(1, 0).long(1, 5).long(1, bytes).long(1, length);
+        let chunk = new().long(2, begin).part(1, column.long(2, begin));
+        new().list(1, vec![chunk]).long(1, length).long(1, 5)
     };
-    let schema = vec![new().text(4, "root").number(1, 1), new().number(1, 1).text(3, "a")];
+    let schema = vec![new().text(4, "root").int(1, 1), new().int(1, 1).text(3, "a")];
     let groups: Vec<_> = places.iter().map(group).collect();
     let rows = 5 * groups.len() as i64;
-    let footer = new().number(1, 2).list(1, schema).number(1, rows).list(1, groups).end();
+    let footer = new().int(1, 2).list(1, schema).long(1, rows).list(1, groups).end();
     file.extend(&footer);
     file.extend((footer.len() as u32).to_le_bytes());
     file.extend(MAGIC);
@@ -338,4 +348,23 @@ fn old_versions_of_parquet_mr_are_known_to_forget_headers() {
     ] {
         assert_eq!(forgets_headers(writer), is_old, "{writer}");
     }
+}
+
+/// Readers pass over a number of another size than they expect, and then lack it; readers of Arrow open no
+/// file whose schema of Arrow is no base64.
+#[test]
+fn footer_that_readers_refuse_is_damage() {
+    let good = made(&[(0, 0)]);
+    let at = |bytes: &[u8]| good.windows(bytes.len()).rposition(|window| window == bytes).unwrap();
+    // The number of rows in the file.
+    let rows = at(&[0x16, 10, 0x19]);
+    let mut bytes = good.clone();
+    bytes[rows] = 0x14;
+    let (verdict, ..) = checked(&bytes);
+    assert_eq!(verdict, Verdict::Damaged);
+    let mut bytes = golden(PLAIN);
+    let key = bytes.windows(12).rposition(|window| window == b"ARROW:schema").unwrap();
+    assert_eq!(checked(&bytes).0, Verdict::Unprotected);
+    bytes[key + 40] = 0;
+    assert_eq!(checked(&bytes).0, Verdict::Damaged);
 }
