@@ -157,7 +157,9 @@ fn inner(reader: &mut Reader<'_>, kind: PageKind) -> Read<Inner> {
     };
     let mut last = 0;
     while let Some(field) = reader.field(&mut last)? {
-        needed = needed.saturating_add(i16::from((1..=all).contains(&field.0)));
+        // All that a page of its kind must have are numbers of 32 bits.
+        let is_needed = (1..=all).contains(&field.0) && field.1 == Wire::Int;
+        needed = needed.saturating_add(i16::from(is_needed));
         match field {
             (1, Wire::Int) => inner.values = Some(reader.size()?),
             (2, Wire::Int) if is_second => inner.nulls = reader.size()?,
