@@ -23,8 +23,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::page::allocation::AllocationMap;
 use crate::page::compression::{Unpacked, unpack_mariadb, unpack_mysql};
 use crate::page::fields::{
-    KEY_VERSION, KEY_VERSION_FULL_CRC32, PAGE_TYPE, TYPE_COMPRESSED, TYPE_COMPRESSED_MARK,
-    TYPE_FSP_HDR, TYPE_PAGE_COMPRESSED, read_u16, read_u32,
+    FSP_SIZE, KEY_VERSION, KEY_VERSION_FULL_CRC32, PAGE_TYPE, TYPE_COMPRESSED,
+    TYPE_COMPRESSED_MARK, TYPE_FSP_HDR, TYPE_PAGE_COMPRESSED, read_u16, read_u32,
 };
 use crate::page::index::{DELETED, FIRST, IndexPage, SEGMENTS, STATUS_INSTANT, TYPE_INSTANT};
 use crate::page::is_stored_otherwise;
@@ -164,6 +164,9 @@ struct Found {
     instant: BTreeMap<u64, u32>,
     /// Pages with transactions that are still to come.
     late: Vec<(u32, String)>,
+    /// Pages whose records do not fit the columns of their index, by the index; and how many do.
+    misfits: Vec<(u64, u32, String)>,
+    fitting: HashMap<u64, u32>,
 }
 
 /// All that was seen of a file.
@@ -187,6 +190,12 @@ impl Gathered {
             self.faults.pop_last();
         }
         let own = &mut self.found;
+        own.misfits.append(&mut other.misfits);
+        own.misfits.truncate(FAULTS_MAX);
+        for (index, pages) in other.fitting {
+            let fitting = own.fitting.entry(index).or_default();
+            *fitting = fitting.saturating_add(pages);
+        }
         own.late.append(&mut other.late);
         own.late.truncate(FAULTS_MAX);
         own.children.append(&mut other.children);
@@ -426,13 +435,21 @@ impl Structure {
                 }
             }),
             (Form::Zip, false) => Ok(()),
-            (_, true) => {
-                page.test().and_then(|()| self.look_at_records(number, page, &mut fact, found))
-            }
+            (_, true) => page.test().inspect(|()| {
+                let fits = self.look_at_records(number, page, &mut fact, found);
+                let fitting = found.fitting.entry(page.index()).or_default();
+                match fits {
+                    Ok(()) => *fitting = fitting.saturating_add(1),
+                    Err(words) => found.misfits.push((page.index(), number, words)),
+                }
+            }),
             (_, false) => page.test_header(),
         };
         if let Err(words) = tested {
             found.faults.push((number, words));
+            return Fact::default();
+        }
+        if found.misfits.last().is_some_and(|(_, page, _)| *page == number) {
             return Fact::default();
         }
         let is_secondary =
@@ -571,7 +588,15 @@ impl Structure {
         for (page, words) in &alone {
             steps.push(self.page_fault(*page, words, self.depth.alone));
         }
-        let Some(together) = self.depth.together else { return steps };
+        for (index, page, words) in std::mem::take(&mut gathered.found.misfits) {
+            // Where not one page fits, the columns may be other ones than was read.
+            let fits = gathered.found.fitting.get(&index).is_some_and(|pages| *pages > 0);
+            let severity = if fits { self.depth.alone } else { Severity::Suspect };
+            steps.push(self.page_fault(page, &words, severity.min(self.depth.alone)));
+        }
+        let Some(together) = self.depth.together.filter(|_| !self.is_shorter(&gathered)) else {
+            return steps;
+        };
         let mut faults = BTreeMap::new();
         self.compare_space(&gathered, &mut faults);
         self.compare_tree(&mut gathered, &mut faults);
@@ -593,6 +618,16 @@ impl Structure {
         }
         steps.truncate(FAULTS_MAX);
         steps
+    }
+
+    /// True if the file ends before page 0 says, which is reported: its pages say much of those that are
+    /// gone. Servers round files down to blocks of 4096 bytes.
+    fn is_shorter(&self, gathered: &Gathered) -> bool {
+        let pages = u64::try_from(gathered.facts.len()).unwrap_or(u64::MAX);
+        let first = gathered.found.kept.iter().find(|(number, _)| *number == 0);
+        let counted = first.map_or(0, |(_, page)| read_u32(page, FSP_SIZE));
+        let missing = u64::from(counted).saturating_sub(pages);
+        missing.saturating_mul(u64::try_from(self.layout.page_size).unwrap_or(u64::MAX)) >= 4096
     }
 
     fn finding(&self, kind: Kind, detail: String, severity: Severity) -> Finding {
