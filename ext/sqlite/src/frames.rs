@@ -63,6 +63,10 @@ impl Database {
         if room != Room::BalanceAndMarker || self.first.reserved != room.bytes() {
             return Ok(());
         }
+        // Of the main file SQLite asks whether it splits what it writes to the log.
+        if self.file.device_characteristics() & ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE == 0 {
+            return self.split_frame_comes();
+        }
         let guard = self.guard();
         let Some(wal) = self.wal.as_mut() else { return Ok(()) };
         let Some(frame) = wal.frame_of_page(page.len(), offset) else { return Ok(()) };
@@ -82,6 +86,16 @@ impl Database {
         }
         stamp.put_balanced(page, target, wal.reads_big_endian(&header));
         Ok(())
+    }
+
+    /// Pieces of frames have no markers, and a page 1 that comes so would be without the guard.
+    fn split_frame_comes(&self) -> Result<(), c_int> {
+        if !self.guard() {
+            return Ok(());
+        }
+        let words = "the guard does not hold in a write-ahead log that is written in pieces: leave out psow=0";
+        log(ffi::SQLITE_IOERR_WRITE, &format!("{}: {words}", self.path));
+        Err(ffi::SQLITE_IOERR_WRITE)
     }
 
     /// It was written: SQLite's own buffer is as SQLite knows the page.

@@ -350,10 +350,7 @@ impl WalFile {
     }
 
     pub fn write(&mut self, buffer: &mut [u8], offset: i64) -> c_int {
-        let is_split =
-            self.file.device_characteristics() & ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE == 0;
-        if !is_split
-            && let Some(main) = self.main()
+        if let Some(main) = self.main()
             && let Err(error) = main.frame_comes(buffer, offset)
         {
             return error;

@@ -242,6 +242,35 @@ fn killed_writers_beside_plain_programs_leave_all_that_was_committed() {
     }
 }
 
+/// Where SQLite pads its log to sectors and splits what it writes there, nothing is stamped in it, and all
+/// is well all the same; a copy over the database then makes a plain one of it, and no mixture.
+#[test]
+fn log_that_is_written_in_pieces_is_left_as_it_is() {
+    if !shell::is_there() {
+        return;
+    }
+    let folder = Folder::new();
+    folder.rows("x.db", &fill("WAL"));
+    let name = "x.db?psow=0";
+    for _ in 0..3 {
+        let rows = folder.rows(
+            name,
+            "PRAGMA synchronous=FULL; UPDATE t SET b=hex(randomblob(90)) WHERE a%3=0; \
+             SELECT count(*) FROM t; PRAGMA integrity_check;",
+        );
+        assert_eq!(rows, "500\nok\n");
+        assert_eq!(folder.check("x.db").damage(), Vec::<&_>::new());
+    }
+    let plain = "CREATE TABLE w(a); WITH RECURSIVE n(v) AS (SELECT 1 UNION ALL SELECT v+1 FROM n \
+         WHERE v<900) INSERT INTO w SELECT hex(zeroblob(700)) FROM n;";
+    folder.run_plain("plain.db", &format!("PRAGMA page_size=1024; {plain}"));
+    let output =
+        folder.run(name, "PRAGMA synchronous=FULL; PRAGMA cache_size=5;\n.restore plain.db\n");
+    let rows =
+        folder.run("x.db", "PRAGMA integrity_check; SELECT count(*), max(length(a)) FROM w;");
+    assert_eq!(rows.rows, "ok\n900|1400\n", "{output:?} {rows:?}");
+}
+
 /// What an earlier version protected has 16 reserved bytes: it is read, written, vacuumed and brought in
 /// from the log as before, and has no guard.
 #[test]
