@@ -261,6 +261,10 @@ fn log_that_is_written_in_pieces_is_left_as_it_is() {
         assert_eq!(rows, "500\nok\n");
         assert_eq!(folder.check("x.db").damage(), Vec::<&_>::new());
     }
+    folder.rows("x.db", "PRAGMA page_verify_guard = 1;");
+    let output = folder.run(name, "UPDATE t SET b=1;");
+    assert!(output.errors.contains("leave out psow=0"), "{output:?}");
+    assert_eq!(folder.rows("x.db", "PRAGMA page_verify_guard = 0;"), "0\n");
     let plain = "CREATE TABLE w(a); WITH RECURSIVE n(v) AS (SELECT 1 UNION ALL SELECT v+1 FROM n \
          WHERE v<900) INSERT INTO w SELECT hex(zeroblob(700)) FROM n;";
     folder.run_plain("plain.db", &format!("PRAGMA page_size=1024; {plain}"));
