@@ -239,7 +239,11 @@ fn named_by_server(server: &mut Server) -> Vec<bool> {
     for table in 0..TABLES {
         if !server.is_running() {
             server.kill();
-            server.start().unwrap();
+            // It loads pages when it starts, and ends on some.
+            if server.start().is_err() {
+                named.push(true);
+                continue;
+            }
         }
         let is_sound = says_ok(server, &format!("CHECK TABLE w.t{table:02} EXTENDED"));
         if is_sound.is_none() {

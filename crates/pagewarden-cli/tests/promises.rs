@@ -222,3 +222,25 @@ fn checksums_that_were_stopped_say_so() {
     assert_eq!(outcome.status, Some(3), "{outcome:?}");
     assert!(outcome.stdout.ends_with(", stopped early\n"), "{outcome:?}");
 }
+
+/// An archive of anything else is no damaged database, whatever it is called.
+#[test]
+fn an_archive_without_a_database_is_not_called_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, byte) in [("a.txt", b'a'), ("b.bin", 0), ("photo.jpg", 0xFF)] {
+        fs::write(folder.path().join(name), vec![byte; 20_000]).unwrap();
+    }
+    let archive = std::process::Command::new("tar")
+        .args(["--create", "a.txt", "b.bin", "photo.jpg"])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert!(archive.status.success(), "{archive:?}");
+    for name in ["x.tar", "photos.dat", "16384"] {
+        let path = folder.path().join(name);
+        fs::write(&path, &archive.stdout).unwrap();
+        let outcome = run(pagewarden().arg("check").arg(&path));
+        assert_eq!(outcome.status, Some(2), "{name}: {outcome:?}");
+        assert!(outcome.stderr.contains("no relations were found"), "{name}: {outcome:?}");
+    }
+}

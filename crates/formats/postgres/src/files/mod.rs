@@ -88,15 +88,22 @@ pub(super) fn open(
     };
     match root {
         Some(root) => open_cluster(path, metadata, &root, options, Manifest::Own),
-        None if backup::probe(path, metadata.is_dir()) == Probe::Yes => {
-            backup::open(path, metadata.is_dir(), options)
-        }
+        None if is_backup(path, metadata) => backup::open(path, metadata.is_dir(), options),
         None if metadata.is_file() => loose::open(path, metadata),
         None => Err(Error::unrecognised(
             path,
             "not a PostgreSQL data directory: it has no PG_VERSION and no global folder",
             "name the data directory itself (SHOW data_directory tells it)",
         )),
+    }
+}
+
+/// An archive of something else is one too: what it lacks is then said, and its bytes are not taken for pages.
+fn is_backup(path: &Path, metadata: &Metadata) -> bool {
+    match backup::probe(path, metadata.is_dir()) {
+        Probe::Yes => true,
+        Probe::Maybe => !loose::looks_like_pages(path),
+        Probe::No => false,
     }
 }
 
