@@ -2,11 +2,10 @@
 //! (`PAGEWARDEN_DUCKDB` names the Python to use; `PAGEWARDEN_REQUIRE=duckdb` forbids skipping).
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
 
 use crate::damage::Dice;
+use crate::python::Python;
 use crate::runner::{Report, check, pagewarden, run};
 
 const HEADERS: usize = 12_288;
@@ -108,12 +107,6 @@ fn packed_database_comes_back_byte_by_byte() {
     assert!(fs::read(restored).unwrap() == good);
 }
 
-/// A process of Python that has DuckDB, and answers one line for each line it is given.
-struct Duck {
-    process: Child,
-    answers: BufReader<ChildStdout>,
-}
-
 const SCRIPT: &str = r#"
 import sys, subprocess, duckdb
 print(duckdb.__version__, flush=True)
@@ -156,70 +149,24 @@ for line in sys.stdin:
         print("done", flush=True)
 "#;
 
-impl Duck {
-    fn new() -> Option<Self> {
-        let python = std::env::var("PAGEWARDEN_DUCKDB").unwrap_or_else(|_| "python3".to_owned());
-        let mut process = Command::new(&python)
-            .args(["-c", SCRIPT])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .ok()?;
-        let answers = BufReader::new(process.stdout.take().unwrap());
-        let mut duck = Self { process, answers };
-        let version = duck.answer();
-        if version.is_empty() {
-            let required = std::env::var("PAGEWARDEN_REQUIRE").unwrap_or_default();
-            assert!(
-                !required.contains("duckdb"),
-                "PAGEWARDEN_REQUIRE names duckdb: {python} has none"
-            );
-            eprintln!("SKIPPED: {python} has no package duckdb");
-            return None;
-        }
-        eprintln!("DuckDB {version}");
-        Some(duck)
-    }
-
-    fn answer(&mut self) -> String {
-        let mut line = String::new();
-        self.answers.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
-    }
-
-    fn ask(&mut self, command: &str, path: &Path, number: u32) -> String {
-        let mut input = self.process.stdin.as_ref().unwrap();
-        writeln!(input, "{command}\t{}\t{number}", path.display()).unwrap();
-        self.answer()
-    }
-
-    /// All rows of a database, as one line; that DuckDB refuses begins with `refused`.
-    fn rows(&mut self, path: &Path) -> String {
-        self.ask("rows", path, 0)
-    }
+/// All rows of a database, as one line; that DuckDB refuses begins with `refused`.
+fn rows_of(duck: &mut Python, path: &Path) -> String {
+    duck.ask("rows", path, 0)
 }
 
-impl Drop for Duck {
-    fn drop(&mut self) {
-        drop(self.process.stdin.take());
-        let _ = self.process.wait();
-    }
-}
-
-const NEVER: u32 = 99;
+const NEVER: usize = 99;
 
 /// Deletes, drops, checkpoints, vacuums and kill -9, with what each leaves in free blocks.
 #[test]
 fn healthy_lives_of_a_database_raise_no_alarm() {
-    let Some(mut duck) = Duck::new() else { return };
+    let Some(mut duck) = Python::with("duckdb", "duckdb", SCRIPT) else { return };
     let folder = tempfile::tempdir().unwrap();
     for crash in [0, 1, 2, 3, 4, 5, NEVER] {
         let path = folder.path().join(format!("{crash}.duckdb"));
         assert_eq!(duck.ask("life", &path, crash), "done");
         let report = check([&path]).report();
         assert_eq!((report.verdict(), report.findings().len()), ("intact", 0), "after {crash}");
-        let rows = duck.rows(&path);
+        let rows = rows_of(&mut duck, &path);
         assert!(!rows.starts_with("refused"), "after {crash}: {rows}");
     }
 }
@@ -228,12 +175,12 @@ fn healthy_lives_of_a_database_raise_no_alarm() {
 /// for what the sums cannot detect; and what is found does harm.
 #[test]
 fn wounds_are_found_where_duckdb_stumbles_on_them() {
-    let Some(mut duck) = Duck::new() else { return };
+    let Some(mut duck) = Python::with("duckdb", "duckdb", SCRIPT) else { return };
     let (_folder, path) = database_of(&[]);
     fs::remove_file(&path).unwrap();
     assert_eq!(duck.ask("life", &path, NEVER), "done");
     let good = fs::read(&path).unwrap();
-    let rows = duck.rows(&path);
+    let rows = rows_of(&mut duck, &path);
     let mut dice = Dice::seeded();
     let (mut found, mut harmless) = (0, 0);
     for round in 0..120 {
@@ -253,7 +200,7 @@ fn wounds_are_found_where_duckdb_stumbles_on_them() {
             Some(2) => "damaged".to_owned(),
             _ => outcome.report().verdict().to_owned(),
         };
-        if duck.rows(&path) == rows {
+        if rows_of(&mut duck, &path) == rows {
             harmless += 1;
             assert_eq!(verdict, "intact", "round {round}: a false alarm");
         } else {

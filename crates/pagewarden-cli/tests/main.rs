@@ -74,6 +74,7 @@ mod promises;
 mod protect;
 mod protect_innodb;
 mod protect_sqlite;
+mod python;
 mod recovery;
 mod repair;
 mod repair_innodb;

@@ -2,11 +2,11 @@
 //! (`PAGEWARDEN_PARQUET` names the Python to use; `PAGEWARDEN_REQUIRE=parquet` forbids skipping).
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::Command;
 
 use crate::damage::Dice;
+use crate::python::Python;
 use crate::runner::{check, pagewarden, run};
 
 const CRC: &str = "pyarrow-26.0.1/crc.parquet";
@@ -213,12 +213,6 @@ fn parquet_files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A process of Python that has pyarrow, and answers one line for each line it is given.
-struct Arrow {
-    process: Child,
-    answers: BufReader<ChildStdout>,
-}
-
 const SCRIPT: &str = r#"
 import sys, pyarrow, pyarrow.parquet as parquet
 print(pyarrow.__version__, flush=True)
@@ -250,56 +244,10 @@ for line in sys.stdin:
     print(make(path, int(number)) if command == "make" else read(path), flush=True)
 "#;
 
-impl Arrow {
-    fn new() -> Option<Self> {
-        let python = std::env::var("PAGEWARDEN_PARQUET").unwrap_or_else(|_| "python3".to_owned());
-        let mut process = Command::new(&python)
-            .args(["-c", SCRIPT])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .ok()?;
-        let answers = BufReader::new(process.stdout.take().unwrap());
-        let mut arrow = Self { process, answers };
-        let version = arrow.answer();
-        if version.is_empty() {
-            let required = std::env::var("PAGEWARDEN_REQUIRE").unwrap_or_default();
-            assert!(
-                !required.contains("parquet"),
-                "PAGEWARDEN_REQUIRE names parquet: {python} has no pyarrow"
-            );
-            eprintln!("SKIPPED: {python} has no package pyarrow");
-            return None;
-        }
-        eprintln!("pyarrow {version}");
-        Some(arrow)
-    }
-
-    fn answer(&mut self) -> String {
-        let mut line = String::new();
-        self.answers.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
-    }
-
-    fn ask(&mut self, command: &str, path: &Path, number: usize) -> String {
-        let mut input = self.process.stdin.as_ref().unwrap();
-        writeln!(input, "{command}\t{}\t{number}", path.display()).unwrap();
-        self.answer()
-    }
-}
-
-impl Drop for Arrow {
-    fn drop(&mut self) {
-        drop(self.process.stdin.take());
-        let _ = self.process.wait();
-    }
-}
-
 /// Codecs, versions of pages, dictionaries, indexes; with CRC and without, of no row, one, and many.
 #[test]
 fn healthy_files_of_pyarrow_raise_no_alarm() {
-    let Some(mut arrow) = Arrow::new() else { return };
+    let Some(mut arrow) = Python::with("parquet", "pyarrow", SCRIPT) else { return };
     let (_folder, path) = file_of(b"");
     for number in 0..96 {
         assert_eq!(arrow.ask("make", &path, number), "done");
@@ -318,7 +266,7 @@ fn healthy_files_of_pyarrow_raise_no_alarm() {
 /// damaged that it reads as it was, but for words that it does not look at.
 #[test]
 fn wounds_of_pages_with_crc_are_found_where_pyarrow_stumbles_on_them() {
-    let Some(mut arrow) = Arrow::new() else { return };
+    let Some(mut arrow) = Python::with("parquet", "pyarrow", SCRIPT) else { return };
     let (_folder, path) = file_of(b"");
     let mut dice = Dice::seeded();
     let (mut found, mut harmless) = (0, 0);

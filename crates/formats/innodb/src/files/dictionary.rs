@@ -42,9 +42,9 @@ use crate::files::tables::{Named, Placement, Unasked};
 use crate::files::tablespace::{Context, Tablespace, open_file};
 use crate::page::Look;
 use crate::page::fields::{PAGE_TYPE, read_u16, read_u32, read_u64};
+use crate::page::index::TYPE_INDEX;
 use pagewarden_core::source::file::{open_regular, read_fully};
 
-const TYPE_INDEX: u16 = 17_855;
 const PREVIOUS: usize = 8;
 const NEXT: usize = 12;
 const NO_PAGE: u32 = u32::MAX;

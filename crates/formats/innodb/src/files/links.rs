@@ -45,6 +45,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::files::fields::{u16_at, u32_at, u64_at};
 use crate::page::allocation::AllocationMap;
+use crate::page::index::TYPE_INDEX;
 use crate::page::layout::{Form, Layout};
 use pagewarden_core::source::file::{open_regular, read_fully};
 use pagewarden_core::verdict::PageNo;
@@ -68,7 +69,6 @@ const TYPE_SEGMENTS: u16 = 3;
 const TYPE_VALUE: u16 = 10;
 const TYPES_PACKED_VALUE: [u16; 2] = [11, 12];
 const TYPE_ROLLBACK_SEGMENTS: u16 = 21;
-const TYPE_INDEX: u16 = 17_855;
 const SEGMENTS: usize = 50;
 const SEGMENT_MAGIC: usize = 60;
 const MAGIC: u32 = 97_937_874;

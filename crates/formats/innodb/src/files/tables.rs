@@ -30,6 +30,7 @@ use crate::files::directory::Role;
 use crate::files::tablespace::{Context, Tablespace, open_file};
 use crate::page::Look;
 use crate::page::fields::{PAGE_TYPE, read_u16, read_u32, read_u64};
+use crate::page::index::TYPE_INDEX;
 use crate::page::layout::{Form, Layout};
 use pagewarden_core::source::file::{open_regular, read_fully};
 use pagewarden_core::verdict::Standing;
@@ -50,7 +51,6 @@ pub(super) const COLUMNS_OF_TABLES: OfDictionary = OfDictionary { root: 10, inde
 pub(super) const INDEXES_OF_TABLES: OfDictionary = OfDictionary { root: 11, index: 3 };
 /// `SYS_FIELDS`.
 pub(super) const FIELDS_OF_INDEXES: OfDictionary = OfDictionary { root: 12, index: 4 };
-const TYPE_INDEX: u16 = 17_855;
 const NEXT: usize = 12;
 const NO_PAGE: u32 = u32::MAX;
 const COMPACT_BIT: u16 = 1 << 15;

@@ -17,6 +17,7 @@ use super::fields::{
 use super::layout::{Form, Layout};
 use crate::checksum::fold::{new_fold, old_fold};
 use crate::checksum::{BODY_BEGIN, NO_CHECKSUM_MAGIC, crc32, full_crc32, zip_adler32, zip_crc32};
+use crate::page::index::TYPE_INDEX;
 use pagewarden_core::crc32c::crc32c;
 use pagewarden_core::page::Specimen;
 use pagewarden_core::verdict::{PageNo, Standing};
@@ -25,7 +26,6 @@ const SIZE: usize = 4096;
 const ZIP_SIZE: usize = 1024;
 const NUMBER: u32 = 5;
 const SPACE: u32 = 42;
-const TYPE_INDEX: u16 = 17_855;
 /// Bytes that a page_compressed page of `full_crc32` keeps.
 const STORED: usize = 3840;
 /// Two bits, so that no flip makes it 0, which is "not encrypted".

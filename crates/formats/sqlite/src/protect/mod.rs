@@ -342,6 +342,9 @@ impl Run<'_> {
                     "the reserved bytes of each page stay, with a marker that says NONE; only a new database (.dump) is rid of them",
                 );
             }
+            (_, Work::NewPages(stamps) | Work::SamePages(Some(stamps))) if stamps.guard => warn(
+                "programs that do not load the pagewarden VFS can read it from now on, and not write to it",
+            ),
             (Layout::Plain, Work::NewPages(_)) => warn(
                 "from now on every program that writes to it must load the pagewarden VFS: a page that another program writes fails when it is verified",
             ),
