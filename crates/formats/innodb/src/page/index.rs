@@ -92,6 +92,14 @@ pub struct Place {
     next: usize,
 }
 
+impl Place {
+    /// A record without marks; nothing else of it is known.
+    #[must_use]
+    pub fn ordinary(origin: usize) -> Self {
+        Self { origin, info: 0, status: 0, heap: 0, owned: 0, next: 0 }
+    }
+}
+
 impl<'a> IndexPage<'a> {
     /// Such a page, by its type.
     #[must_use]
@@ -142,6 +150,12 @@ impl<'a> IndexPage<'a> {
         usize::from(read_u16(self.bytes, HEAP_COUNT) & !COMPACT)
     }
 
+    /// Slots of its directory, by its header.
+    #[must_use]
+    pub fn slot_count(&self) -> usize {
+        usize::from(read_u16(self.bytes, SLOTS))
+    }
+
     /// Where the heap ends.
     #[must_use]
     pub fn heap_top(&self) -> usize {
@@ -178,7 +192,7 @@ impl<'a> IndexPage<'a> {
     }
 
     fn directory_begin(&self) -> usize {
-        let slots = usize::from(read_u16(self.bytes, SLOTS)).saturating_mul(SLOT_BYTES);
+        let slots = self.slot_count().saturating_mul(SLOT_BYTES);
         self.bytes.len().saturating_sub(TRAILER_BYTES).saturating_sub(slots)
     }
 
@@ -290,7 +304,7 @@ impl<'a> IndexPage<'a> {
 
     /// The list from infimum to supremum, and the directory beside it.
     fn test_list(&self, seen: &mut Seen) -> Result<usize, String> {
-        let slots = usize::from(read_u16(self.bytes, SLOTS));
+        let slots = self.slot_count();
         let (infimum, supremum) = (self.infimum(), self.supremum());
         let mut at = infimum;
         let (mut records, mut owned, mut slot) = (0_usize, 0_usize, 0_usize);

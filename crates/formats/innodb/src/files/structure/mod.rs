@@ -428,13 +428,20 @@ impl Structure {
             next,
             ..Fact::default()
         };
-        let tested = match (self.layout.form, self.depth.has_records) {
-            (Form::Zip, true) => zip::test(page, self.layout.logical_page_size).map(|children| {
-                for (page, rank) in children.into_iter().zip(0..) {
-                    found.children.push(Child { parent: number, rank, page, key: None });
+        let clear;
+        let mut page = *page;
+        if self.layout.form == Form::Zip && self.depth.has_records {
+            clear = match zip::unpack(&page, self.layout.logical_page_size) {
+                Ok(clear) => clear,
+                Err(words) => {
+                    found.faults.push((number, words));
+                    return Fact::default();
                 }
-            }),
-            (Form::Zip, false) => Ok(()),
+            };
+            page = IndexPage::new(&clear).unwrap_or(page);
+        }
+        let page = &page;
+        let tested = match (self.layout.form, self.depth.has_records) {
             (_, true) => page.test().inspect(|()| {
                 let fits = self.look_at_records(number, page, &mut fact, found);
                 let fitting = found.fitting.entry(page.index()).or_default();
@@ -443,6 +450,7 @@ impl Structure {
                     Err(words) => found.misfits.push((page.index(), number, words)),
                 }
             }),
+            (Form::Zip, false) => Ok(()),
             (_, false) => page.test_header(),
         };
         if let Err(words) = tested {

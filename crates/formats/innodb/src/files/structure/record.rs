@@ -74,7 +74,12 @@ pub(super) fn parts(
 ) -> Result<Extent, &'static str> {
     parts.clear();
     let extent = match page.is_compact() {
-        true => compact(index, page, place, parts),
+        true => {
+            let bytes = page.bytes();
+            let byte = |back: usize| bytes.get(place.origin.checked_sub(back)?).copied();
+            compact(index, page.level() == 0, place, byte, parts)
+                .filter(|(_, end)| *end <= bytes.len())
+        }
         false => redundant(page.bytes(), place, parts),
     };
     let extent = extent.ok_or("its lengths lead out of the page")?;
@@ -94,18 +99,17 @@ pub(super) fn parts(
     Ok(extent)
 }
 
-fn compact(
+/// The fields of a record in the compact form, by the bytes before it: the first one is 1 back.
+pub(super) fn compact(
     index: &Index,
-    page: &IndexPage<'_>,
+    is_leaf: bool,
     place: &Place,
+    byte: impl Fn(usize) -> Option<u8>,
     parts: &mut Vec<Part>,
 ) -> Option<Extent> {
     const TWO: u8 = 0x80;
     const OUTSIDE: u8 = 0x40;
-    let bytes = page.bytes();
-    let byte = |back: usize| bytes.get(place.origin.checked_sub(back)?).copied();
-    let is_leaf = page.level() == 0;
-    let (shape, mut back) = shape(index, place, is_leaf, byte)?;
+    let (shape, mut back) = shape(index, place, is_leaf, &byte)?;
     let is_there = |(at, field): (usize, &Field)| shape.has(at, field);
     let nullable = (0..).zip(&index.fields).filter(|(at, field)| is_there((*at, *field)));
     let nullable = nullable.filter(|(_, field)| field.is_nullable).count();
@@ -157,7 +161,7 @@ fn compact(
         parts.push(Part { begin: at, end, is_null: false, is_outside: false, is_missing: false });
         at = end;
     }
-    Some((place.origin.checked_sub(back)?, at)).filter(|(_, end)| *end <= bytes.len())
+    Some((place.origin.checked_sub(back)?, at))
 }
 
 /// Which fields a record has.

@@ -4,11 +4,14 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use flate2::read::ZlibDecoder;
+
 use crate::files::structure::definition::{Index, Indexes, read_sdi};
-use crate::files::structure::{dictionary, transactions};
+use crate::files::structure::{dictionary, transactions, zip};
 use crate::files::system::sdi_root;
 use crate::page::compression::{Unpacked, unpack_mysql};
 use crate::page::fields::{PAGE_TYPE, SPACE_ID, TYPE_COMPRESSED, read_u16, read_u32};
@@ -101,12 +104,10 @@ impl Pages {
 
     /// `None` if the file has no definitions.
     fn indexes(&self) -> Option<Indexes> {
-        // The records of compressed tables would have to be unpacked first.
-        (self.layout.form != Form::Zip).then_some(())?;
         let first = self.read(0)?;
         let mut number = u32::try_from(sdi_root(&self.layout, &first)?).ok()?;
         let mut found = Indexes::new();
-        let mut page = self.read(number)?;
+        let mut page = self.read_index(number)?;
         for _ in 0..LEVELS_MAX {
             let index = IndexPage::new(&page)?;
             if index.level() == 0 {
@@ -115,20 +116,51 @@ impl Pages {
             // Kind and number are the key: the page below is behind them.
             let place = index.records().next()?;
             number = read_u32(page.get(place.origin..)?, 12);
-            page = self.read(number)?;
+            page = self.read_index(number)?;
         }
         for _ in 0..PAGES_MAX {
             let index = IndexPage::new(&page)?;
             read_sdi(&index, |first| self.chain(first), &mut found);
             let [_, next] = index.beside();
             let Some(next) = next else { break };
-            page = self.read(next)?;
+            page = self.read_index(next)?;
         }
         Some(found)
     }
 
+    /// A page of an index in the clear.
+    fn read_index(&self, number: u32) -> Option<Vec<u8>> {
+        let page = self.read(number)?;
+        match self.layout.form {
+            Form::Zip => zip::unpack(&IndexPage::new(&page)?, self.layout.logical_page_size).ok(),
+            Form::FullCrc32 | Form::Old => Some(page),
+        }
+    }
+
+    /// A long value of a compressed table: one stream from byte 38 of each page on, the next page at 12.
+    fn compressed_chain(&self, first: u32) -> Vec<u8> {
+        let mut stream = Vec::new();
+        let mut number = first;
+        for _ in 0..PAGES_MAX {
+            let Some(page) = self.read(number) else { break };
+            stream.extend(page.get(38..).unwrap_or_default());
+            number = read_u32(&page, 12);
+            if number == u32::MAX || number == 0 {
+                break;
+            }
+        }
+        let mut value = Vec::new();
+        let bytes = u64::try_from(stream.len()).unwrap_or(u64::MAX);
+        // It is compressed already.
+        let _ = ZlibDecoder::new(&stream[..]).take(bytes.saturating_mul(2)).read_to_end(&mut value);
+        value
+    }
+
     /// A long value: bytes and next page from byte 38 on.
     fn chain(&self, first: u32) -> Vec<u8> {
+        if self.layout.form == Form::Zip {
+            return self.compressed_chain(first);
+        }
         let mut value = Vec::new();
         let mut number = first;
         for _ in 0..PAGES_MAX {
