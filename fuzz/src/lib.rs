@@ -6,7 +6,7 @@ use std::io;
 use std::num::NonZero;
 use std::path::Path;
 
-use pagewarden::database::{self, Format};
+use pagewarden::database::{self, Format, OpenOptions};
 use pagewarden::page::{PageFormat, PageRun, RunVerdict};
 use pagewarden::verdict::{Finding, Note, PageNo, SeverityCounts, Unread};
 use pagewarden::verify::{Caching, Options, Sink, Summary, verify};
@@ -64,7 +64,22 @@ impl Sink for Report {
 /// Opens and verifies a target and checks that the figures are those of what
 /// was reported. `None`: it could not be opened, which is never wrong here.
 pub fn check(path: &Path, kind: Option<&Format>, jobs: NonZero<usize>) -> Option<Report> {
-    let target = match database::open(path, kind) {
+    check_with(path, kind, jobs, &OpenOptions::default())
+}
+
+/// The same with the walkers of `--structure`.
+pub fn check_structure(path: &Path, kind: Option<&Format>) -> Option<Report> {
+    let options = OpenOptions { structure: true, ..OpenOptions::default() };
+    check_with(path, kind, NonZero::<usize>::MIN, &options)
+}
+
+fn check_with(
+    path: &Path,
+    kind: Option<&Format>,
+    jobs: NonZero<usize>,
+    open: &OpenOptions,
+) -> Option<Report> {
+    let target = match database::open_with(path, kind, open) {
         Ok(target) => target,
         Err(error) => {
             assert!(!error.to_string().is_empty());

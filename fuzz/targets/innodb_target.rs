@@ -6,10 +6,11 @@ use std::fs;
 use std::num::NonZero;
 
 use pagewarden::database::kind_named;
-use pagewarden::formats::innodb::checksum::{crc32, full_crc32, zip_crc32};
 use pagewarden::formats::innodb::page::fields::{FSP_FLAGS, read_u32};
-use pagewarden::formats::innodb::page::layout::{Form, Layout};
+use pagewarden::formats::innodb::page::layout::Layout;
 use pagewarden_fuzz::{check, empty_folder};
+
+use crate::innodb_structure::make_right;
 
 /// Runs one input.
 pub(crate) fn run(input: &[u8]) {
@@ -27,26 +28,7 @@ pub(crate) fn run(input: &[u8]) {
     if let (Some(layout), true) = (layout, make & 2 != 0) {
         let page = &mut bytes[..layout.page_size];
         page[4..8].fill(0);
-        let low = page[20..24].to_vec();
-        let size = page.len();
-        match layout.form {
-            Form::Old => {
-                page[size - 4..].copy_from_slice(&low);
-                let sum = crc32(page).to_be_bytes();
-                page[..4].copy_from_slice(&sum);
-                page[size - 8..size - 4].copy_from_slice(&sum);
-            }
-            Form::Zip => {
-                let sum = zip_crc32(page).to_be_bytes();
-                page[..4].copy_from_slice(&sum);
-            }
-            Form::FullCrc32 => {
-                page[..4].fill(0);
-                page[size - 8..size - 4].copy_from_slice(&low);
-                let sum = full_crc32(page).to_be_bytes();
-                page[size - 4..].copy_from_slice(&sum);
-            }
-        }
+        make_right(page, layout.form);
     }
     let name = if make & 4 != 0 { "t.ibd" } else { "ibdata1" };
     let path = empty_folder().join(if make & 8 != 0 { "any" } else { name });

@@ -33,6 +33,7 @@ targets! {
     innodb_keyring
     innodb_page
     innodb_redo
+    innodb_structure
     innodb_target
     mssqlbak
     mtf

@@ -6,7 +6,7 @@ use std::num::NonZero;
 use arbitrary::{Arbitrary, Unstructured};
 use pagewarden::database::kind_named;
 use pagewarden::formats::sqlite::checksum::stamp;
-use pagewarden_fuzz::{check, empty_folder};
+use pagewarden_fuzz::{check, check_structure, empty_folder};
 
 /// What stands beside the database; taken from the end of the input, so that
 /// its beginning is the database.
@@ -79,4 +79,5 @@ pub(crate) fn run(input: &[u8]) {
         assert!(report.summary.bytes <= database.len() as u64);
         assert!(report.unread.is_empty(), "{:?}", report.unread);
     }
+    check_structure(&path, kind_named("sqlite"));
 }

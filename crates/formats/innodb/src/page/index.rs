@@ -279,7 +279,10 @@ impl<'a> IndexPage<'a> {
             return Err(format!("it is of level {level}"));
         }
         let direction = read_u16(self.bytes, DIRECTION);
-        if direction & 7 > 5 || direction >> 3 != 0 && !self.is_alone() {
+        // Before there were instant columns, pages of the redundant form could have other bytes there.
+        let is_instant = read_u16(self.bytes, super::fields::PAGE_TYPE) == TYPE_INSTANT;
+        let may_have_fields = self.is_alone() && (is_instant || !self.is_compact());
+        if direction & 7 > 5 || direction >> 3 != 0 && !may_have_fields {
             return Err(format!("records are inserted in the direction {direction}"));
         }
         // A root with columns that were removed or moved has other bytes there.

@@ -19,6 +19,9 @@
 //! | 52 | 2 | its bytes |
 //! | 56 | 4 | its version |
 //!
+//! Of a compressed table, of MariaDB and of MySQL up to 5.7, the pages (type 11 the first, 12 the others) have one zlib
+//! stream from byte 38 on, and the next page at 12. The parts of MySQL 8.0 and later (types 25 to 29) are not gone through.
+//!
 //! On the first page the version of the value is at byte 40, its bytes there at 54, the list of entries at 64, entries
 //! from 96 on. A page of type 23 has its bytes at 39.
 //!
@@ -28,6 +31,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
+
+use flate2::{Decompress, FlushDecompress, Status};
 
 use crate::files::structure::tree::Faults;
 use crate::files::structure::{Gathered, Long, Structure, TYPE_BLOB, What};
@@ -39,8 +44,9 @@ const REFERENCE_BYTES: usize = 20;
 const TYPE_LOB_INDEX: u16 = 22;
 const TYPE_LOB_DATA: u16 = 23;
 const TYPE_LOB_FIRST: u16 = 24;
-/// Those of compressed tables, which are not gone through.
-const TYPES_ZIP: [u16; 7] = [11, 12, 25, 26, 27, 28, 29];
+/// Those of compressed tables.
+pub(super) const TYPES_STREAM: [u16; 2] = [11, 12];
+const TYPES_ZIP: [u16; 5] = [25, 26, 27, 28, 29];
 const NONE: u32 = u32::MAX;
 
 /// Where the value of a field goes on, by its last bytes; `None` where that is not written yet, or is
@@ -94,6 +100,9 @@ impl Walk<'_> {
             What::Free => Err(lost("which is not in use")),
             What::Type(TYPE_BLOB) => self.follow_pages(long),
             What::Type(TYPE_LOB_FIRST) => self.follow_entries(long),
+            What::Type(kind) if kind == TYPES_STREAM[0] && self.is_zip() => {
+                self.follow_stream(long)
+            }
             What::Type(kind) if TYPES_ZIP.contains(&kind) && self.is_zip() => Ok(()),
             What::Type(kind) => Err(lost(&format!("which is of type {kind}"))),
         }
@@ -134,6 +143,55 @@ impl Walk<'_> {
             return Ok(());
         }
         Err((long.page, format!("its value has {bytes} bytes, and {} by its record", long.bytes)))
+    }
+
+    fn follow_stream(&mut self, long: &Long) -> Result<(), Wrong> {
+        const BEGIN: usize = 38;
+        let [first, others] = TYPES_STREAM.map(What::Type);
+        let mut inflate = Decompress::new(true);
+        let mut clear = vec![0; 1 << 16];
+        let (mut at, mut wanted) = (Some(long.page), first);
+        let mut before = long.of;
+        while let Some(page) = at {
+            let fact = self.gathered.fact(page);
+            if fact.what == What::Unknown {
+                return Ok(());
+            }
+            if fact.what != wanted {
+                let words = format!("its value goes on at page {page}, which has no part of it");
+                return Err((before, words));
+            }
+            self.take(page)?;
+            let Some(bytes) = self.page(page).map(<[u8]>::to_vec) else { return Ok(()) };
+            self.read.remove(&page);
+            let mut rest = bytes.get(BEGIN..).unwrap_or_default();
+            while !rest.is_empty() {
+                let (taken, before_it) = (inflate.total_in(), inflate.total_out());
+                let status = inflate.decompress(rest, &mut clear, FlushDecompress::None);
+                let status = status.map_err(|error| {
+                    (page, format!("its part of a value cannot be unpacked: {error}"))
+                })?;
+                let bytes = inflate.total_out();
+                let is_too_long = bytes > u64::from(long.bytes);
+                let is_end = status == Status::StreamEnd;
+                if is_too_long || is_end && bytes != u64::from(long.bytes) {
+                    let by_record = long.bytes;
+                    let words =
+                        format!("its value has {bytes} bytes, and {by_record} by its record");
+                    return Err((long.page, words));
+                }
+                if is_end {
+                    return Ok(());
+                }
+                let taken = usize::try_from(inflate.total_in().saturating_sub(taken));
+                if taken == Ok(0) && inflate.total_out() == before_it {
+                    return Err((page, "its part of a value leads nowhere".to_owned()));
+                }
+                rest = rest.get(taken.unwrap_or(usize::MAX)..).unwrap_or_default();
+            }
+            (before, at, wanted) = (page, fact.next, others);
+        }
+        Err((long.page, "the compressed stream of its value does not end".to_owned()))
     }
 
     /// Pages with entries are few: they are read once more.

@@ -389,6 +389,10 @@ impl Structure {
             let next = Some(next).filter(|next| *next != u32::MAX);
             return Fact { index: u64::from(bytes), next, ..of(What::Type(kind)) };
         }
+        if self.layout.form == Form::Zip && long::TYPES_STREAM.contains(&kind) {
+            let next = Some(read_u32(page, 12)).filter(|next| *next != u32::MAX);
+            return Fact { next, ..of(What::Type(kind)) };
+        }
         match IndexPage::new(page) {
             Some(index) => self.look_at_index(number, &index, found),
             None => of(What::Type(kind)),

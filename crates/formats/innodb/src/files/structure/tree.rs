@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, HashMap};
 use crate::files::structure::{Gathered, Structure, TYPE_BITMAP, What};
 use crate::page::fields::{FSP_SIZE, PAGE_TYPE, read_u16, read_u32};
 use crate::page::index::TYPE_INSTANT;
-use crate::page::layout::Form;
 
 /// What is wrong with which page.
 pub(super) type Faults = BTreeMap<u32, String>;
@@ -88,7 +87,7 @@ impl Structure {
             kept.filter(|(_, page)| read_u16(page, PAGE_TYPE) == TYPE_BITMAP)
                 .any(|(_, page)| self.has_buffered(page))
         };
-        if self.layout.form == Form::Zip || is_buffered() {
+        if is_buffered() {
             return Vec::new();
         }
         let mut details = Vec::new();

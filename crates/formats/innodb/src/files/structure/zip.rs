@@ -241,7 +241,7 @@ struct Unpacking<'a> {
     kind: Kind,
     /// Records whose bytes are there.
     known: usize,
-    /// Of the record at hand.
+    /// Of the record that was read last.
     parts: Vec<Part>,
 }
 
