@@ -56,6 +56,7 @@ pub fn run(arguments: &Repair) -> anyhow::Result<Exit> {
                 cipher_pass_file: arguments.cipher_pass_file.clone(),
                 ..RepositoryOptions::default()
             },
+            keyring: arguments.keyring.clone(),
             write: arguments.yes || arguments.undo.is_some(),
             copy_to: arguments.copy_to.clone(),
             accept_older: arguments.accept_older,

@@ -22,6 +22,8 @@ pub struct Sources {
     pub from: Vec<PathBuf>,
     /// Folders with archived log: `--log`.
     pub log: Vec<PathBuf>,
+    /// A file of keys: `--keyring`.
+    pub keyring: Option<PathBuf>,
 }
 
 impl Advice {
@@ -47,6 +49,7 @@ impl Advice {
         add(" ", &self.path);
         self.sources.from.iter().for_each(|from| add(" --from ", from));
         self.sources.log.iter().for_each(|log| add(" --log ", log));
+        self.sources.keyring.iter().for_each(|keyring| add(" --keyring ", keyring));
         text
     }
 
@@ -132,7 +135,7 @@ mod tests {
     #[test]
     fn the_command_is_one_that_a_shell_takes() {
         let sources =
-            Sources { from: vec!["-old".into(), "it's".into()], log: vec!["/a b".into()] };
+            Sources { from: vec!["-old".into(), "it's".into()], log: vec!["/a b".into()], ..Sources::default() };
         let advice = Advice { path: "/data".into(), sources };
         let command = "pagewarden repair /data --from ./-old --from 'it'\\''s' --log '/a b'";
         assert_eq!(advice.command(), command);
@@ -155,7 +158,7 @@ mod tests {
     #[test]
     fn nothing_is_advised_without_a_source_or_a_database() {
         let here = tempfile::tempdir().unwrap();
-        let sources = Sources { from: vec!["/backup".into()], log: Vec::new() };
+        let sources = Sources { from: vec!["/backup".into()], ..Sources::default() };
         assert_eq!(Advice::of(here.path(), &sources), None);
         let file = here.path().join("it.sqlite");
         std::fs::write(&file, [b"SQLite format 3\0".as_slice(), &[0; 496]].concat()).unwrap();

@@ -70,6 +70,7 @@ pub const ENGINE: Engine = Engine {
     probe: is_root,
     open,
     has_archives: true,
+    has_keys: false,
     target: crate::files::open,
     copy,
 };
@@ -78,7 +79,7 @@ pub const ENGINE: Engine = Engine {
 const AFTER_OLDER: &str = "dump the table and compare it with what it must hold; REINDEX all its indexes, and trust none before";
 const TO_RESTORE: &str = "restore it from a backup";
 
-fn open<'a>(root: &Path, disk: &'a dyn Disk) -> Opened<'a> {
+fn open<'a>(root: &Path, _: Option<&Path>, disk: &'a dyn Disk) -> Opened<'a> {
     check_not_running(root)?;
     let cluster = Cluster::open(root)?;
     if cluster.version == "9.6" {

@@ -48,6 +48,7 @@ pub const ENGINE: Engine = Engine {
     probe,
     open,
     has_archives: false,
+    has_keys: false,
     target: crate::files::open,
     copy,
 };
@@ -68,7 +69,7 @@ fn probe(path: &Path) -> bool {
     is_read && (head.starts_with(MAGIC) || geometry::is_nearly_a_database(&head))
 }
 
-fn open<'a>(path: &Path, _: &'a dyn Disk) -> Opened<'a> {
+fn open<'a>(path: &Path, _: Option<&Path>, _: &'a dyn Disk) -> Opened<'a> {
     let failed = |error| Error::io("open", path, error);
     let file = open_regular(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;

@@ -53,6 +53,7 @@ pub const ENGINE: Engine = Engine {
     probe: database::is_known,
     open,
     has_archives: false,
+    has_keys: false,
     target,
     copy: copy::copy,
 };
@@ -62,7 +63,7 @@ const NEVER_OLDER: &str = "file header, boot page, free space and allocation map
 const AFTER_OLDER: &str =
     "attach the copy, run DBCC CHECKDB, and compare the tables with what they must hold";
 
-fn open<'a>(path: &Path, _: &'a dyn Disk) -> Opened<'a> {
+fn open<'a>(path: &Path, _: Option<&Path>, _: &'a dyn Disk) -> Opened<'a> {
     let database = Database::open(path)?;
     Ok(Box::new(Files { database, advice: Mutex::default(), locks: Vec::new() }))
 }

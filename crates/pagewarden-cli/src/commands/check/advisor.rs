@@ -21,7 +21,8 @@ pub struct Advisor {
 impl Advisor {
     pub fn new(arguments: &Check) -> anyhow::Result<Self> {
         let from = arguments.repair_from.clone();
-        let named = Sources { from, log: arguments.repair_log.clone() };
+        let keyring = arguments.keyring.clone();
+        let named = Sources { from, log: arguments.repair_log.clone(), keyring };
         let place = Place { config: arguments.config.clone(), state: None };
         // What is not asked for is not read: a fault in it is no matter of this check.
         let configured = match (&place.config, named.from.is_empty()) {
