@@ -550,8 +550,7 @@ fn planned_repaired_undone_and_started(mut sample: Sample) {
     assert_eq!(sample.server.rows(&root), expected);
     assert_eq!(sample.server.rows(&place), expected);
     let undo = root.join("pagewarden-repair.undo");
-    let (status, json) =
-        command(&root, &[&["--undo", undo.to_str().unwrap()][..], &keys].concat());
+    let (status, json) = command(&root, &[&["--undo", undo.to_str().unwrap()][..], &keys].concat());
     assert_eq!((status, &json["verdict"]), (Some(0), &"undone".into()), "{json}");
     assert!(same_files(&root, &inside(&wounded)), "not every byte is back");
 }
@@ -590,7 +589,11 @@ fn wounded_secret(sample: &Sample, table: &str, page_type: u16) -> TempDir {
     work
 }
 
-fn is_refused_with_other_keys_and_repaired_with_its_own(sample: &Sample, work: &TempDir, other: &str) {
+fn is_refused_with_other_keys_and_repaired_with_its_own(
+    sample: &Sample,
+    work: &TempDir,
+    other: &str,
+) {
     let root = inside(work);
     let last = inside(&sample.last);
     let keyring = sample.server.keyring().unwrap();

@@ -127,6 +127,10 @@ pub struct Repair {
     #[arg(short, long, value_name = "N")]
     pub jobs: Option<NonZero<usize>>,
 
+    /// Write the plan, or what came of it, as a web page that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
     /// Print one JSON object on standard output
     #[arg(long)]
     pub json: bool,

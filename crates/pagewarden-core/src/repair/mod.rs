@@ -14,7 +14,7 @@
 //! What a candidate is, and what proves it, is the engine's matter. What is common is that only
 //! [`Proof::Exact`], [`Proof::Replayed`] and [`Proof::Rebuilt`] are written unless the request accepts older versions.
 
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::database::repository::RepositoryOptions;
 use crate::database::{Epoch, OpenOptions, Target};
 use crate::error::Error;
 use crate::page::Fingerprint;
-use crate::protect::disk::Disk;
+use crate::protect::disk::{Disk, Written};
 use crate::source::store::StorePath;
 use crate::verdict::{Finding, Kind, Note, Severity};
 use crate::verify::{self, Progress, verify};
@@ -287,6 +287,8 @@ pub struct Engine {
     pub target: fn(&Path, &Metadata, &OpenOptions) -> Result<Target, Error>,
     /// Archived log and backup repositories are sources of its pages.
     pub has_archives: bool,
+    /// True for a finding about something that it may bring back, whatever the sources.
+    pub treats: fn(&Finding) -> bool,
     /// It may have pages that can be tested with a key only, and takes a file of keys.
     pub has_keys: bool,
     /// Copies a database, which is at rest, to a folder that is empty or does not exist.
@@ -344,15 +346,30 @@ pub trait Patient: Sync {
         Vec::new()
     }
 
-    /// Keeps servers away until this is dropped.
-    fn lock(&mut self) -> Result<(), Error>;
-
-    /// True while none has come all the same.
-    fn is_held(&self) -> bool;
-
-    /// Lets servers in again.
-    fn release(&mut self);
+    /// Keeps servers away while pages are written.
+    ///
+    /// # Errors
+    /// A server runs, or a program has it open.
+    fn lock(&self) -> Held<'_>;
 }
+
+/// What an engine keeps servers away by, or why it cannot.
+pub type Held<'a> = Result<Box<dyn Hold + 'a>, Error>;
+
+/// Keeps servers away until it is released, which is when the work is done or has failed.
+pub trait Hold {
+    /// True while none has come all the same.
+    fn is_held(&self) -> bool {
+        true
+    }
+
+    /// Lets servers in again: what the system holds by an open file it lets go with the file.
+    fn release(self: Box<Self>) {}
+}
+
+impl Hold for File {}
+
+impl Hold for Vec<Written> {}
 
 /// The database that an undo file was made for, by the path that it had then.
 ///
@@ -451,7 +468,7 @@ impl<'a> Run<'a> {
     }
 
     fn repair(&self, root: &Path) -> Result<Outcome, Error> {
-        let mut patient = self.open(root)?;
+        let patient = self.open(root)?;
         patient.check_request(self.request)?;
         let mut outcome = self.outcome(&*patient);
         let resumed = self.unfinished(root, &*patient)?;
@@ -466,7 +483,7 @@ impl<'a> Run<'a> {
                 ));
                 return Ok(outcome);
             }
-            self.under_lock(&mut *patient, |patient| written::write(self, root, patient, undo))?;
+            Self::under_lock(&*patient, |hold| written::write(self, root, hold, undo))?;
             outcome.pages.iter_mut().for_each(|page| page.written = true);
             outcome.warnings.push("what an interrupted run began is finished".to_owned());
         }
@@ -499,10 +516,10 @@ impl<'a> Run<'a> {
         if self.request.write {
             let undo = UndoFile::of(root, &*patient, &state, &planned);
             if !undo.pages.is_empty() {
-                let path = self.under_lock(&mut *patient, |patient| {
-                    self.check_unchanged(root, patient, &state, &undo)?;
+                let path = Self::under_lock(&*patient, |hold| {
+                    self.check_unchanged(root, &*patient, &state, &undo)?;
                     let path = written::keep(self, root, &undo)?;
-                    written::write(self, root, patient, &undo)?;
+                    written::write(self, root, hold, &undo)?;
                     Ok(path)
                 })?;
                 outcome.undo_file = Some(path);
@@ -562,7 +579,7 @@ impl<'a> Run<'a> {
     }
 
     fn undo(&self, root: &Path, path: &Path) -> Result<Outcome, Error> {
-        let mut patient = self.open(root)?;
+        let patient = self.open(root)?;
         let mut outcome = self.outcome(&*patient);
         let undo = UndoFile::read(path)?;
         if undo.identity != patient.identity() {
@@ -579,8 +596,8 @@ impl<'a> Run<'a> {
             outcome.verdict = Verdict::Planned;
             return Ok(outcome);
         }
-        self.under_lock(&mut *patient, |patient| {
-            written::undo(self, root, patient, &undo)?;
+        Self::under_lock(&*patient, |hold| {
+            written::undo(self, root, hold, &undo)?;
             written::discard(self, path)
         })?;
         outcome.pages.iter_mut().for_each(|page| page.written = true);
@@ -603,13 +620,12 @@ impl<'a> Run<'a> {
 
     /// Does something while no server can start.
     fn under_lock<T>(
-        &self,
-        patient: &mut dyn Patient,
-        work: impl FnOnce(&dyn Patient) -> Result<T, Error>,
+        patient: &dyn Patient,
+        work: impl FnOnce(&dyn Hold) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        patient.lock()?;
-        let done = work(patient);
-        patient.release();
+        let hold = patient.lock()?;
+        let done = work(&*hold);
+        hold.release();
         done
     }
 
@@ -702,7 +718,8 @@ fn unseen_before(findings: &[Finding], pages: &[Page]) -> u64 {
 }
 
 /// True for what is wrong with the length of a file.
-fn is_of_length(kind: Kind) -> bool {
+#[must_use]
+pub fn is_of_length(kind: Kind) -> bool {
     matches!(kind, Kind::Truncated | Kind::Missing)
 }
 

@@ -32,7 +32,9 @@ use crate::files::state::{State, is_root};
 use crate::files::tablespace::{SYSTEM_SPACE, Tablespace, read_keyring};
 use crate::files::untested::{is_about_untested, problem_of_keys};
 use crate::page::encryption::Keyring;
-use crate::page::fields::{LSN, PAGE_TYPE, TYPE_COMPRESSED_MARK, TYPE_ENCRYPTED, TYPE_ENCRYPTED_RTREE, read_u16, read_u64};
+use crate::page::fields::{
+    LSN, PAGE_TYPE, TYPE_COMPRESSED_MARK, TYPE_ENCRYPTED, TYPE_ENCRYPTED_RTREE, read_u16, read_u64,
+};
 use crate::page::{InnodbPages, Look, is_stored_otherwise};
 use crate::protect::check_state;
 use crate::protect::copy::as_it_is;
@@ -41,9 +43,11 @@ use pagewarden_core::error::Error;
 use pagewarden_core::protect::{self, disk::Disk, disk::System};
 use pagewarden_core::repair::candidate::{Candidate, Older, Worth, choose};
 use pagewarden_core::repair::copies::Packs;
-use pagewarden_core::repair::{Engine, Opened, Options, Page, Patient, Planned, Request};
+use pagewarden_core::repair::{
+    Engine, Held, Hold, Opened, Options, Page, Patient, Planned, Request, is_of_length,
+};
 use pagewarden_core::source::file::{open_regular, read_fully};
-use pagewarden_core::verdict::{Finding, Kind, Note, Severity, Standing};
+use pagewarden_core::verdict::{Finding, Note, Severity, Standing};
 
 mod identity;
 mod proof;
@@ -61,6 +65,7 @@ pub const ENGINE: Engine = Engine {
     probe,
     open,
     has_archives: false,
+    treats,
     has_keys: true,
     target: crate::files::open,
     copy,
@@ -95,11 +100,12 @@ fn open<'a>(path: &Path, keyring: Option<&Path>, _: &'a dyn Disk) -> Opened<'a> 
             .log
             .as_ref()
             .is_some_and(|log| log.layout == LogLayout::MiniTransactions),
-        page_size: tablespace(path, "ibdata1", None).ok().map(|file| file.geometry.layout.page_size),
+        page_size: tablespace(path, "ibdata1", None)
+            .ok()
+            .map(|file| file.geometry.layout.page_size),
         root: path.to_owned(),
         keyring: keyring.map(Path::to_owned),
         keys,
-        locks: None,
     }))
 }
 
@@ -152,7 +158,6 @@ struct Directory {
     /// The file of keys, and what it holds.
     keyring: Option<PathBuf>,
     keys: Option<Arc<Keyring>>,
-    locks: Option<Locks>,
 }
 
 impl Patient for Directory {
@@ -201,18 +206,18 @@ impl Patient for Directory {
         Plan::new(self, findings, request)?.run(findings)
     }
 
-    fn lock(&mut self) -> Result<(), Error> {
-        self.locks = Some(Locks::of_directory(&self.root)?);
-        Ok(())
+    fn lock(&self) -> Held<'_> {
+        Ok(Box::new(Locks::of_directory(&self.root)?))
     }
+}
 
-    fn is_held(&self) -> bool {
-        self.locks.is_some()
-    }
+/// The system lets go of it with its files.
+impl Hold for Locks {}
 
-    fn release(&mut self) {
-        self.locks = None;
-    }
+/// True for single pages of tablespaces.
+fn treats(finding: &Finding) -> bool {
+    let name = finding.place.file.rsplit('/').next().unwrap_or_default();
+    finding.place.page.is_some() && !is_of_length(finding.kind) && Role::of(name).has_pages()
 }
 
 /// A page that is to be repaired, and the file that it is in.
@@ -251,9 +256,7 @@ impl Wound {
             Role::System(_) => Some("a page of the system tablespace"),
             Role::Undo => Some("a page of an undo tablespace"),
             _ if self.is_system() || self.name == DICTIONARY => Some("a page of the dictionary"),
-            _ if is_map => {
-                Some("a page that maps extents, segments or the change buffer")
-            }
+            _ if is_map => Some("a page that maps extents, segments or the change buffer"),
             _ => None,
         }
     }
@@ -334,8 +337,7 @@ impl<'a> Plan<'a> {
     /// The page that a finding is about, or why it is none that can be repaired.
     fn wound(&mut self, finding: &Finding) -> Result<Wound, String> {
         let name = &finding.place.file;
-        let page =
-            finding.place.page.filter(|_| !matches!(finding.kind, Kind::Truncated | Kind::Missing));
+        let page = finding.place.page.filter(|_| !is_of_length(finding.kind));
         let Some(page) = page else {
             return Err("only single pages of tablespaces are repaired".to_owned());
         };
