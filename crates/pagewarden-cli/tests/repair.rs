@@ -5,6 +5,7 @@
 //! `PAGEWARDEN_TEST_VERSIONS` of which servers.
 
 mod advice;
+mod ages;
 mod enemies;
 mod history;
 mod in_storage;
@@ -13,6 +14,7 @@ mod manners;
 mod replays;
 mod running;
 mod seals;
+mod segments;
 mod stored;
 
 use std::collections::BTreeMap;

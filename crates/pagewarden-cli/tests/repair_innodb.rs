@@ -22,7 +22,7 @@ use crate::runner::{pagewarden, run};
 /// A server of either kind.
 enum Server {
     /// With the folder of its keys.
-    MariaDb(mariadb::Server, #[allow(dead_code, reason = "it goes with the server")] TempDir),
+    MariaDb(mariadb::Server, TempDir),
     MySql(mysql::Server),
 }
 
@@ -31,6 +31,14 @@ impl Server {
         match self {
             Self::MariaDb(server, _) => server.data_dir(),
             Self::MySql(server) => server.data_dir(),
+        }
+    }
+
+    /// The file of its keys, if it has one.
+    fn keyring(&self) -> Option<PathBuf> {
+        match self {
+            Self::MariaDb(_, keys) => Some(keys.path().join("keys")),
+            Self::MySql(server) => server.keyring(),
         }
     }
 
@@ -209,6 +217,15 @@ fn of_mysql() -> Option<Sample> {
     Some(Sample::of(Server::MySql(server), TABLES_OF_MYSQL, 16_384, false))
 }
 
+/// The same with encrypted tables, and an encrypted log.
+fn of_mysql_with_keys() -> Option<Sample> {
+    let installation = mysql::Installation::for_test().unwrap()?;
+    let options = ["innodb-redo-log-encrypt=ON"];
+    let server = mysql::Server::install_with_keyring(&installation, &options).unwrap();
+    let sql = format!("SET SESSION default_table_encryption = ON; {TABLES_OF_MYSQL}");
+    Some(Sample::of(Server::MySql(server), &sql, 16_384, false))
+}
+
 /// What pages are taken from, beside the directory's own doublewrite area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum History {
@@ -359,6 +376,7 @@ fn round(
     }
     let request = Request {
         sources: sample.source(history).iter().map(|path| path.as_path().into()).collect(),
+        keyring: sample.server.keyring(),
         write: true,
         accept_older: dice.within(0..2) == 0,
         ..Request::new(work)
@@ -388,7 +406,8 @@ fn round(
                 }
             }
             if let Some(undo) = outcome.undo_file {
-                let undo = Request { undo: Some(undo), write: true, ..Request::new(work) };
+                let keyring = sample.server.keyring();
+                let undo = Request { undo: Some(undo), keyring, write: true, ..Request::new(work) };
                 assert_eq!(repaired(&undo).unwrap().verdict, Verdict::Undone);
             }
         }
@@ -469,6 +488,20 @@ fn thousands_of_wounded_pages_of_mysql() {
     campaign(&sample, "mysql", seeds(20));
 }
 
+#[test]
+fn encrypted_pages_of_mysql_are_never_called_exact_that_are_not() {
+    let Some(sample) = of_mysql_with_keys() else { return };
+    let sum = campaign(&sample, "mysql with keys", seeds(2));
+    assert!(sum.exact > 0 && sum.left > 0, "{sum:?}");
+}
+
+#[test]
+#[ignore = "a campaign of minutes: thousands of wounded pages"]
+fn thousands_of_encrypted_pages_of_mysql() {
+    let Some(sample) = of_mysql_with_keys() else { return };
+    campaign(&sample, "mysql with keys", seeds(20));
+}
+
 fn command(path: &Path, arguments: &[&str]) -> (Option<i32>, Value) {
     let outcome = run(pagewarden().args(["repair", "--json"]).arg(path).args(arguments));
     let json = serde_json::from_str(&outcome.stdout);
@@ -499,7 +532,9 @@ fn planned_repaired_undone_and_started(mut sample: Sample) {
     let root = inside(&work);
     ruin(&sample, &root, 12);
     let wounded = copy(&root);
-    let from = ["--from", last.to_str().unwrap()];
+    let keyring = sample.server.keyring().map(|path| path.to_str().unwrap().to_owned());
+    let keys: Vec<_> = keyring.iter().flat_map(|path| ["--keyring", path.as_str()]).collect();
+    let from = [&["--from", last.to_str().unwrap()][..], &keys].concat();
     let (status, plan) = command(&root, &from);
     assert_eq!((status, &plan["verdict"]), (Some(0), &"planned".into()), "{plan}");
     assert!(same_files(&root, &inside(&wounded)), "a plan wrote");
@@ -515,7 +550,7 @@ fn planned_repaired_undone_and_started(mut sample: Sample) {
     assert_eq!(sample.server.rows(&root), expected);
     assert_eq!(sample.server.rows(&place), expected);
     let undo = root.join("pagewarden-repair.undo");
-    let (status, json) = command(&root, &["--undo", undo.to_str().unwrap()]);
+    let (status, json) = command(&root, &[&["--undo", undo.to_str().unwrap()][..], &keys].concat());
     assert_eq!((status, &json["verdict"]), (Some(0), &"undone".into()), "{json}");
     assert!(same_files(&root, &inside(&wounded)), "not every byte is back");
 }
@@ -530,6 +565,77 @@ fn innodb_pages_are_planned_repaired_and_undone_and_the_server_starts() {
 fn pages_of_mysql_are_planned_repaired_and_undone_and_the_server_starts() {
     let Some(sample) = of_mysql() else { return };
     planned_repaired_undone_and_started(sample);
+}
+
+#[test]
+fn encrypted_pages_of_mysql_are_planned_repaired_and_undone_with_their_keys() {
+    let Some(sample) = of_mysql_with_keys() else { return };
+    planned_repaired_undone_and_started(sample);
+}
+
+/// A page with a flipped bit that only the key shows.
+fn wounded_secret(sample: &Sample, table: &str, page_type: u16) -> TempDir {
+    let work = copy(&inside(&sample.last));
+    let root = inside(&work);
+    let name = PathBuf::from(table);
+    let size = sample.page_bytes(&name);
+    let bytes = fs::read(root.join(&name)).unwrap();
+    let is_one = |page: &[u8]| page[24..26] == page_type.to_be_bytes();
+    let number = bytes.chunks_exact(size).skip(3).position(is_one).unwrap() + 3;
+    let place = (name, (number * size) as u64);
+    let mut page = read(&root, &place, size);
+    page[200] ^= 1;
+    write(&root, &place, &page);
+    work
+}
+
+fn is_refused_with_other_keys_and_repaired_with_its_own(
+    sample: &Sample,
+    work: &TempDir,
+    other: &str,
+) {
+    let root = inside(work);
+    let last = inside(&sample.last);
+    let keyring = sample.server.keyring().unwrap();
+    let from = ["--from", last.to_str().unwrap(), "--yes", "--keyring"];
+    let with = |keys: &Path| command(&root, &[&from[..], &[keys.to_str().unwrap()]].concat());
+    let strange = work.path().join("other-keys");
+    fs::write(&strange, other).unwrap();
+    let (status, json) = with(&strange);
+    assert_eq!(status, Some(2), "{json}");
+    let error = json["error"].as_str().unwrap();
+    assert!(error.contains("other-keys") && error.contains("key"), "{error}");
+    assert!(error.contains("hint: "), "{error}");
+    fs::write(&strange, "no keys").unwrap();
+    assert_eq!(with(&strange).0, Some(2));
+    assert_eq!(with(&work.path().join("none")).0, Some(2));
+    assert!(!same_files(&root, &last), "written with other keys");
+    let (status, json) = with(&keyring);
+    assert_eq!((status, &json["verdict"]), (Some(0), &"repaired".into()), "{json}");
+    assert_eq!(json["pages"][0]["proof"], "exact", "{json}");
+    assert!(same_files(&root, &last), "it is not what was there before");
+}
+
+#[test]
+fn other_keys_than_those_of_mysql_are_refused_in_words() {
+    let Some(sample) = of_mysql_with_keys() else { return };
+    let work = wounded_secret(&sample, "shop/dynamic.ibd", 15);
+    let keys = fs::read_to_string(sample.server.keyring().unwrap()).unwrap();
+    let (begin, rest) = keys.split_once("\"data\":\"").unwrap();
+    let hex: String = rest.chars().take_while(char::is_ascii_hexdigit).collect();
+    let other = format!("{begin}\"data\":\"{}{}", "0".repeat(hex.len()), &rest[hex.len()..]);
+    is_refused_with_other_keys_and_repaired_with_its_own(&sample, &work, &other);
+}
+
+#[test]
+fn other_keys_than_those_of_mariadb_are_refused_in_words() {
+    let Some(sample) = of_mariadb("crc32", 16, true) else { return };
+    let work = wounded_secret(&sample, "shop/secret_squeezed.ibd", 37_401);
+    let root = inside(&work);
+    let (_, json) = command(&root, &["--from", inside(&sample.last).to_str().unwrap()]);
+    assert!(json["warnings"].to_string().contains("--keyring"), "{json}");
+    let other = "1;ffffffffffffffffffffffffffffffff\n";
+    is_refused_with_other_keys_and_repaired_with_its_own(&sample, &work, other);
 }
 
 /// A device that kept the old ends of pages, and wrote the new middle: nothing on such a page says

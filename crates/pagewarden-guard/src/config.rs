@@ -232,6 +232,7 @@ fn databases(
             repair: Sources {
                 from: entry.repair_from.iter().map(|from| place(folder, from)).collect(),
                 log: entry.repair_log.iter().map(|log| place(folder, log)).collect(),
+                keyring: None,
             },
         });
     }

@@ -279,7 +279,6 @@ impl Scrub<'_> {
             params![plan.target, description.engine, description.format],
         )?;
         out.report.begin_target(&description)?;
-        let hint = plan.advice.as_ref().map(|advice| advice.hint(description.live));
         let stop = Arc::new(AtomicBool::new(false));
         let options = Options { stop: Arc::clone(&stop), ..plan.options.clone() };
         if plan.due.is_none() {
@@ -312,7 +311,7 @@ impl Scrub<'_> {
                     thread::park_timeout(LOOK_EVERY);
                 }
             });
-            let mut advised = Advised { sink: &mut recorder, hint };
+            let mut advised = Advised::new(&mut recorder, plan.advice.as_ref(), description.live);
             let verified = verify(opened, &options, progress, &mut advised);
             is_over.store(true, Ordering::Relaxed);
             watch.thread().unpark();

@@ -50,7 +50,7 @@ pub(crate) mod system;
 mod tables;
 pub mod tablespace;
 mod tablespaces;
-mod untested;
+pub(crate) mod untested;
 
 /// A database of its may lie elsewhere.
 pub(super) fn link_maker(link: &Path) -> LinkMaker {

@@ -45,14 +45,14 @@ pub(super) mod specimens;
 pub(crate) mod stamp;
 
 use allocation::AllocationMap;
-use compression::{Unpacked, unpack_mariadb, unpack_mariadb_otherwise, unpack_mysql};
+use compression::{Unpacked, set_type, unpack_mariadb, unpack_mariadb_otherwise, unpack_mysql};
 use encryption::Cipher;
 use fields::{
-    CHECKSUM, ENCRYPTED_SUM, KEY_VERSION, KEY_VERSION_FULL_CRC32, LSN, LSN_LOW,
-    MARIADB_ENCRYPTED_PAYLOAD, MARIADB_PAYLOAD_BYTES, PAGE_NUMBER, PAGE_TYPE, SPACE_ID,
-    TYPE_COMPRESSED, TYPE_COMPRESSED_AND_ENCRYPTED, TYPE_COMPRESSED_MARK, TYPE_ENCRYPTED,
-    TYPE_ENCRYPTED_RTREE, TYPE_PAGE_COMPRESSED, TYPE_PAGE_COMPRESSED_ENCRYPTED, read_u16, read_u32,
-    read_u64, trailer_first, trailer_second,
+    BODY, CHECKSUM, ENCRYPTED_SUM, KEY_VERSION, KEY_VERSION_FULL_CRC32, LSN, LSN_LOW,
+    MARIADB_ENCRYPTED_PAYLOAD, MARIADB_PAYLOAD_BYTES, MYSQL_ORIGINAL_TYPE, PAGE_NUMBER, PAGE_TYPE,
+    SPACE_ID, TYPE_COMPRESSED, TYPE_COMPRESSED_AND_ENCRYPTED, TYPE_COMPRESSED_MARK, TYPE_ENCRYPTED,
+    TYPE_ENCRYPTED_RTREE, TYPE_PAGE_COMPRESSED, TYPE_PAGE_COMPRESSED_ENCRYPTED, TYPE_RTREE,
+    read_u16, read_u32, read_u64, trailer_first, trailer_second,
 };
 use layout::{Form, Layout};
 
@@ -507,6 +507,50 @@ impl InnodbPages {
             }
             other => other,
         }
+    }
+
+    /// What kind of page it is, if it says so: the type that it had before it was compressed or encrypted.
+    pub(crate) fn clear_type(&self, page: &[u8]) -> Option<u16> {
+        let page_type = read_u16(page, PAGE_TYPE);
+        let inner = |unpacked| match unpacked {
+            Unpacked::Page(inner) => Some(read_u16(&inner, PAGE_TYPE)),
+            Unpacked::Unsupported | Unpacked::Broken(_) => None,
+        };
+        match (self.layout.form, page_type) {
+            (Form::FullCrc32, _) => (page_type & TYPE_COMPRESSED_MARK == 0).then_some(page_type),
+            (_, TYPE_COMPRESSED | TYPE_ENCRYPTED | TYPE_COMPRESSED_AND_ENCRYPTED) => {
+                Some(read_u16(page, MYSQL_ORIGINAL_TYPE))
+            }
+            (_, TYPE_PAGE_COMPRESSED) => inner(unpack_mariadb(page)),
+            (_, TYPE_PAGE_COMPRESSED_ENCRYPTED) => {
+                inner(self.cipher.as_ref()?.decrypt_mariadb(page)?)
+            }
+            _ => Some(page_type),
+        }
+    }
+
+    /// Two versions of a page as they were before MySQL encrypted them, by what the second one says of
+    /// itself; `None` if it is not encrypted, or compressed too, or there is no key.
+    pub(crate) fn in_the_clear(&self, versions: [&[u8]; 2]) -> Option<[Vec<u8>; 2]> {
+        let [_, sound] = versions;
+        let page_type = read_u16(sound, PAGE_TYPE);
+        let is_one = matches!(page_type, TYPE_ENCRYPTED | TYPE_ENCRYPTED_RTREE);
+        let cipher = self.cipher.as_ref().filter(|_| is_one && self.layout.form == Form::Old)?;
+        let clear_type = match page_type {
+            TYPE_ENCRYPTED => read_u16(sound, MYSQL_ORIGINAL_TYPE),
+            _ => TYPE_RTREE,
+        };
+        let mut clear = versions.map(<[u8]>::to_vec);
+        for page in &mut clear {
+            let is_decrypted = cipher.decrypt_mysql_body(page.get_mut(BODY..)?);
+            if read_u16(page, PAGE_TYPE) == page_type {
+                set_type(page, clear_type);
+            }
+            // What says how it is encrypted; no sum covers it.
+            page.get_mut(KEY_VERSION..SPACE_ID)?.fill(0);
+            is_decrypted.then_some(())?;
+        }
+        Some(clear)
     }
 
     /// A page that MySQL encrypted.

@@ -74,6 +74,13 @@ pub struct Repair {
     #[arg(long, value_name = "FILE", requires = "from")]
     pub cipher_pass_file: Option<PathBuf>,
 
+    /// A file with the keys of encrypted InnoDB pages, of PATH and of its copies
+    ///
+    /// That of MySQL's component_keyring_file (JSON), or of MariaDB's file_key_management. Without it,
+    /// pages that need a key are neither tested nor repaired.
+    #[arg(long, value_name = "FILE")]
+    pub keyring: Option<PathBuf>,
+
     /// A file that holds the password of a server and nothing else, readable by its owner only
     #[arg(long, value_name = "FILE", requires = "from")]
     pub password_file: Option<PathBuf>,
@@ -119,6 +126,10 @@ pub struct Repair {
     /// Threads that check pages [default: the available cores]
     #[arg(short, long, value_name = "N")]
     pub jobs: Option<NonZero<usize>>,
+
+    /// Write the plan, or what came of it, as a web page that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 
     /// Print one JSON object on standard output
     #[arg(long)]

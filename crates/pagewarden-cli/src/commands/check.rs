@@ -45,7 +45,7 @@ mod advisor;
 mod drill;
 mod part;
 
-use advisor::Advisor;
+use advisor::{Advisor, PlanPages};
 use drill::Wanted;
 
 /// What is the same for all targets of a run.
@@ -65,6 +65,7 @@ struct Run<'a> {
     /// database, files that changed since they were planned.
     notes: Vec<(PathBuf, Note)>,
     advice: Advisor,
+    plan_pages: PlanPages,
 }
 
 /// Runs the command.
@@ -126,6 +127,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
         server: server(arguments)?,
         notes: pagewarden::formats::sqlserver::files::strangers(&arguments.paths),
         advice: Advisor::new(arguments)?,
+        plan_pages: PlanPages::beside(arguments.html.as_deref()),
     };
     let wanted = arguments.restore_drill.as_ref();
     let wanted = wanted.map(|set| Wanted::of(arguments, set, &storage)).transpose()?;
@@ -450,19 +452,26 @@ impl Run<'_> {
         }
         reports.begin_target(&target.description)?;
         let advice = path.and_then(|path| self.advice.of(path));
-        if let Some(advice) = &advice {
-            reports.advise(&advice.command())?;
-        }
-        let hint = advice.map(|advice| advice.hint(target.description.live));
-        let (verified, listed_bytes) = std::thread::scope(|scope| {
+        let is_live = target.description.live;
+        let (verified, treated, listed_bytes) = std::thread::scope(|scope| {
             let listed = path.filter(|_| self.wants_total);
             let listed = listed.map(|path| scope.spawn(|| self.measure(path)));
-            let mut advised = Advised { sink: &mut *reports, hint };
+            let mut advised = Advised::new(&mut *reports, advice.as_ref(), is_live);
             let verified = verify(target, &self.options, self.show, &mut advised);
+            let treated = advised.treated();
             // A thread that panicked has counted nothing.
-            (verified, listed.and_then(|thread| thread.join().ok()).flatten())
+            (verified, treated, listed.and_then(|thread| thread.join().ok()).flatten())
         });
         let verified = verified?;
+        if let Some(advice) = advice.filter(|_| treated > 0) {
+            let page = self.plan_pages.next();
+            let name = page.as_ref().and_then(|page| page.file_name()?.to_str());
+            let command = match &page {
+                Some(page) => advice.command_with_page(page),
+                None => advice.command(),
+            };
+            reports.advise(&command, name)?;
+        }
         reports.end_target(&TargetEnd {
             verified: &verified,
             listed_bytes,

@@ -23,8 +23,10 @@ use crate::commands::storage::Storage;
 use crate::exit::{self, Exit};
 use crate::owner_rights;
 use crate::progress::Show;
+use crate::replaced_file::{Content, ReplacedFile};
 use crate::signals::stop_on_signals;
 
+mod page;
 mod replay;
 
 /// What the address of a server begins with.
@@ -38,6 +40,13 @@ pub fn run(arguments: &Repair) -> anyhow::Result<Exit> {
             (None, Some(undo)) => path_of_undo_file(undo)?,
             (None, None) => anyhow::bail!("no PATH\nhint: name the database"),
         };
+        let read = std::iter::once(&path).chain(&arguments.from).chain(&arguments.keyring);
+        let html = arguments.html.as_deref();
+        let html = html
+            .map(|file| {
+                ReplacedFile::prepare(file, Content::Html, &read.cloned().collect::<Vec<_>>())
+            })
+            .transpose()?;
         let options = Options { jobs: arguments.jobs, stop: stop_on_signals()? };
         let files = arguments.from.iter().filter(|source| server(source).is_none());
         let named = files.chain(&arguments.log);
@@ -56,6 +65,7 @@ pub fn run(arguments: &Repair) -> anyhow::Result<Exit> {
                 cipher_pass_file: arguments.cipher_pass_file.clone(),
                 ..RepositoryOptions::default()
             },
+            keyring: arguments.keyring.clone(),
             write: arguments.yes || arguments.undo.is_some(),
             copy_to: arguments.copy_to.clone(),
             accept_older: arguments.accept_older,
@@ -89,6 +99,10 @@ pub fn run(arguments: &Repair) -> anyhow::Result<Exit> {
             write!(out, "{}", text(&path, &outcome))?;
         }
         out.flush()?;
+        if let Some(file) = html {
+            let given: Vec<_> = std::env::args_os().skip(1).collect();
+            file.replace(page::page(&path, &outcome, &given).as_bytes())?;
+        }
         Ok(exit_of(&outcome))
     })
 }
@@ -172,19 +186,8 @@ fn text(path: &Path, outcome: &Outcome) -> String {
 }
 
 fn lines(page: &Page) -> String {
-    let what = match (page.proof, page.after.is_some()) {
-        (Some(Proof::Exact), true) => "exact",
-        (Some(Proof::Replayed), true) => "replayed",
-        (Some(Proof::Rebuilt), true) => "rebuilt",
-        (Some(Proof::Older), true) => "older",
-        (None, true) => "undone",
-        (Some(_), false) => "not taken",
-        (None, false) => "no copy",
-    };
-    let place = match page.page {
-        Some(number) => format!("{} page {number}", page.file),
-        None => page.file.clone(),
-    };
+    let what = what_becomes(page);
+    let place = place_of(page);
     let object = page.object.as_ref().map_or(String::new(), |object| format!(" ({object})"));
     let mut text =
         format!("  {what:<9} {}{}: {}\n", printable(&place), printable(&object), page.kind.name());
@@ -198,6 +201,26 @@ fn lines(page: &Page) -> String {
     text
 }
 
+/// What becomes of a page, in two words at most.
+fn what_becomes(page: &Page) -> &'static str {
+    match (page.proof, page.after.is_some()) {
+        (Some(Proof::Exact), true) => "exact",
+        (Some(Proof::Replayed), true) => "replayed",
+        (Some(Proof::Rebuilt), true) => "rebuilt",
+        (Some(Proof::Older), true) => "older",
+        (None, true) => "undone",
+        (Some(_), false) => "not taken",
+        (None, false) => "no copy",
+    }
+}
+
+fn place_of(page: &Page) -> String {
+    match page.page {
+        Some(number) => format!("{} page {number}", page.file),
+        None => page.file.clone(),
+    }
+}
+
 fn last_line(outcome: &Outcome) -> String {
     let all = outcome.pages.len() as u64;
     let can = outcome.pages.iter().filter(|page| page.after.is_some()).count() as u64;
@@ -209,7 +232,12 @@ fn last_line(outcome: &Outcome) -> String {
         };
     }
     match outcome.verdict {
-        Verdict::NothingToRepair => "Nothing to repair: no page is damaged".to_owned(),
+        Verdict::NothingToRepair if outcome.warnings.is_empty() => {
+            "Nothing to repair: no page is damaged".to_owned()
+        }
+        Verdict::NothingToRepair => {
+            "Nothing to repair was found; the warnings say what was not looked at".to_owned()
+        }
         Verdict::Repaired => format!("Repaired {}, and checked again", counted(all, "page")),
         Verdict::Partly => {
             format!("Repaired {} of {}", counted(written, "page"), counted(all, "damaged page"))

@@ -56,9 +56,23 @@ fn each_damaged_page_names_the_command_that_plans_its_repair() {
     assert!(text.stdout.contains(&command), "{}", text.stdout);
     let page = cluster.home().join("page.html");
     check(options.into_iter().chain(["--html".as_ref(), page.as_os_str()]));
-    let page = fs::read_to_string(page).unwrap();
-    let shown = command.replace('\'', "&#39;");
-    assert!(page.contains("<h3>Repair</h3>") && page.contains(&shown), "{shown}: {page}");
+    let report = fs::read_to_string(&page).unwrap();
+    let plan_page = page.with_extension("plan.html");
+    let with_page = format!("{command} --html {}", plan_page.display());
+    let shown = with_page.replace('\'', "&#39;");
+    assert!(report.contains("<h3>Repair</h3>") && report.contains(&shown), "{shown}: {report}");
+    assert!(report.contains("<a href=\"./page.plan.html\">"), "{report}");
+    assert_eq!(paste(&with_page).status, Some(0));
+    let planned = fs::read_to_string(&plan_page).unwrap();
+    for page in plan["pages"].as_array().unwrap() {
+        let place = format!("{} page {}", page["file"].as_str().unwrap(), page["page"]);
+        let sums = [&page["before"], &page["after"]].map(|sum| &sum.as_str().unwrap()[..16]);
+        assert!(planned.contains(&place), "{place}: {planned}");
+        assert!(sums.iter().all(|sum| planned.contains(sum)), "{planned}");
+        let source = page["source"].as_str().unwrap().replace('\'', "&#39;");
+        assert!(planned.contains(&source), "{source}: {planned}");
+    }
+    assert!(planned.contains(" --yes</pre>"), "{planned}");
 
     // The configuration says it of the database, also for a file in it, and for scrub.
     let config = cluster.home().join("it.toml");
@@ -78,4 +92,41 @@ fn each_damaged_page_names_the_command_that_plans_its_repair() {
     cluster.start().unwrap();
     let running = check(options);
     assert!(running.stdout.contains("stop the server, then plan a repair: "), "{running:?}");
+}
+
+/// What repair does not bring back has other advice, and no report sends anyone to a plan without entries.
+#[test]
+fn damage_that_repair_cannot_treat_is_not_sent_there() {
+    let Some(installation) = any_installation() else { return };
+    let sample = sample(&installation, true);
+    let cluster = sample.copy();
+    let root = cluster.data_dir().to_owned();
+    let version = root.join("PG_VERSION");
+    fs::remove_file(&version).unwrap();
+    fs::write(root.join("global/pg_control"), [0_u8; 8192]).unwrap();
+    fs::write(&version, format!("{}\n", installation.version)).unwrap();
+    fs::write(root.join("pg_xact/0000"), [7_u8; 8192]).unwrap();
+    let page = cluster.home().join("page.html");
+    let from = sample.cluster.data_dir();
+    let outcome = check([
+        root.as_os_str(),
+        "--repair-from".as_ref(),
+        from.as_os_str(),
+        "--html".as_ref(),
+        page.as_os_str(),
+    ]);
+    let json: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let findings = json["targets"][0]["findings"].as_array().unwrap();
+    let damage: Vec<_> = findings.iter().filter(|one| one["severity"] == "damage").collect();
+    assert!(!damage.is_empty(), "{outcome:?}");
+    let treated = advised(&outcome).1;
+    for one in &damage {
+        let file = one["file"].as_str().unwrap();
+        let hint = one["hint"].as_str().unwrap();
+        let is_relation = file.starts_with("base/") || file == "global/1262";
+        assert_eq!(hint.contains("plan a repair"), is_relation, "{one}");
+        assert!(is_relation || hint.contains("does not bring this back"), "{one}");
+    }
+    let report = fs::read_to_string(page).unwrap();
+    assert_eq!(report.contains("<h3>Repair</h3>"), treated > 0, "{report}");
 }

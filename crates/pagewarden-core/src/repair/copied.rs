@@ -18,12 +18,13 @@ pub(super) fn make(
     engine: Engine,
     source: &Path,
     target: &Path,
+    keyring: Option<&Path>,
     options: &Options,
 ) -> Result<(), Error> {
     if (engine.probe)(target) {
         let disk = crate::protect::disk::System;
         let [ours, theirs] = [source, target].map(|path| {
-            let patient = (engine.open)(path, &disk)?;
+            let patient = (engine.open)(path, keyring, &disk)?;
             Ok::<_, Error>((patient.identity(), patient.state()?))
         });
         if ours? == theirs? {

@@ -14,7 +14,7 @@
 //! What a candidate is, and what proves it, is the engine's matter. What is common is that only
 //! [`Proof::Exact`], [`Proof::Replayed`] and [`Proof::Rebuilt`] are written unless the request accepts older versions.
 
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,9 +27,9 @@ use crate::database::repository::RepositoryOptions;
 use crate::database::{Epoch, OpenOptions, Target};
 use crate::error::Error;
 use crate::page::Fingerprint;
-use crate::protect::disk::Disk;
+use crate::protect::disk::{Disk, Written};
 use crate::source::store::StorePath;
-use crate::verdict::{Finding, Kind, Severity};
+use crate::verdict::{Finding, Kind, Note, Severity};
 use crate::verify::{self, Progress, verify};
 
 pub mod candidate;
@@ -59,6 +59,8 @@ pub struct Request {
     pub seals: Vec<Arc<dyn SealedPages>>,
     /// What is wanted of a source that is a backup repository.
     pub repository: RepositoryOptions,
+    /// A file of keys, where pages can be tested with their key only.
+    pub keyring: Option<PathBuf>,
     /// Write; else only say what would be written.
     pub write: bool,
     /// Leave the database as it is, and repair a copy of it here.
@@ -84,6 +86,7 @@ impl Request {
             log: Vec::new(),
             seals: Vec::new(),
             repository: RepositoryOptions::default(),
+            keyring: None,
             write: false,
             copy_to: None,
             accept_older: false,
@@ -278,12 +281,16 @@ pub struct Engine {
     pub summary: &'static str,
     /// True if `path` is one of its databases.
     pub probe: fn(&Path) -> bool,
-    /// Opens a database that is at rest; refuses any other.
-    pub open: for<'a> fn(&Path, &'a dyn Disk) -> Opened<'a>,
+    /// Opens a database that is at rest, with its file of keys; refuses any other.
+    pub open: for<'a> fn(&Path, Option<&Path>, &'a dyn Disk) -> Opened<'a>,
     /// Opens it for a check.
     pub target: fn(&Path, &Metadata, &OpenOptions) -> Result<Target, Error>,
     /// Archived log and backup repositories are sources of its pages.
     pub has_archives: bool,
+    /// True for a finding about something that it may bring back, whatever the sources.
+    pub treats: fn(&Finding) -> bool,
+    /// It may have pages that can be tested with a key only, and takes a file of keys.
+    pub has_keys: bool,
     /// Copies a database, which is at rest, to a folder that is empty or does not exist.
     pub copy: fn(&Path, &Path, &Options) -> Result<(), Error>,
 }
@@ -313,6 +320,14 @@ pub trait Patient: Sync {
         finding.severity == Severity::Damage
     }
 
+    /// What a note of the check means for a repair: pages that it could not test are worth a warning.
+    ///
+    /// # Errors
+    /// The note says that the keys which were given are not those of this database.
+    fn warning_of(&self, _: &Note) -> Result<Option<String>, Error> {
+        Ok(None)
+    }
+
     /// Refuses what this engine does not do, before anything is looked for.
     fn check_request(&self, _: &Request) -> Result<(), Error> {
         Ok(())
@@ -331,15 +346,30 @@ pub trait Patient: Sync {
         Vec::new()
     }
 
-    /// Keeps servers away until this is dropped.
-    fn lock(&mut self) -> Result<(), Error>;
-
-    /// True while none has come all the same.
-    fn is_held(&self) -> bool;
-
-    /// Lets servers in again.
-    fn release(&mut self);
+    /// Keeps servers away while pages are written.
+    ///
+    /// # Errors
+    /// A server runs, or a program has it open.
+    fn lock(&self) -> Held<'_>;
 }
+
+/// What an engine keeps servers away by, or why it cannot.
+pub type Held<'a> = Result<Box<dyn Hold + 'a>, Error>;
+
+/// Keeps servers away until it is released, which is when the work is done or has failed.
+pub trait Hold {
+    /// True while none has come all the same.
+    fn is_held(&self) -> bool {
+        true
+    }
+
+    /// Lets servers in again: what the system holds by an open file it lets go with the file.
+    fn release(self: Box<Self>) {}
+}
+
+impl Hold for File {}
+
+impl Hold for Vec<Written> {}
 
 /// The database that an undo file was made for, by the path that it had then.
 ///
@@ -382,6 +412,10 @@ pub fn repair_with(
         let hint = "leave out --log, --seal, --stanza, --set and --cipher-pass-file";
         return Err(Error::refused(&request.path, reason, hint));
     }
+    if let Some(keyring) = request.keyring.as_ref().filter(|_| !engine.has_keys) {
+        let reason = "keys are taken for MySQL and MariaDB only";
+        return Err(Error::refused(keyring, reason, "leave out --keyring"));
+    }
     let Means { disk, packs, .. } = means;
     let run = Run { disk, packs, request, options, progress, engine };
     let root = root_of(&request.path)?;
@@ -389,7 +423,7 @@ pub fn repair_with(
         (Some(undo), _) => run.undo(&root, undo)?,
         (None, Some(copy)) if request.write => {
             let copy = copied::place(&root, copy);
-            copied::make(engine, &root, &copy, options)?;
+            copied::make(engine, &root, &copy, request.keyring.as_deref(), options)?;
             run.repair(&copy)?
         }
         (None, _) => run.repair(&root)?,
@@ -428,9 +462,13 @@ struct Run<'a> {
     engine: Engine,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    fn open(&self, root: &Path) -> Opened<'a> {
+        (self.engine.open)(root, self.request.keyring.as_deref(), self.disk)
+    }
+
     fn repair(&self, root: &Path) -> Result<Outcome, Error> {
-        let mut patient = (self.engine.open)(root, self.disk)?;
+        let patient = self.open(root)?;
         patient.check_request(self.request)?;
         let mut outcome = self.outcome(&*patient);
         let resumed = self.unfinished(root, &*patient)?;
@@ -445,7 +483,7 @@ impl Run<'_> {
                 ));
                 return Ok(outcome);
             }
-            self.under_lock(&mut *patient, |patient| written::write(self, root, patient, undo))?;
+            Self::under_lock(&*patient, |hold| written::write(self, root, hold, undo))?;
             outcome.pages.iter_mut().for_each(|page| page.written = true);
             outcome.warnings.push("what an interrupted run began is finished".to_owned());
         }
@@ -478,10 +516,10 @@ impl Run<'_> {
         if self.request.write {
             let undo = UndoFile::of(root, &*patient, &state, &planned);
             if !undo.pages.is_empty() {
-                let path = self.under_lock(&mut *patient, |patient| {
-                    self.check_unchanged(root, patient, &state, &undo)?;
+                let path = Self::under_lock(&*patient, |hold| {
+                    self.check_unchanged(root, &*patient, &state, &undo)?;
                     let path = written::keep(self, root, &undo)?;
-                    written::write(self, root, patient, &undo)?;
+                    written::write(self, root, hold, &undo)?;
                     Ok(path)
                 })?;
                 outcome.undo_file = Some(path);
@@ -541,7 +579,7 @@ impl Run<'_> {
     }
 
     fn undo(&self, root: &Path, path: &Path) -> Result<Outcome, Error> {
-        let mut patient = (self.engine.open)(root, self.disk)?;
+        let patient = self.open(root)?;
         let mut outcome = self.outcome(&*patient);
         let undo = UndoFile::read(path)?;
         if undo.identity != patient.identity() {
@@ -558,8 +596,8 @@ impl Run<'_> {
             outcome.verdict = Verdict::Planned;
             return Ok(outcome);
         }
-        self.under_lock(&mut *patient, |patient| {
-            written::undo(self, root, patient, &undo)?;
+        Self::under_lock(&*patient, |hold| {
+            written::undo(self, root, hold, &undo)?;
             written::discard(self, path)
         })?;
         outcome.pages.iter_mut().for_each(|page| page.written = true);
@@ -582,13 +620,12 @@ impl Run<'_> {
 
     /// Does something while no server can start.
     fn under_lock<T>(
-        &self,
-        patient: &mut dyn Patient,
-        work: impl FnOnce(&dyn Patient) -> Result<T, Error>,
+        patient: &dyn Patient,
+        work: impl FnOnce(&dyn Hold) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        patient.lock()?;
-        let done = work(patient);
-        patient.release();
+        let hold = patient.lock()?;
+        let done = work(&*hold);
+        hold.release();
         done
     }
 
@@ -633,15 +670,21 @@ impl Run<'_> {
     ) -> Result<Option<Vec<Finding>>, Error> {
         let failed = |error| Error::io("check", root, error);
         let metadata = std::fs::metadata(root).map_err(failed)?;
-        let target = (self.engine.target)(root, &metadata, &OpenOptions::default())?;
+        let keyring = self.request.keyring.clone();
+        let open = OpenOptions { keyring, ..OpenOptions::default() };
+        let target = (self.engine.target)(root, &metadata, &open)?;
         let stop = Arc::clone(&self.options.stop);
         let mut options = verify::Options { stop, ..verify::Options::default() };
         options.jobs = self.options.jobs.unwrap_or(options.jobs);
-        let mut damage = Damage { patient, findings: Vec::new(), unread: 0 };
+        let mut damage = Damage { patient, findings: Vec::new(), notes: Vec::new(), unread: 0 };
         let verified = verify(target, &options, self.progress, &mut damage).map_err(failed)?;
         if verified.summary.stopped {
             outcome.stopped = true;
             return Ok(None);
+        }
+        for note in &damage.notes {
+            let warning = patient.warning_of(note)?;
+            outcome.warnings.extend(warning.filter(|text| !outcome.warnings.contains(text)));
         }
         if damage.unread > 0 {
             outcome.warnings.push(format!(
@@ -664,9 +707,10 @@ fn is_about(finding: &Finding, page: &Page) -> bool {
         && (number == page.page || is_of_length(finding.kind) && is_of_length(page.kind))
 }
 
-/// Findings about none of these pages. A catalogue that is missing hides what else is missing.
+/// Findings about none of these pages. A catalogue that is missing hides what else is missing, and a
+/// first page that is damaged what its file looks like.
 fn unseen_before(findings: &[Finding], pages: &[Page]) -> u64 {
-    if !pages.iter().any(|page| is_of_length(page.kind)) {
+    if !pages.iter().any(|page| is_of_length(page.kind) || page.page == Some(0)) {
         return 0;
     }
     let is_known = |one: &&Finding| pages.iter().any(|page| is_about(one, page));
@@ -674,7 +718,8 @@ fn unseen_before(findings: &[Finding], pages: &[Page]) -> u64 {
 }
 
 /// True for what is wrong with the length of a file.
-fn is_of_length(kind: Kind) -> bool {
+#[must_use]
+pub fn is_of_length(kind: Kind) -> bool {
     matches!(kind, Kind::Truncated | Kind::Missing)
 }
 
@@ -689,6 +734,7 @@ pub fn too_many(root: &Path, count: usize, pages_max: usize) -> Error {
 struct Damage<'a> {
     patient: &'a dyn Patient,
     findings: Vec<Finding>,
+    notes: Vec<Note>,
     unread: u64,
 }
 
@@ -705,7 +751,10 @@ impl verify::Sink for Damage<'_> {
         Ok(())
     }
 
-    fn note(&mut self, _: &crate::verdict::Note) -> std::io::Result<()> {
+    fn note(&mut self, note: &Note) -> std::io::Result<()> {
+        if self.notes.len() < verify::KEPT_MAX {
+            self.notes.push(note.clone());
+        }
         Ok(())
     }
 }

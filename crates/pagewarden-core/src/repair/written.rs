@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::protect::disk::{Written, remove};
 use crate::protect::read_back::Reader;
 use crate::repair::undo_file::{Saved, UndoFile};
-use crate::repair::{Patient, Run};
+use crate::repair::{Hold, Run};
 use crate::source::file::{open_regular, read_fully};
 
 /// The default name in the data directory, where servers ignore it. Beside a database that is one
@@ -123,10 +123,10 @@ pub(super) fn discard(run: &Run<'_>, path: &Path) -> Result<(), Error> {
 pub(super) fn write(
     run: &Run<'_>,
     root: &Path,
-    patient: &dyn Patient,
+    hold: &dyn Hold,
     undo: &UndoFile,
 ) -> Result<(), Error> {
-    put(run, root, patient, undo, |saved| &saved.new)
+    put(run, root, hold, undo, |saved| &saved.new)
 }
 
 /// A file of the database to be written to; one that was not there before is made. `None`: it is not
@@ -167,16 +167,16 @@ fn end_before(pages: &[&Saved]) -> Option<u64> {
 pub(super) fn undo(
     run: &Run<'_>,
     root: &Path,
-    patient: &dyn Patient,
+    hold: &dyn Hold,
     undo: &UndoFile,
 ) -> Result<(), Error> {
-    put(run, root, patient, undo, |saved| &saved.old)
+    put(run, root, hold, undo, |saved| &saved.old)
 }
 
 fn put(
     run: &Run<'_>,
     root: &Path,
-    patient: &dyn Patient,
+    hold: &dyn Hold,
     undo: &UndoFile,
     wanted: impl Fn(&Saved) -> &Vec<u8>,
 ) -> Result<(), Error> {
@@ -193,14 +193,14 @@ fn put(
             continue;
         };
         if makes == Some(false) {
-            check_held(root, patient)?;
+            check_held(root, hold)?;
             drop(file);
             remove(run.disk, &path)?;
             sync_folder_of(run, &path)?;
             continue;
         }
         for saved in &pages {
-            check_held(root, patient)?;
+            check_held(root, hold)?;
             if wanted(saved).is_empty() {
                 continue;
             }
@@ -236,8 +236,8 @@ fn sync_folder_of(run: &Run<'_>, path: &Path) -> Result<(), Error> {
     run.disk.sync_folder(folder).map_err(|error| Error::io("sync", folder, error))
 }
 
-fn check_held(root: &Path, patient: &dyn Patient) -> Result<(), Error> {
-    match patient.is_held() {
+fn check_held(root: &Path, hold: &dyn Hold) -> Result<(), Error> {
+    match hold.is_held() {
         true => Ok(()),
         false => Err(Error::in_use(
             root,

@@ -1,6 +1,7 @@
 //! Which path has which answer.
 
 use anyhow::Result;
+use pagewarden::repair::advice::Advice;
 use serde_json::json;
 
 use super::admit::admit;
@@ -86,7 +87,11 @@ fn route(shared: &Shared<'_>, address: &str) -> Result<Answer> {
         }
         _ => {
             let standings_of = |name: &str| read(std::slice::from_ref(&name.to_owned()));
-            one_target(path, standings_of, |one| {
+            let advice_of = |name: &str| {
+                let configuration = shared.configuration();
+                configuration.databases.iter().find(|one| one.name == name)?.advice()
+            };
+            one_target(path, standings_of, advice_of, |one| {
                 page::target::page(one, asks("map=age"), reloads, now)
             })?
         }
@@ -97,6 +102,7 @@ fn route(shared: &Shared<'_>, address: &str) -> Result<Answer> {
 fn one_target(
     path: &str,
     standings_of: impl Fn(&str) -> Result<(Option<Ledger>, Vec<Standing>)>,
+    advice_of: impl Fn(&str) -> Option<Advice>,
     draw: impl Fn(&Shown<'_>) -> String,
 ) -> Result<Answer> {
     let nothing = || Ok(Answer::plain(404, "there is no such page"));
@@ -121,8 +127,11 @@ fn one_target(
             "closed": closed.iter().map(Kept::to_json).collect::<Vec<_>>(),
         })));
     }
+    let open = ledger.gravest_findings(target, OPEN_MAX)?;
+    let advice = advice_of(&name).filter(|it| open.iter().any(|kept| it.treats(&kept.finding)));
     Ok(Answer::html(draw(&Shown {
-        open: ledger.gravest_findings(target, OPEN_MAX)?,
+        open,
+        repair: advice.map(|advice| advice.command()),
         closed,
         passes: ledger.passes(target, PASSES_MAX)?,
         tiles: ledger.tiles(target)?,

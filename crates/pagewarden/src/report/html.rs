@@ -347,8 +347,8 @@ impl<W: Write + Send> Report for HtmlReport<W> {
         Ok(())
     }
 
-    fn advise(&mut self, command: &str) -> io::Result<()> {
-        self.current.repair = Some(command.to_owned());
+    fn advise(&mut self, command: &str, page: Option<&str>) -> io::Result<()> {
+        self.current.repair = Some((command.to_owned(), page.map(str::to_owned)));
         Ok(())
     }
 

@@ -115,12 +115,13 @@ pub trait Report: Sink {
     /// The output cannot be written.
     fn begin_target(&mut self, target: &Description) -> io::Result<()>;
 
-    /// Says by which command a repair of the target is planned, between its beginning and its end.
+    /// Says by which command a repair of the target is planned, between its beginning and its end; and the
+    /// name of the page of the plan that it writes beside this report, if it writes one.
     ///
     /// # Errors
     /// The output cannot be written.
-    fn advise(&mut self, command: &str) -> io::Result<()> {
-        let _ = command;
+    fn advise(&mut self, command: &str, page: Option<&str>) -> io::Result<()> {
+        let _ = (command, page);
         Ok(())
     }
 

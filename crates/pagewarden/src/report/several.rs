@@ -63,8 +63,8 @@ impl Report for Several<'_> {
         self.each(|report| report.begin_target(target))
     }
 
-    fn advise(&mut self, command: &str) -> io::Result<()> {
-        self.each(|report| report.advise(command))
+    fn advise(&mut self, command: &str, page: Option<&str>) -> io::Result<()> {
+        self.each(|report| report.advise(command, page))
     }
 
     fn end_target(&mut self, target: &TargetEnd<'_>) -> io::Result<()> {

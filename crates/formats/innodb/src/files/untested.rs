@@ -28,6 +28,23 @@ const LZO: &str = "compressed by lzo, of which there is no reader here: CHECK TA
 const ARIA: &str = "of encrypted Aria tables, whose sums are those of the decrypted pages: CHECK TABLE \
                     ... EXTENDED tests them in their server";
 
+/// In each note.
+const NOT_TESTED: &str = " not tested: ";
+/// Begins the reason where keys were given that do not help.
+const BY_KEYS: &str = "encrypted, and of the keys that were given none opens them: ";
+
+/// True for a note about pages that could not be tested.
+pub(crate) fn is_about_untested(note: &Note) -> bool {
+    note.text.contains(NOT_TESTED)
+}
+
+/// Why the keys that were given do not open pages, if a note is about that.
+pub(crate) fn problem_of_keys(note: &Note) -> Option<&str> {
+    let (_, reason) = note.text.split_once(NOT_TESTED)?;
+    let problem = reason.strip_prefix(BY_KEYS)?;
+    Some(problem.split_once("; --accept-unverifiable").map_or(problem, |(problem, _)| problem))
+}
+
 /// What was seen so far.
 #[derive(Default)]
 pub(super) struct Untested {
@@ -72,7 +89,7 @@ impl Lock {
         const HELP: &str = "name the file with the keys with --keyring";
         match (has_key, problem, info) {
             (true, ..) => Self::Open,
-            (false, Some(problem), _) => Self::Closed(format!("encrypted, and {problem}")),
+            (false, Some(problem), _) => Self::Closed(format!("{BY_KEYS}{problem}")),
             (false, None, Some(KeyInfo::MySql { master_key, .. })) => {
                 let text = format!("encrypted, and their key {master_key} was not given: {HELP}");
                 Self::Closed(text)
@@ -117,7 +134,7 @@ impl Untested {
             let more = tally.files.len().saturating_sub(named.len());
             let more = if more > 0 { format!(" and {more} more files") } else { String::new() };
             let text = format!(
-                "{} {pages} not tested: {reason} (in {}{more}; --accept-unverifiable accepts them)",
+                "{} {pages}{NOT_TESTED}{reason} (in {}{more}; --accept-unverifiable accepts them)",
                 tally.pages,
                 named.join(", ")
             );

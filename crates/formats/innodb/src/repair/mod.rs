@@ -29,8 +29,12 @@ use crate::files::directory::Role;
 use crate::files::doublewrite::Doublewrite;
 use crate::files::redo::{Changed, Layout as LogLayout, changed_since, names_of_files};
 use crate::files::state::{State, is_root};
-use crate::files::tablespace::{SYSTEM_SPACE, Tablespace};
-use crate::page::fields::{LSN, PAGE_TYPE, TYPE_COMPRESSED_MARK, read_u16, read_u64};
+use crate::files::tablespace::{SYSTEM_SPACE, Tablespace, read_keyring};
+use crate::files::untested::{is_about_untested, problem_of_keys};
+use crate::page::encryption::Keyring;
+use crate::page::fields::{
+    LSN, PAGE_TYPE, TYPE_COMPRESSED_MARK, TYPE_ENCRYPTED, TYPE_ENCRYPTED_RTREE, read_u16, read_u64,
+};
 use crate::page::{InnodbPages, Look, is_stored_otherwise};
 use crate::protect::check_state;
 use crate::protect::copy::as_it_is;
@@ -39,9 +43,11 @@ use pagewarden_core::error::Error;
 use pagewarden_core::protect::{self, disk::Disk, disk::System};
 use pagewarden_core::repair::candidate::{Candidate, Older, Worth, choose};
 use pagewarden_core::repair::copies::Packs;
-use pagewarden_core::repair::{Engine, Opened, Options, Page, Patient, Planned, Request};
+use pagewarden_core::repair::{
+    Engine, Held, Hold, Opened, Options, Page, Patient, Planned, Request, is_of_length,
+};
 use pagewarden_core::source::file::{open_regular, read_fully};
-use pagewarden_core::verdict::{Finding, Kind, Severity, Standing};
+use pagewarden_core::verdict::{Finding, Note, Severity, Standing};
 
 mod identity;
 mod proof;
@@ -59,16 +65,21 @@ pub const ENGINE: Engine = Engine {
     probe,
     open,
     has_archives: false,
+    treats,
+    has_keys: true,
     target: crate::files::open,
     copy,
 };
 
 /// Maps of extents, of segments and of the change buffer.
 const MAPS: [u16; 4] = [8, 9, 3, 5];
+/// Of as many pages as a page has bytes, the first maps extents, the second the change buffer.
+const MAP_PLACES: Range<u64> = 0..2;
 /// The dictionary of MySQL.
 const DICTIONARY: &str = "mysql.ibd";
 /// The head of each file of the log, with its checkpoints.
 const LOG_HEAD_BYTES: usize = 12 << 10;
+const OTHER_KEYS: &str = "name the file with the keys of this very server";
 const TO_RESTORE: &str = "restore the file from a backup";
 const AFTER_OLDER: &str = "run CHECK TABLE ... EXTENDED, dump the table, compare it with what it must hold, and load it again";
 
@@ -76,8 +87,10 @@ fn probe(path: &Path) -> bool {
     path.is_dir() && is_root(path)
 }
 
-fn open<'a>(path: &Path, _: &'a dyn Disk) -> Opened<'a> {
-    let state = State::find(path, None);
+fn open<'a>(path: &Path, keyring: Option<&Path>, _: &'a dyn Disk) -> Opened<'a> {
+    let keys = keyring.map(read_keyring).transpose()?;
+    let state = State::find(path, keys.as_deref());
+    check_log_has_key(path, &state, keyring)?;
     check_state(path, &state)?;
     Ok(Box::new(Directory {
         engine: engine_of(path, &state),
@@ -87,10 +100,32 @@ fn open<'a>(path: &Path, _: &'a dyn Disk) -> Opened<'a> {
             .log
             .as_ref()
             .is_some_and(|log| log.layout == LogLayout::MiniTransactions),
-        page_size: tablespace(path, "ibdata1").ok().map(|file| file.geometry.layout.page_size),
+        page_size: tablespace(path, "ibdata1", None)
+            .ok()
+            .map(|file| file.geometry.layout.page_size),
         root: path.to_owned(),
-        locks: None,
+        keyring: keyring.map(Path::to_owned),
+        keys,
     }))
+}
+
+/// Refuses a directory of whose log it is not known what it holds, for want of its key.
+fn check_log_has_key(root: &Path, state: &State, keyring: Option<&Path>) -> Result<(), Error> {
+    let untested = state.log.as_ref().and_then(|log| log.untested.as_ref());
+    let Some(untested) = untested else { return Ok(()) };
+    let reason = &untested.reason;
+    Err(match keyring {
+        Some(keyring) => Error::refused(
+            keyring,
+            format!("not the keys of the log in {}: {reason}", root.display()),
+            OTHER_KEYS,
+        ),
+        None => Error::refused(
+            root,
+            format!("its log is encrypted: {reason}"),
+            "name the file with the keys: --keyring FILE",
+        ),
+    })
 }
 
 /// A copy of the directory as it is, damage included.
@@ -120,7 +155,9 @@ struct Directory {
     is_logged_by_page: bool,
     /// Bytes in a page of the system tablespace.
     page_size: Option<usize>,
-    locks: Option<Locks>,
+    /// The file of keys, and what it holds.
+    keyring: Option<PathBuf>,
+    keys: Option<Arc<Keyring>>,
 }
 
 impl Patient for Directory {
@@ -151,6 +188,15 @@ impl Patient for Directory {
         finding.severity == Severity::Damage && Role::of(name).has_pages()
     }
 
+    fn warning_of(&self, note: &Note) -> Result<Option<String>, Error> {
+        match (problem_of_keys(note), &self.keyring) {
+            (Some(problem), Some(keyring)) => {
+                Err(Error::refused(keyring, problem.to_owned(), OTHER_KEYS))
+            }
+            _ => Ok(is_about_untested(note).then(|| note.text.clone())),
+        }
+    }
+
     fn plan(
         &self,
         findings: &[Finding],
@@ -160,18 +206,18 @@ impl Patient for Directory {
         Plan::new(self, findings, request)?.run(findings)
     }
 
-    fn lock(&mut self) -> Result<(), Error> {
-        self.locks = Some(Locks::of_directory(&self.root)?);
-        Ok(())
+    fn lock(&self) -> Held<'_> {
+        Ok(Box::new(Locks::of_directory(&self.root)?))
     }
+}
 
-    fn is_held(&self) -> bool {
-        self.locks.is_some()
-    }
+/// The system lets go of it with its files.
+impl Hold for Locks {}
 
-    fn release(&mut self) {
-        self.locks = None;
-    }
+/// True for single pages of tablespaces.
+fn treats(finding: &Finding) -> bool {
+    let name = finding.place.file.rsplit('/').next().unwrap_or_default();
+    finding.place.page.is_some() && !is_of_length(finding.kind) && Role::of(name).has_pages()
 }
 
 /// A page that is to be repaired, and the file that it is in.
@@ -191,17 +237,26 @@ impl Wound {
         self.file.geometry.space_id == Some(SYSTEM_SPACE)
     }
 
+    /// It has a place at which every tablespace has a map: what it is cannot be read off a page that is
+    /// compressed or encrypted in some ways.
+    fn is_placed_as_map(&self) -> bool {
+        /// The first page that lists segments.
+        const SEGMENTS: u64 = 2;
+        let pages = self.page_size() as u64;
+        self.number == SEGMENTS
+            || self.number.checked_rem(pages).is_some_and(|place| MAP_PLACES.contains(&place))
+    }
+
     /// Why this page is never taken in an older version, if so.
     fn vital(&self, candidate: &[u8]) -> Option<&'static str> {
         let base = self.name.rsplit('/').next().unwrap_or_default();
-        let page_type = read_u16(candidate, PAGE_TYPE);
+        let page_type = self.file.pages.clear_type(candidate);
+        let is_map = page_type.is_some_and(|it| MAPS.contains(&it)) || self.is_placed_as_map();
         match Role::of(base) {
             Role::System(_) => Some("a page of the system tablespace"),
             Role::Undo => Some("a page of an undo tablespace"),
             _ if self.is_system() || self.name == DICTIONARY => Some("a page of the dictionary"),
-            _ if self.number == 0 || MAPS.contains(&page_type) => {
-                Some("a page that maps extents, segments or the change buffer")
-            }
+            _ if is_map => Some("a page that maps extents, segments or the change buffer"),
             _ => None,
         }
     }
@@ -282,8 +337,7 @@ impl<'a> Plan<'a> {
     /// The page that a finding is about, or why it is none that can be repaired.
     fn wound(&mut self, finding: &Finding) -> Result<Wound, String> {
         let name = &finding.place.file;
-        let page =
-            finding.place.page.filter(|_| !matches!(finding.kind, Kind::Truncated | Kind::Missing));
+        let page = finding.place.page.filter(|_| !is_of_length(finding.kind));
         let Some(page) = page else {
             return Err("only single pages of tablespaces are repaired".to_owned());
         };
@@ -291,9 +345,9 @@ impl<'a> Plan<'a> {
         if !is_below || !is_plain_file(&self.directory.root.join(name)) {
             return Err("this tablespace lies outside of the data directory".to_owned());
         }
-        let root = &self.directory.root;
+        let (root, keys) = (&self.directory.root, self.directory.keys.as_ref());
         let file = self.files.entry(name.clone()).or_insert_with(|| {
-            let opened = tablespace(root, name);
+            let opened = tablespace(root, name, keys);
             opened
                 .map(Arc::new)
                 .map_err(|error| format!("what its pages look like is not known: {error}"))
@@ -385,11 +439,12 @@ impl<'a> Plan<'a> {
         let source = self.sources.get(number).ok_or("no such source")?;
         let path = source.root.join(&wound.name);
         let name = path.display().to_string();
+        let keys = self.directory.keys.as_ref();
         let copied = self.copied.entry((number, wound.name.clone())).or_insert_with(|| {
             if !path.exists() {
                 return Err(format!("{name} is not there"));
             }
-            let opened = tablespace(&source.root, &wound.name);
+            let opened = tablespace(&source.root, &wound.name, keys);
             let opened = opened.map_err(|error| format!("{name} cannot be used: {error}"))?;
             is_same_tablespace(&wound.file, &opened)
                 .map_err(|why| format!("{name} cannot be used: {why}"))?;
@@ -512,7 +567,9 @@ impl<'a> Plan<'a> {
             let place = format!("the doublewrite area ({} at byte {})", copy.file, copy.offset);
             let page_type = read_u16(&bytes, PAGE_TYPE);
             // What is behind the stored part in the slot is of another page.
-            let is_cut = is_stored_otherwise(page_type) || page_type & TYPE_COMPRESSED_MARK != 0;
+            let is_whole = matches!(page_type, TYPE_ENCRYPTED | TYPE_ENCRYPTED_RTREE);
+            let is_cut = is_stored_otherwise(page_type) && !is_whole
+                || page_type & TYPE_COMPRESSED_MARK != 0;
             let tested = match is_cut {
                 true => Err("compressed: how it ends in its place is not known".to_owned()),
                 false => test(&wound.file.pages, wound.number, &bytes),
@@ -562,6 +619,10 @@ impl<'a> Plan<'a> {
             return Worth::Older("the copy has no checksum that shows that it is sound".to_owned());
         }
         let layout = &wound.file.geometry.layout;
+        if let Some([damaged, candidate]) = wound.file.pages.in_the_clear([damaged, candidate]) {
+            let (damaged, candidate) = (&*damaged, &*candidate);
+            return Pair { layout, damaged, candidate, checkpoint, shared }.judge();
+        }
         Pair { layout, damaged, candidate, checkpoint, shared }.judge()
     }
 }

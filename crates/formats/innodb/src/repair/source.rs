@@ -15,14 +15,16 @@ use std::fs::{self, File};
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::files::redo::{Histories, histories, names_of_files};
 use crate::files::state::{Circumstances, State, is_root};
 use crate::files::system::member_beside;
 use crate::files::tablespace::{Context, Tablespace, open_file};
+use crate::page::encryption::Keyring;
 use crate::page::{InnodbPages, Look};
 use crate::repair::identity::Identity;
-use crate::repair::{Directory, number_of_system_file};
+use crate::repair::{Directory, check_log_has_key, number_of_system_file};
 use pagewarden_core::error::Error;
 use pagewarden_core::source::file::{open_regular, read_fully};
 use pagewarden_core::words::counted;
@@ -71,7 +73,8 @@ impl Source {
                 "name a copy of the directory that is to be repaired",
             );
         }
-        let state = State::find(root, None);
+        let state = State::find(root, ours.keys.as_deref());
+        check_log_has_key(root, &state, ours.keyring.as_deref())?;
         let hint = match state.circumstances {
             Circumstances::AtRest | Circumstances::Prepared => "",
             Circumstances::Running => "stop its server",
@@ -114,7 +117,7 @@ impl Source {
 
 fn check_page_size(root: &Path, ours: &Directory) -> Result<(), Error> {
     let Some(page_size) = ours.page_size else { return Ok(()) };
-    let Ok(system) = tablespace(root, "ibdata1") else { return Ok(()) };
+    let Ok(system) = tablespace(root, "ibdata1", None) else { return Ok(()) };
     if system.geometry.layout.page_size == page_size {
         return Ok(());
     }
@@ -126,10 +129,15 @@ fn check_page_size(root: &Path, ours: &Directory) -> Result<(), Error> {
 }
 
 /// Opens a tablespace file by its name below a data directory.
-pub(super) fn tablespace(root: &Path, name: &str) -> Result<Tablespace, Error> {
+pub(super) fn tablespace(
+    root: &Path,
+    name: &str,
+    keys: Option<&Arc<Keyring>>,
+) -> Result<Tablespace, Error> {
     let path = root.join(name);
     let mut context = Context::alone(name.to_owned());
     context.was_shut_down = true;
+    context.keyring = keys.map(Arc::clone);
     if let Some(number) = number_of_system_file(name).filter(|number| *number > 1) {
         context.is_further = true;
         context.member = member_beside(&path, number);

@@ -40,7 +40,9 @@ use pagewarden_core::protect::disk::Disk;
 use pagewarden_core::protect::{self, Wish};
 use pagewarden_core::repair::candidate::{self, Candidate, Older, choose};
 use pagewarden_core::repair::copies::Packs;
-use pagewarden_core::repair::{Engine, Opened, Options, Page, Patient, Planned, Proof, Request};
+use pagewarden_core::repair::{
+    Engine, Held, Hold, Opened, Options, Page, Patient, Planned, Proof, Request, is_of_length,
+};
 use pagewarden_core::source::file::open_regular;
 use pagewarden_core::verdict::{Finding, Protection, Severity};
 use pagewarden_core::words::LsnText;
@@ -70,6 +72,8 @@ pub const ENGINE: Engine = Engine {
     probe: is_root,
     open,
     has_archives: true,
+    treats,
+    has_keys: false,
     target: crate::files::open,
     copy,
 };
@@ -78,14 +82,14 @@ pub const ENGINE: Engine = Engine {
 const AFTER_OLDER: &str = "dump the table and compare it with what it must hold; REINDEX all its indexes, and trust none before";
 const TO_RESTORE: &str = "restore it from a backup";
 
-fn open<'a>(root: &Path, disk: &'a dyn Disk) -> Opened<'a> {
+fn open<'a>(root: &Path, _: Option<&Path>, disk: &'a dyn Disk) -> Opened<'a> {
     check_not_running(root)?;
     let cluster = Cluster::open(root)?;
     if cluster.version == "9.6" {
         let reason = "PostgreSQL 9.6 does not log all that changes its pages";
         return Err(Error::refused(root, reason, "clusters of 10 to 18 can be repaired"));
     }
-    Ok(Box::new(Clustered { disk, cluster, lock: None }))
+    Ok(Box::new(Clustered { disk, cluster }))
 }
 
 /// A copy of the cluster as it is, damage included.
@@ -113,7 +117,6 @@ fn copy(source: &Path, target: &Path, options: &Options) -> Result<(), Error> {
 struct Clustered<'a> {
     disk: &'a dyn Disk,
     cluster: Cluster,
-    lock: Option<ServerLock<'a>>,
 }
 
 impl Patient for Clustered<'_> {
@@ -141,20 +144,35 @@ impl Patient for Clustered<'_> {
         Plan::new(&self.cluster, findings, request, &stored)?.run(findings)
     }
 
-    fn lock(&mut self) -> Result<(), Error> {
+    fn lock(&self) -> Held<'_> {
         let (root, owner) = (&self.cluster.root, &self.cluster.owner);
-        self.lock = Some(ServerLock::take(self.disk, root, owner)?);
-        Ok(())
+        Ok(Box::new(ServerLock::take(self.disk, root, owner)?))
     }
+}
 
+impl Hold for ServerLock<'_> {
     fn is_held(&self) -> bool {
-        self.lock.as_ref().is_some_and(ServerLock::is_held)
+        ServerLock::is_held(self)
     }
 
-    fn release(&mut self) {
-        if let Some(lock) = self.lock.take() {
-            lock.release();
-        }
+    fn release(self: Box<Self>) {
+        ServerLock::release(*self);
+    }
+}
+
+/// True for pages of relations, and for main forks that lack some. A file that was named by itself is known
+/// by its name.
+fn treats(finding: &Finding) -> bool {
+    let file = &finding.place.file;
+    let found = match locate(file) {
+        Some(("", Role::Relation(place))) => Some(place.file),
+        _ if file.contains('/') => None,
+        _ => RelationFile::parse(file),
+    };
+    let Some(file) = found.filter(|file| file.session.is_none()) else { return false };
+    match is_of_length(finding.kind) {
+        true => file.fork == Fork::Main,
+        false => finding.place.page.is_some() && file.fork != Fork::Init,
     }
 }
 

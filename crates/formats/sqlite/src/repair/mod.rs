@@ -12,7 +12,7 @@
 //! While pages are written, the bytes that SQLite locks are locked, as by a writer.
 
 use std::collections::HashSet;
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
@@ -27,7 +27,9 @@ use pagewarden_core::error::Error;
 use pagewarden_core::protect::disk::{Disk, Written};
 use pagewarden_core::repair::candidate::{Candidate, Older, Worth, choose};
 use pagewarden_core::repair::copies::Packs;
-use pagewarden_core::repair::{Engine, Opened, Options, Page, Patient, Planned, Request};
+use pagewarden_core::repair::{
+    Engine, Held, Opened, Options, Page, Patient, Planned, Request, is_of_length,
+};
 use pagewarden_core::source::file::{open_regular, read_fully};
 use pagewarden_core::source::hold;
 use pagewarden_core::verdict::{Finding, Severity};
@@ -48,6 +50,8 @@ pub const ENGINE: Engine = Engine {
     probe,
     open,
     has_archives: false,
+    treats,
+    has_keys: false,
     target: crate::files::open,
     copy,
 };
@@ -68,7 +72,13 @@ fn probe(path: &Path) -> bool {
     is_read && (head.starts_with(MAGIC) || geometry::is_nearly_a_database(&head))
 }
 
-fn open<'a>(path: &Path, _: &'a dyn Disk) -> Opened<'a> {
+/// True for single pages of the main file.
+fn treats(finding: &Finding) -> bool {
+    let is_beside = ["-wal", "-journal", "-shm"].iter().any(|it| finding.place.file.ends_with(it));
+    finding.place.page.is_some() && !is_of_length(finding.kind) && !is_beside
+}
+
+fn open<'a>(path: &Path, _: Option<&Path>, _: &'a dyn Disk) -> Opened<'a> {
     let failed = |error| Error::io("open", path, error);
     let file = open_regular(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
@@ -98,7 +108,7 @@ fn open<'a>(path: &Path, _: &'a dyn Disk) -> Opened<'a> {
     let logged = Logged::beside(&file, path)
         .map_err(|reason| Error::refused(path, reason, "stop the programs that use it"))?;
     let pages = Pages { file, bytes: metadata.len(), geometry };
-    Ok(Box::new(Database { path: path.to_owned(), pages, log: logged.view, lock: None }))
+    Ok(Box::new(Database { path: path.to_owned(), pages, log: logged.view }))
 }
 
 /// A copy of the file and its log as they are, damage included. The log is there first, so that the
@@ -145,7 +155,6 @@ struct Database {
     path: PathBuf,
     pages: Pages,
     log: Option<View>,
-    lock: Option<File>,
 }
 
 impl Database {
@@ -214,23 +223,14 @@ impl Patient for Database {
         findings.iter().map(|finding| self.page(finding, request, &sources)).collect()
     }
 
-    fn lock(&mut self) -> Result<(), Error> {
+    fn lock(&self) -> Held<'_> {
         let failed = |error| Error::io("lock", &self.path, error);
         let file = Written::open(&self.path).map_err(failed)?.file;
         if !hold::lock_in(&file, LOCK_BYTE, LOCK_BYTES).map_err(failed)? {
             let reason = "a program has it open";
             return Err(Error::in_use(&self.path, reason, "stop the programs that use it"));
         }
-        self.lock = Some(file);
-        Ok(())
-    }
-
-    fn is_held(&self) -> bool {
-        self.lock.is_some()
-    }
-
-    fn release(&mut self) {
-        self.lock = None;
+        Ok(Box::new(file))
     }
 }
 

@@ -29,7 +29,9 @@ use pagewarden_core::error::Error;
 use pagewarden_core::protect::disk::{Disk, Written};
 use pagewarden_core::repair::candidate::{Candidate, Older, Worth, choose};
 use pagewarden_core::repair::copies::Packs;
-use pagewarden_core::repair::{Engine, Opened, Page, Patient, Planned, Request};
+use pagewarden_core::repair::{
+    Engine, Held, Opened, Page, Patient, Planned, Request, is_of_length,
+};
 use pagewarden_core::verdict::{Finding, Kind, PageNo, Severity};
 use rustix::fs::FlockOperation;
 
@@ -53,6 +55,8 @@ pub const ENGINE: Engine = Engine {
     probe: database::is_known,
     open,
     has_archives: false,
+    treats,
+    has_keys: false,
     target,
     copy: copy::copy,
 };
@@ -62,9 +66,14 @@ const NEVER_OLDER: &str = "file header, boot page, free space and allocation map
 const AFTER_OLDER: &str =
     "attach the copy, run DBCC CHECKDB, and compare the tables with what they must hold";
 
-fn open<'a>(path: &Path, _: &'a dyn Disk) -> Opened<'a> {
+/// True for single pages of data files.
+fn treats(finding: &Finding) -> bool {
+    finding.place.page.is_some() && !is_of_length(finding.kind)
+}
+
+fn open<'a>(path: &Path, _: Option<&Path>, _: &'a dyn Disk) -> Opened<'a> {
     let database = Database::open(path)?;
-    Ok(Box::new(Files { database, advice: Mutex::default(), locks: Vec::new() }))
+    Ok(Box::new(Files { database, advice: Mutex::default() }))
 }
 
 /// The data file, or those of the folder one after the other, for a check.
@@ -95,7 +104,6 @@ struct Files {
     database: Database,
     /// What a server can do itself, of the last plan.
     advice: Mutex<Vec<String>>,
-    locks: Vec<Written>,
 }
 
 /// All sources, read.
@@ -353,7 +361,7 @@ impl Patient for Files {
         self.advice.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn lock(&mut self) -> Result<(), Error> {
+    fn lock(&self) -> Held<'_> {
         let mut locks = Vec::new();
         for file in self.database.files.values() {
             let failed = |error| Error::io("lock", &file.path, error);
@@ -363,15 +371,6 @@ impl Patient for Files {
             )?;
             locks.push(written);
         }
-        self.locks = locks;
-        Ok(())
-    }
-
-    fn is_held(&self) -> bool {
-        !self.locks.is_empty()
-    }
-
-    fn release(&mut self) {
-        self.locks.clear();
+        Ok(Box::new(locks))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use pagewarden::repair::advice::{Advice, Sources};
 use pagewarden_guard::config::Subject;
@@ -21,7 +22,8 @@ pub struct Advisor {
 impl Advisor {
     pub fn new(arguments: &Check) -> anyhow::Result<Self> {
         let from = arguments.repair_from.clone();
-        let named = Sources { from, log: arguments.repair_log.clone() };
+        let keyring = arguments.keyring.clone();
+        let named = Sources { from, log: arguments.repair_log.clone(), keyring };
         let place = Place { config: arguments.config.clone(), state: None };
         // What is not asked for is not read: a fault in it is no matter of this check.
         let configured = match (&place.config, named.from.is_empty()) {
@@ -40,5 +42,28 @@ impl Advisor {
         let holds = |of: &PathBuf| fs::canonicalize(of).is_ok_and(|root| place.starts_with(root));
         let mut subjects = self.configured.iter().filter(|one| one.paths.iter().any(holds));
         subjects.find_map(Subject::advice)
+    }
+}
+
+/// The pages that repairs are to write their plans to: beside the report, one for each database.
+#[derive(Debug, Default)]
+pub struct PlanPages {
+    report: Option<PathBuf>,
+    given: AtomicU64,
+}
+
+impl PlanPages {
+    pub fn beside(report: Option<&Path>) -> Self {
+        Self { report: report.map(Path::to_owned), given: AtomicU64::new(0) }
+    }
+
+    /// `night.html` has `night.plan.html`, then `night.plan-2.html`; none where no report is written.
+    pub fn next(&self) -> Option<PathBuf> {
+        let report = self.report.as_ref()?;
+        let number = self.given.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        Some(report.with_extension(match number {
+            1 => "plan.html".to_owned(),
+            _ => format!("plan-{number}.html"),
+        }))
     }
 }

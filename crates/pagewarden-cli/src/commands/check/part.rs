@@ -16,7 +16,7 @@ use pagewarden_plan::part::Part;
 use pagewarden_plan::plan::Plan;
 use pagewarden_plan::result::ResultWriter;
 
-use super::advisor::Advisor;
+use super::advisor::{Advisor, PlanPages};
 use super::{Ran, Run, add_result, exit_of, options};
 use crate::args::Check;
 use crate::exit::Exit;
@@ -57,6 +57,7 @@ pub fn check(arguments: &Check, plan: &Path) -> anyhow::Result<Exit> {
         against: None,
         notes: Vec::new(),
         advice: Advisor::default(),
+        plan_pages: PlanPages::default(),
     };
     let mut all = Ran::default();
     for number in units {

@@ -28,6 +28,8 @@ pub(in crate::serve) struct Shown<'a> {
     pub(in crate::serve) closed: Vec<Kept>,
     pub(in crate::serve) passes: Vec<Pass>,
     pub(in crate::serve) tiles: Tiles,
+    /// The command that plans a repair of what is found, where a source is configured.
+    pub(in crate::serve) repair: Option<String>,
     /// What pages were tested by in the last pass, and what that cannot detect.
     pub(in crate::serve) blind: Option<(String, String)>,
 }
@@ -41,6 +43,7 @@ impl<'a> Shown<'a> {
             closed: Vec::new(),
             passes: Vec::new(),
             tiles: Tiles::default(),
+            repair: None,
             blind: None,
         }
     }
@@ -70,6 +73,14 @@ pub(in crate::serve) fn page(shown: &Shown<'_>, by_age: bool, reloads: bool, now
     let open = shown.open.len().min(SHOWN_MAX);
     let _ = writeln!(page, "<h2>Open findings ({})</h2>", count(open, one.open_findings()));
     findings(&mut page, one, &shown.open);
+    if let Some(command) = &shown.repair {
+        let _ = writeln!(
+            page,
+            "<h2>Repair</h2>\n<p>With its server stopped, this command says which pages can be brought \
+             back, and by what proof; it writes nothing:</p>\n<p><code>{}</code></p>",
+            text(command)
+        );
+    }
     page.push_str("<h2>Pages</h2>\n");
     map::draw(&mut page, &shown.tiles, one, by_age, &address, now);
     page.push_str("<h2>Passes</h2>\n");

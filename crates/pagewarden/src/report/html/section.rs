@@ -33,8 +33,8 @@ pub(super) struct Gathered {
     unread: Vec<Unread>,
     notes: Vec<Note>,
     notes_count: u64,
-    /// The command that plans a repair.
-    pub(super) repair: Option<String>,
+    /// The command that plans a repair, and the name of the page that it writes.
+    pub(super) repair: Option<(String, Option<String>)>,
 }
 
 impl Gathered {
@@ -107,8 +107,10 @@ impl Gathered {
 
     /// The command is not shortened: it is pasted. Those that are longer are none of a person's.
     fn write_repair(&self, page: &mut String, summary: &Summary, is_live: bool) {
-        let command = self.repair.as_ref().filter(|it| it.len() <= COMMAND_BYTES_MAX);
-        let Some(command) = command.filter(|_| summary.severities.damage > 0) else { return };
+        let repair = self.repair.as_ref().filter(|(it, _)| it.len() <= COMMAND_BYTES_MAX);
+        let Some((command, plan)) = repair.filter(|_| summary.severities.damage > 0) else {
+            return;
+        };
         let before = if is_live { "Stop the server first. " } else { "" };
         let _ = writeln!(
             page,
@@ -116,6 +118,14 @@ impl Gathered {
              by what proof; it writes nothing:</p>\n<pre class=\"command\">{}</pre>",
             escaped_for_html(command)
         );
+        if let Some(plan) = plan {
+            let _ = writeln!(
+                page,
+                "<p>Then <a href=\"{}\">the plan</a> is beside this page: each page before and after, \
+                 its source and its proof.</p>",
+                escaped_for_html(&address_of(plan))
+            );
+        }
     }
 
     fn write_unread(&self, page: &mut String, summary: &Summary, room: usize) {
@@ -302,4 +312,17 @@ fn finding_row(folded: &Folded, with_hint: bool) -> String {
     }
     row.push('\n');
     row
+}
+
+/// A file beside the page, as an address: no byte of its name can make another of it.
+fn address_of(name: &str) -> String {
+    let mut address = String::from("./");
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.".contains(&byte) {
+            address.push(char::from(byte));
+        } else {
+            let _ = write!(address, "%{byte:02X}");
+        }
+    }
+    address
 }
