@@ -10,6 +10,7 @@ mod compare;
 mod harm;
 mod innodb;
 mod kernel;
+mod lake;
 mod packs;
 mod pieces;
 mod process;
@@ -46,6 +47,8 @@ enum Benchmark {
     Checksums(checksums::Arguments),
     /// `pagewarden compare` against COUNT(*), pt-table-checksum and reladiff
     Compare(compare::Arguments),
+    /// `pagewarden compare` of PostgreSQL with Parquet, beside PostgreSQL with PostgreSQL
+    Lake(lake::Arguments),
     /// A read-only database in a pack beside plain and compressed file systems
     Packs(packs::Arguments),
     /// Asks a database, in a process of its own
@@ -69,6 +72,7 @@ fn main() -> anyhow::Result<()> {
         Benchmark::Protect(arguments) => protect::run(&arguments),
         Benchmark::Checksums(arguments) => checksums::run(&arguments),
         Benchmark::Compare(arguments) => compare::run(&arguments),
+        Benchmark::Lake(arguments) => lake::run(&arguments),
         Benchmark::Packs(arguments) => packs::run(&arguments),
         Benchmark::Query(arguments) => packs::sqlite::run(&arguments),
         Benchmark::Pass(arguments) => packs::passed::run(&arguments),

@@ -5,12 +5,13 @@
 //! | `postgres://user:password@host:port/database?option=value` | PostgreSQL |
 //! | `mysql://user:password@host:port/database?option=value` | MySQL, MariaDB |
 //! | `sqlite:PATH` | a SQLite database, also one in a pack |
+//! | `parquet:PATH` | a Parquet file, a folder of them, a Delta or Iceberg table |
 //!
 //! Everything but the scheme may be left out. Options: `socket` (a Unix socket or, for
 //! PostgreSQL, its folder; `host=/folder` too), `tls` (`verify`, `require`, `off`; also
 //! as `sslmode`), `ca` (a file with certificates; also `sslrootcert`, `ssl-ca`), `cert` and
 //! `key` (what we prove ourselves by; also `sslcert`, `sslkey`, `ssl-cert`, `ssl-key`),
-//! `schema` (PostgreSQL), `service` (PostgreSQL).
+//! `schema` (PostgreSQL), `service` (PostgreSQL), `table` (the only one that is looked at).
 //!
 //! Of a [`Location`] nothing shows the password: it is a [`Secret`].
 
@@ -34,7 +35,7 @@ pub enum Tls {
 /// Where a database is, and who we are there.
 #[derive(Debug, Clone)]
 pub struct Location {
-    /// `postgres`, `mysql` or `sqlite`.
+    /// `postgres`, `mysql`, `sqlite` or `parquet`.
     pub scheme: String,
     /// The host.
     pub host: Option<String>,
@@ -50,6 +51,8 @@ pub struct Location {
     pub database: Option<String>,
     /// The schema.
     pub schema: Option<String>,
+    /// The only table that is looked at.
+    pub table: Option<String>,
     /// How the connection is protected, if it was said.
     pub tls: Option<Tls>,
     /// Certificates to trust besides the usual ones.
@@ -98,10 +101,12 @@ impl Location {
         let scheme = match scheme.to_ascii_lowercase().as_str() {
             "postgres" | "postgresql" => "postgres",
             "mysql" | "mariadb" => "mysql",
-            "sqlite" | "sqlite3" => return Self::file(rest),
+            "sqlite" | "sqlite3" => return Self::file("sqlite", rest),
+            "parquet" => return Self::file("parquet", rest),
             other => {
                 return Err(Error::Address(format!(
-                    "unknown kind of database '{}'\nhint: postgres://, mysql:// or sqlite:PATH",
+                    "unknown kind of database '{}'\nhint: postgres://, mysql://, sqlite:PATH or \
+                     parquet:PATH",
                     other.chars().filter(char::is_ascii_alphanumeric).take(20).collect::<String>()
                 )));
             }
@@ -145,6 +150,7 @@ impl Location {
             password: None,
             database: None,
             schema: None,
+            table: None,
             tls: None,
             authorities: None,
             certificate: None,
@@ -153,13 +159,13 @@ impl Location {
         }
     }
 
-    /// `sqlite:PATH`, also with slashes before the path as in other URLs.
-    fn file(path: &str) -> Result<Self> {
+    /// `sqlite:PATH`, `parquet:PATH`, also with slashes before the path as in other URLs.
+    fn file(scheme: &str, path: &str) -> Result<Self> {
         let path = path.strip_prefix("//").unwrap_or(path);
         if path.is_empty() {
-            return Err(Error::Address("sqlite: names no file\nhint: sqlite:PATH".to_owned()));
+            return Err(Error::Address(format!("{scheme}: names no file\nhint: {scheme}:PATH")));
         }
-        let scheme = "sqlite".to_owned();
+        let scheme = scheme.to_owned();
         Ok(Self { scheme, database: Some(path.to_owned()), ..Self::nowhere() })
     }
 
@@ -231,6 +237,7 @@ impl Location {
             }
             "dbname" | "database" => self.database = Some(value),
             "schema" => self.schema = Some(value),
+            "table" => self.table = Some(value),
             "tls" | "sslmode" | "ssl-mode" => self.tls = read_tls(&value)?,
             "ca" | "sslrootcert" | "ssl-ca" => self.authorities = Some(PathBuf::from(value)),
             "cert" | "sslcert" | "ssl-cert" => self.certificate = Some(PathBuf::from(value)),
@@ -238,7 +245,8 @@ impl Location {
             // Read where the environment is.
             "service" => {}
             other => {
-                let known = "socket, host, port, user, dbname, schema, tls, ca, cert, key, service";
+                let known =
+                    "socket, host, port, user, dbname, schema, table, tls, ca, cert, key, service";
                 let shown: String = other
                     .chars()
                     .filter(|c| c.is_ascii_alphanumeric() || *c == '_')
@@ -250,6 +258,11 @@ impl Location {
             }
         }
         Ok(())
+    }
+
+    /// True if it is a file or a folder, and no server.
+    pub fn is_file(&self) -> bool {
+        matches!(self.scheme.as_str(), "sqlite" | "parquet")
     }
 
     /// True if the server is on this machine, so that no other machine is between us.
@@ -274,8 +287,9 @@ impl Location {
 /// Without the password: this is what errors, reports and logs show.
 impl fmt::Display for Location {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.scheme == "sqlite" {
-            return write!(out, "sqlite:{}", self.database.as_deref().unwrap_or_default());
+        if self.is_file() {
+            let path = self.database.as_deref().unwrap_or_default();
+            return write!(out, "{}:{path}", self.scheme);
         }
         write!(out, "{}://", self.scheme)?;
         if let Some(user) = &self.user {
@@ -291,8 +305,13 @@ impl fmt::Display for Location {
             write!(out, ":{port}")?;
         }
         write!(out, "/{}", self.database.as_deref().unwrap_or_default())?;
-        match &self.socket {
-            Some(socket) => write!(out, "?socket={}", socket.display()),
+        let mut mark = '?';
+        if let Some(socket) = &self.socket {
+            write!(out, "?socket={}", socket.display())?;
+            mark = '&';
+        }
+        match &self.table {
+            Some(table) => write!(out, "{mark}table={table}"),
             None => Ok(()),
         }
     }

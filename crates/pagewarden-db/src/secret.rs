@@ -61,9 +61,11 @@ pub fn read_password_file(path: &Path) -> Result<Secret> {
 /// What to say of an address that is no URL.
 pub(crate) fn hint_of_url(text: &str) -> String {
     if Path::new(text).is_file() {
-        "for a SQLite database: sqlite: and its path".to_owned()
+        "for a SQLite database: sqlite: and its path; for a Parquet file: parquet: and its path"
+            .to_owned()
     } else {
-        "postgres://user@host/database, mysql://user@host/database or sqlite:PATH".to_owned()
+        "postgres://user@host/database, mysql://user@host/database, sqlite:PATH or parquet:PATH"
+            .to_owned()
     }
 }
 
@@ -114,7 +116,7 @@ pub(crate) fn complete(location: &mut Location, service: Option<&str>) -> Result
         }
         _ => {}
     }
-    if location.user.is_none() && location.scheme != "sqlite" {
+    if location.user.is_none() && !location.is_file() {
         location.user = variable("USER").or_else(|| variable("LOGNAME"));
     }
     Ok(())

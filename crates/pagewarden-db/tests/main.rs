@@ -23,6 +23,7 @@ mod live;
 mod logins;
 mod modes;
 mod names;
+mod parquets;
 mod properties;
 mod replicas;
 mod resume;

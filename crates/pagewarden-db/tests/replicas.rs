@@ -26,6 +26,7 @@ pub fn request(source: &str, target: &str, patience: Duration) -> Request {
         tables: Vec::new(),
         excluded_tables: Vec::new(),
         excluded_columns: Vec::new(),
+        key: Vec::new(),
         jobs: std::num::NonZero::<usize>::MIN,
         options: Options {
             frozen: false,

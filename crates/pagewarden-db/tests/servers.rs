@@ -176,6 +176,7 @@ pub fn request(source: &Database, target: &Database) -> Request {
         tables: Vec::new(),
         excluded_tables: Vec::new(),
         excluded_columns: Vec::new(),
+        key: Vec::new(),
         jobs: NonZero::<usize>::MIN,
         options: Options {
             frozen: false,

@@ -35,6 +35,7 @@ use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Severity
 use pagewarden_core::words::{bytes, counted, printable};
 
 mod chunk;
+pub mod content;
 pub mod footer;
 pub mod header;
 #[cfg(test)]

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 
 use crate::FORMAT;
 use crate::files::FileSteps;
+use crate::files::content::Obstacle;
 use pagewarden_core::database::{Description, Evidence, OpenOptions, Step, Target};
 use pagewarden_core::error::Error;
 use pagewarden_core::source::file::{open_anything, read_fully};
@@ -56,6 +57,45 @@ struct Books {
     steps: Vec<Step>,
     /// The current state is not known for sure: nothing is said of files that nothing names.
     is_partial: bool,
+    /// The columns of the current state, where the books say them.
+    columns: Vec<TableColumn>,
+    /// Why its rows are not those of its files.
+    beyond_files: Vec<String>,
+}
+
+/// A column of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableColumn {
+    /// What the table calls it.
+    pub name: String,
+    /// Its number in the files, in tables that find columns by number.
+    pub id: Option<i64>,
+    /// Files may leave it out, and its values are not NULL then: they are in the books.
+    pub may_be_in_books: bool,
+}
+
+/// The rows of a table: those of some files, and of nothing else.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// `Delta table`, `Iceberg table`.
+    pub engine: &'static str,
+    /// `version 7`.
+    pub state: String,
+    /// Its columns.
+    pub columns: Vec<TableColumn>,
+    /// Its files.
+    pub files: Vec<SnapshotFile>,
+}
+
+/// A file of a snapshot.
+#[derive(Debug)]
+pub struct SnapshotFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its length, as the table says.
+    pub bytes: Option<u64>,
+    /// Its rows, as the table says.
+    pub rows: Option<u64>,
 }
 
 /// A file that the current state names.
@@ -77,6 +117,50 @@ pub fn is_table(folder: &Path) -> bool {
 /// The newest of its books: another one, if the table has changed.
 fn newest(folder: &Path) -> Option<PathBuf> {
     delta::newest(folder).or_else(|| iceberg::newest(folder))
+}
+
+/// The current rows of a folder that [`is_table`].
+///
+/// # Errors
+/// Its books cannot be read, or are damaged, or its rows are not simply those of its files: some are
+/// deleted, or there are files of another form, or elsewhere.
+pub fn snapshot(folder: &Path) -> Result<Snapshot, Obstacle> {
+    let books = match delta::is_table(folder) {
+        true => delta::read(folder),
+        false => iceberg::read(folder),
+    }?;
+    for step in books.steps {
+        match step {
+            Step::Finding(finding) if finding.severity == Severity::Damage => {
+                let detail = finding.detail.unwrap_or_default();
+                return Err(Obstacle::Damaged(format!("{}: {detail}", finding.place.file)));
+            }
+            Step::Unread(unread) => {
+                return Err(Obstacle::Unsupported(format!("{}: {}", unread.file, unread.error)));
+            }
+            Step::Untested(note, _) => return Err(Obstacle::Unsupported(note.text)),
+            _ => {}
+        }
+    }
+    if let Some(why) = books.beyond_files.into_iter().next() {
+        return Err(Obstacle::Unsupported(why));
+    }
+    let mut files = Vec::new();
+    for named in books.files {
+        let place = named.place.map_err(|url| {
+            Obstacle::Unsupported(format!("{url} is not in the folder of the table"))
+        })?;
+        if !named.is_parquet {
+            let name = place.to_string_lossy();
+            return Err(Obstacle::Unsupported(format!("{name} is not a Parquet file")));
+        }
+        files.push(SnapshotFile { path: folder.join(place), bytes: named.bytes, rows: named.rows });
+    }
+    if books.columns.is_empty() {
+        let why = "the books of the table do not say which columns it has";
+        return Err(Obstacle::Unsupported(why.to_owned()));
+    }
+    Ok(Snapshot { engine: books.engine, state: books.state, columns: books.columns, files })
 }
 
 /// Opens a folder that [`is_table`].

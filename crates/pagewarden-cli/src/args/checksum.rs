@@ -12,13 +12,14 @@ use super::ReadLimits;
 /// Make checksums of the tables of a live database
 ///
 /// Reads only, but for the strategy replicate. A URL is postgres://user@host/database, mysql://user@host/database (also for
-/// MariaDB) or sqlite:PATH. Passwords are better kept out of it: see --password-file and
+/// MariaDB), sqlite:PATH or parquet:PATH (a file, a folder, a Delta or Iceberg table). Passwords are better kept out of it: see --password-file and
 /// docs/compare.md.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     pagewarden checksum postgres://ann@db1/shop              all tables of the schema public\n  \
     pagewarden checksum mysql:///shop --table orders         one table, by the local socket\n  \
     pagewarden checksum sqlite:shop.db --json                for scripts\n  \
+    pagewarden checksum parquet:orders.parquet               a Parquet file\n  \
     pagewarden checksum mysql:///shop --side-by-side --strategy count,native,multiset\n\n\
     Exit status: 0 done, 2 not all of it could be done, 3 stopped early.")]
 pub struct Checksum {

@@ -20,6 +20,7 @@ use super::{ReadLimits, parse_percent, parse_time};
 #[command(after_help = "Examples:\n  \
     pagewarden compare postgres://ann@db1/shop postgres://ann@db2/shop\n  \
     pagewarden compare mysql://ann@old/shop postgres://ann@new/shop --table orders\n  \
+    pagewarden compare postgres://ann@db1/shop parquet:lake/orders --key id\n  \
     pagewarden compare sqlite:a.db sqlite:b.db --sql         statements that make b equal\n  \
     pagewarden compare mysql:///shop sqlite:copy.db --snapshot --json\n  \
     pagewarden compare mysql://ann@a/shop mysql://ann@b/shop --state shop.state --max-load 20\n  \
@@ -29,7 +30,8 @@ use super::{ReadLimits, parse_percent, parse_time};
     pagewarden compare --from-replicate mysql://ann@primary/shop mysql://ann@replica/shop\n\n\
     Exit status: 0 equal, 1 different, 2 not everything could be compared, 3 stopped early.")]
 pub struct Compare {
-    /// The reference: postgres://user@host/database, mysql://... (MariaDB too), sqlite:PATH
+    /// The reference: postgres://user@host/database, mysql://... (MariaDB too), sqlite:PATH,
+    /// parquet:PATH (a file, a folder, a Delta or Iceberg table)
     #[arg(value_name = "SOURCE")]
     pub source: String,
 
@@ -48,6 +50,11 @@ pub struct Compare {
     /// Leave this column out, as COLUMN or TABLE.COLUMN; may be given several times
     #[arg(long, value_name = "COLUMN")]
     pub exclude_column: Vec<String>,
+
+    /// The columns by which rows are told from each other, as COLUMN,COLUMN [default: the primary
+    /// key of SOURCE, else that of TARGET]
+    #[arg(long, value_name = "COLUMNS", value_delimiter = ',', conflicts_with = "from_replicate")]
+    pub key: Vec<String>,
 
     /// Read each side in one snapshot, and report every difference at once
     ///

@@ -161,7 +161,7 @@ impl Run<'_> {
         if self.arguments.urls.len() > 1 && !self.arguments.json {
             print(&format!("{}, {}\n", printable(&location.to_string()), connection.server()))?;
         }
-        let names = self.names(connection.as_mut())?;
+        let names = self.names(connection.as_mut(), location)?;
         let wide = names.iter().map(|name| printable(&name.to_string()).chars().count());
         let wide = wide.max().unwrap_or(0).min(40);
         if self.arguments.side_by_side {
@@ -234,16 +234,21 @@ impl Run<'_> {
         Ok(line.map_or(Ok(()), |line| self.reading.aside(|| print(&line)))?)
     }
 
-    fn names(&self, connection: &mut dyn Connection) -> anyhow::Result<Vec<TableName>> {
+    fn names(
+        &self,
+        connection: &mut dyn Connection,
+        location: &Location,
+    ) -> anyhow::Result<Vec<TableName>> {
         let known = connection.tables()?;
-        if self.arguments.table.is_empty() {
+        let asked = || self.arguments.table.iter().chain(&location.table);
+        if asked().next().is_none() {
             return Ok(known);
         }
         let find = |wanted: &String| {
             let found = known.iter().find(|name| name.to_string() == *wanted).cloned();
             found.unwrap_or_else(|| TableName { schema: None, name: wanted.clone() })
         };
-        Ok(self.arguments.table.iter().map(find).collect())
+        Ok(asked().map(find).collect())
     }
 }
 

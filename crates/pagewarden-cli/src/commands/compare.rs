@@ -155,6 +155,12 @@ fn all(
     let given = given(&arguments.target_password_file);
     let targets = arguments.targets.iter().map(|url| locate(url, &given, quiet));
     let targets = targets.collect::<Result<Vec<_>, _>>()?;
+    for target in &targets {
+        ensure!(
+            !arguments.sql || !engine::of(target)?.is_one_table,
+            "{target} is not changed by statements\nhint: leave --sql out, and write the files anew"
+        );
+    }
     let state = state(arguments, &source, &targets)?;
     let is_silent = quiet || arguments.json || arguments.nagios;
     let note = |text: &str| {
@@ -179,6 +185,7 @@ fn all(
             tables: arguments.table.clone(),
             excluded_tables: arguments.exclude_table.clone(),
             excluded_columns: arguments.exclude_column.clone(),
+            key: arguments.key.clone(),
             jobs: arguments.jobs.unwrap_or_else(cores),
             options: Options {
                 frozen: arguments.snapshot,

@@ -1,6 +1,6 @@
 //! Tables compared across servers and engines, without writing anywhere.
 //!
-//! `run` goes through the tables, [`plan`] says what is compared with what, [`mode`] in which
+//! `run` goes through the tables, `pairing` and [`plan`] say what is compared with what, [`mode`] in which
 //! way (`stream`, `native`, `pushdown`), `table` goes through a pair of tables part by part, `buckets`
 //! through those that have no ranges, `look` reads a part of both sides at once, [`map`] keeps
 //! what came of each part, `candidate` and `settle` tell differences from changes that have
@@ -15,6 +15,7 @@ mod look;
 pub mod map;
 pub mod mode;
 mod native;
+mod pairing;
 pub mod plan;
 mod pushdown;
 pub mod repair;
@@ -41,6 +42,7 @@ use crate::error::Result;
 use crate::location::Location;
 use crate::table::TableName;
 use mode::Mode;
+use pairing::pairing;
 use plan::counterpart;
 use report::{Outcome, TableReport};
 use run::{Pair, Run, failed};
@@ -79,6 +81,8 @@ pub struct Request {
     pub excluded_tables: Vec<String>,
     /// Columns to leave out: `column`, or `table.column`.
     pub excluded_columns: Vec<String>,
+    /// The columns by which rows are told from each other, if not by the tables' own keys.
+    pub key: Vec<String>,
     /// How many tables are compared at the same time, each with connections of its own. A
     /// frozen view belongs to one connection: then one.
     pub jobs: NonZero<usize>,
@@ -170,7 +174,8 @@ pub fn compare_on_course(
     let (source, target) = pair.both()?;
     let of_source = source.tables()?;
     let of_target = target.tables()?;
-    let beside = match request.tables.is_empty() {
+    let is_whole = request.tables.is_empty() && !is_of_one_table(request);
+    let beside = match is_whole {
         true => [beside(source)?, beside(target)?],
         false => Default::default(),
     };
@@ -183,7 +188,9 @@ pub fn compare_on_course(
         target_server: target.server().to_owned(),
         ..Outcome::default()
     };
-    let run = Run::new(wanted(request, &of_source), of_target, course, watch);
+    let pairing = pairing(request, &of_source, of_target)?;
+    let is_pair = pairing.is_pair;
+    let run = Run::new(pairing, course, watch);
     let mut waiting = Vec::new();
     run.tables(pair, &mut |compared| {
         seen(&compared.report);
@@ -194,7 +201,8 @@ pub fn compare_on_course(
         return Ok(outcome);
     }
     let of_target = &run.of_target;
-    for name in only_target(request, &of_source, of_target) {
+    let left = if is_pair { Vec::new() } else { only_target(request, &of_source, of_target) };
+    for name in left {
         let report = failed(&name, "the source has no such table");
         seen(&report);
         outcome.tables.push(report);
@@ -204,30 +212,19 @@ pub fn compare_on_course(
     Ok(outcome)
 }
 
+/// True if one of the sides is one table, and not all of a database.
+fn is_of_one_table(request: &Request) -> bool {
+    [&request.source, &request.target].into_iter().any(|location| {
+        location.table.is_some() || engine::of(location).is_ok_and(|engine| engine.is_one_table)
+    })
+}
+
 /// What is not compared. A user who may not ask for it gets an empty list.
 fn beside(connection: &mut dyn Connection) -> Result<Vec<Beside>> {
     match connection.beside_tables() {
         Err(error) if !error.is_fatal() => Ok(Vec::new()),
         other => other,
     }
-}
-
-/// The tables that were asked for, in order; those that are not there too.
-fn wanted(request: &Request, tables: &[TableName]) -> Vec<TableName> {
-    let excluded = |name: &TableName| request.excluded_tables.contains(&name.to_string());
-    if request.tables.is_empty() {
-        return tables.iter().filter(|name| !excluded(name)).cloned().collect();
-    }
-    let mut names: Vec<TableName> = Vec::new();
-    for wanted in &request.tables {
-        let as_is = TableName { schema: None, name: wanted.clone() };
-        let name = tables.iter().find(|name| name.to_string() == *wanted);
-        let name = name.or_else(|| counterpart(&as_is, tables)).cloned().unwrap_or(as_is);
-        if !names.contains(&name) && !excluded(&name) {
-            names.push(name);
-        }
-    }
-    names
 }
 
 /// Tables that only the target has, unless tables were named or these were excluded.

@@ -39,7 +39,8 @@ pub fn counterpart<'a>(name: &TableName, tables: &'a [TableName]) -> Option<&'a 
     })
 }
 
-fn column_of<'a>(table: &'a Table, name: &str) -> Option<(usize, &'a Column)> {
+/// The column of a name: that of the same name, or the only one that differs in case.
+pub(super) fn column_of<'a>(table: &'a Table, name: &str) -> Option<(usize, &'a Column)> {
     let mut columns = table.columns.iter().enumerate();
     columns.clone().find(|(_, column)| column.name == name).or_else(|| {
         let lower = name.to_lowercase();

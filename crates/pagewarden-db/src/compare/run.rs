@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use super::look::Side;
 use super::mode::Choice;
+use super::pairing::{self, Pairing};
 use super::plan::{Plan, counterpart};
 use super::report::TableReport;
 use super::state::{self, Known};
@@ -16,7 +17,7 @@ use super::watch::Waiting;
 use super::{Course, Request, Watch, diagnosis};
 use crate::engine::{self, Connection};
 use crate::error::{Error, Result};
-use crate::table::TableName;
+use crate::table::{Table, TableName};
 
 /// Two connections, made again when they break.
 pub struct Pair<'a> {
@@ -73,6 +74,8 @@ pub struct Run<'a> {
     names: Vec<TableName>,
     /// The tables that the target has.
     pub of_target: Vec<TableName>,
+    /// One table with one, whatever they are called.
+    is_pair: bool,
     /// What else is wished.
     pub course: &'a Course<'a>,
     /// Functions of the caller that learn how far the run is.
@@ -92,14 +95,10 @@ pub struct Compared<'a> {
 
 impl<'a> Run<'a> {
     /// A run over some of the source's tables.
-    pub fn new(
-        names: Vec<TableName>,
-        of_target: Vec<TableName>,
-        course: &'a Course<'a>,
-        watch: &'a Watch<'a>,
-    ) -> Self {
+    pub fn new(pairing: Pairing, course: &'a Course<'a>, watch: &'a Watch<'a>) -> Self {
+        let Pairing { names, of_target, is_pair } = pairing;
         let (next, ended) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Self { names, of_target, course, watch, next, ended }
+        Self { names, of_target, is_pair, course, watch, next, ended }
     }
 
     /// Compares all tables, and gives them in their order, whichever was done first.
@@ -220,20 +219,46 @@ pub fn sides<'p>(
 ) -> Result<(Side<'p>, Side<'p>, Plan)> {
     let request = pair.request;
     let (source, target) = pair.both()?;
-    let of_source = source.describe(name)?;
-    let Some(other) = counterpart(name, &run.of_target) else {
+    let mut of_source = source.describe(name)?;
+    let pair = run.of_target.first().filter(|_| run.is_pair);
+    let Some(other) = pair.or_else(|| counterpart(name, &run.of_target)) else {
         return Err(Error::Unsupported("the target has no such table".to_owned()));
     };
-    let of_target = target.describe(other)?;
+    let mut of_target = target.describe(other)?;
+    let has_order = put_in_order(request, (source, &mut of_source), (target, &mut of_target))?;
     let excluded = |column: &str| {
         let qualified = format!("{name}.{column}");
         request.excluded_columns.iter().any(|one| *one == column || *one == qualified)
     };
-    let plan = Plan::make(&of_source, &of_target, &excluded);
+    let mut plan = Plan::make(&of_source, &of_target, &excluded);
+    plan.has_ranges &= has_order;
     let tell = run.watch.tell;
     let source = Side::new(source, of_source, plan.source.clone(), &plan, tell);
     let target = Side::new(target, of_target, plan.target.clone(), &plan, tell);
     Ok((source, target, plan))
+}
+
+/// Agrees on the key of two tables, and puts those in its order that have none of their own. False if
+/// the source has no ranges of it; whether the target has, its key says.
+fn put_in_order(
+    request: &Request,
+    (source, of_source): (&mut dyn Connection, &mut Table),
+    (target, of_target): (&mut dyn Connection, &mut Table),
+) -> Result<bool> {
+    let Some((source_key, target_key)) = pairing::key(request, of_source, of_target)? else {
+        return Ok(true);
+    };
+    let is_exact = |table: &Table, key: &[usize]| {
+        key.iter().all(|place| table.columns.get(*place).is_some_and(|column| column.exact))
+    };
+    let has_order = is_exact(of_source, &source_key)
+        && is_exact(of_target, &target_key)
+        && source.put_in_order(of_source, &source_key)?
+        && target.put_in_order(of_target, &target_key)?;
+    if of_source.key != source_key {
+        of_source.key = source_key;
+    }
+    Ok(has_order)
 }
 
 /// The report of a table that could not be looked at.

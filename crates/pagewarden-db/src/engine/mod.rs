@@ -6,6 +6,7 @@
 
 pub mod interrupt;
 pub mod mysql;
+pub mod parquet;
 pub mod postgres;
 pub mod sqlite;
 pub mod statement;
@@ -33,10 +34,13 @@ pub struct Engine {
     pub dialect: &'static dyn statement::Dialect,
     /// Makes checksums of a table that replicas compute again, where there are such.
     pub replicate: Option<replicate::Write>,
+    /// Its locations are of one table each, which is compared with one of any name, and is never
+    /// changed by statements.
+    pub is_one_table: bool,
 }
 
 /// All kinds of servers.
-pub const ENGINES: &[Engine] = &[postgres::ENGINE, mysql::ENGINE, sqlite::ENGINE];
+pub const ENGINES: &[Engine] = &[postgres::ENGINE, mysql::ENGINE, sqlite::ENGINE, parquet::ENGINE];
 
 /// The kind of server that a location is about.
 ///
@@ -139,6 +143,16 @@ pub trait Connection: Send {
     /// # Errors
     /// There is no such table, or we may not see it.
     fn describe(&mut self, name: &TableName) -> Result<Table>;
+
+    /// Whether ranges of a key, by its columns' places in the table, can be read in their order for
+    /// what they are worth. Where a table has no key of its own, it may be put in order by this one,
+    /// which is then its key.
+    ///
+    /// # Errors
+    /// The server is gone, or the table cannot be read.
+    fn put_in_order(&mut self, table: &mut Table, key: &[usize]) -> Result<bool> {
+        Ok(table.key.starts_with(key))
+    }
 
     /// The number of rows, as the server counts them.
     ///

@@ -19,8 +19,14 @@ use crate::row::{Row, Tag, hex_text};
 use crate::table::{Column, Form, Table, TableName};
 
 /// SQLite.
-pub const ENGINE: Engine =
-    Engine { scheme: "sqlite", title: "SQLite", connect, dialect: &SqliteDialect, replicate: None };
+pub const ENGINE: Engine = Engine {
+    scheme: "sqlite",
+    title: "SQLite",
+    connect,
+    dialect: &SqliteDialect,
+    replicate: None,
+    is_one_table: false,
+};
 
 #[derive(Debug)]
 struct SqliteDialect;

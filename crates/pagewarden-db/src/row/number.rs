@@ -108,6 +108,25 @@ pub fn write_integer(bytes: &mut Vec<u8>, negative: bool, magnitude: u64) {
     }
 }
 
+/// Appends a whole number divided by a power of ten.
+pub fn write_scaled(bytes: &mut Vec<u8>, negative: bool, magnitude: u64, scale: u32) {
+    let mut rest = magnitude;
+    let mut exponent = -i64::from(scale);
+    if rest == 0 {
+        bytes.push(b'0');
+        return;
+    }
+    while rest.is_multiple_of(10) {
+        rest /= 10;
+        exponent += 1;
+    }
+    write_digits(bytes, negative, rest);
+    if exponent != 0 {
+        bytes.push(b'e');
+        write_digits(bytes, exponent < 0, exponent.unsigned_abs());
+    }
+}
+
 /// Appends the digits of a whole number that is not zero, as they are.
 pub fn write_digits(bytes: &mut Vec<u8>, negative: bool, magnitude: u64) {
     // 2^64 has twenty digits.

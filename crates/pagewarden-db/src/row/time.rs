@@ -68,6 +68,30 @@ pub fn write_time(bytes: &mut Vec<u8>, micros: i64) {
     }
 }
 
+/// Appends the nanoseconds of a time that was just [written](write_time), beyond its microseconds.
+pub fn write_nanos(bytes: &mut Vec<u8>, micros: i64, nanos: u16) {
+    if nanos == 0 {
+        return;
+    }
+    // Zeros at the end of the microseconds were not written.
+    let mut zeros = 0;
+    let mut fraction = micros.unsigned_abs() % 1_000_000;
+    if fraction == 0 {
+        bytes.push(b'.');
+        zeros = 6;
+    }
+    while fraction > 0 && fraction.is_multiple_of(10) {
+        fraction /= 10;
+        zeros += 1;
+    }
+    bytes.extend(std::iter::repeat_n(b'0', zeros));
+    let digits = [nanos / 100 % 10, nanos / 10 % 10, nanos % 10];
+    bytes.extend(digits.iter().map(|digit| b'0' + u8::try_from(*digit).unwrap_or(0)));
+    while bytes.last() == Some(&b'0') {
+        bytes.pop();
+    }
+}
+
 /// Appends a number with two digits at least.
 fn push_two(bytes: &mut Vec<u8>, number: u64) {
     match u8::try_from(number) {

@@ -53,6 +53,25 @@ pub struct PageHeader {
     pub bare_bytes: usize,
     /// False if it is not compressed, whatever the codec of its chunk.
     pub is_compressed: bool,
+    /// What readers of its values must know.
+    pub values_in: ValuesIn,
+}
+
+/// How the values of a page are written; numbers are those of the format.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ValuesIn {
+    /// The encoding of the values.
+    pub encoding: i32,
+    /// That of the definition levels, where the page says it.
+    pub definition_encoding: i32,
+    /// That of the repetition levels, where the page says it.
+    pub repetition_encoding: i32,
+    /// Bytes of definition levels at its front, in pages of version 2.
+    pub definition_bytes: u64,
+    /// Bytes of repetition levels at its front, in pages of version 2.
+    pub repetition_bytes: u64,
+    /// Nulls, in pages of version 2.
+    pub nulls: u64,
 }
 
 #[derive(Default)]
@@ -62,6 +81,7 @@ struct Inner {
     nulls: u64,
     levels: [u64; 2],
     is_plain: bool,
+    encodings: [i32; 3],
 }
 
 impl PageHeader {
@@ -124,6 +144,7 @@ impl PageHeader {
             rows: inner.rows,
             bare_bytes,
             is_compressed: !inner.is_plain,
+            values_in: inner.values_in(),
         })
     }
 
@@ -134,6 +155,21 @@ impl PageHeader {
             codec: if self.is_compressed { codec } else { Codec::Uncompressed },
             bare_bytes: self.bare_bytes,
             length: self.expanded_bytes.saturating_sub(self.bare_bytes),
+        }
+    }
+}
+
+impl Inner {
+    fn values_in(&self) -> ValuesIn {
+        let [encoding, definition_encoding, repetition_encoding] = self.encodings;
+        let [definition_bytes, repetition_bytes] = self.levels;
+        ValuesIn {
+            encoding,
+            definition_encoding,
+            repetition_encoding,
+            definition_bytes,
+            repetition_bytes,
+            nulls: self.nulls,
         }
     }
 }
@@ -164,6 +200,10 @@ fn inner(reader: &mut Reader<'_>, kind: PageKind) -> Read<Inner> {
             (1, Wire::Int) => inner.values = Some(reader.size()?),
             (2, Wire::Int) if is_second => inner.nulls = reader.size()?,
             (3, Wire::Int) if is_second => inner.rows = Some(reader.size()?),
+            (4, Wire::Int) if is_second => inner.encodings[0] = reader.number_of_32_bits()?,
+            (2, Wire::Int) => inner.encodings[0] = reader.number_of_32_bits()?,
+            (3, Wire::Int) => inner.encodings[1] = reader.number_of_32_bits()?,
+            (4, Wire::Int) => inner.encodings[2] = reader.number_of_32_bits()?,
             (5, Wire::Int) if is_second => inner.levels[0] = reader.size()?,
             (6, Wire::Int) if is_second => inner.levels[1] = reader.size()?,
             (7, wire @ (Wire::True | Wire::False)) if is_second => {

@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 use pagewarden_core::source::file::read_fully;
 
@@ -14,7 +15,7 @@ const WINDOW_BYTES: usize = 64 << 10;
 /// A file with the bytes of it that were read last.
 #[derive(Debug)]
 pub struct Window {
-    file: File,
+    file: Arc<File>,
     begin: u64,
     bytes: Vec<u8>,
 }
@@ -23,7 +24,19 @@ impl Window {
     /// Of a file.
     #[must_use]
     pub fn new(file: File) -> Self {
+        Self::shared(Arc::new(file))
+    }
+
+    /// Of a file that has other windows.
+    #[must_use]
+    pub fn shared(file: Arc<File>) -> Self {
         Self { file, begin: 0, bytes: Vec::new() }
+    }
+
+    /// The file, without the bytes.
+    #[must_use]
+    pub fn into_file(self) -> Arc<File> {
+        self.file
     }
 
     /// The file.

@@ -1,6 +1,6 @@
 //! Whether what a page stores expands to as many bytes as its header says.
 //!
-//! Nothing is kept of what comes out. What a hostile header may cost is bounded: no more comes out than
+//! `expanded` keeps nothing of what comes out, `expand` gives it. What a hostile header may cost is bounded: no more comes out than
 //! it says, and memory for all of that is taken only where the stored bytes can bring forth as much, or
 //! up to `AT_ONCE_BYTES`.
 
@@ -80,6 +80,8 @@ const AT_ONCE_BYTES: usize = 16 << 20;
 const RATIO_MAX: usize = 255;
 const ZSTD_WINDOW_LOG: std::ops::RangeInclusive<u32> = 27..=31;
 
+const GZIP_MAGIC: [u8; 2] = [0x1F, 0x8B];
+
 thread_local! {
     static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
@@ -110,6 +112,114 @@ pub fn expanded(codec: Codec, stored: &[u8], expected: usize) -> Expanded {
         }
         Err(error) => Expanded::No(format!("{} cannot expand it: {error}", codec.name())),
     }
+}
+
+/// Expands `stored`, and gives what comes out.
+///
+/// # Errors
+/// Why it does not expand to `expected` bytes.
+pub fn expand(codec: Codec, stored: &[u8], expected: usize) -> Result<Vec<u8>, String> {
+    // Where this many come out, they are in the room that a thread keeps, or were counted piece by
+    // piece: what is hostile was refused before memory was taken.
+    if expected > AT_ONCE_BYTES {
+        match expanded(codec, stored, expected) {
+            Expanded::AsExpected => {}
+            Expanded::No(why) => return Err(why),
+            Expanded::Unknown => return Err(no_decompressor(codec)),
+        }
+    }
+    let mut plain = Vec::new();
+    let outcome = match codec {
+        Codec::Lzo => return Err(no_decompressor(codec)),
+        Codec::Uncompressed => {
+            plain.extend_from_slice(stored);
+            Ok(())
+        }
+        _ if stored.is_empty() && expected == 0 => Ok(()),
+        Codec::Snappy => snappy_into(stored, expected, &mut plain),
+        Codec::Gzip if stored.starts_with(&GZIP_MAGIC) => {
+            all_of(flate2::read::MultiGzDecoder::new(stored), expected, &mut plain)
+        }
+        Codec::Gzip => all_of(flate2::read::ZlibDecoder::new(stored), expected, &mut plain),
+        Codec::Zstd => zstd_into(stored, expected, &mut plain),
+        Codec::Brotli => {
+            let decoder = brotli_decompressor::Decompressor::new(stored, 4096);
+            all_of(decoder, expected, &mut plain)
+        }
+        Codec::Lz4Raw => lz4_block_into(stored, expected, &mut plain),
+        Codec::Lz4 => lz4_of_any_framing_into(stored, expected, &mut plain),
+    };
+    match outcome {
+        Ok(()) if plain.len() == expected => Ok(plain),
+        Ok(()) => Err(format!("it expands to {} bytes, its header says {expected}", plain.len())),
+        Err(error) => Err(format!("{} cannot expand it: {error}", codec.name())),
+    }
+}
+
+fn no_decompressor(codec: Codec) -> String {
+    format!("there is no decompressor for {} here", codec.name())
+}
+
+fn snappy_into(stored: &[u8], expected: usize, plain: &mut Vec<u8>) -> io::Result<()> {
+    if snap::raw::decompress_len(stored).map_err(io::Error::other)? != expected {
+        return Err(io::Error::other("another length is stored in it"));
+    }
+    plain.resize(expected, 0);
+    snap::raw::Decoder::new().decompress(stored, plain).map_err(io::Error::other)?;
+    Ok(())
+}
+
+fn zstd_into(stored: &[u8], expected: usize, plain: &mut Vec<u8>) -> io::Result<()> {
+    if expected <= AT_ONCE_BYTES {
+        *plain = zstd::bulk::decompress(stored, expected)?;
+        return Ok(());
+    }
+    let mut decoder = zstd::stream::read::Decoder::with_buffer(stored)?;
+    let log = usize::BITS.saturating_sub(expected.leading_zeros());
+    decoder.window_log_max(log.clamp(*ZSTD_WINDOW_LOG.start(), *ZSTD_WINDOW_LOG.end()))?;
+    all_of(decoder, expected, plain)
+}
+
+fn lz4_block_into(stored: &[u8], expected: usize, plain: &mut Vec<u8>) -> io::Result<()> {
+    plain.resize(expected, 0);
+    let length = lz4_flex::block::decompress_into(stored, plain).map_err(io::Error::other)?;
+    plain.truncate(length);
+    Ok(())
+}
+
+fn lz4_of_any_framing_into(stored: &[u8], expected: usize, plain: &mut Vec<u8>) -> io::Result<()> {
+    if lz4_of_hadoop(stored) == Some(expected) {
+        let mut rest = stored;
+        let mut cut = || -> Option<()> {
+            while !rest.is_empty() {
+                let mut left = word(&mut rest)?;
+                while left > 0 {
+                    let length = word(&mut rest)?;
+                    let (part, more) = rest.split_at_checked(length)?;
+                    let mut piece = vec![0; left];
+                    let count = lz4_flex::block::decompress_into(part, &mut piece).ok()?;
+                    plain.extend_from_slice(piece.get(..count)?);
+                    left = left.checked_sub(count).filter(|_| count > 0)?;
+                    rest = more;
+                }
+            }
+            Some(())
+        };
+        return cut().ok_or_else(|| io::Error::other("a part of it cannot be expanded"));
+    }
+    let framed = all_of(lz4_flex::frame::FrameDecoder::new(stored), expected, plain);
+    if framed.is_ok() && plain.len() == expected {
+        return Ok(());
+    }
+    plain.clear();
+    lz4_block_into(stored, expected, plain)
+}
+
+/// All that comes out, up to one byte more than expected.
+fn all_of(reader: impl Read, expected: usize, plain: &mut Vec<u8>) -> io::Result<()> {
+    plain.reserve_exact(expected.saturating_add(1));
+    let limit = u64::try_from(expected).unwrap_or(u64::MAX).saturating_add(1);
+    reader.take(limit).read_to_end(plain).map(|_| ())
 }
 
 /// False if what is stored says itself that it expands to another length. True where that cannot be
@@ -164,7 +274,7 @@ fn snappy(stored: &[u8], expected: usize) -> io::Result<usize> {
 }
 
 fn gzip(stored: &[u8], expected: usize) -> io::Result<usize> {
-    if stored.starts_with(&[0x1F, 0x8B]) {
+    if stored.starts_with(&GZIP_MAGIC) {
         return drained(flate2::read::MultiGzDecoder::new(stored), expected);
     }
     drained(flate2::read::ZlibDecoder::new(stored), expected)
@@ -283,11 +393,14 @@ mod tests {
             let page = stored(codec, &plain);
             assert_eq!(expanded(codec, &page, 9000), Expanded::AsExpected, "{codec:?}");
             assert!(may_expand_to(codec, &page, 9000), "{codec:?}");
+            assert_eq!(expand(codec, &page, 9000).as_ref(), Ok(&plain), "{codec:?}");
             for wrong in [0, 8999, 9001, 1 << 20, usize::MAX >> 1] {
                 assert!(matches!(expanded(codec, &page, wrong), Expanded::No(_)), "{codec:?}");
+                assert!(expand(codec, &page, wrong).is_err(), "{codec:?}");
             }
             let cut = &page[..page.len() - 1];
             assert!(matches!(expanded(codec, cut, 9000), Expanded::No(_)), "{codec:?}");
+            assert!(expand(codec, cut, 9000).is_err(), "{codec:?}");
         }
         let framed = {
             let mut out = lz4_flex::frame::FrameEncoder::new(Vec::new());
@@ -296,6 +409,7 @@ mod tests {
         };
         for page in [framed, lz4_flex::block::compress(&plain)] {
             assert_eq!(expanded(Codec::Lz4, &page, 9000), Expanded::AsExpected);
+            assert_eq!(expand(Codec::Lz4, &page, 9000).as_ref(), Ok(&plain));
         }
         assert_eq!(expanded(Codec::Lzo, b"lzo", 9), Expanded::Unknown);
     }

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{Books, Named, inside};
+use super::{Books, Named, TableColumn, inside};
 use pagewarden_core::database::Step;
 use pagewarden_core::verdict::{Kind, Note};
 
@@ -166,7 +166,9 @@ fn take_commit(content: &[u8], place: &Path, files: &mut BTreeMap<Key, Named>, b
             books.say(&place.to_string_lossy(), Kind::Header, detail);
             continue;
         };
-        if let Some(removed) = action.get("remove") {
+        if let Some(described) = action.get("metaData") {
+            take_description(described, books);
+        } else if let Some(removed) = action.get("remove") {
             if let Some(key) = key_of(removed) {
                 if let Some(inside) = inside(&decoded(&key.0)) {
                     books.others.insert(inside);
@@ -196,6 +198,34 @@ fn take_commit(content: &[u8], place: &Path, files: &mut BTreeMap<Key, Named>, b
             is_parquet: true,
         };
         files.insert(key, named);
+    }
+}
+
+/// What the newest description says of the columns.
+fn take_description(described: &Value, books: &mut Books) {
+    let partitions = described.get("partitionColumns").and_then(Value::as_array);
+    let is_partition = |name: &str| {
+        partitions.is_some_and(|names| names.iter().any(|it| it.as_str() == Some(name)))
+    };
+    let schema = described.get("schemaString").and_then(Value::as_str).unwrap_or_default();
+    let schema = serde_json::from_str::<Value>(schema).unwrap_or_default();
+    let fields = schema.get("fields").and_then(Value::as_array);
+    let names = fields.into_iter().flatten().filter_map(|it| it.get("name")?.as_str());
+    books.columns = names
+        .map(|name| TableColumn {
+            name: name.to_owned(),
+            id: None,
+            may_be_in_books: is_partition(name),
+        })
+        .collect();
+    books.beyond_files.clear();
+    let settings = described.get("configuration");
+    let mapping = settings.and_then(|it| it.get("delta.columnMapping.mode")?.as_str());
+    if let Some(mode) = mapping.filter(|mode| *mode != "none") {
+        books.beyond_files.push(format!(
+            "its columns have other names in its files (column mapping by {mode}), which is not read \
+             here"
+        ));
     }
 }
 

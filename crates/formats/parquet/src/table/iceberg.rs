@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::avro::records;
-use super::{BOOK_BYTES_MAX, Books, Named, inside};
+use super::{BOOK_BYTES_MAX, Books, Named, TableColumn, inside};
 use pagewarden_core::verdict::Kind;
 
 const METADATA: &str = "metadata";
@@ -81,6 +81,7 @@ pub(super) fn read(folder: &Path) -> io::Result<Books> {
         books.say(&name, Kind::Header, "the metadata of the table cannot be read".to_owned());
         return Ok(books);
     };
+    books.columns = columns(metadata);
     let current = metadata.get("current-snapshot-id").and_then(Value::as_i64);
     let mut reading = Reading { folder, location, seen: HashSet::new() };
     let snapshots = metadata.get("snapshots").and_then(Value::as_array);
@@ -101,6 +102,30 @@ pub(super) fn read(folder: &Path) -> io::Result<Books> {
         reading.take(snapshot, false, &mut books);
     }
     Ok(books)
+}
+
+/// The columns of the current schema.
+fn columns(metadata: &Value) -> Vec<TableColumn> {
+    let id_of = |it: &Value, name: &str| it.get(name).and_then(Value::as_i64);
+    let wanted = id_of(metadata, "current-schema-id");
+    let schemas = metadata.get("schemas").and_then(Value::as_array);
+    let current = schemas.into_iter().flatten().find(|it| id_of(it, "schema-id") == wanted);
+    let schema = current.or_else(|| metadata.get("schema"));
+    let specs = metadata.get("partition-specs").and_then(Value::as_array);
+    let lists = specs.into_iter().flatten().filter_map(|it| it.get("fields"));
+    let parts = lists.chain(metadata.get("partition-spec")).filter_map(Value::as_array).flatten();
+    let partitions: HashSet<i64> = parts.filter_map(|it| id_of(it, "source-id")).collect();
+    let fields = schema.and_then(|it| it.get("fields")).and_then(Value::as_array);
+    let column = |field: &Value| {
+        let id = id_of(field, "id")?;
+        let has_default = field.get("initial-default").is_some_and(|it| !it.is_null());
+        Some(TableColumn {
+            name: field.get("name")?.as_str()?.to_owned(),
+            id: Some(id),
+            may_be_in_books: has_default || partitions.contains(&id),
+        })
+    };
+    fields.into_iter().flatten().filter_map(column).collect()
 }
 
 struct Reading<'a> {
@@ -150,6 +175,14 @@ impl Reading<'_> {
             if !is_current || is_deleted {
                 books.others.extend(place.ok());
                 continue;
+            }
+            if file.get("content").and_then(Value::as_i64).is_some_and(|content| content != 0) {
+                books.beyond_files.push(
+                    "rows of it are deleted by delete files or deletion vectors, which are not read \
+                     here\nhint: compact the table (rewrite_data_files), or compare by a program \
+                     that reads them"
+                        .to_owned(),
+                );
             }
             let format = file.get("file_format").and_then(Value::as_str).unwrap_or_default();
             books.files.push(Named {

@@ -36,6 +36,7 @@ pub const ENGINE: Engine = Engine {
     connect,
     dialect: &MysqlDialect,
     replicate: Some(replicate::write),
+    is_one_table: false,
 };
 
 /// Where packages put the socket.

@@ -39,6 +39,7 @@ pub const ENGINE: Engine = Engine {
     connect,
     dialect: &PostgresDialect,
     replicate: None,
+    is_one_table: false,
 };
 
 /// Where packages put the socket.

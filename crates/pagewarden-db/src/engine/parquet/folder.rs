@@ -1,0 +1,376 @@
+//! What is read as one table: a file, the files of a folder, or those of the current state of a Delta
+//! or Iceberg table; and which columns they have.
+//!
+//! Files are opened when they are read, and must be then what they were when the table was opened.
+//! Columns meet by their names, or in Iceberg tables by their numbers; one that a file lacks is NULL
+//! in all of its rows, as the tables' own readers have it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use pagewarden_format_parquet::files::content::{ContentFile, Obstacle};
+use pagewarden_format_parquet::table::{self, TableColumn};
+use parquet::file::metadata::ParquetMetaDataReader;
+use parquet::schema::types::{SchemaDescPtr, SchemaDescriptor};
+
+use super::cursor::guarded;
+use super::kind::{Kind, Meaning};
+use crate::table::{Column, Form};
+
+/// Folders in a folder.
+const DEPTH_MAX: usize = 32;
+
+/// A column in one file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    /// Its number among the columns that hold values.
+    pub leaf: usize,
+    pub kind: Kind,
+}
+
+/// A file of a table.
+#[derive(Debug)]
+pub(super) struct DataFile {
+    pub path: PathBuf,
+    bytes: u64,
+    modified: Option<SystemTime>,
+    pub rows: u64,
+    /// For each column of the table, where it is; none if the file lacks it.
+    pub places: Vec<Option<Place>>,
+}
+
+/// A file that is open.
+pub(super) struct OpenFile {
+    pub content: ContentFile,
+    pub schema: SchemaDescPtr,
+}
+
+impl DataFile {
+    /// Opens it once more.
+    pub fn open(&self) -> Result<OpenFile, Obstacle> {
+        let open = OpenFile::new(&self.path)?;
+        let (bytes, modified) = look(&self.path)?;
+        if (bytes, modified) != (self.bytes, self.modified) || open.content.bytes() != bytes {
+            let why = "it was written to while it was compared";
+            return Err(Obstacle::Unsupported(why.to_owned()));
+        }
+        Ok(open)
+    }
+}
+
+fn look(path: &Path) -> Result<(u64, Option<SystemTime>), Obstacle> {
+    let metadata = fs::metadata(path)?;
+    Ok((metadata.len(), metadata.modified().ok()))
+}
+
+impl OpenFile {
+    fn new(path: &Path) -> Result<Self, Obstacle> {
+        let mut content = ContentFile::open(path)?;
+        let read = guarded(|| {
+            let schema = ParquetMetaDataReader::decode_schema(content.footer_bytes())?;
+            Ok(schema)
+        });
+        let schema =
+            read.map_err(|why| Obstacle::Damaged(format!("its schema cannot be read: {why}")))?;
+        // The two readers must mean the same columns.
+        let leaves = &content.footer().leaves;
+        let is_same = leaves.len() == schema.num_columns()
+            && leaves
+                .iter()
+                .zip(schema.columns())
+                .all(|(leaf, column)| *leaf.name == *column.path().string());
+        if !is_same {
+            return Err(Obstacle::Damaged("its schema can be read in two ways".to_owned()));
+        }
+        content.drop_footer_bytes();
+        Ok(Self { content, schema })
+    }
+}
+
+/// What is read as one table.
+#[derive(Debug)]
+pub(super) struct Folder {
+    /// Its name.
+    pub name: String,
+    /// `Parquet`, `Delta table`.
+    pub title: String,
+    /// For a run that is resumed: equal if nothing has changed.
+    pub state: String,
+    pub columns: Vec<Column>,
+    pub files: Vec<DataFile>,
+}
+
+/// A column in a file, as its schema has it.
+struct Found {
+    name: String,
+    id: Option<i64>,
+    leaf: Option<usize>,
+    meaning: Meaning,
+}
+
+impl Folder {
+    /// Opens what a path is.
+    pub fn open(path: &Path) -> Result<Self, (PathBuf, Obstacle)> {
+        let at = |path: &Path| {
+            let path = path.to_owned();
+            move |obstacle: Obstacle| (path.clone(), obstacle)
+        };
+        let metadata = fs::metadata(path).map_err(|error| at(path)(error.into()))?;
+        let (title, version, wanted, paths) = if metadata.is_file() {
+            let file = NamedFile { path: path.to_owned(), bytes: None, rows: None };
+            ("Parquet".to_owned(), String::new(), None, vec![file])
+        } else if table::is_table(path) {
+            let snapshot = table::snapshot(path).map_err(at(path))?;
+            let files = snapshot.files.into_iter();
+            let files =
+                files.map(|file| NamedFile { path: file.path, bytes: file.bytes, rows: file.rows });
+            let title = format!("{} of Parquet", snapshot.engine);
+            (title, snapshot.state, Some(snapshot.columns), files.collect())
+        } else {
+            let files = listed(path).map_err(at(path))?;
+            ("Parquet".to_owned(), String::new(), None, files)
+        };
+        let mut folder = Self {
+            name: name_of(path),
+            title,
+            state: format!("{} {version}", path.display()),
+            columns: Vec::new(),
+            files: Vec::new(),
+        };
+        if let Some(wanted) = &wanted {
+            folder.columns = wanted.iter().map(column_without_file).collect();
+        }
+        for file in &paths {
+            folder.take(file, wanted.as_deref()).map_err(at(&file.path))?;
+        }
+        Ok(folder)
+    }
+
+    /// All rows.
+    pub fn rows(&self) -> u64 {
+        self.files.iter().map(|file| file.rows).sum()
+    }
+
+    /// The bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
+    }
+
+    fn take(&mut self, named: &NamedFile, wanted: Option<&[TableColumn]>) -> Result<(), Obstacle> {
+        let (bytes, modified) = look(&named.path)?;
+        let open = OpenFile::new(&named.path)?;
+        let rows = open.content.footer().rows;
+        for (what, expected, found) in [("bytes", named.bytes, bytes), ("rows", named.rows, rows)] {
+            if let Some(expected) = expected.filter(|expected| *expected != found) {
+                let why = format!("it has {found} {what}, the table says {expected}");
+                return Err(Obstacle::Damaged(why));
+            }
+        }
+        let found = columns_of(&open.schema, &named.path.to_string_lossy());
+        let is_first = self.files.is_empty();
+        if wanted.is_none() && is_first {
+            self.columns = found.iter().map(|it| column(it.name.clone(), &it.meaning)).collect();
+        }
+        if wanted.is_none() && !is_first {
+            let missing = |found: &&Found| !self.columns.iter().any(|it| it.name == found.name);
+            if let Some(extra) = found.iter().find(missing) {
+                return Err(Obstacle::Unsupported(format!(
+                    "it has a column {} that other files of the folder lack",
+                    extra.name
+                )));
+            }
+        }
+        let mut places = Vec::new();
+        for (number, column) in self.columns.iter_mut().enumerate() {
+            let table_column = wanted.and_then(|wanted| wanted.get(number));
+            let id = table_column.and_then(|column| column.id);
+            let here = found.iter().find(|found| match id {
+                Some(id) => found.id == Some(id),
+                None => found.name == column.name,
+            });
+            let Some(here) = here else {
+                lacks(column, table_column, id, &found)?;
+                column.nullable = true;
+                places.push(None);
+                continue;
+            };
+            agree(column, here)?;
+            places.push(here.leaf.map(|leaf| Place { leaf, kind: here.meaning.kind }));
+        }
+        let modified_text = modified.map(|it| format!("{it:?}")).unwrap_or_default();
+        self.state.push_str(&format!(" {bytes} {rows} {modified_text}"));
+        self.files.push(DataFile { path: named.path.clone(), bytes, modified, rows, places });
+        Ok(())
+    }
+}
+
+/// A file does not have a column: is it NULL there?
+fn lacks(
+    column: &Column,
+    table_column: Option<&TableColumn>,
+    id: Option<i64>,
+    found: &[Found],
+) -> Result<(), Obstacle> {
+    let name = &column.name;
+    match table_column {
+        None => Err(Obstacle::Unsupported(format!(
+            "it has no column {name}, which other files of the folder have"
+        ))),
+        Some(table_column) if table_column.may_be_in_books => Err(Obstacle::Unsupported(format!(
+            "it has no column {name}: its values are in the books of the table (a column of \
+                 partitions, or one with a default), which is not read here"
+        ))),
+        Some(_) if id.is_some() && found.iter().all(|found| found.id.is_none()) => {
+            Err(Obstacle::Unsupported(
+                "its columns have no numbers, by which the table knows them".to_owned(),
+            ))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// All files of a table must mean the same by a column.
+fn agree(column: &mut Column, here: &Found) -> Result<(), Obstacle> {
+    let Meaning { form, declared, .. } = &here.meaning;
+    if column.form == Form::Any {
+        // Of a table: known from the first file that has it.
+        let name = column.name.clone();
+        let nullable = column.nullable;
+        *column = self::column(name, &here.meaning);
+        column.nullable |= nullable;
+        return Ok(());
+    }
+    let is_opaque = |form: &Form| matches!(form, Form::Opaque(_));
+    if column.form != *form && !(is_opaque(&column.form) && is_opaque(form)) {
+        return Err(Obstacle::Unsupported(format!(
+            "its column {} is {declared}, in other files {}",
+            column.name, column.declared
+        )));
+    }
+    column.exact &= here.meaning.kind.is_exact();
+    if column.wire != here.meaning.wire {
+        column.wire = String::new();
+    }
+    Ok(())
+}
+
+fn column(name: String, meaning: &Meaning) -> Column {
+    Column {
+        name,
+        declared: meaning.declared.clone(),
+        form: meaning.form.clone(),
+        wire: meaning.wire.to_owned(),
+        character_set: None,
+        // Whether there are nulls is known once a key was gone through.
+        nullable: true,
+        exact: meaning.kind.is_exact(),
+    }
+}
+
+/// A column of a table, of which no file was looked at.
+fn column_without_file(column: &TableColumn) -> Column {
+    Column {
+        name: column.name.clone(),
+        declared: "NULL".to_owned(),
+        form: Form::Any,
+        wire: String::new(),
+        character_set: None,
+        nullable: true,
+        exact: false,
+    }
+}
+
+/// The columns of a file: those of its outermost level.
+fn columns_of(schema: &Arc<SchemaDescriptor>, place: &str) -> Vec<Found> {
+    let root = schema.root_schema();
+    let mut leaf = 0;
+    let mut found = Vec::new();
+    for field in root.get_fields() {
+        let name = field.name().to_owned();
+        let info = field.get_basic_info();
+        let id = info.has_id().then(|| i64::from(info.id()));
+        let count = leaves_of(field);
+        let column = schema.columns().get(leaf);
+        let plain = column.filter(|column| {
+            field.is_primitive() && column.max_rep_level() == 0 && column.max_def_level() <= 1
+        });
+        let (at, meaning) = match plain {
+            Some(column) => (Some(leaf), Meaning::of_column(column, place)),
+            None => {
+                let word = match (field.is_primitive(), count) {
+                    (true, _) | (false, 1) => "list",
+                    _ => "nested",
+                };
+                (None, Meaning::other(word, place))
+            }
+        };
+        found.push(Found { name, id, leaf: at, meaning });
+        leaf += count;
+    }
+    found
+}
+
+fn leaves_of(field: &parquet::schema::types::Type) -> usize {
+    match field.is_primitive() {
+        true => 1,
+        false => field.get_fields().iter().map(|field| leaves_of(field)).sum(),
+    }
+}
+
+/// A file, and what a table says of it.
+struct NamedFile {
+    path: PathBuf,
+    bytes: Option<u64>,
+    rows: Option<u64>,
+}
+
+/// The Parquet files below a folder, in the order of their names.
+fn listed(folder: &Path) -> Result<Vec<NamedFile>, Obstacle> {
+    let mut paths = Vec::new();
+    list(folder, 0, &mut paths)?;
+    paths.sort();
+    if paths.is_empty() {
+        return Err(Obstacle::Unsupported("there is no Parquet file in it".to_owned()));
+    }
+    Ok(paths.into_iter().map(|path| NamedFile { path, bytes: None, rows: None }).collect())
+}
+
+fn list(folder: &Path, depth: usize, paths: &mut Vec<PathBuf>) -> Result<(), Obstacle> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let (name, path) = (entry.file_name(), entry.path());
+        let text = name.to_string_lossy();
+        // Markers of writers, and files that are not finished.
+        if text.starts_with(['_', '.']) {
+            continue;
+        }
+        let metadata = fs::metadata(&path)?;
+        if metadata.is_dir() && text.contains('=') {
+            return Err(Obstacle::Unsupported(format!(
+                "the name of its folder {text} is a value of a column, which is not read here"
+            )));
+        }
+        if metadata.is_dir() {
+            if depth >= DEPTH_MAX {
+                return Err(Obstacle::Unsupported(format!("{}: too deep", path.display())));
+            }
+            list(&path, depth + 1, paths)?;
+        } else if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("parquet")) {
+            paths.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// What the table is called: the file without its ending, or the folder.
+fn name_of(path: &Path) -> String {
+    let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let named = path.file_name().or_else(|| whole.file_name());
+    let name = named.unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+    match name.rsplit_once('.') {
+        Some((stem, ending)) if ending.eq_ignore_ascii_case("parquet") => stem.to_owned(),
+        _ => name,
+    }
+}
