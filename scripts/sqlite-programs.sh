@@ -9,5 +9,6 @@ mkdir -p "$folder"
 "${PYTHON:-python3}" -m pip --quiet install --disable-pip-version-check --upgrade --target "$folder/python" \
     apsw datasette django sqlalchemy sqlite-utils
 if command -v npm >/dev/null; then
-    npm install --silent --no-save --prefix "$folder" better-sqlite3
+    # A Node whose own module loads extensions, whatever version is on the path.
+    npm install --silent --no-save --prefix "$folder" better-sqlite3 bun node@24
 fi

@@ -434,7 +434,9 @@ impl Database {
                 if number == 1 && self.has_markers() && self.guard() {
                     first::set_guard(buffer);
                 }
-                self.stamp(buffer, number, self.layout);
+                if !self.has_marker_of_the_log(buffer, number) {
+                    self.stamp(buffer, number, self.layout);
+                }
             }
             let result = self.fill_holes(offset);
             if result != ffi::SQLITE_OK {
@@ -446,6 +448,22 @@ impl Database {
             self.end = self.end.max(offset.saturating_add(signed(buffer.len())));
         }
         result
+    }
+
+    /// True for a page that a checkpoint brings and that passed by its marker when the checkpoint began: all
+    /// that is left to do is done. Page 1 has the setting, which may be another now.
+    fn has_marker_of_the_log(&mut self, page: &mut [u8], number: u32) -> bool {
+        let Layout::Marked { database, setting, room } = self.layout else { return false };
+        let given =
+            self.wal.as_mut().filter(|_| self.checkpoint.is_some()).and_then(Wal::take_given);
+        let marker = Marker { mode: setting, setting: None, database, room };
+        if number == 1 || given != Some(number) || Marker::read(page) != Some(marker) {
+            return false;
+        }
+        if let Some(balance) = page_verify::balance_of(page, room) {
+            balance.fill(0);
+        }
+        true
     }
 
     /// Page 1 is about to be written: does it make another kind of file of this one?
@@ -709,6 +727,9 @@ impl Database {
 
     pub fn checkpoint_ends(&mut self) {
         self.checkpoint = None;
+        if let Some(wal) = self.wal.as_mut() {
+            wal.let_go();
+        }
     }
 
     /// Writes the setting into page 1's marker. The caller has made sure that no other

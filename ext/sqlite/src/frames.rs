@@ -19,17 +19,15 @@
 
 use std::ffi::c_int;
 
-use pagewarden::formats::sqlite::checksum::page_verify::{self, Marker, Room};
+use pagewarden::formats::sqlite::checksum::page_verify::{self, Marker, Mode, Room};
 use pagewarden::verdict::PageNo;
 use rusqlite::ffi;
 
 use crate::database::{Database, LESS_ROOM, Layout};
 use crate::first::{self, FirstPage};
 use crate::log;
-use crate::wal::{self, FrameHeader, Sum};
+use crate::wal::{self, Sum, TAIL_BYTES, number_of};
 
-/// The marker and the balance.
-const TAIL_BYTES: usize = 24;
 const MARKER_BYTES: usize = page_verify::MARKER_BYTES;
 
 impl Database {
@@ -53,24 +51,25 @@ impl Database {
         wal.header_of(frame).map(|(header, _)| number_of(&header))
     }
 
-    /// A page is about to be written to the log: stamps it.
+    /// A page is about to be written to the log: stamps it. True if it has the digest of all its content
+    /// now.
     ///
     /// # Errors
     ///
     /// SQLite's code for a transaction that must not be committed.
-    pub fn frame_comes(&mut self, page: &mut [u8], offset: i64) -> Result<(), c_int> {
-        let Layout::Marked { database, setting, room } = self.layout else { return Ok(()) };
+    pub fn frame_comes(&mut self, page: &mut [u8], offset: i64) -> Result<bool, c_int> {
+        let Layout::Marked { database, setting, room } = self.layout else { return Ok(false) };
         if room != Room::BalanceAndMarker || self.first.reserved != room.bytes() {
-            return Ok(());
+            return Ok(false);
         }
         // Of the main file SQLite asks whether it splits what it writes to the log.
         if self.file.device_characteristics() & ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE == 0 {
-            return self.split_frame_comes();
+            return self.split_frame_comes().map(|()| false);
         }
         let guard = self.guard();
-        let Some(wal) = self.wal.as_mut() else { return Ok(()) };
-        let Some(frame) = wal.frame_of_page(page.len(), offset) else { return Ok(()) };
-        let Some((header, is_new)) = wal.header_of(frame) else { return Ok(()) };
+        let Some(wal) = self.wal.as_mut() else { return Ok(false) };
+        let Some(frame) = wal.frame_of_page(page.len(), offset) else { return Ok(false) };
+        let Some((header, is_new)) = wal.header_of(frame) else { return Ok(false) };
         let number = number_of(&header);
         if number == 1 && page.get(20) != Some(&room.bytes()) {
             log(ffi::SQLITE_IOERR_WRITE, &format!("{}: {LESS_ROOM}", self.path));
@@ -82,10 +81,10 @@ impl Database {
         let target = wal::stored_sum(&header);
         if !is_new || target == wal::GAP {
             stamp.put(page);
-            return Ok(());
+        } else {
+            stamp.put_balanced(page, target, wal.reads_big_endian(&header));
         }
-        stamp.put_balanced(page, target, wal.reads_big_endian(&header));
-        Ok(())
+        Ok(setting == Mode::Checksum)
     }
 
     /// Pieces of frames have no markers, and a page 1 that comes so would be without the guard.
@@ -105,10 +104,6 @@ impl Database {
             self.first = first.unwrap_or(self.first);
         }
     }
-}
-
-fn number_of([a, b, c, d, ..]: &FrameHeader) -> u32 {
-    u32::from_be_bytes([*a, *b, *c, *d])
 }
 
 /// What is put on a page.
@@ -151,8 +146,6 @@ impl Stamp {
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU32;
-
-    use pagewarden::formats::sqlite::checksum::page_verify::Mode;
 
     use super::*;
 

@@ -82,8 +82,10 @@ pub fn answer(
         if let Err(code) = database.see() {
             return Some(Err(unreadable(code)));
         }
-        // A VACUUM would write pages of the new size in pieces of the old one.
-        (database.layout != Layout::Plain).then(|| {
+        // A VACUUM would write pages of the new size in pieces of the old one. Programs that ask for the
+        // size that there is, as many do each time they open a database, ask for nothing.
+        let is_other = page_size_of(argument).is_some_and(|bytes| bytes != database.page_size);
+        (database.layout != Layout::Plain && is_other).then(|| {
             Err("the page size of a protected database cannot be changed in place: VACUUM INTO a \
                  new one"
                 .to_owned())
@@ -91,6 +93,15 @@ pub fn answer(
     } else {
         None
     }
+}
+
+/// The page size that a word means to SQLite, which reads digits up to the first other sign and passes over
+/// what can be none.
+fn page_size_of(word: Option<&str>) -> Option<usize> {
+    let word = word?.trim_start();
+    let end = word.find(|sign: char| !sign.is_ascii_digit()).unwrap_or(word.len());
+    let bytes: usize = word.get(..end)?.parse().ok()?;
+    (bytes.is_power_of_two() && (512..=65_536).contains(&bytes)).then_some(bytes)
 }
 
 /// A word for yes, as SQLite takes it.

@@ -34,12 +34,15 @@ use pagewarden::formats::sqlite::checksum::page_verify::{self, Marker, Mode, Roo
 use pagewarden::verdict::PageNo;
 use rusqlite::ffi;
 
-use crate::database::Database;
+use crate::database::{Checkpoint, Database};
+use crate::held::Held;
 use crate::parent::Parent;
 use crate::vfs;
 
 const HEADER_BYTES: usize = 32;
 pub const FRAME_HEADER_BYTES: usize = 24;
+/// The balance and the marker.
+pub const TAIL_BYTES: usize = 24;
 const INDEX_HEADER_BYTES: usize = 48;
 const INDEX_REGION_BYTES: i32 = 32_768;
 /// Frames read at once.
@@ -56,6 +59,22 @@ struct Seen {
     /// All zero where the frame was not seen as a whole: page numbers begin at 1.
     header: FrameHeader,
     page: u64,
+    /// The page has its marker, by whose digest of all content it is known.
+    is_stamped: bool,
+}
+
+impl Seen {
+    /// This frame is the one that was seen.
+    fn fits(&self, header: &FrameHeader, page: &[u8]) -> bool {
+        if self.header != *header {
+            return false;
+        }
+        if !self.is_stamped {
+            return self.page == sum_of_page(page);
+        }
+        let number = PageNo(number_of(header).into());
+        sum_of_stamped(page) == Some(self.page) && page_verify::verify(page, number).is_some()
+    }
 }
 
 /// The open log of a database.
@@ -76,6 +95,9 @@ pub struct Wal {
     /// The sums read big-endian words.
     is_big_endian: bool,
     walked: Walked,
+    held: Held,
+    /// The number of the page that SQLite was given last, where the page passed by its marker.
+    given: Option<u32>,
 }
 
 /// A running sum.
@@ -100,19 +122,22 @@ struct Index {
 impl Wal {
     pub fn new(file: Parent) -> Self {
         let (salt, seen, walked) = (Salt::default(), Vec::new(), Walked::default());
-        Self { file, page_size: 0, salt, seen, begun: None, is_big_endian: false, walked }
+        let (held, given) = (Held::default(), None);
+        let begun = None;
+        Self { file, page_size: 0, salt, seen, begun, is_big_endian: false, walked, held, given }
     }
 
     /// Bytes that were read from the log in recovery. Behind its end lie frames of older logs.
     fn see_read(&mut self, bytes: &[u8], offset: i64) {
         let salt = bytes.get(8..).and_then(|rest| rest.first_chunk());
         if offset == 0 || salt == Some(&self.salt) {
-            self.see_written(bytes, offset);
+            self.see_written(bytes, offset, false);
         }
     }
 
-    /// Bytes that were written to the log.
-    fn see_written(&mut self, bytes: &[u8], offset: i64) {
+    /// Bytes that were written to the log; `is_stamped` if they are a page that has the digest of its
+    /// content.
+    fn see_written(&mut self, bytes: &[u8], offset: i64, is_stamped: bool) {
         self.begun = None;
         let Ok(offset) = usize::try_from(offset) else { return };
         let Some(after_header) = offset.checked_sub(HEADER_BYTES) else {
@@ -136,9 +161,9 @@ impl Wal {
             }
             (Some(header), _) if is_whole_page => {
                 self.see_frame_header(frame, header);
-                self.see_page(frame, page);
+                self.see_page(frame, page, false);
             }
-            (None, FRAME_HEADER_BYTES) if is_whole_page => self.see_page(frame, page),
+            (None, FRAME_HEADER_BYTES) if is_whole_page => self.see_page(frame, page, is_stamped),
             _ => {
                 // Pieces: what they leave is not known.
                 let end = after_header.saturating_add(bytes.len()).div_ceil(frame_bytes);
@@ -169,10 +194,11 @@ impl Wal {
         }
     }
 
-    fn see_page(&mut self, frame: usize, page: &[u8]) {
-        let sum = sum_of_page(page);
+    fn see_page(&mut self, frame: usize, page: &[u8], is_stamped: bool) {
+        let stamped = sum_of_stamped(page).filter(|_| is_stamped);
+        let sum = stamped.unwrap_or_else(|| sum_of_page(page));
         if let Some(seen) = self.slot(frame) {
-            seen.page = sum;
+            (seen.page, seen.is_stamped) = (sum, stamped.is_some());
         }
     }
 
@@ -218,9 +244,8 @@ impl Wal {
 
     fn header_in_file(&self, frame: usize) -> Option<FrameHeader> {
         let frame_bytes = self.page_size.checked_add(FRAME_HEADER_BYTES)?;
-        let offset = frame.checked_mul(frame_bytes)?.checked_add(HEADER_BYTES)?;
         let mut header = [0; FRAME_HEADER_BYTES];
-        let result = self.file.read(&mut header, i64::try_from(offset).ok()?);
+        let result = self.file.read(&mut header, offset_of(frame, frame_bytes)?);
         (result == ffi::SQLITE_OK).then_some(header)
     }
 
@@ -251,7 +276,7 @@ impl Wal {
         if self.file.read(&mut header, 0) != ffi::SQLITE_OK {
             return false;
         }
-        let Some((page_size, salt)) = page_size_and_salt(&header) else { return false };
+        let Some((_, salt)) = page_size_and_salt(&header) else { return false };
         if salt != index.salt {
             return false;
         }
@@ -262,32 +287,37 @@ impl Wal {
             let sum = add((0, 0), header.get(..24).unwrap_or(&[]), is_big_endian);
             self.walked = Walked { salt, frames: 0, sum };
         }
+        self.walk(index.last_frame)
+    }
+
+    /// Reads and verifies the frames that are not walked yet, up to `last_frame`, and holds them.
+    fn walk(&mut self, last_frame: u32) -> bool {
+        let Self { file, page_size, seen, is_big_endian, held, .. } = self;
         let frame_bytes = page_size.saturating_add(FRAME_HEADER_BYTES);
         let mut walked = self.walked;
-        let mut buffer = Vec::new();
-        while walked.frames < index.last_frame {
-            let count = index.last_frame.saturating_sub(walked.frames).min(FRAMES_READ);
+        let Ok(first) = usize::try_from(walked.frames) else { return false };
+        held.begin(first, frame_bytes);
+        while walked.frames < last_frame {
+            let count = last_frame.saturating_sub(walked.frames).min(FRAMES_READ);
             let (Ok(frames), Ok(first)) = (usize::try_from(count), usize::try_from(walked.frames))
             else {
                 return false;
             };
-            buffer.resize(frames.saturating_mul(frame_bytes), 0);
-            let offset = first.saturating_mul(frame_bytes).saturating_add(HEADER_BYTES);
-            let Ok(offset) = i64::try_from(offset) else { return false };
-            if self.file.read(&mut buffer, offset) != ffi::SQLITE_OK {
+            let Some(offset) = offset_of(first, frame_bytes) else { return false };
+            let (bytes, are_stamped) = held.next(frames);
+            if file.read(bytes, offset) != ffi::SQLITE_OK {
                 return false;
             }
-            for (frame, number) in buffer.chunks_exact(frame_bytes).zip(first..) {
+            let frames = bytes.chunks_exact(frame_bytes).zip(are_stamped);
+            for ((frame, is_stamped), number) in frames.zip(first..) {
                 let Some((head, page)) = frame.split_first_chunk() else { return false };
                 let stored = stored_sum(head);
-                let seen = self.seen.get(number);
-                let is_as_seen = || {
-                    seen.is_some_and(|seen| seen.header == *head && seen.page == sum_of_page(page))
-                };
-                if walked.sum != GAP && stored != GAP && !is_as_seen() {
+                let seen = seen.get(number).filter(|seen| seen.fits(head, page));
+                *is_stamped = seen.is_some_and(|seen| seen.is_stamped);
+                if walked.sum != GAP && stored != GAP && seen.is_none() {
                     let (covered, _) = head.split_at(8);
-                    let sum = add(walked.sum, covered, is_big_endian);
-                    if add(sum, page, is_big_endian) != stored {
+                    let sum = add(walked.sum, covered, *is_big_endian);
+                    if add(sum, page, *is_big_endian) != stored {
                         return false;
                     }
                 }
@@ -297,6 +327,31 @@ impl Wal {
         }
         self.walked = walked;
         true
+    }
+
+    /// Gives SQLite a page of the log as it was verified when the checkpoint began; false if it is not
+    /// held.
+    fn give(&mut self, buffer: &mut [u8], offset: i64) -> bool {
+        self.given = None;
+        let held =
+            self.frame_of_page(buffer.len(), offset).and_then(|frame| self.held.frame(frame));
+        let Some((head, page)) = held.and_then(|held| held.bytes.split_first_chunk()) else {
+            return false;
+        };
+        buffer.copy_from_slice(page);
+        self.given = held.filter(|held| held.is_stamped).map(|_| number_of(head));
+        true
+    }
+
+    /// The number of the page that was just given to SQLite, where it passed by its marker.
+    pub fn take_given(&mut self) -> Option<u32> {
+        self.given.take()
+    }
+
+    /// The checkpoint is over.
+    pub fn let_go(&mut self) {
+        self.given = None;
+        self.held.end();
     }
 
     /// Frames from the first one on that were seen as a whole.
@@ -334,6 +389,13 @@ impl WalFile {
     }
 
     pub fn read(&mut self, buffer: &mut [u8], offset: i64) -> c_int {
+        if let Some(main) = self.main()
+            && main.checkpoint == Some(Checkpoint::Sound)
+            && main.wal.as_mut().is_some_and(|wal| wal.give(buffer, offset))
+        {
+            main.frame_read(buffer, offset);
+            return ffi::SQLITE_OK;
+        }
         let result = self.file.read(buffer, offset);
         if result != ffi::SQLITE_OK {
             return result;
@@ -350,16 +412,16 @@ impl WalFile {
     }
 
     pub fn write(&mut self, buffer: &mut [u8], offset: i64) -> c_int {
-        if let Some(main) = self.main()
-            && let Err(error) = main.frame_comes(buffer, offset)
-        {
-            return error;
-        }
+        let is_stamped = match self.main().map(|main| main.frame_comes(buffer, offset)) {
+            Some(Err(error)) => return error,
+            Some(Ok(is_stamped)) => is_stamped,
+            None => false,
+        };
         let result = self.file.write(buffer, offset);
         if let Some(main) = self.main() {
             if let Some(wal) = main.wal.as_mut() {
                 match result {
-                    ffi::SQLITE_OK => wal.see_written(buffer, offset),
+                    ffi::SQLITE_OK => wal.see_written(buffer, offset, is_stamped),
                     _ => wal.truncated(0),
                 }
             }
@@ -390,6 +452,23 @@ fn sum_of_page(page: &[u8]) -> u64 {
     let marker = Marker { mode, setting: None, database, room };
     // The last eight bytes are not in it.
     page_verify::digest(page, marker, PageNo(0)).wrapping_mul(3) ^ page_verify::stored_digest(page)
+}
+
+/// A sum of a page that has the digest of its content: that digest, and the balance, which is not in it.
+fn sum_of_stamped(page: &[u8]) -> Option<u64> {
+    let [a, b, c, d, e, f, g, h, ..] = *page.last_chunk::<TAIL_BYTES>()?;
+    let balance = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+    Some(page_verify::stored_digest(page) ^ balance.rotate_left(1))
+}
+
+/// Where a frame begins in the log.
+fn offset_of(frame: usize, frame_bytes: usize) -> Option<i64> {
+    i64::try_from(frame.checked_mul(frame_bytes)?.checked_add(HEADER_BYTES)?).ok()
+}
+
+/// The number of the page that a frame has.
+pub fn number_of([a, b, c, d, ..]: &FrameHeader) -> u32 {
+    u32::from_be_bytes([*a, *b, *c, *d])
 }
 
 /// Of the log's header; `None` if it is none.

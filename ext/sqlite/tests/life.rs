@@ -1,6 +1,8 @@
 //! What databases live through: every page size and journal mode gives the rows that SQLite gives
 //! without the extension, and a file on which every page passes.
 
+use pagewarden::formats::sqlite::checksum::page_verify::{Marker, Mode};
+
 use crate::shell::{self, Folder, Random};
 
 pub const LIFE: &str = "
@@ -364,5 +366,66 @@ fn setting_is_switched_beside_other_processes_that_write() {
                       SELECT count(*) FROM pagewarden_suspect_pages;";
         assert_eq!(folder.rows("x.db", script), "200\nok\n0\n", "{mode}");
         assert_eq!(folder.check("x.db").findings, [], "{mode}");
+    }
+}
+
+/// A checkpoint holds the frames that it verified up to a limit; behind it SQLite reads the log itself. Pages
+/// that were logged under another setting get the marker of the one that holds now.
+#[test]
+fn log_longer_than_a_checkpoint_holds_comes_in_whole() {
+    if !shell::is_there() {
+        return;
+    }
+    let folder = Folder::new();
+    let sum = "SELECT count(*), sum(a*length(b)), sum(unicode(substr(b, 7))) FROM t;";
+    let rows = folder.rows(
+        "x.db",
+        &format!(
+            "PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0; PRAGMA page_verify=NONE;
+             CREATE TABLE t(a INTEGER PRIMARY KEY, b);
+             WITH RECURSIVE n(v) AS (SELECT 1 UNION ALL SELECT v+1 FROM n WHERE v<15000)
+             INSERT INTO t SELECT v, hex(randomblob(150)) FROM n;
+             PRAGMA page_verify=CHECKSUM;
+             UPDATE t SET b=hex(randomblob(150)) WHERE a>3000;
+             UPDATE t SET b=hex(randomblob(150)) WHERE a%90=0;
+             \n.shell stat -c %s x.db-wal\n\
+             {sum} PRAGMA wal_checkpoint(TRUNCATE); {sum} PRAGMA integrity_check;"
+        ),
+    );
+    let lines: Vec<&str> = rows.lines().collect();
+    let [_, _, _, _, bytes, before, _, after, sound] = lines[..] else { panic!("{rows}") };
+    assert!(bytes.parse::<u64>().unwrap() > 8 << 20, "{rows}");
+    assert_eq!((before, sound), (after, "ok"));
+    let checked = folder.check("x.db");
+    assert_eq!(checked.findings, Vec::new());
+    assert_eq!(checked.summary.pages.ok, checked.summary.pages.total());
+    let file = folder.read("x.db");
+    let (pages, _) = file.as_chunks::<4096>();
+    let modes = pages.iter().filter_map(|page| Some(Marker::read(page)?.mode));
+    assert!(modes.clone().all(|mode| mode == Mode::Checksum));
+    assert_eq!(modes.count(), pages.len());
+}
+
+/// Many programs name their page size each time they open a database.
+#[test]
+fn page_size_that_the_database_has_may_be_asked_for_again() {
+    if !shell::is_there() {
+        return;
+    }
+    for mode in ["DELETE", "WAL"] {
+        let folder = Folder::new();
+        folder.rows(
+            "x.db",
+            &format!("PRAGMA page_size=1024; PRAGMA journal_mode={mode}; CREATE TABLE t(a);"),
+        );
+        let same =
+            "PRAGMA page_size=1024; PRAGMA page_size=7; PRAGMA page_size; INSERT INTO t VALUES(1);
+             VACUUM; SELECT count(*) FROM t;";
+        for rows in 1..3 {
+            assert_eq!(folder.rows("x.db", same), format!("1024\n{rows}\n"), "{mode}");
+        }
+        let output = folder.run("x.db", "PRAGMA page_size=4096;");
+        assert!(output.errors.contains("VACUUM INTO a new one"), "{mode}: {output:?}");
+        assert_eq!(folder.check("x.db").findings, Vec::new(), "{mode}");
     }
 }

@@ -240,21 +240,43 @@ for path in ['/old/t.json?_size=1&_shape=array', '/new.json?sql=select+length(b)
     assert!(rows.contains("disk I/O error") && !rows.contains("18000"), "{output:?}");
 }
 
+/// Runs a script of JavaScript in `folder`, by `program` of those that are installed or else on the path;
+/// `None` where `probe` does not run there.
+fn run_script(folder: &Folder, program: &str, probe: &str, script: &str) -> Option<Output> {
+    let modules = installed().join("node_modules");
+    let own = modules.join(".bin").join(program);
+    let names = [own.to_str()?, program];
+    let run = |name: &str, script: &str| {
+        Command::new(name)
+            .env("NODE_PATH", &modules)
+            .env("EXTENSION", shell::extension().with_extension("so"))
+            .env("ENTRY", "sqlite3_pagewarden_default_init")
+            .current_dir(folder.path(""))
+            .args(["-e", script])
+            .output()
+    };
+    let can = |name: &&&str| run(name, probe).is_ok_and(|output| output.status.success());
+    let Some(name) = names.iter().find(can) else {
+        eprintln!(
+            "SKIPPED: no {program} that runs {probe}: scripts/sqlite-programs.sh installs it"
+        );
+        return None;
+    };
+    Some(run(name, script).unwrap())
+}
+
 /// better-sqlite3 is built without URIs.
 #[test]
 fn better_sqlite3_opens_by_plain_paths() {
     if !shell::is_there() {
         return;
     }
-    let modules = installed().join("node_modules");
-    if !modules.join("better-sqlite3").exists() {
-        eprintln!("SKIPPED: no better-sqlite3 for Node: scripts/sqlite-programs.sh installs it");
-        return;
-    }
     let folder = with_old();
+    // Its binary is of the Node that installed it, and is loaded with the first database.
+    let probe = "new (require('better-sqlite3'))(':memory:')";
     let script = "
 const Database = require('better-sqlite3');
-new Database(':memory:').loadExtension(process.env.EXTENSION + '.so', process.env.ENTRY);
+new Database(':memory:').loadExtension(process.env.EXTENSION, process.env.ENTRY);
 const db = new Database('new.db');
 db.pragma('journal_mode = WAL');
 db.exec('CREATE TABLE t(a INTEGER PRIMARY KEY, b)');
@@ -264,13 +286,55 @@ db.exec(\"ATTACH 'old.db' AS old; INSERT INTO old.t(b) VALUES('more')\");
 const pack = new Database('old.pwk', {readonly: true});
 console.log(pack.prepare('SELECT count(*) c FROM t').get().c, db.pragma('page_verify', {simple: true}));
 db.close();";
-    let output = Command::new("node")
-        .env("NODE_PATH", modules)
-        .env("EXTENSION", shell::extension())
-        .env("ENTRY", "sqlite3_pagewarden_default_init")
-        .current_dir(folder.path(""))
-        .args(["-e", script])
-        .output()
-        .unwrap();
+    let Some(output) = run_script(&folder, "node", probe, script) else { return };
+    assert_went_well(&folder, &output, "500 CHECKSUM\n");
+}
+
+/// Node's own module, which loads extensions in its version 24.
+#[test]
+fn node_sqlite_opens_by_plain_paths() {
+    if !shell::is_there() {
+        return;
+    }
+    let folder = with_old();
+    let script = "
+const { DatabaseSync } = require('node:sqlite');
+new DatabaseSync(':memory:', { allowExtension: true })
+    .loadExtension(process.env.EXTENSION, process.env.ENTRY);
+const db = new DatabaseSync('new.db');
+db.exec('PRAGMA journal_mode = WAL; CREATE TABLE t(a INTEGER PRIMARY KEY, b)');
+const insert = db.prepare('INSERT INTO t(b) VALUES(?)');
+for (let n = 0; n < 300; n++) insert.run('x'.repeat(n));
+db.exec(\"ATTACH 'old.db' AS old; INSERT INTO old.t(b) VALUES('more')\");
+const pack = new DatabaseSync('old.pwk', { readOnly: true });
+const setting = Object.values(db.prepare('PRAGMA page_verify').get())[0];
+console.log(pack.prepare('SELECT count(*) c FROM t').get().c, setting);
+db.close();";
+    let probe = "require('node:sqlite')";
+    let Some(output) = run_script(&folder, "node", probe, script) else { return };
+    assert_went_well(&folder, &output, "500 CHECKSUM\n");
+}
+
+#[test]
+fn bun_opens_by_plain_paths() {
+    if !shell::is_there() {
+        return;
+    }
+    let folder = with_old();
+    let script = "
+const { Database } = require('bun:sqlite');
+new Database(':memory:').loadExtension(process.env.EXTENSION, process.env.ENTRY);
+const db = new Database('new.db');
+db.run('PRAGMA journal_mode = WAL');
+db.run('CREATE TABLE t(a INTEGER PRIMARY KEY, b)');
+const insert = db.query('INSERT INTO t(b) VALUES(?)');
+for (let n = 0; n < 300; n++) insert.run('x'.repeat(n));
+db.run(\"ATTACH 'old.db' AS old\");
+db.run(\"INSERT INTO old.t(b) VALUES('more')\");
+const pack = new Database('old.pwk', { readonly: true });
+const setting = Object.values(db.query('PRAGMA page_verify').get())[0];
+console.log(`${pack.query('SELECT count(*) c FROM t').get().c} ${setting}`);
+db.close();";
+    let Some(output) = run_script(&folder, "bun", "require('bun:sqlite')", script) else { return };
     assert_went_well(&folder, &output, "500 CHECKSUM\n");
 }

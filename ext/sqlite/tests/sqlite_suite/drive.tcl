@@ -1,19 +1,31 @@
 # testfixture drive.tcl KIND SCRIPT: one of SQLite's own test scripts.
 #
-# KIND plain: databases have 16 reserved bytes a page, so that they are as large as
+# KIND plain: databases have 24 reserved bytes a page, so that they are as large as
 # those of the VFS and pages lie where they lie there. KIND vfs: they are opened through
-# the VFS. Where a script brings a VFS of its own, as the default one or by name, it is
-# left alone.
+# the VFS by its name. KIND default: the VFS is the default one, and is not named. Where a
+# script brings a VFS of its own, as the default one or by name, it is left alone.
 set kind [lindex $argv 0]
 set script [lindex $argv 1]
 set argv [list]
 set argv0 $script
 
-if {$kind eq "vfs"} {
-  sqlite3 loader :memory:
+proc load_pagewarden {} {
+  if {$::kind eq "plain"} { return }
+  sqlite3_of_sqlite loader :memory:
   sqlite3_enable_load_extension loader 1
-  loader eval {SELECT load_extension($::env(PAGEWARDEN_EXTENSION))}
+  set entry sqlite3_extension_init
+  if {$::kind eq "default"} { set entry sqlite3_pagewarden_default_init }
+  loader eval {SELECT load_extension($::env(PAGEWARDEN_EXTENSION), $entry)}
   loader close
+}
+
+# Each script shuts SQLite down once, before its tests: the default VFS is then the old one again, and what
+# was set for new connections is gone.
+rename sqlite3_initialize sqlite3_initialize_of_sqlite
+proc sqlite3_initialize {} {
+  set result [sqlite3_initialize_of_sqlite]
+  load_pagewarden
+  set result
 }
 
 set has_vfs_of_its_own 0
@@ -33,9 +45,10 @@ proc sqlite3 {args} {
   }
   set result [uplevel 1 sqlite3_of_sqlite $args]
   if {$opens && $::kind eq "plain"} {
-    catch {file_control_reservebytes [lindex $args 0] 16}
+    catch {file_control_reservebytes [lindex $args 0] 24}
   }
   set result
 }
 
+load_pagewarden
 source $script

@@ -40,8 +40,13 @@ pub(super) fn share_of(balance: [u8; DIGEST_BYTES]) -> u64 {
         return 0;
     }
     // Eight bytes of the marker that are covered come behind them.
-    let [a, b, c, d, e, f, g, h] = balance;
-    plain(&[a, b, c, d, e, f, g, h, 0, 0, 0, 0, 0, 0, 0, 0]) ^ plain(&[0; 16])
+    eight_bytes_on(eight_bytes_on(u64::from_le_bytes(balance)))
+}
+
+/// What `share` of a CRC is eight bytes of the message further on: `of_word` without the bits that a CRC
+/// begins and ends with.
+fn eight_bytes_on(share: u64) -> u64 {
+    !of_word((!share).to_le_bytes())
 }
 
 /// The CRC of eight bytes.
@@ -135,6 +140,18 @@ mod tests {
                 assert_eq!(of_page(&page) == sound, at >= page.len() - DIGEST_BYTES);
                 page[at] ^= 1 << bit;
             }
+        }
+    }
+
+    #[test]
+    fn share_of_the_balance_is_what_it_adds_to_the_crc() {
+        let mut page = bytes(512);
+        page[488..496].fill(0);
+        let without = of_page(&page);
+        assert_eq!(share_of([0; 8]), 0);
+        for balance in [[1, 0, 0, 0, 0, 0, 0, 0], [0xff; 8], [9, 8, 7, 6, 5, 4, 3, 2]] {
+            page[488..496].copy_from_slice(&balance);
+            assert_eq!(of_page(&page) ^ share_of(balance), without);
         }
     }
 
