@@ -33,8 +33,8 @@ fn written(script: &str) -> Option<TempDir> {
 
 fn asked(source: &str, target: &Path, is_reverse: bool) -> Request {
     let sqlite = Database::new(Kind::Sqlite).unwrap();
-    let [source, target] =
-        [source.to_owned(), format!("parquet:{}", target.display())].map(|url| Location::parse(&url));
+    let [source, target] = [source.to_owned(), format!("parquet:{}", target.display())]
+        .map(|url| Location::parse(&url));
     let (source, target) = (source.unwrap(), target.unwrap());
     let (source, target) = if is_reverse { (target, source) } else { (source, target) };
     Request { source, target, ..request(&sqlite, &sqlite) }
@@ -136,7 +136,11 @@ fn files_of_all_writers_equal_the_table_that_they_were_made_of() {
                 let outcome = run(&request);
                 assert_equal(&outcome);
                 let report = only(&outcome);
-                assert_eq!((report.rows_source, report.rows_target), (3000, 3000), "{kind:?} {file}");
+                assert_eq!(
+                    (report.rows_source, report.rows_target),
+                    (3000, 3000),
+                    "{kind:?} {file}"
+                );
                 // What is in the order of the key is gone through in ranges of it.
                 let has_ranges = file != "shuffled.parquet";
                 assert_eq!(report.chunks < 100, has_ranges, "{kind:?} {file}: {}", report.chunks);
@@ -172,16 +176,18 @@ fn rows_that_differ_from_a_file_are_named_by_their_key() {
     }
 }
 
-/// A table without a key is told from another by the columns that are named.
+/// Rows of a table without a key are identified by the columns that are named.
 #[test]
-fn named_key_tells_rows_of_a_table_without_one() {
+fn named_key_identifies_rows_of_a_table_without_one() {
     let Some(folder) = written(SHOP) else { return };
     let Some(database) = shop(Kind::Sqlite, folder.path()) else { return };
     database.run("CREATE TABLE u AS SELECT * FROM t; UPDATE u SET n = 5 WHERE id = 9");
     database.run("DROP TABLE t");
     // The types of the columns are gone with it.
-    database.run("CREATE TABLE t (id int, n bigint, price decimal(12,2), word text, moment timestamp, \
-                  day date, ratio double); INSERT INTO t SELECT * FROM u; DROP TABLE u");
+    database.run(
+        "CREATE TABLE t (id int, n bigint, price decimal(12,2), word text, moment timestamp, \
+                  day date, ratio double); INSERT INTO t SELECT * FROM u; DROP TABLE u",
+    );
     let mut request = asked(&database.url, &folder.path().join("snappy.parquet"), false);
     request.tables = vec!["t".to_owned()];
     assert!(keys(only(&run(&request)), Difference::Changed).is_empty());
@@ -260,9 +266,18 @@ fn values_at_the_edges_of_their_types_are_equal_and_nanoseconds_are_not_cut() {
         ("UPDATE edges SET raw = NULL WHERE id = 1", "UPDATE edges SET raw = '' WHERE id = 1"),
         ("UPDATE edges SET word = NULL WHERE id = 1", "UPDATE edges SET word = '' WHERE id = 1"),
         ("UPDATE edges SET word = 'a' WHERE id = 3", "UPDATE edges SET word = 'a ' WHERE id = 3"),
-        ("UPDATE edges SET huge = huge + 1 WHERE id = 1", "UPDATE edges SET huge = huge - 1 WHERE id = 1"),
-        ("UPDATE edges SET zoned = zoned + '1 us' WHERE id = 1", "UPDATE edges SET zoned = zoned - '1 us'::interval WHERE id = 1"),
-        ("UPDATE edges SET nothing = 0 WHERE id = 2", "UPDATE edges SET nothing = NULL WHERE id = 2"),
+        (
+            "UPDATE edges SET huge = huge + 1 WHERE id = 1",
+            "UPDATE edges SET huge = huge - 1 WHERE id = 1",
+        ),
+        (
+            "UPDATE edges SET zoned = zoned + '1 us' WHERE id = 1",
+            "UPDATE edges SET zoned = zoned - '1 us'::interval WHERE id = 1",
+        ),
+        (
+            "UPDATE edges SET nothing = 0 WHERE id = 2",
+            "UPDATE edges SET nothing = NULL WHERE id = 2",
+        ),
     ] {
         database.run(statement);
         let outcome = run(&request);
@@ -347,11 +362,8 @@ fn wounds_of_pages_without_a_crc_end_no_program() {
 }
 
 fn compared(request: &Request) -> pagewarden_db::error::Result<Outcome> {
-    let watch = pagewarden_db::compare::Watch {
-        tell: &|_, _| Ok(()),
-        begin: &|_| {},
-        advance: &|_| {},
-    };
+    let watch =
+        pagewarden_db::compare::Watch { tell: &|_, _| Ok(()), begin: &|_| {}, advance: &|_| {} };
     pagewarden_db::compare::compare(request, &watch, &mut |_| {})
 }
 

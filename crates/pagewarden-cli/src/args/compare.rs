@@ -51,8 +51,8 @@ pub struct Compare {
     #[arg(long, value_name = "COLUMN")]
     pub exclude_column: Vec<String>,
 
-    /// The columns by which rows are told from each other, as COLUMN,COLUMN [default: the primary
-    /// key of SOURCE, else that of TARGET]
+    /// The columns that identify a row, as COLUMN,COLUMN [default: the primary key of SOURCE, else
+    /// that of TARGET]
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',', conflicts_with = "from_replicate")]
     pub key: Vec<String>,
 

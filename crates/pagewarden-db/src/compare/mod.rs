@@ -81,7 +81,7 @@ pub struct Request {
     pub excluded_tables: Vec<String>,
     /// Columns to leave out: `column`, or `table.column`.
     pub excluded_columns: Vec<String>,
-    /// The columns by which rows are told from each other, if not by the tables' own keys.
+    /// The columns that identify a row, if not those of the tables' own keys.
     pub key: Vec<String>,
     /// How many tables are compared at the same time, each with connections of its own. A
     /// frozen view belongs to one connection: then one.

@@ -92,8 +92,8 @@ fn wanted(request: &Request, tables: &[TableName]) -> Vec<TableName> {
     names
 }
 
-/// The columns by which rows are told from each other, by their places in both tables: those that
-/// were named, else the source's key, else the target's.
+/// The columns that identify a row, by their places in both tables: those that were
+/// named, else the source's key, else the target's.
 ///
 /// # Errors
 /// A column that was named is not there.

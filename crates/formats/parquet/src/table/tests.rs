@@ -260,3 +260,29 @@ fn hostile_avro_ends_in_an_error() {
         assert!(avro::records(&file).is_err(), "{kind}");
     }
 }
+
+/// Rows that are not simply those of the files are refused, and never read as if they were.
+#[test]
+fn snapshot_of_rows_that_are_not_those_of_files_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("_delta_log")).unwrap();
+    let schema = r#"{\"fields\":[{\"name\":\"id\",\"type\":\"long\"}]}"#;
+    let why = |settings: &str, vector: &str| {
+        let log = format!(
+            "{{\"metaData\":{{\"schemaString\":\"{schema}\",\"partitionColumns\":[],\
+             \"configuration\":{{{settings}}}}}}}\n\
+             {{\"add\":{{\"path\":\"a.parquet\",\"size\":9{vector}}}}}\n"
+        );
+        fs::write(folder.path().join("_delta_log/00000000000000000000.json"), log).unwrap();
+        match snapshot(folder.path()) {
+            Ok(snapshot) => format!("{} of {}", snapshot.files.len(), snapshot.columns[0].name),
+            Err(Obstacle::Unsupported(why)) => why,
+            Err(other) => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(why("", ""), "1 of id");
+    let vector = r#","deletionVector":{"storageType":"u","cardinality":6}"#;
+    assert!(why("", vector).contains("deletion vectors"));
+    assert!(why(r#""delta.columnMapping.mode":"name""#, "").contains("column mapping by name"));
+    assert!(matches!(snapshot(Path::new("/nonexistent")), Err(Obstacle::Io(_))));
+}

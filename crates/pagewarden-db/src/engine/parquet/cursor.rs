@@ -266,7 +266,7 @@ impl Cursor {
                 return Ok(());
             }
             let end = first + count as u64;
-            // A batch begins a little before the row: whoever looks for a key comes back there.
+            // A batch begins a little before the row: a search for a key comes back there.
             let begin = row - row % BATCH_ROWS as u64;
             if begin > end {
                 self.batch = (end, 0);

@@ -1,6 +1,6 @@
 //! The order of a table by a key, if its rows are in it: then a range of the key is a range of rows.
 //!
-//! The key's columns are gone through once, and the key of every so many rows is kept. Files are put
+//! The key's columns are gone through once, and the key of each 1024th row is kept, of fewer in large tables. Files are put
 //! in the order of their first keys. Keys are whole numbers of the columns' units (a decimal of two
 //! places counts hundredths); a key may stand twice, but not be NULL.
 
