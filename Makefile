@@ -78,10 +78,12 @@ bench: build
 # What is released, in target/dist.
 dist:
 	./scripts/dist.sh
+	./scripts/dist-sqlite.sh
 
 # Installs the package in a clean root and uses it.
 dist-test:
 	./scripts/dist-test.sh
+	./scripts/dist-sqlite-test.sh
 
 # The pages of the book that the program writes itself, and the book, if mdBook is installed.
 reference:

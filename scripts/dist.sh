@@ -21,7 +21,6 @@ architectures=("$@")
 [ ${#architectures[@]} -gt 0 ] || architectures=(x86_64 aarch64)
 
 root=$PWD
-tools=$root/target/dist-tools
 out=$root/target/dist
 stage=$root/target/dist-stage
 version=$(cargo metadata --format-version 1 --no-deps --locked |
@@ -29,20 +28,7 @@ version=$(cargo metadata --format-version 1 --no-deps --locked |
 print(next(p["version"] for p in json.load(sys.stdin)["packages"] if p["name"] == "pagewarden-cli"))')
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
-# No folder of the machine that built it is in a binary.
-export RUSTFLAGS="--remap-path-prefix=$root=/pagewarden --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
-
-tool() { # NAME VERSION
-    [ -x "$tools/bin/$1" ] || RUSTFLAGS='' cargo install --quiet --locked --root "$tools" "$1" --version "$2"
-}
-mkdir -p "$tools/bin"
-export PATH="$tools/bin:$PATH"
-if [ ! -x "$tools/python/bin/python" ]; then
-    python3 -m venv "$tools/python"
-    "$tools/python/bin/pip" install --quiet ziglang==0.15.1
-fi
-export CARGO_ZIGBUILD_PYTHON_PATH=$tools/python/bin/python
-tool cargo-zigbuild 0.24.1
+. scripts/dist-tools.sh
 tool cargo-cyclonedx 0.5.9
 tool cargo-bundle-licenses 5.0.0
 [ -x "$tools/bin/nfpm" ] || GOBIN=$tools/bin go install github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.0
@@ -57,8 +43,7 @@ archive() { # FOLDER FILE.tar.gz
 }
 
 build() { # ARCH TARGET_DIR
-    rustup target add --toolchain stable "$1-unknown-linux-musl" >/dev/null 2>&1 ||
-        rustup target add "$1-unknown-linux-musl"
+    library "$1-unknown-linux-musl"
     cargo zigbuild --release --locked --target "$1-unknown-linux-musl" --target-dir "$2" --package pagewarden-cli
 }
 

@@ -1,4 +1,4 @@
-//! Packs read by a program that SQLite and the VFS are linked into: many connections on many threads
+//! A program that SQLite and the VFS are linked into. Packs: many connections on many threads
 //! get what they would get from plain files, and share what it takes to read a pack.
 
 #![allow(
@@ -12,6 +12,7 @@
 
 #[path = "../packing.rs"]
 mod packing;
+mod writers;
 
 use std::fs;
 use std::path::{Path, PathBuf};
