@@ -101,6 +101,30 @@ impl Drop for Serving {
 }
 
 #[test]
+fn the_page_of_a_damaged_database_has_the_command_that_plans_its_repair() {
+    let Some(folder) = place() else { return };
+    let (path, copy) = (folder.path().join("shop.sqlite"), folder.path().join("copy.sqlite"));
+    fs::copy(&path, &copy).unwrap();
+    let half = fs::metadata(&path).unwrap().len() as usize / 2;
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[half..half + 8].fill(0xEE);
+    fs::write(&path, bytes).unwrap();
+    let config = "[[database]]\nname = \"shop\"\npath = \"shop.sqlite\"\n";
+    let file = folder.path().join("pagewarden.toml");
+    for (sources, shown) in [("", 0), ("repair_from = [\"copy.sqlite\"]\n", 1)] {
+        fs::write(&file, format!("{config}{sources}")).unwrap();
+        let _ = fs::remove_dir_all(folder.path().join("state"));
+        let mut serving = Serving::start(folder.path());
+        serving.says("shop: ");
+        let (status, page) = serving.get("/targets/shop");
+        assert_eq!(status, 200, "{page}");
+        let command = format!("pagewarden repair {} --from {}", path.display(), copy.display());
+        assert_eq!(page.matches(&command).count(), shown, "{page}");
+        assert!(!page.contains("Open findings (0)"), "{page}");
+    }
+}
+
+#[test]
 fn a_server_scrubs_and_shows_how_things_stand() {
     let Some(folder) = place() else { return };
     let mut serving = Serving::start(folder.path());
