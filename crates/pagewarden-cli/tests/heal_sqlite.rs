@@ -88,6 +88,27 @@ fn pages_that_a_plain_program_wrote_are_stamped_again_and_named_by_table() {
     }
 }
 
+/// Not one marker fits any more: they still say that it is a protected database.
+#[test]
+fn database_of_which_a_plain_program_wrote_each_page_is_named_and_healed() {
+    if !has_shell() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = protected(folder.path(), "");
+    let every = "DROP TABLE u; DROP INDEX tb; UPDATE t SET a=a+100000, b='', c=zeroblob(3900);
+        CREATE TABLE v(b); INSERT INTO v SELECT zeroblob(3000) FROM t;";
+    shell(folder.path(), &format!(".open x.db\n.output /dev/null\n{every}"));
+    let report = check([&path]).report();
+    assert_eq!(report.pages("ok"), 0, "{report:?}");
+    assert_eq!(report.verdict(), "suspect", "{report:?}");
+    assert_eq!(report.pages("suspect"), report.pages("total"), "{report:?}");
+    let written = rows(folder.path(), "x.db");
+    json(&protect(&path, &["--heal"]), 0);
+    assert_protected(&path);
+    assert_eq!(rows(folder.path(), "x.db"), written);
+}
+
 /// A backup takes pages out of SQLite's cache.
 #[test]
 fn backup_made_without_the_vfs_is_healed() {

@@ -4,7 +4,7 @@
 //! | question | answered by |
 //! |---|---|
 //! | page size | the header; where that is impossible: sums that fit, the header's page count against the file's length, pages that look like b-tree pages |
-//! | our own VFS in use | the reserved bytes that markers say and markers that fit, or most pages with such a marker |
+//! | our own VFS in use | the reserved bytes that markers say and markers that fit, or most pages with such a marker; or the reserved bytes and a marker on page 1, and none but its own and zeroes elsewhere, where programs without the VFS wrote to all pages |
 //! | checksum VFS in use | 8 reserved bytes, and sums that fit; or sums that fit although the header says otherwise |
 //! | encrypted | a header that is readable for its first 32 bytes alone, and pages that look random |
 
@@ -13,7 +13,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use crate::checksum::page_verify::{Marker, verify};
+use crate::checksum::page_verify::{MARKER_BYTES, Marker, verify};
 use crate::checksum::{SUM_BYTES, page_sum, stored_sum};
 use crate::page::header::{
     DatabaseHeader, HEADER_BYTES, MAGIC, PAGE_SIZE_MAX, PAGE_SIZE_MIN, USABLE_BYTES_MIN,
@@ -85,7 +85,8 @@ pub fn find(file: &File, file_bytes: u64, head: &[u8]) -> Option<Geometry> {
     let reserved_field = header.map_or(0, |header| header.reserved_bytes);
     let markers = sample
         .markers
-        .filter(|markers| reserved_field == markers.room.bytes() || sample.most_are_marked());
+        .filter(|markers| reserved_field == markers.room.bytes() || sample.most_are_marked())
+        .or_else(|| sample.stale().filter(|markers| reserved_field == markers.room.bytes()));
     let has_sums = if markers.is_some() {
         false
     } else if reserved_field == SUM_RESERVE {
@@ -171,6 +172,10 @@ struct Sample {
     marked: u64,
     /// What those markers say: page 1's, or those of the first page that has one.
     markers: Option<Markers>,
+    /// What the marker of page 1 says, whether it fits or not.
+    claimed: Option<Markers>,
+    /// Pages behind page 1 that have something else where they would have a marker of the same database.
+    foreign: u64,
     /// Pages behind page 1 that are not all zero.
     behind_first: u64,
     /// Of these, pages that are sound as b-tree pages.
@@ -209,9 +214,19 @@ impl Sample {
             self.marked = self.marked.saturating_add(1);
             self.markers.get_or_insert(Markers { database, setting, room });
         }
+        let claimed = Marker::read(page);
         if number == PageNo(1) {
+            self.claimed = claimed.map(|Marker { database, setting, room, .. }| Markers {
+                database,
+                setting,
+                room,
+            });
             return;
         }
+        let database = self.claimed.map(|markers| markers.database);
+        let is_zero = page.last_chunk::<MARKER_BYTES>() == Some(&[0; MARKER_BYTES]);
+        let is_foreign = !is_zero && claimed.map(|marker| marker.database) != database;
+        self.foreign = self.foreign.saturating_add(u64::from(is_foreign));
         self.behind_first = self.behind_first.saturating_add(1);
         let has_frame = btree_fault(page, 0, page.len()).is_none();
         self.framed = self.framed.saturating_add(u64::from(has_frame));
@@ -225,6 +240,12 @@ impl Sample {
 
     fn most_are_marked(&self) -> bool {
         self.marked > 0 && self.marked.saturating_mul(2) >= self.used
+    }
+
+    /// What the marker of page 1 says, where none fits any more: pages that a program without the VFS makes
+    /// have zeroes there.
+    fn stale(&self) -> Option<Markers> {
+        self.claimed.filter(|_| self.foreign == 0)
     }
 
     fn frames_in_a_thousand(&self) -> u64 {

@@ -3,8 +3,10 @@
 //! Pages are tested before they are decoded. What the decoder does with pages that no writer writes is
 //! its own: an error of it is damage, and so is a panic, which ends here.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::PathBuf;
+use std::sync::Once;
 
 use pagewarden_format_parquet::files::content::Obstacle;
 use parquet::column::reader::{ColumnReader, get_column_reader};
@@ -23,9 +25,26 @@ pub(super) const BATCH_ROWS: usize = 1024;
 /// Why a table cannot be read further: the file, and what is wrong with it.
 pub(super) type Trouble = (PathBuf, Obstacle);
 
+thread_local! {
+    /// This thread is in the decoder: what it panics on counts as damage, and is printed nowhere else.
+    static IS_DECODING: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Calls the decoder.
 pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
-    match catch_unwind(AssertUnwindSafe(work)) {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        let others = take_hook();
+        set_hook(Box::new(move |panic| {
+            if !IS_DECODING.get() {
+                others(panic);
+            }
+        }));
+    });
+    IS_DECODING.set(true);
+    let result = catch_unwind(AssertUnwindSafe(work));
+    IS_DECODING.set(false);
+    match result {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(match error {
             ParquetError::General(why) => why,
@@ -457,4 +476,18 @@ fn refused(folder: &Folder, file: usize, obstacle: Obstacle) -> Trouble {
 
 fn damaged(folder: &Folder, file: usize, why: String) -> Trouble {
     refused(folder, file, Obstacle::Damaged(why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[allow(clippy::panic, reason = "as the decoder would")]
+    fn panic_of_the_decoder_is_an_error() {
+        let failed: Result<(), String> = guarded(|| panic!("a page that no writer writes"));
+        assert_eq!(failed, Err("the decoder failed".to_owned()));
+        assert!(!IS_DECODING.get());
+        assert_eq!(guarded(|| Ok(1)), Ok(1));
+    }
 }

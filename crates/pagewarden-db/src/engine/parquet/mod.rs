@@ -207,7 +207,7 @@ impl Connection for Parquet {
         if self.order.as_ref().is_none_or(|order| order.key != key) {
             self.cursors.clear();
             self.order = None;
-            let found = Order::find(&mut self.folder, key, &mut |_| Ok(()))?;
+            let found = Order::find(&mut self.folder, key);
             self.order = found.map_err(|trouble| self.fail(trouble))?;
         }
         if self.order.is_none() {

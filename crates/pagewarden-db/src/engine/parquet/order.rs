@@ -35,35 +35,24 @@ impl Order {
     ///
     /// # Errors
     /// The files cannot be read.
-    pub fn find(
-        folder: &mut Folder,
-        key: &[usize],
-        check: &mut dyn FnMut(u64) -> crate::error::Result<()>,
-    ) -> Result<Result<Option<Self>, Trouble>, crate::error::Error> {
-        let Some(scales) = scales(folder, key) else { return Ok(Ok(None)) };
-        if let Err(trouble) = sort_files(folder, key) {
-            return Ok(Err(trouble));
-        }
+    pub fn find(folder: &mut Folder, key: &[usize]) -> Result<Option<Self>, Trouble> {
+        let Some(scales) = scales(folder, key) else { return Ok(None) };
+        sort_files(folder, key)?;
         let mut order = Self { key: key.to_vec(), scales, step: STEP, kept: Vec::new() };
         let mut cursor = Cursor::new(key.to_vec());
         let (mut last, mut next) = (Vec::new(), Vec::new());
         let mut row = 0_u64;
-        loop {
-            match cursor.has_next(folder) {
-                Ok(true) => {}
-                Ok(false) => return Ok(Ok(Some(order))),
-                Err(trouble) => return Ok(Err(trouble)),
-            }
+        while cursor.has_next(folder)? {
             if cursor.take_whole(&mut next).is_none() || (row > 0 && next < last) {
-                return Ok(Ok(None));
+                return Ok(None);
             }
             if row.is_multiple_of(order.step) {
                 order.keep(&next);
-                check(row)?;
             }
             std::mem::swap(&mut last, &mut next);
             row += 1;
         }
+        Ok(Some(order))
     }
 
     fn keep(&mut self, key: &[i128]) {
