@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::damage::Dice;
-use crate::python::Python;
 use crate::runner::{Report, check, pagewarden, run};
+use pagewarden_scratch::python::Python;
 
 const HEADERS: usize = 12_288;
 const BLOCK: usize = 16_384;

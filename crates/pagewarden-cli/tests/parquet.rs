@@ -5,8 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use pagewarden_scratch::python::{Python, files_of};
+
 use crate::damage::Dice;
-use crate::python::Python;
 use crate::runner::{check, pagewarden, run};
 
 const CRC: &str = "pyarrow-26.0.1/crc.parquet";
@@ -169,17 +170,7 @@ for version in ("1", "2"):
 /// Appends, deletes, compaction, vacuum, overwrites; and each file of the current state is needed.
 #[test]
 fn tables_of_deltalake_and_pyiceberg_raise_no_alarm_and_each_file_that_is_gone_is_found() {
-    let python = std::env::var("PAGEWARDEN_PARQUET").unwrap_or_else(|_| "python3".to_owned());
-    let folder = tempfile::tempdir().unwrap();
-    let made = Command::new(&python).args(["-c", TABLES]).arg(folder.path()).output().unwrap();
-    if !made.status.success() {
-        let required = std::env::var("PAGEWARDEN_REQUIRE").unwrap_or_default();
-        let said = String::from_utf8_lossy(&made.stderr);
-        assert!(!required.contains("parquet"), "PAGEWARDEN_REQUIRE names parquet: {said}");
-        assert!(said.contains("No module named"), "{said}");
-        eprintln!("SKIPPED: {python} has no packages deltalake and pyiceberg");
-        return;
-    }
+    let Some(folder) = files_of("parquet", TABLES) else { return };
     for name in ["delta", "iceberg1", "iceberg2"] {
         let path = folder.path().join(name);
         let report = check([&path]).report();

@@ -4,32 +4,15 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use pagewarden_db::compare::Request;
 use pagewarden_db::compare::mode::Mode;
 use pagewarden_db::compare::report::{Kind as Difference, Outcome, TableReport, Verdict, verdict};
 use pagewarden_db::location::Location;
 use pagewarden_db::row::number;
-use tempfile::TempDir;
+use pagewarden_scratch::python::files_of;
 
 use crate::servers::{Database, KINDS, Kind, assert_equal, only, request, run};
-
-/// Runs a script in a folder of its own. None, said aloud, where Python lacks a package.
-fn written(script: &str) -> Option<TempDir> {
-    let python = std::env::var("PAGEWARDEN_PARQUET").unwrap_or_else(|_| "python3".to_owned());
-    let folder = tempfile::tempdir().unwrap();
-    let made = Command::new(&python).args(["-c", script]).arg(folder.path()).output().unwrap();
-    if !made.status.success() {
-        let required = std::env::var("PAGEWARDEN_REQUIRE").unwrap_or_default();
-        let said = String::from_utf8_lossy(&made.stderr);
-        assert!(!required.contains("parquet"), "PAGEWARDEN_REQUIRE names parquet: {said}");
-        assert!(said.contains("No module named"), "{said}");
-        eprintln!("SKIPPED: {python} lacks a package: {}", said.lines().last().unwrap_or_default());
-        return None;
-    }
-    Some(folder)
-}
 
 fn asked(source: &str, target: &Path, is_reverse: bool) -> Request {
     let sqlite = Database::new(Kind::Sqlite).unwrap();
@@ -125,7 +108,7 @@ fn shop(kind: Kind, folder: &Path) -> Option<Database> {
 
 #[test]
 fn files_of_all_writers_equal_the_table_that_they_were_made_of() {
-    let Some(folder) = written(SHOP) else { return };
+    let Some(folder) = files_of("parquet", SHOP) else { return };
     for kind in KINDS {
         let Some(database) = shop(kind, folder.path()) else { continue };
         for file in FILES {
@@ -151,7 +134,7 @@ fn files_of_all_writers_equal_the_table_that_they_were_made_of() {
 
 #[test]
 fn rows_that_differ_from_a_file_are_named_by_their_key() {
-    let Some(folder) = written(SHOP) else { return };
+    let Some(folder) = files_of("parquet", SHOP) else { return };
     for kind in KINDS {
         let Some(database) = shop(kind, folder.path()) else { continue };
         database.run("UPDATE t SET word = 'Plain' WHERE id = 1503");
@@ -179,7 +162,7 @@ fn rows_that_differ_from_a_file_are_named_by_their_key() {
 /// Rows of a table without a key are identified by the columns that are named.
 #[test]
 fn named_key_identifies_rows_of_a_table_without_one() {
-    let Some(folder) = written(SHOP) else { return };
+    let Some(folder) = files_of("parquet", SHOP) else { return };
     let Some(database) = shop(Kind::Sqlite, folder.path()) else { return };
     database.run("CREATE TABLE u AS SELECT * FROM t; UPDATE u SET n = 5 WHERE id = 9");
     database.run("DROP TABLE t");
@@ -248,7 +231,7 @@ INSERT INTO edges VALUES
 
 #[test]
 fn values_at_the_edges_of_their_types_are_equal_and_nanoseconds_are_not_cut() {
-    let Some(folder) = written(EDGES) else { return };
+    let Some(folder) = files_of("parquet", EDGES) else { return };
     let Some(database) = Database::new(Kind::Postgres) else { return };
     database.run(&format!("SET datestyle = 'ISO'; {EDGE_TABLE}"));
     let mut request = asked(&database.url, &folder.path().join("edges.parquet"), false);
@@ -292,7 +275,7 @@ fn values_at_the_edges_of_their_types_are_equal_and_nanoseconds_are_not_cut() {
 
 #[test]
 fn column_without_a_form_is_listed_as_not_compared() {
-    let Some(folder) = written(EDGES) else { return };
+    let Some(folder) = files_of("parquet", EDGES) else { return };
     let Some(database) = Database::new(Kind::Postgres) else { return };
     database.run(&format!("SET datestyle = 'ISO'; {EDGE_TABLE}"));
     database.run("ALTER TABLE edges ADD list int[]; ALTER TABLE edges DROP nano");
@@ -309,7 +292,7 @@ fn column_without_a_form_is_listed_as_not_compared() {
 /// anything else, and nothing ends the program.
 #[test]
 fn damaged_file_is_refused_or_differs_and_is_never_wrongly_equal() {
-    let Some(folder) = written(EDGES) else { return };
+    let Some(folder) = files_of("parquet", EDGES) else { return };
     let good = fs::read(folder.path().join("crc.parquet")).unwrap();
     let sound = folder.path().join("sound.parquet");
     fs::write(&sound, &good).unwrap();
@@ -344,7 +327,7 @@ fn damaged_file_is_refused_or_differs_and_is_never_wrongly_equal() {
 /// A file whose pages have no CRC: what the decoder meets then is nothing that a writer wrote.
 #[test]
 fn wounds_of_pages_without_a_crc_end_no_program() {
-    let Some(folder) = written(SHOP) else { return };
+    let Some(folder) = files_of("parquet", SHOP) else { return };
     let good = fs::read(folder.path().join("snappy.parquet")).unwrap();
     let path = folder.path().join("wounded.parquet");
     let sound = format!("parquet:{}", folder.path().join("snappy.parquet").display());
@@ -397,7 +380,7 @@ parquet.write_table(goods, f"{root}/hive/kind=1/a.parquet")
 
 #[test]
 fn tables_of_delta_and_iceberg_are_read_as_their_current_state() {
-    let Some(folder) = written(TABLES) else { return };
+    let Some(folder) = files_of("parquet", TABLES) else { return };
     let database = Database::new(Kind::Sqlite).unwrap();
     database.run(
         "CREATE TABLE t (id INTEGER PRIMARY KEY, kind int);

@@ -18,6 +18,7 @@ pub mod mysql;
 pub mod postgres;
 mod processes;
 pub mod programs;
+pub mod python;
 pub mod sqlite;
 mod watchman;
 

@@ -92,8 +92,11 @@ fn copies_older_by_up_to_a_hundred_checkpoints_are_exact_only_for_what_did_not_c
     let seeds = std::env::var("PAGEWARDEN_SEEDS").ok().and_then(|text| text.parse().ok());
     let mut dice = Dice::seeded();
     for installation in installations() {
-        let Some(Aged { mut cluster, copies }) = aged(&installation) else { continue };
         let version = &installation.version;
+        let Some(Aged { mut cluster, copies }) = aged(&installation) else {
+            println!("SKIPPED: PostgreSQL {version} has no psql, or no pg_basebackup");
+            continue;
+        };
         for (age, copy) in &copies {
             let mut sum = Tally::default();
             for _ in 0..seeds.unwrap_or(1) {

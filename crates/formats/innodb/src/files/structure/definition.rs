@@ -168,7 +168,12 @@ fn value_of(data: &Value, wanted: &str) -> Option<u64> {
 }
 
 fn of_json(json: &Value, to: &mut Indexes) -> Option<()> {
+    /// Of full-text search: the columns that the server adds are in the records, and not here.
+    const HIDDEN_BY_ENGINE: u64 = 3;
     let table = json.get("dd_object")?;
+    if table["hidden"] == HIDDEN_BY_ENGINE {
+        return None;
+    }
     let columns = table.get("columns")?.as_array()?;
     let fields: Vec<_> = (0_usize..).zip(columns).map(|(at, it)| column(at, it)).collect();
     let is_altered_by = |column: &Value| {

@@ -77,14 +77,12 @@ pub(super) fn indexes(folder: &Path) -> Result<HashMap<u32, Indexes>, Unasked> {
     })?;
     let mut of_tables: HashMap<u64, Vec<Column>> = HashMap::new();
     columns.into_iter().for_each(|it| of_tables.entry(it.table).or_default().push(it));
-    let mut of_indexes: HashMap<u64, BTreeMap<u32, (u32, Vec<u8>)>> = HashMap::new();
+    let mut places: HashMap<u64, BTreeMap<u32, Vec<u8>>> = HashMap::new();
     for (index, place, name) in fields {
-        let own = of_indexes.entry(index).or_default();
-        let position = if place > u32::from(u16::MAX) { place >> 16 } else { place };
-        // The first field of one without parts has 0, and so may the first of one with parts.
-        let part = if place == position { 0 } else { place & 0xFFFF };
-        own.insert(position, (part, name));
+        places.entry(index).or_default().insert(place, name);
     }
+    let of_indexes: HashMap<u64, BTreeMap<u32, (u32, Vec<u8>)>> =
+        places.into_iter().map(|(index, fields)| (index, in_order(fields))).collect();
     let mut found: HashMap<u32, Indexes> = HashMap::new();
     for clustered in indexes.iter().filter(|index| index.kind & CLUSTERED != 0) {
         let Some(columns) = of_tables.get(&clustered.table) else { continue };
@@ -123,6 +121,19 @@ pub(super) fn indexes(folder: &Path) -> Result<HashMap<u32, Indexes>, Unasked> {
         found.entry(clustered.space).or_default().insert(clustered.number, Arc::new(first));
     }
     Ok(found)
+}
+
+/// The fields of an index in their order, with their parts.
+fn in_order(places: BTreeMap<u32, Vec<u8>>) -> BTreeMap<u32, (u32, Vec<u8>)> {
+    const LOW: u32 = 0xFFFF;
+    // The first field has 0 for its position: what else is there is its part.
+    let is_first_a_part = !places.contains_key(&0);
+    let field = |(place, name): (u32, Vec<u8>)| match place {
+        ..=LOW if is_first_a_part => (0, (place, name)),
+        ..=LOW => (place, (0, name)),
+        _ => (place >> 16, (place & LOW, name)),
+    };
+    places.into_iter().map(field).collect()
 }
 
 /// The columns that a server adds: row number, transaction, roll pointer.

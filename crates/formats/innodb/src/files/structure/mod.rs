@@ -373,21 +373,25 @@ impl Structure {
         }
         let unpacked;
         let page = match self.clear(page) {
-            Some(Clear::AsItIs) => page,
-            Some(Clear::Unpacked(clear)) => {
+            Ok(Some(Clear::AsItIs)) => page,
+            Ok(Some(Clear::Unpacked(clear))) => {
                 unpacked = clear;
                 &unpacked
             }
-            None => return of(What::Unknown),
+            Ok(None) => return of(What::Unknown),
+            Err(words) => {
+                found.faults.push((number, words));
+                return of(What::Unknown);
+            }
         };
         let kind = read_u16(page, PAGE_TYPE);
         if matches!(kind, TYPE_FSP_HDR | TYPE_INODE | TYPE_BITMAP | TYPE_XDES) {
             found.kept.push((number, page.to_vec()));
         }
-        if kind == TYPE_BLOB {
+        if kind == TYPE_BLOB || self.is_long_definition(kind) {
             let (bytes, next) = (read_u32(page, 38), read_u32(page, 42));
             let next = Some(next).filter(|next| *next != u32::MAX);
-            return Fact { index: u64::from(bytes), next, ..of(What::Type(kind)) };
+            return Fact { index: u64::from(bytes), next, ..of(What::Type(TYPE_BLOB)) };
         }
         if self.layout.form == Form::Zip && long::TYPES_STREAM.contains(&kind) {
             let next = Some(read_u32(page, 12)).filter(|next| *next != u32::MAX);
@@ -399,8 +403,16 @@ impl Structure {
         }
     }
 
+    /// True of MySQL's long values of definitions, whose type is that of roots with instant columns in MariaDB.
+    fn is_long_definition(&self, kind: u16) -> bool {
+        self.layout.writer == Some(Writer::MySql8) && kind == TYPE_INSTANT
+    }
+
     /// The page as its server sees it; `None` where that needs a key.
-    fn clear(&self, page: &[u8]) -> Option<Clear> {
+    ///
+    /// # Errors
+    /// Of a compressed table: it is none that a server writes; in words.
+    fn clear(&self, page: &[u8]) -> Result<Option<Clear>, String> {
         let kind = read_u16(page, PAGE_TYPE);
         let is_locked = match self.layout.form {
             Form::FullCrc32 => {
@@ -408,17 +420,25 @@ impl Structure {
             }
             Form::Old | Form::Zip => is_index(kind) && read_u32(page, KEY_VERSION) != 0,
         };
+        if is_locked {
+            return Ok(None);
+        }
+        let has_records = self.layout.form == Form::Zip && self.depth.has_records;
+        let is_index = !self.is_long_definition(kind);
+        if let Some(index) = IndexPage::new(page).filter(|_| has_records && is_index) {
+            let page = zip::unpack(&index, self.layout.logical_page_size)?;
+            return Ok(Some(Clear::Unpacked(page)));
+        }
         let unpacked = match kind {
-            _ if is_locked => return None,
             TYPE_COMPRESSED => unpack_mysql(page),
             TYPE_PAGE_COMPRESSED => unpack_mariadb(page),
-            _ if is_stored_otherwise(kind) => return None,
-            _ => return Some(Clear::AsItIs),
+            _ if is_stored_otherwise(kind) => return Ok(None),
+            _ => return Ok(Some(Clear::AsItIs)),
         };
-        match unpacked {
+        Ok(match unpacked {
             Unpacked::Page(page) => Some(Clear::Unpacked(page)),
             Unpacked::Unsupported | Unpacked::Broken(_) => None,
-        }
+        })
     }
 
     fn look_at_index(&self, number: u32, page: &IndexPage<'_>, found: &mut Found) -> Fact {
@@ -432,19 +452,6 @@ impl Structure {
             next,
             ..Fact::default()
         };
-        let clear;
-        let mut page = *page;
-        if self.layout.form == Form::Zip && self.depth.has_records {
-            clear = match zip::unpack(&page, self.layout.logical_page_size) {
-                Ok(clear) => clear,
-                Err(words) => {
-                    found.faults.push((number, words));
-                    return Fact::default();
-                }
-            };
-            page = IndexPage::new(&clear).unwrap_or(page);
-        }
-        let page = &page;
         let tested = match (self.layout.form, self.depth.has_records) {
             (_, true) => page.test().inspect(|()| {
                 let fits = self.look_at_records(number, page, &mut fact, found);

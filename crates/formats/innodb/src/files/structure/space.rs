@@ -56,6 +56,8 @@ const FREE: u32 = 1;
 const SINGLE_LEFT: u32 = 2;
 const SINGLE_FULL: u32 = 3;
 const OF_SEGMENT: u32 = 4;
+/// Of MySQL 8.0 and later: one with a page of descriptors, whose other pages a segment has.
+const LENT: u32 = 5;
 /// Of the bits of a page the high one is always set.
 const ALWAYS_SET: u8 = 0xAA;
 
@@ -232,7 +234,7 @@ impl Structure {
             }
         }
         let ids: HashSet<u64> = owners.places.values().copied().collect();
-        for extent in books.extents.iter().filter(|extent| extent.state == OF_SEGMENT) {
+        for extent in books.extents.iter().filter(|it| matches!(it.state, OF_SEGMENT | LENT)) {
             if !ids.contains(&extent.segment) {
                 let words = format!(
                     "pages from {} on are of segment {}, which is not there",
@@ -301,7 +303,7 @@ impl Books<'_> {
                 FREE => extent.in_use == 0,
                 SINGLE_LEFT => extent.list() == 1,
                 SINGLE_FULL => extent.list() == 2,
-                OF_SEGMENT | 5 => true,
+                OF_SEGMENT | LENT => true,
                 _ => false,
             };
             if !is_possible || !extent.is_marked {
@@ -327,7 +329,7 @@ impl Books<'_> {
     }
 
     fn test_lists(&mut self, page: u32, segment: &[u8], id: u64) {
-        if self.extents.iter().any(|extent| extent.state == 5) {
+        if self.extents.iter().any(|extent| extent.state == LENT) {
             return;
         }
         for (which, at) in SEGMENT_LISTS.into_iter().enumerate() {
