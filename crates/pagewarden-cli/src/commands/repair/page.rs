@@ -84,7 +84,7 @@ fn table(page: &mut String, outcome: &Outcome) {
         return;
     }
     page.push_str(
-        "<h3>Pages</h3>\n<table class=\"findings\"><thead><tr><th>Where<th>What becomes of it\
+        "<h3>Pages</h3>\n<table class=\"findings plan\"><thead><tr><th>Where<th>What becomes of it\
          <th>Before<th>After<th>Source, proof and advice</thead><tbody>\n",
     );
     for one in outcome.pages.iter().take(PAGES_MAX) {
