@@ -71,7 +71,7 @@ impl Place {
         match self {
             Self::Extents => number == 0,
             Self::Segments => number == 2,
-            Self::LongValue => matches!(u16_at(page, 24), 10 | 22 | 23 | 24),
+            Self::LongValue => matches!(u16_at(page, 24), 10..=12 | 22..=29),
             Self::NodePointer => of_index && level > 0,
             Self::RecordKey | Self::RecordBody => of_index && level == 0,
             _ => of_index,
@@ -100,6 +100,8 @@ impl Place {
             Self::Segments => 38..50 + 4 * 192,
             Self::LongValue if u16_at(page, 24) == 10 => 38..46,
             Self::LongValue if u16_at(page, 24) == 23 => 38..49,
+            Self::LongValue if matches!(u16_at(page, 24), 11 | 12 | 26) => 38..page.len() - 8,
+            Self::LongValue if u16_at(page, 24) > 24 => 38..136 + 2 * 66,
             Self::LongValue => 38..96 + 60,
         };
         let (at, bit) = (dice.within(bytes), dice.within(0..8));
@@ -173,7 +175,7 @@ fn server_with_tables(installation: &Installation) -> Server {
     let mut server = Server::install(installation, &[]).unwrap();
     server.start().unwrap();
     let mut sql = String::from(
-        "CREATE DATABASE w; USE w;
+        "CREATE DATABASE w; USE w; SET group_concat_max_len = 1000000;
          CREATE TABLE one (id INT PRIMARY KEY) ENGINE=InnoDB; INSERT INTO one VALUES (0);\n",
     );
     for step in (0..12).map(|power| 1 << power) {
@@ -190,6 +192,13 @@ fn server_with_tables(installation: &Installation) -> Server {
              DELETE FROM t{table:02} WHERE id % 17 = 0;
              UPDATE t{table:02} SET word = REVERSE(word) WHERE id % 5 = 0;\n"
         ));
+        // What does not get small, so that its parts have pages.
+        if is_zip(table) {
+            sql.push_str(&format!(
+                "UPDATE t{table:02} t SET doc = (SELECT GROUP_CONCAT(SHA2(CONCAT(t.id, '-', one.id), 512) SEPARATOR '')
+                   FROM one WHERE one.id < 2500) WHERE id % 500 = 0;\n"
+            ));
+        }
         if table % 5 == 4 {
             sql.push_str(&format!(
                 "ALTER TABLE t{table:02} ADD COLUMN extra INT DEFAULT 7, ALGORITHM=INSTANT;

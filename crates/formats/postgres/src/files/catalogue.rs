@@ -484,9 +484,12 @@ impl Catalogue {
         self.root.join("global")
     }
 
-    /// The folder of a database in a tablespace.
+    /// The folder of a database in a tablespace; `global`, where relations are of no database.
     #[must_use]
     pub fn folder(&self, tablespace: u32, database: u32) -> PathBuf {
+        if tablespace == GLOBAL_TABLESPACE {
+            return self.global();
+        }
         let database = database.to_string();
         if tablespace == DEFAULT_TABLESPACE {
             return self.root.join("base").join(database);

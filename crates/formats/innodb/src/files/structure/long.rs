@@ -20,7 +20,7 @@
 //! | 56 | 4 | its version |
 //!
 //! Of a compressed table, of MariaDB and of MySQL up to 5.7, the pages (type 11 the first, 12 the others) have one zlib
-//! stream from byte 38 on, and the next page at 12. The parts of MySQL 8.0 and later (types 25 to 29) are not gone through.
+//! stream from byte 38 on, and the next page at 12. The parts of MySQL 8.0 and later: `zip_parts`.
 //!
 //! On the first page the version of the value is at byte 40, its bytes there at 54, the list of entries at 64, entries
 //! from 96 on. A page of type 23 has its bytes at 39.
@@ -35,7 +35,7 @@ use std::fs::File;
 use flate2::{Decompress, FlushDecompress, Status};
 
 use crate::files::structure::tree::Faults;
-use crate::files::structure::{Gathered, Long, Structure, TYPE_BLOB, What};
+use crate::files::structure::{Gathered, Long, Structure, TYPE_BLOB, What, zip_parts};
 use crate::page::fields::{PAGE_TYPE, read_u16, read_u32};
 use crate::page::layout::Form;
 use pagewarden_core::source::file::{open_regular, read_fully};
@@ -46,8 +46,7 @@ const TYPE_LOB_DATA: u16 = 23;
 const TYPE_LOB_FIRST: u16 = 24;
 /// Those of compressed tables.
 pub(super) const TYPES_STREAM: [u16; 2] = [11, 12];
-const TYPES_ZIP: [u16; 5] = [25, 26, 27, 28, 29];
-const NONE: u32 = u32::MAX;
+pub(super) const NONE: u32 = u32::MAX;
 
 /// Where the value of a field goes on, by its last bytes; `None` where that is not written yet, or is
 /// another record's.
@@ -61,13 +60,13 @@ pub(super) fn reference(of: u32, value: &[u8]) -> Option<Long> {
 }
 
 /// What was gone to.
-struct Walk<'a> {
-    structure: &'a Structure,
-    gathered: &'a Gathered,
+pub(super) struct Walk<'a> {
+    pub(super) structure: &'a Structure,
+    pub(super) gathered: &'a Gathered,
     file: File,
     /// Pages that a value has, each once.
     taken: HashSet<u32>,
-    read: HashMap<u32, Vec<u8>>,
+    pub(super) read: HashMap<u32, Vec<u8>>,
 }
 
 impl Structure {
@@ -85,7 +84,49 @@ impl Structure {
     }
 }
 
-type Wrong = (u32, String);
+/// The page, and what is wrong with it.
+pub(super) type Wrong = (u32, String);
+
+/// A stream that is unpacked piece by piece, up to the bytes that it should have.
+pub(super) struct Unpacking {
+    inflate: Decompress,
+    clear: Vec<u8>,
+    wanted: u64,
+}
+
+impl Unpacking {
+    pub(super) fn of(wanted: u64) -> Self {
+        Self { inflate: Decompress::new(true), clear: vec![0; 1 << 16], wanted }
+    }
+
+    /// Takes a piece; true at the end of the stream. Says what is wrong with it.
+    pub(super) fn take(&mut self, piece: &[u8]) -> Result<bool, String> {
+        let mut rest = piece;
+        while !rest.is_empty() {
+            let (taken, before) = (self.inflate.total_in(), self.inflate.total_out());
+            let status = self.inflate.decompress(rest, &mut self.clear, FlushDecompress::None);
+            let status = status
+                .map_err(|error| format!("its part of a value cannot be unpacked: {error}"))?;
+            let bytes = self.inflate.total_out();
+            let is_end = status == Status::StreamEnd;
+            if bytes > self.wanted || is_end && bytes != self.wanted {
+                return Err(format!(
+                    "its part of a value has {bytes} bytes unpacked, not {}",
+                    self.wanted
+                ));
+            }
+            if is_end {
+                return Ok(true);
+            }
+            let taken = usize::try_from(self.inflate.total_in().saturating_sub(taken));
+            if taken == Ok(0) && bytes == before {
+                return Err("its part of a value leads nowhere".to_owned());
+            }
+            rest = rest.get(taken.unwrap_or(usize::MAX)..).unwrap_or_default();
+        }
+        Ok(false)
+    }
+}
 
 impl Walk<'_> {
     fn follow(&mut self, long: &Long) -> Result<(), Wrong> {
@@ -103,7 +144,7 @@ impl Walk<'_> {
             What::Type(kind) if kind == TYPES_STREAM[0] && self.is_zip() => {
                 self.follow_stream(long)
             }
-            What::Type(kind) if TYPES_ZIP.contains(&kind) && self.is_zip() => Ok(()),
+            What::Type(zip_parts::TYPE_FIRST) if self.is_zip() => self.follow_zip_parts(long),
             What::Type(kind) => Err(lost(&format!("which is of type {kind}"))),
         }
     }
@@ -113,7 +154,7 @@ impl Walk<'_> {
     }
 
     /// A page belongs to one value.
-    fn take(&mut self, page: u32) -> Result<(), Wrong> {
+    pub(super) fn take(&mut self, page: u32) -> Result<(), Wrong> {
         match self.taken.insert(page) {
             true => Ok(()),
             false => Err((page, "two values have it, or one twice".to_owned())),
@@ -148,8 +189,7 @@ impl Walk<'_> {
     fn follow_stream(&mut self, long: &Long) -> Result<(), Wrong> {
         const BEGIN: usize = 38;
         let [first, others] = TYPES_STREAM.map(What::Type);
-        let mut inflate = Decompress::new(true);
-        let mut clear = vec![0; 1 << 16];
+        let mut unpacking = Unpacking::of(u64::from(long.bytes));
         let (mut at, mut wanted) = (Some(long.page), first);
         let mut before = long.of;
         while let Some(page) = at {
@@ -164,30 +204,9 @@ impl Walk<'_> {
             self.take(page)?;
             let Some(bytes) = self.page(page).map(<[u8]>::to_vec) else { return Ok(()) };
             self.read.remove(&page);
-            let mut rest = bytes.get(BEGIN..).unwrap_or_default();
-            while !rest.is_empty() {
-                let (taken, before_it) = (inflate.total_in(), inflate.total_out());
-                let status = inflate.decompress(rest, &mut clear, FlushDecompress::None);
-                let status = status.map_err(|error| {
-                    (page, format!("its part of a value cannot be unpacked: {error}"))
-                })?;
-                let bytes = inflate.total_out();
-                let is_too_long = bytes > u64::from(long.bytes);
-                let is_end = status == Status::StreamEnd;
-                if is_too_long || is_end && bytes != u64::from(long.bytes) {
-                    let by_record = long.bytes;
-                    let words =
-                        format!("its value has {bytes} bytes, and {by_record} by its record");
-                    return Err((long.page, words));
-                }
-                if is_end {
-                    return Ok(());
-                }
-                let taken = usize::try_from(inflate.total_in().saturating_sub(taken));
-                if taken == Ok(0) && inflate.total_out() == before_it {
-                    return Err((page, "its part of a value leads nowhere".to_owned()));
-                }
-                rest = rest.get(taken.unwrap_or(usize::MAX)..).unwrap_or_default();
+            let piece = bytes.get(BEGIN..).unwrap_or_default();
+            if unpacking.take(piece).map_err(|words| (page, words))? {
+                return Ok(());
             }
             (before, at, wanted) = (page, fact.next, others);
         }
@@ -195,7 +214,7 @@ impl Walk<'_> {
     }
 
     /// Pages with entries are few: they are read once more.
-    fn page(&mut self, number: u32) -> Option<&[u8]> {
+    pub(super) fn page(&mut self, number: u32) -> Option<&[u8]> {
         if !self.read.contains_key(&number) {
             let mut page = vec![0; self.structure.layout.page_size];
             let bytes = u64::try_from(page.len()).ok()?;
@@ -287,7 +306,7 @@ impl Walk<'_> {
     }
 }
 
-fn address(page: &[u8], at: usize) -> (u32, usize) {
+pub(super) fn address(page: &[u8], at: usize) -> (u32, usize) {
     let rest = page.get(at..).unwrap_or_default();
     (read_u32(rest, 0), usize::from(read_u16(rest, 4)))
 }

@@ -46,6 +46,7 @@ mod tests;
 mod transactions;
 mod tree;
 mod zip;
+mod zip_parts;
 
 use definition::{Index, Indexes};
 use record::{Begin, Key, Part};

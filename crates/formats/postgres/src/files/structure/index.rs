@@ -107,6 +107,9 @@ impl<'a> IndexReader<'a> {
             Ok(_) | Err(_) => return,
         };
         let high = (right != 0).then(|| self.entry(page, 1)).flatten();
+        if right != 0 && high.is_none() && count(page) > 0 {
+            return self.fault(block, "its high key: its keys do not fit into it".to_owned());
+        }
         if let Some(text) = high.as_ref().and_then(|high| self.inner_fault(high)) {
             return self.fault(block, format!("its high key: {text}"));
         }
@@ -119,6 +122,9 @@ impl<'a> IndexReader<'a> {
         for number in begin..=count(page) {
             // The first entry of an inner page stands for all keys below the second.
             if level > 0 && number == begin {
+                if let Some(text) = self.first_inner_fault(page, number) {
+                    return self.fault(block, format!("entry {number}: {text}"));
+                }
                 continue;
             }
             let Some(entry) = self.entry(page, number) else {
@@ -164,16 +170,33 @@ impl<'a> IndexReader<'a> {
 
     /// What is wrong with an entry that leads to a page, or with a high key.
     fn inner_fault(&self, entry: &Entry<'_>) -> Option<String> {
-        let number = u16_at(entry.bytes, 4);
-        if self.version < VERSION_BY_ROW || u16_at(entry.bytes, 6) & OTHER == 0 {
+        if self.version < VERSION_BY_ROW {
             return None;
         }
+        let (number, info) = (u16_at(entry.bytes, 4), u16_at(entry.bytes, 6));
+        if info & OTHER == 0 {
+            return Some("it does not say how many keys it has".to_owned());
+        }
         let count = usize::from(number & COUNT);
-        let is_wrong =
-            count == 0 || count > self.shape.key_count || number & !(COUNT | HAS_ROW) != 0;
+        let has_row = number & HAS_ROW != 0;
+        let is_wrong = count == 0
+            || count > self.shape.key_count
+            || number & !(COUNT | HAS_ROW) != 0
+            || has_row && count != self.shape.key_count;
         is_wrong.then(|| {
             format!("it has {count} of {} keys, and flags 0x{number:04x}", self.shape.key_count)
         })
+    }
+
+    /// What is wrong with the first entry of an inner page, which has no key.
+    fn first_inner_fault(&self, page: &[u8], number: u16) -> Option<String> {
+        if self.version < VERSION_BY_ROW {
+            return None;
+        }
+        let bytes = item(page, number)?;
+        let (number, info) = (u16_at(bytes, 4), u16_at(bytes, 6));
+        let is_right = info & OTHER != 0 && number & (COUNT | HAS_ROW | IS_LIST) == 0;
+        (!is_right).then(|| format!("the first of an inner page has keys, flags 0x{number:04x}"))
     }
 
     /// What is wrong with an entry that leads to rows.
@@ -214,10 +237,7 @@ impl<'a> IndexReader<'a> {
 
     /// An entry with its keys; `None` if they end beyond it.
     fn entry<'p>(&self, page: &'p [u8], number: u16) -> Option<Entry<'p>> {
-        let at = usize::from(number).checked_mul(4)?.checked_add(HEADER_BYTES)?.checked_sub(4)?;
-        let begin = usize::from(u16_at(page, at) & 0x7FFF);
-        let rest = page.get(begin..)?;
-        let bytes = rest.get(..usize::from(u16_at(rest, 6) & SIZE))?;
+        let bytes = item(page, number)?;
         Some(Entry { bytes, values: self.values(bytes)? })
     }
 
@@ -338,6 +358,14 @@ impl<'a> IndexReader<'a> {
             self.fault(block, text.to_owned());
         }
     }
+}
+
+/// The bytes of an entry, as long as it says that it is.
+fn item(page: &[u8], number: u16) -> Option<&[u8]> {
+    let at = usize::from(number).checked_mul(4)?.checked_add(HEADER_BYTES)?.checked_sub(4)?;
+    let begin = usize::from(u16_at(page, at) & 0x7FFF);
+    let rest = page.get(begin..)?;
+    rest.get(..usize::from(u16_at(rest, 6) & SIZE))
 }
 
 /// True if a column of an entry has no value.

@@ -13,8 +13,7 @@
 //!
 //! Every table is read again, then each of its indexes, by [`THREADS`] threads. Not compared,
 //! and counted in a note: indexes of expressions and of a part of the rows, other methods than
-//! btree, the order of types and collations that only a server knows, relations of the whole
-//! cluster.
+//! btree, the order of types and collations that only a server knows.
 //!
 //! Memory: up to 192 MiB a thread for bits and sums, 64 MiB for keys that wait, and the long
 //! values of one table.
@@ -86,9 +85,10 @@ fn note(text: String) -> Step {
     Step::Note(Note { file: String::new(), text })
 }
 
-/// One database, as far as it is known.
+/// One database, as far as it is known, or the relations of the whole cluster as it lists them.
 struct Known<'a> {
     database: &'a Database,
+    is_shared: bool,
     relations: &'a Relations,
     shapes: &'a Shapes,
 }
@@ -103,7 +103,19 @@ struct Left {
 
 impl Subject {
     fn look(&self, steps: &SyncSender<Step>) {
-        for database in &self.catalogue.databases(Moment::AtRest).listed {
+        let databases = self.catalogue.databases(Moment::AtRest);
+        // Every database lists them, and their columns.
+        let shared = self.catalogue.shared(&databases, Moment::AtRest);
+        if let Some(gap) = shared.gaps.listed.first() {
+            let text = format!(
+                "the tables of the whole cluster were not compared with their indexes: {gap}"
+            );
+            if steps.send(note(text)).is_err() {
+                return;
+            }
+        }
+        let mut waits = shared.gaps.is_empty();
+        for database in &databases.listed {
             if database.certainty != Certainty::Certain || database.is_half_dropped {
                 continue;
             }
@@ -121,8 +133,15 @@ impl Subject {
                     steps.send(note(text)).is_ok()
                 }
                 Ok(shapes) => {
-                    let known = Known { database, relations: &relations, shapes: &shapes };
-                    self.database(&known, steps)
+                    let known = |relations, is_shared| Known {
+                        database,
+                        is_shared,
+                        relations,
+                        shapes: &shapes,
+                    };
+                    let is_first = std::mem::take(&mut waits);
+                    (!is_first || self.database(&known(&shared, true), steps))
+                        && self.database(&known(&relations, false), steps)
                 }
             };
             if !is_taken {
@@ -177,7 +196,7 @@ impl Subject {
                 return false;
             }
         }
-        left.tell(&known.database.name).into_iter().all(|step| steps.send(step).is_ok())
+        left.tell(known).into_iter().all(|step| steps.send(step).is_ok())
     }
 
     /// The findings of one table.
@@ -226,7 +245,7 @@ impl Subject {
         let file = path.strip_prefix(&self.root).unwrap_or(&path).to_string_lossy();
         let mut finding = Finding::of_file(&file, Severity::Damage, Kind::Structure, text);
         let name = known.relations.name(relation);
-        finding.database = Some(known.database.name.clone());
+        finding.database = (!known.is_shared).then(|| known.database.name.clone());
         if relation.kind == RelationKind::Index && !name.ends_with("(TOAST index)") {
             let hint = format!("an index can be built anew from its table: REINDEX INDEX {name}");
             finding = finding.with_hint(hint);
@@ -283,7 +302,7 @@ fn tables<'a>(known: &Known<'a>) -> (Vec<Table<'a>>, Left) {
 }
 
 impl Left {
-    fn tell(&self, database: &str) -> Option<Step> {
+    fn tell(&self, known: &Known<'_>) -> Option<Step> {
         let mut parts = Vec::new();
         if !self.unordered.is_empty() {
             let names: Vec<_> = self.unordered.iter().take(NAMES_MAX).map(String::as_str).collect();
@@ -303,7 +322,11 @@ impl Left {
         if self.others > 0 {
             parts.push(format!("{} of other methods than btree", indexes(self.others)));
         }
-        let text = format!("not compared in database {database}: {}", parts.join("; "));
+        let place = match known.is_shared {
+            true => "among the relations of the whole cluster".to_owned(),
+            false => format!("in database {}", known.database.name),
+        };
+        let text = format!("not compared {place}: {}", parts.join("; "));
         (!parts.is_empty()).then(|| note(text))
     }
 }
