@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use pagewarden_scratch::postgres::{Cluster, Options, StopMode};
+use pagewarden_scratch::python::Python;
 
 use crate::clusters::any_installation;
 use crate::runner::{Finding, Outcome, check};
@@ -82,11 +83,22 @@ fn forget(file: &Path) {
     panic!("the page stays in the page cache");
 }
 
-/// What is read once goes first where memory is short, as beside other tests; what is read again stays.
-fn remember(file: &Path) {
-    for _ in 0..3 {
-        fs::read(file).unwrap();
-    }
+/// Keeps the pages of a file in the page cache until it ends: where memory is short, as beside other tests, they would go.
+fn keep(file: &Path) -> Option<Python> {
+    const LOCK: &str = "\
+import ctypes, mmap, os
+print(ctypes.__version__, flush=True)
+file = os.open(input().split('\t')[1], os.O_RDWR)
+size = os.fstat(file).st_size
+memory = mmap.mmap(file, size)
+begin = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+failed = ctypes.CDLL(None).mlock(ctypes.c_void_p(begin), ctypes.c_size_t(size))
+print('failed' if failed else 'kept', flush=True)
+os.read(0, 1)
+";
+    let mut python = Python::with("python", "ctypes", LOCK)?;
+    assert_eq!(python.ask("keep", file, 0), "kept");
+    Some(python)
 }
 
 #[test]
@@ -134,23 +146,25 @@ fn damage_in_the_page_cache_and_on_the_device_are_told_apart() {
         if !live {
             cluster.stop(StopMode::Fast).unwrap();
         }
-        remember(&file);
+        let Some(kept) = keep(&file) else { return };
         assert_eq!(directly().report().findings(), [], "nothing is wrong yet");
 
         mounted.flip(at);
         expect(&directly(), "on the device fails, the one in the page cache is sound", live);
         // What a server would get is what the cache holds.
         assert_eq!(check([&root]).report().findings(), [], "the cache hides the device");
+        drop(kept);
 
         forget(&file);
         expect(&directly(), "pd_lsn", live);
         assert!(!directly().report().details()[0].contains("page cache"), "there is one copy only");
 
-        remember(&file);
+        let Some(kept) = keep(&file) else { return };
         expect(&check([&root]), "pd_lsn", live);
         mounted.flip(at);
         expect(&check([&root]), "in the page cache fails, the one on the device is sound", live);
         assert_eq!(directly().report().findings(), [], "the device is sound again");
+        drop(kept);
         forget(&file);
     }
     drop(mounted);
