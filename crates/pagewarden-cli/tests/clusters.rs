@@ -29,6 +29,15 @@ pub fn installations() -> Vec<Installation> {
     listed.filter_map(|version| Installation::for_test(version).unwrap()).collect()
 }
 
+/// The installations for campaigns that take long: the newest one, unless others are asked for.
+pub fn installations_for_campaigns() -> Vec<Installation> {
+    let mut installations = installations();
+    if env::var_os("PAGEWARDEN_TEST_VERSIONS").is_none() {
+        installations.drain(..installations.len().saturating_sub(1));
+    }
+    installations
+}
+
 /// The installation for tests that one version is enough for.
 pub fn any_installation() -> Option<Installation> {
     Installation::for_test(ANY_VERSION).unwrap()

@@ -27,7 +27,7 @@ use pagewarden::repair::{Options, Outcome, Page, Proof, Request, Verdict, repair
 use pagewarden::source::store::StorePath;
 use pagewarden::verdict::Severity;
 
-use crate::clusters::{installations, page_files};
+use crate::clusters::{installations_for_campaigns, page_files};
 use crate::damage::{Damage, Dice, PAGE, stored};
 use history::History;
 
@@ -237,7 +237,7 @@ fn round(
 fn hundreds_of_wounds_are_repaired_and_none_is_called_exact_that_is_not() {
     let seeds = std::env::var("PAGEWARDEN_SEEDS").ok().and_then(|text| text.parse().ok());
     let mut dice = Dice::seeded();
-    for installation in installations() {
+    for installation in installations_for_campaigns() {
         let Some(history) = History::new(&installation) else { continue };
         let root = history.cluster.data_dir();
         let version = &installation.version;

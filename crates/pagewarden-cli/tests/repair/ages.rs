@@ -9,7 +9,7 @@ use pagewarden_scratch::postgres::{Cluster, Installation, Options, StopMode};
 
 use super::history::base_backup;
 use super::{AT_ONCE, Tally, attack, contents_of, places, run, wound};
-use crate::clusters::installations;
+use crate::clusters::installations_for_campaigns;
 use crate::damage::{Dice, PAGE};
 
 const TABLES: &[&str] = &[
@@ -91,7 +91,7 @@ fn dump(cluster: &Cluster) -> String {
 fn copies_older_by_up_to_a_hundred_checkpoints_are_exact_only_for_what_did_not_change() {
     let seeds = std::env::var("PAGEWARDEN_SEEDS").ok().and_then(|text| text.parse().ok());
     let mut dice = Dice::seeded();
-    for installation in installations() {
+    for installation in installations_for_campaigns() {
         let version = &installation.version;
         let Some(Aged { mut cluster, copies }) = aged(&installation) else {
             println!("SKIPPED: PostgreSQL {version} has no psql, or no pg_basebackup");

@@ -11,7 +11,7 @@ use pagewarden_scratch::postgres::{Cluster, Options, StopMode};
 
 use super::history::{History, base_backup};
 use super::{contents_of, is_same_version, run};
-use crate::clusters::installations;
+use crate::clusters::installations_for_campaigns;
 use crate::damage::{Dice, PAGE};
 
 /// Files of one round.
@@ -135,7 +135,7 @@ pub(super) fn attack(request: &Request, dice: &mut Dice) -> Tally {
 #[test]
 fn missing_and_cut_files_are_brought_back_whole_or_left() {
     let mut dice = Dice::seeded();
-    for installation in installations() {
+    for installation in installations_for_campaigns() {
         let Some(history) = History::new(&installation) else { continue };
         let root = history.cluster.data_dir();
         let version = &installation.version;
@@ -177,7 +177,7 @@ fn file_of(cluster: &Cluster, table: &str) -> String {
 
 #[test]
 fn what_the_server_has_cut_dropped_or_rewritten_never_comes_back_and_the_server_starts() {
-    for installation in installations() {
+    for installation in installations_for_campaigns() {
         let options = Options { wal_segment_mib: Some(1), ..Options::default() }
             .with("autovacuum", "off")
             .with("wal_keep_size", "'256MB'");

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::history::base_backup;
 use super::stored::{archive_to_folder, archiving, go_on_and_stop};
 use super::{contents_of, is_same_version, page_at, wound};
-use crate::clusters::installations;
+use crate::clusters::installations_for_campaigns;
 use crate::damage::Dice;
 use crate::runner::{Outcome, pagewarden, run};
 
@@ -31,7 +31,7 @@ fn proofs(outcome: &Outcome) -> impl Fn(&str) -> usize {
 
 #[test]
 fn pages_that_changed_since_the_backup_are_brought_forward() {
-    for installation in installations() {
+    for installation in installations_for_campaigns() {
         if !installation.has("pgbench") {
             continue;
         }

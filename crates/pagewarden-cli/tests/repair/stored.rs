@@ -14,7 +14,7 @@ use pagewarden_scratch::postgres::{Cluster, Installation, Options, StopMode};
 
 use super::history::base_backup;
 use super::{Tally, attack_on, lengths, places};
-use crate::clusters::installations;
+use crate::clusters::{installations, installations_for_campaigns};
 use crate::damage::Dice;
 use crate::runner::pagewarden;
 
@@ -93,7 +93,7 @@ fn compressed(folder: &Path) -> PathBuf {
 
 #[test]
 fn archives_and_packs_prove_what_a_folder_proves_and_archived_log_proves_more() {
-    for installation in installations() {
+    for installation in installations_for_campaigns() {
         if !installation.has("pgbench") {
             continue;
         }
