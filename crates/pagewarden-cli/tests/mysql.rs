@@ -209,6 +209,22 @@ fn log_that_mysql_encrypts_is_tested_with_its_key_and_never_called_intact_withou
     assert!(text.contains("of the log that a server reads when it starts"), "{text}");
     let accepted = check([OsStr::new("--accept-unverifiable"), data_dir.as_os_str()]);
     assert_eq!(accepted.status, Some(0), "{accepted:?}");
+    let verdict_of_scrub = |keyring: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("pagewarden.toml");
+        let path = data_dir.display();
+        std::fs::write(
+            &config,
+            format!("[[database]]\nname = \"shop\"\npath = \"{path}\"\n{keyring}"),
+        )
+        .unwrap();
+        let mut command = pagewarden();
+        command.args(["scrub", "--json", "--state"]).arg(folder.path().join("state"));
+        let outcome = run(command.arg("--config").arg(&config));
+        outcome.report().verdict().to_owned()
+    };
+    assert_eq!(verdict_of_scrub(&format!("keyring = \"{}\"\n", keyring.display())), "intact");
+    assert_eq!(verdict_of_scrub(""), "incomplete");
     let (path, at) = checkpoint_block(&data_dir);
     let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let mut byte = [0];

@@ -9,6 +9,8 @@
 //! | `budget` | how long to read at a time, `2h` |
 //! | `rate` | how fast, as `--rate` |
 //! | `seal` | make a seal of each pass that read all in one run and found nothing wrong |
+//! | `keyring` | the file with the keys of its encrypted pages, as `--keyring` |
+//! | `cipher_pass_file` | the file with the passphrase of its repository, as `--cipher-pass-file` |
 //! | `repair_from` | where sound copies of its pages may be, as `repair --from`: a list |
 //! | `repair_log` | folders with its archived log, as `repair --log`: a list |
 //!
@@ -25,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use pagewarden::database::OpenOptions;
 use pagewarden::repair::advice::{Advice, Sources};
 use pagewarden::source::rate::Rate;
 use serde::Deserialize;
@@ -58,6 +61,10 @@ pub struct Subject {
     pub rate: Rate,
     /// Whether to make a seal of each pass that read all in one run.
     pub seal: bool,
+    /// The file with the keys of its encrypted pages.
+    pub keyring: Option<PathBuf>,
+    /// The file with the passphrase of its repository.
+    pub cipher_pass_file: Option<PathBuf>,
     /// What a repair may take pages from.
     pub repair: Sources,
 }
@@ -83,8 +90,23 @@ impl Subject {
             budget: None,
             rate: Rate::default(),
             seal: false,
+            keyring: None,
+            cipher_pass_file: None,
             repair: Sources::default(),
         }
+    }
+
+    /// How it is opened: with what is its own, else as all are.
+    #[must_use]
+    pub fn open_options(&self, all: &OpenOptions) -> OpenOptions {
+        let mut open = all.clone();
+        if self.keyring.is_some() {
+            open.keyring.clone_from(&self.keyring);
+        }
+        if self.cipher_pass_file.is_some() {
+            open.repository.cipher_pass_file.clone_from(&self.cipher_pass_file);
+        }
+        open
     }
 
     /// How a repair of it is planned, if a source is known.
@@ -140,6 +162,8 @@ struct Entry {
     seal: bool,
     #[serde(default)]
     repair_from: Vec<PathBuf>,
+    keyring: Option<PathBuf>,
+    cipher_pass_file: Option<PathBuf>,
     #[serde(default)]
     repair_log: Vec<PathBuf>,
 }
@@ -221,6 +245,7 @@ fn databases(
             .window
             .as_ref()
             .map(|value| Window::parse(value.get_ref()).map_err(|what| at(value, what)));
+        let keyring = entry.keyring.as_ref().map(|file| folder.join(file));
         subjects.push(Subject {
             name: name.clone(),
             paths: vec![folder.join(&entry.path)],
@@ -232,8 +257,10 @@ fn databases(
             repair: Sources {
                 from: entry.repair_from.iter().map(|from| place(folder, from)).collect(),
                 log: entry.repair_log.iter().map(|log| place(folder, log)).collect(),
-                keyring: None,
+                keyring: keyring.clone(),
             },
+            keyring,
+            cipher_pass_file: entry.cipher_pass_file.as_ref().map(|file| folder.join(file)),
         });
     }
     Ok(subjects)
@@ -273,6 +300,7 @@ mod tests {
     fn every_setting_is_read() {
         let text = "[[database]]\nname = \"main\"\npath = \"/data\"\nevery = \"24h\"\n\
                     window = \"01:00-05:00\"\nbudget = \"2h\"\nrate = \"none\"\nseal = true\n\
+                    keyring = \"keys\"\ncipher_pass_file = \"/pass\"\n\
                     [[database]]\nname = \"shop\"\npath = \"shop.sqlite\"\n\
                     repair_from = [\"old.sqlite\", \"s3://b/k\"]\nrepair_log = [\"/log\"]\n";
         let subjects = parsed(text).unwrap();
@@ -285,7 +313,14 @@ mod tests {
         let from = ["/etc/pagewarden/old.sqlite", "s3://b/k"].map(PathBuf::from);
         assert_eq!(subjects[1].repair.from, from);
         assert_eq!(subjects[1].repair.log, [Path::new("/log")]);
-        assert_eq!(subjects[0].repair, Sources::default());
+        let keyring = Some(PathBuf::from("/etc/pagewarden/keys"));
+        let all = OpenOptions { no_witness: true, ..OpenOptions::default() };
+        let open = subjects[0].open_options(&all);
+        assert_eq!((&open.keyring, open.no_witness), (&keyring, true));
+        assert_eq!(open.repository.cipher_pass_file, Some(PathBuf::from("/pass")));
+        assert_eq!(subjects[0].repair, Sources { keyring, ..Sources::default() });
+        let all = OpenOptions { keyring: Some("other".into()), ..all };
+        assert_eq!(subjects[1].open_options(&all), all);
         assert_eq!((subjects[1].every, subjects[1].seal), (EVERY, false));
         assert_eq!(parsed("").unwrap(), []);
     }

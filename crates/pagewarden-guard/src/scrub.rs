@@ -170,7 +170,8 @@ impl Scrub<'_> {
         {
             return Ok(Opened::Archive);
         }
-        let pages_only = OpenOptions { no_witness: true, settle: None, ..self.open.clone() };
+        let pages_only =
+            OpenOptions { no_witness: true, settle: None, ..subject.open_options(&self.open) };
         let target = parts::open_together(&subject.paths, None, &pages_only)?;
         let live = target.description.live;
         Ok(match Listing::of(target) {
@@ -198,7 +199,7 @@ impl Scrub<'_> {
             None => HashMap::new(),
         };
         let is_whole = due.is_some() && self.covers_all(target, &begins)?;
-        let open = OpenOptions { no_witness: !is_whole, ..self.open.clone() };
+        let open = OpenOptions { no_witness: !is_whole, ..subject.open_options(&self.open) };
         let mut opened = match parts::open_together(&subject.paths, None, &open) {
             Ok(opened) => opened,
             Err(error) => return Ok(Err(error)),

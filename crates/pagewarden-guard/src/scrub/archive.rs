@@ -76,12 +76,13 @@ impl Scrub<'_> {
     }
 
     fn targets(&self, subject: &Subject) -> Result<Box<dyn Iterator<Item = Target>>, Error> {
+        let open = subject.open_options(&self.open);
         if let [path] = subject.paths.as_slice()
             && let Some(tool) = repository::kind_of(&StorePath::local(path), None)
         {
-            return Ok((tool.open)(&StorePath::local(path), &self.open)?.targets);
+            return Ok((tool.open)(&StorePath::local(path), &open)?.targets);
         }
-        let target = parts::open_together(&subject.paths, None, &self.open)?;
+        let target = parts::open_together(&subject.paths, None, &open)?;
         Ok(Box::new(std::iter::once(target)))
     }
 
