@@ -235,7 +235,7 @@ impl DataFile {
     fn scope(&self) -> Scope {
         let is_known = self.boot.as_ref().filter(|boot| is_seen(boot.version));
         let moment = match is_known {
-            Some(boot) if boot.is_at_rest() => Moment::Rest,
+            Some(boot) if boot.is_at_rest() => Moment::Rest(boot.checkpoint),
             // Nothing of it is ever flushed.
             Some(boot) if boot.is_clean => Moment::Unknown,
             Some(boot) => Moment::Before(boot.checkpoint),

@@ -185,6 +185,10 @@ impl<'a> RowPage<'a> {
     /// # Errors
     /// What does not fit, in words.
     pub fn test(&self) -> Result<(), String> {
+        let level = self.page[LEVEL_AT];
+        if level != 0 && self.kind != kinds::INDEX {
+            return Err(format!("it has level {level}, and only pages of indexes have levels"));
+        }
         let starts = self.starts()?;
         let (mut used, mut ghosts, mut is_known) = (0_usize, 0_usize, true);
         let mut before: Option<(usize, usize)> = None;
@@ -318,6 +322,12 @@ impl<'a> RowPage<'a> {
         if end > self.slots_begin() { Err("it ends behind the page's records") } else { Ok(end) }
     }
 
+    /// True if one of its records is compressed: it has its columns elsewhere.
+    #[must_use]
+    pub fn is_compressed(&self) -> bool {
+        self.records().any(|at| self.page.get(at).is_some_and(|bits| bits & IS_COMPRESSED != 0))
+    }
+
     /// Where a record of an upper level leads.
     #[must_use]
     pub fn child(&self, at: usize) -> Pointer {
@@ -395,7 +405,8 @@ mod tests {
     #[test]
     fn page_with_rows_passes_and_each_wound_to_it_is_named() {
         assert_eq!(told(&page()), None);
-        let changes: [(usize, &[u8], &str); 14] = [
+        let changes: [(usize, &[u8], &str); 15] = [
+            (LEVEL_AT, &[4], "it has level 4"),
             (FREE_DATA_AT, &[95, 0], "its records end at byte 95"),
             (FREE_DATA_AT, &[0xFF, 0x1F], "its records end at byte 8191"),
             (22, &[0xFF, 0xFF], "65535 slots"),

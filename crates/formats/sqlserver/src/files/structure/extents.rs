@@ -257,14 +257,10 @@ fn map_of(maps: &BTreeMap<u64, Bits>, extent: u64) -> Option<&Bits> {
     maps.get(&page.saturating_sub(page % INTERVAL_PAGES))
 }
 
-/// The page that has a map of this extent: the one with this number in the first interval. In later ones the maps of
-/// free and of mixed extents are the first two pages.
+/// The page that has a map of this extent: see [`super::map_page`].
 fn map_page(extent: u64, number: u64) -> u32 {
-    let interval = extent.saturating_mul(EXTENT_PAGES) / INTERVAL_PAGES;
-    let page = match interval {
-        0 => number,
-        _ => interval.saturating_mul(INTERVAL_PAGES).saturating_add(number.saturating_sub(2)),
-    };
+    let page = extent.saturating_mul(EXTENT_PAGES);
+    let page = super::map_page(page.saturating_sub(page % INTERVAL_PAGES), number);
     u32::try_from(page).unwrap_or(u32::MAX)
 }
 

@@ -15,7 +15,7 @@
 //! Pages are seen once, in any order; what is remembered of each is in a [`Fact`]. Nothing is followed
 //! from page to page, so that no link can lead in a circle. Only pages that are allocated and passed their own tests have a say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -61,6 +61,7 @@ struct Fact {
     /// Its byte in the free space.
     free_space: u8,
     is_unprotected: bool,
+    when: When,
     /// Files of the two links.
     files: [u16; 2],
     before: u32,
@@ -76,6 +77,18 @@ impl Fact {
     fn next(&self) -> Pointer {
         Pointer { page: self.next, file: self.files[1] }
     }
+}
+
+/// When a page was changed, by what its header says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum When {
+    /// Before the block of the log with the last checkpoint.
+    #[default]
+    Before,
+    /// In that block, before the checkpoint.
+    JustBefore,
+    /// Behind the checkpoint.
+    Behind,
 }
 
 /// A record that leads to the page below.
@@ -95,6 +108,8 @@ struct Found {
     /// Pages with rows that passed.
     fitting: u64,
     children: Vec<Child>,
+    /// Units with upper levels whose records are compressed.
+    compressed: Vec<Unit>,
     iams: Vec<(u32, Iam)>,
     free: Vec<(u64, Bits)>,
     mixed: Vec<(u64, Bits)>,
@@ -110,6 +125,7 @@ struct Gathered {
     fitting: u64,
     failing: u64,
     children: Vec<Child>,
+    compressed: BTreeSet<Unit>,
     /// The IAM pages by number.
     iams: BTreeMap<u32, Iam>,
     maps_bytes: usize,
@@ -142,6 +158,7 @@ impl Gathered {
         self.is_cut |= self.children.len().saturating_add(found.children.len()) > most;
         self.children.extend(found.children);
         self.children.truncate(most);
+        self.compressed.extend(found.compressed);
         for (page, iam) in found.iams {
             self.maps_bytes = self.maps_bytes.saturating_add(iam.extents.bytes());
             match self.maps_bytes > MAPS_BYTES_MAX {
@@ -187,6 +204,27 @@ impl Gathered {
         (0_u32..).zip(&self.facts).filter_map(|(page, _)| Some((page, self.in_use(page)?)))
     }
 
+    /// Takes their say from pages of the checkpoint's block of the log and behind it, if one was changed behind the
+    /// checkpoint: the database was not shut down as its boot page says, which may be from another moment as in
+    /// a backup. False if so.
+    fn leave_later_pages(&mut self) -> bool {
+        let is_later = |fact: Fact| fact.when == When::Behind && fact.kind != kinds::BOOT;
+        if !self.pages_in_use().any(|(_, fact)| is_later(fact)) {
+            return true;
+        }
+        let mut later = BTreeSet::new();
+        for (fact, page) in self.facts.iter_mut().zip(0_u64..) {
+            if fact.when != When::Before {
+                fact.kind = 0;
+                later.insert(page);
+            }
+        }
+        self.free_space.retain(|page| !later.contains(page));
+        self.free.retain(|interval, _| !later.contains(&map_page(*interval, 2)));
+        self.mixed.retain(|interval, _| !later.contains(&map_page(*interval, 3)));
+        false
+    }
+
     /// True if each page that is allocated has a say, and of each it is known whether it is.
     fn is_whole(&self) -> bool {
         let mut pages = (0_u32..).zip(&self.facts);
@@ -195,6 +233,15 @@ impl Gathered {
                 Some(is_allocated) => !is_allocated || fact.kind != 0,
                 None => false,
             })
+    }
+}
+
+/// The page that has a map of this interval: the one with this number in the first one. In later ones the maps of
+/// free and of mixed extents are the first two pages.
+fn map_page(interval: u64, number: u64) -> u64 {
+    match interval {
+        0 => number,
+        _ => interval.saturating_add(number.saturating_sub(2)),
     }
 }
 
@@ -220,8 +267,8 @@ pub(super) struct Scope {
 /// Which pages of a file are of one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Moment {
-    /// All of them.
-    Rest,
+    /// All of them, where none was changed behind this position in the log, that of the last checkpoint.
+    Rest(Lsn),
     /// Those that were changed before the block of this position in the log.
     Before(Lsn),
     /// It is not known.
@@ -229,14 +276,22 @@ pub(super) enum Moment {
 }
 
 impl Moment {
-    fn has(self, lsn: Lsn) -> bool {
-        match self {
-            Self::Rest => true,
-            Self::Before(checkpoint) => {
-                (lsn.log_file, lsn.block) < (checkpoint.log_file, checkpoint.block)
-            }
-            Self::Unknown => false,
-        }
+    /// When a page was changed that has a say, as far as is known before all pages were seen.
+    fn of(self, lsn: Lsn) -> Option<When> {
+        let (checkpoint, is_at_rest) = match self {
+            Self::Rest(checkpoint) => (checkpoint, true),
+            Self::Before(checkpoint) => (checkpoint, false),
+            Self::Unknown => return None,
+        };
+        let block = |lsn: Lsn| (lsn.log_file, lsn.block);
+        let when = if block(lsn) < block(checkpoint) {
+            When::Before
+        } else if lsn <= checkpoint {
+            When::JustBefore
+        } else {
+            When::Behind
+        };
+        (is_at_rest || when == When::Before).then_some(when)
     }
 }
 
@@ -311,22 +366,23 @@ impl Structure {
         };
         if let Err(words) = self.test(page, &header) {
             // Without a sum it may be read half written, where a server is writing it.
-            if standing == Standing::Ok || self.scope.moment == Moment::Rest {
+            if standing == Standing::Ok || matches!(self.scope.moment, Moment::Rest(_)) {
                 found.faults.push((number, words, standing));
             }
             return;
         }
         let rows = RowPage::new(page, &header);
         found.fitting = found.fitting.saturating_add(u64::from(rows.is_some()));
-        if !self.is_comparing() || !self.scope.moment.has(header.lsn) {
+        let Some(when) = self.scope.moment.of(header.lsn).filter(|_| self.is_comparing()) else {
             return;
-        }
+        };
         let place = Place::parse(page);
         let fact = Fact {
             kind: header.kind,
             level: place.level,
             free_space: 0,
             is_unprotected: standing == Standing::Unprotected,
+            when,
             files: [place.before.file, place.next.file],
             before: place.before.page,
             next: place.next.page,
@@ -381,6 +437,10 @@ impl Structure {
         found: &mut Found,
     ) {
         let Some(rows) = rows else { return };
+        if rows.is_compressed() {
+            found.compressed.push(place.unit);
+            return;
+        }
         let begin = found.children.len();
         for (at, rank) in rows.records().zip(0_u16..) {
             found.children.push(Child { parent: number, page: rows.child(at), rank });
@@ -420,6 +480,8 @@ impl Structure {
             steps.push(self.page_fault(page, words, severity, standing));
         }
         if self.is_comparing() {
+            let is_at_rest = gathered.leave_later_pages();
+            let proves = if is_at_rest { self.scope.proves } else { Severity::Suspect };
             let mut faults = Faults::new();
             let known = self.known_of(&gathered);
             self.compare_links(&gathered, &known, &mut faults);
@@ -429,7 +491,7 @@ impl Structure {
             for (page, words) in faults {
                 let is_unprotected = gathered.fact(page).is_unprotected;
                 let standing = if is_unprotected { Standing::Unprotected } else { Standing::Ok };
-                steps.push(self.page_fault(page, words, self.scope.proves, standing));
+                steps.push(self.page_fault(page, words, proves, standing));
             }
         }
         steps.truncate(FAULTS_MAX);
