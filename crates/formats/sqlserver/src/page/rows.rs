@@ -5,7 +5,7 @@
 //! | 3 | 1 | `m_level` | 0: the leaves; above the data of a clustered index it begins with 0 or 1 |
 //! | 6, 24 | 2, 4 | `m_indexId`, `m_objId` | the allocation unit: `index << 48`, `object << 16` |
 //! | 8, 16 | 4 + 2 | `m_prevPage`, `m_nextPage` | page and file; zero: none |
-//! | 14 | 2 | `pminlen` | bytes of the fixed part of an index record; the fewest of a data record |
+//! | 14 | 2 | `pminlen` | bytes of the fixed part of an index record |
 //! | 22 | 2 | `m_slotCnt` | |
 //! | 28 | 2 | `m_freeCnt` | free bytes: 8,096 less 2 a slot, less the bytes of all records |
 //! | 30 | 2 | `m_freeData` | behind the last record |
@@ -273,8 +273,9 @@ impl<'a> RowPage<'a> {
                     return Err("its second byte has bits that no row has");
                 }
                 let fixed = usize::from(u16_at(self.page, at.saturating_add(2)));
-                if fixed < self.fixed_bytes().max(4) {
-                    return Err("its fixed part is shorter than that of any row of its page");
+                // Rows from before a column was added are shorter than `pminlen` says: so in a system table of 2022.
+                if fixed < 4 {
+                    return Err("its fixed part is shorter than its header");
                 }
                 self.end_of_columns(at, fixed, bits).map(Some)
             }
@@ -418,7 +419,7 @@ mod tests {
             (96, &[0xB0], "a bit is set that no record has"),
             (96, &[0x36], "a record of a type"),
             (97, &[2], "its second byte"),
-            (98, &[7], "its fixed part is shorter"),
+            (98, &[3], "its fixed part is shorter"),
             (109, &[14], "ends before it begins"),
             (109, &[16], "share bytes"),
         ];
