@@ -59,6 +59,7 @@ targets! {
     sqlite_target
     sqlserver_page
     sqlserver_pfs
+    sqlserver_structure
     sqlserver_target
     tar
     xbstream

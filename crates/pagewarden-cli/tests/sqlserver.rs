@@ -22,6 +22,7 @@ mod large;
 mod log_files;
 mod mutations;
 mod protect;
+mod sums_made_right;
 mod unpack;
 mod wild;
 mod wounds;
@@ -42,6 +43,11 @@ impl Copy {
 
     pub fn check(&self) -> Report {
         check([&self.path]).report()
+    }
+
+    /// Each page by itself.
+    pub fn check_one_by_one(&self) -> Report {
+        check([Path::new("--no-witness"), &self.path]).report()
     }
 
     /// Another file beside it.

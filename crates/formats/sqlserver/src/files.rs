@@ -25,6 +25,7 @@ pub mod backup;
 pub(crate) mod data_file;
 mod log_file;
 mod strays;
+mod structure;
 
 /// The first bytes of a file, which show what it is if it is not SQL Server's.
 const HEAD_BYTES: usize = backup::HEAD_BYTES;
@@ -48,7 +49,11 @@ pub(super) fn probe(path: &Path, metadata: &Metadata) -> Probe {
     }
 }
 
-pub(super) fn open(path: &Path, metadata: &Metadata, _: &OpenOptions) -> Result<Target, Error> {
+pub(super) fn open(
+    path: &Path,
+    metadata: &Metadata,
+    options: &OpenOptions,
+) -> Result<Target, Error> {
     if !metadata.is_file() {
         return Err(Error::unrecognised(
             path,
@@ -67,7 +72,7 @@ pub(super) fn open(path: &Path, metadata: &Metadata, _: &OpenOptions) -> Result<
     let identity =
         data_file::identify(&file, path).or_else(|| data_file::identify_by_sample(&file));
     match identity {
-        Some(identity) => data_file::open(path, &file, identity),
+        Some(identity) => data_file::open(path, &file, identity, options),
         None => Err(without_its_beginning(path, &file).unwrap_or_else(|| not_ours(path, &head))),
     }
 }
@@ -218,16 +223,20 @@ fn setting_in_words(setting: Protection) -> &'static str {
 /// How much "ok" is worth. The checksum is linear, which is weaker than its 32 bits sound.
 fn evidence_of(setting: Option<Protection>) -> Evidence {
     match setting {
-        Some(Protection::Checksum) | None => Evidence {
-            tested_by: "32-bit linear checksums or torn bits, page numbers, and the page free space",
+        Some(Protection::Checksum) => Evidence {
+            tested_by: "32-bit linear checksums or torn bits, page numbers, and what pages say of themselves and of one another",
+            unseen: "words of a sector that changed places, 1 in 30 pairs of flipped bits, a sector of one repeated word turned into another (free space), older versions of a page",
+        },
+        None => Evidence {
+            tested_by: "32-bit linear checksums or torn bits, page numbers, the page free space, and what pages say of themselves",
             unseen: "words of a sector that changed places, 1 in 30 pairs of flipped bits, a sector of one repeated word turned into another (free space, allocation maps), older versions of a page",
         },
         Some(Protection::Torn) => Evidence {
-            tested_by: "torn bits, page numbers, and the page free space",
+            tested_by: "torn bits, page numbers, and what pages say of themselves and of one another",
             unseen: "damage to the content of a page: torn bits show torn writes and little else",
         },
         Some(Protection::None) => Evidence {
-            tested_by: "page numbers, the page free space, and the checksums of pages written before",
+            tested_by: "page numbers, what pages say of themselves and of one another, and the checksums of pages written before",
             unseen: "damage to the content of pages written since checksums were turned off",
         },
     }
@@ -247,7 +256,16 @@ fn evidence_of_backup(setting: Option<Protection>) -> Evidence {
             "damage to the content of pages written since checksums were turned off; around the pages, what carries no sum: details in the blocks of the backup, and what a set says of itself in other words at its end"
         }
     };
-    Evidence { unseen, ..evidence_of(setting) }
+    let tested_by = match setting {
+        Some(Protection::Checksum) | None => {
+            "32-bit linear checksums or torn bits, page numbers, and the page free space"
+        }
+        Some(Protection::Torn) => "torn bits, page numbers, and the page free space",
+        Some(Protection::None) => {
+            "page numbers, the page free space, and the checksums of pages written before"
+        }
+    };
+    Evidence { tested_by, unseen }
 }
 
 pub(crate) fn file_name(path: &Path) -> String {

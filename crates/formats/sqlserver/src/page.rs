@@ -41,10 +41,13 @@ use pagewarden_core::verdict::{Kind, PageNo, Protection, Severity, Standing, joi
 pub mod diff_map;
 pub mod header;
 pub mod log;
+pub mod maps;
 pub mod mend;
+pub mod rows;
 pub(super) mod specimens;
 pub mod stamp;
 pub mod system;
+pub mod units;
 
 use header::{
     FILE_AT, FLAGS_AT, HAS_CHECKSUM, HAS_TORN_BITS, Header, PAGE_AT, RESERVED, TYPE_AT, Tested,

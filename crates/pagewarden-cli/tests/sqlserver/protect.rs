@@ -254,7 +254,7 @@ fn damage_to_copies_is_found_exactly_where_theory_says() {
                         expected.insert(*number);
                     }
                 }
-                let report = Copy::of(name, &damaged).check();
+                let report = Copy::of(name, &damaged).check_one_by_one();
                 assert_eq!(found(&report), expected, "{name} {mode}: {what}");
             }
         }

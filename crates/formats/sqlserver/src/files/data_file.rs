@@ -20,11 +20,14 @@ use crate::checksum::PAGE_BYTES;
 use crate::files::allocation::FileAllocations;
 use crate::files::log_file::{LogFile, has_log_behind_its_first_page};
 use crate::files::strays::Strays;
+use crate::files::structure::{Moment, Scope, Structure};
 use crate::files::{evidence_of, file_name, setting_in_words};
 use crate::page::SqlServerPages;
 use crate::page::header::{Header, Tested, fixed_type, tested};
-use crate::page::system::{BOOT_PAGE, BootPage, FileHeader};
-use pagewarden_core::database::{Description, PageFile, Relation, Segment, Step, Target};
+use crate::page::system::{BOOT_PAGE, BootPage, FileHeader, is_seen};
+use pagewarden_core::database::{
+    Description, OpenOptions, PageFile, Relation, Segment, Step, Target,
+};
 use pagewarden_core::error::Error;
 use pagewarden_core::source::file::{open_regular, read_fully};
 use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Protection, Severity};
@@ -113,8 +116,18 @@ pub(crate) fn identify_by_sample(file: &File) -> Option<Identity> {
     (count >= SAMPLED_MIN).then_some(Identity { number, is_log: false })
 }
 
+/// Options of those that change single pages: each is judged for itself.
+pub(crate) fn one_by_one() -> OpenOptions {
+    OpenOptions { no_witness: true, ..OpenOptions::default() }
+}
+
 /// Opens a file of which this is known.
-pub(crate) fn open(path: &Path, file: &File, identity: Identity) -> Result<Target, Error> {
+pub(crate) fn open(
+    path: &Path,
+    file: &File,
+    identity: Identity,
+    options: &OpenOptions,
+) -> Result<Target, Error> {
     let real_path = std::fs::canonicalize(path).map_err(|e| Error::io("open", path, e))?;
     let metadata = file.metadata().map_err(|source| Error::io("open", path, source))?;
     let own = open_regular(&real_path).map_err(|source| Error::io("open", path, source))?;
@@ -132,6 +145,7 @@ pub(crate) fn open(path: &Path, file: &File, identity: Identity) -> Result<Targe
         identity,
         boot,
         header,
+        is_one_by_one: options.no_witness,
     }
     .into_target())
 }
@@ -147,6 +161,8 @@ struct DataFile {
     identity: Identity,
     boot: Option<BootPage>,
     header: Option<FileHeader>,
+    /// Pages are not compared with one another.
+    is_one_by_one: bool,
 }
 
 impl DataFile {
@@ -172,17 +188,18 @@ impl DataFile {
         let log = self.log();
         let pages = self.bytes / PAGE;
         let segment = Segment { path: self.real_path.clone(), first_page: PageNo(0), pages };
+        let mut structure = None;
         steps.extend(allocations.map(|allocations| {
             let format = Arc::new(SqlServerPages {
                 file: self.identity.number,
-                allocations,
+                allocations: allocations.clone(),
                 writes_checksums: self
                     .boot
                     .as_ref()
                     .is_some_and(|boot| boot.setting == Protection::Checksum),
             });
             let listed_bytes = if self.identity.is_log { PAGE } else { self.bytes };
-            Step::File(PageFile {
+            let mut pages = PageFile {
                 partial_page: if self.identity.is_log { Severity::Notice } else { self.proves() },
                 selection: self.identity.is_log.then(|| Arc::from([0])),
                 relation: Some(Arc::new(Relation {
@@ -193,20 +210,44 @@ impl DataFile {
                 database: self.database().map(Into::into),
                 witnesses: vec![strays.clone()],
                 ..PageFile::of(self.name.clone(), self.real_path.clone(), listed_bytes, format)
-            })
+            };
+            if !self.identity.is_log && !self.is_one_by_one {
+                structure = Some(Structure::watch(&mut pages, self.scope(), &allocations));
+            }
+            Step::File(pages)
         }));
         steps.push(Step::Barrier);
         let name = self.name.clone();
         let steps = steps
             .into_iter()
             .chain(log.into_iter().flatten())
-            .chain(std::iter::once_with(move || strays.note(&name)).flatten());
+            .chain(std::iter::once_with(move || strays.note(&name)).flatten())
+            .chain(structure.into_iter().flat_map(|structure| structure.conclude()));
         let (file, bytes, modified) = (self.file, self.bytes, self.modified);
         let woken = Box::new(move || {
             file.metadata()
                 .map_or(true, |now| now.len() != bytes || now.modified().ok() != modified)
         });
         Target { description, steps: Box::new(steps), woken: Some(woken) }
+    }
+
+    /// What the structure needs to know.
+    fn scope(&self) -> Scope {
+        let is_known = self.boot.as_ref().filter(|boot| is_seen(boot.version));
+        let moment = match is_known {
+            Some(boot) if boot.is_at_rest() => Moment::Rest(boot.checkpoint),
+            // Nothing of it is ever flushed.
+            Some(boot) if boot.is_clean => Moment::Unknown,
+            Some(boot) => Moment::Before(boot.checkpoint),
+            None => Moment::Unknown,
+        };
+        Scope {
+            number: self.identity.number,
+            pages: self.bytes / PAGE,
+            is_short: self.listed_pages().is_none() || self.shortage().is_some(),
+            proves: self.proves(),
+            moment,
+        }
     }
 
     /// What follows the first page of a log file.

@@ -44,10 +44,16 @@ pub mod kinds {
     pub const DATA: u8 = 1;
     /// Rows of an index.
     pub const INDEX: u8 = 2;
+    /// Long values, several on a page.
+    pub const TEXT_MIX: u8 = 3;
+    /// Long values, and where their parts are.
+    pub const TEXT_TREE: u8 = 4;
     /// Global allocation map: extents.
     pub const GAM: u8 = 8;
     /// Shared global allocation map: mixed extents.
     pub const SGAM: u8 = 9;
+    /// The extents and single pages of an allocation unit.
+    pub const IAM: u8 = 10;
     /// Page free space: a byte for each page.
     pub const PFS: u8 = 11;
     /// The boot page, page 9 of file 1.
@@ -202,11 +208,11 @@ pub fn tested(page: &Page, header: &Header) -> Tested {
     if fits { Tested::Sound } else { Tested::Failed }
 }
 
-pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |field| u16::from_le_bytes(*field))
 }
 
-pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |field| u32::from_le_bytes(*field))
 }
 

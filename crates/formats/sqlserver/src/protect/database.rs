@@ -349,7 +349,7 @@ fn content(path: &Path, file: &File, identity: Identity) -> Result<Content, Erro
     if identity.is_log {
         return Ok(Content::Log);
     }
-    let mut more = data_file::open(path, file, identity)?.steps;
+    let mut more = data_file::open(path, file, identity, &data_file::one_by_one())?.steps;
     let (mut notes, mut findings) = (Vec::new(), Vec::new());
     for step in more.by_ref() {
         match step {

@@ -77,9 +77,10 @@ fn open<'a>(path: &Path, _: Option<&Path>, _: &'a dyn Disk) -> Opened<'a> {
 }
 
 /// The data file, or those of the folder one after the other, for a check.
-fn target(path: &Path, metadata: &Metadata, options: &OpenOptions) -> Result<Target, Error> {
+fn target(path: &Path, metadata: &Metadata, _: &OpenOptions) -> Result<Target, Error> {
+    let options = data_file::one_by_one();
     if !metadata.is_dir() {
-        return crate::files::open(path, metadata, options);
+        return crate::files::open(path, metadata, &options);
     }
     let database = Database::open(path)?;
     let mut targets = Vec::new();
@@ -87,7 +88,7 @@ fn target(path: &Path, metadata: &Metadata, options: &OpenOptions) -> Result<Tar
         let failed = |error| Error::io("open", &file.path, error);
         let opened = crate::files::open_file(&file.path).map_err(failed)?;
         let identity = data_file::Identity { number: file.number, is_log: false };
-        targets.push(data_file::open(&file.path, &opened, identity)?);
+        targets.push(data_file::open(&file.path, &opened, identity, &options)?);
     }
     let Some(first) = targets.first() else {
         return Err(Error::damaged(path, "no file", TO_RESTORE));
