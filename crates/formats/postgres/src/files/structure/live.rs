@@ -6,7 +6,7 @@
 //! each line pointer, and for each index the sum of hashes of (line pointer, keys); entries
 //! that lead to other line pointers are of rows that no longer count, and are left out.
 //!
-//! Sums alone tell whether all is well, so that entries are first only added up ([`Entries::quick`]).
+//! Sums alone tell whether all is well, so that entries are first only added up ([`LiveRows::quick`]).
 //! Which rows are missing is asked when the sums differ.
 //!
 //! A key that is longer than [`HASHED_BYTES`] counts by its length alone: an index may keep it
