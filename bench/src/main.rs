@@ -18,6 +18,7 @@ mod protect;
 mod rewrite;
 mod samples;
 mod sqlserver;
+mod structure;
 mod subject;
 mod sums;
 
@@ -51,6 +52,11 @@ enum Benchmark {
     Lake(lake::Arguments),
     /// A read-only database in a pack beside plain and compressed file systems
     Packs(packs::Arguments),
+    /// `pagewarden check --structure` against `pg_amcheck`, `PRAGMA integrity_check` and `CHECK TABLE`
+    Structure(structure::Arguments),
+    /// Asks SQLite what it thinks of a file, in a process of its own
+    #[command(hide = true)]
+    Pragma(structure::engines::Pragma),
     /// Asks a database, in a process of its own
     #[command(hide = true)]
     Query(packs::sqlite::Arguments),
@@ -74,6 +80,8 @@ fn main() -> anyhow::Result<()> {
         Benchmark::Compare(arguments) => compare::run(&arguments),
         Benchmark::Lake(arguments) => lake::run(&arguments),
         Benchmark::Packs(arguments) => packs::run(&arguments),
+        Benchmark::Structure(arguments) => structure::run(&arguments),
+        Benchmark::Pragma(arguments) => structure::engines::pragma(&arguments),
         Benchmark::Query(arguments) => packs::sqlite::run(&arguments),
         Benchmark::Pass(arguments) => packs::passed::run(&arguments),
         Benchmark::Rewrite(arguments) => rewrite::run(&arguments),

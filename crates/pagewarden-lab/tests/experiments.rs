@@ -308,6 +308,50 @@ fn worth_is_what_the_designs_promise() {
     assert!(share(&mut prepared, "torn write", "marker-torn", "detected") > 0.99);
 }
 
+/// What is found in files of whole databases, each fault by its sum or by other pages.
+#[test]
+fn structure_finds_in_whole_files_what_sums_do_not() {
+    let Some(experiment) = available("e5") else { return };
+    let mut prepared = prepare(experiment);
+    let arms = experiment.description().arms.iter();
+    for arm in arms.filter(|arm| arm.name.contains("-file")) {
+        let mut counts = |condition: &str| {
+            let reading = prepared.measure(condition, arm, 0).unwrap();
+            if let Some(why) = reading.why_unavailable() {
+                eprintln!("SKIPPED: {}: {why}", arm.name);
+                return None;
+            }
+            let [all, sum, sum_alone, structure_alone, both, of] = [
+                "detected",
+                "by_sum",
+                "by_sum_alone",
+                "by_structure_alone",
+                "by_both",
+                "by_both_of",
+            ]
+            .map(|name| value(&reading, name));
+            let what = format!("{}, {condition}: {reading:?}", arm.name);
+            assert!((sum_alone + structure_alone + both - all).abs() < 1e-9, "{what}");
+            assert!((sum_alone + both - sum).abs() < 1e-9 && of > 0.0 && all <= of, "{what}");
+            Some((sum / of, (structure_alone + both) / of, all / of))
+        };
+        let Some((by_sum, _, _)) = counts("1 bit") else { continue };
+        assert!((by_sum - 1.0).abs() < 1e-9, "{}: {by_sum}", arm.name);
+        // What the page says of itself is right, or of a field in which no other bit is.
+        let (by_sum, _, all) = counts("1 bit, sum made right").unwrap();
+        assert!(by_sum < 0.5 && all < 1.0, "{}: {by_sum} {all}", arm.name);
+        let (by_sum, by_structure, all) = counts("zeroed page").unwrap();
+        assert!(all > 0.5, "{}: {all}", arm.name);
+        if arm.name == "postgres-files" {
+            // Legal for the page itself; other pages tell that it was in use.
+            assert!(by_sum.abs() < 1e-9 && by_structure > 0.9, "{by_sum} {by_structure}");
+        }
+        let (by_sum, by_structure, _) = counts("lost write").unwrap();
+        assert!(by_sum.abs() < 1e-9, "{}: {by_sum}", arm.name);
+        assert!(by_structure > 0.0, "{}", arm.name);
+    }
+}
+
 fn value(reading: &Reading, name: &str) -> f64 {
     *reading.values.get(name).unwrap_or_else(|| panic!("no {name} in {reading:?}"))
 }

@@ -280,6 +280,12 @@ impl Server {
         self.server.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
+    /// The server's process number while it runs.
+    pub fn pid(&mut self) -> Option<u32> {
+        let is_running = self.is_running();
+        self.server.as_ref().filter(|_| is_running).map(Child::id)
+    }
+
     /// Everything the server has said.
     pub fn log(&self) -> String {
         let bytes = fs::read(self.home.path().join("server.log")).unwrap_or_default();

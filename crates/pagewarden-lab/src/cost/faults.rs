@@ -19,12 +19,15 @@ pub enum Fault {
     Zeroed,
     /// The version before, sound, in the place of the new one.
     LostWrite,
+    /// A flipped bit of a page, and then all that protects it, made for just these bytes: a fault
+    /// of memory or of a program before the page was written.
+    Stamped,
 }
 
 /// What can be written atomically at worst: where pages tear.
-const SECTOR_BYTES: usize = 512;
+pub const SECTOR_BYTES: usize = 512;
 /// Tries at a fault that changes something; then it is given up.
-const TRIES_MAX: u32 = 100;
+pub const TRIES_MAX: u32 = 100;
 
 /// Sound pages, without a protection on them yet.
 #[derive(Debug)]
@@ -150,6 +153,17 @@ impl Fault {
                 let (_, number) = stock.any(random);
                 Some(look(protection, &vec![0; protection.page_bytes], number))
             }
+            Self::Stamped => {
+                let (plain, number) = stock.any(random);
+                let mut page = plain.to_vec();
+                let bit = random.below(page.len() * 8);
+                *page.get_mut(bit / 8)? ^= 1 << (bit % 8);
+                let mut sound = plain.to_vec();
+                (protection.write)(&mut sound, number, 1);
+                (protection.write)(&mut page, number, 1);
+                // A bit that is a part of the protection was made right again.
+                (page != sound).then(|| look(protection, &page, number))
+            }
             Self::LostWrite => {
                 let (old, new, number) = stock.changed(protection, random);
                 (old != new).then(|| look(protection, &old, number))
@@ -224,6 +238,7 @@ mod tests {
             (Fault::Noise(4096), 1.0),
             (Fault::Torn, 1.0),
             (Fault::LostWrite, 0.0),
+            (Fault::Stamped, 0.0),
         ] {
             let (by_sum, _) = share("full_crc32", fault, 300);
             assert!((by_sum - expected).abs() < 1e-9, "{fault:?}: {by_sum}");

@@ -30,3 +30,4 @@ pub mod server_cpu;
 pub mod sqlite;
 pub mod stores;
 pub mod subjects;
+pub mod whole;

@@ -1,7 +1,7 @@
 //! E5: what each protection is worth: the share of faults that are noticed.
 //!
-//! Faults are let happen to pages of real servers, over and over; nothing is
-//! timed.
+//! Faults are let happen to pages of real servers, over and over, and to pages in the files of
+//! whole databases at rest, which are then verified as a whole; nothing is timed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,6 +18,7 @@ use crate::cost::experiment::{
 };
 use crate::cost::faults::{Fault, Stock};
 use crate::cost::protection::PROTECTIONS;
+use crate::cost::whole::{self, Database};
 use crate::cost::{postgres, program};
 use crate::stats::random::Random;
 
@@ -44,7 +45,15 @@ const CONDITIONS: &[(&str, Fault)] = &[
     ("misplaced page", Fault::Misplaced),
     ("zeroed page", Fault::Zeroed),
     ("lost write", Fault::LostWrite),
+    ("1 bit, sum made right", Fault::Stamped),
 ];
+
+/// Arms that are whole databases. A try takes three checks, which is why there are fewer.
+const OF_POSTGRES: &str = "postgres-files";
+const OF_MARIADB: &str = "mariadb-files";
+const OF_SQLITE: &str = "sqlite-file";
+const WHOLE_SHORT: u32 = 10;
+const WHOLE: u32 = 300;
 
 static DESCRIPTION: Description = Description {
     name: "e5",
@@ -59,8 +68,14 @@ static DESCRIPTION: Description = Description {
    all pages that it covers); the first sectors of a newer version before the rest of the older; another page's
    bytes; zeroes; the version before.
 4. Verify it as the engine would when it reads. Count. A fault that changes nothing is no fault.
+5. For the arms of files: stop a PostgreSQL with two tables and their indexes, a MariaDB with the same, and close a
+   file of SQLite that our VFS wrote under CHECKSUM. Put each fault into a page that is in use of those tables, and
+   run `pagewarden check --no-witness`: by_sum. Stamp the page anew (its sum, its number, all that protects it), and
+   run that again, and `pagewarden check --structure`: what only the second finds is found by structure.
 `detected` is by whatever the engine looks at (the page's number and header too), `by_sum` by the sum or the marks
-alone. All are faults of one page at rest: an engine may notice more by its indexes and its log.",
+alone, in arms of files by all that `--no-witness` looks at: InnoDB's lists of pages in use are part of that. All are faults of one page at rest, and an engine may
+notice more by its log. Of a page whose sum fails structure is not asked: what is found `by_both` would have been
+found by either, had the other not been there.",
     arms: &[
         Arm { name: "none", what: "SQL Server, PAGE_VERIFY NONE: the page's number only" },
         Arm { name: "torn", what: "SQL Server, TORN_PAGE_DETECTION: two bits a sector" },
@@ -72,10 +87,16 @@ alone. All are faults of one page at rest: an engine may notice more by its inde
         Arm { name: "marker-none", what: "our VFS for SQLite, NONE: a marker with the page's number" },
         Arm { name: "marker-torn", what: "our VFS, TORN_PAGE_DETECTION: 8 bits for each eighth of the page, and the number" },
         Arm { name: "marker-checksum", what: "our VFS, CHECKSUM: 64 bits with the page's number" },
+        Arm { name: OF_POSTGRES, what: "a PostgreSQL cluster at rest: data checksums, and structure" },
+        Arm { name: OF_MARIADB, what: "a MariaDB data directory at rest: its checksums, and structure" },
+        Arm { name: OF_SQLITE, what: "a SQLite file under our VFS, CHECKSUM, and structure" },
     ],
     metrics: &[
         Metric { name: "detected", unit: "", kind: Kind::Share, better: Better::Higher },
         Metric { name: "by_sum", unit: "", kind: Kind::Share, better: Better::Higher },
+        Metric { name: "by_sum_alone", unit: "", kind: Kind::Share, better: Better::Higher },
+        Metric { name: "by_structure_alone", unit: "", kind: Kind::Share, better: Better::Higher },
+        Metric { name: "by_both", unit: "", kind: Kind::Share, better: Better::Higher },
     ],
     is_price: true,
     decides: None,
@@ -93,13 +114,20 @@ impl Experiment for Worth {
     }
 
     fn prepare(&self, lab: &Lab) -> Result<Box<dyn Prepared>> {
-        let tries = match lab.form {
-            Form::Short => 20_000,
-            Form::Whole => 1_000_000,
+        let (tries, whole_tries) = match lab.form {
+            Form::Short => (20_000, WHOLE_SHORT),
+            Form::Whole => (1_000_000, WHOLE),
         };
         let of_postgres = pages_of_postgres(&lab.stop)?;
+        let mut whole = BTreeMap::from([
+            (OF_POSTGRES, whole::postgres(&lab.stop)?),
+            (OF_SQLITE, whole::sqlite()?),
+        ]);
         let (of_innodb, source) = match Installation::find() {
-            Some(installation) => (pages_of_mariadb(&installation, &lab.stop)?, "MariaDB"),
+            Some(installation) => {
+                whole.insert(OF_MARIADB, whole::mariadb(&installation, &lab.stop)?);
+                (pages_of_mariadb(&installation, &lab.stop)?, "MariaDB")
+            }
             None => (of_postgres.clone(), "PostgreSQL, as MariaDB is not installed"),
         };
         let mut stocks = BTreeMap::new();
@@ -109,14 +137,16 @@ impl Experiment for Worth {
             stocks.insert(protection.name, stock);
         }
         let stop = Arc::clone(&lab.stop);
-        Ok(Box::new(Simulation { tries, source, stocks, seed: lab.seed, stop }))
+        Ok(Box::new(Simulation { tries, whole_tries, source, stocks, whole, seed: lab.seed, stop }))
     }
 }
 
 struct Simulation {
     tries: u32,
+    whole_tries: u32,
     source: &'static str,
     stocks: BTreeMap<&'static str, Stock>,
+    whole: BTreeMap<&'static str, Database>,
     seed: u64,
     stop: Arc<AtomicBool>,
 }
@@ -129,10 +159,14 @@ impl Prepared for Simulation {
     fn settings(&self) -> BTreeMap<String, String> {
         let mut settings = BTreeMap::from([
             ("faults of each class".to_owned(), self.tries.to_string()),
+            ("faults of each class in whole files".to_owned(), self.whole_tries.to_string()),
             ("pages for InnoDB".to_owned(), format!("of {}", self.source)),
         ]);
         for (name, stock) in &self.stocks {
             settings.insert(format!("pages, {name}"), stock.page_count().to_string());
+        }
+        for (name, database) in &self.whole {
+            settings.insert(format!("pages, {name}"), database.page_count().to_string());
         }
         settings
     }
@@ -144,13 +178,19 @@ impl Prepared for Simulation {
             .enumerate()
             .find(|(_, (name, _))| *name == condition)
             .with_context(not_measured)?;
-        let protection =
-            PROTECTIONS.iter().find(|one| one.name == arm.name).with_context(not_measured)?;
-        let stock = self.stocks.get(arm.name).with_context(not_measured)?;
         // Other faults in every block and condition, the same ones when it is
         // run again.
         let salt = u64::from(block) << 8 | u64::try_from(index)?;
         let mut random = Random::new(self.seed ^ salt.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        if let Some(database) = self.whole.get(arm.name) {
+            return in_files(database, *fault, self.whole_tries, &mut random, &self.stop);
+        }
+        if arm.name == OF_MARIADB {
+            return Ok(Reading::unavailable("MariaDB is not installed"));
+        }
+        let protection =
+            PROTECTIONS.iter().find(|one| one.name == arm.name).with_context(not_measured)?;
+        let stock = self.stocks.get(arm.name).with_context(not_measured)?;
         let tries = match fault {
             Fault::Noise(LONG_FAULT) => self.tries / LONG_FAULT_DIVISOR,
             _ => self.tries,
@@ -173,6 +213,38 @@ impl Prepared for Simulation {
             ("by_sum_of", f64::from(happened)),
         ]))
     }
+}
+
+/// Faults in the files of a database that is verified as a whole.
+fn in_files(
+    database: &Database,
+    fault: Fault,
+    tries: u32,
+    random: &mut Random,
+    stop: &AtomicBool,
+) -> Result<Reading> {
+    let (mut happened, mut sum, mut structure, mut both) = (0_u32, 0_u32, 0_u32, 0_u32);
+    for _ in 0..tries {
+        let Some(outcome) = database.happen(fault, random, stop)? else { continue };
+        happened += 1;
+        match (outcome.by_sum, outcome.by_structure) {
+            (true, true) => both += 1,
+            (true, false) => sum += 1,
+            (false, true) => structure += 1,
+            (false, false) => {}
+        }
+    }
+    let counts = [
+        ("detected", sum + structure + both),
+        ("by_sum", sum + both),
+        ("by_sum_alone", sum),
+        ("by_structure_alone", structure),
+        ("by_both", both),
+    ];
+    let shares = counts.into_iter().flat_map(|(name, count)| {
+        [(name.to_owned(), f64::from(count)), (format!("{name}_of"), f64::from(happened))]
+    });
+    Ok(Reading { values: shares.collect(), words: BTreeMap::new() })
 }
 
 /// Heap and index pages of pgbench's tables, some of them changed since they

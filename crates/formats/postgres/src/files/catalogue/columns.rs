@@ -34,7 +34,7 @@
 //! the row of its own `attcollation` is not found as it must be is not read.
 
 use std::collections::{HashMap, HashSet};
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 use crate::files::catalogue::pages::Gaps;
 use crate::files::catalogue::relations::{Certainty, Relation, Relations};
@@ -248,9 +248,20 @@ impl Catalogue {
         database: u32,
         each: impl FnMut(u32, &[u8]),
     ) -> bool {
+        self.each_page_of(relation, database, 0..u32::MAX, each)
+    }
+
+    /// The same for some of its blocks.
+    pub fn each_page_of(
+        &self,
+        relation: &Relation,
+        database: u32,
+        blocks: Range<u32>,
+        each: impl FnMut(u32, &[u8]),
+    ) -> bool {
         let mut gaps = Gaps::default();
         let path = self.file_of(relation, database);
-        self.shape.read(&path, Moment::AtRest, &mut gaps, each);
+        self.shape.read_blocks(&path, blocks, Moment::AtRest, &mut gaps, each);
         gaps.count == gaps.zero_pages
     }
 }

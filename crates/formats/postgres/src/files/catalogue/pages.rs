@@ -9,6 +9,7 @@
 
 use std::fmt;
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -152,10 +153,23 @@ impl Shape {
         first_file: &Path,
         moment: Moment,
         gaps: &mut Gaps,
+        each: impl FnMut(u32, &[u8]),
+    ) {
+        self.read_blocks(first_file, 0..u32::MAX, moment, gaps, each);
+    }
+
+    /// The same for some of its blocks.
+    pub(super) fn read_blocks(
+        &self,
+        first_file: &Path,
+        blocks: Range<u32>,
+        moment: Moment,
+        gaps: &mut Gaps,
         mut each: impl FnMut(u32, &[u8]),
     ) {
         let mut chunk = vec![0_u8; self.page_size.saturating_mul(PAGES_AT_ONCE)];
-        for segment in 0_u32.. {
+        let first_segment = blocks.start.checked_div(self.segment_pages).unwrap_or(0);
+        for segment in first_segment.. {
             let mut path = first_file.as_os_str().to_owned();
             if segment > 0 {
                 path.push(format!(".{segment}"));
@@ -170,7 +184,15 @@ impl Shape {
             };
             let mut block = segment.saturating_mul(self.segment_pages);
             let mut offset = 0_u64;
+            if block < blocks.start {
+                let before = u64::from(blocks.start.saturating_sub(block));
+                offset = before.saturating_mul(self.page_size as u64);
+                block = blocks.start;
+            }
             loop {
+                if block >= blocks.end {
+                    return;
+                }
                 let filled = match read_fully(&file, &mut chunk, offset) {
                     Ok(filled) => filled,
                     Err(error) => {
@@ -180,6 +202,9 @@ impl Shape {
                 };
                 let mut place = offset;
                 for page in chunk.get_mut(..filled).unwrap_or_default().chunks_mut(self.page_size) {
+                    if block >= blocks.end {
+                        return;
+                    }
                     if page.len() < self.page_size {
                         gaps.add(&path, Some(block), GapReason::Cut);
                         break;

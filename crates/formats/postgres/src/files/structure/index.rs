@@ -14,7 +14,7 @@ use crate::files::structure::live::{Entries, KeyHash, LiveRows};
 use crate::files::structure::order::{Compared, Keys};
 use crate::files::structure::values::{Value, Values};
 use crate::files::witness::Tid;
-use crate::files::witness::heap::{self, LinePointer, count};
+use crate::files::witness::heap::{LinePointer, count};
 use crate::files::witness::node::{self, Node};
 use crate::files::witness::tid::{TID_BYTES, u16_at};
 use crate::page::HEADER_BYTES;
@@ -36,6 +36,9 @@ const HAS_ROW: u16 = 0x1000;
 const VARIES: u16 = 0x4000;
 /// Entries of equal keys are in the order of their rows, from this version on (12).
 const VERSION_BY_ROW: u32 = 4;
+
+const KEYS_DO_NOT_FIT: &str = "its keys do not fit into it";
+const COLUMNS_DO_NOT_FIT: &str = "its columns do not fit into it";
 
 /// Reads one index.
 #[derive(Debug)]
@@ -106,7 +109,7 @@ impl<'a> IndexReader<'a> {
             // Checks without `--structure` report what is wrong with the page itself.
             Ok(_) | Err(_) => return,
         };
-        let high = (right != 0).then(|| self.entry(page, 1)).flatten();
+        let high = (right != 0).then(|| self.entry(page, 1, Vec::new())).flatten();
         if right != 0 && high.is_none() && count(page) > 0 {
             return self.fault(block, "its high key: its keys do not fit into it".to_owned());
         }
@@ -118,6 +121,8 @@ impl<'a> IndexReader<'a> {
         }
         let begin = if right == 0 { 1 } else { 2 };
         let mut before: Option<Entry<'_>> = None;
+        // Values of an entry that is no longer needed leave their room to the next one.
+        let mut room = Vec::new();
         let mut first: Option<Box<[u8]>> = None;
         for number in begin..=count(page) {
             // The first entry of an inner page stands for all keys below the second.
@@ -127,13 +132,14 @@ impl<'a> IndexReader<'a> {
                 }
                 continue;
             }
-            let Some(entry) = self.entry(page, number) else {
-                return self.fault(block, format!("entry {number}: its keys do not fit into it"));
+            let entry = match level {
+                0 => self.leaf_entry(page, number, room),
+                _ => self.inner_entry(page, number, room),
             };
-            let wrong = if level > 0 { self.inner_fault(&entry) } else { self.leaf_fault(&entry) };
-            if let Some(text) = wrong {
-                return self.fault(block, format!("entry {number}: {text}"));
-            }
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(text) => return self.fault(block, format!("entry {number}: {text}")),
+            };
             // An entry that is marked dead leads to no row that counts.
             if level == 0 && !is_marked_dead(page, number) {
                 self.hand_on(&entry, entries);
@@ -149,7 +155,7 @@ impl<'a> IndexReader<'a> {
             if level == 0 && first.is_none() {
                 first = Some(entry.bytes.into());
             }
-            before = Some(entry);
+            room = before.replace(entry).map_or_else(Vec::new, |entry| entry.values);
         }
         if let (Some(last), Some(high)) = (&before, &high)
             && self.keys.compare(&last.values, &high.values) == Compared::Known(Ordering::Greater)
@@ -193,23 +199,66 @@ impl<'a> IndexReader<'a> {
         if self.version < VERSION_BY_ROW {
             return None;
         }
-        let bytes = item(page, number)?;
+        let bytes = bytes_of(page, number)?;
         let (number, info) = (u16_at(bytes, 4), u16_at(bytes, 6));
         let is_right = info & OTHER != 0 && number & (COUNT | HAS_ROW | IS_LIST) == 0;
         (!is_right).then(|| format!("the first of an inner page has keys, flags 0x{number:04x}"))
     }
 
-    /// What is wrong with an entry that leads to rows.
-    fn leaf_fault(&self, entry: &Entry<'_>) -> Option<String> {
+    fn inner_entry<'p>(
+        &self,
+        page: &'p [u8],
+        number: u16,
+        room: Vec<Value<'p>>,
+    ) -> Result<Entry<'p>, String> {
+        let entry = self.entry(page, number, room).ok_or(KEYS_DO_NOT_FIT)?;
+        self.inner_fault(&entry).map_or(Ok(entry), Err)
+    }
+
+    /// An entry that leads to rows, once it is known to be one that a server writes. Most lead
+    /// to one row: their columns are read once, for their keys and for what may be wrong.
+    fn leaf_entry<'p>(
+        &self,
+        page: &'p [u8],
+        number: u16,
+        room: Vec<Value<'p>>,
+    ) -> Result<Entry<'p>, String> {
+        let bytes = bytes_of(page, number).ok_or(KEYS_DO_NOT_FIT)?;
+        let info = u16_at(bytes, 6);
+        if info & OTHER != 0 {
+            let entry = self.read(bytes, room).ok_or(KEYS_DO_NOT_FIT)?;
+            return self.list_fault(&entry).map_or(Ok(entry), Err);
+        }
+        let begin = if info & NULLS == 0 { 8 } else { 16 };
+        let mut reader = Values::new(bytes.get(begin..).ok_or(KEYS_DO_NOT_FIT)?);
+        let mut values = room;
+        values.clear();
+        let mut varies = false;
+        for (index, column) in self.columns.iter().enumerate() {
+            let is_key = index < self.shape.key_count;
+            let value = if is_null(bytes, info, index) {
+                Value::Null
+            } else {
+                varies |= column.bytes < 0;
+                let what = if is_key { KEYS_DO_NOT_FIT } else { COLUMNS_DO_NOT_FIT };
+                reader.next(column).ok_or(what)?
+            };
+            if is_key {
+                values.push(value);
+            }
+        }
+        let entry = Entry { bytes, values };
+        content_fault(info, varies, &reader).map_or(Ok(entry), Err)
+    }
+
+    /// What is wrong with an entry that leads to a list of rows.
+    fn list_fault(&self, entry: &Entry<'_>) -> Option<String> {
         let info = u16_at(entry.bytes, 6);
         let tid = Tid::read(entry.bytes)?;
-        if info & OTHER != 0 && tid.number & IS_LIST == 0 {
+        if tid.number & IS_LIST == 0 {
             return Some("it leads to a page, on a leaf".to_owned());
         }
-        let end = match info & OTHER {
-            0 => entry.bytes.len(),
-            _ => usize::try_from(tid.block).ok()?,
-        };
+        let end = usize::try_from(tid.block).ok()?;
         let begin = if info & NULLS == 0 { 8 } else { 16 };
         let mut values = Values::new(entry.bytes.get(begin..end).unwrap_or_default());
         let mut varies = false;
@@ -219,14 +268,10 @@ impl<'a> IndexReader<'a> {
             }
             varies |= column.bytes < 0;
             if values.next(column).is_none() {
-                return Some("its columns do not fit into it".to_owned());
+                return Some(COLUMNS_DO_NOT_FIT.to_owned());
             }
         }
-        if varies != (info & VARIES != 0) {
-            return Some(format!("t_info is 0x{info:04x}, which its columns contradict"));
-        }
-        (!values.is_padding_clear())
-            .then(|| "the bytes between its columns are not zero".to_owned())
+        content_fault(info, varies, &values)
     }
 
     fn fault(&mut self, block: u32, text: String) {
@@ -236,12 +281,12 @@ impl<'a> IndexReader<'a> {
     }
 
     /// An entry with its keys; `None` if they end beyond it.
-    fn entry<'p>(&self, page: &'p [u8], number: u16) -> Option<Entry<'p>> {
-        let bytes = item(page, number)?;
-        Some(Entry { bytes, values: self.values(bytes)? })
+    fn entry<'p>(&self, page: &'p [u8], number: u16, room: Vec<Value<'p>>) -> Option<Entry<'p>> {
+        self.read(bytes_of(page, number)?, room)
     }
 
-    fn values<'p>(&self, bytes: &'p [u8]) -> Option<Vec<Value<'p>>> {
+    /// `room` is for its values, whatever was in it.
+    fn read<'p>(&self, bytes: &'p [u8], room: Vec<Value<'p>>) -> Option<Entry<'p>> {
         let info = u16_at(bytes, 6);
         let number = u16_at(bytes, 4);
         // An inner page or a high key may have the first keys only.
@@ -250,15 +295,17 @@ impl<'a> IndexReader<'a> {
             false => self.shape.key_count,
         };
         let begin = if info & NULLS == 0 { 8 } else { 16 };
-        let mut values = Values::new(bytes.get(begin..)?);
-        let mut all = Vec::with_capacity(keys);
+        let mut reader = Values::new(bytes.get(begin..)?);
+        let mut values = room;
+        values.clear();
+        values.reserve(keys);
         for (index, column) in self.columns.iter().enumerate().take(keys) {
-            all.push(match is_null(bytes, info, index) {
+            values.push(match is_null(bytes, info, index) {
                 true => Value::Null,
-                false => values.next(column)?,
+                false => reader.next(column)?,
             });
         }
-        Some(all)
+        Some(Entry { bytes, values })
     }
 
     fn hand_on(&self, entry: &Entry<'_>, entries: &mut Entries<'_>) {
@@ -349,10 +396,8 @@ impl<'a> IndexReader<'a> {
     }
 
     fn hold(&mut self, high: &[u8], first: Option<&[u8]>, block: u32) {
-        let Some((high, first)) = self.values(high).zip(first.and_then(|first| self.values(first)))
-        else {
-            return;
-        };
+        let keys = |key| self.read(key, Vec::new()).map(|entry| entry.values);
+        let Some((high, first)) = keys(high).zip(first.and_then(keys)) else { return };
         if self.keys.compare(&high, &first) == Compared::Known(Ordering::Greater) {
             let text = "its first key is smaller than the high key of its left neighbour";
             self.fault(block, text.to_owned());
@@ -361,23 +406,34 @@ impl<'a> IndexReader<'a> {
 }
 
 /// The bytes of an entry, as long as it says that it is.
-fn item(page: &[u8], number: u16) -> Option<&[u8]> {
+fn bytes_of(page: &[u8], number: u16) -> Option<&[u8]> {
     let at = usize::from(number).checked_mul(4)?.checked_add(HEADER_BYTES)?.checked_sub(4)?;
     let begin = usize::from(u16_at(page, at) & 0x7FFF);
     let rest = page.get(begin..)?;
     rest.get(..usize::from(u16_at(rest, 6) & SIZE))
 }
 
+/// What is wrong with an entry whose columns were all read.
+fn content_fault(info: u16, varies: bool, values: &Values<'_>) -> Option<String> {
+    if varies != (info & VARIES != 0) {
+        return Some(format!("t_info is 0x{info:04x}, which its columns contradict"));
+    }
+    (!values.is_padding_clear()).then(|| "the bytes between its columns are not zero".to_owned())
+}
+
 /// True if a column of an entry has no value.
 fn is_null(bytes: &[u8], info: u16, index: usize) -> bool {
+    if info & NULLS == 0 {
+        return false;
+    }
     let byte = bytes.get(8_usize.saturating_add(index / 8)).copied().unwrap_or(0);
-    info & NULLS != 0 && byte >> (index % 8) & 1 == 0
+    byte >> (index % 8) & 1 == 0
 }
 
 /// True if the line pointer of an entry says that its row is gone for all.
 fn is_marked_dead(page: &[u8], number: u16) -> bool {
-    let pointer = heap::line_pointer(page, number);
-    pointer == Some(LinePointer::Dead)
+    let at = HEADER_BYTES.saturating_add(usize::from(number.saturating_sub(1)) * 4);
+    u32_at(page, at).is_some_and(|bits| LinePointer::parse(bits) == LinePointer::Dead)
 }
 
 /// Calls `each` for every row that an entry of a leaf leads to.

@@ -6,6 +6,9 @@
 //! each line pointer, and for each index the sum of hashes of (line pointer, keys); entries
 //! that lead to other line pointers are of rows that no longer count, and are left out.
 //!
+//! Sums alone tell whether all is well, so that entries are first only added up ([`LiveRows::quick`]).
+//! Which rows are missing is asked when the sums differ.
+//!
 //! A key that is longer than [`HASHED_BYTES`] counts by its length alone: an index may keep it
 //! compressed, the table plain, or the other way round. A row with a shorter key that is
 //! compressed or elsewhere is asked for its entry, not for its keys.
@@ -21,6 +24,8 @@ const BYTES_MAX: usize = 192 << 20;
 /// The shortest row with its line pointer.
 const ROW_BYTES_MIN: usize = 28;
 const WORD: usize = 64;
+/// In the place of the hash of keys that are not compared.
+const NO_KEYS: u64 = 0;
 
 /// The rows that count in a part of a table.
 #[derive(Debug)]
@@ -40,8 +45,8 @@ pub(super) struct LiveRows {
 #[derive(Debug)]
 pub(super) struct Entries<'a> {
     rows: &'a LiveRows,
-    /// Rows without an entry yet.
-    missing: Vec<u64>,
+    /// Rows without an entry yet; `None` if that is not asked.
+    missing: Option<Vec<u64>>,
     sums: Vec<u64>,
 }
 
@@ -109,16 +114,33 @@ impl LiveRows {
         if let Some(word) = self.live.get_mut(at) {
             *word |= bit;
         }
-        let Some(hashes) = hashes else { return };
-        if let Some(word) = self.keyed.get_mut(at) {
+        if hashes.is_some()
+            && let Some(word) = self.keyed.get_mut(at)
+        {
             *word |= bit;
         }
-        let block = tid.block.saturating_sub(self.first_block);
-        for (sums, hash) in self.sums.iter_mut().zip(hashes) {
-            if let Some(sum) = usize::try_from(block).ok().and_then(|block| sums.get_mut(block)) {
-                *sum = sum.wrapping_add(with_row(*hash, tid));
+        let Ok(block) = usize::try_from(tid.block.saturating_sub(self.first_block)) else { return };
+        for (index, sums) in self.sums.iter_mut().enumerate() {
+            let hash = hashes.and_then(|hashes| hashes.get(index)).copied();
+            if let Some(sum) = sums.get_mut(block) {
+                *sum = sum.wrapping_add(with_row(hash.unwrap_or(NO_KEYS), tid));
             }
         }
+    }
+
+    /// With the rows of the blocks that come next.
+    pub(super) fn join(&mut self, next: Self) {
+        self.blocks = self.blocks.saturating_add(next.blocks);
+        self.live.extend(next.live);
+        self.keyed.extend(next.keyed);
+        for (sums, next) in self.sums.iter_mut().zip(next.sums) {
+            sums.extend(next);
+        }
+    }
+
+    /// How many blocks there is room for.
+    pub(super) fn blocks(&self) -> usize {
+        self.blocks
     }
 
     pub(super) fn is_live(&self, tid: Tid) -> bool {
@@ -126,8 +148,14 @@ impl LiveRows {
         word.is_some_and(|word| word != 0)
     }
 
+    /// For entries that are asked one by one, so that each missing one is known.
     pub(super) fn entries(&self) -> Entries<'_> {
-        Entries { rows: self, missing: self.live.clone(), sums: vec![0; self.blocks] }
+        Entries { rows: self, missing: Some(self.live.clone()), sums: vec![0; self.blocks] }
+    }
+
+    /// For entries that are added up.
+    pub(super) fn quick(&self) -> Entries<'_> {
+        Entries { rows: self, missing: None, sums: vec![0; self.blocks] }
     }
 }
 
@@ -135,23 +163,32 @@ impl Entries<'_> {
     /// An entry that leads to this line pointer, with the hash of its keys.
     pub(super) fn add(&mut self, tid: Tid, hash: u64) {
         let Some((at, bit)) = self.rows.place(tid) else { return };
-        if let Some(word) = self.missing.get_mut(at) {
+        if let Some(word) = self.missing.as_mut().and_then(|missing| missing.get_mut(at)) {
             *word &= !bit;
         }
-        let is_keyed = self.rows.keyed.get(at).is_some_and(|word| word & bit != 0);
+        let has = |words: &[u64]| words.get(at).is_some_and(|word| word & bit != 0);
+        let hash = match has(&self.rows.keyed) {
+            true => hash,
+            false if has(&self.rows.live) => NO_KEYS,
+            false => return,
+        };
         let block = usize::try_from(tid.block.saturating_sub(self.rows.first_block));
-        if let Some(sum) = block.ok().and_then(|block| self.sums.get_mut(block))
-            && is_keyed
-        {
+        if let Some(sum) = block.ok().and_then(|block| self.sums.get_mut(block)) {
             *sum = sum.wrapping_add(with_row(hash, tid));
         }
+    }
+
+    /// True if the sums are those of the rows, of the index with this number: it has all entries,
+    /// and no other ones.
+    pub(super) fn fit(&self, index: usize) -> bool {
+        self.rows.sums.get(index).is_some_and(|expected| *expected == self.sums)
     }
 
     /// Once all entries were added, of the index with this number.
     pub(super) fn verdict(self, index: usize) -> Verdict {
         let mut verdict = Verdict::default();
         let expected = self.rows.sums.get(index).map_or([].as_slice(), Vec::as_slice);
-        let words = self.missing.chunks(self.rows.words.max(1));
+        let words = self.missing.as_deref().unwrap_or_default().chunks(self.rows.words.max(1));
         let blocks = self.rows.first_block..;
         for (block, (words, (sum, expected))) in
             blocks.zip(words.zip(self.sums.iter().zip(expected)))
@@ -203,10 +240,10 @@ impl KeyHash {
             }
             Value::Plain(bytes) if bytes.len() <= HASHED_BYTES => {
                 self.word(bytes.len() as u64);
-                for part in bytes.chunks(8) {
-                    let mut word = [0; 8];
-                    word.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
-                    self.word(u64::from_le_bytes(word));
+                let (words, rest) = bytes.as_chunks::<8>();
+                words.iter().for_each(|word| self.word(u64::from_le_bytes(*word)));
+                if !rest.is_empty() {
+                    self.word(short(rest));
                 }
                 return true;
             }
@@ -220,6 +257,14 @@ impl KeyHash {
 
     pub(super) fn finish(self) -> u64 {
         self.0
+    }
+}
+
+/// Up to seven bytes as a number.
+fn short(bytes: &[u8]) -> u64 {
+    match <[u8; 4]>::try_from(bytes) {
+        Ok(four) => u64::from(u32::from_le_bytes(four)),
+        Err(_) => bytes.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte)),
     }
 }
 
@@ -240,6 +285,25 @@ mod tests {
     }
 
     #[test]
+    fn rows_of_two_parts_are_those_of_one() {
+        let tid = |block| Tid { block, number: 3 };
+        let (mut all, mut one, mut other) = (
+            LiveRows::new(10, 4, 8192, 1),
+            LiveRows::new(10, 1, 8192, 1),
+            LiveRows::new(11, 3, 8192, 1),
+        );
+        for block in 10..14 {
+            let hash = (block != 12).then_some([hash(&[7, 8, 9])]);
+            let hash = hash.as_ref().map(<[u64; 1]>::as_slice);
+            all.add(tid(block), hash);
+            one.add(tid(block), hash);
+            other.add(tid(block), hash);
+        }
+        one.join(other);
+        assert_eq!(format!("{one:?}"), format!("{all:?}"));
+    }
+
+    #[test]
     fn rows_without_an_entry_and_entries_with_other_keys_are_counted() {
         let mut rows = LiveRows::new(10, 3, 8192, 1);
         let tid = |block, number| Tid { block, number };
@@ -248,9 +312,15 @@ mod tests {
         }
         rows.add(tid(11, 5), None);
         let told = |entries: &[(Tid, &[u8])]| {
-            let mut seen = rows.entries();
-            entries.iter().for_each(|(tid, key)| seen.add(*tid, hash(key)));
-            seen.verdict(0)
+            let (mut seen, mut quick) = (rows.entries(), rows.quick());
+            for (tid, key) in entries {
+                seen.add(*tid, hash(key));
+                quick.add(*tid, hash(key));
+            }
+            let fits = quick.fit(0);
+            let verdict = seen.verdict(0);
+            assert_eq!(fits, verdict == Verdict::default());
+            verdict
         };
         let sound: [(Tid, &[u8]); 6] = [
             (tid(12, 290), b"c"),

@@ -11,7 +11,8 @@
 //! | `values` | the values of rows and entries |
 //! | `toast` | chunks of long values |
 //!
-//! Every table is read again, then each of its indexes, by [`THREADS`] threads. Not compared,
+//! Every table is read again, then each of its indexes, by [`THREADS`] threads; those of a large
+//! table side by side. Not compared,
 //! and counted in a note: indexes of expressions and of a part of the rows, other methods than
 //! btree, the order of types and collations that only a server knows.
 //!
@@ -153,20 +154,25 @@ impl Subject {
     /// All tables of a database; false if no more steps are taken.
     fn database(&self, known: &Known<'_>, steps: &SyncSender<Step>) -> bool {
         let (tables, mut left) = tables(known);
+        // The largest first: a large one at the end would keep one thread alone.
+        let blocks = |table: &Table<'_>| self.catalogue.block_count(table.heap, table.database);
+        let mut order: Vec<(u64, usize)> = tables.iter().map(blocks).zip(0..).collect();
+        order.sort_by_key(|(blocks, number)| (std::cmp::Reverse(*blocks), *number));
         let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
         let found = std::thread::scope(|scope| {
             let work = || {
                 let mut found: BTreeMap<usize, Found> = BTreeMap::new();
                 loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(table) = tables.get(number) else { return found };
+                    let place = order.get(next.fetch_add(1, Ordering::Relaxed));
+                    let Some((_, number)) = place else { return found };
+                    let Some(table) = tables.get(*number) else { return found };
                     let goes_on = |bytes: u64| {
                         let is_taken = steps.send(Step::Passed(bytes)).is_ok();
                         is_over.fetch_or(!is_taken, Ordering::Relaxed);
                         is_taken
                     };
                     let one = table.look(&self.catalogue, known.shapes, &goes_on);
-                    found.insert(number, one);
+                    found.insert(*number, one);
                     if is_over.load(Ordering::Relaxed) {
                         return found;
                     }

@@ -1,13 +1,16 @@
 //! One table with its btree indexes and its TOAST table, looked at as a whole.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use crate::files::catalogue::Catalogue;
 use crate::files::catalogue::columns::{Column, IndexShape, Shapes};
 use crate::files::catalogue::relations::Relation;
 use crate::files::catalogue::transactions::{Moment, Transactions};
 use crate::files::catalogue::tuple::Tuple;
 use crate::files::catalogue::visibility::{Visibility, visibility};
+use crate::files::structure::THREADS;
 use crate::files::structure::index::IndexReader;
-use crate::files::structure::live::{KeyHash, LiveRows, Verdict, blocks_at_a_time};
+use crate::files::structure::live::{Entries, KeyHash, LiveRows, Verdict, blocks_at_a_time};
 use crate::files::structure::toast::LongValues;
 use crate::files::structure::values::{Value, Values};
 use crate::files::witness::heap::{LinePointer, line_pointers};
@@ -42,6 +45,60 @@ pub(super) struct Found {
     pub(super) bytes: u64,
 }
 
+/// What one index says of a part of its table.
+struct FoundInIndex {
+    number: usize,
+    bytes: u64,
+    /// As in [`Found`], and not said before.
+    is_unordered: bool,
+    is_full: bool,
+    is_unread: bool,
+    faults: Vec<(u32, String)>,
+    verdict: Verdict,
+}
+
+/// The rows of a part of a table.
+struct Read {
+    live: LiveRows,
+    long: LongValues,
+    faults: Vec<(u32, String)>,
+    pages: u64,
+    /// No page fails its test.
+    is_whole: bool,
+}
+
+impl Read {
+    /// With those of the blocks that come next.
+    fn join(&mut self, next: Self) {
+        self.live.join(next.live);
+        self.long.join(next.long);
+        self.faults.extend(next.faults);
+        self.faults.truncate(FAULTS_MAX);
+        self.pages = self.pages.saturating_add(next.pages);
+        self.is_whole &= next.is_whole;
+    }
+}
+
+/// Takes the number of bytes read, and says whether to go on.
+pub(super) type GoesOn<'a> = dyn Fn(u64) -> bool + Sync + 'a;
+
+impl Found {
+    fn add(&mut self, one: FoundInIndex) {
+        let number = one.number;
+        self.bytes = self.bytes.saturating_add(one.bytes);
+        if one.is_unordered {
+            self.unordered.push(number);
+        }
+        let full = one.is_full.then_some("more keys wait than are remembered");
+        let unread = one.is_unread.then_some("a page is empty or fails its test");
+        self.in_part.extend(full.into_iter().chain(unread).map(|why| (Some(number), why)));
+        if let Some((faults, verdict)) = self.indexes.get_mut(number) {
+            faults.extend(one.faults);
+            verdict.join(one.verdict);
+        }
+    }
+}
+
 /// An index with its shape and the columns of its entries.
 struct Known<'a> {
     relation: &'a Relation,
@@ -56,6 +113,8 @@ struct Rows<'a> {
     toast: Option<u32>,
 }
 
+/// The indexes of a table with this number of blocks are read side by side, and so are its halves.
+const SIDE_BY_SIDE_BLOCKS_MIN: usize = 256;
 /// Rows whose faults are reported.
 const FAULTS_MAX: usize = 1000;
 
@@ -65,7 +124,7 @@ impl Table<'_> {
         &self,
         catalogue: &Catalogue,
         shapes: &Shapes,
-        goes_on: &dyn Fn(u64) -> bool,
+        goes_on: &GoesOn<'_>,
     ) -> Found {
         let mut found = Found::default();
         let known: Option<Vec<_>> = self.indexes.iter().map(|index| known(index, shapes)).collect();
@@ -74,7 +133,6 @@ impl Table<'_> {
             return found;
         };
         let rows = Rows { columns, indexes: &indexes, toast: self.toast.map(|toast| toast.oid) };
-        let mut transactions = catalogue.transactions(Moment::AtRest);
         let page_size = catalogue.page_size();
         let all = catalogue.block_count(self.heap, self.database);
         let all = usize::try_from(all).unwrap_or(usize::MAX);
@@ -83,52 +141,118 @@ impl Table<'_> {
         let mut first = 0_u32;
         found.indexes = indexes.iter().map(|_| Default::default()).collect();
         loop {
-            let mut live = LiveRows::new(first, part, page_size, indexes.len());
+            let read = self.rows(catalogue, &rows, first, part);
             let end = first.saturating_add(u32::try_from(part).unwrap_or(u32::MAX));
-            let mut pages = 0_u64;
-            let is_whole = catalogue.each_page(self.heap, self.database, |block, page| {
-                pages = pages.saturating_add(1);
-                if (first..end).contains(&block) {
-                    rows.read(
-                        block,
-                        page,
-                        &mut transactions,
-                        &mut live,
-                        &mut long,
-                        &mut found.rows,
-                    );
-                }
-            });
-            let is_going_on = self.count(&mut found, pages, page_size, goes_on);
-            if !is_whole {
+            let bytes = read.pages.saturating_mul(page_size as u64);
+            found.bytes = found.bytes.saturating_add(bytes);
+            found.rows.extend(read.faults);
+            found.rows.truncate(FAULTS_MAX);
+            long.join(read.long);
+            let is_going_on = goes_on(bytes);
+            if !read.is_whole {
                 found.why_not = Some("a page of it is empty or fails its test".to_owned());
             }
-            for (number, index) in indexes.iter().enumerate() {
-                if is_going_on && is_whole {
-                    self.index(catalogue, (number, index), &live, first > 0, &mut found, goes_on);
-                }
+            if is_going_on && read.is_whole {
+                let all = self.indexes(catalogue, &indexes, &read.live, first > 0, goes_on);
+                all.into_iter().for_each(|one| found.add(one));
             }
-            if usize::try_from(end).is_ok_and(|end| end >= all) || !is_going_on || !is_whole {
+            if usize::try_from(end).is_ok_and(|end| end >= all) || !is_going_on || !read.is_whole {
                 break;
             }
             first = end;
         }
         if let Some(toast) = self.toast.filter(|_| !long.is_empty()) {
-            self.long_values(catalogue, shapes, toast, &mut transactions, &mut long, &mut found);
+            self.long_values(catalogue, shapes, toast, &mut long, &mut found);
         }
         found
     }
 
-    fn count(
+    /// The rows of a part of the table, a large one by several threads.
+    fn rows(&self, catalogue: &Catalogue, rows: &Rows<'_>, first: u32, blocks: usize) -> Read {
+        let slices = if blocks >= SIDE_BY_SIDE_BLOCKS_MIN { THREADS } else { 1 };
+        let slice = blocks.div_ceil(slices).max(1);
+        let read = |number: usize| {
+            let begin = number.saturating_mul(slice);
+            let count = slice.min(blocks.saturating_sub(begin));
+            let begin = first.saturating_add(u32::try_from(begin).unwrap_or(u32::MAX));
+            self.slice(catalogue, rows, begin, count)
+        };
+        std::thread::scope(|scope| {
+            let read = &read;
+            let others: Vec<_> =
+                (1..slices).map(|number| scope.spawn(move || read(number))).collect();
+            let mut all = read(0);
+            for other in others {
+                match other.join() {
+                    Ok(next) => all.join(next),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            all
+        })
+    }
+
+    fn slice(&self, catalogue: &Catalogue, rows: &Rows<'_>, first: u32, blocks: usize) -> Read {
+        let mut transactions = catalogue.transactions(Moment::AtRest);
+        let mut read = Read {
+            live: LiveRows::new(first, blocks, catalogue.page_size(), rows.indexes.len()),
+            long: LongValues::default(),
+            faults: Vec::new(),
+            pages: 0,
+            is_whole: false,
+        };
+        let end = first.saturating_add(u32::try_from(blocks).unwrap_or(u32::MAX));
+        read.is_whole =
+            catalogue.each_page_of(self.heap, self.database, first..end, |block, page| {
+                read.pages = read.pages.saturating_add(1);
+                rows.read(
+                    block,
+                    page,
+                    &mut transactions,
+                    &mut read.live,
+                    &mut read.long,
+                    &mut read.faults,
+                );
+            });
+        read
+    }
+
+    /// Every index beside a part of the table, several of a large one at a time.
+    fn indexes(
         &self,
-        found: &mut Found,
-        pages: u64,
-        page_size: usize,
-        goes_on: &dyn Fn(u64) -> bool,
-    ) -> bool {
-        let bytes = pages.saturating_mul(page_size as u64);
-        found.bytes = found.bytes.saturating_add(bytes);
-        goes_on(bytes)
+        catalogue: &Catalogue,
+        indexes: &[Known<'_>],
+        live: &LiveRows,
+        is_again: bool,
+        goes_on: &GoesOn<'_>,
+    ) -> Vec<FoundInIndex> {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut found = Vec::new();
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(index) = indexes.get(number) else { return found };
+                found.push(self.index(catalogue, (number, index), live, is_again, goes_on));
+            }
+        };
+        let is_large = live.blocks() >= SIDE_BY_SIDE_BLOCKS_MIN && indexes.len() > 1;
+        let mut found = if is_large {
+            std::thread::scope(|scope| {
+                let others: Vec<_> = (1..THREADS).map(|_| scope.spawn(work)).collect();
+                let mut found = work();
+                for other in others {
+                    match other.join() {
+                        Ok(more) => found.extend(more),
+                        Err(panic) => std::panic::resume_unwind(panic),
+                    }
+                }
+                found
+            })
+        } else {
+            work()
+        };
+        found.sort_by_key(|found| found.number);
+        found
     }
 
     fn index(
@@ -137,35 +261,51 @@ impl Table<'_> {
         (number, index): (usize, &Known<'_>),
         live: &LiveRows,
         is_again: bool,
-        found: &mut Found,
-        goes_on: &dyn Fn(u64) -> bool,
-    ) {
+        goes_on: &GoesOn<'_>,
+    ) -> FoundInIndex {
         let mut reader = IndexReader::new(index.shape, index.columns, is_again);
-        if !reader.keys.is_whole && !is_again {
-            found.unordered.push(number);
+        let mut entries = live.quick();
+        let (is_whole, pages) = self.read_index(catalogue, index, &mut reader, &mut entries, live);
+        let mut bytes = pages.saturating_mul(catalogue.page_size() as u64);
+        reader.finish();
+        // Entries on pages that cannot be read are no loss of the index's.
+        let is_asked = is_whole && reader.faults.is_empty();
+        let mut verdict = Verdict::default();
+        if is_asked && goes_on(bytes) && !entries.fit(number) {
+            let mut again = IndexReader::new(index.shape, index.columns, true);
+            let mut entries = live.entries();
+            let (_, pages) = self.read_index(catalogue, index, &mut again, &mut entries, live);
+            bytes = bytes.saturating_add(pages.saturating_mul(catalogue.page_size() as u64));
+            verdict = entries.verdict(number);
+        } else if !is_asked {
+            goes_on(bytes);
         }
-        let mut entries = live.entries();
+        FoundInIndex {
+            number,
+            bytes,
+            is_unordered: !reader.keys.is_whole && !is_again,
+            is_full: reader.is_in_part() && !is_again,
+            is_unread: !is_whole && !is_again,
+            faults: reader.faults,
+            verdict,
+        }
+    }
+
+    /// Whether all pages of an index were sound, and how many there were.
+    fn read_index(
+        &self,
+        catalogue: &Catalogue,
+        index: &Known<'_>,
+        reader: &mut IndexReader<'_>,
+        entries: &mut Entries<'_>,
+        live: &LiveRows,
+    ) -> (bool, u64) {
         let mut pages = 0_u64;
         let is_whole = catalogue.each_page(index.relation, self.database, |block, page| {
             pages = pages.saturating_add(1);
-            reader.page(block, page, &mut entries, live);
+            reader.page(block, page, entries, live);
         });
-        reader.finish();
-        self.count(found, pages, catalogue.page_size(), goes_on);
-        if !is_again {
-            let full = reader.is_in_part().then_some("more keys wait than are remembered");
-            let unread = (!is_whole).then_some("a page is empty or fails its test");
-            found.in_part.extend(full.into_iter().chain(unread).map(|why| (Some(number), why)));
-        }
-        let Some((faults, verdict)) = found.indexes.get_mut(number) else { return };
-        // Entries on pages that cannot be read are no loss of the index's.
-        let verdict_now = if is_whole && reader.faults.is_empty() {
-            entries.verdict(number)
-        } else {
-            Verdict::default()
-        };
-        faults.append(&mut reader.faults);
-        verdict.join(verdict_now);
+        (is_whole, pages)
     }
 
     fn long_values(
@@ -173,17 +313,17 @@ impl Table<'_> {
         catalogue: &Catalogue,
         shapes: &Shapes,
         toast: &Relation,
-        transactions: &mut Transactions,
         long: &mut LongValues,
         found: &mut Found,
     ) {
+        let mut transactions = catalogue.transactions(Moment::AtRest);
         let Some(columns) = shapes.columns(toast.oid) else {
             let why = "the columns of the TOAST table are not known for sure";
             return found.in_part.push((None, why));
         };
         let is_whole = catalogue.each_page(toast, self.database, |_, page| {
             for tuple in crate::files::catalogue::tuple::tuples(page) {
-                if visibility(&tuple, transactions) == Visibility::Current {
+                if visibility(&tuple, &mut transactions) == Visibility::Current {
                     long.chunk(&tuple, columns);
                 }
             }
@@ -244,7 +384,7 @@ impl Rows<'_> {
             if !is_current {
                 continue;
             }
-            for value in &values {
+            for value in values.iter().filter(|_| self.toast.is_some()) {
                 if let Some(Value::External(external)) = value
                     && Some(external.table) == self.toast
                 {

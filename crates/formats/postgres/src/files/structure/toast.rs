@@ -54,6 +54,16 @@ impl LongValues {
         self.wanted.insert(external.value, wanted);
     }
 
+    /// With those of rows that come later.
+    pub(super) fn join(&mut self, mut later: Self) {
+        self.is_full |= later.is_full;
+        while self.wanted.len().saturating_add(later.wanted.len()) > VALUES_MAX {
+            self.is_full = true;
+            later.wanted.pop_last();
+        }
+        self.wanted.append(&mut later.wanted);
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.wanted.is_empty()
     }

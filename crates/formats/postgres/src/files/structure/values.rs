@@ -79,17 +79,20 @@ impl<'a> Values<'a> {
     }
 
     fn align(&mut self, column: &Column) -> Option<()> {
-        let to = match column.align {
-            b'c' => 1,
-            b's' => 2,
-            b'i' => 4,
-            b'd' => 8,
+        // One less than a power of two.
+        let low_bits: usize = match column.align {
+            b'c' => 0,
+            b's' => 1,
+            b'i' => 3,
+            b'd' => 7,
             _ => return None,
         };
         let begin = self.at;
-        self.at = begin.checked_next_multiple_of(to)?;
-        let padding = self.data.get(begin..self.at)?;
-        self.is_padding_clear &= padding.iter().all(|byte| *byte == 0);
+        if begin & low_bits != 0 {
+            self.at = (begin | low_bits).checked_add(1)?;
+            let padding = self.data.get(begin..self.at)?;
+            self.is_padding_clear &= padding.iter().all(|byte| *byte == 0);
+        }
         Some(())
     }
 

@@ -96,37 +96,55 @@ pub fn fault(page: &[u8], block: u32) -> Option<String> {
 pub fn roots(page: &[u8], block: u32) -> Vec<u16> {
     let mut roots = vec![0_u16; usize::from(count(page)).saturating_add(1)];
     for (number, pointer) in (1_u16..).zip(line_pointers(page)) {
-        let mut at = match pointer {
+        let at = match pointer {
             LinePointer::Redirect(target) => target,
+            // Nearly every row: known by its own line pointer, and alone.
+            LinePointer::Normal { offset, .. } if is_alone(page, offset) => {
+                if let Some(root) = roots.get_mut(usize::from(number)) {
+                    *root = number;
+                }
+                continue;
+            }
             LinePointer::Normal { .. } => number,
             LinePointer::Unused | LinePointer::Dead => continue,
         };
-        let mut expected = None;
-        // A chain is no longer than the page has line pointers: each is led to once.
-        while let Some((found, bytes)) = row(page, at)
-            && let Some(root) = roots.get_mut(usize::from(at))
-            && *root == 0
-        {
-            let is_first = expected.is_none() && at == number;
-            let is_heap_only = found.flags_2 & HEAP_ONLY != 0;
-            let is_next = expected.is_none_or(|xmin: Option<u32>| {
-                xmin.is_none_or(|xmin| xmin == found.xmin || found.xmin == FROZEN_TRANSACTION)
-            });
-            if is_first == is_heap_only || !is_next {
-                break;
-            }
-            *root = number;
-            let Some(next) = bytes.get(CTID..).and_then(Tid::read) else { break };
-            let is_replaced = found.flags_2 & HOT_UPDATED != 0 && found.flags & XMAX_INVALID == 0;
-            if !is_replaced || next.block != block {
-                break;
-            }
-            // Who of a multixact has updated it is not asked.
-            expected = Some((found.flags & XMAX_IS_MULTI == 0).then_some(found.xmax));
-            at = next.number;
-        }
+        follow(page, block, number, at, &mut roots);
     }
     roots
+}
+
+/// True if the row that begins here is in indexes, and was not updated in place.
+fn is_alone(page: &[u8], offset: u16) -> bool {
+    let bytes = page.get(usize::from(offset)..).and_then(|rest| rest.first_chunk::<ROW_BYTES>());
+    bytes.is_some_and(|bytes| Row::read(bytes).flags_2 & (HEAP_ONLY | HOT_UPDATED) == 0)
+}
+
+/// Marks the rows of a chain that begins at a row, or at the target of a redirect.
+fn follow(page: &[u8], block: u32, number: u16, mut at: u16, roots: &mut [u16]) {
+    let mut expected = None;
+    // A chain is no longer than the page has line pointers: each is led to once.
+    while let Some((found, bytes)) = row(page, at)
+        && let Some(root) = roots.get_mut(usize::from(at))
+        && *root == 0
+    {
+        let is_first = expected.is_none() && at == number;
+        let is_heap_only = found.flags_2 & HEAP_ONLY != 0;
+        let is_next = expected.is_none_or(|xmin: Option<u32>| {
+            xmin.is_none_or(|xmin| xmin == found.xmin || found.xmin == FROZEN_TRANSACTION)
+        });
+        if is_first == is_heap_only || !is_next {
+            break;
+        }
+        *root = number;
+        let Some(next) = bytes.get(CTID..).and_then(Tid::read) else { break };
+        let is_replaced = found.flags_2 & HOT_UPDATED != 0 && found.flags & XMAX_INVALID == 0;
+        if !is_replaced || next.block != block {
+            break;
+        }
+        // Who of a multixact has updated it is not asked.
+        expected = Some((found.flags & XMAX_IS_MULTI == 0).then_some(found.xmax));
+        at = next.number;
+    }
 }
 
 /// What is wrong with the version that replaced a row in place.
