@@ -12,9 +12,9 @@
 //! | `toast` | chunks of long values |
 //!
 //! Every table is read again, then each of its indexes, by [`THREADS`] threads; those of a large
-//! table side by side. Not compared,
-//! and counted in a note: indexes of expressions and of a part of the rows, other methods than
-//! btree, the order of types and collations that only a server knows.
+//! table side by side. Not compared, and counted in a note: indexes of expressions and of a part
+//! of the rows, other methods than btree, the order of types and collations that only a server
+//! knows.
 //!
 //! Memory: up to 192 MiB a thread for bits and sums, 64 MiB for keys that wait, and the long
 //! values of one table.
