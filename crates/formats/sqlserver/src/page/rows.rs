@@ -13,7 +13,7 @@
 //!
 //! A record begins with a byte of bits: 0x0E its type (0 row, 1 forwarded row, 2 forwarding stub, 3 index,
 //! 4 long value, 5 ghost of an index, 6 ghost row), 0x10 it has a bitmap of nulls, 0x20 columns of variable length,
-//! 0x40 14 bytes of a version behind it, 0x01 compressed. A row has a second one (0), then where its fixed part
+//! 0x40 at least 14 bytes of a version behind it, 0x01 compressed. A row has a second one (0), then where its fixed part
 //! ends. Behind the fixed part: the number of columns and the bitmap; the number of columns of variable
 //! length, and where each ends (bit 0x8000: it is somewhere else). An index record has its fixed part alone,
 //! whose last six bytes lead to the page below where there is one.
@@ -45,7 +45,6 @@ const HAS_NULLS: u8 = 0x10;
 const HAS_VARIABLE: u8 = 0x20;
 const HAS_VERSION: u8 = 0x40;
 const IS_NEVER_SET: u8 = 0x80;
-const VERSION_BYTES: usize = 14;
 const STUB_BYTES: usize = 9;
 /// Header, identity and type of a part of a long value.
 const LONG_BYTES_MIN: usize = 14;
@@ -260,7 +259,8 @@ impl<'a> RowPage<'a> {
     /// One past a record; `None` where its form is not one that is known.
     fn end_of_record(&self, at: usize) -> Result<Option<usize>, &'static str> {
         let bits = self.page.get(at).copied().unwrap_or(0);
-        if bits & IS_COMPRESSED != 0 {
+        // What accelerated recovery keeps behind a version was not seen.
+        if bits & (IS_COMPRESSED | HAS_VERSION) != 0 {
             return Ok(None);
         }
         if bits & IS_NEVER_SET != 0 {
@@ -318,8 +318,6 @@ impl<'a> RowPage<'a> {
                 end = next;
             }
         }
-        let version = if bits & HAS_VERSION != 0 { VERSION_BYTES } else { 0 };
-        let end = end.saturating_add(version);
         if end > self.slots_begin() { Err("it ends behind the page's records") } else { Ok(end) }
     }
 
@@ -441,6 +439,9 @@ mod tests {
         let mut compressed = page();
         compressed[96] |= IS_COMPRESSED;
         assert_eq!(told(&compressed), None);
+        let mut versioned = page();
+        versioned[96] |= HAS_VERSION;
+        assert_eq!(told(&versioned), None);
     }
 
     #[test]

@@ -10,7 +10,8 @@
 //! Where a database was not shut down, a page on the disk may be of an earlier moment than the next one. What is
 //! older than the last checkpoint is not: that checkpoint wrote all that was changed before. So there pages are
 //! compared that were changed before the checkpoint's block of the log, and the others have no say. Of a
-//! secondary file it is not known when its last checkpoint was: its pages are not compared.
+//! secondary file it is not known when its last checkpoint was, nor of which version it is, nor whether it is one of
+//! tempdb: its pages are neither looked at nor compared.
 //!
 //! Pages are seen once, in any order; what is remembered of each is in a [`Fact`]. Nothing is followed
 //! from page to page, so that no link can lead in a circle. Only pages that are allocated and passed their own tests have a say.
@@ -43,8 +44,9 @@ mod units;
 const HINT: &str = "DBCC CHECKDB names the table or index; copy the files before anything else, and restore \
                     the page or the database from a backup";
 
-/// Pages of larger files are not compared with one another: 32 GiB, of which 160 MiB are remembered.
+/// Pages of larger files are not compared with one another: 32 GiB, of which 112 MiB are remembered.
 const PAGES_MAX: u64 = 1 << 22;
+const _: () = assert!(size_of::<Fact>() <= 28);
 /// Of a file in which more is wrong the first are reported.
 const FAULTS_MAX: usize = 1000;
 /// Bytes of the maps of allocation units that are remembered of a file.
@@ -356,6 +358,10 @@ impl Structure {
     }
 
     fn look(&self, standing: Standing, number: u32, page: &Page, found: &mut Found) {
+        // The forms of its rows were not seen: of another version, of tempdb, or of a file that says neither.
+        if self.scope.moment == Moment::Unknown {
+            return;
+        }
         let header = Header::parse(page);
         let restored;
         let page = if header.flags & HAS_TORN_BITS == 0 {
