@@ -46,7 +46,7 @@ const TYPE_LOB_DATA: u16 = 23;
 const TYPE_LOB_FIRST: u16 = 24;
 /// Those of compressed tables.
 pub(super) const TYPES_STREAM: [u16; 2] = [11, 12];
-pub(super) const NONE: u32 = u32::MAX;
+const NONE: u32 = u32::MAX;
 
 /// Where the value of a field goes on, by its last bytes; `None` where that is not written yet, or is
 /// another record's.
@@ -57,6 +57,14 @@ pub(super) fn reference(of: u32, value: &[u8]) -> Option<Long> {
     let (page, bytes) = (read_u32(rest, 4), read_u32(rest, 16));
     let is_own = rest.get(12)? & FLAGS == 0 && bytes > 0 && page != 0;
     is_own.then(|| Long { of, page, version: read_u32(rest, 8), bytes })
+}
+
+/// Where a list of parts is on the first page of a value, and the types of the pages with its entries.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct List {
+    pub(super) at: usize,
+    pub(super) first: u16,
+    pub(super) index: u16,
 }
 
 /// What was gone to.
@@ -226,39 +234,54 @@ impl Walk<'_> {
     }
 
     fn follow_entries(&mut self, long: &Long) -> Result<(), Wrong> {
-        const VERSION: usize = 40;
+        const LIST: List = List { at: 64, first: TYPE_LOB_FIRST, index: TYPE_LOB_INDEX };
         const BYTES: usize = 54;
-        const LIST: usize = 64;
+        self.follow_list::<60>(long, LIST, |walk, entry| {
+            let own = walk.page(long.page).map(|page| u64::from(read_u32(page, BYTES)));
+            let Some(own) = own else { return Ok(None) };
+            let (page, length) = (read_u32(entry, 48), u64::from(read_u16(entry, 52)));
+            walk.test_part(long.page, page, length, own)?;
+            Ok(Some(length))
+        })
+    }
+
+    /// Goes through a list of parts. `part` tests the one of an entry, and says how many bytes of the value it has;
+    /// `None` where a page of it was not seen, so that the value is not tested further.
+    pub(super) fn follow_list<const BYTES: usize>(
+        &mut self,
+        long: &Long,
+        list: List,
+        mut part: impl FnMut(&mut Self, &[u8; BYTES]) -> Result<Option<u64>, Wrong>,
+    ) -> Result<(), Wrong> {
+        const VERSION: usize = 40;
         let first = long.page;
         let wrong = |words: &str| (first, words.to_owned());
         self.take(first)?;
         let Some(page) = self.page(first) else { return Ok(()) };
-        if read_u16(page, PAGE_TYPE) != TYPE_LOB_FIRST {
+        if read_u16(page, PAGE_TYPE) != list.first {
             // Stored compressed: the entries would have to be unpacked.
             return Ok(());
         }
-        let (version, own) = (read_u32(page, VERSION), u64::from(read_u32(page, BYTES)));
-        let (count, mut at) = (read_u32(page, LIST), address(page, LIST + 4));
-        let last = address(page, LIST + 10);
+        let version = read_u32(page, VERSION);
+        let (count, mut at) = (read_u32(page, list.at), address(page, list.at.saturating_add(4)));
+        let last = address(page, list.at.saturating_add(10));
         let (mut bytes, mut before, mut seen) = (0_u64, (NONE, 0), 0_u32);
         while at.0 != NONE {
-            let what = self.gathered.fact(at.0).what;
-            let is_there = match what {
+            let is_there = match self.gathered.fact(at.0).what {
                 What::Unknown => return Ok(()),
-                What::Type(TYPE_LOB_FIRST) => at.0 == first,
-                What::Type(TYPE_LOB_INDEX) => true,
-                _ => false,
+                What::Type(kind) if kind == list.first => at.0 == first,
+                What::Type(kind) => kind == list.index,
+                What::Free => false,
             };
-            let entry = self.page(at.0).and_then(|page| page.get(at.1..)?.first_chunk::<60>());
+            let entry = self.page(at.0).and_then(|page| page.get(at.1..)?.first_chunk::<BYTES>());
             let Some(entry) = entry.copied().filter(|_| is_there && seen < count) else {
                 return Err(wrong("its list of parts leads to no part of it"));
             };
             if address(&entry, 0) != before && before.0 != NONE {
                 return Err(wrong("its list of parts is not linked both ways"));
             }
-            let (page, length) = (read_u32(&entry, 48), u64::from(read_u16(&entry, 52)));
-            self.test_part(first, page, length, own)?;
-            bytes = bytes.saturating_add(length);
+            let Some(of_part) = part(self, &entry)? else { return Ok(()) };
+            bytes = bytes.saturating_add(of_part);
             (before, at) = (at, address(&entry, 6));
             seen = seen.saturating_add(1);
         }
@@ -306,7 +329,7 @@ impl Walk<'_> {
     }
 }
 
-pub(super) fn address(page: &[u8], at: usize) -> (u32, usize) {
+fn address(page: &[u8], at: usize) -> (u32, usize) {
     let rest = page.get(at..).unwrap_or_default();
     (read_u32(rest, 0), usize::from(read_u16(rest, 4)))
 }

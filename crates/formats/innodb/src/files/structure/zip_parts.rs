@@ -28,7 +28,7 @@
 
 use std::collections::HashSet;
 
-use crate::files::structure::long::{NONE, Unpacking, Walk, Wrong, address};
+use crate::files::structure::long::{List, Unpacking, Walk, Wrong};
 use crate::files::structure::{Long, What};
 use crate::page::fields::{PAGE_TYPE, read_u16, read_u32};
 
@@ -38,7 +38,6 @@ const TYPE_INDEX: u16 = 27;
 const TYPE_FRAGMENTS: u16 = 28;
 
 const NEXT_PAGE: usize = 12;
-const LIST: usize = 88;
 const ENTRY_BYTES: usize = 66;
 /// Of a first page, by the size of the page.
 const DATA_OF_FIRST: [(usize, usize); 5] =
@@ -64,57 +63,18 @@ struct Own {
 
 impl Walk<'_> {
     pub(super) fn follow_zip_parts(&mut self, long: &Long) -> Result<(), Wrong> {
-        const VERSION: usize = 40;
-        let first = long.page;
-        let wrong = |words: &str| (first, words.to_owned());
-        self.take(first)?;
-        let Some(page) = self.page(first) else { return Ok(()) };
-        let version = read_u32(page, VERSION);
-        let (count, mut at) = (read_u32(page, LIST), address(page, LIST + 4));
-        let last = address(page, LIST + 10);
+        const LIST: List = List { at: 88, first: TYPE_FIRST, index: TYPE_INDEX };
         let mut own = Own::default();
-        let (mut bytes, mut before, mut seen) = (0_u64, (NONE, 0), 0_u32);
-        while at.0 != NONE {
-            let is_there = match self.gathered.fact(at.0).what {
-                What::Unknown => return Ok(()),
-                What::Type(TYPE_FIRST) => at.0 == first,
-                What::Type(TYPE_INDEX) => true,
-                _ => false,
-            };
-            let entry = self.page(at.0).and_then(|page| page.get(at.1..)?.first_chunk());
-            let entry: Option<[u8; ENTRY_BYTES]> = entry.copied();
-            let Some(entry) = entry.filter(|_| is_there && seen < count) else {
-                return Err(wrong("its list of parts leads to no part of it"));
-            };
-            if address(&entry, 0) != before && before.0 != NONE {
-                return Err(wrong("its list of parts is not linked both ways"));
-            }
+        self.follow_list::<ENTRY_BYTES>(long, LIST, |walk, entry| {
             let part = Part {
-                page: read_u32(&entry, 48),
-                fragment: read_u16(&entry, 52),
-                bytes: read_u32(&entry, 54),
-                stream_bytes: read_u32(&entry, 58),
+                page: read_u32(entry, 48),
+                fragment: read_u16(entry, 52),
+                bytes: read_u32(entry, 54),
+                stream_bytes: read_u32(entry, 58),
             };
-            if !self.test_zip_part(first, part, &mut own)? {
-                return Ok(());
-            }
-            bytes = bytes.saturating_add(u64::from(part.bytes));
-            (before, at) = (at, address(&entry, 6));
-            seen = seen.saturating_add(1);
-        }
-        let is_ended = seen == count && (last == before || last.0 == NONE && before.0 == NONE);
-        if !is_ended {
-            return Err(wrong("its list of parts ends too early"));
-        }
-        // A record of an older version has parts that others took the place of.
-        if version == long.version && bytes != u64::from(long.bytes) {
-            let by_record = long.bytes;
-            return Err((
-                first,
-                format!("its value has {bytes} bytes, and {by_record} by its record"),
-            ));
-        }
-        Ok(())
+            let is_seen = walk.test_zip_part(long.page, part, &mut own)?;
+            Ok(is_seen.then_some(u64::from(part.bytes)))
+        })
     }
 
     /// False where a page of it was not seen, so that the value is not tested further.

@@ -10,6 +10,7 @@
 //! | `order` | types whose order is known without a server |
 //! | `values` | the values of rows and entries |
 //! | `toast` | chunks of long values |
+//! | `side_by_side` | work that is shared between threads |
 //!
 //! Every table is read again, then each of its indexes, by [`THREADS`] threads; those of a large
 //! table side by side. Not compared, and counted in a note: indexes of expressions and of a part
@@ -20,7 +21,7 @@
 //! values of one table.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use crate::files::catalogue::columns::Shapes;
@@ -29,6 +30,7 @@ use crate::files::catalogue::relations::{
 };
 use crate::files::catalogue::transactions::Moment;
 use crate::files::catalogue::{Catalogue, Database};
+use crate::files::structure::side_by_side::side_by_side;
 use crate::files::structure::table::{Found, Table};
 use pagewarden_core::database::Step;
 use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Severity, Standing};
@@ -37,6 +39,7 @@ mod downlinks;
 mod index;
 mod live;
 mod order;
+mod side_by_side;
 mod table;
 mod toast;
 mod values;
@@ -158,36 +161,18 @@ impl Subject {
         let blocks = |table: &Table<'_>| self.catalogue.block_count(table.heap, table.database);
         let mut order: Vec<(u64, usize)> = tables.iter().map(blocks).zip(0..).collect();
         order.sort_by_key(|(blocks, number)| (std::cmp::Reverse(*blocks), *number));
-        let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let found = std::thread::scope(|scope| {
-            let work = || {
-                let mut found: BTreeMap<usize, Found> = BTreeMap::new();
-                loop {
-                    let place = order.get(next.fetch_add(1, Ordering::Relaxed));
-                    let Some((_, number)) = place else { return found };
-                    let Some(table) = tables.get(*number) else { return found };
-                    let goes_on = |bytes: u64| {
-                        let is_taken = steps.send(Step::Passed(bytes)).is_ok();
-                        is_over.fetch_or(!is_taken, Ordering::Relaxed);
-                        is_taken
-                    };
-                    let one = table.look(&self.catalogue, known.shapes, &goes_on);
-                    found.insert(*number, one);
-                    if is_over.load(Ordering::Relaxed) {
-                        return found;
-                    }
-                }
-            };
-            let others: Vec<_> = (1..THREADS).map(|_| scope.spawn(work)).collect();
-            let mut found = work();
-            for other in others {
-                match other.join() {
-                    Ok(more) => found.extend(more),
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
-            }
-            found
+        let is_over = AtomicBool::new(false);
+        let goes_on = |bytes: u64| {
+            let is_taken = steps.send(Step::Passed(bytes)).is_ok();
+            is_over.fetch_or(!is_taken, Ordering::Relaxed);
+            is_taken
+        };
+        let found = side_by_side(THREADS, |place| {
+            let (_, number) = order.get(place).filter(|_| !is_over.load(Ordering::Relaxed))?;
+            let table = tables.get(*number)?;
+            Some((*number, table.look(&self.catalogue, known.shapes, &goes_on)))
         });
+        let found: BTreeMap<usize, Found> = found.into_iter().collect();
         if is_over.load(Ordering::Relaxed) {
             return false;
         }

@@ -1,7 +1,5 @@
 //! One table with its btree indexes and its TOAST table, looked at as a whole.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use crate::files::catalogue::Catalogue;
 use crate::files::catalogue::columns::{Column, IndexShape, Shapes};
 use crate::files::catalogue::relations::Relation;
@@ -11,6 +9,7 @@ use crate::files::catalogue::visibility::{Visibility, visibility};
 use crate::files::structure::THREADS;
 use crate::files::structure::index::IndexReader;
 use crate::files::structure::live::{Entries, KeyHash, LiveRows, Verdict, blocks_at_a_time};
+use crate::files::structure::side_by_side::side_by_side;
 use crate::files::structure::toast::LongValues;
 use crate::files::structure::values::{Value, Values};
 use crate::files::witness::heap::{LinePointer, line_pointers};
@@ -175,21 +174,13 @@ impl Table<'_> {
             let begin = number.saturating_mul(slice);
             let count = slice.min(blocks.saturating_sub(begin));
             let begin = first.saturating_add(u32::try_from(begin).unwrap_or(u32::MAX));
-            self.slice(catalogue, rows, begin, count)
+            (number < slices).then(|| self.slice(catalogue, rows, begin, count))
         };
-        std::thread::scope(|scope| {
-            let read = &read;
-            let others: Vec<_> =
-                (1..slices).map(|number| scope.spawn(move || read(number))).collect();
-            let mut all = read(0);
-            for other in others {
-                match other.join() {
-                    Ok(next) => all.join(next),
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
-            }
+        let all = side_by_side(slices, read).into_iter().reduce(|mut all, next| {
+            all.join(next);
             all
-        })
+        });
+        all.unwrap_or_else(|| self.slice(catalogue, rows, first, 0))
     }
 
     fn slice(&self, catalogue: &Catalogue, rows: &Rows<'_>, first: u32, blocks: usize) -> Read {
@@ -226,33 +217,11 @@ impl Table<'_> {
         is_again: bool,
         goes_on: &GoesOn<'_>,
     ) -> Vec<FoundInIndex> {
-        let next = AtomicUsize::new(0);
-        let work = || {
-            let mut found = Vec::new();
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                let Some(index) = indexes.get(number) else { return found };
-                found.push(self.index(catalogue, (number, index), live, is_again, goes_on));
-            }
-        };
-        let is_large = live.blocks() >= SIDE_BY_SIDE_BLOCKS_MIN && indexes.len() > 1;
-        let mut found = if is_large {
-            std::thread::scope(|scope| {
-                let others: Vec<_> = (1..THREADS).map(|_| scope.spawn(work)).collect();
-                let mut found = work();
-                for other in others {
-                    match other.join() {
-                        Ok(more) => found.extend(more),
-                        Err(panic) => std::panic::resume_unwind(panic),
-                    }
-                }
-                found
-            })
-        } else {
-            work()
-        };
-        found.sort_by_key(|found| found.number);
-        found
+        let is_large = live.blocks() >= SIDE_BY_SIDE_BLOCKS_MIN;
+        side_by_side(if is_large { THREADS } else { 1 }, |number| {
+            let index = indexes.get(number)?;
+            Some(self.index(catalogue, (number, index), live, is_again, goes_on))
+        })
     }
 
     fn index(
