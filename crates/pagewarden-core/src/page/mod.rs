@@ -26,6 +26,20 @@ pub struct PageRun<'a> {
     pub bytes: &'a [u8],
 }
 
+impl<'a> PageRun<'a> {
+    /// Each page of `page_size` bytes with its number and what it counts as, in page order.
+    pub fn judged<'s>(
+        self,
+        page_size: usize,
+        standings: &'s Standings,
+    ) -> impl Iterator<Item = (PageNo, &'a [u8], Option<Standing>)> + use<'a, 's> {
+        let pages = (self.first.0..).map(PageNo).zip(self.bytes.chunks_exact(page_size.max(1)));
+        let of_each =
+            standings.iter().flat_map(|(standing, count)| (0..count).map(move |_| standing));
+        pages.zip(of_each).map(|((number, page), standing)| (number, page, standing))
+    }
+}
+
 /// A finding about one page, before its file is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageFinding {

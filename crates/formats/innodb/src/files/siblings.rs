@@ -84,15 +84,11 @@ impl fmt::Debug for Chain {
 
 impl Witness for Chain {
     fn see(&self, run: PageRun<'_>, standings: &Standings) {
-        let page_bytes = usize::try_from(self.page_bytes).unwrap_or(usize::MAX).max(1);
-        let mut pages = run.bytes.chunks_exact(page_bytes).zip(run.first.0..);
-        for (standing, count) in standings.iter() {
-            let count = usize::try_from(count).unwrap_or(usize::MAX);
-            for (page, number) in pages.by_ref().take(count) {
-                let slot = usize::try_from(number).ok().and_then(|at| self.links.get(at));
-                if let Some(slot) = slot {
-                    slot.store(self.said(standing, number, page), Ordering::Relaxed);
-                }
+        let page_bytes = usize::try_from(self.page_bytes).unwrap_or(usize::MAX);
+        for (PageNo(number), page, standing) in run.judged(page_bytes, standings) {
+            let slot = usize::try_from(number).ok().and_then(|at| self.links.get(at));
+            if let Some(slot) = slot {
+                slot.store(self.said(standing, number, page), Ordering::Relaxed);
             }
         }
     }

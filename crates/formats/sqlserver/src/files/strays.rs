@@ -10,7 +10,7 @@ use crate::checksum::{PAGE_BYTES, is_zero};
 use pagewarden_core::database::Step;
 use pagewarden_core::page::standings::Standings;
 use pagewarden_core::page::{PageRun, Witness};
-use pagewarden_core::verdict::{Note, Standing};
+use pagewarden_core::verdict::{Note, PageNo, Standing};
 
 /// See the module.
 #[derive(Debug)]
@@ -53,15 +53,11 @@ impl Strays {
 
 impl Witness for Strays {
     fn see(&self, run: PageRun<'_>, standings: &Standings) {
-        let mut pages = run.bytes.as_chunks::<PAGE_BYTES>().0.iter().zip(0..);
-        for (standing, count) in standings.iter() {
-            let count = usize::try_from(count).unwrap_or(usize::MAX);
-            for (page, index) in pages.by_ref().take(count) {
-                let is_of_file = run.first.plus(index).0 < self.end;
-                if standing == Some(Standing::Empty) && is_of_file && !is_zero(page) {
-                    self.count.fetch_add(1, Ordering::Relaxed);
-                    self.first.fetch_min(run.first.plus(index).0, Ordering::Relaxed);
-                }
+        for (PageNo(number), page, standing) in run.judged(PAGE_BYTES, standings) {
+            let is_stray = standing == Some(Standing::Empty) && number < self.end;
+            if is_stray && page.first_chunk().is_some_and(|page| !is_zero(page)) {
+                self.count.fetch_add(1, Ordering::Relaxed);
+                self.first.fetch_min(number, Ordering::Relaxed);
             }
         }
     }

@@ -288,15 +288,11 @@ impl fmt::Debug for Structure {
 
 impl Witness for Structure {
     fn see(&self, run: PageRun<'_>, standings: &Standings) {
-        let mut pages = run.bytes.chunks_exact(self.layout.page_size.max(1)).zip(run.first.0..);
         let mut found = Found::default();
-        for (standing, count) in standings.iter() {
-            let count = usize::try_from(count).unwrap_or(usize::MAX);
-            for (page, number) in pages.by_ref().take(count) {
-                if let Ok(number) = u32::try_from(number) {
-                    let fact = self.look(standing, number, page, &mut found);
-                    found.facts.push((number, fact));
-                }
+        for (PageNo(number), page, standing) in run.judged(self.layout.page_size, standings) {
+            if let Ok(number) = u32::try_from(number) {
+                let fact = self.look(standing, number, page, &mut found);
+                found.facts.push((number, fact));
             }
         }
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner).add(found);

@@ -490,15 +490,9 @@ pub(in crate::files) fn each_sound(
     page_size: usize,
     mut each: impl FnMut(u64, &[u8]),
 ) {
-    let mut number = run.first.0;
-    let mut pages = run.bytes.chunks_exact(page_size);
-    for (standing, count) in standings.iter() {
-        let count = usize::try_from(count).unwrap_or(usize::MAX);
-        for page in pages.by_ref().take(count) {
-            if matches!(standing, Some(Standing::Ok | Standing::Unprotected)) {
-                each(number, page);
-            }
-            number = number.saturating_add(1);
+    for (PageNo(number), page, standing) in run.judged(page_size, standings) {
+        if matches!(standing, Some(Standing::Ok | Standing::Unprotected)) {
+            each(number, page);
         }
     }
 }

@@ -314,16 +314,12 @@ impl fmt::Debug for Structure {
 
 impl Witness for Structure {
     fn see(&self, run: PageRun<'_>, standings: &Standings) {
-        let mut pages = run.bytes.as_chunks::<PAGE_BYTES>().0.iter().zip(run.first.0..);
         let mut found = Found::default();
-        for (standing, count) in standings.iter() {
-            let count = usize::try_from(count).unwrap_or(usize::MAX);
-            for (page, number) in pages.by_ref().take(count) {
-                if let Some(standing @ (Standing::Ok | Standing::Unprotected)) = standing
-                    && let Ok(number) = u32::try_from(number)
-                {
-                    self.look(standing, number, page, &mut found);
-                }
+        for (PageNo(number), page, standing) in run.judged(PAGE_BYTES, standings) {
+            if let Some(standing @ (Standing::Ok | Standing::Unprotected)) = standing
+                && let (Ok(number), Some(page)) = (u32::try_from(number), page.first_chunk())
+            {
+                self.look(standing, number, page, &mut found);
             }
         }
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner).add(found);
