@@ -19,7 +19,7 @@ use pagewarden::verdict::Verdict;
 use pagewarden::verify::{Options, Progress, Summary, verify};
 use pagewarden::{Error, ErrorKind};
 use pagewarden_plan::plan::Wanted;
-use pagewarden_plan::subject::{Subject, subjects};
+use pagewarden_plan::subject::{Subject, ThisMachine, subjects};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -253,7 +253,7 @@ fn check(
     let (mut json, mut picture) = (Vec::new(), Vec::new());
     let (mut findings, mut pages) = (None, None);
     let strangers = pagewarden::formats::sqlserver::files::strangers(paths);
-    let subjects = match subjects(paths, kind, &open_options) {
+    let subjects = match subjects(paths, kind, &open_options, &ThisMachine) {
         Ok(subjects) => subjects,
         Err(error) => {
             ran.failed.push(described(Path::new(""), &error));

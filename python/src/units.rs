@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use pagewarden_plan::plan::Plan;
+use pagewarden_plan::subject::ThisMachine;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 
@@ -18,7 +19,7 @@ pub fn plan_units(
     unit_bytes: u64,
 ) -> PyResult<Vec<Vec<Vec<PathBuf>>>> {
     let wanted = given.wanted()?;
-    let plan = py.detach(|| Plan::make(&paths, wanted, unit_bytes, &length));
+    let plan = py.detach(|| Plan::make(&paths, wanted, unit_bytes, &length, &ThisMachine));
     let plan = plan.map_err(|error| PyOSError::new_err(error.to_string()))?;
     let subject = |paths: &mut dyn Iterator<Item = &Path>| paths.map(Path::to_owned).collect();
     let unit = |unit: &pagewarden_plan::plan::Unit| {

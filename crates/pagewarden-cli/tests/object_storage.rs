@@ -10,7 +10,9 @@ use crate::runner::{pagewarden, run};
 #[path = "../../pagewarden-cloud/tests/server.rs"]
 pub(crate) mod server;
 
+mod folders;
 mod packs;
+mod stores;
 mod surveys;
 
 use server::{Fault, Server};
@@ -49,7 +51,7 @@ pub(crate) fn repository(name: &str, folder: &str) -> Option<PathBuf> {
 }
 
 /// A report without what differs from run to run, and with the repository under one name.
-fn comparable(report: &Value, root: &str) -> String {
+pub(crate) fn comparable(report: &Value, root: &str) -> String {
     let mut report = report.clone();
     let object = report.as_object_mut().unwrap();
     for key in ["seconds", "mib_per_second", "storage"] {
@@ -134,6 +136,7 @@ fn single_files_are_read_as_streams_or_copied_first() {
     server.put("a/damaged.pwk", damaged);
     server.put("a/empty", "");
     server.put("a/other", "nothing of interest");
+    server.put("b/other", "nothing of interest");
     let healthy = run(&mut check(&server, &["--json", "s3://bucket/a/shop.pwk"]));
     assert_eq!(healthy.status, Some(0), "{}{}", healthy.stdout, healthy.stderr);
     assert_eq!(healthy.report().json["targets"][0]["path"], "s3://bucket/a/shop.pwk");
@@ -144,7 +147,7 @@ fn single_files_are_read_as_streams_or_copied_first() {
         ("a/empty", "an empty file"),
         ("a/other", "no database format was recognised"),
         ("a/absent", "there is no such object"),
-        ("a", "no repository of backups was recognised"),
+        ("b", "no repository of backups and no database was recognised"),
     ] {
         let outcome = run(&mut check(&server, &[&format!("s3://bucket/{what}")]));
         assert_eq!(outcome.status, Some(2), "{what}");

@@ -198,6 +198,21 @@ impl Store for Bucket {
         }
     }
 
+    fn first_bytes(&self, file: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
+        let key = self.key(file)?;
+        let object = self.head(&key)?;
+        let wanted = object.length().min(bytes_max as u64);
+        // What is read on has come already, or will.
+        if wanted == 0 || object.has_first() {
+            let mut begin = vec![0; usize::try_from(wanted).unwrap_or(usize::MAX)];
+            let read = Reading::new(object).read_at(&mut begin, 0)?;
+            begin.truncate(read);
+            return Ok(begin);
+        }
+        self.access.pieces.pay(wanted);
+        self.wait(async move { object.part(0..wanted).await })
+    }
+
     fn open(&self, file: &Path) -> io::Result<Arc<dyn StoredBytes>> {
         let object = self.begin(&self.key(file)?)?;
         Ok(Arc::new(Reading::new(object)))

@@ -18,7 +18,7 @@ const ANSWER_CHARS_MAX: usize = 200;
 #[derive(Debug, Default)]
 pub(crate) struct Secrets {
     hidden: Mutex<Hidden>,
-    trouble: Mutex<Option<String>>,
+    trouble: Mutex<Option<(u64, String)>>,
 }
 
 #[derive(Default)]
@@ -68,12 +68,14 @@ impl Secrets {
     /// An error that says nothing of the bytes; it is remembered as the last one.
     pub(crate) fn not_read(&self, words: &str) -> io::Error {
         let words = self.without(words);
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(words.clone());
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let times = trouble.as_ref().map_or(0, |(times, _)| *times);
+        *trouble = Some((times.saturating_add(1), words.clone()));
         NotRead(words).into()
     }
 
-    /// The last of them.
-    pub(crate) fn last_trouble(&self) -> Option<String> {
+    /// How many of them there were, and the last one.
+    pub(crate) fn last_trouble(&self) -> Option<(u64, String)> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -87,9 +89,10 @@ impl Secrets {
             Error::NotFound { .. } if code.as_deref() != Some("NoSuchBucket") => {
                 return io::Error::new(io::ErrorKind::NotFound, "there is no such object");
             }
-            Error::NotFound { .. } => "there is no such bucket".to_owned(),
+            // A list that finds none has no kind of its own.
+            _ if code.as_deref() == Some("NoSuchBucket") => "there is no such bucket".to_owned(),
             Error::Precondition { .. } => REPLACED.to_owned(),
-            // A list that is refused has no kind of its own.
+            // As such a list.
             _ if matches!(
                 error,
                 Error::PermissionDenied { .. } | Error::Unauthenticated { .. }
@@ -105,6 +108,9 @@ impl Secrets {
                 "the store sent the request elsewhere: the bucket is in another region; name it \
                  with --storage-option region=REGION"
                     .to_owned()
+            }
+            _ if deepest.contains("invalid peer certificate") => {
+                format!("the server is not trusted ({deepest}): SSL_CERT_FILE names its authority")
             }
             _ if deepest.contains("non-partial response") => {
                 "the server does not give parts of a file, which are needed".to_owned()

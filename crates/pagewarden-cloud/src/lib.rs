@@ -174,9 +174,10 @@ impl Clouds {
         self.left_behind.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What was not given last, and why: the reason where what is there was not recognised.
+    /// How often something was not given, and why the last time: the reason where what is there was not
+    /// recognised.
     #[must_use]
-    pub fn trouble(&self) -> Option<String> {
+    pub fn trouble(&self) -> Option<(u64, String)> {
         self.secrets.last_trouble()
     }
 

@@ -29,8 +29,14 @@ pub(crate) struct Version {
 
 impl From<&ObjectMeta> for Version {
     fn from(meta: &ObjectMeta) -> Self {
-        Self { length: meta.size, etag: meta.e_tag.clone() }
+        Self { length: meta.size, etag: meta.e_tag.as_deref().map(quoted) }
     }
+}
+
+/// An ETag as HTTP writes it: Azure's lists have it without quotes, its answers with them.
+fn quoted(etag: &str) -> String {
+    let is_quoted = etag.trim_start_matches("W/").starts_with('"');
+    if is_quoted { etag.to_owned() } else { format!("\"{etag}\"") }
 }
 
 /// What an object needs of its bucket.
@@ -68,6 +74,20 @@ impl Object {
             let fetched = Ok(Arc::from(bytes));
             self.access.pieces.slot((self.number, 0), |slot| slot.fill(fetched));
         }
+    }
+
+    /// True if its first piece is here, or on its way.
+    pub(crate) fn has_first(&self) -> bool {
+        self.access.pieces.is_kept((self.number, 0))
+    }
+
+    /// A part of it, which is not kept.
+    ///
+    /// # Errors
+    /// The request failed, or it is another object by now.
+    pub(crate) async fn part(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
+        let Access { store, secrets, .. } = &self.access;
+        fetch(&**store, &self.key, &self.version, range, secrets).await
     }
 
     fn piece(&self, index: u64) -> Fetched {

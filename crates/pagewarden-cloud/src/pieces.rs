@@ -107,6 +107,11 @@ impl Pieces {
         slot
     }
 
+    /// True for a piece that is here, or on its way.
+    pub(crate) fn is_kept(&self, which: Which) -> bool {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&which)
+    }
+
     /// The bytes of a piece, once they are here. One that failed may be asked for again.
     pub(crate) fn wait(&self, which: Which, slot: &Slot) -> Fetched {
         let fetched = slot.wait(&self.stop);

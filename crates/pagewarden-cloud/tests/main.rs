@@ -137,7 +137,7 @@ fn nothing_that_failed_is_taken_for_bytes_or_for_an_end() {
         assert_eq!(folder.list().unwrap().len(), 1);
         server.fail("GET /bucket/folder/big", usize::MAX, fault);
         let error = read(&folder.join("big")).unwrap_err();
-        assert_eq!(clouds.trouble(), Some(error.to_string()));
+        assert_eq!(clouds.trouble(), Some((1, error.to_string())));
         assert!(is_not_read(&error), "{fault:?}: {error:?}");
         assert!(error.to_string().contains(says), "{fault:?}: {error}");
         assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");

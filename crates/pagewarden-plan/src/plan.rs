@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use pagewarden::database::repository::RepositoryOptions;
 use pagewarden::database::{Format, OpenOptions, kind_named};
+use pagewarden::source::store::{Seen as Stored, StorePath};
 use pagewarden::verdict::Note;
 use pagewarden::words::{counted, grouped};
 use serde::{Deserialize, Serialize};
@@ -20,12 +21,14 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::line;
 use crate::path::ExactPath;
-use crate::subject::{Group, Subject, is_standard_input, units as subjects_of};
+use crate::subject::{Group, Stores, Subject, is_standard_input, targets_at, units as subjects_of};
 
 /// How a plan begins.
 pub const BEGIN: &str = "{\"pagewarden_plan\":";
 /// The version of the form. Another one is refused.
 const VERSION: u32 = 1;
+/// Folders in folders of a store whose bytes are counted.
+const DEPTH_MAX: usize = 32;
 /// What a user does with a plan that cannot be used.
 const HINT: &str = "make it again: pagewarden plan PATH... -o PLAN";
 
@@ -150,6 +153,8 @@ enum Seen {
     File { size: u64, modified_ns: i64, inode: u64 },
     /// A folder. What is in it changes while a server runs, and is not compared.
     Folder { inode: u64 },
+    /// A file of a store.
+    Object { size: u64 },
     /// Nothing that can be looked at.
     Nothing,
 }
@@ -173,7 +178,14 @@ struct EndOfPlan {
 }
 
 impl Seen {
-    fn at(path: &Path) -> Self {
+    fn at(path: &Path, stores: &dyn Stores) -> Self {
+        if let Some(place) = stores.place(path) {
+            // Of a folder it is said while it is read what is there.
+            return match place.map(|place| place.look()) {
+                Ok(Ok(Stored::File(size))) => Self::Object { size },
+                _ => Self::Nothing,
+            };
+        }
         match fs::metadata(path) {
             Ok(it) if it.is_file() => Self::File {
                 size: it.len(),
@@ -213,8 +225,11 @@ impl Seen {
             }
             (Self::Folder { .. }, Self::Folder { .. }) => Some("it is another folder".to_owned()),
             (Self::Nothing, _) => Some("it did not exist then, or was closed".to_owned()),
-            (Self::File { .. }, Self::Folder { .. }) => Some("it is a folder now".to_owned()),
-            (Self::Folder { .. }, Self::File { .. }) => Some("it is a file now".to_owned()),
+            (Self::Object { size }, Self::Object { size: now }) => {
+                Some(format!("it had {} bytes and has {}", grouped(*size), grouped(*now)))
+            }
+            (_, Self::Folder { .. }) => Some("it is a folder now".to_owned()),
+            (_, Self::File { .. } | Self::Object { .. }) => Some("it is a file now".to_owned()),
         }
     }
 }
@@ -233,15 +248,20 @@ impl Planned {
 
     /// The subject itself.
     #[must_use]
-    pub fn subject(&self, kind: Option<&Format>, options: &OpenOptions) -> Subject {
-        Subject::of(self.paths().map(Path::to_owned).collect(), kind, options)
+    pub fn subject(
+        &self,
+        kind: Option<&Format>,
+        options: &OpenOptions,
+        stores: &dyn Stores,
+    ) -> Subject {
+        Subject::of(self.paths().map(Path::to_owned).collect(), kind, options, stores)
     }
 
     /// What is to be said of it: what was known when it was planned, and what changed since.
     #[must_use]
-    pub fn notes(&self) -> Vec<Note> {
+    pub fn notes(&self, stores: &dyn Stores) -> Vec<Note> {
         let changes = self.paths().zip(&self.seen).filter_map(|(path, seen)| {
-            let change = seen.change(&Seen::at(path))?;
+            let change = seen.change(&Seen::at(path, stores))?;
             let text = format!("it changed since it was planned: {change}");
             let file = match (path.is_dir(), path.file_name()) {
                 (false, Some(name)) => name.to_string_lossy().into_owned(),
@@ -268,15 +288,17 @@ impl Unit {
 impl Plan {
     /// Plans everything that a check of `paths` would look at. Subjects that follow one another
     /// are one unit until it has `unit_bytes`. `measure` says how much there is to read of a
-    /// subject, if that is known.
+    /// subject of this machine, if that is known.
     ///
     /// # Errors
-    /// A folder cannot be listed, or standard input was named.
+    /// A folder cannot be listed, or standard input was named; or it cannot be found out what is at
+    /// an address.
     pub fn make(
         paths: &[PathBuf],
         wanted: Wanted,
         unit_bytes: u64,
         measure: &dyn Fn(&Path) -> Option<u64>,
+        stores: &dyn Stores,
     ) -> Result<Self, Error> {
         if let Some(path) = paths.iter().find(|path| is_standard_input(path)) {
             let hint = "name files and folders; a stream is checked by pagewarden check -";
@@ -285,7 +307,26 @@ impl Plan {
         let (kind, options) = (wanted.kind(), wanted.open_options());
         let strangers = pagewarden::formats::sqlserver::files::strangers(paths);
         let mut units: Vec<Unit> = Vec::new();
+        let mut add = |planned: Planned, bytes: u64| match units.last_mut() {
+            Some(unit) if unit.bytes.saturating_add(bytes) <= unit_bytes => {
+                unit.bytes = unit.bytes.saturating_add(bytes);
+                unit.subjects.push(planned);
+            }
+            _ => units.push(Unit { unit: units.len() as u64, bytes, subjects: vec![planned] }),
+        };
         for group in subjects_of(paths, kind)? {
+            if let Some((address, place)) = group.address(stores) {
+                for place in targets_at(&address, place, kind, stores)? {
+                    let planned = Planned {
+                        seen: vec![Seen::at(place.path(), stores)],
+                        notes: Vec::new(),
+                        targets: Subject::at(place.clone(), kind, &options).count() as u64,
+                        paths: vec![ExactPath(place.path().to_owned())],
+                    };
+                    add(planned, bytes_below(&place, 0));
+                }
+                continue;
+            }
             let (paths, files) = match group {
                 Group::One(paths) => (paths.clone(), paths),
                 Group::Backups { folders, backups, .. } => (folders, backups.concat()),
@@ -298,20 +339,12 @@ impl Plan {
             let bytes = files.iter().map(size).fold(0, u64::saturating_add);
             let is_named = |(path, _): &&(PathBuf, Note)| files.contains(path);
             let planned = Planned {
-                seen: paths.iter().map(|path| Seen::at(path)).collect(),
+                seen: paths.iter().map(|path| Seen::at(path, stores)).collect(),
                 notes: strangers.iter().filter(is_named).map(|(_, note)| note.clone()).collect(),
-                targets: Subject::of(paths.clone(), kind, &options).count() as u64,
+                targets: Subject::of(paths.clone(), kind, &options, stores).count() as u64,
                 paths: paths.into_iter().map(ExactPath).collect(),
             };
-            match units.last_mut().filter(|unit| unit.bytes.saturating_add(bytes) <= unit_bytes) {
-                Some(unit) => {
-                    unit.bytes = unit.bytes.saturating_add(bytes);
-                    unit.subjects.push(planned);
-                }
-                None => {
-                    units.push(Unit { unit: units.len() as u64, bytes, subjects: vec![planned] });
-                }
-            }
+            add(planned, bytes);
         }
         let mut plan = Self { id: String::new(), wanted, units };
         plan.id = plan.lines()?.1;
@@ -454,6 +487,22 @@ impl Plan {
     }
 }
 
+/// Bytes of a file of a store, or of all files in a folder of it.
+fn bytes_below(place: &StorePath, depth: usize) -> u64 {
+    match place.look() {
+        Ok(Stored::File(bytes)) => bytes,
+        Ok(Stored::Folder) if depth < DEPTH_MAX => {
+            let listed = place.list().unwrap_or_default();
+            let bytes = listed.iter().map(|one| match one.seen {
+                Stored::File(bytes) => bytes,
+                _ => bytes_below(&place.join(&one.name), depth + 1),
+            });
+            bytes.fold(0, u64::saturating_add)
+        }
+        _ => 0,
+    }
+}
+
 #[derive(Deserialize)]
 struct Versioned {
     pagewarden_plan: u32,
@@ -468,6 +517,7 @@ fn hasher_of(bytes: &[u8]) -> blake3::Hasher {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::subject::ThisMachine;
 
     fn sqlite(path: &Path) {
         let mut bytes = b"SQLite format 3\0\x10\0\x01\x01\0\x40\x20\x20".to_vec();
@@ -476,7 +526,8 @@ mod tests {
     }
 
     fn plan_of(folder: &Path, unit_bytes: u64) -> Plan {
-        Plan::make(&[folder.to_owned()], Wanted::default(), unit_bytes, &|_| None).unwrap()
+        Plan::make(&[folder.to_owned()], Wanted::default(), unit_bytes, &|_| None, &ThisMachine)
+            .unwrap()
     }
 
     fn written(plan: &Plan, path: &Path) -> Vec<u8> {
@@ -521,17 +572,21 @@ mod tests {
         sqlite(&path);
         let plan = plan_of(folder.path(), 0);
         let planned = plan.subjects().next().unwrap();
-        assert_eq!(planned.notes(), []);
+        assert_eq!(planned.notes(&ThisMachine), []);
         let other = folder.path().join("b");
         sqlite(&other);
         fs::rename(&other, &path).unwrap();
-        assert!(planned.notes()[0].text.contains("another file"), "{:?}", planned.notes());
+        assert!(
+            planned.notes(&ThisMachine)[0].text.contains("another file"),
+            "{:?}",
+            planned.notes(&ThisMachine)
+        );
         fs::write(&path, b"longer or shorter").unwrap();
-        let [note] = &planned.notes()[..] else { panic!() };
+        let [note] = &planned.notes(&ThisMachine)[..] else { panic!() };
         assert!(note.text.contains("4,096 bytes and has 17"), "{note:?}");
         assert_eq!(note.file, "a.sqlite");
         fs::remove_file(&path).unwrap();
-        assert_eq!(planned.notes(), [], "where it is opened, it is said");
+        assert_eq!(planned.notes(&ThisMachine), [], "where it is opened, it is said");
     }
 
     #[test]

@@ -6,7 +6,82 @@ use pagewarden::Error;
 use pagewarden::database::repository::{self, Sets};
 use pagewarden::database::{FolderKind, Format, OpenOptions, folder, parts};
 use pagewarden::formats::FORMATS;
-use pagewarden::source::store::StorePath;
+use pagewarden::source::store::{Seen, StorePath};
+
+/// Where paths lead that are no paths of this machine.
+pub trait Stores {
+    /// What a path stands for if it is the address of something in a store.
+    fn place(&self, path: &Path) -> Option<Result<StorePath, Error>>;
+
+    /// What the stores did not give so far.
+    fn trouble(&self) -> Option<Trouble>;
+}
+
+/// What stores did not give.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// How often.
+    pub times: u64,
+    /// Why, the last time.
+    pub last: String,
+}
+
+/// No stores: all paths are of this machine.
+#[derive(Debug)]
+pub struct ThisMachine;
+
+impl Stores for ThisMachine {
+    fn place(&self, _: &Path) -> Option<Result<StorePath, Error>> {
+        None
+    }
+
+    fn trouble(&self) -> Option<Trouble> {
+        None
+    }
+}
+
+/// What is to be checked at an address, each by itself: a file, a repository of backups, a database in
+/// files of its own; or all of them in a folder that is none of these.
+///
+/// # Errors
+/// It cannot be found out, or there is none.
+pub(crate) fn targets_at(
+    address: &Path,
+    place: Result<StorePath, Error>,
+    kind: Option<&Format>,
+    stores: &dyn Stores,
+) -> Result<Vec<StorePath>, Error> {
+    let before = stores.trouble().map_or(0, |trouble| trouble.times);
+    let found = place.and_then(|place| found_at(&place, kind));
+    // Where a store did not answer, what is there may have been taken for something else.
+    match stores.trouble().filter(|trouble| trouble.times > before) {
+        Some(Trouble { last, .. }) => {
+            let reason = format!("what it is could not be found out: {last}");
+            Err(Error::refused(address, reason, "check it again once the store answers"))
+        }
+        None => found,
+    }
+}
+
+fn found_at(place: &StorePath, kind: Option<&Format>) -> Result<Vec<StorePath>, Error> {
+    if repository::kind_of(place, kind).is_some() {
+        return Ok(vec![place.clone()]);
+    }
+    match place.look().map_err(|source| Error::io("open", place.path(), source))? {
+        Seen::File(_) => return Ok(vec![place.clone()]),
+        Seen::Folder | Seen::Other if folder::mark_of(place).is_some() => {
+            return Ok(vec![place.clone()]);
+        }
+        Seen::Folder | Seen::Other => {}
+    }
+    let found = folder::stored(place, kind)?;
+    if found.is_empty() {
+        let hint = "name the folder that holds the repository or the files, or a single file";
+        let reason = "a folder in which no repository of backups and no database was recognised";
+        return Err(Error::unrecognised(place.path(), reason, hint));
+    }
+    Ok(found)
+}
 
 /// What is checked by itself.
 #[derive(Debug)]
@@ -23,7 +98,20 @@ impl Subject {
     /// The subject that lies in these paths, which belong together: files, or the folders of backups
     /// that build on one another.
     #[must_use]
-    pub fn of(paths: Vec<PathBuf>, kind: Option<&Format>, options: &OpenOptions) -> Self {
+    pub fn of(
+        paths: Vec<PathBuf>,
+        kind: Option<&Format>,
+        options: &OpenOptions,
+        stores: &dyn Stores,
+    ) -> Self {
+        if let [path] = paths.as_slice()
+            && let Some(place) = stores.place(path)
+        {
+            return match place {
+                Ok(place) => Self::at(place, kind, options),
+                Err(error) => Self::Repository(error.path().into(), Err(error)),
+            };
+        }
         if let Some(backups) = Self::backups_in(&paths, kind, options) {
             return backups;
         }
@@ -33,6 +121,26 @@ impl Subject {
             Some(tool) => Self::Repository(path.clone(), (tool.open)(&place, options)),
             None => Self::Target(paths),
         }
+    }
+
+    /// A file of a store, or a folder of it that is one target.
+    pub(crate) fn at(place: StorePath, kind: Option<&Format>, options: &OpenOptions) -> Self {
+        if !place.is_folder() {
+            return Self::Stored(place);
+        }
+        let path = place.path().to_owned();
+        let sets = match repository::kind_of(&place, kind) {
+            Some(tool) => (tool.open)(&place, options),
+            None => {
+                let mark = folder::mark_of(&place).unwrap_or_default();
+                let reason = format!(
+                    "a database or a backup in files of its own (it has {mark}), which is not read there"
+                );
+                let hint = "copy the folder to this machine; name single archives and files of it";
+                Err(Error::refused(&path, reason, hint))
+            }
+        };
+        Self::Repository(path, sets)
     }
 
     /// Backups in these plain folders, if they build on one another.
@@ -88,10 +196,20 @@ pub(crate) enum Group {
 }
 
 impl Group {
+    /// The address that it is, and where it leads.
+    pub(crate) fn address(
+        &self,
+        stores: &dyn Stores,
+    ) -> Option<(PathBuf, Result<StorePath, Error>)> {
+        let Self::One(paths) = self else { return None };
+        let [path] = paths.as_slice() else { return None };
+        Some((path.clone(), stores.place(path)?))
+    }
+
     /// The subject that it is.
     fn subject(self, kind: Option<&Format>, options: &OpenOptions) -> Option<Subject> {
         match self {
-            Self::One(paths) => Some(Subject::of(paths, kind, options)),
+            Self::One(paths) => Some(Subject::of(paths, kind, options, &ThisMachine)),
             Self::Backups { folders, kind, backups } => {
                 let folder = folders.into_iter().next()?;
                 let sets = (kind.open)(&folder, &backups);
@@ -131,9 +249,22 @@ pub fn subjects(
     paths: &[PathBuf],
     kind: Option<&Format>,
     options: &OpenOptions,
+    stores: &dyn Stores,
 ) -> Result<Vec<Subject>, Error> {
-    let units = units(paths, kind)?;
-    Ok(units.into_iter().filter_map(|group| group.subject(kind, options)).collect())
+    let mut subjects = Vec::new();
+    for group in units(paths, kind)? {
+        match group.address(stores) {
+            Some((address, place)) => match targets_at(&address, place, kind, stores) {
+                Ok(places) => {
+                    subjects.extend(places.into_iter().map(|it| Subject::at(it, kind, options)));
+                }
+                // Its path has no password in it.
+                Err(error) => subjects.push(Subject::Repository(error.path().into(), Err(error))),
+            },
+            None => subjects.extend(group.subject(kind, options)),
+        }
+    }
+    Ok(subjects)
 }
 
 /// True for the name that stands for standard input.

@@ -12,6 +12,7 @@ pub const FORMAT: Format = Format {
     title: "DuckDB",
     summary: "a DuckDB database file",
     endings: &["duckdb", "ddb"],
+    folder_mark: |_, _| None,
     probe: files::probe,
     open: files::open,
     stream: None,

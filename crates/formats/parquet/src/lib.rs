@@ -14,6 +14,7 @@ pub const FORMAT: Format = Format {
     title: "Parquet",
     summary: "a Parquet file, a table of Delta Lake or Iceberg",
     endings: &["parquet"],
+    folder_mark: table::folder_mark,
     probe: files::probe,
     open: files::open,
     stream: None,

@@ -22,9 +22,10 @@ use std::path::{Path, PathBuf};
 use crate::FORMAT;
 use crate::files::FileSteps;
 use crate::files::content::Obstacle;
-use pagewarden_core::database::{Description, Evidence, OpenOptions, Step, Target};
+use pagewarden_core::database::{Description, Evidence, OpenOptions, Step, Target, mark_among};
 use pagewarden_core::error::Error;
 use pagewarden_core::source::file::{open_anything, read_fully};
+use pagewarden_core::source::store::{Listed, StorePath};
 use pagewarden_core::verdict::{Finding, Kind, Note, Severity, Unread};
 use pagewarden_core::words::{bytes, counted, grouped};
 
@@ -112,6 +113,14 @@ struct Named {
 #[must_use]
 pub fn is_table(folder: &Path) -> bool {
     delta::is_table(folder) || iceberg::is_table(folder)
+}
+
+/// What says that a folder of a store is a table.
+pub(crate) fn folder_mark(folder: &StorePath, listed: &[Listed]) -> Option<String> {
+    let below = |name: &str| folder.join(name).list().unwrap_or_default();
+    let is_iceberg = || iceberg::is_state_among(&below(iceberg::METADATA));
+    let has = |name: &str| mark_among(listed, &[name]);
+    has(delta::LOG).or_else(|| has(iceberg::METADATA).filter(|_| is_iceberg()))
 }
 
 /// The newest of its books: another one, if the table has changed.

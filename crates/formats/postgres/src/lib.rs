@@ -6,7 +6,7 @@ pub mod page;
 pub mod protect;
 pub mod repair;
 
-use pagewarden_core::database::{Format, StreamKind, TurnedOn};
+use pagewarden_core::database::{Format, StreamKind, TurnedOn, mark_among};
 
 /// What it can do.
 pub const FORMAT: Format = Format {
@@ -14,6 +14,7 @@ pub const FORMAT: Format = Format {
     title: "PostgreSQL",
     summary: "PostgreSQL data directories, base backups and relation files, 9.6 to 19",
     endings: &[],
+    folder_mark: |_, listed| mark_among(listed, &["PG_VERSION", "backup_manifest"]),
     probe: files::probe,
     open: files::open,
     stream: Some(StreamKind {

@@ -14,6 +14,7 @@ pub const FORMAT: Format = Format {
     title: "SQLite",
     summary: "a SQLite database file, with or without a checksum VFS",
     endings: &["sqlite", "sqlite3", "db3"],
+    folder_mark: |_, _| None,
     probe: files::probe,
     open: files::open,
     stream: Some(StreamKind {

@@ -20,6 +20,7 @@ pub const FORMAT: Format = Format {
     title: "SQL Server",
     summary: "SQL Server data files (.mdf, .ndf), logs (.ldf) and backups (.bak, .trn), 2005 to 2025",
     endings: &["mdf", "ndf", "ldf", "bak", "trn"],
+    folder_mark: |_, _| None,
     probe: files::probe,
     open: files::open,
     stream: Some(StreamKind {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
+use crate::args::storage::StorageOptions;
 use crate::args::{Demands, format_names, parse_size, parse_time};
 
 /// Split one check into units for several machines
@@ -20,7 +21,7 @@ use crate::args::{Demands, format_names, parse_size, parse_time};
     pagewarden check --plan plan.jsonl --part 2/2 -o 2.jsonl      on another\n  \
     pagewarden merge plan.jsonl 1.jsonl 2.jsonl                   one report, as of one check")]
 pub struct Plan {
-    /// Data directories, database files, backups, folders of them
+    /// Data directories, database files, backups, folders of them; s3://, gs://, az:// addresses
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
 
@@ -91,6 +92,10 @@ pub struct Plan {
     /// Print nothing when it is done
     #[arg(short, long)]
     pub quiet: bool,
+
+    /// How object storage is spoken to
+    #[command(flatten)]
+    pub storage: StorageOptions,
 }
 
 /// Put the results of a plan's parts into one report

@@ -134,8 +134,8 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
     let mut all = Ran::default();
     run.check_all(subjects, seal_file, &arguments.demands, &mut reports, &mut all)?;
     let mut drill = wanted.as_ref().map(|wanted| drill::run(wanted, &run.options.stop));
-    if let (Some(drill), Some(words)) = (&mut drill, storage.trouble()) {
-        drill.was_kept_from_the_backup(&words);
+    if let (Some(drill), Some(trouble)) = (&mut drill, storage.trouble()) {
+        drill.was_kept_from_the_backup(&trouble.last);
     }
     let verdict = match drill.as_ref().map(|drill| drill.verdict) {
         Some(DrillVerdict::Failed) => Verdict::Damaged,
@@ -184,12 +184,7 @@ fn subjects_of(
         let sets = database::open_with_log(&backups, log, kind, options);
         return Ok(vec![Subject::Repository(log.clone(), sets)]);
     }
-    let subjects = subjects(&arguments.paths, kind, options)?;
-    let stored = |subject| match &subject {
-        Subject::Target(paths) => storage.subject(paths, kind, options).unwrap_or(subject),
-        Subject::Stored(_) | Subject::Repository(..) => subject,
-    };
-    Ok(subjects.into_iter().map(stored).collect())
+    Ok(subjects(&arguments.paths, kind, options, storage)?)
 }
 
 /// The server that is asked about its files.
@@ -350,7 +345,9 @@ impl Run<'_> {
                         self.held(target).map(|target| (target, folder))
                     });
                     match opened {
-                        Ok((target, _folder)) => {
+                        Ok((mut target, _folder)) => {
+                            let notes = self.notes_of(place.path()).into_iter();
+                            target.steps = Box::new(notes.chain(target.steps));
                             let seal_file = seal_file.take();
                             let checked = self.check_target(target, None, seal_file, reports)?;
                             ran.add(Some(checked), demands);

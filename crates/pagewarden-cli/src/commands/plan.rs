@@ -1,15 +1,18 @@
 //! `pagewarden plan`: lists what a check would look at, for several processes to check.
 
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::time::Instant;
 
 use pagewarden_plan::plan::{Plan, Wanted};
 
 use crate::args::plan as args;
 use crate::commands::reading::seconds;
+use crate::commands::storage::Storage;
 use crate::exit::{self, Exit};
 use crate::progress::listed_bytes;
 use crate::replaced_file::{Content, ReplacedFile};
+use crate::signals::stop_on_signals;
 
 /// Runs the command.
 pub fn run(arguments: args::Plan) -> anyhow::Result<Exit> {
@@ -39,7 +42,10 @@ fn plan(arguments: args::Plan) -> anyhow::Result<Exit> {
         accept_unverifiable: arguments.accept_unverifiable,
     };
     let kind = wanted.kind();
-    let plan = Plan::make(&paths, wanted, unit, &|path| listed_bytes(path, kind))?;
+    let stop = stop_on_signals()?;
+    let storage = Storage::begin(&paths, &arguments.storage, None, &stop)?;
+    let measure = |path: &Path| listed_bytes(path, kind);
+    let plan = Plan::make(&paths, wanted, unit, &measure, &storage)?;
     let mut bytes = Vec::new();
     plan.write(&output, &mut bytes)?;
     place.replace(&bytes)?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use pagewarden::database::{self, Format, OpenOptions, Step, Target, repository};
+use pagewarden::database::{self, Format, OpenOptions, Step, Target};
 use pagewarden::error::ErrorKind;
 use pagewarden::report::Traffic;
 use pagewarden::source::decode::{BEGIN_BYTES, Compression};
@@ -15,7 +15,7 @@ use pagewarden::source::store::{Seen, StorePath};
 use pagewarden::source::tar::looks_like_tar;
 use pagewarden::verdict::Note;
 use pagewarden::{Error, words};
-use pagewarden_plan::subject::Subject;
+use pagewarden_plan::subject::{Stores, Trouble};
 use tempfile::TempDir;
 
 use crate::args::storage::StorageOptions;
@@ -78,8 +78,9 @@ impl Storage {
     }
 
     /// What a store did not give last, and why.
-    pub fn trouble(&self) -> Option<String> {
-        self.clouds.as_ref()?.trouble()
+    pub fn trouble(&self) -> Option<Trouble> {
+        let (times, last) = self.clouds.as_ref()?.trouble()?;
+        Some(Trouble { times, last })
     }
 
     /// What is left of something that was not finished, and costs money.
@@ -135,7 +136,7 @@ impl Storage {
     }
 
     /// Nothing.
-    pub fn trouble(&self) -> Option<String> {
+    pub fn trouble(&self) -> Option<Trouble> {
         None
     }
 
@@ -169,38 +170,15 @@ impl Storage {
         };
         self.place(path).map(|place| place.and_then(file))
     }
+}
 
-    /// What an address stands for; `None` for paths of this machine.
-    pub fn subject(
-        &self,
-        paths: &[PathBuf],
-        kind: Option<&Format>,
-        options: &OpenOptions,
-    ) -> Option<Subject> {
-        let [path] = paths else { return None };
-        let place = match self.place(path)? {
-            Ok(place) => place,
-            Err(error) => return Some(Subject::Repository(error.path().to_owned(), Err(error))),
-        };
-        if let Some(tool) = repository::kind_of(&place, kind) {
-            return Some(Subject::Repository(path.clone(), (tool.open)(&place, options)));
-        }
-        let error = match place.look() {
-            Ok(Seen::File(_)) => return Some(Subject::Stored(place)),
-            Ok(Seen::Folder | Seen::Other) => match self.trouble() {
-                None => {
-                    let hint = "name the folder that holds the repository, or a single file";
-                    let reason = "a folder in which no repository of backups was recognised";
-                    Error::unrecognised(path, reason, hint)
-                }
-                Some(words) => {
-                    let reason = format!("what it is could not be found out: {words}");
-                    Error::refused(path, reason, "check it again once the store answers")
-                }
-            },
-            Err(source) => Error::io("open", path, source),
-        };
-        Some(Subject::Repository(path.clone(), Err(error)))
+impl Stores for Storage {
+    fn place(&self, path: &Path) -> Option<Result<StorePath, Error>> {
+        Self::place(self, path)
+    }
+
+    fn trouble(&self) -> Option<Trouble> {
+        Self::trouble(self)
     }
 }
 

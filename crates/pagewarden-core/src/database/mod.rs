@@ -24,6 +24,7 @@ use crate::error::Error;
 use crate::page::{PageFormat, Specimen, Unsettled, Witness};
 use crate::protect::Engine;
 use crate::source::decode::Decoded;
+use crate::source::store::{Listed, StorePath};
 use crate::verdict::{ByteOffset, Finding, Note, PageNo, Protection, Severity, Standing, Unread};
 
 pub mod chains;
@@ -325,6 +326,13 @@ impl fmt::Debug for Target {
     }
 }
 
+/// The first of these names that is listed.
+#[must_use]
+pub fn mark_among(listed: &[Listed], names: &[&str]) -> Option<String> {
+    let is_listed = |name: &&&str| listed.iter().any(|one| one.name == **name);
+    names.iter().find(is_listed).map(|name| (*name).to_owned())
+}
+
 /// What a target kind thinks of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Probe {
@@ -432,6 +440,9 @@ pub struct Format {
     /// Endings of names that only files of this format have: a file with such a name is checked even
     /// where its content is no longer recognised.
     pub endings: &'static [&'static str],
+    /// What says that a folder of a store, in which this is listed, is one of this format: a data
+    /// directory, a backup of one in files of its own. Only a folder of this machine is read as one.
+    pub folder_mark: fn(&StorePath, &[Listed]) -> Option<String>,
     /// Looks at a path without opening more than its first bytes.
     pub probe: fn(&Path, &Metadata) -> Probe,
     /// Opens it.

@@ -35,6 +35,17 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// [`NotRead`].
     fn open(&self, file: &Path) -> io::Result<Arc<dyn StoredBytes>>;
 
+    /// The first bytes of a file, `bytes_max` at most, of which more may never be wanted.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    fn first_bytes(&self, file: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
+        let mut begin = Vec::new();
+        let file = StoredFile { bytes: self.open(file)?, position: 0 };
+        file.take(bytes_max as u64).read_to_end(&mut begin)?;
+        Ok(begin)
+    }
+
     /// True for the folders of this machine, whose paths other code may open.
     fn is_local(&self) -> bool {
         false
@@ -288,9 +299,7 @@ impl StorePath {
     /// # Errors
     /// See [`Store::open`].
     pub fn first_bytes(&self, bytes_max: usize) -> io::Result<Vec<u8>> {
-        let mut begin = Vec::new();
-        self.open()?.take(bytes_max as u64).read_to_end(&mut begin)?;
-        Ok(begin)
+        self.store.first_bytes(&self.path, bytes_max)
     }
 
     /// An open file of this machine with all its bytes: the file itself, or a copy that has no name.

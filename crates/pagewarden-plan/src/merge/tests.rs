@@ -16,13 +16,14 @@ use super::*;
 use crate::part::Part;
 use crate::plan::Wanted;
 use crate::result::ResultWriter;
+use crate::subject::ThisMachine;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// A plan of three units, each with one target.
 fn plan_in(folder: &TempDir) -> Plan {
     let paths: Vec<_> = NAMES.iter().map(|name| folder.path().join(name)).collect();
-    Plan::make(&paths, Wanted::default(), 0, &|_| Some(1)).unwrap()
+    Plan::make(&paths, Wanted::default(), 0, &|_| Some(1), &ThisMachine).unwrap()
 }
 
 /// What a part found in a unit.
@@ -275,7 +276,9 @@ fn a_refused_result_is_never_good_even_if_every_unit_has_another() {
     let folder = tempfile::tempdir().unwrap();
     let plan = plan_in(&folder);
     let whole = result(&plan, &[(0, Nothing), (1, Nothing), (2, Nothing)], 1);
-    let other = Plan::make(&[folder.path().join("a")], Wanted::default(), 0, &|_| Some(1)).unwrap();
+    let other =
+        Plan::make(&[folder.path().join("a")], Wanted::default(), 0, &|_| Some(1), &ThisMachine)
+            .unwrap();
     let foreign = result(&other, &[(0, Nothing)], 1);
     let mut altered = result(&plan, &[(0, Damage)], 1);
     *altered.last_mut().unwrap() = b' ';
@@ -302,7 +305,7 @@ fn a_refused_result_is_never_good_even_if_every_unit_has_another() {
 fn a_result_without_a_subject_of_its_unit_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let paths: Vec<_> = NAMES.iter().map(|name| folder.path().join(name)).collect();
-    let plan = Plan::make(&paths, Wanted::default(), 1 << 20, &|_| Some(1)).unwrap();
+    let plan = Plan::make(&paths, Wanted::default(), 1 << 20, &|_| Some(1), &ThisMachine).unwrap();
     assert_eq!((plan.units.len(), plan.units[0].subjects.len()), (1, 3));
     let bytes = result(&plan, &[(0, Nothing)], 1);
     assert_eq!(merged(&folder, &plan, &[&bytes]).0, Verdict::Incomplete);

@@ -4,16 +4,20 @@
 //! recognised by its content is a target; so is what is called like a database, since a
 //! file whose first page is destroyed is recognised by nothing else.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use crate::database::{Format, Probe, repository};
+use crate::database::{Format, Probe, STREAM_BEGIN_BYTES, repository};
 use crate::error::Error;
 use crate::formats::FORMATS;
+use crate::source::store::{Listed, Seen, StorePath};
 
 /// Folders in folders that are looked into: links are not followed, so that more than
 /// this is a mistake or malice.
 const DEPTH_MAX: usize = 32;
+/// No file system has to take longer ones.
+const SHOWN_BYTES_MAX: u64 = 1 << 40;
 
 /// True if `path` is a target by itself.
 #[must_use]
@@ -59,6 +63,70 @@ fn list(
         }
     }
     Ok(())
+}
+
+/// A folder of a store that is no database itself, as [`databases`]: the files and repositories of
+/// backups in it by name, and folders that are one database in files of their own, which are found and
+/// not read there.
+///
+/// # Errors
+/// A folder cannot be listed, or it cannot be found out what a file is.
+pub fn stored(folder: &StorePath, kind: Option<&Format>) -> Result<Vec<StorePath>, Error> {
+    let mut found = Vec::new();
+    list_stored(folder, kind, 0, &mut found)?;
+    found.sort_by(|one, other| one.path().cmp(other.path()));
+    Ok(found)
+}
+
+fn list_stored(
+    folder: &StorePath,
+    kind: Option<&Format>,
+    depth: usize,
+    found: &mut Vec<StorePath>,
+) -> Result<(), Error> {
+    let listed = folder.list().map_err(|source| Error::io("list", folder.path(), source))?;
+    for Listed { name, seen } in listed {
+        let place = folder.join(&name);
+        match seen {
+            Seen::Folder => {
+                if repository::kind_of(&place, kind).is_some() || mark_of(&place).is_some() {
+                    found.push(place);
+                } else if depth < DEPTH_MAX {
+                    list_stored(&place, kind, depth + 1, found)?;
+                }
+            }
+            Seen::File(bytes) if bytes > 0 => {
+                if is_named_like_one(place.path()) || is_stored_one(&place, bytes, kind)? {
+                    found.push(place);
+                }
+            }
+            Seen::File(_) | Seen::Other => {}
+        }
+    }
+    Ok(())
+}
+
+/// What says that a folder of a store is one database in files of its own.
+#[must_use]
+pub fn mark_of(folder: &StorePath) -> Option<String> {
+    let listed = folder.list().ok()?;
+    FORMATS.iter().find_map(|format| (format.folder_mark)(folder, &listed))
+}
+
+/// True for a file of a store whose content is recognised by its first bytes. The formats look at files
+/// of this machine: they are shown one that begins as it does, and is as long.
+fn is_stored_one(place: &StorePath, bytes: u64, kind: Option<&Format>) -> Result<bool, Error> {
+    let failed = |source| Error::io("read", place.path(), source);
+    let begin = place.first_bytes(STREAM_BEGIN_BYTES).map_err(failed)?;
+    let shown = || -> io::Result<bool> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join(place.name().unwrap_or("file"));
+        let mut file = File::create_new(&path)?;
+        file.write_all(&begin)?;
+        file.set_len(bytes.min(SHOWN_BYTES_MAX))?;
+        Ok(best(&path, &file.metadata()?, kind) == Probe::Yes)
+    };
+    shown().map_err(|source| Error::io("copy", place.path(), source))
 }
 
 fn best(path: &Path, metadata: &fs::Metadata, kind: Option<&Format>) -> Probe {

@@ -100,6 +100,17 @@ pub struct BackupLabel {
 /// The files in which they say so: of every version, and of later ones of
 /// MariaDB's.
 pub(super) const LABELS: [&str; 2] = ["xtrabackup_checkpoints", "mariadb_backup_checkpoints"];
+/// Files that only a data directory or a backup of one has.
+pub const MARKS: &[&str] = &[
+    "ibdata1",
+    "ib_logfile0",
+    "mysql.ibd",
+    "aria_log_control",
+    "xtrabackup_checkpoints",
+    "mariadb_backup_checkpoints",
+    "xtrabackup_info",
+    "mariadb_backup_info",
+];
 const LABEL_BYTES_MAX: usize = 4096;
 
 impl BackupLabel {

@@ -26,7 +26,7 @@ use super::{Books, Named, TableColumn, inside};
 use pagewarden_core::database::Step;
 use pagewarden_core::verdict::{Kind, Note};
 
-const LOG: &str = "_delta_log";
+pub(super) const LOG: &str = "_delta_log";
 const DIGITS: usize = 20;
 
 /// True if the folder has the log of a Delta table.

@@ -23,9 +23,10 @@ use serde_json::Value;
 
 use super::avro::records;
 use super::{BOOK_BYTES_MAX, Books, Named, TableColumn, inside};
+use pagewarden_core::source::store::Listed;
 use pagewarden_core::verdict::Kind;
 
-const METADATA: &str = "metadata";
+pub(super) const METADATA: &str = "metadata";
 const ENDING: &str = ".metadata.json";
 const DELETED: i64 = 2;
 
@@ -33,6 +34,11 @@ const DELETED: i64 = 2;
 #[must_use]
 pub(super) fn is_table(folder: &Path) -> bool {
     states(folder).is_ok_and(|states| !states.is_empty())
+}
+
+/// True if metadata is among these.
+pub(super) fn is_state_among(listed: &[Listed]) -> bool {
+    listed.iter().any(|one| one.name.ends_with(ENDING))
 }
 
 /// The newest state.

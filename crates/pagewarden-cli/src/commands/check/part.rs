@@ -1,7 +1,7 @@
 //! `pagewarden check --plan`: checks the units of one part of a plan, and writes its result.
 
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
@@ -19,6 +19,7 @@ use pagewarden_plan::result::ResultWriter;
 use super::advisor::{Advisor, PlanPages};
 use super::{Ran, Run, add_result, exit_of, options};
 use crate::args::Check;
+use crate::commands::storage::Storage;
 use crate::exit::Exit;
 use crate::progress::Show;
 use crate::replaced_file::{Content, ReplacedFile};
@@ -59,15 +60,18 @@ pub fn check(arguments: &Check, plan: &Path) -> anyhow::Result<Exit> {
         advice: Advisor::default(),
         plan_pages: PlanPages::default(),
     };
+    let planned: Vec<PathBuf> = plan.subjects().map(|one| one.name().to_owned()).collect();
+    let rate = arguments.pace.rate;
+    let storage = Storage::begin(&planned, &arguments.storage, rate, &run.options.stop)?;
     let mut all = Ran::default();
     for number in units {
         let Some(unit) = plan.units.get(number) else { continue };
         recorder.writer().begin_unit(number as u64);
         for (index, planned) in (0..).zip(&unit.subjects) {
             recorder.writer().begin_subject(index).with_context(writing)?;
-            let notes = planned.notes().into_iter();
+            let notes = planned.notes(&storage).into_iter();
             run.notes = notes.map(|note| (planned.name().to_owned(), note)).collect();
-            let subject = planned.subject(run.kind, &run.open_options);
+            let subject = planned.subject(run.kind, &run.open_options, &storage);
             run.check_all(vec![subject], None, &arguments.demands, &mut reports, &mut all)?;
         }
         if run.options.stop.load(Ordering::Relaxed) {
@@ -87,7 +91,7 @@ pub fn check(arguments: &Check, plan: &Path) -> anyhow::Result<Exit> {
         total: &total,
         opened,
         protection_missed: missed,
-        storage: None,
+        storage: storage.traffic(),
         drill: None,
         ended: SystemTime::now(),
     })?;

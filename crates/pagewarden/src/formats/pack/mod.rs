@@ -33,6 +33,7 @@ pub const FORMAT: Format = Format {
     title: "pack",
     summary: "a pack that `pagewarden pack` made",
     endings: &["pwk"],
+    folder_mark: |_, _| None,
     probe,
     open,
     stream: None,
