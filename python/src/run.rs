@@ -19,7 +19,7 @@ use pagewarden::verdict::Verdict;
 use pagewarden::verify::{Options, Progress, Summary, verify};
 use pagewarden::{Error, ErrorKind};
 use pagewarden_plan::plan::Wanted;
-use pagewarden_plan::subject::{Subject, ThisMachine, subjects};
+use pagewarden_plan::subject::{Subject, subjects};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;

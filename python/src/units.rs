@@ -4,7 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use pagewarden_plan::plan::Plan;
-use pagewarden_plan::subject::ThisMachine;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use object_store::Error;
-use pagewarden::source::store::NotRead;
+use pagewarden::source::store::{NotRead, Trouble};
 
 /// Parts of names of settings whose values are secret.
 const SECRET: [&str; 6] = ["secret", "token", "password", "account_key", "access_key", "sas_"];
@@ -18,7 +18,7 @@ const ANSWER_CHARS_MAX: usize = 200;
 #[derive(Debug, Default)]
 pub(crate) struct Secrets {
     hidden: Mutex<Hidden>,
-    trouble: Mutex<Option<(u64, String)>>,
+    trouble: Mutex<Option<Trouble>>,
 }
 
 #[derive(Default)]
@@ -69,13 +69,13 @@ impl Secrets {
     pub(crate) fn not_read(&self, words: &str) -> io::Error {
         let words = self.without(words);
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        let times = trouble.as_ref().map_or(0, |(times, _)| *times);
-        *trouble = Some((times.saturating_add(1), words.clone()));
+        let times = trouble.as_ref().map_or(0, |trouble| trouble.times).saturating_add(1);
+        *trouble = Some(Trouble { times, last: words.clone() });
         NotRead(words).into()
     }
 
     /// How many of them there were, and the last one.
-    pub(crate) fn last_trouble(&self) -> Option<(u64, String)> {
+    pub(crate) fn trouble(&self) -> Option<Trouble> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pagewarden::Error;
 use pagewarden::report::Traffic;
 use pagewarden::source::rate::RateLimiter;
-use pagewarden::source::store::StorePath;
+use pagewarden::source::store::{StorePath, Stores, Trouble};
 
 mod address;
 mod aws_files;
@@ -174,16 +174,19 @@ impl Clouds {
         self.left_behind.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How often something was not given, and why the last time: the reason where what is there was not
-    /// recognised.
-    #[must_use]
-    pub fn trouble(&self) -> Option<(u64, String)> {
-        self.secrets.last_trouble()
-    }
-
     /// What was asked of the stores so far, and what came: it costs money.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         self.counters.traffic()
+    }
+}
+
+impl Stores for Clouds {
+    fn place(&self, path: &Path) -> Option<Result<StorePath, Error>> {
+        is_address(path).then(|| Self::place(self, path))
+    }
+
+    fn trouble(&self) -> Option<Trouble> {
+        self.secrets.trouble()
     }
 }

@@ -14,7 +14,7 @@ use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use pagewarden::source::store::{Seen, StorePath, is_not_read};
+use pagewarden::source::store::{Seen, StorePath, Stores as _, Trouble, is_not_read};
 use pagewarden_cloud::{Clouds, Settings};
 use server::{Fault, Server};
 
@@ -137,7 +137,8 @@ fn nothing_that_failed_is_taken_for_bytes_or_for_an_end() {
         assert_eq!(folder.list().unwrap().len(), 1);
         server.fail("GET /bucket/folder/big", usize::MAX, fault);
         let error = read(&folder.join("big")).unwrap_err();
-        assert_eq!(clouds.trouble(), Some((1, error.to_string())));
+        let last = error.to_string();
+        assert_eq!(clouds.trouble(), Some(Trouble { times: 1, last }));
         assert!(is_not_read(&error), "{fault:?}: {error:?}");
         assert!(error.to_string().contains(says), "{fault:?}: {error}");
         assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use pagewarden::database::repository::RepositoryOptions;
 use pagewarden::database::{Format, OpenOptions, kind_named};
-use pagewarden::source::store::{Seen as Stored, StorePath};
+use pagewarden::source::store::{Seen as Stored, StorePath, Stores};
 use pagewarden::verdict::Note;
 use pagewarden::words::{counted, grouped};
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::line;
 use crate::path::ExactPath;
-use crate::subject::{Group, Stores, Subject, is_standard_input, targets_at, units as subjects_of};
+use crate::subject::{Group, Subject, is_standard_input, targets_at, units as subjects_of};
 
 /// How a plan begins.
 pub const BEGIN: &str = "{\"pagewarden_plan\":";
@@ -517,7 +517,7 @@ fn hasher_of(bytes: &[u8]) -> blake3::Hasher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::subject::ThisMachine;
+    use pagewarden::source::store::ThisMachine;
 
     fn sqlite(path: &Path) {
         let mut bytes = b"SQLite format 3\0\x10\0\x01\x01\0\x40\x20\x20".to_vec();

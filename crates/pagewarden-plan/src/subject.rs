@@ -6,39 +6,7 @@ use pagewarden::Error;
 use pagewarden::database::repository::{self, Sets};
 use pagewarden::database::{FolderKind, Format, OpenOptions, folder, parts};
 use pagewarden::formats::FORMATS;
-use pagewarden::source::store::{Seen, StorePath};
-
-/// Where paths lead that are no paths of this machine.
-pub trait Stores {
-    /// What a path stands for if it is the address of something in a store.
-    fn place(&self, path: &Path) -> Option<Result<StorePath, Error>>;
-
-    /// What the stores did not give so far.
-    fn trouble(&self) -> Option<Trouble>;
-}
-
-/// What stores did not give.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
-    /// How often.
-    pub times: u64,
-    /// Why, the last time.
-    pub last: String,
-}
-
-/// No stores: all paths are of this machine.
-#[derive(Debug)]
-pub struct ThisMachine;
-
-impl Stores for ThisMachine {
-    fn place(&self, _: &Path) -> Option<Result<StorePath, Error>> {
-        None
-    }
-
-    fn trouble(&self) -> Option<Trouble> {
-        None
-    }
-}
+use pagewarden::source::store::{Seen, StorePath, Stores, ThisMachine, Trouble};
 
 /// What is to be checked at an address, each by itself: a file, a repository of backups, a database in
 /// files of its own; or all of them in a folder that is none of these.

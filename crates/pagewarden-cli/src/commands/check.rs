@@ -10,7 +10,7 @@ use std::time::{Instant, SystemTime};
 
 use pagewarden::Error;
 use pagewarden::database::repository::RepositoryOptions;
-use pagewarden::database::{self, Format, OpenOptions, Step, Target, parts};
+use pagewarden::database::{self, Format, OpenOptions, Step, Target, parts, stored};
 use pagewarden::repair::advice::Advised;
 use pagewarden::report::drill::DrillVerdict;
 use pagewarden::report::html::HtmlReport;
@@ -23,7 +23,7 @@ use pagewarden::report::several::Several;
 use pagewarden::report::text::TextReport;
 use pagewarden::report::{Report as _, RunEnd, TargetEnd};
 use pagewarden::source::pipe::StandardInput;
-use pagewarden::source::store::StorePath;
+use pagewarden::source::store::{StorePath, Stores as _};
 use pagewarden::verdict::{Note, Protection, Verdict};
 use pagewarden::verify::{Caching, Method, Options, Summary, Verified, verify};
 
@@ -34,7 +34,7 @@ use crate::args::{Check, Demands};
 use crate::commands::live_files::with_server;
 use crate::commands::reading::locate;
 use crate::commands::sealing::{SealFile, hold_against};
-use crate::commands::storage::{self, Storage};
+use crate::commands::storage::Storage;
 use crate::exit::{self, Exit};
 use crate::progress::{Show, listed_bytes};
 use crate::replaced_file::{Content, ReplacedFile};
@@ -340,7 +340,7 @@ impl Run<'_> {
                     ran.add(checked, demands);
                 }
                 Subject::Stored(place) => {
-                    let opened = storage::open(&place, self.kind, &self.open_options);
+                    let opened = stored::open(&place, self.kind, &self.open_options);
                     let opened = opened.and_then(|(target, folder)| {
                         self.held(target).map(|target| (target, folder))
                     });

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
-use pagewarden::database::{self, Format, OpenOptions, Target};
+use pagewarden::database::{self, Format, OpenOptions, Target, stored};
 use pagewarden::pack::{
     Content, Method, PackedTablespace, Packing, Root, Search, Settings, Strays, Totals,
     open_chain_in, train,
@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use self::place::Place;
 use crate::args::pack::{Codec, Pack, Profile};
-use crate::commands::storage::{self, Storage};
+use crate::commands::storage::Storage;
 use crate::exit::{self, Exit};
 use crate::progress::Show;
 use crate::signals::stop_on_signals;
@@ -187,11 +187,11 @@ fn make_file(
     }
     if let Some(stored) = storage.file(source).transpose()? {
         let place = Place::prepare_in(storage, output, None::<&Path>)?;
-        let opened = storage::open_stream(&stored, kind(arguments), &OpenOptions::default())?;
+        let opened = stored::open_stream(&stored, kind(arguments), &OpenOptions::default())?;
         if opened.is_some() {
             return stream::make(arguments, stream::Input::stored(&stored)?, place, stop, show);
         }
-        let (_folder, copy) = storage::copy(&stored)?;
+        let (_folder, copy) = stored::copy(&stored)?;
         return make_at_rest(arguments, &copy, place, stop, show);
     }
     if let Some(name) = &arguments.tablespace {

@@ -17,7 +17,7 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::Result;
 use pagewarden::database::repository::kind_of as repository_kind;
-use pagewarden::database::{self, Description, OpenOptions, Target, parts};
+use pagewarden::database::{self, Description, OpenOptions, Target, parts, stored};
 use pagewarden::report::Traffic;
 use pagewarden::source::pipe::StandardInput;
 use pagewarden::source::store::{Seen, StorePath};
@@ -26,7 +26,7 @@ use pagewarden::verify::{Options, Sink, Summary, Verified, verify};
 use pagewarden::words::utc;
 
 use crate::args::survey::Survey;
-use crate::commands::storage::{self, Storage};
+use crate::commands::storage::Storage;
 use crate::exit::{self, Exit};
 use crate::progress::{Show, listed_bytes};
 use crate::replaced_file::{Content, ReplacedFile};
@@ -116,7 +116,7 @@ fn survey(arguments: &Survey, storage: &Storage, stop: &Arc<AtomicBool>) -> Resu
     let kind = arguments.format.as_deref().and_then(database::kind_named);
     let stored = storage.file(&arguments.path).transpose()?;
     let (target, _folder) = match &stored {
-        Some(place) => storage::open(place, kind, &open_options(arguments))?,
+        Some(place) => stored::open(place, kind, &open_options(arguments))?,
         None => (open(arguments, &options)?, None),
     };
     if show.wants_total()

@@ -33,7 +33,7 @@ use pagewarden::report::text::TextReport;
 use pagewarden::report::{Report as _, RunEnd, TargetEnd};
 use pagewarden::source::acting::Acting;
 use pagewarden::source::decode::decode;
-use pagewarden::source::store::StorePath;
+use pagewarden::source::store::{StorePath, Stores as _};
 use pagewarden::source::trusted_path::End;
 use pagewarden::verdict::{Note, Standing, Verdict};
 use pagewarden::verify::{Options, Sink as _, Summary, verify};

@@ -316,6 +316,38 @@ impl StorePath {
     }
 }
 
+/// Where paths lead that are no paths of this machine.
+pub trait Stores {
+    /// What a path stands for if it is the address of something in a store.
+    fn place(&self, path: &Path) -> Option<Result<StorePath, crate::error::Error>>;
+
+    /// What the stores did not give so far.
+    fn trouble(&self) -> Option<Trouble>;
+}
+
+/// What stores did not give.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// How often.
+    pub times: u64,
+    /// Why, the last time.
+    pub last: String,
+}
+
+/// No stores: all paths are of this machine.
+#[derive(Debug)]
+pub struct ThisMachine;
+
+impl Stores for ThisMachine {
+    fn place(&self, _: &Path) -> Option<Result<StorePath, crate::error::Error>> {
+        None
+    }
+
+    fn trouble(&self) -> Option<Trouble> {
+        None
+    }
+}
+
 impl From<&Path> for StorePath {
     fn from(path: &Path) -> Self {
         Self::local(path)

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use pagewarden::database::{Description, Evidence};
 use pagewarden::report::json::JsonReport;
+use pagewarden::source::store::ThisMachine;
 use pagewarden::verdict::{
     Finding, Kind, Note, PageCounts, Protection, Severity, SeverityCounts, Unread, Verdict,
 };
@@ -16,7 +17,6 @@ use super::*;
 use crate::part::Part;
 use crate::plan::Wanted;
 use crate::result::ResultWriter;
-use crate::subject::ThisMachine;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 

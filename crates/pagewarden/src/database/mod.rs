@@ -14,6 +14,7 @@ use repository::Sets;
 pub mod folder;
 pub mod parts;
 pub mod repository;
+pub mod stored;
 
 /// Finds out what `path` is and opens it.
 ///

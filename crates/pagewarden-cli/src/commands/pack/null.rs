@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use pagewarden::database::{self, OpenOptions};
+use pagewarden::database::{self, OpenOptions, stored};
 use pagewarden::pack::{Content, Draining, Entry, Strays, What};
 use pagewarden::report::Traffic;
 use pagewarden::source::device::{DeviceLoad, device_load};
@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 
 use crate::args::pack::Pack;
 use crate::commands::pack::{kind, options};
-use crate::commands::storage::{self, Storage};
+use crate::commands::storage::Storage;
 use crate::exit::Exit;
 use crate::progress::{Output, Show};
 
@@ -93,7 +93,7 @@ fn read_stored(
     show: &Show,
 ) -> Result<Exit> {
     let begin = Instant::now();
-    let (target, _folder) = storage::open(place, kind(arguments), &OpenOptions::default())?;
+    let (target, _folder) = stored::open(place, kind(arguments), &OpenOptions::default())?;
     let bytes = match place.look() {
         Ok(Seen::File(bytes)) => bytes,
         _ => 0,
