@@ -19,9 +19,20 @@ from ._errors import (
     UnrecognisedError,
 )
 from ._report import Finding, Report
+from ._servers import (
+    Comparison,
+    Difference,
+    TableChecksum,
+    TableChecksums,
+    TableComparison,
+    checksum,
+    compare,
+)
 
 __all__ = [
     "FORMATS",
+    "Comparison",
+    "Difference",
     "Error",
     "Finding",
     "Findings",
@@ -30,9 +41,14 @@ __all__ = [
     "Pages",
     "PermissionDeniedError",
     "Report",
+    "TableChecksum",
+    "TableChecksums",
+    "TableComparison",
     "UnrecognisedError",
     "__version__",
     "check",
+    "checksum",
+    "compare",
     "findings",
     "pages",
 ]
