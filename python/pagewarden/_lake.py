@@ -159,9 +159,11 @@ def checksum(df: DataFrame) -> Checksum:
 
 def _said(error: Exception) -> str:
     """What an exception of Spark says, without the traces of its machines."""
-    lines = str(error).splitlines() or [type(error).__name__]
-    said = [line.strip() for line in lines if re.match(r"\s*[\w.]*(Error|Exception): ", line)]
-    return (said or lines)[-1 if said else 0]
+    text = str(error)
+    # The cause stands last, and may stand in one line with what it has caused.
+    causes = [cause for cause in re.split(r"[\w.$]*(?:Error|Exception): ", text)[1:] if cause.strip()]
+    cause = (causes[-1] if causes else text).strip().splitlines()
+    return cause[0] if cause else type(error).__name__
 
 
 class _Table:

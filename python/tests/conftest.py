@@ -42,3 +42,26 @@ def postgres():
     server = servers.Postgres(place)
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory):
+    """A real Spark of two cores, whose clock is not that of UTC."""
+    pytest.importorskip("pyspark")
+    if shutil.which("java") is None:
+        pytest.skip("there is no Java")
+    from pyspark.sql import SparkSession
+
+    # Else executors take another Python, and Spark another network.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "America/New_York")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .getOrCreate()
+    )
+    yield session
+    session.stop()

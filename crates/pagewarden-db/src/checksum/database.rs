@@ -138,13 +138,13 @@ pub trait Taker<E> {
     /// The server answers, and these are the tables.
     ///
     /// # Errors
-    /// It could not be told, which ends the run.
+    /// It could not be handed on, which ends the run.
     fn opened(&mut self, server: &str, names: &[TableName]) -> std::result::Result<(), E>;
 
     /// A line, in the order of the tables and of the strategies; none where the caller ended the run.
     ///
     /// # Errors
-    /// It could not be told, which ends the run.
+    /// It could not be handed on, which ends the run.
     fn take(&mut self, line: Option<Line>) -> std::result::Result<(), E>;
 }
 
