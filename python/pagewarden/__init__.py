@@ -18,6 +18,7 @@ from ._errors import (
     PermissionDeniedError,
     UnrecognisedError,
 )
+from ._pack import Pack, PackEntry, read
 from ._report import Finding, Report
 from ._servers import (
     Comparison,
@@ -38,6 +39,8 @@ __all__ = [
     "Findings",
     "IncompleteWarning",
     "NotFoundError",
+    "Pack",
+    "PackEntry",
     "Pages",
     "PermissionDeniedError",
     "Report",
@@ -51,4 +54,5 @@ __all__ = [
     "compare",
     "findings",
     "pages",
+    "read",
 ]

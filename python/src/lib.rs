@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 
 mod capsule;
 mod elsewhere;
+mod pack;
 mod run;
 mod runs;
 mod servers;
@@ -23,6 +24,8 @@ fn _pagewarden(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("FORMATS", formats)?;
     module.add_class::<run::Checked>()?;
     module.add_class::<elsewhere::Worker>()?;
+    module.add_class::<pack::Packed>()?;
+    module.add_function(wrap_pyfunction!(pack::open_pack, module)?)?;
     module.add_function(wrap_pyfunction!(run::run, module)?)?;
     module.add_function(wrap_pyfunction!(units::plan_units, module)?)?;
     module.add_function(wrap_pyfunction!(elsewhere::whole_task, module)?)?;
