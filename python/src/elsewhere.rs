@@ -116,17 +116,20 @@ impl Source<'_> {
             DataType::LargeUtf8 => bytes(array.as_string_opt::<i64>()?.value(at).as_bytes()),
             DataType::Binary => bytes(array.as_binary_opt::<i32>()?.value(at)),
             DataType::LargeBinary => bytes(array.as_binary_opt::<i64>()?.value(at)),
-            DataType::Boolean => Some(row.unsigned(u64::from(array.as_boolean_opt()?.value(at)))),
+            DataType::Boolean => {
+                array.as_boolean_opt().map(|array| row.unsigned(u64::from(array.value(at))))
+            }
             DataType::Float32 => {
-                let value = array.as_primitive_opt::<arrow::Float32Type>()?.value(at);
-                Some(row.float(f64::from(value)))
+                let array = array.as_primitive_opt::<arrow::Float32Type>();
+                array.map(|array| row.float(f64::from(array.value(at))))
             }
             DataType::Float64 => {
-                Some(row.float(array.as_primitive_opt::<arrow::Float64Type>()?.value(at)))
+                let array = array.as_primitive_opt::<arrow::Float64Type>();
+                array.map(|array| row.float(array.value(at)))
             }
             DataType::Decimal128(..) => {
-                let value = array.as_primitive_opt::<arrow::Decimal128Type>()?.value(at);
-                Some(append_large(row, value, self.kind.scale()))
+                let array = array.as_primitive_opt::<arrow::Decimal128Type>();
+                array.map(|array| append_large(row, array.value(at), self.kind.scale()))
             }
             _ => None,
         }
@@ -312,7 +315,7 @@ impl Table {
             let pieces = call(py).and_then(|pieces| Ok(pieces.bind(py).try_iter()?.unbind()));
             let pieces = pieces.map_err(|error| self.failed(&error))?;
             for piece in pieces.bind(py).clone() {
-                let piece = piece.and_then(|piece| Ok(piece.extract::<Vec<u8>>()?));
+                let piece = piece.and_then(|piece| piece.extract::<Vec<u8>>());
                 let piece = piece.map_err(|error| self.failed(&error))?;
                 see(&piece)?;
             }

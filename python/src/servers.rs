@@ -86,7 +86,7 @@ impl Reading {
         self: &Arc<Self>,
         py: Python<'_>,
         progress: Option<Py<PyAny>>,
-        ended: &dyn Fn(Python<'_>) -> PyResult<()>,
+        ended: wait::Ended<'_>,
         work: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> PyResult<T> {
         let (counted, working) = (Arc::clone(self), Arc::clone(self));

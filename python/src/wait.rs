@@ -12,11 +12,14 @@ use pyo3::prelude::*;
 /// How often Ctrl-C is looked for, and progress reported.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// What is called when the caller ends the work, so that others end theirs.
+pub type Ended<'a> = &'a dyn Fn(Python<'_>) -> PyResult<()>;
+
 /// Waits for `work`, which ends soon once `stop` is set and `ended` was called. `tell` reports progress; what it raises ends
 /// the work, as Ctrl-C does.
 pub fn for_work<T: Send + 'static>(
     py: Python<'_>,
-    (stop, ended): (&Arc<AtomicBool>, &dyn Fn(Python<'_>) -> PyResult<()>),
+    (stop, ended): (&Arc<AtomicBool>, Ended<'_>),
     tell: &mut dyn FnMut(Python<'_>) -> PyResult<()>,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> PyResult<T> {

@@ -155,8 +155,13 @@ fn rows_that_differ_are_named_and_few_others_sent() {
         let report = only(&outcome);
         assert_eq!((report.changed, report.only_source, report.only_target), (1, 1, 2));
         let kinds: Vec<_> = report.differences.iter().map(|one| one.kind).collect();
-        use Difference::{Changed, OnlySource, OnlyTarget};
-        assert_eq!(kinds, [Changed, OnlyTarget, OnlySource, OnlyTarget]);
+        let expected = [
+            Difference::Changed,
+            Difference::OnlyTarget,
+            Difference::OnlySource,
+            Difference::OnlyTarget,
+        ];
+        assert_eq!(kinds, expected);
         // What was sent is kept for the looks that follow.
         let tasks = held.tasks.lock().unwrap();
         assert_eq!(tasks.len(), 1, "{has_span}");
