@@ -24,6 +24,6 @@ fi
 test_all
 # The other Spark that there is: it has no data sources in Python, and compares DataFrames alike.
 if test "${PAGEWARDEN_SPARK:-}" = 1; then
-    $python -m pip --quiet install --disable-pip-version-check 'pyspark>=3.5,<3.6' setuptools
+    $python -m pip --quiet install --disable-pip-version-check 'pyspark>=3.5,<3.6' 'numpy<2.3' setuptools
     test_all --ignore python/tests/test_spark_cluster.py
 fi
