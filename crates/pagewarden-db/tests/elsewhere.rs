@@ -167,7 +167,8 @@ fn rows_that_differ_are_named_and_few_others_sent() {
         assert_eq!(tasks.len(), 1, "{has_span}");
         let sent = held.sent.load(Ordering::Relaxed);
         assert!((3..=8_000).contains(&sent), "{sent} rows, {has_span}");
-        assert_eq!(tasks[0].split.spans(tasks[0].wanted.as_ref().unwrap()).is_some(), has_span);
+        // SQLite's keys may be anything, so these are no ranges.
+        assert_eq!(tasks[0].split.spans(tasks[0].wanted.as_ref().unwrap()), None);
     }
 }
 
