@@ -141,7 +141,17 @@ fn equal_rows_are_summed_and_not_sent() {
 
 #[test]
 fn rows_that_differ_are_named_and_few_others_sent() {
-    let sqlite = database();
+    names_what_differs(&database(), false);
+    let Some(postgres) = Database::new(Kind::Postgres) else { return };
+    postgres.run(&format!(
+        "CREATE TABLE t (id bigint PRIMARY KEY, word text);
+         INSERT INTO t SELECT n * 2 - 10000, 'word ' || n FROM generate_series(0, {ROWS} - 1) n;"
+    ));
+    names_what_differs(&postgres, true);
+}
+
+/// SQLite's keys may be anything, so that they have no ranges.
+fn names_what_differs(database: &Database, has_ranges: bool) {
     for has_span in [true, false] {
         let mut changed = rows();
         changed[7].1 = "changed".to_owned();
@@ -151,7 +161,7 @@ fn rows_that_differ_are_named_and_few_others_sent() {
         changed.push((2, "word 5001".to_owned()));
         changed.reverse();
         let held = Arc::new(Held { rows: changed, has_span, ..Held::default() });
-        let outcome = run(&asked(&sqlite, &held, false));
+        let outcome = run(&asked(database, &held, false));
         let report = only(&outcome);
         assert_eq!((report.changed, report.only_source, report.only_target), (1, 1, 2));
         let kinds: Vec<_> = report.differences.iter().map(|one| one.kind).collect();
@@ -167,8 +177,8 @@ fn rows_that_differ_are_named_and_few_others_sent() {
         assert_eq!(tasks.len(), 1, "{has_span}");
         let sent = held.sent.load(Ordering::Relaxed);
         assert!((3..=8_000).contains(&sent), "{sent} rows, {has_span}");
-        // SQLite's keys may be anything, so these are no ranges.
-        assert_eq!(tasks[0].split.spans(tasks[0].wanted.as_ref().unwrap()), None);
+        let spans = tasks[0].split.spans(tasks[0].wanted.as_ref().unwrap());
+        assert_eq!(spans.is_some(), has_span && has_ranges);
     }
 }
 
