@@ -22,3 +22,8 @@ else
     $python -m pip --quiet install --disable-pip-version-check pyarrow polars duckdb
 fi
 test_all
+# The other Spark that there is: it has no data sources in Python, and compares DataFrames alike.
+if test "${PAGEWARDEN_SPARK:-}" = 1; then
+    $python -m pip --quiet install --disable-pip-version-check 'pyspark>=3.5,<3.6' 'numpy<2.3' setuptools
+    test_all --ignore python/tests/test_spark_cluster.py
+fi

@@ -18,21 +18,41 @@ from ._errors import (
     PermissionDeniedError,
     UnrecognisedError,
 )
+from ._pack import Pack, PackEntry, read
 from ._report import Finding, Report
+from ._servers import (
+    Comparison,
+    Difference,
+    TableChecksum,
+    TableChecksums,
+    TableComparison,
+    checksum,
+    compare,
+)
 
 __all__ = [
     "FORMATS",
+    "Comparison",
+    "Difference",
     "Error",
     "Finding",
     "Findings",
     "IncompleteWarning",
     "NotFoundError",
+    "Pack",
+    "PackEntry",
     "Pages",
     "PermissionDeniedError",
     "Report",
+    "TableChecksum",
+    "TableChecksums",
+    "TableComparison",
     "UnrecognisedError",
     "__version__",
     "check",
+    "checksum",
+    "compare",
     "findings",
     "pages",
+    "read",
 ]

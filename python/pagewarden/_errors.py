@@ -7,8 +7,10 @@ class Error(Exception):
     """Nothing could be looked at.
 
     ``kind`` is one of ``not_found``, ``permission_denied``, ``io``, ``unrecognised``, ``in_use``,
-    ``changed``, ``damaged``, ``lost_write``, ``no_space``, ``refused``; ``path`` is what could not be
-    opened.
+    ``changed``, ``damaged``, ``lost_write``, ``no_space``, ``refused``; of databases ``address`` (a URL
+    that means nothing), ``secret`` (a password that could not be had), ``connect``, ``gone``,
+    ``unsupported``, ``state`` too. ``path`` is what could not be opened; of a database its URL without
+    the password.
     """
 
     def __init__(self, message: str, kind: str = "io", path: str = "") -> None:

@@ -1,4 +1,5 @@
 """Databases checked by an Apache Spark cluster (PySpark 4): one row a unit and one a finding.
+DataFrames summed, and compared with tables of databases (PySpark 3.5 and 4).
 
     >>> import pagewarden.spark
     >>> pagewarden.spark.register(spark)  # doctest: +SKIP
@@ -18,11 +19,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+try:
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+except ImportError:
+    # PySpark 3.5 has no data sources in Python.
+    DataSource = DataSourceReader = InputPartition = object
 
 from . import _pagewarden
 from ._check import _given, check
 from ._errors import Error
+from ._lake import Checksum, checksum, compare
+
+__all__ = ["Checksum", "UNIT_BYTES", "checksum", "compare", "register", "summary"]
 
 #: Databases that follow one another are one unit up to this size.
 UNIT_BYTES = 128 << 20
@@ -144,6 +153,8 @@ class _Source(DataSource):
 
 def register(spark: SparkSession) -> None:
     """Makes ``spark.read.format("pagewarden")`` known to a session."""
+    if DataSource is object:
+        raise NotImplementedError("PySpark 4 is needed for data sources in Python")
     spark.dataSource.register(_Source)
 
 

@@ -6,10 +6,15 @@
 
 use pyo3::prelude::*;
 
+mod capsule;
+mod elsewhere;
+mod pack;
 mod run;
 mod runs;
+mod servers;
 mod tables;
 mod units;
+mod wait;
 
 /// The functions and classes that `pagewarden/__init__.py` wraps.
 #[pymodule]
@@ -18,6 +23,13 @@ fn _pagewarden(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let formats: Vec<_> = pagewarden::formats::FORMATS.iter().map(|format| format.name).collect();
     module.add("FORMATS", formats)?;
     module.add_class::<run::Checked>()?;
+    module.add_class::<elsewhere::Worker>()?;
+    module.add_class::<pack::Packed>()?;
+    module.add_function(wrap_pyfunction!(pack::open_pack, module)?)?;
     module.add_function(wrap_pyfunction!(run::run, module)?)?;
-    module.add_function(wrap_pyfunction!(units::plan_units, module)?)
+    module.add_function(wrap_pyfunction!(units::plan_units, module)?)?;
+    module.add_function(wrap_pyfunction!(elsewhere::whole_task, module)?)?;
+    module.add_function(wrap_pyfunction!(elsewhere::compare_elsewhere, module)?)?;
+    module.add_function(wrap_pyfunction!(servers::compare, module)?)?;
+    module.add_function(wrap_pyfunction!(servers::checksums, module)?)
 }

@@ -2,9 +2,8 @@
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
@@ -25,9 +24,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 use crate::tables::{FindingsTable, PagesTable, Table};
-
-/// How often Ctrl-C is looked for, and progress reported.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+use crate::wait;
 
 /// What is asked for, as `pagewarden/__init__.py` hands it over.
 #[derive(Debug, FromPyObject)]
@@ -179,50 +176,10 @@ pub fn run(
     let done: Arc<Done> = Arc::default();
     let wanted = given.wanted()?;
     let options = given.options(Arc::clone(&stop))?;
-    let (send, receive) = mpsc::channel();
-    let work = {
-        let done = Arc::clone(&done);
-        move || {
-            // If the other side is gone, so is the interest in it.
-            let _ = send.send(check(&paths, &wanted, &options, made, &done));
-        }
-    };
-    // A receiver cannot be shared with other threads, and Python's lock is given back meanwhile.
-    let receive = Mutex::new(receive);
-    let thread = std::thread::Builder::new().name("pagewarden".to_owned()).spawn(work)?;
-    let mut told = 0;
-    let mut tell = |py: Python<'_>| {
-        let now = done.0.load(Ordering::Relaxed);
-        match &progress {
-            Some(progress) if now != told => {
-                told = now;
-                progress.call1(py, (now,)).map(drop)
-            }
-            _ => Ok(()),
-        }
-    };
-    loop {
-        let wait = || {
-            let receive = receive.lock().unwrap_or_else(PoisonError::into_inner);
-            receive.recv_timeout(LOOK_EVERY)
-        };
-        match py.detach(wait) {
-            Ok(checked) => {
-                tell(py)?;
-                return checked.map_err(PyRuntimeError::new_err);
-            }
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(PyRuntimeError::new_err("a check ended without a result"));
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-        }
-        if let Err(error) = py.check_signals().and_then(|()| tell(py)) {
-            stop.store(true, Ordering::Relaxed);
-            // The thread ends soon, and must not read on behind the caller's back.
-            let _ = py.detach(|| thread.join());
-            return Err(error);
-        }
-    }
+    let counted = Arc::clone(&done);
+    let mut tell = wait::teller(progress, move || counted.0.load(Ordering::Relaxed));
+    let work = move || check(&paths, &wanted, &options, made, &done);
+    wait::for_work(py, (&stop, &|_| Ok(())), &mut tell, work)?.map_err(PyRuntimeError::new_err)
 }
 
 /// Everything that a run adds up.

@@ -1,9 +1,14 @@
 """Databases for the tests: golden files of the project, sound and damaged."""
 
+import os
 import pathlib
 import shutil
+import sys
 
 import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+import servers  # noqa: E402
 
 FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "fixtures"
 GOLDEN = FIXTURES / "sqlite" / "3.40.1" / "cksumvfs-512.db"
@@ -24,3 +29,39 @@ def damaged(tmp_path):
         data[(page - 1) * 512 + 300] ^= 0x10
     path.write_bytes(data)
     return path
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """A PostgreSQL of its own."""
+    place = servers.programs()
+    if place is None:
+        if "postgres" in os.environ.get("PAGEWARDEN_REQUIRE", ""):
+            pytest.fail("PAGEWARDEN_REQUIRE asks for PostgreSQL: cargo xtask servers 18")
+        pytest.skip("there is no PostgreSQL: cargo xtask servers 18")
+    server = servers.Postgres(place)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory):
+    """A real Spark of two cores, whose clock is not that of UTC."""
+    pytest.importorskip("pyspark")
+    if shutil.which("java") is None:
+        pytest.skip("there is no Java")
+    from pyspark.sql import SparkSession
+
+    # Else executors take another Python, and Spark another network.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "America/New_York")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .getOrCreate()
+    )
+    yield session
+    session.stop()

@@ -1,37 +1,19 @@
 """The data source on a real Spark of two cores."""
 
 import json
-import os
 import shutil
-import sys
 
 import pytest
 
 import pagewarden
 
-pytest.importorskip("pyspark")
-if shutil.which("java") is None:
-    pytest.skip("there is no Java", allow_module_level=True)
-
+pytest.importorskip("pyspark.sql.datasource")
 import pagewarden.spark  # noqa: E402
 
 
-@pytest.fixture(scope="module")
-def spark():
-    from pyspark.sql import SparkSession
-
-    # Else executors take another Python, and Spark another network.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
-    pagewarden.spark.register(session)
-    yield session
-    session.stop()
+@pytest.fixture(autouse=True, scope="module")
+def registered(spark):
+    pagewarden.spark.register(spark)
 
 
 def read(spark, path, **options):

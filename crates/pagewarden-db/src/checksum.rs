@@ -9,6 +9,8 @@
 //! | `multiset` | sums of strong hashes of canonical rows: equal across engines | here |
 //! | `replicate` | sums of MD5 in a table on the primary, see [`crate::replicate`] | server |
 
+pub mod database;
+
 use std::time::{Duration, Instant};
 
 use crc_fast::CrcAlgorithm;
@@ -61,11 +63,12 @@ impl Strategy {
 }
 
 /// What `accum` and `bitxor` hash with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Function {
     /// CRC-32.
     Crc32,
     /// MD5.
+    #[default]
     Md5,
 }
 

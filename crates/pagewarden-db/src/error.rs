@@ -56,6 +56,21 @@ pub enum Error {
 }
 
 impl Error {
+    /// What kind of error it is, in a word for programs.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Address(_) => "address",
+            Self::Secret(_) => "secret",
+            Self::Connect { .. } => "connect",
+            Self::Gone { .. } => "gone",
+            Self::Refused { .. } => "refused",
+            Self::NoTable { .. } => "not_found",
+            Self::Unsupported(_) => "unsupported",
+            Self::State(_) => "state",
+            Self::Stopped => "stopped",
+        }
+    }
+
     /// True if the connection can be used no more.
     pub fn is_fatal(&self) -> bool {
         matches!(self, Self::Gone { .. } | Self::Connect { .. })

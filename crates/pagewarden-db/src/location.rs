@@ -18,6 +18,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::engine::elsewhere::{self, Elsewhere};
 use crate::error::{Error, Result};
 use crate::secret::{self, Secret};
 
@@ -63,6 +64,8 @@ pub struct Location {
     pub key: Option<PathBuf>,
     /// True if the password stood in the URL.
     pub password_in_url: bool,
+    /// Who has the rows, if no server and no file does.
+    pub elsewhere: Option<Elsewhere>,
 }
 
 /// Another way to give what a URL lacks.
@@ -140,6 +143,16 @@ impl Location {
         Ok(location)
     }
 
+    /// Rows in others' hands, which are shown by this name.
+    pub fn elsewhere(name: &str, elsewhere: Elsewhere) -> Self {
+        Self {
+            scheme: elsewhere::ENGINE.scheme.to_owned(),
+            database: Some(name.to_owned()),
+            elsewhere: Some(elsewhere),
+            ..Self::nowhere()
+        }
+    }
+
     fn nowhere() -> Self {
         Self {
             scheme: String::new(),
@@ -156,6 +169,7 @@ impl Location {
             certificate: None,
             key: None,
             password_in_url: false,
+            elsewhere: None,
         }
     }
 
@@ -287,6 +301,9 @@ impl Location {
 /// Without the password: this is what errors, reports and logs show.
 impl fmt::Display for Location {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.elsewhere.is_some() {
+            return out.write_str(self.database.as_deref().unwrap_or_default());
+        }
         if self.is_file() {
             let path = self.database.as_deref().unwrap_or_default();
             return write!(out, "{}:{path}", self.scheme);

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::row::{Row, Tag, time};
 
 /// The name of a table.
@@ -24,7 +26,8 @@ impl fmt::Display for TableName {
 
 /// What the values of a column are, whatever the engine calls it. Columns of one
 /// form can be compared.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Form {
     /// Numbers of all kinds, and truth values as 0 and 1.
     Number,

@@ -16,6 +16,7 @@ mod servers;
 
 mod answers;
 mod differences;
+mod elsewhere;
 mod failures;
 mod gone;
 mod interrupted;

@@ -1,23 +1,17 @@
 //! `pagewarden checksum`: checksums of the tables of live databases.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
-use std::thread;
 use std::time::Instant;
 
 use anyhow::bail;
 use pagewarden::source::rate::Rate;
 use pagewarden::words::{bytes, counted, printable};
-use pagewarden_db::checksum::{self, BLINDNESS, Function, Strategy};
-use pagewarden_db::engine::{self, Connection};
-use pagewarden_db::error::Error;
+use pagewarden_db::checksum::database::{Ended, Line, Request, Taker, database};
+use pagewarden_db::checksum::{BLINDNESS, Function, Strategy};
 use pagewarden_db::location::{Given, Location};
-use pagewarden_db::replicate;
 use pagewarden_db::table::TableName;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::reading::{Reading, locate, seconds};
+use super::reading::{Reading, locate};
 use crate::args::checksum::Checksum;
 use crate::exit::{self, Exit};
 use crate::terminal::print;
@@ -43,30 +37,25 @@ pub fn run(arguments: &Checksum) -> anyhow::Result<Exit> {
     )?;
     let mut run = Run {
         arguments,
-        reading: Arc::new(reading),
+        reading: &reading,
+        shown: String::new(),
+        wide: 0,
         objects: Vec::new(),
         lines: None,
         failed: 0,
         stopped: false,
     };
-    let result = run.all();
-    run.reading.end();
-    let error = result.err();
-    let verdict =
-        if error.is_some() || run.failed > 0 || run.stopped { "incomplete" } else { "complete" };
+    let error = run.all().err();
+    reading.end();
     if arguments.json {
-        let mut object = json!({
-            "pagewarden": pagewarden::VERSION,
-            "command": "checksum",
-            "verdict": verdict,
-            "seconds": seconds(begin.elapsed()),
-            "stopped": run.stopped,
-            "tables": run.objects,
-        });
-        if let (Some(error), Some(object)) = (&error, object.as_object_mut()) {
-            object.insert("error".to_owned(), json!(format!("{error:#}")));
-        }
-        print(&format!("{object}\n"))?;
+        let text = error.as_ref().map(|error| format!("{error:#}"));
+        let ended = Ended {
+            failed: run.failed > 0,
+            stopped: run.stopped,
+            error: text.as_deref(),
+            elapsed: begin.elapsed(),
+        };
+        print(&format!("{}\n", ended.object(&run.objects)))?;
     } else if error.is_none() {
         let failed =
             if run.failed > 0 { format!(", {} failed", run.failed) } else { String::new() };
@@ -87,7 +76,11 @@ pub fn run(arguments: &Checksum) -> anyhow::Result<Exit> {
 
 struct Run<'a> {
     arguments: &'a Checksum,
-    reading: Arc<Reading>,
+    reading: &'a Reading,
+    /// The database that is being summed.
+    shown: String,
+    /// How wide names of tables are.
+    wide: usize,
     objects: Vec<Value>,
     /// Where the strategies of a table stand beside each other.
     lines: Option<SideBySide>,
@@ -130,7 +123,7 @@ impl Run<'_> {
         let quiet = self.arguments.pace.quiet;
         let locations = self.arguments.urls.iter().map(|url| locate(url, &given, quiet));
         let locations: Vec<Location> = locations.collect::<Result<_, _>>()?;
-        for location in &locations {
+        for location in locations {
             self.database(location, &strategies, function)?;
             if self.stopped {
                 break;
@@ -152,212 +145,90 @@ impl Run<'_> {
 
     fn database(
         &mut self,
-        location: &Location,
+        location: Location,
         strategies: &[Strategy],
         function: Function,
     ) -> anyhow::Result<()> {
-        let frozen = self.arguments.snapshot;
-        let mut connection = connect(location, frozen)?;
-        if self.arguments.urls.len() > 1 && !self.arguments.json {
-            print(&format!("{}, {}\n", printable(&location.to_string()), connection.server()))?;
-        }
-        let names = self.names(connection.as_mut(), location)?;
-        let wide = names.iter().map(|name| printable(&name.to_string()).chars().count());
-        let wide = wide.max().unwrap_or(0).min(40);
-        if self.arguments.side_by_side {
-            let lines = SideBySide::new(wide, strategies);
-            print(&lines.head())?;
-            self.lines = Some(lines);
-        }
-        // A frozen view belongs to one connection.
-        let jobs = if frozen { 1 } else { self.arguments.jobs.get().min(names.len()) };
-        let next = AtomicUsize::new(0);
-        let (done, arriving) = mpsc::channel();
-        let arguments = self.arguments;
-        let reading = Arc::clone(&self.reading);
-        let work = |first: Option<Box<dyn Connection>>, done: mpsc::Sender<_>| {
-            let mut connection = first;
-            while let index = next.fetch_add(1, Ordering::Relaxed)
-                && let Some(name) = names.get(index)
-            {
-                reading.table(&name.to_string());
-                for (place, strategy) in strategies.iter().enumerate() {
-                    let line = Line { location, name, strategy: *strategy, function, wide };
-                    let made = one(&mut connection, &line, arguments, &reading);
-                    let ended = !matches!(made, Ok(Some(_)));
-                    // The receiver is gone once the run has failed.
-                    if done.send((index * strategies.len() + place, made)).is_err() || ended {
-                        return;
-                    }
-                }
-            }
+        let (arguments, reading) = (self.arguments, self.reading);
+        let request = Request {
+            location,
+            tables: arguments.table.clone(),
+            strategies: strategies.to_vec(),
+            function,
+            frozen: arguments.snapshot,
+            chunk_rows: arguments.chunk_rows,
+            jobs: arguments.jobs,
         };
-        thread::scope(|scope| {
-            let work = &work;
-            for _ in 1..jobs {
-                let done = done.clone();
-                scope.spawn(move || work(None, done));
-            }
-            scope.spawn(move || work(Some(connection), done));
-            // In the order of the tables, whichever was done first.
-            let mut early = BTreeMap::new();
-            let mut given = 0;
-            for (index, made) in arriving {
-                early.insert(index, made?);
-                while let Some(made) = early.remove(&given) {
-                    self.give(made)?;
-                    given += 1;
-                }
-            }
-            early.into_values().try_for_each(|made| self.give(made))
-        })
+        self.shown = request.location.to_string();
+        if arguments.side_by_side {
+            self.lines = Some(SideBySide::new(strategies));
+        }
+        let tell = |rows, bytes| reading.tell(rows, bytes);
+        database(&request, &tell, &|name| reading.table(name), self)
+    }
+}
+
+impl Taker<anyhow::Error> for Run<'_> {
+    fn opened(&mut self, server: &str, names: &[TableName]) -> anyhow::Result<()> {
+        if self.arguments.urls.len() > 1 && !self.arguments.json {
+            print(&format!("{}, {server}\n", printable(&self.shown)))?;
+        }
+        let wide = names.iter().map(|name| printable(&name.to_string()).chars().count());
+        self.wide = wide.max().unwrap_or(0).min(40);
+        if let Some(lines) = &mut self.lines {
+            lines.widen(self.wide);
+            print(&lines.head())?;
+        }
+        Ok(())
     }
 
-    /// Takes a line in; none came where a user ended the run.
-    fn give(&mut self, made: Option<Made>) -> anyhow::Result<()> {
-        let Some(made) = made else {
+    fn take(&mut self, line: Option<Line>) -> anyhow::Result<()> {
+        let Some(line) = line else {
             self.stopped = true;
             let begun = self.lines.as_mut().and_then(SideBySide::end);
             return Ok(begun.map_or(Ok(()), |line| self.reading.aside(|| print(&line)))?);
         };
-        let failed = made.cell.seconds.is_none();
+        let failed = line.made.is_err();
         self.failed += u64::from(failed);
-        self.objects.push(made.object);
+        self.objects.push(line.object());
         if self.arguments.json {
             return Ok(());
         }
         // Why one failed does not fit beside the others.
         if failed || self.lines.is_none() {
-            self.reading.aside(|| print(&made.text))?;
+            self.reading.aside(|| print(&text(&line, self.wide)))?;
         }
-        let line = self.lines.as_mut().and_then(|lines| lines.take(made.cell));
-        Ok(line.map_or(Ok(()), |line| self.reading.aside(|| print(&line)))?)
-    }
-
-    fn names(
-        &self,
-        connection: &mut dyn Connection,
-        location: &Location,
-    ) -> anyhow::Result<Vec<TableName>> {
-        let known = connection.tables()?;
-        let asked = || self.arguments.table.iter().chain(&location.table);
-        if asked().next().is_none() {
-            return Ok(known);
-        }
-        let find = |wanted: &String| {
-            let found = known.iter().find(|name| name.to_string() == *wanted).cloned();
-            found.unwrap_or_else(|| TableName { schema: None, name: wanted.clone() })
-        };
-        Ok(asked().map(find).collect())
+        let beside = self.lines.as_mut().and_then(|lines| lines.take(cell(&line)));
+        Ok(beside.map_or(Ok(()), |line| self.reading.aside(|| print(&line)))?)
     }
 }
 
-/// What came of one table and strategy.
-struct Made {
-    object: Value,
-    text: String,
-    cell: Cell,
-}
-
-fn connect(location: &Location, frozen: bool) -> Result<Box<dyn Connection>, Error> {
-    let mut connection = (engine::of(location)?.connect)(location)?;
-    if frozen {
-        connection.freeze()?;
-    }
-    Ok(connection)
-}
-
-/// One table and strategy, by the connection that there is or a new one; none if a user
-/// ended the run. A server that cannot be reached is an error.
-fn one(
-    connection: &mut Option<Box<dyn Connection>>,
-    line: &Line<'_>,
-    arguments: &Checksum,
-    reading: &Reading,
-) -> Result<Option<Made>, Error> {
-    let mut open = match connection.take() {
-        Some(open) => open,
-        None => connect(line.location, arguments.snapshot)?,
+/// A line for people.
+fn text(line: &Line, wide: usize) -> String {
+    let text = match &line.made {
+        Ok((_, sum)) => format!(
+            "{:>18}  {:>10}  {:<32}  {:>8.2} s",
+            counted(sum.rows, "row"),
+            line.bytes().map_or_else(|| "?".to_owned(), bytes),
+            sum.value.as_deref().unwrap_or("-"),
+            sum.elapsed.as_secs_f64()
+        ),
+        Err(error) => format!("failed: {}", printable(&error.to_string().replace('\n', "; "))),
     };
-    let server = open.server().to_owned();
-    let tell = |rows, bytes| reading.tell(rows, bytes);
-    let made = open.describe(line.name).and_then(|table| {
-        let sum = if line.strategy == Strategy::Replicate {
-            let options = replicate::Options { chunk_rows: arguments.chunk_rows };
-            replicate::write(line.location, line.name, options, &tell)?
-        } else {
-            checksum::checksum(open.as_mut(), &table, line.strategy, line.function, &tell)?
-        };
-        Ok((table.bytes, sum))
-    });
-    if !made.as_ref().is_err_and(Error::is_fatal) {
-        *connection = Some(open);
-    }
-    let function = match line.strategy {
-        Strategy::Accum | Strategy::Bitxor => Some(arguments.function.as_str()),
-        _ => None,
-    };
-    let mut object = json!({
-        "url": line.location.to_string(),
-        "server": server,
-        "table": line.name.to_string(),
-        "strategy": line.strategy.name(),
-        "function": function,
-    });
-    let mut cell = Cell { table: line.name.to_string(), ..Cell::default() };
-    let (more, text) = match made {
-        Ok((table_bytes, sum)) => {
-            let size = table_bytes.or(sum.bytes_read);
-            let seconds = Some(sum.elapsed.as_secs_f64());
-            cell = Cell { rows: Some(sum.rows), bytes: size, seconds, ..cell };
-            described(line, size, &sum)
-        }
-        Err(Error::Stopped) => return Ok(None),
-        Err(error) => {
-            let text = printable(&error.to_string().replace('\n', "; "));
-            (vec![("error", json!(error.to_string()))], format!("failed: {text}"))
-        }
-    };
-    if let Some(fields) = object.as_object_mut() {
-        fields.extend(more.into_iter().map(|(name, value)| (name.to_owned(), value)));
-    }
-    let name = printable(&line.name.to_string());
-    let text = format!("{name:<0$}  {1:<10}{text}\n", line.wide, line.strategy.name());
-    Ok(Some(Made { object, text, cell }))
+    let name = printable(&line.table.to_string());
+    format!("{name:<wide$}  {:<10}{text}\n", line.strategy.name())
 }
 
-/// A checksum for programs, and for people.
-fn described(
-    line: &Line<'_>,
-    size: Option<u64>,
-    sum: &checksum::Checksum,
-) -> (Vec<(&'static str, Value)>, String) {
-    let mut more = vec![
-        ("rows", json!(sum.rows)),
-        ("bytes", json!(size)),
-        ("bytes_read", json!(sum.bytes_read)),
-        ("checksum", json!(sum.value)),
-        ("seconds", json!(seconds(sum.elapsed))),
-        ("computed_by", json!(if sum.by_server { "server" } else { "client" })),
-    ];
-    if line.strategy == Strategy::Bitxor && line.function == Function::Crc32 {
-        more.push(("warning", json!(BLINDNESS)));
+/// What it gives to the line of its table.
+fn cell(line: &Line) -> Cell {
+    let table = line.table.to_string();
+    match &line.made {
+        Ok((_, sum)) => Cell {
+            table,
+            rows: Some(sum.rows),
+            bytes: line.bytes(),
+            seconds: Some(sum.elapsed.as_secs_f64()),
+        },
+        Err(_) => Cell { table, ..Cell::default() },
     }
-    let size = size.map_or_else(|| "?".to_owned(), bytes);
-    let text = format!(
-        "{:>18}  {size:>10}  {:<32}  {:>8.2} s",
-        counted(sum.rows, "row"),
-        sum.value.as_deref().unwrap_or("-"),
-        sum.elapsed.as_secs_f64()
-    );
-    (more, text)
-}
-
-/// What a line is about.
-struct Line<'a> {
-    location: &'a Location,
-    name: &'a TableName,
-    strategy: Strategy,
-    function: Function,
-    wide: usize,
 }

@@ -11,18 +11,19 @@ use anyhow::ensure;
 use pagewarden::report::nagios::State;
 use pagewarden::source::rate::Rate;
 use pagewarden::words::{counted, printable};
+use pagewarden_db::compare::json;
 use pagewarden_db::compare::mode::Mode;
 use pagewarden_db::compare::report::{Outcome, TableReport, Verdict, verdict};
 use pagewarden_db::compare::sample::Sample;
 use pagewarden_db::compare::state::{Asked, State as RunState, place};
 use pagewarden_db::compare::throttle::Limits;
-use pagewarden_db::compare::{Course, Options, Request, Watch, compare_on_course, repair};
+use pagewarden_db::compare::{Course, Options, Request, Watch, compare_on_course};
 use pagewarden_db::engine;
 use pagewarden_db::location::{Given, Location};
 use pagewarden_db::replicate;
 use serde_json::{Value, json};
 
-use super::reading::{Reading, locate, seconds};
+use super::reading::{Reading, locate};
 use crate::args::compare::Compare;
 use crate::exit::{self, Exit};
 use crate::replaced_file::{Content, ReplacedFile};
@@ -110,7 +111,7 @@ fn compare_all(arguments: &Compare, found: &mut Found) -> anyhow::Result<Exit> {
     {
         return failed(arguments, &error, outcomes, begin.elapsed());
     }
-    let stopped = outcomes.iter().any(is_stopped);
+    let stopped = outcomes.iter().any(Outcome::is_stopped);
     if stopped && arguments.state.is_some() && !quiet {
         aside("stopped early\nhint: the same command goes on where this one was");
     }
@@ -118,7 +119,7 @@ fn compare_all(arguments: &Compare, found: &mut Found) -> anyhow::Result<Exit> {
         return monitored(outcomes, verdict);
     }
     if arguments.json {
-        let object = object(arguments, outcomes, verdict, begin.elapsed());
+        let object = object(arguments, outcomes, begin.elapsed());
         print(&format!("{object}\n"))?;
     } else if arguments.sql {
         print(&script(outcomes, verdict))?;
@@ -137,10 +138,6 @@ fn compare_all(arguments: &Compare, found: &mut Found) -> anyhow::Result<Exit> {
 /// Says on standard error what is no result.
 fn aside(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
-}
-
-fn is_stopped(outcome: &Outcome) -> bool {
-    outcome.stopped || outcome.tables.iter().any(|table| table.stopped)
 }
 
 fn all(
@@ -205,7 +202,7 @@ fn all(
         let compared = compare_one(arguments, reading, &course, &request, is_text);
         runs.push(metrics::Run::of(&request, compared.as_ref().ok(), begin.elapsed()));
         let outcome = compared?;
-        let stopped = is_stopped(&outcome);
+        let stopped = outcome.is_stopped();
         outcomes.push(outcome);
         if stopped {
             break;
@@ -303,8 +300,9 @@ fn failed(
         return Ok(exit::report_to_monitoring(&format!("{error:#}")));
     }
     if arguments.json {
-        let mut object = object(arguments, outcomes, Verdict::Incomplete, elapsed);
+        let mut object = object(arguments, outcomes, elapsed);
         if let Some(fields) = object.as_object_mut() {
+            fields.insert("verdict".to_owned(), json!(Verdict::Incomplete.name()));
             fields.insert("error".to_owned(), json!(format!("{error:#}")));
         }
         print(&format!("{object}\n"))?;
@@ -312,56 +310,15 @@ fn failed(
     Ok(exit::report(error))
 }
 
-fn object(arguments: &Compare, outcomes: &[Outcome], verdict: Verdict, elapsed: Duration) -> Value {
-    let mut tables = Vec::new();
-    for outcome in outcomes {
-        for table in &outcome.tables {
-            let mut object = shown::object(table, arguments.show_values);
-            if let Some(fields) = object.as_object_mut() {
-                fields.insert("target".to_owned(), json!(outcome.target));
-                if arguments.sql {
-                    fields.insert("sql".to_owned(), json!(statements(outcome, table)));
-                }
-            }
-            tables.push(object);
-        }
-    }
-    let first = outcomes.first();
-    let servers = outcomes
-        .iter()
-        .map(|outcome| json!({ "url": outcome.target, "server": outcome.target_server }));
-    json!({
-        "pagewarden": pagewarden::VERSION,
-        "command": "compare",
-        "verdict": verdict.name(),
-        "seconds": seconds(elapsed),
-        "stopped": outcomes.iter().any(is_stopped),
-        "source": first.map(|one| json!({ "url": one.source, "server": one.source_server })),
-        "targets": servers.collect::<Vec<Value>>(),
-        "mode": mode(arguments, outcomes),
-        "consistency": match (arguments.from_replicate, arguments.snapshot) {
-            (true, _) => "replicated",
-            (_, true) => "snapshot",
-            _ => "retry",
-        },
-        "tables": tables,
-        "not_compared": shown::beside_objects(outcomes),
-    })
-}
-
-/// How all tables were compared; of several ways, that they were chosen.
-fn mode<'a>(arguments: &'a Compare, outcomes: &[Outcome]) -> &'a str {
-    let mut modes = outcomes.iter().flat_map(|one| &one.tables).map(|table| table.mode);
-    match modes.next() {
-        _ if arguments.from_replicate => "replicate",
-        Some(first) if modes.all(|mode| mode == first) => first.name(),
-        _ => &arguments.mode,
-    }
-}
-
-fn statements(outcome: &Outcome, table: &TableReport) -> Vec<String> {
-    let engine = engine::named(outcome.target_scheme);
-    engine.map(|engine| repair::statements(engine.dialect, table)).unwrap_or_default()
+fn object(arguments: &Compare, outcomes: &[Outcome], elapsed: Duration) -> Value {
+    let asked = json::Asked {
+        mode: &arguments.mode,
+        snapshot: arguments.snapshot,
+        from_replicate: arguments.from_replicate,
+        show_values: arguments.show_values,
+        sql: arguments.sql,
+    };
+    json::object(&asked, outcomes, elapsed)
 }
 
 /// Statements, and what else there is to say as comments.
@@ -373,7 +330,7 @@ fn script(outcomes: &[Outcome], verdict: Verdict) -> String {
             let what = table.error.as_deref().unwrap_or(table.verdict().name());
             let line = format!("{}: {what}", table.table);
             script.push_str(&format!("-- {}\n", printable(&line.replace('\n', " "))));
-            for statement in statements(outcome, table) {
+            for statement in json::statements(outcome, table) {
                 script.push_str(&statement);
                 script.push('\n');
             }

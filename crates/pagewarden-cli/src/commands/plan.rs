@@ -4,10 +4,10 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::Instant;
 
+use pagewarden_db::checksum::database::seconds;
 use pagewarden_plan::plan::{Plan, Wanted};
 
 use crate::args::plan as args;
-use crate::commands::reading::seconds;
 use crate::commands::storage::Storage;
 use crate::exit::{self, Exit};
 use crate::progress::listed_bytes;

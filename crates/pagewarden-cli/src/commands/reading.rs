@@ -158,8 +158,3 @@ pub fn locate(url: &str, given: &Given, quiet: bool) -> Result<Location> {
     }
     Ok(location)
 }
-
-/// Seconds to the microsecond.
-pub fn seconds(elapsed: Duration) -> f64 {
-    (elapsed.as_secs_f64() * 1e6).round() / 1e6
-}

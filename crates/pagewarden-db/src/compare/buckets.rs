@@ -4,9 +4,10 @@
 
 use std::collections::HashSet;
 
-use super::look::{BUCKETS, Scope, both, sum_buckets};
+use super::look::{Scope, Side, both, sum_parts};
 use super::mode::Mode;
 use super::report::TableReport;
+use super::split::{Ranges, Split};
 use super::state::Buckets;
 use super::table::Comparison;
 use crate::error::Result;
@@ -17,12 +18,41 @@ use crate::row::record::Record;
 const GROUP_ROWS_MAX: u64 = 200_000;
 /// Groups of buckets that are looked at: each costs a reading of both tables.
 const GROUPS_MAX: usize = 16;
+/// Rows that a range has of a table in others' hands, if all numbers are in use: what differs brings
+/// as many here. Few, for one number far from all others makes ranges a hundred times as wide.
+const RANGE_ROWS: u64 = 20;
+
 impl Comparison<'_, '_> {
     /// Compares by buckets, unless servers sum the whole table, and alike.
     ///
     /// # Errors
     /// A side could not be read.
     pub fn buckets(&mut self, report: &mut TableReport) -> Result<()> {
+        self.parts(Split::Buckets, report)
+    }
+
+    /// True if rows of a side are summed by others, who are asked for little at a time.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        self.source.connection.is_elsewhere() || self.target.connection.is_elsewhere()
+    }
+
+    /// The parts of a table that others sum: ranges of its key, if that is one whole number.
+    pub(super) fn split(&self, has_ranges: bool) -> Split {
+        let span = |side: &Side<'_>| side.connection.span();
+        match span(&self.source).or_else(|| span(&self.target)) {
+            Some(span) if has_ranges && self.stride.is_whole() => {
+                let numbers = [[span.first, span.last]; 2];
+                Split::Ranges(Ranges::new(None, numbers, span.rows, RANGE_ROWS))
+            }
+            _ => Split::Buckets,
+        }
+    }
+
+    /// Compares by parts, all of which one reading of each side sums.
+    ///
+    /// # Errors
+    /// A side could not be read.
+    pub(super) fn parts(&mut self, split: Split, report: &mut TableReport) -> Result<()> {
         self.wait_for_servers(report)?;
         if self.choice.mode != Mode::Stream {
             // Servers sum the whole table; only where that differs are rows read.
@@ -34,9 +64,9 @@ impl Comparison<'_, '_> {
             self.wait_for_servers(report)?;
         }
         let ((one, one_bytes), (other, other_bytes)) =
-            both(&mut self.source, &mut self.target, sum_buckets)?;
+            both(&mut self.source, &mut self.target, |side| sum_parts(side, split))?;
         report.bytes = one_bytes + other_bytes;
-        report.chunks = BUCKETS as u64;
+        report.chunks = split.count() as u64;
         report.rows_source = one.iter().map(|sum| sum.rows).sum();
         report.rows_target = other.iter().map(|sum| sum.rows).sum();
         one.iter().zip(&other).for_each(|(one, other)| report.map.add(one.rows.max(other.rows)));
@@ -55,7 +85,7 @@ impl Comparison<'_, '_> {
         }
         for (number, group) in (0..).zip(groups) {
             self.wait_for_servers(report)?;
-            self.suspect((number, 0), Scope::Buckets(group), report)?;
+            self.suspect((number, 0), Scope::Parts(split, group), report)?;
         }
         Ok(())
     }

@@ -4,7 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::thread;
 
 use super::plan::Plan;
+use super::split::Split;
 use crate::checksum::{Tell, Teller};
+use crate::engine::elsewhere::Task;
 use crate::engine::interrupt::interruptible;
 use crate::engine::{Connection, Hashing, Query, Range, Sums};
 use crate::error::{Error, Result};
@@ -43,8 +45,8 @@ pub enum Scope {
         /// The last key.
         upto: Option<Vec<Value>>,
     },
-    /// Those that fall into some buckets.
-    Buckets(HashSet<usize>),
+    /// Those that fall into some parts.
+    Parts(Split, HashSet<usize>),
 }
 
 /// A row as it is remembered: by the hashes of its key and of all of it.
@@ -75,26 +77,50 @@ impl<'a> Side<'a> {
         let key = self.columns.iter().take(self.key_count).map(|(place, _)| *place).collect();
         match scope {
             Scope::Range { after, upto } => Range { key, after: after.clone(), upto: upto.clone() },
-            Scope::Buckets(_) => Range::default(),
+            Scope::Parts(..) => Range::default(),
         }
     }
 
     /// Reads the rows of a scope; `see` gets each, with the hashes of its key and of it.
     fn read(&mut self, scope: &Scope, see: &mut dyn FnMut(&Row, Pair) -> Result<()>) -> Result<()> {
-        let range = self.range(scope);
-        let (key_count, tell) = (self.key_count, self.tell);
-        let query = Query::of(&self.table, &self.columns, &range);
-        let mut teller = Teller::new(tell);
-        self.connection.read(&query, &mut |row| {
+        let key_count = self.key_count;
+        let mut teller = Teller::new(self.tell);
+        let mut seen = |row: &Row| {
             teller.row(row.bytes())?;
             let of_row = record::hash(row.bytes());
             let key = if key_count > 0 { record::hash(row.leading(key_count)) } else { of_row };
             match scope {
-                Scope::Buckets(wanted) if !wanted.contains(&bucket(key)) => Ok(()),
+                Scope::Parts(split, wanted) if !wanted.contains(&split.part(row, key)) => Ok(()),
                 _ => see(row, (key, of_row)),
             }
-        })?;
+        };
+        if let (Scope::Parts(split, wanted), true) = (scope, self.connection.is_elsewhere()) {
+            let task = self.task(*split, Some(wanted.clone()));
+            self.connection.rows_of_task(&task, &mut seen)?;
+            return teller.end();
+        }
+        for range in self.ranges(scope) {
+            let query = Query::of(&self.table, &self.columns, &range);
+            self.connection.read(&query, &mut seen)?;
+        }
         teller.end()
+    }
+
+    /// The ranges in which all rows of a scope are, and perhaps others.
+    fn ranges(&self, scope: &Scope) -> Vec<Range> {
+        let bounds = match scope {
+            Scope::Parts(split, wanted) => split.bounds(wanted),
+            Scope::Range { .. } => None,
+        };
+        let Some(bounds) = bounds else { return vec![self.range(scope)] };
+        let range = |(after, upto)| self.range(&Scope::Range { after, upto });
+        bounds.into_iter().map(range).collect()
+    }
+
+    /// What executors are asked for who have the rows.
+    fn task(&self, split: Split, wanted: Option<HashSet<usize>>) -> Task {
+        let (columns, key_count) = (self.columns.clone(), self.key_count);
+        Task { columns, key_count, split, wanted }
     }
 
     /// The sums of a range that the server makes.
@@ -167,14 +193,20 @@ impl<'a> Side<'a> {
     }
 }
 
-/// The sums of all buckets, and the bytes of all rows.
-pub fn sum_buckets(side: &mut Side<'_>) -> Result<(Vec<Record>, u64)> {
+/// The sums of all parts, and the bytes of all rows that were read here.
+pub fn sum_parts(side: &mut Side<'_>, split: Split) -> Result<(Vec<Record>, u64)> {
+    if side.connection.is_elsewhere() {
+        let task = side.task(split, None);
+        let sums = side.connection.sums_of_task(&task)?;
+        (side.tell)(sums.iter().map(|sum| sum.rows).sum(), 0)?;
+        return Ok((sums, 0));
+    }
     let everything = Scope::Range { after: None, upto: None };
-    let mut sums = vec![Record::default(); BUCKETS];
+    let mut sums = vec![Record::default(); split.count()];
     let mut bytes = 0;
     side.read(&everything, &mut |row, (key, of_row)| {
         bytes += row.bytes().len() as u64;
-        if let Some(sum) = sums.get_mut(bucket(key)) {
+        if let Some(sum) = sums.get_mut(split.part(row, key)) {
             sum.add(of_row);
         }
         Ok(())

@@ -2,7 +2,7 @@
 //!
 //! `run` goes through the tables, `pairing` and [`plan`] say what is compared with what, [`mode`] in which
 //! way (`stream`, `native`, `pushdown`), `table` goes through a pair of tables part by part, `buckets`
-//! through those that have no ranges, `look` reads a part of both sides at once, [`map`] keeps
+//! through those that have no ranges or are in others' hands (by [`split`]), `look` reads a part of both sides at once, [`map`] keeps
 //! what came of each part, `candidate` and `settle` tell differences from changes that have
 //! not arrived, [`diagnosis`] says what the differences have in common, [`repair`] which
 //! statements would end them. [`state`] keeps how far it has come, [`throttle`] pauses for
@@ -11,6 +11,7 @@
 mod buckets;
 mod candidate;
 pub mod diagnosis;
+pub mod json;
 mod look;
 pub mod map;
 pub mod mode;
@@ -23,6 +24,7 @@ pub mod report;
 mod run;
 pub mod sample;
 mod settle;
+pub mod split;
 pub mod state;
 mod stream;
 mod stride;

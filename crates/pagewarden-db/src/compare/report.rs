@@ -233,6 +233,13 @@ pub struct Outcome {
     pub stopped: bool,
 }
 
+impl Outcome {
+    /// True if it was ended from outside.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped || self.tables.iter().any(|table| table.stopped)
+    }
+}
+
 /// What is said of all tables; nothing to compare is nothing proven.
 pub fn verdict<'a>(tables: impl Iterator<Item = &'a TableReport>) -> Verdict {
     tables.map(TableReport::verdict).max().unwrap_or(Verdict::Incomplete)

@@ -9,6 +9,7 @@ use super::candidate::{Candidate, Image, State, without_common};
 use super::look::{Scope, Side, both, bucket};
 use super::map::{PartMap, PartState};
 use super::report::{Difference, Found, Kind, TableReport};
+use super::split::Split;
 use super::state::PartNumber;
 use super::table::Comparison;
 use crate::error::Result;
@@ -36,7 +37,12 @@ pub struct Pending {
 impl Pending {
     /// Where rows are in the map, by the hashes of their keys.
     fn places(&self) -> impl Fn(Hash) -> u64 + use<> {
-        let chunk = matches!(self.scope, Scope::Range { .. }).then_some(self.number.0);
+        let chunk = match &self.scope {
+            Scope::Range { .. } => Some(self.number.0),
+            Scope::Parts(Split::Buckets, _) => None,
+            // Which of the parts would need the key.
+            Scope::Parts(_, wanted) => wanted.iter().min().map(|part| *part as u64),
+        };
         move |key| chunk.unwrap_or_else(|| bucket(key) as u64)
     }
 

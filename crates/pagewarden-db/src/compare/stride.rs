@@ -56,7 +56,7 @@ impl Stride {
             Scope::Range { after, upto } => {
                 whole(upto).zip(whole(after)).map(|(upto, after)| upto.saturating_sub(after))
             }
-            Scope::Buckets(_) => None,
+            Scope::Parts(..) => None,
         };
         let (share, of) = IN_USE;
         self.is_dense = rows > 0

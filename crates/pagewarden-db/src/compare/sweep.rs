@@ -15,6 +15,7 @@ use twox_hash::XxHash3_128;
 use super::look::{Scope, Side, both};
 use super::mode::{Look, Mode};
 use super::report::TableReport;
+use super::split::Ranges;
 use super::state::Bound;
 use super::stream::Reading;
 use super::stride;
@@ -31,61 +32,16 @@ const ROWS_MIN: u64 = 20_000;
 /// The largest table: a sweep makes no pauses for servers, a run that is resumed begins with the
 /// table anew, and the servers keep what our snapshots see.
 const BYTES_MAX: u64 = 64 << 30;
-/// Rows that a range has if all numbers are in use, and the most ranges.
+/// Rows that a range has if all numbers are in use.
 const PART_ROWS: u64 = 50_000;
-const PARTS_MAX: u64 = 1 << 16;
 /// After how many rows a sweep reports how far it is.
 const ADVANCE_ROWS: u64 = 100_000;
-
-/// Ranges of the key of equal width.
-#[derive(Debug, Clone, Copy)]
-struct Parts {
-    /// Rows up to this key are known already.
-    after: Option<i64>,
-    first: i64,
-    /// Numbers of a range.
-    width: u64,
-    count: usize,
-}
 
 /// What is known of a range.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sum {
     rows: Record,
     bytes: u64,
-}
-
-impl Parts {
-    fn new(after: Option<i64>, spans: [[i64; 2]; 2], rows: u64) -> Self {
-        let [[one, one_last], [other, other_last]] = spans;
-        let first = after.map_or(one.min(other), |after| after.saturating_add(1));
-        let numbers = one_last.max(other_last).saturating_sub(first).max(0).unsigned_abs();
-        let count = (rows / PART_ROWS).clamp(1, PARTS_MAX);
-        // One more, for the division leaves a rest.
-        let width = numbers / count + 1;
-        let count = usize::try_from(numbers / width + 1).unwrap_or(1);
-        Self { after, first, width, count }
-    }
-
-    /// The range of a key; none of one that is known already. Those before the first and behind
-    /// the last, which are younger, belong to these.
-    fn of(&self, key: i64) -> Option<usize> {
-        if self.after.is_some_and(|after| key <= after) {
-            return None;
-        }
-        let distance = key.max(self.first).wrapping_sub(self.first).cast_unsigned();
-        Some(usize::try_from(distance / self.width).unwrap_or(usize::MAX).min(self.count - 1))
-    }
-
-    /// The last key of a range; none of the last, which has no end.
-    fn upto(&self, part: usize) -> Bound {
-        if part + 1 >= self.count {
-            return None;
-        }
-        let next = (part as u64 + 1).checked_mul(self.width)?;
-        let last = i128::from(self.first) + i128::from(next) - 1;
-        i64::try_from(last).ok().map(stride::bound)
-    }
 }
 
 impl Comparison<'_, '_> {
@@ -126,7 +82,7 @@ impl Comparison<'_, '_> {
         let spans = both(&mut self.source, &mut self.target, key_span)?;
         let (Some(one), Some(other)) = spans else { return Ok(false) };
         let rows = self.source.table.rows_estimated.max(self.target.table.rows_estimated);
-        let parts = Parts::new(known, [one, other], rows.unwrap_or(0));
+        let parts = Ranges::new(known, [one, other], rows.unwrap_or(0), PART_ROWS);
         let seed = RandomState::new().build_hasher().finish();
         let hash = |row: &[u8]| XxHash3_128::oneshot_with_seed(seed, row);
         let progress = Progress {
@@ -207,7 +163,7 @@ fn key_span(side: &mut Side<'_>) -> Result<Option<[i64; 2]>> {
 
 fn sum_parts(
     side: &mut Side<'_>,
-    parts: &Parts,
+    parts: &Ranges,
     hash: &impl Fn(&[u8]) -> Hash,
     progress: &Progress<'_>,
 ) -> Result<Vec<Sum>> {
@@ -228,41 +184,4 @@ fn sum_parts(
     })?;
     teller.end()?;
     Ok(sums)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_key_is_in_the_range_that_is_said_to_have_it() {
-        for (after, spans, rows) in [
-            (None, [[1, 100], [5, 99]], 1_000_000),
-            (Some(7), [[1, 1_000_000], [1, 900_000]], 1_000_000),
-            (None, [[i64::MIN, i64::MAX], [0, 0]], u64::MAX),
-            (None, [[i64::MAX - 3, i64::MAX], [i64::MAX; 2]], 100_000),
-            (Some(i64::MAX), [[1, i64::MAX], [0, 0]], 100_000),
-            (None, [[-10, -10]; 2], 0),
-        ] {
-            let parts = Parts::new(after, spans, rows);
-            let ends: Vec<Option<i128>> =
-                (0..parts.count).map(|part| stride::whole(&parts.upto(part))).collect();
-            assert_eq!(ends.last(), Some(&None));
-            assert!(ends.iter().rev().skip(1).all(Option::is_some), "{parts:?}");
-            let inner = &ends[..parts.count - 1];
-            assert!(inner.is_sorted_by(|one, next| one < next), "{parts:?}");
-            let around = ends.iter().flatten().flat_map(|end| [end - 1, *end, end + 1]);
-            let keys =
-                around.chain([i64::MIN, -1, 0, 1, 7, 8, 99, 100, 1000, i64::MAX].map(i128::from));
-            for key in keys.filter_map(|key| i64::try_from(key).ok()) {
-                if after.is_some_and(|after| key <= after) {
-                    assert_eq!(parts.of(key), None);
-                    continue;
-                }
-                let part = parts.of(key).unwrap();
-                let is_below = |end: &Option<i128>| end.is_some_and(|end| end < i128::from(key));
-                assert_eq!(ends.partition_point(is_below), part, "{key} {parts:?}");
-            }
-        }
-    }
 }

@@ -125,6 +125,7 @@ impl<'a, 'b> Comparison<'a, 'b> {
         match reached {
             Reached::End => Ok(()),
             Reached::Key(key) => self.span(Some(key), &None, report),
+            Reached::Begin if self.is_elsewhere() => self.parts(self.split(has_ranges), report),
             Reached::Begin if has_ranges => self.span(None, &None, report),
             Reached::Begin => self.buckets(report),
         }

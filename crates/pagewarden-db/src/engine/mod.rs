@@ -4,6 +4,7 @@
 //! and what a hostile default may change in what we read (character sets, time zones,
 //! date styles, SQL modes, limits) is set to one value for all.
 
+pub mod elsewhere;
 pub mod interrupt;
 pub mod mysql;
 pub mod parquet;
@@ -13,11 +14,13 @@ pub mod statement;
 
 use std::time::Duration;
 
+use elsewhere::{Span, Task};
 use interrupt::Interrupt;
 
 use crate::error::{Error, Result};
 use crate::location::Location;
 use crate::replicate;
+use crate::row::record::Record;
 use crate::row::{Row, Value, portable};
 use crate::table::{Column, Form, Table, TableName};
 
@@ -40,7 +43,8 @@ pub struct Engine {
 }
 
 /// All kinds of servers.
-pub const ENGINES: &[Engine] = &[postgres::ENGINE, mysql::ENGINE, sqlite::ENGINE, parquet::ENGINE];
+pub const ENGINES: &[Engine] =
+    &[postgres::ENGINE, mysql::ENGINE, sqlite::ENGINE, parquet::ENGINE, elsewhere::ENGINE];
 
 /// The kind of server that a location is about.
 ///
@@ -217,6 +221,34 @@ pub trait Connection: Send {
     /// short, or send rows.
     fn interrupt(&self) -> Option<Interrupt> {
         None
+    }
+
+    /// True if others have the rows, who do [tasks](Task) and nothing else.
+    fn is_elsewhere(&self) -> bool {
+        false
+    }
+
+    /// The numbers of the key in whose order a table of others [was put](Self::put_in_order).
+    fn span(&self) -> Option<Span> {
+        None
+    }
+
+    /// Has others sum their rows, part by part.
+    ///
+    /// # Errors
+    /// There are no others, or they do not answer.
+    fn sums_of_task(&mut self, task: &Task) -> Result<Vec<Record>> {
+        let _ = task;
+        Err(Error::Unsupported(format!("{} does no tasks", self.title())))
+    }
+
+    /// Has others send the rows of a task.
+    ///
+    /// # Errors
+    /// There are no others, they do not answer, or `sink` gave the error.
+    fn rows_of_task(&mut self, task: &Task, sink: &mut Sink<'_>) -> Result<()> {
+        let _ = (task, sink);
+        Err(Error::Unsupported(format!("{} does no tasks", self.title())))
     }
 
     /// The engine's own checksum of a table.

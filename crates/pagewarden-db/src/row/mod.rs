@@ -10,6 +10,7 @@
 //! `('x0', 'y')` and `('x', '0y')`, nor NULL, the empty string and `'~'`. The form
 //! has a [`FORM_VERSION`], which goes into every hash.
 
+pub mod column;
 pub mod json;
 pub mod number;
 pub mod portable;
@@ -138,6 +139,23 @@ impl Row {
         let end = self.begins.get(index + 1).copied().unwrap_or(self.bytes.len());
         let (head, payload) = self.bytes.get(begin..end)?.split_at_checked(HEAD_BYTES)?;
         Some(Field { tag: Tag::of(*head.last()?), payload })
+    }
+
+    /// Takes the `count` values that such [bytes](Self::bytes) begin with, and gives what is behind
+    /// them; nothing if they end before.
+    pub fn take<'a>(&mut self, bytes: &'a [u8], count: usize) -> Option<&'a [u8]> {
+        self.clear();
+        let mut end = 0;
+        for _ in 0..count {
+            self.begins.push(end);
+            let length = bytes.get(end..)?.first_chunk::<4>()?;
+            let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+            // The tag is a part of it.
+            end = end.checked_add(4)?.checked_add((length > 0).then_some(length)?)?;
+        }
+        let (row, rest) = bytes.split_at_checked(end)?;
+        self.bytes.extend_from_slice(row);
+        (count > 0).then_some(rest)
     }
 
     /// The values, taken out.

@@ -12,6 +12,9 @@
 
 use super::{FORM_VERSION, hex_text};
 
+/// Bytes of a [`Record`].
+pub const RECORD_BYTES: usize = 24;
+
 /// A row's hash, or a key's.
 pub type Hash = u128;
 
@@ -51,6 +54,23 @@ impl Record {
         self.rows += other.rows;
         self.low = self.low.wrapping_add(other.low);
         self.high = self.high.wrapping_add(other.high);
+    }
+
+    /// As bytes.
+    pub fn to_bytes(&self) -> [u8; RECORD_BYTES] {
+        let mut bytes = [0; RECORD_BYTES];
+        let numbers = [self.rows, self.low, self.high];
+        for (place, number) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(numbers) {
+            *place = number.to_le_bytes();
+        }
+        bytes
+    }
+
+    /// Of [such bytes](Self::to_bytes).
+    pub fn of_bytes(bytes: &[u8; RECORD_BYTES]) -> Self {
+        let mut numbers = bytes.as_chunks::<8>().0.iter().map(|number| u64::from_le_bytes(*number));
+        let mut next = || numbers.next().unwrap_or(0);
+        Self { rows: next(), low: next(), high: next() }
     }
 
     /// The sums, in hexadecimal.

@@ -25,10 +25,15 @@ pub struct SideBySide {
 }
 
 impl SideBySide {
-    /// Lines for names of up to `wide` characters.
-    pub fn new(wide: usize, strategies: &[Strategy]) -> Self {
+    /// Lines for the columns of some strategies.
+    pub fn new(strategies: &[Strategy]) -> Self {
         let columns = strategies.iter().map(|strategy| strategy.name()).collect();
-        Self { wide: wide.max("table".len()), columns, cells: Vec::new() }
+        Self { wide: "table".len(), columns, cells: Vec::new() }
+    }
+
+    /// Makes room for names of up to `wide` characters.
+    pub fn widen(&mut self, wide: usize) {
+        self.wide = self.wide.max(wide);
     }
 
     /// What the columns are.
@@ -74,7 +79,8 @@ mod tests {
 
     #[test]
     fn strategies_of_a_table_stand_in_one_line() {
-        let mut lines = SideBySide::new(6, &[Strategy::Count, Strategy::Native]);
+        let mut lines = SideBySide::new(&[Strategy::Count, Strategy::Native]);
+        lines.widen(6);
         assert_eq!(lines.head(), "table            rows        size       count      native\n");
         let cell = |seconds| Cell {
             table: "orders".to_owned(),

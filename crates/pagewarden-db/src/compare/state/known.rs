@@ -7,6 +7,7 @@ use crate::compare::look::{BUCKETS, Scope};
 use crate::compare::map::PartMap;
 use crate::compare::mode::Mode;
 use crate::compare::report::Found;
+use crate::compare::split::Split;
 use crate::row::Value;
 use crate::table::TableName;
 
@@ -99,7 +100,9 @@ impl Known {
         self.reached = Reached::End;
         self.at_least = buckets.at_least;
         let groups = buckets.groups.into_iter().map(|group| group.into_iter().collect());
-        let numbered = (0..).map(|group| (group, 0)).zip(groups.map(Scope::Buckets));
+        let numbered = (0..)
+            .map(|group| (group, 0))
+            .zip(groups.map(|group| Scope::Parts(Split::Buckets, group)));
         self.open = numbered.collect();
         true
     }

@@ -55,7 +55,7 @@ impl Chunk {
         let [sum_source, sum_target] = look.sums.clone();
         let ranges = unequal.iter().filter_map(|scope| match scope {
             Scope::Range { after, upto } => Some((after.clone(), upto.clone())),
-            Scope::Buckets(_) => None,
+            Scope::Parts(..) => None,
         });
         Self {
             number,

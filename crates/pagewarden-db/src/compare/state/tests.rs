@@ -10,6 +10,7 @@ use super::*;
 use crate::compare::look::{BUCKETS, Scope};
 use crate::compare::mode::Look;
 use crate::compare::report::{Difference, Kind};
+use crate::compare::split::Split;
 use crate::row::record::Record;
 use crate::row::{Tag, Value};
 
@@ -115,7 +116,7 @@ fn what_was_written_is_known_again_and_gone_on_with() {
     assert_eq!((words.chunks, words.rows_target), (BUCKETS as u64, 5));
     assert_eq!((words.map.tiles().len(), words.map.parts_per_tile()), (1024, 64));
     assert!(
-        matches!(&words.open[&(0, 0)], Scope::Buckets(some) if some.len() == 2 && some.contains(&5))
+        matches!(&words.open[&(0, 0)], Scope::Parts(Split::Buckets, some) if some.len() == 2 && some.contains(&5))
     );
     table.settled((2, 0), &found(1)).unwrap();
     drop(state);

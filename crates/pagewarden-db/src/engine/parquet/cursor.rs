@@ -14,9 +14,10 @@ use parquet::data_type::{ByteArray, FixedLenByteArray, Int96};
 use parquet::errors::ParquetError;
 
 use super::folder::{Folder, OpenFile};
-use super::kind::{Kind, append_bytes, append_old_moment, append_whole, two_complement};
+use super::kind::append_old_moment;
 use super::pages::Pages;
 use crate::row::Row;
+use crate::row::column::{Kind, append_bytes, append_whole, two_complement};
 use crate::table::Form;
 
 /// Rows that are decoded at a time.

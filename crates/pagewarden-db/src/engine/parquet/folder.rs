@@ -16,7 +16,8 @@ use parquet::file::metadata::ParquetMetaDataReader;
 use parquet::schema::types::{SchemaDescPtr, SchemaDescriptor};
 
 use super::cursor::guarded;
-use super::kind::{Kind, Meaning};
+use super::kind::Meaning;
+use crate::row::column::Kind;
 use crate::table::{Column, Form};
 
 /// Folders in a folder.

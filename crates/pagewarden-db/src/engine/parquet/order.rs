@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 
 use super::cursor::{Cursor, Trouble};
 use super::folder::Folder;
-use super::kind::Kind;
+use crate::row::column::Kind;
 use crate::row::{Value, number};
 
 /// Rows between two keys that are kept, at first.
