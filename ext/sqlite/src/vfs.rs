@@ -20,6 +20,7 @@ use rusqlite::ffi;
 use crate::allocated;
 use crate::database::Database;
 use crate::guard;
+use crate::heal;
 use crate::journal::Journal;
 use crate::packed::{self, Packed, Wanted};
 use crate::parent::Parent;
@@ -668,8 +669,15 @@ unsafe fn answer_pragma(file: *mut ffi::sqlite3_file, words: &mut [*mut c_char])
         State::Journal(_) | State::Wal(_) => return None,
     };
     let host = db.map(|db| Host { db, file });
-    if guard::is_asked(&name) {
-        let (result, words) = match guard::answer(host?, argument.as_deref()) {
+    let own = if guard::is_asked(&name) {
+        Some(guard::answer(host?, argument.as_deref()))
+    } else if heal::is_asked(&name) {
+        Some(heal::answer(host?, argument.as_deref()))
+    } else {
+        None
+    };
+    if let Some(own) = own {
+        let (result, words) = match own {
             Ok(words) => (ffi::SQLITE_OK, words),
             Err(words) => (ffi::SQLITE_ERROR, words),
         };

@@ -17,6 +17,7 @@ mod crashes;
 mod damage;
 mod default;
 mod expanded;
+mod heal;
 mod life;
 mod packing;
 mod packs;
