@@ -24,7 +24,7 @@ use std::sync::Arc;
 use crate::files::open_without_markers;
 use crate::files::owners::Owners;
 use crate::page::header::{DatabaseHeader, HEADER_BYTES};
-use crate::protect::check::{Soundness, all_findings, look};
+use crate::protect::check::{Soundness, all_findings, look_at_copy};
 use pagewarden_core::error::Error;
 use pagewarden_core::protect::Options;
 use pagewarden_core::verdict::{Finding, Kind, PageNo};
@@ -68,7 +68,7 @@ pub fn examine(
     let file = File::open(&path).map_err(in_temporary)?;
     // It shares the machine with the program that asks.
     let options = Options { jobs: NonZero::<usize>::MIN, ..Options::default() };
-    let mut sound = look(&path, &options, false)?;
+    let mut sound = look_at_copy(&path, &options)?;
     let mut head = [0; HEADER_BYTES];
     file.read_exact_at(&mut head, 0).map_err(|error| Error::io("read", &path, error))?;
     let lines = match DatabaseHeader::parse(&head) {
