@@ -259,15 +259,15 @@ pub fn is_read_only(db: *mut ffi::sqlite3, schema: &CStr) -> bool {
     unsafe { ffi::sqlite3_db_readonly(db, schema.as_ptr()) == 1 }
 }
 
-/// The file that `db` has open as `schema`.
+/// The file of this VFS that `db` has open as `schema`, also where another VFS is laid over this one.
 pub fn file_of(db: *mut ffi::sqlite3, schema: &CStr) -> *mut ffi::sqlite3_file {
     let mut file: *mut ffi::sqlite3_file = ptr::null_mut();
-    // SAFETY: this operation writes one pointer.
+    // SAFETY: this operation writes one pointer; files of other VFSs do not know it.
     unsafe {
         ffi::sqlite3_file_control(
             db,
             schema.as_ptr(),
-            ffi::SQLITE_FCNTL_FILE_POINTER,
+            vfs::OWN_FILE,
             (&raw mut file).cast::<c_void>(),
         );
     }

@@ -18,6 +18,7 @@ mod damage;
 mod default;
 mod expanded;
 mod heal;
+mod layers;
 mod life;
 mod packing;
 mod packs;
