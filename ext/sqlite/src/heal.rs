@@ -82,8 +82,10 @@ fn heal_alone(host: Host, schema: &CStr, is_dry: bool) -> Result<String, String>
     let healed = host.with(|database| heal_without_checkpoints(database, is_dry));
     // Nothing was changed that SQLite knows of.
     let ended = connection.execute_batch("COMMIT").map_err(in_words);
-    let healed = healed?;
-    ended.and(healed)
+    if ended.is_err() {
+        let _ = connection.execute_batch("ROLLBACK");
+    }
+    healed?.and_then(|words| ended.map(|()| words))
 }
 
 fn in_words(error: rusqlite::Error) -> String {

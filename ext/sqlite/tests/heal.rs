@@ -114,6 +114,24 @@ fn connection_that_heals_goes_on() {
     assert_protected(&folder.check("x.db"));
 }
 
+/// A backup takes pages out of SQLite's cache.
+#[test]
+fn backup_made_without_the_vfs_is_healed() {
+    if !shell::is_there() {
+        return;
+    }
+    for mode in ["DELETE", "WAL"] {
+        let folder = Folder::new();
+        folder.rows("x.db", &fill(&format!("PRAGMA journal_mode={mode};")));
+        let script = format!("BEGIN; UPDATE t SET b=b||'ours'; COMMIT;\n.backup copy.db\n{READ}");
+        let rows = folder.run("x.db", &script).rows;
+        assert!(folder.path("copy.db").exists(), "{mode}");
+        folder.rows("copy.db", HEAL);
+        assert_protected(&folder.check("copy.db"));
+        assert_eq!(folder.rows("copy.db", READ), rows, "{mode}");
+    }
+}
+
 /// What a plain program wrote, and damage to one page more: nothing is stamped, whatever it is.
 #[test]
 fn nothing_is_healed_over_damage() {
