@@ -34,6 +34,9 @@ pub(crate) struct Arguments {
     /// How the VFS is asked for: by its name, or as the default one; both if this is not given
     #[arg(long)]
     kind: Vec<Kind>,
+    /// A folder for what the scripts print: a run that was ended goes on from what is there
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
 }
 
 /// How databases are opened through the VFS.
@@ -101,7 +104,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         extension: extension()?,
         driver: fs::canonicalize("ext/sqlite/tests/sqlite_suite/drive.tcl")?,
         seconds: arguments.seconds,
+        keep: arguments.keep.clone(),
     };
+    suite.keep.as_ref().map_or(Ok(()), fs::create_dir_all)?;
     let scripts = scripts(&source(&work)?, &arguments.scripts)?;
     ensure!(!scripts.is_empty(), "no script has such a name");
     let kinds = match arguments.kind.as_slice() {
@@ -195,16 +200,24 @@ struct Suite {
     extension: PathBuf,
     driver: PathBuf,
     seconds: u32,
+    keep: Option<PathBuf>,
 }
 
 impl Suite {
     fn run(&self, kind: &str, script: &Path) -> Result<Outcome> {
+        let kept = self.keep.as_ref().map(|folder| folder.join(format!("{}.{kind}", name(script))));
+        if let Some(text) = kept.as_ref().and_then(|file| fs::read(file).ok()) {
+            return Ok(Outcome::of(&String::from_utf8_lossy(&text)));
+        }
         let folder = tempfile::tempdir()?;
         let mut command = Command::new("timeout");
         command.args(["--kill-after=5", &self.seconds.to_string()]).arg(&self.fixture);
         command.arg(&self.driver).arg(kind).arg(script).current_dir(folder.path());
         command.env("PAGEWARDEN_EXTENSION", &self.extension).stdin(Stdio::null());
         let output = command.output().context("cannot run timeout")?;
+        if let Some(file) = kept {
+            fs::write(file, &output.stdout)?;
+        }
         Ok(Outcome::of(&String::from_utf8_lossy(&output.stdout)))
     }
 }

@@ -8,9 +8,8 @@ use std::ffi::CStr;
 
 use rusqlite::{Connection, ffi};
 
-use crate::database::{Database, Layout, ROOM};
+use crate::database::{Layout, ROOM};
 use crate::pragma::{self, Host};
-use crate::vfs;
 
 /// True if the pragma is this one.
 pub fn is_asked(name: &str) -> bool {
@@ -23,7 +22,7 @@ pub fn answer(host: Host, argument: Option<&str>) -> Result<String, String> {
     let schema = pragma::schema(host).ok_or("the connection does not know this database")?;
     pragma::read_something(host.db, &schema);
     let wanted = argument.map(pragma::is_yes);
-    let guard = with(host, |database| database.first.guard)?;
+    let guard = host.with(|database| database.first.guard)?;
     match wanted {
         None => return Ok(u8::from(guard).to_string()),
         Some(wanted) if wanted == guard => {}
@@ -40,7 +39,7 @@ fn set(host: Host, schema: &CStr, wanted: bool) -> Result<(), String> {
     if pragma::is_read_only(host.db, schema) {
         return Err("the guard cannot be written: the database is read-only".to_owned());
     }
-    let room = with(host, |database| match database.layout {
+    let room = host.with(|database| match database.layout {
         Layout::Marked { room, .. } => Some(room),
         Layout::Plain | Layout::Official => None,
     })?;
@@ -61,9 +60,9 @@ fn set(host: Host, schema: &CStr, wanted: bool) -> Result<(), String> {
             );
         }
     }
-    with(host, |database| database.next_guard = Some(wanted))?;
+    host.with(|database| database.next_guard = Some(wanted))?;
     let result = write_first_page(host, schema);
-    with(host, |database| {
+    host.with(|database| {
         database.next_guard = None;
         if result.is_ok() {
             database.first.guard = wanted;
@@ -86,11 +85,4 @@ fn write_first_page(host: Host, schema: &CStr) -> rusqlite::Result<()> {
         let _ = connection.execute_batch("ROLLBACK");
     }
     written
-}
-
-/// Does something with the file's state, which must not call SQLite.
-fn with<T>(host: Host, work: impl FnOnce(&mut Database) -> T) -> Result<T, String> {
-    // SAFETY: the file is open: the pragma is asked of it. No other reference to its state lives now.
-    let database = unsafe { vfs::database_of(host.file) };
-    database.map(work).ok_or_else(|| "this is no file of the pagewarden VFS".to_owned())
 }

@@ -15,6 +15,7 @@ mod first;
 mod frames;
 mod free_pages;
 mod guard;
+mod heal;
 mod held;
 mod journal;
 mod packed;

@@ -35,11 +35,11 @@ impl Parent {
         Self(file)
     }
 
-    /// The version of its method table.
-    pub fn version(self) -> c_int {
+    /// True if it has shared memory, without which there is a write-ahead log for one process only.
+    pub fn has_shared_memory(self) -> bool {
         // SAFETY: as in `call`.
         unsafe { self.0.as_ref().and_then(|file| file.pMethods.as_ref()) }
-            .map_or(1, |methods| methods.iVersion)
+            .is_some_and(|methods| methods.iVersion >= 2 && methods.xShmMap.is_some())
     }
 
     pub fn close(self) -> c_int {

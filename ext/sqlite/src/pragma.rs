@@ -8,10 +8,10 @@ use pagewarden::formats::sqlite::checksum::page_verify::Mode;
 use rusqlite::{Connection, ffi};
 
 use crate::database::{Database, Layout, ROOM};
-use crate::suspects;
+use crate::{suspects, vfs};
 
 /// The lock that a checkpoint holds, among those of the wal-index.
-const CHECKPOINT_LOCK: c_int = 1;
+pub const CHECKPOINT_LOCK: c_int = 1;
 
 /// How long a change of the setting waits for other processes.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -46,6 +46,19 @@ const SETTING: &str = "page_verify";
 pub struct Host {
     pub db: *mut ffi::sqlite3,
     pub file: *mut ffi::sqlite3_file,
+}
+
+impl Host {
+    /// Does something with the file's state, which must not call SQLite.
+    ///
+    /// # Errors
+    ///
+    /// In words: the file is none of this VFS.
+    pub fn with<T>(self, work: impl FnOnce(&mut Database) -> T) -> Result<T, String> {
+        // SAFETY: the file is open: a pragma is asked of it. No other reference to its state lives now.
+        let database = unsafe { vfs::database_of(self.file) };
+        database.map(work).ok_or_else(|| "this is no file of the pagewarden VFS".to_owned())
+    }
 }
 
 /// Said where a setting was asked for that there is not.
@@ -246,15 +259,15 @@ pub fn is_read_only(db: *mut ffi::sqlite3, schema: &CStr) -> bool {
     unsafe { ffi::sqlite3_db_readonly(db, schema.as_ptr()) == 1 }
 }
 
-/// The file that `db` has open as `schema`.
+/// The file of this VFS that `db` has open as `schema`, also where another VFS is laid over this one.
 pub fn file_of(db: *mut ffi::sqlite3, schema: &CStr) -> *mut ffi::sqlite3_file {
     let mut file: *mut ffi::sqlite3_file = ptr::null_mut();
-    // SAFETY: this operation writes one pointer.
+    // SAFETY: this operation writes one pointer; files of other VFSs do not know it.
     unsafe {
         ffi::sqlite3_file_control(
             db,
             schema.as_ptr(),
-            ffi::SQLITE_FCNTL_FILE_POINTER,
+            vfs::OWN_FILE,
             (&raw mut file).cast::<c_void>(),
         );
     }

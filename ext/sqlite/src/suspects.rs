@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use pagewarden::verdict::PageNo;
 use rusqlite::vtab::{Context, Filters, IndexInfo, Module, VTab, VTabConnection, VTabCursor};
 use rusqlite::{Connection, Result, ffi};
 
@@ -51,10 +52,18 @@ pub fn note(file: &str, page: u64, kind: &'static str, detail: &str) {
     suspect.last_update = i64::try_from(now).unwrap_or(i64::MAX);
 }
 
+/// These pages of `file` pass again.
+pub fn forget(file: &str, pages: &[PageNo]) {
+    let mut suspects = suspects();
+    for page in pages {
+        suspects.remove(&(file.to_owned(), i64::try_from(page.0).unwrap_or(i64::MAX)));
+    }
+}
+
 /// What to do about a page that fails. With the name of a database it is a line of SQLite's log, which
 /// cuts lines at some 200 bytes.
-pub const REMEDY: &str = "hint: see pagewarden check; where a program without the VFS wrote, \
-                          pagewarden protect --mode checksum --heal; else restore the page";
+pub const REMEDY: &str = "hint: see pagewarden check; where a program without the VFS wrote, PRAGMA \
+                          page_verify_heal or pagewarden protect --mode checksum --heal; else restore it";
 
 /// The pages of `file` that failed, a line each, and what to do; a short word where there are none.
 pub fn described(file: &str) -> String {

@@ -20,6 +20,7 @@ use rusqlite::ffi;
 use crate::allocated;
 use crate::database::Database;
 use crate::guard;
+use crate::heal;
 use crate::journal::Journal;
 use crate::packed::{self, Packed, Wanted};
 use crate::parent::Parent;
@@ -33,6 +34,10 @@ const PARAMETER: &CStr = c"page_verify";
 /// Writes that are atomic as a batch go without a journal; reads of parts of pages cannot be
 /// verified.
 const MASKED: c_int = 0x4000 | 0x8000;
+
+/// The operation by which a main file of this VFS names itself, below others that pass on what they do not
+/// know. Those under 100 are SQLite's.
+pub const OWN_FILE: c_int = 0x5057_4657;
 
 /// A file of this VFS, as SQLite allocates it.
 #[repr(C)]
@@ -246,7 +251,7 @@ unsafe extern "C" fn open(
             State::Main(Box::new(database), ptr::null_mut())
         }
     };
-    let has_shm = parent.version() >= 2;
+    let has_shm = parent.has_shared_memory();
     // SAFETY: the memory is ours; it is freed in `close`.
     unsafe {
         file.cast::<Shim>().write(Shim {
@@ -331,7 +336,25 @@ unsafe fn main_of(name: *const c_char, flags: c_int) -> Option<*mut ffi::sqlite3
     // SAFETY: for these two kinds of file, the name is one that SQLite made.
     let main = unsafe { ffi::sqlite3_database_file_object(name) };
     // SAFETY: the main file is open.
-    unsafe { database_of(main) }.map(|_| main)
+    unsafe { beneath_others(main) }
+}
+
+/// The main file of this VFS that `file` is, or that lies beneath it where another VFS is laid over this
+/// one.
+///
+/// # Safety
+///
+/// `file` is null, or an open file that is used by no other thread meanwhile.
+unsafe fn beneath_others(file: *mut ffi::sqlite3_file) -> Option<*mut ffi::sqlite3_file> {
+    // SAFETY: by the caller.
+    if unsafe { database_of(file) }.is_some() {
+        return Some(file);
+    }
+    let mut own: *mut ffi::sqlite3_file = ptr::null_mut();
+    // SAFETY: by the caller; a file of this VFS writes one pointer, and others do not know the operation.
+    unsafe { Parent::new(file).file_control(OWN_FILE, (&raw mut own).cast()) };
+    // SAFETY: null, or the answer of a file of this VFS.
+    unsafe { database_of(own) }.map(|_| own)
 }
 
 /// The state of a main file, if it is one of this VFS.
@@ -598,6 +621,11 @@ unsafe extern "C" fn file_control(
     op: c_int,
     argument: *mut c_void,
 ) -> c_int {
+    if op == OWN_FILE {
+        // SAFETY: this operation is our own: it brings a place for a pointer.
+        unsafe { argument.cast::<*mut ffi::sqlite3_file>().write(file) };
+        return ffi::SQLITE_OK;
+    }
     if op == ffi::SQLITE_FCNTL_PRAGMA {
         // SAFETY: this operation brings three words: a place for the answer, the name, the
         // argument or null.
@@ -668,8 +696,15 @@ unsafe fn answer_pragma(file: *mut ffi::sqlite3_file, words: &mut [*mut c_char])
         State::Journal(_) | State::Wal(_) => return None,
     };
     let host = db.map(|db| Host { db, file });
-    if guard::is_asked(&name) {
-        let (result, words) = match guard::answer(host?, argument.as_deref()) {
+    let own = if guard::is_asked(&name) {
+        Some(guard::answer(host?, argument.as_deref()))
+    } else if heal::is_asked(&name) {
+        Some(heal::answer(host?, argument.as_deref()))
+    } else {
+        None
+    };
+    if let Some(own) = own {
+        let (result, words) = match own {
             Ok(words) => (ffi::SQLITE_OK, words),
             Err(words) => (ffi::SQLITE_ERROR, words),
         };

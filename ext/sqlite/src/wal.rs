@@ -258,6 +258,11 @@ impl Wal {
         self.is_big_endian
     }
 
+    /// True if nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.file.size() == Ok(0)
+    }
+
     /// Walks on to the last frame. False if the log is not what was written there. `main` is the
     /// main file where it has shared memory, which says how far the log is valid; else this
     /// connection is alone with the log, and has seen all of it.

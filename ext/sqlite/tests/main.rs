@@ -17,6 +17,8 @@ mod crashes;
 mod damage;
 mod default;
 mod expanded;
+mod heal;
+mod layers;
 mod life;
 mod packing;
 mod packs;

@@ -98,7 +98,7 @@ impl Folder {
         output.rows
     }
 
-    fn finish(&self, mut command: Command, script: &str) -> Output {
+    pub fn finish(&self, mut command: Command, script: &str) -> Output {
         let input = tempfile::NamedTempFile::new_in(self.0.path()).unwrap();
         fs::write(input.path(), script).unwrap();
         let output =

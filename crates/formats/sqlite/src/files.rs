@@ -102,7 +102,7 @@ pub(super) fn open_without_markers(path: &Path, owners: Owners) -> Result<Target
 }
 
 /// Opens our own copy of a database, of which the end may not have come.
-fn open_copy(path: &Path, is_cut: bool, options: &OpenOptions) -> Result<Target, Error> {
+pub(super) fn open_copy(path: &Path, is_cut: bool, options: &OpenOptions) -> Result<Target, Error> {
     let file = open_anything(path).map_err(|source| Error::io("open", path, source))?;
     let metadata = file.metadata().map_err(|source| Error::io("open", path, source))?;
     let head = read_head(&file).map_err(|source| Error::io("read", path, source))?;

@@ -201,12 +201,13 @@ impl<'a> Shared<'a> {
     /// nothing is done, if zeroes would be a finding: on account of what was not
     /// read nothing is said.
     fn judge_hole(&self, run: &Run) -> bool {
-        static ZEROES: [u8; STEP_BYTES] = [0; STEP_BYTES];
+        // Not a constant: it would lie in the program's file.
+        let zeroes = vec![0; STEP_BYTES.min(run.length)];
         let page_size = usize::try_from(run.file.page_size).unwrap_or(usize::MAX);
         let step = STEP_BYTES - STEP_BYTES % page_size.min(STEP_BYTES);
         let steps = || {
             (0..run.length).step_by(step).map(|done| {
-                let zeroes = ZEROES.get(..step.min(run.length - done)).unwrap_or_default();
+                let zeroes = zeroes.get(..step.min(run.length - done)).unwrap_or_default();
                 (run.offset + done as u64, zeroes)
             })
         };

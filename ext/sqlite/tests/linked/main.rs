@@ -10,6 +10,7 @@
     reason = "a test that cannot go on must stop"
 )]
 
+mod layered;
 #[path = "../packing.rs"]
 mod packing;
 mod writers;

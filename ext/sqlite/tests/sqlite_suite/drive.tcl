@@ -4,6 +4,7 @@
 # those of the VFS and pages lie where they lie there. KIND vfs: they are opened through
 # the VFS by its name. KIND default: the VFS is the default one, and is not named. Where a
 # script brings a VFS of its own, as the default one or by name, it is left alone.
+set driver [file normalize [info script]]
 set kind [lindex $argv 0]
 set script [lindex $argv 1]
 set argv [list]
@@ -50,5 +51,23 @@ proc sqlite3 {args} {
   set result
 }
 
+# Other processes, which scripts launch to be further clients, have the VFS too: they read this file, without a
+# script. (A process that is made to crash is another one, and has not.)
+rename source source_of_sqlite
+proc source {args} {
+  set result [uplevel 1 source_of_sqlite $args]
+  if {[info procs launch_testfixture] ne "" && ![string match "*of_sqlite*" [info body launch_testfixture]]} {
+    catch {rename launch_testfixture_of_sqlite ""}
+    rename launch_testfixture launch_testfixture_of_sqlite
+    proc launch_testfixture {args} {
+      set channel [uplevel 1 launch_testfixture_of_sqlite $args]
+      testfixture $channel [list set argv [list $::kind]]
+      testfixture $channel [list source $::driver]
+      set channel
+    }
+  }
+  set result
+}
+
 load_pagewarden
-source $script
+if {$script ne ""} { source $script }

@@ -57,11 +57,19 @@ impl Sink for Soundness {
 /// Checks the database. What only its log explains is no ground against it where
 /// `has_log`, since it is read through the log then.
 pub(super) fn look(path: &Path, options: &Options, has_log: bool) -> Result<Soundness, Error> {
-    // What pages say of one another is copied as it is, and no part of what is done here.
-    let pages_only = OpenOptions { no_witness: true, ..OpenOptions::default() };
     let metadata = std::fs::metadata(path).map_err(|error| Error::io("open", path, error))?;
-    let target = crate::files::open(path, &metadata, &pages_only)?;
+    let target = crate::files::open(path, &metadata, &pages_only())?;
     judge(target, path, options, has_log)
+}
+
+/// Checks our own copy of a database, which is neither compressed nor in an archive.
+pub(super) fn look_at_copy(path: &Path, options: &Options) -> Result<Soundness, Error> {
+    judge(crate::files::open_copy(path, false, &pages_only())?, path, options, false)
+}
+
+/// What pages say of one another is copied as it is, and no part of what is done here.
+fn pages_only() -> OpenOptions {
+    OpenOptions { no_witness: true, ..OpenOptions::default() }
 }
 
 /// What a check of `target` finds.

@@ -15,14 +15,16 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io;
+use std::num::NonZero;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::files::open_without_markers;
 use crate::files::owners::Owners;
-use crate::page::header::DatabaseHeader;
-use crate::protect::check::{Soundness, all_findings};
+use crate::page::header::{DatabaseHeader, HEADER_BYTES};
+use crate::protect::check::{Soundness, all_findings, look_at_copy};
 use pagewarden_core::error::Error;
 use pagewarden_core::protect::Options;
 use pagewarden_core::verdict::{Finding, Kind, PageNo};
@@ -30,6 +32,58 @@ use pagewarden_core::words::counted;
 
 /// Pages of a table that are named one by one.
 const PAGES_NAMED: usize = 8;
+/// Findings that the answer has where nothing is healed.
+const FINDINGS_TOLD: usize = 3;
+
+/// What may be done about the pages of a database that fail.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Healing {
+    /// They may be stamped again; none where no page fails.
+    Pages {
+        /// Their numbers, in order, free pages that need not pass among them.
+        pages: Vec<PageNo>,
+        /// A line for each table or index of which pages fail.
+        lines: Vec<String>,
+    },
+    /// None may be: why not, and what was found.
+    Not(String),
+}
+
+/// Looks at a copy of a database, which `copy` writes into a file that it is given, and says which pages
+/// may be stamped again. The copy is made because a program that has the database open loses its locks
+/// when it opens and closes the file once more. It lies in the folder for temporary files, where only
+/// this user can read it, and is removed at the end.
+///
+/// # Errors
+/// The copy cannot be made, or no verdict can be given.
+pub fn examine(
+    name: &str,
+    copy: impl FnOnce(&mut File) -> io::Result<()>,
+) -> Result<Healing, Error> {
+    let in_temporary = |error| Error::io("write a copy to", &std::env::temp_dir(), error);
+    let folder = tempfile::Builder::new().prefix("pagewarden-").tempdir().map_err(in_temporary)?;
+    let path = folder.path().join(name);
+    let mut file = File::create_new(&path).map_err(in_temporary)?;
+    copy(&mut file).map_err(in_temporary)?;
+    let file = File::open(&path).map_err(in_temporary)?;
+    // It shares the machine with the program that asks.
+    let options = Options { jobs: NonZero::<usize>::MIN, ..Options::default() };
+    let mut sound = look_at_copy(&path, &options)?;
+    let mut head = [0; HEADER_BYTES];
+    file.read_exact_at(&mut head, 0).map_err(|error| Error::io("read", &path, error))?;
+    let lines = match DatabaseHeader::parse(&head) {
+        Some(header) => judge(&path, (&file, &header), &options, &mut sound)?,
+        None => Vec::new(),
+    };
+    if !sound.is_damaged() {
+        return Ok(Healing::Pages { pages: sound.excused, lines });
+    }
+    let found = sound.findings.iter().take(FINDINGS_TOLD).map(|finding| {
+        let what = finding.detail.as_deref().unwrap_or(finding.kind.name());
+        finding.place.page.map_or(what.to_owned(), |page| format!("page {}: {what}", page.0))
+    });
+    Ok(Healing::Not(lines.into_iter().chain(found).collect::<Vec<_>>().join("\n")))
+}
 
 /// Excuses the pages that may be stamped again, and says in words which; or leaves in `sound` why none
 /// may be.

@@ -65,6 +65,7 @@ mod pages;
 #[cfg(test)]
 mod tests;
 
+pub use heal::{Healing, examine};
 pub use library::{Held, Hold, Library};
 
 use check::{Soundness, look};
