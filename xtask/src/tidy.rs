@@ -72,7 +72,7 @@ const HOUSES: &[House] = &[
                 "formats",
                 &["database", "error", "pack", "page", "protect", "repair", "verdict", "words"],
             ),
-            ("database", &["error", "formats", "source"]),
+            ("database", &["error", "formats", "source", "verdict", "words"]),
             ("protect", &["error", "formats", "verify"]),
             ("repair", &["error", "formats", "pack", "protect", "shell", "verdict", "verify"]),
             ("report", &["database", "error", "verdict", "verify", "words"]),
