@@ -271,6 +271,12 @@ impl std::fmt::Display for LsnText {
     }
 }
 
+/// Seconds to the microsecond, as JSON has them.
+#[must_use]
+pub fn seconds(elapsed: Duration) -> f64 {
+    (elapsed.as_secs_f64() * 1e6).round() / 1e6
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

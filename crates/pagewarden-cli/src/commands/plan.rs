@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::Instant;
 
-use pagewarden_db::checksum::database::seconds;
+use pagewarden::words::seconds;
 use pagewarden_plan::plan::{Plan, Wanted};
 
 use crate::args::plan as args;

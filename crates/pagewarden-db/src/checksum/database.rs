@@ -7,6 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use pagewarden::words::seconds;
 use serde_json::{Value, json};
 
 use super::{BLINDNESS, Checksum, Function, Strategy, Tell, checksum};
@@ -126,11 +127,6 @@ impl Ended<'_> {
         }
         object
     }
-}
-
-/// Seconds to the microsecond.
-pub fn seconds(elapsed: Duration) -> f64 {
-    (elapsed.as_secs_f64() * 1e6).round() / 1e6
 }
 
 /// What is done with what comes.

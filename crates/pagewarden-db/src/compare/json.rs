@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 use super::repair;
 use super::report::{Difference, Outcome, TableReport, verdict};
 use super::sample::CONFIDENCE;
-use crate::checksum::database::seconds;
 use crate::engine::{self, Beside};
 use crate::row::{Tag, Value as RowValue, hex_text, number};
+use pagewarden::words::seconds;
 
 /// What was asked for, as far as the object tells of it.
 #[derive(Debug, Clone, Copy)]

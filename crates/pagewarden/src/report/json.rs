@@ -3,7 +3,7 @@
 //! `docs/json.md`.
 
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use serde::Serialize;
 use serde_json::json;
@@ -14,7 +14,7 @@ use crate::database::repository::RepositoryPart;
 use crate::report::{Report, RunEnd, TargetEnd};
 use crate::verdict::{Finding, Note, Protection, Unread};
 use crate::verify::{Sink, Verified};
-use crate::words::printable_json;
+use crate::words::{printable_json, seconds};
 
 /// Unread stretches are kept in memory up to this many bytes and in an
 /// unnamed temporary file beyond: they come after the findings, which are
@@ -197,10 +197,6 @@ fn append(out: &mut impl Write, count: &mut u64, element: &impl Serialize) -> io
     }
     *count += 1;
     out.write_all(printable_json(&serde_json::to_string(element)?).as_bytes())
-}
-
-fn seconds(elapsed: Duration) -> f64 {
-    (elapsed.as_secs_f64() * 1e6).round() / 1e6
 }
 
 fn rounded(value: f64) -> f64 {
