@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import PurePath
 from typing import Any, Union
 
 from . import _pagewarden
@@ -32,16 +34,24 @@ def _given(
     accept_unverifiable: bool = False,
     jobs: int | None = None,
     rate: int | None = None,
+    endpoint: str | None = None,
+    storage_option: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Options as the extension takes them. They are those of ``pagewarden check``."""
     if isinstance(set, str) or isinstance(base, (str, os.PathLike)):
         raise TypeError("set and base are lists")
-    return {**locals(), "base": list(base), "set": list(set)}
+    given = {**locals(), "base": list(base), "set": list(set)}
+    given["storage_option"] = list((storage_option or {}).items())
+    return given
 
 
 def _paths(paths: tuple[Path, ...]) -> list[Path]:
     if not paths:
         raise TypeError("name at least one path")
+    for path in paths:
+        # pathlib makes one slash of the two in an address.
+        if isinstance(path, PurePath) and re.match(r"(s3|gs|az|https?):/[^/]", str(path)):
+            raise ValueError(f"{path}: give an address as text, not as a path of pathlib")
     return list(paths)
 
 
@@ -69,7 +79,9 @@ def check(
 
     Options are those of ``pagewarden check``: ``format``, ``wal``, ``keyring``, ``base``, ``stanza``,
     ``set``, ``latest``, ``no_log``, ``cipher_pass_file``, ``settle`` (seconds), ``no_witness``,
-    ``structure``, ``accept_unverifiable``, ``jobs`` (threads) and ``rate`` (bytes a second).
+    ``structure``, ``accept_unverifiable``, ``jobs`` (threads), ``rate`` (bytes a second), and for paths
+    in object storage (``s3://``, ``gs://``, ``az://``, as text) ``endpoint`` and ``storage_option`` (a
+    dictionary); credentials come from the clouds' variables and files.
     ``progress`` is called about ten times a second with the number of bytes read so far; what it
     raises ends the run. Other Python threads run meanwhile, and Ctrl-C ends it.
 

@@ -46,7 +46,7 @@ _SCHEMA = """
 """
 _COLUMNS = [column.split()[0] for column in _SCHEMA.split(",")]
 _BOOLEANS = ("latest", "no_log", "no_witness", "structure", "accept_unverifiable")
-_TEXTS = ("format", "wal", "keyring", "stanza", "cipher_pass_file")
+_TEXTS = ("format", "wal", "keyring", "stanza", "cipher_pass_file", "endpoint")
 _NUMBERS = {"settle": float, "jobs": int, "rate": int}
 _LISTS = ("base", "set")
 
@@ -77,6 +77,8 @@ def _options(options: Any) -> dict[str, Any]:
             given[name] = _NUMBERS[name](text)
         elif name in _LISTS:
             given[name] = _list(text)
+        elif name == "storage_option":
+            given[name] = {str(key): str(value) for key, value in json.loads(text).items()}
         elif name not in ("path", "paths", "unit"):
             raise ValueError(f"there is no option {name}")
     # One core is one task; more threads would take those of other tasks.

@@ -8,15 +8,17 @@ use std::time::{Duration, Instant, SystemTime};
 
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{RecordBatchIterator, RecordBatchReader};
-use pagewarden::database::{Step, Target, parts};
+use pagewarden::database::{Step, Target, parts, stored};
 use pagewarden::report::json::JsonReport;
 use pagewarden::report::picture::PictureReport;
 use pagewarden::report::several::Several;
 use pagewarden::report::{Report as _, RunEnd, TargetEnd};
 use pagewarden::source::rate::Rate;
+use pagewarden::source::store::{Stores, ThisMachine};
 use pagewarden::verdict::Verdict;
 use pagewarden::verify::{Options, Progress, Summary, verify};
 use pagewarden::{Error, ErrorKind};
+use pagewarden_cloud::{Clouds, Settings, is_address};
 use pagewarden_plan::plan::Wanted;
 use pagewarden_plan::subject::{Subject, subjects};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -45,6 +47,8 @@ pub struct Given {
     accept_unverifiable: bool,
     jobs: Option<usize>,
     rate: Option<u64>,
+    endpoint: Option<String>,
+    storage_option: Vec<(String, String)>,
 }
 
 impl Given {
@@ -86,6 +90,32 @@ impl Given {
                 Rate::AtMost(rate.ok_or_else(|| PyValueError::new_err("rate: at least 1"))?);
         }
         Ok(options)
+    }
+
+    /// The stores that these paths need: none where all are of this machine.
+    pub fn stores(
+        &self,
+        paths: &[PathBuf],
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Option<Clouds>, Error> {
+        if !paths.iter().any(|path| is_address(path)) {
+            return Ok(None);
+        }
+        let settings = Settings {
+            endpoint: self.endpoint.clone(),
+            options: self.storage_option.clone(),
+            rate: self.rate.and_then(NonZero::new),
+            stop: Arc::clone(stop),
+        };
+        Clouds::new(settings).map(Some)
+    }
+}
+
+/// What the stores are to those who only ask them where a path leads.
+pub fn asked(stores: Option<&Clouds>) -> &dyn Stores {
+    match stores {
+        Some(clouds) => clouds,
+        None => &ThisMachine,
     }
 }
 
@@ -176,9 +206,11 @@ pub fn run(
     let done: Arc<Done> = Arc::default();
     let wanted = given.wanted()?;
     let options = given.options(Arc::clone(&stop))?;
+    let stores = given.stores(&paths, &stop);
+    let stores = stores.map_err(|error| PyValueError::new_err(error.to_string()))?;
     let counted = Arc::clone(&done);
     let mut tell = wait::teller(progress, move || counted.0.load(Ordering::Relaxed));
-    let work = move || check(&paths, &wanted, &options, made, &done);
+    let work = move || check(&paths, &wanted, &options, stores.as_ref(), made, &done);
     wait::for_work(py, (&stop, &|_| Ok(())), &mut tell, work)?.map_err(PyRuntimeError::new_err)
 }
 
@@ -201,6 +233,7 @@ fn check(
     paths: &[PathBuf],
     wanted: &Wanted,
     options: &Options,
+    stores: Option<&Clouds>,
     made: Made,
     done: &Done,
 ) -> Result<Checked, String> {
@@ -210,7 +243,7 @@ fn check(
     let (mut json, mut picture) = (Vec::new(), Vec::new());
     let (mut findings, mut pages) = (None, None);
     let strangers = pagewarden::formats::sqlserver::files::strangers(paths);
-    let subjects = match subjects(paths, kind, &open_options, &ThisMachine) {
+    let subjects = match subjects(paths, kind, &open_options, asked(stores)) {
         Ok(subjects) => subjects,
         Err(error) => {
             ran.failed.push(described(Path::new(""), &error));
@@ -248,6 +281,8 @@ fn check(
             ran.total.stopped = true;
             break;
         }
+        // Of a file of a store that must be read more than once; it lives as long as its target.
+        let mut copy = None;
         let (path, opened) = match subject {
             Subject::Target(paths) => {
                 let path = paths.first().cloned().unwrap_or_default();
@@ -261,12 +296,12 @@ fn check(
                 (path, opened.map(|target| Box::new(std::iter::once(target)) as Box<_>))
             }
             Subject::Repository(path, sets) => (path, sets.map(|sets| sets.targets)),
-            // Paths are taken for those of this machine, so there is none.
             Subject::Stored(place) => {
-                let path = PathBuf::from(format!("{place:?}"));
-                let hint = "pagewarden check takes URLs";
-                let error = Error::refused(&path, "object stores are not read from Python", hint);
-                (path, Err(error))
+                let opened = stored::open(&place, kind, &open_options).map(|(target, folder)| {
+                    copy = folder;
+                    Box::new(std::iter::once(target)) as Box<_>
+                });
+                (place.path().to_owned(), opened)
             }
         };
         match opened {
@@ -284,6 +319,7 @@ fn check(
                 ran.add(Verdict::Incomplete);
             }
         }
+        drop(copy);
     }
     let mut verdict = ran.worst.unwrap_or(Verdict::Incomplete);
     if ran.total.stopped {
@@ -295,7 +331,7 @@ fn check(
         total: &ran.total,
         opened: ran.opened,
         protection_missed: false,
-        storage: None,
+        storage: stores.map(Clouds::traffic),
         drill: None,
         ended: SystemTime::now(),
     };

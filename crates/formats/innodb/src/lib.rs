@@ -8,7 +8,7 @@ pub mod protect;
 pub mod repair;
 pub mod xbstream;
 
-use pagewarden_core::database::{Format, Probe, StreamKind, TurnedOn, mark_among};
+use pagewarden_core::database::{Format, Probe, StreamKind, TurnedOn};
 use pagewarden_format_aria::page::specimens as of_aria;
 
 /// What it can do.
@@ -17,7 +17,7 @@ pub const FORMAT: Format = Format {
     title: "MySQL and MariaDB",
     summary: "data directories, backups, tablespaces and binary logs of MySQL and MariaDB, with Aria tables",
     endings: &["ibd"],
-    folder_mark: |_, listed| mark_among(listed, files::state::MARKS),
+    folder_mark: |_, listed| files::state::mark_among(listed),
     probe: files::probe,
     open: files::open,
     stream: Some(StreamKind {

@@ -14,7 +14,7 @@ pub const FORMAT: Format = Format {
     title: "PostgreSQL",
     summary: "PostgreSQL data directories, base backups and relation files, 9.6 to 19",
     endings: &[],
-    folder_mark: |_, listed| mark_among(listed, &["PG_VERSION", "backup_manifest"]),
+    folder_mark: |_, listed| mark_among(listed, files::MARKS),
     probe: files::probe,
     open: files::open,
     stream: Some(StreamKind {

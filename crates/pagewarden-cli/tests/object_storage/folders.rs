@@ -68,6 +68,8 @@ fn all_databases_in_a_folder_are_found_at_once_and_in_parts() {
     let expected = ["s3://bucket/fleet/customers/07/data", "s3://bucket/fleet/packs/07.pwk"];
     assert_eq!(wounded, expected);
     assert_eq!(whole["verdict"], "damaged");
+    let data = whole["targets"].as_array().unwrap().iter().find(|one| one["path"] == expected[0]);
+    assert_eq!(data.unwrap()["findings"][0]["file"], "data");
 
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -139,7 +141,9 @@ fn database_in_files_of_its_own_is_refused_and_not_taken_for_some_of_its_files()
     let pack = fs::read(PACK).unwrap();
     for (key, mark) in [
         ("fleet/main/PG_VERSION", "PG_VERSION"),
+        ("fleet/global/pg_control", "pg_control"),
         ("fleet/mysql/ibdata1", "ibdata1"),
+        ("fleet/aria/t.MAD", "t.MAD"),
         ("fleet/lake/_delta_log/00000000000000000000.json", "_delta_log"),
         ("fleet/ice/metadata/00000-a.metadata.json", "metadata"),
     ] {
@@ -158,4 +162,38 @@ fn database_in_files_of_its_own_is_refused_and_not_taken_for_some_of_its_files()
         assert_eq!(alone.status, Some(2), "{case}");
         assert!(alone.stderr.contains("in files of its own"), "{case}");
     }
+}
+
+#[test]
+fn database_is_read_with_its_log_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("live");
+    // The process ends without closing the database, so that its log stays.
+    let script = "import os,sqlite3,sys; c=sqlite3.connect(sys.argv[1]);\n\
+                  c.execute('PRAGMA journal_mode=WAL'); c.execute('CREATE TABLE t (a)');\n\
+                  c.execute('INSERT INTO t VALUES (1)'); c.commit(); os._exit(0)";
+    let mut python = std::process::Command::new("python3");
+    assert!(python.args(["-c", script]).arg(&path).status().unwrap().success());
+    fs::remove_file(folder.path().join("live-shm")).unwrap();
+    let log = fs::read(folder.path().join("live-wal")).unwrap();
+    assert!(log.len() > 8000, "{}", log.len());
+    let server = Server::start();
+    server.put("apps/live", fs::read(&path).unwrap());
+    server.put("apps/live-wal", log.clone());
+    let here = run(pagewarden().args(["check", "--json"]).arg(&path)).report().json;
+    for address in ["s3://bucket/apps", "s3://bucket/apps/live"] {
+        let there = report(&server, &["check", "--json", address], 0);
+        let (here, there) = (&here["targets"][0], &there["targets"][0]);
+        for key in ["pages", "engine", "state", "findings", "verdict"] {
+            assert_eq!(here[key], there[key], "{address} {key}");
+        }
+        let notes = |target: &Value| target["notes"].as_array().unwrap().len();
+        assert_eq!(notes(there), notes(here) + 1, "{there}");
+    }
+    let mut torn = log;
+    let last = torn.len() - 4000;
+    torn[last] ^= 1;
+    server.put("apps/live-wal", torn);
+    let there = run(&mut command(&server, "check", &["s3://bucket/apps"]));
+    assert_ne!(there.status, Some(0), "{}", there.stdout);
 }

@@ -2,20 +2,22 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
 use super::{Format, OpenOptions, Step, Target, open_stream as open_any_stream, open_with};
 use crate::error::{Error, ErrorKind};
+use crate::formats::FORMATS;
 use crate::source::decode::{BEGIN_BYTES, Compression};
-use crate::source::store::StorePath;
+use crate::source::store::{Seen, StorePath};
 use crate::source::tar::looks_like_tar;
 use crate::verdict::Note;
 use crate::words;
 
 /// Opens a file of a store, as a stream where it is one. What must be read more than once is copied
-/// to a temporary file first, which lives as long as its folder.
+/// to a temporary file first, which lives as long as its folder; so is a database with the files beside it
+/// that are part of it.
 ///
 /// # Errors
 /// It cannot be read, or is nothing we know.
@@ -24,11 +26,17 @@ pub fn open(
     kind: Option<&Format>,
     options: &OpenOptions,
 ) -> Result<(Target, Option<TempDir>), Error> {
-    if let Some(target) = open_stream(place, kind, options)? {
+    let sidecars = sidecars(place);
+    if sidecars.is_empty()
+        && let Some(target) = open_stream(place, kind, options)?
+    {
         return Ok((target, None));
     }
     let path = place.path();
     let (folder, copy) = copy(place)?;
+    for sidecar in &sidecars {
+        copy_into(folder.path(), sidecar)?;
+    }
     let mut target = open_with(&copy, kind, options).map_err(|error| {
         let hint = "if you know what it is, say so with --format";
         Error::unrecognised(path, error.reason(), hint)
@@ -39,6 +47,17 @@ pub fn open(
     let note = Step::Note(Note { file: String::new(), text });
     target.steps = Box::new(std::iter::once(note).chain(target.steps));
     Ok((target, Some(folder)))
+}
+
+/// The files beside a file of a store that would be part of it.
+fn sidecars(place: &StorePath) -> Vec<StorePath> {
+    let endings = FORMATS.iter().flat_map(|format| format.sidecars);
+    let beside = endings.filter_map(|(ending, _)| {
+        let name = format!("{}{ending}", place.name()?);
+        Some(place.parent()?.join(name))
+    });
+    // Who may not ask what is there judges the file alone.
+    beside.filter(|beside| matches!(beside.look(), Ok(Seen::File(bytes)) if bytes > 0)).collect()
 }
 
 /// Opens a file of a store that is read once from its beginning to its end; `None` if it is of another
@@ -74,11 +93,16 @@ pub fn open_stream(
 /// # Errors
 /// It cannot be read, or there is no room for it.
 pub fn copy(place: &StorePath) -> Result<(TempDir, PathBuf), Error> {
-    let path = place.path();
-    let failed = |source: io::Error| Error::io("read", path, source);
+    let failed = |source: io::Error| Error::io("read", place.path(), source);
     let folder = tempfile::tempdir().map_err(failed)?;
-    let copy = folder.path().join(place.name().unwrap_or("file"));
+    let copy = copy_into(folder.path(), place)?;
+    Ok((folder, copy))
+}
+
+fn copy_into(folder: &Path, place: &StorePath) -> Result<PathBuf, Error> {
+    let failed = |source: io::Error| Error::io("read", place.path(), source);
+    let copy = folder.join(place.name().unwrap_or("file"));
     let mut file = File::create_new(&copy).map_err(failed)?;
     io::copy(&mut place.open().map_err(failed)?, &mut file).map_err(failed)?;
-    Ok((folder, copy))
+    Ok(copy)
 }

@@ -20,6 +20,7 @@ use crate::files::redo::{MYSQL_FOLDER, NoLog, Pending, RedoLog};
 use crate::page::encryption::Keyring;
 use pagewarden_core::source::file::{self, open_regular};
 use pagewarden_core::source::hold::is_locked;
+use pagewarden_core::source::store::Listed;
 use pagewarden_core::verdict::Severity;
 
 /// What is happening to a data directory.
@@ -100,8 +101,19 @@ pub struct BackupLabel {
 /// The files in which they say so: of every version, and of later ones of
 /// MariaDB's.
 pub(super) const LABELS: [&str; 2] = ["xtrabackup_checkpoints", "mariadb_backup_checkpoints"];
+/// The file by which a folder is known for a data directory, a backup of one, or a folder of tables whose
+/// files come in pairs.
+#[must_use]
+pub fn mark_among(listed: &[Listed]) -> Option<String> {
+    let is_of_a_pair = |name: &str| PAIRS.iter().any(|ending| name.ends_with(ending));
+    let pair = || listed.iter().find(|one| is_of_a_pair(&one.name)).map(|one| one.name.clone());
+    pagewarden_core::database::mark_among(listed, MARKS).or_else(pair)
+}
+
+/// Files of one table of Aria or MyISAM.
+const PAIRS: [&str; 4] = [".MAI", ".MAD", ".MYI", ".MYD"];
 /// Files that only a data directory or a backup of one has.
-pub const MARKS: &[&str] = &[
+const MARKS: &[&str] = &[
     "ibdata1",
     "ib_logfile0",
     "mysql.ibd",

@@ -315,6 +315,14 @@ fn renamed(step: Step, own: &str, name: &str) -> Step {
             rename(&mut finding.place.file);
             Step::Finding(finding)
         }
+        Step::Overruled(mut finding, standing) => {
+            rename(&mut finding.place.file);
+            Step::Overruled(finding, standing)
+        }
+        Step::Untested(mut note, files) => {
+            rename(&mut note.file);
+            Step::Untested(note, files)
+        }
         Step::Unread(mut unread) => {
             rename(&mut unread.file);
             Step::Unread(unread)
