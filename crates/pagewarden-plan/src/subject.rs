@@ -6,7 +6,7 @@ use pagewarden::Error;
 use pagewarden::database::repository::{self, Sets};
 use pagewarden::database::{FolderKind, Format, OpenOptions, folder, parts};
 use pagewarden::formats::FORMATS;
-use pagewarden::source::store::{Seen, StorePath, Stores, ThisMachine, Trouble};
+use pagewarden::source::store::{Seen, StorePath, Stores, ThisMachine, Trouble, is_not_read};
 
 /// What is to be checked at an address, each by itself: a file, a repository of backups, a database in
 /// files of its own; or all of them in a folder that is none of these.
@@ -20,35 +20,36 @@ pub(crate) fn targets_at(
     stores: &dyn Stores,
 ) -> Result<Vec<StorePath>, Error> {
     let before = stores.trouble().map_or(0, |trouble| trouble.times);
-    let found = place.and_then(|place| found_at(&place, kind));
+    let place = place?;
+    let unseen = |source| match is_not_read(&source) {
+        true => unknown(address, &source.to_string()),
+        false => Error::io("open", address, source),
+    };
+    let is_one = repository::kind_of(&place, kind).is_some()
+        || match place.look().map_err(unseen)? {
+            Seen::File(_) => true,
+            Seen::Folder | Seen::Other => folder::mark_of(&place).is_some(),
+        };
+    if is_one {
+        return Ok(vec![place]);
+    }
+    let found = folder::stored(&place, kind);
     // Where a store did not answer, what is there may have been taken for something else.
-    match stores.trouble().filter(|trouble| trouble.times > before) {
-        Some(Trouble { last, .. }) => {
-            let reason = format!("what it is could not be found out: {last}");
-            Err(Error::refused(address, reason, "check it again once the store answers"))
-        }
-        None => found,
+    if let Some(Trouble { last, .. }) = stores.trouble().filter(|trouble| trouble.times > before) {
+        return Err(unknown(address, &last));
     }
-}
-
-fn found_at(place: &StorePath, kind: Option<&Format>) -> Result<Vec<StorePath>, Error> {
-    if repository::kind_of(place, kind).is_some() {
-        return Ok(vec![place.clone()]);
-    }
-    match place.look().map_err(|source| Error::io("open", place.path(), source))? {
-        Seen::File(_) => return Ok(vec![place.clone()]),
-        Seen::Folder | Seen::Other if folder::mark_of(place).is_some() => {
-            return Ok(vec![place.clone()]);
-        }
-        Seen::Folder | Seen::Other => {}
-    }
-    let found = folder::stored(place, kind)?;
+    let found = found?;
     if found.is_empty() {
         let hint = "name the folder that holds the repository or the files, or a single file";
         let reason = "a folder in which no repository of backups and no database was recognised";
-        return Err(Error::unrecognised(place.path(), reason, hint));
+        return Err(Error::unrecognised(address, reason, hint));
     }
     Ok(found)
+}
+
+fn unknown(address: &Path, why: &str) -> Error {
+    let reason = format!("what it is could not be found out: {why}");
+    Error::refused(address, reason, "check it again once the store answers")
 }
 
 /// What is checked by itself.
@@ -99,14 +100,18 @@ impl Subject {
         let path = place.path().to_owned();
         let sets = match repository::kind_of(&place, kind) {
             Some(tool) => (tool.open)(&place, options),
-            None => {
-                let mark = folder::mark_of(&place).unwrap_or_default();
-                let reason = format!(
-                    "a database or a backup in files of its own (it has {mark}), which is not read there"
-                );
-                let hint = "copy the folder to this machine; name single archives and files of it";
-                Err(Error::refused(&path, reason, hint))
-            }
+            None => Err(match folder::mark_of(&place) {
+                Some(mark) => {
+                    let reason = format!(
+                        "a database or a backup in files of its own (it has {mark}), which is not read \
+                         there"
+                    );
+                    let hint =
+                        "copy the folder to this machine; name single archives and files of it";
+                    Error::refused(&path, reason, hint)
+                }
+                None => unknown(&path, "it is no longer the folder that it was, or is not shown"),
+            }),
         };
         Self::Repository(path, sets)
     }
