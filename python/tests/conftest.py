@@ -9,6 +9,7 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 import servers  # noqa: E402
+import sparks  # noqa: E402
 
 FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "fixtures"
 GOLDEN = FIXTURES / "sqlite" / "3.40.1" / "cksumvfs-512.db"
@@ -50,14 +51,8 @@ def spark(tmp_path_factory):
     pytest.importorskip("pyspark")
     if shutil.which("java") is None:
         pytest.skip("there is no Java")
-    from pyspark.sql import SparkSession
-
-    # Else executors take another Python, and Spark another network.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
+        sparks.builder("local[2]")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "America/New_York")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))

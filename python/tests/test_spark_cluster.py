@@ -6,10 +6,10 @@ Takes minutes: only where PAGEWARDEN_SPARK=1 asks for it.
 import os
 import pathlib
 import signal
-import sys
 import threading
 
 import pytest
+import sparks
 
 import pagewarden
 
@@ -50,8 +50,6 @@ def executors():
 
 
 def test_a_killed_executor_changes_nothing(tmp_path, sound):
-    from pyspark.sql import SparkSession
-
     data = pathlib.Path(sound).read_bytes()
     databases = tmp_path / "databases"
     databases.mkdir()
@@ -61,11 +59,8 @@ def test_a_killed_executor_changes_nothing(tmp_path, sound):
             changed[4 * 512 + 300] ^= 1
         (databases / f"{number:02}.sqlite").write_bytes(changed)
     report = pagewarden.check(databases)
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     spark = (
-        SparkSession.builder.master("local-cluster[2,1,1024]")
-        .config("spark.ui.enabled", "false")
+        sparks.builder("local-cluster[2,1,1024]")
         .config("spark.executor.memory", "512m")
         .getOrCreate()
     )
