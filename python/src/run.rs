@@ -296,12 +296,14 @@ fn check(
                 (path, opened.map(|target| Box::new(std::iter::once(target)) as Box<_>))
             }
             Subject::Repository(path, sets) => (path, sets.map(|sets| sets.targets)),
-            Subject::Stored(place) => {
-                let opened = stored::open(&place, kind, &open_options).map(|(target, folder)| {
+            Subject::Stored(places) => {
+                let path = places.first().map(|place| place.path().to_owned()).unwrap_or_default();
+                let opened = stored::open_together(&places, kind, &open_options);
+                let opened = opened.map(|(target, folder)| {
                     copy = folder;
                     Box::new(std::iter::once(target)) as Box<_>
                 });
-                (place.path().to_owned(), opened)
+                (path, opened)
             }
         };
         match opened {

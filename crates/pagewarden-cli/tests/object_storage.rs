@@ -12,6 +12,7 @@ pub(crate) mod server;
 
 mod folders;
 mod packs;
+mod sqlserver;
 mod stores;
 mod surveys;
 

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::runner::{Report, check};
 
 pub mod backups;
-mod chains;
+pub mod chains;
 mod large;
 mod log_files;
 mod mutations;

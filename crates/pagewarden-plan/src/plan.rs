@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::line;
 use crate::path::ExactPath;
-use crate::subject::{Group, Subject, is_standard_input, targets_at, units as subjects_of};
+use crate::subject::{Group, Subject, is_standard_input, units as subjects_of};
 
 /// How a plan begins.
 pub const BEGIN: &str = "{\"pagewarden_plan\":";
@@ -254,7 +254,8 @@ impl Planned {
         options: &OpenOptions,
         stores: &dyn Stores,
     ) -> Subject {
-        Subject::of(self.paths().map(Path::to_owned).collect(), kind, options, stores)
+        let paths: Vec<_> = self.paths().map(Path::to_owned).collect();
+        Subject::of(&paths, kind, options, stores)
     }
 
     /// What is to be said of it: what was known when it was planned, and what changed since.
@@ -314,35 +315,33 @@ impl Plan {
             }
             _ => units.push(Unit { unit: units.len() as u64, bytes, subjects: vec![planned] }),
         };
-        for group in subjects_of(paths, kind)? {
-            if let Some((address, place)) = group.address(stores) {
-                for place in targets_at(&address, place, kind, stores)? {
-                    let planned = Planned {
-                        seen: vec![Seen::at(place.path(), stores)],
-                        notes: Vec::new(),
-                        targets: Subject::at(place.clone(), kind, &options).count() as u64,
-                        paths: vec![ExactPath(place.path().to_owned())],
-                    };
-                    add(planned, bytes_below(&place, 0));
-                }
-                continue;
-            }
-            let (paths, files) = match group {
-                Group::One(paths) => (paths.clone(), paths),
-                Group::Backups { folders, backups, .. } => (folders, backups.concat()),
-            };
-            let size = |path: &PathBuf| {
+        let size = |place: &StorePath| {
+            let length = || bytes_below(place, 0);
+            place.local_path().map_or_else(length, |path| {
                 let length =
                     || fs::metadata(path).map_or(0, |it| if it.is_file() { it.len() } else { 0 });
                 measure(path).unwrap_or_else(length)
+            })
+        };
+        for group in subjects_of(paths, kind, stores)? {
+            let (places, files) = match &group {
+                Group::One(places) => (places.clone(), places.clone()),
+                Group::Backups { folders, backups, .. } => (folders.clone(), backups.concat()),
+                Group::Failed(_) => (Vec::new(), Vec::new()),
+            };
+            let group = match group {
+                Group::Failed(error) => return Err(error.into()),
+                group => group,
             };
             let bytes = files.iter().map(size).fold(0, u64::saturating_add);
-            let is_named = |(path, _): &&(PathBuf, Note)| files.contains(path);
+            let is_named =
+                |(path, _): &&(PathBuf, Note)| files.iter().any(|file| file.path() == path);
+            let paths = || places.iter().map(StorePath::path);
             let planned = Planned {
-                seen: paths.iter().map(|path| Seen::at(path, stores)).collect(),
+                seen: paths().map(|path| Seen::at(path, stores)).collect(),
                 notes: strangers.iter().filter(is_named).map(|(_, note)| note.clone()).collect(),
-                targets: Subject::of(paths.clone(), kind, &options, stores).count() as u64,
-                paths: paths.into_iter().map(ExactPath).collect(),
+                targets: group.subject(kind, &options).count() as u64,
+                paths: paths().map(|path| ExactPath(path.to_owned())).collect(),
             };
             add(planned, bytes);
         }

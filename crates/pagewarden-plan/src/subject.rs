@@ -1,5 +1,6 @@
 //! What is checked by itself: the targets that paths stand for.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use pagewarden::Error;
@@ -8,32 +9,31 @@ use pagewarden::database::{FolderKind, Format, OpenOptions, folder, parts};
 use pagewarden::formats::FORMATS;
 use pagewarden::source::store::{Seen, StorePath, Stores, ThisMachine, Trouble, is_not_read};
 
-/// What is to be checked at an address, each by itself: a file, a repository of backups, a database in
-/// files of its own; or all of them in a folder that is none of these.
+/// All files, repositories of backups and databases in files of their own below an address; nothing where it
+/// is one of these itself.
 ///
 /// # Errors
 /// It cannot be found out, or there is none.
-pub(crate) fn targets_at(
+fn targets_at(
     address: &Path,
-    place: Result<StorePath, Error>,
+    place: &StorePath,
     kind: Option<&Format>,
     stores: &dyn Stores,
 ) -> Result<Vec<StorePath>, Error> {
     let before = stores.trouble().map_or(0, |trouble| trouble.times);
-    let place = place?;
     let unseen = |source| match is_not_read(&source) {
         true => unknown(address, &source.to_string()),
         false => Error::io("open", address, source),
     };
-    let is_one = repository::kind_of(&place, kind).is_some()
+    let is_one = repository::kind_of(place, kind).is_some()
         || match place.look().map_err(unseen)? {
             Seen::File(_) => true,
-            Seen::Folder | Seen::Other => folder::mark_of(&place).is_some(),
+            Seen::Folder | Seen::Other => folder::mark_of(place).is_some(),
         };
     if is_one {
-        return Ok(vec![place]);
+        return Ok(Vec::new());
     }
-    let found = folder::stored(&place, kind);
+    let found = folder::stored(place, kind);
     // Where a store did not answer, what is there may have been taken for something else.
     if let Some(Trouble { last, .. }) = stores.trouble().filter(|trouble| trouble.times > before) {
         return Err(unknown(address, &last));
@@ -57,8 +57,8 @@ fn unknown(address: &Path, why: &str) -> Error {
 pub enum Subject {
     /// One target, in one file or folder or in several.
     Target(Vec<PathBuf>),
-    /// A file of a store that is no folder of this machine.
-    Stored(StorePath),
+    /// One target in a file of a store that is no folder of this machine, or in several.
+    Stored(Vec<StorePath>),
     /// A backup repository, with its targets or why it cannot be opened.
     Repository(PathBuf, Result<Sets, Error>),
 }
@@ -68,61 +68,60 @@ impl Subject {
     /// that build on one another.
     #[must_use]
     pub fn of(
-        paths: Vec<PathBuf>,
+        paths: &[PathBuf],
         kind: Option<&Format>,
         options: &OpenOptions,
         stores: &dyn Stores,
     ) -> Self {
-        if let [path] = paths.as_slice()
-            && let Some(place) = stores.place(path)
-        {
-            return match place {
-                Ok(place) => Self::at(place, kind, options),
-                Err(error) => Self::Repository(error.path().into(), Err(error)),
-            };
-        }
-        if let Some(backups) = Self::backups_in(&paths, kind, options) {
-            return backups;
-        }
-        let [path] = paths.as_slice() else { return Self::Target(paths) };
-        let place = StorePath::local(path);
-        match repository::kind_of(&place, kind) {
-            Some(tool) => Self::Repository(path.clone(), (tool.open)(&place, options)),
-            None => Self::Target(paths),
+        let places = paths.iter().map(|path| match stores.place(path) {
+            Some(place) => place,
+            None => Ok(StorePath::local(path)),
+        });
+        match places.collect::<Result<Vec<_>, _>>() {
+            Ok(places) => Self::backups_in(paths, &places, kind, options, stores)
+                .unwrap_or_else(|| Self::at(places, kind, options)),
+            Err(error) => Self::failed(error),
         }
     }
 
-    /// A file of a store, or a folder of it that is one target.
-    pub(crate) fn at(place: StorePath, kind: Option<&Format>, options: &OpenOptions) -> Self {
-        if !place.is_folder() {
-            return Self::Stored(place);
+    /// Why it is not known what there is.
+    fn failed(error: Error) -> Self {
+        // Its path has no password in it.
+        Self::Repository(error.path().into(), Err(error))
+    }
+
+    /// Files that belong together, or a folder that is one target.
+    fn at(places: Vec<StorePath>, kind: Option<&Format>, options: &OpenOptions) -> Self {
+        let is_local = places.iter().all(|place| place.local_path().is_some());
+        if let [place] = places.as_slice()
+            && (is_local || place.is_folder())
+        {
+            let path = place.path().to_owned();
+            match repository::kind_of(place, kind) {
+                Some(tool) => return Self::Repository(path, (tool.open)(place, options)),
+                None if is_local => {}
+                None => return Self::Repository(path, Err(unreadable(place))),
+            }
         }
-        let path = place.path().to_owned();
-        let sets = match repository::kind_of(&place, kind) {
-            Some(tool) => (tool.open)(&place, options),
-            None => Err(match folder::mark_of(&place) {
-                Some(mark) => {
-                    let reason = format!(
-                        "a database or a backup in files of its own (it has {mark}), which is not read \
-                         there"
-                    );
-                    let hint =
-                        "copy the folder to this machine; name single archives and files of it";
-                    Error::refused(&path, reason, hint)
-                }
-                None => unknown(&path, "it is no longer the folder that it was, or is not shown"),
-            }),
-        };
-        Self::Repository(path, sets)
+        match is_local {
+            true => Self::Target(places.iter().map(|place| place.path().to_owned()).collect()),
+            false => Self::Stored(places),
+        }
     }
 
     /// Backups in these plain folders, if they build on one another.
-    fn backups_in(paths: &[PathBuf], kind: Option<&Format>, options: &OpenOptions) -> Option<Self> {
-        if !paths.iter().all(|path| path.is_dir() && !folder::is_target(path, kind)) {
+    fn backups_in(
+        paths: &[PathBuf],
+        places: &[StorePath],
+        kind: Option<&Format>,
+        options: &OpenOptions,
+        stores: &dyn Stores,
+    ) -> Option<Self> {
+        if !places.iter().all(|place| is_plain_folder(place, kind)) {
             return None;
         }
-        let backups = units(paths, kind).ok()?.pop()?;
-        matches!(backups, Group::Backups { .. }).then(|| backups.subject(kind, options))?
+        let group = units(paths, kind, stores).ok()?.pop()?;
+        (!matches!(group, Group::One(_))).then(|| group.subject(kind, options))
     }
 
     /// How many targets it has.
@@ -135,80 +134,161 @@ impl Subject {
     }
 }
 
-/// Everything that is to be checked, in the order in which it is named: paths that belong together
-/// are one subject, and the databases in a folder stand in the place of one that is none itself.
+/// A folder that is no target itself.
+fn is_plain_folder(place: &StorePath, kind: Option<&Format>) -> bool {
+    match place.local_path() {
+        Some(path) => path.is_dir() && !folder::is_target(path, kind),
+        None => {
+            place.is_folder()
+                && repository::kind_of(place, kind).is_none()
+                && folder::mark_of(place).is_none()
+        }
+    }
+}
+
+/// A folder of a store that is no repository.
+fn unreadable(place: &StorePath) -> Error {
+    let path = place.path();
+    let Some(mark) = folder::mark_of(place) else {
+        return unknown(path, "it is no longer the folder that it was, or is not shown");
+    };
+    let reason = format!(
+        "a database or a backup in files of its own (it has {mark}), which is not read there"
+    );
+    let hint = "copy the folder to this machine; name single archives and files of it";
+    Error::refused(path, reason, hint)
+}
+
+/// Everything of this machine that is to be checked, in the order in which it is named: paths that belong
+/// together are one subject, and the databases in a folder stand in the place of one that is none itself.
 ///
 /// # Errors
 /// A folder cannot be listed.
 pub fn groups(paths: &[PathBuf], kind: Option<&Format>) -> Result<Vec<Vec<PathBuf>>, Error> {
-    Ok(parts::grouped(&with_folders_listed(paths, kind)?, kind))
+    let named = Named::all(paths, kind, &ThisMachine)?;
+    let paths = |places: Vec<StorePath>| places.iter().map(|it| it.path().to_owned()).collect();
+    grouped(named.places, kind).map(|group| group.map(paths)).collect()
 }
 
-/// The paths, with the databases in a folder in the place of one that is none itself.
-fn with_folders_listed(paths: &[PathBuf], kind: Option<&Format>) -> Result<Vec<PathBuf>, Error> {
-    let mut all = Vec::new();
-    for path in paths {
-        let is_plain_folder = path.is_dir() && !folder::is_target(path, kind);
-        let databases = if is_plain_folder { folder::databases(path, kind)? } else { Vec::new() };
-        match databases.is_empty() {
-            // What is wrong with it is said where it is opened.
-            true => all.push(path.clone()),
-            false => all.extend(databases),
+/// What paths stand for.
+#[derive(Default)]
+struct Named {
+    /// Files and folders, in the order in which they or their folders are named; or why it is not known
+    /// what there is.
+    places: Vec<Result<StorePath, Error>>,
+    /// Those that were not named themselves.
+    listed: HashSet<PathBuf>,
+    /// The folders that these were found in.
+    folders: Vec<StorePath>,
+}
+
+impl Named {
+    /// With the databases in a folder in the place of one that is none itself.
+    fn all(paths: &[PathBuf], kind: Option<&Format>, stores: &dyn Stores) -> Result<Self, Error> {
+        let mut all = Self::default();
+        for path in paths {
+            let Some(place) = stores.place(path) else {
+                let place = StorePath::local(path);
+                let is_plain_folder = is_plain_folder(&place, kind);
+                let found =
+                    if is_plain_folder { folder::databases(path, kind)? } else { Vec::new() };
+                all.add(place, found.into_iter().map(StorePath::local).collect());
+                continue;
+            };
+            match place.and_then(|place| Ok((targets_at(path, &place, kind, stores)?, place))) {
+                Ok((found, place)) => all.add(place, found),
+                Err(error) => all.places.push(Err(error)),
+            }
         }
+        Ok(all)
     }
-    Ok(all)
+
+    /// What was found in a folder; nothing where it is a target itself, or what is wrong with it is said
+    /// where it is opened.
+    fn add(&mut self, place: StorePath, found: Vec<StorePath>) {
+        if found.is_empty() {
+            self.places.push(Ok(place));
+            return;
+        }
+        self.folders.push(place);
+        self.listed.extend(found.iter().map(|place| place.path().to_owned()));
+        self.places.extend(found.into_iter().map(Ok));
+    }
+}
+
+/// Those that belong together in the place of the first of them.
+fn grouped(
+    places: Vec<Result<StorePath, Error>>,
+    kind: Option<&Format>,
+) -> impl Iterator<Item = Result<Vec<StorePath>, Error>> {
+    let known: Vec<_> = places.iter().flatten().cloned().collect();
+    let mut groups = parts::grouped(&known, kind).into_iter().peekable();
+    let begins = |group: &[StorePath], place: &StorePath| {
+        group.first().is_some_and(|first| first.path() == place.path())
+    };
+    places.into_iter().filter_map(move |place| match place {
+        Ok(place) => groups.next_if(|group| begins(group, &place)).map(Ok),
+        Err(error) => Some(Err(error)),
+    })
 }
 
 /// What [`units`] finds.
 #[derive(Debug)]
 pub(crate) enum Group {
-    /// Paths that are one subject.
-    One(Vec<PathBuf>),
+    /// Files that are one subject, or a folder that is.
+    One(Vec<StorePath>),
     /// Backups in plain folders that build on one another: one subject, as the sets of a repository.
-    Backups { folders: Vec<PathBuf>, kind: &'static FolderKind, backups: Vec<Vec<PathBuf>> },
+    Backups { folders: Vec<StorePath>, kind: &'static FolderKind, backups: Vec<Vec<StorePath>> },
+    /// It could not be found out what there is.
+    Failed(Error),
 }
 
 impl Group {
-    /// The address that it is, and where it leads.
-    pub(crate) fn address(
-        &self,
-        stores: &dyn Stores,
-    ) -> Option<(PathBuf, Result<StorePath, Error>)> {
-        let Self::One(paths) = self else { return None };
-        let [path] = paths.as_slice() else { return None };
-        Some((path.clone(), stores.place(path)?))
-    }
-
     /// The subject that it is.
-    fn subject(self, kind: Option<&Format>, options: &OpenOptions) -> Option<Subject> {
+    pub(crate) fn subject(self, kind: Option<&Format>, options: &OpenOptions) -> Subject {
         match self {
-            Self::One(paths) => Some(Subject::of(paths, kind, options, &ThisMachine)),
+            Self::One(places) => Subject::at(places, kind, options),
             Self::Backups { folders, kind, backups } => {
-                let folder = folders.into_iter().next()?;
+                let folder = folders.into_iter().next().unwrap_or_else(|| StorePath::local(""));
                 let sets = (kind.open)(&folder, &backups);
-                Some(Subject::Repository(folder, Ok(sets)))
+                Subject::Repository(folder.path().to_owned(), Ok(sets))
             }
+            Self::Failed(error) => Subject::failed(error),
         }
     }
 }
 
-/// As [`groups`], but backups in plain folders that build on one another stand together, at the end.
-pub(crate) fn units(paths: &[PathBuf], kind: Option<&Format>) -> Result<Vec<Group>, Error> {
-    let is_listed = |path: &PathBuf| paths.iter().all(|named| named != path);
+/// Everything that is to be checked, in the order in which it is named; but backups in plain folders that
+/// build on one another stand together, at the end.
+///
+/// # Errors
+/// A folder of this machine cannot be listed.
+pub(crate) fn units(
+    paths: &[PathBuf],
+    kind: Option<&Format>,
+    stores: &dyn Stores,
+) -> Result<Vec<Group>, Error> {
+    let Named { places, listed, folders } = Named::all(paths, kind, stores)?;
     let (mut all, mut together) = (Vec::new(), Vec::new());
-    for group in groups(paths, kind)? {
+    for group in grouped(places, kind) {
+        let group = match group {
+            Ok(group) => group,
+            Err(error) => {
+                all.push(Group::Failed(error));
+                continue;
+            }
+        };
         let known = FORMATS.iter().filter(|one| kind.is_none_or(|kind| kind.name == one.name));
         let mut kinds = known.filter_map(|format| format.in_folder.as_ref());
-        match kinds.find(|kind| group.iter().all(is_listed) && (kind.is_part)(&group)) {
+        let is_listed = group.iter().all(|place| listed.contains(place.path()));
+        match kinds.find(|kind| is_listed && (kind.is_part)(&group)) {
             Some(kind) => together.push((kind, group)),
             None => all.push(Group::One(group)),
         }
     }
-    if let Some(&(chosen, _)) = together.first() {
-        let is_plain_folder = |path: &&PathBuf| path.is_dir() && !folder::is_target(path, kind);
-        let folders = paths.iter().filter(is_plain_folder).cloned().collect();
+    if let Some(&(kind, _)) = together.first() {
         let backups = together.into_iter().map(|(_, group)| group).collect();
-        all.push(Group::Backups { folders, kind: chosen, backups });
+        all.push(Group::Backups { folders, kind, backups });
     }
     Ok(all)
 }
@@ -224,20 +304,8 @@ pub fn subjects(
     options: &OpenOptions,
     stores: &dyn Stores,
 ) -> Result<Vec<Subject>, Error> {
-    let mut subjects = Vec::new();
-    for group in units(paths, kind)? {
-        match group.address(stores) {
-            Some((address, place)) => match targets_at(&address, place, kind, stores) {
-                Ok(places) => {
-                    subjects.extend(places.into_iter().map(|it| Subject::at(it, kind, options)));
-                }
-                // Its path has no password in it.
-                Err(error) => subjects.push(Subject::Repository(error.path().into(), Err(error))),
-            },
-            None => subjects.extend(group.subject(kind, options)),
-        }
-    }
-    Ok(subjects)
+    let groups = units(paths, kind, stores)?.into_iter();
+    Ok(groups.map(|group| group.subject(kind, options)).collect())
 }
 
 /// True for the name that stands for standard input.

@@ -18,6 +18,7 @@ use crate::page::system::FileHeader;
 use pagewarden_core::database::{Evidence, OpenOptions, Probe, Target};
 use pagewarden_core::error::Error;
 use pagewarden_core::source::file::{open_regular, read_fully};
+use pagewarden_core::source::store::StorePath;
 use pagewarden_core::verdict::{Note, Protection};
 
 mod allocation;
@@ -67,7 +68,7 @@ pub(super) fn open(
         || backup::is_backup_without_its_beginning(&file)
         || (is_named_one_of(path, &["bak", "trn"]) && backup::ends_as_backup(&file))
     {
-        return backup::open(&[path.to_owned()]);
+        return backup::open(&[StorePath::local(path)]);
     }
     let identity =
         data_file::identify(&file, path).or_else(|| data_file::identify_by_sample(&file));

@@ -30,8 +30,8 @@ pub const FORMAT: Format = Format {
     }),
     // The stripes of a backup.
     parts: Some(PartsKind {
-        part: |path| {
-            let media = backup::media(path)?;
+        part: |place| {
+            let media = backup::media(place)?;
             Some(Part { whole: media.set_id, number: media.family })
         },
         open: backup::open,

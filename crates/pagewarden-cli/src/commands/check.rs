@@ -339,21 +339,22 @@ impl Run<'_> {
                     ran.total.stopped |= checked.is_none() && stopped();
                     ran.add(checked, demands);
                 }
-                Subject::Stored(place) => {
-                    let opened = stored::open(&place, self.kind, &self.open_options);
+                Subject::Stored(places) => {
+                    let path = places.first().map_or(Path::new(""), StorePath::path);
+                    let opened = stored::open_together(&places, self.kind, &self.open_options);
                     let opened = opened.and_then(|(target, folder)| {
                         self.held(target).map(|target| (target, folder))
                     });
                     match opened {
                         Ok((mut target, _folder)) => {
-                            let notes = self.notes_of(place.path()).into_iter();
+                            let notes = self.notes_of(path).into_iter();
                             target.steps = Box::new(notes.chain(target.steps));
                             let seal_file = seal_file.take();
                             let checked = self.check_target(target, None, seal_file, reports)?;
                             ran.add(Some(checked), demands);
                         }
                         Err(error) => {
-                            self.failed(place.path(), error, reports)?;
+                            self.failed(path, error, reports)?;
                             ran.add(None, demands);
                         }
                     }

@@ -163,18 +163,13 @@ struct Prepared {
 /// Opens the backup, and says in time what cannot be unpacked.
 fn prepare(arguments: &Unpack, storage: &Storage, stop: &Arc<AtomicBool>) -> Result<Prepared> {
     let (paths, folder) = (arguments.files.as_slice(), arguments.folder.as_path());
-    let stored = paths.iter().find_map(|path| storage.place(path)).transpose()?;
-    match &stored {
-        None => paths.iter().try_for_each(|path| look_at(path))?,
-        Some(place) => ensure!(
-            paths.len() == 1,
-            "{} is in object storage, where a backup of several files is not read\n\
-             hint: copy all of them to a disk, and name those",
-            place.path().display()
-        ),
-    }
+    let place = |path: &PathBuf| match storage.place(path) {
+        Some(place) => Ok(place?),
+        None => look_at(path).map(|()| StorePath::local(path)),
+    };
+    let places = paths.iter().map(place).collect::<Result<Vec<_>>>()?;
     ensure!(
-        parts::grouped(paths, None).len() == 1,
+        parts::grouped(&places, None).len() == 1,
         "these are not the files of one backup\nhint: name the stripes of one backup, or one file"
     );
     let acting = owner_rights::take(&[(folder, End::Inside)])?;
@@ -193,11 +188,11 @@ fn prepare(arguments: &Unpack, storage: &Storage, stop: &Arc<AtomicBool>) -> Res
     };
     let taker =
         Taker { set: arguments.set, file: Box::new(begin), sets: Arc::clone(&unpacked.sets) };
-    let opened = match &stored {
-        Some(place) => open_stored(place, taker),
-        None => {
-            let families = paths.first().and_then(|path| media(path)).map(|media| media.families);
-            let target = open_with_taker(paths, taker).map_err(anyhow::Error::from);
+    let opened = match places.as_slice() {
+        [place] if place.local_path().is_none() => open_stored(place, taker),
+        _ => {
+            let families = places.first().and_then(media).map(|media| media.families);
+            let target = open_with_taker(&places, taker).map_err(anyhow::Error::from);
             target.map(|target| (target, families))
         }
     };

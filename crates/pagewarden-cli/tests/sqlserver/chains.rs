@@ -14,12 +14,12 @@ const FULL: &str = "oguzz_full_backup.bak";
 const DIFFERENTIAL: &str = "oguzz_diff_backup.bak";
 const SECOND: &str = "oguzz_full_backup_recoveryfull.bak";
 const LOG: &str = "oguzz_transaction_log.trn";
-const CHAIN: [&str; 4] = [FULL, DIFFERENTIAL, SECOND, LOG];
+pub const CHAIN: [&str; 4] = [FULL, DIFFERENTIAL, SECOND, LOG];
 /// When they were made.
 const TIMES: [&str; 3] = ["2026-04-18T19:55:52", "2026-04-18T20:32:39", "2026-04-18T20:41:27"];
 
 /// A folder with these files, under names that say nothing.
-fn folder_of(names: &[&str]) -> Option<TempDir> {
+pub fn folder_of(names: &[&str]) -> Option<TempDir> {
     let folder = tempfile::tempdir().unwrap();
     for name in names {
         fs::write(folder.path().join(hidden(name)), wild(name)?).unwrap();

@@ -379,9 +379,9 @@ pub struct OpenOptions {
 #[derive(Debug)]
 pub struct FolderKind {
     /// True for the files of one backup.
-    pub is_part: fn(&[PathBuf]) -> bool,
+    pub is_part: fn(&[StorePath]) -> bool,
     /// Opens the backups of a folder, each with its files.
-    pub open: fn(&Path, &[Vec<PathBuf>]) -> Sets,
+    pub open: fn(&StorePath, &[Vec<StorePath>]) -> Sets,
 }
 
 /// See [`Format::with_log`].

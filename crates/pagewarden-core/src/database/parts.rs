@@ -1,22 +1,21 @@
 //! Files that are one target when they are named together, such as the stripes
 //! of a backup.
 
-use std::path::{Path, PathBuf};
-
 use crate::database::Target;
 use crate::error::Error;
+use crate::source::store::StorePath;
 
 /// How the files of one target find each other.
 #[derive(Debug)]
 pub struct PartsKind {
     /// Which whole a file is a part of, and which part it is; `None` for a file
     /// that is none.
-    pub part: fn(&Path) -> Option<Part>,
+    pub part: fn(&StorePath) -> Option<Part>,
     /// Opens the parts of one whole.
     ///
     /// # Errors
     /// As [`Format::open`](crate::database::Format::open).
-    pub open: fn(&[PathBuf]) -> Result<Target, Error>,
+    pub open: fn(&[StorePath]) -> Result<Target, Error>,
 }
 
 /// A part of a whole.

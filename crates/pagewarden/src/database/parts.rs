@@ -7,6 +7,7 @@ pub use pagewarden_core::database::parts::*;
 use crate::database::{Format, OpenOptions, Target, open_with};
 use crate::error::Error;
 use crate::formats::FORMATS;
+use crate::source::store::StorePath;
 
 fn kinds(kind: Option<&Format>) -> impl Iterator<Item = &'static PartsKind> {
     FORMATS
@@ -15,15 +16,15 @@ fn kinds(kind: Option<&Format>) -> impl Iterator<Item = &'static PartsKind> {
         .filter_map(|one| one.parts.as_ref())
 }
 
-/// Puts paths together that are parts of one target, in the order in which they
-/// are named. A part that is named twice is a target of its own.
+/// Puts files together that are parts of one target, in the order in which they are named. A part that is
+/// named twice is a target of its own.
 #[must_use]
-pub fn grouped(paths: &[PathBuf], kind: Option<&Format>) -> Vec<Vec<PathBuf>> {
-    let mut groups: Vec<(Vec<PathBuf>, Vec<Part>)> = Vec::new();
-    for path in paths {
-        let part = (paths.len() > 1).then(|| kinds(kind).find_map(|kind| (kind.part)(path)));
+pub fn grouped(places: &[StorePath], kind: Option<&Format>) -> Vec<Vec<StorePath>> {
+    let mut groups: Vec<(Vec<StorePath>, Vec<Part>)> = Vec::new();
+    for place in places {
+        let part = (places.len() > 1).then(|| kinds(kind).find_map(|kind| (kind.part)(place)));
         let part = part.flatten();
-        let fits = |(_, parts): &&mut (Vec<PathBuf>, Vec<Part>)| {
+        let fits = |(_, parts): &&mut (Vec<StorePath>, Vec<Part>)| {
             part.is_some_and(|part| {
                 !parts.is_empty()
                     && parts
@@ -32,17 +33,17 @@ pub fn grouped(paths: &[PathBuf], kind: Option<&Format>) -> Vec<Vec<PathBuf>> {
             })
         };
         match groups.iter_mut().find(fits) {
-            Some((paths, parts)) => {
-                paths.push(path.clone());
+            Some((places, parts)) => {
+                places.push(place.clone());
                 parts.extend(part);
             }
-            None => groups.push((vec![path.clone()], part.into_iter().collect())),
+            None => groups.push((vec![place.clone()], part.into_iter().collect())),
         }
     }
-    groups.into_iter().map(|(paths, _)| paths).collect()
+    groups.into_iter().map(|(places, _)| places).collect()
 }
 
-/// Opens paths that belong together, see [`grouped`].
+/// Opens files of this machine that belong together, see [`grouped`].
 ///
 /// # Errors
 /// As [`open_with`].
@@ -51,9 +52,20 @@ pub fn open_together(
     kind: Option<&Format>,
     options: &OpenOptions,
 ) -> Result<Target, Error> {
-    let first = paths.first().map_or(Path::new(""), PathBuf::as_path);
-    match kinds(kind).find(|kind| paths.len() > 1 && (kind.part)(first).is_some()) {
-        Some(kind) => (kind.open)(paths),
-        None => open_with(first, kind, options),
+    let places: Vec<_> = paths.iter().map(StorePath::local).collect();
+    if let Some(target) = open_parts(&places, kind) {
+        return target;
     }
+    open_with(paths.first().map_or(Path::new(""), PathBuf::as_path), kind, options)
+}
+
+/// Opens the parts of one target; `None` of a single file, and of what is no part of any.
+///
+/// # Errors
+/// As [`open_with`].
+#[must_use]
+pub fn open_parts(places: &[StorePath], kind: Option<&Format>) -> Option<Result<Target, Error>> {
+    let (first, [_, ..]) = places.split_first()? else { return None };
+    let kind = kinds(kind).find(|kind| (kind.part)(first).is_some())?;
+    Some((kind.open)(places))
 }

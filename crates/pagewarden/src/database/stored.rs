@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::{Format, OpenOptions, Step, Target, open_stream as open_any_stream, open_with};
+use super::{Format, OpenOptions, Step, Target, open_stream as open_any_stream, open_with, parts};
 use crate::error::{Error, ErrorKind};
 use crate::formats::FORMATS;
 use crate::source::decode::{BEGIN_BYTES, Compression};
@@ -47,6 +47,23 @@ pub fn open(
     let note = Step::Note(Note { file: String::new(), text });
     target.steps = Box::new(std::iter::once(note).chain(target.steps));
     Ok((target, Some(folder)))
+}
+
+/// Opens files of a store that belong together, see [`parts::grouped`], or a single
+/// one.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_together(
+    places: &[StorePath],
+    kind: Option<&Format>,
+    options: &OpenOptions,
+) -> Result<(Target, Option<TempDir>), Error> {
+    match (parts::open_parts(places, kind), places.first()) {
+        (Some(target), _) => target.map(|target| (target, None)),
+        (None, Some(place)) => open(place, kind, options),
+        (None, None) => Err(Error::unrecognised(Path::new(""), "nothing", "name a file")),
+    }
 }
 
 /// The files beside a file of a store that would be part of it.

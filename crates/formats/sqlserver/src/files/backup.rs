@@ -26,6 +26,7 @@
 use std::collections::VecDeque;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::fs::File;
+use std::io::{self, Cursor};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -42,11 +43,14 @@ use crate::page::system::{BOOT_PAGE, BootPage, PFS_PAGES, engine};
 use crate::page::{Allocation, Allocations, SqlServerPages};
 use crate::stretch::{Sectors, Whole};
 use pagewarden_core::database::repository::RepositoryPart;
-use pagewarden_core::database::{Description, PageFile, Step, StreamedPages, Target};
+use pagewarden_core::database::{
+    Description, PageFile, STREAM_BEGIN_BYTES, Step, StreamedPages, Target,
+};
 use pagewarden_core::error::Error;
 use pagewarden_core::page::Witness;
 use pagewarden_core::source::decode::Decoded;
 use pagewarden_core::source::file::{open_regular, read_fully};
+use pagewarden_core::source::store::StorePath;
 use pagewarden_core::verdict::{
     ByteOffset, Finding, Kind, Note, PageNo, Protection, Severity, Unread,
 };
@@ -72,6 +76,8 @@ const PAGE: u64 = PAGE_BYTES as u64;
 const CHUNK_EXTENTS: usize = 16;
 /// How many first bytes tell what a file is.
 pub(super) const HEAD_BYTES: usize = 512;
+/// Blocks begin at multiples of this.
+const BLOCK_ALIGNMENT: usize = 512;
 /// How far is read for a first look before the report begins.
 const STEPS_AHEAD: usize = 4096;
 
@@ -81,50 +87,73 @@ pub fn is_backup(begin: &[u8]) -> bool {
     begin.starts_with(mssqlbak::MAGIC) || looks_like_backup(begin)
 }
 
+/// What stands before the first backup set, and behind the last, in all files that were seen, and more.
+const SEARCHED_BYTES: usize = 64 << 10;
+
 /// True for a file in which a block of a backup follows soon, where the first one is damaged.
 #[must_use]
 pub fn is_backup_without_its_beginning(file: &File) -> bool {
-    /// What stands before the first backup set in all files that were seen, and more.
-    const SEARCHED_BYTES: usize = 64 << 10;
-    const ALIGNMENT: usize = 512;
-    const BLOCKS: [&[u8; 4]; 5] = [b"SSET", b"VOLB", b"MSCI", b"MSDA", b"MSTL"];
     let mut bytes = vec![0; SEARCHED_BYTES];
     let length = read_fully(file, &mut bytes, 0).unwrap_or(0);
-    let bytes = bytes.get(..length).unwrap_or_default();
-    let is_one = |block: &[u8]| BLOCKS.iter().any(|kind| block.starts_with(*kind));
-    bytes.chunks(ALIGNMENT).any(|block| is_one(block) && block_sum_fits(block))
+    has_first_block(bytes.get(..length).unwrap_or_default())
 }
 
 /// True for a file that ends as backups do. Cut to where its pages begin, one looks like a data file.
 #[must_use]
 pub fn ends_as_backup(file: &File) -> bool {
-    const SEARCHED_BYTES: u64 = 64 << 10;
-    const ALIGNMENT: u64 = 512;
-    const BLOCKS: [&[u8; 4]; 2] = [b"ESET", b"SFMB"];
     let length = file.metadata().map_or(0, |metadata| metadata.len());
-    let begin = length.saturating_sub(SEARCHED_BYTES).next_multiple_of(ALIGNMENT);
+    let begin = begin_of_end(length);
     let mut bytes = vec![0; usize::try_from(length.saturating_sub(begin)).unwrap_or(0)];
     let read = read_fully(file, &mut bytes, begin).unwrap_or(0);
-    let is_one = |block: &[u8]| BLOCKS.iter().any(|kind| block.starts_with(*kind));
-    let bytes = bytes.get(..read).unwrap_or_default();
-    bytes.chunks(512).any(|block| is_one(block) && block_sum_fits(block))
+    has_last_block(bytes.get(..read).unwrap_or_default())
+}
+
+fn begin_of_end(length: u64) -> u64 {
+    length.saturating_sub(SEARCHED_BYTES as u64).next_multiple_of(BLOCK_ALIGNMENT as u64)
+}
+
+fn has_first_block(bytes: &[u8]) -> bool {
+    has_block(bytes, &[b"SSET", b"VOLB", b"MSCI", b"MSDA", b"MSTL"])
+}
+
+fn has_last_block(bytes: &[u8]) -> bool {
+    has_block(bytes, &[b"ESET", b"SFMB"])
+}
+
+fn has_block(bytes: &[u8], kinds: &[&[u8; 4]]) -> bool {
+    let is_one = |block: &[u8]| kinds.iter().any(|kind| block.starts_with(*kind));
+    bytes.chunks(BLOCK_ALIGNMENT).any(|block| is_one(block) && block_sum_fits(block))
 }
 
 /// Which media set a file belongs to, and which of its families it is; `None` for what is no part of
 /// a backup, or does not say.
 #[must_use]
-pub fn media(path: &Path) -> Option<Media> {
-    let mut family = family_of(path).ok().flatten()?;
+pub fn media(place: &StorePath) -> Option<Media> {
+    let mut family = match place.local_path() {
+        Some(path) => family_of(path).ok().flatten()?,
+        None => {
+            let begin = place.first_bytes(STREAM_BEGIN_BYTES).ok()?;
+            if !is_backup(&begin) && !has_first_block(begin.get(..SEARCHED_BYTES).unwrap_or(&begin))
+            {
+                return None;
+            }
+            let source = Source::Stream(Whole(Box::new(Cursor::new(begin.clone()))));
+            Family::new(file_name(place.path()), place.path().to_owned(), &begin, source)
+        }
+    };
     family.find_media();
     family.media
 }
 
 /// Opens the families of one backup, and goes as far as the first pages, so that the report can begin
 /// with what the backup is.
-pub fn open(paths: &[PathBuf]) -> Result<Target, Error> {
-    let first = paths.first().map_or(Path::new(""), PathBuf::as_path);
-    let extents = extents(paths)?;
-    Backup::new(first, extents).into_target()
+pub fn open(places: &[StorePath]) -> Result<Target, Error> {
+    Backup::new(path_of(places), extents(places)?).into_target()
+}
+
+/// By which the families are called together.
+fn path_of(places: &[StorePath]) -> &Path {
+    places.first().map_or(Path::new(""), StorePath::path)
 }
 
 /// A caller that takes the pages of a backup set's data files, beside their being judged.
@@ -152,9 +181,8 @@ impl std::fmt::Debug for Taker {
 ///
 /// # Errors
 /// A file cannot be opened, or is no backup.
-pub fn open_with_taker(paths: &[PathBuf], taker: Taker) -> Result<Target, Error> {
-    let first = paths.first().map_or(Path::new(""), PathBuf::as_path);
-    let mut backup = Backup::new(first, extents(paths)?);
+pub fn open_with_taker(places: &[StorePath], taker: Taker) -> Result<Target, Error> {
+    let mut backup = Backup::new(path_of(places), extents(places)?);
     backup.taker = Some(taker);
     backup.into_target()
 }
@@ -179,13 +207,17 @@ pub fn open_stream_with_taker(
 ///
 /// # Errors
 /// A file cannot be opened, or is no backup.
-pub fn extents(paths: &[PathBuf]) -> Result<Extents, Error> {
+pub fn extents(places: &[StorePath]) -> Result<Extents, Error> {
     let mut families = Vec::new();
-    for path in paths {
-        let family = family_of(path).map_err(|source| Error::io("open", path, source))?;
+    for place in places {
+        let family = match place.local_path() {
+            Some(path) => family_of(path),
+            None => stored_family_of(place),
+        };
+        let family = family.map_err(|source| Error::io("open", place.path(), source))?;
         let mut family = family.ok_or_else(|| {
             Error::unrecognised(
-                path,
+                place.path(),
                 "no SQL Server backup",
                 "name the files of one backup, all its stripes together: x1.bak x2.bak",
             )
@@ -211,7 +243,7 @@ fn family_of_stream(path: &Path, decoded: Decoded) -> Family {
     family
 }
 
-fn family_of(path: &Path) -> std::io::Result<Option<Family>> {
+fn family_of(path: &Path) -> io::Result<Option<Family>> {
     let real_path = std::fs::canonicalize(path)?;
     let file = open_regular(&real_path)?;
     let mut head = [0; HEAD_BYTES];
@@ -223,6 +255,22 @@ fn family_of(path: &Path) -> std::io::Result<Option<Family>> {
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
     let source = Source::File(Sectors::new(file)?);
     Ok(Some(Family::new(file_name(path), real_path, head, source)))
+}
+
+/// As [`family_of`], of a file that is read from its beginning to its end.
+fn stored_family_of(place: &StorePath) -> io::Result<Option<Family>> {
+    let file = place.open()?;
+    let begin = place.first_bytes(SEARCHED_BYTES)?;
+    if !is_backup(&begin) && !has_first_block(&begin) {
+        let mut end = vec![0; SEARCHED_BYTES];
+        let count = file.read_at(&mut end, begin_of_end(file.length()?))?;
+        if !has_last_block(end.get(..count).unwrap_or_default()) {
+            return Ok(None);
+        }
+    }
+    let source = Source::Stream(Whole(Box::new(file)));
+    let path = place.path();
+    Ok(Some(Family::new(file_name(path), path.to_owned(), &begin, source)))
 }
 
 /// Files of one name in several folders are called by their paths.

@@ -15,6 +15,7 @@ use crate::repair::database::{DataFile, Database, data_file_at};
 use pagewarden_core::error::Error;
 use pagewarden_core::repair::copies::{Moment, Packs, Unpacked, moment_of_copy};
 use pagewarden_core::source::decode::Compression;
+use pagewarden_core::source::store::StorePath;
 
 /// Files of one folder that are looked at, in all folders below it.
 const FILES_MAX: usize = 20_000;
@@ -132,7 +133,7 @@ impl Places {
     fn add(&mut self, path: &Path, name: &str, is_in_place: bool) {
         let Ok(file) = open_file(path) else { return };
         let Ok(head) = read_head(&file) else { return };
-        let media = backup::media(path);
+        let media = backup::media(&StorePath::local(path));
         if media.is_some() || backup::is_backup(&head) {
             let (set_id, families, family) = match media {
                 Some(media) => (Some(media.set_id), media.families.max(1), media.family),
@@ -190,7 +191,7 @@ impl Places {
             let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
             paths.sort();
             for path in paths.iter().filter(|path| path.is_file()) {
-                let Some(media) = backup::media(path) else { continue };
+                let Some(media) = backup::media(&StorePath::local(path)) else { continue };
                 let is_lacking = |one: &BackupFiles| {
                     one.set_id == Some(media.set_id)
                         && one.families == media.families

@@ -10,6 +10,7 @@ use crate::mtf::details::{Configuration, Guid};
 use crate::page::header::Header;
 use pagewarden_core::database::Step;
 use pagewarden_core::error::Error;
+use pagewarden_core::source::store::StorePath;
 use pagewarden_core::verdict::Severity;
 
 /// A backup set, once all of it came.
@@ -67,7 +68,8 @@ pub(crate) fn read(
     paths: &[PathBuf],
     mut see: impl FnMut(&BackedUp<'_>),
 ) -> Result<Vec<BackupSet>, Error> {
-    let mut extents = extents(paths)?;
+    let places: Vec<_> = paths.iter().map(StorePath::local).collect();
+    let mut extents = extents(&places)?;
     let is_striped = paths.len() > 1;
     let mut sets = Vec::new();
     let mut begun: Option<Begun> = None;

@@ -12,6 +12,8 @@ use crate::mtf::details::{Date, Fork, Guid, Lsn};
 #[derive(Debug, Clone)]
 pub(super) struct Set {
     pub(super) files: Vec<PathBuf>,
+    /// In a store, where a server cannot read them by these paths.
+    pub(super) is_elsewhere: bool,
     /// How many files it was striped over.
     pub(super) stripes: u16,
     /// Bytes of its files.

@@ -21,12 +21,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::FORMAT;
-use crate::files::backup::{Backup, SetKind, extents, media};
+use crate::files::backup::{Backup, SetKind, extents, media, path_of};
 use crate::files::file_name;
+use crate::mssqlbak::MAGIC;
 use crate::mtf::details::{Configuration, Guid};
 use pagewarden_core::database::repository::{Outcomes, RepositoryPart, Sets};
 use pagewarden_core::database::{Description, Evidence, FolderKind, Settled, Step, Target};
 use pagewarden_core::error::Error;
+use pagewarden_core::source::store::StorePath;
 use pagewarden_core::verdict::{Finding, Protection, Unread, Verdict};
 
 mod links;
@@ -73,7 +75,7 @@ impl Headers {
 
 /// The files of one backup, or of several in the same files.
 struct Files {
-    paths: Vec<PathBuf>,
+    places: Vec<StorePath>,
     headers: Headers,
     /// How many files it was striped over, as they say.
     stripes: u16,
@@ -81,41 +83,41 @@ struct Files {
     is_compressed: bool,
 }
 
-fn is_part(paths: &[PathBuf]) -> bool {
-    paths.iter().all(|path| media(path).is_some())
+fn is_part(places: &[StorePath]) -> bool {
+    places.iter().all(|place| media(place).is_some())
 }
 
 /// Opens all backups of a folder, each with its files.
-fn open(folder: &Path, backups: &[Vec<PathBuf>]) -> Sets {
+fn open(folder: &StorePath, backups: &[Vec<StorePath>]) -> Sets {
     let outcomes = Outcomes::default();
-    let all: Vec<Arc<Files>> = backups.iter().map(|paths| Arc::new(Files::of(paths))).collect();
+    let all: Vec<Arc<Files>> = backups.iter().map(|places| Arc::new(Files::of(places))).collect();
     let count = all.len().saturating_add(1);
     let targets = all.clone().into_iter().map(|files| files.target());
-    let (folder, known) = (folder.to_owned(), outcomes.clone());
+    let (folder, known) = (folder.path().to_owned(), outcomes.clone());
     let last = move || chains(&folder, &all, &known);
     Sets::of(count, targets.chain(std::iter::once_with(last)), outcomes)
 }
 
 impl Files {
-    fn of(paths: &[PathBuf]) -> Self {
-        let first = paths.first().and_then(|path| media(path));
-        let lengths = paths.iter().filter_map(|path| path.metadata().ok());
+    fn of(places: &[StorePath]) -> Self {
+        let first = places.first().and_then(media);
+        let lengths = places.iter().filter_map(|place| place.look().ok()?.bytes());
         Self {
-            paths: paths.to_vec(),
+            places: places.to_vec(),
             headers: Headers::default(),
             stripes: first.map_or(1, |media| media.families.max(1)),
-            bytes: lengths.fold(0, |sum, it| sum.saturating_add(it.len())),
-            is_compressed: paths.iter().any(|path| is_compressed(path)),
+            bytes: lengths.fold(0, u64::saturating_add),
+            is_compressed: places.iter().any(is_compressed),
         }
     }
 
     fn path(&self) -> &Path {
-        self.paths.first().map_or(Path::new(""), PathBuf::as_path)
+        path_of(&self.places)
     }
 
     /// The backup as a target, which hands the headers of its sets on.
     fn target(&self) -> Target {
-        let opened = extents(&self.paths).and_then(|extents| {
+        let opened = extents(&self.places).and_then(|extents| {
             let mut backup = Backup::new(self.path(), extents);
             backup.headers = Some(self.headers.clone());
             backup.into_target()
@@ -130,7 +132,7 @@ impl Files {
             Some(Verdict::Incomplete) => Some("not all of it was read"),
             _ => None,
         };
-        let lacks = usize::from(self.stripes).saturating_sub(self.paths.len());
+        let lacks = usize::from(self.stripes).saturating_sub(self.places.len());
         let sets = self.headers.all().into_iter().map(|header| {
             let lacks = (lacks > 0).then(|| {
                 format!(
@@ -141,7 +143,8 @@ impl Files {
             let cut = (!header.is_whole).then(|| "its end did not come".to_owned());
             let unusable = lacks.or(cut).or_else(|| why.map(str::to_owned));
             Set {
-                files: self.paths.clone(),
+                files: self.places.iter().map(|place| place.path().to_owned()).collect(),
+                is_elsewhere: self.places.iter().any(|place| place.local_path().is_none()),
                 stripes: self.stripes,
                 bytes: self.bytes,
                 is_compressed: self.is_compressed,
@@ -162,6 +165,7 @@ pub(in crate::files::backup) fn page_restore<'a>(
 ) -> Vec<String> {
     let sets = sets.map(|(files, header, unusable)| Set {
         files: files.to_vec(),
+        is_elsewhere: false,
         stripes: u16::try_from(files.len()).unwrap_or(u16::MAX),
         bytes: 0,
         is_compressed: false,
@@ -173,9 +177,8 @@ pub(in crate::files::backup) fn page_restore<'a>(
     newest.map_or_else(Vec::new, |one| statements::restore_pages(database, pages, &one.newest()))
 }
 
-fn is_compressed(path: &Path) -> bool {
-    let head = super::super::open_file(path).and_then(|file| super::super::read_head(&file));
-    head.is_ok_and(|head| head.starts_with(crate::mssqlbak::MAGIC))
+fn is_compressed(place: &StorePath) -> bool {
+    place.first_bytes(MAGIC.len()).is_ok_and(|begin| begin == MAGIC)
 }
 
 fn description(path: &Path, engine: &str, part: RepositoryPart, state: String) -> Description {

@@ -1,15 +1,21 @@
 //! RESTORE statements, ready to be run.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::files::backup::SetKind;
 use crate::files::backup::chains::links::Set;
 
 /// The statements that restore these backups, in this order, and end in recovery. The paths are those
-/// of this machine.
+/// of this machine; of files in a store, their names.
 pub(super) fn restore(database: &str, way: &[&Set]) -> Vec<String> {
-    let mut statements: Vec<String> = way.iter().map(|set| one(database, "", set)).collect();
+    let mut statements: Vec<String> = Vec::new();
+    if way.iter().any(|set| set.is_elsewhere) {
+        let text =
+            "-- Copy the files to a disk of the server, and write its folder before their names.";
+        statements.push(text.to_owned());
+    }
+    statements.extend(way.iter().map(|set| one(database, "", set)));
     if !way.is_empty() {
         statements.push(format!("RESTORE DATABASE {} WITH RECOVERY;", identifier(database)));
     }
@@ -42,7 +48,9 @@ fn one(database: &str, pages: &str, set: &Set) -> String {
     let mut text = format!("RESTORE {what} {}{pages} FROM ", identifier(database));
     for (path, index) in set.files.iter().zip(0_u32..) {
         let comma = if index > 0 { ", " } else { "" };
-        let _ = write!(text, "{comma}DISK = {}", literal(path));
+        let name = path.file_name().filter(|_| set.is_elsewhere).map(Path::new);
+        let path = name.map_or_else(|| absolute(path), Path::to_owned);
+        let _ = write!(text, "{comma}DISK = {}", literal(&path));
     }
     let _ = write!(text, " WITH FILE = {}, NORECOVERY;", set.header.number);
     text
@@ -53,8 +61,11 @@ fn identifier(name: &str) -> String {
 }
 
 /// A server would look for a relative path in a folder of its own.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
 fn literal(path: &Path) -> String {
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     format!("N'{}'", path.to_string_lossy().replace('\'', "''"))
 }
 

@@ -36,6 +36,7 @@ fn set(kind: SetKind, id: u8, first: u32, last: u32, minute: u8) -> Set {
         contents: Vec::new(),
     };
     Set {
+        is_elsewhere: false,
         files: vec![PathBuf::from(format!("{id}.bak"))],
         stripes: 1,
         bytes: 0,
