@@ -11,7 +11,7 @@
 //! | `walker` | one step from page to page; chains and lists |
 //! | `tree` | one b-tree |
 //! | `schema`, `sql` | which trees there are |
-//! | `definition`, `rows`, `keys`, `cross` | what rows and index entries must be, and say of each other |
+//! | `definition`, `condition`, `rows`, `keys`, `cross` | what rows and index entries must be, and say of each other |
 //! | `faults` | what was found |
 //!
 //! A fault is one only if nothing was written in between: where the database changed meanwhile, all
@@ -41,6 +41,7 @@ use pagewarden_core::verdict::{
 };
 use pagewarden_core::words::counted;
 
+mod condition;
 mod cross;
 mod definition;
 mod faults;
@@ -103,6 +104,7 @@ struct Seen {
     indexes: u64,
     /// Indexes that were not compared with their rows.
     not_compared: Vec<Arc<str>>,
+    computed: Vec<Arc<str>>,
     /// The schema is too large to be walked as a whole.
     is_cut: bool,
 }
@@ -290,8 +292,9 @@ impl Subject {
         cross.compare(&walker);
         let faults = walker.with_faults(std::mem::take);
         let not_compared = std::mem::take(&mut cross.not_compared);
+        let computed = std::mem::take(&mut cross.computed);
         let is_cut = schema.is_cut;
-        Some(Ok(Seen { faults, walker, tables, indexes, not_compared, is_cut }))
+        Some(Ok(Seen { faults, walker, tables, indexes, not_compared, computed, is_cut }))
     }
 
     fn tell(&self, seen: &Seen, severity: Severity, steps: &SyncSender<Step>) -> Result<(), ()> {
@@ -323,14 +326,16 @@ impl Subject {
         } else {
             told = told.saturating_add(self.tell_lost(seen, severity, steps)?);
         }
-        if let Some(first) = seen.not_compared.first() {
-            let others = match seen.not_compared.len() {
-                1 => String::new(),
-                count => format!(" and {} more", count.saturating_sub(1)),
-            };
+        if let Some(names) = indexes(&seen.not_compared) {
             send(note(format!(
-                "not compared with the rows: the index {first}{others}; partial, on an expression, \
-                 or of a statement or values that are not understood for sure"
+                "not compared with the rows: {names}; of a condition, a statement or values that are not \
+                 understood for sure"
+            )))?;
+        }
+        if let Some(names) = indexes(&seen.computed) {
+            send(note(format!(
+                "{names} of values that are computed: each row has its entry, and what is computed was \
+                 not compared"
             )))?;
         }
         if told == 0
@@ -419,6 +424,15 @@ impl Subject {
             None => Step::Finding(finding),
         }
     }
+}
+
+/// Names them; `None` of none.
+fn indexes(names: &[Arc<str>]) -> Option<String> {
+    let (first, others) = names.split_first()?;
+    Some(match others.len() {
+        0 => format!("the index {first}"),
+        count => format!("the index {first} and {count} more"),
+    })
 }
 
 impl Seen {

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::definition::{IndexDefinition, TableDefinition};
+use super::definition::{IndexDefinition, IndexedRows, TableDefinition};
 use super::rows::{Entries, Rows, Sum};
 use super::schema::{Object, Schema};
 use super::tree::{Headers, Tell, Tree, TreeWalk};
@@ -31,6 +31,8 @@ pub struct Cross<'a> {
     found: HashMap<u32, Sum>,
     /// Indexes whose entries could not be compared.
     pub not_compared: Vec<Arc<str>>,
+    /// Indexes that have an entry of each row, the values of which are computed in part.
+    pub computed: Vec<Arc<str>>,
 }
 
 impl<'a> Cross<'a> {
@@ -48,6 +50,7 @@ impl<'a> Cross<'a> {
             foreseen: HashMap::new(),
             found: HashMap::new(),
             not_compared: Vec::new(),
+            computed: Vec::new(),
         };
         for object in schema.objects.iter().filter(|object| object.is_table) {
             if let Some(mut table) = object.sql.as_deref().and_then(TableDefinition::parse) {
@@ -67,7 +70,7 @@ impl<'a> Cross<'a> {
         for object in self.schema.objects.iter().filter(|object| !object.is_table) {
             let table = self.tables.get(&object.table.to_ascii_lowercase());
             let index = table.and_then(|table| match object.sql.as_deref() {
-                Some(sql) if !sql.is_empty() => table.parse_index(sql),
+                Some(sql) if !sql.is_empty() => table.parse_index(sql, self.is_utf8),
                 _ => table.automatic_index(&object.name),
             });
             match index {
@@ -75,7 +78,7 @@ impl<'a> Cross<'a> {
                     for part in &mut index.parts {
                         part.is_descending &= self.heeds_descending;
                     }
-                    if index.is_partial {
+                    if index.rows == IndexedRows::Unknown {
                         self.not_compared.push(Arc::clone(&object.name));
                     } else {
                         let table = object.table.to_ascii_lowercase();
@@ -127,23 +130,29 @@ impl<'a> Cross<'a> {
         for object in &self.schema.objects {
             let sums = self.foreseen.get(&object.root).zip(self.found.get(&object.root));
             let Some((rows, entries)) = sums.filter(|_| !object.is_table) else { continue };
-            let is_unsure = rows.is_unsure || entries.is_unsure;
-            let detail = if rows.count != entries.count {
+            let is_unsure = rows.is_unsure || rows.is_count_unsure || entries.is_unsure;
+            let index = self.indexes.get(&object.root);
+            let is_partial = index.is_some_and(IndexDefinition::is_partial);
+            let which = if is_partial { " that fulfil its condition" } else { "" };
+            let detail = if !rows.is_count_unsure && rows.count != entries.count {
                 format!(
-                    "the index has {} entries for {} rows of {}",
+                    "the index has {} entries for {} rows of {}{which}",
                     grouped(entries.count),
                     grouped(rows.count),
                     object.table
                 )
             } else if !is_unsure && rows.hashes != entries.hashes {
                 format!(
-                    "the index has as many entries as {} has rows, {}, but not of the same values",
+                    "the index has as many entries as {} has rows{which}, {}, but not of the same \
+                     values",
                     object.table,
                     grouped(rows.count)
                 )
             } else {
                 if is_unsure {
                     self.not_compared.push(Arc::clone(&object.name));
+                } else if index.is_some_and(IndexDefinition::is_computed) {
+                    self.computed.push(Arc::clone(&object.name));
                 }
                 continue;
             };

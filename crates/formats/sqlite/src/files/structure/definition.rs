@@ -13,6 +13,7 @@
 
 #![deny(clippy::arithmetic_side_effects)]
 
+use super::condition::Condition;
 use super::sql::{Token, tokens};
 
 /// How text is ordered.
@@ -39,11 +40,49 @@ impl Collation {
     }
 }
 
+/// What a column turns values into, if it can.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Affinity {
+    /// Text.
+    Text,
+    /// Numbers, whole or not.
+    Number,
+    /// Nothing else.
+    None,
+}
+
+impl Affinity {
+    /// Of a declared type, by the rules of `datatype3.html` in their order. In a STRICT table `ANY` turns
+    /// values into nothing, in others into numbers.
+    fn of(declared: &str) -> Option<Self> {
+        let declared = declared.to_ascii_uppercase();
+        let has = |words: &[&str]| words.iter().any(|word| declared.contains(word));
+        Some(match declared.as_str() {
+            "ANY" => return None,
+            _ if has(&["INT"]) => Self::Number,
+            _ if has(&["CHAR", "CLOB", "TEXT"]) => Self::Text,
+            _ if has(&["BLOB"]) || declared.is_empty() => Self::None,
+            _ => Self::Number,
+        })
+    }
+}
+
+/// Where the values of a key come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The number of the row.
+    Rowid,
+    /// A column of the table.
+    Column(usize),
+    /// They are computed: an expression, or a column that is not stored. What of is not evaluated here.
+    Computed,
+}
+
 /// A column in a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// The column of the table; `None` for its rowid.
-    pub column: Option<usize>,
+    /// Where its values come from.
+    pub source: Source,
     /// How its text is ordered.
     pub collation: Collation,
     /// Greater values come first.
@@ -61,7 +100,10 @@ pub struct Column {
     pub has_default: bool,
     /// Its place in the record of a row; `None` if it is computed.
     pub place: Option<usize>,
-    collation: Collation,
+    /// How its text is ordered.
+    pub collation: Collation,
+    /// What values are taken for that are compared with it; `None` if that is not known.
+    pub affinity: Option<Affinity>,
     is_integer: bool,
     is_virtual: bool,
 }
@@ -88,27 +130,52 @@ pub struct IndexDefinition {
     pub key_parts: usize,
     /// No two entries have the same key.
     pub is_unique: bool,
-    /// Only rows that fulfil a condition have an entry.
-    pub is_partial: bool,
+    /// Which rows have an entry.
+    pub rows: IndexedRows,
+}
+
+impl IndexDefinition {
+    /// True if only rows that fulfil a condition have an entry.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        self.rows != IndexedRows::All
+    }
+
+    /// True if some of its values are computed.
+    #[must_use]
+    pub fn is_computed(&self) -> bool {
+        self.parts.iter().any(|part| part.source == Source::Computed)
+    }
+}
+
+/// The rows that have an entry in an index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IndexedRows {
+    /// All.
+    All,
+    /// Those that fulfil a condition.
+    Fulfilling(Condition),
+    /// Those that fulfil one that is not understood.
+    Unknown,
 }
 
 /// Goes through tokens.
-struct Reader<'a> {
-    rest: &'a [Token],
+pub(super) struct Reader<'a> {
+    pub(super) rest: &'a [Token],
 }
 
 impl<'a> Reader<'a> {
-    fn next(&mut self) -> Option<&'a Token> {
+    pub(super) fn next(&mut self) -> Option<&'a Token> {
         let (first, rest) = self.rest.split_first()?;
         self.rest = rest;
         Some(first)
     }
 
-    fn is(&self, keyword: &str) -> bool {
+    pub(super) fn is(&self, keyword: &str) -> bool {
         self.rest.first().is_some_and(|token| token.is(keyword))
     }
 
-    fn take(&mut self, keyword: &str) -> bool {
+    pub(super) fn take(&mut self, keyword: &str) -> bool {
         let is = self.is(keyword);
         if is {
             self.next();
@@ -116,12 +183,12 @@ impl<'a> Reader<'a> {
         is
     }
 
-    fn expect(&mut self, keyword: &str) -> Option<()> {
+    pub(super) fn expect(&mut self, keyword: &str) -> Option<()> {
         self.take(keyword).then_some(())
     }
 
     /// What stands between a bracket, which is next, and the one that closes it.
-    fn brackets(&mut self) -> Option<&'a [Token]> {
+    pub(super) fn brackets(&mut self) -> Option<&'a [Token]> {
         let mut depth = 0_usize;
         for (index, token) in self.rest.iter().enumerate() {
             if token.is_sign('(') {
@@ -138,7 +205,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    fn is_bracket(&self) -> bool {
+    pub(super) fn is_bracket(&self) -> bool {
         self.rest.first().is_some_and(|token| token.is_sign('('))
     }
 
@@ -152,7 +219,7 @@ impl<'a> Reader<'a> {
 }
 
 /// Cuts at commas that are in no brackets.
-fn items(tokens: &[Token]) -> Vec<&[Token]> {
+pub(super) fn items(tokens: &[Token]) -> Vec<&[Token]> {
     let mut depth = 0_i64;
     let is_comma = |token: &Token| {
         if token.is_sign('(') {
@@ -233,12 +300,19 @@ impl TableDefinition {
             let parts = match key.of_column {
                 Some(column) => {
                     let collation = table.columns.get(column)?.collation;
-                    vec![Part { column: Some(column), collation, is_descending: !key.may_be_rowid }]
+                    vec![Part {
+                        source: Source::Column(column),
+                        collation,
+                        is_descending: !key.may_be_rowid,
+                    }]
                 }
-                None => table.parts(&key.items)?,
+                None => table.parts(&key.items, false)?,
             };
             if key.is_primary {
-                let single = if let [part] = parts.as_slice() { part.column } else { None };
+                let single = match parts.as_slice() {
+                    [Part { source: Source::Column(column), .. }] => Some(*column),
+                    _ => None,
+                };
                 let alias = single.filter(|_| has_rowids && key.may_be_rowid);
                 let alias =
                     alias.filter(|at| table.columns.get(*at).is_some_and(|it| it.is_integer));
@@ -249,7 +323,7 @@ impl TableDefinition {
                 primary = Some(parts.clone());
             }
             let columns = |parts: &[Part]| -> Vec<_> {
-                parts.iter().map(|part| (part.column, part.collation)).collect()
+                parts.iter().map(|part| (part.source, part.collation)).collect()
             };
             if !table.automatic.iter().any(|known| columns(known) == columns(&parts)) {
                 table.automatic.push(parts);
@@ -260,7 +334,7 @@ impl TableDefinition {
             for part in primary? {
                 if !key
                     .iter()
-                    .any(|known| known.column == part.column && known.collation == part.collation)
+                    .any(|known| known.source == part.source && known.collation == part.collation)
                 {
                     key.push(part);
                 }
@@ -275,7 +349,8 @@ impl TableDefinition {
     fn place_columns(&mut self) -> Option<()> {
         let mut next = 0_usize;
         for part in self.key.iter().flatten() {
-            let column = self.columns.get_mut(part.column?)?;
+            let Source::Column(column) = part.source else { return None };
+            let column = self.columns.get_mut(column)?;
             // A column twice, with two collations: too rare to be right about it.
             if column.place.is_some() || column.is_virtual {
                 return None;
@@ -293,27 +368,44 @@ impl TableDefinition {
         Some(())
     }
 
-    fn column(&self, name: &str) -> Option<usize> {
+    pub(super) fn column(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column.name.eq_ignore_ascii_case(name))
     }
 
-    fn parts(&self, items: &[&[Token]]) -> Option<Vec<Part>> {
+    fn parts(&self, items: &[&[Token]], may_be_computed: bool) -> Option<Vec<Part>> {
         let part = |item: &&[Token]| {
-            let mut reader = Reader { rest: item };
-            let column = self.column(reader.next()?.name()?)?;
-            let mut collation = self.columns.get(column)?.collation;
-            if reader.take("COLLATE") {
-                collation = Collation::named(reader.next()?.name()?);
-            }
-            let is_descending = reader.take("DESC");
-            reader.take("ASC");
-            reader.rest.is_empty().then_some(Part {
-                column: Some(column),
-                collation,
-                is_descending,
-            })
+            self.part_of_column(item)
+                .or_else(|| self.computed_part(item).filter(|_| may_be_computed))
         };
         items.iter().map(part).collect()
+    }
+
+    fn part_of_column(&self, item: &[Token]) -> Option<Part> {
+        let mut reader = Reader { rest: item };
+        let at = self.column(reader.next()?.name()?)?;
+        let column = self.columns.get(at)?;
+        let mut collation = column.collation;
+        if reader.take("COLLATE") {
+            collation = Collation::named(reader.next()?.name()?);
+        }
+        let is_descending = reader.take("DESC");
+        reader.take("ASC");
+        let source = if column.is_virtual { Source::Computed } else { Source::Column(at) };
+        reader.rest.is_empty().then_some(Part { source, collation, is_descending })
+    }
+
+    /// An expression. Its text is ordered by its bytes, if nothing in it is ordered in another way.
+    fn computed_part(&self, item: &[Token]) -> Option<Part> {
+        let is_other = |token: &Token| {
+            let column = token.name().and_then(|name| self.columns.get(self.column(name)?));
+            token.is("COLLATE") || column.is_some_and(|it| it.collation != Collation::Binary)
+        };
+        let collation =
+            if item.iter().any(is_other) { Collation::Other } else { Collation::Binary };
+        let is_descending = item.last()?.is("DESC");
+        // A single word is no expression: a name that is not known.
+        let is_one = item.len() > 1 && !item.iter().any(|token| token.is("NULLS"));
+        is_one.then_some(Part { source: Source::Computed, collation, is_descending })
     }
 
     /// The index of a constraint, by its name.
@@ -321,12 +413,12 @@ impl TableDefinition {
     pub fn automatic_index(&self, name: &str) -> Option<IndexDefinition> {
         let number: usize = name.rsplit_once('_')?.1.parse().ok()?;
         let key = self.automatic.get(number.checked_sub(1)?)?;
-        Some(self.index(key.clone(), true, false))
+        Some(self.index(key.clone(), true, IndexedRows::All))
     }
 
-    /// Reads a `CREATE INDEX` on this table; `None` also if it is on an expression.
+    /// Reads a `CREATE INDEX` on this table.
     #[must_use]
-    pub fn parse_index(&self, sql: &str) -> Option<IndexDefinition> {
+    pub fn parse_index(&self, sql: &str, is_utf8: bool) -> Option<IndexDefinition> {
         let tokens = tokens(sql)?;
         let mut reader = Reader { rest: &tokens };
         reader.expect("CREATE")?;
@@ -338,23 +430,29 @@ impl TableDefinition {
         if !reader.is_bracket() {
             return None;
         }
-        let parts = self.parts(&items(reader.brackets()?))?;
-        let is_partial = reader.is("WHERE");
-        (is_partial || reader.rest.is_empty()).then(|| self.index(parts, is_unique, is_partial))
+        let parts = self.parts(&items(reader.brackets()?), true)?;
+        let rows = if reader.take("WHERE") {
+            let condition = Condition::parse(reader.rest, self, is_utf8);
+            condition.map_or(IndexedRows::Unknown, IndexedRows::Fulfilling)
+        } else {
+            IndexedRows::All
+        };
+        let is_understood = rows != IndexedRows::All || reader.rest.is_empty();
+        is_understood.then(|| self.index(parts, is_unique, rows))
     }
 
-    fn index(&self, mut parts: Vec<Part>, is_unique: bool, is_partial: bool) -> IndexDefinition {
+    fn index(&self, mut parts: Vec<Part>, is_unique: bool, rows: IndexedRows) -> IndexDefinition {
         let key_parts = parts.len();
         match &self.key {
             None => parts.push(Part {
-                column: None,
+                source: Source::Rowid,
                 collation: Collation::Binary,
                 is_descending: false,
             }),
             Some(key) => {
                 for part in key {
                     let is_same = |known: &Part| {
-                        known.column == part.column && known.collation == part.collation
+                        known.source == part.source && known.collation == part.collation
                     };
                     if !parts.iter().take(key_parts).any(is_same) {
                         parts.push(*part);
@@ -362,7 +460,7 @@ impl TableDefinition {
                 }
             }
         }
-        IndexDefinition { parts, key_parts, is_unique, is_partial }
+        IndexDefinition { parts, key_parts, is_unique, rows }
     }
 }
 
@@ -377,6 +475,7 @@ fn read_column<'a>(
         has_default: false,
         place: None,
         collation: Collation::Binary,
+        affinity: None,
         is_integer: false,
         is_virtual: false,
     };
@@ -391,6 +490,7 @@ fn read_column<'a>(
             kind.push(reader.next()?.name()?);
         }
     }
+    column.affinity = Affinity::of(&kind.join(" "));
     column.is_integer = matches!(kind.as_slice(), [word] if word.eq_ignore_ascii_case("INTEGER"));
     while !reader.rest.is_empty() {
         read_column_constraint(reader, number, keys, &mut column)?;
@@ -534,7 +634,11 @@ mod tests {
     }
 
     fn columns(index: &IndexDefinition) -> Vec<Option<usize>> {
-        index.parts.iter().map(|part| part.column).collect()
+        let column = |part: &Part| match part.source {
+            Source::Column(column) => Some(column),
+            Source::Rowid | Source::Computed => None,
+        };
+        index.parts.iter().map(column).collect()
     }
 
     #[test]
@@ -577,18 +681,30 @@ mod tests {
     fn index_without_rowids_ends_with_the_rest_of_the_key() {
         let table =
             TableDefinition::parse("CREATE TABLE t(a, b, c, PRIMARY KEY(a,b)) WITHOUT ROWID");
-        let index = table.unwrap().parse_index("CREATE UNIQUE INDEX i ON t(b, c DESC)").unwrap();
+        let index =
+            table.unwrap().parse_index("CREATE UNIQUE INDEX i ON t(b, c DESC)", true).unwrap();
         assert_eq!(columns(&index), [Some(1), Some(2), Some(0)]);
-        assert!(index.parts[1].is_descending && index.is_unique && !index.is_partial);
+        assert!(index.parts[1].is_descending && index.is_unique && !index.is_partial());
     }
 
     #[test]
     fn what_is_not_understood_is_nothing() {
         let table = TableDefinition::parse("CREATE TABLE t(a, b)").unwrap();
-        assert_eq!(table.parse_index("CREATE INDEX i ON t(lower(a))"), None);
-        assert_eq!(table.parse_index("CREATE INDEX i ON t(a+b)"), None);
-        assert_eq!(table.parse_index("CREATE INDEX i ON t(\"x\")"), None);
-        assert!(table.parse_index("CREATE INDEX i ON t(a) WHERE b > 1").unwrap().is_partial);
+        for (expression, collation, is_descending) in [
+            ("lower(a)", Collation::Binary, false),
+            ("a+b DESC", Collation::Binary, true),
+            ("a COLLATE NOCASE || b", Collation::Other, false),
+            ("(a)", Collation::Binary, false),
+        ] {
+            let index = table.parse_index(&format!("CREATE INDEX i ON t({expression}, b)"), true);
+            let parts = index.unwrap().parts;
+            let first = Part { source: Source::Computed, collation, is_descending };
+            assert_eq!((parts[0], parts.len()), (first, 3));
+        }
+        assert_eq!(table.parse_index("CREATE INDEX i ON t(\"x\")", true), None);
+        assert!(
+            table.parse_index("CREATE INDEX i ON t(a) WHERE b > 1", true).unwrap().is_partial()
+        );
         assert_eq!(TableDefinition::parse("CREATE TABLE t(a, b WHAT IS THIS() ))"), None);
         assert_eq!(TableDefinition::parse("CREATE TABLE t AS SELECT 1"), None);
     }

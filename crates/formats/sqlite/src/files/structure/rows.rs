@@ -8,7 +8,8 @@
 
 use std::cmp::Ordering;
 
-use super::definition::{IndexDefinition, Part, TableDefinition};
+use super::condition::Row;
+use super::definition::{IndexDefinition, IndexedRows, Part, Source, TableDefinition};
 use super::keys::{KeyHash, compare};
 use super::tree::{Entry, Visitor};
 use crate::page::record::{self, Serial, Value};
@@ -25,6 +26,8 @@ pub struct Sum {
     pub hashes: u128,
     /// Some could not be hashed: only the count is right.
     pub is_unsure: bool,
+    /// Of some it is not known whether they count.
+    pub is_count_unsure: bool,
 }
 
 impl Sum {
@@ -44,6 +47,7 @@ pub struct Rows<'a> {
     /// The indexes whose entries are foreseen, and their sums.
     pub indexes: Vec<(&'a IndexDefinition, Sum)>,
     order: Option<Order<'a>>,
+    is_utf8: bool,
     serials: Vec<Serial>,
 }
 
@@ -60,6 +64,7 @@ impl<'a> Rows<'a> {
             table,
             indexes: indexes.into_iter().map(|index| (index, Sum::default())).collect(),
             order: key.map(|key| Order::new(key, key.len(), true, is_utf8)),
+            is_utf8,
             serials: Vec::new(),
         }
     }
@@ -95,9 +100,19 @@ impl Visitor for Rows<'_> {
             return Ok(());
         }
         let values: Vec<_> = record::values(entry.record).collect();
-        let in_record = self.serials.len();
+        let (rowid, in_record) = (entry.rowid, self.serials.len());
+        let row = Row { table, rowid, values: &values, in_record };
         for (index, sum) in &mut self.indexes {
-            sum.add(hash_of_row(table, index, entry.rowid, &values, in_record));
+            let is_indexed = match &index.rows {
+                IndexedRows::All => Some(true),
+                IndexedRows::Fulfilling(condition) => condition.holds(&row, self.is_utf8),
+                IndexedRows::Unknown => None,
+            };
+            match is_indexed {
+                Some(true) => sum.add(hash_of_row(&row, index)),
+                Some(false) => {}
+                None => sum.is_count_unsure = true,
+            }
         }
         match &mut self.order {
             Some(order) => order.see(entry.record, &values),
@@ -106,29 +121,31 @@ impl Visitor for Rows<'_> {
     }
 }
 
-/// The hash of the entry that a row should have; `None` if that is not known.
-fn hash_of_row(
-    table: &TableDefinition,
-    index: &IndexDefinition,
-    rowid: i64,
-    values: &[Value<'_>],
-    in_record: usize,
-) -> Option<u128> {
+/// The hash of the entry that a row should have, but for what is computed; `None` if it is not known.
+fn hash_of_row(row: &Row<'_>, index: &IndexDefinition) -> Option<u128> {
     let mut hash = KeyHash::default();
     for part in &index.parts {
-        let Some(at) = part.column.filter(|at| table.alias != Some(*at)) else {
-            hash.add(&Value::Integer(rowid));
-            continue;
-        };
-        let column = table.columns.get(at)?;
-        match values.get(column.place?) {
-            Some(value) => hash.add(value),
-            // The column was added later, or the record is too long.
-            None if column.place? >= in_record && !column.has_default => hash.add(&Value::Null),
-            None => return None,
+        match part.source {
+            Source::Column(column) => hash.add(&column_of_row(row, column)?),
+            Source::Rowid => hash.add(&Value::Integer(row.rowid)),
+            Source::Computed => {}
         }
     }
     Some(hash.finish())
+}
+
+/// The value of a row's column; `None` if it is not known.
+pub(super) fn column_of_row<'a>(row: &Row<'a>, at: usize) -> Option<Value<'a>> {
+    if row.table.alias == Some(at) {
+        return Some(Value::Integer(row.rowid));
+    }
+    let column = row.table.columns.get(at)?;
+    match row.values.get(column.place?) {
+        Some(value) => Some(*value),
+        // The column was added later, or the record is too long.
+        None if column.place? >= row.in_record && !column.has_default => Some(Value::Null),
+        None => None,
+    }
 }
 
 /// Sees the entries of an index.
@@ -136,7 +153,7 @@ fn hash_of_row(
 pub struct Entries<'a> {
     /// What they add up to.
     pub sum: Sum,
-    parts: usize,
+    parts: &'a [Part],
     order: Order<'a>,
 }
 
@@ -146,7 +163,7 @@ impl<'a> Entries<'a> {
     pub fn new(index: &'a IndexDefinition, is_utf8: bool) -> Self {
         Self {
             sum: Sum::default(),
-            parts: index.parts.len(),
+            parts: &index.parts,
             order: Order::new(&index.parts, index.key_parts, index.is_unique, is_utf8),
         }
     }
@@ -160,9 +177,11 @@ impl Visitor for Entries<'_> {
     fn see(&mut self, entry: &Entry<'_>) -> Result<(), String> {
         record::walk_header(entry.record, entry.payload_bytes, |_| {})?;
         let values: Vec<_> = record::values(entry.record).collect();
-        let hash = (values.len() == self.parts).then(|| {
+        let hash = (values.len() == self.parts.len()).then(|| {
             let mut hash = KeyHash::default();
-            values.iter().for_each(|value| hash.add(value));
+            let stored = values.iter().zip(self.parts);
+            let stored = stored.filter(|(_, part)| part.source != Source::Computed);
+            stored.for_each(|(value, _)| hash.add(value));
             hash.finish()
         });
         self.sum.add(hash);
