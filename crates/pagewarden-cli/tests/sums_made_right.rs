@@ -113,6 +113,7 @@ fn structure_tells_what_tables_and_indexes_say_of_each_other() {
                  CREATE UNIQUE INDEX goods_id ON goods (id);
                  CREATE INDEX goods_name ON goods (name DESC);
                  CREATE INDEX goods_lower ON goods (lower(name));
+                 CREATE INDEX goods_half ON goods (id) WHERE id % 2 = 0;
                  ALTER TABLE goods ALTER doc SET STORAGE EXTERNAL;
                  INSERT INTO goods SELECT i, 'name ' || i, CASE WHEN i = 7 THEN repeat('x', 9000) END
                      FROM generate_series(1, 3000) i;",
@@ -122,8 +123,9 @@ fn structure_tells_what_tables_and_indexes_say_of_each_other() {
             let path = cluster.relation_path("postgres", name).unwrap();
             path.strip_prefix(cluster.data_dir()).unwrap_or(&path).to_str().unwrap().to_owned()
         };
-        let [heap, unique, name] =
-            ["goods", "goods_id", "goods_name"].map(|relation| path(&mut cluster, relation));
+        let [heap, unique, name, lower, half] =
+            ["goods", "goods_id", "goods_name", "goods_lower", "goods_half"]
+                .map(|relation| path(&mut cluster, relation));
         let toast = cluster
             .psql(
                 "SELECT pg_relation_filepath(reltoastrelid) FROM pg_class WHERE relname = 'goods'",
@@ -131,7 +133,7 @@ fn structure_tells_what_tables_and_indexes_say_of_each_other() {
             .unwrap();
         cluster.stop(StopMode::Fast).unwrap();
         let root = cluster.data_dir().to_owned();
-        let older = fs::read(root.join(&name)).unwrap();
+        let older = [&name, &lower].map(|index| fs::read(root.join(index)).unwrap());
         cluster.start().unwrap();
         cluster.psql("INSERT INTO goods VALUES (0, 'aa'), (-1, 'bb')").unwrap();
         cluster.stop(StopMode::Fast).unwrap();
@@ -146,7 +148,14 @@ fn structure_tells_what_tables_and_indexes_say_of_each_other() {
         let key = |id: i32| move |entry: &[u8]| entry.get(8..12) == Some(&id.to_le_bytes()[..]);
         type Find = Box<dyn Fn(&[u8]) -> bool>;
         type Put = fn(&mut [u8]);
-        let wounds: [(&str, Find, Put, &str, &str); 5] = [
+        let wounds: [(&str, Find, Put, &str, &str); 6] = [
+            (
+                &half,
+                Box::new(key(1500)),
+                |entry| entry[8..12].fill(1),
+                "a smaller key than the one before it",
+                &half,
+            ),
             (
                 &unique,
                 Box::new(key(1500)),
@@ -199,18 +208,24 @@ fn structure_tells_what_tables_and_indexes_say_of_each_other() {
             assert!(is_told, "{version}: {words}: {:?}", report.raw_findings());
             assert_eq!(report.verdict(), "damaged", "{version}: {words}");
         }
-        // An older index, sound in itself.
-        let _wound = Wound::to(root.join(&name)).write(&older);
-        let report = told(&["--structure"]);
-        assert_eq!(report.serious(), [Finding::file(&name, "damage", "structure")], "{version}");
-        let finding = &report.raw_findings()[0];
-        let detail = finding["detail"].as_str().unwrap();
-        assert!(detail.starts_with("it has no entry for 2 rows of public.goods"), "{detail}");
-        assert_eq!(finding["object"], "public.goods_name", "{version}");
-        let hint = finding["hint"].as_str().unwrap();
-        assert!(hint.ends_with("REINDEX INDEX public.goods_name"), "{hint}");
-        let notes = report.target()["notes"].to_string();
-        assert!(notes.contains("1 index of expressions or of a part of the rows"), "{notes}");
+        // An older index, sound in itself, of columns and of an expression.
+        for ((index, name), older) in
+            [(&name, "goods_name"), (&lower, "goods_lower")].iter().zip(older)
+        {
+            let _wound = Wound::to(root.join(index)).write(&older);
+            let report = told(&["--structure"]);
+            let expected = Finding::file(index, "damage", "structure");
+            assert_eq!(report.serious(), [expected], "{version}");
+            let finding = &report.raw_findings()[0];
+            let detail = finding["detail"].as_str().unwrap();
+            assert!(detail.starts_with("it has no entry for 2 rows of public.goods"), "{detail}");
+            assert_eq!(finding["object"], format!("public.{name}"), "{version}");
+            let hint = finding["hint"].as_str().unwrap();
+            assert!(hint.ends_with(&format!("REINDEX INDEX public.{name}")), "{hint}");
+            let notes = report.target()["notes"].to_string();
+            assert!(notes.contains("the computed keys of 1 index of expressions"), "{notes}");
+            assert!(notes.contains("1 index of a part of the rows, but for the order"), "{notes}");
+        }
     }
 }
 

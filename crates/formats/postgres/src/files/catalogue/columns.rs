@@ -112,6 +112,14 @@ pub struct IndexShape {
     pub is_expression: bool,
 }
 
+impl IndexShape {
+    /// True if this key, counted from 0, is computed.
+    #[must_use]
+    pub fn is_computed(&self, key: usize) -> bool {
+        self.columns.get(key) == Some(&0)
+    }
+}
+
 /// How a key of an index is ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyShape {

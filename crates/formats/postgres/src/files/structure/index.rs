@@ -310,8 +310,10 @@ impl<'a> IndexReader<'a> {
 
     fn hand_on(&self, entry: &Entry<'_>, entries: &mut Entries<'_>) {
         let mut hash = KeyHash::new();
-        for value in &entry.values {
-            hash.add(*value);
+        for (key, value) in entry.values.iter().enumerate() {
+            if !self.shape.is_computed(key) {
+                hash.add(*value);
+            }
         }
         let hash = hash.finish();
         each_row(entry.bytes, |tid| entries.add(tid, hash));

@@ -13,9 +13,9 @@
 //! | `side_by_side` | work that is shared between threads |
 //!
 //! Every table is read again, then each of its indexes, by [`THREADS`] threads; those of a large
-//! table side by side. Not compared, and counted in a note: indexes of expressions and of a part
-//! of the rows, other methods than btree, the order of types and collations that only a server
-//! knows.
+//! table side by side. Not compared, and counted in a note: the keys of indexes of expressions (each row
+//! must have its entry), the rows of those of a part of the rows (their order is looked at), other
+//! methods than btree, the order of types and collations that only a server knows.
 //!
 //! Memory: up to 192 MiB a thread for bits and sums, 64 MiB for keys that wait, and the long
 //! values of one table.
@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use crate::files::catalogue::columns::Shapes;
+use crate::files::catalogue::columns::{IndexShape, Shapes};
 use crate::files::catalogue::relations::{
     Certainty, Persistence, Relation, RelationKind, Relations,
 };
@@ -101,7 +101,10 @@ struct Known<'a> {
 #[derive(Debug, Default)]
 struct Left {
     unordered: Vec<String>,
-    expressions: u64,
+    /// Of expressions: each row has its entry.
+    computed: u64,
+    /// Of rows that fulfil a condition.
+    partial: u64,
     others: u64,
 }
 
@@ -273,10 +276,10 @@ fn tables<'a>(known: &Known<'a>) -> (Vec<Table<'a>>, Left) {
             RelationKind::Index if relation.method != BTREE => left.others += 1,
             RelationKind::Index if relation.is_complete_index => {
                 let shape = known.shapes.index(relation.oid);
-                match shape.is_some_and(|shape| shape.is_partial || shape.is_expression) {
-                    true => left.expressions += 1,
-                    false => indexes.entry(relation.owner).or_default().push(relation),
-                }
+                left.partial += u64::from(shape.is_some_and(|shape| shape.is_partial));
+                let is_computed = |shape: &IndexShape| shape.is_expression && !shape.is_partial;
+                left.computed += u64::from(shape.is_some_and(is_computed));
+                indexes.entry(relation.owner).or_default().push(relation);
             }
             RelationKind::Toast => drop(toast.insert(relation.owner, relation)),
             _ => {}
@@ -306,9 +309,12 @@ impl Left {
                 names.join(", ")
             ));
         }
-        if self.expressions > 0 {
-            let indexes = indexes(self.expressions);
-            parts.push(format!("{indexes} of expressions or of a part of the rows"));
+        if self.computed > 0 {
+            parts.push(format!("the computed keys of {} of expressions", indexes(self.computed)));
+        }
+        if self.partial > 0 {
+            let indexes = indexes(self.partial);
+            parts.push(format!("{indexes} of a part of the rows, but for the order of keys"));
         }
         if self.others > 0 {
             parts.push(format!("{} of other methods than btree", indexes(self.others)));

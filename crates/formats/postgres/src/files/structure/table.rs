@@ -238,7 +238,7 @@ impl Table<'_> {
         let mut bytes = pages.saturating_mul(catalogue.page_size() as u64);
         reader.finish();
         // Entries on pages that cannot be read are no loss of the index's.
-        let is_asked = is_whole && reader.faults.is_empty();
+        let is_asked = is_whole && reader.faults.is_empty() && !index.shape.is_partial;
         let mut verdict = Verdict::default();
         if is_asked && goes_on(bytes) && !entries.fit(number) {
             let mut again = IndexReader::new(index.shape, index.columns, true);
@@ -395,7 +395,10 @@ impl Rows<'_> {
         for index in self.indexes {
             let mut hash = KeyHash::new();
             let keys = index.shape.columns.iter().zip(index.columns).take(index.shape.key_count);
-            for (number, column) in keys {
+            // Of a partial one it is not known which rows have an entry; see [`Table::index`].
+            for (number, column) in
+                keys.filter(|(number, _)| !index.shape.is_partial && **number != 0)
+            {
                 let at = usize::try_from(*number).ok().and_then(|number| number.checked_sub(1));
                 let value = at.and_then(|at| values.get(at)).copied().flatten();
                 // An index keeps names up to their zero.
