@@ -5,7 +5,7 @@
     >>> report.verdict  # doctest: +SKIP
     'intact'
 
-Nothing is written to what is checked. Damage is a result and never an exception; an exception means
+Nothing is written to what is checked or packed. Damage is a result and never an exception; an exception means
 that nothing could be looked at. What was not read is in no count, and makes a verdict ``incomplete``.
 """
 
@@ -15,10 +15,12 @@ from ._errors import (
     Error,
     IncompleteWarning,
     NotFoundError,
+    NotPackedError,
     PermissionDeniedError,
     UnrecognisedError,
 )
 from ._pack import Pack, PackEntry, read
+from ._packing import Packed, Reading, pack
 from ._report import Finding, Report
 from ._servers import (
     Comparison,
@@ -39,10 +41,13 @@ __all__ = [
     "Findings",
     "IncompleteWarning",
     "NotFoundError",
+    "NotPackedError",
     "Pack",
     "PackEntry",
+    "Packed",
     "Pages",
     "PermissionDeniedError",
+    "Reading",
     "Report",
     "TableChecksum",
     "TableChecksums",
@@ -53,6 +58,7 @@ __all__ = [
     "checksum",
     "compare",
     "findings",
+    "pack",
     "pages",
     "read",
 ]

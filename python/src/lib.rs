@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 
 mod capsule;
 mod elsewhere;
+mod making;
 mod pack;
 mod run;
 mod runs;
@@ -26,6 +27,7 @@ fn _pagewarden(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<elsewhere::Worker>()?;
     module.add_class::<pack::Packed>()?;
     module.add_function(wrap_pyfunction!(pack::open_pack, module)?)?;
+    module.add_function(wrap_pyfunction!(making::pack, module)?)?;
     module.add_function(wrap_pyfunction!(run::run, module)?)?;
     module.add_function(wrap_pyfunction!(units::plan_units, module)?)?;
     module.add_function(wrap_pyfunction!(elsewhere::whole_task, module)?)?;

@@ -98,17 +98,22 @@ impl Given {
         paths: &[PathBuf],
         stop: &Arc<AtomicBool>,
     ) -> Result<Option<Clouds>, Error> {
-        if !paths.iter().any(|path| is_address(path)) {
-            return Ok(None);
-        }
-        let settings = Settings {
-            endpoint: self.endpoint.clone(),
-            options: self.storage_option.clone(),
-            rate: self.rate.and_then(NonZero::new),
-            stop: Arc::clone(stop),
-        };
-        Clouds::new(settings).map(Some)
+        stores(paths, (self.endpoint.clone(), self.storage_option.clone()), self.rate, stop)
     }
+}
+
+/// The stores that paths need, by an endpoint and options: none where all are of this machine.
+pub fn stores(
+    paths: &[PathBuf],
+    (endpoint, options): (Option<String>, Vec<(String, String)>),
+    rate: Option<u64>,
+    stop: &Arc<AtomicBool>,
+) -> Result<Option<Clouds>, Error> {
+    if !paths.iter().any(|path| is_address(path)) {
+        return Ok(None);
+    }
+    let rate = rate.and_then(NonZero::new);
+    Clouds::new(Settings { endpoint, options, rate, stop: Arc::clone(stop) }).map(Some)
 }
 
 /// What the stores are to those who only ask them where a path leads.
@@ -185,7 +190,7 @@ fn stream<'py>(py: Python<'py>, table: Option<&Table>) -> PyResult<Bound<'py, Py
 
 /// Bytes that were read so far.
 #[derive(Debug, Default)]
-struct Done(AtomicU64);
+pub struct Done(pub AtomicU64);
 
 impl Progress for Done {
     fn advance(&self, bytes: u64) {
@@ -353,7 +358,12 @@ fn check(
 
 /// An error as Python gets it: kind, path, message.
 pub fn described(path: &Path, error: &Error) -> (&'static str, String, String) {
-    let kind = match error.kind() {
+    (kind_name(error.kind()), path.to_string_lossy().into_owned(), in_words(error))
+}
+
+/// As `pagewarden.Error.kind` has it.
+pub fn kind_name(kind: ErrorKind) -> &'static str {
+    match kind {
         ErrorKind::NotFound => "not_found",
         ErrorKind::PermissionDenied => "permission_denied",
         ErrorKind::Unrecognised => "unrecognised",
@@ -364,12 +374,16 @@ pub fn described(path: &Path, error: &Error) -> (&'static str, String, String) {
         ErrorKind::NoSpace => "no_space",
         ErrorKind::Refused => "refused",
         _ => "io",
-    };
+    }
+}
+
+/// An error with its causes.
+pub fn in_words(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
+    let mut cause = error.source();
     while let Some(deeper) = cause {
         text = format!("{text}: {deeper}");
         cause = deeper.source();
     }
-    (kind, path.to_string_lossy().into_owned(), text)
+    text
 }

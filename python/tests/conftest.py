@@ -45,6 +45,19 @@ def postgres():
     server.stop()
 
 
+@pytest.fixture(scope="session")
+def mysql():
+    """A MySQL of its own."""
+    place = servers.Mysql.programs()
+    if place is None:
+        if "mysql" in os.environ.get("PAGEWARDEN_REQUIRE", ""):
+            pytest.fail("PAGEWARDEN_REQUIRE asks for MySQL: cargo xtask servers mysql")
+        pytest.skip("there is no MySQL: cargo xtask servers mysql")
+    server = servers.Mysql(place)
+    yield server
+    server.stop()
+
+
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory):
     """A real Spark of two cores, whose clock is not that of UTC."""

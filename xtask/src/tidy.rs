@@ -85,6 +85,13 @@ const HOUSES: &[House] = &[
                 ],
             ),
             ("check", &["database", "error", "formats", "source", "verdict", "verify"]),
+            (
+                "packing",
+                &[
+                    "database", "error", "formats", "pack", "report", "source", "verdict",
+                    "verify", "words",
+                ],
+            ),
         ],
     },
 ];

@@ -13,7 +13,6 @@ mod args;
 mod commands;
 mod descriptors;
 mod exit;
-mod held_folder;
 mod owner_rights;
 mod progress;
 mod replaced_file;

@@ -11,9 +11,8 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use pagewarden::source::held_folder::HeldFolder;
 use rustix::fs::OFlags;
-
-use crate::held_folder::HeldFolder;
 
 /// More is no report that Pagewarden wrote.
 const PREVIOUS_BYTES_MAX: u64 = 1 << 20;
@@ -103,7 +102,8 @@ impl ReplacedFile {
                 target.display()
             );
         }
-        let held = HeldFolder::of(path)?;
+        let held = HeldFolder::of(path).with_context(|| format!("cannot write {shown}"))?;
+        let held = held.kept_open();
         let previous = previous(&held.place_of(path), path)?;
         ensure!(
             content.knows(&previous),

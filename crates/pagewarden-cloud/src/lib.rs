@@ -15,7 +15,7 @@
 //! [`NotRead`]: pagewarden::source::store::NotRead
 
 use std::collections::HashMap;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::num::NonZero;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pagewarden::Error;
 use pagewarden::report::Traffic;
 use pagewarden::source::rate::RateLimiter;
-use pagewarden::source::store::{StorePath, Stores, Trouble};
+use pagewarden::source::store::{Created, StorePath, Stored, Stores, Trouble};
 
 mod address;
 mod aws_files;
@@ -181,6 +181,12 @@ impl Clouds {
     }
 }
 
+impl Stored for Upload {
+    fn finish(self: Box<Self>) -> io::Result<()> {
+        (*self).finish()
+    }
+}
+
 impl Stores for Clouds {
     fn place(&self, path: &Path) -> Option<Result<StorePath, Error>> {
         is_address(path).then(|| Self::place(self, path))
@@ -188,5 +194,10 @@ impl Stores for Clouds {
 
     fn trouble(&self) -> Option<Trouble> {
         self.secrets.trouble()
+    }
+
+    fn create(&self, path: &Path, expected: Option<u64>) -> Created {
+        let upload = is_address(path).then(|| self.upload(path, expected))?;
+        Some(upload.map(|upload| Box::new(upload) as Box<dyn Stored>))
     }
 }

@@ -38,6 +38,7 @@ mod check;
 pub mod database;
 pub mod formats;
 pub mod pack;
+pub mod packing;
 pub mod protect;
 pub mod repair;
 pub mod report;

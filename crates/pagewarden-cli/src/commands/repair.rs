@@ -10,7 +10,7 @@ use pagewarden::repair::{
     Options, Outcome, Page, Proof, Request, SealedPages, Verdict, path_of_undo_file, repair,
 };
 use pagewarden::seal::Proof as Seal;
-use pagewarden::source::store::StorePath;
+use pagewarden::source::store::{StorePath, Stores as _};
 use pagewarden::source::trusted_path::End;
 use pagewarden::words::{counted, printable};
 use pagewarden_db::engine::postgres::files::data_directory;

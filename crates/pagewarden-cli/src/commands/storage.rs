@@ -1,6 +1,5 @@
 //! Paths that are in object storage: `s3://`, `gs://`, `az://`, `https://`.
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -8,27 +7,14 @@ use std::sync::atomic::AtomicBool;
 use pagewarden::Error;
 use pagewarden::report::Traffic;
 use pagewarden::source::rate::Rate;
-use pagewarden::source::store::{Seen, StorePath, Stores, Trouble};
+use pagewarden::source::store::{Created, StorePath, Stores, Trouble};
 
 use crate::args::storage::StorageOptions;
-
-/// What is written to a store, from its beginning to its end. Dropping it leaves nothing there.
-pub trait Stored: Write + Send {
-    /// Ends it. Only then is it there.
-    fn finish(self: Box<Self>) -> io::Result<()>;
-}
 
 /// The stores that the paths of a run need: none where all are of this machine.
 pub struct Storage {
     #[cfg(feature = "cloud")]
     clouds: Option<pagewarden_cloud::Clouds>,
-}
-
-#[cfg(feature = "cloud")]
-impl Stored for pagewarden_cloud::Upload {
-    fn finish(self: Box<Self>) -> io::Result<()> {
-        (*self).finish()
-    }
 }
 
 #[cfg(feature = "cloud")]
@@ -51,16 +37,6 @@ impl Storage {
             stop: Arc::clone(stop),
         })?;
         Ok(Self { clouds: Some(clouds) })
-    }
-
-    /// An object that is written, if the path is an address.
-    pub fn create(
-        &self,
-        path: &Path,
-        expected: Option<u64>,
-    ) -> Option<Result<Box<dyn Stored>, Error>> {
-        let clouds = self.clouds.as_ref().filter(|_| is_address(path))?;
-        Some(clouds.upload(path, expected).map(|upload| Box::new(upload) as Box<dyn Stored>))
     }
 
     /// What is left of something that was not finished, and costs money.
@@ -99,14 +75,6 @@ impl Storage {
         Ok(Self {})
     }
 
-    /// Refuses an address.
-    pub fn create(&self, path: &Path, _: Option<u64>) -> Option<Result<Box<dyn Stored>, Error>> {
-        is_address(path).then(|| {
-            let hint = "build it with the feature `cloud`, or name a file";
-            Err(Error::refused(path, "this build writes to no object storage", hint))
-        })
-    }
-
     /// Nothing.
     pub fn left_behind(&self) -> Option<String> {
         None
@@ -115,27 +83,6 @@ impl Storage {
     /// Nothing.
     pub fn traffic(&self) -> Option<Traffic> {
         None
-    }
-}
-
-impl Storage {
-    /// What a path stands for, of whatever store.
-    pub fn at(&self, path: &Path) -> Result<StorePath, Error> {
-        self.place(path).unwrap_or_else(|| Ok(StorePath::local(path)))
-    }
-
-    /// The single file that an address stands for; `None` for paths of this machine.
-    pub fn file(&self, path: &Path) -> Option<Result<StorePath, Error>> {
-        let file = |place: StorePath| match place.look() {
-            Ok(Seen::File(_)) => Ok(place),
-            Ok(Seen::Folder | Seen::Other) => {
-                let hint =
-                    "name a single file of it; `check` and `survey` take repositories of backups";
-                Err(Error::refused(path, "a folder in object storage", hint))
-            }
-            Err(source) => Err(Error::io("open", path, source)),
-        };
-        self.place(path).map(|place| place.and_then(file))
     }
 }
 
@@ -159,5 +106,18 @@ impl Stores for Storage {
         return self.clouds.as_ref()?.trouble();
         #[cfg(not(feature = "cloud"))]
         None
+    }
+    #[cfg(feature = "cloud")]
+    fn create(&self, path: &Path, expected: Option<u64>) -> Created {
+        self.clouds.as_ref()?.create(path, expected)
+    }
+
+    /// Refuses an address.
+    #[cfg(not(feature = "cloud"))]
+    fn create(&self, path: &Path, _: Option<u64>) -> Created {
+        is_address(path).then(|| {
+            let hint = "build it with the feature `cloud`, or name a file";
+            Err(Error::refused(path, "this build writes to no object storage", hint))
+        })
     }
 }

@@ -20,7 +20,7 @@ use pagewarden::database::repository::kind_of as repository_kind;
 use pagewarden::database::{self, Description, OpenOptions, Target, parts, stored};
 use pagewarden::report::Traffic;
 use pagewarden::source::pipe::StandardInput;
-use pagewarden::source::store::{Seen, StorePath};
+use pagewarden::source::store::{Seen, StorePath, Stores as _};
 use pagewarden::verdict::{Finding, Note, Severity, Unread, Verdict};
 use pagewarden::verify::{Options, Sink, Summary, Verified, verify};
 use pagewarden::words::utc;

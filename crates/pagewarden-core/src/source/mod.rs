@@ -5,6 +5,7 @@ pub mod buffer;
 pub mod decode;
 pub mod device;
 pub mod file;
+pub mod held_folder;
 pub mod hold;
 pub mod memory;
 pub mod pipe;

@@ -8,7 +8,7 @@
 use std::error::Error;
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -316,6 +316,18 @@ impl StorePath {
     }
 }
 
+/// What is written to a store, from its beginning to its end. Dropping it leaves nothing there.
+pub trait Stored: Write + Send {
+    /// Ends it. Only then is it there.
+    ///
+    /// # Errors
+    /// The store did not take all of it; nothing is there.
+    fn finish(self: Box<Self>) -> io::Result<()>;
+}
+
+/// A file of a store that is written; `None` for paths of this machine.
+pub type Created = Option<Result<Box<dyn Stored>, crate::error::Error>>;
+
 /// Where paths lead that are no paths of this machine.
 pub trait Stores {
     /// What a path stands for if it is the address of something in a store.
@@ -323,6 +335,35 @@ pub trait Stores {
 
     /// What the stores did not give so far.
     fn trouble(&self) -> Option<Trouble>;
+
+    /// Begins a file of a store, of `expected` bytes at most if that is known, if the path is the
+    /// address of one. Nothing is sent yet.
+    fn create(&self, path: &Path, expected: Option<u64>) -> Created {
+        let _ = (path, expected);
+        None
+    }
+
+    /// What a path stands for, of whatever store.
+    ///
+    /// # Errors
+    /// It is an address that leads nowhere.
+    fn at(&self, path: &Path) -> Result<StorePath, crate::error::Error> {
+        self.place(path).unwrap_or_else(|| Ok(StorePath::local(path)))
+    }
+
+    /// The single file that an address stands for; `None` for paths of this machine.
+    fn file(&self, path: &Path) -> Option<Result<StorePath, crate::error::Error>> {
+        let file = |place: StorePath| match place.look() {
+            Ok(Seen::File(_)) => Ok(place),
+            Ok(Seen::Folder | Seen::Other) => {
+                let hint =
+                    "name a single file of it; `check` and `survey` take repositories of backups";
+                Err(crate::error::Error::refused(path, "a folder in object storage", hint))
+            }
+            Err(source) => Err(crate::error::Error::io("open", path, source)),
+        };
+        self.place(path).map(|place| place.and_then(file))
+    }
 }
 
 /// What stores did not give.

@@ -12,7 +12,7 @@ use pagewarden::Error;
 use pagewarden::database::repository::RepositoryOptions;
 use pagewarden::error::ErrorKind;
 use pagewarden::report::drill::{Drill, DrillVerdict};
-use pagewarden::source::store::StorePath;
+use pagewarden::source::store::{StorePath, Stores as _};
 use pagewarden_scratch::postgres::{Cluster, StopMode};
 
 use crate::args::Check;

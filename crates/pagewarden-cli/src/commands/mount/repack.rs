@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use pagewarden::pack::{Entry, Pack, Search, What, open_chain};
+use pagewarden::packing::repack;
 use pagewarden::verdict::Verdict;
 use pagewarden::words::bytes;
 use pagewarden_mount::Mounted;
@@ -24,7 +25,7 @@ use serde_json::{Value, json};
 
 use super::{LOOK_EVERY, options, tell};
 use crate::args::mount::Mount;
-use crate::commands::pack;
+use crate::commands::pack::{Told, told};
 use crate::exit::{self, Exit};
 use crate::progress::Show;
 use crate::signals::stop_on_signals;
@@ -178,9 +179,10 @@ pub(super) fn read(arguments: &Mount, old: &Path, new: &Path, mounted: &Path) ->
     let stop = stop_on_signals()?;
     let show = Show::choose(arguments.quiet, false);
     let cluster = arguments.cluster.as_deref();
-    let packed = pack::repack(mounted, &pack, new, arguments.json, cluster, &stop, &show);
+    let watch = Told::new(&show, arguments.json, true);
+    let packed = repack(mounted, &pack, new, cluster, &stop, &watch);
     show.end();
-    let packed = packed?;
+    let packed = packed.map_err(told)?;
     Ok(match packed.verdict {
         _ if packed.made.is_some() && !packed.was_stopped() => Exit::Fine,
         Verdict::Damaged => Exit::Wrong,

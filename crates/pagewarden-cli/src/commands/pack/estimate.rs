@@ -4,25 +4,21 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Write};
-use std::num::NonZero;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use pagewarden::database::{self, Step, Target};
-use pagewarden::pack::{
-    Coding, Content, Estimate, Forecast, Method, Sampling, Settings, SizeInterval, Strays, What,
-};
-use pagewarden::source::rate::Rate;
+use pagewarden::pack::{Content, Estimate, Forecast, Method, Sampling, SizeInterval, Strays, What};
+use pagewarden::packing::{STANDARD_INPUT, codec, forecast_object, settings};
 use pagewarden::words::{bytes, counted, duration, printable};
 use serde_json::{Value, json};
 
 use crate::args::pack::Pack;
-use crate::commands::pack::{STANDARD_INPUT, kind, options, settings};
+use crate::commands::pack::{request, told};
 use crate::commands::storage::is_address;
 use crate::exit::Exit;
 use crate::progress::Show;
@@ -55,15 +51,17 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
         "cannot estimate what comes from standard input: it is read once and in order\n\
          hint: name a folder or a file"
     );
-    let target = database::open(source, kind(arguments))?;
+    let request = request(arguments);
+    let target = database::open(source, request.format)?;
     let is_live = target.description.live;
     let strays = if is_live { Strays::PassedOver } else { Strays::Refused };
     let content = Content::list(source, strays)?;
-    let settings = settings(arguments, &content, target.description.page_size, None)?;
+    let settings =
+        settings(&request, &content, target.description.page_size, None).map_err(told)?;
     let is_slow = matches!(settings.method, Method::Zstd(level) if level >= SLOW_LEVEL);
     let sampling = Sampling {
         bytes_max: if is_slow { SLOW_SAMPLE_BYTES } else { SAMPLE_BYTES },
-        jobs: options(arguments, stop).jobs.get(),
+        jobs: request.options(stop).jobs.get(),
     };
     let names = names(target, source)?;
     let estimate = match Estimate::make(&content, &settings, sampling, stop) {
@@ -71,7 +69,7 @@ pub(super) fn run(arguments: &Pack, stop: &Arc<AtomicBool>, show: &Show) -> Resu
         estimate => estimate?,
     };
     let tables = tables(&content, &names, &estimate);
-    let forecast = measure(arguments, &content, &settings, stop)?;
+    let forecast = request.measure(&content, &settings, stop).map_err(told)?;
     let elapsed = begin.elapsed();
     let mut out = show.output();
     if arguments.json {
@@ -238,42 +236,9 @@ fn tables(
     tables
 }
 
-fn measure(
-    arguments: &Pack,
-    content: &Content,
-    settings: &Settings,
-    stop: &AtomicBool,
-) -> Result<Option<Forecast>> {
-    let cores = thread::available_parallelism().map_or(1, NonZero::get);
-    // A user who sets a ceiling wants it kept.
-    let may_read_device = arguments.rate.and_then(Rate::ceiling).is_none();
-    Forecast::measure(content, settings, cores, may_read_device, stop)
-        .with_context(|| format!("cannot read {}", arguments.source.display()))
-}
-
-/// Says how fast the pack could be read, before it is made. Returns the same as
-/// JSON.
-pub(super) fn predict(
-    arguments: &Pack,
-    content: &Content,
-    settings: &Settings,
-    stop: &AtomicBool,
-) -> Result<Value> {
-    if arguments.quiet && !arguments.json {
-        return Ok(Value::Null);
-    }
-    let Some(forecast) = measure(arguments, content, settings, stop)? else {
-        return Ok(Value::Null);
-    };
-    if !arguments.quiet {
-        writeln!(io::stderr(), "{}", forecast_words(&forecast))?;
-    }
-    Ok(forecast_object(&forecast))
-}
-
 /// `decode 0.6 GiB/s x 2 cores, disk 1.0 GiB/s: a cold scan will take 1.7 x plain;
 /// --codec lz4: 0.9 x`.
-fn forecast_words(forecast: &Forecast) -> String {
+pub(super) fn forecast_words(forecast: &Forecast) -> String {
     let Forecast { chosen, other, cores, .. } = forecast;
     let decode = speed(chosen.decode_bytes_per_second);
     let cores = counted(*cores as u64, "core");
@@ -305,29 +270,4 @@ fn speed(bytes_per_second: f64) -> String {
 
 fn times(scan: f64) -> String {
     if scan < 0.1 { format!("{scan:.2}") } else { format!("{scan:.1}") }
-}
-
-fn codec(method: Method) -> &'static str {
-    match method {
-        Method::Raw => "raw",
-        Method::Lz4 => "lz4",
-        Method::Zstd(_) => "zstd",
-    }
-}
-
-fn forecast_object(forecast: &Forecast) -> Value {
-    let coding = |coding: &Coding| {
-        json!({
-            "codec": codec(coding.method),
-            "ratio": coding.ratio,
-            "decode_bytes_per_second": coding.decode_bytes_per_second,
-            "cold_scan": forecast.cold_scan(coding),
-        })
-    };
-    json!({
-        "cores": forecast.cores,
-        "read_bytes_per_second": forecast.read_bytes_per_second,
-        "chosen": coding(&forecast.chosen),
-        "other": coding(&forecast.other),
-    })
 }

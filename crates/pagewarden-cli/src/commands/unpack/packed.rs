@@ -22,7 +22,7 @@ use pagewarden::pack::{
 };
 use pagewarden::shell::quoted;
 use pagewarden::source::rate::Rate;
-use pagewarden::source::store::StorePath;
+use pagewarden::source::store::{StorePath, Stores as _};
 use pagewarden::source::trusted_path::End;
 use pagewarden::verify::mib_per_second;
 use pagewarden::words::{bytes, counted, duration, grouped, printable, rate};

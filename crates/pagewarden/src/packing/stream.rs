@@ -6,15 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context as _, Result, ensure};
-use pagewarden::database::{self, OpenOptions};
-use pagewarden::pack::{StreamPacking, train_on_begin};
-use pagewarden::source::pipe::StandardInput;
-use pagewarden::source::store::StorePath;
-
-use super::{Packed, Place, STANDARD_INPUT, check, is_sound_enough, kind, options, plain_settings};
-use crate::args::pack::Pack;
-use crate::progress::Show;
+use super::{
+    Failure, Packed, Place, Request, Result, STANDARD_INPUT, Watch, check, is_sound_enough,
+    plain_settings,
+};
+use crate::database::{self, OpenOptions};
+use crate::pack::{StreamPacking, train_on_begin};
+use crate::source::pipe::StandardInput;
+use crate::source::store::StorePath;
 
 /// What the file is called if the pack's own name does not tell.
 const NAME: &str = "stream";
@@ -34,10 +33,10 @@ pub(super) struct Input {
 impl Input {
     /// What is piped into the program.
     pub(super) fn standard(stop: &Arc<AtomicBool>) -> Result<Self> {
-        ensure!(
-            !io::stdin().is_terminal(),
-            "standard input is a terminal\nhint: pipe a backup into it, or name a path"
-        );
+        if io::stdin().is_terminal() {
+            let text = "standard input is a terminal\nhint: pipe a backup into it, or name a path";
+            return Err(Failure::refused(Path::new(STANDARD_INPUT), text));
+        }
         let source = Box::new(StandardInput::new(Arc::clone(stop)));
         Ok(Self { source, called: STANDARD_INPUT.into(), name: None })
     }
@@ -45,77 +44,77 @@ impl Input {
     /// A file of a store.
     pub(super) fn stored(place: &StorePath) -> Result<Self> {
         let called = place.path().to_owned();
-        let file = place.open().with_context(|| format!("cannot open {}", called.display()))?;
+        let file = place.open().map_err(Failure::io("open", &called))?;
         let name = place.name().map(PathBuf::from);
         Ok(Self { source: Box::new(file), called, name })
     }
 
-    fn shown(&self) -> String {
+    fn shown(&self) -> &Path {
         match self.called == Path::new(STANDARD_INPUT) {
-            true => "standard input".to_owned(),
-            false => self.called.display().to_string(),
+            true => Path::new("standard input"),
+            false => &self.called,
         }
     }
 }
 
 pub(super) fn make(
-    arguments: &Pack,
+    request: &Request,
     mut input: Input,
     place: Place<'_>,
     stop: &Arc<AtomicBool>,
-    show: &Show,
+    watch: &dyn Watch,
 ) -> Result<Packed> {
-    ensure!(
-        arguments.base.is_none() && arguments.tablespace.is_none(),
-        "a stream is packed as a whole\nhint: --base and --tablespace want a path"
-    );
-    let options = options(arguments, stop);
-    let (mut settings, wants_dictionary) = plain_settings(arguments, 0);
-    let shown = input.shown();
+    let shown = input.shown().to_owned();
+    if request.base.is_some() || request.tablespace.is_some() {
+        let text = "a stream is packed as a whole\nhint: --base and --tablespace want a path";
+        return Err(Failure::refused(&shown, text));
+    }
+    let options = request.options(stop);
+    let (mut settings, wants_dictionary) = plain_settings(request, 0);
     let mut begin = Vec::new();
     if wants_dictionary {
         // It is read but once: what it begins with must do.
         let read = input.source.by_ref().take(LEARNT_BYTES).read_to_end(&mut begin);
         // A wish to stop is reported by the code that reads on.
         if !stop.load(Ordering::Relaxed) {
-            read.with_context(|| format!("cannot read {shown}"))?;
+            read.map_err(Failure::io("read", &shown))?;
         }
         settings.dictionary = train_on_begin(&begin, settings.block_bytes);
     }
     let out = place.out(None)?;
-    let cannot = || format!("cannot make {}", place.path.display());
+    let cannot = || Failure::io("make", &place.path);
     let name = input.name.clone().unwrap_or_else(|| file_name(&place.path));
     let source = Box::new(Cursor::new(begin).chain(input.source));
-    let (tee, packing) = StreamPacking::begin(source, name, settings, options.jobs, out, stop)
-        .with_context(cannot)?;
+    let (tee, packing) =
+        StreamPacking::begin(source, name, settings, options.jobs, out, stop).map_err(cannot())?;
     let opened = database::open_stream(
         &input.called,
         Box::new(tee),
-        kind(arguments),
+        request.format,
         &OpenOptions::default(),
     );
-    let checked = opened.map_err(Into::into).and_then(|target| {
-        let (verdict, mut summary, report) = check(arguments, target, &[], &options, show)?;
+    let checked = opened.map_err(Failure::from).and_then(|target| {
+        let (verdict, mut summary, report) = check(target, &[], &options, watch)?;
         if let Some(error) = packing.failure() {
-            return Err(error).with_context(cannot);
+            return Err(cannot()(error));
         }
-        let is_kept = is_sound_enough(verdict) || arguments.keep_damaged;
+        let is_kept = is_sound_enough(verdict) || request.keep_damaged;
         if is_kept && !summary.stopped {
-            match packing.drain(stop, show) {
+            match packing.drain(stop, watch) {
                 Err(_) if stop.load(Ordering::Relaxed) => match packing.failure() {
-                    Some(error) => return Err(error).with_context(cannot),
+                    Some(error) => return Err(cannot()(error)),
                     None => summary.stopped = true,
                 },
-                drained => drained.with_context(|| format!("cannot read {shown}"))?,
+                drained => drained.map_err(Failure::io("read", &shown))?,
             }
         }
         let is_made = is_kept && !summary.stopped;
-        let (base, made, prediction) = (None, None, serde_json::Value::Null);
-        Ok((is_made, Packed { verdict, summary, check: report, base, made, prediction }))
+        let (base, made, forecast) = (None, None, None);
+        Ok((is_made, Packed { verdict, summary, check: report, base, made, forecast }))
     });
     match checked {
         Ok((true, mut packed)) => {
-            let (out, root, totals) = packing.finish(&packed.check).with_context(cannot)?;
+            let (out, root, totals) = packing.finish(&packed.check).map_err(cannot())?;
             place.keep(out)?;
             packed.made = Some((root, totals));
             Ok(packed)

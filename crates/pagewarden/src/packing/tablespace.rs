@@ -8,40 +8,38 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::{Result, bail, ensure};
-use pagewarden::database;
-use pagewarden::formats::postgres::files::frozen::{Tablespace, Unfrozen};
-use pagewarden::pack::PackedTablespace;
-
-use super::{Packed, Place, Whole, make as make_pack};
-use crate::args::pack::Pack;
-use crate::commands::storage::Storage;
-use crate::progress::Show;
+use super::{Failure, Packed, Place, Request, Result, Watch, Whole, make as make_pack};
+use crate::database;
+use crate::error::ErrorKind;
+use crate::formats::postgres::files::frozen::{Tablespace, Unfrozen};
+use crate::pack::PackedTablespace;
+use crate::source::store::Stores;
 
 /// Tables that are named; more are counted.
 const SHOWN_MAX: usize = 20;
 
 pub(super) fn make(
-    arguments: &Pack,
+    request: &Request,
     name: &str,
     output: &Path,
-    storage: &Storage,
+    stores: &dyn Stores,
     stop: &Arc<AtomicBool>,
-    show: &Show,
+    watch: &dyn Watch,
 ) -> Result<Packed> {
-    let tablespace = Tablespace::find(&arguments.source, name)?;
-    let place =
-        Place::prepare_in(storage, output, [arguments.source.as_path(), &tablespace.folder])?;
+    let tablespace = Tablespace::find(&request.source, name)?;
+    let place = Place::prepare_in(stores, output, [request.source.as_path(), &tablespace.folder])?;
     let unfrozen = tablespace.unfrozen()?;
     if !unfrozen.is_empty() {
-        bail!(refusal(&tablespace, &unfrozen));
+        return Err(Failure::refused(&tablespace.folder, refusal(&tablespace, &unfrozen)));
     }
     let target = database::open(&tablespace.version_folder, None)?;
-    ensure!(
-        !target.description.live,
-        "cannot pack {}: a server has started on it\nhint: shut it down first",
-        arguments.source.display()
-    );
+    if target.description.live {
+        let text = format!(
+            "cannot pack {}: a server has started on it\nhint: shut it down first",
+            request.source.display()
+        );
+        return Err(Failure::new(ErrorKind::InUse, &request.source, text));
+    }
     // So that it is never mounted where what the server writes would vanish.
     let packed = PackedTablespace {
         name: tablespace.name.clone(),
@@ -49,7 +47,7 @@ pub(super) fn make(
     };
     let source = tablespace.folder.as_path();
     let whole = Whole { source, target, tablespace: Some(packed), mounted: None };
-    make_pack(arguments, whole, place, stop, show)
+    make_pack(request, whole, place, stop, watch)
 }
 
 /// Which tables are not frozen, and what to run.
