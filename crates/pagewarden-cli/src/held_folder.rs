@@ -55,7 +55,7 @@ impl HeldFolder {
     pub fn path(&self) -> PathBuf {
         #[cfg(target_os = "linux")]
         {
-            use std::os::fd::AsRawFd as _;
+            use pagewarden::system::AsRawFd as _;
             PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
         }
         #[cfg(not(target_os = "linux"))]
@@ -71,6 +71,6 @@ impl HeldFolder {
 
     /// Makes the names in it last.
     pub fn sync(&self) -> io::Result<()> {
-        self.file.sync_all()
+        pagewarden::system::sync_folder(self.file)
     }
 }

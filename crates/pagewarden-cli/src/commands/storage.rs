@@ -13,6 +13,7 @@ use pagewarden::source::store::{Seen, StorePath, Stores, Trouble};
 use crate::args::storage::StorageOptions;
 
 /// What is written to a store, from its beginning to its end. Dropping it leaves nothing there.
+#[cfg_attr(not(unix), allow(dead_code, reason = "only commands that write databases use it"))]
 pub trait Stored: Write + Send {
     /// Ends it. Only then is it there.
     fn finish(self: Box<Self>) -> io::Result<()>;
@@ -32,6 +33,7 @@ impl Stored for pagewarden_cloud::Upload {
 }
 
 #[cfg(feature = "cloud")]
+#[cfg_attr(not(unix), allow(dead_code, reason = "only commands that write databases use it"))]
 impl Storage {
     /// As the options say, for these paths.
     pub fn begin<'a>(

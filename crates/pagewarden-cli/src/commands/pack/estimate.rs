@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Write};
 use std::num::NonZero;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +17,7 @@ use pagewarden::pack::{
     Coding, Content, Estimate, Forecast, Method, Sampling, Settings, SizeInterval, Strays, What,
 };
 use pagewarden::source::rate::Rate;
+use pagewarden::system::MetadataExt as _;
 use pagewarden::words::{bytes, counted, duration, printable};
 use serde_json::{Value, json};
 
