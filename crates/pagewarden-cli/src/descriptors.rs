@@ -1,8 +1,5 @@
 //! Room for open files, made while that is cheap.
 
-use std::io::stderr;
-use std::os::fd::AsFd as _;
-
 /// `protect` has some 400 files open at a time. As many are allowed almost everywhere.
 const ROOM: i32 = 1023;
 
@@ -13,5 +10,5 @@ const ROOM: i32 = 1023;
 /// time, and who opens a file meanwhile waits too. A descriptor with a high number has the
 /// table grow at once. It is a wish; without it everything works the same.
 pub(crate) fn make_room() {
-    drop(rustix::io::fcntl_dupfd_cloexec(stderr().as_fd(), ROOM));
+    pagewarden::system::make_room(ROOM);
 }

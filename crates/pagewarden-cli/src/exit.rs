@@ -104,6 +104,7 @@ pub fn shown(error: &anyhow::Error) -> String {
 }
 
 /// Says something on standard error, as an error is said.
+#[cfg_attr(not(unix), allow(dead_code, reason = "only commands that write databases use it"))]
 pub fn say(text: std::fmt::Arguments<'_>) {
     eprintln!("pagewarden: {}", shown_text(&text.to_string()));
 }

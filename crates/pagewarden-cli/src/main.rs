@@ -24,8 +24,13 @@ use exit::Exit;
 
 fn main() -> ExitCode {
     // No command: only `cost` starts this.
+    #[cfg(unix)]
     if commands::cost::is_arm() {
         return commands::cost::run_arm().unwrap_or_else(|error| exit::report(&error)).into();
+    }
+    #[cfg(not(unix))]
+    if let Some(name) = commands::elsewhere::named() {
+        return exit::report(&commands::elsewhere::refused(name)).into();
     }
     let read = args::help::command().try_get_matches();
     let arguments = match read.and_then(|matches| Arguments::from_arg_matches(&matches)) {
@@ -36,6 +41,7 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         // These know addresses, and show them without what is secret.
         Command::Check(_) | Command::Checksum(_) | Command::Compare(_) => Ok(()),
+        #[cfg(unix)]
         Command::Repair(_) => refuse_secrets(
             std::env::args_os()
                 .skip(1)
@@ -48,21 +54,30 @@ fn main() -> ExitCode {
         Command::Plan(plan) => commands::plan::run(plan),
         Command::Merge(merge) => commands::merge::run(&merge),
         Command::Unpack(unpack) => commands::unpack::run(unpack),
+        #[cfg(unix)]
         Command::Pack(pack) => commands::pack::run(&pack),
+        #[cfg(unix)]
         Command::Mount(mount) => commands::mount::run(&mount),
+        #[cfg(unix)]
         Command::Protect(protect) => commands::protect::run(&protect),
+        #[cfg(unix)]
         Command::Repair(repair) => commands::repair::run(&repair),
         Command::Checksum(checksum) => commands::checksum::run(&checksum),
         Command::Compare(compare) => commands::compare::run(&compare),
+        #[cfg(unix)]
         Command::Cost(cost) => commands::cost::run(&cost),
+        #[cfg(unix)]
         Command::Iotest(iotest) => commands::iotest::run(&iotest),
         Command::Survey(survey) => commands::survey::run(&survey),
         Command::Scrub(scrub) => commands::scrub::run(&scrub),
         Command::Status(status) => commands::status::run(&status),
+        #[cfg(unix)]
         Command::Serve(serve) => commands::serve::run(&serve),
         Command::Evidence(evidence) => commands::evidence::run(&evidence),
         Command::Completions(completions) => commands::completions::run(&completions),
         Command::Man(man) => commands::man::run(&man),
+        #[cfg(not(unix))]
+        _ => Err(commands::elsewhere::refused("this command")),
     });
     match result {
         Ok(exit) => exit.into(),

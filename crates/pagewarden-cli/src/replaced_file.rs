@@ -5,14 +5,15 @@
 //! replaced must look like an earlier report of the same kind, and nothing is
 //! ever written below a path that is being checked.
 
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, OpenOptions};
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+
+use pagewarden::system::fs::OFlags;
+use pagewarden::system::{OpenOptionsExt as _, set_mode, with_mode};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use pagewarden::source::held_folder::HeldFolder;
-use rustix::fs::OFlags;
 
 /// More is no report that Pagewarden wrote.
 const PREVIOUS_BYTES_MAX: u64 = 1 << 20;
@@ -126,10 +127,8 @@ impl ReplacedFile {
     /// # Errors
     /// It cannot be made.
     pub fn temporary(&self) -> Result<tempfile::NamedTempFile> {
-        tempfile::Builder::new()
-            .prefix(".pagewarden-")
-            .suffix(".tmp")
-            .permissions(Permissions::from_mode(self.content.create_mode()))
+        let mut builder = tempfile::Builder::new();
+        with_mode(builder.prefix(".pagewarden-").suffix(".tmp"), self.content.create_mode())
             .tempfile_in(self.folder.path())
             // Its own words name the temporary file.
             .map_err(|error| std::io::Error::from(error.kind()))
@@ -153,8 +152,7 @@ impl ReplacedFile {
     pub fn put(self, file: tempfile::NamedTempFile) -> Result<()> {
         let write = || {
             if self.content == Content::Metrics {
-                file.as_file()
-                    .set_permissions(Permissions::from_mode(self.content.create_mode()))?;
+                set_mode(file.as_file(), self.content.create_mode())?;
             }
             file.as_file().sync_all()?;
             file.persist(self.folder.place_of(&self.path))?;
@@ -188,6 +186,9 @@ fn previous(place: &Path, path: &Path) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     fn prepare(path: &Path, checked: &[PathBuf]) -> Result<ReplacedFile> {
@@ -226,7 +227,7 @@ mod tests {
         assert!(prepare(&path, &[]).is_err());
         assert!(prepare(folder.path(), &[]).is_err());
         let link = folder.path().join("link");
-        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        pagewarden::system::symlink("/dev/null", &link).unwrap();
         assert!(prepare(&link, &[]).is_err());
         assert!(prepare(&folder.path().join("none/x"), &[]).is_err());
         assert_eq!(fs::read(&path).unwrap(), b"SQLite format 3\0");

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal as _, Write as _};
 
 use pagewarden::report::colours::Colours;
+use pagewarden::system::terminal_columns;
 
 /// Writes a result. A reader that has seen enough ends the program quietly.
 pub fn print(text: &str) -> io::Result<()> {
@@ -21,7 +22,5 @@ pub fn colours() -> Colours {
 pub fn width() -> usize {
     const PAGE: usize = 80;
     const WIDEST: usize = 200;
-    let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
-    let columns = size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
-    columns.unwrap_or(PAGE).min(WIDEST)
+    terminal_columns().unwrap_or(PAGE).min(WIDEST)
 }

@@ -16,6 +16,7 @@ pub mod protect;
 pub mod repair;
 pub mod shell;
 pub mod source;
+pub mod system;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod verdict;

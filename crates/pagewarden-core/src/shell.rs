@@ -4,8 +4,8 @@
 //! whatever is in it, and must not reach a terminal as escape sequences.
 
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
 
+use crate::system::OsStrExt as _;
 use crate::words::printable;
 
 /// A word as a shell takes it: as it is where nothing in it has a meaning, in single quotes

@@ -12,8 +12,9 @@
 use std::env;
 use std::fmt;
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+
+use pagewarden::system::MetadataExt as _;
 
 use crate::error::{Error, Result};
 use crate::location::{Location, Tls};
@@ -272,7 +273,7 @@ fn from_option_file(location: &mut Location, has_place: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt as _;
+    use pagewarden::system::PermissionsExt as _;
 
     #[test]
     fn password_file_that_others_may_read_is_refused() {

@@ -20,6 +20,7 @@ pub mod moment;
 pub mod notify;
 pub mod record;
 pub mod scrub;
+#[cfg(unix)]
 pub mod serve;
 pub mod state;
 pub mod status;

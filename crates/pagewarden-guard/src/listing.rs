@@ -2,11 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, Metadata};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pagewarden::database::{Step, Target};
+use pagewarden::system::{self, MetadataExt as _};
 use sha2::{Digest as _, Sha256};
 
 use crate::ledger::claims::{Identity, Listed};
@@ -65,10 +65,12 @@ impl Listing {
 /// What a file looks like now; `None` if it cannot be looked at.
 #[must_use]
 pub fn identity(path: &Path) -> Option<Identity> {
-    Some(identity_of(&fs::metadata(path).ok()?))
+    let metadata = fs::metadata(path).ok()?;
+    let (_, inode) = system::identity(&metadata, path).ok()?;
+    Some(identity_of(&metadata, inode))
 }
 
-fn identity_of(metadata: &Metadata) -> Identity {
+fn identity_of(metadata: &Metadata, inode: u64) -> Identity {
     // When the inode was changed: a program can set back the time of the content, not this one.
     let changed = metadata
         .ctime()
@@ -77,7 +79,7 @@ fn identity_of(metadata: &Metadata) -> Identity {
         .unwrap_or(0);
     let is_young = nanoseconds(SystemTime::now()).saturating_sub(changed) < TICK_NANOSECONDS;
     Identity {
-        inode: metadata.ino().cast_signed(),
+        inode: inode.cast_signed(),
         born: metadata.created().map_or(0, nanoseconds),
         changed: if is_young { 0 } else { changed },
         size: metadata.len(),
@@ -104,13 +106,14 @@ pub fn signature(paths: &[PathBuf]) -> String {
 }
 
 fn add(path: &Path, depth: usize, hash: &mut Sha256, seen: &mut HashSet<(u64, u64)>) {
-    use std::os::unix::ffi::OsStrExt as _;
+    use pagewarden::system::OsStrExt as _;
     hash.update((path.as_os_str().len() as u64).to_le_bytes());
     hash.update(path.as_os_str().as_bytes());
     let metadata = if depth == 0 { fs::metadata(path) } else { fs::symlink_metadata(path) };
     let Ok(metadata) = metadata else { return };
+    let Ok(known) = system::identity(&metadata, path) else { return };
     if metadata.is_dir() {
-        if depth >= DEPTH_MAX || !seen.insert((metadata.dev(), metadata.ino())) {
+        if depth >= DEPTH_MAX || !seen.insert(known) {
             return;
         }
         let mut entries: Vec<_> = fs::read_dir(path)
@@ -122,7 +125,7 @@ fn add(path: &Path, depth: usize, hash: &mut Sha256, seen: &mut HashSet<(u64, u6
         }
         return;
     }
-    let identity = identity_of(&metadata);
+    let identity = identity_of(&metadata, known.1);
     // Such a file may be written again within the same tick: it looks like no other, itself included.
     if identity.changed == 0 {
         hash.update(nanoseconds(SystemTime::now()).to_le_bytes());
@@ -167,7 +170,7 @@ mod tests {
         fs::write(&file, "one").unwrap();
         let (first, second) = (signature(&paths), signature(&paths));
         // A machine that stops for a tick between the two is no fault.
-        let is_young = fs::metadata(&file).map(|metadata| identity_of(&metadata).changed == 0);
+        let is_young = fs::metadata(&file).map(|metadata| identity_of(&metadata, 0).changed == 0);
         assert!(first != second || !is_young.unwrap());
         let tick = std::time::Duration::from_nanos(TICK_NANOSECONDS.unsigned_abs());
         std::thread::sleep(2 * tick);

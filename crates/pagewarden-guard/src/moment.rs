@@ -122,7 +122,7 @@ fn second(time: Time) -> i64 {
 #[must_use]
 pub fn lot(name: &str, most: u64) -> u64 {
     let mut hash = Sha256::new();
-    hash.update(rustix::system::uname().nodename().to_bytes());
+    hash.update(pagewarden::system::host_name());
     hash.update([0]);
     hash.update(name);
     let digest = hash.finalize();

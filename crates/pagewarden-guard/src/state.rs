@@ -2,14 +2,14 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use pagewarden::source::trusted_path::{End, foreign_to_root, user};
+use pagewarden::system::Errno;
+use pagewarden::system::fs::{FlockOperation, OFlags, flock};
+use pagewarden::system::{DirBuilderExt as _, OpenOptionsExt as _};
 use pagewarden::words::printable;
-use rustix::fs::{FlockOperation, OFlags, flock};
-use rustix::io::Errno;
 
 use crate::moment;
 
@@ -24,7 +24,7 @@ pub fn default_folder() -> PathBuf {
     if let Some(folder) = std::env::var_os("STATE_DIRECTORY").filter(|name| !name.is_empty()) {
         return PathBuf::from(folder);
     }
-    if rustix::process::geteuid().is_root() {
+    if pagewarden::system::process::geteuid().is_root() {
         return PathBuf::from("/var/lib/pagewarden");
     }
     let home = || {

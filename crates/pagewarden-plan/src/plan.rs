@@ -7,13 +7,13 @@
 
 use std::fs;
 use std::io::{BufReader, Write};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pagewarden::database::repository::RepositoryOptions;
 use pagewarden::database::{Format, OpenOptions, kind_named};
 use pagewarden::source::store::{Seen as Stored, StorePath, Stores};
+use pagewarden::system::{MetadataExt as _, identity};
 use pagewarden::verdict::Note;
 use pagewarden::words::{counted, grouped};
 use serde::{Deserialize, Serialize};
@@ -186,16 +186,17 @@ impl Seen {
                 _ => Self::Nothing,
             };
         }
-        match fs::metadata(path) {
-            Ok(it) if it.is_file() => Self::File {
+        let found = fs::metadata(path).and_then(|it| Ok((identity(&it, path)?, it)));
+        match found {
+            Ok(((_, inode), it)) if it.is_file() => Self::File {
                 size: it.len(),
                 modified_ns: it
                     .mtime()
                     .saturating_mul(1_000_000_000)
                     .saturating_add(it.mtime_nsec()),
-                inode: it.ino(),
+                inode,
             },
-            Ok(it) if it.is_dir() => Self::Folder { inode: it.ino() },
+            Ok(((_, inode), it)) if it.is_dir() => Self::Folder { inode },
             _ => Self::Nothing,
         }
     }

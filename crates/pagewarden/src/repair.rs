@@ -2,8 +2,9 @@
 //! copies in packs. What is common to engines is in the core.
 
 use std::fs::File;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
+
+use pagewarden_core::system::{FileExt as _, MetadataExt as _};
 
 pub use pagewarden_core::repair::*;
 

@@ -10,12 +10,9 @@
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::fmt::Write as _;
-use std::fs::{self, Metadata};
+use std::fs;
 use std::io;
-
 use std::mem::size_of;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::slice;
@@ -27,6 +24,7 @@ use pagewarden::pack::{
     open_chain,
 };
 use pagewarden::source::memory;
+use pagewarden::system::{Identity, MetadataExt as _, identity, os_str_of_bytes};
 use rusqlite::ffi;
 
 use crate::parent::Parent;
@@ -97,8 +95,7 @@ struct OpenPack {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Key {
     process: u32,
-    device: u64,
-    inode: u64,
+    identity: Identity,
     bytes: u64,
     modified: (i64, i64),
     /// As it was asked for: what is free changes from one connection to the next.
@@ -106,15 +103,15 @@ struct Key {
 }
 
 impl Key {
-    fn of(metadata: &Metadata, cache_bytes: Option<usize>) -> Self {
-        Self {
+    fn of(path: &Path, cache_bytes: Option<usize>) -> io::Result<Self> {
+        let metadata = fs::metadata(path)?;
+        Ok(Self {
             cache_bytes,
             process: std::process::id(),
-            device: metadata.dev(),
-            inode: metadata.ino(),
+            identity: identity(&metadata, path)?,
             bytes: metadata.len(),
             modified: (metadata.mtime(), metadata.mtime_nsec()),
-        }
+        })
     }
 }
 
@@ -128,7 +125,7 @@ impl OpenPack {
     /// Opens a pack, or finds it among those that are open.
     fn at(path: &Path, cache_bytes: Option<usize>) -> Result<Arc<Self>, String> {
         let failed = |error: io::Error| error.to_string();
-        let key = Key::of(&fs::metadata(path).map_err(failed)?, cache_bytes);
+        let key = Key::of(path, cache_bytes).map_err(failed)?;
         let found = |packs: &mut Vec<(Key, Weak<Self>)>| {
             packs.retain(|(_, open)| open.strong_count() > 0);
             packs.iter().find(|(other, _)| *other == key).and_then(|(_, open)| open.upgrade())
@@ -149,7 +146,7 @@ impl OpenPack {
         let settings = ReaderSettings { cache_bytes, ..ReaderSettings::default() };
         let reader = Reader::new(Arc::clone(&pack), settings).map_err(failed)?;
         let open = Arc::new(Self { pack, reader, process: key.process });
-        let now = Key::of(&fs::metadata(path).map_err(failed)?, key.cache_bytes);
+        let now = Key::of(path, key.cache_bytes).map_err(failed)?;
         if now != key {
             // Another file took its name meanwhile: it is not known which of them this is.
             return Ok(open);
@@ -472,7 +469,7 @@ pub struct Wanted<'a> {
 impl<'a> Wanted<'a> {
     /// The same, for a path that names the file in the pack by itself.
     pub fn with_file(self, file: Option<&'a [u8]>) -> Self {
-        Self { file: file.map(OsStr::from_bytes).or(self.file), ..self }
+        Self { file: file.map(os_str_of_bytes).or(self.file), ..self }
     }
 
     /// # Safety
@@ -483,7 +480,7 @@ impl<'a> Wanted<'a> {
             // SAFETY: by the caller; the answer is null or a string behind the name.
             let word = unsafe { ffi::sqlite3_uri_parameter(name, parameter.as_ptr()).as_ref() }?;
             // SAFETY: as above.
-            Some(OsStr::from_bytes(unsafe { CStr::from_ptr(word) }.to_bytes()))
+            Some(os_str_of_bytes(unsafe { CStr::from_ptr(word) }.to_bytes()))
         };
         Self { file: word(FILE), cache: word(CACHE), expanded: word(EXPANDED) }
     }
@@ -519,14 +516,14 @@ pub fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let (pack, file) = path.split_at_checked(slashes.into_iter().find(is_end)?)?;
     let file = file.strip_prefix(b"/").filter(|file| !file.is_empty())?;
     // A folder may be called so.
-    Path::new(OsStr::from_bytes(pack)).is_file().then_some((pack, file))
+    Path::new(os_str_of_bytes(pack)).is_file().then_some((pack, file))
 }
 
 /// The file system's path of a database, or of the pack that it is in, with its name there.
 pub fn path_of(name: &CStr) -> (&Path, Option<&[u8]>) {
     let path = name.to_bytes();
     let (path, file) = split(path).map_or((path, None), |(pack, file)| (pack, Some(file)));
-    (Path::new(OsStr::from_bytes(path)), file)
+    (Path::new(os_str_of_bytes(path)), file)
 }
 
 #[cfg(test)]

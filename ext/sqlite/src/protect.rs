@@ -6,13 +6,13 @@
 
 use std::ffi::{c_int, c_void};
 use std::fmt::Write as _;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pagewarden::Error;
 use pagewarden::formats::sqlite::protect::{self, Held, Hold, Library};
 use pagewarden::protect::{Engine, Feature, Options, Outcome, Request};
+use pagewarden::system::OsStrExt as _;
 use pagewarden::verify::Progress;
 use rusqlite::config::DbConfig;
 use rusqlite::types::ValueRef;

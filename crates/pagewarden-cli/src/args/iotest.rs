@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use pagewarden::source::rate::Rate;
+#[cfg(unix)]
 use pagewarden_lab::iotest::patterns::PATTERNS;
 
 /// Measure what a disk can do, by the patterns of database work
@@ -89,6 +90,13 @@ pub struct Iotest {
     pub shown: super::Shown,
 }
 
+/// None where it does not run.
+#[cfg(not(unix))]
+fn pattern_names() -> Vec<&'static str> {
+    Vec::new()
+}
+
+#[cfg(unix)]
 fn pattern_names() -> Vec<&'static str> {
     PATTERNS.iter().map(|pattern| pattern.name).collect()
 }

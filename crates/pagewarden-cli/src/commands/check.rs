@@ -42,6 +42,7 @@ use crate::signals::stop_on_signals;
 use crate::terminal::{colours, width};
 
 mod advisor;
+#[cfg_attr(not(unix), path = "check/no_drill.rs")]
 mod drill;
 mod part;
 

@@ -4,7 +4,6 @@
 use std::fs;
 use std::io::{self, Read as _};
 use std::num::NonZero;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +11,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use pagewarden::database;
+use pagewarden::system::MetadataExt as _;
 use pagewarden::verdict::{Finding, Note, Unread};
 use pagewarden::verify::{Caching, Options, Sink, verify};
 use pagewarden_lab::iotest::diagnosis::Reading;

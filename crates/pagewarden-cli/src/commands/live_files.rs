@@ -16,7 +16,6 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -24,6 +23,7 @@ use std::time::Duration;
 use pagewarden::database::{Evidence, Step, Target};
 use pagewarden::formats::innodb::files::tablespace::{Context, open_file};
 use pagewarden::source::file::open_regular;
+use pagewarden::system::FileExt as _;
 use pagewarden::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Place, Severity, Unread};
 use pagewarden_db::engine::mysql::tablespaces::{Files, Tablespace};
 use pagewarden_db::location::Location;

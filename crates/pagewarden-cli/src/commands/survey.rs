@@ -37,6 +37,7 @@ mod advice;
 mod answers;
 mod json;
 mod page;
+#[cfg_attr(not(unix), path = "survey/no_price.rs")]
 mod price;
 mod repository;
 mod screen;

@@ -9,7 +9,6 @@ use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io;
 use std::num::NonZero;
-use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,6 +34,7 @@ use pagewarden::source::acting::Acting;
 use pagewarden::source::decode::decode;
 use pagewarden::source::store::{StorePath, Stores as _};
 use pagewarden::source::trusted_path::End;
+use pagewarden::system::{FileExt as _, open_folder, sync_folder, with_mode};
 use pagewarden::verdict::{Note, Standing, Verdict};
 use pagewarden::verify::{Options, Sink as _, Summary, verify};
 use pagewarden::words::bytes;
@@ -320,11 +320,9 @@ impl Unpacked {
                 path.display()
             );
         }
-        let temporary = tempfile::Builder::new()
-            .prefix(".pagewarden-")
-            .suffix(".tmp")
-            // For the owner and the group only: it is a database.
-            .permissions(fs::Permissions::from_mode(0o640))
+        let mut builder = tempfile::Builder::new();
+        // For the owner and the group only: it is a database.
+        let temporary = with_mode(builder.prefix(".pagewarden-").suffix(".tmp"), 0o640)
             .tempfile_in(&self.folder)
             .with_context(|| format!("cannot write into {}", self.folder.display()))?;
         let writer = temporary.as_file().try_clone()?;
@@ -381,8 +379,8 @@ impl Unpacked {
             });
         }
         // Names last when the folder does.
-        File::open(&self.folder)
-            .and_then(|folder| folder.sync_all())
+        open_folder(&self.folder)
+            .and_then(|folder| sync_folder(&folder))
             .with_context(|| format!("cannot write {}", self.folder.display()))?;
         Ok(notes)
     }

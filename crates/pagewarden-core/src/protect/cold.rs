@@ -94,7 +94,7 @@ impl Cold {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::FileExt as _;
+    use crate::system::FileExt as _;
 
     use super::*;
     use crate::source::file::open_regular;

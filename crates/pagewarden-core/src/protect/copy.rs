@@ -6,13 +6,13 @@
 
 use std::fs::{self, Metadata};
 use std::io;
-use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 use crate::protect::Options;
 use crate::protect::disk::{Disk, Written, remove, sync_folder};
 use crate::source::file::read_small;
+use crate::system::FileTypeExt as _;
 
 /// Says that a copy is not finished, and of what.
 pub const MARKER: &str = "pagewarden-protect.copy";

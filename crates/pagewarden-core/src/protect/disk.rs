@@ -9,22 +9,20 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt;
-use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::fs::{self, File, Metadata};
 use std::io;
-use std::os::unix::fs::{
-    DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
-};
 use std::path::{Path, PathBuf};
-
-use rustix::fs::{
-    AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, chownat, linkat, openat, renameat,
-    statat, symlinkat, unlinkat,
-};
-use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::protect::Options;
 use crate::source::trusted_path::{End, foreign};
+use crate::system::fs::{
+    AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, chownat, linkat, openat, renameat,
+    statat, symlinkat, unlinkat,
+};
+use crate::system::{
+    self, DirBuilderExt as _, Errno, FileExt as _, MetadataExt as _, identity_of_open, set_mode,
+};
 
 /// A file that is written to, with the name it was opened by.
 #[derive(Debug)]
@@ -53,6 +51,9 @@ impl Written {
     /// that is refused, or the name has passed to another file.
     #[cfg(target_os = "linux")]
     pub fn open_direct(&self) -> Option<File> {
+        use std::fs::OpenOptions;
+        use std::os::unix::fs::OpenOptionsExt as _;
+
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::DIRECT).bits();
         let flags = i32::try_from(flags).unwrap_or(0);
         let options = OpenOptions::new().read(true).write(true).custom_flags(flags).clone();
@@ -80,13 +81,13 @@ impl<'a> Folder<'a> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         let flags = HOLDING | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let held = openat(rustix::fs::CWD, folder, flags, Mode::empty())?.into();
+        let held = openat(system::fs::CWD, folder, flags, Mode::empty())?.into();
         Ok(Self { held, path: folder, name })
     }
 
     /// Refuses root what `owner` could not have done here.
     fn check(&self, owner: u32) -> io::Result<()> {
-        if !rustix::process::geteuid().is_root() {
+        if !system::process::geteuid().is_root() {
             return Ok(());
         }
         let ours = self.held.metadata()?.uid();
@@ -117,8 +118,7 @@ const HOLDING: OFlags = OFlags::RDONLY;
 
 /// True if both descriptors lead to one file.
 pub fn is_same_file(one: &File, other: &File) -> io::Result<bool> {
-    let (one, other) = (one.metadata()?, other.metadata()?);
-    Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
+    Ok(identity_of_open(one)? == identity_of_open(other)?)
 }
 
 /// Changes to a disk; what each method does unless a test wants more of it.
@@ -165,8 +165,8 @@ pub trait Disk: fmt::Debug + Sync {
     /// runs as its owner or group.
     fn set_attributes(&self, file: &Written, like: &Metadata) -> io::Result<()> {
         give_to_owner(&file.file, like)?;
-        file.file.set_permissions(Permissions::from_mode(like.mode() & 0o777))?;
-        Ok(rustix::fs::futimens(&file.file, &times(like))?)
+        set_mode(&file.file, like.mode() & 0o777)?;
+        Ok(system::fs::futimens(&file.file, &times(like))?)
     }
 
     /// Waits until the device holds the file.
@@ -181,7 +181,7 @@ pub trait Disk: fmt::Debug + Sync {
 
     /// Waits until the device holds the names in a folder.
     fn sync_folder(&self, path: &Path) -> io::Result<()> {
-        File::open(path)?.sync_all()
+        system::sync_folder(&system::open_folder(path)?)
     }
 
     /// Gives a file a second name, which must not exist yet.
@@ -219,8 +219,8 @@ pub trait Disk: fmt::Debug + Sync {
     fn set_folder_attributes(&self, path: &Path, like: &Metadata) -> io::Result<()> {
         let folder = File::open(path)?;
         give_to_owner(&folder, like)?;
-        folder.set_permissions(Permissions::from_mode(like.mode() & 0o7777))?;
-        Ok(rustix::fs::futimens(&folder, &times(like))?)
+        set_mode(&folder, like.mode() & 0o7777)?;
+        Ok(system::fs::futimens(&folder, &times(like))?)
     }
 
     /// Makes a symbolic link, for the owner of `like`.
@@ -274,8 +274,8 @@ pub fn sync_unwritten(disk: &dyn Disk, options: &Options, files: &[&Written]) ->
     }
     let mut by_device: BTreeMap<u64, Vec<&Written>> = BTreeMap::new();
     for file in files {
-        let metadata = file.file.metadata();
-        let device = metadata.map_err(|error| Error::io("sync", &file.path, error))?.dev();
+        let identity = identity_of_open(&file.file);
+        let (device, _) = identity.map_err(|error| Error::io("sync", &file.path, error))?;
         by_device.entry(device).or_default().push(file);
     }
     for files in by_device.into_values() {
@@ -308,7 +308,7 @@ fn give_to_owner(file: &File, like: &Metadata) -> io::Result<()> {
         return Ok(());
     }
     let (user, group) = (Uid::from_raw(like.uid()), Gid::from_raw(like.gid()));
-    permitted(rustix::fs::fchown(file, Some(user), Some(group)).map_err(io::Error::from))
+    permitted(system::fs::fchown(file, Some(user), Some(group)).map_err(io::Error::from))
 }
 
 fn permitted(result: io::Result<()>) -> io::Result<()> {
@@ -328,12 +328,12 @@ fn times(like: &Metadata) -> Timestamps {
 
 #[cfg(target_os = "linux")]
 fn clone_blocks(file: &File, source: &File) -> bool {
-    rustix::fs::ioctl_ficlone(file, source).is_ok()
+    system::fs::ioctl_ficlone(file, source).is_ok()
 }
 
 #[cfg(target_os = "linux")]
 fn sync_file_system(file: &File) -> io::Result<()> {
-    Ok(rustix::fs::syncfs(file)?)
+    Ok(system::fs::syncfs(file)?)
 }
 
 /// Not offered for one file system; `sync` waits for none elsewhere.
@@ -349,6 +349,9 @@ fn clone_blocks(_: &File, _: &File) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -367,10 +370,10 @@ mod tests {
     /// The folder of a table that its owner has swapped for a link, while root replaces the table.
     #[test]
     fn root_makes_and_renames_nothing_where_a_link_of_another_user_leads() {
-        use std::os::unix::fs::{chown, symlink};
+        use crate::system::{chown, symlink};
 
         const OTHER: Option<u32> = Some(65534);
-        if !rustix::process::geteuid().is_root() {
+        if !system::process::geteuid().is_root() {
             eprintln!("SKIPPED: only root can give folders away");
             return;
         }

@@ -24,7 +24,6 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -32,6 +31,7 @@ use crate::crc32c::Crc32c;
 use crate::error::Error;
 use crate::protect::Options;
 use crate::protect::disk::{Disk, Written, remove, sync_folder};
+use crate::system::{MetadataExt as _, inode};
 
 /// In the data directory itself, where servers and `pg_checksums` ignore it.
 pub const NAME: &str = "pagewarden-protect.journal";
@@ -54,7 +54,7 @@ impl Stamp {
     pub fn of(metadata: &Metadata) -> Self {
         let seconds = i128::from(metadata.ctime()).saturating_mul(1_000_000_000);
         Self {
-            inode: metadata.ino(),
+            inode: inode(metadata).unwrap_or(0),
             length: metadata.len(),
             changed: seconds.saturating_add(i128::from(metadata.ctime_nsec())),
         }

@@ -15,9 +15,9 @@ pub fn add<T: PartialEq>(stretches: &mut Vec<Range<T>>, next: Range<T>) {
 /// there is data, or the system does not say.
 pub fn hole_end(file: &File, offset: u64) -> Option<u64> {
     // Moves the descriptor's position, which no read or write uses.
-    match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset)) {
+    match crate::system::fs::seek(file, crate::system::fs::SeekFrom::Data(offset)) {
         Ok(data) => (data > offset).then_some(data),
-        Err(rustix::io::Errno::NXIO) => Some(u64::MAX),
+        Err(crate::system::Errno::NXIO) => Some(u64::MAX),
         Err(_) => None,
     }
 }
@@ -25,12 +25,12 @@ pub fn hole_end(file: &File, offset: u64) -> Option<u64> {
 /// Where the data ends that begins at `offset`; `u64::MAX` where the system does not
 /// say.
 pub fn data_end(file: &File, offset: u64) -> u64 {
-    rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(offset)).unwrap_or(u64::MAX)
+    crate::system::fs::seek(file, crate::system::fs::SeekFrom::Hole(offset)).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::FileExt as _;
+    use crate::system::FileExt as _;
 
     use super::*;
 

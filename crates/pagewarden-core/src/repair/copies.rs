@@ -3,7 +3,6 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -11,6 +10,7 @@ use tempfile::TempDir;
 use crate::error::Error;
 use crate::source::decode::{Compression, decode};
 use crate::source::file::{open_regular, read_fully};
+use crate::system::MetadataExt as _;
 
 /// When a file was last written: seconds and nanoseconds since 1970.
 pub type Moment = (i64, i64);

@@ -8,11 +8,11 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use crate::shell::quoted;
 use crate::source::trusted_path::{End, Foreign, foreign_to_root, group, user};
+use crate::system::MetadataExt as _;
 
 /// Why root cannot work there.
 #[derive(Debug, thiserror::Error)]

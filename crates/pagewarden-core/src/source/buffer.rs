@@ -1,5 +1,6 @@
 //! Memory to read into, aligned as `O_DIRECT` wants it.
 
+#[cfg(target_os = "linux")]
 use std::ptr::NonNull;
 
 /// Alignment that every device and file system accepts for direct reads.
@@ -64,6 +65,7 @@ impl AlignedBuffer {
 
     /// Where the bytes begin, for a reader that is not part of this program.
     /// Valid for as long as the buffer lives, wherever it is moved to.
+    #[cfg(target_os = "linux")]
     pub(super) fn address(&mut self) -> NonNull<u8> {
         NonNull::from(self.bytes_mut()).cast()
     }

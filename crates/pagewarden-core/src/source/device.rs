@@ -134,6 +134,7 @@ fn load(name: String, looks: &[Counted], time: Duration) -> Option<DeviceLoad> {
 /// The device that a line of `/proc/self/mountinfo` says is mounted over `path`:
 /// the deepest mount, and of two at one place the later.
 /// `36 35 98:0 /root /mount/point rw - ext3 /dev/root rw`
+#[cfg(any(test, target_os = "linux"))]
 fn mounted_device<'a>(mounts: &'a str, path: &Path) -> Option<&'a Path> {
     let mut best = None;
     for line in mounts.lines() {

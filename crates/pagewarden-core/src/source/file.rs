@@ -6,12 +6,11 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat};
-use rustix::io::Errno;
+use crate::system::Errno;
+use crate::system::FileExt as _;
+use crate::system::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat};
 
 /// Opens a regular file for reading.
 ///
@@ -85,16 +84,16 @@ pub fn read_small(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
 /// # Errors
 /// What the system says.
 pub fn open_anything(path: &Path) -> io::Result<File> {
-    Ok(File::from(open_quietly(path, OFlags::empty())?))
+    Ok(open_quietly(path, OFlags::empty())?)
 }
 
-fn open_quietly(path: &Path, extra: OFlags) -> Result<OwnedFd, Errno> {
+fn open_quietly(path: &Path, extra: OFlags) -> Result<File, Errno> {
     // Without O_NONBLOCK, opening a FIFO waits for a writer forever.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | extra;
     match openat(CWD, path, flags | NO_ACCESS_TIME, Mode::empty()) {
         // Only the owner may ask for that.
-        Err(Errno::PERM) => openat(CWD, path, flags, Mode::empty()),
-        other => other,
+        Err(Errno::PERM) => Ok(openat(CWD, path, flags, Mode::empty())?.into()),
+        other => Ok(other?.into()),
     }
 }
 
@@ -112,7 +111,7 @@ fn open_with(path: &Path, extra: OFlags) -> io::Result<(File, Stat)> {
     if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
-    Ok((File::from(file), status))
+    Ok((file, status))
 }
 
 #[cfg(target_os = "linux")]

@@ -66,7 +66,7 @@ impl HeldFolder {
     pub fn path(&self) -> PathBuf {
         #[cfg(target_os = "linux")]
         {
-            use std::os::fd::AsRawFd as _;
+            use crate::system::AsRawFd as _;
             PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
         }
         #[cfg(not(target_os = "linux"))]
@@ -86,6 +86,6 @@ impl HeldFolder {
     /// # Errors
     /// What the system says.
     pub fn sync(&self) -> io::Result<()> {
-        self.file.sync_all()
+        crate::system::sync_folder(&self.file)
     }
 }

@@ -101,6 +101,7 @@ pub fn is_locked(file: &File) -> bool {
 ///
 /// Asked of the system itself and not through `rustix`, which takes the number of the process that
 /// has the lock for one: a lock of an open file has none, and the system says -1.
+#[cfg(unix)]
 #[must_use]
 pub fn is_locked_in(file: &File, begin: u64, length: u64) -> bool {
     use std::os::fd::AsRawFd as _;
@@ -116,6 +117,14 @@ pub fn is_locked_in(file: &File, begin: u64, length: u64) -> bool {
     // into which the answer is written.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &raw mut question) };
     result == 0 && i32::from(question.l_type) != libc::F_UNLCK
+}
+
+/// The same for all of a file that another program may write to: locks of parts are not asked for
+/// here without taking them.
+#[cfg(windows)]
+#[must_use]
+pub fn is_locked_in(file: &File, _: u64, _: u64) -> bool {
+    crate::system::is_written_elsewhere(file)
 }
 
 /// True if a file that has no name any more is open elsewhere too; `None` where the system does

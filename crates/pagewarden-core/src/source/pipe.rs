@@ -2,14 +2,14 @@
 //! keep a run from ending when a user stops it.
 
 use std::io::{self, Read};
-use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use crate::system::{read_input, wait_for_input};
 
 /// How often it is asked whether to go on.
-const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// See the module.
 #[derive(Debug)]
@@ -28,18 +28,12 @@ impl StandardInput {
 
 impl Read for StandardInput {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        // Not through the buffer of `Stdin`: what waits there is not seen by
-        // `poll`.
-        let input: BorrowedFd<'_> = self.input.as_fd();
         loop {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(io::Error::other("the run was stopped"));
             }
-            let mut waiting = [PollFd::new(&input, PollFlags::IN)];
-            match poll(&mut waiting, Some(&PATIENCE)) {
-                Ok(0) | Err(rustix::io::Errno::INTR) => {}
-                Ok(_) => return rustix::io::read(input, bytes).map_err(io::Error::from),
-                Err(error) => return Err(error.into()),
+            if wait_for_input(&self.input, PATIENCE)? {
+                return read_input(&self.input, bytes);
             }
         }
     }

@@ -24,7 +24,7 @@ impl Presence {
     /// # Errors
     /// It is another user's.
     pub fn before(user: u32) -> io::Result<Self> {
-        let ours = rustix::process::geteuid().as_raw();
+        let ours = crate::system::process::geteuid().as_raw();
         if ours == user { Ok(Self) } else { Err(io::ErrorKind::PermissionDenied.into()) }
     }
 }

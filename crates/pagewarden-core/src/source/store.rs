@@ -463,7 +463,7 @@ impl Store for Folders {
     fn open(&self, file: &Path) -> io::Result<Arc<dyn StoredBytes>> {
         let file = open_regular(file)?;
         // A hint; without it the file is read all the same.
-        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
+        let _ = crate::system::fs::fadvise(&file, 0, None, crate::system::fs::Advice::Sequential);
         Ok(Arc::new(file))
     }
 
@@ -491,7 +491,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("a"), b"0123456789").unwrap();
         fs::create_dir(folder.path().join("b")).unwrap();
-        std::os::unix::fs::symlink("nowhere", folder.path().join("c")).unwrap();
+        crate::system::symlink("nowhere", folder.path().join("c")).unwrap();
         let place = StorePath::local(folder.path());
         let mut listed = place.list().unwrap();
         listed.sort_by(|a, b| a.name.cmp(&b.name));

@@ -14,7 +14,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -25,6 +24,7 @@ use crate::source::buffer::{ALIGNMENT, AlignedBuffer};
 use crate::source::queue::{ReadQueue as _, Slot};
 #[cfg(target_os = "linux")]
 use crate::source::uring::UringQueue;
+use crate::system::FileExt as _;
 
 /// Which way bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -14,10 +14,10 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use crate::system::fs::{Mode, OFlags};
+use crate::system::{MetadataExt as _, OpenOptionsExt as _};
 
 /// Links on one way; as many as Linux follows.
 const LINKS_MAX: usize = 40;
@@ -61,7 +61,7 @@ pub enum End {
 /// # Errors
 /// Something on the way cannot be looked at.
 pub fn foreign(path: &Path, end: End) -> io::Result<Vec<Foreign>> {
-    walk(path, end, rustix::process::geteuid().as_raw())
+    walk(path, end, crate::system::process::geteuid().as_raw())
 }
 
 /// The same for a process of root, and nothing for one of another user: that can do through any
@@ -70,7 +70,7 @@ pub fn foreign(path: &Path, end: End) -> io::Result<Vec<Foreign>> {
 /// # Errors
 /// See [`foreign`].
 pub fn foreign_to_root(path: &Path, end: End) -> io::Result<Vec<Foreign>> {
-    if rustix::process::geteuid().is_root() { foreign(path, end) } else { Ok(Vec::new()) }
+    if crate::system::process::geteuid().is_root() { foreign(path, end) } else { Ok(Vec::new()) }
 }
 
 /// A folder, open, so that no name on the way to it counts any more. A process of root gets one
@@ -131,7 +131,7 @@ fn walk(path: &Path, end: End, ours: u32) -> io::Result<Vec<Foreign>> {
         }
         links = links.saturating_add(1);
         if links > LINKS_MAX {
-            return Err(rustix::io::Errno::LOOP.into());
+            return Err(crate::system::Errno::LOOP.into());
         }
         let target = fs::read_link(&next)?;
         if target.is_absolute() {
@@ -218,18 +218,18 @@ fn account(uid: u32) -> Option<(String, u32)> {
 /// # Errors
 /// It can be neither made nor opened, or is no folder.
 pub fn make_in(holder: &File, name: &Path) -> io::Result<File> {
-    match rustix::fs::mkdirat(holder, name, Mode::RWXU) {
-        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+    match crate::system::fs::mkdirat(holder, name, Mode::RWXU) {
+        Ok(()) | Err(crate::system::Errno::EXIST) => {}
         Err(error) => return Err(error.into()),
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(holder, name, flags, Mode::empty())?.into())
+    Ok(crate::system::fs::openat(holder, name, flags, Mode::empty())?.into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+    use crate::system::{PermissionsExt as _, chown, symlink};
 
     const OTHER: u32 = 65534;
 
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn folders_and_sticky_entries_of_another_user_are_found_by_root() {
-        if !rustix::process::geteuid().is_root() {
+        if !crate::system::process::geteuid().is_root() {
             eprintln!("SKIPPED: only root can give folders away");
             return;
         }

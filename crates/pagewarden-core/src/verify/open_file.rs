@@ -190,7 +190,7 @@ impl OpenFile {
     #[cfg(target_os = "linux")]
     fn open_direct_twin(&self) -> Option<File> {
         let (file, twin) = crate::source::file::open_direct(&self.page_file.path).ok()?;
-        let ours = rustix::fs::fstat(&self.cached).ok()?;
+        let ours = crate::system::fs::fstat(&self.cached).ok()?;
         ((twin.st_dev, twin.st_ino) == (ours.st_dev, ours.st_ino)).then_some(file)
     }
 
@@ -203,12 +203,12 @@ impl OpenFile {
 /// True if nothing was ever written to `range`; false also where the system does not say.
 #[cfg(target_os = "linux")]
 fn is_hole(file: &File, range: &Range<u64>) -> bool {
-    use rustix::fs::{SeekFrom, seek};
+    use crate::system::fs::{SeekFrom, seek};
     // Moves the descriptor's position, which is not used.
     match seek(file, SeekFrom::Data(range.start)) {
         Ok(data) => data >= range.end,
         // Nothing from there to the end, or the end itself has come nearer.
-        Err(rustix::io::Errno::NXIO) => {
+        Err(crate::system::Errno::NXIO) => {
             file.metadata().is_ok_and(|metadata| metadata.len() >= range.end)
         }
         Err(_) => false,
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn what_was_never_written_is_known_and_what_was_is_read() {
-        use std::os::unix::fs::FileExt as _;
+        use crate::system::FileExt as _;
         let file = tempfile::tempfile().unwrap();
         file.set_len(64 << 20).unwrap();
         file.write_all_at(b"data", 32 << 20).unwrap();

@@ -2,16 +2,15 @@
 
 use std::io;
 use std::num::NonZero;
-use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use rustix::io::Errno;
 
 use crate::database::{Description, PageFile, Step, StreamedPages, Target};
 use crate::source::buffer::ALIGNMENT;
 use crate::source::rate::Rate;
 use crate::source::yielding::Yielding;
+use crate::system::Errno;
+use crate::system::MetadataExt as _;
 use crate::verdict::{ByteOffset, Finding, Kind, Note, Severity, Unread};
 use crate::verify::open_file::OpenFile;
 use crate::verify::{Caching, Options, RUN_BYTES};

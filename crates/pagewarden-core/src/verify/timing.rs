@@ -11,7 +11,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
+use crate::system::processor_time;
 
 /// Where bytes came from and what time went to, over all threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -131,13 +131,6 @@ impl Stopwatch {
     pub fn waited(&self) -> Duration {
         self.total().saturating_sub(self.computed())
     }
-}
-
-/// Processor time of this thread.
-fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// What the workers of a run add up.

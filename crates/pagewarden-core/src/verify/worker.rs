@@ -387,7 +387,7 @@ const BECAME_SHORTER: &str = "the file became shorter while it was read";
 
 /// True if a direct read was not done because it was one.
 fn is_refused(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error())
+    error.raw_os_error() == Some(crate::system::Errno::INVAL.raw_os_error())
 }
 
 /// Reads until `bytes` is full or the file ends.

@@ -26,14 +26,15 @@
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{Mode as FileMode, OFlags, fchmod};
-use rustix::io::Errno;
-use rustix::process::geteuid;
+use pagewarden::system::Errno;
+use pagewarden::system::fs::{Mode as FileMode, OFlags, fchmod};
+use pagewarden::system::process::geteuid;
+use pagewarden::system::{MetadataExt as _, OpenOptionsExt as _};
+
 use serde::{Deserialize, Serialize};
 
 use super::mode::Mode;

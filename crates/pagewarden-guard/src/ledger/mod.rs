@@ -6,15 +6,16 @@
 //! the history and what follows from all of it.
 
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use pagewarden::system::OpenOptionsExt as _;
+use pagewarden::system::fs::OFlags;
+
 use anyhow::{Context as _, Result, bail, ensure};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
-use rustix::fs::OFlags;
 
 use crate::config::{EVERY, Subject};
 use crate::state::Held;
@@ -210,8 +211,8 @@ impl Ledger {
 }
 
 fn uri(path: &Path, immutable: bool) -> String {
+    use pagewarden::system::OsStrExt as _;
     use std::fmt::Write as _;
-    use std::os::unix::ffi::OsStrExt as _;
     let mut name = "file:".to_owned();
     for byte in path.as_os_str().as_bytes() {
         match byte {

@@ -5,14 +5,15 @@
 //! answer is 2xx, or the program exits with 0.
 
 use std::io::Write as _;
-use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pagewarden::system::CommandExt as _;
+use pagewarden::system::process::{Pid, Signal, kill_process_group};
+
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use sha2::Sha256;
 

@@ -29,7 +29,7 @@ struct Event {
 /// The body of a message with all events that wait for a way.
 pub(super) fn of_events(ledger: &Ledger, way: &str, now: i64) -> Result<String> {
     let events = events(ledger, way).context("cannot read the ledger")?;
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let host = pagewarden::system::host_name();
     let subject = subject(&events, &host);
     let mut text = format!("{subject}\n");
     for event in events.iter().take(TARGETS_MAX) {

@@ -16,9 +16,10 @@
 
 use std::fmt;
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use pagewarden::system::MetadataExt as _;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use serde::Deserialize;
@@ -230,7 +231,7 @@ pub fn secret(file: &Path) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use pagewarden::system::PermissionsExt as _;
 
     use super::*;
 

@@ -2,12 +2,12 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{BufWriter, Read as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use pagewarden::database::Target;
 use pagewarden::seal::{Header, Sealing};
+use pagewarden::system::{DirBuilderExt as _, OpenOptionsExt as _};
 use sha2::{Digest as _, Sha256};
 
 use crate::ledger::uint;

@@ -3,13 +3,13 @@
 
 use std::fs;
 use std::num::NonZero;
-use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pagewarden::database::OpenOptions;
+use pagewarden::system::FileExt as _;
 use pagewarden::verdict::Verdict;
 use pagewarden::verify::Options;
 use serde_json::Value;

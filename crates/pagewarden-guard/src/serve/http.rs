@@ -14,8 +14,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pagewarden::system::event::{PollFd, PollFlags, Timespec, poll};
 use pagewarden::words::printable_json;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::{ServerConfig, ServerConnection};
 
 /// Connections at a time.

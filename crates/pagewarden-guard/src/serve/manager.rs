@@ -1,9 +1,10 @@
 //! Tells the service manager that started it how it is: `sd_notify`, without its library.
 
 use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
+
+use pagewarden::system::OsStrExt as _;
 
 /// It answers.
 pub(super) fn ready() {

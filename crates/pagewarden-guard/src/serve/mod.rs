@@ -77,7 +77,7 @@ pub struct Settings {
 /// # Errors
 /// They cannot be read, do not fit each other, or others can read the key.
 pub fn tls(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
-    use std::os::unix::fs::MetadataExt as _;
+    use pagewarden::system::MetadataExt as _;
     let shown = key.display();
     let file = File::open(key).with_context(|| format!("cannot read {shown}"))?;
     let metadata = file.metadata().with_context(|| format!("cannot read {shown}"))?;

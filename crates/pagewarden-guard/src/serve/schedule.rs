@@ -102,7 +102,7 @@ enum Disk {
 }
 
 fn disk_of(subject: &Subject) -> Disk {
-    use std::os::unix::fs::MetadataExt as _;
+    use pagewarden::system::MetadataExt as _;
     let path = subject.path();
     disk_beneath(path).map_or_else(
         || Disk::Unknown(std::fs::metadata(path).map_or(0, |metadata| metadata.dev())),

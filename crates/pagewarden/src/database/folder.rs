@@ -158,7 +158,7 @@ mod tests {
         fs::write(path("customers/empty.sqlite"), "").unwrap();
         // Its first page is destroyed.
         fs::write(path("shop.MDF"), vec![0xAA; 8192]).unwrap();
-        std::os::unix::fs::symlink("/", path("customers/root")).unwrap();
+        pagewarden_core::system::symlink("/", path("customers/root")).unwrap();
         let found = databases(folder.path(), None).unwrap();
         assert_eq!(found, [path("customers/one/data"), path("shop.MDF")]);
         assert!(!is_target(folder.path(), None));

@@ -7,8 +7,9 @@
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+
+use pagewarden_core::system;
 
 use crate::error::Error;
 use crate::pack::PackError;
@@ -186,7 +187,7 @@ fn missing(path: &Path, root: Root, bases: &Bases) -> Error {
 /// What a file is, whatever it is called. An object has one name.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Identity {
-    Here(u64, u64),
+    Here(system::Identity),
     Stored(PathBuf),
 }
 
@@ -196,7 +197,9 @@ fn identity(place: &StorePath) -> Result<Identity, Error> {
         return Ok(Identity::Stored(place.path().to_owned()));
     };
     let metadata = fs::metadata(path).map_err(|error| Error::io("open", path, error))?;
-    Ok(Identity::Here(metadata.dev(), metadata.ino()))
+    let known =
+        system::identity(&metadata, path).map_err(|error| Error::io("open", path, error))?;
+    Ok(Identity::Here(known))
 }
 
 pub(super) fn unreadable(path: &Path, error: PackError) -> Error {

@@ -8,9 +8,11 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, Metadata};
 use std::io::ErrorKind;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+
+use pagewarden_core::system::{
+    Identity, MetadataExt as _, OsStrExt as _, identity, identity_of_open,
+};
 
 use crate::database::LinkMaker;
 use crate::error::Error;
@@ -46,7 +48,7 @@ pub struct Content {
     /// As the system told of each when it was listed.
     seen: Vec<Seen>,
     /// Folders that were listed, so that links never lead round in circles.
-    folders: HashSet<(u64, u64)>,
+    folders: HashSet<Identity>,
     /// Links to folders that were not followed.
     pub left_out: Vec<PathBuf>,
 }
@@ -54,23 +56,25 @@ pub struct Content {
 /// What changes when a process writes to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen {
-    device: u64,
-    inode: u64,
+    identity: Identity,
     bytes: u64,
     modified: (i64, i64),
     changed: (i64, i64),
 }
 
 impl Seen {
-    fn of(metadata: &Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
+    fn of(metadata: &Metadata, path: &Path) -> Result<Self, Error> {
+        Ok(Self {
+            identity: identified(metadata, path)?,
             bytes: metadata.len(),
             modified: (metadata.mtime(), metadata.mtime_nsec()),
             changed: (metadata.ctime(), metadata.ctime_nsec()),
-        }
+        })
     }
+}
+
+fn identified(metadata: &Metadata, path: &Path) -> Result<Identity, Error> {
+    identity(metadata, path).map_err(|error| Error::io("open", path, error))
 }
 
 impl Content {
@@ -165,7 +169,7 @@ impl Content {
                 "put a folder of its own in the place of the link",
             );
         }
-        if self.folders.contains(&(followed.dev(), followed.ino())) {
+        if self.folders.contains(&identified(&followed, &path)?) {
             return refuse(
                 "two links lead to this folder",
                 "let each tablespace have a folder of its own",
@@ -197,7 +201,8 @@ impl Content {
         let path = self.folder.join(&name);
         let refuse = |reason: &str, hint: &str| Err(Error::refused(&path, reason, hint));
         // Only links lead round in circles.
-        self.folders.insert((metadata.dev(), metadata.ino()));
+        let seen = Seen::of(metadata, &path)?;
+        self.folders.insert(seen.identity);
         if !metadata.is_dir() && !metadata.is_file() {
             return refuse("neither a file nor a folder", "shut the server down first");
         }
@@ -220,7 +225,7 @@ impl Content {
             What::File { bytes, has_holes: held < bytes, hash: [0; 32] }
         };
         self.entries.push(Entry { name, attributes, what, link });
-        self.seen.push(Seen::of(metadata));
+        self.seen.push(seen);
         Ok(())
     }
 
@@ -232,16 +237,18 @@ impl Content {
 
     /// True if this is the file that was listed, whatever path has led to it.
     pub(super) fn is_listed(&self, entry: usize, file: &File) -> bool {
-        let (Some(seen), Ok(found)) = (self.seen.get(entry), file.metadata()) else { return false };
-        (found.dev(), found.ino()) == (seen.device, seen.inode)
+        let (Some(seen), Ok(found)) = (self.seen.get(entry), identity_of_open(file)) else {
+            return false;
+        };
+        found == seen.identity
     }
 
     /// The entry of a file, by how the system knows it, since it may be reached by
     /// several paths.
-    pub(super) fn numbers(&self) -> HashMap<(u64, u64), usize> {
+    pub(super) fn numbers(&self) -> HashMap<Identity, usize> {
         let files = self.entries.iter().zip(&self.seen).enumerate();
         let files = files.filter(|(_, (entry, _))| entry.what != What::Folder);
-        files.map(|(number, (_, seen))| ((seen.device, seen.inode), number)).collect()
+        files.map(|(number, (_, seen))| (seen.identity, number)).collect()
     }
 
     /// Bytes in all files.
@@ -265,9 +272,9 @@ impl Content {
             let metadata = metadata.map_err(|error| Error::io("open", &path, error))?;
             let is_same = if entry.what == What::Folder {
                 let is_followed = entry.link.is_none() || may_follow(&path, &metadata);
-                is_followed && (metadata.dev(), metadata.ino()) == (seen.device, seen.inode)
+                is_followed && identified(&metadata, &path)? == seen.identity
             } else {
-                Seen::of(&metadata) == *seen
+                Seen::of(&metadata, &path)? == *seen
             };
             if !is_same {
                 return Err(Error::changed(&path, "it changed while it was packed", HINT));
@@ -298,7 +305,7 @@ fn cluster_of(link: &Path) -> &Path {
 /// True unless we are root and the link leads to what its maker may not be able to read: to a
 /// folder of another user than the cluster's, along a link that others can have made.
 fn may_follow(link: &Path, followed: &Metadata) -> bool {
-    if !rustix::process::geteuid().is_root() {
+    if !pagewarden_core::system::process::geteuid().is_root() {
         return true;
     }
     let owner = fs::metadata(cluster_of(link)).map(|cluster| cluster.uid());
@@ -326,7 +333,7 @@ fn not_of_the_owner(link: &Path, followed: &Metadata) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{chown, symlink};
+    use pagewarden_core::system::{chown, symlink};
 
     /// A cluster, as far as names go, and a folder beside it.
     fn cluster() -> (tempfile::TempDir, PathBuf, PathBuf) {
@@ -382,7 +389,7 @@ mod tests {
     #[test]
     fn root_follows_no_link_of_another_user_to_what_is_not_theirs() {
         const OTHER: Option<u32> = Some(65534);
-        if !rustix::process::geteuid().is_root() {
+        if !pagewarden_core::system::process::geteuid().is_root() {
             eprintln!("SKIPPED: only root can give folders away");
             return;
         }

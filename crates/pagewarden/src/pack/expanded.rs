@@ -33,10 +33,11 @@ mod place;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use pagewarden_core::system::{FileExt as _, MetadataExt as _};
 
 use crate::pack::lock;
 use crate::pack::read::Pack;
@@ -343,7 +344,7 @@ impl Expanded {
 
     /// What could be had of its file system and of memory.
     fn free_bytes(&self) -> io::Result<u64> {
-        let state = rustix::fs::fstatvfs(&self.store)?;
+        let state = pagewarden_core::system::fs::fstatvfs(&self.store)?;
         // One without a bound says that it has no blocks at all.
         let is_bounded = state.f_blocks > 0;
         let in_it = state.f_bavail.saturating_mul(state.f_frsize);
@@ -353,6 +354,7 @@ impl Expanded {
 }
 
 /// A store as it is to be.
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "there is none elsewhere"))]
 struct Wanted {
     name: String,
     head: Vec<u8>,
@@ -367,8 +369,8 @@ fn identity(pack: &Pack, file: usize) -> io::Result<Root> {
     for number in [file as u64, pack.block_bytes() as u64] {
         hash.update(&number.to_le_bytes());
     }
-    for status in pack.statuses()? {
-        for number in [status.dev(), status.ino(), status.len()] {
+    for (status, (device, inode)) in pack.statuses()? {
+        for number in [device, inode, status.len()] {
             hash.update(&number.to_le_bytes());
         }
         // No user can set the time of the last change.

@@ -4,7 +4,8 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::num::NonZero;
 
-use rustix::fs::Advice;
+use pagewarden_core::system::fs::Advice;
+use pagewarden_core::system::{Identity, identity_of_open};
 
 use crate::source::file::{open_regular, read_fully};
 use crate::source::store::{StorePath, StoredFile};
@@ -57,14 +58,14 @@ impl PackFile {
     /// Says how it will be read. What the system does with that is its matter; a store has none of it.
     pub(super) fn advise(&self, begin: u64, count: Option<NonZero<u64>>, advice: Advice) {
         if let Self::Here(file) = self {
-            let _ = rustix::fs::fadvise(file, begin, count, advice);
+            let _ = pagewarden_core::system::fs::fadvise(file, begin, count, advice);
         }
     }
 
     /// What the system says of it; nothing of what is in a store.
-    pub(super) fn status(&self) -> io::Result<Option<Metadata>> {
+    pub(super) fn status(&self) -> io::Result<Option<(Metadata, Identity)>> {
         match self {
-            Self::Here(file) => file.metadata().map(Some),
+            Self::Here(file) => Ok(Some((file.metadata()?, identity_of_open(file)?))),
             Self::Stored(_) => Ok(None),
         }
     }

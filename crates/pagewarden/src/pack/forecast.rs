@@ -192,7 +192,7 @@ fn coding(blocks: &[Vec<u8>], settings: &Settings) -> io::Result<Option<Coding>>
 /// How fast the device of the largest file without holes is read past the page
 /// cache. Leaves the page cache as it is.
 fn read_rate(content: &Content, stop: &AtomicBool) -> Option<f64> {
-    use std::os::unix::fs::MetadataExt as _;
+    use pagewarden_core::system::MetadataExt as _;
     let mut files: Vec<_> =
         content.entries.iter().enumerate().map(|(number, entry)| (entry.bytes(), number)).collect();
     files.sort_unstable();

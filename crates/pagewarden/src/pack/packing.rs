@@ -7,9 +7,10 @@ use std::fmt;
 use std::fs;
 use std::io::{self, Write};
 use std::num::NonZero;
-use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use pagewarden_core::system::{Identity, identity};
 
 use crate::database::{PageFile, Step, Target};
 use crate::error::Error;
@@ -192,12 +193,12 @@ impl<W: Write + Send + 'static> Packing<W> {
 }
 
 /// The entry that a file of pages is, whatever path leads to it.
-fn number_of(file: &PageFile, numbers: &HashMap<(u64, u64), usize>) -> Option<usize> {
+fn number_of(file: &PageFile, numbers: &HashMap<Identity, usize>) -> Option<usize> {
     if file.selection.is_some() {
         return None;
     }
     let metadata = fs::symlink_metadata(&file.path).ok()?;
-    numbers.get(&(metadata.dev(), metadata.ino())).copied()
+    numbers.get(&identity(&metadata, &file.path).ok()?).copied()
 }
 
 impl<W: Write> Shared<W> {

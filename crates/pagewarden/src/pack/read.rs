@@ -10,7 +10,8 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::Advice;
+use pagewarden_core::system::Identity;
+use pagewarden_core::system::fs::Advice;
 
 use crate::pack::codec::{Codec, Decoder};
 use crate::pack::file::PackFile;
@@ -216,7 +217,7 @@ impl Pack {
     }
 
     /// What the system says of its file, and of those of the packs that it builds on.
-    pub(super) fn statuses(&self) -> io::Result<Vec<Metadata>> {
+    pub(super) fn statuses(&self) -> io::Result<Vec<(Metadata, Identity)>> {
         let mut statuses = match &self.base {
             Some(base) => base.pack.statuses()?,
             None => Vec::new(),

@@ -6,18 +6,19 @@
 //! only what fails is written again.
 
 use std::collections::HashSet;
-use std::fs::{self, File, FileTimes, OpenOptions, Permissions};
+use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io;
 use std::num::NonZero;
-use std::os::unix::fs::{
-    FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink,
-};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::OFlags;
+use pagewarden_core::system::fs::OFlags;
+use pagewarden_core::system::{
+    FileExt as _, OpenOptionsExt as _, identity_of_open, open_folder, set_mode, set_mode_of,
+    symlink, sync_folder, unwritable_name,
+};
 
 use crate::error::Error;
 use crate::pack::codec::is_zero;
@@ -148,6 +149,7 @@ pub fn restore(restoring: &Restoring<'_>) -> Result<Restored, Error> {
         .filter(|(_, entry)| (restoring.wanted)(entry))
         .collect();
     let folders = || entries.iter().map(|(_, entry)| *entry);
+    refuse_names(folders())?;
     make_folders(restoring.places, folders().filter(|entry| entry.what == What::Folder))?;
     let files: Vec<_> = entries
         .iter()
@@ -181,6 +183,18 @@ pub fn restore(restoring: &Restoring<'_>) -> Result<Restored, Error> {
     Ok(Restored { files: files.len() as u64, bytes, kept_bytes: kept_bytes.into_inner() })
 }
 
+/// Refuses names that this system would give to another file, before anything is written.
+pub(super) fn refuse_names<'a>(entries: impl Iterator<Item = &'a Entry>) -> Result<(), Error> {
+    match unwritable_name(entries.map(|entry| entry.name.as_path())) {
+        None => Ok(()),
+        Some((name, reason)) => Err(Error::refused(
+            name,
+            format!("it cannot be written here by its name: {reason}"),
+            "unpack the rest with --only, or all of it on Linux",
+        )),
+    }
+}
+
 /// Makes folders, each before what is in it.
 pub(super) fn make_folders<'a>(
     places: &Places,
@@ -191,8 +205,7 @@ pub(super) fn make_folders<'a>(
         let failed = |error| Error::io("create", &path, error);
         fs::create_dir_all(&path).map_err(failed)?;
         // What an earlier run has finished may be closed to its owner.
-        fs::set_permissions(&path, Permissions::from_mode(FOLDER_MODE_MEANWHILE))
-            .map_err(failed)?;
+        set_mode_of(&path, FOLDER_MODE_MEANWHILE).map_err(failed)?;
     }
     Ok(())
 }
@@ -206,10 +219,10 @@ pub(super) fn finish_folders<'a>(
 ) -> Result<(), Error> {
     for entry in entries.rev() {
         let path = places.path(&entry.name);
-        let opened = File::open(&path);
+        let opened = open_folder(&path);
         opened
             .and_then(|opened| {
-                dress(&opened, entry.attributes).and_then(|()| to_device.sync(&opened))
+                dress(&opened, entry.attributes).and_then(|()| to_device.sync_folder(&opened))
             })
             .map_err(|error| Error::io("finish", &path, error))?;
     }
@@ -241,7 +254,7 @@ impl ToDevice {
         for path in std::iter::once(&places.folder).chain(links) {
             let failed = |error| Error::io("open", path, error);
             let folder = File::open(path).map_err(failed)?;
-            if devices.insert(folder.metadata().map_err(failed)?.dev()) {
+            if devices.insert(identity_of_open(&folder).map_err(failed)?.0) {
                 folders.push((path.clone(), folder));
             }
         }
@@ -251,6 +264,13 @@ impl ToDevice {
     fn sync(&self, file: &File) -> io::Result<()> {
         match self {
             Self::Each => file.sync_all(),
+            Self::AtTheEnd(_) => Ok(()),
+        }
+    }
+
+    fn sync_folder(&self, folder: &File) -> io::Result<()> {
+        match self {
+            Self::Each => sync_folder(folder),
             Self::AtTheEnd(_) => Ok(()),
         }
     }
@@ -266,7 +286,7 @@ impl ToDevice {
 
 #[cfg(target_os = "linux")]
 fn sync_file_system(folder: &File) -> io::Result<()> {
-    Ok(rustix::fs::syncfs(folder)?)
+    Ok(pagewarden_core::system::fs::syncfs(folder)?)
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -377,7 +397,7 @@ fn open_again(path: &Path) -> io::Result<File> {
         .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed());
     let file = match options.open(path) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            fs::set_permissions(path, Permissions::from_mode(MODE_MEANWHILE))?;
+            set_mode_of(path, MODE_MEANWHILE)?;
             options.open(path)
         }
         opened => opened,
@@ -530,11 +550,11 @@ pub(super) fn dress(file: &File, attributes: Attributes) -> io::Result<()> {
         true => attributes.mode & 0o7777,
         false => attributes.mode & FILE_MODE,
     };
-    if rustix::process::geteuid().is_root() {
+    if pagewarden_core::system::process::geteuid().is_root() {
         let (owner, group) = (attributes.owner, attributes.group);
-        std::os::unix::fs::fchown(file, Some(owner), Some(group))?;
+        pagewarden_core::system::fchown(file, Some(owner), Some(group))?;
     }
-    file.set_permissions(Permissions::from_mode(mode))?;
+    set_mode(file, mode)?;
     let nanoseconds = Duration::from_nanos(attributes.modified_nanoseconds.into());
     let seconds = Duration::from_secs(attributes.modified_seconds.unsigned_abs());
     let whole = if attributes.modified_seconds < 0 {
@@ -550,6 +570,8 @@ pub(super) fn dress(file: &File, attributes: Attributes) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use pagewarden_core::system::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -583,7 +605,10 @@ mod tests {
         many.sync_the_rest().unwrap();
         places.add_link("other".into(), "/dev/shm".into(), "/new2".into());
         if let ToDevice::AtTheEnd(systems) = ToDevice::of(&places, 64).unwrap() {
-            let device = |path: &Path| fs::metadata(path).unwrap().dev();
+            let device = |path: &Path| {
+                use pagewarden_core::system::MetadataExt as _;
+                fs::metadata(path).unwrap().dev()
+            };
             let is_other = device(Path::new("/dev/shm")) != device(folders[0].path());
             assert_eq!(systems.len(), if is_other { 2 } else { 1 });
         }
@@ -605,8 +630,8 @@ mod tests {
         fs::write(&path, "").unwrap();
         let attributes = Attributes {
             mode: 0o7755,
-            owner: rustix::process::geteuid().as_raw(),
-            group: rustix::process::getegid().as_raw(),
+            owner: pagewarden_core::system::process::geteuid().as_raw(),
+            group: pagewarden_core::system::process::getegid().as_raw(),
             modified_seconds: 1,
             modified_nanoseconds: 0,
         };

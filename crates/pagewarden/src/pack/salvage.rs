@@ -8,9 +8,10 @@
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
+
+use pagewarden_core::system::FileExt as _;
 
 use crate::error::Error;
 use crate::pack::chain::{Search, base_of, unreadable};
@@ -21,7 +22,9 @@ use crate::pack::layout::{
     SPAN_HEAD_BYTES, file_record, span_bytes, span_count, span_head,
 };
 use crate::pack::read::{Contents, Pack, Recorded, SpanPlace, read_header, read_range};
-use crate::pack::restore::{Restoring, ToDevice, dress, finish_folders, make_folders};
+use crate::pack::restore::{
+    Restoring, ToDevice, dress, finish_folders, make_folders, refuse_names,
+};
 use crate::pack::table::{Entry, Names, UNKNOWN_BYTES, What};
 use crate::pack::tree::{file_hash, span_hash};
 use crate::pack::{PackError, SPAN_BYTES, crc};
@@ -141,6 +144,7 @@ impl Salvaged {
         let wanted = || entries().filter(|(_, entry)| (restoring.wanted)(entry));
         let folders =
             || wanted().map(|(_, entry)| entry).filter(|entry| entry.what == What::Folder);
+        refuse_names(wanted().map(|(_, entry)| entry))?;
         make_folders(restoring.places, folders())?;
         let mut files = SalvagedFiles { problems: self.problems.clone(), ..Default::default() };
         if !self.has_table {

@@ -137,8 +137,8 @@ impl<W: Write + Send + 'static> StreamPacking<W> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let attributes = Attributes {
             mode: MODE,
-            owner: rustix::process::geteuid().as_raw(),
-            group: rustix::process::getegid().as_raw(),
+            owner: pagewarden_core::system::process::geteuid().as_raw(),
+            group: pagewarden_core::system::process::getegid().as_raw(),
             modified_seconds: i64::try_from(now.as_secs()).unwrap_or(i64::MAX),
             modified_nanoseconds: now.subsec_nanos(),
         };

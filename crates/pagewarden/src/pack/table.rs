@@ -25,9 +25,9 @@
 //! they come from took them for.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
+
+use pagewarden_core::system::{OsStrExt as _, path_of_bytes};
 
 use crate::pack::PackError;
 use crate::pack::layout::Fields;
@@ -157,7 +157,7 @@ impl Entry {
 /// A length of two bytes, and a path of that length.
 fn path(fields: &mut Fields<'_>) -> Option<PathBuf> {
     let bytes = usize::from(fields.u16()?);
-    Some(PathBuf::from(OsStr::from_bytes(fields.take(bytes)?)))
+    path_of_bytes(fields.take(bytes)?)
 }
 
 /// The table as bytes, whose hash is the root.
@@ -197,8 +197,8 @@ impl Names {
         if (!is_root && !is_plain(&entry.name)) || entry.attributes.mode > 0o7777 {
             return Err(PackError::Hostile("a name in its table leads elsewhere"));
         }
-        let is_odd =
-            |link: &PathBuf| !link.is_absolute() || link.as_os_str().as_bytes().contains(&0);
+        // Absolute where it comes from, which may be another system.
+        let is_odd = |link: &PathBuf| !link.has_root() || link.as_os_str().as_bytes().contains(&0);
         if entry.link.as_ref().is_some_and(is_odd) {
             return Err(PackError::Hostile("a link in its table leads nowhere"));
         }

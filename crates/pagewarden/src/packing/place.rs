@@ -80,7 +80,7 @@ impl<'a> Place<'a> {
         /// The sample may be a poor one.
         const SHARE: f64 = 0.8;
         let Home::Here { folder, .. } = &self.home else { return Ok(()) };
-        let Ok(status) = rustix::fs::statvfs(folder) else { return Ok(()) };
+        let Ok(status) = crate::system::fs::statvfs(folder) else { return Ok(()) };
         let free = status.f_bavail.saturating_mul(status.f_frsize);
         // Where all of it fits as it is, nothing is to be found out.
         if free > content.bytes() {

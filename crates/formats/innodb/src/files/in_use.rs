@@ -14,7 +14,6 @@
 //! What was looked at again as often as that is done, and is another file once more, is undecided.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,6 +26,7 @@ use pagewarden_core::page::{
     Fingerprint, Neighbours, PageFinding, PageFormat, PageRun, RunVerdict,
 };
 use pagewarden_core::source::file::{open_regular, read_fully};
+use pagewarden_core::system::identity;
 use pagewarden_core::verdict::Standing;
 
 /// More files are not opened again.
@@ -51,7 +51,7 @@ impl FileIdentity {
     /// Of the file that has this name now.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let metadata = std::fs::symlink_metadata(path).ok()?;
-        let (device, inode) = (metadata.dev(), metadata.ino());
+        let (device, inode) = identity(&metadata, path).ok()?;
         Some(Self { device, inode, space: None, flags: None, key_info: None })
     }
 

@@ -12,25 +12,31 @@
 //! Where there is no such folder, or the program has another name, nothing is known to be open.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+
+use pagewarden_core::system::{MetadataExt as _, identity};
 
 const SERVERS: [&str; 2] = ["mariadbd", "mysqld"];
 
 /// True if a server has one of these files open, or may have: of a server that we may not look
 /// into, all files of its user are its own.
 pub(super) fn any_is_open<'a>(paths: impl IntoIterator<Item = &'a Path>) -> bool {
-    let files: Vec<_> = paths.into_iter().filter_map(|path| fs::metadata(path).ok()).collect();
+    let seen = |path: &Path| {
+        let metadata = fs::metadata(path).ok()?;
+        Some((identity(&metadata, path).ok()?, metadata.uid()))
+    };
+    let files: Vec<_> = paths.into_iter().filter_map(seen).collect();
     if files.is_empty() {
         return false;
     }
     servers().any(|server| match fs::read_dir(server.join("fd")) {
-        Ok(open) => open.flatten().filter_map(|open| fs::metadata(open.path()).ok()).any(|open| {
-            files.iter().any(|file| (file.dev(), file.ino()) == (open.dev(), open.ino()))
-        }),
+        Ok(open) => open
+            .flatten()
+            .filter_map(|open| seen(&open.path()))
+            .any(|(open, _)| files.iter().any(|(file, _)| *file == open)),
         Err(_) => {
             let user = server.metadata().map(|server| server.uid()).ok();
-            files.iter().any(|file| Some(file.uid()) == user)
+            files.iter().any(|(_, owner)| Some(*owner) == user)
         }
     })
 }

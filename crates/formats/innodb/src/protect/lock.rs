@@ -13,7 +13,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,6 +20,7 @@ use std::time::{Duration, Instant};
 use pagewarden_core::error::Error;
 use pagewarden_core::protect::disk::Written;
 use pagewarden_core::source::hold::{is_open_elsewhere, lock, unlock};
+use pagewarden_core::system::MetadataExt as _;
 
 /// What the servers of a directory lock.
 const NAMES: [&str; 2] = ["ibdata1", "aria_log_control"];

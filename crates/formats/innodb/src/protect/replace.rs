@@ -7,7 +7,6 @@
 use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use pagewarden_core::crc32c::crc32c;
@@ -19,6 +18,7 @@ use pagewarden_core::protect::stretches;
 use pagewarden_core::source::file::read_fully;
 use pagewarden_core::source::rate::RateLimiter;
 use pagewarden_core::source::write_back;
+use pagewarden_core::system::MetadataExt as _;
 
 /// `st_blocks` counts in these.
 const BLOCK_BYTES: u64 = 512;
@@ -215,7 +215,7 @@ fn joined(mut stretches: Vec<Range<usize>>) -> Vec<Range<usize>> {
 /// Refuses where the copy would fill the file system.
 fn check_room(path: &Path, like: &Metadata) -> Result<(), Error> {
     let folder = path.parent().unwrap_or(path);
-    let Ok(system) = rustix::fs::statvfs(folder) else { return Ok(()) };
+    let Ok(system) = pagewarden_core::system::fs::statvfs(folder) else { return Ok(()) };
     let free = system.f_bavail.saturating_mul(system.f_frsize);
     let needed = like.blocks().saturating_mul(BLOCK_BYTES).saturating_add(SPARE_BYTES);
     if free >= needed {
@@ -233,8 +233,8 @@ fn check_room(path: &Path, like: &Metadata) -> Result<(), Error> {
 /// Access control lists and labels, as far as they may be set.
 #[cfg(target_os = "linux")]
 fn copy_attributes(from: &File, to: &File) -> io::Result<()> {
-    use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fsetxattr};
-    use rustix::io::Errno;
+    use pagewarden_core::system::Errno;
+    use pagewarden_core::system::fs::{XattrFlags, fgetxattr, flistxattr, fsetxattr};
 
     const BYTES_MAX: usize = 64 << 10;
     let mut names = vec![0_u8; BYTES_MAX];
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn holes_are_told_from_data() {
-        use std::os::unix::fs::FileExt as _;
+        use pagewarden_core::system::FileExt as _;
 
         let file = tempfile::tempfile().unwrap();
         file.set_len(1 << 20).unwrap();

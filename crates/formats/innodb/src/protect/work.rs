@@ -6,7 +6,6 @@
 use std::collections::BTreeSet;
 use std::fs::{File, Metadata};
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,6 +24,7 @@ use pagewarden_core::protect::threads::{Threads, lock};
 use pagewarden_core::protect::{PageTally, stretches};
 use pagewarden_core::source::buffer::AlignedBuffer;
 use pagewarden_core::source::file::{open_regular, read_fully};
+use pagewarden_core::system::MetadataExt as _;
 use pagewarden_core::verdict::{Finding, Kind};
 use pagewarden_core::verify::Progress;
 

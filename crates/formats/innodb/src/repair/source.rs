@@ -13,7 +13,6 @@
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,6 +26,7 @@ use crate::repair::identity::Identity;
 use crate::repair::{Directory, check_log_has_key, number_of_system_file};
 use pagewarden_core::error::Error;
 use pagewarden_core::source::file::{open_regular, read_fully};
+use pagewarden_core::system::identity;
 use pagewarden_core::words::counted;
 
 const COMPARED_BYTES: usize = 1 << 20;
@@ -60,8 +60,9 @@ impl Source {
                 "name the folder with ibdata1 in it; unpack archives and streams first",
             );
         }
-        let own = fs::metadata(&ours.root).map_err(|error| Error::io("open", &ours.root, error))?;
-        if (metadata.dev(), metadata.ino()) == (own.dev(), own.ino()) {
+        let theirs = identity(&metadata, root).map_err(|error| Error::io("open", root, error))?;
+        let own = fs::metadata(&ours.root).and_then(|own| identity(&own, &ours.root));
+        if theirs == own.map_err(|error| Error::io("open", &ours.root, error))? {
             return refuse(
                 "this is the directory that is to be repaired".to_owned(),
                 "name a copy of it; its own doublewrite area is asked in any case",

@@ -10,7 +10,6 @@
 //! | running, and no checkpoint of its own since it recovered | as of a crashed one: what replay mended is on disk at the next checkpoint only |
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,6 +20,7 @@ use crate::files::wal::replay::Replay;
 use crate::files::wal::segment::{SegmentName, Segments};
 use crate::files::wal::span::Span;
 use crate::page::LogEnd;
+use pagewarden_core::system::identity;
 use pagewarden_core::verdict::Severity;
 
 /// What the cluster is doing while we look.
@@ -201,8 +201,10 @@ fn postmaster(root: &Path, control: Option<&Control>) -> Option<Postmaster> {
     let mut lines = text.lines();
     // A negative number is a single-user backend.
     let pid: i32 = lines.next()?.trim().parse().ok()?;
-    let pid = rustix::process::Pid::from_raw(pid.checked_abs()?)?;
-    if rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH) {
+    let pid = pagewarden_core::system::process::Pid::from_raw(pid.checked_abs()?)?;
+    if pagewarden_core::system::process::test_kill_process(pid)
+        == Err(pagewarden_core::system::Errno::SRCH)
+    {
         return None;
     }
     // A killed server keeps its number until its parent process has waited for it.
@@ -236,8 +238,9 @@ fn postmaster(root: &Path, control: Option<&Control>) -> Option<Postmaster> {
 /// True if a process works in another folder than this one. In a container it sees the
 /// folder by another name, so that what the link leads to is compared, not the words.
 fn works_elsewhere(root: &Path, link: &str) -> bool {
-    match (fs::metadata(link), fs::metadata(root)) {
-        (Ok(theirs), Ok(ours)) => (theirs.dev(), theirs.ino()) != (ours.dev(), ours.ino()),
+    let known = |path: &Path| fs::metadata(path).and_then(|found| identity(&found, path));
+    match (known(Path::new(link)), known(root)) {
+        (Ok(theirs), Ok(ours)) => theirs != ours,
         // A process that may not follow the link may perhaps read it.
         _ => match (fs::read_link(link), fs::canonicalize(root)) {
             (Ok(folder), Ok(root)) => folder != root,

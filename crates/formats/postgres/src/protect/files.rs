@@ -13,11 +13,11 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::files::names::{Fork, RelationFile, is_known_without_pages};
 use pagewarden_core::error::Error;
+use pagewarden_core::system::{MetadataExt as _, identity};
 
 /// A folder of relations.
 #[derive(Debug)]
@@ -53,7 +53,8 @@ impl Listing {
         let mut add = |listing: &mut Self, path: PathBuf, name: String| {
             let metadata = fs::metadata(&path).map_err(|error| Error::io("open", &path, error))?;
             // Two links to one place, or one back into the cluster.
-            if seen.insert((metadata.dev(), metadata.ino())) {
+            let identity = identity(&metadata, &path);
+            if seen.insert(identity.map_err(|error| Error::io("open", &path, error))?) {
                 listing.folders.push(Folder { path, name });
             }
             Ok::<(), Error>(())

@@ -27,17 +27,16 @@
 
 use std::fs::{self, Metadata};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
-
-use rustix::fs::FlockOperation;
-use rustix::io::Errno;
 
 use pagewarden_core::error::Error;
 use pagewarden_core::protect::disk::{Disk, Written};
 use pagewarden_core::source::file::read_small;
 use pagewarden_core::source::presence::Presence;
+use pagewarden_core::system::Errno;
+use pagewarden_core::system::fs::FlockOperation;
+use pagewarden_core::system::{MetadataExt as _, identity, identity_of_open};
 
 /// What a server takes for another server's.
 const SERVERS: &str = "postmaster.pid";
@@ -135,7 +134,10 @@ fn locked(disk: &dyn Disk, path: &Path, owner: &Metadata) -> Result<Written, Err
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             opened => opened.map_err(|error| Error::io("create", path, error))?,
         };
-        match rustix::fs::flock(&file.file, FlockOperation::NonBlockingLockExclusive) {
+        match pagewarden_core::system::fs::flock(
+            &file.file,
+            FlockOperation::NonBlockingLockExclusive,
+        ) {
             Ok(()) if is_same(&file, path) => return Ok(file),
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => break,
@@ -155,14 +157,15 @@ fn is_left_over(path: &Path) -> bool {
         .is_ok_and(|bytes| String::from_utf8_lossy(&bytes).lines().nth(4) == Some(WORDS));
     is_ours
         && Written::open(path).is_ok_and(|file| {
-            rustix::fs::flock(&file.file, FlockOperation::NonBlockingLockExclusive).is_ok()
+            pagewarden_core::system::fs::flock(&file.file, FlockOperation::NonBlockingLockExclusive)
+                .is_ok()
         })
 }
 
 fn is_same(file: &Written, path: &Path) -> bool {
-    let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
-    match (file.file.metadata(), fs::symlink_metadata(path)) {
-        (Ok(ours), Ok(found)) => identity(ours) == identity(found),
+    let found = fs::symlink_metadata(path).and_then(|found| identity(&found, path));
+    match (identity_of_open(&file.file), found) {
+        (Ok(ours), Ok(found)) => ours == found,
         _ => false,
     }
 }
@@ -209,9 +212,9 @@ fn running(root: &Path) -> Option<i32> {
     let text = String::from_utf8_lossy(&bytes);
     let pid: i32 = text.lines().next()?.trim().parse().ok()?;
     let pid = pid.checked_abs()?;
-    let process = rustix::process::Pid::from_raw(pid)?;
+    let process = pagewarden_core::system::process::Pid::from_raw(pid)?;
     // Who may not be asked lives.
-    let lives = rustix::process::test_kill_process(process) != Err(Errno::SRCH);
+    let lives = pagewarden_core::system::process::test_kill_process(process) != Err(Errno::SRCH);
     lives.then_some(pid)
 }
 

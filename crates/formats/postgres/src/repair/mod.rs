@@ -17,7 +17,6 @@
 //! is yet to be replayed, and no page on disk has one right version.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::checksum::{checksum, hash_pages};
@@ -44,6 +43,7 @@ use pagewarden_core::repair::{
     Engine, Held, Hold, Opened, Options, Page, Patient, Planned, Proof, Request, is_of_length,
 };
 use pagewarden_core::source::file::open_regular;
+use pagewarden_core::system::FileExt as _;
 use pagewarden_core::verdict::{Finding, Protection, Severity};
 use pagewarden_core::words::LsnText;
 

@@ -11,7 +11,6 @@
 //! started by itself has another checkpoint, or other moments in its log.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -26,6 +25,7 @@ use crate::repair::proof::Copy;
 use crate::repair::stored::Stored;
 use pagewarden_core::error::Error;
 use pagewarden_core::source::file::{open_regular, read_fully, read_small};
+use pagewarden_core::system::{identity, identity_of_open};
 use pagewarden_core::words::{LsnText, utc};
 
 const LABEL_BYTES: usize = 16 << 10;
@@ -64,7 +64,10 @@ impl Source {
         }
         let ours =
             fs::metadata(&cluster.root).map_err(|error| Error::io("open", &cluster.root, error))?;
-        if (metadata.dev(), metadata.ino()) == (ours.dev(), ours.ino()) {
+        let known =
+            identity(&metadata, root).and_then(|it| Ok((it, identity(&ours, &cluster.root)?)));
+        let (theirs, own) = known.map_err(|error| Error::io("open", shown, error))?;
+        if theirs == own {
             return refuse(
                 "this is the database that is to be repaired".to_owned(),
                 "name a copy of it; its own log is asked in any case",
@@ -341,8 +344,7 @@ impl Source {
         };
         // A link of a tablespace in a copy may lead to the original.
         let Some(original) = original else { return Ok(Some(opened)) };
-        let (one, other) = (opened.metadata()?, original.metadata()?);
-        if (one.dev(), one.ino()) == (other.dev(), other.ino()) {
+        if identity_of_open(&opened)? == identity_of_open(original)? {
             return Err(std::io::Error::other("it is the damaged file itself, behind a link"));
         }
         Ok(Some(opened))

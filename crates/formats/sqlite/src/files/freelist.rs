@@ -12,12 +12,12 @@
 #![deny(clippy::arithmetic_side_effects)]
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 use crate::checksum::{page_sum, stored_sum};
 use crate::page::header::DatabaseHeader;
 use crate::page::{PageSet, SqlitePages};
 use pagewarden_core::page::PageFinding;
+use pagewarden_core::system::FileExt;
 use pagewarden_core::verdict::{Kind, PageNo, Severity};
 
 const ENTRY_BYTES: usize = 4;

@@ -11,7 +11,6 @@
 #![deny(clippy::arithmetic_side_effects)]
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 use crate::checksum::page_verify::{MARKER_BYTES, Marker, verify};
 use crate::checksum::{SUM_BYTES, page_sum, stored_sum};
@@ -21,6 +20,7 @@ use crate::page::header::{
 };
 use crate::page::lock_byte_page;
 use crate::page::marked::Markers;
+use pagewarden_core::system::FileExt;
 use pagewarden_core::verdict::PageNo;
 
 /// Pages looked at, spread over the file. More would tell no more, and cost a seek each.

@@ -21,12 +21,12 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::page::{LOCK_BYTE, PageSet};
 use pagewarden_core::source::file::open_regular;
 use pagewarden_core::source::hold;
+use pagewarden_core::system::FileExt;
 
 const WAL_HEADER_BYTES: u64 = 32;
 const WAL_FRAME_HEADER_BYTES: u64 = 24;

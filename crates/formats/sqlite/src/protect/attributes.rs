@@ -3,15 +3,14 @@
 //! a program that copies by time must see that.
 
 use std::ffi::CString;
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
-
-use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fsetxattr};
 
 use pagewarden_core::error::Error;
 use pagewarden_core::protect::disk::Written;
+use pagewarden_core::system::fs::{XattrFlags, fgetxattr, flistxattr, fsetxattr};
+use pagewarden_core::system::{MetadataExt as _, set_mode};
 
 /// The longest list of names, and the longest value, that Linux has.
 const BYTES_MAX: usize = 65_536;
@@ -31,9 +30,8 @@ pub(super) fn give(
             warnings.push(format!("the extended attribute {name} could not be kept"));
         }
     }
-    let mode = Permissions::from_mode(like.mode() & 0o7777);
     let failed = |error| Error::io("set the mode of", &copy.path, error);
-    copy.file.set_permissions(mode).map_err(failed)?;
+    set_mode(&copy.file, like.mode() & 0o7777).map_err(failed)?;
     let own = copy.file.metadata().map_err(failed)?;
     if (own.uid(), own.gid()) != (like.uid(), like.gid()) {
         let (user, group) = (like.uid(), like.gid());

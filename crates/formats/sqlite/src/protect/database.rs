@@ -3,7 +3,6 @@
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::num::NonZeroU32;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::checksum::page_verify::{Marker, Mode, Room};
@@ -14,6 +13,7 @@ use crate::protect::check::Soundness;
 use crate::protect::pages::Stamps;
 use pagewarden_core::error::Error;
 use pagewarden_core::protect::disk::Written;
+use pagewarden_core::system::{FileExt as _, MetadataExt as _, identity, inode};
 
 /// Those of the official checksum VFS.
 const RESERVED_BYTES_OFFICIAL: u8 = 8;
@@ -116,9 +116,12 @@ impl Database {
         let failed = |error| Error::io("look at", &self.path, error);
         let now = self.file.file.metadata().map_err(failed)?;
         let named = fs::metadata(&self.path).map_err(failed)?;
-        let stamp =
-            |data: &Metadata| (data.dev(), data.ino(), data.len(), data.mtime(), data.mtime_nsec());
-        if stamp(&now) == stamp(&self.like) && stamp(&named) == stamp(&self.like) {
+        let stamp = |data: &Metadata| {
+            let known = (inode(data), data.len(), data.mtime(), data.mtime_nsec());
+            identity(data, &self.path).map(|(device, _)| (device, known)).map_err(failed)
+        };
+        let like = stamp(&self.like)?;
+        if stamp(&now)? == like && stamp(&named)? == like {
             return Ok(());
         }
         Err(Error::changed(

@@ -17,7 +17,6 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::num::NonZero;
-use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -27,6 +26,7 @@ use crate::page::header::{DatabaseHeader, HEADER_BYTES};
 use crate::protect::check::{Soundness, all_findings, look_at_copy};
 use pagewarden_core::error::Error;
 use pagewarden_core::protect::Options;
+use pagewarden_core::system::FileExt as _;
 use pagewarden_core::verdict::{Finding, Kind, PageNo};
 use pagewarden_core::words::counted;
 

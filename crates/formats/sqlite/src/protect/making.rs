@@ -1,7 +1,5 @@
 //! The changed database while it is written beside the old one, until it has its name.
 
-use std::os::unix::fs::MetadataExt as _;
-
 use crate::page::header::HEADER_BYTES;
 use crate::protect::check::Soundness;
 use crate::protect::database::Database;
@@ -13,6 +11,7 @@ use pagewarden_core::error::Error;
 use pagewarden_core::protect::Outcome;
 use pagewarden_core::protect::disk::{Written, remove, sync, sync_folder};
 use pagewarden_core::source::rate::RateLimiter;
+use pagewarden_core::system::MetadataExt as _;
 
 /// A changed database that is being written.
 pub(super) struct Making<'a> {

@@ -38,7 +38,6 @@ use std::fs::{self, File};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::num::NonZeroU32;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -50,6 +49,7 @@ use pagewarden_core::protect::plan::{Request, Wish};
 use pagewarden_core::protect::{Options, Outcome};
 use pagewarden_core::source::file::open_regular;
 use pagewarden_core::source::rate::RateLimiter;
+use pagewarden_core::system::{FileExt as _, MetadataExt as _};
 use pagewarden_core::verdict::{PageNo, Protection};
 use pagewarden_core::verify::Progress;
 

@@ -4,11 +4,10 @@ use std::fs::{self, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
-
 use pagewarden_core::error::Error;
 use pagewarden_core::protect::Outcome;
 use pagewarden_core::protect::disk::{Disk, Written};
+use pagewarden_core::system::fs::{FlockOperation, flock};
 
 /// Behind the name of a database: one that is being made to take its place.
 pub(super) const UNFINISHED: &str = ".pagewarden-protect";

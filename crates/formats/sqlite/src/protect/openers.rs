@@ -4,14 +4,14 @@
 //! would not. The system tells of programs of the same user, and root of all.
 
 use std::fs::{self, Metadata};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use pagewarden_core::error::Error;
+use pagewarden_core::system::identity;
 
 /// Refuses a file that another process has open.
 pub(crate) fn check_nobody(path: &Path, file: &Metadata) -> Result<(), Error> {
-    let Some((process, name)) = opener(file) else { return Ok(()) };
+    let Some((process, name)) = opener(path, file) else { return Ok(()) };
     Err(Error::in_use(
         path,
         format!("process {process} ({name}) has it open"),
@@ -20,15 +20,16 @@ pub(crate) fn check_nobody(path: &Path, file: &Metadata) -> Result<(), Error> {
 }
 
 /// The first process found that has `file` open, and its name.
-fn opener(file: &Metadata) -> Option<(u32, String)> {
+fn opener(path: &Path, file: &Metadata) -> Option<(u32, String)> {
+    let ours = identity(file, path).ok()?;
     let processes = fs::read_dir("/proc").ok()?.filter_map(Result::ok);
     let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     for process in numbers.filter(|process| *process != std::process::id()) {
         let folder = Path::new("/proc").join(process.to_string());
         let Ok(files) = fs::read_dir(folder.join("fd")) else { continue };
         let is_it = |path: &Path| {
-            fs::metadata(path)
-                .is_ok_and(|open| (open.dev(), open.ino()) == (file.dev(), file.ino()))
+            let open = fs::metadata(path).and_then(|open| identity(&open, path));
+            open.is_ok_and(|open| open == ours)
         };
         if files.filter_map(Result::ok).any(|open| is_it(&open.path())) {
             let name = fs::read_to_string(folder.join("comm")).unwrap_or_default();
@@ -50,13 +51,13 @@ mod tests {
         let path = folder.path().join("file");
         fs::write(&path, "x").unwrap();
         let metadata = fs::metadata(&path).unwrap();
-        assert_eq!(opener(&metadata), None);
+        assert_eq!(opener(&path, &metadata), None);
         let input = Stdio::from(fs::File::open(&path).unwrap());
         let mut sleeper = Command::new("sleep").arg("60").stdin(input).spawn().unwrap();
-        assert_eq!(opener(&metadata), Some((sleeper.id(), "sleep".to_owned())));
+        assert_eq!(opener(&path, &metadata), Some((sleeper.id(), "sleep".to_owned())));
         assert!(check_nobody(&path, &metadata).is_err());
         sleeper.kill().unwrap();
         sleeper.wait().unwrap();
-        assert_eq!(opener(&metadata), None);
+        assert_eq!(opener(&path, &metadata), None);
     }
 }

@@ -13,7 +13,6 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::files::geometry;
@@ -32,6 +31,7 @@ use pagewarden_core::repair::{
 };
 use pagewarden_core::source::file::{open_regular, read_fully};
 use pagewarden_core::source::hold;
+use pagewarden_core::system::FileExt as _;
 use pagewarden_core::verdict::{Finding, Severity};
 
 mod pages;

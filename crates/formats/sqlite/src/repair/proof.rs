@@ -21,7 +21,6 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use crate::checksum::page_verify::{Marker, Mode, stored_digest};
@@ -33,6 +32,7 @@ use crate::repair::source::Source;
 use pagewarden_core::error::Error;
 use pagewarden_core::repair::candidate::Worth;
 use pagewarden_core::repair::copies::Moment;
+use pagewarden_core::system::MetadataExt as _;
 use pagewarden_core::words::counted;
 
 /// In a copy of this database, at least one in this number of compared pages is the same.

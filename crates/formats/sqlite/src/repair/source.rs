@@ -5,7 +5,6 @@
 //! first, and a page that the check finds anything about is not taken.
 
 use std::collections::HashSet;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -17,6 +16,7 @@ use pagewarden_core::database::OpenOptions;
 use pagewarden_core::error::Error;
 use pagewarden_core::repair::copies::{Moment, Packs, Unpacked, moment_of_copy};
 use pagewarden_core::source::file::{open_regular, read_fully};
+use pagewarden_core::system::{MetadataExt as _, identity};
 use pagewarden_core::verify::{self, Kept, verify};
 use pagewarden_core::words::utc;
 
@@ -50,7 +50,8 @@ impl Source {
         let own =
             std::fs::metadata(database).map_err(|error| Error::io("open", database, error))?;
         let refuse = |reason: &str, hint: &str| Err(Error::refused(path, reason, hint));
-        if (metadata.dev(), metadata.ino()) == (own.dev(), own.ino()) {
+        let theirs = identity(&metadata, path).map_err(failed)?;
+        if theirs == identity(&own, database).map_err(failed)? {
             return refuse(
                 "this is the database that is to be repaired",
                 "name a copy of it; its own log is asked in any case",

@@ -252,7 +252,12 @@ fn family_of(path: &Path) -> io::Result<Option<Family>> {
     if !is_backup(head) && !is_backup_without_its_beginning(&file) && !ends_as_backup(&file) {
         return Ok(None);
     }
-    let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
+    let _ = pagewarden_core::system::fs::fadvise(
+        &file,
+        0,
+        None,
+        pagewarden_core::system::fs::Advice::Sequential,
+    );
     let source = Source::File(Sectors::new(file)?);
     Ok(Some(Family::new(file_name(path), real_path, head, source)))
 }

@@ -4,15 +4,11 @@
 //! `x.mdf.pagewarden-unfinished` until all of them are whole; the primary file, by which a server
 //! finds the others, gets its name last.
 
-use std::fs::{self, Metadata};
+use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-
-use rustix::fs::FlockOperation;
-use rustix::io::Errno;
 
 use crate::checksum::PAGE_BYTES;
 use crate::files::data_file::read_page;
@@ -25,6 +21,9 @@ use pagewarden_core::protect::Outcome;
 use pagewarden_core::protect::copy::{CopyFolder, Folder, Found, MARKER, copying_to};
 use pagewarden_core::protect::disk::{Written, remove};
 use pagewarden_core::source::rate::RateLimiter;
+use pagewarden_core::system::Errno;
+use pagewarden_core::system::fs::FlockOperation;
+use pagewarden_core::system::{identity, identity_of_open};
 use pagewarden_core::verdict::Protection;
 
 /// Behind the names of files that are not whole.
@@ -147,9 +146,12 @@ impl Copy<'_> {
             opened => opened,
         };
         let file = opened.map_err(|error| Error::io("create", &marker, error))?;
-        let locked = rustix::fs::flock(&file.file, FlockOperation::NonBlockingLockExclusive);
+        let locked = pagewarden_core::system::fs::flock(
+            &file.file,
+            FlockOperation::NonBlockingLockExclusive,
+        );
         // The run that had it may have taken its name away just now.
-        let is_there = || fs::metadata(&marker).is_ok_and(|there| is_same(&file, &there));
+        let is_there = || is_same(&file, &marker);
         if locked == Err(Errno::WOULDBLOCK) || (locked.is_ok() && !is_there()) {
             return Err(Error::in_use(
                 &marker,
@@ -245,7 +247,7 @@ impl Copy<'_> {
     }
 }
 
-fn is_same(file: &Written, other: &Metadata) -> bool {
-    let identity = |metadata: &Metadata| (metadata.dev(), metadata.ino());
-    file.file.metadata().is_ok_and(|metadata| identity(&metadata) == identity(other))
+fn is_same(file: &Written, path: &Path) -> bool {
+    let there = fs::metadata(path).and_then(|there| identity(&there, path));
+    matches!((identity_of_open(&file.file), there), (Ok(ours), Ok(there)) if ours == there)
 }

@@ -15,7 +15,6 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, Metadata};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -32,8 +31,9 @@ use pagewarden_core::repair::copies::Packs;
 use pagewarden_core::repair::{
     Engine, Held, Opened, Page, Patient, Planned, Request, is_of_length,
 };
+use pagewarden_core::system::fs::FlockOperation;
+use pagewarden_core::system::identity;
 use pagewarden_core::verdict::{Finding, Kind, PageNo, Severity};
-use rustix::fs::FlockOperation;
 
 mod advice;
 mod copy;
@@ -323,7 +323,7 @@ impl Patient for Files {
     }
 
     fn check_request(&self, request: &Request) -> Result<(), Error> {
-        let id = |path: &Path| fs::metadata(path).ok().map(|it| (it.dev(), it.ino()));
+        let id = |path: &Path| identity(&fs::metadata(path).ok()?, path).ok();
         let is_copy = request.copy_to.is_some() && id(&request.path) != id(&self.database.path);
         if !request.write || is_copy {
             return Ok(());
@@ -367,9 +367,13 @@ impl Patient for Files {
         for file in self.database.files.values() {
             let failed = |error| Error::io("lock", &file.path, error);
             let written = Written::open(&file.path).map_err(failed)?;
-            rustix::fs::flock(&written.file, FlockOperation::NonBlockingLockExclusive).map_err(
-                |_| Error::in_use(&file.path, "a program has locked it", "stop that program"),
-            )?;
+            pagewarden_core::system::fs::flock(
+                &written.file,
+                FlockOperation::NonBlockingLockExclusive,
+            )
+            .map_err(|_| {
+                Error::in_use(&file.path, "a program has locked it", "stop that program")
+            })?;
             locks.push(written);
         }
         Ok(Box::new(locks))

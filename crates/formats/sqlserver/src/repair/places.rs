@@ -4,7 +4,6 @@
 //! passed; one that was named by itself is refused.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -16,6 +15,7 @@ use pagewarden_core::error::Error;
 use pagewarden_core::repair::copies::{Moment, Packs, Unpacked, moment_of_copy};
 use pagewarden_core::source::decode::Compression;
 use pagewarden_core::source::store::StorePath;
+use pagewarden_core::system::identity;
 
 /// Files of one folder that are looked at, in all folders below it.
 const FILES_MAX: usize = 20_000;
@@ -221,7 +221,7 @@ fn folder_of(path: &Path) -> PathBuf {
 
 /// True for a file of the database itself.
 fn is_ours(path: &Path, database: &Database) -> bool {
-    let id = |path: &Path| fs::metadata(path).ok().map(|it| (it.dev(), it.ino()));
+    let id = |path: &Path| identity(&fs::metadata(path).ok()?, path).ok();
     let this = id(path);
     this.is_some() && database.files.values().any(|file| id(&file.path) == this)
 }

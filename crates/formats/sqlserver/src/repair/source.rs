@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 
 use crate::checksum::{PAGE_BYTES, Page};
 use crate::files::backup::SetKind;
@@ -19,6 +18,7 @@ use crate::repair::database::{DataFile, Database, PageId, Scan};
 use crate::repair::places::{BackupFiles, CopiedFiles};
 use pagewarden_core::error::Error;
 use pagewarden_core::repair::copies::Moment;
+use pagewarden_core::system::MetadataExt as _;
 
 /// Pages that differ and are remembered by their numbers.
 const OTHERS_MAX: usize = 1024;

@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +13,7 @@ use anyhow::{Result, bail, ensure};
 use pagewarden::database::{self, Step, Target};
 use pagewarden::pack::{Content, Estimate, Forecast, Method, Sampling, SizeInterval, Strays, What};
 use pagewarden::packing::{STANDARD_INPUT, codec, forecast_object, settings};
+use pagewarden::system::MetadataExt as _;
 use pagewarden::words::{bytes, counted, duration, printable};
 use serde_json::{Value, json};
 

@@ -8,8 +8,6 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::Write as _;
 use std::num::NonZero;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +22,8 @@ use pagewarden::shell::quoted;
 use pagewarden::source::rate::Rate;
 use pagewarden::source::store::{StorePath, Stores as _};
 use pagewarden::source::trusted_path::End;
+use pagewarden::system::identity;
+use pagewarden::system::{OsStrExt as _, OsStringExt as _};
 use pagewarden::verify::mib_per_second;
 use pagewarden::words::{bytes, counted, duration, grouped, printable, rate};
 use pagewarden::{Error, ErrorKind};
@@ -239,13 +239,15 @@ impl Targets {
             };
             let bytes = fresh_bytes(pack, &is_here)
                 .with_context(|| format!("cannot read {}", path.display()))?;
-            let device = fs::metadata(place.parent()).map_or(0, |metadata| metadata.dev());
+            let parent = place.parent();
+            let known = fs::metadata(parent).and_then(|metadata| identity(&metadata, parent));
+            let device = known.map_or(0, |(device, _)| device);
             let entry = needed.entry(device).or_insert_with(|| (0, place.parent().to_owned()));
             let fresh = bytes.saturating_sub(held_bytes(&place.files()));
             entry.0 = entry.0.saturating_add(fresh);
         }
         for (needed, folder) in needed.values() {
-            let Ok(status) = rustix::fs::statvfs(folder) else { continue };
+            let Ok(status) = pagewarden::system::fs::statvfs(folder) else { continue };
             let free = status.f_bavail.saturating_mul(status.f_frsize);
             ensure!(
                 free >= *needed,

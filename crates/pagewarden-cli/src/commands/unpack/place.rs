@@ -11,14 +11,16 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{
-    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
-};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use pagewarden::system::fs::{FlockOperation, OFlags, flock};
+use pagewarden::system::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, open_folder, rename_folder,
+    set_mode_of, sync_folder, with_mode,
+};
+
 use anyhow::{Context as _, Result, bail, ensure};
-use rustix::fs::{FlockOperation, OFlags, flock};
 
 const STATE: &str = "state";
 const FILES: &str = "files";
@@ -38,7 +40,7 @@ pub(super) struct Place {
     parent: PathBuf,
     staging: PathBuf,
     /// Locked until it is closed.
-    _state: File,
+    state: Option<File>,
 }
 
 impl Place {
@@ -68,7 +70,7 @@ impl Place {
         let staging = parent.join(format!(".pagewarden-{}.part", name.to_string_lossy()));
         let locked = lock(&staging, state).with_context(|| format!("cannot write {shown}"))?;
         let mode = fs::metadata(folder).ok().map(|metadata| metadata.mode() & 0o7777);
-        Ok(Self { folder: parent.join(name), mode, parent, staging, _state: locked })
+        Ok(Self { folder: parent.join(name), mode, parent, staging, state: Some(locked) })
     }
 
     /// The folder that lasts, into which the files are moved.
@@ -89,26 +91,27 @@ impl Place {
                 Some(mode) => mode,
                 // Only the system tells the user's mask without a moment of another one.
                 None => {
-                    let sample = tempfile::Builder::new()
-                        .permissions(fs::Permissions::from_mode(0o777))
-                        .tempdir_in(&self.staging)?;
+                    let mut builder = tempfile::Builder::new();
+                    let sample = with_mode(&mut builder, 0o777).tempdir_in(&self.staging)?;
                     fs::metadata(sample.path())?.mode() & 0o777
                 }
             };
-            fs::set_permissions(self.files(), fs::Permissions::from_mode(mode))
+            set_mode_of(&self.files(), mode)
         };
         open().with_context(|| format!("cannot write {}", self.folder.display()))
     }
 
     /// Gives the files their folder. An empty one that has its name makes room.
-    pub(super) fn keep(self) -> Result<()> {
+    pub(super) fn keep(mut self) -> Result<()> {
         let keep = || {
-            File::open(self.files())?.sync_all()?;
-            fs::rename(self.files(), &self.folder)?;
+            sync_folder(&open_folder(&self.files())?)?;
+            rename_folder(&self.files(), &self.folder)?;
             // The name lasts when the folder does.
-            File::open(&self.parent)?.sync_all()
+            sync_folder(&open_folder(&self.parent)?)
         };
         keep().with_context(|| format!("cannot write {}", self.folder.display()))?;
+        // Closed first: some systems remove nothing that is open.
+        self.state = None;
         // Of no use any more, and harmless if it stays.
         let _ = fs::remove_dir_all(&self.staging);
         Ok(())
@@ -120,7 +123,8 @@ impl Place {
     }
 
     /// Removes all that was written.
-    pub(super) fn discard(self) {
+    pub(super) fn discard(mut self) {
+        self.state = None;
         open_to_removal(&self.files());
         let _ = fs::remove_dir_all(&self.staging);
     }
@@ -130,6 +134,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         // It fails where something is inside: a later run may resume that.
         if fs::remove_dir(self.files()).is_ok() {
+            self.state = None;
             let _ = fs::remove_dir_all(&self.staging);
         }
     }
@@ -145,7 +150,7 @@ fn lock(staging: &Path, wanted: &str) -> Result<File> {
     // Others may make folders here too, and put into them what they like.
     let metadata = fs::symlink_metadata(staging)?;
     let is_ours = metadata.is_dir()
-        && metadata.uid() == rustix::process::geteuid().as_raw()
+        && metadata.uid() == pagewarden::system::process::geteuid().as_raw()
         && metadata.mode() & 0o077 == 0;
     ensure!(is_ours, "{shown} is not ours\nhint: see what it is, and remove it");
     let mut state = OpenOptions::new()
@@ -190,7 +195,7 @@ fn open_to_removal(folder: &Path) {
     if !metadata.is_dir() {
         return;
     }
-    let _ = fs::set_permissions(folder, fs::Permissions::from_mode(0o700));
+    let _ = set_mode_of(folder, 0o700);
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             open_to_removal(&entry.path());

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+
+use pagewarden::system::{PermissionsExt as _, chown, symlink};
 
 use tempfile::TempDir;
 
@@ -230,10 +231,10 @@ fn nobody_else_reads_what_is_written_to_a_file_that_was_there() {
     assert_eq!(fs::read(&victim).unwrap(), b"");
     // It does not wait for a process at the other end.
     let pipe = folder.path().join("pipe");
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
+    pagewarden::system::fs::mknodat(
+        pagewarden::system::fs::CWD,
         &pipe,
-        rustix::fs::FileType::Fifo,
+        pagewarden::system::fs::FileType::Fifo,
         FileMode::RUSR | FileMode::WUSR,
         0,
     )

@@ -474,7 +474,7 @@ impl Connection for Mysql {
 
     fn sends_alike(&self, one: &Column, other: &Column) -> bool {
         // The same bytes are -1 and, in a column that is unsigned, 2^64 - 1.
-        self.is_plain && one.declared == other.declared
+        raw::IS_POSSIBLE && self.is_plain && one.declared == other.declared
     }
 
     fn read_as_sent(

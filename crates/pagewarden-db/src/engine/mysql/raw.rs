@@ -7,7 +7,6 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use mysql::Conn;
 
@@ -58,9 +57,21 @@ fn command(statement: u32) -> [u8; 14] {
     [10, 0, 0, 0, COM_STMT_EXECUTE, a, b, c, d, 0, 1, 0, 0, 0]
 }
 
+/// True where the driver lends its socket.
+pub const IS_POSSIBLE: bool = cfg!(unix);
+
+/// It is not lent here.
+#[cfg(not(unix))]
+fn socket(_: &mut Conn) -> std::io::Result<TcpStream> {
+    Err(ErrorKind::Unsupported.into())
+}
+
 /// The connection's socket, once more.
+#[cfg(unix)]
 #[allow(unsafe_code, reason = "the driver lends the number of its socket, not the socket")]
 fn socket(connection: &mut Conn) -> std::io::Result<TcpStream> {
+    use std::os::fd::{AsRawFd as _, BorrowedFd};
+
     // SAFETY: the descriptor is the connection's, which is open, and no other code may use or
     // close it meanwhile: it is borrowed here for longer than this descriptor is.
     let borrowed = unsafe { BorrowedFd::borrow_raw(connection.as_raw_fd()) };

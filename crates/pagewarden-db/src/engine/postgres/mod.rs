@@ -135,7 +135,10 @@ fn open(location: &Location) -> Result<Postgres> {
     config.port(port);
     let folder = socket_folder(location, port);
     match (&folder, &location.host) {
+        #[cfg(unix)]
         (Some(folder), _) => config.host_path(folder),
+        #[cfg(not(unix))]
+        (Some(_), _) => return Err(fail("there are no sockets with a path here".to_owned())),
         (None, Some(host)) => config.host(host),
         (None, None) => config.host("localhost"),
     };

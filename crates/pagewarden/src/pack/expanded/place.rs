@@ -2,12 +2,12 @@
 //! name, and looked at before it is believed.
 
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat};
-use rustix::io::Errno;
+use pagewarden_core::system::Errno;
+use pagewarden_core::system::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat};
+use pagewarden_core::system::{AsFd, AsRawFd as _, OwnedFd};
+use pagewarden_core::system::{FileExt as _, MetadataExt as _};
 
 use super::{ExpandedError, HEAD_USED_BYTES, Wanted};
 use crate::source::file::read_fully;
@@ -45,7 +45,7 @@ pub(super) fn open(folder: &Path, wanted: &Wanted) -> Result<File, ExpandedError
 }
 
 fn is_in_memory(file: impl AsFd) -> Result<bool, Errno> {
-    let kind = rustix::fs::fstatfs(file)?.f_type;
+    let kind = pagewarden_core::system::fs::fstatfs(file)?.f_type;
     Ok(u64::try_from(kind).is_ok_and(|kind| kind == TMPFS))
 }
 
@@ -74,7 +74,7 @@ fn refusal(store: &File, wanted: &Wanted) -> std::io::Result<Option<&'static str
     let mut head = [0; HEAD_USED_BYTES];
     Ok(if !status.is_file() || !is_in_memory(store)? {
         Some("it is no regular file in memory")
-    } else if status.uid() != rustix::process::geteuid().as_raw() {
+    } else if status.uid() != pagewarden_core::system::process::geteuid().as_raw() {
         Some("it belongs to another user")
     } else if status.mode() & 0o7777 != MODE || status.nlink() > 1 {
         Some("others may have written to it, by its mode or its names")

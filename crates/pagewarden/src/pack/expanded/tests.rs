@@ -2,10 +2,11 @@
 #![cfg(target_os = "linux")]
 
 use std::fs::{self, OpenOptions, Permissions};
-use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
+
+use pagewarden_core::system::{PermissionsExt as _, chown, symlink};
 
 use tempfile::TempDir;
 
@@ -193,7 +194,7 @@ fn what_others_may_have_made_is_not_used() {
     fs::remove_dir(&store).unwrap();
     fs::rename(&second, &store).unwrap();
     drop(sample.open().unwrap());
-    if rustix::process::geteuid().is_root() {
+    if pagewarden_core::system::process::geteuid().is_root() {
         chown(&store, Some(1), None).unwrap();
         refused(&sample, "another user");
     } else {

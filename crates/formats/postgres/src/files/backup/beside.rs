@@ -57,7 +57,7 @@ pub(in crate::files) fn part_of_set(root: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use pagewarden_core::system::symlink;
 
     use super::*;
 

@@ -200,7 +200,12 @@ impl Hashing {
         }
         let Some((algorithm, _)) = entry.hash else { return Err(Box::new(Step::Passed(0))) };
         let absent = absent(&file, length);
-        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
+        let _ = pagewarden_core::system::fs::fadvise(
+            &file,
+            0,
+            None,
+            pagewarden_core::system::fs::Advice::Sequential,
+        );
         Ok(Self { entry, file, hasher: Hasher::new(algorithm), bytes: 0, absent })
     }
 

@@ -153,7 +153,12 @@ fn open_archive(path: &Path) -> std::io::Result<Option<Decoded>> {
         return Ok(None);
     }
     let file = open_regular(&real)?;
-    let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
+    let _ = pagewarden_core::system::fs::fadvise(
+        &file,
+        0,
+        None,
+        pagewarden_core::system::fs::Advice::Sequential,
+    );
     decode(Box::new(file)).map(Some)
 }
 

@@ -9,7 +9,6 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Seek as _};
-use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,6 +24,7 @@ use pagewarden_core::database::repository::RepositoryOptions;
 use pagewarden_core::error::Error;
 use pagewarden_core::source::file::open_regular;
 use pagewarden_core::source::store::StorePath;
+use pagewarden_core::system::symlink;
 
 /// What is left out.
 const LEFT_OUT: [&str; 12] = [

@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::ops::Deref;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,6 +25,7 @@ use pagewarden_core::database::{OpenOptions, Probe, Step};
 use pagewarden_core::error::Error;
 use pagewarden_core::source::store::{Seen, StorePath};
 use pagewarden_core::source::tar::{Member, MemberKind, TarError};
+use pagewarden_core::system::FileExt as _;
 
 const PIECE_BYTES: usize = 1 << 20;
 const TAKE: &str = "take files out, into a temporary folder (TMPDIR says where),";

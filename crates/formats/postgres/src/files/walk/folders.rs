@@ -2,8 +2,9 @@
 //! behind the links of tablespaces.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+
+use pagewarden_core::system::identity;
 
 use super::{A_MOMENT, DEFAULT_TABLESPACE, Folder, Walk, absolute};
 use crate::files::catalogue::relations::Certainty;
@@ -172,8 +173,8 @@ impl Walk {
     fn add_folder(&mut self, path: PathBuf, tablespace: u32, database: Option<u32>) {
         // Two tablespace links to one place would count its pages twice, and
         // a link back into the cluster would never end.
-        match fs::metadata(&path) {
-            Ok(metadata) if self.seen_folders.insert((metadata.dev(), metadata.ino())) => {
+        match fs::metadata(&path).and_then(|metadata| identity(&metadata, &path)) {
+            Ok(identity) if self.seen_folders.insert(identity) => {
                 self.folders.push_back(Folder { path, tablespace, database });
             }
             Ok(_) => self.note(&path, "the same folder as one named before, not read twice"),

@@ -228,7 +228,7 @@ fn whole(
 /// The passphrase that was given, in a file or in the tool's variable.
 fn passphrase(options: &RepositoryOptions) -> Result<Option<Passphrase>, Error> {
     let Some(path) = &options.cipher_pass_file else {
-        use std::os::unix::ffi::OsStringExt as _;
+        use pagewarden_core::system::OsStringExt as _;
         let value = std::env::var_os(PASS_VARIABLE).filter(|value| !value.is_empty());
         return Ok(value.map(|value| Passphrase::new(value.into_vec())));
     };
