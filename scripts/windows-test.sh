@@ -36,6 +36,10 @@ __declspec(dllexport) BOOL WINAPI ProcessPrng(PBYTE bytes, SIZE_T count)
 C
 x86_64-w64-mingw32-gcc -shared -o "$work/bcryptprimitives.dll" "$work/random.c" -ladvapi32
 
+# Wine's server is begun here: else it would keep the output of the first program open.
+wineserver -p
+wine wineboot --init >/dev/null 2>&1 </dev/null
+
 python3 - "$work" "$@" <<'P'
 import json, pathlib, subprocess, sys
 
