@@ -9,7 +9,7 @@ SOAK_SECONDS = 30
 # With a SQLite of its own. The extension that is built then cannot be loaded, so it has a place apart.
 SQLITE_LINKED = --no-default-features --features bundled --target-dir ext/sqlite/target/linked
 
-.PHONY: build demo quick test slow check servers bench wheel test-wheel dist dist-test reference book
+.PHONY: build demo quick test slow check servers bench wheel test-wheel dist dist-test windows reference book
 
 build:
 	cargo build --release --locked
@@ -59,6 +59,10 @@ slow:
 		cargo test --locked --package pagewarden-db --test main -- soak
 	./fuzz/run.sh 1800
 	PAGEWARDEN_SPARK=1 $(MAKE) test-wheel
+
+# What pagewarden.exe says, by wine, is what the program of Linux says.
+windows:
+	./scripts/windows-test.sh
 
 # The Python modules: docs/python.md, docs/sqlite-vfs.md.
 wheel:
