@@ -113,8 +113,8 @@ const HOUSES: &[House] = &[
             (
                 "packing",
                 &[
-                    "database", "error", "formats", "pack", "report", "source", "verdict",
-                    "verify", "words",
+                    "database", "error", "formats", "pack", "report", "source", "system",
+                    "verdict", "verify", "words",
                 ],
             ),
         ],

@@ -529,6 +529,7 @@ pub fn path_of(name: &CStr) -> (&Path, Option<&[u8]>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStrExt as _;
 
     #[test]
     fn the_cache_takes_a_bounded_share_of_what_is_free() {

@@ -40,6 +40,7 @@ impl Storage {
     }
 
     /// What is left of something that was not finished, and costs money.
+    #[cfg_attr(not(unix), allow(dead_code, reason = "only commands that write databases use it"))]
     pub fn left_behind(&self) -> Option<String> {
         self.clouds.as_ref()?.left_behind()
     }
