@@ -94,12 +94,21 @@ fn the_page_caches_share_is_told_and_left_as_it_was() {
         assert!(cached < cold["bytes"].as_u64().unwrap() / 2, "{cold}");
         assert_eq!(cold["pace"]["unknown_bytes"], 0);
     }
-    contents(root);
-    let warm = null_json(root, &[]);
-    assert_eq!(warm["cached_bytes"], warm["bytes"]);
-    assert_ne!(warm["pace"]["set_by"], "disk", "{warm}");
-    let text = null(root, &[]).stdout;
-    assert!(text.contains("From the page cache: 100 % ("), "{text}");
+    // The system may take some of it back while other programs want memory: then it is read again.
+    let warmed = |is_all: &dyn Fn() -> bool| {
+        let is_one = (0..10).any(|_| {
+            contents(root);
+            is_all()
+        });
+        assert!(is_one, "not once was all of it in the page cache, or told to be");
+    };
+    warmed(&|| {
+        let warm = null_json(root, &[]);
+        let is_all = warm["cached_bytes"] == warm["bytes"];
+        assert!(!is_all || warm["pace"]["set_by"] != "disk", "{warm}");
+        is_all
+    });
+    warmed(&|| null(root, &[]).stdout.contains("From the page cache: 100 % ("));
 }
 
 #[test]
