@@ -29,14 +29,26 @@ pub(crate) struct Version {
 
 impl From<&ObjectMeta> for Version {
     fn from(meta: &ObjectMeta) -> Self {
-        Self { length: meta.size, etag: meta.e_tag.as_deref().map(quoted) }
+        Self { length: meta.size, etag: meta.e_tag.as_deref().and_then(quoted) }
     }
 }
 
-/// An ETag as HTTP writes it: Azure's lists have it without quotes, its answers with them.
-fn quoted(etag: &str) -> String {
+impl Version {
+    /// True if nothing tells this one from the other.
+    fn may_be(&self, other: &Self) -> bool {
+        let is_other = self.etag.is_some() && other.etag.is_some() && self.etag != other.etag;
+        self.length == other.length && !is_other
+    }
+}
+
+/// An ETag as HTTP writes it: Azure's lists have it without quotes, its answers with them. A gateway to
+/// a folder has none of files that others put there: its lists have an empty one, its answers none.
+fn quoted(etag: &str) -> Option<String> {
+    if etag.trim_matches('"').is_empty() {
+        return None;
+    }
     let is_quoted = etag.trim_start_matches("W/").starts_with('"');
-    if is_quoted { etag.to_owned() } else { format!("\"{etag}\"") }
+    Some(if is_quoted { etag.to_owned() } else { format!("\"{etag}\"") })
 }
 
 /// What an object needs of its bucket.
@@ -129,7 +141,7 @@ async fn fetch(
         }
     })?;
     // Not every server looks at the condition.
-    match now == *version {
+    match now.may_be(version) {
         true => Ok(bytes),
         false => Err(secrets.not_read(REPLACED)),
     }

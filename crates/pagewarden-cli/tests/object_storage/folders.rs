@@ -98,6 +98,19 @@ fn all_databases_in_a_folder_are_found_at_once_and_in_parts() {
     assert!(last.stdout.contains("it changed since it was planned"), "{}", last.stdout);
 }
 
+/// As a gateway has them of files that were put into its folder by others.
+#[test]
+fn objects_without_tags_are_read_and_their_lengths_watched() {
+    let server = Server::start();
+    fill(&server);
+    server.forget_tags();
+    let whole = report(&server, &["check", "--json", "s3://bucket/fleet"], 1);
+    let (wounded, all) = paths(&whole);
+    assert_eq!((wounded.len(), all.len(), &whole["verdict"]), (2, 40, &"damaged".into()));
+    let alone = report(&server, &["check", "--json", "s3://bucket/fleet/packs/05.pwk"], 0);
+    assert_eq!(alone["verdict"], "intact");
+}
+
 #[test]
 fn store_that_does_not_answer_hides_nothing() {
     let (folder, says) = ("s3://bucket/fleet", "what it is could not be found out");
