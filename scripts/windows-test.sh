@@ -37,6 +37,7 @@ C
 x86_64-w64-mingw32-gcc -shared -o "$work/bcryptprimitives.dll" "$work/random.c" -ladvapi32
 
 # Wine's server is begun here: else it would keep the output of the first program open.
+mkdir -p "$WINEPREFIX"
 wineserver -p
 wine wineboot --init >/dev/null 2>&1 </dev/null
 
