@@ -32,15 +32,20 @@ def damaged(tmp_path):
     return path
 
 
+def place_of(name, place, how):
+    """Where the programs of a server are; the test is skipped, or fails where they are asked for."""
+    if place is None:
+        words = f"there is no {name}: cargo xtask servers {how}"
+        if name in os.environ.get("PAGEWARDEN_REQUIRE", ""):
+            pytest.fail(f"PAGEWARDEN_REQUIRE asks for it, and {words}")
+        pytest.skip(words)
+    return place
+
+
 @pytest.fixture(scope="session")
 def postgres():
     """A PostgreSQL of its own."""
-    place = servers.programs()
-    if place is None:
-        if "postgres" in os.environ.get("PAGEWARDEN_REQUIRE", ""):
-            pytest.fail("PAGEWARDEN_REQUIRE asks for PostgreSQL: cargo xtask servers 18")
-        pytest.skip("there is no PostgreSQL: cargo xtask servers 18")
-    server = servers.Postgres(place)
+    server = servers.Postgres(place_of("postgres", servers.programs(), "18"))
     yield server
     server.stop()
 
@@ -48,12 +53,7 @@ def postgres():
 @pytest.fixture(scope="session")
 def mysql():
     """A MySQL of its own."""
-    place = servers.Mysql.programs()
-    if place is None:
-        if "mysql" in os.environ.get("PAGEWARDEN_REQUIRE", ""):
-            pytest.fail("PAGEWARDEN_REQUIRE asks for MySQL: cargo xtask servers mysql")
-        pytest.skip("there is no MySQL: cargo xtask servers mysql")
-    server = servers.Mysql(place)
+    server = servers.Mysql(place_of("mysql", servers.Mysql.programs(), "mysql"))
     yield server
     server.stop()
 

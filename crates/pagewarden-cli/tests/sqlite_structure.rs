@@ -296,6 +296,14 @@ fn zeroed_page_is_named_with_its_table() {
     assert!(checked.report.to_string().contains("out of reach"), "{}", checked.report);
 }
 
+/// Has the schema of a database say this of the index `i`, whose entries stay as they are.
+fn said_of_the_index(name: &str, sql: &str) -> String {
+    format!(
+        ".open {name}\n.dbconfig defensive off\n.output /dev/null\nPRAGMA writable_schema = ON;\n\
+         UPDATE sqlite_schema SET sql = '{sql}' WHERE name = 'i';\n"
+    )
+}
+
 /// The schema says meanwhile that the index need not have all rows.
 #[test]
 fn index_that_lacks_a_row_is_found_by_structure_only() {
@@ -303,12 +311,7 @@ fn index_that_lacks_a_row_is_found_by_structure_only() {
         return;
     }
     let folder = tempfile::tempdir().expect("temporary folder");
-    let set = |sql: &str| {
-        format!(
-            ".open i.db\n.dbconfig defensive off\n.output /dev/null\nPRAGMA writable_schema = ON;\n\
-             UPDATE sqlite_schema SET sql = '{sql}' WHERE name = 'i';\n"
-        )
-    };
+    let set = |sql: &str| said_of_the_index("i.db", sql);
     shell(
         folder.path(),
         ".open i.db\nCREATE TABLE t (a, b);\nCREATE INDEX i ON t (a);\nINSERT INTO t VALUES (1, 2), (3, 4);\n",
@@ -397,10 +400,7 @@ fn entries_of_partial_indexes_are_those_that_sqlite_makes() {
             understood += usize::from(is_understood);
             for other in [format!(" WHERE NOT ({condition})"), String::new()] {
                 let sql = quoted(&format!("CREATE INDEX i ON t (b, s){other}"));
-                let wrong = format!(
-                    ".open {name}\n.dbconfig defensive off\n.output /dev/null\nPRAGMA writable_schema = ON;\n\
-                     UPDATE sqlite_schema SET sql = '{sql}' WHERE name = 'i';\n"
-                );
+                let wrong = said_of_the_index(&name, &sql);
                 shell(folder.path(), &wrong);
                 assert_ne!(sqlite_says(&path, "integrity_check"), "ok", "{condition}{other}");
                 let checked = check(&path, &["--structure"]);
@@ -421,12 +421,7 @@ fn index_on_an_expression_has_an_entry_of_each_row() {
         return;
     }
     let folder = tempfile::tempdir().expect("temporary folder");
-    let set = |sql: &str| {
-        format!(
-            ".open e.db\n.dbconfig defensive off\n.output /dev/null\nPRAGMA writable_schema = ON;\n\
-             UPDATE sqlite_schema SET sql = '{sql}' WHERE name = 'i';\n"
-        )
-    };
+    let set = |sql: &str| said_of_the_index("e.db", sql);
     let sound = "CREATE INDEX i ON t (lower(a), b)";
     let rows = "INSERT INTO t VALUES ('A', 1), ('b', 2), ('C', 3);";
     shell(folder.path(), &format!(".open e.db\nCREATE TABLE t (a, b);\n{sound};\n{rows}\n"));
