@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 
 use anyhow::ensure;
 use crc_fast::CrcAlgorithm;
-use pagewarden::crc32c::crc32c;
+use pagewarden::crc::crc32c;
 use pagewarden::formats::innodb::checksum::fold::{new_fold, new_folds};
 use pagewarden::formats::sqlite::checksum::page_verify::{Marker, Mode, Room, digest};
 use pagewarden::formats::sqlserver::checksum;

@@ -64,8 +64,8 @@ pub(crate) fn run(input: &[u8]) {
 
 /// The CRC of a line, by that of the line before.
 fn chained(before: u32, json: &[u8]) -> u32 {
-    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32IsoHdlc);
+    let mut digest = pagewarden::crc::Crc32::new();
     digest.update(&before.to_le_bytes());
     digest.update(json);
-    digest.finalize() as u32
+    digest.finish()
 }

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::Path;
 
-use crc_fast::{CrcAlgorithm, checksum};
+use pagewarden::crc::crc32;
 use pagewarden::database;
 use pagewarden::verify::{Options, verify};
 use pagewarden_fuzz::{Report, empty_folder};
@@ -89,7 +89,7 @@ fn push(bytes: &mut Vec<u8>, kind: u8, body: &[u8]) {
     event.extend(end.to_le_bytes());
     event.extend([0, 0]);
     event.extend(body);
-    let sum = checksum(CrcAlgorithm::Crc32IsoHdlc, &event);
-    event.extend(u32::try_from(sum).expect("it has 32 bits").to_le_bytes());
+    let sum = crc32(&event);
+    event.extend(sum.to_le_bytes());
     bytes.extend(event);
 }

@@ -5,7 +5,7 @@
 
 use std::fs;
 
-use pagewarden::crc32c::crc32c;
+use pagewarden::crc::crc32c;
 use pagewarden::formats::innodb::files::redo::{NoLog, RedoLog};
 use pagewarden::formats::innodb::files::state::State;
 use pagewarden_fuzz::empty_folder;

@@ -10,6 +10,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use pagewarden::crc::crc64 as crc;
 use pagewarden::pack::{
     BEGIN, Pack, Places, Restoring, Salvaged, Search, VERSION, VERSION_PLAIN, What, open_chain,
 };
@@ -123,10 +124,6 @@ fn base() -> &'static (PathBuf, [u8; 32]) {
         assert!(read == content);
         (path, pack.root().0)
     })
-}
-
-fn crc(bytes: &[u8]) -> u64 {
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, bytes)
 }
 
 /// A pack of these: two lengths, then a table, an index and blocks.

@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::Path;
 
-use pagewarden::crc32c::crc32c;
+use pagewarden::crc::crc32c;
 use pagewarden::formats::postgres::files::catalogue::Catalogue;
 use pagewarden::formats::postgres::files::catalogue::transactions::Moment;
 use pagewarden::formats::postgres::files::control::Control;

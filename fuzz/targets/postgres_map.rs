@@ -2,7 +2,7 @@
 //!
 //! The first byte of the input says what is done with the others.
 
-use pagewarden::crc32c::crc32c;
+use pagewarden::crc::crc32c;
 use pagewarden::formats::postgres::files::maps;
 
 /// Runs one input.

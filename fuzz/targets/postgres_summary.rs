@@ -1,7 +1,7 @@
 //! WAL summaries: arbitrary bytes, also behind the magic number and in front of a
 //! sum that fits.
 
-use pagewarden::crc32c::crc32c;
+use pagewarden::crc::crc32c;
 use pagewarden::formats::postgres::files::witness::summary::{self, Change, SummaryName};
 
 /// Runs one input.

@@ -8,7 +8,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use arbitrary::{Arbitrary, Unstructured};
-use pagewarden::crc32c::crc32c;
+use pagewarden::crc::crc32c;
 use pagewarden::formats::postgres::checksum::{Kernel, checksum, hash_pages_with};
 use pagewarden::formats::postgres::files::control::Control;
 use pagewarden::formats::postgres::files::names::RelationFile;

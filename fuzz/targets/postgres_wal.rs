@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arbitrary::{Arbitrary, Unstructured};
-use pagewarden::crc32c::crc32c;
+use pagewarden::crc::crc32c;
 use pagewarden::formats::postgres::files::wal::block::{
     Dialect, Locator, RECORD_HEADER_BYTES, touched,
 };

@@ -24,7 +24,7 @@ const HOUSES: &[House] = &[
     House {
         place: "crates/pagewarden-core/src/",
         rooms: &[
-            ("crc32c", &[]),
+            ("crc", &[]),
             ("verdict", &[]),
             ("words", &["verdict"]),
             ("error", &["words"]),
@@ -34,7 +34,7 @@ const HOUSES: &[House] = &[
             ("page", &["verdict", "words"]),
             ("database", &["error", "page", "protect", "repair", "source", "verdict", "words"]),
             ("verify", &["database", "error", "page", "source", "system", "verdict", "words"]),
-            ("protect", &["crc32c", "error", "source", "system", "verdict", "verify", "words"]),
+            ("protect", &["crc", "error", "source", "system", "verdict", "verify", "words"]),
             (
                 "repair",
                 &[
@@ -48,13 +48,13 @@ const HOUSES: &[House] = &[
     House {
         place: "crates/formats/*/src/",
         rooms: &[
-            ("checksum", &["core/crc32c", "core/verdict"]),
-            ("page", &["checksum", "core/crc32c", "core/page", "core/verdict", "core/words"]),
+            ("checksum", &["core/crc", "core/verdict"]),
+            ("page", &["checksum", "core/crc", "core/page", "core/verdict", "core/words"]),
             (
                 "*",
                 &[
                     "checksum",
-                    "core/crc32c",
+                    "core/crc",
                     "core/database",
                     "core/error",
                     "core/page",
@@ -98,6 +98,7 @@ const HOUSES: &[House] = &[
                 "pack",
                 &[
                     "core/system",
+                    "crc",
                     "database",
                     "error",
                     "formats",
@@ -139,7 +140,7 @@ const UNSAFE: &[&str] = &[
     "crates/pagewarden-core/src/source",
     // Calls of Windows that the standard library does not make.
     "crates/pagewarden-core/src/system",
-    "crates/pagewarden-core/src/crc32c",
+    "crates/pagewarden-core/src/crc",
     "crates/formats/aria/src/checksum",
     "crates/formats/innodb/src/checksum",
     "crates/formats/postgres/src/checksum",

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
-use pagewarden::crc32c::crc32c;
+use pagewarden::crc::crc32c;
 use pagewarden_scratch::postgres::{Cluster, Installation, Options, StopMode, VERSIONS};
 
 /// The version of tests that one version is enough for.

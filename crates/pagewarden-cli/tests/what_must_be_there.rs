@@ -380,7 +380,7 @@ fn control_file_that_no_server_writes_is_told_though_its_sum_fits() {
         for (at, value, bytes) in changes {
             let mut changed = sound.clone();
             changed[at..at + bytes].copy_from_slice(&value.to_le_bytes()[..bytes]);
-            let crc = pagewarden::crc32c::crc32c(&changed[..crc_at]).to_le_bytes();
+            let crc = pagewarden::crc::crc32c(&changed[..crc_at]).to_le_bytes();
             changed[crc_at..crc_at + 4].copy_from_slice(&crc);
             fs::write(&path, changed).unwrap();
             let outcome = check([root]);

@@ -8,7 +8,7 @@
 //! This crate knows no format. Each is a crate of its own that builds on this one; `pagewarden` has the
 //! registry, and is the library for other programs.
 
-pub mod crc32c;
+pub mod crc;
 pub mod database;
 pub mod error;
 pub mod page;

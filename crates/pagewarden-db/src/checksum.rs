@@ -13,8 +13,8 @@ pub mod database;
 
 use std::time::{Duration, Instant};
 
-use crc_fast::CrcAlgorithm;
 use md5::{Digest as _, Md5};
+use pagewarden::crc::Crc32;
 
 use crate::engine::interrupt::interruptible;
 use crate::engine::{Connection, Query, Range, ServerSum};
@@ -216,12 +216,12 @@ impl Chain {
             }
             return hasher.finalize().into();
         }
-        let mut hasher = crc_fast::Digest::new(CrcAlgorithm::Crc32IsoHdlc);
+        let mut hasher = Crc32::new();
         for part in parts {
             hasher.update(part);
         }
         let mut digest = [0; 16];
-        for (byte, of_sum) in digest.iter_mut().rev().zip(hasher.finalize().to_le_bytes()) {
+        for (byte, of_sum) in digest.iter_mut().rev().zip(hasher.finish().to_le_bytes()) {
             *byte = of_sum;
         }
         digest

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use pagewarden::crc::crc64 as crc;
 use pagewarden::pack::Root;
 use pagewarden::shell::quoted;
 use pagewarden::source::trusted_path::user;
@@ -244,10 +245,6 @@ fn frame(record: &[u8], out: &mut Vec<u8>) {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn crc(bytes: &[u8]) -> u64 {
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, bytes)
 }
 
 fn header_of(root: Root) -> Vec<u8> {

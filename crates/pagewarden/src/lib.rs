@@ -44,7 +44,7 @@ pub mod repair;
 pub mod report;
 pub mod seal;
 
-pub use pagewarden_core::{crc32c, error, page, shell, source, system, verdict, verify, words};
+pub use pagewarden_core::{crc, error, page, shell, source, system, verdict, verify, words};
 
 pub use check::{Check, Checked, check};
 pub use database::{Description, Evidence};

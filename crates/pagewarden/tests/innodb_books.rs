@@ -143,7 +143,7 @@ fn log_of(creator: &[u8]) -> Option<tempfile::TempDir> {
     let mut log = fs::read(root()?.join("mysql-9.7/crc32-16k/redo_active")).unwrap();
     log[16..48].fill(0);
     log[16..16 + creator.len()].copy_from_slice(creator);
-    let sum = pagewarden::crc32c::crc32c(&log[..508]);
+    let sum = pagewarden::crc::crc32c(&log[..508]);
     log[508..512].copy_from_slice(&sum.to_be_bytes());
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("#innodb_redo")).unwrap();

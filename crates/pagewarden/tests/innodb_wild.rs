@@ -231,7 +231,7 @@ fn log_that_mysql_encrypts_says_that_its_server_was_shut_down() {
     let mut block = read_at::<512>(&redo, 1536);
     let earlier = 19_517_797_u64 - 5 * 512;
     block[8..16].copy_from_slice(&earlier.to_be_bytes());
-    let sum = pagewarden::crc32c::crc32c(&block[..508]);
+    let sum = pagewarden::crc::crc32c(&block[..508]);
     block[508..].copy_from_slice(&sum.to_be_bytes());
     write_at(&redo, 1536, &block);
     let report = check(&path, None);
@@ -414,7 +414,7 @@ fn page_of_an_index_with_a_wrong_link_under_a_right_sum_is_named_and_no_other() 
     for (number, before) in tried {
         let mut page = pages[number].to_vec();
         page[12..16].copy_from_slice(&before.to_be_bytes());
-        let sum = pagewarden::crc32c::crc32c(&page[..SIZE - 4]);
+        let sum = pagewarden::crc::crc32c(&page[..SIZE - 4]);
         page[SIZE - 4..].copy_from_slice(&sum.to_be_bytes());
         write_at(&path, (number * SIZE) as u64, &page);
         // By its LSN it may be older than those beside it, or not.

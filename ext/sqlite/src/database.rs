@@ -4,6 +4,7 @@
 use std::ffi::c_int;
 use std::num::NonZeroU32;
 
+use pagewarden::crc::crc64 as crc;
 use pagewarden::formats::sqlite::checksum as official;
 use pagewarden::formats::sqlite::checksum::page_verify::{self, Fault, Marker, Mode, Room};
 use pagewarden::formats::sqlite::page::header::{DatabaseHeader, HEADER_BYTES};
@@ -123,10 +124,6 @@ fn signed(bytes: usize) -> i64 {
 
 fn check(result: c_int) -> Result<(), c_int> {
     if result == ffi::SQLITE_OK { Ok(()) } else { Err(result) }
-}
-
-fn crc(bytes: &[u8]) -> u64 {
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, bytes)
 }
 
 impl Database {

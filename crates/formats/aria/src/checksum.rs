@@ -4,7 +4,7 @@
 //! Source: `maria_page_crc` in MariaDB's `storage/maria/ma_pagecrc.c`, and the
 //! system tables of MariaDB 10.11.
 
-use crc_fast::{CrcAlgorithm, Digest};
+use pagewarden_core::crc::Crc32;
 
 /// Stored instead of a sum where pages carry none: a page of a bitmap, and any
 /// other. No page's sum is one of these.
@@ -19,13 +19,10 @@ const POLYNOMIAL: u32 = 0xEDB8_8320;
 /// number count.
 #[must_use]
 pub fn checksum(data: &[u8], page: u64) -> u32 {
-    let seed = page & u64::from(u32::MAX);
-    // zlib complements the register on the way in and out.
-    let register = !seed & u64::from(u32::MAX);
-    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32IsoHdlc, register);
-    digest.update(data);
-    let sum = u32::try_from(digest.finalize()).unwrap_or(0);
-    sum.min(NO_SUM_BITMAP - 1)
+    let seed = u32::try_from(page & u64::from(u32::MAX)).unwrap_or(0);
+    let mut crc = Crc32::after(seed);
+    crc.update(data);
+    crc.finish().min(NO_SUM_BITMAP - 1)
 }
 
 /// The bit of `data_bytes` bytes whose flip changes their sum by `difference`,

@@ -24,7 +24,7 @@
 
 use std::ops::Range;
 
-use pagewarden_core::crc32c::crc32c;
+use pagewarden_core::crc::crc32c;
 
 pub mod flip;
 pub mod fold;
@@ -127,7 +127,7 @@ pub fn adler32(sum: u32, bytes: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagewarden_core::crc32c::crc32c_plain;
+    use pagewarden_core::crc::crc32c_plain;
     use pagewarden_core::testing::noise;
 
     #[test]

@@ -32,7 +32,7 @@
 
 use std::io::{self, Read};
 
-use crc_fast::{CrcAlgorithm, Digest};
+use pagewarden_core::crc::Crc32;
 
 use pagewarden_core::source::decode::fill;
 
@@ -97,7 +97,7 @@ pub struct Chunks<R> {
     data_left: u64,
     /// The sum that the current payload must have, and what it has so far.
     due_sum: u32,
-    sum: Digest,
+    sum: Crc32,
     ended: bool,
 }
 
@@ -110,7 +110,7 @@ pub fn looks_like_xbstream(begin: &[u8]) -> bool {
 impl<R: Read> Chunks<R> {
     /// A stream that begins where `source` stands.
     pub fn new(source: R) -> Self {
-        let sum = Digest::new(CrcAlgorithm::Crc32IsoHdlc);
+        let sum = Crc32::new();
         Self { source, data_left: 0, due_sum: 0, sum, ended: false }
     }
 
@@ -155,7 +155,7 @@ impl<R: Read> Chunks<R> {
     /// end, if they differ.
     #[must_use]
     pub fn failing_sum(&self) -> Option<(u32, u32)> {
-        let computed = u32::try_from(self.sum.finalize()).unwrap_or(0);
+        let computed = self.sum.finish();
         (self.data_left == 0 && computed != self.due_sum).then_some((self.due_sum, computed))
     }
 
@@ -204,7 +204,7 @@ impl<R: Read> Chunks<R> {
         if holes > u64::from(HOLES_MAX) {
             return Err(refused(format!("{holes} holes in one chunk")));
         }
-        self.sum = Digest::new(CrcAlgorithm::Crc32IsoHdlc);
+        self.sum = Crc32::new();
         let mut table = Vec::new();
         for _ in 0..holes {
             let mut hole = [0_u8; 8];
@@ -288,7 +288,7 @@ mod tests {
         let mut bytes = head(b'P', name);
         bytes.extend((data.len() as u64).to_le_bytes());
         bytes.extend(offset.to_le_bytes());
-        bytes.extend(crc_fast::crc32_iso_hdlc(data).to_le_bytes());
+        bytes.extend(pagewarden_core::crc::crc32(data).to_le_bytes());
         bytes.extend(data);
         bytes
     }

@@ -6,6 +6,8 @@
 
 #![deny(clippy::arithmetic_side_effects)]
 
+use pagewarden_core::crc::crc32;
+
 /// Longer pages are not searched for a flipped bit.
 pub const EXPLAINED_BYTES_MAX: usize = 128 << 10;
 
@@ -15,7 +17,7 @@ const POLYNOMIAL: u32 = 0xEDB8_8320;
 /// The sum of a page.
 #[must_use]
 pub fn page_sum(stored: &[u8]) -> u32 {
-    u32::try_from(crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, stored)).unwrap_or(0)
+    crc32(stored)
 }
 
 /// The one bit, by byte and number, that was flipped in `stored` if its sum was `expected`.

@@ -27,7 +27,7 @@ use std::io::{self, Read as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::crc32c::Crc32c;
+use crate::crc::Crc32c;
 use crate::error::Error;
 use crate::protect::Options;
 use crate::protect::disk::{Disk, Written, remove, sync_folder};

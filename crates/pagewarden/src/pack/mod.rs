@@ -108,6 +108,8 @@ pub use table::{Attributes, Entry, What};
 pub(crate) use tree::{file_hash, span_hash};
 pub use write::Totals;
 
+// The sum that is checked whenever something is read.
+use crate::crc::crc64 as crc;
 use crate::source::file::open_regular;
 use crate::source::store::{StorePath, is_not_read};
 
@@ -191,11 +193,6 @@ impl PackError {
             _ => false,
         }
     }
-}
-
-/// The sum that is checked whenever something is read.
-fn crc(bytes: &[u8]) -> u64 {
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, bytes)
 }
 
 #[cfg(test)]

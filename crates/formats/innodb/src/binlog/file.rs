@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use crc_fast::{CrcAlgorithm, Digest};
+use pagewarden_core::crc::Crc32;
 
 use super::event::{
     BEGIN_ENCRYPTION, DESCRIPTION, Description, ENCRYPTED_MAGIC, HEADER_BYTES, Header, MAGIC,
@@ -308,7 +308,7 @@ impl Reading<'_> {
 
     /// The sum of an event, as stored and as computed.
     fn sum(&self, at: u64, length: u64, header: &Header) -> io::Result<(u32, u32)> {
-        let mut digest = Digest::new(CrcAlgorithm::Crc32IsoHdlc);
+        let mut crc = Crc32::new();
         let covered = length.saturating_sub(SUM_BYTES);
         let mut done = 0_u64;
         while done < covered {
@@ -320,12 +320,12 @@ impl Reading<'_> {
             if done == 0 && header.kind == DESCRIPTION {
                 without_use(&mut piece);
             }
-            digest.update(&piece);
+            crc.update(&piece);
             done = done.saturating_add(piece.len() as u64);
         }
         let stored = self.read(at.saturating_add(covered), SUM_BYTES)?;
         let stored = stored.first_chunk::<4>().map_or(0, |sum| u32::from_le_bytes(*sum));
-        Ok((stored, u32::try_from(digest.finalize()).unwrap_or_default()))
+        Ok((stored, crc.finish()))
     }
 
     /// Goes to the next event behind one whose end is not known; false if there is none.

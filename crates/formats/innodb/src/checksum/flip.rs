@@ -12,7 +12,7 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use pagewarden_core::crc32c::{POLYNOMIAL, step};
+use pagewarden_core::crc::{CRC32C_POLYNOMIAL as POLYNOMIAL, crc32c_step as step};
 
 /// Places in the table, and places taken back at once.
 const NEAR_BITS: usize = 256;
@@ -123,7 +123,7 @@ fn step_back(state: u32) -> u32 {
 mod tests {
     use super::super::{body_run, crc32, full_crc32, zip_crc32};
     use super::*;
-    use pagewarden_core::crc32c::crc32c;
+    use pagewarden_core::crc::crc32c;
     use pagewarden_core::testing::noise;
 
     #[test]

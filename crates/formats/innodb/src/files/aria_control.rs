@@ -27,7 +27,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use crc_fast::CrcAlgorithm;
+use pagewarden_core::crc::crc32;
 
 use crate::files::state::read_small;
 use pagewarden_core::database::Step;
@@ -161,10 +161,6 @@ fn has_log(root: &Path) -> bool {
     })
 }
 
-fn crc32(bytes: &[u8]) -> Option<u32> {
-    u32::try_from(crc_fast::checksum(CrcAlgorithm::Crc32IsoHdlc, bytes)).ok()
-}
-
 /// `None` where a part is not there.
 fn sums_fit(bytes: &[u8]) -> Option<bool> {
     let size =
@@ -174,8 +170,8 @@ fn sums_fit(bytes: &[u8]) -> Option<bool> {
     let first_sum = first.checked_sub(SUM_BYTES)?;
     let end = first.checked_add(second)?;
     let covered = bytes.get(first.checked_add(SUM_BYTES)?..end)?;
-    let is_first = crc32(bytes.get(..first_sum)?)? == sum(first_sum)?;
-    Some(is_first && crc32(covered)? == sum(first)?)
+    let is_first = crc32(bytes.get(..first_sum)?) == sum(first_sum)?;
+    Some(is_first && crc32(covered) == sum(first)?)
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ use std::fs::{self, File};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crc_fast::crc32_iscsi;
+use pagewarden_core::crc::crc32c;
 
 use crate::files::fields::{u32_at, u64_at};
 use crate::files::places::Places;
@@ -257,7 +257,7 @@ impl Header {
 /// The stored and the computed CRC-32C of what stands before `sum`.
 fn sums_of(bytes: &[u8], sum: usize) -> (u32, u32) {
     let stored = u32_at(bytes, sum).unwrap_or(0);
-    (stored, crc32_iscsi(bytes.get(..sum).unwrap_or_default()))
+    (stored, crc32c(bytes.get(..sum).unwrap_or_default()))
 }
 
 /// A log that can be said nothing about, or why.
@@ -525,7 +525,7 @@ mod tests {
         let Some(mut bytes) = mysql_fixture() else { return };
         let earlier = 0x13e_e000_u64 + 100 * 512 + 20;
         bytes[1536 + 8..1536 + 16].copy_from_slice(&earlier.to_be_bytes());
-        let sum = crc32_iscsi(&bytes[1536..1536 + 508]);
+        let sum = crc32c(&bytes[1536..1536 + 508]);
         bytes[1536 + 508..2048].copy_from_slice(&sum.to_be_bytes());
         let folder = folder_with("#innodb_redo/#ib_redo7", &bytes);
         let log = RedoLog::read(folder.path(), None).unwrap();
@@ -547,7 +547,7 @@ mod tests {
         let Some(mut bytes) = mysql_fixture() else { return };
         let earlier = 0x13e_e000_u64 + 100 * 512 + 20;
         bytes[1536 + 8..1536 + 16].copy_from_slice(&earlier.to_be_bytes());
-        let sum = crc32_iscsi(&bytes[1536..1536 + 508]);
+        let sum = crc32c(&bytes[1536..1536 + 508]);
         bytes[1536 + 508..2048].copy_from_slice(&sum.to_be_bytes());
         let whole = bytes.len() as u64;
         bytes.truncate(2048 + 512 * 512);
@@ -574,7 +574,7 @@ mod tests {
         let Some(mut bytes) = mysql_fixture() else { return };
         let block = 2048 + 864 * 512;
         bytes[block + 4..block + 6].copy_from_slice(&100_u16.to_be_bytes());
-        let sum = crc32_iscsi(&bytes[block..block + 508]);
+        let sum = crc32c(&bytes[block..block + 508]);
         bytes[block + 508..block + 512].copy_from_slice(&sum.to_be_bytes());
         let log =
             RedoLog::read(folder_with("#innodb_redo/#ib_redo7", &bytes).path(), None).unwrap();

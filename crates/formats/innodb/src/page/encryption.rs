@@ -45,7 +45,7 @@ use super::fields::{
     read_u32, read_u64,
 };
 use super::layout::Layout;
-use pagewarden_core::crc32c::crc32c;
+use pagewarden_core::crc::crc32c;
 
 const BLOCK: usize = 16;
 const MYSQL_MAGICS: [&[u8]; 2] = [b"lCB", b"lCC"];

@@ -18,7 +18,7 @@ use super::layout::{Form, Layout};
 use crate::checksum::fold::{new_fold, old_fold};
 use crate::checksum::{BODY_BEGIN, NO_CHECKSUM_MAGIC, crc32, full_crc32, zip_adler32, zip_crc32};
 use crate::page::index::TYPE_INDEX;
-use pagewarden_core::crc32c::crc32c;
+use pagewarden_core::crc::crc32c;
 use pagewarden_core::page::Specimen;
 use pagewarden_core::verdict::{PageNo, Standing};
 

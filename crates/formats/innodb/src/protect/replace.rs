@@ -9,7 +9,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-use pagewarden_core::crc32c::crc32c;
+use pagewarden_core::crc::crc32c;
 use pagewarden_core::error::Error;
 use pagewarden_core::protect::Options;
 use pagewarden_core::protect::disk::{Disk, Written, remove, sync};

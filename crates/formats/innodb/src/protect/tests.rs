@@ -10,7 +10,7 @@ use crate::checksum::{NO_CHECKSUM_MAGIC, crc32, full_crc32, zip_adler32, zip_crc
 use crate::page::fields::read_u32;
 use crate::protect::work::BATCH_FILES;
 use crate::protect::{RUN_BYTES, Run};
-use pagewarden_core::crc32c::crc32c;
+use pagewarden_core::crc::crc32c;
 use pagewarden_core::protect::disk::{Disk, System};
 use pagewarden_core::protect::plan::Wish;
 use pagewarden_core::protect::{Options, Outcome, Request};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::checksum::full_crc32;
 use crate::repair::ENGINE;
-use pagewarden_core::crc32c::crc32c;
+use pagewarden_core::crc::crc32c;
 use pagewarden_core::protect::disk::{Disk, System};
 use pagewarden_core::repair::{Outcome, Proof, Request, Verdict};
 use pagewarden_core::testing::interrupted_repair::{self, InterruptedRepair};

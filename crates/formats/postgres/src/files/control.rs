@@ -28,7 +28,7 @@
 //! ```
 
 use crate::page::{Checksums, MAX_ALIGN, PAGE_SIZES};
-use pagewarden_core::crc32c::crc32c;
+use pagewarden_core::crc::crc32c;
 use pagewarden_core::verdict::Kind;
 
 mod build;

@@ -13,7 +13,7 @@
 //! them padding), 524 from 16 on, both seen on real clusters.
 
 use crate::files::control::u32_at;
-use pagewarden_core::crc32c::crc32c;
+use pagewarden_core::crc::crc32c;
 use pagewarden_core::verdict::Kind;
 
 /// More than any version writes.

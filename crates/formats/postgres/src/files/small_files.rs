@@ -13,7 +13,7 @@
 //! `src/backend/replication/logical/origin.c`, 9.6 to 18.
 
 use crate::files::control::u32_at;
-use pagewarden_core::crc32c::crc32c;
+use pagewarden_core::crc::crc32c;
 use pagewarden_core::verdict::Kind;
 
 /// More than any of them has.

@@ -169,7 +169,7 @@ fn control() -> Vec<u8> {
     let fixture = "/../../../fixtures/postgres/15/control.on.shutdown";
     let mut bytes = fs::read(format!("{}{fixture}", env!("CARGO_MANIFEST_DIR"))).unwrap();
     bytes[SEGMENT_PAGES..SEGMENT_PAGES + 4].copy_from_slice(&5_u32.to_le_bytes());
-    let sum = pagewarden_core::crc32c::crc32c(&bytes[..SUM]);
+    let sum = pagewarden_core::crc::crc32c(&bytes[..SUM]);
     bytes[SUM..SUM + 4].copy_from_slice(&sum.to_le_bytes());
     bytes
 }

@@ -1,6 +1,6 @@
 //! The lines of a state, and what is in them.
 
-use crc_fast::CrcAlgorithm;
+use pagewarden::crc::Crc32;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::Asked;
@@ -103,11 +103,10 @@ pub enum Line {
 
 /// The CRC of a line, by that of the line before.
 pub fn chained(before: u32, json: &[u8]) -> u32 {
-    let mut digest = crc_fast::Digest::new(CrcAlgorithm::Crc32IsoHdlc);
-    digest.update(&before.to_le_bytes());
-    digest.update(json);
-    // The upper half is empty.
-    u32::try_from(digest.finalize()).unwrap_or(0)
+    let mut crc = Crc32::new();
+    crc.update(&before.to_le_bytes());
+    crc.update(json);
+    crc.finish()
 }
 
 /// The lines of a file, up to the first that does not fit.

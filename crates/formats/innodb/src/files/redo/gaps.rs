@@ -139,7 +139,7 @@ mod tests {
     use super::super::tests::{folder_with, log_of_55, mysql_fixture};
     use super::super::{FORMAT_MARIADB_105, HEADER_SUM};
     use super::*;
-    use pagewarden_core::crc32c::crc32c;
+    use pagewarden_core::crc::crc32c;
 
     const PAGE: u64 = 16 << 10;
 

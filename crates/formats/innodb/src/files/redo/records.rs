@@ -16,7 +16,7 @@
 //!
 //! Source: `log0recv.cc` and `mtr0types.h` of MariaDB 10.11.
 
-use crc_fast::{CrcAlgorithm, Digest};
+use pagewarden_core::crc::Crc32c;
 
 use crate::files::fields::{u32_at, u64_at};
 use crate::files::redo::{
@@ -409,17 +409,17 @@ impl<'a> Ring<'a> {
         if records.is_empty() || self.lsn == begin {
             return None;
         }
-        let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-        digest.update(records);
+        let mut crc = Crc32c::new();
+        crc.update(records);
         let mut tail = Vec::with_capacity(NONCE_BYTES + 4);
         if self.file.header.is_encrypted {
             self.bytes(NONCE_BYTES, &mut tail)?;
-            digest.update(&tail);
+            crc.update(&tail);
         }
         let sum_at = tail.len();
         self.bytes(4, &mut tail)?;
-        let stored = u64::from(u32_at(&tail, sum_at)?);
-        (digest.finalize() == stored).then_some(())
+        let stored = u32_at(&tail, sum_at)?;
+        (crc.finish() == stored).then_some(())
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use sha2::digest::DynDigest;
 use sha2::{Sha224, Sha256, Sha384, Sha512};
 
-use pagewarden_core::crc32c::Crc32c;
+use pagewarden_core::crc::Crc32c;
 
 /// How files are hashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

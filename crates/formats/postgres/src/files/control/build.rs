@@ -87,7 +87,7 @@ impl Build {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagewarden_core::crc32c::crc32c;
+    use pagewarden_core::crc::crc32c;
 
     #[test]
     fn control_files_of_releases_are_usual_and_wrong_constants_are_impossible() {

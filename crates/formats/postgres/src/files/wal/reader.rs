@@ -14,7 +14,7 @@ use crate::files::wal::block::{
     Dialect, HEAD_BYTES, OF_LOG, RECORD_HEADER_BYTES, RecordHeader, SWITCH,
 };
 use crate::files::wal::segment::{LONG_HEADER_BYTES, PageHeader, Segments};
-use pagewarden_core::crc32c::Crc32c;
+use pagewarden_core::crc::Crc32c;
 use pagewarden_core::source::file::read_fully;
 
 /// Records begin at multiples of this, on 64-bit machines.

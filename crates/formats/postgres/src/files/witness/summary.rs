@@ -33,7 +33,7 @@ use std::io::{self, Read};
 use crate::files::control::u32_at;
 use crate::files::names::Fork;
 use crate::files::wal::block::Locator;
-use pagewarden_core::crc32c::Crc32c;
+use pagewarden_core::crc::Crc32c;
 
 const MAGIC: u32 = 0x652B_137B;
 /// Bytes of a fork before its chunks.
@@ -210,7 +210,7 @@ impl<R: Read> Summed<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagewarden_core::crc32c::crc32c;
+    use pagewarden_core::crc::crc32c;
 
     const LOCATOR: Locator = Locator { tablespace: 1663, database: 5, number: 16384 };
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::{PAGE, assert_protected, cluster, heap_page, request, run, setting, sum_of};
 use crate::files::control::with_checksums;
 use crate::page::Header;
-use pagewarden_core::crc32c::crc32c;
+use pagewarden_core::crc::crc32c;
 use pagewarden_core::protect::{Request, Wish};
 use pagewarden_core::testing::recorder::{Dice, Image, image};
 use pagewarden_core::verdict::{Kind, Protection};

@@ -11,7 +11,7 @@
 //! a function for slices of any length and place spends as long as on the rest of 4 KiB.
 #![allow(unsafe_code)]
 
-use crc_fast::{CrcAlgorithm, checksum};
+use pagewarden_core::crc::crc64 as plain;
 
 use super::DIGEST_BYTES;
 
@@ -56,10 +56,6 @@ pub(super) fn of_word(word: [u8; DIGEST_BYTES]) -> u64 {
         return crc;
     }
     plain(&word)
-}
-
-fn plain(bytes: &[u8]) -> u64 {
-    checksum(CrcAlgorithm::Crc64Nvme, bytes)
 }
 
 /// x to the power of `exponent`, modulo the polynomial.

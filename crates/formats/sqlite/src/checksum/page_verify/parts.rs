@@ -4,12 +4,10 @@
 //! of its time on their ends: 84 ns for the eight parts of 4 KiB, where the one for parts of whole
 //! lines takes 63, and the CHECKSUM of such a page 58 (Zen 5, in cache, each kernel by itself).
 
-use crc_fast::{CrcAlgorithm, checksum};
-
 use super::{DIGEST_BYTES, part_bits, parts};
-use pagewarden_core::crc32c::crc32c_of_parts;
+use pagewarden_core::crc::{crc32c, crc32c_of_parts};
 
-/// In longer parts more vectors have to take turns, as `crc-fast` has them.
+/// In longer parts more vectors have to take turns, as [`crc32c`] has them.
 const PART_BYTES_MAX: usize = 1024;
 
 /// The sum of `page`, whose digest takes the last eight bytes.
@@ -23,7 +21,7 @@ pub(super) fn share_of(balance: [u8; DIGEST_BYTES], page_bytes: usize) -> u64 {
     if balance == [0; _] {
         return 0;
     }
-    let crc = |bytes: &[u8; 16]| checksum(CrcAlgorithm::Crc32Iscsi, bytes);
+    let crc = |bytes: &[u8; 16]| u64::from(crc32c(bytes));
     let [a, b, c, d, e, f, g, h] = balance;
     let share = crc(&[a, b, c, d, e, f, g, h, 0, 0, 0, 0, 0, 0, 0, 0]) ^ crc(&[0; 16]);
     let (count, _) = parts(page_bytes);
@@ -45,7 +43,7 @@ fn plain(page: &[u8]) -> u64 {
     let (count, part_bytes) = parts(page.len());
     let content = page.get(..page.len().saturating_sub(DIGEST_BYTES)).unwrap_or(&[]);
     let crcs = content.chunks(part_bytes).take(count);
-    highest_bits(count, crcs.map(|part| checksum(CrcAlgorithm::Crc32Iscsi, part)))
+    highest_bits(count, crcs.map(|part| u64::from(crc32c(part))))
 }
 
 fn joined<const COUNT: usize>(crcs: [u32; COUNT]) -> u64 {

@@ -12,7 +12,7 @@
 //! each cycle, another 16 bytes, and each takes three: six chains are the least. Measured in one
 //! thread on pages of 16K, GB/s, medians of 15 rounds of `pagewarden-bench kernel`:
 //!
-//! | pages in | `crc-fast`, which multiplies only | this |
+//! | pages in | multiplying only, by the crate `crc-fast` | this |
 //! |---|---|---|
 //! | 32 KiB | 67 | 108 |
 //! | 256 KiB | 69 | 119 |
@@ -36,16 +36,17 @@
 #![allow(clippy::arithmetic_side_effects, reason = "constants, and lengths of what is in memory")]
 
 use std::arch::x86_64::{
-    __cpuid, __m128i, __m512i, _MM_HINT_T0, _mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64,
-    _mm_cvtsi128_si64, _mm_extract_epi64, _mm_prefetch, _mm_set_epi64x, _mm_xor_si128,
-    _mm256_castsi256_si128, _mm256_extracti128_si256, _mm256_xor_si256, _mm512_broadcast_i32x4,
-    _mm512_castsi512_si256, _mm512_clmulepi64_epi128, _mm512_extracti64x4_epi64, _mm512_load_si512,
-    _mm512_loadu_si512, _mm512_maskz_mov_epi64, _mm512_set_epi64, _mm512_setzero_si512,
-    _mm512_ternarylogic_epi64, _mm512_xor_si512, _mm512_zextsi128_si512,
+    __cpuid, __m128i, __m512i, _MM_HINT_T0, _mm_crc32_u64, _mm_cvtsi128_si64, _mm_extract_epi64,
+    _mm_prefetch, _mm_set_epi64x, _mm_xor_si128, _mm256_castsi256_si128, _mm256_extracti128_si256,
+    _mm256_xor_si256, _mm512_broadcast_i32x4, _mm512_castsi512_si256, _mm512_clmulepi64_epi128,
+    _mm512_extracti64x4_epi64, _mm512_load_si512, _mm512_loadu_si512, _mm512_maskz_mov_epi64,
+    _mm512_set_epi64, _mm512_setzero_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512,
+    _mm512_zextsi128_si512,
 };
 use std::sync::LazyLock;
 
-use super::step;
+use super::castagnoli::chain;
+use super::{crc32c_step as step, low_half};
 
 const LINE_BYTES: usize = 64;
 const LINE_BITS: usize = LINE_BYTES * 8;
@@ -61,9 +62,6 @@ const VECTOR_COUNT: usize = 4;
 const STEPS_16K: usize = 31;
 const STEPS_8K: usize = 15;
 const STEPS_4K: usize = 7;
-
-/// So few bytes are taken one after the other: the header of a page is 22.
-const CHAINED_BYTES_MAX: usize = 128;
 
 /// The fewest bytes that certainly have the lines of the smallest block, wherever they begin.
 const BYTES_MIN: usize = (lines_min(STEPS_4K) + 1) * LINE_BYTES;
@@ -108,21 +106,18 @@ fn is_zen5() -> bool {
     name.as_flattened() == b"AuthenticAMD" && family == ZEN5
 }
 
-/// CRC-32C; `None` of lengths for which there are faster ways.
+/// The state behind `bytes`; `None` of lengths for which there are faster ways.
 ///
 /// # Safety
 /// The processor must have what [`available`] asks for.
 #[target_feature(enable = "avx512f,vpclmulqdq,sse4.2")]
-pub fn crc32c(bytes: &[u8]) -> Option<u32> {
-    if bytes.len() <= CHAINED_BYTES_MAX {
-        return Some(!chain(u32::MAX, bytes));
-    }
+pub fn advance(state: u32, bytes: &[u8]) -> Option<u32> {
     if bytes.len() < BYTES_MIN {
         return None;
     }
     // SAFETY: any bytes are a line.
     let (head, mut lines, tail) = unsafe { bytes.align_to::<Line>() };
-    let mut state = chain(u32::MAX, head);
+    let mut state = chain(state, head);
     let block = lines_min(STEPS_16K);
     while lines.len() >= 2 * block {
         let (now, later) = lines.split_at(block);
@@ -134,7 +129,7 @@ pub fn crc32c(bytes: &[u8]) -> Option<u32> {
         count if count >= lines_min(STEPS_8K) => take_block::<STEPS_8K>(state, lines)?,
         _ => take_block::<STEPS_4K>(state, lines)?,
     };
-    Some(!chain(state, tail))
+    Some(chain(state, tail))
 }
 
 /// CRC-32C of each of `COUNT` equal parts of a page that are made of lines; the last `LEFT_OUT`
@@ -176,27 +171,6 @@ pub fn crc32c_of_parts<const COUNT: usize, const LEFT_OUT: usize>(
         *crc = !reduce(vector);
     }
     Some(crcs)
-}
-
-/// A few bytes, one after the other.
-#[inline]
-#[target_feature(enable = "sse4.2")]
-fn chain(state: u32, bytes: &[u8]) -> u32 {
-    let (words, rest) = bytes.as_chunks::<8>();
-    let state = words
-        .iter()
-        .fold(u64::from(state), |state, word| _mm_crc32_u64(state, u64::from_le_bytes(*word)));
-    let (halves, rest) = rest.as_chunks::<4>();
-    let state = halves
-        .iter()
-        .fold(low_half(state), |state, half| _mm_crc32_u32(state, u32::from_le_bytes(*half)));
-    rest.iter().fold(state, |state, byte| _mm_crc32_u8(state, *byte))
-}
-
-/// What `crc32` leaves in a register of 64 bits: the high half is zero.
-#[allow(clippy::cast_possible_truncation)]
-fn low_half(state: u64) -> u32 {
-    state as u32
 }
 
 /// Goes on from `state` over `lines`; `None` if they are too few for a block.
@@ -409,17 +383,19 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::super::crc32c_plain;
+    use super::super::{Castagnoli, crc32c_plain, tables};
     use super::*;
     use crate::testing::noise;
 
     fn fused(bytes: &[u8]) -> Option<u32> {
         // SAFETY: every test asks first.
-        unsafe { crc32c(bytes) }
+        unsafe { advance(u32::MAX, bytes) }.map(|state| !state)
     }
 
-    fn is_taken(length: usize) -> bool {
-        length <= CHAINED_BYTES_MAX || length >= BYTES_MIN
+    /// Through tables.
+    fn expected(bytes: &[u8]) -> Option<u32> {
+        let state = tables::advance::<Castagnoli>(u64::from(u32::MAX), bytes);
+        (bytes.len() >= BYTES_MIN).then(|| !low_half(state))
     }
 
     /// Says so where there is nothing to test.
@@ -434,7 +410,7 @@ mod tests {
     /// Every number of lines up to two blocks and more, and every number of bytes before and
     /// behind them.
     #[test]
-    fn equals_the_crate_at_every_length_and_alignment() {
+    fn equals_the_tables_at_every_length_and_alignment() {
         if !can_run() {
             return;
         }
@@ -443,13 +419,13 @@ mod tests {
         for head in 0..LINE_BYTES {
             for length in (0..33_500).step_by(61).chain([16_338, 16_380, 65_490, 65_532]) {
                 let part = &bytes[begin + head..begin + head + length];
-                let expected = is_taken(length).then(|| crc_fast::crc32_iscsi(part));
+                let expected = expected(part);
                 assert_eq!(fused(part), expected, "{length} bytes from {head}");
             }
         }
         for length in 0..17_000 {
             let part = &bytes[begin + 38..begin + 38 + length];
-            let expected = is_taken(length).then(|| crc_fast::crc32_iscsi(part));
+            let expected = expected(part);
             assert_eq!(fused(part), expected, "{length} bytes");
         }
     }
@@ -476,14 +452,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn equals_the_definition_for_any_bytes(
+        fn equals_the_tables_for_any_bytes(
             bytes in vec(any::<u8>(), 0..20_000),
             skipped in 0..200_usize,
         ) {
             if can_run() {
                 let part = bytes.get(skipped..).unwrap_or_default();
-                let expected = is_taken(part.len()).then(|| crc32c_plain(part));
-                prop_assert_eq!(fused(part), expected);
+                prop_assert_eq!(fused(part), expected(part));
             }
         }
     }
