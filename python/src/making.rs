@@ -1,6 +1,5 @@
 //! Packs that are made, as `pagewarden pack` makes them.
 
-use std::io;
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,11 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use pagewarden::database;
-use pagewarden::packing::null::{self, Taker};
+use pagewarden::packing::null;
 use pagewarden::packing::{self, Codec, Profile, Request, Watch};
 use pagewarden::source::rate::Rate;
-use pagewarden::verdict::{Finding, Note, Stretch, Unread};
-use pagewarden::verify::Sink;
 use pagewarden_cloud::Clouds;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -75,29 +72,6 @@ impl PackOptions {
 
 impl Watch for Done {}
 
-/// Nothing is said of single pages: the counts are in the object.
-struct Nothing;
-
-impl Taker for Nothing {}
-
-impl Sink for Nothing {
-    fn finding(&mut self, _: &Finding) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn unread(&mut self, _: &Unread) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn note(&mut self, _: &Note) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn pages(&mut self, _: &Stretch<'_>) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// The object of `pagewarden pack --json`, why there is none, and what is left in a store of an upload
 /// that failed.
 type Made = (Option<String>, Option<Failure>, Option<String>);
@@ -150,7 +124,7 @@ fn make(
     let places = asked(stores);
     let traffic = || stores.map(Clouds::traffic);
     let object = match output {
-        None => null::read(request, places, stop, done, &mut Nothing)?.object(traffic()),
+        None => null::read(request, places, stop, done, &mut ())?.object(traffic()),
         Some(output) => {
             let packed = packing::pack(request, &output, places, stop, done)?;
             packed.object(&output, begin.elapsed(), traffic())?

@@ -1,5 +1,6 @@
 //! One check: all subjects that paths stand for, into the reports that were asked for.
 
+use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use pagewarden::report::several::Several;
 use pagewarden::report::{Report as _, RunEnd, TargetEnd};
 use pagewarden::source::rate::Rate;
 use pagewarden::source::store::{Stores, ThisMachine};
-use pagewarden::verdict::Verdict;
+use pagewarden::verdict::{Note, Verdict};
 use pagewarden::verify::{Options, Progress, Summary, verify};
 use pagewarden::{Error, ErrorKind};
 use pagewarden_cloud::{Clouds, Settings, is_address};
@@ -232,6 +233,42 @@ impl Ran {
     fn add(&mut self, verdict: Verdict) {
         self.worst = Some(self.worst.map_or(verdict, |worst| worst.min(verdict)));
     }
+
+    fn verdict(&self) -> Verdict {
+        let worst = self.worst.unwrap_or(Verdict::Incomplete);
+        if self.total.stopped { worst.min(Verdict::Incomplete) } else { worst }
+    }
+
+    /// Takes in that a database could not be opened.
+    fn fail(&mut self, path: &Path, error: &Error, reports: &mut Several<'_>) -> io::Result<()> {
+        let failed = described(path, error);
+        reports.failed_target(&failed.1, &failed.2, SystemTime::now())?;
+        self.failed.push(failed);
+        self.add(Verdict::Incomplete);
+        Ok(())
+    }
+
+    /// Verifies a database and adds what came out.
+    fn look(
+        &mut self,
+        target: Target,
+        options: &Options,
+        done: &Done,
+        reports: &mut Several<'_>,
+    ) -> io::Result<()> {
+        reports.begin_target(&target.description)?;
+        let verified = verify(target, options, done, reports)?;
+        reports.end_target(&TargetEnd {
+            verified: &verified,
+            overall: None,
+            listed_bytes: None,
+            ended: SystemTime::now(),
+        })?;
+        self.opened += 1;
+        self.total += &verified.summary;
+        self.add(verified.verdict());
+        Ok(())
+    }
 }
 
 fn check(
@@ -255,10 +292,11 @@ fn check(
             Vec::new()
         }
     };
+    let count = subjects.iter().map(Subject::count).sum();
     let mut reports = Several::default();
     if made.report {
         reports.add(JsonReport::begin(&mut json, "check").map_err(|error| error.to_string())?);
-        reports.add(PictureReport::new(&mut picture, subjects.iter().map(Subject::count).sum()));
+        reports.add(PictureReport::new(&mut picture, count));
     }
     if made.findings {
         reports.add(FindingsTable::new(&mut findings));
@@ -266,72 +304,27 @@ fn check(
     if made.pages {
         reports.add(PagesTable::new(&mut pages));
     }
-    let look = |target: Target, ran: &mut Ran, reports: &mut Several<'_>| {
-        reports.begin_target(&target.description)?;
-        let verified = verify(target, options, done, reports)?;
-        let ended = SystemTime::now();
-        reports.end_target(&TargetEnd {
-            verified: &verified,
-            overall: None,
-            listed_bytes: None,
-            ended,
-        })?;
-        ran.opened += 1;
-        ran.total += &verified.summary;
-        ran.add(verified.verdict());
-        Ok::<(), std::io::Error>(())
-    };
     for subject in subjects {
         if options.stop.load(Ordering::Relaxed) {
             ran.total.stopped = true;
             break;
         }
-        // Of a file of a store that must be read more than once; it lives as long as its target.
-        let mut copy = None;
-        let (path, opened) = match subject {
-            Subject::Target(paths) => {
-                let path = paths.first().cloned().unwrap_or_default();
-                let opened = parts::open_together(&paths, kind, &open_options);
-                let of_it = strangers.iter().filter(|(stranger, _)| *stranger == path);
-                let notes: Vec<_> = of_it.map(|(_, note)| Step::Note(note.clone())).collect();
-                let opened = opened.map(|mut target| {
-                    target.steps = Box::new(notes.into_iter().chain(target.steps));
-                    target
-                });
-                (path, opened.map(|target| Box::new(std::iter::once(target)) as Box<_>))
-            }
-            Subject::Repository(path, sets) => (path, sets.map(|sets| sets.targets)),
-            Subject::Stored(places) => {
-                let path = places.first().map(|place| place.path().to_owned()).unwrap_or_default();
-                let opened = stored::open_together(&places, kind, &open_options);
-                let opened = opened.map(|(target, folder)| {
-                    copy = folder;
-                    Box::new(std::iter::once(target)) as Box<_>
-                });
-                (path, opened)
-            }
-        };
+        let (path, opened, copy) = opened(subject, wanted, &strangers);
         match opened {
             Ok(targets) => {
-                let targets: Box<dyn Iterator<Item = Target> + Send> = targets;
                 for target in targets {
-                    look(target, &mut ran, &mut reports).map_err(|error| error.to_string())?;
+                    let looked = ran.look(target, options, done, &mut reports);
+                    looked.map_err(|error| error.to_string())?;
                 }
             }
             Err(error) => {
-                let failed = described(&path, &error);
-                let told = reports.failed_target(&failed.1, &failed.2, SystemTime::now());
+                let told = ran.fail(&path, &error, &mut reports);
                 told.map_err(|error| error.to_string())?;
-                ran.failed.push(failed);
-                ran.add(Verdict::Incomplete);
             }
         }
         drop(copy);
     }
-    let mut verdict = ran.worst.unwrap_or(Verdict::Incomplete);
-    if ran.total.stopped {
-        verdict = verdict.min(Verdict::Incomplete);
-    }
+    let verdict = ran.verdict();
     ran.total.elapsed = begin.elapsed();
     let end = RunEnd {
         verdict,
@@ -354,6 +347,45 @@ fn check(
         findings,
         pages,
     })
+}
+
+type Targets = Box<dyn Iterator<Item = Target> + Send>;
+
+/// The databases of a subject by its path, and a folder with the copy of a file of a store that must be read
+/// more than once: it lives as long as its target.
+fn opened(
+    subject: Subject,
+    wanted: &Wanted,
+    strangers: &[(PathBuf, Note)],
+) -> (PathBuf, Result<Targets, Error>, Option<impl Sized>) {
+    let (kind, options) = (wanted.kind(), wanted.open_options());
+    match subject {
+        Subject::Target(paths) => {
+            let path = paths.first().cloned().unwrap_or_default();
+            let of_it = strangers.iter().filter(|(stranger, _)| *stranger == path);
+            let notes: Vec<_> = of_it.map(|(_, note)| Step::Note(note.clone())).collect();
+            let target = parts::open_together(&paths, kind, &options);
+            (path, target.map(|target| alone(with_notes(target, notes))), None)
+        }
+        Subject::Repository(path, sets) => (path, sets.map(|sets| sets.targets), None),
+        Subject::Stored(places) => {
+            let path = places.first().map(|place| place.path().to_owned()).unwrap_or_default();
+            match stored::open_together(&places, kind, &options) {
+                Ok((target, folder)) => (path, Ok(alone(target)), folder),
+                Err(error) => (path, Err(error), None),
+            }
+        }
+    }
+}
+
+fn alone(target: Target) -> Targets {
+    Box::new(std::iter::once(target))
+}
+
+/// The target with notes before everything else.
+fn with_notes(mut target: Target, notes: Vec<Step>) -> Target {
+    target.steps = Box::new(notes.into_iter().chain(target.steps));
+    target
 }
 
 /// An error as Python gets it: kind, path, message.

@@ -9,6 +9,8 @@ use anyhow::{Context as _, Result, ensure};
 
 /// A file past this is asked whether it still has one subject.
 const LINES_MAX: usize = 900;
+/// Lines of code in the body of a function, but for tests, blank lines and comments.
+const BODY_LINES_MAX: usize = 70;
 
 /// A crate, or the crates of a folder, whose rooms may not all see each other: data flows one way.
 /// That no format sees another, and that the core sees none, is the compiler's matter.
@@ -342,12 +344,55 @@ fn look(name: &str, text: &str, faults: &mut Vec<String>) {
             fault("unsafe outside the edges where it is allowed".to_owned());
         }
     }
+    look_at_functions(name, text, faults);
     for (index, line) in text.lines().enumerate() {
         // Names of other alphabets are wanted in tests of what is printed.
         if !line.is_ascii() && !text.contains("tidy: not ascii") {
             faults.push(format!("{name}:{}: not ASCII", index + 1));
         }
     }
+}
+
+/// Functions are short enough to be read at once. Relies on the format, as [`lines_without_tests`] does.
+fn look_at_functions(name: &str, text: &str, faults: &mut Vec<String>) {
+    if name.contains("/tests/") || name.ends_with("/tests.rs") || name.starts_with("fuzz/") {
+        return;
+    }
+    let mut lines = lines_without_tests(text).into_iter().peekable();
+    while let Some((number, line)) = lines.next() {
+        let (indent, Some(function)) = (indent_of(line), function_named(line)) else { continue };
+        // Of a declaration that goes over several lines, all to the brace; of one without a body, none.
+        let mut head = line;
+        while !head.ends_with(['{', '}', ';']) {
+            let Some((_, next)) = lines.next() else { return };
+            head = next;
+        }
+        if !head.ends_with('{') {
+            continue;
+        }
+        let is_end = |line: &str| line.trim() == "}" && indent_of(line) == indent;
+        let mut inner = lines.clone();
+        let body = inner.by_ref().map(|(_, line)| line).take_while(|line| !is_end(line));
+        let is_code = |line: &&str| !line.trim().is_empty() && !line.trim().starts_with("//");
+        let count = body.filter(is_code).count();
+        if count > BODY_LINES_MAX {
+            faults.push(format!("{name}:{number}: {function} has {count} lines of code"));
+        }
+    }
+}
+
+fn indent_of(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
+/// The name of the function whose declaration begins in this line.
+fn function_named(line: &str) -> Option<&str> {
+    const BEFORE: &[&str] = &["const", "async", "unsafe", "extern", "\"C\""];
+    let (before, behind) = line.trim_start().split_once("fn ")?;
+    let mut before = before.split_whitespace();
+    let is_it = before.all(|word| word.starts_with("pub") || BEFORE.contains(&word));
+    let end = behind.find(|c: char| !c.is_alphanumeric() && c != '_')?;
+    is_it.then(|| behind.split_at(end).0)
 }
 
 #[cfg(test)]
@@ -395,6 +440,22 @@ mod tests {
         }
         let long = format!("//! Long.\n{}", "\n".repeat(LINES_MAX));
         assert_eq!(faults(page, &long).len(), 1);
+    }
+
+    #[test]
+    fn long_functions_are_named() {
+        let page = "crates/pagewarden-core/src/page/new.rs";
+        let of = |lines: usize| {
+            let body = "        g();\n\n        // Why.\n".repeat(lines);
+            format!(
+                "//! P.\nimpl P {{\n    pub(super) const fn f(\n        a: u8,\n    ) -> u8 {{\n{body}    }}\n}}\n"
+            )
+        };
+        assert_eq!(faults(page, &of(BODY_LINES_MAX)), [] as [&str; 0]);
+        let found = faults(page, &of(BODY_LINES_MAX + 1));
+        assert_eq!(found, [format!("{page}:3: f has 71 lines of code")]);
+        let test = format!("//! P.\n#[cfg(test)]\n{}", of(90).replace("//! P.\n", ""));
+        assert_eq!(faults(page, &test), [] as [&str; 0]);
     }
 
     #[test]

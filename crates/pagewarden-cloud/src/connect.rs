@@ -41,14 +41,11 @@ pub(crate) fn connect(
                 .with_bucket_name(bucket)
                 .with_retry(retry)
                 .with_http_connector(http);
-            for (key, value) in defaults(is_plain) {
-                builder = builder.with_config(AmazonS3ConfigKey::Client(key), value);
-            }
             if let Some(endpoint) = endpoint {
                 builder = builder.with_endpoint(endpoint);
             }
-            for (key, value) in &settings.options {
-                builder = builder.with_config(named(key)?, value);
+            for (key, value) in configured(AmazonS3ConfigKey::Client, is_plain, settings)? {
+                builder = builder.with_config(key, value);
             }
             builder.build().map(|store| Arc::new(store) as Arc<dyn ObjectStore>)
         }
@@ -57,14 +54,11 @@ pub(crate) fn connect(
                 .with_bucket_name(bucket)
                 .with_retry(retry)
                 .with_http_connector(http);
-            for (key, value) in defaults(is_plain) {
-                builder = builder.with_config(GoogleConfigKey::Client(key), value);
-            }
             if let Some(endpoint) = endpoint {
                 builder = builder.with_base_url(endpoint);
             }
-            for (key, value) in &settings.options {
-                builder = builder.with_config(named(key)?, value);
+            for (key, value) in configured(GoogleConfigKey::Client, is_plain, settings)? {
+                builder = builder.with_config(key, value);
             }
             builder.build().map(|store| Arc::new(store) as Arc<dyn ObjectStore>)
         }
@@ -73,14 +67,11 @@ pub(crate) fn connect(
                 .with_container_name(bucket)
                 .with_retry(retry)
                 .with_http_connector(http);
-            for (key, value) in defaults(is_plain) {
-                builder = builder.with_config(AzureConfigKey::Client(key), value);
-            }
             if let Some(endpoint) = endpoint {
                 builder = builder.with_endpoint(endpoint.to_owned());
             }
-            for (key, value) in &settings.options {
-                builder = builder.with_config(named(key)?, value);
+            for (key, value) in configured(AzureConfigKey::Client, is_plain, settings)? {
+                builder = builder.with_config(key, value);
             }
             builder.build().map(|store| Arc::new(store) as Arc<dyn ObjectStore>)
         }
@@ -115,6 +106,17 @@ fn defaults(is_plain: bool) -> Vec<(ClientConfigKey, &'static str)> {
         defaults.push((ClientConfigKey::AllowHttp, "true"));
     }
     defaults
+}
+
+/// What a client is set to: by default, and then by the options.
+fn configured<K: FromStr>(
+    of_client: fn(ClientConfigKey) -> K,
+    is_plain: bool,
+    settings: &Settings,
+) -> Result<Vec<(K, &str)>, (String, String)> {
+    let defaults = defaults(is_plain).into_iter().map(|(key, value)| Ok((of_client(key), value)));
+    let options = settings.options.iter().map(|(key, value)| Ok((named(key)?, value.as_str())));
+    defaults.chain(options).collect()
 }
 
 fn named<K: FromStr>(key: &str) -> Result<K, (String, String)> {

@@ -328,96 +328,9 @@ pub fn nagios(standings: &[Standing]) -> (String, u8) {
 #[must_use]
 pub fn metrics(standings: &[Standing], notifications: Option<Notifications>) -> String {
     let mut text = String::new();
-    let mut family = |name: &str, help: &str, value: &dyn Fn(&Standing) -> Vec<(String, f64)>| {
-        let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
-        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        for one in standings {
-            for (labels, value) in value(one) {
-                let _ = writeln!(
-                    text,
-                    "{name}{{target=\"{}\",engine=\"{}\"{labels}}} {value}",
-                    label(&one.name),
-                    label(&one.engine)
-                );
-            }
-        }
-    };
-    let some = |value: Option<f64>| value.map(|value| (String::new(), value)).into_iter().collect();
-    let flag = |value: bool| f64::from(u8::from(value));
-    family("pagewarden_target_up", "1 if the last run could open the target.", &|one| {
-        some(one.attempt_at.map(|_| flag(one.error.is_none())))
-    });
-    family(
-        "pagewarden_pass_last_success_timestamp_seconds",
-        "When a pass last ended that covered everything, whatever it found.",
-        &|one| {
-            some(
-                one.last_pass
-                    .as_ref()
-                    .filter(|pass| pass.is_complete)
-                    .and_then(|pass| Some(pass.ended_at? as f64)),
-            )
-        },
-    );
-    family(
-        "pagewarden_pass_last_attempt_timestamp_seconds",
-        "When a run last looked at the target.",
-        &|one| some(one.attempt_at.map(|at| at as f64)),
-    );
-    family("pagewarden_pass_last_duration_seconds", "How long the last pass read.", &|one| {
-        some(one.last_pass.as_ref().map(|pass| pass.seconds))
-    });
-    family(
-        "pagewarden_pass_coverage_ratio",
-        "The share of the pages that the pass that is under way, or the last one, verified.",
-        &|one| {
-            let Coverage { pages, verified, .. } = one.coverage;
-            some((pages > 0).then(|| verified as f64 / pages as f64))
-        },
-    );
-    family(
-        "pagewarden_oldest_verified_timestamp_seconds",
-        "When the page was verified that was verified longest ago.",
-        &|one| some(one.coverage.oldest_at.map(|at| at as f64)),
-    );
-    family("pagewarden_pass_overdue", "1 if a page was not verified in time.", &|one| {
-        some(one.target.map(|_| flag(one.coverage.overdue)))
-    });
-    family("pagewarden_pages_scanned", "Pages of the last pass by what they count as.", &|one| {
-        let pass = one.last_pass.as_ref();
-        let counts = pass.map(|pass| {
-            COUNTS
-                .iter()
-                .zip(pass.counts)
-                .map(|(name, count)| (format!(",verdict=\"{name}\""), count as f64))
-        });
-        counts.into_iter().flatten().collect()
-    });
-    family("pagewarden_unprotected_pages", "Pages that carry nothing to verify them by.", &|one| {
-        some(
-            one.last_pass
-                .as_ref()
-                .map(|pass| pass.count(pagewarden::verdict::Standing::Unprotected) as f64),
-        )
-    });
-    family("pagewarden_open_findings", "Findings that are open.", &|one| {
-        let open = [
-            ("damage", one.open.damage),
-            ("suspect", one.open.suspect),
-            ("notice", one.open.notice),
-        ];
-        let known = one.target.is_some();
-        open.iter()
-            .filter(|_| known)
-            .map(|(name, count)| (format!(",severity=\"{name}\""), *count as f64))
-            .collect()
-    });
-    family("pagewarden_findings_total", "Findings that were ever seen.", &|one| {
-        some(one.target.map(|_| one.ever as f64))
-    });
-    family("pagewarden_unread_stretches", "Stretches that could not be read.", &|one| {
-        some(one.target.map(|_| one.unread as f64))
-    });
+    let mut families = Families { text: &mut text, standings };
+    add_passes(&mut families);
+    add_findings(&mut families);
     if let Some(Notifications { waiting, given_up }) = notifications {
         let _ = write!(
             text,
@@ -430,6 +343,122 @@ pub fn metrics(standings: &[Standing], notifications: Option<Notifications>) -> 
     let head = "# HELP pagewarden_build_info The version of pagewarden.\n\
                 # TYPE pagewarden_build_info gauge\n";
     format!("{head}pagewarden_build_info{{version=\"{}\"}} 1\n{text}", pagewarden::VERSION)
+}
+
+/// Metrics that each target has.
+struct Families<'a> {
+    text: &'a mut String,
+    standings: &'a [Standing],
+}
+
+impl Families<'_> {
+    /// A metric whose values have labels of their own besides.
+    fn labelled(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl Fn(&Standing) -> Vec<(String, f64)>,
+    ) {
+        let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for one in self.standings {
+            for (labels, value) in values(one) {
+                let (target, engine) = (label(&one.name), label(&one.engine));
+                let _ = writeln!(
+                    self.text,
+                    "{name}{{target=\"{target}\",engine=\"{engine}\"{labels}}} {value}"
+                );
+            }
+        }
+    }
+
+    /// A metric of at most one value a target.
+    fn add(&mut self, name: &str, help: &str, value: impl Fn(&Standing) -> Option<f64>) {
+        self.labelled(name, help, |one| {
+            value(one).map(|value| (String::new(), value)).into_iter().collect()
+        });
+    }
+}
+
+fn flag(value: bool) -> f64 {
+    f64::from(u8::from(value))
+}
+
+/// When the targets were looked at, and how far.
+fn add_passes(families: &mut Families<'_>) {
+    families.add("pagewarden_target_up", "1 if the last run could open the target.", |one| {
+        one.attempt_at.map(|_| flag(one.error.is_none()))
+    });
+    families.add(
+        "pagewarden_pass_last_success_timestamp_seconds",
+        "When a pass last ended that covered everything, whatever it found.",
+        |one| {
+            let last = one.last_pass.as_ref().filter(|pass| pass.is_complete);
+            last.and_then(|pass| Some(pass.ended_at? as f64))
+        },
+    );
+    families.add(
+        "pagewarden_pass_last_attempt_timestamp_seconds",
+        "When a run last looked at the target.",
+        |one| one.attempt_at.map(|at| at as f64),
+    );
+    families.add("pagewarden_pass_last_duration_seconds", "How long the last pass read.", |one| {
+        one.last_pass.as_ref().map(|pass| pass.seconds)
+    });
+    families.add(
+        "pagewarden_pass_coverage_ratio",
+        "The share of the pages that the pass that is under way, or the last one, verified.",
+        |one| {
+            let Coverage { pages, verified, .. } = one.coverage;
+            (pages > 0).then(|| verified as f64 / pages as f64)
+        },
+    );
+    families.add(
+        "pagewarden_oldest_verified_timestamp_seconds",
+        "When the page was verified that was verified longest ago.",
+        |one| one.coverage.oldest_at.map(|at| at as f64),
+    );
+    families.add("pagewarden_pass_overdue", "1 if a page was not verified in time.", |one| {
+        one.target.map(|_| flag(one.coverage.overdue))
+    });
+}
+
+/// What was found in them.
+fn add_findings(families: &mut Families<'_>) {
+    let help = "Pages of the last pass by what they count as.";
+    families.labelled("pagewarden_pages_scanned", help, |one| {
+        let pass = one.last_pass.as_ref();
+        let counts = pass.map(|pass| {
+            COUNTS
+                .iter()
+                .zip(pass.counts)
+                .map(|(name, count)| (format!(",verdict=\"{name}\""), count as f64))
+        });
+        counts.into_iter().flatten().collect()
+    });
+    let help = "Pages that carry nothing to verify them by.";
+    families.add("pagewarden_unprotected_pages", help, |one| {
+        let pass = one.last_pass.as_ref();
+        pass.map(|pass| pass.count(pagewarden::verdict::Standing::Unprotected) as f64)
+    });
+    families.labelled("pagewarden_open_findings", "Findings that are open.", |one| {
+        let open = [
+            ("damage", one.open.damage),
+            ("suspect", one.open.suspect),
+            ("notice", one.open.notice),
+        ];
+        let known = one.target.is_some();
+        open.iter()
+            .filter(|_| known)
+            .map(|(name, count)| (format!(",severity=\"{name}\""), *count as f64))
+            .collect()
+    });
+    families.add("pagewarden_findings_total", "Findings that were ever seen.", |one| {
+        one.target.map(|_| one.ever as f64)
+    });
+    families.add("pagewarden_unread_stretches", "Stretches that could not be read.", |one| {
+        one.target.map(|_| one.unread as f64)
+    });
 }
 
 /// A value of a label.

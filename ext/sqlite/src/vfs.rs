@@ -180,14 +180,11 @@ unsafe extern "C" fn open(
         return unsafe { parent_open(beneath(), name, file, flags, out_flags) };
     }
 
-    let initial = if is_main {
-        // SAFETY: the name is SQLite's own, with its parameters behind it.
-        match unsafe { initial_mode(name) } {
-            Ok(initial) => initial,
-            Err(why) => return packed::refuse(&why),
-        }
-    } else {
-        Mode::Checksum
+    // SAFETY: the name of a main file is SQLite's own, with its parameters behind it.
+    let initial = if is_main { unsafe { initial_mode(name) } } else { Ok(Mode::Checksum) };
+    let initial = match initial {
+        Ok(initial) => initial,
+        Err(why) => return packed::refuse(&why),
     };
 
     // SAFETY: SQLite allocated szOsFile bytes: a shim and the parent's file, which is aligned
@@ -205,11 +202,7 @@ unsafe extern "C" fn open(
     };
     if result != ffi::SQLITE_OK {
         // SAFETY: a parent that failed may still want to be closed.
-        unsafe {
-            if !(*below).pMethods.is_null() {
-                Parent::new(below).close();
-            }
-        }
+        unsafe { close_failed(below) };
         return result;
     }
     // SAFETY: open from here to xClose.
@@ -230,17 +223,8 @@ unsafe extern "C" fn open(
         }
     }
     let state = match main {
-        Some(main) if flags & ffi::SQLITE_OPEN_WAL != 0 => {
-            // SAFETY: the main file is open.
-            if let Some(database) = unsafe { database_of(main) } {
-                database.wal = Some(Wal::new(parent));
-            }
-            // SAFETY: SQLite closes the log before the main file, and uses both from one thread
-            // at a time.
-            State::Wal(unsafe { WalFile::new(parent, main) })
-        }
-        // SAFETY: as for the log.
-        Some(main) => State::Journal(unsafe { Journal::new(parent, main) }),
+        // SAFETY: the main file is open.
+        Some(main) => unsafe { beside(main, parent, flags) },
         None => {
             // SAFETY: the name is SQLite's own, with its parameters behind it.
             let name_words = || unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
@@ -260,6 +244,37 @@ unsafe extern "C" fn open(
         });
     }
     ffi::SQLITE_OK
+}
+
+/// # Safety
+///
+/// `file` was given to the parent to be opened.
+unsafe fn close_failed(file: *mut ffi::sqlite3_file) {
+    // SAFETY: as the caller says.
+    unsafe {
+        if !(*file).pMethods.is_null() {
+            Parent::new(file).close();
+        }
+    }
+}
+
+/// A log or a journal of an open main file.
+///
+/// # Safety
+///
+/// The main file is open, and `parent` is. SQLite closes the log and the journal before the main file, and
+/// uses them from one thread at a time.
+unsafe fn beside(main: *mut ffi::sqlite3_file, parent: Parent, flags: c_int) -> State {
+    if flags & ffi::SQLITE_OPEN_WAL == 0 {
+        // SAFETY: as the caller says.
+        return State::Journal(unsafe { Journal::new(parent, main) });
+    }
+    // SAFETY: as the caller says.
+    if let Some(database) = unsafe { database_of(main) } {
+        database.wal = Some(Wal::new(parent));
+    }
+    // SAFETY: as the caller says.
+    State::Wal(unsafe { WalFile::new(parent, main) })
 }
 
 /// True if the path leads into a pack, so that the VFS beneath would find nothing.

@@ -5,14 +5,14 @@ use std::mem;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
 use pagewarden::Error;
 use pagewarden::database::repository::RepositoryOptions;
 use pagewarden::database::{self, Format, OpenOptions, Step, Target, parts, stored};
 use pagewarden::repair::advice::Advised;
-use pagewarden::report::drill::DrillVerdict;
+use pagewarden::report::drill::{Drill, DrillVerdict};
 use pagewarden::report::html::HtmlReport;
 use pagewarden::report::json::JsonReport;
 use pagewarden::report::map::Layout;
@@ -79,9 +79,7 @@ pub fn run(arguments: &Check) -> anyhow::Result<Exit> {
 
 fn check(arguments: &Check) -> anyhow::Result<Exit> {
     let begin = Instant::now();
-    let html_file = prepare(arguments, arguments.html.as_deref(), Content::Html)?;
-    let picture_file = prepare(arguments, arguments.picture.as_deref(), Content::Picture)?;
-    let metrics_file = prepare(arguments, arguments.metrics.as_deref(), Content::Metrics)?;
+    let files = ReportFiles::prepare(arguments)?;
     let seal_file = prepare(arguments, arguments.seal.as_deref(), Content::Seal)?;
     let kind = arguments.format.as_deref().and_then(database::kind_named);
     let open_options = open_options(arguments);
@@ -89,28 +87,21 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
     let named = arguments.paths.iter().chain(&arguments.against);
     let storage = Storage::begin(named, &arguments.storage, arguments.pace.rate, &options.stop)?;
     let subjects = subjects_of(arguments, &storage, kind, &open_options)?;
-    let wants_seal = seal_file.is_some() || arguments.against.is_some();
-    if wants_seal && arguments.paths.len() > 1 {
-        anyhow::bail!("a seal is of one database\nhint: name one PATH with --seal and --against");
-    }
-    if wants_seal && subjects.iter().any(|subject| matches!(subject, Subject::Repository(..))) {
-        anyhow::bail!(
-            "a seal is of one database, and a backup repository holds several sets\n\
-             hint: seal the database itself"
-        );
+    if seal_file.is_some() || arguments.against.is_some() {
+        refuse_seal_of_several(arguments, &subjects)?;
     }
     let count = subjects.iter().map(Subject::count).sum();
     let (mut html, mut picture, mut metrics) = (Vec::new(), Vec::new(), Vec::new());
     let show = Show::choose(arguments.pace.quiet, arguments.pace.progress);
     let mut reports = Several::default();
     add_result(&mut reports, arguments, count, &show)?;
-    if html_file.is_some() {
+    if files.html.is_some() {
         reports.add(HtmlReport::new(&mut html, count));
     }
-    if picture_file.is_some() {
+    if files.picture.is_some() {
         reports.add(PictureReport::new(&mut picture, count));
     }
-    if let Some(file) = &metrics_file {
+    if let Some(file) = &files.metrics {
         reports.add(MetricsReport::new(&mut metrics, &file.previous));
     }
     let run = Run {
@@ -118,11 +109,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
         open_options,
         options,
         show: &show,
-        wants_total: show.wants_total()
-            || arguments.map
-            || html_file.is_some()
-            || picture_file.is_some()
-            || metrics_file.is_some(),
+        wants_total: show.wants_total() || arguments.map || files.are_wanted(),
         errors_are_results: arguments.nagios,
         against: arguments.against.as_ref().map(|seal| storage.at(seal)).transpose()?,
         server: server(arguments)?,
@@ -134,15 +121,9 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
     let wanted = wanted.map(|set| Wanted::of(arguments, set, &storage)).transpose()?;
     let mut all = Ran::default();
     run.check_all(subjects, seal_file, &arguments.demands, &mut reports, &mut all)?;
-    let mut drill = wanted.as_ref().map(|wanted| drill::run(wanted, &run.options.stop));
-    if let (Some(drill), Some(trouble)) = (&mut drill, storage.trouble()) {
-        drill.was_kept_from_the_backup(&trouble.last);
-    }
-    let verdict = match drill.as_ref().map(|drill| drill.verdict) {
-        Some(DrillVerdict::Failed) => Verdict::Damaged,
-        Some(DrillVerdict::Impossible) => all.verdict().min(Verdict::Incomplete),
-        Some(DrillVerdict::Passed) | None => all.verdict(),
-    };
+    let drill = wanted.as_ref().map(|wanted| drill_of(wanted, &storage, &run.options.stop));
+    let verdict =
+        drill.as_ref().map_or(all.verdict(), |it| verdict_with(it.verdict, all.verdict()));
     let Ran { mut total, opened, missed, sealed, .. } = all;
     show.end();
     total.elapsed = begin.elapsed();
@@ -157,11 +138,7 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
         ended: SystemTime::now(),
     })?;
     drop(reports);
-    let written = html_file
-        .map_or(Ok(()), |file| file.replace(&html))
-        .and_then(|()| picture_file.map_or(Ok(()), |file| file.replace(&picture)))
-        .and_then(|()| metrics_file.map_or(Ok(()), |file| file.replace(&metrics)))
-        .and(sealed);
+    let written = files.replace(&html, &picture, &metrics).and(sealed);
     let exit = exit_of(arguments.nagios, &arguments.demands, verdict, &total, missed);
     Ok(match written {
         Ok(()) => exit,
@@ -171,6 +148,68 @@ fn check(arguments: &Check) -> anyhow::Result<Exit> {
             if exit == Exit::Fine { unable } else { exit }
         }
     })
+}
+
+/// Files in which the reports are put once all is read.
+struct ReportFiles {
+    html: Option<ReplacedFile>,
+    picture: Option<ReplacedFile>,
+    metrics: Option<ReplacedFile>,
+}
+
+impl ReportFiles {
+    /// Says in time what could not be written.
+    fn prepare(arguments: &Check) -> anyhow::Result<Self> {
+        Ok(Self {
+            html: prepare(arguments, arguments.html.as_deref(), Content::Html)?,
+            picture: prepare(arguments, arguments.picture.as_deref(), Content::Picture)?,
+            metrics: prepare(arguments, arguments.metrics.as_deref(), Content::Metrics)?,
+        })
+    }
+
+    fn are_wanted(&self) -> bool {
+        self.html.is_some() || self.picture.is_some() || self.metrics.is_some()
+    }
+
+    fn replace(self, html: &[u8], picture: &[u8], metrics: &[u8]) -> anyhow::Result<()> {
+        for (file, bytes) in [(self.html, html), (self.picture, picture), (self.metrics, metrics)] {
+            if let Some(file) = file {
+                file.replace(bytes)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Restores a backup to see whether that works. What was not read of a store is not the backup's fault.
+fn drill_of(wanted: &Wanted, storage: &Storage, stop: &AtomicBool) -> Drill {
+    let mut drill = drill::run(wanted, stop);
+    if let Some(trouble) = storage.trouble() {
+        drill.was_kept_from_the_backup(&trouble.last);
+    }
+    drill
+}
+
+fn refuse_seal_of_several(arguments: &Check, subjects: &[Subject]) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        arguments.paths.len() <= 1,
+        "a seal is of one database\nhint: name one PATH with --seal and --against"
+    );
+    anyhow::ensure!(
+        !subjects.iter().any(|subject| matches!(subject, Subject::Repository(..))),
+        "a seal is of one database, and a backup repository holds several sets\n\
+         hint: seal the database itself"
+    );
+    Ok(())
+}
+
+/// The verdict of a backup that was restored to see whether that works.
+fn verdict_with(drill: DrillVerdict, verdict: Verdict) -> Verdict {
+    match drill {
+        DrillVerdict::Failed => Verdict::Damaged,
+        DrillVerdict::Impossible => verdict.min(Verdict::Incomplete),
+        DrillVerdict::Passed => verdict,
+    }
 }
 
 /// What is checked, one after the other.

@@ -208,16 +208,19 @@ fn all(
             break;
         }
     }
-    let mut tables = outcomes.iter().flat_map(|outcome| &outcome.tables).peekable();
-    if let Some(path) = arguments.state.as_ref().filter(|_| tables.peek().is_some())
-        && tables.all(|table| table.is_known)
-    {
+    if let Some(path) = arguments.state.as_ref().filter(|_| were_known(outcomes)) {
         note(&format!(
             "the run of {} was finished before\nhint: remove the file to compare anew",
             path.display()
         ));
     }
     Ok(())
+}
+
+/// True if nothing had to be compared any more.
+fn were_known(outcomes: &[Outcome]) -> bool {
+    let mut tables = outcomes.iter().flat_map(|outcome| &outcome.tables).peekable();
+    tables.peek().is_some() && tables.all(|table| table.is_known)
 }
 
 /// Compares the source with one target.

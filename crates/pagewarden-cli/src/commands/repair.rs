@@ -41,12 +41,10 @@ pub fn run(arguments: &Repair) -> anyhow::Result<Exit> {
             (None, None) => anyhow::bail!("no PATH\nhint: name the database"),
         };
         let read = std::iter::once(&path).chain(&arguments.from).chain(&arguments.keyring);
+        let read: Vec<_> = read.cloned().collect();
         let html = arguments.html.as_deref();
-        let html = html
-            .map(|file| {
-                ReplacedFile::prepare(file, Content::Html, &read.cloned().collect::<Vec<_>>())
-            })
-            .transpose()?;
+        let html =
+            html.map(|file| ReplacedFile::prepare(file, Content::Html, &read)).transpose()?;
         let options = Options { jobs: arguments.jobs, stop: stop_on_signals()? };
         let files = arguments.from.iter().filter(|source| server(source).is_none());
         let named = files.chain(&arguments.log);

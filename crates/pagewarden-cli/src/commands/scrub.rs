@@ -40,11 +40,7 @@ fn scrub(arguments: &Scrub) -> anyhow::Result<Exit> {
     let stop = stop_on_signals()?;
     let Configuration { databases, ways } = configured(&arguments.place)?;
     let mut wanted = wanted(databases, &arguments.operands)?;
-    for one in &mut wanted {
-        let subject = &mut one.subject;
-        subject.every = arguments.every.unwrap_or(subject.every);
-        subject.rate = arguments.pace.rate.unwrap_or(subject.rate);
-    }
+    set_by_options(&mut wanted, arguments);
     // A folder of databases, too: the ledger would be one more of them.
     let subjects = wanted.iter().flat_map(|one| one.subject.paths.clone());
     let paths: Vec<_> = subjects.chain(arguments.operands.iter().cloned()).collect();
@@ -52,12 +48,7 @@ fn scrub(arguments: &Scrub) -> anyhow::Result<Exit> {
     let mut ledger = Ledger::open(&held)?;
     oldest_first(&mut wanted, &ledger)?;
     let show = Show::choose(arguments.pace.quiet, arguments.pace.progress);
-    let mut reports = Several::default();
-    if arguments.json {
-        reports.add(JsonReport::begin(show.output(), "scrub")?);
-    } else {
-        reports.add(TextReport::new(show.output(), colours()));
-    }
+    let mut reports = report_of(arguments, &show)?;
     let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
     let mut run = Run {
         ledger: &mut ledger,
@@ -115,6 +106,24 @@ fn scrub(arguments: &Scrub) -> anyhow::Result<Exit> {
         ended: SystemTime::now(),
     })?;
     Ok(exit_of(arguments, verdict, total.stopped, overdue))
+}
+
+/// What the command line says goes before what the configuration says.
+fn set_by_options(wanted: &mut [Wanted], arguments: &Scrub) {
+    for Wanted { subject, .. } in wanted {
+        subject.every = arguments.every.unwrap_or(subject.every);
+        subject.rate = arguments.pace.rate.unwrap_or(subject.rate);
+    }
+}
+
+fn report_of<'a>(arguments: &Scrub, show: &'a Show) -> anyhow::Result<Several<'a>> {
+    let mut reports = Several::default();
+    if arguments.json {
+        reports.add(JsonReport::begin(show.output(), "scrub")?);
+    } else {
+        reports.add(TextReport::new(show.output(), colours()));
+    }
+    Ok(reports)
 }
 
 /// Tells of changes, once. What cannot be sent now is sent by the next run.

@@ -70,23 +70,9 @@ fn unpack(arguments: &Unpack) -> Result<Exit> {
     let stop = stop_on_signals()?;
     let named = paths.iter().chain(&arguments.base);
     let storage = Storage::begin(named, &arguments.storage, arguments.pace.rate, &stop)?;
-    for path in paths {
-        let (place, is_pack) = match storage.file(path).transpose()? {
-            Some(place) => {
-                let read = is_pack_in(&place);
-                let is_pack = read.with_context(|| format!("cannot read {}", path.display()))?;
-                (place, is_pack)
-            }
-            None => (StorePath::local(path), is_pack(path)),
-        };
-        if is_pack {
-            return packed::run(&packed::Packed {
-                arguments,
-                place,
-                storage: &storage,
-                stop: &stop,
-            });
-        }
+    if let Some(place) = first_pack(paths, &storage)? {
+        let stop = &stop;
+        return packed::run(&packed::Packed { arguments, place, storage: &storage, stop });
     }
     let is_for_packs = !arguments.only.is_empty()
         || !arguments.base.is_empty()
@@ -149,6 +135,23 @@ fn unpack(arguments: &Unpack) -> Result<Exit> {
         Ok(()) if summary.stopped => Exit::Stopped,
         Ok(()) => Exit::from(verdict),
     })
+}
+
+fn first_pack(paths: &[PathBuf], storage: &Storage) -> Result<Option<StorePath>> {
+    for path in paths {
+        let (place, is_pack) = match storage.file(path).transpose()? {
+            Some(place) => {
+                let read = is_pack_in(&place);
+                let is_pack = read.with_context(|| format!("cannot read {}", path.display()))?;
+                (place, is_pack)
+            }
+            None => (StorePath::local(path), is_pack(path)),
+        };
+        if is_pack {
+            return Ok(Some(place));
+        }
+    }
+    Ok(None)
 }
 
 /// A backup that is open.

@@ -251,6 +251,25 @@ impl Disk for Hasty {
 /// What is below a folder: files with their bytes, and folders.
 pub type Image = BTreeMap<PathBuf, Option<Vec<u8>>>;
 
+/// True if the name's folder is synced by one of `later`.
+fn is_folder_synced(later: &[Change], name: &Path) -> bool {
+    let parent = name.parent().unwrap_or(Path::new(""));
+    later.iter().any(|one| match one {
+        Change::SyncAll => true,
+        Change::SyncFolder(synced) => synced == parent,
+        _ => false,
+    })
+}
+
+/// True if the file is synced by one of `later`.
+fn is_synced(later: &[Change], name: &Path) -> bool {
+    later.iter().any(|one| match one {
+        Change::SyncAll => true,
+        Change::Sync(path) => path == name,
+        _ => false,
+    })
+}
+
 /// A disk as power failure may leave it: files by number, names that lead to them.
 #[derive(Debug)]
 pub struct Remains {
@@ -277,21 +296,8 @@ impl Remains {
         }
         for (at, change) in changes.iter().enumerate() {
             let later = &changes[at + 1..];
-            let folder_synced = |name: &Path| {
-                let parent = name.parent().unwrap_or(Path::new(""));
-                later.iter().any(|one| match one {
-                    Change::SyncAll => true,
-                    Change::SyncFolder(synced) => synced == parent,
-                    _ => false,
-                })
-            };
-            let synced = |name: &Path| {
-                later.iter().any(|one| match one {
-                    Change::SyncAll => true,
-                    Change::Sync(path) => path == name,
-                    _ => false,
-                })
-            };
+            let folder_synced = |name: &Path| is_folder_synced(later, name);
+            let synced = |name: &Path| is_synced(later, name);
             match change {
                 Change::Create(name) => {
                     remains.files.push(Vec::new());

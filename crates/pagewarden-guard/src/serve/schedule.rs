@@ -28,7 +28,6 @@ use crate::ledger::passes::{Due, waiting_since};
 use crate::ledger::{Ledger, uint};
 use crate::moment::{self, lot};
 use crate::scrub::Scrub;
-use crate::scrub::unreported::NoReport;
 use crate::state::Held;
 
 /// With nothing due, files are listed again so often: new ones are due at once.
@@ -248,7 +247,7 @@ fn run(runs: &Runs<'_>, subject: &Subject, shared: &Shared<'_>) -> Last {
             clock: moment::now,
             seals: runs.held.folder().join("seals"),
         };
-        scrub.target(subject, &mut NoReport, &())
+        scrub.target(subject, &mut (), &())
     };
     let (verdict, overdue, failed) = match scrubbed() {
         Ok(Ok(done)) => (done.verdict, done.coverage.overdue, false),

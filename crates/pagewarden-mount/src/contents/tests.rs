@@ -7,24 +7,10 @@ use std::sync::atomic::AtomicBool;
 
 use pagewarden::database;
 use pagewarden::pack::{Content, Method, Pack, Packing, ReaderSettings, Settings, Strays};
-use pagewarden::verify::{Options, Sink, verify};
+use pagewarden::verify::{Options, verify};
 use tempfile::TempDir;
 
 use super::*;
-
-struct Nothing;
-
-impl Sink for Nothing {
-    fn finding(&mut self, _: &pagewarden::verdict::Finding) -> std::io::Result<()> {
-        Ok(())
-    }
-    fn unread(&mut self, _: &pagewarden::verdict::Unread) -> std::io::Result<()> {
-        Ok(())
-    }
-    fn note(&mut self, _: &pagewarden::verdict::Note) -> std::io::Result<()> {
-        Ok(())
-    }
-}
 
 /// A SQLite database, as far as its header goes.
 pub(crate) fn database(pages: usize) -> Vec<u8> {
@@ -50,7 +36,7 @@ pub(crate) fn packed(folder: &Path, bytes: &[u8]) -> Reader {
     let stop = Arc::new(AtomicBool::new(false));
     let target = database::open(&source, None).unwrap();
     let (target, packing) = Packing::begin(target, content, settings, None, out, &stop).unwrap();
-    verify(target, &Options::default(), &(), &mut Nothing).unwrap();
+    verify(target, &Options::default(), &(), &mut ()).unwrap();
     packing.pack_rest(1, None, &()).unwrap();
     packing.finish(b"{}").unwrap();
     Reader::new(Arc::new(Pack::open(&path).unwrap()), ReaderSettings::default()).unwrap()

@@ -55,6 +55,8 @@ pub trait Taker: Sink {
     }
 }
 
+impl Taker for () {}
+
 /// What a run came to.
 #[derive(Debug)]
 #[non_exhaustive]

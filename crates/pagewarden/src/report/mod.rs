@@ -143,3 +143,22 @@ pub trait Report: Sink {
     /// The output cannot be written.
     fn end(&mut self, run: &RunEnd<'_>) -> io::Result<()>;
 }
+
+/// No report, where what is found is kept elsewhere.
+impl Report for () {
+    fn begin_target(&mut self, _: &Description) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn end_target(&mut self, _: &TargetEnd<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn failed_target(&mut self, _: &str, _: &str, _: SystemTime) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn end(&mut self, _: &RunEnd<'_>) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -61,33 +61,9 @@ impl AriaTable<'_> {
         let [index_path, data_path] = self.paths();
         let shown = |ending: &str| format!("{}.{ending}", self.shown);
         let has_data = data_path.is_file();
-        let Some(head) = read_small(&index_path, HEADER_BYTES) else {
-            let name = shown(INDEX_ENDING);
-            return match (index_path.is_file(), has_data) {
-                // Not ours to read.
-                (true, _) => vec![Step::Unread(Unread::of_file(
-                    name,
-                    "the header of the table cannot be read",
-                ))],
-                (false, true) => self.missing(&name, surroundings),
-                (false, false) => Vec::new(),
-            };
-        };
-        let Some(header) = AriaHeader::parse(&head) else {
-            if head.len() < HEADER_BYTES {
-                return self.cut_header(head.len(), &data_path, surroundings);
-            }
-            // One that is being made.
-            if surroundings.is_live {
-                return Vec::new();
-            }
-            let finding = Finding::of_file(
-                &shown(INDEX_ENDING),
-                surroundings.failure,
-                Kind::Header,
-                "not the header of an Aria table: its pages cannot be judged".to_owned(),
-            );
-            return vec![Step::Finding(self.named(finding))];
+        let header = match self.header(surroundings) {
+            Ok(header) => header,
+            Err(steps) => return steps,
         };
         if surroundings.is_live && is_being_made(&index_path, header.page_size) {
             return Vec::new();
@@ -152,6 +128,35 @@ impl AriaTable<'_> {
             steps.push(file(&data_path, DATA_ENDING, AriaFile::Data, written));
         }
         steps
+    }
+
+    /// What its index file begins with; else what there is to say of it.
+    fn header(&self, surroundings: Surroundings) -> Result<AriaHeader, Vec<Step>> {
+        let [index_path, data_path] = self.paths();
+        let name = format!("{}.{INDEX_ENDING}", self.shown);
+        let Some(head) = read_small(&index_path, HEADER_BYTES) else {
+            return Err(match (index_path.is_file(), data_path.is_file()) {
+                // Not ours to read.
+                (true, _) => {
+                    let why = "the header of the table cannot be read";
+                    vec![Step::Unread(Unread::of_file(name, why))]
+                }
+                (false, true) => self.missing(&name, surroundings),
+                (false, false) => Vec::new(),
+            });
+        };
+        AriaHeader::parse(&head).ok_or_else(|| {
+            if head.len() < HEADER_BYTES {
+                return self.cut_header(head.len(), &data_path, surroundings);
+            }
+            // One that is being made.
+            if surroundings.is_live {
+                return Vec::new();
+            }
+            let text = "not the header of an Aria table: its pages cannot be judged".to_owned();
+            let finding = Finding::of_file(&name, surroundings.failure, Kind::Header, text);
+            vec![Step::Finding(self.named(finding))]
+        })
     }
 
     /// True if the rows are of a format without pages: there is nothing to verify

@@ -30,6 +30,34 @@ fn aria_header(path: &Path) -> Option<AriaHeader> {
     AriaHeader::parse(&read_small(&path.with_extension(INDEX_ENDING), HEADER_BYTES)?)
 }
 
+/// What there is to do for one of the files of a table.
+fn steps_of_file(
+    table: &AriaTable<'_>,
+    name: String,
+    root: Option<&Path>,
+    is_live: bool,
+) -> Vec<Step> {
+    // By itself it counts as closed in order, as a tablespace does.
+    let found = root.map_or(Circumstances::AtRest, |root| State::find(root, None).circumstances);
+    let mut steps = table.steps(Surroundings {
+        failure: found.failure(),
+        is_live,
+        is_settled: false,
+        cut: found.cross_file().filter(|_| found != Circumstances::Crashed),
+    });
+    steps.retain(|step| match step {
+        Step::File(file) => file.name == name,
+        Step::Finding(finding) => finding.place.file == name,
+        Step::Note(note) => note.file == name,
+        _ => true,
+    });
+    if steps.is_empty() {
+        let text = "rows of a format without pages: nothing to verify them by".to_owned();
+        steps.push(Step::Note(Note { file: name, text }));
+    }
+    steps
+}
+
 /// Opens it.
 ///
 /// # Errors
@@ -54,26 +82,7 @@ pub(super) fn open(path: &Path) -> Result<Target, Error> {
             let stem = path.with_extension("");
             let shown = stem.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let table = AriaTable { stem: &stem, shown: &shown, database: None, object: None };
-            // By itself it counts as closed in order, as a tablespace does.
-            let found = root
-                .as_deref()
-                .map_or(Circumstances::AtRest, |root| State::find(root, None).circumstances);
-            let mut steps = table.steps(Surroundings {
-                failure: found.failure(),
-                is_live,
-                is_settled: false,
-                cut: found.cross_file().filter(|_| found != Circumstances::Crashed),
-            });
-            steps.retain(|step| match step {
-                Step::File(file) => file.name == name,
-                Step::Finding(finding) => finding.place.file == name,
-                Step::Note(note) => note.file == name,
-                _ => true,
-            });
-            if steps.is_empty() {
-                let text = "rows of a format without pages: nothing to verify them by".to_owned();
-                steps.push(Step::Note(Note { file: name, text }));
-            }
+            let steps = steps_of_file(&table, name, root.as_deref(), is_live);
             let state = if header.has_sums { "page checksums" } else { "no page checksums" };
             (steps, header.page_size, "Aria (MariaDB)", state)
         }

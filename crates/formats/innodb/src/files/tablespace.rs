@@ -417,15 +417,7 @@ impl Opened<'_> {
             .and_then(|header| self.missing_pages(header, &format.allocated, severities.truncated));
         steps.extend(missing);
         if self.bytes == 0 {
-            steps.push(Step::Finding(
-                Finding::of_file(
-                    &self.context.name,
-                    severities.truncated,
-                    Kind::Truncated,
-                    "the file is empty".to_owned(),
-                )
-                .with_hint(HINT),
-            ));
+            steps.push(self.empty(severities.truncated));
         }
         let has_key = format.cipher.is_some();
         let is_marked = layout.may_be_encrypted || layout.may_be_page_compressed;
@@ -434,23 +426,8 @@ impl Opened<'_> {
             true => Lock::of(key_info.as_ref(), has_key, problem.as_deref()),
             false => Lock::since_first_page(),
         });
-        let first_page = PageNo(self.geometry.first_page);
-        let pages = whole_pages(self.bytes, &layout);
-        let relation = Relation {
-            page_size: layout.page_size,
-            segments: vec![Segment { path: self.path.to_owned(), first_page, pages }],
-        };
         let format = Arc::new(format);
-        let name = self.context.name.clone();
-        let file = PageFile {
-            first_page,
-            partial_page: severities.partial_page,
-            relation: Some(Arc::new(relation)),
-            hint: Some(HINT.into()),
-            database: self.context.database.clone(),
-            object: self.context.object.clone(),
-            ..PageFile::of(name, self.path, self.bytes, Arc::clone(&format) as _)
-        };
+        let file = self.page_file(&format, severities.partial_page);
         Tablespace {
             geometry: self.geometry,
             header,
@@ -468,6 +445,33 @@ impl Opened<'_> {
 
     fn note(&self, text: String) -> Step {
         Step::Note(Note { file: self.context.name.clone(), text })
+    }
+
+    fn empty(&self, severity: Severity) -> Step {
+        let text = "the file is empty".to_owned();
+        let finding = Finding::of_file(&self.context.name, severity, Kind::Truncated, text);
+        Step::Finding(finding.with_hint(HINT))
+    }
+
+    /// The file as one to be read page by page.
+    fn page_file(&self, format: &Arc<InnodbPages>, partial_page: Severity) -> PageFile {
+        let layout = self.geometry.layout;
+        let first_page = PageNo(self.geometry.first_page);
+        let pages = whole_pages(self.bytes, &layout);
+        let relation = Relation {
+            page_size: layout.page_size,
+            segments: vec![Segment { path: self.path.to_owned(), first_page, pages }],
+        };
+        let name = self.context.name.clone();
+        PageFile {
+            first_page,
+            partial_page,
+            relation: Some(Arc::new(relation)),
+            hint: Some(HINT.into()),
+            database: self.context.database.clone(),
+            object: self.context.object.clone(),
+            ..PageFile::of(name, self.path, self.bytes, Arc::clone(format) as _)
+        }
     }
 
     /// A tablespace of which nothing outlives its server, by its name, or by a page 0 that passes its

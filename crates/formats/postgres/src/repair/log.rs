@@ -258,6 +258,12 @@ impl Log {
 
     /// Takes in a record. `None`: it is not understood.
     fn add(&mut self, record: &Record<'_>, wanted: &Wanted) -> Option<()> {
+        let main = self.add_blocks(record, wanted)?;
+        self.add_event(record, main)
+    }
+
+    /// Takes in what it does to wanted blocks. Returns its own data.
+    fn add_blocks<'a>(&mut self, record: &Record<'a>, wanted: &Wanted) -> Option<&'a [u8]> {
         let dialect = Dialect::of_magic(record.magic)?;
         let mut found = Vec::new();
         let is_complete = !CHANGED_BEHIND_IMAGES.contains(&record.header.manager);
@@ -282,6 +288,11 @@ impl Log {
             };
             self.touches.entry(block).or_default().push(touch);
         }
+        Some(main)
+    }
+
+    /// Takes in what it does to whole files, by its own data.
+    fn add_event(&mut self, record: &Record<'_>, main: &[u8]) -> Option<()> {
         let operation = record.header.operation();
         let is_whole = u32::try_from(record.head.len()).ok() == Some(record.header.total);
         let event = |reach, what| Event { begin: record.begin, reach, what };

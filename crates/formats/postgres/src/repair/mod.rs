@@ -384,18 +384,11 @@ impl<'a> Plan<'a> {
                     let key = (number, file.clone());
                     let within = wound.offset / layout.page_size as u64;
                     let first = u64::from(wound.block.number).saturating_sub(within);
+                    let (cluster, wounded) = (self.cluster, &self.wounded);
                     let kin = self.kin.entry(key).or_insert_with(|| {
-                        let own =
-                            Kin::of(source, copy, file, &wound.path, &layout, first, &self.wounded);
+                        let own = Kin::of(source, copy, file, &wound.path, &layout, first, wounded);
                         match own.is_silent() && wound.is_absent {
-                            true => gap::kin_beside(
-                                source,
-                                copy,
-                                wound,
-                                self.cluster,
-                                &layout,
-                                &self.wounded,
-                            ),
+                            true => gap::kin_beside(source, copy, wound, cluster, &layout, wounded),
                             false => own,
                         }
                     });

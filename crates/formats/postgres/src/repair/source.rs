@@ -11,6 +11,7 @@
 //! started by itself has another checkpoint, or other moments in its log.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -49,6 +50,12 @@ pub(super) struct Source {
     pub(super) what: String,
 }
 
+/// True if a source is the database itself, by whatever name.
+fn is_the_same(metadata: &fs::Metadata, source: &Path, database: &Path) -> io::Result<bool> {
+    let own = fs::metadata(database)?;
+    Ok(identity(metadata, source)? == identity(&own, database)?)
+}
+
 impl Source {
     /// Opens a copy of `cluster`.
     pub(super) fn open(stored: &Stored, cluster: &Cluster) -> Result<Self, Error> {
@@ -62,12 +69,9 @@ impl Source {
                  or as archives, a backup repository or a pack",
             );
         }
-        let ours =
-            fs::metadata(&cluster.root).map_err(|error| Error::io("open", &cluster.root, error))?;
-        let known =
-            identity(&metadata, root).and_then(|it| Ok((it, identity(&ours, &cluster.root)?)));
-        let (theirs, own) = known.map_err(|error| Error::io("open", shown, error))?;
-        if theirs == own {
+        if is_the_same(&metadata, root, &cluster.root)
+            .map_err(|error| Error::io("open", shown, error))?
+        {
             return refuse(
                 "this is the database that is to be repaired".to_owned(),
                 "name a copy of it; its own log is asked in any case",
@@ -118,7 +122,7 @@ impl Source {
         }
         let source = match read_small(&root.join(label::LABEL), LABEL_BYTES) {
             Ok(bytes) => source.of_backup(&String::from_utf8_lossy(&bytes))?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => source.at_rest()?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => source.at_rest()?,
             Err(error) => return Err(Error::io("read", &root.join(label::LABEL), error)),
         };
         source.check_timeline(source.control.timeline, cluster)?;
@@ -337,15 +341,15 @@ impl Source {
         &self,
         file: &str,
         original: Option<&fs::File>,
-    ) -> std::io::Result<Option<fs::File>> {
+    ) -> io::Result<Option<fs::File>> {
         let opened = match open_regular(&self.path(file)) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened?,
         };
         // A link of a tablespace in a copy may lead to the original.
         let Some(original) = original else { return Ok(Some(opened)) };
         if identity_of_open(&opened)? == identity_of_open(original)? {
-            return Err(std::io::Error::other("it is the damaged file itself, behind a link"));
+            return Err(io::Error::other("it is the damaged file itself, behind a link"));
         }
         Ok(Some(opened))
     }
@@ -375,7 +379,7 @@ impl Source {
         offset: u64,
         page_size: usize,
         original: &Path,
-    ) -> std::io::Result<Option<Vec<u8>>> {
+    ) -> io::Result<Option<Vec<u8>>> {
         let original = original_of(original)?;
         let Some(opened) = self.file(file, original.as_ref())? else { return Ok(None) };
         let mut page = vec![0; page_size];
@@ -385,9 +389,9 @@ impl Source {
 }
 
 /// A file of the cluster, which may be what is missing.
-pub(super) fn original_of(path: &Path) -> std::io::Result<Option<fs::File>> {
+pub(super) fn original_of(path: &Path) -> io::Result<Option<fs::File>> {
     match open_regular(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         opened => opened.map(Some),
     }
 }

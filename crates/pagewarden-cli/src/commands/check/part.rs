@@ -33,8 +33,6 @@ pub fn check(arguments: &Check, plan: &Path) -> anyhow::Result<Exit> {
     let part = arguments.part.unwrap_or(Part::WHOLE);
     let sizes: Vec<_> = plan.units.iter().map(|unit| unit.bytes).collect();
     let units = part.units(&sizes);
-    let targets = units.iter().filter_map(|unit| plan.units.get(*unit));
-    let targets: u64 = targets.flat_map(|unit| &unit.subjects).map(|one| one.targets).sum();
 
     let is_empty = units.is_empty();
     let file = place.temporary()?;
@@ -44,7 +42,7 @@ pub fn check(arguments: &Check, plan: &Path) -> anyhow::Result<Exit> {
     let recorder = Recorder(Mutex::new(writer));
     let show = Show::choose(arguments.pace.quiet, arguments.pace.progress);
     let mut reports = Several::default();
-    add_result(&mut reports, arguments, usize::try_from(targets).unwrap_or(usize::MAX), &show)?;
+    add_result(&mut reports, arguments, targets_in(&plan, &units), &show)?;
     reports.add(&recorder);
     let accepts_unverifiable = plan.wanted.accept_unverifiable;
     let mut run = Run {
@@ -100,6 +98,13 @@ pub fn check(arguments: &Check, plan: &Path) -> anyhow::Result<Exit> {
     writer.end_result().and_then(|mut out| out.flush()).with_context(writing)?;
     place.put(file)?;
     Ok(exit_of(arguments.nagios, &arguments.demands, verdict, &total, missed))
+}
+
+/// Databases in these units of the plan.
+fn targets_in(plan: &Plan, units: &[usize]) -> usize {
+    let units = units.iter().filter_map(|unit| plan.units.get(*unit));
+    let targets: u64 = units.flat_map(|unit| &unit.subjects).map(|one| one.targets).sum();
+    usize::try_from(targets).unwrap_or(usize::MAX)
 }
 
 /// The result as one of the reports of the run.

@@ -354,12 +354,7 @@ fn walk(all: &Files<'_>, begin: At, block_lsn: u64, log: &mut RedoLog) -> bool {
         let Ok(found) = look(file, at.offset, lsn, keys) else { return false };
         let found = match found {
             Found::Closed(used, reason) => {
-                let untested = log.untested.get_or_insert_with(|| UntestedBlocks {
-                    file: file.name.clone(),
-                    blocks: 0,
-                    reason,
-                });
-                untested.blocks = untested.blocks.saturating_add(1);
+                count_untested(log, file, reason);
                 // What is known of it is in its header.
                 Found::Due(used, Box::new([0; BLOCK]))
             }
@@ -387,13 +382,7 @@ fn walk(all: &Files<'_>, begin: At, block_lsn: u64, log: &mut RedoLog) -> bool {
                 break lsn;
             }
             Found::Bad(sums) => {
-                let goes_on = next_of(files, is_row, at).is_some_and(|next| {
-                    let lsn = lsn.saturating_add(BLOCK_BYTES);
-                    let file = files.get(next.file);
-                    let found = file.map(|file| look(file, next.offset, lsn, keys));
-                    matches!(found, Some(Ok(Found::Due(..) | Found::Closed(..))))
-                });
-                let detail = match goes_on {
+                let detail = match goes_on(all, at, lsn) {
                     true => "a log block's sum does not fit, and the log goes on behind it",
                     false => "the sum of the log's last block does not fit",
                 };
@@ -427,6 +416,22 @@ fn walk(all: &Files<'_>, begin: At, block_lsn: u64, log: &mut RedoLog) -> bool {
         log.pending = Pending::Nothing;
     }
     ends_with_files
+}
+
+fn count_untested(log: &mut RedoLog, file: &LogFile, reason: String) {
+    let new = || UntestedBlocks { file: file.name.clone(), blocks: 0, reason };
+    let untested = log.untested.get_or_insert_with(new);
+    untested.blocks = untested.blocks.saturating_add(1);
+}
+
+/// True if the block behind the one at `at`, of `lsn`, is the log's next one.
+fn goes_on(all: &Files<'_>, at: At, lsn: u64) -> bool {
+    let Files { files, is_row, keys } = *all;
+    next_of(files, is_row, at).is_some_and(|next| {
+        let lsn = lsn.saturating_add(BLOCK_BYTES);
+        let found = files.get(next.file).map(|file| look(file, next.offset, lsn, keys));
+        matches!(found, Some(Ok(Found::Due(..) | Found::Closed(..))))
+    })
 }
 
 fn fault(file: &LogFile, at: At, kind: Kind, detail: &str) -> LogFault {

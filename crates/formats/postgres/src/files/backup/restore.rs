@@ -129,16 +129,7 @@ pub fn restore(
     let control = control.ok().and_then(|bytes| Control::parse(&bytes).ok());
     let label = fs::read(data.join(LABEL)).map(|bytes| Label::parse(&bytes)).unwrap_or_default();
     let Some(control) = control.filter(|_| !version.trim().is_empty()) else {
-        let why: Vec<_> =
-            found.losses.iter().map(|(name, why)| format!("{name}: {why}")).take(3).collect();
-        if why.is_empty() {
-            return refuse(
-                "nothing of it could be brought back",
-                "what the check says above tells why: a passphrase or the wanted set may be missing",
-            );
-        }
-        let reason = format!("it cannot be brought back: {}", why.join("; "));
-        return Err(Error::damaged(path, reason, "name another set"));
+        return Err(nothing_of_it(path, &found.losses));
     };
     if label.is_incremental {
         return refuse(
@@ -157,13 +148,7 @@ pub fn restore(
     let mut archives: Vec<_> = found.log.take().into_iter().collect();
     let begin = label.start_lsn.unwrap_or(control.redo_lsn);
     for beside in log_archives(place) {
-        let segment_bytes = control.wal_segment_bytes.max(1);
-        let first = begin.checked_div(u64::from(segment_bytes)).unwrap_or(0);
-        let first = first.saturating_mul(u64::from(segment_bytes));
-        let first = SegmentName { timeline: control.timeline, begin: first };
-        let segments = segments_in(&beside, first, segment_bytes);
-        let segments = segments.map_err(|error| Error::io("read", &beside, error))?;
-        archives.push(Arc::new(TakenOut::of(&beside.to_string_lossy(), segments)));
+        archives.push(log_beside(&beside, &control, begin)?);
     }
     for folder in log {
         archives.push(in_folder(folder).map_err(|error| Error::io("list", folder.path(), error))?);
@@ -178,6 +163,31 @@ pub fn restore(
         segment_bytes: u64::from(control.wal_segment_bytes).max(1),
         log: archives,
     })
+}
+
+/// Why there is not even a control file.
+fn nothing_of_it(path: &Path, losses: &BTreeMap<String, String>) -> Error {
+    let why: Vec<_> = losses.iter().map(|(name, why)| format!("{name}: {why}")).take(3).collect();
+    if why.is_empty() {
+        return Error::refused(
+            path,
+            "nothing of it could be brought back",
+            "what the check says above tells why: a passphrase or the wanted set may be missing",
+        );
+    }
+    let reason = format!("it cannot be brought back: {}", why.join("; "));
+    Error::damaged(path, reason, "name another set")
+}
+
+/// The log in an archive that lies beside the backup, from the segment of `begin` on.
+fn log_beside(archive: &Path, control: &Control, begin: u64) -> Result<Arc<dyn LogArchive>, Error> {
+    let segment_bytes = control.wal_segment_bytes.max(1);
+    let first = begin.checked_div(u64::from(segment_bytes)).unwrap_or(0);
+    let first = first.saturating_mul(u64::from(segment_bytes));
+    let first = SegmentName { timeline: control.timeline, begin: first };
+    let segments = segments_in(archive, first, segment_bytes);
+    let segments = segments.map_err(|error| Error::io("read", archive, error))?;
+    Ok(Arc::new(TakenOut::of(&archive.to_string_lossy(), segments)))
 }
 
 impl Restored {

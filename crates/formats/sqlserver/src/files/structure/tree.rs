@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Destination, Faults, Gathered, Known, Structure, add};
+use super::{Destination, Fact, Faults, Gathered, Known, Structure, add};
 use crate::page::header::kinds;
 use crate::page::rows::{Pointer, Unit};
 
@@ -87,11 +87,7 @@ impl Structure {
                     )
                 });
             }
-            let is_level = match below.kind {
-                kinds::DATA => parent.level <= 1 && below.level == 0,
-                _ => below.kind == kinds::INDEX && below.level.checked_add(1) == Some(parent.level),
-            };
-            if below.unit != parent.unit || !is_level {
+            if !is_a_level_below(&below, &parent) {
                 add(faults, child.parent, || {
                     format!(
                         "level {} of {}, and record {} leads to page {}, of type {}, level {} of {}",
@@ -118,21 +114,37 @@ impl Structure {
                 });
             }
         }
-        if !known.is_alone {
-            return;
+        if known.is_alone {
+            find_unreached(gathered, known, &upper, &reached, faults);
         }
-        for (page, fact) in gathered.pages_in_use() {
-            let is_of_tree =
-                matches!(fact.kind, kinds::DATA | kinds::INDEX) && upper.contains(&fact.unit);
-            let root = known.units.get(&fact.unit).and_then(|(_, row)| row.root);
-            if is_of_tree
-                && !reached.contains_key(&page)
-                && root.is_some_and(|root| root.page != page)
-            {
-                add(faults, page, || {
-                    format!("no record of the upper levels of {} leads to it", fact.unit)
-                });
-            }
+    }
+}
+
+fn is_a_level_below(below: &Fact, parent: &Fact) -> bool {
+    let is_level = match below.kind {
+        kinds::DATA => parent.level <= 1 && below.level == 0,
+        _ => below.kind == kinds::INDEX && below.level.checked_add(1) == Some(parent.level),
+    };
+    below.unit == parent.unit && is_level
+}
+
+/// Pages of trees with upper levels, to which none of those leads.
+fn find_unreached(
+    gathered: &Gathered,
+    known: &Known,
+    upper: &BTreeSet<Unit>,
+    reached: &BTreeMap<u32, u32>,
+    faults: &mut Faults,
+) {
+    for (page, fact) in gathered.pages_in_use() {
+        let is_of_tree =
+            matches!(fact.kind, kinds::DATA | kinds::INDEX) && upper.contains(&fact.unit);
+        let root = known.units.get(&fact.unit).and_then(|(_, row)| row.root);
+        let is_below = root.is_some_and(|root| root.page != page);
+        if is_of_tree && is_below && !reached.contains_key(&page) {
+            add(faults, page, || {
+                format!("no record of the upper levels of {} leads to it", fact.unit)
+            });
         }
     }
 }

@@ -11,6 +11,15 @@ use crate::page::rows::has_rows;
 impl Structure {
     /// All of it.
     pub(super) fn compare_units(&self, gathered: &Gathered, known: &Known, faults: &mut Faults) {
+        self.compare_rows_of_units(gathered, known, faults);
+        self.compare_chains(gathered, faults);
+        if known.is_alone {
+            compare_pages(gathered, known, faults);
+        }
+    }
+
+    /// The pages that the table names.
+    fn compare_rows_of_units(&self, gathered: &Gathered, known: &Known, faults: &mut Faults) {
         for (page, row) in known.units.values() {
             if gathered.in_use(*page).is_none() {
                 continue;
@@ -50,6 +59,10 @@ impl Structure {
                 });
             }
         }
+    }
+
+    /// IAM pages behind each other.
+    fn compare_chains(&self, gathered: &Gathered, faults: &mut Faults) {
         for (page, iam) in &gathered.iams {
             let Some(fact) = gathered.in_use(*page) else { continue };
             if iam.sequence == 0 && !fact.before().is_none() {
@@ -68,26 +81,25 @@ impl Structure {
                 });
             }
         }
-        if !known.is_alone {
-            return;
+    }
+}
+
+/// The units of all pages.
+fn compare_pages(gathered: &Gathered, known: &Known, faults: &mut Faults) {
+    for (page, fact) in gathered.pages_in_use() {
+        let is_iam = fact.kind == kinds::IAM;
+        if !is_iam && !has_rows(fact.kind) {
+            continue;
         }
-        for (page, fact) in gathered.pages_in_use() {
-            let is_iam = fact.kind == kinds::IAM;
-            if !is_iam && !has_rows(fact.kind) {
-                continue;
-            }
-            let Some((_, row)) = known.units.get(&fact.unit) else {
-                add(faults, page, || {
-                    format!("of {}, which is not in the table of units", fact.unit)
-                });
-                continue;
-            };
-            let is_first = is_iam && fact.before().is_none();
-            if is_first && row.iam.is_none_or(|iam| iam.page != page) {
-                add(faults, page, || {
-                    format!("the table of units names another first IAM page of {}", fact.unit)
-                });
-            }
+        let Some((_, row)) = known.units.get(&fact.unit) else {
+            add(faults, page, || format!("of {}, which is not in the table of units", fact.unit));
+            continue;
+        };
+        let is_first = is_iam && fact.before().is_none();
+        if is_first && row.iam.is_none_or(|iam| iam.page != page) {
+            add(faults, page, || {
+                format!("the table of units names another first IAM page of {}", fact.unit)
+            });
         }
     }
 }

@@ -27,7 +27,7 @@ use crate::files::backup::members::SetTerms;
 use crate::files::backup::stream::ArchiveWalk;
 use crate::files::backup::taking::Opening;
 use pagewarden_core::database::repository::{
-    Backup, BackupKind, Lsn, Outcomes, RepositoryKind, Sets,
+    Backup, BackupKind, Lsn, Outcomes, RepositoryKind, RepositoryOptions, Sets,
 };
 use pagewarden_core::database::{OpenOptions, Probe, Step, Target};
 use pagewarden_core::error::Error;
@@ -150,21 +150,7 @@ pub(super) fn open_for(place: &StorePath, options: &Opening) -> Result<Sets, Err
     let (labels, unfinished) =
         list(&folder).map_err(|source| Error::io("list", folder.path(), source))?;
     let wanted = &options.repository;
-    let all: HashSet<&String> = labels.iter().collect();
-    if let Some(absent) = wanted.sets.iter().chain(&storage.only).find(|label| !all.contains(label))
-    {
-        let reason = match unfinished.contains(absent) {
-            true => format!(
-                "the backup {absent} has no sentinel: WAL-G has not finished it, or has removed it"
-            ),
-            false => format!("there is no backup {absent}"),
-        };
-        return Err(Error::refused(
-            storage.root.path(),
-            reason,
-            format!("there are: {}", labels.join(", ")),
-        ));
-    }
+    refuse_absent(&storage, wanted, &labels, &unfinished)?;
     let read = labels.into_iter().map(|label| {
         let sentinel = Sentinel::read(&storage.sentinel(&label));
         Set { label, sentinel }
@@ -221,6 +207,26 @@ pub(super) fn open_for(place: &StorePath, options: &Opening) -> Result<Sets, Err
     });
     let targets = sets.into_iter().map(move |set| opener.target(&set)).chain(whole);
     Ok(Sets::of(count, targets, outcomes).with_outline(outline))
+}
+
+/// Sets that are wanted by name must be there.
+fn refuse_absent(
+    storage: &Storage,
+    wanted: &RepositoryOptions,
+    labels: &[String],
+    unfinished: &[String],
+) -> Result<(), Error> {
+    let all: HashSet<&String> = labels.iter().collect();
+    let mut names = wanted.sets.iter().chain(&storage.only);
+    let Some(absent) = names.find(|label| !all.contains(label)) else { return Ok(()) };
+    let reason = match unfinished.contains(absent) {
+        true => format!(
+            "the backup {absent} has no sentinel: WAL-G has not finished it, or has removed it"
+        ),
+        false => format!("there is no backup {absent}"),
+    };
+    let hint = format!("there are: {}", labels.join(", "));
+    Err(Error::refused(storage.root.path(), reason, hint))
 }
 
 fn unfinished_set(label: &str) -> Step {
