@@ -15,6 +15,7 @@ mod packs;
 mod pieces;
 mod process;
 mod protect;
+mod repository;
 mod rewrite;
 mod samples;
 mod sqlserver;
@@ -36,6 +37,8 @@ enum Benchmark {
     Kernel,
     /// `pagewarden check` on a pgbench cluster against cat, `pg_checksums` and fio
     Check(check::Arguments),
+    /// `pagewarden check` on a pgBackRest repository against `pgbackrest verify`
+    Repository(repository::Arguments),
     /// `pagewarden check` on a SQL Server data file against cat
     Sqlserver(sqlserver::Arguments),
     /// `pagewarden check` on large InnoDB tablespaces against cat and innochecksum
@@ -72,6 +75,7 @@ fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Benchmark::Kernel => kernel::run().and_then(|()| sums::run()),
         Benchmark::Check(arguments) => check::run(&arguments),
+        Benchmark::Repository(arguments) => repository::run(&arguments),
         Benchmark::Sqlserver(arguments) => sqlserver::run(&arguments),
         Benchmark::Harm(arguments) => harm::run(&arguments),
         Benchmark::Innodb(arguments) => innodb::run(&arguments),

@@ -1,5 +1,7 @@
 //! Figures of several rounds: medians, spreads, ratios.
 
+use pagewarden_lab::stats::verdict::{Level, estimate};
+
 /// The middle of `values`, or of the middle two; `None` of nothing.
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
@@ -24,6 +26,18 @@ impl Ratio {
             of_medians: median(values.to_vec())? / median(base.to_vec())?,
             paired: median(values.iter().zip(base).map(|(value, base)| value / base).collect())?,
         })
+    }
+}
+
+/// How often one takes what the other takes, with its interval.
+pub fn ratio_with_interval(one: &[f64], other: &[f64]) -> String {
+    let logs: Vec<f64> = one.iter().zip(other).map(|(one, other)| (one / other).ln()).collect();
+    let Some(judged) = estimate(&logs, Level::default()) else { return "not known".to_owned() };
+    let of = judged.estimate;
+    if of.low.is_finite() && of.high.is_finite() {
+        format!("x{:.2} [{:.2}, {:.2}]", of.value.exp(), of.low.exp(), of.high.exp())
+    } else {
+        format!("x{:.2} (too few rounds for an interval)", of.value.exp())
     }
 }
 

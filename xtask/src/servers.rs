@@ -49,7 +49,7 @@ const STAMP: &str = ".pagewarden-release";
 pub(crate) struct Arguments {
     /// Versions to install: 9.6, 10 to 18, or `all`; or another server: mysql, mariadb-11.8,
     /// mariadb-11.4, mariadb-10.2, mariadb-10.1, mysql-5.5; or object storage: versitygw,
-    /// fake-gcs-server, azurite
+    /// minio, moto, fake-gcs-server, azurite
     #[arg(default_values = ["15", "18"])]
     versions: Vec<String>,
     /// Show which versions are installed and where, and install nothing

@@ -13,12 +13,11 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use pagewarden_lab::cost::server_cpu;
-use pagewarden_lab::stats::verdict::{Level, estimate};
 
 use crate::cache::FileSet;
 use crate::check::{Contender, at_most};
 use crate::process::measure;
-use crate::samples::{Ratio, spread};
+use crate::samples::{Ratio, ratio_with_interval, spread};
 use crate::subject::{load, page_files, pagewarden};
 
 pub mod engines;
@@ -127,8 +126,8 @@ fn measure_one(arguments: &Arguments, pagewarden: &Path, subject: Subject) -> Re
     print(&contenders);
     let Some((ours, others)) = contenders.split_first() else { return Ok(()) };
     for other in others {
-        let wall = ratio(&other.wall, &ours.wall);
-        let cpu = ratio(&other.cpu, &ours.cpu);
+        let wall = ratio_with_interval(&other.wall, &ours.wall);
+        let cpu = ratio_with_interval(&other.cpu, &ours.cpu);
         println!("{:<30} wall {wall}, CPU {cpu}", format!("{} to ours", other.name));
     }
     let measures = contenders
@@ -190,18 +189,6 @@ fn print(contenders: &[Contender]) {
             spread(&contender.cpu),
             contender.memory_bytes as f64 / f64::from(1 << 20),
         );
-    }
-}
-
-/// How often one takes what the other takes, with its interval.
-fn ratio(one: &[f64], other: &[f64]) -> String {
-    let logs: Vec<f64> = one.iter().zip(other).map(|(one, other)| (one / other).ln()).collect();
-    let Some(judged) = estimate(&logs, Level::default()) else { return "not known".to_owned() };
-    let of = judged.estimate;
-    if of.low.is_finite() && of.high.is_finite() {
-        format!("x{:.2} [{:.2}, {:.2}]", of.value.exp(), of.low.exp(), of.high.exp())
-    } else {
-        format!("x{:.2} (too few rounds for an interval)", of.value.exp())
     }
 }
 

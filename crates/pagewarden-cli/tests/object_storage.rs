@@ -13,6 +13,7 @@ pub(crate) mod server;
 mod folders;
 mod packs;
 mod sqlserver;
+mod store_trials;
 mod stores;
 mod surveys;
 

@@ -24,7 +24,7 @@ mod mutations;
 mod protect;
 mod sums_made_right;
 mod unpack;
-mod wild;
+pub mod wild;
 mod wounds;
 
 /// A folder with one file in it.

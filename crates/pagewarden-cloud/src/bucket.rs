@@ -89,12 +89,28 @@ impl Bucket {
         if let Some(object) = self.objects().get(key) {
             return Ok(Some(Arc::clone(object)));
         }
-        // A folder that was listed has no others.
-        let is_listed = key.parent().is_some_and(|folder| self.folders().contains_key(&folder));
-        match is_listed || key.as_ref().is_empty() {
+        match key.as_ref().is_empty() || self.is_absent(key, false) {
             true => Err(io::ErrorKind::NotFound.into()),
             false => Ok(None),
         }
+    }
+
+    /// True if a folder on the way to a key was listed, and the next one is not in it; or not the folder
+    /// of that name itself, if it is to be one. A folder that was listed has no others.
+    fn is_absent(&self, key: &Key, is_to_be_folder: bool) -> bool {
+        let folders = self.folders();
+        let mut below = key.clone();
+        while let Some(above) = below.parent() {
+            if let Some(listed) = folders.get(&above) {
+                let name = below.filename().unwrap_or_default();
+                let is_way = |it: &Listed| it.name == name && it.seen == Seen::Folder;
+                // A file would be among the objects.
+                let is_last = below == *key && !is_to_be_folder;
+                return is_last || !listed.iter().any(is_way);
+            }
+            below = above;
+        }
+        false
     }
 
     /// Asks for what an object is.
@@ -138,6 +154,9 @@ impl Bucket {
         if let Some(listed) = self.folders().get(key) {
             return Ok(Arc::clone(listed));
         }
+        if self.is_absent(key, true) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         let Access { store, secrets, .. } = self.access.clone();
         let asked = key.clone();
         let result = self.wait(async move {
@@ -167,10 +186,10 @@ impl Bucket {
         if self.folders().contains_key(key) {
             return Ok(true);
         }
-        if let Some(parent) = key.parent().and_then(|parent| self.folders().get(&parent).cloned()) {
-            let name = key.filename().unwrap_or_default();
-            let is_it = |listed: &Listed| listed.name == name && listed.seen == Seen::Folder;
-            return Ok(parent.iter().any(is_it));
+        // In a folder that was listed, no question is needed.
+        let is_listed = key.parent().is_some_and(|parent| self.folders().contains_key(&parent));
+        if is_listed {
+            return Ok(!self.is_absent(key, true));
         }
         match self.list_key(key) {
             Ok(_) => Ok(true),
@@ -202,6 +221,9 @@ impl Store for Bucket {
         let key = self.key(file)?;
         let object = self.head(&key)?;
         let wanted = object.length().min(bytes_max as u64);
+        if let Some(begin) = object.kept_begin(wanted) {
+            return Ok(begin);
+        }
         // What is read on has come already, or will.
         if wanted == 0 || object.has_first() {
             let mut begin = vec![0; usize::try_from(wanted).unwrap_or(usize::MAX)];
@@ -210,7 +232,7 @@ impl Store for Bucket {
             return Ok(begin);
         }
         self.access.pieces.pay(wanted);
-        self.wait(async move { object.part(0..wanted).await })
+        self.wait(async move { object.fetch_begin(wanted).await })
     }
 
     fn open(&self, file: &Path) -> io::Result<Arc<dyn StoredBytes>> {

@@ -93,13 +93,21 @@ impl Object {
         self.access.pieces.is_kept((self.number, 0))
     }
 
-    /// A part of it, which is not kept.
+    /// Its first bytes, if as many are kept.
+    pub(crate) fn kept_begin(&self, bytes: u64) -> Option<Vec<u8>> {
+        let kept = self.access.pieces.begin(self.number)?;
+        Some(kept.get(..usize::try_from(bytes).ok()?)?.to_vec())
+    }
+
+    /// Its first bytes, of which the very first are kept for all who ask what it is.
     ///
     /// # Errors
     /// The request failed, or it is another object by now.
-    pub(crate) async fn part(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
-        let Access { store, secrets, .. } = &self.access;
-        fetch(&**store, &self.key, &self.version, range, secrets).await
+    pub(crate) async fn fetch_begin(&self, bytes: u64) -> io::Result<Vec<u8>> {
+        let Access { store, secrets, pieces, .. } = &self.access;
+        let begin = fetch(&**store, &self.key, &self.version, 0..bytes, secrets).await?;
+        pieces.keep_begin(self.number, &begin);
+        Ok(begin)
     }
 
     fn piece(&self, index: u64) -> Fetched {
@@ -113,6 +121,12 @@ impl Object {
         let begin = index.saturating_mul(PIECE_BYTES);
         let end = begin.saturating_add(PIECE_BYTES).min(self.version.length);
         self.access.pieces.slot((self.number, index), |slot| {
+            // A small object has come whole when it was asked what it is.
+            if begin == 0
+                && let Some(all) = self.kept_begin(self.version.length)
+            {
+                return slot.fill(Ok(Arc::from(all)));
+            }
             self.access.pieces.pay(end.saturating_sub(begin));
             let Access { store, secrets, .. } = self.access.clone();
             let (key, version) = (self.key.clone(), self.version.clone());

@@ -12,6 +12,11 @@ use pagewarden::source::rate::RateLimiter;
 pub(crate) const PIECE_BYTES: u64 = 4 << 20;
 /// Pieces in memory: more than are fetched ahead for one file.
 const KEPT: usize = 12;
+/// First bytes of an object that are kept apart: what a file is gets asked more than once before it is
+/// read, and each time costs a request.
+const BEGIN_BYTES: usize = 16 << 10;
+/// Bytes of all those together: the beginnings of 4,096 objects. Of others it is asked again.
+const BEGINS_BYTES_MAX: usize = BEGIN_BYTES << 12;
 /// How long a waiting thread does not look whether to stop.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -57,8 +62,16 @@ pub(crate) struct Pieces {
     /// Counts uses: the piece that was used longest ago goes first.
     uses: AtomicU64,
     objects: AtomicU64,
+    begins: Mutex<Begins>,
     limiter: RateLimiter,
     stop: Arc<AtomicBool>,
+}
+
+/// The first bytes of objects, by their numbers.
+#[derive(Debug, Default)]
+struct Begins {
+    kept: HashMap<u64, Arc<[u8]>>,
+    bytes: usize,
 }
 
 impl Pieces {
@@ -67,6 +80,7 @@ impl Pieces {
             kept: Mutex::default(),
             uses: AtomicU64::new(0),
             objects: AtomicU64::new(0),
+            begins: Mutex::default(),
             limiter,
             stop,
         }
@@ -110,6 +124,23 @@ impl Pieces {
     /// True for a piece that is here, or on its way.
     pub(crate) fn is_kept(&self, which: Which) -> bool {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&which)
+    }
+
+    /// Keeps the first of these bytes, with which an object begins, while there is room.
+    pub(crate) fn keep_begin(&self, object: u64, bytes: &[u8]) {
+        let begin = bytes.get(..BEGIN_BYTES).unwrap_or(bytes);
+        let mut begins = self.begins.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = begins.kept.get(&object).map_or(0, |kept| kept.len());
+        let total = begins.bytes.saturating_sub(before).saturating_add(begin.len());
+        if begin.len() > before && total <= BEGINS_BYTES_MAX {
+            begins.bytes = total;
+            begins.kept.insert(object, Arc::from(begin));
+        }
+    }
+
+    /// What is kept of an object's first bytes.
+    pub(crate) fn begin(&self, object: u64) -> Option<Arc<[u8]>> {
+        self.begins.lock().unwrap_or_else(PoisonError::into_inner).kept.get(&object).cloned()
     }
 
     /// The bytes of a piece, once they are here. One that failed may be asked for again.

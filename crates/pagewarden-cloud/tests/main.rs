@@ -102,6 +102,39 @@ fn file_is_fetched_in_pieces_each_once_and_under_the_condition_that_it_is_the_sa
 }
 
 #[test]
+fn first_bytes_are_asked_for_once_and_are_all_of_a_small_file() {
+    let server = Server::start();
+    server.put("a/small", &content()[..5000]);
+    server.put("a/big", content());
+    let (clouds, folder) = place(&server, "a");
+    folder.list().unwrap();
+    let requests = || clouds.traffic().requests;
+    let (small, big) = (folder.join("small"), folder.join("big"));
+    assert_eq!(small.first_bytes(1 << 20).unwrap(), &content()[..5000]);
+    assert_eq!(requests(), 2);
+    assert_eq!(small.first_bytes(512).unwrap(), &content()[..512]);
+    assert!(read(&small).unwrap() == content()[..5000]);
+    assert_eq!(requests(), 2);
+    // Of a large one, no more than was asked for, and no part that is read later.
+    for (bytes, so_far) in [(8, 3), (8, 3), (16_384, 4), (512, 4), (20_000, 5), (20_000, 6)] {
+        assert_eq!(big.first_bytes(bytes).unwrap(), &content()[..bytes], "{bytes}");
+        assert_eq!(requests(), so_far, "{bytes}");
+    }
+    assert!(read(&big).unwrap() == content());
+    assert_eq!(requests(), 9);
+    // What was kept is of the object that was seen: another one is not put together with it.
+    server.put("a/big", vec![1; BYTES]);
+    let (_clouds, folder) = place(&server, "a");
+    folder.list().unwrap();
+    let big = folder.join("big");
+    assert_eq!(big.first_bytes(512).unwrap(), [1; 512]);
+    server.put("a/big", content());
+    assert_eq!(big.first_bytes(512).unwrap(), [1; 512]);
+    let why = read(&big).unwrap_err();
+    assert!(is_not_read(&why) && why.to_string().contains("replaced"), "{why}");
+}
+
+#[test]
 fn only_what_the_server_asks_time_for_is_asked_again() {
     for (status, times, is_read) in
         [(500, 2, true), (503, 3, true), (429, 1, true), (500, 4, false), (403, 1, false)]

@@ -210,3 +210,23 @@ fn database_is_read_with_its_log_beside_it() {
     let there = run(&mut command(&server, "check", &["s3://bucket/apps"]));
     assert_ne!(there.status, Some(0), "{}", there.stdout);
 }
+
+#[test]
+fn folder_of_a_bucket_is_listed_once_and_asked_for_nothing_that_is_not_in_it() {
+    let server = Server::start();
+    let database = sqlite("CREATE TABLE t (a); INSERT INTO t VALUES (1), (2);");
+    for customer in 0..5 {
+        server.put(&format!("all/{customer}/shop.sqlite"), database.clone());
+    }
+    let report = report(&server, &["check", "--json", "s3://bucket/all"], 0);
+    assert_eq!(report["targets"].as_array().unwrap().len(), 5, "{report}");
+    for customer in 0..5 {
+        let (listed, read) = (format!("prefix=all%2F{customer}%2F"), format!("/all/{customer}/"));
+        let is_of_it = |head: &String| head.contains(&listed) || head.contains(&read);
+        let seen =
+            server.seen().into_iter().map(|seen| seen.head.lines().next().unwrap().to_owned());
+        let asked: Vec<_> = seen.filter(is_of_it).collect();
+        let [list, get] = asked.as_slice() else { panic!("{asked:?}") };
+        assert!(list.contains("delimiter=") && get.starts_with("GET /bucket/all/"), "{asked:?}");
+    }
+}

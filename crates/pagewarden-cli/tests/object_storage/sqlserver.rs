@@ -13,6 +13,7 @@ use crate::runner::{pagewarden, run};
 use crate::sqlserver::backups::striped;
 use crate::sqlserver::chains::{CHAIN, folder_of};
 use crate::sqlserver::fixture;
+use crate::sqlserver::wild::wild;
 
 const ADDRESS: &str = "s3://bucket/backups/sql";
 /// One that can be dealt out to two stripes, and where its first page lies.
@@ -42,13 +43,19 @@ fn statements(report: &mut Value) -> Vec<String> {
 
 /// The same report, but for where the files are copied from before they are restored.
 #[track_caller]
-fn assert_same(mut there: Value, mut here: Value, root: &Path) {
+fn assert_same(there: Value, here: Value, root: &Path) {
+    assert_same_at(ADDRESS, there, here, root);
+}
+
+/// The same, of backups at another address.
+#[track_caller]
+pub(super) fn assert_same_at(address: &str, mut there: Value, mut here: Value, root: &Path) {
     let (there_by, here_by) = (statements(&mut there), statements(&mut here));
     assert!(there_by[0].starts_with("-- Copy the files"), "{there_by:?}");
     let folder = format!("{}/", root.display());
     let names: Vec<_> = here_by.iter().map(|statement| statement.replace(&folder, "")).collect();
     assert_eq!(there_by[1..], names[..]);
-    assert_equal(&comparable(&there, ADDRESS), &comparable(&here, root.to_str().unwrap()));
+    assert_equal(&comparable(&there, address), &comparable(&here, root.to_str().unwrap()));
 }
 
 /// Long texts, of which the first difference is shown.
@@ -100,6 +107,28 @@ fn chain_in_a_bucket_is_told_as_on_a_disk_and_in_parts() {
         assert_equal(&comparable(&there, ADDRESS), &here);
         fs::write(&file, &sound).unwrap();
         server.put(&key, sound);
+    }
+}
+
+#[test]
+fn each_backup_of_a_bucket_is_asked_once_what_it_is() {
+    // With names that say so, and with some that do not.
+    for name in [|name: &str| name.to_owned(), |name: &str| format!("{name}.data")] {
+        let server = Server::start();
+        for file in CHAIN {
+            let Some(bytes) = wild(file) else { return };
+            assert!(bytes.len() < 4 << 20, "{file} is read in one piece");
+            server.put(&format!("backups/sql/{}", name(file)), bytes);
+        }
+        let (_, there) = report(&server, &["check", "--json", ADDRESS]);
+        assert_eq!(there["targets"].as_array().unwrap().len(), 5, "{there}");
+        let gets = |file: &str| {
+            let of_it = |head: &str| head.starts_with("GET ") && head.contains(&name(file));
+            server.seen().iter().filter(|seen| of_it(&seen.head)).count()
+        };
+        assert_eq!(CHAIN.map(gets), [2; 4], "its first bytes, and all of it");
+        let requests = there["storage"]["requests"].as_u64();
+        assert_eq!(requests, Some(server.seen().len() as u64));
     }
 }
 

@@ -1,5 +1,6 @@
-//! Real object stores, each by its own program: S3 (versitygw, which tests signatures, with TLS), Azure
-//! (Azurite) and Google (fake-gcs-server). `cargo xtask servers versitygw azurite fake-gcs-server`.
+//! Real object stores, each by its own program: S3 (versitygw, with TLS, and MinIO, which both test
+//! signatures; moto, which answers as Amazon does and tests none), Azure (Azurite) and Google
+//! (fake-gcs-server). `cargo xtask servers versitygw minio moto azurite fake-gcs-server`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -33,20 +34,40 @@ const REPOSITORIES: [(&str, &str); 4] = [
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    S3,
+pub(super) enum Kind {
+    Versity,
+    Minio,
+    Moto,
     Azure,
     Google,
 }
 
-const KINDS: [Kind; 3] = [Kind::S3, Kind::Azure, Kind::Google];
+pub(super) const KINDS: [Kind; 5] =
+    [Kind::Versity, Kind::Minio, Kind::Moto, Kind::Azure, Kind::Google];
+
+impl Kind {
+    pub(super) fn is_s3(self) -> bool {
+        matches!(self, Self::Versity | Self::Minio | Self::Moto)
+    }
+
+    /// What `cargo xtask servers` calls it, and its program there.
+    fn program(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Versity => ("versitygw", "bin/versitygw"),
+            Self::Minio => ("minio", "bin/minio"),
+            Self::Moto => ("moto", "moto/server.py"),
+            Self::Azure => ("azurite", "node_modules/.bin/azurite-blob"),
+            Self::Google => ("fake-gcs-server", "bin/fake-gcs-server"),
+        }
+    }
+}
 
 /// A store that runs, with a bucket. It ends with this.
-struct Store {
+pub(super) struct Store {
     kind: Kind,
     process: Child,
     folder: TempDir,
-    port: u16,
+    pub(super) port: u16,
 }
 
 impl Drop for Store {
@@ -60,7 +81,7 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-fn silent(command: &mut Command) {
+pub(super) fn silent(command: &mut Command) {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
@@ -82,12 +103,8 @@ fn make_certificates(folder: &Path) {
 
 impl Store {
     /// Begins one. `None`, said aloud, where its program was not installed.
-    fn start(kind: Kind) -> Option<Self> {
-        let (name, program) = match kind {
-            Kind::S3 => ("versitygw", "bin/versitygw"),
-            Kind::Azure => ("azurite", "node_modules/.bin/azurite-blob"),
-            Kind::Google => ("fake-gcs-server", "bin/fake-gcs-server"),
-        };
+    pub(super) fn start(kind: Kind) -> Option<Self> {
+        let (name, program) = kind.program();
         let program = servers_dir().join(name).join(program);
         if !program.exists() {
             assert!(!required("stores"), "PAGEWARDEN_REQUIRE names stores: no {name}");
@@ -101,9 +118,8 @@ impl Store {
     fn try_start(kind: Kind, program: &Path) -> Option<Self> {
         let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
         let mut command = Command::new(program);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         match kind {
-            Kind::S3 => {
+            Kind::Versity => {
                 make_certificates(folder.path());
                 fs::create_dir(folder.path().join("root")).unwrap();
                 let place = |name: &str| folder.path().join(name);
@@ -112,6 +128,17 @@ impl Store {
                 command.arg("--cert").arg(place("leaf.crt"));
                 command.arg("--key").arg(place("leaf.key"));
                 command.arg("posix").arg(place("root"));
+            }
+            Kind::Minio => {
+                command.env("MINIO_ROOT_USER", KEY).env("MINIO_ROOT_PASSWORD", SECRET);
+                command.env("MINIO_BROWSER", "off").env("HOME", folder.path());
+                command.args(["server", "--quiet", "--address", &format!("127.0.0.1:{port}")]);
+                command.arg(folder.path().join("root"));
+            }
+            Kind::Moto => {
+                command = Command::new("python3");
+                command.env("PYTHONPATH", program.ancestors().nth(2).unwrap());
+                command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()]);
             }
             Kind::Azure => {
                 command.args(["--silent", "--skipApiVersionCheck", "--blobHost", "127.0.0.1"]);
@@ -123,34 +150,36 @@ impl Store {
                 command.args(["-public-host", &format!("127.0.0.1:{port}")]);
             }
         }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let process = command.spawn().unwrap();
         let mut store = Self { kind, process, folder, port };
         let begin = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        while !store.makes_bucket() {
             if store.process.try_wait().unwrap().is_some() {
                 return None;
             }
             assert!(begin.elapsed() < Duration::from_secs(60), "{kind:?} does not answer");
             thread::sleep(Duration::from_millis(50));
         }
-        store.make_bucket();
         Some(store)
     }
 
     fn endpoint(&self) -> String {
         let port = self.port;
         match self.kind {
-            Kind::S3 => format!("https://127.0.0.1:{port}"),
+            Kind::Versity => format!("https://127.0.0.1:{port}"),
             Kind::Azure => format!("http://127.0.0.1:{port}/{}", AZURE.0),
-            Kind::Google => format!("http://127.0.0.1:{port}"),
+            Kind::Minio | Kind::Moto | Kind::Google => format!("http://127.0.0.1:{port}"),
         }
     }
 
     fn curl(&self) -> Command {
         let mut curl = Command::new("curl");
         curl.args(["-sS", "--fail-with-body", "-o", "/dev/null"]);
-        if self.kind == Kind::S3 {
+        if self.kind == Kind::Versity {
             curl.arg("--cacert").arg(self.folder.path().join("ca.crt"));
+        }
+        if self.kind.is_s3() {
             curl.args(["--aws-sigv4", "aws:amz:us-east-1:s3", "--user"]);
             curl.arg(format!("{KEY}:{SECRET}"));
             curl.args(["-H", "x-amz-content-sha256: UNSIGNED-PAYLOAD"]);
@@ -161,10 +190,16 @@ impl Store {
         curl
     }
 
-    fn make_bucket(&self) {
+    /// False while it does not answer, or says that it is not ready.
+    fn makes_bucket(&self) -> bool {
+        if TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            return false;
+        }
         let (endpoint, mut curl) = (self.endpoint(), self.curl());
         match self.kind {
-            Kind::S3 => curl.args(["-X", "PUT", &format!("{endpoint}/bucket")]),
+            Kind::Versity | Kind::Minio | Kind::Moto => {
+                curl.args(["-X", "PUT", &format!("{endpoint}/bucket")])
+            }
             Kind::Azure => {
                 let url = format!("{endpoint}/bucket?restype=container&{}", signature());
                 curl.args(["-X", "PUT", "-H", "Content-Length: 0", &url])
@@ -174,17 +209,17 @@ impl Store {
                 curl.arg(format!("{endpoint}/storage/v1/b?project=x"))
             }
         };
-        silent(&mut curl);
+        curl.output().unwrap().status.success()
     }
 
     /// Puts files there, each under its key.
-    fn put(&self, files: &[(String, PathBuf)]) {
+    pub(super) fn put(&self, files: &[(String, PathBuf)]) {
         let mut list = String::new();
         let (endpoint, signature) = (self.endpoint(), signature());
         for (key, path) in files {
             let key = escaped(key);
             let url = match self.kind {
-                Kind::S3 => format!("{endpoint}/bucket/{key}"),
+                Kind::Versity | Kind::Minio | Kind::Moto => format!("{endpoint}/bucket/{key}"),
                 Kind::Azure => format!("{endpoint}/bucket/{key}?{signature}"),
                 Kind::Google => {
                     let key = key.replace('/', "%2F");
@@ -204,15 +239,15 @@ impl Store {
     }
 
     /// Puts a folder there.
-    fn put_folder(&self, prefix: &str, folder: &Path) {
+    pub(super) fn put_folder(&self, prefix: &str, folder: &Path) {
         let mut files = Vec::new();
         list(folder, prefix, &mut files);
         self.put(&files);
     }
 
-    fn address(&self, key: &str) -> String {
+    pub(super) fn address(&self, key: &str) -> String {
         let scheme = match self.kind {
-            Kind::S3 => "s3",
+            Kind::Versity | Kind::Minio | Kind::Moto => "s3",
             Kind::Azure => "az",
             Kind::Google => "gs",
         };
@@ -220,12 +255,24 @@ impl Store {
     }
 
     /// The program, with this store's credentials.
-    fn command(&self, name: &str, arguments: &[&str]) -> Command {
+    pub(super) fn command(&self, name: &str, arguments: &[&str]) -> Command {
+        self.command_by(&self.endpoint(), name, arguments)
+    }
+
+    /// The same, by a port of this machine that leads to the store.
+    pub(super) fn command_by_port(&self, port: u16, name: &str, arguments: &[&str]) -> Command {
+        let (own, other) = (format!(":{}", self.port), format!(":{port}"));
+        self.command_by(&self.endpoint().replace(&own, &other), name, arguments)
+    }
+
+    fn command_by(&self, endpoint: &str, name: &str, arguments: &[&str]) -> Command {
         let mut command = pagewarden();
         match self.kind {
-            Kind::S3 => {
+            Kind::Versity | Kind::Minio | Kind::Moto => {
                 command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", SECRET);
-                command.env("SSL_CERT_FILE", self.folder.path().join("ca.crt"));
+                if self.kind == Kind::Versity {
+                    command.env("SSL_CERT_FILE", self.folder.path().join("ca.crt"));
+                }
             }
             Kind::Azure => {
                 command.env("AZURE_STORAGE_ACCOUNT_NAME", AZURE.0);
@@ -238,7 +285,7 @@ impl Store {
                 command.env("GOOGLE_SERVICE_ACCOUNT", account);
             }
         }
-        command.args([name, "--endpoint", &self.endpoint()]).args(arguments);
+        command.args([name, "--endpoint", endpoint]).args(arguments);
         command
     }
 }
@@ -319,7 +366,7 @@ fn packs_are_sent_to_real_stores_and_come_back() {
         INSERT INTO t SELECT i, randomblob(3000) FROM n;";
     silent(Command::new("sqlite3").arg(&source).arg(make));
     // fake-gcs-server takes no object by Google's XML interface, which is the one that is spoken here.
-    for kind in [Kind::S3, Kind::Azure] {
+    for kind in KINDS.into_iter().filter(|kind| *kind != Kind::Google) {
         let Some(store) = Store::start(kind) else { continue };
         let address = store.address("packs/a b+c/shop.pwk");
         let pack = ["-q", "--json", source.to_str().unwrap(), "-o", &address];
@@ -345,7 +392,7 @@ fn packs_are_sent_to_real_stores_and_come_back() {
 
 #[test]
 fn real_stores_that_refuse_or_are_not_trusted_are_told_in_words() {
-    for kind in [Kind::S3, Kind::Azure] {
+    for kind in [Kind::Versity, Kind::Minio, Kind::Azure] {
         let Some(store) = Store::start(kind) else { continue };
         let wrong = "d3JvbmctY2FuYXJ5LXNlY3JldA==";
         let mut refused = store.command("check", &[&store.address("x")]);
@@ -358,10 +405,13 @@ fn real_stores_that_refuse_or_are_not_trusted_are_told_in_words() {
         assert_eq!(absent.status, Some(2), "{kind:?}: {}", absent.stderr);
         assert!(absent.stderr.contains("there is no such object"), "{}", absent.stderr);
     }
-    let Some(store) = Store::start(Kind::S3) else { return };
-    let nowhere = run(&mut store.command("check", &["s3://nowhere/x"]));
-    assert_eq!(nowhere.status, Some(2), "{}", nowhere.stderr);
-    assert!(nowhere.stderr.contains("there is no such bucket"), "{}", nowhere.stderr);
+    for kind in KINDS.into_iter().filter(|kind| kind.is_s3()) {
+        let Some(store) = Store::start(kind) else { continue };
+        let nowhere = run(&mut store.command("check", &["s3://nowhere/x"]));
+        assert_eq!(nowhere.status, Some(2), "{kind:?}: {}", nowhere.stderr);
+        assert!(nowhere.stderr.contains("there is no such bucket"), "{}", nowhere.stderr);
+    }
+    let Some(store) = Store::start(Kind::Versity) else { return };
     let mut unknown = store.command("check", &[&store.address("x")]);
     let unknown = run(unknown.env_remove("SSL_CERT_FILE"));
     assert_eq!(unknown.status, Some(2), "{}", unknown.stderr);

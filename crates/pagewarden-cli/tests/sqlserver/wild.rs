@@ -28,7 +28,7 @@ const SIX_SETS: &str = "ThanhTam_diff_6sets.bak";
 const STRIPE: &str = "MarcinPepke_xyz_1of2.bak";
 
 /// A file of the folder; `None`, said aloud, where it is not here.
-pub(super) fn wild(name: &str) -> Option<Vec<u8>> {
+pub fn wild(name: &str) -> Option<Vec<u8>> {
     let path = folder().join("wild").join(name);
     if path.exists() {
         return fixture(&format!("wild/{name}"));

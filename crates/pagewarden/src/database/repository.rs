@@ -12,6 +12,10 @@ pub fn kind_of(place: &StorePath, format: Option<&Format>) -> Option<&'static Re
     if !place.is_folder() {
         return None;
     }
+    // One answer of a store says more than one for each name that a repository might have.
+    if place.local_path().is_none() {
+        let _ = place.list();
+    }
     FORMATS
         .iter()
         .filter(|one| format.is_none_or(|format| format.name == one.name))

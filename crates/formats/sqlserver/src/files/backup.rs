@@ -90,6 +90,9 @@ pub fn is_backup(begin: &[u8]) -> bool {
 /// What stands before the first backup set, and behind the last, in all files that were seen, and more.
 const SEARCHED_BYTES: usize = 64 << 10;
 
+/// What says to which media set a file belongs, in all files that were seen, and more.
+const MEDIA_BYTES: usize = 16 << 10;
+
 /// True for a file in which a block of a backup follows soon, where the first one is damaged.
 #[must_use]
 pub fn is_backup_without_its_beginning(file: &File) -> bool {
@@ -129,20 +132,31 @@ fn has_block(bytes: &[u8], kinds: &[&[u8; 4]]) -> bool {
 /// a backup, or does not say.
 #[must_use]
 pub fn media(place: &StorePath) -> Option<Media> {
-    let mut family = match place.local_path() {
-        Some(path) => family_of(path).ok().flatten()?,
-        None => {
-            let begin = place.first_bytes(STREAM_BEGIN_BYTES).ok()?;
-            if !is_backup(&begin) && !has_first_block(begin.get(..SEARCHED_BYTES).unwrap_or(&begin))
-            {
-                return None;
-            }
-            let source = Source::Stream(Whole(Box::new(Cursor::new(begin.clone()))));
-            Family::new(file_name(place.path()), place.path().to_owned(), &begin, source)
-        }
-    };
+    let Some(path) = place.local_path() else { return stored_media(place) };
+    let mut family = family_of(path).ok().flatten()?;
     family.find_media();
     family.media
+}
+
+/// As [`media`], of a file of a store: by its first kibibytes where they say it, since each of the bytes
+/// is paid for, and those may be kept.
+fn stored_media(place: &StorePath) -> Option<Media> {
+    let family = |begin: Vec<u8>| {
+        let source = Source::Stream(Whole(Box::new(Cursor::new(begin.clone()))));
+        let mut family =
+            Family::new(file_name(place.path()), place.path().to_owned(), &begin, source);
+        family.find_media();
+        family.media
+    };
+    let begin = place.first_bytes(MEDIA_BYTES).ok()?;
+    if is_backup(&begin)
+        && let Some(media) = family(begin)
+    {
+        return Some(media);
+    }
+    let begin = place.first_bytes(STREAM_BEGIN_BYTES).ok()?;
+    let searched = begin.get(..SEARCHED_BYTES).unwrap_or(&begin);
+    if is_backup(&begin) || has_first_block(searched) { family(begin) } else { None }
 }
 
 /// Opens the families of one backup, and goes as far as the first pages, so that the report can begin
@@ -265,8 +279,8 @@ fn family_of(path: &Path) -> io::Result<Option<Family>> {
 /// As [`family_of`], of a file that is read from its beginning to its end.
 fn stored_family_of(place: &StorePath) -> io::Result<Option<Family>> {
     let file = place.open()?;
-    let begin = place.first_bytes(SEARCHED_BYTES)?;
-    if !is_backup(&begin) && !has_first_block(&begin) {
+    let begin = place.first_bytes(HEAD_BYTES)?;
+    if !is_backup(&begin) && !has_first_block(&place.first_bytes(SEARCHED_BYTES)?) {
         let mut end = vec![0; SEARCHED_BYTES];
         let count = file.read_at(&mut end, begin_of_end(file.length()?))?;
         if !has_last_block(end.get(..count).unwrap_or_default()) {
