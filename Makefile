@@ -43,7 +43,7 @@ slow:
 	cargo xtask servers $(ALL_SERVERS) mysql mariadb-11.8 mariadb-11.4 mariadb-10.2 mariadb-10.1 mysql-5.5
 	cargo xtask servers versitygw minio moto azurite fake-gcs-server
 	PAGEWARDEN_REQUIRE=postgres,sqlite,mariadb,mysql,stores PAGEWARDEN_TEST_VERSIONS=all \
-		PAGEWARDEN_SEEDS=20 PAGEWARDEN_KILLS=50 PAGEWARDEN_PACK_KILLS=50 \
+		PAGEWARDEN_SEEDS=20 PAGEWARDEN_KILLS=50 PAGEWARDEN_PACK_KILLS=50 PAGEWARDEN_GUARD_KILLS=1000 \
 		cargo test --workspace --locked -- --include-ignored
 	./scripts/sqlite-programs.sh
 	PAGEWARDEN_REQUIRE=sqlite PAGEWARDEN_STATEMENTS=10000 \

@@ -49,6 +49,11 @@ if ! command -v fio >/dev/null && [ "$(id -u)" -eq 0 ] && command -v apt-cache >
     apt-cache show fio >/dev/null 2>&1; then
     wanted+=(fio)
 fi
+# Writes down which pages a run has read, not needed either.
+if ! command -v strace >/dev/null && [ "$(id -u)" -eq 0 ] && command -v apt-cache >/dev/null &&
+    apt-cache show strace >/dev/null 2>&1; then
+    wanted+=(strace)
+fi
 # Lets users mount, and so do the tests.
 if ! command -v fusermount3 >/dev/null && [ "$(id -u)" -eq 0 ] && command -v apt-cache >/dev/null &&
     apt-cache show fuse3 >/dev/null 2>&1; then

@@ -18,6 +18,7 @@ mod clusters;
 mod damage;
 mod live_files;
 mod mariadb_samples;
+mod read_record;
 mod runner;
 mod tar_files;
 
@@ -35,6 +36,7 @@ mod drills;
 mod duckdb;
 mod file_damage;
 mod guarded_hour;
+mod guarded_kills;
 mod heal_sqlite;
 mod healthy;
 mod histories;

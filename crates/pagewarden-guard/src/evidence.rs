@@ -47,9 +47,9 @@ pub fn blind_spots(ledger: &Ledger, name: &str) -> Result<Option<(String, String
     Ok(word("tested_by").zip(word("unseen")))
 }
 
-/// Appends the receipt of the last pass of a target, which has ended.
+/// Appends the receipt of the last pass of a target, which has ended, in the transaction that is open.
 pub(crate) fn append(
-    ledger: &mut Ledger,
+    ledger: &Ledger,
     target: TargetId,
     description: &Description,
     seal: Option<&str>,
@@ -67,8 +67,8 @@ pub(crate) fn append(
         .map(|(name, count)| ((*name).to_owned(), count.into()))
         .collect();
     let write = || -> rusqlite::Result<()> {
-        let tx = ledger.db.transaction()?;
-        let last: Option<(i64, String)> = tx
+        let last: Option<(i64, String)> = ledger
+            .db
             .query_row("SELECT number, hash FROM receipt ORDER BY number DESC LIMIT 1", [], |row| {
                 Ok((row.get(0)?, row.get(1)?))
             })
@@ -102,12 +102,11 @@ pub(crate) fn append(
             "unseen": description.evidence.unseen,
         })
         .to_string();
-        tx.execute(
+        ledger.db.execute(
             "INSERT INTO receipt (number, at, body, hash) VALUES (?1, ?2, ?3, ?4)",
             params![number, now, body, hash_of(&body)],
         )?;
-        tx.commit()
+        Ok(())
     };
-    let mut write = write;
     write().context("cannot write the ledger")
 }

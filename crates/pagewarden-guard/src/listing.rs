@@ -70,6 +70,12 @@ pub fn identity(path: &Path) -> Option<Identity> {
     Some(identity_of(&metadata, inode))
 }
 
+/// What a file was that was opened at this place.
+pub(crate) fn identity_of_opened(metadata: &Metadata, path: &Path) -> Option<Identity> {
+    let (_, inode) = system::identity(metadata, path).ok()?;
+    Some(identity_of(metadata, inode))
+}
+
 fn identity_of(metadata: &Metadata, inode: u64) -> Identity {
     // When the inode was changed: a program can set back the time of the content, not this one.
     let changed = metadata

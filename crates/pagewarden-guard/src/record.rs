@@ -14,17 +14,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pagewarden::database::Reading;
 use pagewarden::report::Report;
 use pagewarden::verdict::{Finding, Note, Recount, Standing, Stretch, Unread};
 use pagewarden::verify::{RUN_BYTES, Sink};
 use rusqlite::{Connection, params};
 
 use crate::ledger;
-use crate::ledger::claims::{self, Entered};
+use crate::ledger::claims::{self, Entered, Identity};
 use crate::ledger::findings::{self, Room, Run};
 use crate::ledger::int;
 use crate::ledger::passes::{COUNTS, place_of};
-use crate::listing::identity;
+use crate::listing::{identity, identity_of_opened};
 
 /// How often is committed: a kill costs no more work than this.
 const COMMIT_EVERY: Duration = Duration::from_secs(1);
@@ -33,8 +34,8 @@ const COMMIT_AWAITED: Duration = Duration::from_millis(100);
 /// Stretches of one file with failing pages that are remembered until their findings come.
 const FAILING_MAX: usize = 65_536;
 
-/// Names of files that were handed out to be read.
-pub type HandedOut = Arc<Mutex<HashSet<String>>>;
+/// Files that were handed out to be read, by name, with what was learned of them.
+pub type HandedOut = Arc<Mutex<HashMap<String, Arc<Reading>>>>;
 
 /// Which files a run reads.
 #[derive(Debug)]
@@ -83,6 +84,8 @@ struct Current {
     name: String,
     /// As the ledger has it; `None` where nothing is claimed.
     file: Option<Entered>,
+    /// A file of this name was listed.
+    is_listed: bool,
     /// What was judged and is not yet written down.
     pending: Range<u64>,
     /// Where the next page is expected: what is passed over before it is no page.
@@ -146,8 +149,8 @@ impl<'a> Recorder<'a> {
     /// Files that were read to their ends, and all of whose pages are none, have not been seen.
     fn claim_unseen(&mut self) -> rusqlite::Result<()> {
         let Reads::Files { begins, handed_out, .. } = self.reads else { return Ok(()) };
-        let handed_out = handed_out.lock().unwrap_or_else(PoisonError::into_inner);
-        for name in handed_out.iter().filter(|name| !self.gapped.contains(*name)) {
+        let handed_out = handed_out.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for name in handed_out.keys().filter(|name| !self.gapped.contains(*name)) {
             let Some(begin) = begins.get(name) else { continue };
             let Some(file) = claims::file(self.db, self.run.target, name)? else { continue };
             let claimed: i64 = self
@@ -251,9 +254,39 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// True if a file is as long as it was when it was listed.
+    /// What was learned of a file that was handed out to be read.
+    fn reading(&self, name: &str) -> Option<Arc<Reading>> {
+        let Reads::Files { handed_out, .. } = self.reads else { return None };
+        handed_out.lock().unwrap_or_else(PoisonError::into_inner).get(name).map(Arc::clone)
+    }
+
+    /// What the file was that was opened to be read; `None` if none was.
+    fn opened(&self, name: &str) -> Option<Identity> {
+        let Reads::Files { places, .. } = self.reads else { return None };
+        identity_of_opened(self.reading(name)?.opened.get()?, places.get(name)?)
+    }
+
+    fn was_cut(&self, name: &str) -> bool {
+        self.reading(name).is_some_and(|reading| reading.was_cut.load(Ordering::Relaxed))
+    }
+
+    /// True if the file that was opened is the one that was listed.
+    fn is_the_listed(&self, name: &str) -> rusqlite::Result<bool> {
+        let Some(opened) = self.opened(name) else { return Ok(false) };
+        let (inode, born): (i64, i64) = self
+            .db
+            .prepare_cached("SELECT inode, born FROM file WHERE target = ?1 AND name = ?2")?
+            .query_row(params![self.run.target, name], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok((opened.inode, opened.born) == (inode, born))
+    }
+
+    /// True if a file is as long as it was when it was listed, and was so when it was opened and while
+    /// it was read.
     fn has_its_size(&self, name: &str) -> rusqlite::Result<bool> {
         let Reads::Files { places, .. } = self.reads else { return Ok(false) };
+        let Some(opened) = self.opened(name).filter(|_| !self.was_cut(name)) else {
+            return Ok(false);
+        };
         let Some(now) = places.get(name).and_then(|place| identity(place)) else {
             return Ok(false);
         };
@@ -262,7 +295,8 @@ impl<'a> Recorder<'a> {
             params![self.run.target, name],
             |row| Ok((row.get(0)?, row.get(1)?)),
         )?;
-        Ok(int(now.size) == size && now.inode == inode)
+        let is_of = |it: &Identity| int(it.size) == size && it.inode == inode;
+        Ok(is_of(&now) && is_of(&opened))
     }
 
     /// Makes `name` the file whose pages come in. False if that is not to be: results that come
@@ -280,15 +314,22 @@ impl<'a> Recorder<'a> {
             Reads::Files { begins, .. } => begins.get(name).copied(),
             Reads::Archive => None,
         };
-        let file = match begin {
+        let listed = match begin {
             Some(_) => claims::file(self.db, self.run.target, name)?,
             // It came into being after the files were listed.
             None => None,
         };
+        let is_listed = listed.is_some();
+        // Another file in its place is one that was not listed, and the next run lists it.
+        let file = if is_listed && self.is_the_listed(name)? { listed } else { None };
+        if file.is_none() {
+            self.gapped.insert(name.to_owned());
+        }
         let begin = begin.unwrap_or(0);
         self.current = Some(Current {
             name: name.to_owned(),
             file,
+            is_listed,
             pending: begin..begin,
             next: begin,
             has_gap: false,
@@ -364,6 +405,16 @@ impl<'a> Recorder<'a> {
             // It was read before; nothing hands on a page twice.
             return Ok(());
         }
+        if begin > current.next && self.was_cut(stretch.file) {
+            // For a moment it ended there.
+            self.write_claim()?;
+            self.gapped.insert(stretch.file.to_owned());
+            if let Some(current) = &mut self.current {
+                current.has_gap = true;
+                current.pending = begin..begin;
+            }
+        }
+        let Some(current) = &mut self.current else { return Ok(()) };
         // What was passed over since the last page, in order and without a gap, is no page.
         current.next = end;
         current.pending.end = end;
@@ -374,7 +425,7 @@ impl<'a> Recorder<'a> {
         self.begin()?;
         let is_own = match (&self.current, finding.place.offset) {
             (Some(current), Some(offset)) => {
-                current.file.is_some()
+                current.is_listed
                     && current.name == finding.place.file
                     && current.failing.iter().any(|range| range.contains(&offset.0))
             }

@@ -337,7 +337,7 @@ impl Scrub<'_> {
     }
 
     /// A run has come to its end, and with it the pass, if one was under way.
-    fn end_run(&mut self, plan: &Plan, verified: &Verified, seal: Option<&str>) -> Result<()> {
+    fn end_run(&self, plan: &Plan, verified: &Verified, seal: Option<&str>) -> Result<()> {
         let Plan { target, pass, .. } = *plan;
         let is_archive = matches!(plan.reads, Reads::Archive);
         let ended = (self.clock)().max(plan.now);
@@ -345,7 +345,8 @@ impl Scrub<'_> {
         if plan.due.is_none() {
             return Ok(());
         }
-        let tx = self.ledger.db.transaction().context("cannot write the ledger")?;
+        // All of it, or nothing: a pass that has ended has a receipt.
+        let tx = self.ledger.writing()?;
         if plan.is_whole {
             findings::seen_all(&tx, plan.as_run(""), is_archive)?;
         }
@@ -364,22 +365,19 @@ impl Scrub<'_> {
                     is_off
                 ],
             )?;
-        }
-        tx.commit().context("cannot write the ledger")?;
-        if ends_pass {
             self.succeeded(target)?;
             let coverage = self.ledger.coverage(target, ended)?;
-            self.ledger.db.execute(
+            tx.execute(
                 "UPDATE pass SET is_complete = ?3 WHERE target = ?1 AND number = ?2",
                 params![target, pass, coverage.pass_complete],
             )?;
             evidence::append(self.ledger, target, &verified.description, seal, ended)?;
         }
-        Ok(())
+        tx.commit().context("cannot write the ledger")
     }
 
     /// The target could be looked at.
-    fn succeeded(&mut self, target: TargetId) -> Result<()> {
+    fn succeeded(&self, target: TargetId) -> Result<()> {
         let set = "UPDATE target SET error = NULL, attempt_at = ?2 WHERE id = ?1";
         self.ledger.db.execute(set, params![target, (self.clock)()])?;
         Ok(())

@@ -13,7 +13,8 @@
 use std::fmt;
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -87,6 +88,16 @@ impl Epoch {
     }
 }
 
+/// What is learned of a file while it is read. Between the moments when it is listed and when it is
+/// opened another file may take its place, and a server may cut it at any time.
+#[derive(Debug, Default)]
+pub struct Reading {
+    /// What the file was that was opened.
+    pub opened: OnceLock<Metadata>,
+    /// It ended before the length that it had then, at least for a moment.
+    pub was_cut: AtomicBool,
+}
+
 /// A file of pages, and how to read and judge it. Made by [`PageFile::of`].
 #[derive(Debug, Clone)]
 pub struct PageFile {
@@ -120,6 +131,8 @@ pub struct PageFile {
     pub object: Option<Arc<str>>,
     /// Who else sees its pages.
     pub witnesses: Vec<Arc<dyn Witness>>,
+    /// Where to write down what is learned while it is read.
+    pub reading: Option<Arc<Reading>>,
 }
 
 impl PageFile {
@@ -146,6 +159,7 @@ impl PageFile {
             database: None,
             object: None,
             witnesses: Vec::new(),
+            reading: None,
         }
     }
 

@@ -67,6 +67,9 @@ impl OpenFile {
     /// What the system says, or that it is no regular file.
     pub(super) fn open(page_file: &PageFile, caching: Caching, live: bool) -> io::Result<Self> {
         let (file, status) = open_regular_with_status(&page_file.path)?;
+        if let Some(reading) = &page_file.reading {
+            let _ = reading.opened.set(file.metadata()?);
+        }
         let held_bytes = status.st_blocks.saturating_mul(STATUS_BLOCK_BYTES);
         expect_random_reads(&file);
         Ok(Self {
@@ -94,6 +97,13 @@ impl OpenFile {
             offset: ByteOffset(offset),
             length,
             error: error.into(),
+        }
+    }
+
+    /// Notes that it ended before its length.
+    pub(super) fn is_cut(&self) {
+        if let Some(reading) = &self.page_file.reading {
+            reading.was_cut.store(true, Ordering::Relaxed);
         }
     }
 

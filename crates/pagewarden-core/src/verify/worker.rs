@@ -347,6 +347,7 @@ impl<'a> Shared<'a> {
     /// The file is shorter than when it was opened. A live server truncates;
     /// otherwise the rest of the run is missing from the check.
     fn file_ended(&self, run: &Run, offset: u64, outcome: &mut RunOutcome) {
+        run.file.is_cut();
         if !self.look.may_change() {
             let missing = run.offset + run.length as u64 - offset;
             outcome.unread.push(run.file.unread(offset, missing, BECAME_SHORTER));
@@ -372,7 +373,7 @@ impl<'a> Shared<'a> {
             let at = offset + (index * page_size) as u64;
             match read_fully(source, page, at) {
                 Ok(count) if count == page_size => self.judge(file, way, at, page, outcome),
-                Ok(_) if self.look.may_change() => {}
+                Ok(_) if self.look.may_change() => file.is_cut(),
                 Ok(_) => outcome.unread.push(file.unread(at, file.page_size, BECAME_SHORTER)),
                 Err(error) => {
                     outcome.unread.push(file.unread(at, file.page_size, error.to_string()));

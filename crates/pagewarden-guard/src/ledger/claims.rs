@@ -64,8 +64,8 @@ impl Ledger {
         files: impl Iterator<Item = Listed>,
         now: i64,
     ) -> Result<()> {
+        let tx = self.writing()?;
         let change = || -> rusqlite::Result<()> {
-            let tx = self.db.transaction()?;
             tx.execute("UPDATE target SET run = run + 1 WHERE id = ?1", [target])?;
             let run: i64 =
                 tx.query_row("SELECT run FROM target WHERE id = ?1", [target], |row| row.get(0))?;
@@ -91,10 +91,9 @@ impl Ledger {
                  AND offset >= (SELECT f.size FROM file f WHERE f.target = ?1 AND f.name = finding.file)",
                 params![target, now],
             )?;
-            mark_holes(&tx, target, now)?;
-            tx.commit()
+            mark_holes(&tx, target, now)
         };
-        change().context("cannot write the ledger")
+        change().and_then(|()| tx.commit()).context("cannot write the ledger")
     }
 
     /// Files of a target that a reading would begin in, with where: after what this pass has read

@@ -15,7 +15,9 @@ use pagewarden::system::OpenOptionsExt as _;
 use pagewarden::system::fs::OFlags;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
+use rusqlite::{
+    Connection, OpenFlags, OptionalExtension as _, Transaction, TransactionBehavior, params,
+};
 
 use crate::config::{EVERY, Subject};
 use crate::state::Held;
@@ -197,6 +199,13 @@ impl Ledger {
         let mut statement = self.db.prepare("SELECT id, name FROM target ORDER BY name")?;
         let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
         rows.collect::<Result<_, _>>().context("cannot read the ledger")
+    }
+
+    /// Begins to write; undone if it is dropped. At once, and not with the first change: a transaction
+    /// that has read before another writer has written can write no more.
+    pub(crate) fn writing(&self) -> Result<Transaction<'_>> {
+        Transaction::new_unchecked(&self.db, TransactionBehavior::Immediate)
+            .context("cannot write the ledger")
     }
 
     /// Writes down that a target could not be looked at.

@@ -259,21 +259,10 @@ impl Ledger {
     /// # Errors
     /// The ledger cannot be written.
     pub fn begin_pass(&mut self, target: TargetId, now: i64) -> Result<i64> {
-        let mut begin = || -> rusqlite::Result<i64> {
-            let tx = self.db.transaction()?;
-            let number = tx.query_row(
-                "UPDATE target SET pass = pass + 1 WHERE id = ?1 RETURNING pass",
-                [target],
-                |row| row.get(0),
-            )?;
-            tx.execute(
-                "INSERT INTO pass (target, number, begun_at) VALUES (?1, ?2, ?3)",
-                params![target, number, now],
-            )?;
-            tx.commit()?;
-            Ok(number)
-        };
-        begin().context("cannot write the ledger")
+        let tx = self.writing()?;
+        let number = begin_pass(&tx, target, now).context("cannot write the ledger")?;
+        tx.commit().context("cannot write the ledger")?;
+        Ok(number)
     }
 
     /// The verdict on a target by all that the ledger knows.
@@ -314,6 +303,27 @@ impl Ledger {
             Verdict::Intact
         })
     }
+}
+
+/// Begins a pass in the transaction that is open; returns its number.
+pub(crate) fn begin_pass(db: &Connection, target: TargetId, now: i64) -> rusqlite::Result<i64> {
+    let number = db.query_row(
+        "UPDATE target SET pass = pass + 1 WHERE id = ?1 RETURNING pass",
+        [target],
+        |row| row.get(0),
+    )?;
+    db.execute(
+        "INSERT INTO pass (target, number, begun_at) VALUES (?1, ?2, ?3)",
+        params![target, number, now],
+    )?;
+    Ok(number)
+}
+
+/// True if no pass over a target is under way.
+pub(crate) fn is_between_passes(db: &Connection, target: TargetId) -> rusqlite::Result<bool> {
+    let sql = "SELECT NOT EXISTS (SELECT 1 FROM pass p JOIN target t ON t.id = p.target
+        AND t.pass = p.number WHERE t.id = ?1 AND p.ended_at IS NULL)";
+    db.prepare_cached(sql)?.query_row([target], |row| row.get(0))
 }
 
 /// How old the oldest claim is when a pass begins.

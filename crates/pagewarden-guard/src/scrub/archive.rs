@@ -10,8 +10,8 @@ use rusqlite::params;
 
 use super::{Done, Out, Plan, Read, Scrub};
 use crate::config::Subject;
-use crate::ledger::passes::Due;
-use crate::ledger::{TargetId, claims, int};
+use crate::ledger::passes::{COUNTS, Due};
+use crate::ledger::{TargetId, claims, int, passes};
 use crate::listing::signature;
 use crate::record::Reads;
 
@@ -23,16 +23,25 @@ impl Scrub<'_> {
         now: i64,
         out: &mut Out<'_>,
     ) -> Result<Result<Done, Error>> {
-        let is_another = self.enter_archive(target, &signature(&subject.paths))?;
+        let has_begun = self.enter_archive(target, &signature(&subject.paths), now)?;
         let due = match self.ledger.due(target, subject.every, now)? {
-            Some(Due::Resume) => Some(Due::Resume),
+            Some(Due::Resume) if !has_begun => Some(Due::Resume),
             Some(_) => Some(Due::Begin),
-            None => is_another.then_some(Due::Begin),
+            None => None,
         };
         let pass = match due {
-            Some(Due::Begin) => self.ledger.begin_pass(target, now)?,
+            Some(Due::Begin) if !has_begun => self.ledger.begin_pass(target, now)?,
             _ => self.ledger.entry(target)?.pass,
         };
+        if due == Some(Due::Resume) {
+            // It reads everything again, and so counts from the beginning.
+            let zero = COUNTS.map(|name| format!("{name} = 0")).join(", ");
+            let sql = format!("UPDATE pass SET {zero} WHERE target = ?1 AND number = ?2");
+            self.ledger
+                .db
+                .execute(&sql, params![target, pass])
+                .context("cannot write the ledger")?;
+        }
         let targets = match self.targets(subject) {
             Ok(targets) => targets,
             Err(error) => return Ok(Err(error)),
@@ -86,26 +95,33 @@ impl Scrub<'_> {
         Ok(Box::new(std::iter::once(target)))
     }
 
-    /// Counts a run over an archive, and drops what is claimed of another one. True if it is another.
-    fn enter_archive(&mut self, target: TargetId, signature: &str) -> Result<bool> {
-        let tx = self.ledger.db.transaction().context("cannot write the ledger")?;
+    /// Counts a run over an archive. What is claimed of another one is dropped, and a pass over this one
+    /// begins in the same moment: without either, a ledger with no claims would look like one that has
+    /// them all. True if a pass has begun.
+    fn enter_archive(&self, target: TargetId, signature: &str, now: i64) -> Result<bool> {
+        let tx = self.ledger.writing()?;
         let sql = "SELECT signature FROM target WHERE id = ?1";
         let before: Option<String> = tx.query_row(sql, [target], |row| row.get(0))?;
         let is_another = before.as_deref() != Some(signature);
+        let mut has_begun = false;
         if is_another {
             drop_claims(&tx, target)?;
+            has_begun = passes::is_between_passes(&tx, target)?;
+        }
+        if has_begun {
+            passes::begin_pass(&tx, target, now)?;
         }
         tx.execute(
             "UPDATE target SET run = run + 1, signature = ?2 WHERE id = ?1",
             params![target, signature],
         )?;
         tx.commit().context("cannot write the ledger")?;
-        Ok(is_another)
+        Ok(has_begun)
     }
 
     /// Every page of an archive was read.
-    fn claim_members(&mut self, plan: &Plan, pages: &[(String, u64)]) -> Result<()> {
-        let tx = self.ledger.db.transaction().context("cannot write the ledger")?;
+    fn claim_members(&self, plan: &Plan, pages: &[(String, u64)]) -> Result<()> {
+        let tx = self.ledger.writing()?;
         drop_claims(&tx, plan.target)?;
         for (name, pages) in pages {
             let id: i64 = tx.query_row(

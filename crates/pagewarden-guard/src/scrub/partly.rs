@@ -1,20 +1,23 @@
 //! The steps of a target without the files, and the beginnings of files, that need not be read.
 
 use std::collections::HashMap;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
-use pagewarden::database::{PageFile, Step};
+use pagewarden::database::{PageFile, Reading, Step};
 use pagewarden::verdict::{ByteOffset, Note};
 
 use crate::record::HandedOut;
 
-/// The steps, with a note of each file that they hand out.
+/// The steps, with a note of each file that they hand out, and of what is learned of it.
 pub(super) fn noted(steps: Steps, handed_out: HandedOut) -> Steps {
-    Box::new(steps.inspect(move |step| {
-        if let Step::File(file) = step {
-            let mut names = handed_out.lock().unwrap_or_else(PoisonError::into_inner);
-            names.insert(file.name.clone());
+    Box::new(steps.map(move |mut step| {
+        if let Step::File(file) = &mut step {
+            let reading = Arc::<Reading>::default();
+            file.reading = Some(Arc::clone(&reading));
+            let mut files = handed_out.lock().unwrap_or_else(PoisonError::into_inner);
+            files.insert(file.name.clone(), reading);
         }
+        step
     }))
 }
 
@@ -55,8 +58,6 @@ fn from(mut file: PageFile, begin: u64) -> PageFile {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use pagewarden::page::{PageFormat, PageRun, RunVerdict};
     use pagewarden::verdict::PageNo;
 
