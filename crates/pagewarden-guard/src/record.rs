@@ -361,15 +361,8 @@ impl<'a> Recorder<'a> {
             return Ok(());
         }
         let Some(standing) = stretch.standing else {
-            current.has_gap = true;
-            self.gapped.insert(current.name.clone());
-            current.next = current.next.max(end);
-            let file = current.file;
-            self.write_claim()?;
-            if let (Some(current), Some(_)) = (&mut self.current, file) {
-                current.pending = current.next..current.next;
-            }
-            return Ok(());
+            let next = current.next.max(end);
+            return self.go_on_behind_gap(next);
         };
         if let Some(count) = self.counts.get_mut(place_of(standing)) {
             *count = count.saturating_add(i64::try_from(stretch.pages).unwrap_or(i64::MAX));
@@ -392,14 +385,7 @@ impl<'a> Recorder<'a> {
             return Ok(());
         }
         if standing == Standing::Undecided {
-            self.write_claim()?;
-            if let Some(current) = &mut self.current {
-                current.has_gap = true;
-                self.gapped.insert(current.name.clone());
-                current.next = end;
-                current.pending = end..end;
-            }
-            return Ok(());
+            return self.go_on_behind_gap(end);
         }
         if begin < current.next {
             // It was read before; nothing hands on a page twice.
@@ -407,17 +393,24 @@ impl<'a> Recorder<'a> {
         }
         if begin > current.next && self.was_cut(stretch.file) {
             // For a moment it ended there.
-            self.write_claim()?;
-            self.gapped.insert(stretch.file.to_owned());
-            if let Some(current) = &mut self.current {
-                current.has_gap = true;
-                current.pending = begin..begin;
-            }
+            self.go_on_behind_gap(begin)?;
         }
         let Some(current) = &mut self.current else { return Ok(()) };
         // What was passed over since the last page, in order and without a gap, is no page.
         current.next = end;
         current.pending.end = end;
+        Ok(())
+    }
+
+    /// Claims what was judged up to a gap, and goes on at `next`.
+    fn go_on_behind_gap(&mut self, next: u64) -> rusqlite::Result<()> {
+        self.write_claim()?;
+        if let Some(current) = &mut self.current {
+            current.has_gap = true;
+            self.gapped.insert(current.name.clone());
+            current.next = next;
+            current.pending = next..next;
+        }
         Ok(())
     }
 
