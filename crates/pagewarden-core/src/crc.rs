@@ -88,7 +88,7 @@ impl Check for Castagnoli {
 }
 
 impl Check for IsoHdlc {
-    const POLYNOMIAL: u64 = 0xEDB8_8320;
+    const POLYNOMIAL: u64 = CRC32_POLYNOMIAL as u64;
     const BITS: u32 = u32::BITS;
     type Sum = u32;
 
@@ -189,6 +189,9 @@ pub fn crc32c_plain(bytes: &[u8]) -> u32 {
 
 /// The polynomial of CRC-32C, low bit first.
 pub const CRC32C_POLYNOMIAL: u32 = 0x82F6_3B78;
+
+/// The polynomial of CRC-32, low bit first.
+pub const CRC32_POLYNOMIAL: u32 = 0xEDB8_8320;
 
 /// The state of a CRC-32C one zero bit further.
 #[must_use]

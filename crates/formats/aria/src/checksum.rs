@@ -4,16 +4,13 @@
 //! Source: `maria_page_crc` in MariaDB's `storage/maria/ma_pagecrc.c`, and the
 //! system tables of MariaDB 10.11.
 
-use pagewarden_core::crc::Crc32;
+use pagewarden_core::crc::{CRC32_POLYNOMIAL as POLYNOMIAL, Crc32};
 
 /// Stored instead of a sum where pages carry none: a page of a bitmap, and any
 /// other. No page's sum is one of these.
 pub const NO_SUM_BITMAP: u32 = 0xFFFF_FFFE;
 /// See [`NO_SUM_BITMAP`].
 pub const NO_SUM: u32 = 0xFFFF_FFFF;
-
-/// The polynomial of CRC-32, low bits first.
-const POLYNOMIAL: u32 = 0xEDB8_8320;
 
 /// The sum of `data`, the protected part of a page. Only the low 32 bits of the
 /// number count.

@@ -6,13 +6,10 @@
 
 #![deny(clippy::arithmetic_side_effects)]
 
-use pagewarden_core::crc::crc32;
+use pagewarden_core::crc::{CRC32_POLYNOMIAL as POLYNOMIAL, crc32};
 
 /// Longer pages are not searched for a flipped bit.
 pub const EXPLAINED_BYTES_MAX: usize = 128 << 10;
-
-/// The polynomial, its highest power in the lowest bit.
-const POLYNOMIAL: u32 = 0xEDB8_8320;
 
 /// The sum of a page.
 #[must_use]

@@ -46,7 +46,7 @@ use std::arch::x86_64::{
 use std::sync::LazyLock;
 
 use super::castagnoli::chain;
-use super::{crc32c_step as step, low_half};
+use super::{Castagnoli, low_half};
 
 const LINE_BYTES: usize = 64;
 const LINE_BITS: usize = LINE_BYTES * 8;
@@ -317,8 +317,7 @@ fn reduce(vector: __m512i) -> u32 {
 
 /// Factors for the halves of a lane that goes this many bits further.
 const fn folding(bits: usize) -> [u64; 2] {
-    let high = power(bits - 33);
-    [multiply(high, power(64)) as u64, high as u64]
+    [power(bits + 31), power(bits - 33)]
 }
 
 const fn folding_of_lanes() -> [u64; 8] {
@@ -333,7 +332,7 @@ const fn folding_of_lanes() -> [u64; 8] {
 const fn carrying(steps: usize) -> [u64; STREAM_COUNT] {
     const fn over(steps: usize, streams: usize) -> u64 {
         let bits = streams * steps * STREAM_STEP_BYTES * 8;
-        power(31 + bits + (steps + 1) * VECTOR_COUNT * LINE_BITS) as u64
+        power(31 + bits + (steps + 1) * VECTOR_COUNT * LINE_BITS)
     }
     [
         over(steps, 7),
@@ -347,35 +346,9 @@ const fn carrying(steps: usize) -> [u64; STREAM_COUNT] {
     ]
 }
 
-/// `x^0` as 32 bits.
-const ONE: u32 = 1 << 31;
-
-/// `x^exponent` modulo the polynomial.
-const fn power(mut exponent: usize) -> u32 {
-    let mut square = step(ONE);
-    let mut product = ONE;
-    while exponent > 0 {
-        if exponent & 1 == 1 {
-            product = multiply(product, square);
-        }
-        square = multiply(square, square);
-        exponent >>= 1;
-    }
-    product
-}
-
-/// The product modulo the polynomial.
-const fn multiply(a: u32, mut b: u32) -> u32 {
-    let mut product = 0;
-    let mut bit = u32::BITS;
-    while bit > 0 {
-        bit -= 1;
-        if a >> bit & 1 == 1 {
-            product ^= b;
-        }
-        b = step(b);
-    }
-    product
+/// `x^exponent` modulo the polynomial, as 32 bits.
+const fn power(exponent: usize) -> u64 {
+    super::power::<Castagnoli>(exponent) >> u32::BITS
 }
 
 #[cfg(test)]
@@ -383,7 +356,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::super::{Castagnoli, crc32c_plain, tables};
+    use super::super::{crc32c_plain, crc32c_step as step, tables};
     use super::*;
     use crate::testing::noise;
 
