@@ -132,6 +132,62 @@ fn backup_made_without_the_vfs_is_healed() {
     }
 }
 
+/// A plain program makes the file shorter, and shares rows out anew: SQLite moves pages, with their markers.
+#[test]
+fn pages_that_a_plain_program_moved_are_stamped_again() {
+    if !shell::is_there() {
+        return;
+    }
+    let shorten = "DELETE FROM t WHERE a<200;".to_owned();
+    // The entries of an index come to other places of its tree: of each of these, some move a page.
+    let entry = |factor: u32| format!("printf('%07d%0173d', a*{factor}%1000003, a)");
+    let share = |round: u32| {
+        let update = |n| format!("UPDATE v SET b={} WHERE a%37={n};", entry(7919 + round));
+        let updates: String = (round..=round + round % 12).map(|n| update(n % 37)).collect();
+        format!("BEGIN; {updates} COMMIT;")
+    };
+    let table = format!(
+        "CREATE TABLE v(a INTEGER PRIMARY KEY, b); CREATE INDEX vb ON v(b);
+        WITH RECURSIVE n(a) AS (SELECT 1 UNION ALL SELECT a+1 FROM n WHERE a<400)
+        INSERT INTO v SELECT a, {} FROM n;",
+        entry(104_729)
+    );
+    for options in ["", "PRAGMA auto_vacuum=FULL;"] {
+        for mode in ["DELETE", "WAL"] {
+            let folder = Folder::new();
+            let options = format!("{options} PRAGMA journal_mode={mode};");
+            folder.rows("x.db", &format!("{}{table}", fill(&options)));
+            let before = folder.read("x.db");
+            let is_moved = |after: &[u8], page: &usize| {
+                let page = &after[page * PAGE..(page + 1) * PAGE];
+                before.chunks(PAGE).any(|former| former == page)
+            };
+            let mut moved = 0;
+            for round in 1..60 {
+                if moved > 0 {
+                    break;
+                }
+                folder.write("x.db", &before);
+                let script = if options.contains("FULL") { &shorten } else { &share(round) };
+                assert_eq!(folder.run_plain("x.db", script).errors, "", "{options}");
+                let after = folder.read("x.db");
+                let differ = differing(&before, &after).into_iter();
+                moved = differ.filter(|page| is_moved(&after, page)).count();
+            }
+            assert!(moved > 0, "{options}");
+            let rows = folder.run_plain("x.db", READ).rows;
+            let checked = folder.check("x.db");
+            if mode == "DELETE" {
+                assert!(checked.damage().is_empty(), "{options}: {:?}", checked.findings);
+            }
+            let healed = folder.rows("x.db", HEAL);
+            assert!(healed.contains("pages stamped again"), "{options}: {healed}");
+            assert_protected(&folder.check("x.db"));
+            assert_eq!(folder.rows("x.db", READ), rows, "{options}");
+        }
+    }
+}
+
 /// What a plain program wrote, and damage to one page more: nothing is stamped, whatever it is.
 #[test]
 fn nothing_is_healed_over_damage() {
@@ -188,6 +244,49 @@ fn nothing_is_healed_over_damage() {
     let output = folder.run("x.db", HEAL);
     assert!(output.errors.contains("page 1 is as the VFS wrote it"), "{output:?}");
     assert!(folder.read("x.db") == bytes);
+}
+
+/// A write that went astray to where its rows fit as well: another table with the same keys, and the end
+/// of another large value. The structure is sound.
+#[test]
+fn page_in_the_place_of_another_one_is_not_taken_for_a_moved_one() {
+    if !shell::is_there() {
+        return;
+    }
+    let twin = |name: &str| {
+        format!(
+            "CREATE TABLE {name}(a INTEGER PRIMARY KEY, b); WITH RECURSIVE n(a) AS
+            (SELECT 1 UNION ALL SELECT a+1 FROM n WHERE a<200) INSERT INTO {name}
+            SELECT a, printf('{name}-%05d', a) FROM n;"
+        )
+    };
+    let large = "CREATE TABLE large(a INTEGER PRIMARY KEY, b); WITH RECURSIVE n(a) AS
+        (SELECT 1 UNION ALL SELECT a+1 FROM n WHERE a<9) INSERT INTO large
+        SELECT a, printf('%01500d', a)||printf('end-%05d', a) FROM n;";
+    for mode in ["DELETE", "WAL"] {
+        let folder = Folder::new();
+        let options = format!("PRAGMA journal_mode={mode};");
+        folder.rows("x.db", &format!("{} {} {} {large}", fill(&options), twin("one"), twin("two")));
+        folder.run_plain("x.db", PLAIN_WRITES);
+        let written = folder.read("x.db");
+        let page_of = |text: &str| {
+            let is_there = |page: &[u8]| page.windows(text.len()).any(|at| at == text.as_bytes());
+            written.chunks(PAGE).position(is_there).unwrap()
+        };
+        for (from, to) in [("two-00150", "one-00150"), ("end-00003", "end-00007")] {
+            let mut bytes = written.clone();
+            let (from_page, to_page) = (page_of(from), page_of(to));
+            bytes.copy_within(from_page * PAGE..(from_page + 1) * PAGE, to_page * PAGE);
+            folder.write("x.db", &bytes);
+            assert_eq!(folder.run_plain("x.db", "PRAGMA integrity_check;").rows, "ok\n", "{to}");
+            let output = folder.run("x.db", HEAL);
+            assert!(
+                output.errors.contains("a page may lie in the place of another one"),
+                "{to}: {output:?}"
+            );
+            assert!(folder.read("x.db") == bytes, "{to}: it was written to");
+        }
+    }
 }
 
 /// Whatever part of the markers reached the disk, but for page 1, which comes last: the same pragma goes on

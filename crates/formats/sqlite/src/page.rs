@@ -319,7 +319,7 @@ impl SqlitePages {
     /// The finding of a page whose sum does not fit its content.
     fn failed(&self, number: PageNo, page: &[u8]) -> PageFinding {
         if let Some(markers) = self.markers {
-            return self.weighed(markers.finding(page, number), false);
+            return markers.weighed(self, number, page);
         }
         let (stored, computed) = (stored_sum(page), page_sum(page));
         let mut finding = PageFinding {
@@ -331,11 +331,17 @@ impl SqlitePages {
             finding.kind = Kind::BitFlip;
             finding.detail = Some(describe_flip(flip));
         }
-        self.weighed(finding, self.excuses.sums_are_rare && stored.0 == 0)
+        self.weighed(finding, true, self.excuses.sums_are_rare && stored.0 == 0)
     }
 
     /// Turns the damage of a failing page into less where a healthy history may explain it.
-    fn weighed(&self, finding: PageFinding, was_never_summed: bool) -> PageFinding {
+    /// `may_be_foreign` is true of what a program without the VFS leaves, if there was one.
+    fn weighed(
+        &self,
+        finding: PageFinding,
+        may_be_foreign: bool,
+        was_never_summed: bool,
+    ) -> PageFinding {
         let number = finding.page;
         let milder = |severity, detail: &str, hint: &str| PageFinding {
             stored: finding.stored.clone(),
@@ -354,13 +360,16 @@ impl SqlitePages {
         }
         let is_marked = self.markers.is_some();
         let foreign_hint = if is_marked { FOREIGN_WRITER_HINT_MARKED } else { FOREIGN_WRITER_HINT };
-        // A writer without the VFS leaves old markers and unwritten pages, but moves none.
-        let may_be_foreign = !is_marked
-            || matches!(finding.kind, Kind::Checksum | Kind::Zeroed)
-            || number == PageNo(1);
         if self.excuses.foreign_writer && may_be_foreign {
             let detail = if number == PageNo(1) { STALE_FIRST } else { FOREIGN_WRITER };
-            return milder(Severity::Suspect, detail, foreign_hint);
+            let milder = milder(Severity::Suspect, detail, foreign_hint);
+            // Whether the page was moved is judged by its structure, where it is to be stamped again.
+            return match (finding.kind, &finding.detail) {
+                (kind @ Kind::Misplaced, Some(own)) => {
+                    PageFinding { kind, ..milder }.with_detail(format!("{own}; {detail}"))
+                }
+                _ => milder,
+            };
         }
         if was_never_summed {
             return milder(Severity::Suspect, NEVER_SUMMED, FOREIGN_WRITER_HINT);

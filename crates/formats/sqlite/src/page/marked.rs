@@ -66,14 +66,39 @@ impl Markers {
             };
             return verdict.pass(standing, protection(marker.mode));
         }
-        let finding = format.weighed(self.finding(page, number), false);
-        verdict.fail(self.protection_of(page), finding);
+        verdict.fail(self.protection_of(page), self.weighed(format, number, page));
     }
 
     /// The protection of a page that fails, by its own word.
     pub(super) fn protection_of(&self, page: &[u8]) -> Protection {
         let mode = Marker::read(page).map(|marker| marker.mode).or(self.setting);
         protection(mode.unwrap_or(Mode::Checksum))
+    }
+
+    /// Why `page` fails, and whether that is damage.
+    pub(super) fn weighed(&self, format: &SqlitePages, number: PageNo, page: &[u8]) -> PageFinding {
+        let finding = self.finding(page, number);
+        // A writer without the VFS leaves old markers and pages that were never written. It also moves
+        // pages with their markers, but not from one database into another.
+        let may_be_foreign = match finding.kind {
+            Kind::Checksum | Kind::Zeroed => true,
+            Kind::Misplaced if self.is_ours(page) => true,
+            _ => number == PageNo(1),
+        };
+        format.weighed(finding, may_be_foreign, false)
+    }
+
+    fn is_ours(&self, page: &[u8]) -> bool {
+        Marker::read(page).is_some_and(|marker| marker.database == self.database)
+    }
+
+    /// The page that `page` was written as, where it passes as another one of this database.
+    #[must_use]
+    pub fn moved_from(&self, page: &[u8], number: PageNo) -> Option<PageNo> {
+        match fault(page, number)? {
+            Fault::Misplaced(own) if self.is_ours(page) => Some(own),
+            _ => None,
+        }
     }
 
     /// Why `page` fails, as damage.
@@ -87,6 +112,9 @@ impl Markers {
             None => (Kind::Misplaced, "a sound page, but of another database".to_owned()),
             Some(Fault::Zeroed) => {
                 (Kind::Zeroed, "the VFS writes a marker on every page, empty ones too".to_owned())
+            }
+            Some(Fault::Misplaced(own)) if !self.is_ours(page) => {
+                (Kind::Misplaced, format!("its marker is that of page {own} of another database"))
             }
             Some(Fault::Misplaced(own)) => {
                 (Kind::Misplaced, format!("its marker is that of page {own}"))

@@ -5,7 +5,8 @@
 //!
 //! | | why |
 //! | --- | --- |
-//! | no page says by its marker what happened to it: a flipped bit, stale parts, another page | a writer leaves none of these |
+//! | no page says by its marker what happened to it: a flipped bit, stale parts, another database | a writer leaves none of these |
+//! | a page with the marker of another one was moved: see [`moves`] | a writer moves pages, with their markers |
 //! | a page of zeroes belongs to no table and no index | a writer leaves them where nothing is |
 //! | in rollback mode page 1 fails, too | every writer writes it |
 //! | the whole structure is sound, rows against indexes included | what a writer leaves is |
@@ -20,8 +21,8 @@ use std::num::NonZero;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::files::open_without_markers;
-use crate::files::owners::Owners;
+use crate::files::owners::{Owner, Owners};
+use crate::files::{geometry, open_without_markers};
 use crate::page::header::{DatabaseHeader, HEADER_BYTES};
 use crate::protect::check::{Soundness, all_findings, look_at_copy};
 use pagewarden_core::error::Error;
@@ -96,8 +97,11 @@ pub(super) fn judge(
     if !sound.is_damaged() {
         return Ok(Vec::new());
     }
-    let written_elsewhere = |finding: &Finding| {
-        matches!(finding.kind, Kind::Checksum | Kind::Zeroed) && finding.place.page.is_some()
+    let moved = moves(file, header, &sound.findings);
+    let written_elsewhere = |finding: &Finding| match (finding.kind, finding.place.page) {
+        (Kind::Checksum | Kind::Zeroed, Some(_)) => true,
+        (Kind::Misplaced, Some(page)) => moved.contains_key(&page.0),
+        _ => false,
     };
     let pages: Vec<_> = sound.findings.iter().filter_map(|finding| finding.place.page).collect();
     if !sound.findings.iter().all(written_elsewhere) {
@@ -110,12 +114,17 @@ pub(super) fn judge(
             "page 1 is as the VFS wrote it, and a program without the VFS writes it each time",
         ));
     }
-    let owners = Owners::of(&pages);
+    let owners = Owners::of(pages.iter().chain(moved.values()).copied());
     let structure = all_findings(open_without_markers(path, owners.clone())?, path, options)?;
     let owners = owners.answers();
+    let owner = |page: u64| owners.get(&page).cloned().unwrap_or_default();
     let is_lost_zero = |finding: &Finding| {
         let page = finding.place.page.map_or(0, |page| page.0);
-        matches!(owners.get(&page), Some(Some(_))) && is_zero(file, header, page)
+        owner(page).object.is_some() && is_zero(file, header, page)
+    };
+    let is_copied = |finding: &Finding| {
+        let page = finding.place.page.map_or(0, |page| page.0);
+        moved.get(&page).is_some_and(|from| !is_move(&owner(page), &owner(from.0)))
     };
     if structure.stopped {
         sound.stopped = true;
@@ -130,19 +139,59 @@ pub(super) fn judge(
         sound.findings.retain(is_lost_zero);
         return Ok(not_healed(sound, "a table or index has a page of zeroes"));
     }
+    if sound.findings.iter().any(is_copied) {
+        sound.findings.retain(is_copied);
+        return Ok(not_healed(sound, "a page may lie in the place of another one"));
+    }
+    let whose: BTreeMap<_, _> = pages.iter().map(|page| (page.0, owner(page.0).object)).collect();
     sound.excused.extend(pages);
     sound.excused.sort_unstable();
     sound.excused.dedup();
     sound.findings.clear();
     sound.damaged = 0;
-    Ok(stamped(&owners))
+    Ok(stamped(&whose))
+}
+
+/// The pages that pass as another one, by their own number, and as which.
+///
+/// SQLite gives a page of its cache another number, and leaves its reserved bytes as they are, where it
+/// shares rows out among neighbours (`balance_nonroot` and `sqlite3PagerRekey` in `btree.c`: the pages of
+/// a tree are put in the order of the file), and where it makes a file shorter
+/// (`sqlite3PagerMovepage`, under `auto_vacuum`).
+fn moves(file: &File, header: &DatabaseHeader, findings: &[Finding]) -> BTreeMap<u64, PageNo> {
+    let mut head = [0; HEADER_BYTES];
+    let markers = file
+        .read_exact_at(&mut head, 0)
+        .ok()
+        .and_then(|()| geometry::find(file, file.metadata().ok()?.len(), &head)?.markers);
+    let Some(markers) = markers else { return BTreeMap::new() };
+    let misplaced = findings.iter().filter(|finding| finding.kind == Kind::Misplaced);
+    misplaced
+        .filter_map(|finding| {
+            let page = finding.place.page?;
+            let bytes = read_page(file, header, page.0)?;
+            Some((page.0, markers.moved_from(&bytes, page)?))
+        })
+        .collect()
+}
+
+/// True if a page may have been moved here from the place of `from`, in a database whose structure is
+/// sound: that one holds no rows any more, or other ones of the same tree. Where a write went astray, the
+/// same rows would be in the tree twice, or it would be from the place of another tree.
+fn is_move(page: &Owner, from: &Owner) -> bool {
+    from.object.is_none() || (page.is_in_tree && page.object == from.object)
 }
 
 /// A page that cannot be read is none of zeroes: that is found, and said, elsewhere.
 fn is_zero(file: &File, header: &DatabaseHeader, page: u64) -> bool {
-    let mut bytes = vec![1; header.page_size().unwrap_or(0)];
+    read_page(file, header, page).is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0))
+}
+
+fn read_page(file: &File, header: &DatabaseHeader, page: u64) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; header.page_size()?];
     let offset = page.saturating_sub(1).saturating_mul(bytes.len() as u64);
-    file.read_exact_at(&mut bytes, offset).is_ok() && bytes.iter().all(|byte| *byte == 0)
+    file.read_exact_at(&mut bytes, offset).ok()?;
+    Some(bytes)
 }
 
 fn not_healed(sound: &mut Soundness, why: &str) -> Vec<String> {

@@ -119,7 +119,7 @@ impl Walker {
             return false;
         }
         if let Some(owners) = &self.owners {
-            owners.see(page, object);
+            owners.see(page, object, matches!(link, Link::Root | Link::Child(_)));
         }
         self.compare_with_map(scratch, page, link);
         true
