@@ -58,7 +58,7 @@ pub fn disk_beneath(path: &Path) -> Option<PathBuf> {
 }
 
 /// A block device that the system counts for.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Device {
     /// Where the system tells of it.
     place: PathBuf,

@@ -61,7 +61,6 @@ pub(super) struct Plan {
     caching: Caching,
     live: bool,
     limiter: RunLimiter,
-    run_bytes: u64,
     /// What is to be said before anything else.
     note: Option<Note>,
     /// Whether it was said that direct reads are refused.
@@ -109,7 +108,8 @@ impl RunLimiter {
     fn run_bytes(&self) -> u64 {
         match &self.ceiling {
             Ceiling::Fixed(bytes) => (bytes.get() / RUNS_PER_SECOND).clamp(1, RUN_BYTES as u64),
-            Ceiling::None | Ceiling::Yielding(_) => RUN_BYTES as u64,
+            Ceiling::Yielding(yielding) => yielding.run_bytes(RUN_BYTES as u64),
+            Ceiling::None => RUN_BYTES as u64,
         }
     }
 
@@ -155,7 +155,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 impl Plan {
     pub(super) fn new(target: Target, options: &Options) -> Self {
         let limiter = RunLimiter::new(options.rate, &target.description, Instant::now());
-        let run_bytes = limiter.run_bytes();
         Self {
             steps: target.steps,
             current: None,
@@ -166,7 +165,6 @@ impl Plan {
             caching: options.caching,
             live: target.description.live,
             limiter,
-            run_bytes,
             note: None,
             said_refused: false,
             at_barrier: false,
@@ -278,7 +276,8 @@ impl Plan {
     fn run_length(&self, page_size: u64) -> u64 {
         // Both are powers of two.
         let unit = page_size.max(ALIGNMENT as u64);
-        (self.run_bytes - self.run_bytes % unit).max(unit)
+        let run_bytes = self.limiter.run_bytes();
+        (run_bytes - run_bytes % unit).max(unit)
     }
 
     /// What is left to say when all whole pages were given out.
