@@ -14,6 +14,7 @@ use twox_hash::XxHash3_128;
 use crate::files::backup::members::{Broken, Piece};
 use crate::files::backup::repository::pgbackrest::block_map::{BlockMap, Shape, SuperBlock};
 use crate::files::backup::repository::pgbackrest::cipher::Decrypted;
+use crate::files::backup::repository::pgbackrest::info::hex;
 use crate::files::backup::repository::pgbackrest::manifest::Entry;
 use crate::files::backup::repository::pgbackrest::place::{SetPlace, lost};
 use crate::files::backup::repository::pgbackrest::stored::{Coding, Range};
@@ -367,8 +368,9 @@ impl BlockFile {
         if let Some(trouble) = &summed.trouble {
             return steps.push(place.unread(entry, 0, entry.bytes(), trouble));
         }
-        let fault =
-            place.fault_of(entry, &summed).or_else(|| fault_of_content(entry, self.hash.as_ref()?));
+        let fault = place
+            .fault_of(entry, &summed)
+            .or_else(|| fault_of_content(entry, &hex(&self.hash.clone()?.finalize())));
         match fault {
             // Said more precisely.
             _ if self.has_fault => {}

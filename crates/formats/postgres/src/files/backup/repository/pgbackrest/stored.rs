@@ -91,6 +91,11 @@ pub(super) struct Coding {
 }
 
 impl Coding {
+    /// True if the stored bytes are those of the file.
+    pub(super) fn changes_nothing(&self) -> bool {
+        self.codec == Codec::None && self.passphrase.is_none()
+    }
+
     /// Decrypts and decompresses a source.
     ///
     /// # Errors

@@ -22,7 +22,8 @@ pub(super) struct WholeFile {
     entry: Entry,
     range: Range,
     reader: Box<dyn Read + Send>,
-    hash: Sha1,
+    /// Of the bytes that were given out; `None` where they are the stored ones, which are summed anyway.
+    hash: Option<Sha1>,
     /// Bytes of the file that were given out.
     given: u64,
     /// Why the rest cannot be restored.
@@ -40,12 +41,14 @@ impl WholeFile {
             .map_err(|error| Box::new(not_opened(place, &entry, &error)))?;
         let coding =
             Coding { raw: place.is_raw && entry.fields.bundle.is_some(), ..place.coding.clone() };
+        let is_as_stored = coding.changes_nothing() && entry.stored_bytes() == entry.bytes();
+        let hash = (!is_as_stored).then(Sha1::new);
         let (reader, broken): (Box<dyn Read + Send>, _) =
             match coding.decode(Box::new(range.clone())) {
                 Ok(reader) => (reader, None),
                 Err(error) => (Box::new(io::empty()), Some(error)),
             };
-        Ok(Self { entry, range, reader, hash: Sha1::new(), given: 0, broken })
+        Ok(Self { entry, range, reader, hash, given: 0, broken })
     }
 
     /// See [`Members::data_left`](crate::files::backup::members::Members).
@@ -87,7 +90,9 @@ impl WholeFile {
                 return Err(Broken::Member);
             }
         }
-        self.hash.update(room.get(..filled).unwrap_or_default());
+        if let Some(hash) = &mut self.hash {
+            hash.update(room.get(..filled).unwrap_or_default());
+        }
         self.given = self.given.saturating_add(filled as u64);
         if self.data_left() == 0 {
             self.end(place, steps);
@@ -141,7 +146,10 @@ impl WholeFile {
                     Some((Kind::Checksum, format!("the stored bytes do not end well: {error}")))
                 }
             })
-            .or_else(|| fault_of_content(entry, &std::mem::take(&mut self.hash)));
+            .or_else(|| match self.hash.take() {
+                Some(hash) => fault_of_content(entry, &hex(&hash.finalize())),
+                None => fault_of_content(entry, &summed.hash),
+            });
         match fault {
             Some(fault) => steps.push(place.damage(entry, None, place.origin(entry), fault)),
             None => place.remember(entry),
@@ -159,9 +167,8 @@ impl WholeFile {
 }
 
 /// The restored file must have the SHA-1 that the manifest lists.
-pub(super) fn fault_of_content(entry: &Entry, hash: &Sha1) -> Option<(Kind, String)> {
+pub(super) fn fault_of_content(entry: &Entry, computed: &str) -> Option<(Kind, String)> {
     let listed = entry.fields.checksum.as_ref()?;
-    let computed = hex(&hash.clone().finalize());
     (*listed != computed).then(|| {
         let detail = format!(
             "the restored file is not the one that was backed up: its SHA-1 is {computed}, in the manifest {listed}"
