@@ -102,7 +102,7 @@ pub fn listed_bytes(path: &Path, kind: Option<&Format>) -> Option<u64> {
             // What comes after the files is no matter of pages.
             Step::Passed(_) if sum > 0 => break,
             // To count a stream is to read it.
-            Step::Pages(_) | Step::Passed(_) => return None,
+            Step::Pages(_) | Step::Apart(_) | Step::Passed(_) => return None,
             _ => {}
         }
     }

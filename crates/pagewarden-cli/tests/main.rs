@@ -84,6 +84,7 @@ mod repair_sqlite;
 mod repair_sqlserver;
 mod replicates;
 mod repository_log;
+mod repository_threads;
 mod running;
 mod scrub;
 mod seals;

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::StreamExt as _;
@@ -12,7 +12,7 @@ use pagewarden::source::store::{NotRead, StoredBytes};
 
 use crate::fault::{REPLACED, Secrets};
 use crate::io_thread::IoThread;
-use crate::pieces::{Fetched, PIECE_BYTES, Pieces};
+use crate::pieces::{Fetched, Held, PIECE_BYTES, Pieces};
 
 /// Pieces that are fetched ahead at most.
 const AHEAD_MAX: u64 = 6;
@@ -191,18 +191,62 @@ pub(crate) async fn get(
     Ok((version, bytes))
 }
 
-/// An object that is being read by one reader: pieces are fetched ahead while it reads in order.
+/// An object that is being read by one reader: pieces are fetched ahead while it reads in order, fewer
+/// where there are other readers.
 #[derive(Debug)]
 pub(crate) struct Reading {
     object: Arc<Object>,
     last: AtomicU64,
     /// How far ahead; held while pieces are begun, so that they are begun in order.
     ahead: Mutex<u64>,
+    /// The piece that is being read, which others may have pushed out of those that are kept.
+    current: Mutex<Option<(u64, Held)>>,
+    /// It is one of the readers that share the room for pieces.
+    is_counted: AtomicBool,
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.count(false);
+    }
 }
 
 impl Reading {
     pub(crate) fn new(object: Arc<Object>) -> Self {
-        Self { object, last: AtomicU64::new(NONE), ahead: Mutex::new(0) }
+        let (last, ahead) = (AtomicU64::new(NONE), Mutex::new(0));
+        let is_counted = AtomicBool::new(false);
+        Self { object, last, ahead, current: Mutex::default(), is_counted }
+    }
+
+    /// Counts this as one of the readers that fetch ahead, or no longer as one.
+    fn count(&self, is_reader: bool) {
+        let pieces = &self.object.access.pieces;
+        match (self.is_counted.swap(is_reader, Ordering::Relaxed), is_reader) {
+            (false, true) => pieces.begin_reader(),
+            (true, false) => pieces.end_reader(),
+            _ => {}
+        }
+    }
+
+    /// A piece, and those behind it on their way.
+    fn piece(&self, index: u64) -> Fetched {
+        let current = || self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, held)) = current().as_ref().filter(|(kept, _)| *kept == index) {
+            return Ok(Arc::clone(&held.piece));
+        }
+        self.look_ahead(index);
+        let piece = self.object.piece(index)?;
+        // The room is that of the one before.
+        let mut current = current();
+        *current = None;
+        *current = self.object.access.pieces.hold(&piece).map(|held| (index, held));
+        Ok(piece)
+    }
+
+    /// The piece was read to its end.
+    fn release(&self, index: u64) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current.take_if(|(kept, _)| *kept == index);
     }
 
     fn look_ahead(&self, index: u64) {
@@ -212,8 +256,11 @@ impl Reading {
         }
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         let is_next = last != NONE && last.checked_add(1) == Some(index);
-        *ahead = if is_next { ahead.saturating_mul(2).clamp(2, AHEAD_MAX) } else { 0 };
         let pieces = self.object.version.length.div_ceil(PIECE_BYTES);
+        // At the last one nothing is left to fetch ahead.
+        self.count(is_next && index.saturating_add(1) < pieces);
+        let most = self.object.access.pieces.share().saturating_sub(1).min(AHEAD_MAX);
+        *ahead = if is_next { ahead.saturating_mul(2).max(2).min(most) } else { 0 };
         let end = index.saturating_add(*ahead).saturating_add(1).min(pieces);
         for index in index..end {
             self.object.begin(index);
@@ -231,13 +278,15 @@ impl StoredBytes for Reading {
             return Ok(0);
         }
         let index = offset / PIECE_BYTES;
-        self.look_ahead(index);
-        let piece = self.object.piece(index).map_err(|error| same(&error))?;
+        let piece = self.piece(index).map_err(|error| same(&error))?;
         let begin = usize::try_from(offset % PIECE_BYTES).unwrap_or(usize::MAX);
         let there = piece.get(begin..).unwrap_or_default();
         let count = there.len().min(bytes.len());
         if let (Some(room), Some(there)) = (bytes.get_mut(..count), there.get(..count)) {
             room.copy_from_slice(there);
+        }
+        if count == there.len() {
+            self.release(index);
         }
         Ok(count)
     }

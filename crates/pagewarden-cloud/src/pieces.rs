@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,8 +10,10 @@ use pagewarden::source::rate::RateLimiter;
 
 /// Bytes of a piece: large enough that a request's time is small against that of its bytes.
 pub(crate) const PIECE_BYTES: u64 = 4 << 20;
-/// Pieces in memory: more than are fetched ahead for one file.
+/// Pieces in memory, beside the one that each reader has: more than are fetched ahead for one file.
 const KEPT: usize = 12;
+/// Pieces that their readers hold besides, at most: one for each that is being read.
+const HELD_MAX: usize = 64;
 /// First bytes of an object that are kept apart: what a file is gets asked more than once before it is
 /// read, and each time costs a request.
 const BEGIN_BYTES: usize = 16 << 10;
@@ -52,6 +54,19 @@ impl Slot {
     }
 }
 
+/// A piece that is not given up before its reader has done with it.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) piece: Arc<[u8]>,
+    count: Arc<AtomicUsize>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// An object, and which piece of it.
 type Which = (u64, u64);
 
@@ -62,6 +77,9 @@ pub(crate) struct Pieces {
     /// Counts uses: the piece that was used longest ago goes first.
     uses: AtomicU64,
     objects: AtomicU64,
+    /// Objects of which pieces are fetched ahead.
+    readers: AtomicUsize,
+    held: Arc<AtomicUsize>,
     begins: Mutex<Begins>,
     limiter: RateLimiter,
     stop: Arc<AtomicBool>,
@@ -80,6 +98,8 @@ impl Pieces {
             kept: Mutex::default(),
             uses: AtomicU64::new(0),
             objects: AtomicU64::new(0),
+            readers: AtomicUsize::new(0),
+            held: Arc::default(),
             begins: Mutex::default(),
             limiter,
             stop,
@@ -89,6 +109,27 @@ impl Pieces {
     /// A number for one more object.
     pub(crate) fn new_object(&self) -> u64 {
         self.objects.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// One reader more.
+    pub(crate) fn begin_reader(&self) {
+        self.readers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One reader less.
+    pub(crate) fn end_reader(&self) {
+        self.readers.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Keeps a piece until its reader has done with it; `None`: as many as may be are held.
+    pub(crate) fn hold(&self, piece: &Arc<[u8]>) -> Option<Held> {
+        let held = Held { piece: Arc::clone(piece), count: Arc::clone(&self.held) };
+        (held.count.fetch_add(1, Ordering::Relaxed) < HELD_MAX).then_some(held)
+    }
+
+    /// How many pieces a reader may have on their way, so that none pushes out those of others.
+    pub(crate) fn share(&self) -> u64 {
+        (KEPT / self.readers.load(Ordering::Relaxed).max(1)) as u64
     }
 
     /// Ends all waiting once it is true.
@@ -158,6 +199,29 @@ mod tests {
     use std::num::NonZero;
 
     use super::*;
+
+    #[test]
+    fn readers_share_the_room_for_pieces() {
+        let pieces = Pieces::new(RateLimiter::new(None::<NonZero<u64>>), Arc::default());
+        assert_eq!(pieces.share(), KEPT as u64);
+        (0..4).for_each(|_| pieces.begin_reader());
+        assert_eq!(pieces.share(), KEPT as u64 / 4);
+        (0..100).for_each(|_| pieces.begin_reader());
+        assert_eq!(pieces.share(), 0);
+        (0..103).for_each(|_| pieces.end_reader());
+        assert_eq!(pieces.share(), KEPT as u64);
+    }
+
+    #[test]
+    fn no_more_pieces_are_held_than_there_is_room_for() {
+        let pieces = Pieces::new(RateLimiter::new(None::<NonZero<u64>>), Arc::default());
+        let piece: Arc<[u8]> = Arc::from([1_u8]);
+        let mut held: Vec<_> = (0..HELD_MAX).map(|_| pieces.hold(&piece).unwrap()).collect();
+        assert!(pieces.hold(&piece).is_none() && pieces.hold(&piece).is_none());
+        held.pop();
+        held.extend(pieces.hold(&piece));
+        assert!(held.len() == HELD_MAX && pieces.hold(&piece).is_none());
+    }
 
     #[test]
     fn pieces_are_fetched_once_while_they_are_kept_and_failures_are_forgotten() {

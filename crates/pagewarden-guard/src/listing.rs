@@ -54,7 +54,7 @@ impl Listing {
                 }
                 // What comes behind files is no matter of pages.
                 Step::Passed(_) if !listing.files.is_empty() => break,
-                Step::Pages(_) | Step::Passed(_) => return None,
+                Step::Pages(_) | Step::Apart(_) | Step::Passed(_) => return None,
                 _ => {}
             }
         }

@@ -14,7 +14,7 @@ use std::fmt;
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -293,6 +293,30 @@ impl Relation {
     }
 }
 
+/// Steps that need nothing of those before and after them: a file of a backup, say, with the pages
+/// that are in it. They are taken by one thread, while others take what follows, and reported where
+/// they stand. Of [`Step`]s there may be findings, notes, unread stretches, pages and passed bytes.
+pub struct Apart(Mutex<Box<dyn Iterator<Item = Step> + Send>>);
+
+impl Apart {
+    /// These steps.
+    pub fn new(steps: impl Iterator<Item = Step> + Send + 'static) -> Self {
+        Self(Mutex::new(Box::new(steps)))
+    }
+
+    /// The steps.
+    #[must_use]
+    pub fn into_steps(self) -> Box<dyn Iterator<Item = Step> + Send> {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Apart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Apart").finish_non_exhaustive()
+    }
+}
+
 /// One thing on the way through a target.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -317,6 +341,9 @@ pub enum Step {
     Pages(StreamedPages),
     /// This number of bytes was read that are no pages: they count for the rate only.
     Passed(u64),
+    /// Steps that may be taken while others are. Nothing that they do is known to the target
+    /// before a [`Step::Barrier`] that follows.
+    Apart(Apart),
     /// Nothing yet: the target is to be asked again after so long.
     Wait(Duration),
     /// The end of a stream, after which nothing is unsettled.

@@ -17,7 +17,10 @@ use crate::verify::{Sink, Summary};
 /// Of a few hundred bytes each, beside what the runs in flight may bring.
 const WAITING_FINDINGS_MAX: usize = 16 << 10;
 
-/// The result of one sequence number.
+/// Results that wait for older ones: at most some 8 MiB.
+const WAITING_RESULTS_MAX: usize = 16 << 10;
+
+/// The result of one sequence number, or one of several.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Event(Event),
@@ -31,6 +34,14 @@ impl Outcome {
             Self::Run(run) => run.findings.len() + run.held.len(),
         }
     }
+}
+
+/// The results of one sequence number.
+#[derive(Debug, Default)]
+struct Waiting {
+    outcomes: Vec<Outcome>,
+    /// No more will come.
+    is_whole: bool,
 }
 
 /// What came out of one run.
@@ -60,7 +71,9 @@ pub(super) struct Judged {
 pub(super) struct Collector<'a> {
     sink: &'a mut dyn Sink,
     next: u64,
-    waiting: BTreeMap<u64, Outcome>,
+    waiting: BTreeMap<u64, Waiting>,
+    /// Outcomes in `waiting`.
+    waiting_results: usize,
     /// Findings in `waiting`.
     waiting_findings: usize,
     summary: Summary,
@@ -81,6 +94,7 @@ impl<'a> Collector<'a> {
             sink,
             next: 0,
             waiting: BTreeMap::new(),
+            waiting_results: 0,
             waiting_findings: 0,
             summary: Summary::default(),
             turned_out: None,
@@ -91,10 +105,11 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// True if the findings that wait for an older result are so numerous that no more should be made meanwhile:
-    /// a read of the device can take longer than all others out of the page cache.
+    /// True if so much waits for an older result that no more should be made meanwhile: a read of
+    /// the device can take longer than all others out of the page cache, and a large file than many
+    /// small ones.
     pub(super) fn is_full(&self) -> bool {
-        self.waiting_findings >= WAITING_FINDINGS_MAX
+        self.waiting_findings >= WAITING_FINDINGS_MAX || self.waiting_results >= WAITING_RESULTS_MAX
     }
 
     /// How many results were handed on.
@@ -105,20 +120,47 @@ impl<'a> Collector<'a> {
     /// Takes the result of `sequence`; hands on all that are next in order.
     /// False if the sink refused, now or before.
     pub(super) fn take(&mut self, sequence: u64, outcome: Outcome) -> bool {
-        self.waiting_findings += outcome.findings();
-        self.waiting.insert(sequence, outcome);
-        while let Some(outcome) = self.waiting.remove(&self.next) {
+        self.put(sequence, Some(outcome), true)
+    }
+
+    /// The same for one result of several, which are handed on in the order in which they come.
+    pub(super) fn take_part(&mut self, sequence: u64, outcome: Outcome) -> bool {
+        self.put(sequence, Some(outcome), false)
+    }
+
+    /// No more results of `sequence` will come.
+    pub(super) fn end_parts(&mut self, sequence: u64) -> bool {
+        self.put(sequence, None, true)
+    }
+
+    fn put(&mut self, sequence: u64, outcome: Option<Outcome>, is_last: bool) -> bool {
+        let waiting = self.waiting.entry(sequence).or_default();
+        waiting.is_whole |= is_last;
+        if let Some(outcome) = outcome {
+            self.waiting_findings += outcome.findings();
+            self.waiting_results += 1;
+            waiting.outcomes.push(outcome);
+        }
+        while let Some(next) = self.waiting.get_mut(&self.next) {
+            let (outcomes, is_whole) = (std::mem::take(&mut next.outcomes), next.is_whole);
+            for outcome in outcomes {
+                self.waiting_findings -= outcome.findings();
+                self.waiting_results -= 1;
+                self.hand_on(outcome);
+            }
+            if !is_whole {
+                break;
+            }
+            self.waiting.remove(&self.next);
             self.next += 1;
-            self.waiting_findings -= outcome.findings();
-            self.hand_on(outcome);
         }
         self.failed.is_none()
     }
 
     pub(super) fn finish(mut self) -> io::Result<(Summary, Option<Box<Description>>)> {
         // After an early stop there may be holes before these.
-        for (_, outcome) in std::mem::take(&mut self.waiting) {
-            self.hand_on(outcome);
+        for (_, waiting) in std::mem::take(&mut self.waiting) {
+            waiting.outcomes.into_iter().for_each(|outcome| self.hand_on(outcome));
         }
         self.flush_unread();
         // A stream that was not read to its end, because the run was ended.
@@ -173,6 +215,7 @@ impl<'a> Collector<'a> {
                 // These never get here: the plan opens and hands them out.
                 Step::File(_)
                 | Step::Pages(_)
+                | Step::Apart(_)
                 | Step::Passed(_)
                 | Step::Wait(_)
                 | Step::Barrier => {}

@@ -33,6 +33,7 @@ use crate::verdict::{
 use crate::verify::timing::Timing;
 
 mod again;
+mod apart;
 mod collect;
 mod held;
 mod kept;

@@ -5,7 +5,7 @@ use std::num::NonZero;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::database::{Description, PageFile, Step, StreamedPages, Target};
+use crate::database::{Apart, Description, PageFile, Step, StreamedPages, Target};
 use crate::source::buffer::ALIGNMENT;
 use crate::source::rate::Rate;
 use crate::source::yielding::Yielding;
@@ -31,6 +31,8 @@ pub(super) enum Next {
     Run(Run),
     /// Judge this.
     Pages(u64, StreamedPages),
+    /// Take these steps to their end, and say when that is reached.
+    Apart(u64, Apart),
     /// Something that needs no reading, for the collector.
     Event(u64, Event),
     /// Nothing just now: the rate is used up, or the target waits, for so long.
@@ -67,6 +69,13 @@ pub(super) struct Plan {
     said_refused: bool,
     /// The target is not asked before everything it gave is collected.
     at_barrier: bool,
+    /// Steps that wait until fewer others are taken apart.
+    apart: Option<Apart>,
+    /// How many are taken apart now, and may be.
+    apart_count: usize,
+    apart_max: usize,
+    /// How many of them wait for the rate.
+    owing: usize,
 }
 
 /// Bytes that were read by the target itself.
@@ -148,6 +157,10 @@ const RUNS_PER_SECOND: u64 = 8;
 /// How long a worker waits that finds others still at work before a barrier.
 const A_MOMENT: Duration = Duration::from_millis(1);
 
+/// How long a worker waits that is one too many to take steps apart. One that has done so asks
+/// again by itself.
+const A_WHILE: Duration = Duration::from_millis(20);
+
 /// How long the first file that cannot be opened for want of descriptors may
 /// wait for others to be closed. Later ones need not wait as long again.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -168,11 +181,42 @@ impl Plan {
             note: None,
             said_refused: false,
             at_barrier: false,
+            apart: None,
+            apart_count: 0,
+            apart_max: options.jobs.get(),
+            owing: 0,
         }
+    }
+
+    /// True if some rate may hold reads back.
+    pub(super) fn has_ceiling(&self) -> bool {
+        !matches!(self.limiter.ceiling, Ceiling::None)
+    }
+
+    /// Pays for bytes that were read apart. If that must wait, for how long: nothing else is begun
+    /// before it was asked again, or given up.
+    pub(super) fn pay(&mut self, bytes: u64, is_owing: &mut bool) -> Option<Duration> {
+        let wait = self.limiter.wait(bytes, Instant::now());
+        match (wait.is_some(), *is_owing) {
+            (true, false) => self.owing += 1,
+            (false, true) => self.owing -= 1,
+            _ => {}
+        }
+        *is_owing = wait.is_some();
+        wait
+    }
+
+    /// Steps that were taken apart have come to their end.
+    pub(super) fn apart_ended(&mut self) {
+        self.apart_count -= 1;
     }
 
     /// The next thing to do, now that `collected` results are there.
     pub(super) fn next(&mut self, collected: u64) -> Next {
+        // The rate is used up.
+        if self.owing > 0 {
+            return Next::Wait(A_MOMENT);
+        }
         if let Some(note) = self.note.take() {
             return self.event(Event::Step(Box::new(Step::Note(note))));
         }
@@ -186,6 +230,14 @@ impl Plan {
                     return next;
                 }
                 continue;
+            }
+            if let Some(apart) = self.apart.take() {
+                if self.apart_count < self.apart_max {
+                    self.apart_count += 1;
+                    return Next::Apart(self.sequence(), apart);
+                }
+                self.apart = Some(apart);
+                return Next::Wait(A_WHILE);
             }
             if let Some(streamed) = self.streamed.take() {
                 if let Some(next) = self.next_of_stream(streamed) {
@@ -217,6 +269,7 @@ impl Plan {
                     }
                 }
                 Some(Step::Barrier) => self.at_barrier = true,
+                Some(Step::Apart(apart)) => self.apart = Some(apart),
                 Some(Step::Wait(wait)) => return Next::Wait(wait),
                 Some(Step::Passed(bytes)) => self.streamed = Some(Streamed::Others(bytes)),
                 Some(other) => return self.event(Event::Step(Box::new(other))),
@@ -396,6 +449,50 @@ mod tests {
             }
         }
         times
+    }
+
+    fn plan_of(steps: Vec<Step>, options: &Options) -> Plan {
+        let description = Description {
+            path: "it".into(),
+            format: "",
+            engine: String::new(),
+            page_size: 0,
+            setting: None,
+            state: String::new(),
+            evidence: crate::database::Evidence { tested_by: "", unseen: "" },
+            live: false,
+            epoch: None,
+            part: None,
+        };
+        Plan::new(Target { description, steps: Box::new(steps.into_iter()), woken: None }, options)
+    }
+
+    fn nothing() -> Step {
+        Step::Apart(Apart::new(std::iter::empty()))
+    }
+
+    #[test]
+    fn no_more_steps_are_taken_apart_than_there_are_jobs() {
+        let options = Options { jobs: NonZero::<usize>::MIN, ..Options::default() };
+        let mut plan = plan_of(vec![nothing(), nothing()], &options);
+        assert!(matches!(plan.next(0), Next::Apart(0, _)));
+        assert!(matches!(plan.next(0), Next::Wait(_)));
+        plan.apart_ended();
+        assert!(matches!(plan.next(0), Next::Apart(1, _)));
+    }
+
+    #[test]
+    fn nothing_is_begun_while_what_was_read_apart_is_not_paid_for() {
+        let rate = Rate::AtMost(NonZero::new(1 << 20).unwrap());
+        let mut plan = plan_of(vec![nothing()], &Options { rate, ..Options::default() });
+        let (mut one, mut other) = (false, false);
+        assert!(plan.pay(1 << 40, &mut one).is_some() && plan.pay(1 << 40, &mut other).is_some());
+        assert!(plan.pay(1 << 40, &mut one).is_some());
+        assert!(matches!(plan.next(0), Next::Wait(_)));
+        assert!(plan.pay(0, &mut one).is_none());
+        assert!(matches!(plan.next(0), Next::Wait(_)), "the other owes still");
+        assert!(plan.pay(0, &mut other).is_none());
+        assert!(matches!(plan.next(0), Next::Apart(0, _)));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::database::{Description, Target};
+use crate::database::{Description, StreamedPages, Target};
 use crate::page::{PageRun, RunVerdict};
 use crate::source::buffer::{ALIGNMENT, AlignedBuffer};
 use crate::source::file::read_at;
@@ -19,26 +19,28 @@ use crate::verify::timing::{Stopwatch, Tally, Timing};
 use crate::verify::{Options, Progress, Sink, Summary};
 
 /// How far the plan may run ahead of the oldest unfinished result.
-const WINDOW: u64 = 512;
+const WINDOW: u64 = 4096;
 
 /// Bytes of a run from the page cache that are read and judged at a time, small enough to
 /// still be in the processor's second-level cache when they are judged.
 const STEP_BYTES: usize = 256 << 10;
 
 /// How long a worker with nothing in flight sleeps before it asks again.
-const NAP: Duration = Duration::from_millis(50);
+pub(super) const NAP: Duration = Duration::from_millis(50);
 
 /// What the workers of one run share.
 pub(super) struct Shared<'a> {
-    plan: Mutex<Plan>,
-    collector: Mutex<Collector<'a>>,
+    pub(super) plan: Mutex<Plan>,
+    pub(super) collector: Mutex<Collector<'a>>,
     progress: &'a dyn Progress,
     stop: Arc<AtomicBool>,
     /// The sink refused: no use in going on.
     refused: AtomicBool,
     look: Look,
     gate: Gate,
-    tally: Tally,
+    pub(super) tally: Tally,
+    /// Some rate may hold reads back.
+    pub(super) has_ceiling: bool,
 }
 
 /// Limits how many threads judge at a time, where there are more of them for
@@ -78,8 +80,19 @@ impl Gate {
 
 /// A worker that panicked has already ended the run; its locks hold nothing
 /// that could be half done.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends the run if its worker panics: others would wait for what it has not delivered.
+struct EndsAll<'a>(&'a AtomicBool);
+
+impl Drop for EndsAll<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 impl<'a> Shared<'a> {
@@ -90,9 +103,12 @@ impl<'a> Shared<'a> {
         sink: &'a mut dyn Sink,
         workers: usize,
     ) -> Self {
+        let look = Look::new(&mut target, Arc::clone(&options.stop));
+        let plan = Plan::new(target, options);
         Self {
-            look: Look::new(&mut target, Arc::clone(&options.stop)),
-            plan: Mutex::new(Plan::new(target, options)),
+            look,
+            has_ceiling: plan.has_ceiling(),
+            plan: Mutex::new(plan),
             collector: Mutex::new(Collector::new(sink)),
             progress,
             stop: Arc::clone(&options.stop),
@@ -115,6 +131,7 @@ impl<'a> Shared<'a> {
 
     /// Runs one worker until the plan is exhausted.
     pub(super) fn work(&self, queue: &mut dyn ReadQueue) {
+        let _ends_all = EndsAll(&self.refused);
         let mut reading: Vec<Option<Run>> = (0..queue.depth()).map(|_| None).collect();
         let mut buffer = AlignedBuffer::new(0);
         let mut more = true;
@@ -126,18 +143,17 @@ impl<'a> Shared<'a> {
                     Next::End => more = false,
                     Next::Wait(wait) => nap = Some(wait.min(NAP)),
                     Next::Event(sequence, event) => self.deliver(sequence, Outcome::Event(event)),
-                    Next::Pages(sequence, pages) => self.pass(|| {
-                        let mut outcome = RunOutcome::default();
-                        self.look.judge(
-                            &pages.file,
-                            None,
-                            pages.offset.0,
-                            &pages.bytes,
-                            &mut outcome,
-                        );
-                        outcome.bytes = outcome.bytes.saturating_sub(pages.filler_bytes);
+                    Next::Pages(sequence, pages) => {
+                        let outcome = self.pass(|| self.judge_streamed(&pages));
                         self.deliver(sequence, Outcome::Run(outcome));
-                    }),
+                    }
+                    Next::Apart(sequence, apart) => {
+                        // Others wait for what is in flight, and this may wait for them.
+                        while queue.in_flight() > 0 {
+                            self.complete(queue, &mut reading, &mut buffer);
+                        }
+                        self.take_apart(sequence, apart);
+                    }
                     Next::Run(run) => match run.file.way(run.offset, run.length) {
                         Way::Past => self.submit(queue, &mut reading, run, &mut buffer),
                         Way::Hole => self.pass(|| {
@@ -158,12 +174,24 @@ impl<'a> Shared<'a> {
         self.tally.life(&life);
     }
 
-    fn pass<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(super) fn judge_streamed(&self, pages: &StreamedPages) -> RunOutcome {
+        let mut outcome = RunOutcome::default();
+        self.look.judge(&pages.file, None, pages.offset.0, &pages.bytes, &mut outcome);
+        outcome.bytes = outcome.bytes.saturating_sub(pages.filler_bytes);
+        outcome
+    }
+
+    pub(super) fn pass<T>(&self, work: impl FnOnce() -> T) -> T {
         self.gate.pass(&self.tally, work)
     }
 
+    /// True if no more is to be read.
+    pub(super) fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.refused.load(Ordering::Relaxed)
+    }
+
     fn next(&self) -> Next {
-        if self.stop.load(Ordering::Relaxed) || self.refused.load(Ordering::Relaxed) {
+        if self.is_over() {
             return Next::End;
         }
         let collector = lock(&self.collector);
@@ -177,10 +205,24 @@ impl<'a> Shared<'a> {
     }
 
     fn deliver(&self, sequence: u64, outcome: Outcome) {
+        self.collect(outcome, |collector, outcome| collector.take(sequence, outcome));
+    }
+
+    pub(super) fn collect(
+        &self,
+        outcome: Outcome,
+        take: impl FnOnce(&mut Collector<'a>, Outcome) -> bool,
+    ) {
         if let Outcome::Run(run) = &outcome {
             self.progress.advance(run.bytes);
         }
-        if !lock(&self.collector).take(sequence, outcome) {
+        let is_taken = take(&mut lock(&self.collector), outcome);
+        self.note_refusal(is_taken);
+    }
+
+    /// The sink takes no more, if `is_taken` is false.
+    pub(super) fn note_refusal(&self, is_taken: bool) {
+        if !is_taken {
             self.refused.store(true, Ordering::Relaxed);
         }
     }

@@ -135,7 +135,7 @@ impl Iterator for Steps {
             match self.phase {
                 Phase::Files => match self.inner.next() {
                     Some(Step::File(file)) => self.file(file),
-                    Some(Step::Pages(_)) => {
+                    Some(Step::Pages(_) | Step::Apart(_)) => {
                         self.phase = Phase::Done;
                         return Some(not_of_archives());
                     }

@@ -62,7 +62,9 @@ impl<W: Write + Send + 'static> Sealing<W> {
                 file.witnesses.push(Arc::new(FileSeal::new(&file, Arc::clone(&shared))));
                 Step::File(file)
             }
-            Step::Pages(_) if !std::mem::replace(&mut said, true) => not_of_archives(),
+            Step::Pages(_) | Step::Apart(_) if !std::mem::replace(&mut said, true) => {
+                not_of_archives()
+            }
             other => other,
         });
         Ok((Target { steps: Box::new(steps), ..target }, sealing))

@@ -195,7 +195,7 @@ fn names(target: Target, source: &Path) -> Result<HashMap<(u64, u64), String>> {
                 };
                 names.insert((metadata.dev(), metadata.ino()), name);
             }
-            Step::Pages(_) => bail!(
+            Step::Pages(_) | Step::Apart(_) => bail!(
                 "cannot estimate {}: it is an archive, which is read once and in order\n\
                  hint: unpack it first",
                 source.display()

@@ -14,6 +14,7 @@
 //! | the last segment of a timeline ends inside | damage | a notice: a timeline ends where the next one began |
 //! | a stored file cannot be looked at | unread | unread |
 
+mod fetched;
 mod folder;
 mod history;
 mod joined;
@@ -28,6 +29,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use self::fetched::Fetches;
 pub(in crate::files) use self::folder::{
     LogFolder, begins_as_log, decoded, no_segment, plain_file,
 };
@@ -126,6 +128,15 @@ fn need_of(set: &Backup, ends: &BTreeMap<u64, u64>) -> Option<Need> {
     Some(Need { label: set.label.clone(), timeline: set.timeline?, from, to })
 }
 
+/// A log that is being read.
+struct Open {
+    log: ArchivedLog,
+    reading: Reading,
+    identity: Identity,
+    shelf: Arc<Shelf>,
+    fetches: Fetches,
+}
+
 struct Steps {
     path: PathBuf,
     what: String,
@@ -134,7 +145,7 @@ struct Steps {
     names: bool,
     waiting: VecDeque<ArchivedLog>,
     ready: VecDeque<Step>,
-    reading: Option<(ArchivedLog, Reading, Identity, Arc<Shelf>)>,
+    reading: Option<Open>,
     /// What is known of the logs that were read.
     read: Log,
     states: Vec<String>,
@@ -149,13 +160,19 @@ impl Iterator for Steps {
             if let Some(step) = self.ready.pop_front() {
                 return Some(step);
             }
-            if let Some((log, mut reading, identity, shelf)) = self.reading.take() {
-                match reading.advance() {
-                    Some(bytes) => {
-                        self.ready.push_back(Step::Passed(bytes));
-                        self.reading = Some((log, reading, identity, shelf));
-                    }
-                    None => self.judge(&log, &reading, identity, &shelf),
+            if let Some(mut open) = self.reading.take() {
+                if let Some(fetch) = open.fetches.next(&open.shelf) {
+                    self.reading = Some(open);
+                    return Some(fetch);
+                }
+                if open.reading.advance() {
+                    // The others were paid for when they were fetched.
+                    let bytes = u64::from(open.identity.segment_bytes);
+                    let bytes = open.shelf.take_opened().saturating_mul(bytes);
+                    self.ready.push_back(Step::Passed(bytes));
+                    self.reading = Some(open);
+                } else {
+                    self.judge(&open.log, &open.reading, open.identity, &open.shelf);
                 }
             } else if let Some(log) = self.waiting.pop_front() {
                 self.begin(log);
@@ -225,7 +242,8 @@ impl Steps {
                 let shelf = Arc::new(Shelf::new(archive, identity.segment_bytes));
                 let marks = log.sets.iter().filter_map(|set| Some(set.to_lsn?.0)).collect();
                 let reading = Reading::new(Arc::clone(&shelf), identity, marks);
-                self.reading = Some((log, reading, identity, shelf));
+                let fetches = Fetches::of(&shelf, identity.segment_bytes);
+                self.reading = Some(Open { log, reading, identity, shelf, fetches });
             }
             Err(steps) => self.ready.extend(steps),
         }

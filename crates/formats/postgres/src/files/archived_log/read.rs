@@ -92,13 +92,13 @@ impl Reading {
         }
     }
 
-    /// Reads on for about a segment; the number of bytes, `None` when all was read.
-    pub(super) fn advance(&mut self) -> Option<u64> {
+    /// Reads on for about a segment; false when all was read.
+    pub(super) fn advance(&mut self) -> bool {
         let segment_bytes = u64::from(self.identity.segment_bytes.max(1));
         let Some((run, mut reader, mut stretch)) = self.open.take() else {
-            let run = self.runs.pop_front()?;
+            let Some(run) = self.runs.pop_front() else { return false };
             self.begin(run);
-            return Some(0);
+            return true;
         };
         let begin = stretch.end;
         loop {
@@ -114,15 +114,13 @@ impl Reading {
                     }
                     let has_crossed = end / segment_bytes != begin / segment_bytes;
                     if has_crossed {
-                        let passed = end.saturating_sub(begin);
                         self.open = Some((run, reader, stretch));
-                        return Some(passed);
+                        return true;
                     }
                 }
                 Err(stop) => {
-                    let passed = stretch.end.saturating_sub(begin);
                     self.stopped(run, stretch, &stop);
-                    return Some(passed);
+                    return true;
                 }
             }
         }

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::files::archived_log::fetched::{Ahead, Fetched};
 use crate::files::archived_log::history::Histories;
 use crate::files::wal::segment::{LooseSegments, SegmentName};
 use pagewarden_core::verdict::Kind;
@@ -57,6 +59,9 @@ pub(super) struct Shelf {
     failed: Mutex<BTreeMap<SegmentName, NoSegment>>,
     /// The one that was opened last: what is not sound in it is looked for page by page.
     last: Mutex<Option<(SegmentName, File)>>,
+    pub(super) ahead: Ahead,
+    /// Segments that were opened in their turn, since that was asked last.
+    opened: AtomicU64,
 }
 
 impl fmt::Debug for Shelf {
@@ -74,7 +79,25 @@ impl Shelf {
         let texts = archive.histories().into_iter();
         let texts: Vec<_> = texts.filter_map(|(number, text)| Some((number, text.ok()?))).collect();
         let histories = Histories::parse(&texts);
-        Self { archive, histories, by_name, failed: Mutex::default(), last: Mutex::default() }
+        Self {
+            archive,
+            histories,
+            by_name,
+            failed: Mutex::default(),
+            last: Mutex::default(),
+            ahead: Ahead::default(),
+            opened: AtomicU64::new(0),
+        }
+    }
+
+    /// The bytes of a segment, whatever came of it before; `None`: there is none of that name.
+    pub(super) fn fetch(&self, name: SegmentName) -> Option<Fetched> {
+        Some(self.archive.open(self.by_name.get(&name)?))
+    }
+
+    /// How many segments were opened in their turn since this was asked last.
+    pub(super) fn take_opened(&self) -> u64 {
+        self.opened.swap(0, Ordering::Relaxed)
     }
 
     pub(super) fn histories(&self) -> &Histories {
@@ -117,7 +140,11 @@ impl LooseSegments for Shelf {
         if let Some((_, file)) = last.as_ref().filter(|(last, _)| last == name) {
             return file.try_clone();
         }
-        let file = self.archive.open(stored).map_err(|why| {
+        let fetched = self.ahead.take(*name).unwrap_or_else(|| {
+            self.opened.fetch_add(1, Ordering::Relaxed);
+            self.archive.open(stored)
+        });
+        let file = fetched.map_err(|why| {
             let words = match &why {
                 NoSegment::Damaged(_, _, words) | NoSegment::Unread(words) => words.clone(),
             };

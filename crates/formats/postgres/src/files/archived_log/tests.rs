@@ -61,12 +61,20 @@ fn read(folder: &Path, sets: Vec<Arc<Backup>>) -> (Vec<Finding>, Vec<Unread>, Lo
     let outcomes = Outcomes::default();
     let log = ArchivedLogs { path, what, logs: vec![log], outcomes };
     let (mut findings, mut unread, mut end) = (Vec::new(), Vec::new(), None);
+    let mut is_fetched = false;
     for step in log.into_target().steps {
         match step {
             Step::Finding(finding) => findings.push(finding),
             Step::Unread(it) => unread.push(it),
             Step::Settled(settled) => end = Some(settled.description),
             Step::Passed(_) => {}
+            // One segment is fetched ahead, the next one opened in its turn.
+            Step::Apart(fetch) => {
+                is_fetched = !is_fetched;
+                if is_fetched {
+                    fetch.into_steps().for_each(drop);
+                }
+            }
             other => panic!("{other:?}"),
         }
     }

@@ -34,6 +34,15 @@ pub(super) trait Members: Send {
     /// See [`Broken`].
     fn read_data(&mut self, bytes: &mut [u8]) -> Result<Piece, Broken>;
 
+    /// From now on the file of a relation is opened only where it is read, which may be elsewhere.
+    fn open_late(&mut self) {}
+
+    /// The current member as a source of its own, which another thread may read while this one goes
+    /// on; `None`: it is to be read here.
+    fn apart(&mut self) -> Option<Box<dyn Members>> {
+        None
+    }
+
     /// Reads what follows the last member, up to the end of the source and of its own sums.
     ///
     /// # Errors

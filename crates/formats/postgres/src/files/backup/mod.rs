@@ -21,6 +21,7 @@ use pagewarden_core::source::decode::{BEGIN_BYTES, Compression, Decoded, decode}
 use pagewarden_core::source::file::open_regular;
 use pagewarden_core::source::tar::{Archive, looks_like_tar};
 
+mod apart;
 pub(super) mod beside;
 mod books;
 pub(super) mod directory;
@@ -33,6 +34,7 @@ mod log;
 pub mod manifest;
 mod members;
 mod needed;
+mod pages;
 pub(crate) mod place;
 pub(crate) mod repository;
 pub mod restore;

@@ -11,11 +11,11 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tempfile::SpooledTempFile;
 
-use crate::checksum::{checksum, hash_pages};
+use crate::files::backup::apart::Gathered;
 use crate::files::backup::books::Books;
 use crate::files::backup::hash::{Algorithm, Hasher};
 use crate::files::backup::label::{self, Label};
@@ -23,12 +23,13 @@ use crate::files::backup::ledger::Ledger;
 use crate::files::backup::manifest;
 use crate::files::backup::members::{Broken, MemberData, Members, Piece, SetTerms};
 use crate::files::backup::needed::Needed;
+use crate::files::backup::pages::{Cut, Sample};
 use crate::files::backup::place::{RelationPlace, Role, locate};
 use crate::files::backup::taking::{Opening, Taking};
 use crate::files::control::{CONTROL_BYTES, Control, ControlFault};
 use crate::files::names::Fork;
 use crate::files::{SEGMENT_BYTES, incremental, loose, maps, walk};
-use crate::page::{Checksums, Header, PostgresPages};
+use crate::page::{Checksums, PostgresPages};
 use pagewarden_core::database::{PageFile, Step, StreamedPages, Target};
 use pagewarden_core::error::Error;
 use pagewarden_core::source::decode::Decoded;
@@ -47,6 +48,8 @@ const MANIFEST_IN_MEMORY: usize = 1 << 20;
 const MANIFEST_BYTES_MAX: u64 = 4 << 30;
 /// Enough to show what is wrong.
 pub(super) const NOTES_MAX: usize = 100;
+/// The same of incomplete pages.
+pub(super) const PARTIAL_MAX: usize = NOTES_MAX * NOTES_MAX;
 /// `MAXIMUM_ALIGNOF` of all servers at least, while it is not known.
 const SMALLEST_ALIGN: u16 = 4;
 /// Pages of a segment of a transaction log.
@@ -76,21 +79,23 @@ pub(super) struct Source {
 
 /// The archive that is read.
 pub(super) struct Current {
-    members: Box<dyn Members>,
-    source: Source,
+    pub(super) members: Box<dyn Members>,
+    pub(super) source: Source,
     /// The data directory in it.
     root: Option<String>,
     /// Said once that there is another.
     said_other_root: bool,
     member: Option<InMember>,
+    /// It has no further member.
+    is_ended: bool,
 }
 
 /// The member whose data is being read.
 pub(super) struct InMember {
-    name: String,
+    pub(super) name: String,
     /// Its name in the manifest.
     key: String,
-    bytes: u64,
+    pub(super) bytes: u64,
     offset: u64,
     /// For the server's manifest; a repository's sets are tested by the tool's own sums.
     hasher: Option<Hasher>,
@@ -124,13 +129,6 @@ pub(super) struct Facts {
     pub(super) has_losses: bool,
     /// Its source could not be read everywhere.
     pub(super) has_unread: bool,
-}
-
-/// Sums of pages that were sampled.
-#[derive(Debug, Default)]
-pub(super) struct Sample {
-    tested: u64,
-    fit: u64,
 }
 
 /// Where the manifest is.
@@ -171,6 +169,12 @@ pub(super) struct ArchiveWalk {
     pub(super) books: Option<Arc<Books>>,
     /// Set where files are taken out, and no page is judged.
     taking: Option<Arc<Taking>>,
+    /// What is known of files that were read apart, behind a barrier.
+    pub(super) gathered: Arc<Mutex<Gathered>>,
+    /// How many there are.
+    pub(super) apart: u64,
+    /// Some may not have come to their end.
+    pub(super) has_apart: bool,
 }
 
 impl ArchiveWalk {
@@ -195,6 +199,9 @@ impl ArchiveWalk {
             is_by_server: false,
             books: None,
             taking: opening.taking.clone(),
+            gathered: Arc::default(),
+            apart: 0,
+            has_apart: false,
         }
     }
 
@@ -290,7 +297,7 @@ impl ArchiveWalk {
                     ahead.push_back(Step::Passed(bytes));
                 }
                 Some(step) => {
-                    let is_enough = matches!(step, Step::Pages(_));
+                    let is_enough = matches!(step, Step::Pages(_) | Step::Apart(_));
                     ahead.push_back(step);
                     if is_enough {
                         break;
@@ -337,7 +344,10 @@ impl ArchiveWalk {
             }
             return true;
         }
-        let next = current.members.next_member();
+        if self.may_read_apart() {
+            current.members.open_late();
+        }
+        let next = if current.is_ended { Ok(None) } else { current.members.next_member() };
         self.take_steps(&mut current);
         match next {
             Ok(Some(member)) => {
@@ -346,17 +356,27 @@ impl ArchiveWalk {
                     self.current = Some(current);
                 }
             }
-            Ok(None) => match current.members.finish() {
-                Ok(Trailing::Nothing) => {}
-                Ok(Trailing::Data) => {
-                    let name = shown_name(&current.source.path);
-                    self.note(&name, "something follows the end of the archive and was not read");
-                }
-                Err(error) => self.cut(&current.source.path, &error),
-            },
+            Ok(None) if self.wait_for_apart() => {
+                current.is_ended = true;
+                self.current = Some(current);
+            }
+            Ok(None) => self.finish_source(current),
             Err(error) => self.cut(&current.source.path, &error),
         }
         true
+    }
+
+    fn finish_source(&mut self, mut current: Current) {
+        let trailing = current.members.finish();
+        self.take_steps(&mut current);
+        match trailing {
+            Ok(Trailing::Nothing) => {}
+            Ok(Trailing::Data) => {
+                let name = shown_name(&current.source.path);
+                self.note(&name, "something follows the end of the archive and was not read");
+            }
+            Err(error) => self.cut(&current.source.path, &error),
+        }
     }
 
     fn open_next(&mut self) -> bool {
@@ -380,6 +400,7 @@ impl ArchiveWalk {
                     root: None,
                     said_other_root: false,
                     member: None,
+                    is_ended: false,
                 });
             }
             Ok(None) => self.cut(&source.path, &TarError::Refused("it is no archive".to_owned())),
@@ -469,6 +490,9 @@ impl ArchiveWalk {
         if let Some(Role::Relation(place)) = role {
             self.facts.relations = self.facts.relations.saturating_add(1);
             if place.file.is_incremental && !self.begin_incremental(current, &mut entered, place) {
+                return;
+            }
+            if self.read_apart(current, &entered, place) {
                 return;
             }
         }
@@ -572,7 +596,7 @@ impl ArchiveWalk {
         }
     }
 
-    fn page_file(
+    pub(super) fn page_file(
         &self,
         source: &Source,
         (name, bytes): (&str, u64),
@@ -671,7 +695,7 @@ impl ArchiveWalk {
         member: &mut InMember,
         place: RelationPlace,
         offset: u64,
-        mut bytes: Vec<u8>,
+        bytes: Vec<u8>,
     ) {
         if member.file.is_none() && place.file.is_incremental {
             // Nothing but a header.
@@ -688,30 +712,16 @@ impl ArchiveWalk {
             )));
         }
         let Some(file) = &member.file else { return };
-        let page_size = file.format.page_size();
-        // What lies behind the last block that a header names is no page.
-        let end = file.end(member.bytes).0.saturating_sub(offset);
-        let whole = bytes.len() - bytes.len() % page_size;
-        let whole = whole.min(usize::try_from(end).unwrap_or(usize::MAX));
-        let rest = (bytes.len() - whole) as u64;
-        bytes.truncate(whole);
-        self.sample.add(file, ByteOffset(offset), &bytes);
-        if rest > 0 && file.selection.is_none() {
-            let begin = ByteOffset(offset.saturating_add(whole as u64));
-            let detail = format!("the file ends after {rest} of {page_size} bytes of this page");
-            let mut finding =
-                Finding::of_file(&file.name, Severity::Suspect, Kind::Truncated, detail)
-                    .at(Some(file.page_at(begin)), Some(begin));
-            finding.hint = file.hint.as_deref().map(str::to_owned);
-            if self.partial.len() < NOTES_MAX * NOTES_MAX {
-                self.partial.push((finding, at_most(place)));
-            }
+        let cut = Cut::of(file, member.bytes, offset, bytes);
+        self.sample.add(file, ByteOffset(offset), &cut.pages.bytes);
+        if let Some(finding) = cut.partial
+            && self.partial.len() < PARTIAL_MAX
+        {
+            self.partial.push((finding, at_most(place)));
         }
-        let file = Arc::clone(file);
-        let pages = StreamedPages::whole(file, ByteOffset(offset), bytes);
-        self.ready.push_back(Step::Pages(pages));
-        if rest > 0 {
-            self.ready.push_back(Step::Passed(rest));
+        self.ready.push_back(Step::Pages(cut.pages));
+        if cut.rest > 0 {
+            self.ready.push_back(Step::Passed(cut.rest));
         }
     }
 
@@ -778,33 +788,12 @@ impl Iterator for ArchiveWalk {
             if self.is_done {
                 return None;
             }
-            if !self.advance() {
+            if !self.advance() && !self.wait_for_apart() {
                 self.is_done = true;
+                self.take_gathered();
                 self.finish();
             }
         }
-    }
-}
-
-impl Sample {
-    /// Takes the first page of a stretch into the vote.
-    fn add(&mut self, file: &PageFile, offset: ByteOffset, bytes: &[u8]) {
-        let page_size = file.format.page_size();
-        let Some(page) = bytes.get(..page_size) else { return };
-        let Some(header) = Header::read(page).filter(|header| header.upper > 0) else { return };
-        let Ok(block) = u32::try_from(file.page_at(offset).0) else { return };
-        let mut hash = [0_u32];
-        hash_pages(page, page_size, &mut hash);
-        let [hash] = hash;
-        self.tested = self.tested.saturating_add(1);
-        if checksum(hash, block) == header.checksum {
-            self.fit = self.fit.saturating_add(1);
-        }
-    }
-
-    /// A quarter is far beyond chance, and still reached where most is damaged.
-    pub(super) fn most_fit(&self) -> bool {
-        self.fit > 0 && self.fit.saturating_mul(4) >= self.tested
     }
 }
 
@@ -828,7 +817,7 @@ impl Read for Tee<'_> {
 
 /// The most that a failing page of this file proves while the log is yet to be
 /// replayed: maps are rebuilt, and temporary relations thrown away.
-fn at_most(place: RelationPlace) -> Severity {
+pub(super) fn at_most(place: RelationPlace) -> Severity {
     match place.file.fork {
         _ if place.file.session.is_some() => Severity::Notice,
         Fork::FreeSpace | Fork::Visibility => Severity::Suspect,

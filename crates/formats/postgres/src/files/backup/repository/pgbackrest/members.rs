@@ -2,6 +2,8 @@
 //! manifest in its order.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::files::backup::members::{Broken, Members, Piece};
 use crate::files::backup::place::{Role, locate};
@@ -11,27 +13,24 @@ use crate::files::backup::repository::pgbackrest::place::{Geometry, SetPlace};
 use crate::files::backup::repository::pgbackrest::whole::WholeFile;
 use crate::files::control::{CONTROL_BYTES, Control};
 use pagewarden_core::database::Step;
-use pagewarden_core::source::tar::{Member, MemberKind, TarError};
+use pagewarden_core::source::tar::{Member, MemberKind, TarError, Trailing};
 use pagewarden_core::verdict::{Finding, Kind, Note, Severity};
 use pagewarden_core::words::counted;
 
 /// See the module.
 pub(super) struct SetMembers {
-    place: SetPlace,
+    place: Arc<SetPlace>,
     first: VecDeque<Entry>,
     entries: Entries,
-    current: Option<Current>,
+    current: Option<SetFile>,
     /// The beginning of the control file while it is read.
     control: Option<Vec<u8>>,
     steps: Vec<Step>,
+    /// See [`Members::open_late`].
+    opens_late: bool,
     /// Files of which this run has verified all bytes in another set, and some.
     shared: u64,
-    shared_in_part: u64,
-}
-
-enum Current {
-    Whole(Box<WholeFile>),
-    Blocks(Box<BlockFile>),
+    shared_in_part: Arc<AtomicU64>,
 }
 
 impl SetMembers {
@@ -43,14 +42,15 @@ impl SetMembers {
         steps: Vec<Step>,
     ) -> Self {
         Self {
-            place,
+            place: Arc::new(place),
             first: first.into(),
             entries,
             current: None,
             control: None,
             steps,
+            opens_late: false,
             shared: 0,
-            shared_in_part: 0,
+            shared_in_part: Arc::default(),
         }
     }
 
@@ -95,24 +95,21 @@ impl SetMembers {
             return Some(member);
         }
         self.control = (entry.name == "global/pg_control").then(Vec::new);
-        let opened = if entry.fields.map_bytes.is_some() {
-            BlockFile::open(&self.place, entry).map(|file| {
-                self.shared_in_part += u64::from(file.is_shared());
-                Current::Blocks(Box::new(file))
-            })
-        } else {
-            WholeFile::open(&self.place, entry).map(|file| Current::Whole(Box::new(file)))
+        let is_relation = !is_small && locate(&entry.name).is_some();
+        let mut file = SetFile {
+            place: Arc::clone(&self.place),
+            state: FileState::Closed(Box::new(entry)),
+            steps: Vec::new(),
+            shared_in_part: Arc::clone(&self.shared_in_part),
         };
-        match opened {
-            Ok(current) => {
-                self.current = Some(current);
-                Some(member)
-            }
-            Err(step) => {
-                self.steps.push(*step);
-                None
-            }
+        if !(self.opens_late && is_relation)
+            && let Err(step) = file.open()
+        {
+            self.steps.push(*step);
+            return None;
         }
+        self.current = Some(file);
+        Some(member)
     }
 
     /// Of an empty file nothing is bundled; else it has a stored file, which may hold a compressor's
@@ -144,7 +141,7 @@ impl SetMembers {
             }
         };
         note(std::mem::take(&mut self.shared), "shared");
-        note(std::mem::take(&mut self.shared_in_part), "shared in part");
+        note(self.shared_in_part.swap(0, Ordering::Relaxed), "shared in part");
     }
 }
 
@@ -157,10 +154,7 @@ impl Members for SetMembers {
         self.current = None;
         self.control = None;
         loop {
-            let Some(entry) = self.next_entry()? else {
-                self.say_shared();
-                return Ok(None);
-            };
+            let Some(entry) = self.next_entry()? else { return Ok(None) };
             if let Some(member) = self.open(entry) {
                 return Ok(Some(member));
             }
@@ -168,30 +162,111 @@ impl Members for SetMembers {
     }
 
     fn data_left(&self) -> u64 {
-        match &self.current {
-            Some(Current::Whole(file)) => file.data_left(),
-            Some(Current::Blocks(file)) => file.data_left(),
-            None => 0,
-        }
+        self.current.as_ref().map_or(0, SetFile::data_left)
     }
 
     fn read_data(&mut self, bytes: &mut [u8]) -> Result<Piece, Broken> {
-        let piece = match &mut self.current {
-            Some(Current::Whole(file)) => file.read(&self.place, bytes, &mut self.steps),
-            Some(Current::Blocks(file)) => file.read(&self.place, bytes, &mut self.steps),
-            None => Ok(Piece::Data(0)),
-        }?;
+        let Some(file) = &mut self.current else { return Ok(Piece::Data(0)) };
+        let piece = file.read_data(bytes);
+        self.steps.append(&mut file.steps);
+        let piece = piece?;
         if let (Some(control), Piece::Data(count)) = (&mut self.control, piece) {
             let room = CONTROL_BYTES.saturating_sub(control.len());
             control.extend_from_slice(bytes.get(..count.min(room)).unwrap_or_default());
             if let Ok(control) = Control::parse(control) {
-                self.place.geometry = Geometry {
+                let place = Arc::make_mut(&mut self.place);
+                place.geometry = Geometry {
                     page_size: control.page_size as u64,
                     segment_pages: u64::from(control.segment_pages),
                 };
             }
         }
         Ok(piece)
+    }
+
+    fn open_late(&mut self) {
+        self.opens_late = true;
+    }
+
+    fn apart(&mut self) -> Option<Box<dyn Members>> {
+        Some(Box::new(self.current.take()?))
+    }
+
+    fn finish(&mut self) -> Result<Trailing, TarError> {
+        self.say_shared();
+        Ok(Trailing::Nothing)
+    }
+
+    fn take_steps(&mut self) -> Vec<Step> {
+        std::mem::take(&mut self.steps)
+    }
+}
+
+/// One file of a set, which may be read apart from the others.
+struct SetFile {
+    place: Arc<SetPlace>,
+    state: FileState,
+    steps: Vec<Step>,
+    shared_in_part: Arc<AtomicU64>,
+}
+
+enum FileState {
+    /// Not opened yet.
+    Closed(Box<Entry>),
+    Whole(Box<WholeFile>),
+    Blocks(Box<BlockFile>),
+    /// It could not be opened.
+    Lost,
+}
+
+impl SetFile {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// The step that says why not.
+    fn open(&mut self) -> Result<(), Box<Step>> {
+        let entry = match std::mem::replace(&mut self.state, FileState::Lost) {
+            FileState::Closed(entry) => *entry,
+            opened => {
+                self.state = opened;
+                return Ok(());
+            }
+        };
+        self.state = if entry.fields.map_bytes.is_some() {
+            let file = BlockFile::open(&self.place, entry)?;
+            self.shared_in_part.fetch_add(u64::from(file.is_shared()), Ordering::Relaxed);
+            FileState::Blocks(Box::new(file))
+        } else {
+            FileState::Whole(Box::new(WholeFile::open(&self.place, entry)?))
+        };
+        Ok(())
+    }
+}
+
+impl Members for SetFile {
+    fn next_member(&mut self) -> Result<Option<Member>, TarError> {
+        Ok(None)
+    }
+
+    fn data_left(&self) -> u64 {
+        match &self.state {
+            FileState::Closed(entry) => entry.bytes(),
+            FileState::Whole(file) => file.data_left(),
+            FileState::Blocks(file) => file.data_left(),
+            FileState::Lost => 0,
+        }
+    }
+
+    fn read_data(&mut self, bytes: &mut [u8]) -> Result<Piece, Broken> {
+        if let Err(step) = self.open() {
+            self.steps.push(*step);
+            return Err(Broken::Member);
+        }
+        match &mut self.state {
+            FileState::Whole(file) => file.read(&self.place, bytes, &mut self.steps),
+            FileState::Blocks(file) => file.read(&self.place, bytes, &mut self.steps),
+            FileState::Closed(_) | FileState::Lost => Err(Broken::Member),
+        }
     }
 
     fn take_steps(&mut self) -> Vec<Step> {

@@ -39,6 +39,7 @@ pub(super) fn lost(entry: &Entry, at: u64, length: u64, error: impl Into<String>
 }
 
 /// A set, as its files see it.
+#[derive(Clone)]
 pub(super) struct SetPlace {
     /// The folder of the stanza's backups.
     pub(super) folder: StorePath,

@@ -49,6 +49,7 @@ pub(super) fn open(
     memory: &Arc<Mutex<Memory>>,
     options: &Opening,
 ) -> Target {
+    memory.lock().unwrap_or_else(PoisonError::into_inner).begin_set();
     let path = stanza.target_path(label);
     let folder = stanza.folder.join(label);
     let shown = |name: &str| format!("{}/{label}/{name}", stanza.shown);
