@@ -9,6 +9,7 @@ use object_store::path::Path as Key;
 use object_store::{GetOptions, ObjectStore};
 use pagewarden::source::store::{Listed, NotRead, Seen, Store, StoredBytes};
 
+use crate::expected::{EXPECTED_BYTES_MAX, Expected};
 use crate::fault::Secrets;
 use crate::io_thread::IoThread;
 use crate::object::{Access, Object, Reading, Version, get};
@@ -24,6 +25,7 @@ pub(crate) struct Bucket {
     access: Access,
     folders: Mutex<HashMap<Key, Arc<Vec<Listed>>>>,
     objects: Mutex<HashMap<Key, Arc<Object>>>,
+    expected: Expected,
 }
 
 impl Bucket {
@@ -35,7 +37,8 @@ impl Bucket {
         secrets: Arc<Secrets>,
     ) -> Self {
         let access = Access { store, io, pieces, secrets };
-        Self { root, access, folders: Mutex::default(), objects: Mutex::default() }
+        let (folders, objects, expected) = Default::default();
+        Self { root, access, folders, objects, expected }
     }
 
     fn key(&self, path: &Path) -> io::Result<Key> {
@@ -63,8 +66,18 @@ impl Bucket {
         work: impl Future<Output = io::Result<T>> + Send + 'static,
     ) -> io::Result<T> {
         let stop = self.access.pieces.stop();
-        let stopped = || NotRead("the run was stopped".to_owned()).into();
         self.access.io.wait(stop, work).unwrap_or_else(|| Err(stopped()))
+    }
+
+    /// What an object is, with its first bytes.
+    fn beginning(
+        &self,
+        key: &Key,
+        bytes_max: u64,
+    ) -> impl Future<Output = io::Result<(Version, Vec<u8>)>> + Send + 'static {
+        let Access { store, secrets, .. } = self.access.clone();
+        let key = key.clone();
+        async move { get(&*store, &key, None, 0..bytes_max, &secrets).await }
     }
 
     fn objects(&self) -> MutexGuard<'_, HashMap<Key, Arc<Object>>> {
@@ -133,10 +146,11 @@ impl Bucket {
         if let Some(object) = self.known(key)? {
             return Ok(object);
         }
-        let Access { store, secrets, pieces, .. } = self.access.clone();
-        let asked = key.clone();
-        let got =
-            self.wait(async move { get(&*store, &asked, None, 0..PIECE_BYTES, &secrets).await });
+        let pieces = &self.access.pieces;
+        let got = match self.expected.take(key) {
+            Some(begun) => begun.wait(pieces.stop()).unwrap_or_else(|| Err(stopped())),
+            None => self.wait(self.beginning(key, PIECE_BYTES)),
+        };
         match got {
             Ok((version, bytes)) => {
                 pieces.pay(bytes.len() as u64);
@@ -199,6 +213,10 @@ impl Bucket {
     }
 }
 
+fn stopped() -> io::Error {
+    NotRead("the run was stopped".to_owned()).into()
+}
+
 impl Store for Bucket {
     fn list(&self, folder: &Path) -> io::Result<Vec<Listed>> {
         let key = self.key(folder)?;
@@ -235,8 +253,79 @@ impl Store for Bucket {
         self.wait(async move { object.fetch_begin(wanted).await })
     }
 
+    fn expect(&self, file: &Path, bytes: u64) {
+        let Ok(key) = self.key(file) else { return };
+        if !(1..=EXPECTED_BYTES_MAX).contains(&bytes) {
+            return;
+        }
+        match self.known(&key) {
+            Ok(Some(object)) => object.expect(EXPECTED_BYTES_MAX),
+            Ok(None) => {
+                self.expected.add(&key, || self.access.io.begin_work(self.beginning(&key, bytes)));
+            }
+            Err(_) => {}
+        }
+    }
+
     fn open(&self, file: &Path) -> io::Result<Arc<dyn StoredBytes>> {
         let object = self.begin(&self.key(file)?)?;
         Ok(Arc::new(Reading::new(object)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::num::NonZero;
+
+    use object_store::memory::InMemory;
+    use object_store::{ObjectStoreExt as _, PutPayload};
+    use pagewarden::source::rate::RateLimiter;
+    use pagewarden::source::store::StorePath;
+
+    use super::*;
+
+    fn bucket(store: &Arc<InMemory>) -> Arc<Bucket> {
+        let pieces = Pieces::new(RateLimiter::new(None::<NonZero<u64>>), Arc::default());
+        let store: Arc<dyn ObjectStore> = Arc::<InMemory>::clone(store);
+        let io = Arc::new(IoThread::begin().unwrap());
+        Arc::new(Bucket::new("s3://it".into(), store, io, Arc::new(pieces), Arc::default()))
+    }
+
+    fn read(path: &StorePath) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        path.open()?.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    #[test]
+    fn expected_object_is_fetched_before_it_is_opened() {
+        let store = Arc::new(InMemory::new());
+        let bucket = bucket(&store);
+        let path = StorePath::new(bucket.clone(), "s3://it/file");
+        let (puts, payload) = (Arc::clone(&store), PutPayload::from("first"));
+        bucket.wait(async move { Ok(puts.put(&"file".into(), payload).await.unwrap()) }).unwrap();
+        path.expect(5);
+        // The thread does one thing after the other.
+        let deleted = bucket.wait(async move { Ok(store.delete(&"file".into()).await) });
+        deleted.unwrap().unwrap();
+        assert_eq!(read(&path).unwrap(), b"first");
+    }
+
+    #[test]
+    fn object_that_is_not_as_expected_is_read_as_it_is() {
+        let store = Arc::new(InMemory::new());
+        let bytes: Vec<u8> = (0..=255_u8).cycle().take(10_000).collect();
+        for expected in [1, 9_999, 10_000, 200_000] {
+            let bucket = bucket(&store);
+            let (puts, payload) = (Arc::clone(&store), PutPayload::from(bytes.clone()));
+            let put = async move { Ok(puts.put(&"long".into(), payload).await.unwrap()) };
+            bucket.wait(put).unwrap();
+            let at = |name: &str| StorePath::new(bucket.clone(), format!("s3://it/{name}"));
+            at("long").expect(expected);
+            at("absent").expect(expected);
+            assert_eq!(read(&at("long")).unwrap(), bytes, "{expected} were expected");
+            assert_eq!(read(&at("absent")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        }
     }
 }

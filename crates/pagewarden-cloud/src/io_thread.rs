@@ -42,25 +42,51 @@ impl IoThread {
         self.handle.spawn(work)
     }
 
+    /// Begins something whose result is wanted later. It is given up if that is dropped.
+    pub(crate) fn begin_work<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Begun<T> {
+        let (sender, result) = mpsc::channel();
+        let task = self.handle.spawn(async move {
+            let _ = sender.send(work.await);
+        });
+        Begun { result, task }
+    }
+
     /// Does something and waits for it; `None` if `stop` was set meanwhile.
     pub(crate) fn wait<T: Send + 'static>(
         &self,
         stop: &AtomicBool,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
-        let (sender, receiver) = mpsc::channel();
-        let task = self.handle.spawn(async move {
-            let _ = sender.send(work.await);
-        });
+        self.begin_work(work).wait(stop)
+    }
+}
+
+/// Something that the thread does.
+#[derive(Debug)]
+pub(crate) struct Begun<T> {
+    result: mpsc::Receiver<T>,
+    task: JoinHandle<()>,
+}
+
+impl<T> Begun<T> {
+    /// Waits for the result; `None` if `stop` was set meanwhile.
+    pub(crate) fn wait(self, stop: &AtomicBool) -> Option<T> {
         loop {
-            match receiver.recv_timeout(PATIENCE) {
+            match self.result.recv_timeout(PATIENCE) {
                 Ok(result) => return Some(result),
                 Err(RecvTimeoutError::Timeout) if !stop.load(Ordering::Relaxed) => {}
-                Err(_) => {
-                    task.abort();
-                    return None;
-                }
+                Err(_) => return None,
             }
         }
+    }
+}
+
+impl<T> Drop for Begun<T> {
+    fn drop(&mut self) {
+        // Nothing happens to what has ended.
+        self.task.abort();
     }
 }

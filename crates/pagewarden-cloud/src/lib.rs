@@ -30,6 +30,7 @@ mod address;
 mod aws_files;
 mod bucket;
 mod connect;
+mod expected;
 mod fault;
 mod http;
 mod io_thread;

@@ -80,11 +80,19 @@ impl Object {
         Self { access, key, number, version }
     }
 
-    /// Puts the first piece there, which came when it was seen first.
+    /// Begins to fetch it if it is as small as that.
+    pub(crate) fn expect(&self, bytes_max: u64) {
+        if (1..=bytes_max).contains(&self.version.length) {
+            self.begin(0);
+        }
+    }
+
+    /// Puts the first piece there, if that is what came when it was seen first.
     pub(crate) fn keep_first(&self, bytes: Vec<u8>, version: &Version) {
-        if *version == self.version {
-            let fetched = Ok(Arc::from(bytes));
-            self.access.pieces.slot((self.number, 0), |slot| slot.fill(fetched));
+        let is_whole = bytes.len() as u64 == self.version.length.min(PIECE_BYTES);
+        if is_whole && *version == self.version {
+            let (length, fetched) = (bytes.len() as u64, Ok(Arc::from(bytes)));
+            self.access.pieces.slot((self.number, 0), length, |slot| slot.fill(fetched));
         }
     }
 
@@ -120,14 +128,15 @@ impl Object {
     fn begin(&self, index: u64) -> Arc<crate::pieces::Slot> {
         let begin = index.saturating_mul(PIECE_BYTES);
         let end = begin.saturating_add(PIECE_BYTES).min(self.version.length);
-        self.access.pieces.slot((self.number, index), |slot| {
+        let length = end.saturating_sub(begin);
+        self.access.pieces.slot((self.number, index), length, |slot| {
             // A small object has come whole when it was asked what it is.
             if begin == 0
                 && let Some(all) = self.kept_begin(self.version.length)
             {
                 return slot.fill(Ok(Arc::from(all)));
             }
-            self.access.pieces.pay(end.saturating_sub(begin));
+            self.access.pieces.pay(length);
             let Access { store, secrets, .. } = self.access.clone();
             let (key, version) = (self.key.clone(), self.version.clone());
             self.access.io.spawn(async move {
@@ -247,6 +256,7 @@ impl Reading {
     fn release(&self, index: u64) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         current.take_if(|(kept, _)| *kept == index);
+        self.object.access.pieces.give_up_first((self.object.number, index));
     }
 
     fn look_ahead(&self, index: u64) {

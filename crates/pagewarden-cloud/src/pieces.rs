@@ -3,15 +3,22 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pagewarden::source::rate::RateLimiter;
 
 /// Bytes of a piece: large enough that a request's time is small against that of its bytes.
 pub(crate) const PIECE_BYTES: u64 = 4 << 20;
-/// Pieces in memory, beside the one that each reader has: more than are fetched ahead for one file.
+/// Pieces of that size in memory, beside the one that each reader has: more than are fetched ahead for
+/// one file.
 const KEPT: usize = 12;
+/// Of those, for readers that fetch nothing ahead: at the beginning of a file, or at its end.
+const KEPT_FOR_OTHERS: usize = 4;
+/// Bytes of all pieces in memory: many small objects take no room from large ones.
+const KEPT_BYTES: u64 = KEPT as u64 * PIECE_BYTES;
+/// Pieces in memory, however small.
+const KEPT_MAX: usize = 256;
 /// Pieces that their readers hold besides, at most: one for each that is being read.
 const HELD_MAX: usize = 64;
 /// First bytes of an object that are kept apart: what a file is gets asked more than once before it is
@@ -73,7 +80,7 @@ type Which = (u64, u64);
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Pieces {
-    kept: Mutex<HashMap<Which, (u64, Arc<Slot>)>>,
+    kept: Mutex<Kept>,
     /// Counts uses: the piece that was used longest ago goes first.
     uses: AtomicU64,
     objects: AtomicU64,
@@ -83,6 +90,38 @@ pub(crate) struct Pieces {
     begins: Mutex<Begins>,
     limiter: RateLimiter,
     stop: Arc<AtomicBool>,
+}
+
+/// Pieces that are here or on their way.
+#[derive(Debug, Default)]
+struct Kept {
+    pieces: HashMap<Which, Piece>,
+    /// Of all together.
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct Piece {
+    last_use: u64,
+    bytes: u64,
+    slot: Arc<Slot>,
+}
+
+impl Kept {
+    fn remove(&mut self, which: Which) {
+        let bytes = self.pieces.remove(&which).map_or(0, |piece| piece.bytes);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
+    /// Makes room for one more piece.
+    fn make_room(&mut self, bytes: u64) {
+        let most = KEPT_BYTES.saturating_sub(bytes);
+        while self.bytes > most || self.pieces.len() >= KEPT_MAX {
+            let oldest = self.pieces.iter().min_by_key(|(_, piece)| piece.last_use);
+            let Some(oldest) = oldest.map(|(which, _)| *which) else { break };
+            self.remove(oldest);
+        }
+    }
 }
 
 /// The first bytes of objects, by their numbers.
@@ -129,7 +168,7 @@ impl Pieces {
 
     /// How many pieces a reader may have on their way, so that none pushes out those of others.
     pub(crate) fn share(&self) -> u64 {
-        (KEPT / self.readers.load(Ordering::Relaxed).max(1)) as u64
+        ((KEPT - KEPT_FOR_OTHERS) / self.readers.load(Ordering::Relaxed).max(1)) as u64
     }
 
     /// Ends all waiting once it is true.
@@ -142,29 +181,42 @@ impl Pieces {
         self.limiter.pay(bytes, &self.stop);
     }
 
-    /// The place of a piece; `fetch` is called with it if it is new, and fills it.
-    pub(crate) fn slot(&self, which: Which, fetch: impl FnOnce(Arc<Slot>)) -> Arc<Slot> {
-        let used = self.uses.fetch_add(1, Ordering::Relaxed);
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((last, slot)) = kept.get_mut(&which) {
-            *last = used;
-            return Arc::clone(slot);
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The place of a piece of this number of bytes; `fetch` is called with it if it is new, and fills it.
+    pub(crate) fn slot(
+        &self,
+        which: Which,
+        bytes: u64,
+        fetch: impl FnOnce(Arc<Slot>),
+    ) -> Arc<Slot> {
+        let last_use = self.uses.fetch_add(1, Ordering::Relaxed);
+        let mut kept = self.kept();
+        if let Some(piece) = kept.pieces.get_mut(&which) {
+            piece.last_use = last_use;
+            return Arc::clone(&piece.slot);
         }
-        while kept.len() >= KEPT {
-            let oldest = kept.iter().min_by_key(|(_, (used, _))| *used).map(|(which, _)| *which);
-            let Some(oldest) = oldest else { break };
-            kept.remove(&oldest);
-        }
+        kept.make_room(bytes);
         let slot = Arc::new(Slot::default());
-        kept.insert(which, (used, Arc::clone(&slot)));
+        kept.bytes = kept.bytes.saturating_add(bytes);
+        kept.pieces.insert(which, Piece { last_use, bytes, slot: Arc::clone(&slot) });
         drop(kept);
         fetch(Arc::clone(&slot));
         slot
     }
 
+    /// This piece was read to its end: it makes room before all others.
+    pub(crate) fn give_up_first(&self, which: Which) {
+        if let Some(piece) = self.kept().pieces.get_mut(&which) {
+            piece.last_use = 0;
+        }
+    }
+
     /// True for a piece that is here, or on its way.
     pub(crate) fn is_kept(&self, which: Which) -> bool {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&which)
+        self.kept().pieces.contains_key(&which)
     }
 
     /// Keeps the first of these bytes, with which an object begins, while there is room.
@@ -188,7 +240,7 @@ impl Pieces {
     pub(crate) fn wait(&self, which: Which, slot: &Slot) -> Fetched {
         let fetched = slot.wait(&self.stop);
         if fetched.is_err() {
-            self.kept.lock().unwrap_or_else(PoisonError::into_inner).remove(&which);
+            self.kept().remove(which);
         }
         fetched
     }
@@ -203,13 +255,13 @@ mod tests {
     #[test]
     fn readers_share_the_room_for_pieces() {
         let pieces = Pieces::new(RateLimiter::new(None::<NonZero<u64>>), Arc::default());
-        assert_eq!(pieces.share(), KEPT as u64);
+        assert_eq!(pieces.share(), 8);
         (0..4).for_each(|_| pieces.begin_reader());
-        assert_eq!(pieces.share(), KEPT as u64 / 4);
+        assert_eq!(pieces.share(), 2);
         (0..100).for_each(|_| pieces.begin_reader());
         assert_eq!(pieces.share(), 0);
         (0..103).for_each(|_| pieces.end_reader());
-        assert_eq!(pieces.share(), KEPT as u64);
+        assert_eq!(pieces.share(), 8);
     }
 
     #[test]
@@ -228,7 +280,7 @@ mod tests {
         let pieces = Pieces::new(RateLimiter::new(None::<NonZero<u64>>), Arc::default());
         let fetches = AtomicU64::new(0);
         let read = |piece, fetched: Fetched| {
-            let slot = pieces.slot((0, piece), |slot| {
+            let slot = pieces.slot((0, piece), PIECE_BYTES, |slot| {
                 fetches.fetch_add(1, Ordering::Relaxed);
                 slot.fill(fetched);
             });
@@ -243,5 +295,17 @@ mod tests {
         }
         assert!(read(0, sound()));
         assert_eq!(fetches.load(Ordering::Relaxed), 3 + KEPT as u64);
+    }
+
+    #[test]
+    fn many_small_pieces_push_out_none_that_are_large() {
+        let pieces = Pieces::new(RateLimiter::new(None::<NonZero<u64>>), Arc::default());
+        let put = |which, bytes| drop(pieces.slot(which, bytes, drop));
+        (0..6).for_each(|large| put((0, large), PIECE_BYTES));
+        (0..100).for_each(|small| put((1, small), 1000));
+        assert!(pieces.is_kept((0, 0)) && pieces.is_kept((1, 0)));
+        (0..KEPT_MAX as u64).for_each(|small| put((2, small), 1000));
+        assert!(!pieces.is_kept((0, 0)) && !pieces.is_kept((1, 0)) && pieces.is_kept((2, 0)));
+        assert_eq!(pieces.kept().bytes, KEPT_MAX as u64 * 1000);
     }
 }

@@ -25,6 +25,7 @@ use crate::error::Error;
 use crate::page::{PageFormat, Specimen, Unsettled, Witness};
 use crate::protect::Engine;
 use crate::source::decode::Decoded;
+use crate::source::read_ahead::Seats;
 use crate::source::store::{Listed, StorePath};
 use crate::verdict::{ByteOffset, Finding, Note, PageNo, Protection, Severity, Standing, Unread};
 
@@ -296,18 +297,29 @@ impl Relation {
 /// Steps that need nothing of those before and after them: a file of a backup, say, with the pages
 /// that are in it. They are taken by one thread, while others take what follows, and reported where
 /// they stand. Of [`Step`]s there may be findings, notes, unread stretches, pages and passed bytes.
-pub struct Apart(Mutex<Box<dyn Iterator<Item = Step> + Send>>);
+pub struct Apart(Mutex<Box<MakeSteps>>);
+
+/// The steps of an [`Apart`].
+pub type StepsApart = Box<dyn Iterator<Item = Step> + Send>;
+
+type MakeSteps = dyn FnOnce(&Arc<Seats>) -> StepsApart + Send;
 
 impl Apart {
     /// These steps.
     pub fn new(steps: impl Iterator<Item = Step> + Send + 'static) -> Self {
-        Self(Mutex::new(Box::new(steps)))
+        Self::reading_ahead(|_| Box::new(steps))
+    }
+
+    /// The steps that `make` makes, which may have threads that read ahead as far as there are seats.
+    pub fn reading_ahead(make: impl FnOnce(&Arc<Seats>) -> StepsApart + Send + 'static) -> Self {
+        Self(Mutex::new(Box::new(make)))
     }
 
     /// The steps.
     #[must_use]
-    pub fn into_steps(self) -> Box<dyn Iterator<Item = Step> + Send> {
-        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    pub fn into_steps(self, seats: &Arc<Seats>) -> StepsApart {
+        let make = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        make(seats)
     }
 }
 

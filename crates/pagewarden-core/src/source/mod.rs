@@ -13,6 +13,7 @@ pub mod presence;
 pub mod priority;
 pub mod queue;
 pub mod rate;
+pub mod read_ahead;
 pub mod residency;
 pub mod secretstream;
 pub mod store;

@@ -46,6 +46,10 @@ pub trait Store: fmt::Debug + Send + Sync {
         Ok(begin)
     }
 
+    /// A file of about this number of bytes will be opened soon, as far as is known. A store that takes long to
+    /// answer may fetch it meanwhile.
+    fn expect(&self, _file: &Path, _bytes: u64) {}
+
     /// True for the folders of this machine, whose paths other code may open.
     fn is_local(&self) -> bool {
         false
@@ -292,6 +296,11 @@ impl StorePath {
     /// See [`Store::open`].
     pub fn open(&self) -> io::Result<StoredFile> {
         Ok(StoredFile { bytes: self.store.open(&self.path)?, position: 0 })
+    }
+
+    /// See [`Store::expect`].
+    pub fn expect(&self, bytes: u64) {
+        self.store.expect(&self.path, bytes);
     }
 
     /// Its first bytes, `bytes_max` at most.

@@ -19,7 +19,7 @@ impl Shared<'_> {
     /// Takes the steps one by one, up to their end or that of the run. In the latter case they have
     /// no end in the results: what was not read is in no count.
     pub(super) fn take_apart(&self, sequence: u64, apart: Apart) {
-        let mut steps = apart.into_steps();
+        let mut steps = apart.into_steps(&self.seats);
         while self.is_wanted(sequence) {
             let Some(step) = self.pass(|| steps.next()) else {
                 // What the steps have learned is known before their end is.

@@ -11,6 +11,7 @@ use crate::page::{PageRun, RunVerdict};
 use crate::source::buffer::{ALIGNMENT, AlignedBuffer};
 use crate::source::file::read_at;
 use crate::source::queue::ReadQueue;
+use crate::source::read_ahead::Seats;
 use crate::verify::collect::{Collector, Outcome, RunOutcome};
 use crate::verify::look::Look;
 use crate::verify::open_file::{OpenFile, Way};
@@ -41,6 +42,8 @@ pub(super) struct Shared<'a> {
     pub(super) tally: Tally,
     /// Some rate may hold reads back.
     pub(super) has_ceiling: bool,
+    /// Threads that read ahead of those that judge: they wait for each other much of the time.
+    pub(super) seats: Arc<Seats>,
 }
 
 /// Limits how many threads judge at a time, where there are more of them for
@@ -108,6 +111,7 @@ impl<'a> Shared<'a> {
         Self {
             look,
             has_ceiling: plan.has_ceiling(),
+            seats: Seats::new(options.jobs.get() / 2),
             plan: Mutex::new(plan),
             collector: Mutex::new(Collector::new(sink)),
             progress,

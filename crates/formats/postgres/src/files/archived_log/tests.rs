@@ -6,6 +6,7 @@ use std::path::Path;
 use super::*;
 use crate::files::archived_log::folder::decoded;
 use crate::files::archived_log::{LogFolder, plain_file};
+use pagewarden_core::source::read_ahead::Seats;
 use pagewarden_core::source::store::StorePath;
 use pagewarden_core::verdict::Severity;
 
@@ -72,7 +73,7 @@ fn read(folder: &Path, sets: Vec<Arc<Backup>>) -> (Vec<Finding>, Vec<Unread>, Lo
             Step::Apart(fetch) => {
                 is_fetched = !is_fetched;
                 if is_fetched {
-                    fetch.into_steps().for_each(drop);
+                    fetch.into_steps(&Seats::new(0)).for_each(drop);
                 }
             }
             other => panic!("{other:?}"),

@@ -153,7 +153,11 @@ impl ArchiveWalk {
         let apart = Apart::new(source, file, at_most(place), (self.apart, &self.gathered));
         self.apart = self.apart.saturating_add(1);
         self.has_apart = true;
-        self.ready.push_back(Step::Apart(database::Apart::new(apart)));
+        self.ready.push_back(Step::Apart(database::Apart::reading_ahead(|seats| {
+            let mut apart = apart;
+            apart.source.may_read_ahead(seats);
+            Box::new(apart)
+        })));
         true
     }
 

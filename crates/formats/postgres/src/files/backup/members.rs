@@ -12,6 +12,7 @@ use crate::files::backup::ground::Ground;
 use pagewarden_core::database::Step;
 use pagewarden_core::database::repository::Backup;
 use pagewarden_core::page::Unsettled;
+use pagewarden_core::source::read_ahead::Seats;
 use pagewarden_core::source::tar::{Archive, Member, TarError, Trailing};
 use pagewarden_core::verdict::Finding;
 
@@ -42,6 +43,9 @@ pub(super) trait Members: Send {
     fn apart(&mut self) -> Option<Box<dyn Members>> {
         None
     }
+
+    /// A large member may be read ahead, by a thread for which there is a seat.
+    fn may_read_ahead(&mut self, _seats: &Arc<Seats>) {}
 
     /// Reads what follows the last member, up to the end of the source and of its own sums.
     ///

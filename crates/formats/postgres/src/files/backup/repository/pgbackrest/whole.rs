@@ -10,6 +10,7 @@ use crate::files::backup::repository::pgbackrest::manifest::Entry;
 use crate::files::backup::repository::pgbackrest::place::{SetPlace, lost};
 use crate::files::backup::repository::pgbackrest::stored::{Coding, Range};
 use pagewarden_core::database::Step;
+use pagewarden_core::source::read_ahead::{ReadAhead, Seat};
 use pagewarden_core::verdict::Kind;
 
 /// Up to here any ratio of output to input is taken; a server's files have a gibibyte.
@@ -49,6 +50,27 @@ impl WholeFile {
                 Err(error) => (Box::new(io::empty()), Some(error)),
             };
         Ok(Self { entry, range, reader, hash, given: 0, broken })
+    }
+
+    /// Opens it for a thread of its own to read ahead, if the system gives one.
+    ///
+    /// # Errors
+    /// As [`WholeFile::open`].
+    pub(super) fn open_to_read_ahead(
+        place: &SetPlace,
+        entry: Entry,
+        seat: Seat,
+    ) -> Result<Self, Box<Step>> {
+        let mut file = Self::open(place, entry.clone())?;
+        let reader = std::mem::replace(&mut file.reader, Box::new(io::empty()));
+        match ReadAhead::new(reader, seat) {
+            Ok(reader) => {
+                file.reader = Box::new(reader);
+                Ok(file)
+            }
+            // What it would have read is lost with it.
+            Err(_) => Self::open(place, entry),
+        }
     }
 
     /// See [`Members::data_left`](crate::files::backup::members::Members).
@@ -104,6 +126,8 @@ impl WholeFile {
     fn say_broken(&mut self, place: &SetPlace, steps: &mut Vec<Step>) {
         let error = self.broken.take();
         let (at, left) = (self.given, self.data_left());
+        // A thread that reads has ended.
+        self.reader = Box::new(io::empty());
         let summed = self.range.clone().sum_up();
         if let Some(trouble) = &summed.trouble {
             return steps.push(place.unread(&self.entry, at, left, trouble));
@@ -128,6 +152,8 @@ impl WholeFile {
     /// All of it was given out: its sums.
     fn end(&mut self, place: &SetPlace, steps: &mut Vec<Step>) {
         let more = self.reader.read(&mut [0]);
+        // A thread that reads has ended.
+        self.reader = Box::new(io::empty());
         let summed = self.range.clone().sum_up();
         let entry = &self.entry;
         if let Some(trouble) = &summed.trouble {
