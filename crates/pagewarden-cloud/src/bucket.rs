@@ -1,6 +1,6 @@
 //! A bucket as a store of files: folders are what keys have in common up to a slash.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use object_store::path::Path as Key;
 use object_store::{GetOptions, ObjectStore};
 use pagewarden::source::store::{Listed, NotRead, Seen, Store, StoredBytes};
 
-use crate::fault::Secrets;
+use crate::fault::{NO_OBJECT, Secrets};
 use crate::io_thread::IoThread;
 use crate::object::{Access, Object, Reading, Version, get};
 use crate::pieces::{PIECE_BYTES, Pieces};
@@ -24,6 +24,14 @@ pub(crate) struct Bucket {
     access: Access,
     folders: Mutex<HashMap<Key, Arc<Vec<Listed>>>>,
     objects: Mutex<HashMap<Key, Arc<Object>>>,
+    absent: Mutex<Absent>,
+}
+
+/// What the store said it has not.
+#[derive(Debug, Default)]
+struct Absent {
+    objects: HashSet<Key>,
+    folders: HashSet<Key>,
 }
 
 impl Bucket {
@@ -35,7 +43,13 @@ impl Bucket {
         secrets: Arc<Secrets>,
     ) -> Self {
         let access = Access { store, io, pieces, secrets };
-        Self { root, access, folders: Mutex::default(), objects: Mutex::default() }
+        Self {
+            root,
+            access,
+            folders: Mutex::default(),
+            objects: Mutex::default(),
+            absent: Mutex::default(),
+        }
     }
 
     fn key(&self, path: &Path) -> io::Result<Key> {
@@ -75,6 +89,10 @@ impl Bucket {
         self.folders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn absent(&self) -> MutexGuard<'_, Absent> {
+        self.absent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn learn(&self, key: &Key, version: Version) -> Arc<Object> {
         let mut objects = self.objects();
         let new = || Arc::new(Object::new(self.access.clone(), key.clone(), version));
@@ -89,8 +107,9 @@ impl Bucket {
         if let Some(object) = self.objects().get(key) {
             return Ok(Some(Arc::clone(object)));
         }
-        match key.as_ref().is_empty() || self.is_absent(key, false) {
-            true => Err(io::ErrorKind::NotFound.into()),
+        let is_absent = self.absent().objects.contains(key) || self.is_absent(key, false);
+        match key.as_ref().is_empty() || is_absent {
+            true => Err(no_object()),
             false => Ok(None),
         }
     }
@@ -124,8 +143,11 @@ impl Bucket {
             let options = GetOptions { head: true, ..GetOptions::default() };
             let result = store.get_opts(&asked, options).await;
             result.map(|it| Version::from(&it.meta)).map_err(|error| secrets.hide(&error))
-        })?;
-        Ok(self.learn(key, version))
+        });
+        if version.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            self.absent().objects.insert(key.clone());
+        }
+        Ok(self.learn(key, version?))
     }
 
     /// The same, with its first piece: one request does for a small file.
@@ -154,9 +176,19 @@ impl Bucket {
         if let Some(listed) = self.folders().get(key) {
             return Ok(Arc::clone(listed));
         }
-        if self.is_absent(key, true) {
+        if self.absent().folders.contains(key) || self.is_absent(key, true) {
             return Err(io::ErrorKind::NotFound.into());
         }
+        let listed = self.ask_for_list(key);
+        if listed.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            self.absent().folders.insert(key.clone());
+        }
+        let listed = Arc::new(listed?);
+        self.folders().insert(key.clone(), Arc::clone(&listed));
+        Ok(listed)
+    }
+
+    fn ask_for_list(&self, key: &Key) -> io::Result<Vec<Listed>> {
         let Access { store, secrets, .. } = self.access.clone();
         let asked = key.clone();
         let result = self.wait(async move {
@@ -176,8 +208,6 @@ impl Bucket {
         if listed.is_empty() && !key.as_ref().is_empty() {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let listed = Arc::new(listed);
-        self.folders().insert(key.clone(), Arc::clone(&listed));
         Ok(listed)
     }
 
@@ -199,10 +229,18 @@ impl Bucket {
     }
 }
 
+fn no_object() -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, NO_OBJECT)
+}
+
 impl Store for Bucket {
     fn list(&self, folder: &Path) -> io::Result<Vec<Listed>> {
         let key = self.key(folder)?;
         self.list_key(&key).map(|listed| listed.to_vec())
+    }
+
+    fn list_again(&self, folder: &Path) -> io::Result<Vec<Listed>> {
+        self.ask_for_list(&self.key(folder)?)
     }
 
     fn look(&self, path: &Path) -> io::Result<Seen> {

@@ -11,6 +11,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::source::file::{open_regular, read_at};
 
@@ -21,6 +22,14 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// # Errors
     /// It cannot be listed, or not to its end. [`io::ErrorKind::NotFound`]: there is no such folder.
     fn list(&self, folder: &Path) -> io::Result<Vec<Listed>>;
+
+    /// What is in a folder by now: a store may remember what it listed before.
+    ///
+    /// # Errors
+    /// As [`Store::list`].
+    fn list_again(&self, folder: &Path) -> io::Result<Vec<Listed>> {
+        self.list(folder)
+    }
 
     /// What is at a path, behind a link too.
     ///
@@ -41,7 +50,7 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// As [`Store::open`].
     fn first_bytes(&self, file: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
         let mut begin = Vec::new();
-        let file = StoredFile { bytes: self.open(file)?, position: 0 };
+        let file = StoredFile::new(self.open(file)?);
         file.take(bytes_max as u64).read_to_end(&mut begin)?;
         Ok(begin)
     }
@@ -72,6 +81,11 @@ pub trait StoredBytes: fmt::Debug + Send + Sync {
     /// # Errors
     /// As [`Store::open`].
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// When it was last written to, where a file may be written to while it is read.
+    fn modified(&self) -> Option<SystemTime> {
+        None
+    }
 }
 
 /// What is at a path.
@@ -256,6 +270,14 @@ impl StorePath {
         self.store.list(&self.path)
     }
 
+    /// What is in it by now.
+    ///
+    /// # Errors
+    /// See [`Store::list_again`].
+    pub fn list_again(&self) -> io::Result<Vec<Listed>> {
+        self.store.list_again(&self.path)
+    }
+
     /// What is there.
     ///
     /// # Errors
@@ -291,7 +313,7 @@ impl StorePath {
     /// # Errors
     /// See [`Store::open`].
     pub fn open(&self) -> io::Result<StoredFile> {
-        Ok(StoredFile { bytes: self.store.open(&self.path)?, position: 0 })
+        Ok(StoredFile::new(self.store.open(&self.path)?))
     }
 
     /// Its first bytes, `bytes_max` at most.
@@ -403,6 +425,12 @@ pub struct StoredFile {
 }
 
 impl StoredFile {
+    /// One that was opened, from its beginning on.
+    #[must_use]
+    pub fn new(bytes: Arc<dyn StoredBytes>) -> Self {
+        Self { bytes, position: 0 }
+    }
+
     /// How many bytes it has.
     ///
     /// # Errors
@@ -417,6 +445,35 @@ impl StoredFile {
     /// As there.
     pub fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
         self.bytes.read_at(bytes, offset)
+    }
+
+    /// Fills `bytes` from `offset` on; how much there was.
+    ///
+    /// # Errors
+    /// See [`StoredBytes::read_at`].
+    pub fn read_fully(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut filled = 0_usize;
+        while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match self.read_at(rest, offset.saturating_add(filled as u64)) {
+                Ok(0) => break,
+                Ok(count) => filled = filled.saturating_add(count),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+
+    /// See [`StoredBytes::modified`].
+    #[must_use]
+    pub fn modified(&self) -> Option<SystemTime> {
+        self.bytes.modified()
+    }
+}
+
+impl From<File> for StoredFile {
+    fn from(file: File) -> Self {
+        Self::new(Arc::new(file))
     }
 }
 
@@ -479,6 +536,10 @@ impl StoredBytes for File {
 
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
         read_at(self, bytes, offset)
+    }
+
+    fn modified(&self) -> Option<SystemTime> {
+        self.metadata().and_then(|metadata| metadata.modified()).ok()
     }
 }
 

@@ -15,7 +15,6 @@
 #![deny(clippy::arithmetic_side_effects)]
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
@@ -23,52 +22,59 @@ use serde_json::Value;
 
 use super::avro::records;
 use super::{BOOK_BYTES_MAX, Books, Named, TableColumn, inside};
-use pagewarden_core::source::store::Listed;
-use pagewarden_core::verdict::Kind;
+use pagewarden_core::database::Step;
+use pagewarden_core::source::store::{Listed, StorePath, is_not_read};
+use pagewarden_core::verdict::{Kind, Unread};
 
 pub(super) const METADATA: &str = "metadata";
 const ENDING: &str = ".metadata.json";
+const HINT: &str = "version-hint.text";
 const DELETED: i64 = 2;
 
-/// True if the folder has the metadata of an Iceberg table.
-#[must_use]
-pub(super) fn is_table(folder: &Path) -> bool {
-    states(folder).is_ok_and(|states| !states.is_empty())
-}
-
-/// True if metadata is among these.
-pub(super) fn is_state_among(listed: &[Listed]) -> bool {
-    listed.iter().any(|one| one.name.ends_with(ENDING))
+/// True if a state is among what is in the folder of the metadata.
+pub(super) fn is_among(listed: &[Listed]) -> bool {
+    !states(listed).is_empty()
 }
 
 /// The newest state.
 #[must_use]
-pub(super) fn newest(folder: &Path) -> Option<PathBuf> {
-    states(folder).ok()?.pop_last().map(|(_, place)| place)
+pub(super) fn newest(listed: &[Listed]) -> Option<PathBuf> {
+    states(listed).pop_last().map(|(_, place)| place)
 }
 
 /// The states of the table, by their numbers.
-fn states(folder: &Path) -> io::Result<BTreeMap<(u64, String), PathBuf>> {
+fn states(listed: &[Listed]) -> BTreeMap<(u64, String), PathBuf> {
     let mut states = BTreeMap::new();
-    for entry in fs::read_dir(folder.join(METADATA))? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
+    for Listed { name, .. } in listed {
         let Some(stem) = name.strip_suffix(ENDING) else { continue };
         let digits = stem.trim_start_matches('v').split(['-', '.']).next().unwrap_or_default();
         let Ok(number) = digits.parse() else { continue };
-        states.insert((number, name.clone()), Path::new(METADATA).join(&name));
+        states.insert((number, name.clone()), Path::new(METADATA).join(name));
     }
-    Ok(states)
+    states
+}
+
+/// The number of the current state, where the folder says it.
+fn hinted(folder: &StorePath, books: &mut Books) -> Option<u64> {
+    match super::book(&folder.join(METADATA).join(HINT)) {
+        Ok(hint) => String::from_utf8(hint).ok()?.trim().parse().ok(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => {
+            let name = Path::new(METADATA).join(HINT);
+            books.unread(&name.to_string_lossy(), &error.to_string());
+            None
+        }
+    }
 }
 
 /// What the metadata says.
 ///
 /// # Errors
 /// It cannot be listed.
-pub(super) fn read(folder: &Path) -> io::Result<Books> {
+pub(super) fn read(folder: &StorePath) -> io::Result<Books> {
     let mut books = Books { engine: "Iceberg table", ..Books::default() };
-    let states = states(folder)?;
-    let hint = fs::read_to_string(folder.join(METADATA).join("version-hint.text")).ok();
-    let hint = hint.and_then(|hint| hint.trim().parse::<u64>().ok());
+    let states = states(&folder.join(METADATA).list()?);
+    let hint = hinted(folder, &mut books);
     let hinted = hint.and_then(|hint| states.iter().find(|((number, _), _)| *number == hint));
     let Some((_, place)) = hinted.or_else(|| states.last_key_value()) else { return Ok(books) };
     let name = place.to_string_lossy().into_owned();
@@ -135,7 +141,7 @@ fn columns(metadata: &Value) -> Vec<TableColumn> {
 }
 
 struct Reading<'a> {
-    folder: &'a Path,
+    folder: &'a StorePath,
     location: &'a str,
     /// Manifests that were read: snapshots share them.
     seen: HashSet<String>,
@@ -221,6 +227,11 @@ impl Reading<'_> {
         };
         if !is_needed {
             let content = super::book(&self.folder.join(&place));
+            if let Some(error) = content.as_ref().err().filter(|error| is_not_read(error)) {
+                let name = place.to_string_lossy();
+                books.steps.push(Step::Unread(Unread::of_file(name, error.to_string())));
+                books.are_others_unknown = true;
+            }
             books.others.insert(place);
             return content.ok().and_then(|it| records(&it).ok()).unwrap_or_default();
         }
