@@ -11,6 +11,7 @@ use crate::runner::{pagewarden, run};
 pub(crate) mod server;
 
 mod folders;
+mod lake;
 mod packs;
 mod sqlserver;
 mod store_trials;

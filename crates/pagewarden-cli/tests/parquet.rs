@@ -10,9 +10,9 @@ use pagewarden_scratch::python::{Python, files_of};
 use crate::damage::Dice;
 use crate::runner::{check, pagewarden, run};
 
-const CRC: &str = "pyarrow-26.0.1/crc.parquet";
+pub(crate) const CRC: &str = "pyarrow-26.0.1/crc.parquet";
 
-fn golden(name: &str) -> Vec<u8> {
+pub(crate) fn golden(name: &str) -> Vec<u8> {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/parquet");
     fs::read(Path::new(root).join(name)).unwrap()
 }
@@ -110,7 +110,7 @@ fn packed_file_comes_back_byte_by_byte() {
     assert!(fs::read(restored).unwrap() == good);
 }
 
-fn golden_table(name: &str) -> tempfile::TempDir {
+pub(crate) fn golden_table(name: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/parquet").join(name);
     let target = folder.path().join("table");
@@ -191,7 +191,7 @@ fn tables_of_deltalake_and_pyiceberg_raise_no_alarm_and_each_file_that_is_gone_i
     }
 }
 
-fn parquet_files(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn parquet_files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

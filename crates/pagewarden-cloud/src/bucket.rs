@@ -1,6 +1,6 @@
 //! A bucket as a store of files: folders are what keys have in common up to a slash.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use object_store::{GetOptions, ObjectStore};
 use pagewarden::source::store::{Listed, NotRead, Seen, Store, StoredBytes};
 
 use crate::expected::{EXPECTED_BYTES_MAX, Expected};
-use crate::fault::Secrets;
+use crate::fault::{NO_OBJECT, Secrets};
 use crate::io_thread::IoThread;
 use crate::object::{Access, Object, Reading, Version, get};
 use crate::pieces::{PIECE_BYTES, Pieces};
@@ -26,6 +26,14 @@ pub(crate) struct Bucket {
     folders: Mutex<HashMap<Key, Arc<Vec<Listed>>>>,
     objects: Mutex<HashMap<Key, Arc<Object>>>,
     expected: Expected,
+    absent: Mutex<Absent>,
+}
+
+/// What the store said it has not.
+#[derive(Debug, Default)]
+struct Absent {
+    objects: HashSet<Key>,
+    folders: HashSet<Key>,
 }
 
 impl Bucket {
@@ -37,8 +45,8 @@ impl Bucket {
         secrets: Arc<Secrets>,
     ) -> Self {
         let access = Access { store, io, pieces, secrets };
-        let (folders, objects, expected) = Default::default();
-        Self { root, access, folders, objects, expected }
+        let (folders, objects, expected, absent) = Default::default();
+        Self { root, access, folders, objects, expected, absent }
     }
 
     fn key(&self, path: &Path) -> io::Result<Key> {
@@ -88,6 +96,10 @@ impl Bucket {
         self.folders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn absent(&self) -> MutexGuard<'_, Absent> {
+        self.absent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn learn(&self, key: &Key, version: Version) -> Arc<Object> {
         let mut objects = self.objects();
         let new = || Arc::new(Object::new(self.access.clone(), key.clone(), version));
@@ -102,8 +114,9 @@ impl Bucket {
         if let Some(object) = self.objects().get(key) {
             return Ok(Some(Arc::clone(object)));
         }
-        match key.as_ref().is_empty() || self.is_absent(key, false) {
-            true => Err(io::ErrorKind::NotFound.into()),
+        let is_absent = self.absent().objects.contains(key) || self.is_absent(key, false);
+        match key.as_ref().is_empty() || is_absent {
+            true => Err(no_object()),
             false => Ok(None),
         }
     }
@@ -137,8 +150,11 @@ impl Bucket {
             let options = GetOptions { head: true, ..GetOptions::default() };
             let result = store.get_opts(&asked, options).await;
             result.map(|it| Version::from(&it.meta)).map_err(|error| secrets.hide(&error))
-        })?;
-        Ok(self.learn(key, version))
+        });
+        if version.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            self.absent().objects.insert(key.clone());
+        }
+        Ok(self.learn(key, version?))
     }
 
     /// The same, with its first piece: one request does for a small file.
@@ -168,9 +184,19 @@ impl Bucket {
         if let Some(listed) = self.folders().get(key) {
             return Ok(Arc::clone(listed));
         }
-        if self.is_absent(key, true) {
+        if self.absent().folders.contains(key) || self.is_absent(key, true) {
             return Err(io::ErrorKind::NotFound.into());
         }
+        let listed = self.ask_for_list(key);
+        if listed.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            self.absent().folders.insert(key.clone());
+        }
+        let listed = Arc::new(listed?);
+        self.folders().insert(key.clone(), Arc::clone(&listed));
+        Ok(listed)
+    }
+
+    fn ask_for_list(&self, key: &Key) -> io::Result<Vec<Listed>> {
         let Access { store, secrets, .. } = self.access.clone();
         let asked = key.clone();
         let result = self.wait(async move {
@@ -190,8 +216,6 @@ impl Bucket {
         if listed.is_empty() && !key.as_ref().is_empty() {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let listed = Arc::new(listed);
-        self.folders().insert(key.clone(), Arc::clone(&listed));
         Ok(listed)
     }
 
@@ -217,10 +241,18 @@ fn stopped() -> io::Error {
     NotRead("the run was stopped".to_owned()).into()
 }
 
+fn no_object() -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, NO_OBJECT)
+}
+
 impl Store for Bucket {
     fn list(&self, folder: &Path) -> io::Result<Vec<Listed>> {
         let key = self.key(folder)?;
         self.list_key(&key).map(|listed| listed.to_vec())
+    }
+
+    fn list_again(&self, folder: &Path) -> io::Result<Vec<Listed>> {
+        self.ask_for_list(&self.key(folder)?)
     }
 
     fn look(&self, path: &Path) -> io::Result<Seen> {
@@ -253,17 +285,15 @@ impl Store for Bucket {
         self.wait(async move { object.fetch_begin(wanted).await })
     }
 
-    fn expect(&self, file: &Path, bytes: u64) {
+    fn expect(&self, file: &Path, bytes: Option<u64>) {
         let Ok(key) = self.key(file) else { return };
-        if !(1..=EXPECTED_BYTES_MAX).contains(&bytes) {
-            return;
-        }
-        match self.known(&key) {
-            Ok(Some(object)) => object.expect(EXPECTED_BYTES_MAX),
-            Ok(None) => {
+        let bytes = bytes.filter(|bytes| (1..=EXPECTED_BYTES_MAX).contains(bytes));
+        match (self.known(&key), bytes) {
+            (Ok(Some(object)), _) => object.expect(EXPECTED_BYTES_MAX),
+            (Ok(None), Some(bytes)) => {
                 self.expected.add(&key, || self.access.io.begin_work(self.beginning(&key, bytes)));
             }
-            Err(_) => {}
+            _ => {}
         }
     }
 
@@ -305,7 +335,7 @@ mod tests {
         let path = StorePath::new(bucket.clone(), "s3://it/file");
         let (puts, payload) = (Arc::clone(&store), PutPayload::from("first"));
         bucket.wait(async move { Ok(puts.put(&"file".into(), payload).await.unwrap()) }).unwrap();
-        path.expect(5);
+        path.expect(Some(5));
         // The thread does one thing after the other.
         let deleted = bucket.wait(async move { Ok(store.delete(&"file".into()).await) });
         deleted.unwrap().unwrap();
@@ -322,8 +352,8 @@ mod tests {
             let put = async move { Ok(puts.put(&"long".into(), payload).await.unwrap()) };
             bucket.wait(put).unwrap();
             let at = |name: &str| StorePath::new(bucket.clone(), format!("s3://it/{name}"));
-            at("long").expect(expected);
-            at("absent").expect(expected);
+            at("long").expect(Some(expected));
+            at("absent").expect(Some(expected));
             assert_eq!(read(&at("long")).unwrap(), bytes, "{expected} were expected");
             assert_eq!(read(&at("absent")).unwrap_err().kind(), io::ErrorKind::NotFound);
         }

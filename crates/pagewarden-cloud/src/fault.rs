@@ -87,7 +87,7 @@ impl Secrets {
         let words = match error {
             // The bucket is another matter than a file in it.
             Error::NotFound { .. } if code.as_deref() != Some("NoSuchBucket") => {
-                return io::Error::new(io::ErrorKind::NotFound, "there is no such object");
+                return io::Error::new(io::ErrorKind::NotFound, NO_OBJECT);
             }
             // A list that finds none has no kind of its own.
             _ if code.as_deref() == Some("NoSuchBucket") => "there is no such bucket".to_owned(),
@@ -140,6 +140,8 @@ impl Secrets {
     }
 }
 
+/// What is said of an object that is not there.
+pub(crate) const NO_OBJECT: &str = "there is no such object";
 /// What is said of an object that is no longer the one that was seen first.
 pub(crate) const REPLACED: &str = "it was replaced or changed while the run read it: check again";
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use pagewarden::Error;
 use pagewarden::database::repository::{self, Sets};
-use pagewarden::database::{FolderKind, Format, OpenOptions, folder, parts};
+use pagewarden::database::{FolderKind, Format, OpenOptions, folder, parts, stored};
 use pagewarden::formats::FORMATS;
 use pagewarden::source::store::{Seen, StorePath, Stores, ThisMachine, Trouble, is_not_read};
 
@@ -57,7 +57,7 @@ fn unknown(address: &Path, why: &str) -> Error {
 pub enum Subject {
     /// One target, in one file or folder or in several.
     Target(Vec<PathBuf>),
-    /// One target in a file of a store that is no folder of this machine, or in several.
+    /// One target in a file or folder of a store that is no folder of this machine, or in several files.
     Stored(Vec<StorePath>),
     /// A backup repository, with its targets or why it cannot be opened.
     Repository(PathBuf, Result<Sets, Error>),
@@ -100,6 +100,7 @@ impl Subject {
             match repository::kind_of(place, kind) {
                 Some(tool) => return Self::Repository(path, (tool.open)(place, options)),
                 None if is_local => {}
+                None if stored::of_folder(place, kind).is_some() => {}
                 None => return Self::Repository(path, Err(unreadable(place))),
             }
         }

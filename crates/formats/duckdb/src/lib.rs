@@ -16,6 +16,7 @@ pub const FORMAT: Format = Format {
     probe: files::probe,
     open: files::open,
     stream: None,
+    in_store: None,
     parts: None,
     repositories: &[],
     in_folder: None,

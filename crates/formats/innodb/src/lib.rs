@@ -25,6 +25,7 @@ pub const FORMAT: Format = Format {
         probe: |begin| Probe::yes_if(xbstream::looks_like_xbstream(begin)),
         open: files::stream::open,
     }),
+    in_store: None,
     parts: None,
     repositories: &[],
     in_folder: None,

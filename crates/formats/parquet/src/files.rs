@@ -17,20 +17,22 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::FORMAT;
 use crate::page::codec::Codec;
 use crate::page::{Content, ParquetPage};
-use crate::table::{self, is_table};
+use crate::table;
 use pagewarden_core::database::{
-    Description, Evidence, OpenOptions, PageFile, Probe, Step, StreamedPages, Target,
+    Description, Evidence, OpenOptions, PageFile, Probe, Step, StoredKind, StreamedPages, Target,
 };
 use pagewarden_core::error::Error;
-use pagewarden_core::source::file::{open_anything, read_fully};
+use pagewarden_core::source::file::open_anything;
+use pagewarden_core::source::store::{Seen, StorePath, StoredFile};
 use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Severity, Unread};
 use pagewarden_core::words::{bytes, counted, printable};
 
@@ -60,31 +62,57 @@ const SLACK_BYTES: u64 = 100;
 
 const HINT: &str = "take another copy of the file, or write it anew from its source";
 
+/// How its files and tables are read where they are.
+pub(super) const IN_STORE: StoredKind = StoredKind { probe: probe_stored, open: open_stored };
+
 pub(super) fn probe(path: &Path, metadata: &Metadata) -> Probe {
-    if !metadata.is_file() {
-        return Probe::yes_if(metadata.is_dir() && is_table(path));
+    let place = StorePath::local(path);
+    let probe = match metadata.is_file() {
+        true => probe_file(&place),
+        false => Ok(Probe::yes_if(metadata.is_dir() && table::is_table(&place).is_ok_and(|it| it))),
+    };
+    probe.unwrap_or(Probe::No)
+}
+
+/// The end of a file is asked for only where its name or its beginning fits.
+fn probe_stored(place: &StorePath, begin: &[u8]) -> io::Result<Probe> {
+    let is_marked = begin.get(..MAGIC.len()).is_some_and(is_mark);
+    match is_marked || is_named_parquet(place.path()) {
+        true => probe_file(place),
+        false => Ok(Probe::No),
     }
-    match open_anything(path).and_then(|file| Ends::read(&file)) {
-        Ok(ends) if ends.has_both() => Probe::Yes,
+}
+
+fn probe_file(place: &StorePath) -> io::Result<Probe> {
+    let ends = Ends::read(&open_file(place)?)?;
+    let is_named = is_named_parquet(place.path());
+    Ok(match ends.bytes {
         // Nothing else tells a file that never came to be from one that is none.
-        Ok(ends) if ends.bytes == 0 && is_named_parquet(path) => Probe::Yes,
-        Ok(ends) if ends.has_one() || is_named_parquet(path) => Probe::Maybe,
+        0 => Probe::yes_if(is_named),
+        _ if ends.has_both() => Probe::Yes,
+        _ if ends.has_one() || is_named => Probe::Maybe,
         _ => Probe::No,
-    }
+    })
+}
+
+fn is_mark(end: &[u8]) -> bool {
+    end == MAGIC || end == ENCRYPTED_MAGIC
 }
 
 fn is_named_parquet(path: &Path) -> bool {
     path.extension().and_then(OsStr::to_str).is_some_and(|it| it.eq_ignore_ascii_case("parquet"))
 }
 
-pub(super) fn open(
-    path: &Path,
-    metadata: &Metadata,
-    options: &OpenOptions,
-) -> Result<Target, Error> {
-    if !metadata.is_file() {
-        if metadata.is_dir() && is_table(path) {
-            return table::open(path, options);
+pub(super) fn open(path: &Path, _: &Metadata, options: &OpenOptions) -> Result<Target, Error> {
+    open_stored(&path.into(), options)
+}
+
+fn open_stored(place: &StorePath, options: &OpenOptions) -> Result<Target, Error> {
+    let path = place.path();
+    let failed = |source| Error::io("open", path, source);
+    if !matches!(place.look().map_err(failed)?, Seen::File(_)) {
+        if table::is_table(place).map_err(failed)? {
+            return table::open(place, options);
         }
         return Err(Error::unrecognised(
             path,
@@ -92,7 +120,7 @@ pub(super) fn open(
             "name a Parquet file, or the folder that has _delta_log or metadata",
         ));
     }
-    let file = open_anything(path).map_err(|source| Error::io("open", path, source))?;
+    let file = open_file(place).map_err(failed)?;
     let ends = Ends::read(&file).map_err(|source| Error::io("read", path, source))?;
     if !ends.has_one() && !is_named_parquet(path) {
         return Err(Error::unrecognised(
@@ -108,6 +136,24 @@ pub(super) fn open(
     Ok(Target { description, steps: Box::new(steps), woken: None })
 }
 
+/// Opens a file, behind a link too.
+///
+/// # Errors
+/// As [`StorePath::open`], and for what is no file.
+pub(crate) fn open_file(place: &StorePath) -> io::Result<StoredFile> {
+    let Some(path) = place.local_path() else { return place.open() };
+    let file = open_anything(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file.into()),
+        false => Err(io::Error::other("not a file")),
+    }
+}
+
+/// The length of a file, and when it was written to.
+fn state_of(file: &StoredFile) -> io::Result<(u64, Option<SystemTime>)> {
+    Ok((file.length()?, file.modified()))
+}
+
 /// The first and the last bytes of a file.
 struct Ends {
     bytes: u64,
@@ -116,11 +162,11 @@ struct Ends {
 }
 
 impl Ends {
-    fn read(file: &File) -> io::Result<Self> {
-        let bytes = file.metadata()?.len();
+    fn read(file: &StoredFile) -> io::Result<Self> {
+        let bytes = file.length()?;
         let part = |offset: u64, length: usize| {
             let mut part = vec![0; length];
-            let count = read_fully(file, &mut part, offset)?;
+            let count = file.read_fully(&mut part, offset)?;
             part.truncate(count);
             io::Result::Ok(part)
         };
@@ -138,7 +184,6 @@ impl Ends {
     }
 
     fn has_one(&self) -> bool {
-        let is_mark = |end: &[u8]| end == MAGIC || end == ENCRYPTED_MAGIC;
         is_mark(&self.head) || is_mark(self.mark())
     }
 
@@ -227,7 +272,7 @@ pub(crate) struct FileSteps {
     chunks: Vec<Chunk>,
     walk: Option<Walk>,
     /// Asked again at the end.
-    as_opened: Metadata,
+    as_opened: (u64, Option<SystemTime>),
     /// The footer and what it leads to, beside pages.
     passed: u64,
     is_over: bool,
@@ -246,10 +291,10 @@ impl FileSteps {
     pub(crate) fn new(
         name: String,
         path: PathBuf,
-        file: File,
+        file: StoredFile,
         expands_all: bool,
     ) -> io::Result<Self> {
-        let as_opened = file.metadata()?;
+        let as_opened = state_of(&file)?;
         let ends = Ends::read(&file)?;
         let bytes = ends.bytes;
         let window = Window::new(file);
@@ -508,10 +553,7 @@ impl FileSteps {
     fn end(&mut self) {
         self.is_over = true;
         self.ready.push_back(Step::Passed(self.passed));
-        let is_same = self.reading.window.file().metadata().is_ok_and(|now| {
-            now.len() == self.as_opened.len()
-                && now.modified().ok() == self.as_opened.modified().ok()
-        });
+        let is_same = state_of(self.reading.window.file()).is_ok_and(|now| now == self.as_opened);
         if !is_same {
             let why = "it was written to while it was read: check it again when that is over";
             let unread = Unread::of_file(self.reading.name.clone(), why.to_owned());

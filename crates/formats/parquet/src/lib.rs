@@ -18,6 +18,7 @@ pub const FORMAT: Format = Format {
     probe: files::probe,
     open: files::open,
     stream: None,
+    in_store: Some(files::IN_STORE),
     parts: None,
     repositories: &[],
     in_folder: None,

@@ -15,17 +15,15 @@
 #![deny(clippy::arithmetic_side_effects)]
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::FORMAT;
-use crate::files::FileSteps;
 use crate::files::content::Obstacle;
-use pagewarden_core::database::{Description, Evidence, OpenOptions, Step, Target, mark_among};
+use crate::files::{FileSteps, open_file};
+use pagewarden_core::database::{Description, Evidence, OpenOptions, Step, Target};
 use pagewarden_core::error::Error;
-use pagewarden_core::source::file::{open_anything, read_fully};
-use pagewarden_core::source::store::{Listed, StorePath};
+use pagewarden_core::source::store::{Listed, Seen, StorePath, expecting, is_not_read};
 use pagewarden_core::verdict::{Finding, Kind, Note, Severity, Unread};
 use pagewarden_core::words::{bytes, counted, grouped};
 
@@ -58,6 +56,8 @@ struct Books {
     steps: Vec<Step>,
     /// The current state is not known for sure: nothing is said of files that nothing names.
     is_partial: bool,
+    /// Files of earlier states are not all known: nothing is said of files that nothing names.
+    are_others_unknown: bool,
     /// The columns of the current state, where the books say them.
     columns: Vec<TableColumn>,
     /// Why its rows are not those of its files.
@@ -92,7 +92,7 @@ pub struct Snapshot {
 #[derive(Debug)]
 pub struct SnapshotFile {
     /// Where it is.
-    pub path: PathBuf,
+    pub place: StorePath,
     /// Its length, as the table says.
     pub bytes: Option<u64>,
     /// Its rows, as the table says.
@@ -109,23 +109,82 @@ struct Named {
     is_parquet: bool,
 }
 
+/// The forms of books.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    Delta,
+    Iceberg,
+}
+
+impl Form {
+    /// That of a folder; `None` if it is no table.
+    ///
+    /// # Errors
+    /// The store did not say.
+    fn of(folder: &StorePath) -> io::Result<Option<Self>> {
+        for form in [Self::Delta, Self::Iceberg] {
+            if form.is_among(&listed_if_there(&folder.join(form.mark()))?) {
+                return Ok(Some(form));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The folder of the books.
+    fn mark(self) -> &'static str {
+        match self {
+            Self::Delta => delta::LOG,
+            Self::Iceberg => iceberg::METADATA,
+        }
+    }
+
+    /// True if a state of the table is among what is in that folder.
+    fn is_among(self, listed: &[Listed]) -> bool {
+        match self {
+            Self::Delta => delta::is_among(listed),
+            Self::Iceberg => iceberg::is_among(listed),
+        }
+    }
+
+    fn read(self, folder: &StorePath) -> io::Result<Books> {
+        match self {
+            Self::Delta => delta::read(folder),
+            Self::Iceberg => iceberg::read(folder),
+        }
+    }
+
+    /// The newest of the books: another one, if the table has changed.
+    fn newest(self, listed: &[Listed]) -> Option<PathBuf> {
+        match self {
+            Self::Delta => delta::newest(listed),
+            Self::Iceberg => iceberg::newest(listed),
+        }
+    }
+}
+
+/// What is in a folder; nothing where there is none, or it may not be listed.
+fn listed_if_there(folder: &StorePath) -> io::Result<Vec<Listed>> {
+    match folder.list() {
+        Err(error) if is_not_read(&error) => Err(error),
+        listed => Ok(listed.unwrap_or_default()),
+    }
+}
+
 /// True if the folder has the books of a table.
-#[must_use]
-pub fn is_table(folder: &Path) -> bool {
-    delta::is_table(folder) || iceberg::is_table(folder)
+///
+/// # Errors
+/// The store did not say.
+pub fn is_table(folder: &StorePath) -> io::Result<bool> {
+    Form::of(folder).map(|form| form.is_some())
 }
 
 /// What says that a folder of a store is a table.
 pub(crate) fn folder_mark(folder: &StorePath, listed: &[Listed]) -> Option<String> {
-    let below = |name: &str| folder.join(name).list().unwrap_or_default();
-    let is_iceberg = || iceberg::is_state_among(&below(iceberg::METADATA));
-    let has = |name: &str| mark_among(listed, &[name]);
-    has(delta::LOG).or_else(|| has(iceberg::METADATA).filter(|_| is_iceberg()))
-}
-
-/// The newest of its books: another one, if the table has changed.
-fn newest(folder: &Path) -> Option<PathBuf> {
-    delta::newest(folder).or_else(|| iceberg::newest(folder))
+    let has = |form: &Form| {
+        let is_listed = listed.iter().any(|one| one.name == form.mark());
+        is_listed && form.is_among(&folder.join(form.mark()).list().unwrap_or_default())
+    };
+    [Form::Delta, Form::Iceberg].iter().find(|form| has(form)).map(|form| form.mark().to_owned())
 }
 
 /// The current rows of a folder that [`is_table`].
@@ -133,11 +192,9 @@ fn newest(folder: &Path) -> Option<PathBuf> {
 /// # Errors
 /// Its books cannot be read, or are damaged, or its rows are not simply those of its files: some are
 /// deleted, or there are files of another form, or elsewhere.
-pub fn snapshot(folder: &Path) -> Result<Snapshot, Obstacle> {
-    let books = match delta::is_table(folder) {
-        true => delta::read(folder),
-        false => iceberg::read(folder),
-    }?;
+pub fn snapshot(folder: &StorePath) -> Result<Snapshot, Obstacle> {
+    let form = Form::of(folder)?.ok_or(io::ErrorKind::NotFound);
+    let books = form.map_err(io::Error::from)?.read(folder)?;
     for step in books.steps {
         match step {
             Step::Finding(finding) if finding.severity == Severity::Damage => {
@@ -163,7 +220,8 @@ pub fn snapshot(folder: &Path) -> Result<Snapshot, Obstacle> {
             let name = place.to_string_lossy();
             return Err(Obstacle::Unsupported(format!("{name} is not a Parquet file")));
         }
-        files.push(SnapshotFile { path: folder.join(place), bytes: named.bytes, rows: named.rows });
+        let place = folder.join(place);
+        files.push(SnapshotFile { place, bytes: named.bytes, rows: named.rows });
     }
     if books.columns.is_empty() {
         let why = "the books of the table do not say which columns it has";
@@ -176,19 +234,20 @@ pub fn snapshot(folder: &Path) -> Result<Snapshot, Obstacle> {
 ///
 /// # Errors
 /// Its books cannot be listed.
-pub fn open(folder: &Path, options: &OpenOptions) -> Result<Target, Error> {
-    let newest = newest(folder);
-    let books = match delta::is_table(folder) {
-        true => delta::read(folder),
-        false => iceberg::read(folder),
-    };
-    let mut books = books.map_err(|source| Error::io("list", folder, source))?;
-    say_orphans(folder, &mut books).map_err(|source| Error::io("list", folder, source))?;
+pub fn open(folder: &StorePath, options: &OpenOptions) -> Result<Target, Error> {
+    let failed = |source| Error::io("list", folder.path(), source);
+    let form = Form::of(folder).map_err(failed)?;
+    let form = form.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+    // By the list from which the books are read.
+    let listed = folder.join(form.mark()).list().map_err(failed)?;
+    let newest = form.newest(&listed);
+    let mut books = form.read(folder).map_err(failed)?;
+    say_orphans(folder, &mut books);
     let files = to_u64(books.files.len());
     let length = books.files.iter().filter_map(|file| file.bytes).fold(0, u64::saturating_add);
     let description = Description {
         part: None,
-        path: folder.to_owned(),
+        path: folder.path().to_owned(),
         format: FORMAT.name,
         engine: books.engine.to_owned(),
         page_size: 0,
@@ -203,11 +262,19 @@ pub fn open(folder: &Path, options: &OpenOptions) -> Result<Target, Error> {
         live: false,
         epoch: None,
     };
+    let root = folder.clone();
+    let files = expecting(books.files, move |named: &Named| {
+        if let Ok(place) = &named.place {
+            root.join(place).expect(named.bytes);
+        }
+    });
     let steps = TableSteps {
-        folder: folder.to_owned(),
+        folder: folder.clone(),
+        form,
         newest,
+
         ready: books.steps.into(),
-        files: books.files.into_iter(),
+        files: Box::new(files),
         current: None,
         expands_all: options.structure,
         untested: 0,
@@ -218,11 +285,12 @@ pub fn open(folder: &Path, options: &OpenOptions) -> Result<Target, Error> {
 
 /// What is to be said of the files of a table, one after another.
 struct TableSteps {
-    folder: PathBuf,
+    folder: StorePath,
+    form: Form,
     /// The newest book when the table was opened.
     newest: Option<PathBuf>,
     ready: VecDeque<Step>,
-    files: std::vec::IntoIter<Named>,
+    files: Box<dyn Iterator<Item = Named> + Send>,
     current: Option<FileSteps>,
     expands_all: bool,
     /// Files of another form than Parquet.
@@ -261,19 +329,12 @@ impl TableSteps {
             }
         };
         let name = place.to_string_lossy().into_owned();
-        let path = self.folder.join(place);
-        let opened = open_anything(&path).and_then(|file| {
-            let metadata = file.metadata()?;
-            match metadata.is_file() {
-                true => Ok((file, metadata.len())),
-                false => Err(io::Error::other("not a file")),
-            }
-        });
-        let (file, length) = match opened {
+        let place = self.folder.join(place);
+        let opened = open_file(&place).and_then(|file| Ok((file.length()?, file)));
+        let (length, file) = match opened {
             Ok(opened) => opened,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                if newest(&self.folder) != self.newest {
-                    let why = "it is gone, and the table has another state by now: check it again";
+                if let Some(why) = self.change() {
                     return self.ready.push_back(Step::Unread(Unread::of_file(name, why)));
                 }
                 let detail = "the current state of the table names it, and it is not there";
@@ -294,6 +355,7 @@ impl TableSteps {
             self.untested = self.untested.saturating_add(1);
             return;
         }
+        let path = place.path().to_owned();
         match FileSteps::new(name.clone(), path, file, self.expands_all) {
             Ok(steps) => {
                 let rows = steps.rows().zip(named.rows).filter(|(rows, named)| rows != named);
@@ -309,6 +371,17 @@ impl TableSteps {
             }
             Err(error) => {
                 self.ready.push_back(Step::Unread(Unread::of_file(name, error.to_string())));
+            }
+        }
+    }
+
+    /// Why a file that is gone may be none of the current state by now.
+    fn change(&self) -> Option<&'static str> {
+        match self.folder.join(self.form.mark()).list_again() {
+            Ok(listed) if self.form.newest(&listed) == self.newest => None,
+            Ok(_) => Some("it is gone, and the table has another state by now: check it again"),
+            Err(_) => {
+                Some("it is gone, and whether the table has another state by now is not known")
             }
         }
     }
@@ -332,14 +405,14 @@ impl TableSteps {
 }
 
 /// The content of a book of the table.
-fn book(path: &Path) -> io::Result<Vec<u8>> {
-    let file = open_anything(path)?;
-    let metadata = file.metadata()?;
-    if !metadata.is_file() || metadata.len() > BOOK_BYTES_MAX {
+fn book(place: &StorePath) -> io::Result<Vec<u8>> {
+    let file = open_file(place)?;
+    let length = file.length()?;
+    if length > BOOK_BYTES_MAX {
         return Err(io::Error::other("no file of a length that such files have"));
     }
-    let mut content = vec![0; usize::try_from(metadata.len()).unwrap_or(0)];
-    let count = read_fully(&file, &mut content, 0)?;
+    let mut content = vec![0; usize::try_from(length).unwrap_or(0)];
+    let count = file.read_fully(&mut content, 0)?;
     content.truncate(count);
     Ok(content)
 }
@@ -359,7 +432,7 @@ impl Books {
     }
 
     /// A book that must be there; `None`, and it is said why, if it cannot be read.
-    fn read(&mut self, folder: &Path, place: &Path) -> Option<Vec<u8>> {
+    fn read(&mut self, folder: &StorePath, place: &Path) -> Option<Vec<u8>> {
         let name = place.to_string_lossy();
         self.others.insert(place.to_owned());
         match book(&folder.join(place)) {
@@ -379,9 +452,9 @@ impl Books {
 }
 
 /// Says which Parquet files are in the folder that no state of the table names.
-fn say_orphans(folder: &Path, books: &mut Books) -> io::Result<()> {
+fn say_orphans(folder: &StorePath, books: &mut Books) {
     let mut found = BTreeSet::new();
-    list(folder, Path::new(""), 0, &mut found)?;
+    list(folder, Path::new(""), 0, &mut found, books);
     let named: HashSet<&PathBuf> =
         books.files.iter().filter_map(|file| file.place.as_ref().ok()).collect();
     let is_orphan = |place: &&PathBuf| !named.contains(place) && !books.others.contains(*place);
@@ -395,9 +468,9 @@ fn say_orphans(folder: &Path, books: &mut Books) -> io::Result<()> {
             rows: None,
             is_parquet: true,
         }));
-        return Ok(());
+        return;
     }
-    if let Some(first) = orphans.first() {
+    if let Some(first) = orphans.first().filter(|_| !books.are_others_unknown) {
         let names = orphans.iter().take(EXAMPLES).map(|place| place.to_string_lossy());
         let names: Vec<_> = names.collect();
         let detail = format!(
@@ -409,31 +482,39 @@ fn say_orphans(folder: &Path, books: &mut Books) -> io::Result<()> {
         let finding = Finding::of_file(&name, Severity::Notice, Kind::Structure, detail);
         books.steps.push(Step::Finding(finding));
     }
-    Ok(())
 }
 
-/// The Parquet files below a folder but for those in hidden ones, and those of the books.
+/// The Parquet files below a folder but for those in hidden ones, and those of the books. A folder that
+/// cannot be listed is unread; the files in it that the table names are opened all the same.
 fn list(
-    folder: &Path,
+    folder: &StorePath,
     below: &Path,
     depth: usize,
     found: &mut BTreeSet<PathBuf>,
-) -> io::Result<()> {
-    for entry in fs::read_dir(folder.join(below))? {
-        let entry = entry?;
-        let place = below.join(entry.file_name());
-        let Ok(kind) = entry.file_type() else { continue };
-        let is_hidden = entry.file_name().to_string_lossy().starts_with(['_', '.']);
-        if kind.is_dir() && !is_hidden && depth < DEPTH_MAX {
-            list(folder, &place, depth.saturating_add(1), found)?;
-        } else if kind.is_file()
-            && !is_hidden
-            && place.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("parquet"))
-        {
-            found.insert(place);
+    books: &mut Books,
+) {
+    let listed = match folder.join(below).list() {
+        Ok(listed) => listed,
+        Err(error) => {
+            let unread = Unread::of_file(below.to_string_lossy(), error.to_string());
+            books.are_others_unknown = true;
+            return books.steps.push(Step::Unread(unread));
+        }
+    };
+    for Listed { name, seen } in listed {
+        let place = below.join(&name);
+        if name.starts_with(['_', '.']) {
+            continue;
+        }
+        let is_parquet = place.extension().is_some_and(|it| it.eq_ignore_ascii_case("parquet"));
+        match seen {
+            Seen::Folder if depth < DEPTH_MAX => {
+                list(folder, &place, depth.saturating_add(1), found, books);
+            }
+            Seen::File(_) if is_parquet => drop(found.insert(place)),
+            _ => {}
         }
     }
-    Ok(())
 }
 
 /// A path below the folder of a table, without a way out of it.

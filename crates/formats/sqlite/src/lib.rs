@@ -22,6 +22,7 @@ pub const FORMAT: Format = Format {
         probe: |begin| Probe::yes_if(files::stream::is_known(begin)),
         open: files::stream::open,
     }),
+    in_store: None,
     parts: None,
     repositories: &[],
     in_folder: None,

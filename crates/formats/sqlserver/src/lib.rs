@@ -29,6 +29,7 @@ pub const FORMAT: Format = Format {
         open: |path, decoded, _| backup::open_stream(path, decoded),
     }),
     // The stripes of a backup.
+    in_store: None,
     parts: Some(PartsKind {
         part: |place| {
             let media = backup::media(place)?;

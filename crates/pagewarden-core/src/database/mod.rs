@@ -12,6 +12,7 @@
 
 use std::fmt;
 use std::fs::Metadata;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -428,6 +429,22 @@ pub struct OpenOptions {
     pub repository: RepositoryOptions,
 }
 
+/// See [`Format::in_store`].
+#[derive(Debug)]
+pub struct StoredKind {
+    /// Looks at a file that begins with these bytes, as [`Format::probe`] does. Folders are recognised by
+    /// [`Format::folder_mark`].
+    ///
+    /// # Errors
+    /// The store did not say.
+    pub probe: fn(&StorePath, &[u8]) -> io::Result<Probe>,
+    /// Opens a file or a folder.
+    ///
+    /// # Errors
+    /// As [`Format::open`].
+    pub open: fn(&StorePath, &OpenOptions) -> Result<Target, Error>,
+}
+
 /// See [`Format::in_folder`].
 #[derive(Debug)]
 pub struct FolderKind {
@@ -494,7 +511,8 @@ pub struct Format {
     /// where its content is no longer recognised.
     pub endings: &'static [&'static str],
     /// What says that a folder of a store, in which this is listed, is one of this format: a data
-    /// directory, a backup of one in files of its own. Only a folder of this machine is read as one.
+    /// directory, a backup of one in files of its own. Without [`Format::in_store`], only a folder of this
+    /// machine is read as one.
     pub folder_mark: fn(&StorePath, &[Listed]) -> Option<String>,
     /// Looks at a path without opening more than its first bytes.
     pub probe: fn(&Path, &Metadata) -> Probe,
@@ -506,6 +524,9 @@ pub struct Format {
     /// Opens what comes as a stream that can be read only once; the path is
     /// what it is called. `None`: nothing of this kind can be read so.
     pub stream: Option<StreamKind>,
+    /// Reads its files and folders where they are in a store, as far as they are asked for; `None`: what
+    /// is no stream is copied to this machine.
+    pub in_store: Option<StoredKind>,
     /// Several files may be one target; `None`: never.
     pub parts: Option<PartsKind>,
     /// Tools that keep backups of this format in repositories of their own.

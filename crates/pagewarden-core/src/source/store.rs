@@ -5,12 +5,14 @@
 //! machine is here; those that need a network are crates of their own, so that the library stays
 //! without them.
 
+use std::collections::VecDeque;
 use std::error::Error;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::source::file::{open_regular, read_at};
 
@@ -21,6 +23,14 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// # Errors
     /// It cannot be listed, or not to its end. [`io::ErrorKind::NotFound`]: there is no such folder.
     fn list(&self, folder: &Path) -> io::Result<Vec<Listed>>;
+
+    /// What is in a folder by now: a store may remember what it listed before.
+    ///
+    /// # Errors
+    /// As [`Store::list`].
+    fn list_again(&self, folder: &Path) -> io::Result<Vec<Listed>> {
+        self.list(folder)
+    }
 
     /// What is at a path, behind a link too.
     ///
@@ -41,14 +51,14 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// As [`Store::open`].
     fn first_bytes(&self, file: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
         let mut begin = Vec::new();
-        let file = StoredFile { bytes: self.open(file)?, position: 0 };
+        let file = StoredFile::new(self.open(file)?);
         file.take(bytes_max as u64).read_to_end(&mut begin)?;
         Ok(begin)
     }
 
-    /// A file of about this number of bytes will be opened soon, as far as is known. A store that takes long to
-    /// answer may fetch it meanwhile.
-    fn expect(&self, _file: &Path, _bytes: u64) {}
+    /// A file of about this number of bytes (`None`: as its folder was listed) will be opened soon, as
+    /// far as is known. A store that takes long to answer may fetch it meanwhile.
+    fn expect(&self, _file: &Path, _bytes: Option<u64>) {}
 
     /// True for the folders of this machine, whose paths other code may open.
     fn is_local(&self) -> bool {
@@ -60,6 +70,26 @@ pub trait Store: fmt::Debug + Send + Sync {
     fn is_running(&self) -> bool {
         false
     }
+}
+
+/// Files that are [expected](Store::expect) at a time.
+pub const EXPECTED_FILES: usize = 32;
+
+/// The same items, for each of which `expect` says before its turn which files will be opened.
+pub fn expecting<T>(
+    items: impl IntoIterator<Item = T>,
+    mut expect: impl FnMut(&T),
+) -> impl Iterator<Item = T> {
+    let (mut items, mut next) = (items.into_iter(), VecDeque::new());
+    std::iter::from_fn(move || {
+        while next.len() < EXPECTED_FILES
+            && let Some(item) = items.next()
+        {
+            expect(&item);
+            next.push_back(item);
+        }
+        next.pop_front()
+    })
 }
 
 /// A file of a [`Store`], as it was when it was opened: a store in which files are replaced as a
@@ -76,6 +106,11 @@ pub trait StoredBytes: fmt::Debug + Send + Sync {
     /// # Errors
     /// As [`Store::open`].
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// When it was last written to, where a file may be written to while it is read.
+    fn modified(&self) -> Option<SystemTime> {
+        None
+    }
 }
 
 /// What is at a path.
@@ -260,6 +295,14 @@ impl StorePath {
         self.store.list(&self.path)
     }
 
+    /// What is in it by now.
+    ///
+    /// # Errors
+    /// See [`Store::list_again`].
+    pub fn list_again(&self) -> io::Result<Vec<Listed>> {
+        self.store.list_again(&self.path)
+    }
+
     /// What is there.
     ///
     /// # Errors
@@ -295,11 +338,11 @@ impl StorePath {
     /// # Errors
     /// See [`Store::open`].
     pub fn open(&self) -> io::Result<StoredFile> {
-        Ok(StoredFile { bytes: self.store.open(&self.path)?, position: 0 })
+        Ok(StoredFile::new(self.store.open(&self.path)?))
     }
 
     /// See [`Store::expect`].
-    pub fn expect(&self, bytes: u64) {
+    pub fn expect(&self, bytes: Option<u64>) {
         self.store.expect(&self.path, bytes);
     }
 
@@ -412,6 +455,12 @@ pub struct StoredFile {
 }
 
 impl StoredFile {
+    /// One that was opened, from its beginning on.
+    #[must_use]
+    pub fn new(bytes: Arc<dyn StoredBytes>) -> Self {
+        Self { bytes, position: 0 }
+    }
+
     /// How many bytes it has.
     ///
     /// # Errors
@@ -426,6 +475,35 @@ impl StoredFile {
     /// As there.
     pub fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
         self.bytes.read_at(bytes, offset)
+    }
+
+    /// Fills `bytes` from `offset` on; how much there was.
+    ///
+    /// # Errors
+    /// See [`StoredBytes::read_at`].
+    pub fn read_fully(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut filled = 0_usize;
+        while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match self.read_at(rest, offset.saturating_add(filled as u64)) {
+                Ok(0) => break,
+                Ok(count) => filled = filled.saturating_add(count),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+
+    /// See [`StoredBytes::modified`].
+    #[must_use]
+    pub fn modified(&self) -> Option<SystemTime> {
+        self.bytes.modified()
+    }
+}
+
+impl From<File> for StoredFile {
+    fn from(file: File) -> Self {
+        Self::new(Arc::new(file))
     }
 }
 
@@ -489,6 +567,10 @@ impl StoredBytes for File {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
         read_at(self, bytes, offset)
     }
+
+    fn modified(&self) -> Option<SystemTime> {
+        self.metadata().and_then(|metadata| metadata.modified()).ok()
+    }
 }
 
 #[cfg(test)]
@@ -515,6 +597,17 @@ mod tests {
         assert_eq!((file.read(&mut bytes).unwrap(), &bytes), (4, b"4567"));
         assert_eq!(place.join("a").first_bytes(3).unwrap(), b"012");
         assert_eq!(place.join("x/y").below(&place), "x/y");
+    }
+
+    #[test]
+    fn all_items_come_in_order_and_each_is_expected_before() {
+        let mut expected = Vec::new();
+        let items: Vec<_> = expecting(0..100, |item| expected.push(*item)).collect();
+        assert!(items.iter().copied().eq(0..100) && items == expected);
+        let count = std::cell::Cell::new(0);
+        let mut items = expecting(0..100, |_| count.set(count.get() + 1));
+        assert_eq!((items.next(), count.get()), (Some(0), EXPECTED_FILES));
+        assert_eq!((items.next(), count.get()), (Some(1), EXPECTED_FILES + 1));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use crate::database::{Format, Probe, STREAM_BEGIN_BYTES, repository};
+use crate::database::{Format, Probe, STREAM_BEGIN_BYTES, repository, stored};
 use crate::error::Error;
 use crate::formats::FORMATS;
 use crate::source::store::{Listed, Seen, StorePath};
@@ -100,7 +100,14 @@ fn list_stored(
                     found.push(place);
                 }
             }
-            Seen::File(_) | Seen::Other => {}
+            // As on a disk, a name may say enough of one that is empty.
+            Seen::File(_) => {
+                if is_named_like_one(place.path()) && stored::of_file(&place, &[], kind)?.is_some()
+                {
+                    found.push(place);
+                }
+            }
+            Seen::Other => {}
         }
     }
     Ok(())
@@ -109,8 +116,15 @@ fn list_stored(
 /// What says that a folder of a store is one database in files of its own.
 #[must_use]
 pub fn mark_of(folder: &StorePath) -> Option<String> {
+    marked(folder).map(|(_, mark)| mark)
+}
+
+/// The format of a folder of a store that is one database in files of its own, and what says so.
+#[must_use]
+pub fn marked(folder: &StorePath) -> Option<(&'static Format, String)> {
     let listed = folder.list().ok()?;
-    FORMATS.iter().find_map(|format| (format.folder_mark)(folder, &listed))
+    let mark = |format: &'static Format| Some((format, (format.folder_mark)(folder, &listed)?));
+    FORMATS.iter().find_map(mark)
 }
 
 /// True for a file of a store whose content is recognised by its first bytes. The formats look at files
@@ -126,7 +140,9 @@ fn is_stored_one(place: &StorePath, bytes: u64, kind: Option<&Format>) -> Result
         file.set_len(bytes.min(SHOWN_BYTES_MAX))?;
         Ok(best(&path, &file.metadata()?, kind) == Probe::Yes)
     };
-    shown().map_err(|source| Error::io("copy", place.path(), source))
+    let is_one = shown().map_err(|source| Error::io("copy", place.path(), source))?;
+    // Some formats have their mark at the end.
+    Ok(is_one || stored::of_file(place, &begin, kind)?.is_some())
 }
 
 fn best(path: &Path, metadata: &fs::Metadata, kind: Option<&Format>) -> Probe {

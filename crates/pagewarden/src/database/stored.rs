@@ -1,4 +1,4 @@
-//! A single file of a store, as a target.
+//! A single file of a store, as a target; or a folder, of formats that are read where they are.
 
 use std::fs::{self, File};
 use std::io;
@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::{Format, OpenOptions, Step, Target, open_stream as open_any_stream, open_with, parts};
+use super::{
+    Format, OpenOptions, Probe, Step, StoredKind, Target, folder, open_stream as open_any_stream,
+    open_with, parts,
+};
 use crate::error::{Error, ErrorKind};
 use crate::formats::FORMATS;
 use crate::source::decode::{BEGIN_BYTES, Compression};
@@ -14,6 +17,9 @@ use crate::source::store::{Seen, StorePath};
 use crate::source::tar::looks_like_tar;
 use crate::verdict::Note;
 use crate::words;
+
+/// Marks at the beginning of files are shorter.
+const MARK_BYTES: usize = 512;
 
 /// Opens a file of a store, as a stream where it is one. What must be read more than once is copied
 /// to a temporary file first, which lives as long as its folder; so is a database with the files beside it
@@ -26,6 +32,9 @@ pub fn open(
     kind: Option<&Format>,
     options: &OpenOptions,
 ) -> Result<(Target, Option<TempDir>), Error> {
+    if let Some(stored) = in_place(place, kind)? {
+        return (stored.open)(place, options).map(|target| (target, None));
+    }
     let sidecars = sidecars(place);
     if sidecars.is_empty()
         && let Some(target) = open_stream(place, kind, options)?
@@ -47,6 +56,54 @@ pub fn open(
     let note = Step::Note(Note { file: String::new(), text });
     target.steps = Box::new(std::iter::once(note).chain(target.steps));
     Ok((target, Some(folder)))
+}
+
+/// What reads a file or folder of a store where it is; `None` if nothing does.
+fn in_place(
+    place: &StorePath,
+    kind: Option<&Format>,
+) -> Result<Option<&'static StoredKind>, Error> {
+    if place.is_folder() {
+        return Ok(of_folder(place, kind));
+    }
+    let failed = |source: io::Error| Error::io("open", place.path(), source);
+    // Whatever it is, its beginning is read: from a file that is open, a piece comes that is kept.
+    let mut begin = [0; MARK_BYTES];
+    let count = place.open().and_then(|file| file.read_fully(&mut begin, 0)).map_err(failed)?;
+    of_file(place, begin.get(..count).unwrap_or_default(), kind)
+}
+
+/// What reads a folder of a store where it is, by the mark of its format; `None` if nothing does.
+#[must_use]
+pub fn of_folder(place: &StorePath, kind: Option<&Format>) -> Option<&'static StoredKind> {
+    let (format, _) = folder::marked(place)?;
+    let stored = format.in_store.as_ref()?;
+    kind.is_none_or(|kind| kind.name == format.name).then_some(stored)
+}
+
+/// What reads a file of a store that begins with these bytes where it is; `None` if nothing does.
+///
+/// # Errors
+/// The store did not say what it is.
+pub fn of_file(
+    place: &StorePath,
+    begin: &[u8],
+    kind: Option<&Format>,
+) -> Result<Option<&'static StoredKind>, Error> {
+    for format in FORMATS {
+        let Some(stored) = &format.in_store else { continue };
+        let least = match kind {
+            // A name alone proves nothing: another format may know the content.
+            None => Probe::Yes,
+            Some(kind) if kind.name == format.name => Probe::Maybe,
+            Some(_) => continue,
+        };
+        let probe = (stored.probe)(place, begin);
+        if probe.map_err(|source| Error::io("read", place.path(), source))? >= least {
+            return Ok(Some(stored));
+        }
+    }
+    Ok(None)
 }
 
 /// Opens files of a store that belong together, see [`parts::grouped`], or a single

@@ -8,10 +8,8 @@
 
 #![deny(clippy::arithmetic_side_effects)]
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::footer::{Footer, Place};
@@ -19,12 +17,13 @@ use super::header::{PageHeader, PageKind};
 use super::window::Window;
 use super::{
     ENCRYPTED_MAGIC, Ends, FOOTER_BYTES_MAX, MAGIC, MAGIC_BYTES, SLACK_BYTES, forgets_headers,
+    open_file, state_of,
 };
 use crate::checksum::page_sum;
 use crate::page::Content;
 use crate::page::codec::{Codec, expand};
 use crate::thrift::ThriftError;
-use pagewarden_core::source::file::open_anything;
+use pagewarden_core::source::store::{StorePath, StoredFile};
 
 /// Headers may hold the smallest and the largest value of their page.
 const HEADER_BYTES_MAX: usize = 16 << 20;
@@ -52,7 +51,7 @@ impl From<io::Error> for Obstacle {
 #[derive(Debug)]
 pub struct ContentFile {
     path: PathBuf,
-    file: Arc<File>,
+    file: StoredFile,
     /// When it was opened: its length and when it was written to.
     as_opened: (u64, Option<SystemTime>),
     footer_begin: u64,
@@ -65,12 +64,9 @@ impl ContentFile {
     ///
     /// # Errors
     /// It cannot be read, has no footer that says where everything is, or needs a key.
-    pub fn open(path: &Path) -> Result<Self, Obstacle> {
-        let file = open_anything(path)?;
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(Obstacle::Unsupported("it is not a file".to_owned()));
-        }
+    pub fn open(at: &StorePath) -> Result<Self, Obstacle> {
+        let file = open_file(at)?;
+        let as_opened = state_of(&file)?;
         let ends = Ends::read(&file)?;
         if ends.mark() == ENCRYPTED_MAGIC {
             return Err(Obstacle::Unsupported("its footer is encrypted".to_owned()));
@@ -96,9 +92,9 @@ impl ContentFile {
             return Err(Obstacle::Unsupported(why.to_owned()));
         }
         Ok(Self {
-            path: path.to_owned(),
+            path: at.path().to_owned(),
             file: window.into_file(),
-            as_opened: (metadata.len(), metadata.modified().ok()),
+            as_opened,
             footer_begin: place.begin,
             footer,
             footer_bytes,
@@ -137,8 +133,7 @@ impl ContentFile {
     /// True if it has not been written to since it was opened.
     #[must_use]
     pub fn is_as_opened(&self) -> bool {
-        let now = self.file.metadata();
-        now.is_ok_and(|now| (now.len(), now.modified().ok()) == self.as_opened)
+        state_of(&self.file).is_ok_and(|now| now == self.as_opened)
     }
 
     /// The pages of a column in a row group.
@@ -168,7 +163,7 @@ impl ContentFile {
         }
         let slack = if forgets_headers(&self.footer.writer) { SLACK_BYTES } else { 0 };
         Ok(ContentPages {
-            window: Window::shared(Arc::clone(&self.file)),
+            window: Window::new(self.file.clone()),
             name,
             offset: place.begin,
             end: place.end(),

@@ -19,13 +19,13 @@ const CRC: &str = "pyarrow-26.0.1/crc.parquet";
 const PLAIN: &str = "pyarrow-26.0.1/plain.parquet";
 
 #[derive(Default)]
-struct Seen {
+struct Kept {
     findings: Vec<Finding>,
     notes: Vec<String>,
     unread: u64,
 }
 
-impl Sink for Seen {
+impl Sink for Kept {
     fn finding(&mut self, finding: &Finding) -> io::Result<()> {
         self.findings.push(finding.clone());
         Ok(())
@@ -42,12 +42,12 @@ impl Sink for Seen {
     }
 }
 
-fn checked(bytes: &[u8]) -> (Verdict, Summary, Seen) {
+fn checked(bytes: &[u8]) -> (Verdict, Summary, Kept) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("shop.parquet");
     fs::write(&path, bytes).unwrap();
     let target = open(&path, &fs::metadata(&path).unwrap(), &OpenOptions::default()).unwrap();
-    let mut seen = Seen::default();
+    let mut seen = Kept::default();
     let options =
         Options { jobs: NonZero::<usize>::MIN, caching: Caching::Cached, ..Options::default() };
     let verified = verify(target, &options, &(), &mut seen).unwrap();

@@ -2,12 +2,10 @@
 
 #![deny(clippy::arithmetic_side_effects)]
 
-use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 
-use pagewarden_core::source::file::read_fully;
+use pagewarden_core::source::store::StoredFile;
 
 /// Small against a page of the usual size, which is copied out of it in part; large against headers.
 const WINDOW_BYTES: usize = 64 << 10;
@@ -15,7 +13,7 @@ const WINDOW_BYTES: usize = 64 << 10;
 /// A file with the bytes of it that were read last.
 #[derive(Debug)]
 pub struct Window {
-    file: Arc<File>,
+    file: StoredFile,
     begin: u64,
     bytes: Vec<u8>,
 }
@@ -23,25 +21,19 @@ pub struct Window {
 impl Window {
     /// Of a file.
     #[must_use]
-    pub fn new(file: File) -> Self {
-        Self::shared(Arc::new(file))
-    }
-
-    /// Of a file that has other windows.
-    #[must_use]
-    pub fn shared(file: Arc<File>) -> Self {
+    pub fn new(file: StoredFile) -> Self {
         Self { file, begin: 0, bytes: Vec::new() }
     }
 
     /// The file, without the bytes.
     #[must_use]
-    pub fn into_file(self) -> Arc<File> {
+    pub fn into_file(self) -> StoredFile {
         self.file
     }
 
     /// The file.
     #[must_use]
-    pub fn file(&self) -> &File {
+    pub fn file(&self) -> &StoredFile {
         &self.file
     }
 
@@ -56,7 +48,7 @@ impl Window {
         if self.held(range.start).len() < wanted {
             self.begin = range.start;
             self.bytes.resize(wanted.max(WINDOW_BYTES).min(available), 0);
-            let read = read_fully(&self.file, &mut self.bytes, range.start);
+            let read = self.file.read_fully(&mut self.bytes, range.start);
             self.bytes.truncate(*read.as_ref().unwrap_or(&0));
             read?;
         }
@@ -77,7 +69,7 @@ impl Window {
             bytes.resize(length, 0);
             let rest = bytes.get_mut(filled..).unwrap_or_default();
             let at = offset.saturating_add(u64::try_from(filled).unwrap_or(u64::MAX));
-            let count = read_fully(&self.file, rest, at)?;
+            let count = self.file.read_fully(rest, at)?;
             bytes.truncate(filled.saturating_add(count));
         }
         Ok(bytes)

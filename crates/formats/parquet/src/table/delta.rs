@@ -16,7 +16,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -24,22 +23,23 @@ use serde_json::Value;
 
 use super::{Books, Named, TableColumn, inside};
 use pagewarden_core::database::Step;
+use pagewarden_core::source::store::{Listed, StorePath, expecting};
 use pagewarden_core::verdict::{Kind, Note};
 
 pub(super) const LOG: &str = "_delta_log";
 const DIGITS: usize = 20;
 
-/// True if the folder has the log of a Delta table.
+/// True if a version is among what is in the folder of the log.
 #[must_use]
-pub(super) fn is_table(folder: &Path) -> bool {
-    Versions::list(folder).is_ok_and(|it| !it.commits.is_empty() || !it.checkpoints.is_empty())
+pub(super) fn is_among(listed: &[Listed]) -> bool {
+    let versions = Versions::of(listed);
+    !versions.commits.is_empty() || !versions.checkpoints.is_empty()
 }
 
 /// The newest version.
 #[must_use]
-pub(super) fn newest(folder: &Path) -> Option<PathBuf> {
-    let last = Versions::list(folder).ok()?.commits.last().copied()?;
-    Some(commit_of(last))
+pub(super) fn newest(listed: &[Listed]) -> Option<PathBuf> {
+    Versions::of(listed).commits.last().copied().map(commit_of)
 }
 
 fn commit_of(version: u64) -> PathBuf {
@@ -54,23 +54,21 @@ struct Versions {
 }
 
 impl Versions {
-    fn list(folder: &Path) -> io::Result<Self> {
+    fn of(listed: &[Listed]) -> Self {
         let mut versions = Self::default();
-        for entry in fs::read_dir(folder.join(LOG))? {
-            let name = entry?.file_name();
-            let Some((number, rest)) = name.to_str().and_then(|it| it.split_at_checked(DIGITS))
-            else {
-                continue;
-            };
+        for Listed { name, .. } in listed {
+            let Some((number, rest)) = name.split_at_checked(DIGITS) else { continue };
             let Ok(number) = number.parse() else { continue };
             if rest == ".json" {
                 versions.commits.insert(number);
             } else if rest.starts_with(".checkpoint.") {
-                let place = Path::new(LOG).join(&name);
+                let place = Path::new(LOG).join(name);
                 versions.checkpoints.entry(number).or_default().push(place);
             }
         }
-        Ok(versions)
+        // A store lists in any order.
+        versions.checkpoints.values_mut().for_each(|places| places.sort());
+        versions
     }
 
     /// The first commit that must be read: all versions from there on are needed. With the
@@ -98,15 +96,16 @@ type Key = (String, Option<String>);
 ///
 /// # Errors
 /// It cannot be listed.
-pub(super) fn read(folder: &Path) -> io::Result<Books> {
-    let versions = Versions::list(folder)?;
+pub(super) fn read(folder: &StorePath) -> io::Result<Books> {
+    let versions = Versions::of(&folder.join(LOG).list()?);
     let mut books = Books { engine: "Delta table", ..Books::default() };
     let (begin, checkpoint) = versions.begin();
     let newest = checkpoint.unwrap_or(0);
     let last = versions.commits.last().copied().unwrap_or(0).max(newest);
     books.state = format!("version {last}");
     let mut files = BTreeMap::new();
-    for version in begin..=last {
+    let expect = |version: &u64| folder.join(commit_of(*version)).expect(None);
+    for version in expecting(begin..=last, expect) {
         let place = commit_of(version);
         if !versions.commits.contains(&version) {
             let gone = (version..=last).take_while(|it| !versions.commits.contains(it)).count();

@@ -15,7 +15,6 @@
 #![deny(clippy::arithmetic_side_effects)]
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
@@ -23,52 +22,59 @@ use serde_json::Value;
 
 use super::avro::records;
 use super::{BOOK_BYTES_MAX, Books, Named, TableColumn, inside};
-use pagewarden_core::source::store::Listed;
-use pagewarden_core::verdict::Kind;
+use pagewarden_core::database::Step;
+use pagewarden_core::source::store::{Listed, StorePath, expecting, is_not_read};
+use pagewarden_core::verdict::{Kind, Unread};
 
 pub(super) const METADATA: &str = "metadata";
 const ENDING: &str = ".metadata.json";
+const HINT: &str = "version-hint.text";
 const DELETED: i64 = 2;
 
-/// True if the folder has the metadata of an Iceberg table.
-#[must_use]
-pub(super) fn is_table(folder: &Path) -> bool {
-    states(folder).is_ok_and(|states| !states.is_empty())
-}
-
-/// True if metadata is among these.
-pub(super) fn is_state_among(listed: &[Listed]) -> bool {
-    listed.iter().any(|one| one.name.ends_with(ENDING))
+/// True if a state is among what is in the folder of the metadata.
+pub(super) fn is_among(listed: &[Listed]) -> bool {
+    !states(listed).is_empty()
 }
 
 /// The newest state.
 #[must_use]
-pub(super) fn newest(folder: &Path) -> Option<PathBuf> {
-    states(folder).ok()?.pop_last().map(|(_, place)| place)
+pub(super) fn newest(listed: &[Listed]) -> Option<PathBuf> {
+    states(listed).pop_last().map(|(_, place)| place)
 }
 
 /// The states of the table, by their numbers.
-fn states(folder: &Path) -> io::Result<BTreeMap<(u64, String), PathBuf>> {
+fn states(listed: &[Listed]) -> BTreeMap<(u64, String), PathBuf> {
     let mut states = BTreeMap::new();
-    for entry in fs::read_dir(folder.join(METADATA))? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
+    for Listed { name, .. } in listed {
         let Some(stem) = name.strip_suffix(ENDING) else { continue };
         let digits = stem.trim_start_matches('v').split(['-', '.']).next().unwrap_or_default();
         let Ok(number) = digits.parse() else { continue };
-        states.insert((number, name.clone()), Path::new(METADATA).join(&name));
+        states.insert((number, name.clone()), Path::new(METADATA).join(name));
     }
-    Ok(states)
+    states
+}
+
+/// The number of the current state, where the folder says it.
+fn hinted(folder: &StorePath, books: &mut Books) -> Option<u64> {
+    match super::book(&folder.join(METADATA).join(HINT)) {
+        Ok(hint) => String::from_utf8(hint).ok()?.trim().parse().ok(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => {
+            let name = Path::new(METADATA).join(HINT);
+            books.unread(&name.to_string_lossy(), &error.to_string());
+            None
+        }
+    }
 }
 
 /// What the metadata says.
 ///
 /// # Errors
 /// It cannot be listed.
-pub(super) fn read(folder: &Path) -> io::Result<Books> {
+pub(super) fn read(folder: &StorePath) -> io::Result<Books> {
     let mut books = Books { engine: "Iceberg table", ..Books::default() };
-    let states = states(folder)?;
-    let hint = fs::read_to_string(folder.join(METADATA).join("version-hint.text")).ok();
-    let hint = hint.and_then(|hint| hint.trim().parse::<u64>().ok());
+    let states = states(&folder.join(METADATA).list()?);
+    let hint = hinted(folder, &mut books);
     let hinted = hint.and_then(|hint| states.iter().find(|((number, _), _)| *number == hint));
     let Some((_, place)) = hinted.or_else(|| states.last_key_value()) else { return Ok(books) };
     let name = place.to_string_lossy().into_owned();
@@ -134,28 +140,37 @@ fn columns(metadata: &Value) -> Vec<TableColumn> {
     fields.into_iter().flatten().filter_map(column).collect()
 }
 
+/// A place below the folder of the table, which has that location in its books; or the URL.
+fn place_of(location: &str, url: &str) -> Result<PathBuf, String> {
+    let plain = |url: &str| url.strip_prefix("file:").map(|it| it.replacen("///", "/", 1));
+    let (path, root) = (plain(url), plain(location));
+    let path = path.as_deref().unwrap_or(url);
+    let root = root.as_deref().unwrap_or(location).trim_end_matches('/');
+    let below = path.strip_prefix(root).and_then(|rest| rest.strip_prefix('/'));
+    below.and_then(inside).ok_or_else(|| url.to_owned())
+}
+
 struct Reading<'a> {
-    folder: &'a Path,
+    folder: &'a StorePath,
     location: &'a str,
     /// Manifests that were read: snapshots share them.
     seen: HashSet<String>,
 }
 
 impl Reading<'_> {
-    /// A place below the folder; or the URL.
-    fn place(&self, url: &str) -> Result<PathBuf, String> {
-        let plain = |url: &str| url.strip_prefix("file:").map(|it| it.replacen("///", "/", 1));
-        let (path, root) = (plain(url), plain(self.location));
-        let path = path.as_deref().unwrap_or(url);
-        let root = root.as_deref().unwrap_or(self.location).trim_end_matches('/');
-        let below = path.strip_prefix(root).and_then(|rest| rest.strip_prefix('/'));
-        below.and_then(inside).ok_or_else(|| url.to_owned())
-    }
-
     /// The files of a snapshot: those of the current one are to be tested, those of others are known.
     fn take(&mut self, snapshot: &Value, is_current: bool, books: &mut Books) {
         if let Some(list) = snapshot.get("manifest-list").and_then(Value::as_str) {
-            for manifest in self.records(list, None, is_current, books) {
+            let manifests = self.records(list, None, is_current, books);
+            let (folder, location) = (self.folder, self.location);
+            let expect = |manifest: &Value| {
+                let path = manifest.get("manifest_path").and_then(Value::as_str);
+                if let Some(Ok(place)) = path.map(|path| place_of(location, path)) {
+                    let length = manifest.get("manifest_length").and_then(Value::as_u64);
+                    folder.join(place).expect(length);
+                }
+            };
+            for manifest in expecting(manifests, expect) {
                 let length = manifest.get("manifest_length").and_then(Value::as_u64);
                 if let Some(path) = manifest.get("manifest_path").and_then(Value::as_str) {
                     self.manifest(path, length, is_current, books);
@@ -176,7 +191,7 @@ impl Reading<'_> {
         for entry in self.records(path, length, is_current, books) {
             let Some(file) = entry.get("data_file") else { continue };
             let Some(url) = file.get("file_path").and_then(Value::as_str) else { continue };
-            let place = self.place(url);
+            let place = place_of(self.location, url);
             let is_deleted = entry.get("status").and_then(Value::as_i64) == Some(DELETED);
             if !is_current || is_deleted {
                 books.others.extend(place.ok());
@@ -208,7 +223,7 @@ impl Reading<'_> {
         is_needed: bool,
         books: &mut Books,
     ) -> Vec<Value> {
-        let place = match self.place(url) {
+        let place = match place_of(self.location, url) {
             Ok(place) => place,
             Err(url) => {
                 if is_needed {
@@ -221,6 +236,11 @@ impl Reading<'_> {
         };
         if !is_needed {
             let content = super::book(&self.folder.join(&place));
+            if let Some(error) = content.as_ref().err().filter(|error| is_not_read(error)) {
+                let name = place.to_string_lossy();
+                books.steps.push(Step::Unread(Unread::of_file(name, error.to_string())));
+                books.are_others_unknown = true;
+            }
             books.others.insert(place);
             return content.ok().and_then(|it| records(&it).ok()).unwrap_or_default();
         }

@@ -2,11 +2,15 @@
 
 #![allow(clippy::arithmetic_side_effects)]
 
+use std::collections::HashMap;
+use std::fs;
 use std::num::NonZero;
+use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::files::{open as open_path, probe};
 use pagewarden_core::database::Probe;
+use pagewarden_core::source::store::{Store, StoredBytes};
 use pagewarden_core::verdict::Verdict;
 use pagewarden_core::verify::{Caching, Options, Sink, verify};
 
@@ -16,13 +20,13 @@ const ICEBERG: &str = "pyiceberg-0.12.0/table";
 struct Table(tempfile::TempDir);
 
 #[derive(Default)]
-struct Seen {
+struct Kept {
     findings: Vec<Finding>,
     unread: Vec<Unread>,
     notes: Vec<String>,
 }
 
-impl Sink for Seen {
+impl Sink for Kept {
     fn finding(&mut self, finding: &Finding) -> io::Result<()> {
         self.findings.push(finding.clone());
         Ok(())
@@ -65,19 +69,17 @@ impl Table {
 
     /// The files that the current state names, and its engine.
     fn named(&self) -> Vec<PathBuf> {
-        let books = match delta::is_table(self.0.path()) {
-            true => delta::read(self.0.path()),
-            false => iceberg::read(self.0.path()),
-        };
+        let folder = StorePath::local(self.0.path());
+        let books = Form::of(&folder).unwrap().unwrap().read(&folder);
         books.unwrap().files.into_iter().map(|file| file.place.unwrap()).collect()
     }
 
-    fn check(&self) -> (Verdict, u64, Seen) {
+    fn check(&self) -> (Verdict, u64, Kept) {
         let path = self.0.path();
         let metadata = fs::metadata(path).unwrap();
         assert_eq!(probe(path, &metadata), Probe::Yes);
         let target = open_path(path, &metadata, &OpenOptions::default()).unwrap();
-        let mut seen = Seen::default();
+        let mut seen = Kept::default();
         let options =
             Options { jobs: NonZero::<usize>::MIN, caching: Caching::Cached, ..Options::default() };
         let verified = verify(target, &options, &(), &mut seen).unwrap();
@@ -225,7 +227,7 @@ fn books_with_any_byte_changed_are_read_to_their_end() {
                 let mut bytes = good.clone();
                 bytes[at] ^= 0x55;
                 fs::write(&path, &bytes).unwrap();
-                if is_table(table.0.path()) {
+                if is_table(&table.0.path().into()).unwrap() {
                     table.check();
                 }
             }
@@ -274,7 +276,7 @@ fn snapshot_of_rows_that_are_not_those_of_files_is_refused() {
              {{\"add\":{{\"path\":\"a.parquet\",\"size\":9{vector}}}}}\n"
         );
         fs::write(folder.path().join("_delta_log/00000000000000000000.json"), log).unwrap();
-        match snapshot(folder.path()) {
+        match snapshot(&folder.path().into()) {
             Ok(snapshot) => format!("{} of {}", snapshot.files.len(), snapshot.columns[0].name),
             Err(Obstacle::Unsupported(why)) => why,
             Err(other) => panic!("{other:?}"),
@@ -284,5 +286,62 @@ fn snapshot_of_rows_that_are_not_those_of_files_is_refused() {
     let vector = r#","deletionVector":{"storageType":"u","cardinality":6}"#;
     assert!(why("", vector).contains("deletion vectors"));
     assert!(why(r#""delta.columnMapping.mode":"name""#, "").contains("column mapping by name"));
-    assert!(matches!(snapshot(Path::new("/nonexistent")), Err(Obstacle::Io(_))));
+    assert!(matches!(snapshot(&Path::new("/nonexistent").into()), Err(Obstacle::Io(_))));
+}
+
+/// The folders of this machine, as a store elsewhere has them, which lists each once.
+#[derive(Debug, Default)]
+struct Remembering(Mutex<HashMap<PathBuf, Vec<Listed>>>);
+
+impl Store for Remembering {
+    fn list(&self, folder: &Path) -> io::Result<Vec<Listed>> {
+        let mut known = self.0.lock().unwrap();
+        if let Some(listed) = known.get(folder) {
+            return Ok(listed.clone());
+        }
+        let listed = self.list_again(folder)?;
+        known.insert(folder.to_owned(), listed.clone());
+        Ok(listed)
+    }
+
+    fn list_again(&self, folder: &Path) -> io::Result<Vec<Listed>> {
+        StorePath::local(folder).list()
+    }
+
+    fn look(&self, path: &Path) -> io::Result<Seen> {
+        StorePath::local(path).look()
+    }
+
+    fn open(&self, file: &Path) -> io::Result<Arc<dyn StoredBytes>> {
+        Ok(Arc::new(fs::File::open(file)?))
+    }
+}
+
+/// Vacuumed while it is checked: the store does not list it again by itself.
+#[test]
+fn file_that_went_with_a_new_state_of_a_table_in_a_store_is_unread_and_not_missing() {
+    for (name, book) in [
+        (DELTA, "_delta_log/00000000000000000009.json"),
+        (ICEBERG, "metadata/00099-later.metadata.json"),
+    ] {
+        for has_new_state in [false, true] {
+            let table = Table::golden(name);
+            let gone = table.path(&table.named()[0]);
+            let folder = StorePath::new(Arc::new(Remembering::default()), table.0.path());
+            let target = open(&folder, &OpenOptions::default()).unwrap();
+            fs::remove_file(gone).unwrap();
+            if has_new_state {
+                fs::write(table.path(Path::new(book)), "{}").unwrap();
+            }
+            let mut kept = Kept::default();
+            let options = Options { jobs: NonZero::<usize>::MIN, ..Options::default() };
+            let verdict = verify(target, &options, &(), &mut kept).unwrap().verdict();
+            let said = (verdict, kept.findings.len(), kept.unread.len());
+            let expected = match has_new_state {
+                true => (Verdict::Incomplete, 0, 1),
+                false => (Verdict::Damaged, 1, 0),
+            };
+            assert_eq!(said, expected, "{name}: {:?} {:?}", kept.findings, kept.unread);
+        }
+    }
 }

@@ -68,7 +68,7 @@ fn look(path: &Path) -> Result<(u64, Option<SystemTime>), Obstacle> {
 
 impl OpenFile {
     fn new(path: &Path) -> Result<Self, Obstacle> {
-        let mut content = ContentFile::open(path)?;
+        let mut content = ContentFile::open(&path.into())?;
         let read = guarded(|| {
             let schema = ParquetMetaDataReader::decode_schema(content.footer_bytes())?;
             Ok(schema)
@@ -122,11 +122,14 @@ impl Folder {
         let (title, version, wanted, paths) = if metadata.is_file() {
             let file = NamedFile { path: path.to_owned(), bytes: None, rows: None };
             ("Parquet".to_owned(), String::new(), None, vec![file])
-        } else if table::is_table(path) {
-            let snapshot = table::snapshot(path).map_err(at(path))?;
+        } else if table::is_table(&path.into()).is_ok_and(|it| it) {
+            let snapshot = table::snapshot(&path.into()).map_err(at(path))?;
             let files = snapshot.files.into_iter();
-            let files =
-                files.map(|file| NamedFile { path: file.path, bytes: file.bytes, rows: file.rows });
+            let files = files.map(|file| NamedFile {
+                path: file.place.path().to_owned(),
+                bytes: file.bytes,
+                rows: file.rows,
+            });
             let title = format!("{} of Parquet", snapshot.engine);
             (title, snapshot.state, Some(snapshot.columns), files.collect())
         } else {

@@ -37,6 +37,7 @@ pub const FORMAT: Format = Format {
     probe,
     open,
     stream: None,
+    in_store: None,
     parts: None,
     repositories: &[],
     in_folder: None,

@@ -14,15 +14,13 @@ use crate::files::backup::repository::pgbackrest::whole::WholeFile;
 use crate::files::control::{CONTROL_BYTES, Control};
 use pagewarden_core::database::Step;
 use pagewarden_core::source::read_ahead::Seats;
+use pagewarden_core::source::store::EXPECTED_FILES;
 use pagewarden_core::source::tar::{Member, MemberKind, TarError, Trailing};
 use pagewarden_core::verdict::{Finding, Kind, Note, Severity};
 use pagewarden_core::words::counted;
 
 /// Bytes of a file for which a thread that reads ahead is worth it.
 const READ_AHEAD_BYTES: u64 = 8 << 20;
-/// Entries that are known before their turn.
-const NEXT_MAX: usize = 32;
-
 /// See the module.
 pub(super) struct SetMembers {
     place: Arc<SetPlace>,
@@ -67,7 +65,7 @@ impl SetMembers {
         if let Some(entry) = self.first.pop_front() {
             return Ok(Some(entry));
         }
-        while self.next.len() < NEXT_MAX {
+        while self.next.len() < EXPECTED_FILES {
             let entry = self.entries.next_entry().map_err(|_| {
                 TarError::Refused("the manifest changed while it was read".to_owned())
             })?;
@@ -88,7 +86,7 @@ impl SetMembers {
             !self.is_shared(entry) && (entry.bytes() > 0 || !self.place.is_verified(entry));
         if is_own && is_read {
             let path = self.place.folder.join(self.place.stored_file(entry));
-            path.expect(entry.stored_bytes());
+            path.expect(Some(entry.stored_bytes()));
         }
     }
 
