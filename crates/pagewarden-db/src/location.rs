@@ -5,7 +5,7 @@
 //! | `postgres://user:password@host:port/database?option=value` | PostgreSQL |
 //! | `mysql://user:password@host:port/database?option=value` | MySQL, MariaDB |
 //! | `sqlite:PATH` | a SQLite database, also one in a pack |
-//! | `parquet:PATH` | a Parquet file, a folder of them, a Delta or Iceberg table |
+//! | `parquet:PATH` | a Parquet file, a folder of them, a Delta or Iceberg table, also in a store |
 //!
 //! Everything but the scheme may be left out. Options: `socket` (a Unix socket or, for
 //! PostgreSQL, its folder; `host=/folder` too), `tls` (`verify`, `require`, `off`; also
@@ -17,6 +17,8 @@
 
 use std::fmt;
 use std::path::PathBuf;
+
+use pagewarden::source::store::StorePath;
 
 use crate::engine::elsewhere::{self, Elsewhere};
 use crate::error::{Error, Result};
@@ -64,6 +66,8 @@ pub struct Location {
     pub key: Option<PathBuf>,
     /// True if the password stood in the URL.
     pub password_in_url: bool,
+    /// Where the file or folder is, if that is a store and not this machine.
+    pub stored: Option<StorePath>,
     /// Who has the rows, if no server and no file does.
     pub elsewhere: Option<Elsewhere>,
 }
@@ -169,6 +173,7 @@ impl Location {
             certificate: None,
             key: None,
             password_in_url: false,
+            stored: None,
             elsewhere: None,
         }
     }

@@ -79,4 +79,7 @@ pub struct Checksum {
 
     #[command(flatten)]
     pub pace: ReadLimits,
+
+    #[command(flatten)]
+    pub storage: super::storage::StorageOptions,
 }

@@ -182,6 +182,9 @@ pub struct Compare {
 
     #[command(flatten)]
     pub pace: ReadLimits,
+
+    #[command(flatten)]
+    pub storage: super::storage::StorageOptions,
 }
 
 fn parse_share(text: &str) -> Result<f64, String> {

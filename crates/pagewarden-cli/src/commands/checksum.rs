@@ -11,7 +11,7 @@ use pagewarden_db::location::{Given, Location};
 use pagewarden_db::table::TableName;
 use serde_json::Value;
 
-use super::reading::{Reading, locate};
+use super::reading::Reading;
 use crate::args::checksum::Checksum;
 use crate::exit::{self, Exit};
 use crate::terminal::print;
@@ -121,7 +121,9 @@ impl Run<'_> {
         }
         let given = Given { password_file: self.arguments.password_file.clone() };
         let quiet = self.arguments.pace.quiet;
-        let locations = self.arguments.urls.iter().map(|url| locate(url, &given, quiet));
+        let storage = &self.arguments.storage;
+        let locate = |url: &String| self.reading.locate(url, &given, quiet, storage);
+        let locations = self.arguments.urls.iter().map(locate);
         let locations: Vec<Location> = locations.collect::<Result<_, _>>()?;
         for location in locations {
             self.database(location, &strategies, function)?;

@@ -23,7 +23,7 @@ use pagewarden_db::location::{Given, Location};
 use pagewarden_db::replicate;
 use serde_json::{Value, json};
 
-use super::reading::{Reading, locate};
+use super::reading::Reading;
 use crate::args::compare::Compare;
 use crate::exit::{self, Exit};
 use crate::replaced_file::{Content, ReplacedFile};
@@ -148,9 +148,10 @@ fn all(
 ) -> anyhow::Result<()> {
     let given = |file: &Option<PathBuf>| Given { password_file: file.clone() };
     let quiet = arguments.pace.quiet;
-    let source = locate(&arguments.source, &given(&arguments.password_file), quiet)?;
+    let locate = |url: &str, given: &Given| reading.locate(url, given, quiet, &arguments.storage);
+    let source = locate(&arguments.source, &given(&arguments.password_file))?;
     let given = given(&arguments.target_password_file);
-    let targets = arguments.targets.iter().map(|url| locate(url, &given, quiet));
+    let targets = arguments.targets.iter().map(|url| locate(url, &given));
     let targets = targets.collect::<Result<Vec<_>, _>>()?;
     for target in &targets {
         ensure!(

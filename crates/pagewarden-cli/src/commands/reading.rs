@@ -4,17 +4,21 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::num::NonZero;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pagewarden::source::rate::RateLimiter;
+use pagewarden::source::store::Stores as _;
 use pagewarden::words::{grouped, printable, shortened};
 use pagewarden_db::compare::Advance;
 use pagewarden_db::error::{Error, Result};
 use pagewarden_db::location::{Given, Location};
 
+use crate::args::storage::StorageOptions;
+use crate::commands::storage::{Storage, is_address};
 use crate::progress;
 use crate::signals::stop_on_signals;
 
@@ -55,6 +59,23 @@ impl Reading {
             bars: Mutex::default(),
             lines: lines.then(|| Mutex::new(now)),
         })
+    }
+
+    /// A URL's location, of files in object storage too: see [`locate`].
+    pub fn locate(
+        &self,
+        url: &str,
+        given: &Given,
+        quiet: bool,
+        options: &StorageOptions,
+    ) -> anyhow::Result<Location> {
+        let mut location = locate(url, given, quiet)?;
+        let path = PathBuf::from(location.database.clone().unwrap_or_default());
+        if location.is_file() && is_address(&path) {
+            let storage = Storage::begin([&path], options, None, &self.stop)?;
+            location.stored = storage.place(&path).transpose()?;
+        }
+        Ok(location)
     }
 
     /// A table begins.

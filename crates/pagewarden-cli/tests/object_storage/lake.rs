@@ -298,6 +298,44 @@ fn table_of_a_bucket_is_checked_by_parts_of_a_plan() {
 }
 
 #[test]
+fn table_in_a_bucket_is_compared_with_its_copy_here_and_what_does_not_come_is_never_equal() {
+    let folder = golden_table(TABLES[1]);
+    let table = folder.path().join("table");
+    let here = format!("parquet:{}", table.display());
+    let there = "parquet:s3://bucket/lake/table";
+    let file = needed(&table);
+    let name: &str = file.file_name().unwrap().to_str().unwrap().to_owned().leak();
+    let compare = |server: &Server| run(&mut command(server, "compare", &["--json", &here, there]));
+    let json = |text: &str| -> Value { serde_json::from_str(text).unwrap() };
+
+    let server = Server::start();
+    server.put_folder("lake/table", &table);
+    let equal = compare(&server);
+    assert_eq!(equal.status, Some(0), "{equal:?}");
+    assert_eq!(json(&equal.stdout)["verdict"], "equal", "{equal:?}");
+    let sums = |of: &str| {
+        let summed = run(&mut command(&server, "checksum", &["--json", of]));
+        assert_eq!(summed.status, Some(0), "{summed:?}");
+        let table = json(&summed.stdout)["tables"][0].clone();
+        (table["checksum"].clone(), table["rows"].clone())
+    };
+    assert_eq!(sums(there).1, 110);
+    assert_eq!(sums(there), sums(&here));
+
+    for fault in [Fault::Status(503), Fault::Status(403), Fault::CutBody] {
+        let server = Server::start();
+        server.put_folder("lake/table", &table);
+        server.fail(name, usize::MAX, fault);
+        let outcome = compare(&server);
+        assert_eq!(outcome.status, Some(2), "{fault:?}: {outcome:?}");
+        assert!(!outcome.stdout.contains("\"verdict\":\"equal\""), "{fault:?}: {outcome:?}");
+    }
+    let absent = run(&mut command(&server, "compare", &["parquet:s3://bucket/none", &here]));
+    assert_eq!(absent.status, Some(2), "{absent:?}");
+    assert!(absent.stderr.contains("there is no such object"), "{absent:?}");
+}
+
+#[test]
 fn real_stores_give_the_reports_of_tables_and_files_that_a_disk_gives() {
     for kind in KINDS {
         let Some(store) = Store::start(kind) else { continue };

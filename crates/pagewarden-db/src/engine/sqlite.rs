@@ -66,6 +66,10 @@ fn connect(location: &Location) -> Result<Box<dyn Connection>> {
     let place = location.to_string();
     let path = location.database.clone().unwrap_or_default();
     let fail = |reason: String| Error::Connect { place: place.clone(), reason };
+    if location.stored.is_some() {
+        let why = "a SQLite database is compared on this machine only: copy it here first";
+        return Err(fail(why.to_owned()));
+    }
     if !Path::new(&path).is_file() {
         return Err(fail("there is no such file".to_owned()));
     }

@@ -352,7 +352,7 @@ impl Cursor {
             && let Some(file) = folder.files.get(self.file)
         {
             self.next_group = 0;
-            let open = file.open().map_err(|obstacle| (file.path.clone(), obstacle))?;
+            let open = file.open().map_err(|obstacle| (file.place.path().to_owned(), obstacle))?;
             self.open = Some(open);
         }
         Ok(())
@@ -471,7 +471,7 @@ impl Cursor {
 }
 
 fn refused(folder: &Folder, file: usize, obstacle: Obstacle) -> Trouble {
-    let path = folder.files.get(file).map(|file| file.path.clone());
+    let path = folder.files.get(file).map(|file| file.place.path().to_owned());
     (path.unwrap_or_default(), obstacle)
 }
 

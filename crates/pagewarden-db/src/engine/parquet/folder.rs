@@ -6,10 +6,12 @@
 //! in all of its rows, as the tables' own readers have it.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use pagewarden::source::store::{Seen, StorePath, expecting};
 use pagewarden_format_parquet::files::content::{ContentFile, Obstacle};
 use pagewarden_format_parquet::table::{self, TableColumn};
 use parquet::file::metadata::ParquetMetaDataReader;
@@ -34,7 +36,7 @@ pub(super) struct Place {
 /// A file of a table.
 #[derive(Debug)]
 pub(super) struct DataFile {
-    pub path: PathBuf,
+    pub place: StorePath,
     bytes: u64,
     modified: Option<SystemTime>,
     pub rows: u64,
@@ -51,8 +53,8 @@ pub(super) struct OpenFile {
 impl DataFile {
     /// Opens it once more.
     pub fn open(&self) -> Result<OpenFile, Obstacle> {
-        let open = OpenFile::new(&self.path)?;
-        let (bytes, modified) = look(&self.path)?;
+        let open = OpenFile::new(&self.place)?;
+        let (bytes, modified) = look(&self.place)?;
         if (bytes, modified) != (self.bytes, self.modified) || open.content.bytes() != bytes {
             let why = "it was written to while it was compared";
             return Err(Obstacle::Unsupported(why.to_owned()));
@@ -61,14 +63,14 @@ impl DataFile {
     }
 }
 
-fn look(path: &Path) -> Result<(u64, Option<SystemTime>), Obstacle> {
-    let metadata = fs::metadata(path)?;
-    Ok((metadata.len(), metadata.modified().ok()))
+fn look(place: &StorePath) -> Result<(u64, Option<SystemTime>), Obstacle> {
+    let file = place.open()?;
+    Ok((file.length()?, file.modified()))
 }
 
 impl OpenFile {
-    fn new(path: &Path) -> Result<Self, Obstacle> {
-        let mut content = ContentFile::open(&path.into())?;
+    fn new(place: &StorePath) -> Result<Self, Obstacle> {
+        let mut content = ContentFile::open(place)?;
         let read = guarded(|| {
             let schema = ParquetMetaDataReader::decode_schema(content.footer_bytes())?;
             Ok(schema)
@@ -112,42 +114,43 @@ struct Found {
 }
 
 impl Folder {
-    /// Opens what a path is.
-    pub fn open(path: &Path) -> Result<Self, (PathBuf, Obstacle)> {
-        let at = |path: &Path| {
-            let path = path.to_owned();
-            move |obstacle: Obstacle| (path.clone(), obstacle)
+    /// Opens what is at a place.
+    pub fn open(whole: &StorePath) -> Result<Self, (PathBuf, Obstacle)> {
+        let at = |place: &StorePath| {
+            let path = place.path().to_owned();
+            move |obstacle: Obstacle| (path, obstacle)
         };
-        let metadata = fs::metadata(path).map_err(|error| at(path)(error.into()))?;
-        let (title, version, wanted, paths) = if metadata.is_file() {
-            let file = NamedFile { path: path.to_owned(), bytes: None, rows: None };
+        let seen = whole.look().map_err(|error| at(whole)(error.into()))?;
+        let (title, version, wanted, files) = if matches!(seen, Seen::File(_)) {
+            let file = NamedFile { place: whole.clone(), bytes: None, rows: None };
             ("Parquet".to_owned(), String::new(), None, vec![file])
-        } else if table::is_table(&path.into()).is_ok_and(|it| it) {
-            let snapshot = table::snapshot(&path.into()).map_err(at(path))?;
+        } else if table::is_table(whole).is_ok_and(|it| it) {
+            let snapshot = table::snapshot(whole).map_err(at(whole))?;
             let files = snapshot.files.into_iter();
             let files = files.map(|file| NamedFile {
-                path: file.place.path().to_owned(),
+                place: file.place,
                 bytes: file.bytes,
                 rows: file.rows,
             });
             let title = format!("{} of Parquet", snapshot.engine);
             (title, snapshot.state, Some(snapshot.columns), files.collect())
         } else {
-            let files = listed(path).map_err(at(path))?;
+            let files = listed(whole).map_err(at(whole))?;
             ("Parquet".to_owned(), String::new(), None, files)
         };
         let mut folder = Self {
-            name: name_of(path),
+            name: name_of(whole),
             title,
-            state: format!("{} {version}", path.display()),
+            state: format!("{} {version}", whole.path().display()),
             columns: Vec::new(),
             files: Vec::new(),
         };
         if let Some(wanted) = &wanted {
             folder.columns = wanted.iter().map(column_without_file).collect();
         }
-        for file in &paths {
-            folder.take(file, wanted.as_deref()).map_err(at(&file.path))?;
+        let files = expecting(files, |file: &NamedFile| file.place.expect(file.bytes));
+        for file in files {
+            folder.take(&file, wanted.as_deref()).map_err(at(&file.place))?;
         }
         Ok(folder)
     }
@@ -163,8 +166,8 @@ impl Folder {
     }
 
     fn take(&mut self, named: &NamedFile, wanted: Option<&[TableColumn]>) -> Result<(), Obstacle> {
-        let (bytes, modified) = look(&named.path)?;
-        let open = OpenFile::new(&named.path)?;
+        let (bytes, modified) = look(&named.place)?;
+        let open = OpenFile::new(&named.place)?;
         let rows = open.content.footer().rows;
         for (what, expected, found) in [("bytes", named.bytes, bytes), ("rows", named.rows, rows)] {
             if let Some(expected) = expected.filter(|expected| *expected != found) {
@@ -172,7 +175,7 @@ impl Folder {
                 return Err(Obstacle::Damaged(why));
             }
         }
-        let found = columns_of(&open.schema, &named.path.to_string_lossy());
+        let found = columns_of(&open.schema, &named.place.path().to_string_lossy());
         let is_first = self.files.is_empty();
         if wanted.is_none() && is_first {
             self.columns = found.iter().map(|it| column(it.name.clone(), &it.meaning)).collect();
@@ -205,7 +208,7 @@ impl Folder {
         }
         let modified_text = modified.map(|it| format!("{it:?}")).unwrap_or_default();
         self.state.push_str(&format!(" {bytes} {rows} {modified_text}"));
-        self.files.push(DataFile { path: named.path.clone(), bytes, modified, rows, places });
+        self.files.push(DataFile { place: named.place.clone(), bytes, modified, rows, places });
         Ok(())
     }
 }
@@ -325,53 +328,67 @@ fn leaves_of(field: &parquet::schema::types::Type) -> usize {
 
 /// A file, and what a table says of it.
 struct NamedFile {
-    path: PathBuf,
+    place: StorePath,
     bytes: Option<u64>,
     rows: Option<u64>,
 }
 
 /// The Parquet files below a folder, in the order of their names.
-fn listed(folder: &Path) -> Result<Vec<NamedFile>, Obstacle> {
-    let mut paths = Vec::new();
-    list(folder, 0, &mut paths)?;
-    paths.sort();
-    if paths.is_empty() {
+fn listed(folder: &StorePath) -> Result<Vec<NamedFile>, Obstacle> {
+    let mut places = Vec::new();
+    list(folder, 0, &mut places)?;
+    places.sort_by(|one, other| one.path().cmp(other.path()));
+    if places.is_empty() {
         return Err(Obstacle::Unsupported("there is no Parquet file in it".to_owned()));
     }
-    Ok(paths.into_iter().map(|path| NamedFile { path, bytes: None, rows: None }).collect())
+    Ok(places.into_iter().map(|place| NamedFile { place, bytes: None, rows: None }).collect())
 }
 
-fn list(folder: &Path, depth: usize, paths: &mut Vec<PathBuf>) -> Result<(), Obstacle> {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let (name, path) = (entry.file_name(), entry.path());
-        let text = name.to_string_lossy();
+/// What is in a folder, and whether it is a folder. Links of this machine are followed, and names need
+/// not be text.
+fn entries(folder: &StorePath) -> io::Result<Vec<(StorePath, bool)>> {
+    let Some(path) = folder.local_path() else {
+        let listed = folder.list()?.into_iter();
+        return Ok(listed.map(|it| (folder.join(&it.name), it.seen == Seen::Folder)).collect());
+    };
+    let entry = |entry: io::Result<fs::DirEntry>| {
+        let path = entry?.path();
+        let is_folder = fs::metadata(&path)?.is_dir();
+        Ok((StorePath::local(path), is_folder))
+    };
+    fs::read_dir(path)?.map(entry).collect()
+}
+
+fn list(folder: &StorePath, depth: usize, places: &mut Vec<StorePath>) -> Result<(), Obstacle> {
+    for (place, is_folder) in entries(folder)? {
+        let path = place.path();
+        let text = path.file_name().unwrap_or_default().to_string_lossy();
         // Markers of writers, and files that are not finished.
         if text.starts_with(['_', '.']) {
             continue;
         }
-        let metadata = fs::metadata(&path)?;
-        if metadata.is_dir() && text.contains('=') {
+        if is_folder && text.contains('=') {
             return Err(Obstacle::Unsupported(format!(
                 "the name of its folder {text} is a value of a column, which is not read here"
             )));
         }
-        if metadata.is_dir() {
+        if is_folder {
             if depth >= DEPTH_MAX {
                 return Err(Obstacle::Unsupported(format!("{}: too deep", path.display())));
             }
-            list(&path, depth + 1, paths)?;
+            list(&place, depth + 1, places)?;
         } else if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("parquet")) {
-            paths.push(path);
+            places.push(place);
         }
     }
     Ok(())
 }
 
 /// What the table is called: the file without its ending, or the folder.
-fn name_of(path: &Path) -> String {
-    let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let named = path.file_name().or_else(|| whole.file_name());
+fn name_of(place: &StorePath) -> String {
+    let path = place.path();
+    let whole = place.canonical().unwrap_or_else(|_| place.clone());
+    let named = path.file_name().or_else(|| whole.path().file_name());
     let name = named.unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     match name.rsplit_once('.') {
         Some((stem, ending)) if ending.eq_ignore_ascii_case("parquet") => stem.to_owned(),

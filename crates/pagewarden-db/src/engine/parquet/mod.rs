@@ -15,6 +15,7 @@ mod pages;
 
 use std::path::{Path, PathBuf};
 
+use pagewarden::source::store::StorePath;
 use pagewarden_format_parquet::files::content::Obstacle;
 
 use super::statement::{Dialect, quoted};
@@ -78,8 +79,9 @@ struct Parquet {
 fn connect(location: &Location) -> Result<Box<dyn Connection>> {
     let place = location.to_string();
     let path = PathBuf::from(location.database.clone().unwrap_or_default());
-    let folder = Folder::open(&path).map_err(|trouble| match trouble {
-        (_, Obstacle::Io(error)) if !path.exists() => {
+    let whole = location.stored.clone().unwrap_or_else(|| StorePath::local(&path));
+    let folder = Folder::open(&whole).map_err(|trouble| match trouble {
+        (_, Obstacle::Io(error)) if whole.look().is_err() => {
             Error::Connect { place: place.clone(), reason: error.to_string() }
         }
         trouble => refused(&place, &path, trouble),
