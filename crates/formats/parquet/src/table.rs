@@ -272,7 +272,6 @@ pub fn open(folder: &StorePath, options: &OpenOptions) -> Result<Target, Error> 
         folder: folder.clone(),
         form,
         newest,
-
         ready: books.steps.into(),
         files: Box::new(files),
         current: None,

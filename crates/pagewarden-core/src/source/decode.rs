@@ -138,19 +138,7 @@ impl Decoded {
         let (seen, mut rest) = self.reader.into_inner();
         let mut begin = seen.into_inner();
         let mut more = vec![0; bytes.saturating_sub(begin.len())];
-        let mut filled = 0;
-        let mut broken = None;
-        while let Some(room) = more.get_mut(filled..).filter(|room| !room.is_empty()) {
-            match rest.read(room) {
-                Ok(0) => break,
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    broken = Some(error);
-                    break;
-                }
-            }
-        }
+        let (filled, broken) = fill_until_broken(&mut rest, &mut more);
         more.truncate(filled);
         begin.append(&mut more);
         if let Some(error) = broken {
@@ -362,16 +350,25 @@ impl<R: Read> Read for Lz4Frames<R> {
 
 /// Reads until `bytes` is full or the source ends; how much there was.
 pub fn fill(source: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
+    match fill_until_broken(source, bytes) {
+        (filled, None) => Ok(filled),
+        (_, Some(error)) => Err(error),
+    }
+}
+
+/// Reads until `bytes` is full, the source ends or it cannot be read on; how much there was, and why it
+/// cannot be read on.
+pub fn fill_until_broken(source: &mut impl Read, bytes: &mut [u8]) -> (usize, Option<io::Error>) {
     let mut filled = 0;
     while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         match source.read(rest) {
             Ok(0) => break,
             Ok(count) => filled += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(error) => return (filled, Some(error)),
         }
     }
-    Ok(filled)
+    (filled, None)
 }
 
 #[cfg(test)]

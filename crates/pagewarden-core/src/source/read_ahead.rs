@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::{self, JoinHandle};
 
+use crate::source::decode::fill_until_broken;
+
 /// Read at a time: little enough to still be in the processor's cache when it is judged.
 const PIECE_BYTES: usize = 256 << 10;
 /// Pieces that are ahead, beside the one that is being read and the one that is being taken.
@@ -128,30 +130,19 @@ fn read_on(
     loop {
         let mut piece = used.try_recv().unwrap_or_default();
         piece.resize(PIECE_BYTES, 0);
-        let (filled, error) = fill_what_comes(&mut source, &mut piece);
+        let (filled, error) = fill_until_broken(&mut source, &mut piece);
         piece.truncate(filled);
         // What came before an error is good.
-        let is_end = piece.is_empty() && error.is_none();
-        let is_wanted = (piece.is_empty() && error.is_some()) || pieces.send(Ok(piece)).is_ok();
-        let failed = error.map(|error| pieces.send(Err(error)));
-        if !is_wanted || is_end || failed.is_some() {
+        let is_end = filled == 0 || error.is_some();
+        let is_wanted = (filled == 0 && error.is_some()) || pieces.send(Ok(piece)).is_ok();
+        if let Some(error) = error.filter(|_| is_wanted) {
+            // It may be wanted no more by now.
+            let _ = pieces.send(Err(error));
+        }
+        if is_end || !is_wanted {
             return;
         }
     }
-}
-
-/// Fills as much as there is before the end or an error.
-fn fill_what_comes(source: &mut impl Read, bytes: &mut [u8]) -> (usize, Option<io::Error>) {
-    let mut filled = 0;
-    while let Some(room) = bytes.get_mut(filled..).filter(|room| !room.is_empty()) {
-        match source.read(room) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return (filled, Some(error)),
-        }
-    }
-    (filled, None)
 }
 
 #[cfg(test)]
