@@ -232,7 +232,9 @@ impl<'a> Recorder<'a> {
         let Some(file) = current.file else { return Ok(()) };
         let Range { start, end } = current.pending.clone();
         if start < end {
-            claims::claim(self.db, file.id, start, end, self.run.pass, self.run.now)?;
+            // A file may have grown since it was listed, and the ledger knows nothing of that end.
+            let listed = end.min(file.end);
+            claims::claim(self.db, file.id, start, listed, self.run.pass, self.run.now)?;
             findings::seen_readable(self.db, self.run, &current.name, start, end)?;
         }
         current.pending = end..end;
@@ -500,4 +502,60 @@ impl Sink for Recorder<'_> {
 /// What could not be written down is not claimed, and ends the run.
 fn unwritten(error: &rusqlite::Error) -> io::Error {
     io::Error::other(format!("cannot write the ledger: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use pagewarden::verdict::{ByteOffset, PageNo};
+
+    use super::*;
+    use crate::ledger::claims::Listed;
+    use crate::ledger::passes::begin_pass;
+    use crate::ledger::tests::ledger;
+
+    #[test]
+    fn end_that_grew_after_the_files_were_listed_is_not_claimed() {
+        let (folder, _held, mut ledger, target) = ledger();
+        let path = folder.path().join("a");
+        fs::write(&path, [0; 100]).unwrap();
+        let listed = Listed {
+            name: "a".to_owned(),
+            identity: identity(&path).unwrap(),
+            page_size: 10,
+            first: 0,
+            end: 100,
+        };
+        ledger.list(target, false, [listed].into_iter(), 0).unwrap();
+        let pass = begin_pass(&ledger.db, target, 0).unwrap();
+        fs::write(&path, [0; 150]).unwrap();
+        let reading = Reading::default();
+        reading.opened.set(fs::metadata(&path).unwrap()).unwrap();
+        let reads = Reads::Files {
+            begins: HashMap::from([("a".to_owned(), 0)]),
+            places: HashMap::from([("a".to_owned(), path)]),
+            handed_out: Arc::new(Mutex::new(HashMap::from([("a".to_owned(), Arc::new(reading))]))),
+        };
+        let run = Run { target, member: "", run: 1, pass, now: 1 };
+        let stop = AtomicBool::new(false);
+        let mut report = ();
+        let mut recorder = Recorder::new(&mut ledger.db, run, &reads, &stop, &mut report);
+        let all = Stretch {
+            file: "a",
+            first: Some(PageNo(0)),
+            offset: ByteOffset(0),
+            pages: 15,
+            length: 150,
+            standing: Some(Standing::Ok),
+        };
+        recorder.pages(&all).unwrap();
+        recorder.finish(true).unwrap();
+        let claim = "SELECT begin, end FROM claim";
+        let claimed: (i64, i64) =
+            ledger.db.query_row(claim, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        assert_eq!(claimed, (0, 100));
+        let coverage = ledger.coverage(target, 1).unwrap();
+        assert_eq!((coverage.pages, coverage.verified), (10, 10));
+    }
 }
