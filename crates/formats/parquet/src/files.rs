@@ -38,6 +38,7 @@ use pagewarden_core::words::{bytes, counted, printable};
 
 mod chunk;
 pub mod content;
+pub mod decoder;
 pub mod footer;
 pub mod header;
 #[cfg(test)]

@@ -23,9 +23,11 @@ use crate::files::content::Obstacle;
 use crate::files::{FileSteps, open_file};
 use pagewarden_core::database::{Description, Evidence, OpenOptions, Step, Target};
 use pagewarden_core::error::Error;
-use pagewarden_core::source::store::{Listed, Seen, StorePath, expecting, is_not_read};
+use pagewarden_core::source::store::{Listed, Seen, StorePath, StoredFile, expecting, is_not_read};
 use pagewarden_core::verdict::{Finding, Kind, Note, Severity, Unread};
 use pagewarden_core::words::{bytes, counted, grouped};
+
+use self::delta::vector::{self, Fault, Vector};
 
 mod avro;
 mod delta;
@@ -50,6 +52,8 @@ struct Books {
     state: String,
     /// The files of the current state.
     files: Vec<Named>,
+    /// Files that the books themselves consist of, where they have pages.
+    own: Vec<Named>,
     /// Files of earlier states, or that belong to the books.
     others: HashSet<PathBuf>,
     /// What is to be said of the books themselves.
@@ -106,7 +110,17 @@ struct Named {
     place: Result<PathBuf, String>,
     bytes: Option<u64>,
     rows: Option<u64>,
-    is_parquet: bool,
+    content: Content,
+}
+
+/// What is in a file that the current state names.
+#[derive(Debug, Clone)]
+enum Content {
+    Parquet,
+    /// Which rows of other files are deleted.
+    Vectors(Vec<Vector>),
+    /// Something that is not read here.
+    Other,
 }
 
 /// The forms of books.
@@ -216,7 +230,7 @@ pub fn snapshot(folder: &StorePath) -> Result<Snapshot, Obstacle> {
         let place = named.place.map_err(|url| {
             Obstacle::Unsupported(format!("{url} is not in the folder of the table"))
         })?;
-        if !named.is_parquet {
+        if !matches!(named.content, Content::Parquet) {
             let name = place.to_string_lossy();
             return Err(Obstacle::Unsupported(format!("{name} is not a Parquet file")));
         }
@@ -255,7 +269,8 @@ pub fn open(folder: &StorePath, options: &OpenOptions) -> Result<Target, Error> 
         state: format!("{}, {} ({})", books.state, counted(files, "file"), bytes(length)),
         evidence: Evidence {
             tested_by: "each file that the current state names: that it is there, its length, its rows, \
-                        and its pages as those of any Parquet file",
+                        and its pages as those of any Parquet file; deletion vectors of Delta tables by \
+                        their CRC",
             unseen: "an older state of the whole table; damage in the values of pages without a CRC \
                      that still expands; statistics",
         },
@@ -263,7 +278,7 @@ pub fn open(folder: &StorePath, options: &OpenOptions) -> Result<Target, Error> 
         epoch: None,
     };
     let root = folder.clone();
-    let files = expecting(books.files, move |named: &Named| {
+    let files = expecting(books.own.into_iter().chain(books.files), move |named: &Named| {
         if let Ok(place) = &named.place {
             root.join(place).expect(named.bytes);
         }
@@ -350,10 +365,35 @@ impl TableSteps {
                 format!("it has {} bytes, the table says {}", grouped(length), grouped(expected));
             self.say(&name, kind, detail);
         }
-        if !named.is_parquet {
-            self.untested = self.untested.saturating_add(1);
-            return;
+        match &named.content {
+            Content::Parquet => self.begin(named, name, &place, file),
+            Content::Vectors(vectors) => self.test(vectors, &name, &file),
+            Content::Other => self.untested = self.untested.saturating_add(1),
         }
+    }
+
+    /// Tests what deletes rows of other files.
+    fn test(&mut self, vectors: &[Vector], name: &str, file: &StoredFile) {
+        let mut test = || {
+            if let Some(version) = vector::version_of(file)?.filter(|it| *it != vector::VERSION) {
+                let detail =
+                    format!("deletion vectors of version {version}, which no program writes");
+                self.say(name, Kind::Header, detail);
+            }
+            for vector in vectors {
+                if let Err(fault) = vector.test(file)? {
+                    self.ready.push_back(Step::Finding(vector.finding(name, fault)));
+                }
+            }
+            Ok::<_, io::Error>(())
+        };
+        if let Err(error) = test() {
+            self.ready.push_back(Step::Unread(Unread::of_file(name, error.to_string())));
+        }
+    }
+
+    /// Begins with the pages of a Parquet file.
+    fn begin(&mut self, named: &Named, name: String, place: &StorePath, file: StoredFile) {
         let path = place.path().to_owned();
         match FileSteps::new(name.clone(), path, file, self.expands_all) {
             Ok(steps) => {
@@ -424,6 +464,13 @@ impl Books {
         self.is_partial = true;
     }
 
+    /// What a deletion vector that is in the books was found to be.
+    fn say_of(&mut self, vector: &Vector, name: &str, judged: Result<(), Fault>) {
+        if let Err(fault) = judged {
+            self.steps.push(Step::Finding(vector.finding(name, fault)));
+        }
+    }
+
     /// Something that could not be looked at.
     fn unread(&mut self, name: &str, why: &str) {
         self.steps.push(Step::Unread(Unread::of_file(name, why)));
@@ -432,9 +479,14 @@ impl Books {
 
     /// A book that must be there; `None`, and it is said why, if it cannot be read.
     fn read(&mut self, folder: &StorePath, place: &Path) -> Option<Vec<u8>> {
+        self.take(place, book(&folder.join(place)))
+    }
+
+    /// The same of one that was read.
+    fn take(&mut self, place: &Path, read: io::Result<Vec<u8>>) -> Option<Vec<u8>> {
         let name = place.to_string_lossy();
         self.others.insert(place.to_owned());
-        match book(&folder.join(place)) {
+        match read {
             Ok(content) => Some(content),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let detail = "the table needs it, and it is not there; the files that it names are not \
@@ -465,7 +517,7 @@ fn say_orphans(folder: &StorePath, books: &mut Books) {
             place: Ok(place),
             bytes: None,
             rows: None,
-            is_parquet: true,
+            content: Content::Parquet,
         }));
         return;
     }

@@ -168,7 +168,10 @@ fn table_in_a_bucket_gives_the_report_that_it_gives_on_a_disk_whatever_is_wrong(
 fn flipped_bit_of_a_page_of_a_table_in_a_bucket_is_found_by_its_sum() {
     let folder = tempfile::tempdir().unwrap();
     let mut content = golden(CRC);
-    let log = format!("{{\"add\":{{\"path\":\"of%20it.parquet\",\"size\":{}}}}}\n", content.len());
+    let begin = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}
+{"metaData":{"schemaString":"{\"type\":\"struct\",\"fields\":[]}"}}"#;
+    let add = format!("{{\"add\":{{\"path\":\"of%20it.parquet\",\"size\":{}}}}}", content.len());
+    let log = format!("{begin}\n{add}\n");
     fs::create_dir(folder.path().join("_delta_log")).unwrap();
     fs::write(folder.path().join("_delta_log/00000000000000000000.json"), log).unwrap();
     for (bit, verdict) in [(0, "intact"), (1, "damaged")] {

@@ -21,10 +21,11 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::avro::records;
-use super::{BOOK_BYTES_MAX, Books, Named, TableColumn, inside};
+use super::{BOOK_BYTES_MAX, Books, Content, Named, TableColumn, inside};
 use pagewarden_core::database::Step;
 use pagewarden_core::source::store::{Listed, StorePath, expecting, is_not_read};
-use pagewarden_core::verdict::{Kind, Unread};
+use pagewarden_core::verdict::{Finding, Kind, Severity, Unread};
+use pagewarden_core::words::grouped;
 
 pub(super) const METADATA: &str = "metadata";
 const ENDING: &str = ".metadata.json";
@@ -102,7 +103,10 @@ pub(super) fn read(folder: &StorePath) -> io::Result<Books> {
     };
     let all = || snapshots.into_iter().flatten();
     match (all().find(is_current), current) {
-        (Some(snapshot), _) => reading.take(snapshot, true, &mut books),
+        (Some(snapshot), _) => {
+            reading.take(snapshot, true, &mut books);
+            look_at_totals(snapshot, &name, &mut books);
+        }
         // Without a snapshot it has no rows.
         (None, None | Some(-1)) => books.state.push_str(", without a snapshot"),
         (None, Some(_)) => {
@@ -114,6 +118,36 @@ pub(super) fn read(folder: &StorePath) -> io::Result<Books> {
         reading.take(snapshot, false, &mut books);
     }
     Ok(books)
+}
+
+/// Compares what a snapshot says of all of its files with its lists.
+fn look_at_totals(snapshot: &Value, name: &str, books: &mut Books) {
+    let total = |total: &str| {
+        let text = snapshot.get("summary")?.get(total)?;
+        text.as_str().and_then(|text| text.parse::<u64>().ok()).or_else(|| text.as_u64())
+    };
+    if books.is_partial || !books.beyond_files.is_empty() {
+        return;
+    }
+    let files = super::to_u64(books.files.len());
+    let rows = books.files.iter().try_fold(0_u64, |sum, file| sum.checked_add(file.rows?));
+    for (what, said, found) in [
+        ("files of data", total("total-data-files"), Some(files)),
+        ("rows", total("total-records"), rows),
+    ] {
+        if let (Some(said), Some(found)) = (said, found)
+            && said != found
+        {
+            let detail = format!(
+                "the current snapshot has {} {what} by its summary, and {} by its lists: one of them is \
+                 of another snapshot",
+                grouped(said),
+                grouped(found)
+            );
+            let finding = Finding::of_file(name, Severity::Suspect, Kind::Structure, detail);
+            books.steps.push(Step::Finding(finding));
+        }
+    }
 }
 
 /// The columns of the current schema.
@@ -161,7 +195,7 @@ impl Reading<'_> {
     /// The files of a snapshot: those of the current one are to be tested, those of others are known.
     fn take(&mut self, snapshot: &Value, is_current: bool, books: &mut Books) {
         if let Some(list) = snapshot.get("manifest-list").and_then(Value::as_str) {
-            let manifests = self.records(list, None, is_current, books);
+            let manifests = self.records(list, None, "manifest_path", is_current, books);
             let (folder, location) = (self.folder, self.location);
             let expect = |manifest: &Value| {
                 let path = manifest.get("manifest_path").and_then(Value::as_str);
@@ -188,7 +222,7 @@ impl Reading<'_> {
         if !self.seen.insert(path.to_owned()) {
             return;
         }
-        for entry in self.records(path, length, is_current, books) {
+        for entry in self.records(path, length, "data_file", is_current, books) {
             let Some(file) = entry.get("data_file") else { continue };
             let Some(url) = file.get("file_path").and_then(Value::as_str) else { continue };
             let place = place_of(self.location, url);
@@ -210,16 +244,21 @@ impl Reading<'_> {
                 place,
                 bytes: file.get("file_size_in_bytes").and_then(Value::as_u64),
                 rows: file.get("record_count").and_then(Value::as_u64),
-                is_parquet: format.eq_ignore_ascii_case("parquet"),
+                content: match format.eq_ignore_ascii_case("parquet") {
+                    true => Content::Parquet,
+                    false => Content::Other,
+                },
             });
         }
     }
 
-    /// The records of a list or a manifest. Only those that the current snapshot needs must be there.
+    /// The records of a list or a manifest, which have that field. Only those that the current snapshot
+    /// needs must be there.
     fn records(
         &self,
         url: &str,
         length: Option<u64>,
+        field: &str,
         is_needed: bool,
         books: &mut Books,
     ) -> Vec<Value> {
@@ -251,7 +290,13 @@ impl Reading<'_> {
             let kind = if found < expected { Kind::Truncated } else { Kind::Structure };
             books.say(&name, kind, format!("it has {found} bytes, the table says {expected}"));
         }
-        match records(&content) {
+        let of_kind = records(&content).map_err(str::to_owned).and_then(|records| {
+            match records.iter().all(|record| record.get(field).is_some_and(|it| !it.is_null())) {
+                true => Ok(records),
+                false => Err(format!("its records are others: they have no {field}")),
+            }
+        });
+        match of_kind {
             Ok(records) => records,
             Err(why) => {
                 let detail =

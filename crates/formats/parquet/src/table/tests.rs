@@ -16,6 +16,14 @@ use pagewarden_core::verify::{Caching, Options, Sink, verify};
 
 const DELTA: &str = "deltalake-1.6.6/table";
 const ICEBERG: &str = "pyiceberg-0.12.0/table";
+/// Of the Spark connector: checkpoints of several files, and of JSON lines with the rest elsewhere. Both
+/// have deletion vectors.
+const PARTS: &str = "delta-spark-4.0.0/parts";
+const V2: &str = "delta-spark-4.0.0/v2";
+
+/// What a Delta table begins with.
+const BEGIN: &str = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}
+{"metaData":{"schemaString":"{\"type\":\"struct\",\"fields\":[{\"name\":\"id\",\"type\":\"long\"}]}"}}"#;
 
 struct Table(tempfile::TempDir);
 
@@ -141,7 +149,6 @@ fn file_that_nothing_names_is_a_notice_and_one_of_an_earlier_state_is_none() {
 
 #[test]
 fn books_that_are_gone_or_destroyed_are_damage_and_files_are_tested_all_the_same() {
-    let log = |version: u32| PathBuf::from(format!("_delta_log/{version:020}.json"));
     for version in [0, 1] {
         let table = Table::golden(DELTA);
         fs::remove_file(table.path(&log(version))).unwrap();
@@ -181,21 +188,221 @@ fn books_that_are_gone_or_destroyed_are_damage_and_files_are_tested_all_the_same
     assert!(needed >= 2, "{needed}");
 }
 
-/// Versions that a checkpoint replaces are deleted after a while.
-#[test]
-fn table_that_begins_with_a_checkpoint_is_incomplete_and_its_files_are_tested() {
-    let table = Table::golden(DELTA);
-    let log = table.path(Path::new("_delta_log"));
-    let some = table.path(&table.named()[0]);
-    fs::copy(some, log.join("00000000000000000001.checkpoint.parquet")).unwrap();
-    for version in [0, 1] {
-        fs::remove_file(log.join(format!("{version:020}.json"))).unwrap();
+/// The versions up to the newest checkpoint are deleted after a while.
+fn clean(table: &Table) {
+    for version in 0..=6 {
+        fs::remove_file(table.path(&log(version))).unwrap();
     }
-    let (verdict, files, seen) = table.check();
-    assert_eq!((verdict, seen.findings.len()), (Verdict::Incomplete, 0), "{:?}", seen.findings);
-    assert!(seen.notes[0].contains("checkpoint"), "{:?}", seen.notes);
-    // Three that are current, and the checkpoint.
-    assert_eq!(files, 4);
+}
+
+fn log(version: u32) -> PathBuf {
+    PathBuf::from(format!("_delta_log/{version:020}.json"))
+}
+
+/// The files of the checkpoint of a version, first those that name others.
+fn checkpoint(table: &Table, version: u32) -> Vec<PathBuf> {
+    let begin = format!("{version:020}.checkpoint.");
+    let mut places = Vec::new();
+    for folder in ["_delta_log", "_delta_log/_sidecars"] {
+        for entry in fs::read_dir(table.path(Path::new(folder))).into_iter().flatten() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            places.extend(name.starts_with(&begin).then(|| Path::new(folder).join(name)));
+        }
+    }
+    places
+}
+
+#[test]
+fn tables_of_spark_are_intact_by_all_versions_and_by_a_checkpoint() {
+    for name in [PARTS, V2] {
+        let table = Table::golden(name);
+        let (verdict, all, seen) = table.check();
+        assert_eq!(verdict, Verdict::Intact, "{name}: {:?} {:?}", seen.findings, seen.notes);
+        let named = table.named();
+        clean(&table);
+        let (verdict, files, seen) = table.check();
+        assert_eq!((verdict, files), (Verdict::Intact, all), "{name}: {:?}", seen.findings);
+        assert_eq!(table.named(), named, "{name}");
+        assert!(seen.notes.is_empty() && seen.unread.is_empty(), "{name}: {:?}", seen.notes);
+    }
+}
+
+#[test]
+fn checkpoint_that_is_gone_or_destroyed_is_damage_if_it_is_needed() {
+    for name in [PARTS, V2] {
+        let count = checkpoint(&Table::golden(name), 6).len();
+        assert!(count > 1, "{name}");
+        for number in 0..count {
+            let table = Table::golden(name);
+            clean(&table);
+            let place = checkpoint(&table, 6).remove(number);
+            let content = fs::read(table.path(&place)).unwrap();
+            fs::remove_file(table.path(&place)).unwrap();
+            let (verdict, files, seen) = table.check();
+            assert_eq!(verdict, Verdict::Damaged, "{name}");
+            assert_eq!(seen.findings[0].kind, Kind::Missing, "{:?}", seen.findings);
+            assert!(files > 4, "{name}: {files}");
+            // A footer has no sum: only where it begins and what it lacks is seen.
+            let mut other = content.clone();
+            other[..content.len() - 20].reverse();
+            for wounded in [content[..content.len() / 2].to_vec(), Vec::new(), other] {
+                fs::write(table.path(&place), wounded).unwrap();
+                let (verdict, _, seen) = table.check();
+                let files: Vec<_> =
+                    seen.findings.iter().map(|it| Path::new(&it.place.file)).collect();
+                assert_eq!(verdict, Verdict::Damaged, "{name}: {place:?}");
+                assert!(files.contains(&&*place), "{name}: {place:?} {files:?}");
+            }
+        }
+    }
+}
+
+/// A program that begins there would see another table.
+#[test]
+fn checkpoint_with_other_files_than_the_versions_before_it_is_damage() {
+    for name in [PARTS, V2] {
+        let table = Table::golden(name);
+        checkpoint(&table, 6).iter().for_each(|place| fs::remove_file(table.path(place)).unwrap());
+        assert_eq!(table.check().0, Verdict::Intact, "{name}");
+        for place in checkpoint(&table, 3).iter().filter(|it| !it.ends_with("_sidecars")) {
+            let text = place.to_string_lossy().replace("3.checkpoint", "4.checkpoint");
+            if !text.contains("_sidecars") {
+                fs::rename(table.path(place), table.path(Path::new(&text))).unwrap();
+            }
+        }
+        let (verdict, _, seen) = table.check();
+        let [finding] = seen.findings.as_slice() else { panic!("{:?}", seen.findings) };
+        assert_eq!((verdict, finding.kind), (Verdict::Damaged, Kind::Structure));
+        assert!(finding.place.file.contains("4.checkpoint"), "{finding:?}");
+        let detail = finding.detail.as_ref().unwrap();
+        assert!(detail.contains("which versions 0 to 4 have"), "{detail}");
+        // Where they are gone, only the sum of a later version contradicts it.
+        (0..=4).for_each(|version| fs::remove_file(table.path(&log(version))).unwrap());
+        assert_eq!(table.check().0, Verdict::Damaged, "{name}");
+        let sums = (4..=8).map(|version| log(version).with_extension("crc"));
+        sums.for_each(|sum| fs::remove_file(table.path(&sum)).unwrap());
+        assert_eq!(table.check().0, Verdict::Intact, "{name}");
+    }
+}
+
+#[test]
+fn version_that_says_nothing_or_no_table_is_damage() {
+    for (name, last) in [(DELTA, 2), (V2, 8)] {
+        for version in 0..=last {
+            let table = Table::golden(name);
+            fs::write(table.path(&log(version)), "\n").unwrap();
+            let found = table.found();
+            let expected = (Kind::Structure, log(version).to_string_lossy().into_owned());
+            assert!(found.contains(&expected), "{name} {version}: {found:?}");
+        }
+        for action in ["protocol", "metaData"] {
+            let table = Table::golden(name);
+            let begin = fs::read_to_string(table.path(&log(0))).unwrap();
+            let lines = begin.lines().filter(|line| !line.starts_with(&format!("{{\"{action}\"")));
+            fs::write(table.path(&log(0)), lines.collect::<Vec<_>>().join("\n")).unwrap();
+            assert_eq!(table.check().0, Verdict::Damaged, "{name} {action}");
+            // An action of a newer protocol, or one bit of a known one.
+            let other = begin.replacen(action, "another", 1);
+            fs::write(table.path(&log(0)), other).unwrap();
+            let (verdict, _, seen) = table.check();
+            assert_eq!(verdict, Verdict::Damaged, "{name} {action}");
+            assert!(seen.notes[0].contains("another"), "{:?}", seen.notes);
+        }
+    }
+}
+
+#[test]
+fn list_of_another_snapshot_or_another_kind_is_no_list_of_the_current_one() {
+    let table = Table::golden(ICEBERG);
+    let mut lists = Vec::new();
+    let mut manifests = Vec::new();
+    for entry in fs::read_dir(table.path(Path::new("metadata"))).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        match path.extension().is_some_and(|it| it == "avro") {
+            true if name.starts_with("snap-") => lists.push(path),
+            true => manifests.push(path),
+            false => {}
+        }
+    }
+    let good =
+        |lists: &Vec<PathBuf>| lists.iter().map(|it| fs::read(it).unwrap()).collect::<Vec<_>>();
+    let contents = good(&lists);
+    let other_kind = fs::read(&manifests[0]).unwrap();
+    let mut verdicts = Vec::new();
+    for (list, content) in lists.iter().zip(&contents) {
+        fs::write(list, &other_kind).unwrap();
+        verdicts.push(table.check().0);
+        for other in contents.iter().filter(|other| *other != content) {
+            fs::write(list, other).unwrap();
+            verdicts.push(table.check().0);
+        }
+        fs::write(list, content).unwrap();
+    }
+    // One list is the current one.
+    let wrong: Vec<_> =
+        verdicts.iter().filter(|verdict| **verdict != Verdict::Unprotected).collect();
+    assert_eq!(wrong.len(), lists.len(), "{verdicts:?}");
+}
+
+#[test]
+fn sum_of_a_version_with_other_files_than_the_log_is_damage() {
+    for name in [PARTS, V2] {
+        let table = Table::golden(name);
+        let sum = |version| log(version).with_extension("crc");
+        fs::copy(table.path(&sum(5)), table.path(&sum(8))).unwrap();
+        let expected = [(Kind::Checksum, sum(8).to_string_lossy().into_owned())];
+        assert_eq!(table.found(), expected, "{name}");
+        clean(&table);
+        assert_eq!(table.found(), expected, "{name}");
+        // That of the checkpoint, with no other behind it.
+        [7, 8].iter().for_each(|version| fs::remove_file(table.path(&sum(*version))).unwrap());
+        assert_eq!(table.found(), []);
+        fs::copy(table.path(&sum(5)), table.path(&sum(6))).unwrap();
+        assert_eq!(table.found()[0].0, Kind::Checksum);
+        fs::write(table.path(&sum(6)), "{}").unwrap();
+        let (verdict, _, seen) = table.check();
+        assert_eq!((verdict, seen.findings[0].severity), (Verdict::Intact, Severity::Notice));
+    }
+}
+
+#[test]
+fn each_bit_of_a_deletion_vector_counts() {
+    for name in [PARTS, V2] {
+        let table = Table::golden(name);
+        let books = Form::Delta.read(&StorePath::local(table.0.path())).unwrap();
+        let mut vectors = 0;
+        for named in books.files {
+            let Content::Vectors(of_file) = named.content else { continue };
+            let place = named.place.unwrap();
+            let content = fs::read(table.path(&place)).unwrap();
+            let file = place.to_string_lossy().into_owned();
+            for vector in &of_file {
+                vectors += 1;
+                let begin = usize::try_from(vector.offset).unwrap();
+                let length = u32::from_be_bytes(*content[begin..].first_chunk().unwrap());
+                for at in begin..begin + 8 + usize::try_from(length).unwrap() {
+                    let mut other = content.clone();
+                    other[at] ^= 1 << (at % 8);
+                    fs::write(table.path(&place), other).unwrap();
+                    let [(kind, found)] = &table.found()[..] else { panic!("{file} {at}") };
+                    let is_length = at < begin + 4;
+                    let expected = if is_length { Kind::Structure } else { Kind::Checksum };
+                    assert_eq!((*kind, found), (expected, &file), "{at}");
+                }
+            }
+            let mut other = content.clone();
+            other[0] = 2;
+            fs::write(table.path(&place), other).unwrap();
+            assert_eq!(table.found(), [(Kind::Header, file.clone())]);
+            fs::write(table.path(&place), &content[..content.len() - 1]).unwrap();
+            assert!(table.found().iter().all(|found| *found == (Kind::Truncated, file.clone())));
+            fs::remove_file(table.path(&place)).unwrap();
+            assert_eq!(table.found(), [(Kind::Missing, file)]);
+            fs::write(table.path(&place), &content).unwrap();
+        }
+        assert!(vectors >= 4, "{name}: {vectors}");
+    }
 }
 
 #[test]
@@ -205,7 +412,7 @@ fn names_that_lead_out_of_the_table_are_not_followed() {
     {
         let table = Table(tempfile::tempdir().unwrap());
         fs::create_dir(table.path(Path::new("_delta_log"))).unwrap();
-        let line = format!("{{\"add\":{{\"path\":\"{path}\",\"size\":5}}}}\n");
+        let line = format!("{BEGIN}\n{{\"add\":{{\"path\":\"{path}\",\"size\":5}}}}\n");
         fs::write(table.path(Path::new("_delta_log/00000000000000000000.json")), line).unwrap();
         let (_, files, seen) = table.check();
         let said = (files, seen.unread.len(), seen.findings.len());
@@ -217,11 +424,14 @@ fn names_that_lead_out_of_the_table_are_not_followed() {
 /// Any byte of the books may be wrong: no panic, and an end.
 #[test]
 fn books_with_any_byte_changed_are_read_to_their_end() {
-    for name in [DELTA, ICEBERG] {
+    for name in [DELTA, ICEBERG, V2] {
         let table = Table::golden(name);
-        let folder = if name == DELTA { "_delta_log" } else { "metadata" };
+        let folder = if name == ICEBERG { "metadata" } else { "_delta_log" };
         for entry in fs::read_dir(table.path(Path::new(folder))).unwrap() {
             let path = entry.unwrap().path();
+            if path.is_dir() {
+                continue;
+            }
             let good = fs::read(&path).unwrap();
             for at in (0..good.len()).step_by(61) {
                 let mut bytes = good.clone();
@@ -271,7 +481,7 @@ fn snapshot_of_rows_that_are_not_those_of_files_is_refused() {
     let schema = r#"{\"fields\":[{\"name\":\"id\",\"type\":\"long\"}]}"#;
     let why = |settings: &str, vector: &str| {
         let log = format!(
-            "{{\"metaData\":{{\"schemaString\":\"{schema}\",\"partitionColumns\":[],\
+            "{{\"protocol\":{{}}}}\n{{\"metaData\":{{\"schemaString\":\"{schema}\",\"partitionColumns\":[],\
              \"configuration\":{{{settings}}}}}}}\n\
              {{\"add\":{{\"path\":\"a.parquet\",\"size\":9{vector}}}}}\n"
         );
@@ -283,8 +493,9 @@ fn snapshot_of_rows_that_are_not_those_of_files_is_refused() {
         }
     };
     assert_eq!(why("", ""), "1 of id");
-    let vector = r#","deletionVector":{"storageType":"u","cardinality":6}"#;
-    assert!(why("", vector).contains("deletion vectors"));
+    let vector = r#","deletionVector":{"storageType":"u","pathOrInlineDv":"ab^-aqEH.-t@S}K{vb[*k^",
+        "offset":1,"sizeInBytes":40,"cardinality":6}"#;
+    assert!(why("", &vector.replace('\n', "")).contains("deletion vectors"));
     assert!(why(r#""delta.columnMapping.mode":"name""#, "").contains("column mapping by name"));
     assert!(matches!(snapshot(&Path::new("/nonexistent").into()), Err(Obstacle::Io(_))));
 }

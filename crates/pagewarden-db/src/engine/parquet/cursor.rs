@@ -1,21 +1,17 @@
 //! Where a reading of a table stands: rows of some columns, one after the other, a batch at a time.
 //!
-//! Pages are tested before they are decoded. What the decoder does with pages that no writer writes is
-//! its own: an error of it is damage, and so is a panic, which ends here.
+//! Pages are tested before they are decoded, and an error of the decoder is damage.
 
-use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::PathBuf;
-use std::sync::Once;
 
 use pagewarden_format_parquet::files::content::Obstacle;
-use parquet::column::reader::{ColumnReader, get_column_reader};
+use pagewarden_format_parquet::files::decoder::{ValuesFile, guarded};
+use parquet::column::reader::ColumnReader;
 use parquet::data_type::{ByteArray, FixedLenByteArray, Int96};
 use parquet::errors::ParquetError;
 
-use super::folder::{Folder, OpenFile};
+use super::folder::Folder;
 use super::kind::append_old_moment;
-use super::pages::Pages;
 use crate::row::Row;
 use crate::row::column::{Kind, append_bytes, append_whole, two_complement};
 use crate::table::Form;
@@ -25,35 +21,6 @@ pub(super) const BATCH_ROWS: usize = 1024;
 
 /// Why a table cannot be read further: the file, and what is wrong with it.
 pub(super) type Trouble = (PathBuf, Obstacle);
-
-thread_local! {
-    /// This thread is in the decoder: what it panics on counts as damage, and is printed nowhere else.
-    static IS_DECODING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Calls the decoder.
-pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
-    static QUIET: Once = Once::new();
-    QUIET.call_once(|| {
-        let others = take_hook();
-        set_hook(Box::new(move |panic| {
-            if !IS_DECODING.get() {
-                others(panic);
-            }
-        }));
-    });
-    IS_DECODING.set(true);
-    let result = catch_unwind(AssertUnwindSafe(work));
-    IS_DECODING.set(false);
-    match result {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(match error {
-            ParquetError::General(why) => why,
-            other => other.to_string(),
-        }),
-        Err(_) => Err("the decoder failed".to_owned()),
-    }
-}
 
 /// Values of a batch without the nulls.
 enum Values {
@@ -246,7 +213,7 @@ pub(super) struct Cursor {
     /// Which columns, by their places in the table.
     pub columns: Vec<usize>,
     file: usize,
-    open: Option<OpenFile>,
+    open: Option<ValuesFile>,
     next_group: usize,
     group: Option<Group>,
     /// The number of the batch's first row in the table, and its rows.
@@ -379,6 +346,9 @@ impl Cursor {
                 self.at = 0;
                 return Ok(true);
             }
+            // The batch goes with the group that it is of: there is no way back to it.
+            self.batch = (self.batch.0 + self.batch.1 as u64, 0);
+            self.at = 0;
             self.group = None;
             if self.file >= folder.files.len() {
                 return Ok(false);
@@ -412,11 +382,8 @@ impl Cursor {
                 continue;
             };
             let fail = |obstacle| refused(folder, self.file, obstacle);
-            let pages = open.content.pages(number, place.leaf).map_err(fail)?;
-            let descriptor = open.schema.column(place.leaf);
-            let may_be_null = descriptor.max_def_level() > 0;
-            let reader = guarded(|| Ok(get_column_reader(descriptor, Box::new(Pages(pages)))))
-                .map_err(|why| damaged(folder, self.file, why))?;
+            let may_be_null = open.schema.column(place.leaf).max_def_level() > 0;
+            let reader = open.column(number, place.leaf).map_err(fail)?;
             chunks.push(Some(Chunk {
                 kind: place.kind,
                 values: Values::of(&reader),
@@ -481,14 +448,33 @@ fn damaged(folder: &Folder, file: usize, why: String) -> Trouble {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
-    #[allow(clippy::panic, reason = "as the decoder would")]
-    fn panic_of_the_decoder_is_an_error() {
-        let failed: Result<(), String> = guarded(|| panic!("a page that no writer writes"));
-        assert_eq!(failed, Err("the decoder failed".to_owned()));
-        assert!(!IS_DECODING.get());
-        assert_eq!(guarded(|| Ok(1)), Ok(1));
+    fn rows_are_gone_back_to_from_within_a_batch_and_not_from_behind_the_last_one() {
+        let golden = "../../fixtures/parquet/pyarrow-26.0.1/plain.parquet";
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(golden);
+        let folder = Folder::open(&path.as_path().into()).unwrap();
+        let mut cursor = Cursor::new(vec![0]);
+        let (mut keys, mut key) = (Vec::new(), Vec::new());
+        while cursor.has_next(&folder).unwrap() {
+            cursor.take_whole(&mut key).unwrap();
+            keys.push(key.clone());
+        }
+        let rows = folder.rows();
+        assert_eq!((keys.len() as u64, cursor.row()), (rows, rows));
+        assert!(keys.len() > BATCH_ROWS && keys.iter().is_sorted());
+        for begin in [0, rows - 9] {
+            assert!(!cursor.may_go_to(begin), "{begin}");
+            let mut other = Cursor::new(vec![0]);
+            for row in [rows - 1, begin.max(rows - rows % BATCH_ROWS as u64)] {
+                other.go_to(&folder, row).unwrap();
+                assert!(other.has_next(&folder).unwrap());
+                other.take_whole(&mut key).unwrap();
+                assert_eq!(Some(&key), keys.get(usize::try_from(row).unwrap()), "{row}");
+            }
+        }
     }
 }

@@ -12,12 +12,11 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use pagewarden::source::store::{Seen, StorePath, expecting};
-use pagewarden_format_parquet::files::content::{ContentFile, Obstacle};
+use pagewarden_format_parquet::files::content::Obstacle;
+use pagewarden_format_parquet::files::decoder::ValuesFile;
 use pagewarden_format_parquet::table::{self, TableColumn};
-use parquet::file::metadata::ParquetMetaDataReader;
-use parquet::schema::types::{SchemaDescPtr, SchemaDescriptor};
+use parquet::schema::types::SchemaDescriptor;
 
-use super::cursor::guarded;
 use super::kind::Meaning;
 use crate::row::column::Kind;
 use crate::table::{Column, Form};
@@ -44,16 +43,10 @@ pub(super) struct DataFile {
     pub places: Vec<Option<Place>>,
 }
 
-/// A file that is open.
-pub(super) struct OpenFile {
-    pub content: ContentFile,
-    pub schema: SchemaDescPtr,
-}
-
 impl DataFile {
     /// Opens it once more.
-    pub fn open(&self) -> Result<OpenFile, Obstacle> {
-        let open = OpenFile::new(&self.place)?;
+    pub fn open(&self) -> Result<ValuesFile, Obstacle> {
+        let open = ValuesFile::open(&self.place)?;
         let (bytes, modified) = look(&self.place)?;
         if (bytes, modified) != (self.bytes, self.modified) || open.content.bytes() != bytes {
             let why = "it was written to while it was compared";
@@ -66,30 +59,6 @@ impl DataFile {
 fn look(place: &StorePath) -> Result<(u64, Option<SystemTime>), Obstacle> {
     let file = place.open()?;
     Ok((file.length()?, file.modified()))
-}
-
-impl OpenFile {
-    fn new(place: &StorePath) -> Result<Self, Obstacle> {
-        let mut content = ContentFile::open(place)?;
-        let read = guarded(|| {
-            let schema = ParquetMetaDataReader::decode_schema(content.footer_bytes())?;
-            Ok(schema)
-        });
-        let schema =
-            read.map_err(|why| Obstacle::Damaged(format!("its schema cannot be read: {why}")))?;
-        // The two readers must mean the same columns.
-        let leaves = &content.footer().leaves;
-        let is_same = leaves.len() == schema.num_columns()
-            && leaves
-                .iter()
-                .zip(schema.columns())
-                .all(|(leaf, column)| *leaf.name == *column.path().string());
-        if !is_same {
-            return Err(Obstacle::Damaged("its schema can be read in two ways".to_owned()));
-        }
-        content.drop_footer_bytes();
-        Ok(Self { content, schema })
-    }
 }
 
 /// What is read as one table.
@@ -167,7 +136,7 @@ impl Folder {
 
     fn take(&mut self, named: &NamedFile, wanted: Option<&[TableColumn]>) -> Result<(), Obstacle> {
         let (bytes, modified) = look(&named.place)?;
-        let open = OpenFile::new(&named.place)?;
+        let open = ValuesFile::open(&named.place)?;
         let rows = open.content.footer().rows;
         for (what, expected, found) in [("bytes", named.bytes, bytes), ("rows", named.rows, rows)] {
             if let Some(expected) = expected.filter(|expected| *expected != found) {

@@ -11,7 +11,6 @@ mod cursor;
 mod folder;
 mod kind;
 mod order;
-mod pages;
 
 use std::path::{Path, PathBuf};
 
