@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use object_store::path::Path as Key;
 use object_store::{GetOptions, ObjectStore};
-use pagewarden::source::store::{Listed, NotRead, Seen, Store, StoredBytes};
+use pagewarden::source::store::{AGAIN_BYTES_MAX, Listed, NotRead, Seen, Store, StoredBytes};
 
 use crate::expected::{EXPECTED_BYTES_MAX, Expected};
 use crate::fault::{NO_OBJECT, Secrets};
@@ -253,6 +253,16 @@ impl Store for Bucket {
 
     fn list_again(&self, folder: &Path) -> io::Result<Vec<Listed>> {
         self.ask_for_list(&self.key(folder)?)
+    }
+
+    fn read_again(&self, file: &Path) -> io::Result<Vec<u8>> {
+        let key = self.key(file)?;
+        let (_, bytes) = self.wait(self.beginning(&key, AGAIN_BYTES_MAX.saturating_add(1)))?;
+        self.access.pieces.pay(bytes.len() as u64);
+        match bytes.len() as u64 > AGAIN_BYTES_MAX {
+            true => Err(NotRead("it is too long to be read again".to_owned()).into()),
+            false => Ok(bytes),
+        }
     }
 
     fn look(&self, path: &Path) -> io::Result<Seen> {

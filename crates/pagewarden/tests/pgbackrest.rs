@@ -299,16 +299,30 @@ fn with_sum(text: &str) -> String {
     format!("{body}\n[backrest]\nbackrest-checksum=\"{sum}\"\n")
 }
 
+/// Changes a file of lines in sections, and its copy, so that their sums fit.
+fn edit_file(path: &Path, edit: impl Fn(&str) -> String) {
+    let text = fs::read_to_string(path).unwrap();
+    let edited = edit(&text);
+    assert_ne!(edited, text, "nothing was edited");
+    for end in ["", ".copy"] {
+        let mut path = path.as_os_str().to_owned();
+        path.push(end);
+        fs::write(path, with_sum(&edited)).unwrap();
+    }
+}
+
 impl Repository {
     /// Changes the manifest of a set, and its copy, so that their sums fit.
     fn edit(&self, label: &str, edit: impl Fn(&str) -> String) {
-        let path = self.stanza().join(label).join("backup.manifest");
-        let text = fs::read_to_string(&path).unwrap();
-        let edited = edit(&text);
-        assert_ne!(edited, text, "nothing was edited");
-        for path in [path.clone(), path.with_extension("manifest.copy")] {
-            fs::write(path, with_sum(&edited)).unwrap();
-        }
+        edit_file(&self.stanza().join(label).join("backup.manifest"), edit);
+    }
+
+    /// Takes a set from the list of sets.
+    fn unlist(&self, label: &str) {
+        edit_file(&self.stanza().join("backup.info"), |text| {
+            let lines = text.lines().filter(|line| !line.starts_with(label));
+            lines.map(|line| format!("{line}\n")).collect()
+        });
     }
 
     /// Changes the entry of a file.
@@ -472,6 +486,97 @@ fn stored_files_that_are_cut_or_gone_are_named() {
             assert!(set.findings.iter().any(|it| it.kind == Kind::Missing), "{name}");
         }
     }
+}
+
+/// The tool removes manifests, then writes its list without their sets, then removes their files.
+#[test]
+fn set_that_is_expired_while_it_is_read_is_unread() {
+    let name = names().into_iter().find(|name| name.ends_with("2.60-block-zst"));
+    let Some(name) = name else { return };
+    let is_unread = |sets: &[Set], label: &str| {
+        let set = sets.iter().find(|set| set.label == label).unwrap();
+        assert_eq!((set.verdict(), &set.findings), (Verdict::Incomplete, &vec![]), "{set:#?}");
+        assert!(set.unread.iter().all(|it| it.error.contains("was expired")), "{set:#?}");
+    };
+    let repository = Repository::named(&name);
+    let label = repository.labels().pop().unwrap();
+    let folder = repository.stanza().join(&label);
+    for manifest in ["backup.manifest", "backup.manifest.copy"] {
+        fs::remove_file(folder.join(manifest)).unwrap();
+    }
+    // It is still listed for a while.
+    let sets = std::thread::scope(|scope| {
+        let check = scope.spawn(|| repository.check());
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        repository.unlist(&label);
+        check.join().unwrap()
+    });
+    is_unread(&sets, &label);
+    // Its manifest was read before, and its files are gone by the time when they are to be read.
+    let repository = Repository::named(&name);
+    let folder = repository.stanza().join(&label);
+    let kind = repository::kind_of(&StorePath::local(&repository.path), None).unwrap();
+    let opened = (kind.open)(&StorePath::local(&repository.path), &repository.options).unwrap();
+    let mut sets = Vec::new();
+    for target in opened.targets {
+        let mut set = Set::default();
+        if let Some(RepositoryPart::Set(backup)) = &target.description.part {
+            set.label.clone_from(&backup.label);
+        }
+        if set.label == label {
+            repository.unlist(&label);
+            fs::remove_dir_all(&folder).unwrap();
+        }
+        let options = Options { caching: Caching::Cached, ..Options::default() };
+        set.verified = Some(verify(target, &options, &(), &mut set).unwrap());
+        sets.push(set);
+    }
+    is_unread(&sets, &label);
+}
+
+#[test]
+fn manifest_of_which_only_the_copy_is_left_is_damage_in_a_set_that_is_listed() {
+    for name in names().iter().take(2) {
+        let repository = Repository::named(name);
+        let labels = repository.labels();
+        let manifest = repository.stanza().join(&labels[1]).join("backup.manifest");
+        // Not all repositories of the collection have their copies.
+        fs::rename(&manifest, manifest.with_extension("manifest.copy")).unwrap();
+        let sets = repository.check();
+        let found: Vec<_> = sets[1].findings.iter().filter(|it| it.kind == Kind::Missing).collect();
+        assert_eq!((sets[1].verdict(), found.len()), (Verdict::Damaged, 1), "{name}: {found:?}");
+        assert!(sets[1].unread.is_empty(), "{name}: {:?}", sets[1].unread);
+        // One that is not listed is being taken, or its taking was ended.
+        let taken = repository.stanza().join("20991231-235959F");
+        fs::create_dir(&taken).unwrap();
+        fs::copy(manifest.with_extension("manifest.copy"), taken.join("backup.manifest.copy"))
+            .unwrap();
+        let sets = check(&taken, &repository.options);
+        let said = (sets[0].verdict(), sets[0].findings.len(), sets[0].unread.len());
+        assert_eq!(said, (Verdict::Incomplete, 0, 1), "{name}: {sets:#?}");
+    }
+}
+
+#[test]
+fn log_of_another_cluster_and_log_without_backups_are_damage() {
+    let name = names().into_iter().find(|name| name.ends_with("2.60-block-zst"));
+    let Some(name) = name else { return };
+    let repository = Repository::named(&name);
+    let archive = repository.path.join("archive");
+    copy(&archive.join("demo"), &archive.join("other"));
+    let sets = repository.check();
+    let [finding] = &sets.last().unwrap().findings[..] else { panic!("{sets:#?}") };
+    assert_eq!((finding.kind, &*finding.place.file), (Kind::Missing, "backup/other"));
+    fs::remove_dir_all(archive.join("other")).unwrap();
+    edit_file(&archive.join("demo/archive.info"), |text| {
+        text.replace("\"db-id\":7", "\"db-id\":6")
+    });
+    let sets = repository.check();
+    let [finding] = &sets.last().unwrap().findings[..] else { panic!("{sets:#?}") };
+    assert_eq!(
+        (finding.kind, &*finding.place.file),
+        (Kind::Misplaced, "archive/demo/archive.info")
+    );
 }
 
 #[test]

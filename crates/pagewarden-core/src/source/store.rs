@@ -32,6 +32,20 @@ pub trait Store: fmt::Debug + Send + Sync {
         self.list(folder)
     }
 
+    /// A small file as it is by now: a store may keep what it was before.
+    ///
+    /// # Errors
+    /// As [`Store::open`], or it is longer than [`AGAIN_BYTES_MAX`].
+    fn read_again(&self, file: &Path) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let limit = AGAIN_BYTES_MAX.saturating_add(1);
+        StoredFile::new(self.open(file)?).take(limit).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > AGAIN_BYTES_MAX {
+            return Err(io::Error::other("it is too long to be read again"));
+        }
+        Ok(bytes)
+    }
+
     /// What is at a path, behind a link too.
     ///
     /// # Errors
@@ -71,6 +85,9 @@ pub trait Store: fmt::Debug + Send + Sync {
         false
     }
 }
+
+/// The longest file that is read again: a list of ten thousand backups is shorter.
+pub const AGAIN_BYTES_MAX: u64 = 32 << 20;
 
 /// Files that are [expected](Store::expect) at a time.
 pub const EXPECTED_FILES: usize = 32;
@@ -301,6 +318,14 @@ impl StorePath {
     /// See [`Store::list_again`].
     pub fn list_again(&self) -> io::Result<Vec<Listed>> {
         self.store.list_again(&self.path)
+    }
+
+    /// What is in the file by now.
+    ///
+    /// # Errors
+    /// See [`Store::read_again`].
+    pub fn read_again(&self) -> io::Result<Vec<u8>> {
+        self.store.read_again(&self.path)
     }
 
     /// What is there.

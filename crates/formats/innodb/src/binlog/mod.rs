@@ -78,7 +78,7 @@ fn target(path: &Path, folder: Folder, needs: Vec<Need>) -> Target {
         needs,
         is_done: false,
     };
-    let description = steps.description("not read yet".to_owned(), None);
+    let description = steps.description("read from here on".to_owned(), None);
     Target { description, steps: Box::new(steps), woken: None }
 }
 

@@ -105,7 +105,7 @@ impl ArchivedLogs {
             states: Vec::new(),
             is_done: false,
         };
-        let description = steps.description("not read yet".to_owned(), None);
+        let description = steps.description("read from here on".to_owned(), None);
         Target { description, steps: Box::new(steps), woken: None }
     }
 }

@@ -14,6 +14,7 @@ use twox_hash::XxHash3_128;
 use crate::files::backup::members::{Broken, Piece};
 use crate::files::backup::repository::pgbackrest::block_map::{BlockMap, Shape, SuperBlock};
 use crate::files::backup::repository::pgbackrest::cipher::Decrypted;
+use crate::files::backup::repository::pgbackrest::expiry::EXPIRED;
 use crate::files::backup::repository::pgbackrest::info::hex;
 use crate::files::backup::repository::pgbackrest::manifest::Entry;
 use crate::files::backup::repository::pgbackrest::place::{SetPlace, lost};
@@ -252,7 +253,7 @@ impl BlockFile {
             self.range.clone()
         } else {
             Range::open(&place.folder.join(&stored_file), position, super_block.stored_bytes)
-                .map_err(|error| Fault::of(&error))?
+                .map_err(|error| Fault::of(place, &error))?
         };
         let mut stored = vec![0; usize::try_from(super_block.stored_bytes).unwrap_or(0)];
         let count = pagewarden_core::source::decode::fill(&mut range, &mut stored)
@@ -443,8 +444,9 @@ enum Fault {
 }
 
 impl Fault {
-    fn of(error: &io::Error) -> Self {
+    fn of(place: &SetPlace, error: &io::Error) -> Self {
         match error.kind() {
+            io::ErrorKind::NotFound if place.has_expired() => Self::Unread(EXPIRED.to_owned()),
             io::ErrorKind::NotFound => Self::Wrong(
                 Kind::Missing,
                 "the stored file with this super block is not there".to_owned(),

@@ -17,6 +17,7 @@
 //! Source: `info/info.c` and `common/ini.c` of pgBackRest; repositories of 2.45 and 2.60.
 
 use std::io::{self, BufRead, BufReader, Read};
+use std::sync::Arc;
 
 use sha1::{Digest as _, Sha1};
 
@@ -63,6 +64,8 @@ impl From<io::Error> for InfoFault {
 pub(super) struct InfoFile {
     place: StorePath,
     passphrase: Option<Passphrase>,
+    /// Its bytes, where they were read already.
+    content: Option<Arc<[u8]>>,
 }
 
 /// What reading one of the two files came to.
@@ -81,7 +84,7 @@ type Line<'a> = dyn FnMut(&str, &str, &str) + 'a;
 pub(super) fn open(folder: &StorePath, name: &str, passphrase: Option<&Passphrase>) -> Opened {
     let read = |name: &str| {
         let place = folder.join(name);
-        let file = InfoFile { place, passphrase: passphrase.cloned() };
+        let file = InfoFile { place, passphrase: passphrase.cloned(), content: None };
         file.read(&mut |_, _, _| {}).map(|()| file)
     };
     let copy_name = format!("{name}{COPY}");
@@ -94,6 +97,26 @@ pub(super) fn open(folder: &StorePath, name: &str, passphrase: Option<&Passphras
         (Err(InfoFault::Missing), Err(fault)) => Opened { file: Err(fault), other: None },
         (Err(fault), Err(_)) => Opened { file: Err(fault), other: None },
     }
+}
+
+/// Hands on the lines of `folder/name`, or of its copy, as it is by now.
+///
+/// # Errors
+/// See [`InfoFault`]; what was handed on before is then not to be believed.
+pub(super) fn read_again(
+    folder: &StorePath,
+    name: &str,
+    passphrase: Option<&Passphrase>,
+    line: &mut Line<'_>,
+) -> Result<(), InfoFault> {
+    let mut read = |name: &str| {
+        let place = folder.join(name);
+        let content = Some(Arc::from(place.read_again()?));
+        let file = InfoFile { place, passphrase: passphrase.cloned(), content };
+        file.read(&mut |_, _, _| {})?;
+        file.read(line)
+    };
+    read(name).or_else(|_| read(&format!("{name}{COPY}")))
 }
 
 /// True if `folder/name` or its copy begins as such a file does.
@@ -157,13 +180,20 @@ impl InfoFile {
         self.place.name().unwrap_or_default().to_owned()
     }
 
+    fn bytes(&self) -> io::Result<Box<dyn Read + Send>> {
+        Ok(match &self.content {
+            Some(content) => Box::new(io::Cursor::new(Arc::clone(content))),
+            None => Box::new(self.place.open()?),
+        })
+    }
+
     fn source(&self) -> Result<(Box<dyn Read + Send>, bool), InfoFault> {
-        let mut file = self.place.open()?;
+        let mut file = self.bytes()?;
         let mut begin = [0; 8];
         let count = fill(&mut file, &mut begin)?;
-        let file = self.place.open()?;
+        let file = self.bytes()?;
         match (&self.passphrase, is_encrypted(begin.get(..count).unwrap_or_default())) {
-            (_, false) => Ok((Box::new(file), false)),
+            (_, false) => Ok((file, false)),
             (None, true) => Err(InfoFault::Locked),
             (Some(passphrase), true) => {
                 Ok((Box::new(Decrypted::new(file, passphrase, false)?), true))

@@ -17,15 +17,15 @@ use sha1::{Digest as _, Sha1};
 
 use super::cipher::Passphrase;
 use super::info::{self, InfoFault, hex};
-use super::set::{KEY_HINT, info_step};
-use super::stanza::Stanza;
+use super::set::{KEY_HINT, info_step, stored};
+use super::stanza::{Stanza, system_of};
 use super::stored::{Codec, Coding};
 use crate::files::archived_log::{
     ArchivedLog, LogArchive, NoSegment, StoredSegment, no_segment, plain_file,
 };
 use pagewarden_core::database::Step;
 use pagewarden_core::source::store::{Listed, Seen, StorePath};
-use pagewarden_core::verdict::{Kind, Unread};
+use pagewarden_core::verdict::{Finding, Kind, Severity, Unread};
 
 const INFO: &str = "archive.info";
 const NAME_DIGITS: usize = 24;
@@ -43,13 +43,28 @@ pub(super) fn of_stanza(
 ) -> Vec<ArchivedLog> {
     let shown = format!("archive/{}", stanza.name);
     let folder = repository.join(&shown);
-    let Books { key, versions } = match books_of(&folder, &shown, passphrase, steps) {
+    let Books { key, versions, systems } = match books_of(&folder, &shown, passphrase, steps) {
         Ok(books) => books,
         Err(step) => {
             steps.push(*step);
             return Vec::new();
         }
     };
+    let mut other = systems.iter().filter_map(|(number, system)| {
+        let listed = stanza.systems.get(number).filter(|listed| *listed != system)?;
+        Some((number, system, listed))
+    });
+    if let Some((number, system, listed)) = other.next() {
+        let shown = format!("{shown}/{INFO}");
+        let detail = format!(
+            "it is of another cluster: number {number} has the system identifier {system} here, and \
+             {listed} in backup.info. The tool refuses to fetch log for a restore"
+        );
+        let finding = Finding::of_file(&shown, Severity::Damage, Kind::Misplaced, detail)
+            .with_hint("copy the file that belongs to this stanza over it")
+            .stored_at(stored(&shown));
+        steps.push(Step::Finding(finding));
+    }
     let clusters = match clusters_in(&folder) {
         // A folder of another name is none that the tool looks into.
         Ok(mut clusters) => {
@@ -98,6 +113,36 @@ pub(super) fn of_stanza(
     logs
 }
 
+/// Says of which stanzas there is a log, and no folder of backups: the tool makes both at once.
+pub(super) fn of_no_stanza(
+    repository: &StorePath,
+    is_wanted: &dyn Fn(&StorePath) -> bool,
+) -> Vec<Step> {
+    let archive = repository.join("archive");
+    let backup = repository.join("backup");
+    let is_alone = |name: &str| {
+        let folder = archive.join(name);
+        let is_gone = |found: io::Result<Seen>| {
+            found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        };
+        is_wanted(&folder) && info::is_there(&folder, INFO) && is_gone(backup.join(name).look())
+    };
+    let listed = archive.list().unwrap_or_default();
+    let alone =
+        listed.iter().filter(|one| !matches!(one.seen, Seen::File(_)) && is_alone(&one.name));
+    alone
+        .map(|one| {
+            let shown = format!("backup/{}", one.name);
+            let detail = "there is a log of this stanza, and no folder with its backups";
+            let finding =
+                Finding::of_file(&shown, Severity::Damage, Kind::Missing, detail.to_owned())
+                    .with_hint("if the stanza was deleted, stanza-delete removes its log too")
+                    .stored_at(stored(&shown));
+            Step::Finding(finding)
+        })
+        .collect()
+}
+
 /// What the list of clusters says.
 #[derive(Default)]
 struct Books {
@@ -105,6 +150,8 @@ struct Books {
     key: Option<Passphrase>,
     /// The versions of the clusters, by their numbers.
     versions: BTreeMap<u64, String>,
+    /// Their system identifiers.
+    systems: BTreeMap<u64, u64>,
 }
 
 fn books_of(
@@ -127,6 +174,7 @@ fn books_of(
                 let version = cluster.get("db-version").and_then(serde_json::Value::as_str);
                 let version = version.map(str::to_owned);
                 books.versions.extend(name.parse().ok().zip(version));
+                books.systems.extend(system_of(name, value, "db-id"));
             }
         })
     });

@@ -14,6 +14,7 @@
 //! with what the tool restored.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use super::whole::{self as whole_repository, Whole, WholeLog};
@@ -29,6 +30,7 @@ use pagewarden_core::verdict::Note;
 mod block_map;
 mod blocks;
 mod cipher;
+mod expiry;
 mod info;
 mod log;
 mod manifest;
@@ -123,6 +125,7 @@ pub(super) fn open_for(place: &StorePath, options: &Opening) -> Result<Sets, Err
         let named = path.ancestors().nth(levels).filter(|it| !it.as_os_str().is_empty());
         place.at(named.or_else(|| real.path().ancestors().nth(levels)).unwrap_or(path))
     };
+    let is_repository = matches!(shape, Shape::Repository(_));
     let (repository, folders, only) = match shape {
         Shape::Repository(folders) => (place.clone(), folders, None),
         Shape::Stanza => (above(2), vec![place.clone()], None),
@@ -131,12 +134,15 @@ pub(super) fn open_for(place: &StorePath, options: &Opening) -> Result<Sets, Err
     let is_wanted = |folder: &StorePath| {
         wanted.stanza.as_ref().is_none_or(|name| folder.name() == Some(name.as_str()))
     };
-    let folders: Vec<_> = folders.into_iter().filter(is_wanted).collect();
+    let folders: Vec<_> = folders.into_iter().filter(|folder| is_wanted(folder)).collect();
     let mut stanzas: Vec<_> = folders
         .iter()
         .map(|folder| Stanza::open(&repository, folder, passphrase.as_ref()))
         .collect();
     let mut steps: Vec<_> = stanzas.iter_mut().flat_map(Stanza::take_steps).collect();
+    if is_repository {
+        steps.extend(log::of_no_stanza(&repository, &is_wanted));
+    }
     let chosen = chosen(&stanzas, wanted, only.as_deref());
     let is_known = |label: &String| stanzas.iter().any(|stanza| stanza.has(label));
     let unknown = wanted.sets.iter().find(|label| !is_known(label));
@@ -146,12 +152,7 @@ pub(super) fn open_for(place: &StorePath, options: &Opening) -> Result<Sets, Err
         return Err(Error::refused(path, format!("it has no set {label}"), hint));
     }
     if chosen.is_empty() && (wanted.stanza.is_some() || !wanted.sets.is_empty()) {
-        let labels: Vec<_> = stanzas.iter().flat_map(Stanza::labels).collect();
-        let hint = match labels.as_slice() {
-            [] => "the repository has no such stanza".to_owned(),
-            labels => format!("its sets are: {}", labels.join(", ")),
-        };
-        return Err(Error::refused(path, "it has no set that was asked for", hint));
+        return Err(nothing_chosen(path, &stanzas));
     }
     let logs = match wanted.no_log {
         true => Vec::new(),
@@ -179,6 +180,15 @@ pub(super) fn open_for(place: &StorePath, options: &Opening) -> Result<Sets, Err
         Some(set::open(stanza, &label, archives.get(&label).cloned(), &memory, &options))
     });
     Ok(Sets::of(count, sets.chain(whole), outcomes).with_outline(outline))
+}
+
+fn nothing_chosen(path: &Path, stanzas: &[Stanza]) -> Error {
+    let labels: Vec<_> = stanzas.iter().flat_map(Stanza::labels).collect();
+    let hint = match labels.as_slice() {
+        [] => "the repository has no such stanza".to_owned(),
+        labels => format!("its sets are: {}", labels.join(", ")),
+    };
+    Error::refused(path, "it has no set that was asked for", hint)
 }
 
 /// The labels that were asked for, each with the place of its stanza.

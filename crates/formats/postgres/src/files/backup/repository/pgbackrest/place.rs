@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::files::SEGMENT_BYTES;
 use crate::files::backup::place::{Role, locate};
+use crate::files::backup::repository::pgbackrest::expiry::Expiry;
 use crate::files::backup::repository::pgbackrest::manifest::Entry;
 use crate::files::backup::repository::pgbackrest::memory::Memory;
 use crate::files::backup::repository::pgbackrest::stored::{Coding, Summed};
@@ -47,6 +48,8 @@ pub(super) struct SetPlace {
     pub(super) shown: String,
     /// The set's label.
     pub(super) label: String,
+    /// Which sets are listed by now.
+    pub(super) expiry: Arc<Expiry>,
     /// Labels that block maps refer to.
     pub(super) references: Vec<String>,
     /// How whole files that are not bundled are stored.
@@ -119,6 +122,11 @@ impl SetPlace {
     pub(super) fn unread(&self, entry: &Entry, at: u64, length: u64, error: &str) -> Step {
         let stored = self.stored_file(entry);
         lost(entry, at, length, format!("{error} ({}/{stored})", self.shown))
+    }
+
+    /// True if the set was expired while it was read.
+    pub(super) fn has_expired(&self) -> bool {
+        self.expiry.has_expired(&self.label)
     }
 
     /// What is wrong with the stored bytes of an entry by their sum and length alone.

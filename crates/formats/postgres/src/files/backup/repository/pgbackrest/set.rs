@@ -19,7 +19,8 @@ use crate::FORMAT;
 use crate::files::archived_log::LogArchive;
 use crate::files::backup::ground::Ground;
 use crate::files::backup::members::{SetJudge, SetTerms};
-use crate::files::backup::repository::pgbackrest::info::{self, InfoFault};
+use crate::files::backup::repository::pgbackrest::expiry::EXPIRED;
+use crate::files::backup::repository::pgbackrest::info::{self, InfoFault, Opened};
 use crate::files::backup::repository::pgbackrest::manifest::{Manifest, PageRanges};
 use crate::files::backup::repository::pgbackrest::members::SetMembers;
 use crate::files::backup::repository::pgbackrest::memory::Memory;
@@ -55,8 +56,15 @@ pub(super) fn open(
     let shown = |name: &str| format!("{}/{label}/{name}", stanza.shown);
     let opened = info::open(&folder, MANIFEST, stanza.manifest_pass.as_ref());
     let mut steps = Vec::new();
+    if let Some(unread) = deleted_or_unfinished(stanza, label, &opened) {
+        return without_manifest(stanza, label, path, vec![Step::Unread(unread)]);
+    }
     if let Some((name, fault)) = &opened.other {
-        steps.extend(info_step(&shown(name), fault, "the other one was used"));
+        let is_manifest = name == MANIFEST && *fault == InfoFault::Missing;
+        steps.extend(match is_manifest {
+            true => Some(only_the_copy(&shown(MANIFEST))),
+            false => info_step(&shown(name), fault, "the other one was used"),
+        });
     }
     let manifest =
         match stanza.locked.clone().map_or(opened.file, Err).and_then(|file| Manifest::read(&file))
@@ -85,6 +93,7 @@ pub(super) fn open(
         folder: stanza.folder.clone(),
         shown: stanza.shown.clone(),
         label: label.to_owned(),
+        expiry: Arc::clone(&stanza.expiry),
         references: manifest.references,
         coding: Coding {
             codec: manifest.codec,
@@ -109,6 +118,31 @@ pub(super) fn open(
     };
     let members = SetMembers::new(place, manifest.first, entries, steps);
     ArchiveWalk::new(path, options).into_set(terms, Box::new(members))
+}
+
+/// What is said of a set without its manifest that the tool deletes, or has not finished.
+fn deleted_or_unfinished(stanza: &Stanza, label: &str, opened: &Opened) -> Option<Unread> {
+    let is_gone = match &opened.other {
+        Some((name, fault)) => name == MANIFEST && *fault == InfoFault::Missing,
+        None => opened.file.as_ref().is_err_and(|fault| *fault == InfoFault::Missing),
+    };
+    let text = match stanza.has(label) {
+        _ if !is_gone => return None,
+        // The tool writes the copy first, and the manifest at the end.
+        false => "the backup was not finished, is being taken, or is being expired",
+        true if stanza.expiry.expires(label) => EXPIRED,
+        true => return None,
+    };
+    Some(Unread::of_file(format!("{}/{label}", stanza.shown), text))
+}
+
+/// A manifest of which only the copy is left.
+fn only_the_copy(shown: &str) -> Step {
+    let detail = "it is not there, and its copy was used: the tool restores from it, but its next expire \
+                  deletes this set and all that were built on it";
+    let finding = Finding::of_file(shown, Severity::Damage, Kind::Missing, detail.to_owned());
+    let hint = "copy backup.manifest.copy to it before the next expire";
+    Step::Finding(finding.with_hint(hint).stored_at(stored(shown)))
 }
 
 fn in_words(backup: &Backup, coding: &Coding, stanza: &Stanza) -> String {

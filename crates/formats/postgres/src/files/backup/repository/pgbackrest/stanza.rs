@@ -19,6 +19,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::Value;
 
 use crate::files::backup::repository::pgbackrest::cipher::Passphrase;
+use crate::files::backup::repository::pgbackrest::expiry::Expiry;
 use crate::files::backup::repository::pgbackrest::info::{self, InfoFault};
 use crate::files::backup::repository::pgbackrest::manifest::{is_label, kind_named};
 use crate::files::backup::repository::pgbackrest::set::{info_step, path_of_set};
@@ -48,8 +49,12 @@ pub(super) struct Stanza {
     pub(super) manifest_pass: Option<Passphrase>,
     /// Why no manifest can be opened, where the list of sets cannot be read.
     pub(super) locked: Option<InfoFault>,
+    /// Which sets are listed by now.
+    pub(super) expiry: Arc<Expiry>,
     /// The sets by label, with what the list says of them.
     sets: BTreeMap<String, Listed>,
+    /// The system identifiers of its clusters, by their numbers in the stanza's history.
+    pub(super) systems: BTreeMap<u64, u64>,
     /// What is said of the list.
     steps: Vec<Step>,
 }
@@ -89,7 +94,9 @@ impl Stanza {
             repository: repository.clone(),
             manifest_pass: None,
             locked: None,
+            expiry: Arc::new(Expiry::new(folder, passphrase)),
             sets: BTreeMap::new(),
+            systems: BTreeMap::new(),
             steps: Vec::new(),
         };
         let opened = info::open(folder, INFO, passphrase);
@@ -107,6 +114,9 @@ impl Stanza {
                     let text = "a set with a name that no set has: it was not read";
                     steps.push(Step::Unread(Unread::of_file(label, text)));
                 }
+                ("db:history", number) => {
+                    stanza.systems.extend(system_of(number, value, "db-system-id"));
+                }
                 ("cipher", "cipher-pass") => {
                     let pass = serde_json::from_str::<String>(value).ok();
                     stanza.manifest_pass = pass.map(Passphrase::new);
@@ -118,6 +128,7 @@ impl Stanza {
             let text = "which sets there are is taken from their folders";
             steps.extend(info_step(&format!("{}/{INFO}", stanza.shown), &fault, text));
             stanza.sets.clear();
+            stanza.expiry = Arc::new(Expiry::silent(folder));
             if matches!(fault, InfoFault::Locked | InfoFault::WrongKey) {
                 stanza.locked = Some(fault);
             }
@@ -207,6 +218,12 @@ impl Stanza {
             }
         }
     }
+}
+
+/// A cluster's number in a stanza's history, and its system identifier.
+pub(super) fn system_of(number: &str, value: &str, key: &str) -> Option<(u64, u64)> {
+    let cluster: Value = serde_json::from_str(value).ok()?;
+    Some((number.parse().ok()?, cluster.get(key)?.as_u64()?))
 }
 
 fn listed(label: &str, value: &str) -> Listed {

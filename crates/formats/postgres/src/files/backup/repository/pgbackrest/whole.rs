@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use sha1::{Digest as _, Sha1};
 
 use crate::files::backup::members::{Broken, Piece};
+use crate::files::backup::repository::pgbackrest::expiry::EXPIRED;
 use crate::files::backup::repository::pgbackrest::info::hex;
 use crate::files::backup::repository::pgbackrest::manifest::Entry;
 use crate::files::backup::repository::pgbackrest::place::{SetPlace, lost};
@@ -207,6 +208,9 @@ pub(super) fn fault_of_content(entry: &Entry, computed: &str) -> Option<(Kind, S
 pub(super) fn not_opened(place: &SetPlace, entry: &Entry, error: &io::Error) -> Step {
     if error.kind() != io::ErrorKind::NotFound {
         return place.unread(entry, 0, entry.bytes(), &error.to_string());
+    }
+    if place.has_expired() {
+        return place.unread(entry, 0, entry.bytes(), EXPIRED);
     }
     let detail = match &entry.fields.reference {
         Some(label) => format!("its stored file, which is part of the set {label}, is not there"),
