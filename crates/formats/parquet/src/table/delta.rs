@@ -397,8 +397,8 @@ impl Log<'_> {
     fn end(mut self) -> Books {
         let mut vectors = BTreeMap::<Result<PathBuf, String>, Vec<Vector>>::new();
         let mut count = 0_u64;
-        for ((path, key), add) in &self.files {
-            let path = decoded(path);
+        for ((name, key), add) in &self.files {
+            let path = decoded(name);
             let stats = add.get("stats").and_then(Value::as_str).unwrap_or_default();
             let stats = serde_json::from_str::<Value>(stats).unwrap_or_default();
             let parsed = add.get("stats_parsed").and_then(|stats| stats.get("numRecords"));
@@ -426,8 +426,9 @@ impl Log<'_> {
                     }
                 }
             }
+            let place = inside(&path).filter(|_| !is_url(name)).ok_or(path);
             self.books.files.push(Named {
-                place: inside(&path).ok_or(path),
+                place,
                 bytes: add.get("size").and_then(Value::as_u64),
                 rows,
                 content: Content::Parquet,
@@ -506,6 +507,15 @@ fn take_description(described: &Value, books: &mut Books) {
 fn key_of(action: &Value) -> Option<Key> {
     let path = action.get("path").and_then(Value::as_str)?;
     Some((path.to_owned(), action.get("deletionVector").and_then(vector::key_of)))
+}
+
+/// True for `file:/a` and `s3://b/a`, as clones of other tables have them.
+fn is_url(path: &str) -> bool {
+    let scheme = path.split_once(':').map(|(scheme, _)| scheme);
+    scheme.is_some_and(|scheme| {
+        scheme.starts_with(|it: char| it.is_ascii_alphabetic())
+            && scheme.chars().all(|it| it.is_ascii_alphanumeric() || "+-.".contains(it))
+    })
 }
 
 /// `%20` is a space: paths in the log are those of URLs.

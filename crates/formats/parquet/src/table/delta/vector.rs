@@ -23,7 +23,6 @@ use std::path::{Path, PathBuf};
 use roaring::RoaringTreemap;
 use serde_json::Value;
 
-use super::decoded;
 use crate::checksum::page_sum;
 use crate::table::{HINT, inside};
 use pagewarden_core::source::store::StoredFile;
@@ -91,10 +90,8 @@ impl Vector {
         let deleted = number("cardinality").ok_or("no number of rows")?;
         let stored = match text("storageType") {
             Some("u") => Stored::File(file_of(place).ok_or("no name of a file")?),
-            Some("p") => match inside(&decoded(place)) {
-                Some(place) => Stored::File(place),
-                None => Stored::Elsewhere(place.to_owned()),
-            },
+            // An absolute one, of a table of which this one is a clone.
+            Some("p") => Stored::Elsewhere(place.to_owned()),
             Some("i") => {
                 let mut data = from_digits(place.as_bytes()).ok_or("no digits of base 85")?;
                 if data.len() < bytes {
