@@ -16,8 +16,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use parquet::column::reader::ColumnReader;
-use parquet::data_type::ByteArray;
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{ByteArray, DataType};
 use serde_json::{Map, Value};
 
 use super::LOG;
@@ -149,6 +149,20 @@ fn join_settings(row: &mut Value) {
     *settings = Value::Object(pairs.collect());
 }
 
+/// Definition and repetition levels, where a column has them.
+type Levels<'a> = (Option<&'a mut Vec<i16>>, Option<&'a mut Vec<i16>>);
+
+/// The values of the next rows, and how many rows they are.
+fn records<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    count: usize,
+    (definitions, repetitions): Levels<'_>,
+) -> Result<(Vec<T::T>, usize), String> {
+    let mut values = Vec::new();
+    let read = guarded(|| reader.read_records(count, definitions, repetitions, &mut values))?;
+    Ok((values, read.0))
+}
+
 /// A column of a row group.
 struct Column {
     name: Vec<String>,
@@ -207,29 +221,22 @@ impl Column {
         definitions: &mut Vec<i16>,
         repetitions: &mut Vec<i16>,
     ) -> Result<(Vec<Value>, usize), String> {
-        let definitions = (self.full > 0).then_some(definitions);
-        let repetitions = self.is_list.then_some(repetitions);
+        let levels = ((self.full > 0).then_some(definitions), self.is_list.then_some(repetitions));
         match &mut self.reader {
             ColumnReader::ByteArrayColumnReader(reader) => {
-                let mut values = Vec::<ByteArray>::new();
-                let read =
-                    guarded(|| reader.read_records(count, definitions, repetitions, &mut values))?;
+                let (values, read) = records(reader, count, levels)?;
                 let text = |value: &ByteArray| {
                     value.as_utf8().map(Value::from).map_err(|_| "a text is none".to_owned())
                 };
-                Ok((values.iter().map(text).collect::<Result<_, _>>()?, read.0))
+                Ok((values.iter().map(text).collect::<Result<_, _>>()?, read))
             }
             ColumnReader::Int64ColumnReader(reader) => {
-                let mut values = Vec::<i64>::new();
-                let read =
-                    guarded(|| reader.read_records(count, definitions, repetitions, &mut values))?;
-                Ok((values.into_iter().map(Value::from).collect(), read.0))
+                let (values, read) = records(reader, count, levels)?;
+                Ok((values.into_iter().map(Value::from).collect(), read))
             }
             ColumnReader::Int32ColumnReader(reader) => {
-                let mut values = Vec::<i32>::new();
-                let read =
-                    guarded(|| reader.read_records(count, definitions, repetitions, &mut values))?;
-                Ok((values.into_iter().map(Value::from).collect(), read.0))
+                let (values, read) = records(reader, count, levels)?;
+                Ok((values.into_iter().map(Value::from).collect(), read))
             }
             _ => Err(format!("{}: values of another type", self.name.join("."))),
         }

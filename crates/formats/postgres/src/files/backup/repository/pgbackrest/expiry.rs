@@ -82,8 +82,11 @@ impl Expiry {
 
     /// The same of a set whose manifest is gone, which may still be listed for some seconds.
     pub(super) fn expires(&self, label: &str) -> bool {
-        let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
-        let until = *until.get_or_insert_with(|| Instant::now() + PATIENCE);
+        let until = *self
+            .until
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert_with(|| Instant::now() + PATIENCE);
         loop {
             if self.has_expired(label) {
                 return true;

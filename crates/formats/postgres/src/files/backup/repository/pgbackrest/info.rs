@@ -77,6 +77,16 @@ pub(super) struct Opened {
     pub(super) other: Option<(String, InfoFault)>,
 }
 
+impl Opened {
+    /// True if the first file, of this name, is not there; its copy may be.
+    pub(super) fn lacks(&self, name: &str) -> bool {
+        match &self.other {
+            Some((other, fault)) => other == name && *fault == InfoFault::Missing,
+            None => matches!(self.file, Err(InfoFault::Missing)),
+        }
+    }
+}
+
 /// Takes a section, a key and the value's JSON text.
 type Line<'a> = dyn FnMut(&str, &str, &str) + 'a;
 

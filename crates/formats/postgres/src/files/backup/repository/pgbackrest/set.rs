@@ -60,8 +60,7 @@ pub(super) fn open(
         return without_manifest(stanza, label, path, vec![Step::Unread(unread)]);
     }
     if let Some((name, fault)) = &opened.other {
-        let is_manifest = name == MANIFEST && *fault == InfoFault::Missing;
-        steps.extend(match is_manifest {
+        steps.extend(match opened.lacks(MANIFEST) {
             true => Some(only_the_copy(&shown(MANIFEST))),
             false => info_step(&shown(name), fault, "the other one was used"),
         });
@@ -122,12 +121,8 @@ pub(super) fn open(
 
 /// What is said of a set without its manifest that the tool deletes, or has not finished.
 fn deleted_or_unfinished(stanza: &Stanza, label: &str, opened: &Opened) -> Option<Unread> {
-    let is_gone = match &opened.other {
-        Some((name, fault)) => name == MANIFEST && *fault == InfoFault::Missing,
-        None => opened.file.as_ref().is_err_and(|fault| *fault == InfoFault::Missing),
-    };
     let text = match stanza.has(label) {
-        _ if !is_gone => return None,
+        _ if !opened.lacks(MANIFEST) => return None,
         // The tool writes the copy first, and the manifest at the end.
         false => "the backup was not finished, is being taken, or is being expired",
         true if stanza.expiry.expires(label) => EXPIRED,
