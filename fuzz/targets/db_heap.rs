@@ -9,7 +9,7 @@ use pagewarden_db::engine::postgres::heap::Rows;
 use pagewarden_db::engine::postgres::heap::tuple::{Attribute, Kind, Layout, Width};
 use pagewarden_db::engine::postgres::wire;
 use pagewarden_db::row::Row;
-use pagewarden_db::table::{Column, Form};
+use pagewarden_db::table::{Column, Filled, Form};
 
 const PAGE_BYTES: usize = 8192;
 /// Types, their widths and alignments.
@@ -50,6 +50,7 @@ pub(crate) fn run(input: &[u8]) {
                 character_set: None,
                 nullable: true,
                 exact,
+                filled: Filled::Said,
             });
         }
     }

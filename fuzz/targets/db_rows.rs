@@ -11,7 +11,7 @@ use pagewarden_db::engine::postgres::copy::{Frames, decode};
 use pagewarden_db::engine::postgres::wire;
 use pagewarden_db::engine::{ENGINES, statement};
 use pagewarden_db::row::Row;
-use pagewarden_db::table::{Column, Form};
+use pagewarden_db::table::{Column, Filled, Form};
 
 const POSTGRES_TYPES: [&str; 20] = [
     "bool",
@@ -135,6 +135,7 @@ fn column(wire: &str, form: Form, exact: bool) -> Column {
         character_set: None,
         nullable: true,
         exact,
+        filled: Filled::Said,
     }
 }
 

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Union
 
@@ -352,11 +352,14 @@ def compare_options(
     rate: int | None = None,
     password_file: Path | None = None,
     target_password_file: Path | None = None,
+    endpoint: str | None = None,
+    storage_option: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Options of a comparison as the extension takes them."""
     given = dict(locals())
     for name in ("table", "exclude_table", "exclude_column", "key"):
         given[name] = _names(given[name], name)
+    given["storage_option"] = list((storage_option or {}).items())
     given["key"] = [one for name in given["key"] for one in name.split(",")]
     if seed is not None and sample is None:
         raise ValueError("seed: only with sample")
@@ -378,13 +381,13 @@ def compare(
 
     ``source`` is the reference, and ``target`` what is compared with it: URLs as ``pagewarden compare``
     takes them: ``postgres://user@host/database``, ``mysql://...`` (MariaDB too), ``sqlite:PATH``,
-    ``parquet:PATH``. Passwords come from the same places as there.
+    ``parquet:PATH`` (``parquet:s3://...`` too). Passwords come from the same places as there.
 
     Options are those of the program: ``table``, ``exclude_table``, ``exclude_column`` and ``key`` (a name
     or a list of them), ``snapshot``, ``mode``, ``settle``, ``patience`` and ``max_lag`` (seconds),
     ``differences`` (rows listed of a table), ``show_values``, ``sql``, ``chunk_rows``, ``state``,
     ``max_load``, ``sample`` (percent), ``seed``, ``jobs``, ``rate`` (bytes a second),
-    ``password_file`` and ``target_password_file``.
+    ``password_file`` and ``target_password_file``; ``endpoint`` and ``storage_option`` as of :func:`check`.
 
     ``progress`` is called about ten times a second with the number of rows read so far; what it raises
     ends the run. Other Python threads run meanwhile, and Ctrl-C ends it.
@@ -414,6 +417,8 @@ def checksum(
     jobs: int = 1,
     rate: int | None = None,
     password_file: Path | None = None,
+    endpoint: str | None = None,
+    storage_option: Mapping[str, str] | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> TableChecksums:
     """Sums the rows of a database's tables; of all where none is named.
@@ -433,6 +438,8 @@ def checksum(
         "jobs": jobs,
         "rate": rate,
         "password_file": password_file,
+        "endpoint": endpoint,
+        "storage_option": list((storage_option or {}).items()),
     }
     text, failed = _pagewarden.checksums(url, given, progress)
     if text is None:

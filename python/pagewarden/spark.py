@@ -1,9 +1,8 @@
-"""Databases checked by an Apache Spark cluster (PySpark 4): one row a unit and one a finding.
-DataFrames summed, and compared with tables of databases (PySpark 3.5 and 4).
+"""Databases checked by an Apache Spark cluster (PySpark 3.5 and 4): one row a unit and one a finding.
+DataFrames summed, and compared with tables of databases.
 
     >>> import pagewarden.spark
-    >>> pagewarden.spark.register(spark)  # doctest: +SKIP
-    >>> rows = spark.read.format("pagewarden").option("paths", "/backups").load()  # doctest: +SKIP
+    >>> rows = pagewarden.spark.check(spark, "/backups")  # doctest: +SKIP
     >>> pagewarden.spark.summary(rows)  # doctest: +SKIP
     'intact'
 
@@ -15,8 +14,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -26,12 +27,15 @@ except ImportError:
     # PySpark 3.5 has no data sources in Python.
     DataSource = DataSourceReader = InputPartition = object
 
-from . import _pagewarden
-from ._check import _given, check
+from . import _check, _pagewarden
+from ._check import _given
 from ._errors import Error
 from ._lake import Checksum, checksum, compare
 
-__all__ = ["Checksum", "UNIT_BYTES", "checksum", "compare", "register", "summary"]
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["Checksum", "UNIT_BYTES", "check", "checksum", "compare", "register", "summary"]
 
 #: Databases that follow one another are one unit up to this size.
 UNIT_BYTES = 128 << 20
@@ -51,15 +55,14 @@ _NUMBERS = {"settle": float, "jobs": int, "rate": int}
 _LISTS = ("base", "set")
 
 
+@dataclass
 class _Unit(InputPartition):
     """Subjects, each a list of paths, that one task checks."""
 
-    def __init__(self, plan: str, number: int, of: int, subjects: list[list[str]]) -> None:
-        super().__init__(number)
-        self.plan = plan
-        self.number = number
-        self.of = of
-        self.subjects = subjects
+    plan: str
+    number: int
+    of: int
+    subjects: list[list[str]]
 
 
 def _options(options: Any) -> dict[str, Any]:
@@ -91,7 +94,94 @@ def _list(text: str) -> list[str]:
     return [str(one) for one in json.loads(text)] if text.startswith("[") else [text]
 
 
+def _plan(paths: list[str], options: dict[str, Any], unit_bytes: int) -> list[_Unit]:
+    """What is below the paths, in units."""
+    units = _pagewarden.plan_units(paths, _given(**options), unit_bytes)
+    units = [[[str(path) for path in subject] for subject in unit] for unit in units]
+    # Spark may ask for the partitions more than once; the same units have the same name.
+    plan = hashlib.sha256(json.dumps([units, options]).encode()).hexdigest()[:32]
+    return [_Unit(plan, number, len(units), unit) for number, unit in enumerate(units)]
+
+
+def _rows(unit: _Unit, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Checks a unit: its findings, and at the end its own row."""
+    common = {"plan": unit.plan, "unit": unit.number, "units": unit.of}
+    total: dict[str, Any] = dict.fromkeys(_COLUMNS[6:14], 0)
+    total.update(bytes=0, seconds=0.0, unread=0, failed=0)
+    verdicts, errors = [], []
+    for subject in unit.subjects:
+        try:
+            report = _check.check(*subject, **options)
+        except Error as error:
+            verdicts.append("incomplete")
+            errors.append(str(error))
+            total["failed"] += 1
+            continue
+        verdicts.append(report.verdict)
+        for name, count in report.pages.items():
+            total[f"pages_{name}"] += count
+        total["bytes"] += report.bytes
+        total["seconds"] += report.seconds
+        total["unread"] += len(report.unread)
+        total["failed"] += len(report.failed)
+        errors += [one["error"] for one in report.failed]
+        for finding in report.findings:
+            yield {**common, "row": "finding", **finding.to_dict()}
+    path = unit.subjects[0][0]
+    error = "; ".join(errors) or None
+    yield {**common, **total, "row": "unit", "path": path, "verdict": _worst(verdicts), "error": error}
+
+
+#: Rows in a batch: a finding takes about half a kilobyte.
+_BATCH_ROWS = 4096
+
+
+def _batches(rows: Iterable[dict[str, Any]]) -> Iterator[pyarrow.RecordBatch]:
+    """The rows as Spark takes them from Arrow."""
+    import pyarrow
+
+    types = {"string": pyarrow.string(), "bigint": pyarrow.int64(), "double": pyarrow.float64()}
+    columns = (column.split() for column in _SCHEMA.split(","))
+    schema = pyarrow.schema([(name, types[kind]) for name, kind in columns])
+    held: list[dict[str, Any]] = []
+    for row in rows:
+        held.append(row)
+        if len(held) == _BATCH_ROWS:
+            yield pyarrow.RecordBatch.from_pylist(held, schema)
+            held = []
+    if held:
+        yield pyarrow.RecordBatch.from_pylist(held, schema)
+
+
+def check(
+    spark: SparkSession, *paths: str | PathLike[str], unit: int = UNIT_BYTES, **options: Any
+) -> DataFrame:
+    """Checks what lies below the paths: a DataFrame with one row a unit and one a finding.
+
+    It is what the data source gives (see :func:`register`), on PySpark 3.5 too. The options are
+    those of :func:`pagewarden.check`; each task takes one thread (``jobs``). Databases that follow
+    one another are one unit up to ``unit`` bytes. What is there is listed at once; it is checked when
+    Spark needs the rows, each time that it needs them.
+    """
+    if not paths:
+        raise ValueError("name what is to be checked")
+    # One core is one task; more threads would take those of other tasks.
+    options.setdefault("jobs", 1)
+    units = _plan([fspath(path) for path in paths], options, unit)
+
+    def run(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from _batches(_rows(units[number], options))
+
+    # A task for each, as a unit takes seconds.
+    numbers = spark.range(0, len(units), 1, max(1, len(units)))
+    return numbers.mapInArrow(run, _SCHEMA)
+
+
 class _Reader(DataSourceReader):
+    # Without `pushFilters`: PySpark 4.3 hands the reader with the filters of one query to the next one of the
+    # same DataFrame, which then lacks units.
     def __init__(self, options: Any) -> None:
         options = {name.lower(): text for name, text in dict(options).items()}
         self.options = _options(options)
@@ -102,43 +192,10 @@ class _Reader(DataSourceReader):
         self.unit_bytes = int(options.get("unit", UNIT_BYTES))
 
     def partitions(self) -> list[_Unit]:
-        units = _pagewarden.plan_units(self.paths, _given(**self.options), self.unit_bytes)
-        units = [[[str(path) for path in subject] for subject in unit] for unit in units]
-        # Spark may ask for the partitions more than once; the same units have the same name.
-        plan = hashlib.sha256(json.dumps([units, self.options]).encode()).hexdigest()[:32]
-        return [_Unit(plan, number, len(units), unit) for number, unit in enumerate(units)]
+        return _plan(self.paths, self.options, self.unit_bytes)
 
-    def read(self, partition: _Unit) -> Iterator[tuple]:
-        common = {"plan": partition.plan, "unit": partition.number, "units": partition.of}
-        total: dict[str, Any] = dict.fromkeys(_COLUMNS[6:14], 0)
-        total.update(bytes=0, seconds=0.0, unread=0, failed=0)
-        verdicts, errors = [], []
-        for subject in partition.subjects:
-            try:
-                report = check(*subject, **self.options)
-            except Error as error:
-                verdicts.append("incomplete")
-                errors.append(str(error))
-                total["failed"] += 1
-                continue
-            verdicts.append(report.verdict)
-            for name, count in report.pages.items():
-                total[f"pages_{name}"] += count
-            total["bytes"] += report.bytes
-            total["seconds"] += report.seconds
-            total["unread"] += len(report.unread)
-            total["failed"] += len(report.failed)
-            errors += [one["error"] for one in report.failed]
-            for finding in report.findings:
-                yield _row({**common, "row": "finding", **finding.to_dict()})
-        path = partition.subjects[0][0]
-        error = "; ".join(errors) or None
-        verdict = _worst(verdicts)
-        yield _row({**common, **total, "row": "unit", "path": path, "verdict": verdict, "error": error})
-
-
-def _row(values: dict[str, Any]) -> tuple:
-    return tuple(values.get(name) for name in _COLUMNS)
+    def read(self, partition: _Unit) -> Iterator[pyarrow.RecordBatch]:
+        yield from _batches(_rows(partition, self.options))
 
 
 class _Source(DataSource):
@@ -156,7 +213,9 @@ class _Source(DataSource):
 def register(spark: SparkSession) -> None:
     """Makes ``spark.read.format("pagewarden")`` known to a session."""
     if DataSource is object:
-        raise NotImplementedError("PySpark 4 is needed for data sources in Python")
+        raise NotImplementedError(
+            "PySpark 4 is needed for data sources in Python; pagewarden.spark.check does without"
+        )
     spark.dataSource.register(_Source)
 
 

@@ -16,7 +16,7 @@ use pagewarden_db::error::{Error, Result};
 use pagewarden_db::location::Location;
 use pagewarden_db::row::Row;
 use pagewarden_db::row::column::{Kind, Unit, append_bytes, append_large, append_whole};
-use pagewarden_db::table::{Column, Form};
+use pagewarden_db::table::{Column, Filled, Form};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -275,7 +275,16 @@ impl Declared {
             _ => (Form::Opaque(format!("rows elsewhere: {name} {declared}")), "", false),
         };
         let wire = wire.to_owned();
-        Column { name, declared, form, wire, character_set: None, nullable, exact }
+        Column {
+            name,
+            declared,
+            form,
+            wire,
+            character_set: None,
+            nullable,
+            exact,
+            filled: Filled::Said,
+        }
     }
 }
 
@@ -399,7 +408,7 @@ pub fn compare_elsewhere(
 ) -> PyResult<(Option<String>, Option<Failure>)> {
     let begin = Instant::now();
     let reading = Reading::begin(options.rate())?;
-    let source = match Location::find(&source, &options.given()) {
+    let source = match options.source(&source, &reading) {
         Ok(source) => source,
         Err(error) => return Ok((None, Some(servers::failure(&error, "")))),
     };

@@ -103,10 +103,13 @@ impl Given {
     }
 }
 
+/// The endpoint and the options of stores, as far as they are given.
+pub type StorageGiven = (Option<String>, Vec<(String, String)>);
+
 /// The stores that paths need, by an endpoint and options: none where all are of this machine.
 pub fn stores(
     paths: &[PathBuf],
-    (endpoint, options): (Option<String>, Vec<(String, String)>),
+    (endpoint, options): StorageGiven,
     rate: Option<u64>,
     stop: &Arc<AtomicBool>,
 ) -> Result<Option<Clouds>, Error> {

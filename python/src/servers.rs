@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use pagewarden::source::rate::RateLimiter;
+use pagewarden::source::store::Stores;
 use pagewarden_db::checksum::database::{Ended, Line, Taker, database};
 use pagewarden_db::checksum::{self, Function, Strategy};
 use pagewarden_db::compare::mode::Mode;
@@ -25,6 +26,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde_json::Value;
 
+use crate::run::{self, StorageGiven};
 use crate::wait;
 
 /// An error as Python gets it: kind, path, message.
@@ -69,6 +71,24 @@ impl Reading {
         }
         self.rows.fetch_add(rows, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// A URL's location, of files in object storage too.
+    pub fn locate(&self, url: &str, given: &Given, storage: StorageGiven) -> Result<Location> {
+        let mut location = Location::find(url, given)?;
+        let path = PathBuf::from(location.database.clone().unwrap_or_default());
+        if location.is_file() {
+            let paths = [path];
+            let stores = run::stores(&paths, storage, None, &self.stop);
+            let place = stores.and_then(|stores| {
+                stores.and_then(|stores| Stores::place(&stores, &paths[0])).transpose()
+            });
+            location.stored = place.map_err(|error| Error::Connect {
+                place: location.to_string(),
+                reason: error.to_string(),
+            })?;
+        }
+        Ok(location)
     }
 
     /// Waits for `work`, which reads by this.
@@ -134,6 +154,8 @@ pub struct CompareOptions {
     rate: Option<u64>,
     password_file: Option<PathBuf>,
     target_password_file: Option<PathBuf>,
+    endpoint: Option<String>,
+    storage_option: Vec<(String, String)>,
 }
 
 impl CompareOptions {
@@ -142,9 +164,14 @@ impl CompareOptions {
         self.rate
     }
 
-    /// The file of the source's password.
-    pub fn given(&self) -> Given {
-        Given { password_file: self.password_file.clone() }
+    /// Where the source is.
+    pub fn source(&self, url: &str, reading: &Reading) -> Result<Location> {
+        let given = Given { password_file: self.password_file.clone() };
+        reading.locate(url, &given, self.storage())
+    }
+
+    fn storage(&self) -> StorageGiven {
+        (self.endpoint.clone(), self.storage_option.clone())
     }
 
     /// What is compared; of the locations it is not known yet where they are.
@@ -217,10 +244,15 @@ impl CompareOptions {
 }
 
 /// Both databases of a comparison.
-fn locations(options: &CompareOptions, source: &str, target: &str) -> Result<(Location, Location)> {
-    let source = Location::find(source, &options.given())?;
+fn locations(
+    options: &CompareOptions,
+    source: &str,
+    target: &str,
+    reading: &Reading,
+) -> Result<(Location, Location)> {
+    let source = options.source(source, reading)?;
     let given = Given { password_file: options.target_password_file.clone() };
-    let target = Location::find(target, &given)?;
+    let target = reading.locate(target, &given, options.storage())?;
     if options.sql && engine::of(&target)?.is_one_table {
         return Err(Error::Unsupported(format!("{target} is not changed by statements")));
     }
@@ -238,7 +270,7 @@ pub fn compare(
 ) -> PyResult<Made> {
     let begin = Instant::now();
     let reading = Reading::begin(options.rate)?;
-    let (source, target) = match locations(&options, &source, &target) {
+    let (source, target) = match locations(&options, &source, &target, &reading) {
         Ok(both) => both,
         Err(error) => return Ok((None, Some(failure(&error, "")))),
     };
@@ -294,6 +326,8 @@ pub struct ChecksumOptions {
     jobs: usize,
     rate: Option<u64>,
     password_file: Option<PathBuf>,
+    endpoint: Option<String>,
+    storage_option: Vec<(String, String)>,
 }
 
 impl ChecksumOptions {
@@ -358,7 +392,8 @@ pub fn checksums(
     let begin = Instant::now();
     let reading = Reading::begin(options.rate)?;
     let given = Given { password_file: options.password_file.clone() };
-    let location = match Location::find(&url, &given) {
+    let storage = (options.endpoint.clone(), options.storage_option.clone());
+    let location = match reading.locate(&url, &given, storage) {
         Ok(location) => location,
         Err(error) => return Ok((None, Some(failure(&error, "")))),
     };

@@ -160,3 +160,30 @@ def test_spark_reads_a_bucket(server, spark, disk):
     root = str(disk)
     assert sorted(paths) == sorted(path.replace(root, "s3://bucket/fleet") for path in here)
     assert rows.where("row = 'unit'").count() > 1
+
+
+def test_table_in_a_bucket_equals_the_same_table_of_a_database(server, tmp_path):
+    golden = PACK.parents[2] / "parquet" / "delta-spark-4.0.0" / "parts"
+    for path in golden.rglob("*"):
+        if path.is_file():
+            key = f"lake/parts/{path.relative_to(golden).as_posix()}"
+            server.objects[key] = path.read_bytes()
+    database = sqlite3.connect(tmp_path / "shop.db")
+    database.execute("CREATE TABLE parts (id INTEGER PRIMARY KEY, word TEXT, kind INTEGER)")
+    left = (id for id in range(3, 900) if id % 100 != 7 and not (id >= 600 and id % 2 == 1))
+    rows = [(id, "x" if id == 450 else f"w{id}", id % 2) for id in left]
+    database.executemany("INSERT INTO parts VALUES (?, ?, ?)", rows)
+    database.commit()
+    urls = f"sqlite:{tmp_path / 'shop.db'}", "parquet:s3://bucket/lake/parts"
+    compared = pagewarden.compare(*urls, **server.given)
+    assert compared.equal and compared.rows == len(rows) == 741
+    there = pagewarden.checksum(urls[1], **server.given)
+    assert there["parts"].checksum == pagewarden.checksum(f"parquet:{golden}")["parts"].checksum
+    database.execute("UPDATE parts SET word = 'y' WHERE id = 451")
+    database.commit()
+    compared = pagewarden.compare(*reversed(urls), settle=0.01, **server.given)
+    assert [(one.kind, one.key) for one in compared.differences] == [("changed", {"id": 451})]
+    server.refuses = "_delta_log"
+    with pytest.raises(pagewarden.Error) as refused:
+        pagewarden.compare(*urls, **server.given)
+    assert "canary" not in str(refused.value)

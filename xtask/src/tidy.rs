@@ -77,7 +77,10 @@ const HOUSES: &[House] = &[
         rooms: &[
             (
                 "formats",
-                &["database", "error", "pack", "page", "protect", "repair", "verdict", "words"],
+                &[
+                    "database", "error", "pack", "page", "protect", "repair", "source", "verdict",
+                    "words",
+                ],
             ),
             ("database", &["error", "formats", "source", "verdict", "words"]),
             ("protect", &["error", "formats", "verify"]),

@@ -15,6 +15,8 @@ use rustix::process::Signal;
 
 use crate::clusters::{any_installation, installations, sample};
 use crate::damage::{PAGE, page_mut};
+use crate::object_storage::server::{Fault, Server};
+use crate::object_storage::{command as in_store, comparable};
 use crate::runner::{Finding, Started, check, pagewarden, run};
 use crate::tar_files::{BLOCK, file, header, member, members, read, seal, write};
 
@@ -502,6 +504,86 @@ fn page_that_the_log_of_the_backup_overwrites_is_a_notice() {
     }
 }
 
+/// What `pg_basebackup --format=tar` made, in a bucket: what is said of it on a disk is said of it there.
+#[test]
+fn archives_in_a_bucket_give_the_report_that_they_give_on_a_disk() {
+    for backups in backups().take(1) {
+        for (form, base) in ARCHIVES {
+            let folder = copy(&backups.folder(form));
+            let assert_same = |what: &str, verdict: &str| {
+                let server = Server::start();
+                server.put_folder("backups/monday", folder.path());
+                let here = check([folder.path()]);
+                let address = "s3://bucket/backups/monday";
+                let there = run(&mut in_store(&server, "check", &["--json", address]));
+                let what = format!("{form}, {what}: {}", there.stderr);
+                let report = here.report();
+                assert_eq!((there.status, report.verdict()), (here.status, verdict), "{what}");
+                let here = comparable(&report.json, folder.path().to_str().unwrap());
+                assert_eq!(comparable(&there.report().json, address), here, "{what}");
+                // Nor is it several databases to one who names the folder above it.
+                let all = ["--json", "s3://bucket/backups"];
+                let all = run(&mut in_store(&server, "check", &all)).report().json;
+                assert_eq!(all["targets"].as_array().unwrap().len(), 1, "{what}: {all}");
+                assert_eq!(all["verdict"], verdict, "{what}");
+            };
+            assert_same("sound", "intact");
+            let path = folder.path().join(base);
+            let mut archive = read(&path);
+            let quiet = member(&archive, &backups.quiet);
+            page_mut(&mut archive[quiet.data..], 7)[5000] ^= 4;
+            write(&path, &archive);
+            assert_same("a flipped bit", "damaged");
+            let mut archives: Vec<_> =
+                fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+            archives.retain(|path| {
+                path.file_name()
+                    .unwrap()
+                    .to_str()
+                    .unwrap()
+                    .starts_with(|it: char| it.is_ascii_digit())
+            });
+            fs::remove_file(&archives[0]).unwrap();
+            assert_same("a tablespace is lost", "damaged");
+        }
+    }
+}
+
+/// A page that the log overwrites is no damage because a store did not give the log.
+#[test]
+fn log_that_a_store_does_not_give_makes_no_damage() {
+    for backups in backups().filter(|it| it.cluster.installation().has("pg_waldump")).take(1) {
+        let folder = copy(&backups.folder("tar"));
+        let (path, log) = (folder.path().join("base.tar"), folder.path().join("pg_wal.tar"));
+        let wal = tempfile::tempdir().unwrap();
+        let mut tar = Command::new("tar");
+        assert!(tar.arg("-xf").arg(&log).arg("-C").arg(wal.path()).status().unwrap().success());
+        let images = blocks_with_images(backups, folder.path(), wal.path(), &backups.busy);
+        let block = u64::from(images[images.len() / 2]);
+        let mut archive = read(&path);
+        let begin = member(&archive, &backups.busy).data;
+        archive[begin + block as usize * PAGE + 5000] ^= 1;
+        write(&path, &archive);
+        // What stands in the manifest is not so either, which would say more than the page does.
+        fs::remove_file(folder.path().join("backup_manifest")).unwrap();
+        for (is_given, severity) in [(true, "notice"), (false, "suspect")] {
+            let server = Server::start();
+            server.put_folder("monday", folder.path());
+            if !is_given {
+                server.fail("GET /bucket/monday/pg_wal.tar", usize::MAX, Fault::Status(503));
+            }
+            let outcome = run(&mut in_store(&server, "check", &["--json", "s3://bucket/monday"]));
+            let report = outcome.report();
+            let page = Finding::page(&backups.busy, block, severity, "checksum");
+            assert!(report.findings().contains(&page), "{:?}", report.findings());
+            let serious = if is_given { vec![] } else { vec![page] };
+            assert_eq!(report.serious(), serious);
+            let told = report.details().iter().any(|words| words.contains("was not read: s3://"));
+            assert_eq!(told, !is_given, "{:?}", report.details());
+        }
+    }
+}
+
 /// What a failing page of a server's backup is by its LSN alone: from before the
 /// backup's start, damage.
 fn without_log(archive: &[u8], begin: usize, block: u64) -> &'static str {
@@ -579,6 +661,28 @@ fn file_that_is_not_as_in_the_manifest_is_damage() {
         File::options().write(true).open(&conf).unwrap().set_modified(SystemTime::now()).unwrap();
         let missing = Finding::file(&backups.quiet, "damage", "missing");
         assert_eq!(check([plain.path()]).report().serious(), [missing]);
+    }
+}
+
+/// A server starts on it without a word, and does not replay the log from where the backup began.
+#[test]
+fn backup_that_has_lost_its_label_is_damaged_and_one_that_was_started_is_none() {
+    for backups in backups() {
+        let plain = copy(&backups.folder("plain"));
+        fs::remove_file(plain.path().join("backup_label")).unwrap();
+        for options in [&[][..], &["--no-log"], &["--structure"]] {
+            let report = check(options.iter().map(AsRef::as_ref).chain([plain.path().as_os_str()]));
+            let report = report.report();
+            let missing = Finding::file("backup_label", "damage", "missing");
+            assert!(report.serious().contains(&missing), "{options:?}: {:?}", report.serious());
+            assert_eq!(report.verdict(), "damaged", "{options:?}");
+        }
+        // A server that starts writes the control file.
+        let control = plain.path().join("global/pg_control");
+        let mut bytes = fs::read(&control).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        fs::write(&control, bytes).unwrap();
+        assert_ne!(check([plain.path()]).report().verdict(), "damaged");
     }
 }
 

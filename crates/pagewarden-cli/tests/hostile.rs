@@ -516,7 +516,7 @@ fn terabyte_of_holes_is_read_in_bounded_memory_and_can_be_stopped() {
         let begin = Instant::now();
         started.signal(Signal::INT);
         let outcome = started.wait();
-        assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+        assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
         assert_calm(&outcome);
         assert_eq!(outcome.status, Some(3));
         let report = outcome.report();
@@ -568,7 +568,7 @@ fn file_where_every_page_seems_to_belong_elsewhere_takes_bounded_time() {
     assert_eq!(report.pages("damaged"), u64::from(count));
     let misplaced = report.findings().iter().filter(|one| one.kind == "misplaced").count();
     assert_eq!(misplaced, count as usize);
-    assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(120), "{:?}", begin.elapsed());
 }
 
 #[test]

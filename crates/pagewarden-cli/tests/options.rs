@@ -96,7 +96,7 @@ fn signal_stops_the_run_and_what_was_done_is_reported() {
         let begin = Instant::now();
         started.signal(signal);
         let outcome = started.wait();
-        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+        assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
         let report = outcome.report();
         assert_eq!((outcome.status, report.verdict()), (Some(3), "incomplete"), "{signal:?}");
         assert!(report.json["bytes"].as_u64().unwrap() > 0);

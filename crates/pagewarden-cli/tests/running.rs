@@ -1,6 +1,7 @@
 //! A running server: pages change while they are read, files come and go, and
 //! nothing of that is damage.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
@@ -206,7 +207,9 @@ fn hole_in_a_running_cluster_is_damage_after_a_checkpoint() {
     write_segment(&cluster.data_dir().join(&short), &pages[..3 * PAGE], 0, None);
     write_segment(&behind, &pages[..PAGE], 1, None);
     let root = cluster.data_dir().to_owned();
-    let settled = |time: &str| check(["--settle".as_ref(), time.as_ref(), root.as_os_str()]);
+    // At full speed: a check that stands back for whatever else this machine does may need minutes.
+    let words = ["--rate", "none", "--settle"].map(OsStr::new);
+    let settled = |time: &str| check(words.into_iter().chain([OsStr::new(time), root.as_os_str()]));
     let found = |severity: &str| Finding::page(&short, 3, severity, "truncated");
     let notes = |report: &Report| report.target()["notes"].to_string();
 
@@ -236,7 +239,7 @@ fn hole_in_a_running_cluster_is_damage_after_a_checkpoint() {
 
     // What closes while it waits was none. A busy machine may need more than a second for the first
     // look, which then sees no hole: so it is given more time until it sees one.
-    let waited = [1, 4, 16].into_iter().any(|seconds| {
+    let waited = [1, 4, 16, 64].into_iter().any(|seconds| {
         write_segment(&behind, &pages[..PAGE], 1, None);
         let report = thread::scope(|scope| {
             let waiting = scope.spawn(|| settled(&format!("{}s", 2 * seconds)));
@@ -249,9 +252,9 @@ fn hole_in_a_running_cluster_is_damage_after_a_checkpoint() {
     });
     assert!(waited, "it waited");
     // Nothing waits, so nothing is waited for.
-    let begin = Instant::now();
-    assert_eq!(settled("60s").report().findings(), []);
-    assert!(begin.elapsed() < Duration::from_secs(50));
+    let report = settled("60s").report();
+    assert_eq!(report.findings(), []);
+    assert!(!notes(&report).contains("waits for a checkpoint"), "{}", notes(&report));
     cluster.stop(StopMode::Fast).unwrap();
 }
 

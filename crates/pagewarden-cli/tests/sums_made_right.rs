@@ -229,6 +229,128 @@ fn structure_tells_what_tables_and_indexes_say_of_each_other() {
     }
 }
 
+/// Rows that a scan of the table does not find, and one of an index alone does.
+#[test]
+fn rows_that_only_an_index_or_the_visibility_map_knows_are_told() {
+    for installation in installations() {
+        let version = &installation.version;
+        let options = Options::default().with("autovacuum", "off");
+        let mut cluster = Cluster::init(&installation, &options).unwrap();
+        cluster.start().unwrap();
+        // Rows that are gone, some of them with their line pointers, and dead ones that indexes still know.
+        cluster
+            .psql(
+                "CREATE TABLE goods (id int PRIMARY KEY, word text);
+                 CREATE INDEX goods_word ON goods (word);
+                 CREATE INDEX goods_hash ON goods USING hash (word);
+                 CREATE INDEX goods_brin ON goods USING brin (id);
+                 CREATE INDEX goods_spgist ON goods USING spgist (word);
+                 INSERT INTO goods SELECT i, 'word ' || i FROM generate_series(1, 3000) i;
+                 DELETE FROM goods WHERE id BETWEEN 2000 AND 2400; VACUUM FREEZE goods;
+                 DELETE FROM goods WHERE id BETWEEN 2500 AND 2900;
+                 INSERT INTO goods VALUES (4001, 'kept');
+                 BEGIN; INSERT INTO goods VALUES (4002, 'taken back'); ROLLBACK;",
+            )
+            .unwrap();
+        cluster.psql("SELECT count(*) FROM goods WHERE word > ''; CHECKPOINT").unwrap();
+        let path = cluster.relation_path("postgres", "goods").unwrap();
+        let others = ["goods_hash", "goods_brin", "goods_spgist"]
+            .map(|index| cluster.relation_path("postgres", index).unwrap());
+        cluster.stop(StopMode::Fast).unwrap();
+        let root = cluster.data_dir().to_owned();
+        let heap = path.strip_prefix(&root).unwrap_or(&path).to_str().unwrap().to_owned();
+        let told = |options: &[&str]| {
+            let arguments = options.iter().map(AsRef::as_ref).chain([root.as_os_str()]);
+            check(arguments).report()
+        };
+        for options in [&[][..], &["--structure"]] {
+            let report = told(options);
+            assert_eq!((report.findings(), report.verdict()), (vec![], "intact"), "{version}");
+        }
+        for index in &others {
+            let _wound = Wound::to(root.join(index)).change(|bytes| {
+                // The header of the page and what is at its end stay.
+                page_mut(bytes, 0)[24..200].fill(0);
+                stamp(page_mut(bytes, 0), 0);
+            });
+            let report = told(&[]);
+            let details = report.details();
+            let is_told = details.iter().any(|one| one.contains("the magic number 0x00000000"));
+            assert!(is_told && report.verdict() == "damaged", "{version}: {details:?}");
+        }
+        let put = |page: &mut [u8], at: usize, word: u16| {
+            page[at..at + 2].copy_from_slice(&word.to_le_bytes());
+        };
+        let empty = move |page: &mut [u8]| {
+            put(page, 12, 24);
+            put(page, 14, u16::try_from(PAGE).unwrap());
+        };
+        type Put = Box<dyn Fn(&mut [u8])>;
+        let sound = fs::read(root.join(&heap)).unwrap();
+        let hint = |word: &'static [u8], hint: u8| -> (u32, Put) {
+            let (block, begin) = find_tuple(&sound, |row| row.ends_with(word));
+            let change = move |page: &mut [u8]| page[begin + 21] = page[begin + 21] & !3 | hint;
+            (block, Box::new(change))
+        };
+        let [kept, taken_back] = [hint(b"kept", 2), hint(b"taken back", 1)];
+        // Severity and kind, and words.
+        type Told = &'static [(&'static str, &'static str)];
+        let wounds: [(u32, Put, Told); 6] = [
+            (kept.0, kept.1, &[("damage structure", "did not commit, pg_xact that it committed")]),
+            (
+                taken_back.0,
+                taken_back.1,
+                &[("damage structure", "committed, pg_xact that it aborted")],
+            ),
+            (
+                1,
+                Box::new(empty),
+                &[
+                    ("suspect stale", "and it has 0"),
+                    ("damage structure", "entries for rows that public.goods does not have"),
+                ],
+            ),
+            (
+                1,
+                Box::new(|page| change_word(page, 24 + 4 * 4, |_| 0)),
+                &[(
+                    "damage structure",
+                    "an entry for rows that public.goods does not have: the first is (1, 5)",
+                )],
+            ),
+            (
+                1,
+                Box::new(|page| change_word(page, 24 + 4 * 4, |_| 3 << 15)),
+                &[("damage structure", "row 5: it is dead, and the page says")],
+            ),
+            (
+                1,
+                Box::new(|page| page[10] &= !4),
+                &[("suspect stale", "its bit in the visibility map is set")],
+            ),
+        ];
+        for (block, wound, expected) in wounds {
+            let _wound = Wound::to(root.join(&heap)).change(|bytes| {
+                wound(page_mut(bytes, block));
+                stamp(page_mut(bytes, block), block);
+            });
+            let report = told(&["--structure"]);
+            for (kind, words) in expected {
+                let is_told = report.raw_findings().iter().any(|finding| {
+                    let found =
+                        [&finding["severity"], &finding["kind"]].map(|it| it.as_str().unwrap());
+                    found.join(" ") == *kind && finding["detail"].as_str().unwrap().contains(words)
+                });
+                assert!(is_told, "{version}: {words}: {:?}", report.raw_findings());
+            }
+            // What is suspect without the flag, too.
+            let is_suspect = expected.iter().any(|(kind, _)| kind.starts_with("suspect"));
+            let expected = if is_suspect { "suspect" } else { "intact" };
+            assert_eq!(told(&[]).verdict(), expected, "{version}");
+        }
+    }
+}
+
 /// What a wound of the campaign changes: one bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use object_store::path::Path as Key;
-use object_store::{GetOptions, ObjectStore};
+use object_store::{GetOptions, ListResult, ObjectStore};
 use pagewarden::source::store::{AGAIN_BYTES_MAX, Listed, NotRead, Seen, Store, StoredBytes};
 
-use crate::expected::{EXPECTED_BYTES_MAX, Expected};
+use crate::expected::{BEGIN_BYTES_MAX, EXPECTED_BYTES_MAX, Expected};
 use crate::fault::{NO_OBJECT, Secrets};
-use crate::io_thread::IoThread;
+use crate::io_thread::{Begun, IoThread};
 use crate::object::{Access, Object, Reading, Version, get};
 use crate::pieces::{PIECE_BYTES, Pieces};
 use crate::upload::Upload;
@@ -25,7 +25,9 @@ pub(crate) struct Bucket {
     access: Access,
     folders: Mutex<HashMap<Key, Arc<Vec<Listed>>>>,
     objects: Mutex<HashMap<Key, Arc<Object>>>,
-    expected: Expected,
+    expected: Expected<(Version, Vec<u8>)>,
+    begins: Expected<Vec<u8>>,
+    lists: Expected<ListResult>,
     absent: Mutex<Absent>,
 }
 
@@ -45,8 +47,9 @@ impl Bucket {
         secrets: Arc<Secrets>,
     ) -> Self {
         let access = Access { store, io, pieces, secrets };
-        let (folders, objects, expected, absent) = Default::default();
-        Self { root, access, folders, objects, expected, absent }
+        let (folders, objects, absent) = Default::default();
+        let (expected, begins, lists) = Default::default();
+        Self { root, access, folders, objects, expected, begins, lists, absent }
     }
 
     fn key(&self, path: &Path) -> io::Result<Key> {
@@ -75,6 +78,16 @@ impl Bucket {
     ) -> io::Result<T> {
         let stop = self.access.pieces.stop();
         self.access.io.wait(stop, work).unwrap_or_else(|| Err(stopped()))
+    }
+
+    /// Waits for what was begun before its turn; what was not is done now.
+    fn come<T: Send + 'static>(
+        &self,
+        begun: Option<Begun<io::Result<T>>>,
+        work: impl Future<Output = io::Result<T>> + Send + 'static,
+    ) -> io::Result<T> {
+        let Some(begun) = begun else { return self.wait(work) };
+        begun.wait(self.access.pieces.stop()).unwrap_or_else(|| Err(stopped()))
     }
 
     /// What an object is, with its first bytes.
@@ -163,11 +176,7 @@ impl Bucket {
             return Ok(object);
         }
         let pieces = &self.access.pieces;
-        let got = match self.expected.take(key) {
-            Some(begun) => begun.wait(pieces.stop()).unwrap_or_else(|| Err(stopped())),
-            None => self.wait(self.beginning(key, PIECE_BYTES)),
-        };
-        match got {
+        match self.come(self.expected.take(key), self.beginning(key, PIECE_BYTES)) {
             Ok((version, bytes)) => {
                 pieces.pay(bytes.len() as u64);
                 let object = self.learn(key, version.clone());
@@ -187,7 +196,8 @@ impl Bucket {
         if self.absent().folders.contains(key) || self.is_absent(key, true) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let listed = self.ask_for_list(key);
+        let listed = self.come(self.lists.take(key), self.listing(key));
+        let listed = listed.and_then(|result| self.learn_list(key, &result));
         if listed.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
             self.absent().folders.insert(key.clone());
         }
@@ -196,13 +206,21 @@ impl Bucket {
         Ok(listed)
     }
 
-    fn ask_for_list(&self, key: &Key) -> io::Result<Vec<Listed>> {
+    fn listing(&self, key: &Key) -> impl Future<Output = io::Result<ListResult>> + Send + 'static {
         let Access { store, secrets, .. } = self.access.clone();
         let asked = key.clone();
-        let result = self.wait(async move {
+        async move {
             let prefix = Some(&asked).filter(|key| !key.as_ref().is_empty());
             store.list_with_delimiter(prefix).await.map_err(|error| secrets.hide(&error))
-        })?;
+        }
+    }
+
+    fn ask_for_list(&self, key: &Key) -> io::Result<Vec<Listed>> {
+        let result = self.wait(self.listing(key))?;
+        self.learn_list(key, &result)
+    }
+
+    fn learn_list(&self, key: &Key, result: &ListResult) -> io::Result<Vec<Listed>> {
         let mut listed = Vec::new();
         for folder in &result.common_prefixes {
             let name = folder.filename().unwrap_or_default().to_owned();
@@ -292,7 +310,35 @@ impl Store for Bucket {
             return Ok(begin);
         }
         self.access.pieces.pay(wanted);
-        self.wait(async move { object.fetch_begin(wanted).await })
+        let asked = Arc::clone(&object);
+        let work = async move { asked.fetch_begin(wanted).await };
+        let mut begin = self.come(self.begins.take(&key), work)?;
+        // Less may have been expected.
+        if (begin.len() as u64) < wanted {
+            begin = self.wait(async move { object.fetch_begin(wanted).await })?;
+        }
+        begin.truncate(usize::try_from(wanted).unwrap_or(usize::MAX));
+        Ok(begin)
+    }
+
+    fn expect_begin(&self, file: &Path, bytes_max: usize) {
+        let Ok(key) = self.key(file) else { return };
+        // Of what was listed.
+        let Ok(Some(object)) = self.known(&key) else { return };
+        let wanted = object.length().min(bytes_max.min(BEGIN_BYTES_MAX) as u64);
+        if wanted == 0 || object.has_first() || object.kept_begin(wanted).is_some() {
+            return;
+        }
+        let work = async move { object.fetch_begin(wanted).await };
+        self.begins.add(&key, || self.access.io.begin_work(work));
+    }
+
+    fn expect_list(&self, folder: &Path) {
+        let Ok(key) = self.key(folder) else { return };
+        if self.folders().contains_key(&key) || self.absent().folders.contains(&key) {
+            return;
+        }
+        self.lists.add(&key, || self.access.io.begin_work(self.listing(&key)));
     }
 
     fn expect(&self, file: &Path, bytes: Option<u64>) {

@@ -1,5 +1,5 @@
-//! Small objects that will be opened soon, on their way: a store takes as long for a page as for many,
-//! and answers many requests at the same time.
+//! What will be wanted soon, on its way: small objects, the beginnings of others, lists of folders. A store
+//! takes as long for a page as for many, and answers many requests at the same time.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,26 +8,33 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use object_store::path::Path as Key;
 
 use crate::io_thread::Begun;
-use crate::object::Version;
 
-/// Objects on their way, or here and not opened yet. The oldest are given up first.
+/// What is on its way, or here and not taken yet. The oldest is given up first.
 const EXPECTED_MAX: usize = 64;
-/// Bytes of one: all together are 16 MiB at most.
+/// Bytes of an object: all together are 16 MiB at most.
 pub(crate) const EXPECTED_BYTES_MAX: u64 = 256 << 10;
+/// Bytes of a beginning: all together are 64 MiB at most.
+pub(crate) const BEGIN_BYTES_MAX: usize = 1 << 20;
 
-type Beginning = Begun<io::Result<(Version, Vec<u8>)>>;
+type Coming<T> = Begun<io::Result<T>>;
 
 /// See the module.
-#[derive(Debug, Default)]
-pub(crate) struct Expected(Mutex<VecDeque<(Key, Beginning)>>);
+#[derive(Debug)]
+pub(crate) struct Expected<T>(Mutex<VecDeque<(Key, Coming<T>)>>);
 
-impl Expected {
-    fn all(&self) -> MutexGuard<'_, VecDeque<(Key, Beginning)>> {
+impl<T> Default for Expected<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T> Expected<T> {
+    fn all(&self) -> MutexGuard<'_, VecDeque<(Key, Coming<T>)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to fetch an object, unless that was done.
-    pub(crate) fn add(&self, key: &Key, begin: impl FnOnce() -> Beginning) {
+    /// Begins to fetch it, unless that was done.
+    pub(crate) fn add(&self, key: &Key, begin: impl FnOnce() -> Coming<T>) {
         let mut all = self.all();
         if all.iter().any(|(other, _)| other == key) {
             return;
@@ -38,8 +45,8 @@ impl Expected {
         all.push_back((key.clone(), begin()));
     }
 
-    /// What was begun, for the one who opens it.
-    pub(crate) fn take(&self, key: &Key) -> Option<Beginning> {
+    /// What was begun, for the one who wants it.
+    pub(crate) fn take(&self, key: &Key) -> Option<Coming<T>> {
         let mut all = self.all();
         let place = all.iter().position(|(other, _)| other == key)?;
         all.remove(place).map(|(_, begun)| begun)

@@ -107,6 +107,15 @@ impl Object {
         Some(kept.get(..usize::try_from(bytes).ok()?)?.to_vec())
     }
 
+    /// Bytes of its beginning, if they are kept and its first piece is not here.
+    fn begin_at(&self, begin: u64, end: u64) -> Option<Vec<u8>> {
+        if end > PIECE_BYTES || self.has_first() {
+            return None;
+        }
+        let mut kept = self.kept_begin(end)?;
+        Some(kept.split_off(usize::try_from(begin).ok()?))
+    }
+
     /// Its first bytes, of which the very first are kept for all who ask what it is.
     ///
     /// # Errors
@@ -260,11 +269,14 @@ impl Reading {
     }
 
     fn look_ahead(&self, index: u64) {
-        let last = self.last.swap(index, Ordering::Relaxed);
-        if last == index {
+        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.last.load(Ordering::Relaxed);
+        // Of several threads that read it in order, one may be a piece behind.
+        let is_behind = last != NONE && last.checked_sub(1) == Some(index);
+        if last == index || is_behind {
             return;
         }
-        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        self.last.store(index, Ordering::Relaxed);
         let is_next = last != NONE && last.checked_add(1) == Some(index);
         let pieces = self.object.version.length.div_ceil(PIECE_BYTES);
         // At the last one nothing is left to fetch ahead.
@@ -286,6 +298,12 @@ impl StoredBytes for Reading {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
         if offset >= self.object.version.length || bytes.is_empty() {
             return Ok(0);
+        }
+        let end = offset.saturating_add(bytes.len() as u64);
+        // What begins a file tells where to go on in it, and is here since it was asked what it is.
+        if let Some(there) = self.object.begin_at(offset, end) {
+            bytes.copy_from_slice(&there);
+            return Ok(there.len());
         }
         let index = offset / PIECE_BYTES;
         let piece = self.piece(index).map_err(|error| same(&error))?;

@@ -23,9 +23,9 @@ const KEPT_MAX: usize = 256;
 const HELD_MAX: usize = 64;
 /// First bytes of an object that are kept apart: what a file is gets asked more than once before it is
 /// read, and each time costs a request.
-const BEGIN_BYTES: usize = 16 << 10;
-/// Bytes of all those together: the beginnings of 4,096 objects. Of others it is asked again.
-const BEGINS_BYTES_MAX: usize = BEGIN_BYTES << 12;
+const BEGIN_BYTES: usize = 64 << 10;
+/// Bytes of all those together: the beginnings of 1,024 objects. Of others it is asked again.
+const BEGINS_BYTES_MAX: usize = BEGIN_BYTES << 10;
 /// How long a waiting thread does not look whether to stop.
 const PATIENCE: Duration = Duration::from_millis(100);
 

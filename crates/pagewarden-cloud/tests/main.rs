@@ -102,6 +102,37 @@ fn file_is_fetched_in_pieces_each_once_and_under_the_condition_that_it_is_the_sa
 }
 
 #[test]
+fn beginnings_and_lists_that_are_expected_are_asked_for_once() {
+    let server = Server::start();
+    for folder in ["a/one", "a/two"] {
+        server.put(&format!("{folder}/big"), content());
+    }
+    let (clouds, folder) = place(&server, "a");
+    folder.list().unwrap();
+    let below = ["one", "two"].map(|name| folder.join(name));
+    below.iter().for_each(StorePath::expect_list);
+    below.iter().for_each(StorePath::expect_list);
+    // What is in a folder is known once it is listed, and nothing is fetched of what is not.
+    below[0].join("big").expect_begin(80_000);
+    assert!(below.iter().all(|folder| folder.list().unwrap().len() == 1));
+    below.iter().for_each(StorePath::expect_list);
+    assert_eq!(clouds.traffic().requests, 3);
+    let files = below.map(|folder| folder.join("big"));
+    files.iter().for_each(|file| file.expect_begin(80_000));
+    assert_eq!(files[0].first_bytes(80_000).unwrap(), &content()[..80_000]);
+    // Less than was expected, and more.
+    assert_eq!(files[1].first_bytes(70_000).unwrap(), &content()[..70_000]);
+    assert_eq!(clouds.traffic().requests, 5);
+    files[0].expect_begin(70_000);
+    assert_eq!(files[0].first_bytes(90_000).unwrap(), &content()[..90_000]);
+    assert_eq!(clouds.traffic().requests, 7);
+    // Of what was kept nothing is asked again.
+    files.iter().for_each(|file| file.expect_begin(65_536));
+    assert_eq!(files[1].first_bytes(65_536).unwrap(), &content()[..65_536]);
+    assert_eq!(clouds.traffic().requests, 7);
+}
+
+#[test]
 fn first_bytes_are_asked_for_once_and_are_all_of_a_small_file() {
     let server = Server::start();
     server.put("a/small", &content()[..5000]);
@@ -116,7 +147,7 @@ fn first_bytes_are_asked_for_once_and_are_all_of_a_small_file() {
     assert!(read(&small).unwrap() == content()[..5000]);
     assert_eq!(requests(), 2);
     // Of a large one, no more than was asked for, and no part that is read later.
-    for (bytes, so_far) in [(8, 3), (8, 3), (16_384, 4), (512, 4), (20_000, 5), (20_000, 6)] {
+    for (bytes, so_far) in [(8, 3), (8, 3), (65_536, 4), (512, 4), (80_000, 5), (80_000, 6)] {
         assert_eq!(big.first_bytes(bytes).unwrap(), &content()[..bytes], "{bytes}");
         assert_eq!(requests(), so_far, "{bytes}");
     }

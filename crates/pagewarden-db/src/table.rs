@@ -112,6 +112,20 @@ pub struct Column {
     /// True if its values are whole or decimal numbers, so that every engine orders
     /// them alike and finds them again.
     pub exact: bool,
+    /// Where its values come from.
+    pub filled: Filled,
+}
+
+/// Where the values of a column come from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Filled {
+    /// Statements say them.
+    #[default]
+    Said,
+    /// The engine counts them, unless a statement insists.
+    Counted,
+    /// The engine makes them of other columns; statements may not.
+    Made,
 }
 
 impl Column {

@@ -246,13 +246,15 @@ fn zero_dates_and_infinity_equal_themselves_only() {
         return;
     };
     postgres.run("CREATE TABLE t (id int PRIMARY KEY, at timestamp, r float8, n numeric)");
-    postgres.run("INSERT INTO t VALUES (1, 'infinity', 'NaN', 'NaN'), (2, '-infinity', 'inf', '-inf'), (3, '0044-03-15 BC', 1, 1)");
+    postgres.run("INSERT INTO t VALUES (1, 'infinity', 'NaN', 'NaN'), (2, '-infinity', 'inf', '-inf'), (3, '0044-03-15 BC', 1, 1),
+         (4, '294276-12-31 23:59:59.999999', 1, 1), (5, '4713-01-01 00:00:00 BC', 1, 1)");
     mariadb.run("CREATE TABLE t (id int PRIMARY KEY, at datetime, r double, n decimal(10, 2))");
-    mariadb.run("INSERT INTO t VALUES (1, '0000-00-00', NULL, NULL), (2, NULL, 0, 0), (3, '0044-03-15', 1, 1)");
+    mariadb.run("INSERT INTO t VALUES (1, '0000-00-00', NULL, NULL), (2, NULL, 0, 0), (3, '0044-03-15', 1, 1), (4, '9999-12-31', 1, 1),
+         (5, '0001-01-01', 1, 1)");
     for mode in MODES {
         assert_equal(&run(&by(mode, &postgres, &postgres)));
         assert_equal(&run(&by(mode, &mariadb, &mariadb)));
         let outcome = run(&by(mode, &postgres, &mariadb));
-        assert_eq!(outcome.tables[0].changed, 3, "{outcome:?}");
+        assert_eq!(outcome.tables[0].changed, 5, "{outcome:?}");
     }
 }

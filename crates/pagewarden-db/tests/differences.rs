@@ -120,6 +120,79 @@ fn statements_make_the_target_equal() {
     }
 }
 
+/// Values that a statement must say in words of its own, that are written in several ways or have no
+/// comparison; and columns that the server fills.
+#[test]
+fn statements_say_values_as_their_columns_take_them() {
+    const POSTGRES: [&str; 3] = [
+        "CREATE TABLE t (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, f boolean, j json, d date,
+             at timestamptz, p point, v int, g int GENERATED ALWAYS AS (v + 1) STORED);
+         SET TIME ZONE 'America/New_York';
+         INSERT INTO t (id, f, j, d, at, p, v) OVERRIDING SYSTEM VALUE VALUES
+             (1, true, '{\"a\": [1, 2], \"b\": null}', '0044-03-15 BC', '2024-07-01 12:00+02', '(1,2)', 1),
+             (2, false, '{}', 'infinity', '0001-01-01 00:00+00 BC', NULL, 2),
+             (3, NULL, NULL, '12024-01-01', NULL, '(0,0)', NULL)",
+        "INSERT INTO t (id, f, j, d, at, p, v) OVERRIDING SYSTEM VALUE VALUES
+             (4, true, '[1,  2]', '4713-01-01 BC', '2024-01-01 12:00+02', '(3,4)', 9)",
+        "UPDATE t SET f = false, v = 7 WHERE id = 1; UPDATE t SET j = '{\"z\": 1,  \"a\": 2}' WHERE id = 2;
+         DELETE FROM t WHERE id = 3",
+    ];
+    const MARIADB: [&str; 3] = [
+        "CREATE TABLE t (id int PRIMARY KEY, j json, at timestamp NULL, v int, g int AS (v + 1) VIRTUAL);
+         SET time_zone = '-05:00';
+         INSERT INTO t (id, j, at, v) VALUES (1, '{\"b\": 1,  \"a\": [1, 2]}', '2024-07-01 12:00:00', 1),
+             (2, '{\"b\":1}', NULL, 2), (3, NULL, '2024-07-01 12:00:00', NULL)",
+        "INSERT INTO t (id, j, at, v) VALUES (4, '[ ]', '2024-01-01 12:00:00', 9)",
+        "UPDATE t SET v = 7 WHERE id = 1; UPDATE t SET j = '{\"z\": 1}' WHERE id = 2;
+         DELETE FROM t WHERE id = 3",
+    ];
+    const SQLITE: [&str; 3] = [
+        "CREATE TABLE t (id INTEGER PRIMARY KEY, at TIMESTAMP, j JSON, v INT, g INT AS (v + 1));
+         INSERT INTO t (id, at, j, v) VALUES (1, '2024-01-01 10:00:00.700000', '{\"a\": 2}', 1),
+             (2, '2024-01-01T10:00:00', '{}', 2), (3, NULL, NULL, NULL)",
+        "INSERT INTO t (id, at, j, v) VALUES (4, '2024-01-01 10:00:00.000', '[ ]', 9)",
+        "UPDATE t SET v = 7 WHERE id = 1; UPDATE t SET j = '{\"z\": 1}' WHERE id = 2;
+         DELETE FROM t WHERE id = 3",
+    ];
+    for (kind, [both, more, other]) in
+        [(Kind::Postgres, POSTGRES), (Kind::Mariadb, MARIADB), (Kind::Sqlite, SQLITE)]
+    {
+        let (Some(source), Some(target)) = (Database::new(kind), Database::new(kind)) else {
+            continue;
+        };
+        source.run(both);
+        target.run(both);
+        assert_equal(&run(&request(&source, &target)));
+        for statements in [more, other] {
+            target.run(statements);
+        }
+        let outcome = run(&request(&source, &target));
+        let engine = engine::named(outcome.target_scheme).unwrap();
+        let statements = repair::statements(engine.dialect, only(&outcome));
+        target.run(&statements.join("\n"));
+        assert_equal(&run(&request(&source, &target)));
+    }
+}
+
+/// Times that SQLite's own functions take for one are keys of two rows.
+#[test]
+fn statement_for_a_key_that_is_a_time_is_of_one_row() {
+    let (Some(source), Some(target)) = (Database::new(Kind::Sqlite), Database::new(Kind::Sqlite))
+    else {
+        return;
+    };
+    let both = "CREATE TABLE t (at TIMESTAMP PRIMARY KEY NOT NULL, v INT);
+        INSERT INTO t VALUES ('2024-01-01 10:00:00.0001', 1), ('2024-01-01 10:00:00.0002', 1)";
+    source.run(both);
+    target.run(both);
+    target.run("INSERT INTO t VALUES ('2024-01-01 10:00:00.0003', 1)");
+    source.run("UPDATE t SET v = 2 WHERE at LIKE '%.0001'");
+    let outcome = run(&request(&source, &target));
+    let engine = engine::named(outcome.target_scheme).unwrap();
+    target.run(&repair::statements(engine.dialect, only(&outcome)).join("\n"));
+    assert_equal(&run(&request(&source, &target)));
+}
+
 /// A row that has changed since is left alone.
 #[test]
 fn statements_are_guarded_by_what_they_expect() {

@@ -11,7 +11,7 @@ use pagewarden_db::engine::elsewhere::{self, Elsewhere, Executors, Span, Task, W
 use pagewarden_db::error::Result;
 use pagewarden_db::location::Location;
 use pagewarden_db::row::Row;
-use pagewarden_db::table::{Column, Form};
+use pagewarden_db::table::{Column, Filled, Form};
 
 use crate::servers::{Database, Kind, assert_equal, only, request, run};
 
@@ -56,6 +56,7 @@ impl Executors for Held {
             character_set: None,
             nullable: true,
             exact,
+            filled: Filled::Said,
         };
         vec![column("ID", Form::Number, true, "bigint"), column("word", Form::Text, false, "text")]
     }

@@ -2,6 +2,7 @@
 //! where it is not.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use pagewarden_db::compare::mode::Mode;
 use pagewarden_db::compare::report::Outcome;
@@ -273,4 +274,41 @@ fn what_differs_is_named_where_the_bytes_of_all_rows_do() {
             assert!(report.differences.iter().all(|one| one.columns.len() < 2), "{report:#?}");
         }
     }
+}
+
+/// PostgreSQL expects a fifth of the table from any range of a key of several columns, and would read all of
+/// it for each where that costs less than the index.
+#[test]
+fn ranges_of_a_key_of_several_columns_are_read_by_its_index() {
+    const KEYS: u64 = 40_000;
+    let (Some(one), Some(other)) = (Database::new(Kind::Postgres), Database::new(Kind::Postgres))
+    else {
+        return;
+    };
+    for database in [&one, &other] {
+        database.run(&format!(
+            "CREATE TABLE t (a int, b int, word text, PRIMARY KEY (a, b));
+             INSERT INTO t SELECT i / 4, i % 4, md5(i::text) FROM generate_series(1, {KEYS}) i ORDER BY 3;
+             ANALYZE t;
+             DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET random_page_cost = 1000', \
+             current_database()); END $$"
+        ));
+    }
+    let scans = |of: &str| -> u64 {
+        let sql = format!("SELECT {of} FROM pg_stat_user_tables WHERE relname = 't'");
+        one.ask(&sql).trim().parse().unwrap()
+    };
+    let (before, index) = (scans("seq_scan"), scans("idx_scan"));
+    let (outcome, rows) = read_in_parts(&one, &other, 2000);
+    assert_equal(&outcome);
+    assert_eq!(rows, 2 * KEYS);
+    // A server counts them when a session ends.
+    let end = Instant::now() + Duration::from_secs(60);
+    while scans("seq_scan") == before && scans("idx_scan") == index {
+        assert!(Instant::now() < end, "nothing was counted");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let all = scans("seq_scan") - before;
+    // Without a range all of it may be read, as to sum it once.
+    assert!(all < 10, "the whole table was read {all} times");
 }

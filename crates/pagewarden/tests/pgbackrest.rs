@@ -630,6 +630,44 @@ fn sets_that_are_not_listed_are_a_note() {
     }
 }
 
+/// The list of sets came back from before the newest one, by itself or with its copy; or is another file.
+#[test]
+fn list_that_is_not_that_of_the_sets_is_no_proof_of_them() {
+    for name in names().iter().filter(|name| !name.contains("cipher")).take(2) {
+        let repository = Repository::named(name);
+        let labels = repository.labels();
+        let newest = labels.last().unwrap();
+        let info = repository.stanza().join("backup.info");
+        let right = fs::read(&info).unwrap();
+        repository.unlist(newest);
+        for copy in ["", ", but its copy does"] {
+            let sets = repository.check();
+            assert_eq!(sets.len(), labels.len(), "{name}: the others, and the log");
+            assert_eq!(worst(&sets), Verdict::Suspect, "{name}");
+            let [finding] = &sets.last().unwrap().findings[..] else { panic!("{sets:#?}") };
+            assert_eq!(finding.place.file, format!("backup/demo/{newest}"));
+            let detail = finding.detail.as_ref().unwrap();
+            assert!(
+                detail.contains(&format!("does not list{copy}: it was not judged")),
+                "{detail}"
+            );
+            fs::write(repository.stanza().join("backup.info.copy"), &right).unwrap();
+        }
+        // Its sum fits, as that of any file that the tool wrote.
+        fs::copy(repository.path.join("archive/demo/archive.info"), &info).unwrap();
+        let sets = repository.check();
+        assert_eq!(sets.len(), labels.len() + 1, "{name}: the copy lists them");
+        let [finding] = &sets.last().unwrap().findings[..] else { panic!("{sets:#?}") };
+        assert_eq!(
+            (finding.kind, &*finding.place.file),
+            (Kind::Checksum, "backup/demo/backup.info")
+        );
+        assert!(finding.detail.as_ref().unwrap().contains("it is another file"));
+        fs::write(&info, right).unwrap();
+        assert_eq!(worst(&repository.check()), Verdict::Intact, "{name}");
+    }
+}
+
 /// Bits flipped in stored files of all kinds: none passes, and no set is called damaged that does not
 /// need the file.
 #[test]

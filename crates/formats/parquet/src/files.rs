@@ -64,7 +64,8 @@ const SLACK_BYTES: u64 = 100;
 const HINT: &str = "take another copy of the file, or write it anew from its source";
 
 /// How its files and tables are read where they are.
-pub(super) const IN_STORE: StoredKind = StoredKind { probe: probe_stored, open: open_stored };
+pub(super) const IN_STORE: StoredKind =
+    StoredKind { probe: probe_stored, reads_folder: |_| true, open: open_stored };
 
 pub(super) fn probe(path: &Path, metadata: &Metadata) -> Probe {
     let place = StorePath::local(path);
@@ -375,7 +376,17 @@ impl FileSteps {
         let length = usize::try_from(place.bytes).unwrap_or(usize::MAX);
         let bytes = self.reading.window.read(place.begin, length)?;
         match Footer::read(&bytes) {
-            Ok(footer) => self.take_footer(footer, place),
+            Ok(footer) => {
+                // What it means is asked of a reader whose verdict programs go by.
+                if let Err(why) = decoder::schema(&bytes, &footer) {
+                    let detail = format!("the footer has a schema that readers refuse: {why}");
+                    let finding = self.reading.finding(Kind::Structure, detail);
+                    let mut finding = finding.at(None, Some(ByteOffset(place.begin)));
+                    finding.severity = Severity::Suspect;
+                    self.ready.push_back(Step::Finding(finding));
+                }
+                self.take_footer(footer, place);
+            }
             Err(why) => {
                 let detail = format!("the footer cannot be read: {why}");
                 self.say(Kind::Header, place.begin, detail);
@@ -451,6 +462,7 @@ impl FileSteps {
                     codec: codec.unwrap_or(Codec::Lzo),
                     values: column.values,
                     rows: group.rows,
+                    width: footer.leaves.get(index).and_then(|leaf| leaf.width),
                     expanded_bytes: Some(column.expanded_bytes).filter(|_| slack_bytes == 0),
                     is_encrypted: entry.is_encrypted,
                     offset_index: entry.offset_index,

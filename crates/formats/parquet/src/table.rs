@@ -27,9 +27,12 @@ use pagewarden_core::source::store::{Listed, Seen, StorePath, StoredFile, expect
 use pagewarden_core::verdict::{Finding, Kind, Note, Severity, Unread};
 use pagewarden_core::words::{bytes, counted, grouped};
 
-use self::delta::vector::{self, Fault, Vector};
+use self::deleted::{Deletions, Vector};
+use self::delta::vector;
+use self::iceberg::{deletes, equality};
 
 mod avro;
+pub mod deleted;
 mod delta;
 mod iceberg;
 #[cfg(test)]
@@ -64,8 +67,10 @@ struct Books {
     are_others_unknown: bool,
     /// The columns of the current state, where the books say them.
     columns: Vec<TableColumn>,
-    /// Why its rows are not those of its files.
+    /// Why its rows cannot be read from its files.
     beyond_files: Vec<String>,
+    /// With what the names of its files begin, in tables that name them by whole URLs.
+    location: String,
 }
 
 /// A column of a table.
@@ -73,10 +78,27 @@ struct Books {
 pub struct TableColumn {
     /// What the table calls it.
     pub name: String,
+    /// What its files call it.
+    pub in_files: String,
     /// Its number in the files, in tables that find columns by number.
     pub id: Option<i64>,
-    /// Files may leave it out, and its values are not NULL then: they are in the books.
+    /// What files may call it that have no numbers, in tables that find columns by number.
+    pub other_names: Vec<String>,
+    /// Files may leave it out, and its values are not NULL then: they are in the books, and not known.
     pub may_be_in_books: bool,
+    /// Its type, as Delta calls it, where the books have [its values](SnapshotFile::values).
+    pub kind: Option<String>,
+}
+
+/// A value that a column has in all rows of a file, as the books of the table have it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BookValue {
+    /// NULL.
+    Null,
+    /// As Delta's log has it.
+    Text(String),
+    /// Days since 1970 of a date, microseconds since then of a moment.
+    Since1970(i64),
 }
 
 /// The rows of a table: those of some files, and of nothing else.
@@ -99,8 +121,13 @@ pub struct SnapshotFile {
     pub place: StorePath,
     /// Its length, as the table says.
     pub bytes: Option<u64>,
-    /// Its rows, as the table says.
+    /// Its rows, as the table says, with those that are deleted.
     pub rows: Option<u64>,
+    /// Which of its rows are deleted.
+    pub deleted: Option<Deletions>,
+    /// Values that columns have in all of its rows, by the names of the columns in files. Where columns
+    /// are found by number, those that the file has are not meant.
+    pub values: Vec<(String, BookValue)>,
 }
 
 /// A file that the current state names.
@@ -111,14 +138,42 @@ struct Named {
     bytes: Option<u64>,
     rows: Option<u64>,
     content: Content,
+    deleted: Option<Deletions>,
+    values: Vec<(String, BookValue)>,
+    /// When it was added, in tables in which later files delete rows of earlier ones.
+    sequence: i64,
+    /// The partition that it is of, in such tables; none where there are no partitions.
+    partition: Option<String>,
+}
+
+impl Named {
+    fn new(place: Result<PathBuf, String>, bytes: Option<u64>, content: Content) -> Self {
+        let (rows, deleted, values, sequence, partition) = (None, None, Vec::new(), 0, None);
+        Self { place, bytes, rows, content, deleted, values, sequence, partition }
+    }
+
+    /// Where it is, below the folder of the table.
+    ///
+    /// # Errors
+    /// It is elsewhere.
+    fn below(&self) -> Result<&PathBuf, Obstacle> {
+        self.place.as_ref().map_err(|url| {
+            Obstacle::Unsupported(format!("{url} is not in the folder of the table"))
+        })
+    }
 }
 
 /// What is in a file that the current state names.
 #[derive(Debug, Clone)]
 enum Content {
+    /// Rows of the table.
     Parquet,
-    /// Which rows of other files are deleted.
-    Vectors(Vec<Vector>),
+    /// Which rows of other files are deleted, as rows of Parquet.
+    Deletes,
+    /// The same by the values that they have in some columns, which have these numbers.
+    DeletedValues(Vec<i64>),
+    /// Which rows of other files are deleted, as bitmaps: those of Delta, or of Iceberg.
+    Vectors(Form, Vec<Vector>),
     /// Something that is not read here.
     Other,
 }
@@ -167,6 +222,17 @@ impl Form {
         }
     }
 
+    /// Reads which rows are deleted by files, after the books.
+    fn delete(self, folder: &StorePath, books: &mut Books) -> Result<(), Obstacle> {
+        match self {
+            Self::Delta => Ok(()),
+            Self::Iceberg => {
+                deletes::read(folder, books)?;
+                equality::read(folder, books)
+            }
+        }
+    }
+
     /// The newest of the books: another one, if the table has changed.
     fn newest(self, listed: &[Listed]) -> Option<PathBuf> {
         match self {
@@ -204,12 +270,12 @@ pub(crate) fn folder_mark(folder: &StorePath, listed: &[Listed]) -> Option<Strin
 /// The current rows of a folder that [`is_table`].
 ///
 /// # Errors
-/// Its books cannot be read, or are damaged, or its rows are not simply those of its files: some are
-/// deleted, or there are files of another form, or elsewhere.
+/// Its books cannot be read, or are damaged, or its rows cannot be read from its files: there are files of
+/// another form, or elsewhere.
 pub fn snapshot(folder: &StorePath) -> Result<Snapshot, Obstacle> {
-    let form = Form::of(folder)?.ok_or(io::ErrorKind::NotFound);
-    let books = form.map_err(io::Error::from)?.read(folder)?;
-    for step in books.steps {
+    let form = Form::of(folder)?.ok_or(io::ErrorKind::NotFound).map_err(io::Error::from)?;
+    let mut books = form.read(folder)?;
+    for step in std::mem::take(&mut books.steps) {
         match step {
             Step::Finding(finding) if finding.severity == Severity::Damage => {
                 let detail = finding.detail.unwrap_or_default();
@@ -222,20 +288,24 @@ pub fn snapshot(folder: &StorePath) -> Result<Snapshot, Obstacle> {
             _ => {}
         }
     }
-    if let Some(why) = books.beyond_files.into_iter().next() {
+    if let Some(why) = books.beyond_files.pop() {
         return Err(Obstacle::Unsupported(why));
     }
+    form.delete(folder, &mut books)?;
     let mut files = Vec::new();
     for named in books.files {
-        let place = named.place.map_err(|url| {
-            Obstacle::Unsupported(format!("{url} is not in the folder of the table"))
-        })?;
+        let is_of_rows = matches!(named.content, Content::Parquet | Content::Other);
+        if !is_of_rows {
+            continue;
+        }
+        let place = named.below()?;
         if !matches!(named.content, Content::Parquet) {
             let name = place.to_string_lossy();
             return Err(Obstacle::Unsupported(format!("{name} is not a Parquet file")));
         }
         let place = folder.join(place);
-        files.push(SnapshotFile { place, bytes: named.bytes, rows: named.rows });
+        let Named { bytes, rows, deleted, values, .. } = named;
+        files.push(SnapshotFile { place, bytes, rows, deleted, values });
     }
     if books.columns.is_empty() {
         let why = "the books of the table do not say which columns it has";
@@ -269,8 +339,7 @@ pub fn open(folder: &StorePath, options: &OpenOptions) -> Result<Target, Error> 
         state: format!("{}, {} ({})", books.state, counted(files, "file"), bytes(length)),
         evidence: Evidence {
             tested_by: "each file that the current state names: that it is there, its length, its rows, \
-                        and its pages as those of any Parquet file; deletion vectors of Delta tables by \
-                        their CRC",
+                        and its pages as those of any Parquet file; deletion vectors by their CRC",
             unseen: "an older state of the whole table; damage in the values of pages without a CRC \
                      that still expands; statistics",
         },
@@ -366,18 +435,22 @@ impl TableSteps {
             self.say(&name, kind, detail);
         }
         match &named.content {
-            Content::Parquet => self.begin(named, name, &place, file),
-            Content::Vectors(vectors) => self.test(vectors, &name, &file),
+            Content::Parquet | Content::Deletes | Content::DeletedValues(_) => {
+                self.begin(named, name, &place, file);
+            }
+            Content::Vectors(form, vectors) => self.test(*form, vectors, &name, &file),
             Content::Other => self.untested = self.untested.saturating_add(1),
         }
     }
 
     /// Tests what deletes rows of other files.
-    fn test(&mut self, vectors: &[Vector], name: &str, file: &StoredFile) {
+    fn test(&mut self, form: Form, vectors: &[Vector], name: &str, file: &StoredFile) {
         let mut test = || {
-            if let Some(version) = vector::version_of(file)?.filter(|it| *it != vector::VERSION) {
-                let detail =
-                    format!("deletion vectors of version {version}, which no program writes");
+            let fault = match form {
+                Form::Delta => vector::look_at(file)?,
+                Form::Iceberg => deletes::look_at(file, vectors)?,
+            };
+            if let Some(detail) = fault {
                 self.say(name, Kind::Header, detail);
             }
             for vector in vectors {
@@ -464,13 +537,6 @@ impl Books {
         self.is_partial = true;
     }
 
-    /// What a deletion vector that is in the books was found to be.
-    fn say_of(&mut self, vector: &Vector, name: &str, judged: Result<(), Fault>) {
-        if let Err(fault) = judged {
-            self.steps.push(Step::Finding(vector.finding(name, fault)));
-        }
-    }
-
     /// Something that could not be looked at.
     fn unread(&mut self, name: &str, why: &str) {
         self.steps.push(Step::Unread(Unread::of_file(name, why)));
@@ -513,12 +579,7 @@ fn say_orphans(folder: &StorePath, books: &mut Books) {
     if books.is_partial {
         // They may be of the part that is not known: as files by themselves.
         let unknown = orphans.into_iter();
-        books.files.extend(unknown.map(|place| Named {
-            place: Ok(place),
-            bytes: None,
-            rows: None,
-            content: Content::Parquet,
-        }));
+        books.files.extend(unknown.map(|place| Named::new(Ok(place), None, Content::Parquet)));
         return;
     }
     if let Some(first) = orphans.first().filter(|_| !books.are_others_unknown) {

@@ -22,7 +22,7 @@ pub const FORMAT: Format = Format {
         probe: files::backup::probe_archive,
         open: files::backup::open_stream,
     }),
-    in_store: None,
+    in_store: Some(files::backup::IN_STORE),
     parts: None,
     repositories: files::backup::repository::REPOSITORIES,
     in_folder: None,

@@ -84,7 +84,7 @@ fn report(arguments: &Survey, begin: Instant) -> Result<Exit> {
     if let Some(tool) = repository_kind(&place, kind) {
         return repository::run(arguments, tool, &place, &storage);
     }
-    let surveyed = survey(arguments, &storage, &stop)?;
+    let surveyed = survey(arguments, &place, &storage, &stop)?;
     let answers = answers::answers(&surveyed);
     if arguments.shown.json {
         let object = json::object(&surveyed, begin.elapsed().as_secs_f64());
@@ -104,7 +104,12 @@ fn report(arguments: &Survey, begin: Instant) -> Result<Exit> {
     })
 }
 
-fn survey(arguments: &Survey, storage: &Storage, stop: &Arc<AtomicBool>) -> Result<Surveyed> {
+fn survey(
+    arguments: &Survey,
+    place: &StorePath,
+    storage: &Storage,
+    stop: &Arc<AtomicBool>,
+) -> Result<Surveyed> {
     let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
     let options = Options {
         jobs: arguments.jobs.unwrap_or(cores),
@@ -115,7 +120,12 @@ fn survey(arguments: &Survey, storage: &Storage, stop: &Arc<AtomicBool>) -> Resu
     };
     let show = Show::choose(arguments.shown.quiet, arguments.shown.progress);
     let kind = arguments.format.as_deref().and_then(database::kind_named);
-    let stored = storage.file(&arguments.path).transpose()?;
+    // A folder of a store may be one database: a table of a lake.
+    let is_one = || place.is_folder() && stored::of_folder(place, kind).is_some();
+    let stored = match place.local_path() {
+        None if is_one() => Some(place.clone()),
+        _ => storage.file(&arguments.path).transpose()?,
+    };
     let (target, _folder) = match &stored {
         Some(place) => stored::open(place, kind, &open_options(arguments))?,
         None => (open(arguments, &options)?, None),

@@ -26,7 +26,7 @@ fn a_signal_or_an_unmount_ends_it_with_success() {
         let begin = Instant::now();
         // A program that looks through all mounts is in this one for a moment.
         while !Command::new("umount").arg(&place).status().unwrap().success() {
-            assert!(begin.elapsed() < Duration::from_secs(5), "it stays busy");
+            assert!(begin.elapsed() < Duration::from_secs(60), "it stays busy");
             thread::sleep(Duration::from_millis(50));
         }
         assert_eq!(mount.wait().status, Some(0));
@@ -42,7 +42,7 @@ fn who_has_a_file_open_is_served_to_the_end() {
     mount.signal(Signal::TERM);
     let begin = Instant::now();
     while is_mounted(&place) {
-        assert!(begin.elapsed() < Duration::from_secs(20), "it stays mounted");
+        assert!(begin.elapsed() < Duration::from_secs(60), "it stays mounted");
         thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(fs::read_dir(&place).unwrap().count(), 0, "no program comes in any longer");

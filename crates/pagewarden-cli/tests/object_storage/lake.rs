@@ -163,6 +163,28 @@ fn table_in_a_bucket_gives_the_report_that_it_gives_on_a_disk_whatever_is_wrong(
     }
 }
 
+#[test]
+fn survey_of_a_table_in_a_bucket_is_that_of_a_disk_and_other_folders_are_refused() {
+    for name in TABLES {
+        let folder = golden_table(name);
+        let table = folder.path().join("table");
+        let server = Server::start();
+        server.put_folder("lake/it", &table);
+        let here = run(pagewarden().args(["survey", "--json"]).arg(&table));
+        let there = run(&mut command(&server, "survey", &["--json", "s3://bucket/lake/it"]));
+        let case = format!("{}{}", there.stdout, there.stderr);
+        assert_eq!((there.status, here.status), (Some(0), Some(0)), "{case}");
+        let [here, there] =
+            [here, there].map(|it| serde_json::from_str::<Value>(&it.stdout).unwrap());
+        for key in ["verdict", "engine", "state", "pages", "severities", "protection", "findings"] {
+            assert_eq!(here[key], there[key], "{key}");
+        }
+        let other = run(&mut command(&server, "survey", &["s3://bucket/lake"]));
+        assert_eq!(other.status, Some(2), "{}", other.stdout);
+        assert!(other.stderr.contains("name a single file"), "{}", other.stderr);
+    }
+}
+
 /// The values of pages have sums where their writer wrote some.
 #[test]
 fn flipped_bit_of_a_page_of_a_table_in_a_bucket_is_found_by_its_sum() {

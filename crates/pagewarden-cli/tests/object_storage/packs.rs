@@ -11,7 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::server::{Fault, Server};
-use super::{command, repository};
+use super::{command, comparable, repository};
+use crate::clusters::{any_installation, sample};
 use crate::runner::{pagewarden, run};
 
 /// A database of several parts of an upload, which does not shrink, and its folder.
@@ -68,6 +69,78 @@ fn pack_in_a_bucket_is_unpacked_to_the_very_bytes_and_never_overwritten() {
     assert!(report["storage"]["bytes"].as_u64().unwrap() >= stored.len() as u64);
     assert!(server.get("p/shop.pwk").unwrap() == stored);
     assert_eq!(server.unfinished(), 0);
+}
+
+/// Packs are read there in the order in which their parts lie, which is not that of files.
+#[test]
+fn pack_in_a_bucket_gives_the_report_that_it_gives_on_a_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(installation) = any_installation() else { return };
+    let cluster = sample(&installation, true);
+    let (old, new) = (folder.path().join("old.pwk"), folder.path().join("new.pwk"));
+    let make = |from: &Path, name: &Path, more: &[&str]| {
+        let mut command = pagewarden();
+        command.args(["pack", "-q"]).arg(from).arg("-o").arg(name).args(more);
+        assert_eq!(run(&mut command).status, Some(0));
+    };
+    make(cluster.cluster.data_dir(), &old, &[]);
+    let source = database(folder.path());
+    let base = folder.path().join("base.pwk");
+    make(&source, &base, &[]);
+    sqlite(&source, "UPDATE t SET b = randomblob(3000) WHERE id % 700 = 77;");
+    make(&source, &new, &["--base", text(&base)]);
+    let sound = fs::read(&old).unwrap();
+    let mut wounds: Vec<_> = [sound.len() / 3, sound.len() / 2, sound.len() - sound.len() / 7]
+        .map(|at| {
+            let mut bytes = sound.clone();
+            bytes[at] ^= 4;
+            bytes
+        })
+        .into();
+    let (begin, end) = (sound.len() / 4, sound.len() / 4 + 70_000);
+    wounds.push([&sound[..begin], &[0; 70_000], &sound[end..]].concat());
+    wounds.push(sound[..sound.len() / 2].to_vec());
+    let server = Server::start();
+    server.put("p/old.pwk", sound.clone());
+    server.put("p/base.pwk", fs::read(&base).unwrap());
+    server.put("p/new.pwk", fs::read(&new).unwrap());
+    let assert_same = |name: &str, verdict: &str| {
+        let path = folder.path().join(name);
+        let address = format!("s3://bucket/p/{name}");
+        let here = run(pagewarden().args(["check", "--json"]).arg(&path));
+        let there = run(&mut command(&server, "check", &["--json", &address]));
+        assert_eq!(there.status, here.status, "{name}: {}{}", there.stdout, there.stderr);
+        if here.stdout.is_empty() {
+            assert_eq!(verdict, "refused", "{}", here.stderr);
+            return;
+        }
+        let report = here.report();
+        assert_eq!(report.verdict(), verdict, "{name}");
+        // Only where they lie tells them apart, and what was found in which order.
+        let in_order = |report: Value, root: &str| {
+            let mut report = report;
+            for target in report["targets"].as_array_mut().unwrap() {
+                target["findings"].as_array_mut().unwrap().sort_by_key(Value::to_string);
+            }
+            comparable(&report, root)
+        };
+        let (there, here) =
+            (in_order(there.report().json, &address), in_order(report.json, text(&path)));
+        assert!(there == here, "{name}: {there:.2000}\n{here:.2000}");
+    };
+    assert_same("old.pwk", "intact");
+    assert_same("new.pwk", "intact");
+    for (number, bytes) in wounds.into_iter().enumerate() {
+        let name = format!("wounded-{number}.pwk");
+        fs::write(folder.path().join(&name), &bytes).unwrap();
+        server.put(&format!("p/{name}"), bytes);
+        // Of one that is cut off, the index is not there to say what was in it.
+        assert_same(&name, if number == 4 { "incomplete" } else { "damaged" });
+    }
+    // What a store does not give was not read.
+    server.fail("GET /bucket/p/old.pwk", usize::MAX, Fault::CutBody);
+    let outcome = run(&mut command(&server, "check", &["--json", "s3://bucket/p/old.pwk"]));
+    assert_eq!(outcome.status, Some(2), "{}{}", outcome.stdout, outcome.stderr);
 }
 
 #[test]

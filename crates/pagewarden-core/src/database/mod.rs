@@ -33,6 +33,7 @@ use crate::verdict::{ByteOffset, Finding, Note, PageNo, Protection, Severity, St
 pub mod chains;
 pub mod parts;
 pub mod repository;
+pub mod thread;
 
 /// What is known of a target before its pages are read.
 #[derive(Debug, Clone)]
@@ -438,6 +439,8 @@ pub struct StoredKind {
     /// # Errors
     /// The store did not say.
     pub probe: fn(&StorePath, &[u8]) -> io::Result<Probe>,
+    /// True for a folder of the format that can be opened.
+    pub reads_folder: fn(&StorePath) -> bool,
     /// Opens a file or a folder.
     ///
     /// # Errors

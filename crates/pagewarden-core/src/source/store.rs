@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::error::Error;
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek as _, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -73,6 +73,12 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// A file of about this number of bytes (`None`: as its folder was listed) will be opened soon, as
     /// far as is known. A store that takes long to answer may fetch it meanwhile.
     fn expect(&self, _file: &Path, _bytes: Option<u64>) {}
+
+    /// The same of its [first bytes](Self::first_bytes).
+    fn expect_begin(&self, _file: &Path, _bytes_max: usize) {}
+
+    /// The same of a folder that will be listed.
+    fn expect_list(&self, _folder: &Path) {}
 
     /// True for the folders of this machine, whose paths other code may open.
     fn is_local(&self) -> bool {
@@ -245,6 +251,15 @@ impl StorePath {
         self.store.is_running()
     }
 
+    /// A path as it was named beside this one: an address is one of the same store, anything else of this
+    /// machine.
+    #[must_use]
+    pub fn named(&self, path: impl Into<PathBuf>) -> Self {
+        let path = path.into();
+        let is_address = path.to_str().is_some_and(|path| path.contains("://"));
+        if is_address { self.at(path) } else { Self::local(path) }
+    }
+
     /// A path below or beside this one, in the same store.
     #[must_use]
     pub fn at(&self, path: impl Into<PathBuf>) -> Self {
@@ -371,6 +386,16 @@ impl StorePath {
         self.store.expect(&self.path, bytes);
     }
 
+    /// See [`Store::expect_begin`].
+    pub fn expect_begin(&self, bytes_max: usize) {
+        self.store.expect_begin(&self.path, bytes_max);
+    }
+
+    /// See [`Store::expect_list`].
+    pub fn expect_list(&self) {
+        self.store.expect_list(&self.path);
+    }
+
     /// Its first bytes, `bytes_max` at most.
     ///
     /// # Errors
@@ -389,6 +414,7 @@ impl StorePath {
         }
         let mut copy = tempfile::tempfile()?;
         io::copy(&mut self.open()?, &mut copy)?;
+        copy.rewind()?;
         Ok(copy)
     }
 }
@@ -433,8 +459,8 @@ pub trait Stores {
         let file = |place: StorePath| match place.look() {
             Ok(Seen::File(_)) => Ok(place),
             Ok(Seen::Folder | Seen::Other) => {
-                let hint =
-                    "name a single file of it; `check` and `survey` take repositories of backups";
+                let hint = "name a single file of it; `check` and `survey` take repositories of backups, and \
+                     tables of Delta Lake and Iceberg";
                 Err(crate::error::Error::refused(path, "a folder in object storage", hint))
             }
             Err(source) => Err(crate::error::Error::io("open", path, source)),

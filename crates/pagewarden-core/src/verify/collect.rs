@@ -1,7 +1,7 @@
 //! Puts results back in the order of the files and hands them on.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 
 use crate::database::{Description, Settled, Step};
@@ -85,7 +85,7 @@ pub(super) struct Collector<'a> {
     /// The last unread stretch, held back to be joined with the next.
     unread: Option<Unread>,
     /// What more than one witness knows is reported once.
-    told: HashSet<(Place, Option<Kind>)>,
+    told: HashMap<(Place, Option<Kind>), Severity>,
 }
 
 impl<'a> Collector<'a> {
@@ -101,7 +101,7 @@ impl<'a> Collector<'a> {
             failed: None,
             held: HeldFindings::new(),
             unread: None,
-            told: HashSet::new(),
+            told: HashMap::new(),
         }
     }
 
@@ -240,10 +240,15 @@ impl<'a> Collector<'a> {
     }
 
     /// True if there is a finding of this page, or of this kind about this file,
-    /// already. Findings by a page's own test come once by themselves.
+    /// already, that is as grave. Findings by a page's own test come once by themselves.
     fn is_told(&mut self, finding: &Finding) -> bool {
         let kind = Some(finding.kind).filter(|_| finding.place.page.is_none());
-        !self.told.insert((finding.place.clone(), kind))
+        let told = self.told.insert((finding.place.clone(), kind), finding.severity);
+        if let Some(told) = told.filter(|told| *told >= finding.severity) {
+            self.told.insert((finding.place.clone(), kind), told);
+            return true;
+        }
+        false
     }
 
     /// A page that was counted as something else has a finding after all.

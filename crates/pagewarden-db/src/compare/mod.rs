@@ -205,7 +205,8 @@ pub fn compare_on_course(
     let of_target = &run.of_target;
     let left = if is_pair { Vec::new() } else { only_target(request, &of_source, of_target) };
     for name in left {
-        let report = failed(&name, "the source has no such table");
+        let report =
+            failed(&name, &format!("the source has no such table; {}", pairing::NOT_TABLES));
         seen(&report);
         outcome.tables.push(report);
     }

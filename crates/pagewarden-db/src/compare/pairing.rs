@@ -8,6 +8,9 @@ use crate::error::{Error, Result};
 use crate::location::Location;
 use crate::table::{Table, TableName};
 
+/// What a name may be of that is there and no table to us.
+pub(super) const NOT_TABLES: &str = "views and foreign tables are not compared";
+
 /// The tables that are compared.
 #[derive(Debug)]
 pub(super) struct Pairing {
@@ -58,7 +61,7 @@ pub(super) fn pairing(
         let found = found.or_else(|| counterpart(&name, tables));
         found.cloned().ok_or_else(|| {
             Error::Address(format!(
-                "{location} has no table {name}\nhint: name the table to compare with --table"
+                "{location} has no table {name}; {NOT_TABLES}\nhint: name the table to compare with --table"
             ))
         })
     };

@@ -134,6 +134,7 @@ mod tests {
             form: form.clone(),
             nullable: !exact,
             exact: *exact,
+            filled: crate::table::Filled::Said,
         };
         Table {
             name: TableName { schema: None, name: "t".to_owned() },

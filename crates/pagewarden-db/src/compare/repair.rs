@@ -5,6 +5,7 @@
 
 use crate::engine::statement::{Dialect, is_writable, literal};
 use crate::row::Value;
+use crate::table::{Column, Filled};
 
 use super::report::{Difference, Kind, TableReport};
 
@@ -13,6 +14,10 @@ use super::report::{Difference, Kind, TableReport};
 pub fn statements(dialect: &dyn Dialect, report: &TableReport) -> Vec<String> {
     let mut statements: Vec<String> =
         report.differences.iter().map(|one| statement(dialect, report, one)).collect();
+    if let Some(before) = dialect.before(&report.target_columns).filter(|_| !statements.is_empty())
+    {
+        statements.insert(0, before.to_owned());
+    }
     let listed = report.differences.len() as u64;
     if report.different() > listed {
         let more = report.different() - listed;
@@ -35,25 +40,32 @@ fn statement(dialect: &dyn Dialect, report: &TableReport, difference: &Differenc
     }
     match (&difference.source, &difference.target) {
         (Some(source), Some(target)) => {
-            let changes: Vec<String> = report
-                .columns
-                .iter()
-                .zip(source)
-                .filter(|(column, _)| difference.columns.contains(column))
-                .map(|(column, value)| {
-                    format!("{} = {}", dialect.name(column), literal(dialect, value).trim_start())
+            let changes: Vec<String> = said(report, source)
+                .filter(|(name, ..)| difference.columns.contains(name))
+                .map(|(_, column, value)| {
+                    format!("{} = {}", dialect.name(&column.name), written(dialect, column, value))
                 })
                 .collect();
+            if changes.is_empty() {
+                return format!(
+                    "-- {}: only values differ that the target makes of others ({})",
+                    difference.kind.name(),
+                    one_line(&key_text(dialect, difference))
+                );
+            }
             let guard = guard(dialect, report, target);
             format!("UPDATE {table} SET {} WHERE {guard};", changes.join(", "))
         }
         (Some(source), None) => {
-            let names: Vec<String> = report.columns.iter().map(|name| dialect.name(name)).collect();
-            let values: Vec<String> = source
-                .iter()
-                .map(|value| literal(dialect, value).trim_start().to_owned())
-                .collect();
-            format!("INSERT INTO {table} ({}) VALUES ({});", names.join(", "), values.join(", "))
+            let columns = || said(report, source);
+            let names: Vec<String> =
+                columns().map(|(_, column, _)| dialect.name(&column.name)).collect();
+            let values: Vec<String> =
+                columns().map(|(_, column, value)| written(dialect, column, value)).collect();
+            let counts = columns().any(|(_, column, _)| column.filled == Filled::Counted);
+            let insists = if counts { dialect.insists() } else { "" };
+            let (names, values) = (names.join(", "), values.join(", "));
+            format!("INSERT INTO {table} ({names}){insists} VALUES ({values});")
         }
         (None, Some(target)) if report.key_count > 0 => {
             format!("DELETE FROM {table} WHERE {};", guard(dialect, report, target))
@@ -65,15 +77,32 @@ fn statement(dialect: &dyn Dialect, report: &TableReport, difference: &Differenc
     }
 }
 
+/// The columns that statements say, by the name that they are compared by, with their values.
+fn said<'a>(
+    report: &'a TableReport,
+    row: &'a [Value],
+) -> impl Iterator<Item = (&'a String, &'a Column, &'a Value)> {
+    let columns = report.columns.iter().zip(&report.target_columns).zip(row);
+    let columns = columns.map(|((name, column), value)| (name, column, value));
+    columns.filter(|(_, column, _)| column.filled != Filled::Made)
+}
+
+fn written(dialect: &dyn Dialect, column: &Column, value: &Value) -> String {
+    let written = dialect.written(column, value);
+    written.unwrap_or_else(|| literal(dialect, value)).trim_start().to_owned()
+}
+
 /// The row as it is expected to be.
 fn guard(dialect: &dyn Dialect, report: &TableReport, row: &[Value]) -> String {
-    let conditions = report.columns.iter().zip(row).enumerate().map(|(place, (column, value))| {
-        let (name, value) = (dialect.name(column), literal(dialect, value));
+    let columns = report.target_columns.iter().zip(row).enumerate();
+    let conditions = columns.map(|(place, (column, value))| {
+        let (name, written) = (dialect.name(&column.name), written(dialect, column, value));
+        // Which row it is must be exact; what else is in it may be said in several ways.
         if place < report.key_count {
-            format!("{name} = {}", value.trim_start())
-        } else {
-            dialect.same(&name, value.trim_start())
+            return format!("{name} = {written}");
         }
+        let holds = dialect.holds(column, value, &written);
+        holds.unwrap_or_else(|| dialect.same(&name, &written))
     });
     conditions.collect::<Vec<String>>().join(" AND ")
 }

@@ -11,6 +11,7 @@ use super::plan::NotCompared;
 use super::sample::Sampled;
 use crate::engine::Beside;
 use crate::row::Value;
+use crate::table::Column;
 
 /// What is said of a table, or of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -125,6 +126,8 @@ pub struct TableReport {
     pub target_table: String,
     /// The columns that were compared.
     pub columns: Vec<String>,
+    /// The same as the target has them.
+    pub target_columns: Vec<Column>,
     /// How many of the first of them are the key.
     pub key_count: usize,
     /// The source's rows.

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::look::Side;
 use super::mode::Choice;
-use super::pairing::{self, Pairing};
+use super::pairing::{self, NOT_TABLES, Pairing};
 use super::plan::{Plan, counterpart};
 use super::report::TableReport;
 use super::state::{self, Known};
@@ -180,6 +180,8 @@ impl<'a> Run<'a> {
         let (mut source, mut target, plan) = sides(pair, name, self)?;
         report.target_table.clone_from(&target.table.engine);
         report.columns.clone_from(&plan.columns);
+        let places = plan.target.iter().filter_map(|(place, _)| target.table.columns.get(*place));
+        report.target_columns = places.cloned().collect();
         report.key_count = plan.key_count;
         report.not_compared.clone_from(&plan.not_compared);
         if plan.columns.is_empty() {
@@ -222,7 +224,8 @@ pub fn sides<'p>(
     let mut of_source = source.describe(name)?;
     let pair = run.of_target.first().filter(|_| run.is_pair);
     let Some(other) = pair.or_else(|| counterpart(name, &run.of_target)) else {
-        return Err(Error::Unsupported("the target has no such table".to_owned()));
+        let reason = format!("the target has no such table; {NOT_TABLES}");
+        return Err(Error::Unsupported(reason));
     };
     let mut of_target = target.describe(other)?;
     let has_order = put_in_order(request, (source, &mut of_source), (target, &mut of_target))?;

@@ -15,8 +15,8 @@ use super::statement::{Dialect, quoted, select};
 use super::{Connection, Engine, Query, Sink};
 use crate::error::{Error, Result};
 use crate::location::Location;
-use crate::row::{Row, Tag, hex_text};
-use crate::table::{Column, Form, Table, TableName};
+use crate::row::{Row, Tag, Value, hex_text};
+use crate::table::{Column, Filled, Form, Table, TableName};
 
 /// SQLite.
 pub const ENGINE: Engine = Engine {
@@ -50,6 +50,19 @@ impl Dialect for SqliteDialect {
 
     fn same(&self, one: &str, other: &str) -> String {
         format!("{one} IS {other}")
+    }
+
+    fn holds(&self, column: &Column, value: &Value, written: &str) -> Option<String> {
+        let name = self.name(&column.name);
+        match value.tag {
+            // Texts of one moment are many.
+            Tag::Time => {
+                Some(self.same(&format!("julianday({name})"), &format!("julianday({written})")))
+            }
+            // So are those of one JSON, and there is no function that says so.
+            Tag::Json => Some(format!("json_valid({name})")),
+            _ => None,
+        }
     }
 }
 
@@ -100,8 +113,7 @@ impl Sqlite {
         name: &TableName,
         has_rowid: bool,
     ) -> rusqlite::Result<(Vec<Column>, Vec<usize>)> {
-        let sql =
-            "SELECT name, type, \"notnull\", pk FROM pragma_table_xinfo(?1) WHERE hidden <> 1";
+        let sql = "SELECT name, type, \"notnull\", pk, hidden FROM pragma_table_xinfo(?1) WHERE hidden <> 1";
         let mut statement = self.database.prepare(sql)?;
         let mut rows = statement.query([&name.name])?;
         let mut columns = Vec::new();
@@ -110,6 +122,8 @@ impl Sqlite {
             let declared: String = row.get(1)?;
             let (form, exact) = form_of(&declared);
             let part_of_key: i64 = row.get(3)?;
+            // Generated columns, which are not kept or are.
+            let hidden: i64 = row.get(4)?;
             if part_of_key > 0 {
                 key.push((part_of_key, columns.len()));
             }
@@ -121,6 +135,7 @@ impl Sqlite {
                 declared,
                 form,
                 exact,
+                filled: if matches!(hidden, 2 | 3) { Filled::Made } else { Filled::Said },
             });
         }
         key.sort_unstable();

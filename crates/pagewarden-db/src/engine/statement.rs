@@ -25,6 +25,27 @@ pub trait Dialect: Sync + std::fmt::Debug {
 
     /// The comparison that takes two NULLs for equal.
     fn same(&self, one: &str, other: &str) -> String;
+
+    /// What must be said before statements with values of these columns, if anything.
+    fn before(&self, _columns: &[Column]) -> Option<&'static str> {
+        None
+    }
+
+    /// A value as the column takes it, where that is not [`literal`].
+    fn written(&self, _column: &Column, _value: &Value) -> Option<String> {
+        None
+    }
+
+    /// What is true if a column has the value that is written so, where that is not [`Self::same`]: the
+    /// type has no comparison, or writes one value in several ways.
+    fn holds(&self, _column: &Column, _value: &Value, _written: &str) -> Option<String> {
+        None
+    }
+
+    /// What stands before the values of an INSERT that says values which the engine counts.
+    fn insists(&self) -> &'static str {
+        ""
+    }
 }
 
 /// A statement that reads rows.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::database::{Format, Probe, STREAM_BEGIN_BYTES, repository, stored};
 use crate::error::Error;
 use crate::formats::FORMATS;
-use crate::source::store::{Listed, Seen, StorePath};
+use crate::source::store::{Listed, Seen, StorePath, expecting};
 
 /// Folders in folders that are looked into: links are not followed, so that more than
 /// this is a mistake or malice.
@@ -72,34 +72,46 @@ fn list(
 /// # Errors
 /// A folder cannot be listed, or it cannot be found out what a file is.
 pub fn stored(folder: &StorePath, kind: Option<&Format>) -> Result<Vec<StorePath>, Error> {
-    let mut found = Vec::new();
-    list_stored(folder, kind, 0, &mut found)?;
+    let (mut found, mut unknown) = (Vec::new(), Vec::new());
+    list_stored(folder, kind, 0, (&mut found, &mut unknown))?;
+    let expect = |(place, _): &(StorePath, u64)| place.expect_begin(STREAM_BEGIN_BYTES);
+    for (place, bytes) in expecting(unknown, expect) {
+        if is_stored_one(&place, bytes, kind)? {
+            found.push(place);
+        }
+    }
     found.sort_by(|one, other| one.path().cmp(other.path()));
     Ok(found)
 }
 
+/// Adds what its name says enough of, and apart from it files of which it is to be found out, with their
+/// lengths.
 fn list_stored(
     folder: &StorePath,
     kind: Option<&Format>,
     depth: usize,
-    found: &mut Vec<StorePath>,
+    (found, unknown): (&mut Vec<StorePath>, &mut Vec<(StorePath, u64)>),
 ) -> Result<(), Error> {
     let listed = folder.list().map_err(|source| Error::io("list", folder.path(), source))?;
-    for Listed { name, seen } in listed {
+    let expect = |Listed { name, seen }: &Listed| {
+        if *seen == Seen::Folder {
+            folder.join(name).expect_list();
+        }
+    };
+    for Listed { name, seen } in expecting(listed, expect) {
         let place = folder.join(&name);
         match seen {
             Seen::Folder => {
                 if repository::kind_of(&place, kind).is_some() || mark_of(&place).is_some() {
                     found.push(place);
                 } else if depth < DEPTH_MAX {
-                    list_stored(&place, kind, depth + 1, found)?;
+                    list_stored(&place, kind, depth + 1, (found, unknown))?;
                 }
             }
-            Seen::File(bytes) if bytes > 0 => {
-                if is_named_like_one(place.path()) || is_stored_one(&place, bytes, kind)? {
-                    found.push(place);
-                }
-            }
+            Seen::File(bytes) if bytes > 0 => match is_named_like_one(place.path()) {
+                true => found.push(place),
+                false => unknown.push((place, bytes)),
+            },
             // As on a disk, a name may say enough of one that is empty.
             Seen::File(_) => {
                 if is_named_like_one(place.path()) && stored::of_file(&place, &[], kind)?.is_some()

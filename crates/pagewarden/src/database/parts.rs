@@ -7,7 +7,10 @@ pub use pagewarden_core::database::parts::*;
 use crate::database::{Format, OpenOptions, Target, open_with};
 use crate::error::Error;
 use crate::formats::FORMATS;
-use crate::source::store::StorePath;
+use crate::source::store::{StorePath, expecting};
+
+/// The first bytes of a file by which it mostly says whether it is a part of something.
+const PART_BEGIN_BYTES: usize = 64 << 10;
 
 fn kinds(kind: Option<&Format>) -> impl Iterator<Item = &'static PartsKind> {
     FORMATS
@@ -21,7 +24,12 @@ fn kinds(kind: Option<&Format>) -> impl Iterator<Item = &'static PartsKind> {
 #[must_use]
 pub fn grouped(places: &[StorePath], kind: Option<&Format>) -> Vec<Vec<StorePath>> {
     let mut groups: Vec<(Vec<StorePath>, Vec<Part>)> = Vec::new();
-    for place in places {
+    let expect = |place: &&StorePath| {
+        if places.len() > 1 {
+            place.expect_begin(PART_BEGIN_BYTES);
+        }
+    };
+    for place in expecting(places, expect) {
         let part = (places.len() > 1).then(|| kinds(kind).find_map(|kind| (kind.part)(place)));
         let part = part.flatten();
         let fits = |(_, parts): &&mut (Vec<StorePath>, Vec<Part>)| {

@@ -77,7 +77,7 @@ fn in_place(
 #[must_use]
 pub fn of_folder(place: &StorePath, kind: Option<&Format>) -> Option<&'static StoredKind> {
     let (format, _) = folder::marked(place)?;
-    let stored = format.in_store.as_ref()?;
+    let stored = format.in_store.as_ref().filter(|stored| (stored.reads_folder)(place))?;
     kind.is_none_or(|kind| kind.name == format.name).then_some(stored)
 }
 

@@ -439,6 +439,11 @@ impl Pack {
         }
     }
 
+    /// Where a span begins in the pack, if the index says it.
+    pub(crate) fn span_begin(&self, file: usize, span: u64) -> Option<u64> {
+        self.span_place(file, span).ok().map(|place| place.begin)
+    }
+
     fn indexed_place(&self, file: usize, span: u64) -> Result<&SpanPlace, PackError> {
         let (number, within) = self.leaf_of(file, span)?;
         let place = self.leaf_place(number)?;

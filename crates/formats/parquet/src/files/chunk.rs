@@ -49,6 +49,8 @@ pub struct Chunk {
     pub values: u64,
     /// Rows in its row group.
     pub rows: u64,
+    /// Bytes of each value, if all have as many.
+    pub width: Option<u64>,
     /// What they expand to, with headers; `None` where writers get that wrong.
     pub expanded_bytes: Option<u64>,
     /// They need a key.
@@ -72,6 +74,8 @@ pub struct Walk {
     /// The data pages, as the offset index has them.
     data: Vec<Place>,
     index: Option<Result<Vec<Place>, ThriftError>>,
+    /// The dictionary, if it is not as long as its values are.
+    odd_dictionary: Option<String>,
     /// A page of it was passed over.
     is_broken: bool,
 }
@@ -87,6 +91,7 @@ impl Walk {
             expanded_bytes: 0,
             data: Vec::new(),
             index: None,
+            odd_dictionary: None,
             is_broken: false,
         };
         if !walk.chunk.is_encrypted
@@ -138,7 +143,8 @@ impl Walk {
                     self.data.push(place);
                 }
             }
-            PageKind::Dictionary | PageKind::Index => {}
+            PageKind::Dictionary => self.odd_dictionary = self.odd_dictionary(&header),
+            PageKind::Index => {}
         }
         let expanded = to_u64(header.bytes.saturating_add(header.expanded_bytes));
         self.expanded_bytes = self.expanded_bytes.saturating_add(expanded);
@@ -256,6 +262,18 @@ impl Walk {
         self.is_broken = true;
     }
 
+    /// Values of a dictionary stand one behind the other.
+    fn odd_dictionary(&self, header: &PageHeader) -> Option<String> {
+        let width = self.chunk.width?;
+        let bytes = to_u64(header.expanded_bytes);
+        (header.values.checked_mul(width) != Some(bytes)).then(|| {
+            format!(
+                "its dictionary has {} values by its header, of {width} bytes by the schema, and {bytes} bytes",
+                header.values
+            )
+        })
+    }
+
     /// What must fit once all pages were seen.
     fn end(&self, reading: &mut Reading, ready: &mut VecDeque<Step>) {
         self.look_at_bloom_filter(reading, ready);
@@ -270,6 +288,9 @@ impl Walk {
                 .about(None, Some(&chunk.name));
             ready.push_back(Step::Finding(finding));
         };
+        if let Some(detail) = &self.odd_dictionary {
+            say(chunk.place.begin, Kind::Structure, detail.clone());
+        }
         if self.values != chunk.values {
             let detail = format!(
                 "its pages have {} values by their headers, the footer says {}",

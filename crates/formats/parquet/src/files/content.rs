@@ -41,6 +41,18 @@ pub enum Obstacle {
     Unsupported(String),
 }
 
+impl Obstacle {
+    /// The same of a file among others.
+    #[must_use]
+    pub fn at(self, name: &str) -> Self {
+        match self {
+            Self::Damaged(why) => Self::Damaged(format!("{name}: {why}")),
+            Self::Unsupported(why) => Self::Unsupported(format!("{name}: {why}")),
+            Self::Io(error) => Self::Io(io::Error::new(error.kind(), format!("{name}: {error}"))),
+        }
+    }
+}
+
 impl From<io::Error> for Obstacle {
     fn from(error: io::Error) -> Self {
         Self::Io(error)

@@ -17,6 +17,8 @@ use crate::thrift::{Read, Reader, ThriftError, Wire};
 
 /// A signature behind a footer that is signed and not encrypted: 12 bytes of nonce and 16 of tag.
 const SIGNATURE_BYTES: usize = 28;
+/// The physical type whose values all have the length that the schema says.
+const FIXED_LENGTH: i32 = 7;
 /// Columns inside each other.
 const DEPTH_MAX: usize = 256;
 
@@ -44,8 +46,11 @@ pub struct Leaf {
     pub name: Arc<str>,
     /// The number of its physical type.
     pub kind: i32,
-    /// A row may have none or several values.
-    pub is_repeated: bool,
+    /// The greatest repetition level, above 0 if a row may have none or several values; and the greatest
+    /// definition level.
+    pub levels: [u64; 2],
+    /// Bytes of each value, if all have as many.
+    pub width: Option<u64>,
 }
 
 /// A row group.
@@ -112,6 +117,8 @@ pub struct Column {
     pub bloom_offset: Option<u64>,
     /// The length of the Bloom filter.
     pub bloom_bytes: Option<u64>,
+    /// How many repetition levels, and definition levels, are counted in it; 0 if none are.
+    pub counted_levels: [u64; 2],
 }
 
 impl Column {
@@ -209,12 +216,20 @@ impl Footer {
                 if column.kind != leaf.kind {
                     said.push(format!("{}: its chunk is of another type", name()));
                 }
-                if !leaf.is_repeated && column.values != group.rows {
+                if leaf.levels[0] == 0 && column.values != group.rows {
                     said.push(format!(
                         "{}: {} values for {} rows",
                         name(),
                         column.values,
                         group.rows
+                    ));
+                }
+                let mut counted = column.counted_levels.iter().zip(leaf.levels);
+                if counted.any(|(counted, most)| *counted > 0 && *counted != most.saturating_add(1))
+                {
+                    said.push(format!(
+                        "{}: the counts of its levels are not those of its place in the schema",
+                        name()
                     ));
                 }
             }
@@ -227,16 +242,19 @@ impl Footer {
 /// open no file in which it cannot.
 fn arrow_schema(reader: &mut Reader<'_>) -> Read<bool> {
     let entries = structures(reader, |reader| {
-        let (mut is_schema, mut is_base64, mut last) = (false, true, 0);
+        let (mut is_schema, mut is_base64, mut is_named, mut last) = (false, true, false, 0);
         while let Some(field) = reader.field(&mut last)? {
             match field {
-                (1, Wire::Bytes) => is_schema = reader.bytes()? == b"ARROW:schema",
+                (1, Wire::Bytes) => {
+                    is_schema = reader.bytes()? == b"ARROW:schema";
+                    is_named = true;
+                }
                 (2, Wire::Bytes) => is_base64 = may_be_base64(reader.bytes()?),
                 (1 | 2, _) => return Err(ThriftError::Malformed("a field of another type")),
                 (_, wire) => reader.skip(wire)?,
             }
         }
-        Ok(!is_schema || is_base64)
+        is_named.then_some(!is_schema || is_base64).ok_or(LACKS)
     })?;
     Ok(entries.into_iter().all(|is_right| is_right))
 }
@@ -261,10 +279,62 @@ fn structures<T>(reader: &mut Reader<'_>, one: fn(&mut Reader<'_>) -> Read<T>) -
     Ok(list)
 }
 
+/// What a structure lacks that `parquet.thrift` requires: readers that are made from it refuse the file.
+const LACKS: ThriftError = ThriftError::Malformed("a structure that lacks what each has");
+const TRUTH: &[Wire] = &[Wire::True, Wire::False];
+/// `PageEncodingStats`.
+const ENCODING_STATS: Needs = &[(1, &[Wire::Int]), (2, &[Wire::Int]), (3, &[Wire::Int])];
+/// `SortingColumn`.
+const SORTING: Needs = &[(1, &[Wire::Int]), (2, TRUTH), (3, TRUTH)];
+/// `KeyValue`.
+const KEY_VALUE: Needs = &[(1, &[Wire::Bytes])];
+/// `DecimalType`.
+const DECIMAL: Needs = &[(1, &[Wire::Int]), (2, &[Wire::Int])];
+/// `TimeType` and `TimestampType`.
+const TIME: Needs = &[(1, TRUTH), (2, &[Wire::Structure])];
+/// `IntType`.
+const INTEGER: Needs = &[(1, &[Wire::Byte]), (2, TRUTH)];
+
+/// Fields that a structure must have, by their numbers, and what each may be.
+type Needs = &'static [(i16, &'static [Wire])];
+
+/// Passes over a structure, which must have these fields.
+fn complete(reader: &mut Reader<'_>, needs: Needs) -> Read<()> {
+    let mut missing = needs.to_vec();
+    let mut last = 0;
+    while let Some((number, wire)) = reader.field(&mut last)? {
+        missing.retain(|(needed, wires)| *needed != number || !wires.contains(&wire));
+        reader.skip(wire)?;
+    }
+    missing.is_empty().then_some(()).ok_or(LACKS)
+}
+
+/// The same for each structure of a list.
+fn all_complete(reader: &mut Reader<'_>, needs: Needs) -> Read<()> {
+    (0..reader.structures()?).try_for_each(|_| complete(reader, needs))
+}
+
+/// What the values of a column mean.
+fn logical_type(reader: &mut Reader<'_>) -> Read<()> {
+    let mut last = 0;
+    while let Some(field) = reader.field(&mut last)? {
+        match field {
+            (5, Wire::Structure) => complete(reader, DECIMAL)?,
+            (7 | 8, Wire::Structure) => complete(reader, TIME)?,
+            (10, Wire::Structure) => complete(reader, INTEGER)?,
+            (_, wire) => reader.skip(wire)?,
+        }
+    }
+    Ok(())
+}
+
 /// An element of the schema, which is a tree in the order of its nodes.
+#[derive(Default)]
 struct Element {
     name: String,
     kind: Option<i32>,
+    /// Bytes of each value, if it is said.
+    length: i32,
     /// 0 required, 1 optional, 2 repeated.
     repetition: i32,
     children: u64,
@@ -272,17 +342,19 @@ struct Element {
 
 fn elements(reader: &mut Reader<'_>) -> Read<Vec<Element>> {
     structures(reader, |reader| {
-        let mut element = Element { name: String::new(), kind: None, repetition: 0, children: 0 };
+        let mut element = Element::default();
         let (mut is_named, mut last) = (false, 0);
         while let Some(field) = reader.field(&mut last)? {
             match field {
                 (1, Wire::Int) => element.kind = Some(reader.number_of_32_bits()?),
+                (2, Wire::Int) => element.length = reader.number_of_32_bits()?,
                 (3, Wire::Int) => element.repetition = reader.number_of_32_bits()?,
                 (4, Wire::Bytes) => {
                     element.name = text(reader.bytes()?);
                     is_named = true;
                 }
                 (5, Wire::Int) => element.children = reader.size()?,
+                (10, Wire::Structure) => logical_type(reader)?,
                 (_, wire) if wire.is_number() => reader.skip(wire)?,
                 (1 | 3..=5, _) => return Err(ThriftError::Malformed("a field of another type")),
                 (_, wire) => reader.skip(wire)?,
@@ -293,33 +365,51 @@ fn elements(reader: &mut Reader<'_>) -> Read<Vec<Element>> {
         if !is_named || !is_known || !repetitions.contains(&element.repetition) {
             return Err(ThriftError::Malformed("a column of no type"));
         }
+        if element.kind == Some(FIXED_LENGTH) && element.length <= 0 {
+            return Err(ThriftError::Malformed("values of a fixed length, which is none"));
+        }
         Ok(element)
     })
 }
 
 fn leaves(schema: &[Element]) -> Option<Vec<Leaf>> {
     let (root, elements) = schema.split_first()?;
-    // The groups that are open: their names, whether they repeat, and how many children are to come.
-    let mut open: Vec<(&str, bool, u64)> = vec![("", false, root.children)];
+    // The groups that are open: their names, their levels, and how many children are to come.
+    let mut open: Vec<(&str, [u64; 2], u64)> = vec![("", [0, 0], root.children)];
     let mut leaves = Vec::new();
     for element in elements {
         while open.last().is_some_and(|(_, _, left)| *left == 0) {
             open.pop();
         }
-        let (_, inherited, left) = open.last_mut()?;
-        let is_repeated = *inherited || element.repetition == 2;
+        let (_, [repetition, definition], left) = open.last_mut()?;
+        let levels = [
+            repetition.saturating_add(u64::from(element.repetition == 2)),
+            definition.saturating_add(u64::from(element.repetition > 0)),
+        ];
         *left = left.checked_sub(1)?;
         match element.kind {
             Some(kind) => {
                 let names = open.iter().skip(1).map(|(name, _, _)| *name);
                 let names: Vec<_> = names.chain([element.name.as_str()]).collect();
-                leaves.push(Leaf { name: names.join(".").into(), kind, is_repeated });
+                let width = width(kind, element.length);
+                leaves.push(Leaf { name: names.join(".").into(), kind, levels, width });
             }
             None if open.len() >= DEPTH_MAX => return None,
-            None => open.push((&element.name, is_repeated, element.children)),
+            None => open.push((&element.name, levels, element.children)),
         }
     }
     open.iter().all(|(_, _, left)| *left == 0).then_some(leaves)
+}
+
+/// Bytes of a value of a physical type.
+fn width(kind: i32, length: i32) -> Option<u64> {
+    match kind {
+        1 | 4 => Some(4),
+        2 | 5 => Some(8),
+        3 => Some(12),
+        FIXED_LENGTH => u64::try_from(length).ok(),
+        _ => None,
+    }
 }
 
 fn row_group(reader: &mut Reader<'_>) -> Read<RowGroup> {
@@ -331,6 +421,7 @@ fn row_group(reader: &mut Reader<'_>) -> Read<RowGroup> {
             // Some writers say 0, or count otherwise; none leaves it out.
             (2, Wire::Long) => bytes = Some(reader.number()?),
             (3, Wire::Long) => rows = Some(reader.size()?),
+            (4, Wire::List) => all_complete(reader, SORTING)?,
             (_, wire) if wire.is_number() => reader.skip(wire)?,
             (1..=3, _) => return Err(ThriftError::Malformed("a field of another type")),
             (_, wire) => reader.skip(wire)?,
@@ -383,10 +474,7 @@ fn column(reader: &mut Reader<'_>) -> Read<Column> {
     while let Some(field) = reader.field(&mut last)? {
         match field {
             (1, Wire::Int) => kind = Some(reader.number_of_32_bits()?),
-            (2, wire @ Wire::List) => {
-                reader.skip(wire)?;
-                encodings = Some(());
-            }
+            (2, Wire::List) => encodings = Some(numbers(reader)?),
             (3, Wire::List) => {
                 column.path = names(reader)?;
                 path = Some(());
@@ -395,12 +483,16 @@ fn column(reader: &mut Reader<'_>) -> Read<Column> {
             (5, Wire::Long) => values = Some(reader.size()?),
             (6, Wire::Long) => expanded = Some(reader.size()?),
             (7, Wire::Long) => stored = Some(reader.size()?),
+            (8, Wire::List) => all_complete(reader, KEY_VALUE)?,
             (9, Wire::Long) => data = Some(reader.size()?),
+            (12, wire @ Wire::Structure) => reader.skip(wire)?,
+            (13, Wire::List) => all_complete(reader, ENCODING_STATS)?,
+            (16, Wire::Structure) => column.counted_levels = counted_levels(reader)?,
             (11, Wire::Long) => column.dictionary_offset = u64::try_from(reader.number()?).ok(),
             (14, Wire::Long) => column.bloom_offset = Some(reader.size()?),
             (15, Wire::Int) => column.bloom_bytes = Some(reader.size()?),
             (_, wire) if wire.is_number() => reader.skip(wire)?,
-            (1..=7 | 9 | 11, _) => {
+            (1..=9 | 11..=13 | 16, _) => {
                 return Err(ThriftError::Malformed("a field of another type"));
             }
             // Dremio wrote something else under the number of a Bloom filter, before there were any.
@@ -418,6 +510,34 @@ fn column(reader: &mut Reader<'_>) -> Read<Column> {
     })();
     needed.ok_or(ThriftError::Malformed("a column chunk that lacks what each has"))?;
     Ok(column)
+}
+
+/// How many levels are counted in `SizeStatistics`.
+fn counted_levels(reader: &mut Reader<'_>) -> Read<[u64; 2]> {
+    let (mut counted, mut last) = ([0, 0], 0);
+    while let Some(field) = reader.field(&mut last)? {
+        let count = match field {
+            (2, Wire::List) => &mut counted[0],
+            (3, Wire::List) => &mut counted[1],
+            (_, wire) => {
+                reader.skip(wire)?;
+                continue;
+            }
+        };
+        let (levels, wire) = reader.list()?;
+        *count = levels;
+        (0..levels).try_for_each(|_| reader.skip(wire))?;
+    }
+    Ok(counted)
+}
+
+/// Passes over a list of numbers.
+fn numbers(reader: &mut Reader<'_>) -> Read<()> {
+    let (count, wire) = reader.list()?;
+    if count > 0 && wire != Wire::Int {
+        return Err(ThriftError::Malformed("a list of something else"));
+    }
+    (0..count).try_for_each(|_| reader.number_of_32_bits().map(drop))
 }
 
 fn names(reader: &mut Reader<'_>) -> Read<Vec<String>> {

@@ -17,7 +17,7 @@
 use std::collections::HashMap;
 use std::io::Read;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 const MAGIC: &[u8] = b"Obj\x01";
 const MARK_BYTES: usize = 16;
@@ -26,6 +26,10 @@ const BLOCK_BYTES_MAX: u64 = 1 << 28;
 /// Values that take no byte.
 const NOTHINGS_MAX: usize = 1 << 20;
 const DEPTH_MAX: usize = 32;
+/// Of longer lists of numbers none is kept: those that are looked at name columns.
+const NUMBERS_MAX: usize = 4096;
+/// Digits that a decimal has at most.
+const DIGITS_MAX: usize = 38;
 
 /// The records of a file.
 ///
@@ -60,7 +64,7 @@ pub(super) fn records(file: &[u8]) -> Result<Vec<Value>, &'static str> {
         }
         let block = expanded(&codec, stored)?;
         let left = block.len().saturating_add(NOTHINGS_MAX);
-        let mut decoder = Decoder { rest: &block, types: &types, left };
+        let mut decoder = Decoder { rest: &block, types: &types, left, passes: false };
         for _ in 0..count {
             records.push(decoder.value(&schema, 0)?);
         }
@@ -140,6 +144,8 @@ struct Decoder<'a> {
     types: &'a HashMap<&'a str, &'a Value>,
     /// Values that may still come.
     left: usize,
+    /// What is decoded is not kept.
+    passes: bool,
 }
 
 impl Decoder<'_> {
@@ -171,15 +177,19 @@ impl Decoder<'_> {
             "null" => Value::Null,
             "boolean" => Value::Bool(take(rest, 1)?.first() == Some(&1)),
             "int" | "long" => number(rest)?.into(),
-            "float" => take(rest, 4).map(|_| Value::Null)?,
-            "double" => take(rest, 8).map(|_| Value::Null)?,
-            "bytes" => take_bytes(rest).map(|_| Value::Null)?,
+            "float" => float(f64::from(f32::from_le_bytes(array(rest)?))),
+            "double" => float(f64::from_le_bytes(array(rest)?)),
+            "bytes" => {
+                let bytes = take_bytes(rest)?;
+                self.bytes(bytes, schema)
+            }
             "string" => String::from_utf8_lossy(take_bytes(rest)?).into_owned().into(),
             "enum" => number(rest)?.into(),
             "fixed" => {
                 let size = schema.get("size").and_then(Value::as_u64);
                 let size = size.and_then(|size| usize::try_from(size).ok());
-                take(rest, size.ok_or("a type of no size")?).map(|_| Value::Null)?
+                let bytes = take(rest, size.ok_or("a type of no size")?)?;
+                self.bytes(bytes, schema)
             }
             "record" => {
                 let fields = schema.get("fields").and_then(Value::as_array);
@@ -194,15 +204,20 @@ impl Decoder<'_> {
             "array" | "map" => {
                 let inner = schema.get(if name == "array" { "items" } else { "values" });
                 let inner = inner.ok_or("a list of nothing")?;
+                let of_numbers = name == "array" && ["int", "long"].iter().any(|it| inner == it);
+                let mut kept = Vec::new();
+                let passes = std::mem::replace(&mut self.passes, true);
                 while let Some(count) = block_count(&mut self.rest)? {
                     for _ in 0..count {
                         if name == "map" {
                             take_bytes(&mut self.rest)?;
                         }
-                        self.value(inner, depth)?;
+                        let value = self.value(inner, depth)?;
+                        kept.extend(Some(value).filter(|_| of_numbers && kept.len() < NUMBERS_MAX));
                     }
                 }
-                Value::Null
+                self.passes = passes;
+                if of_numbers && kept.len() < NUMBERS_MAX { kept.into() } else { Value::Null }
             }
             other => {
                 let known = self.types.get(other).copied();
@@ -210,6 +225,39 @@ impl Decoder<'_> {
             }
         })
     }
+}
+
+impl Decoder<'_> {
+    /// A decimal as it is written, other bytes by their digits.
+    fn bytes(&self, bytes: &[u8], schema: &Value) -> Value {
+        if self.passes {
+            return Value::Null;
+        }
+        let of = |name: &str| schema.get(name);
+        let is_decimal = of("logicalType").is_some_and(|it| it == "decimal");
+        let scale = of("scale").and_then(Value::as_u64).and_then(|it| usize::try_from(it).ok());
+        let text = is_decimal.then(|| decimal(bytes, scale.unwrap_or(0))).flatten();
+        text.unwrap_or_else(|| bytes.iter().map(|byte| format!("{byte:02x}")).collect()).into()
+    }
+}
+
+/// A number of which JSON has no text if it is infinite or none.
+fn float(value: f64) -> Value {
+    Number::from_f64(value).map_or_else(|| value.to_string().into(), Value::Number)
+}
+
+/// The text of a decimal with this number of digits behind the point; `None` if it has more bytes than any has.
+fn decimal(bytes: &[u8], scale: usize) -> Option<String> {
+    let mut wide =
+        if bytes.first().is_some_and(|byte| byte >> 7 == 1) { [0xff; 16] } else { [0; 16] };
+    let begin = wide.len().checked_sub(bytes.len()).filter(|_| scale <= DIGITS_MAX)?;
+    wide.get_mut(begin..)?.copy_from_slice(bytes);
+    let value = i128::from_be_bytes(wide);
+    let digits = format!("{:0>width$}", value.unsigned_abs(), width = scale.saturating_add(1));
+    let (whole, fraction) = digits.split_at_checked(digits.len().checked_sub(scale)?)?;
+    let sign = if value < 0 { "-" } else { "" };
+    let point = if fraction.is_empty() { "" } else { "." };
+    Some(format!("{sign}{whole}{point}{fraction}"))
 }
 
 /// How many values follow; a negative count has their length behind it. `None` ends them.
@@ -235,6 +283,10 @@ fn number(rest: &mut &[u8]) -> Result<i64, &'static str> {
     Err("a number that does not end")
 }
 
+fn array<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], &'static str> {
+    take(rest, N)?.try_into().map_err(|_| "it ends in a value")
+}
+
 fn take_bytes<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], &'static str> {
     let length = usize::try_from(number(rest)?).map_err(|_| "a length less than nothing")?;
     take(rest, length)
@@ -244,4 +296,33 @@ fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], &'static str
     let (taken, more) = rest.split_at_checked(length).ok_or("it ends too early")?;
     *rest = more;
     Ok(taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_are_written_with_their_scale() {
+        for (bytes, scale, text) in [
+            (&[0, 225][..], 2, Some("2.25")),
+            (&[225], 2, Some("-0.31")),
+            (&[0xff], 0, Some("-1")),
+            (&[5], 3, Some("0.005")),
+            (&[0; 16], 38, Some("0.00000000000000000000000000000000000000")),
+            (&[], 1, Some("0.0")),
+            (&[1; 17], 2, None),
+            (&[1], 39, None),
+            (&[1], usize::MAX, None),
+        ] {
+            assert_eq!(decimal(bytes, scale).as_deref(), text, "{bytes:?} {scale}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_json_does_not_have_are_text() {
+        for (value, text) in [(1.5, "1.5"), (f64::NAN, "\"NaN\""), (f64::INFINITY, "\"inf\"")] {
+            assert_eq!(float(value).to_string(), text);
+        }
+    }
 }

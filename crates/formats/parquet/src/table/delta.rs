@@ -24,8 +24,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use self::checkpoint::Checkpoint;
-use self::vector::{Stored, Vector};
-use super::{Books, Content, Named, TableColumn, inside};
+use super::deleted::{Deletions, Stored, Vector};
+use super::{BookValue, Books, Content, Form, Named, TableColumn, inside};
 use crate::files::content::Obstacle;
 use pagewarden_core::database::Step;
 use pagewarden_core::source::store::{Listed, StorePath, expecting};
@@ -310,7 +310,7 @@ impl Log<'_> {
             return Ok(());
         }
         let content = Content::Parquet;
-        self.books.own.push(Named { place: Ok(place.to_owned()), bytes, rows: None, content });
+        self.books.own.push(Named::new(Ok(place.to_owned()), bytes, content));
         let books = &mut self.books;
         checkpoint::actions(&self.folder.join(place), &mut |action| take(action, books))
     }
@@ -396,27 +396,18 @@ impl Log<'_> {
     /// The books, with the files of the state that was reached.
     fn end(mut self) -> Books {
         let mut vectors = BTreeMap::<Result<PathBuf, String>, Vec<Vector>>::new();
-        let mut count = 0_u64;
         for ((name, key), add) in &self.files {
             let path = decoded(name);
             let stats = add.get("stats").and_then(Value::as_str).unwrap_or_default();
             let stats = serde_json::from_str::<Value>(stats).unwrap_or_default();
             let parsed = add.get("stats_parsed").and_then(|stats| stats.get("numRecords"));
             let rows = stats.get("numRecords").or(parsed).and_then(Value::as_u64);
+            let mut deleted = None;
             if let Some(vector) = add.get("deletionVector").filter(|_| key.is_some()) {
-                count = count.saturating_add(1);
-                match Vector::of(vector, &path, rows) {
+                match vector::of(vector, &path, rows) {
                     Ok(vector) => {
-                        let place = match &vector.stored {
-                            Stored::Inline(data) => {
-                                let judged = vector.judge(data);
-                                self.books.say_of(&vector, LOG, judged);
-                                None
-                            }
-                            Stored::File(place) => Some(Ok(place.clone())),
-                            Stored::Elsewhere(url) => Some(Err(url.clone())),
-                        };
-                        if let Some(place) = place {
+                        deleted = Some(Deletions::of_vector(vector.clone(), self.folder));
+                        if let Some(place) = look_at(&vector, &mut self.books) {
                             vectors.entry(place).or_default().push(vector);
                         }
                     }
@@ -427,24 +418,41 @@ impl Log<'_> {
                 }
             }
             let place = inside(&path).filter(|_| !is_url(name)).ok_or(path);
-            self.books.files.push(Named {
-                place,
-                bytes: add.get("size").and_then(Value::as_u64),
-                rows,
-                content: Content::Parquet,
-            });
-        }
-        if count > 0 {
-            let why =
-                format!("{count} of its files have deletion vectors, which are not read here");
-            self.books.beyond_files.push(why);
+            let bytes = add.get("size").and_then(Value::as_u64);
+            let file = Named::new(place, bytes, Content::Parquet);
+            let values = add.get("partitionValues").map(values).unwrap_or_default();
+            self.books.files.push(Named { rows, deleted, values, ..file });
         }
         for (place, of_file) in vectors {
-            let content = Content::Vectors(of_file);
-            self.books.files.push(Named { place, bytes: None, rows: None, content });
+            let content = Content::Vectors(Form::Delta, of_file);
+            self.books.files.push(Named::new(place, None, content));
         }
         self.books
     }
+}
+
+/// Tests a deletion vector that is in the log; or says in which file it is.
+fn look_at(vector: &Vector, books: &mut Books) -> Option<Result<PathBuf, String>> {
+    match &vector.stored {
+        Stored::Inline(data) => {
+            if let Err(fault) = vector.judge(data) {
+                books.steps.push(Step::Finding(vector.finding(LOG, fault)));
+            }
+            None
+        }
+        Stored::File(place) => Some(Ok(place.clone())),
+        Stored::Elsewhere(url) => Some(Err(url.clone())),
+    }
+}
+
+/// The values of the columns by which a file is put into a folder.
+fn values(values: &Value) -> Vec<(String, BookValue)> {
+    let value = |(name, value): (&String, &Value)| {
+        // The protocol has both for NULL.
+        let text = value.as_str().filter(|text| !text.is_empty());
+        (name.clone(), text.map_or(BookValue::Null, |text| BookValue::Text(text.to_owned())))
+    };
+    values.as_object().into_iter().flatten().map(value).collect()
 }
 
 /// True if an action that adds or removes a file says which, and one that describes the table has a schema.
@@ -484,24 +492,39 @@ fn take_description(described: &Value, books: &mut Books) {
     };
     let schema = described.get("schemaString").and_then(Value::as_str).unwrap_or_default();
     let schema = serde_json::from_str::<Value>(schema).unwrap_or_default();
-    let fields = schema.get("fields").and_then(Value::as_array);
-    let names = fields.into_iter().flatten().filter_map(|it| it.get("name")?.as_str());
-    books.columns = names
-        .map(|name| TableColumn {
-            name: name.to_owned(),
-            id: None,
-            may_be_in_books: is_partition(name),
-        })
-        .collect();
-    books.beyond_files.clear();
     let settings = described.get("configuration");
     let mapping = settings.and_then(|it| it.get("delta.columnMapping.mode")?.as_str());
-    if let Some(mode) = mapping.filter(|mode| *mode != "none") {
-        books.beyond_files.push(format!(
-            "its columns have other names in its files (column mapping by {mode}), which is not read \
-             here"
-        ));
+    let column = |field: &Value| {
+        let name = field.get("name")?.as_str()?;
+        let mapped = |key: &str| field.get("metadata")?.get(key);
+        let in_files = mapping
+            .filter(|mode| *mode != "none")
+            .map_or(Some(name), |_| mapped("delta.columnMapping.physicalName")?.as_str())?;
+        let id = mapping
+            .filter(|mode| *mode == "id")
+            .map_or(Some(None), |_| mapped("delta.columnMapping.id")?.as_i64().map(Some))?;
+        let is_partition = is_partition(name);
+        Some(TableColumn {
+            name: name.to_owned(),
+            in_files: in_files.to_owned(),
+            id,
+            other_names: Vec::new(),
+            may_be_in_books: is_partition,
+            kind: field
+                .get("type")
+                .filter(|_| is_partition)
+                .and_then(Value::as_str)
+                .map(str::to_owned),
+        })
+    };
+    let fields = schema.get("fields").and_then(Value::as_array);
+    let columns: Option<Vec<_>> = fields.into_iter().flatten().map(column).collect();
+    books.beyond_files.clear();
+    if columns.is_none() || mapping.is_some_and(|mode| !["none", "name", "id"].contains(&mode)) {
+        let why = "what its columns are called in its files (column mapping) cannot be read";
+        books.beyond_files.push(why.to_owned());
     }
+    books.columns = columns.unwrap_or_default();
 }
 
 fn key_of(action: &Value) -> Option<Key> {

@@ -3,14 +3,15 @@
 //!
 //! | | |
 //! |---|---|
-//! | `metadata/00003-....metadata.json`, `v3.metadata.json` | a state of the table; a catalogue says which one is current: here it is the one with the greatest number, or that of `version-hint.text` |
+//! | `metadata/00003-....metadata.json`, `v3.metadata.json` | a state of the table; a catalogue says which one is current: here it is the one with the greatest number, or that of `version-hint.text`, and those that follow it without a gap |
 //! | `manifest-list` of a snapshot | `manifest_path`, `manifest_length` |
-//! | a manifest | `status` (2: deleted), `data_file`: `file_path`, `file_format`, `record_count`, `file_size_in_bytes` |
+//! | a manifest | `status` (2: deleted), `data_file`: `content` (0: rows, 1: positions of deleted rows, 2: values of deleted rows), `file_path`, `file_format`, `record_count`, `file_size_in_bytes` |
 //!
 //! Paths are whole URLs. Those that begin with the table's `location` are below the folder, wherever
 //! that has gone since.
 //!
-//! Source: the specification of Apache Iceberg, versions 1 to 3; tried on tables of pyiceberg 0.12.
+//! Source: the specification of Apache Iceberg, versions 1 to 3; tried on tables of pyiceberg 0.12
+//! and of the Spark runtime 1.10.0.
 
 #![deny(clippy::arithmetic_side_effects)]
 
@@ -20,17 +21,28 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use self::schema::Schema;
 use super::avro::records;
-use super::{BOOK_BYTES_MAX, Books, Content, Named, TableColumn, inside};
+use super::deleted::{Deletions, Vector};
+use super::{BOOK_BYTES_MAX, Books, Content, Form, Named, inside};
 use pagewarden_core::database::Step;
 use pagewarden_core::source::store::{Listed, StorePath, expecting, is_not_read};
 use pagewarden_core::verdict::{Finding, Kind, Severity, Unread};
 use pagewarden_core::words::grouped;
 
+pub(super) mod deletes;
+pub(super) mod equality;
+mod schema;
+
 pub(super) const METADATA: &str = "metadata";
 const ENDING: &str = ".metadata.json";
 const HINT: &str = "version-hint.text";
+/// Status of an entry.
 const DELETED: i64 = 2;
+/// Contents of a file.
+const DATA: i64 = 0;
+const POSITIONS: i64 = 1;
+const VALUES: i64 = 2;
 
 /// True if a state is among what is in the folder of the metadata.
 pub(super) fn is_among(listed: &[Listed]) -> bool {
@@ -76,10 +88,25 @@ pub(super) fn read(folder: &StorePath) -> io::Result<Books> {
     let mut books = Books { engine: "Iceberg table", ..Books::default() };
     let states = states(&folder.join(METADATA).list()?);
     let hint = hinted(folder, &mut books);
-    let hinted = hint.and_then(|hint| states.iter().find(|((number, _), _)| *number == hint));
+    let hinted = hint.and_then(|hint| {
+        // The hint is written behind the state, and may be lost: those that follow it count.
+        let known = states.iter().skip_while(|((number, _), _)| *number != hint);
+        let followed =
+            known.zip(hint..=u64::MAX).take_while(|(((number, _), _), next)| number == next);
+        followed.last().map(|(state, _)| state)
+    });
     let Some((_, place)) = hinted.or_else(|| states.last_key_value()) else { return Ok(books) };
     let name = place.to_string_lossy().into_owned();
     books.state = format!("by {name}");
+    // One that is named but older than all that are there was removed in time; the hint lagged behind.
+    let newest = states.last_key_value().map_or(0, |((number, _), _)| *number);
+    if let Some(hint) = hint.filter(|hint| *hint > newest) {
+        let detail = format!(
+            "{HINT} names state {hint} of the table, which is not there: the newest is {newest}, and what was \
+             committed since is lost"
+        );
+        books.say(&format!("{METADATA}/v{hint}{ENDING}"), Kind::Missing, detail);
+    }
     let Some(content) = books.read(folder, place) else { return Ok(books) };
     let content = if name.ends_with(&format!(".gz{ENDING}")) {
         let mut plain = Vec::new();
@@ -94,9 +121,12 @@ pub(super) fn read(folder: &StorePath) -> io::Result<Books> {
         books.say(&name, Kind::Header, "the metadata of the table cannot be read".to_owned());
         return Ok(books);
     };
-    books.columns = columns(metadata);
+    let schema = Schema::of(metadata);
+    books.columns = schema.columns();
     let current = metadata.get("current-snapshot-id").and_then(Value::as_i64);
-    let mut reading = Reading { folder, location, seen: HashSet::new() };
+    location.clone_into(&mut books.location);
+    let (seen, vectors) = (HashSet::new(), Vec::new());
+    let mut reading = Reading { folder, location, schema, seen, vectors };
     let snapshots = metadata.get("snapshots").and_then(Value::as_array);
     let is_current = |snapshot: &&Value| {
         current.is_some() && snapshot.get("snapshot-id").and_then(Value::as_i64) == current
@@ -105,6 +135,7 @@ pub(super) fn read(folder: &StorePath) -> io::Result<Books> {
     match (all().find(is_current), current) {
         (Some(snapshot), _) => {
             reading.take(snapshot, true, &mut books);
+            reading.attach(&mut books);
             look_at_totals(snapshot, &name, &mut books);
         }
         // Without a snapshot it has no rows.
@@ -129,8 +160,10 @@ fn look_at_totals(snapshot: &Value, name: &str, books: &mut Books) {
     if books.is_partial || !books.beyond_files.is_empty() {
         return;
     }
-    let files = super::to_u64(books.files.len());
-    let rows = books.files.iter().try_fold(0_u64, |sum, file| sum.checked_add(file.rows?));
+    let is_data = |file: &&Named| matches!(file.content, Content::Parquet | Content::Other);
+    let data = || books.files.iter().filter(is_data);
+    let files = super::to_u64(data().count());
+    let rows = data().try_fold(0_u64, |sum, file| sum.checked_add(file.rows?));
     for (what, said, found) in [
         ("files of data", total("total-data-files"), Some(files)),
         ("rows", total("total-records"), rows),
@@ -150,33 +183,16 @@ fn look_at_totals(snapshot: &Value, name: &str, books: &mut Books) {
     }
 }
 
-/// The columns of the current schema.
-fn columns(metadata: &Value) -> Vec<TableColumn> {
-    let id_of = |it: &Value, name: &str| it.get(name).and_then(Value::as_i64);
-    let wanted = id_of(metadata, "current-schema-id");
-    let schemas = metadata.get("schemas").and_then(Value::as_array);
-    let current = schemas.into_iter().flatten().find(|it| id_of(it, "schema-id") == wanted);
-    let schema = current.or_else(|| metadata.get("schema"));
-    let specs = metadata.get("partition-specs").and_then(Value::as_array);
-    let lists = specs.into_iter().flatten().filter_map(|it| it.get("fields"));
-    let parts = lists.chain(metadata.get("partition-spec")).filter_map(Value::as_array).flatten();
-    let partitions: HashSet<i64> = parts.filter_map(|it| id_of(it, "source-id")).collect();
-    let fields = schema.and_then(|it| it.get("fields")).and_then(Value::as_array);
-    let column = |field: &Value| {
-        let id = id_of(field, "id")?;
-        let has_default = field.get("initial-default").is_some_and(|it| !it.is_null());
-        Some(TableColumn {
-            name: field.get("name")?.as_str()?.to_owned(),
-            id: Some(id),
-            may_be_in_books: has_default || partitions.contains(&id),
-        })
-    };
-    fields.into_iter().flatten().filter_map(column).collect()
-}
-
 /// A place below the folder of the table, which has that location in its books; or the URL.
 fn place_of(location: &str, url: &str) -> Result<PathBuf, String> {
-    let plain = |url: &str| url.strip_prefix("file:").map(|it| it.replacen("///", "/", 1));
+    // Programs have more than one name for the same store.
+    let plain = |url: &str| match url.strip_prefix("file:") {
+        Some(path) => Some(path.replacen("///", "/", 1)),
+        None => {
+            let rest = ["s3a://", "s3n://"].iter().find_map(|it| url.strip_prefix(it));
+            rest.map(|rest| format!("s3://{rest}"))
+        }
+    };
     let (path, root) = (plain(url), plain(location));
     let path = path.as_deref().unwrap_or(url);
     let root = root.as_deref().unwrap_or(location).trim_end_matches('/');
@@ -187,8 +203,19 @@ fn place_of(location: &str, url: &str) -> Result<PathBuf, String> {
 struct Reading<'a> {
     folder: &'a StorePath,
     location: &'a str,
+    schema: Schema,
     /// Manifests that were read: snapshots share them.
     seen: HashSet<String>,
+    /// Deletion vectors of the current snapshot.
+    vectors: Vec<Deleting>,
+}
+
+/// A deletion vector: the file that it is in, with its length, and when it was added.
+struct Deleting {
+    place: Result<PathBuf, String>,
+    bytes: Option<u64>,
+    sequence: i64,
+    vector: Vector,
 }
 
 impl Reading<'_> {
@@ -205,23 +232,26 @@ impl Reading<'_> {
                 }
             };
             for manifest in expecting(manifests, expect) {
-                let length = manifest.get("manifest_length").and_then(Value::as_u64);
                 if let Some(path) = manifest.get("manifest_path").and_then(Value::as_str) {
-                    self.manifest(path, length, is_current, books);
+                    self.manifest(path, &manifest, is_current, books);
                 }
             }
         }
         // As tables of version 1 may have them.
         let manifests = snapshot.get("manifests").and_then(Value::as_array);
         for path in manifests.into_iter().flatten().filter_map(Value::as_str) {
-            self.manifest(path, None, is_current, books);
+            self.manifest(path, &Value::Null, is_current, books);
         }
     }
 
-    fn manifest(&mut self, path: &str, length: Option<u64>, is_current: bool, books: &mut Books) {
+    /// A manifest, and what the list says of it, if there is one.
+    fn manifest(&mut self, path: &str, listed: &Value, is_current: bool, books: &mut Books) {
         if !self.seen.insert(path.to_owned()) {
             return;
         }
+        let length = listed.get("manifest_length").and_then(Value::as_u64);
+        let sequence = listed.get("sequence_number").and_then(Value::as_i64);
+        let spec = listed.get("partition_spec_id").and_then(Value::as_i64).unwrap_or(0);
         for entry in self.records(path, length, "data_file", is_current, books) {
             let Some(file) = entry.get("data_file") else { continue };
             let Some(url) = file.get("file_path").and_then(Value::as_str) else { continue };
@@ -231,24 +261,83 @@ impl Reading<'_> {
                 books.others.extend(place.ok());
                 continue;
             }
-            if file.get("content").and_then(Value::as_i64).is_some_and(|content| content != 0) {
-                books.beyond_files.push(
-                    "rows of it are deleted by delete files or deletion vectors, which are not read \
-                     here\nhint: compact the table (rewrite_data_files), or compare by a program \
-                     that reads them"
-                        .to_owned(),
-                );
+            // Entries that were added with their manifest have its number.
+            let own = entry.get("sequence_number").and_then(Value::as_i64);
+            let sequence = own.or(sequence).unwrap_or(0);
+            self.entry(file, place, (sequence, spec), books);
+        }
+    }
+
+    /// A file that the current snapshot names.
+    fn entry(
+        &mut self,
+        file: &Value,
+        place: Result<PathBuf, String>,
+        (sequence, spec): (i64, i64),
+        books: &mut Books,
+    ) {
+        let number = |name: &str| file.get(name).and_then(Value::as_u64);
+        let format = file.get("file_format").and_then(Value::as_str).unwrap_or_default();
+        let bytes = number("file_size_in_bytes");
+        let is_data = file.get("content").and_then(Value::as_i64).unwrap_or(0) == DATA;
+        if !is_data && format.eq_ignore_ascii_case("puffin") {
+            match deletes::vector(file, &place) {
+                Some(vector) => self.vectors.push(Deleting { place, bytes, sequence, vector }),
+                None => {
+                    let name =
+                        place.as_ref().map_or_else(String::clone, |it| it.display().to_string());
+                    let detail = "a manifest does not say which deletion vector of it is meant";
+                    books.say(&name, Kind::Structure, detail.to_owned());
+                }
             }
-            let format = file.get("file_format").and_then(Value::as_str).unwrap_or_default();
-            books.files.push(Named {
-                place,
-                bytes: file.get("file_size_in_bytes").and_then(Value::as_u64),
-                rows: file.get("record_count").and_then(Value::as_u64),
-                content: match format.eq_ignore_ascii_case("parquet") {
-                    true => Content::Parquet,
-                    false => Content::Other,
-                },
-            });
+            return;
+        }
+        let is_parquet = format.eq_ignore_ascii_case("parquet");
+        let content = match file.get("content").and_then(Value::as_i64).unwrap_or(DATA) {
+            DATA if is_parquet => Content::Parquet,
+            POSITIONS if is_parquet => Content::Deletes,
+            VALUES if is_parquet => Content::DeletedValues(equality::columns(file, books)),
+            DATA => Content::Other,
+            _ => {
+                books.beyond_files.push(format!(
+                    "rows of it are deleted by files of {format}, which are not read here"
+                ));
+                Content::Other
+            }
+        };
+        let mut named = Named::new(place, bytes, content);
+        named.rows = number("record_count");
+        named.sequence = sequence;
+        let partition = file.get("partition").unwrap_or(&Value::Null);
+        named.partition = self.schema.partition(spec, partition);
+        match self.schema.values(spec, partition) {
+            Ok(values) => named.values = values,
+            Err(why) => books.beyond_files.push(why),
+        }
+        books.files.push(named);
+    }
+
+    /// Puts the deletion vectors to the files whose rows they delete.
+    fn attach(&mut self, books: &mut Books) {
+        let mut files = BTreeMap::<_, (Option<u64>, Vec<Vector>)>::new();
+        let index = deletes::index(books);
+        for Deleting { place, bytes, sequence, mut vector } in self.vectors.drain(..) {
+            let of = place_of(self.location, &vector.of).ok().and_then(|of| index.get(&of));
+            let of = of.and_then(|of| books.files.get_mut(*of));
+            if let Some(of) = of.filter(|of| of.sequence <= sequence) {
+                vector.rows = of.rows;
+                let deletions = Deletions::of_vector(vector.clone(), self.folder);
+                if of.deleted.replace(deletions).is_some() {
+                    let why = format!("{} has two deletion vectors", vector.of);
+                    books.beyond_files.push(why);
+                }
+            }
+            let file = files.entry(place).or_insert_with(|| (bytes, Vec::new()));
+            file.1.push(vector);
+        }
+        for (place, (bytes, vectors)) in files {
+            let content = Content::Vectors(Form::Iceberg, vectors);
+            books.files.push(Named::new(place, bytes, content));
         }
     }
 
@@ -304,6 +393,28 @@ impl Reading<'_> {
                 books.say(&name, Kind::Header, detail);
                 Vec::new()
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_found_below_the_location_whatever_the_store_is_called() {
+        for (location, url, place) in [
+            ("s3://b/t", "s3://b/t/data/a.parquet", Ok("data/a.parquet")),
+            ("s3a://b/t/", "s3://b/t/data/a.parquet", Ok("data/a.parquet")),
+            ("s3://b/t", "s3n://b/t/data/a.parquet", Ok("data/a.parquet")),
+            ("s3://b/t", "gs://b/t/data/a.parquet", Err("gs://b/t/data/a.parquet")),
+            ("s3://b/t", "s3a://b/tt/a.parquet", Err("s3a://b/tt/a.parquet")),
+            ("s3://b/t", "s3://b/t/../a.parquet", Err("s3://b/t/../a.parquet")),
+            ("file:///lake/t", "file:/lake/t/a.parquet", Ok("a.parquet")),
+            ("/lake/t", "file:///lake/t/a.parquet", Ok("a.parquet")),
+        ] {
+            let expected = place.map(PathBuf::from).map_err(str::to_owned);
+            assert_eq!(place_of(location, url), expected, "{location} {url}");
         }
     }
 }

@@ -20,6 +20,8 @@ const ICEBERG: &str = "pyiceberg-0.12.0/table";
 /// have deletion vectors.
 const PARTS: &str = "delta-spark-4.0.0/parts";
 const V2: &str = "delta-spark-4.0.0/v2";
+/// Of its Spark runtime, with deletion vectors.
+const ICEBERG_3: &str = "iceberg-spark-1.10.0/v3";
 
 /// What a Delta table begins with.
 const BEGIN: &str = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}
@@ -219,7 +221,15 @@ fn tables_of_spark_are_intact_by_all_versions_and_by_a_checkpoint() {
         let (verdict, all, seen) = table.check();
         assert_eq!(verdict, Verdict::Intact, "{name}: {:?} {:?}", seen.findings, seen.notes);
         let named = table.named();
+        let values = || {
+            let books = Form::Delta.read(&StorePath::local(table.0.path())).unwrap();
+            let of = |file: Named| (file.place, file.values);
+            books.files.into_iter().map(of).collect::<HashMap<_, _>>()
+        };
+        let by_the_log = values();
+        assert!(by_the_log.values().any(|values| !values.is_empty()), "{name} has partitions");
         clean(&table);
+        assert_eq!(values(), by_the_log, "{name}");
         let (verdict, files, seen) = table.check();
         assert_eq!((verdict, files), (Verdict::Intact, all), "{name}: {:?}", seen.findings);
         assert_eq!(table.named(), named, "{name}");
@@ -368,12 +378,12 @@ fn sum_of_a_version_with_other_files_than_the_log_is_damage() {
 
 #[test]
 fn each_bit_of_a_deletion_vector_counts() {
-    for name in [PARTS, V2] {
+    for (name, form) in [(PARTS, Form::Delta), (V2, Form::Delta), (ICEBERG_3, Form::Iceberg)] {
         let table = Table::golden(name);
-        let books = Form::Delta.read(&StorePath::local(table.0.path())).unwrap();
+        let books = form.read(&StorePath::local(table.0.path())).unwrap();
         let mut vectors = 0;
         for named in books.files {
-            let Content::Vectors(of_file) = named.content else { continue };
+            let Content::Vectors(_, of_file) = named.content else { continue };
             let place = named.place.unwrap();
             let content = fs::read(table.path(&place)).unwrap();
             let file = place.to_string_lossy().into_owned();
@@ -396,12 +406,61 @@ fn each_bit_of_a_deletion_vector_counts() {
             fs::write(table.path(&place), other).unwrap();
             assert_eq!(table.found(), [(Kind::Header, file.clone())]);
             fs::write(table.path(&place), &content[..content.len() - 1]).unwrap();
-            assert!(table.found().iter().all(|found| *found == (Kind::Truncated, file.clone())));
+            let kinds: Vec<_> = table.found().into_iter().map(|(kind, _)| kind).collect();
+            let expected: &[Kind] = match form {
+                Form::Delta => &[Kind::Truncated],
+                // Its length is in a manifest, and its end has a mark.
+                Form::Iceberg => &[Kind::Truncated, Kind::Header],
+            };
+            assert_eq!(kinds, expected);
             fs::remove_file(table.path(&place)).unwrap();
             assert_eq!(table.found(), [(Kind::Missing, file)]);
             fs::write(table.path(&place), &content).unwrap();
         }
-        assert!(vectors >= 4, "{name}: {vectors}");
+        assert!(vectors >= 3, "{name}: {vectors}");
+    }
+}
+
+/// The program was ended, or is about to write the hint.
+#[test]
+fn states_that_follow_the_hint_count_and_those_behind_a_gap_do_not() {
+    let table = Table::golden(ICEBERG_3);
+    let state = || Form::Iceberg.read(&StorePath::local(table.0.path())).unwrap().state;
+    assert_eq!(state(), "by metadata/v9.metadata.json");
+    fs::write(table.path(Path::new("metadata/version-hint.text")), "6").unwrap();
+    assert_eq!(state(), "by metadata/v9.metadata.json");
+    fs::remove_file(table.path(Path::new("metadata/v8.metadata.json"))).unwrap();
+    assert_eq!(state(), "by metadata/v7.metadata.json");
+    let hint = table.path(Path::new("metadata/version-hint.text"));
+    fs::write(&hint, u64::MAX.to_string()).unwrap();
+    assert_eq!(state(), "by metadata/v9.metadata.json");
+    // The newest state is lost. Of an old one that was removed in time, the hint may still tell.
+    fs::write(&hint, "10").unwrap();
+    assert_eq!(table.found()[0], (Kind::Missing, "metadata/v10.metadata.json".to_owned()));
+    fs::write(&hint, "0").unwrap();
+    assert!(table.found().iter().all(|(_, file)| !file.contains("/v0.")));
+}
+
+#[test]
+fn footer_of_a_puffin_file_must_have_the_vectors_that_the_table_names() {
+    let table = Table::golden(ICEBERG_3);
+    assert_eq!(table.found(), []);
+    let books = Form::Iceberg.read(&StorePath::local(table.0.path())).unwrap();
+    let is_puffin = |named: &&Named| matches!(named.content, Content::Vectors(..));
+    let place = books.files.iter().find(is_puffin).unwrap().place.clone().unwrap();
+    let content = fs::read(table.path(&place)).unwrap();
+    let find = |text: &[u8]| content.windows(text.len()).rposition(|it| it == text).unwrap();
+    let length = content.len() - 12;
+    let offset = find(b"\"offset\":") + 9;
+    for (at, byte) in
+        [(0, b'X'), (content.len() - 1, b'X'), (length, 0xFF), (length + 2, 0xFF), (offset, b'8')]
+    {
+        let mut other = content.clone();
+        assert_ne!(other[at], byte);
+        other[at] = byte;
+        fs::write(table.path(&place), other).unwrap();
+        let expected = (Kind::Header, place.to_string_lossy().into_owned());
+        assert_eq!(table.found(), [expected], "{at}");
     }
 }
 
@@ -499,8 +558,9 @@ fn snapshot_of_rows_that_are_not_those_of_files_is_refused() {
     assert_eq!(why("", ""), "1 of id");
     let vector = r#","deletionVector":{"storageType":"u","pathOrInlineDv":"ab^-aqEH.-t@S}K{vb[*k^",
         "offset":1,"sizeInBytes":40,"cardinality":6}"#;
-    assert!(why("", &vector.replace('\n', "")).contains("deletion vectors"));
-    assert!(why(r#""delta.columnMapping.mode":"name""#, "").contains("column mapping by name"));
+    assert_eq!(why("", &vector.replace('\n', "")), "1 of id");
+    assert!(why(r#""delta.columnMapping.mode":"name""#, "").contains("column mapping"));
+    assert!(why(r#""delta.columnMapping.mode":"other""#, "").contains("column mapping"));
     assert!(matches!(snapshot(&Path::new("/nonexistent").into()), Err(Obstacle::Io(_))));
 }
 

@@ -25,10 +25,9 @@ use crate::files::catalogue::tuple::Tuple;
 use crate::files::catalogue::{Catalogue, DEFAULT_TABLESPACE, Database, GLOBAL_TABLESPACE};
 use crate::files::names::Fork;
 use crate::files::state::Circumstances;
-use crate::files::witness::heap::{LinePointer, line_pointers};
+use crate::files::witness::heap::{self, LinePointer, line_pointers};
 use crate::files::witness::visibility_map;
 use crate::files::{read_control_settled, sanitised};
-use crate::page::{Header, PAGE_ALL_VISIBLE};
 use pagewarden_core::error::Error;
 use pagewarden_core::source::file::read_small;
 use pagewarden_core::source::file::{open_regular, read_fully};
@@ -267,7 +266,7 @@ fn count(folder: &Path, number: u32, page_size: usize) -> Result<Counts, Error> 
 
 /// True if nothing on a page of a heap needs a transaction log.
 fn is_frozen(page: &[u8]) -> bool {
-    let is_visible = Header::read(page).is_some_and(|header| header.flags & PAGE_ALL_VISIBLE != 0);
+    let is_visible = heap::is_all_visible(page);
     is_visible
         && line_pointers(page).all(|pointer| match pointer {
             LinePointer::Unused | LinePointer::Redirect(_) => true,
@@ -331,6 +330,7 @@ fn pages(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page::PAGE_ALL_VISIBLE;
 
     fn page(tuples: &[(u32, u32, u16)], flags: u16) -> Vec<u8> {
         let mut page = vec![0_u8; 8192];

@@ -55,8 +55,18 @@ use wal::replay::Replay;
 /// `RELSEG_SIZE` times the block size in every build that is distributed.
 const SEGMENT_BYTES: u64 = 1 << 30;
 /// Files that only folders of a cluster, or of a backup of one, have.
-pub(super) const MARKS: &[&str] =
-    &["PG_VERSION", "pg_control", "pg_filenode.map", "backup_manifest", "backup_label"];
+pub(super) const MARKS: &[&str] = &[
+    "PG_VERSION",
+    "pg_control",
+    "pg_filenode.map",
+    "backup_manifest",
+    "backup_label",
+    // Before PostgreSQL 13 archives have no manifest beside them.
+    "base.tar",
+    "base.tar.gz",
+    "base.tar.lz4",
+    "base.tar.zst",
+];
 
 pub(super) fn probe(path: &Path, metadata: &Metadata) -> Probe {
     if metadata.is_dir() {

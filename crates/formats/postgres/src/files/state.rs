@@ -13,6 +13,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::files::backup::directory::has_lost_its_label;
 use crate::files::catalogue::Catalogue;
 use crate::files::control::{ClusterState, Control};
 use crate::files::log_end::{NewestSegment, ShutdownCheckpoint};
@@ -49,7 +50,7 @@ pub(crate) enum Circumstances {
 }
 
 impl Circumstances {
-    /// Finds out from `pg_control`, `postmaster.pid` and `backup_label`.
+    /// Finds out from `pg_control`, `postmaster.pid`, `backup_label` and the manifest of a backup.
     pub(crate) fn find(root: &Path, control: Option<&Control>) -> Self {
         match postmaster(root, control) {
             Some(Postmaster::Ready { since }) => {
@@ -68,6 +69,7 @@ impl Circumstances {
             // A standby stopped before a restored backup became consistent
             // still has torn pages to mend.
             Some((ClusterState::ShutDownInRecovery, 0)) => Self::StandbyAtRest,
+            Some(_) if has_lost_its_label(root) => Self::Backup,
             Some(_) => Self::Crashed,
         }
     }

@@ -24,7 +24,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::SyncSender;
 use std::time::{Duration, SystemTime};
 
 use super::owners::Owners;
@@ -34,6 +34,7 @@ use super::wal::view::Logged;
 use crate::page::SqlitePages;
 use crate::page::btree::TreeKind;
 use crate::page::header::{DatabaseHeader, HEADER_BYTES};
+use pagewarden_core::database::thread::steps_of;
 use pagewarden_core::database::{Description, Settled, Step};
 use pagewarden_core::source::file::read_fully;
 use pagewarden_core::verdict::{
@@ -120,23 +121,9 @@ struct Stamp {
 /// The steps of a look at the structure. It begins when the first is asked for.
 #[must_use]
 pub fn steps(subject: Subject) -> Box<dyn Iterator<Item = Step> + Send> {
-    let mut waiting = Some(subject);
-    let mut receiver: Option<Receiver<Step>> = None;
-    Box::new(std::iter::once(Step::Barrier).chain(std::iter::from_fn(move || {
-        if let Some(subject) = waiting.take() {
-            let (sender, steps) = sync_channel(STEPS_AHEAD);
-            let name = subject.name.clone();
-            let thread = std::thread::Builder::new().name("structure".to_owned());
-            match thread.spawn(move || subject.look(&sender)) {
-                Ok(_) => receiver = Some(steps),
-                Err(error) => {
-                    let text = format!("its structure was not looked at: {error}");
-                    return Some(Step::Note(Note { file: name, text }));
-                }
-            }
-        }
-        receiver.as_ref()?.recv().ok()
-    })))
+    let name = subject.name.clone();
+    let looked = steps_of(name, STEPS_AHEAD, move |steps| subject.look(steps));
+    Box::new(std::iter::once(Step::Barrier).chain(looked))
 }
 
 /// Tells the pace, and stops once no more steps are taken.

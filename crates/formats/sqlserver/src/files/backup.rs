@@ -149,14 +149,14 @@ fn stored_media(place: &StorePath) -> Option<Media> {
         family.media
     };
     let begin = place.first_bytes(MEDIA_BYTES).ok()?;
-    if is_backup(&begin)
-        && let Some(media) = family(begin)
-    {
-        return Some(media);
+    if is_backup(&begin) {
+        if let Some(media) = family(begin) {
+            return Some(media);
+        }
+    } else if !has_first_block(&place.first_bytes(SEARCHED_BYTES).ok()?) {
+        return None;
     }
-    let begin = place.first_bytes(STREAM_BEGIN_BYTES).ok()?;
-    let searched = begin.get(..SEARCHED_BYTES).unwrap_or(&begin);
-    if is_backup(&begin) || has_first_block(searched) { family(begin) } else { None }
+    family(place.first_bytes(STREAM_BEGIN_BYTES).ok()?)
 }
 
 /// Opens the families of one backup, and goes as far as the first pages, so that the report can begin

@@ -26,8 +26,8 @@ use super::statement::{Dialect, quoted, select};
 use super::{Ability, Connection, Engine, Hashing, Query, ServerSum, Sink, Sums};
 use crate::error::{Error, Result};
 use crate::location::{Location, Tls};
-use crate::row::{Row, hex_text};
-use crate::table::{Column, Table, TableName};
+use crate::row::{Row, Tag, Value, hex_text};
+use crate::table::{Column, Filled, Form, Table, TableName};
 
 /// MySQL and MariaDB.
 pub const ENGINE: Engine = Engine {
@@ -113,6 +113,21 @@ impl Dialect for MysqlDialect {
 
     fn same(&self, one: &str, other: &str) -> String {
         format!("{one} <=> {other}")
+    }
+
+    fn before(&self, columns: &[Column]) -> Option<&'static str> {
+        // Values are in UTC.
+        let has_zone = columns.iter().any(|column| column.wire == "timestamp");
+        has_zone.then_some("SET time_zone = '+00:00';")
+    }
+
+    fn holds(&self, column: &Column, value: &Value, written: &str) -> Option<String> {
+        // MariaDB's JSON is text with any spaces, and in any order.
+        let is_json = column.form == Form::Json && value.tag == Tag::Json;
+        let name = self.name(&column.name);
+        is_json.then(|| {
+            format!("JSON_CONTAINS({name}, {written}) AND JSON_CONTAINS({written}, {name})")
+        })
     }
 }
 
@@ -311,8 +326,8 @@ impl Mysql {
             MysqlDialect.text(&name.name)
         );
         let rows = self.ask(&format!(
-            "SELECT column_name, data_type, column_type, is_nullable, character_set_name \
-             FROM information_schema.columns WHERE {place} ORDER BY ordinal_position"
+            "SELECT column_name, data_type, column_type, is_nullable, character_set_name, \
+               extra FROM information_schema.columns WHERE {place} ORDER BY ordinal_position"
         ))?;
         let json = if self.is_mariadb { self.json_columns(name)? } else { Vec::new() };
         let mut columns = Vec::with_capacity(rows.len());
@@ -326,7 +341,20 @@ impl Mysql {
             let character_set = next();
             let has_set = character_set.is_some();
             let (form, exact) = wire::form_of(&wire, has_set, json.contains(&name));
-            columns.push(Column { name, declared, wire, character_set, nullable, exact, form });
+            let extra = next().unwrap_or_default().to_ascii_uppercase();
+            // Not those with a default that is an expression: `DEFAULT_GENERATED`.
+            let is_made = ["VIRTUAL", "STORED", "PERSISTENT"].iter().any(|it| extra.contains(it));
+            let filled = if is_made { Filled::Made } else { Filled::Said };
+            columns.push(Column {
+                name,
+                declared,
+                wire,
+                character_set,
+                nullable,
+                exact,
+                filled,
+                form,
+            });
         }
         Ok(columns)
     }

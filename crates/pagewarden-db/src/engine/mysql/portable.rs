@@ -147,6 +147,7 @@ mod tests {
             wire: "decimal".to_owned(),
             nullable: true,
             exact: true,
+            filled: crate::table::Filled::Said,
         };
         for (declared, none) in [
             ("decimal(10,0)", true),

@@ -87,7 +87,7 @@ pub fn statement(dialect: &MysqlDialect, table: &Table, sum: ServerSum) -> Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::{Column, Form, TableName};
+    use crate::table::{Column, Filled, Form, TableName};
 
     /// `CONCAT_WS` of MySQL 9 refuses a vector itself.
     #[test]
@@ -99,6 +99,7 @@ mod tests {
             character_set: None,
             nullable: true,
             exact: false,
+            filled: Filled::Said,
             form: Form::Opaque("mysql vector".to_owned()),
         };
         let table = Table {

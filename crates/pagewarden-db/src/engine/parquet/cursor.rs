@@ -4,13 +4,15 @@
 
 use std::path::PathBuf;
 
-use pagewarden_format_parquet::files::content::Obstacle;
-use pagewarden_format_parquet::files::decoder::{ValuesFile, guarded};
+use pagewarden_format_parquet::files::content::{ContentFile, Obstacle};
+use pagewarden_format_parquet::files::decoder::guarded;
+use pagewarden_format_parquet::table::deleted::DeletedRows;
 use parquet::column::reader::ColumnReader;
 use parquet::data_type::{ByteArray, FixedLenByteArray, Int96};
 use parquet::errors::ParquetError;
 
-use super::folder::Folder;
+use super::constant::Constant;
+use super::folder::{Folder, OpenFile, Values as Place};
 use super::kind::append_old_moment;
 use crate::row::Row;
 use crate::row::column::{Kind, append_bytes, append_whole, two_complement};
@@ -70,7 +72,8 @@ struct Chunk {
     /// Whether each row of the batch has a value; empty if all have.
     levels: Vec<i16>,
     may_be_null: bool,
-    /// The next value.
+    /// The next row of the batch, and its value.
+    next: usize,
     at: usize,
 }
 
@@ -78,7 +81,7 @@ impl Chunk {
     fn fill(&mut self, count: usize) -> Result<(), String> {
         self.values.clear();
         self.levels.clear();
-        self.at = 0;
+        (self.next, self.at) = (0, 0);
         let levels = self.may_be_null.then_some(&mut self.levels);
         let (reader, values) = (&mut self.reader, &mut self.values);
         let read = guarded(|| match (reader, values) {
@@ -132,25 +135,28 @@ impl Chunk {
         }
     }
 
-    /// Moves to a row of the batch.
-    fn seek(&mut self, row: usize) {
-        let before = self.levels.get(..row).unwrap_or_default();
-        let nulls = before.iter().filter(|level| **level == 0).count();
-        self.at = row - nulls;
+    /// Goes past a row of the batch: the number of its value, or none if it is NULL.
+    fn pass(&mut self, row: usize) -> Option<usize> {
+        if row < self.next {
+            (self.next, self.at) = (0, 0);
+        }
+        let between = row - self.next;
+        let levels = self.levels.get(self.next..row).unwrap_or_default();
+        self.at += between - levels.iter().filter(|level| **level == 0).count();
+        self.next = row + 1;
+        if self.levels.get(row).is_some_and(|level| *level == 0) {
+            return None;
+        }
+        self.at += 1;
+        Some(self.at - 1)
     }
 
-    fn is_null(&self, row: usize) -> bool {
-        self.levels.get(row).is_some_and(|level| *level == 0)
-    }
-
-    /// Appends the value of a row, which is the next; false if its bytes do not mean what they should.
+    /// Appends the value of a row; false if its bytes do not mean what they should.
     fn append(&mut self, row: usize, form: &Form, out: &mut Row) -> bool {
-        if self.is_null(row) {
+        let Some(at) = self.pass(row) else {
             out.null();
             return true;
-        }
-        let at = self.at;
-        self.at += 1;
+        };
         let kind = self.kind;
         let done = match &self.values {
             Values::Booleans(values) => values.get(at).map(|value| out.unsigned(u64::from(*value))),
@@ -175,11 +181,7 @@ impl Chunk {
 
     /// The value of a row as a whole number of its unit.
     fn whole(&mut self, row: usize) -> Option<i128> {
-        if self.is_null(row) {
-            return None;
-        }
-        let at = self.at;
-        self.at += 1;
+        let at = self.pass(row)?;
         match &self.values {
             Values::Short(values) => values.get(at).map(|it| widened(self.kind, *it).into()),
             Values::Long(values) if self.kind == Kind::Unsigned => {
@@ -201,23 +203,43 @@ fn widened(kind: Kind, value: i32) -> i64 {
     }
 }
 
+/// A column of a row group, or what takes its place.
+enum Cells {
+    Chunk(Box<Chunk>),
+    Null,
+    Constant(Constant),
+}
+
 /// A row group that is being read.
 struct Group {
-    chunks: Vec<Option<Chunk>>,
-    /// Rows that were not decoded yet.
+    columns: Vec<Cells>,
+    /// Rows that were not decoded yet, with those that are deleted.
     left: u64,
 }
 
-/// Where a reading stands.
+impl Group {
+    fn chunks(&mut self) -> impl Iterator<Item = &mut Chunk> {
+        self.columns.iter_mut().filter_map(|cells| match cells {
+            Cells::Chunk(chunk) => Some(&mut **chunk),
+            Cells::Null | Cells::Constant(_) => None,
+        })
+    }
+}
+
+/// Where a reading stands. Rows that are deleted have no number.
 pub(super) struct Cursor {
     /// Which columns, by their places in the table.
     pub columns: Vec<usize>,
     file: usize,
-    open: Option<ValuesFile>,
+    open: Option<OpenFile>,
     next_group: usize,
     group: Option<Group>,
+    /// How many rows of the file were gone past, with those that are deleted.
+    passed: u64,
     /// The number of the batch's first row in the table, and its rows.
     batch: (u64, usize),
+    /// Where they are among what was decoded; empty if no row of it is deleted.
+    rows: Vec<usize>,
     /// The next row in the batch.
     at: usize,
 }
@@ -225,7 +247,17 @@ pub(super) struct Cursor {
 impl Cursor {
     /// Before the first row.
     pub fn new(columns: Vec<usize>) -> Self {
-        Self { columns, file: 0, open: None, next_group: 0, group: None, batch: (0, 0), at: 0 }
+        Self {
+            columns,
+            file: 0,
+            open: None,
+            next_group: 0,
+            group: None,
+            passed: 0,
+            batch: (0, 0),
+            rows: Vec::new(),
+            at: 0,
+        }
     }
 
     /// The number of the next row.
@@ -244,12 +276,7 @@ impl Cursor {
             let (first, count) = self.batch;
             let distance = row.saturating_sub(first);
             if distance < count as u64 {
-                let at = usize::try_from(distance).unwrap_or(0);
-                if at != self.at {
-                    self.at = at;
-                    let chunks = self.group.iter_mut().flat_map(|group| &mut group.chunks);
-                    chunks.flatten().for_each(|chunk| chunk.seek(at));
-                }
+                self.at = usize::try_from(distance).unwrap_or(0);
                 return Ok(());
             }
             let end = first + count as u64;
@@ -273,19 +300,23 @@ impl Cursor {
 
     /// Goes past rows that were not decoded: of this row group, or of the files that follow.
     fn pass(&mut self, folder: &Folder, rows: u64) -> Result<(), Trouble> {
-        if let Some(group) = &mut self.group {
-            let count = rows.min(group.left);
-            if count == group.left {
+        if let Some(left) = self.group.as_ref().map(|group| group.left) {
+            let of_left = self.not_deleted(left);
+            if of_left <= rows {
                 self.group = None;
-            } else {
-                group.left -= count;
-                let number = usize::try_from(count).unwrap_or(usize::MAX);
-                let mut chunks = group.chunks.iter_mut().flatten();
-                let skipped = chunks.try_for_each(|chunk| chunk.skip(number));
-                skipped.map_err(|why| damaged(folder, self.file, why))?;
+                self.passed += left;
+                self.batch.0 += of_left;
+                return Ok(());
             }
-            self.batch.0 += count;
-            return Ok(());
+            // Of these, some may be deleted: then there are more to go past.
+            let count = rows.min(left);
+            self.batch.0 += self.not_deleted(count);
+            self.passed += count;
+            let Some(group) = &mut self.group else { return Ok(()) };
+            group.left -= count;
+            let number = usize::try_from(count).unwrap_or(usize::MAX);
+            let skipped = group.chunks().try_for_each(|chunk| chunk.skip(number));
+            return skipped.map_err(|why| damaged(folder, self.file, why));
         }
         let Some(file) = folder.files.get(self.file) else {
             // Behind the last row: there is nothing to go to.
@@ -299,13 +330,14 @@ impl Cursor {
         }
         // Whole row groups are passed by their number of rows.
         self.open(folder)?;
-        let footer = self.open.as_ref().map(|open| open.content.footer());
+        let footer = self.open.as_ref().map(|open| open.file.content.footer());
         let group = footer.and_then(|footer| footer.groups.get(self.next_group));
         let count = group.map(|group| group.rows);
         match count {
-            Some(count) if count <= rows => {
+            Some(count) if self.not_deleted(count) <= rows => {
                 self.next_group += 1;
-                self.batch.0 += count;
+                self.batch.0 += self.not_deleted(count);
+                self.passed += count;
             }
             Some(_) => self.group = self.next_group(folder)?,
             None => self.end_file(),
@@ -313,12 +345,24 @@ impl Cursor {
         Ok(())
     }
 
+    /// How many of the next rows of the file are not deleted.
+    fn not_deleted(&self, rows: u64) -> u64 {
+        let deleted = self
+            .deleted()
+            .map_or(0, |deleted| deleted.count(self.passed..self.passed.saturating_add(rows)));
+        rows - deleted
+    }
+
+    fn deleted(&self) -> Option<&DeletedRows> {
+        self.open.as_ref()?.deleted.as_deref()
+    }
+
     /// Opens the file in which the next row is, unless it is open.
     fn open(&mut self, folder: &Folder) -> Result<(), Trouble> {
         if self.open.is_none()
             && let Some(file) = folder.files.get(self.file)
         {
-            self.next_group = 0;
+            (self.next_group, self.passed) = (0, 0);
             let open = file.open().map_err(|obstacle| (file.place.path().to_owned(), obstacle))?;
             self.open = Some(open);
         }
@@ -338,12 +382,16 @@ impl Cursor {
             {
                 let count = group.left.min(BATCH_ROWS as u64);
                 let number = usize::try_from(count).unwrap_or(BATCH_ROWS);
-                let mut chunks = group.chunks.iter_mut().flatten();
-                let filled = chunks.try_for_each(|chunk| chunk.fill(number));
+                let filled = group.chunks().try_for_each(|chunk| chunk.fill(number));
                 filled.map_err(|why| damaged(folder, self.file, why))?;
                 group.left -= count;
-                self.batch = (self.batch.0 + self.batch.1 as u64, number);
+                let rows = self.find_rows(number);
+                self.passed += count;
+                self.batch = (self.batch.0 + self.batch.1 as u64, rows);
                 self.at = 0;
+                if rows == 0 {
+                    continue;
+                }
                 return Ok(true);
             }
             // The batch goes with the group that it is of: there is no way back to it.
@@ -354,9 +402,10 @@ impl Cursor {
                 return Ok(false);
             }
             self.open(folder)?;
-            let count = self.open.as_ref().map_or(0, |open| open.content.footer().groups.len());
+            let content = self.open.as_ref().map(|open| &open.file.content);
+            let count = content.map_or(0, |content| content.footer().groups.len());
             if self.next_group >= count {
-                if !self.open.as_ref().is_some_and(|open| open.content.is_as_opened()) {
+                if !content.is_some_and(ContentFile::is_as_opened) {
                     let why = "it was written to while it was compared".to_owned();
                     return Err(refused(folder, self.file, Obstacle::Unsupported(why)));
                 }
@@ -367,33 +416,62 @@ impl Cursor {
         }
     }
 
+    /// Finds the rows that are not deleted among those that were decoded: how many there are.
+    fn find_rows(&mut self, count: usize) -> usize {
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.clear();
+        let first = self.passed;
+        let deleted = self.deleted().filter(|it| it.count(first..first + count as u64) > 0);
+        if let Some(deleted) = deleted {
+            rows.extend((0..count).filter(|row| !deleted.contains(first + *row as u64)));
+        }
+        let found = if deleted.is_some() { rows.len() } else { count };
+        self.rows = rows;
+        found
+    }
+
     fn next_group(&mut self, folder: &Folder) -> Result<Option<Group>, Trouble> {
         let number = self.next_group;
         self.next_group += 1;
-        let places = folder.files.get(self.file).map(|file| &file.places);
-        let Some((open, places)) = self.open.as_ref().zip(places) else { return Ok(None) };
-        let groups = &open.content.footer().groups;
+        let values = folder.files.get(self.file).map(|file| &file.values);
+        let file = self.open.as_ref().map(|open| &open.file);
+        let Some((file, values)) = file.zip(values) else { return Ok(None) };
+        let groups = &file.content.footer().groups;
         let left = groups.get(number).map_or(0, |group| group.rows);
-        let mut chunks = Vec::new();
+        let mut columns = Vec::new();
         for column in &self.columns {
-            let place = places.get(*column).copied().flatten();
-            let Some(place) = place else {
-                chunks.push(None);
-                continue;
+            let place = match values.get(*column) {
+                Some(Place::Column(place)) => place,
+                Some(Place::Constant(value)) => {
+                    columns.push(Cells::Constant(value.clone()));
+                    continue;
+                }
+                Some(Place::Null) | None => {
+                    columns.push(Cells::Null);
+                    continue;
+                }
             };
             let fail = |obstacle| refused(folder, self.file, obstacle);
-            let may_be_null = open.schema.column(place.leaf).max_def_level() > 0;
-            let reader = open.column(number, place.leaf).map_err(fail)?;
-            chunks.push(Some(Chunk {
+            let may_be_null = file.schema.column(place.leaf).max_def_level() > 0;
+            let reader = file.column(number, place.leaf).map_err(fail)?;
+            columns.push(Cells::Chunk(Box::new(Chunk {
                 kind: place.kind,
                 values: Values::of(&reader),
                 reader,
                 levels: Vec::new(),
                 may_be_null,
+                next: 0,
                 at: 0,
-            }));
+            })));
         }
-        Ok(Some(Group { chunks, left }))
+        Ok(Some(Group { columns, left }))
+    }
+
+    /// Goes past the next row: where it is among what was decoded.
+    fn step(&mut self) -> usize {
+        let at = self.at;
+        self.at += 1;
+        self.rows.get(at).copied().unwrap_or(at)
     }
 
     /// True if there is a next row.
@@ -409,15 +487,18 @@ impl Cursor {
         out: &mut Row,
     ) -> Result<(), Trouble> {
         out.clear();
-        let row = self.at;
-        self.at += 1;
-        let chunks = self.group.iter_mut().flat_map(|group| &mut group.chunks);
-        for (chunk, (_, form)) in chunks.zip(columns) {
-            let Some(chunk) = chunk else {
-                out.null();
-                continue;
+        let row = self.step();
+        let cells = self.group.iter_mut().flat_map(|group| &mut group.columns);
+        for (cells, (_, form)) in cells.zip(columns) {
+            let is_done = match cells {
+                Cells::Chunk(chunk) => chunk.append(row, form, out),
+                Cells::Constant(value) => value.append(form, out),
+                Cells::Null => {
+                    out.null();
+                    true
+                }
             };
-            if !chunk.append(row, form, out) {
+            if !is_done {
                 let why = "a value has a length that its type does not have".to_owned();
                 return Err(damaged(folder, self.file, why));
             }
@@ -428,10 +509,10 @@ impl Cursor {
     /// The next row's values as whole numbers of their units, and goes past it; none if one is NULL.
     pub fn take_whole(&mut self, key: &mut Vec<i128>) -> Option<()> {
         key.clear();
-        let row = self.at;
-        self.at += 1;
-        for chunk in self.group.iter_mut().flat_map(|group| &mut group.chunks) {
-            key.push(chunk.as_mut()?.whole(row)?);
+        let row = self.step();
+        for cells in self.group.iter_mut().flat_map(|group| &mut group.columns) {
+            let Cells::Chunk(chunk) = cells else { return None };
+            key.push(chunk.whole(row)?);
         }
         Some(())
     }
@@ -444,37 +525,4 @@ fn refused(folder: &Folder, file: usize, obstacle: Obstacle) -> Trouble {
 
 fn damaged(folder: &Folder, file: usize, why: String) -> Trouble {
     refused(folder, file, Obstacle::Damaged(why))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-
-    #[test]
-    fn rows_are_gone_back_to_from_within_a_batch_and_not_from_behind_the_last_one() {
-        let golden = "../../fixtures/parquet/pyarrow-26.0.1/plain.parquet";
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(golden);
-        let folder = Folder::open(&path.as_path().into()).unwrap();
-        let mut cursor = Cursor::new(vec![0]);
-        let (mut keys, mut key) = (Vec::new(), Vec::new());
-        while cursor.has_next(&folder).unwrap() {
-            cursor.take_whole(&mut key).unwrap();
-            keys.push(key.clone());
-        }
-        let rows = folder.rows();
-        assert_eq!((keys.len() as u64, cursor.row()), (rows, rows));
-        assert!(keys.len() > BATCH_ROWS && keys.iter().is_sorted());
-        for begin in [0, rows - 9] {
-            assert!(!cursor.may_go_to(begin), "{begin}");
-            let mut other = Cursor::new(vec![0]);
-            for row in [rows - 1, begin.max(rows - rows % BATCH_ROWS as u64)] {
-                other.go_to(&folder, row).unwrap();
-                assert!(other.has_next(&folder).unwrap());
-                other.take_whole(&mut key).unwrap();
-                assert_eq!(Some(&key), keys.get(usize::try_from(row).unwrap()), "{row}");
-            }
-        }
-    }
 }

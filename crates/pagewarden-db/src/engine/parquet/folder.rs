@@ -3,7 +3,8 @@
 //!
 //! Files are opened when they are read, and must be then what they were when the table was opened.
 //! Columns meet by their names, or in Iceberg tables by their numbers; one that a file lacks is NULL
-//! in all of its rows, as the tables' own readers have it.
+//! in all of its rows, as the tables' own readers have it, unless the books of the table have its value.
+//! Rows that the table deletes are no rows.
 
 use std::fs;
 use std::io;
@@ -14,12 +15,14 @@ use std::time::SystemTime;
 use pagewarden::source::store::{Seen, StorePath, expecting};
 use pagewarden_format_parquet::files::content::Obstacle;
 use pagewarden_format_parquet::files::decoder::ValuesFile;
-use pagewarden_format_parquet::table::{self, TableColumn};
+use pagewarden_format_parquet::table::deleted::{DeletedRows, Deletions};
+use pagewarden_format_parquet::table::{self, BookValue, SnapshotFile, TableColumn};
 use parquet::schema::types::SchemaDescriptor;
 
+use super::constant::Constant;
 use super::kind::Meaning;
 use crate::row::column::Kind;
-use crate::table::{Column, Form};
+use crate::table::{Column, Filled, Form};
 
 /// Folders in a folder.
 const DEPTH_MAX: usize = 32;
@@ -32,27 +35,47 @@ pub(super) struct Place {
     pub kind: Kind,
 }
 
+/// Where the values of a column of the table are, for one file.
+#[derive(Debug)]
+pub(super) enum Values {
+    Column(Place),
+    /// All are NULL.
+    Null,
+    /// All are this one.
+    Constant(Constant),
+}
+
 /// A file of a table.
 #[derive(Debug)]
 pub(super) struct DataFile {
     pub place: StorePath,
     bytes: u64,
     modified: Option<SystemTime>,
+    /// Its rows without those that are deleted.
     pub rows: u64,
-    /// For each column of the table, where it is; none if the file lacks it.
-    pub places: Vec<Option<Place>>,
+    deleted: Option<Deletions>,
+    /// For each column of the table.
+    pub values: Vec<Values>,
+}
+
+/// A file that is open.
+pub(super) struct OpenFile {
+    pub file: ValuesFile,
+    pub deleted: Option<Arc<DeletedRows>>,
 }
 
 impl DataFile {
     /// Opens it once more.
-    pub fn open(&self) -> Result<ValuesFile, Obstacle> {
+    pub fn open(&self) -> Result<OpenFile, Obstacle> {
         let open = ValuesFile::open(&self.place)?;
         let (bytes, modified) = look(&self.place)?;
         if (bytes, modified) != (self.bytes, self.modified) || open.content.bytes() != bytes {
             let why = "it was written to while it was compared";
             return Err(Obstacle::Unsupported(why.to_owned()));
         }
-        Ok(open)
+        let rows = open.content.footer().rows;
+        let deleted = self.deleted.as_ref().map(|deleted| deleted.read(rows)).transpose()?;
+        Ok(OpenFile { file: open, deleted })
     }
 }
 
@@ -91,18 +114,11 @@ impl Folder {
         };
         let seen = whole.look().map_err(|error| at(whole)(error.into()))?;
         let (title, version, wanted, files) = if matches!(seen, Seen::File(_)) {
-            let file = NamedFile { place: whole.clone(), bytes: None, rows: None };
-            ("Parquet".to_owned(), String::new(), None, vec![file])
+            ("Parquet".to_owned(), String::new(), None, vec![named(whole.clone())])
         } else if table::is_table(whole).is_ok_and(|it| it) {
             let snapshot = table::snapshot(whole).map_err(at(whole))?;
-            let files = snapshot.files.into_iter();
-            let files = files.map(|file| NamedFile {
-                place: file.place,
-                bytes: file.bytes,
-                rows: file.rows,
-            });
             let title = format!("{} of Parquet", snapshot.engine);
-            (title, snapshot.state, Some(snapshot.columns), files.collect())
+            (title, snapshot.state, Some(snapshot.columns), snapshot.files)
         } else {
             let files = listed(whole).map_err(at(whole))?;
             ("Parquet".to_owned(), String::new(), None, files)
@@ -117,9 +133,10 @@ impl Folder {
         if let Some(wanted) = &wanted {
             folder.columns = wanted.iter().map(column_without_file).collect();
         }
-        let files = expecting(files, |file: &NamedFile| file.place.expect(file.bytes));
+        let files = expecting(files, |file: &SnapshotFile| file.place.expect(file.bytes));
         for file in files {
-            folder.take(&file, wanted.as_deref()).map_err(at(&file.place))?;
+            let place = file.place.clone();
+            folder.take(file, wanted.as_deref()).map_err(at(&place))?;
         }
         Ok(folder)
     }
@@ -134,7 +151,21 @@ impl Folder {
         self.files.iter().map(|file| file.bytes).sum()
     }
 
-    fn take(&mut self, named: &NamedFile, wanted: Option<&[TableColumn]>) -> Result<(), Obstacle> {
+    /// Deletes rows of the only file.
+    #[cfg(test)]
+    pub fn delete(&mut self, rows: DeletedRows) {
+        let deleted = Deletions::of_rows(rows);
+        for file in &mut self.files {
+            file.rows -= deleted.count(file.rows).unwrap();
+            file.deleted = Some(deleted.clone());
+        }
+    }
+
+    fn take(
+        &mut self,
+        named: SnapshotFile,
+        wanted: Option<&[TableColumn]>,
+    ) -> Result<(), Obstacle> {
         let (bytes, modified) = look(&named.place)?;
         let open = ValuesFile::open(&named.place)?;
         let rows = open.content.footer().rows;
@@ -158,36 +189,69 @@ impl Folder {
                 )));
             }
         }
-        let mut places = Vec::new();
+        let has_numbers = found.iter().any(|found| found.id.is_some());
+        let has_names = wanted.is_some_and(|all| all.iter().any(|it| !it.other_names.is_empty()));
+        let mut values = Vec::new();
         for (number, column) in self.columns.iter_mut().enumerate() {
             let table_column = wanted.and_then(|wanted| wanted.get(number));
             let id = table_column.and_then(|column| column.id);
-            let here = found.iter().find(|found| match id {
-                Some(id) => found.id == Some(id),
-                None => found.name == column.name,
+            let name = table_column.map_or(&column.name, |column| &column.in_files);
+            let here = found.iter().find(|found| match (id, table_column) {
+                (Some(id), _) if has_numbers => found.id == Some(id),
+                (Some(_), Some(column)) => column.other_names.contains(&found.name),
+                _ => found.name == *name,
             });
+            // Delta has no such column in its files; Iceberg means files that lack it.
+            if (id.is_none() || here.is_none())
+                && let Some((meaning, of_all)) = in_books(table_column, &named)
+            {
+                agree(column, &meaning)?;
+                values.push(of_all);
+                continue;
+            }
             let Some(here) = here else {
-                lacks(column, table_column, id, &found)?;
+                let is_known = id.is_none() || has_numbers || has_names;
+                lacks(column, table_column, is_known)?;
                 column.nullable = true;
-                places.push(None);
+                values.push(Values::Null);
                 continue;
             };
-            agree(column, here)?;
-            places.push(here.leaf.map(|leaf| Place { leaf, kind: here.meaning.kind }));
+            agree(column, &here.meaning)?;
+            values.push(here.leaf.map_or(Values::Null, |leaf| {
+                Values::Column(Place { leaf, kind: here.meaning.kind })
+            }));
         }
+        let SnapshotFile { place, deleted, .. } = named;
+        let rows = match &deleted {
+            Some(deleted) => rows.saturating_sub(deleted.count(rows)?),
+            None => rows,
+        };
         let modified_text = modified.map(|it| format!("{it:?}")).unwrap_or_default();
         self.state.push_str(&format!(" {bytes} {rows} {modified_text}"));
-        self.files.push(DataFile { place: named.place.clone(), bytes, modified, rows, places });
+        self.files.push(DataFile { place, bytes, modified, rows, deleted, values });
         Ok(())
     }
 }
 
-/// A file does not have a column: is it NULL there?
+/// What a column is, and the value of all rows of a file, if the books of the table have it.
+fn in_books(column: Option<&TableColumn>, file: &SnapshotFile) -> Option<(Meaning, Values)> {
+    let TableColumn { in_files, kind, .. } = column?;
+    let kind = kind.as_deref()?;
+    let (_, value) = file.values.iter().find(|(name, _)| name == in_files)?;
+    let meaning = Constant::meaning(kind);
+    let value = match value {
+        BookValue::Null => Some(Values::Null),
+        value => Constant::read(kind, value).map(Values::Constant),
+    };
+    let place = file.place.path().to_string_lossy();
+    Some(meaning.zip(value).unwrap_or_else(|| (Meaning::other(kind, &place), Values::Null)))
+}
+
+/// A file does not have a column, as far as its columns are known: is it NULL there?
 fn lacks(
     column: &Column,
     table_column: Option<&TableColumn>,
-    id: Option<i64>,
-    found: &[Found],
+    is_known: bool,
 ) -> Result<(), Obstacle> {
     let name = &column.name;
     match table_column {
@@ -198,23 +262,21 @@ fn lacks(
             "it has no column {name}: its values are in the books of the table (a column of \
                  partitions, or one with a default), which is not read here"
         ))),
-        Some(_) if id.is_some() && found.iter().all(|found| found.id.is_none()) => {
-            Err(Obstacle::Unsupported(
-                "its columns have no numbers, by which the table knows them".to_owned(),
-            ))
-        }
+        Some(_) if !is_known => Err(Obstacle::Unsupported(
+            "its columns have no numbers, by which the table knows them".to_owned(),
+        )),
         Some(_) => Ok(()),
     }
 }
 
 /// All files of a table must mean the same by a column.
-fn agree(column: &mut Column, here: &Found) -> Result<(), Obstacle> {
-    let Meaning { form, declared, .. } = &here.meaning;
+fn agree(column: &mut Column, meaning: &Meaning) -> Result<(), Obstacle> {
+    let Meaning { form, declared, .. } = meaning;
     if column.form == Form::Any {
         // Of a table: known from the first file that has it.
         let name = column.name.clone();
         let nullable = column.nullable;
-        *column = self::column(name, &here.meaning);
+        *column = self::column(name, meaning);
         column.nullable |= nullable;
         return Ok(());
     }
@@ -225,8 +287,8 @@ fn agree(column: &mut Column, here: &Found) -> Result<(), Obstacle> {
             column.name, column.declared
         )));
     }
-    column.exact &= here.meaning.kind.is_exact();
-    if column.wire != here.meaning.wire {
+    column.exact &= meaning.kind.is_exact();
+    if column.wire != meaning.wire {
         column.wire = String::new();
     }
     Ok(())
@@ -242,6 +304,7 @@ fn column(name: String, meaning: &Meaning) -> Column {
         // Whether there are nulls is known once a key was gone through.
         nullable: true,
         exact: meaning.kind.is_exact(),
+        filled: Filled::Said,
     }
 }
 
@@ -255,6 +318,7 @@ fn column_without_file(column: &TableColumn) -> Column {
         character_set: None,
         nullable: true,
         exact: false,
+        filled: Filled::Said,
     }
 }
 
@@ -295,22 +359,20 @@ fn leaves_of(field: &parquet::schema::types::Type) -> usize {
     }
 }
 
-/// A file, and what a table says of it.
-struct NamedFile {
-    place: StorePath,
-    bytes: Option<u64>,
-    rows: Option<u64>,
+/// A file of which no table says anything.
+fn named(place: StorePath) -> SnapshotFile {
+    SnapshotFile { place, bytes: None, rows: None, deleted: None, values: Vec::new() }
 }
 
 /// The Parquet files below a folder, in the order of their names.
-fn listed(folder: &StorePath) -> Result<Vec<NamedFile>, Obstacle> {
+fn listed(folder: &StorePath) -> Result<Vec<SnapshotFile>, Obstacle> {
     let mut places = Vec::new();
     list(folder, 0, &mut places)?;
     places.sort_by(|one, other| one.path().cmp(other.path()));
     if places.is_empty() {
         return Err(Obstacle::Unsupported("there is no Parquet file in it".to_owned()));
     }
-    Ok(places.into_iter().map(|place| NamedFile { place, bytes: None, rows: None }).collect())
+    Ok(places.into_iter().map(named).collect())
 }
 
 /// What is in a folder, and whether it is a folder. Links of this machine are followed, and names need

@@ -46,7 +46,8 @@ impl Meaning {
         }
     }
 
-    fn of(kind: Kind, form: Form, declared: impl Into<String>) -> Self {
+    /// What has a canonical form.
+    pub fn of(kind: Kind, form: Form, declared: impl Into<String>) -> Self {
         let wire = match kind {
             Kind::Signed => "bigint",
             _ => "",

@@ -7,10 +7,13 @@
 //! Only what the pages hold is compared: pages are tested as `check` tests them, decoded by the
 //! `parquet` crate, and each value written in its canonical form.
 
+mod constant;
 mod cursor;
 mod folder;
 mod kind;
 mod order;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 

@@ -7,8 +7,7 @@
 use std::cmp::Ordering;
 
 use super::cursor::{Cursor, Trouble};
-use super::folder::Folder;
-use crate::row::column::Kind;
+use super::folder::{Folder, Place, Values};
 use crate::row::{Value, number};
 
 /// Rows between two keys that are kept, at first.
@@ -122,10 +121,11 @@ fn compare(key: &[i128], bound: &[i128]) -> Ordering {
 /// The power of ten of each column, if all files agree on it.
 fn scales(folder: &Folder, key: &[usize]) -> Option<Vec<u32>> {
     let of = |column: &usize| {
-        let kinds = folder.files.iter().map(|file| file.places.get(*column).copied().flatten());
         let mut scale = None;
-        for place in kinds {
-            let kind: Kind = place?.kind;
+        for file in &folder.files {
+            let Some(Values::Column(Place { kind, .. })) = file.values.get(*column) else {
+                return None;
+            };
             if !kind.is_exact() || scale.is_some_and(|scale| scale != kind.scale()) {
                 return None;
             }

@@ -163,6 +163,7 @@ mod tests {
             form,
             nullable: true,
             exact: false,
+            filled: crate::table::Filled::Said,
         }
     }
 

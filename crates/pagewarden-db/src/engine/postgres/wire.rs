@@ -11,6 +11,7 @@
 //! | jsonb | version 1, text |
 //! | text and its kin, bytea, json | as they are |
 
+use crate::row::column::{Unit, append_day_and_time};
 use crate::row::{Row, Tag, number, time};
 use crate::table::{Column, Form};
 
@@ -67,9 +68,10 @@ pub fn append(row: &mut Row, column: &Column, form: &Form, value: &[u8]) -> Opti
         "timestamp" | "timestamptz" => match i64::from_be_bytes(value.try_into().ok()?) {
             i64::MAX => row.put(Tag::Time, b"infinity"),
             i64::MIN => row.put(Tag::Time, b"-infinity"),
+            // The last years, counted from 1970 on, are beyond 64 bits.
             micros => {
-                let micros = micros.checked_add(time::DAYS_TO_2000 * time::DAY_MICROS)?;
-                row.write(Tag::Time, |bytes| time::write_moment(bytes, micros));
+                let days = micros.div_euclid(time::DAY_MICROS) + time::DAYS_TO_2000;
+                append_day_and_time(row, days, Unit::Micro, micros.rem_euclid(time::DAY_MICROS));
             }
         },
         "uuid" => row.uuid(Tag::Bytes, value),

@@ -3,8 +3,9 @@
 //! Its pages are blocks of the pack, numbered in each file. The pages of the
 //! database were verified when it was packed; what was found then is reported again.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::Metadata;
+use std::io;
 use std::num::NonZero;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,15 +14,18 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use serde::Deserialize;
 
+use crate::database::thread::FAILED;
 use crate::database::{
-    Description, Evidence, Format, LinkMaker, OpenOptions, PageFile, Probe, Step, StreamedPages,
-    Target, TurnedOn,
+    Description, Evidence, Format, LinkMaker, OpenOptions, PageFile, Probe, Step, StoredKind,
+    StreamedPages, Target, TurnedOn,
 };
 use crate::error::Error;
 use crate::pack::{
-    Pack, PackError, SPAN_BYTES, Search, What, block_sum, file_hash, is_pack, open_chain, span_hash,
+    BEGIN, Pack, PackError, SPAN_BYTES, Search, What, block_sum, file_hash, is_pack, open_chain_in,
+    span_hash,
 };
 use crate::page::{PageFinding, PageFormat, PageRun, RunVerdict};
+use crate::source::store::StorePath;
 use crate::verdict::{
     ByteOffset, Finding, Kind, Note, PageNo, Protection, Severity, Standing, Unread,
 };
@@ -37,7 +41,7 @@ pub const FORMAT: Format = Format {
     probe,
     open,
     stream: None,
-    in_store: None,
+    in_store: Some(StoredKind { probe: probe_stored, reads_folder: |_| false, open: open_in }),
     parts: None,
     repositories: &[],
     in_folder: None,
@@ -60,14 +64,26 @@ fn probe(path: &Path, metadata: &Metadata) -> Probe {
     if is_pack(path) { Probe::Yes } else { Probe::No }
 }
 
+/// By its first bytes, which were read.
+#[allow(clippy::unnecessary_wraps, reason = "other formats ask the store")]
+fn probe_stored(_: &StorePath, begin: &[u8]) -> io::Result<Probe> {
+    Ok(if begin.starts_with(BEGIN.as_bytes()) { Probe::Yes } else { Probe::No })
+}
+
 fn open(path: &Path, _: &Metadata, options: &OpenOptions) -> Result<Target, Error> {
-    let mut pack = Pack::open(path).map_err(|error| match error {
+    open_in(&path.into(), options)
+}
+
+fn open_in(place: &StorePath, options: &OpenOptions) -> Result<Target, Error> {
+    let path = place.path();
+    let mut pack = Pack::open_in(place).map_err(|error| match error {
         PackError::Io(error) => Error::io("read", path, error),
         other => Error::damaged(path, other.to_string(), HINT),
     })?;
     // What was named may be for another of several packs.
     if pack.base_root().is_some() && !options.bases.is_empty() {
-        pack = open_chain(path, &options.bases, Search::Named)?;
+        let bases: Vec<_> = options.bases.iter().map(|base| place.named(base)).collect();
+        pack = open_chain_in(place, &bases, Search::Named)?;
     }
     let pack = Arc::new(pack);
     let report = pack.report();
@@ -93,7 +109,7 @@ fn open(path: &Path, _: &Metadata, options: &OpenOptions) -> Result<Target, Erro
         let finding = Finding::of_file("", Severity::Damage, Kind::Header, detail.to_owned());
         ready.push_back(Step::Finding(finding.with_hint(HINT)));
     }
-    let steps = Steps::new(Files::new(pack, path), ready);
+    let steps = Steps::new(Files::new(pack, place), ready);
     Ok(Target { description, steps: Box::new(steps), woken: None })
 }
 
@@ -223,6 +239,9 @@ impl PageFormat for Blocks {
 struct Files {
     pack: Arc<Pack>,
     files: Vec<PackedFile>,
+    /// Their spans in the order in which they lie in the pack: a file by its place in the list, and the span.
+    /// `None`: they are read in the order of files, which costs nothing on a device.
+    order: Option<Arc<[(usize, u64)]>>,
 }
 
 #[derive(Debug, Clone)]
@@ -235,7 +254,8 @@ struct PackedFile {
 }
 
 impl Files {
-    fn new(pack: Arc<Pack>, path: &Path) -> Self {
+    fn new(pack: Arc<Pack>, place: &StorePath) -> Self {
+        let path = place.path();
         let mut files = Vec::new();
         for (number, entry) in pack.entries().iter().enumerate() {
             let What::File { bytes, hash, .. } = entry.what else { continue };
@@ -245,7 +265,32 @@ impl Files {
             let spans = bytes.div_ceil(SPAN_BYTES as u64);
             files.push(PackedFile { number, spans, hash, page_file: Arc::new(page_file) });
         }
-        Self { pack, files }
+        let mut files = Self { pack, files, order: None };
+        // In a store, each piece is fetched once only if all of it is read at once.
+        if place.local_path().is_none() {
+            let mut spans: Vec<_> = files.spans().collect();
+            spans.sort_by_cached_key(|(file, span)| {
+                let number = files.files.get(*file).map(|file| file.number);
+                number.and_then(|number| files.pack.span_begin(number, *span))
+            });
+            files.order = Some(spans.into());
+        }
+        files
+    }
+
+    /// All spans, file by file.
+    fn spans(&self) -> impl Iterator<Item = (usize, u64)> {
+        let of =
+            |(index, file): (usize, &PackedFile)| (0..file.spans).map(move |span| (index, span));
+        self.files.iter().enumerate().flat_map(of)
+    }
+
+    /// All spans, in the order in which they are read.
+    fn in_order(&self) -> Box<dyn Iterator<Item = (usize, u64)> + '_> {
+        match &self.order {
+            Some(order) => Box::new(order.iter().copied()),
+            None => Box::new(self.spans()),
+        }
     }
 }
 
@@ -266,22 +311,18 @@ struct Expanded {
 fn expand(files: &Files, next: &AtomicU64, sender: &SyncSender<Expanded>) {
     let mut contents = files.pack.contents();
     let mut sequence = next.fetch_add(1, Ordering::Relaxed);
-    let mut before = 0_u64;
-    for (index, file) in files.files.iter().enumerate() {
-        while sequence.saturating_sub(before) < file.spans {
-            let span = sequence.saturating_sub(before);
-            let mut bytes = Vec::new();
-            let read = contents.held_span(file.number, span, &mut bytes);
-            let hash = span_hash(span, file.spans, &bytes);
-            let is_part = read.as_ref().is_ok_and(|(_, elsewhere)| *elsewhere > 0);
-            let bytes = read.map(|_| bytes);
-            let expanded = Expanded { sequence, file: index, span, bytes, is_part, hash };
-            if sender.send(expanded).is_err() {
-                return;
-            }
-            sequence = next.fetch_add(1, Ordering::Relaxed);
+    for (place, (index, span)) in (0_u64..).zip(files.in_order()) {
+        let Some(file) = files.files.get(index).filter(|_| place == sequence) else { continue };
+        let mut bytes = Vec::new();
+        let read = contents.held_span(file.number, span, &mut bytes);
+        let hash = span_hash(span, file.spans, &bytes);
+        let is_part = read.as_ref().is_ok_and(|(_, elsewhere)| *elsewhere > 0);
+        let bytes = read.map(|_| bytes);
+        let expanded = Expanded { sequence, file: index, span, bytes, is_part, hash };
+        if sender.send(expanded).is_err() {
+            return;
         }
-        before = before.saturating_add(file.spans);
+        sequence = next.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -293,8 +334,16 @@ struct Steps {
     /// Those that came before their turn.
     early: BTreeMap<u64, Expanded>,
     next: u64,
-    /// Of the file that is being read.
-    hashes: Vec<[u8; 32]>,
+    /// What came of files that have not come whole, by their places in the list.
+    begun: HashMap<usize, Begun>,
+    is_over: bool,
+}
+
+/// What came of a file.
+#[derive(Default)]
+struct Begun {
+    /// Of its spans, those that came.
+    hashes: BTreeMap<u64, [u8; 32]>,
     is_damaged: bool,
     /// Not all of it is in this pack.
     is_part: bool,
@@ -302,17 +351,8 @@ struct Steps {
 
 impl Steps {
     fn new(files: Files, ready: VecDeque<Step>) -> Self {
-        let (early, hashes) = (BTreeMap::new(), Vec::new());
-        Self {
-            files,
-            ready,
-            results: None,
-            early,
-            next: 0,
-            hashes,
-            is_damaged: false,
-            is_part: false,
-        }
+        let (early, begun) = (BTreeMap::new(), HashMap::new());
+        Self { files, ready, results: None, early, next: 0, begun, is_over: false }
     }
 
     fn begin(&self) -> Receiver<Expanded> {
@@ -341,10 +381,21 @@ impl Steps {
         }
     }
 
+    /// Spans that did not come were not looked at.
+    fn end(&mut self) -> Option<Step> {
+        let all = self.files.files.iter().fold(0, |all: u64, file| all.saturating_add(file.spans));
+        let is_short = !std::mem::replace(&mut self.is_over, true) && self.next < all;
+        let place = usize::try_from(self.next).unwrap_or(usize::MAX);
+        let at = self.files.in_order().nth(place).and_then(|(file, _)| self.files.files.get(file));
+        let name = at.map_or("", |file| &file.page_file.name);
+        is_short.then(|| Step::Unread(Unread::of_file(name, FAILED)))
+    }
+
     fn take(&mut self, expanded: Expanded) {
         let Some(file) = self.files.files.get(expanded.file) else { return };
         let offset = ByteOffset(expanded.span.saturating_mul(SPAN_BYTES as u64));
         let name = &file.page_file.name;
+        let begun = self.begun.entry(expanded.file).or_default();
         match expanded.bytes {
             Ok(mut bytes) => {
                 let block_bytes = self.files.pack.block_bytes();
@@ -359,7 +410,7 @@ impl Steps {
                 let length = SPAN_BYTES as u64;
                 let unread = Unread::stretch(name.clone(), offset, length, error.to_string());
                 self.ready.push_back(Step::Unread(unread));
-                self.is_damaged = true;
+                begun.is_damaged = true;
             }
             Err(error) => {
                 let mut finding =
@@ -367,15 +418,17 @@ impl Steps {
                 finding.place.offset = Some(offset);
                 finding.hint = Some(HINT.to_owned());
                 self.ready.push_back(Step::Finding(finding));
-                self.is_damaged = true;
+                begun.is_damaged = true;
             }
         }
-        self.hashes.push(expanded.hash);
-        self.is_part |= expanded.is_part;
-        if self.hashes.len() as u64 == file.spans {
-            let hash = file_hash(&std::mem::take(&mut self.hashes));
+        begun.hashes.insert(expanded.span, expanded.hash);
+        begun.is_part |= expanded.is_part;
+        if begun.hashes.len() as u64 == file.spans {
+            let hashes: Vec<_> = std::mem::take(&mut begun.hashes).into_values().collect();
+            let hash = file_hash(&hashes);
             // Of what could not be read, and of blocks that failed, enough was said.
-            let is_told = std::mem::take(&mut self.is_damaged) | std::mem::take(&mut self.is_part);
+            let is_told = begun.is_damaged || begun.is_part;
+            self.begun.remove(&expanded.file);
             if hash != file.hash && !is_told {
                 let detail = "its BLAKE3 hash is not that of the file that was packed".to_owned();
                 let mut finding = Finding::of_file(name, Severity::Damage, Kind::Checksum, detail);
@@ -394,8 +447,10 @@ impl Iterator for Steps {
             if let Some(step) = self.ready.pop_front() {
                 return Some(step);
             }
-            let expanded = self.expanded()?;
-            self.take(expanded);
+            match self.expanded() {
+                Some(expanded) => self.take(expanded),
+                None => return self.end(),
+            }
         }
     }
 }

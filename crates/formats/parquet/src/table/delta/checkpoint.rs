@@ -51,7 +51,10 @@ const COLUMNS: [&str; 18] = [
     "sidecar.sizeInBytes",
 ];
 /// Those that are several values in a row, by what their names begin with.
-const LISTS: [&str; 2] = ["metaData.partitionColumns.", "metaData.configuration."];
+const LISTS: [&str; 3] =
+    ["metaData.partitionColumns.", "metaData.configuration.", "add.partitionValues."];
+/// Those of them that are maps.
+const MAPS: [&str; 2] = ["/metaData/configuration", "/add/partitionValues"];
 
 /// The files of one version's checkpoint.
 #[derive(Debug, Default)]
@@ -130,7 +133,7 @@ pub(super) fn actions(place: &StorePath, take: &mut impl FnMut(&Value)) -> Resul
                 column.read(&mut rows).map_err(Obstacle::Damaged)?;
             }
             for row in &mut rows {
-                join_settings(row);
+                join_maps(row);
                 take(row);
             }
             left = left.saturating_sub(count);
@@ -139,14 +142,16 @@ pub(super) fn actions(place: &StorePath, take: &mut impl FnMut(&Value)) -> Resul
     Ok(())
 }
 
-/// Makes settings of their keys and values.
-fn join_settings(row: &mut Value) {
-    let Some(settings) = row.pointer_mut("/metaData/configuration") else { return };
-    let list = |name: &str| settings.get(name).and_then(Value::as_array);
-    let (Some(keys), Some(values)) = (list("key"), list("value")) else { return };
-    let pairs = keys.iter().zip(values);
-    let pairs = pairs.filter_map(|(key, value)| Some((key.as_str()?.to_owned(), value.clone())));
-    *settings = Value::Object(pairs.collect());
+/// Makes maps of their keys and values.
+fn join_maps(row: &mut Value) {
+    for map in MAPS {
+        let Some(map) = row.pointer_mut(map) else { continue };
+        let list =
+            |name: &str| map.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
+        let pairs = list("key").into_iter().zip(list("value"));
+        let pairs = pairs.filter_map(|(key, value)| Some((key.as_str()?.to_owned(), value)));
+        *map = Value::Object(pairs.collect());
+    }
 }
 
 /// Definition and repetition levels, where a column has them.
@@ -199,7 +204,7 @@ impl Column {
             }
             let value = match definition.checked_sub(self.full) {
                 Some(0) => values.next(),
-                // A setting without a value: each key has one.
+                // An entry of a map without a value: each key has one.
                 Some(-1) if self.is_list => Some(Value::Null),
                 _ => continue,
             };

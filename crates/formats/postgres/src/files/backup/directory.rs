@@ -10,9 +10,11 @@ use std::sync::mpsc::{Receiver, sync_channel};
 
 use crate::files::backup::beside;
 use crate::files::backup::hash::Hasher;
+use crate::files::backup::label::LABEL;
 use crate::files::backup::ledger::{is_beyond_manifest, missing, wrong_hash, wrong_length};
 use crate::files::backup::manifest::{self, Entry};
 use pagewarden_core::database::Step;
+use pagewarden_core::database::thread::FAILED;
 use pagewarden_core::source::file::open_regular;
 use pagewarden_core::source::residency::{absent, forget};
 use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, Severity, Unread};
@@ -21,12 +23,32 @@ use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, Severity, Unread
 const CHUNK_BYTES: usize = 1 << 20;
 /// Entries that the parser of the manifest is ahead.
 const ENTRIES_AHEAD: usize = 256;
+const CONTROL: &str = "global/pg_control";
 /// Enough to show what lies about.
 const NOTES_MAX: u64 = 20;
 
 /// Holds the files of a backup against its manifest, if it has one.
 pub(in crate::files) fn against_manifest(root: &Path) -> ManifestCheck {
     ManifestCheck { root: root.to_owned(), state: State::Begin }
+}
+
+/// True for a backup that lies as it was taken, but for the `backup_label` that its manifest lists: a server
+/// would start on it, and not replay the log from where the backup began. One that was started since has
+/// another control file.
+pub(in crate::files) fn has_lost_its_label(root: &Path) -> bool {
+    let Ok(file) = open_regular(&root.join(manifest::NAME)) else { return false };
+    let (mut has_label, mut control) = (false, None);
+    let read = manifest::read(BufReader::new(&file), &mut |entry| {
+        has_label |= entry.path == LABEL;
+        if entry.path == CONTROL {
+            control = entry.hash;
+        }
+    });
+    let (Ok(_), true, Some((algorithm, listed))) = (read, has_label, control) else { return false };
+    let Ok(content) = fs::read(root.join(CONTROL)) else { return false };
+    let mut hasher = Hasher::new(algorithm);
+    hasher.update(&content);
+    !root.join(LABEL).exists() && hasher.finish() == listed
 }
 
 /// See the module.
@@ -44,6 +66,8 @@ enum State {
 /// The way through the manifest's entries.
 struct Files {
     entries: Receiver<Entry>,
+    /// Those that are still to come.
+    left: u64,
     listed: Listed,
     hashing: Option<Hashing>,
 }
@@ -73,12 +97,15 @@ impl ManifestCheck {
             Err(error) => return Some(unread(manifest::NAME, 0, &error)),
         };
         // Once for its own checksum, once for what it says.
-        if let Err(error) = manifest::read(BufReader::new(&file), &mut |_| {}) {
-            let detail = format!("the backup's manifest cannot be believed: {error}");
-            let finding =
-                Finding::of_file(manifest::NAME, Severity::Damage, Kind::Checksum, detail);
-            return Some(Step::Finding(finding));
-        }
+        let left = match manifest::read(BufReader::new(&file), &mut |_| {}) {
+            Ok(manifest) => manifest.files,
+            Err(error) => {
+                let detail = format!("the backup's manifest cannot be believed: {error}");
+                let finding =
+                    Finding::of_file(manifest::NAME, Severity::Damage, Kind::Checksum, detail);
+                return Some(Step::Finding(finding));
+            }
+        };
         let mut file = file;
         if let Err(error) = file.seek(SeekFrom::Start(0)) {
             return Some(unread(manifest::NAME, 0, &error));
@@ -91,7 +118,7 @@ impl ManifestCheck {
                 let _ = sender.send(entry);
             });
         });
-        let files = Files { entries, listed: Listed::default(), hashing: None };
+        let files = Files { entries, left, listed: Listed::default(), hashing: None };
         self.state = State::Files(Box::new(files));
         None
     }
@@ -100,7 +127,7 @@ impl ManifestCheck {
     /// is nothing.
     fn advance(&mut self) -> Option<Step> {
         let State::Files(files) = &mut self.state else { return None };
-        let Files { entries, listed, hashing } = &mut **files;
+        let Files { entries, left, listed, hashing } = &mut **files;
         if let Some(reading) = hashing {
             let step = reading.read_on().map(|step| excused(&self.root, step));
             if !matches!(step, Some(Step::Passed(_))) {
@@ -109,10 +136,14 @@ impl ManifestCheck {
             return step;
         }
         let Ok(entry) = entries.recv() else {
+            if std::mem::take(left) > 0 {
+                return Some(Step::Unread(Unread::of_file(manifest::NAME, FAILED)));
+            }
             let listed = std::mem::take(listed);
             self.state = State::End;
             return Some(unlisted(&self.root, &listed));
         };
+        *left = left.saturating_sub(1);
         listed.add(&entry.path);
         if is_beyond_manifest(&entry.path) {
             return None;

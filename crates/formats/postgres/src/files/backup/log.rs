@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use crate::files::archived_log::{LogArchive, segments_of};
@@ -23,6 +23,7 @@ use crate::files::wal::segment::{SegmentName, Segments};
 use crate::files::wal::span::Span;
 use crate::page::{Fate, RECOVERY_MENDS, Recovery as _, overwritten_in_words};
 use pagewarden_core::page::Unsettled;
+use pagewarden_core::source::store::StorePath;
 use pagewarden_core::source::tar::{Archive, MemberKind};
 use pagewarden_core::verdict::{Finding, Severity};
 
@@ -35,10 +36,12 @@ pub(super) struct LogAtHand {
     control: Control,
     label: Option<String>,
     folder: Option<PathBuf>,
-    archives: Vec<PathBuf>,
+    archives: Vec<StorePath>,
     /// What a repository keeps.
     archived: Option<Arc<dyn LogArchive>>,
     replay: OnceLock<Arc<Replay>>,
+    /// What a store did not give of it.
+    fault: OnceLock<String>,
 }
 
 impl LogAtHand {
@@ -46,9 +49,10 @@ impl LogAtHand {
         control: Control,
         label: Option<String>,
         folder: Option<PathBuf>,
-        archives: Vec<PathBuf>,
+        archives: Vec<StorePath>,
     ) -> Self {
-        Self { control, label, folder, archives, archived: None, replay: OnceLock::new() }
+        let (replay, fault) = (OnceLock::new(), OnceLock::new());
+        Self { control, label, folder, archives, archived: None, replay, fault }
     }
 
     /// The same, with the log of a repository.
@@ -67,7 +71,14 @@ impl LogAtHand {
         };
         let replay = self.replay.get_or_init(|| Arc::new(self.read()));
         let fork = ReplayOfFork::new(Arc::clone(replay), locator, fork);
-        let Fate::Overwritten(at) = fork.fate_of(number, page.lsn) else { return };
+        let Fate::Overwritten(at) = fork.fate_of(number, page.lsn) else {
+            if let Some(fault) = self.fault.get() {
+                finding.severity = finding.severity.min(Severity::Suspect);
+                finding
+                    .add_detail(&format!("the log, which may overwrite it, was not read: {fault}"));
+            }
+            return;
+        };
         finding.severity = Severity::Notice;
         finding.add_detail(&overwritten_in_words(at));
         finding.hint = Some(RECOVERY_MENDS.to_owned());
@@ -84,8 +95,12 @@ impl LogAtHand {
             let wanted = segments.segment_of(span.begin);
             let mut loose = Loose { wanted, files: BTreeMap::new(), bytes: 0 };
             for archive in &self.archives {
-                // What cannot be read is missing from the log, which says so.
-                let _ = loose.take_from(archive, self.control.wal_segment_bytes);
+                // What cannot be read is missing from the log, which says so; but what a store
+                // failed to give may be there at the next look.
+                let taken = loose.take_from(archive, self.control.wal_segment_bytes);
+                if let (None, Err(error)) = (archive.local_path(), taken) {
+                    let _ = self.fault.set(format!("{}: {error}", archive.path().display()));
+                }
             }
             segments.loose = Some(Arc::new(loose.files));
             Ok((segments, span))
@@ -116,7 +131,7 @@ fn place_in_log(finding: &Finding) -> Option<(Locator, u8)> {
 /// # Errors
 /// It cannot be read.
 pub(super) fn segments_in(
-    archive: &Path,
+    archive: &StorePath,
     begin: SegmentName,
     segment_bytes: u32,
 ) -> io::Result<BTreeMap<String, File>> {
@@ -135,7 +150,7 @@ struct Loose {
 }
 
 impl Loose {
-    fn take_from(&mut self, archive: &Path, segment_bytes: u32) -> io::Result<()> {
+    fn take_from(&mut self, archive: &StorePath, segment_bytes: u32) -> io::Result<()> {
         let Some(decoded) = super::open_archive(archive)? else { return Ok(()) };
         let mut archive = Archive::new(decoded.reader);
         let mut piece = vec![0_u8; PIECE_BYTES];

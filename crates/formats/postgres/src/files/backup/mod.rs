@@ -6,6 +6,7 @@
 //! | an archive | that archive, once, from its beginning to its end |
 //! | a folder with `base.tar` (`.gz`, `.lz4`, `.zst`) | it, and `<oid>.tar` for each tablespace |
 //! | `-` | an archive from standard input |
+//! | such a folder in a store | the same |
 //!
 //! Nothing is unpacked. What decides how pages are to be judged (`pg_control`,
 //! the manifest) comes last in an archive of the server, or never: see `stream`.
@@ -13,12 +14,13 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use pagewarden_core::database::{OpenOptions, Probe, STREAM_BEGIN_BYTES, Target};
+use pagewarden_core::database::{OpenOptions, Probe, STREAM_BEGIN_BYTES, StoredKind, Target};
 use pagewarden_core::error::Error;
 use pagewarden_core::source::decode::{BEGIN_BYTES, Compression, Decoded, decode};
 use pagewarden_core::source::file::open_regular;
+use pagewarden_core::source::store::StorePath;
 use pagewarden_core::source::tar::{Archive, looks_like_tar};
 
 mod apart;
@@ -54,9 +56,10 @@ const ENDINGS: [&str; 4] = ["", ".gz", ".lz4", ".zst"];
 /// Probes a path by its content.
 pub(super) fn probe(path: &Path, is_folder: bool) -> Probe {
     if is_folder {
-        return if base_archive(path).is_some() { Probe::Yes } else { Probe::No };
+        return Probe::yes_if(base_archive(&path.into()).is_some());
     }
-    let begin = open_archive(path).ok().flatten().map(|it| it.look_ahead(STREAM_BEGIN_BYTES).begin);
+    let opened = open_archive(&path.into()).ok().flatten();
+    let begin = opened.map(|it| it.look_ahead(STREAM_BEGIN_BYTES).begin);
     begin.map_or(Probe::No, |begin| probe_archive(&begin))
 }
 
@@ -85,29 +88,37 @@ pub(crate) fn probe_archive(begin: &[u8]) -> Probe {
 /// # Errors
 /// It cannot be read, or holds nothing of a cluster.
 pub(super) fn open(path: &Path, is_folder: bool, options: &OpenOptions) -> Result<Target, Error> {
-    walk_of(path, is_folder, &options.into())?.into_target()
+    walk_of(&path.into(), is_folder, &options.into())?.into_target()
 }
 
+/// Folders of archives are read in stores, too; single archives come as streams.
+pub(crate) const IN_STORE: StoredKind = StoredKind {
+    probe: |_, _| Ok(Probe::No),
+    reads_folder: |folder| base_archive(folder).is_some(),
+    open: |folder, options| walk_of(folder, true, &options.into())?.into_target(),
+};
+
 /// The way through an archive, or through a folder of archives.
-fn walk_of(path: &Path, is_folder: bool, opening: &Opening) -> Result<ArchiveWalk, Error> {
+fn walk_of(place: &StorePath, is_folder: bool, opening: &Opening) -> Result<ArchiveWalk, Error> {
+    let path = place.path();
     let mut walk = ArchiveWalk::new(path.to_owned(), opening);
     if is_folder {
-        let Some(base) = base_archive(path) else {
+        let Some(base) = base_archive(place) else {
             return Err(Error::unrecognised(
                 path,
                 "a folder without base.tar",
                 "name the folder that pg_basebackup --format=tar wrote to",
             ));
         };
-        walk.sources = archives_of(path, base)?;
+        walk.sources = archives_of(place, base)?;
         walk.has_all_tablespaces = true;
-        walk.log_archives.extend(log_archive(path));
-        walk.log_archives.extend(walk.sources.front().map(|base| base.path.clone()));
-        walk.find_manifest(&path.into());
+        walk.log_archives.extend(log_archive(place));
+        walk.log_archives.extend(walk.sources.front().map(|base| base.place.clone()));
+        walk.find_manifest(place);
     } else {
         let prefix = tablespace_of(path).map(|oid| format!("pg_tblspc/{oid}/"));
         walk.sources = VecDeque::from([Source {
-            path: path.to_owned(),
+            place: place.clone(),
             opened: None,
             // In a report on one archive names are those in it.
             shown: String::new(),
@@ -115,10 +126,11 @@ fn walk_of(path: &Path, is_folder: bool, opening: &Opening) -> Result<ArchiveWal
         }]);
         if let Some(folder) = path.parent().filter(|_| is_named_by_server(path)) {
             let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-            walk.log_archives.extend(log_archive(folder));
-            walk.find_manifest(&folder.into());
+            let folder = place.at(folder);
+            walk.log_archives.extend(log_archive(&folder));
+            walk.find_manifest(&folder);
         }
-        walk.log_archives.push(path.to_owned());
+        walk.log_archives.push(place.clone());
     }
     Ok(walk)
 }
@@ -134,7 +146,7 @@ pub(crate) fn open_stream(
 ) -> Result<Target, Error> {
     let mut walk = ArchiveWalk::new(path.to_owned(), &options.into());
     walk.sources = VecDeque::from([Source {
-        path: path.to_owned(),
+        place: path.into(),
         opened: Some(Opened::Archive(stream)),
         shown: String::new(),
         prefix: String::new(),
@@ -144,14 +156,21 @@ pub(crate) fn open_stream(
 
 /// A file's content, decompressed; `None` if it is not there any more or no
 /// regular file.
-fn open_archive(path: &Path) -> std::io::Result<Option<Decoded>> {
+fn open_archive(place: &StorePath) -> std::io::Result<Option<Decoded>> {
+    let is_archive =
+        |begin: &[u8]| Compression::of(begin) != Compression::None || looks_like_tar(begin);
+    let Some(path) = place.local_path() else {
+        return match is_archive(&place.first_bytes(BEGIN_BYTES)?) {
+            true => decode(Box::new(place.open()?)).map(Some),
+            false => Ok(None),
+        };
+    };
     let real = fs::canonicalize(path)?;
     let mut file = open_regular(&real)?;
     // Looked at first, so that decompressors are made for archives only.
     let mut begin = [0_u8; BEGIN_BYTES];
     let count = file.read(&mut begin)?;
-    let begin = begin.get(..count).unwrap_or_default();
-    if Compression::of(begin) == Compression::None && !looks_like_tar(begin) {
+    if !is_archive(begin.get(..count).unwrap_or_default()) {
         return Ok(None);
     }
     let file = open_regular(&real)?;
@@ -164,32 +183,36 @@ fn open_archive(path: &Path) -> std::io::Result<Option<Decoded>> {
     decode(Box::new(file)).map(Some)
 }
 
-fn base_archive(folder: &Path) -> Option<PathBuf> {
+fn base_archive(folder: &StorePath) -> Option<StorePath> {
     archive_named(folder, BASE)
 }
 
-fn log_archive(folder: &Path) -> Option<PathBuf> {
+fn log_archive(folder: &StorePath) -> Option<StorePath> {
     archive_named(folder, LOG)
 }
 
-fn archive_named(folder: &Path, name: &str) -> Option<PathBuf> {
-    let mut paths = ENDINGS.iter().map(|ending| folder.join(format!("{name}{ending}")));
-    paths.find(|path| path.is_file())
+fn archive_named(folder: &StorePath, name: &str) -> Option<StorePath> {
+    let mut places = ENDINGS.iter().map(|ending| folder.join(format!("{name}{ending}")));
+    // Where a store does not say, opening it does.
+    places.find(|place| match place.local_path() {
+        Some(path) => path.is_file(),
+        None => place.is_there(),
+    })
 }
 
 /// The archives that a server's backup consists of: the base first, which holds
 /// the control file, then tablespaces by their oids.
-fn archives_of(folder: &Path, base: PathBuf) -> Result<VecDeque<Source>, Error> {
-    let entries = fs::read_dir(folder).map_err(|source| Error::io("list", folder, source))?;
-    let mut tablespaces: Vec<(u32, PathBuf)> = entries
-        .flatten()
-        .filter_map(|entry| Some((tablespace_of(&entry.path())?, entry.path())))
+fn archives_of(folder: &StorePath, base: StorePath) -> Result<VecDeque<Source>, Error> {
+    let listed = folder.list().map_err(|source| Error::io("list", folder.path(), source))?;
+    let mut tablespaces: Vec<(u32, String)> = listed
+        .into_iter()
+        .filter_map(|it| Some((tablespace_of(Path::new(&it.name))?, it.name)))
         .collect();
     tablespaces.sort();
-    let base = Source { path: base, opened: None, shown: String::new(), prefix: String::new() };
-    let tablespaces = tablespaces.into_iter().map(|(oid, path)| {
-        let prefix = format!("pg_tblspc/{oid}/");
-        Source { path, opened: None, shown: prefix.clone(), prefix }
+    let base = Source { place: base, opened: None, shown: String::new(), prefix: String::new() };
+    let tablespaces = tablespaces.into_iter().map(|(oid, name)| {
+        let (place, prefix) = (folder.join(name), format!("pg_tblspc/{oid}/"));
+        Source { place, opened: None, shown: prefix.clone(), prefix }
     });
     Ok(std::iter::once(base).chain(tablespaces).collect())
 }

@@ -185,7 +185,7 @@ fn log_beside(archive: &Path, control: &Control, begin: u64) -> Result<Arc<dyn L
     let first = begin.checked_div(u64::from(segment_bytes)).unwrap_or(0);
     let first = first.saturating_mul(u64::from(segment_bytes));
     let first = SegmentName { timeline: control.timeline, begin: first };
-    let segments = segments_in(archive, first, segment_bytes);
+    let segments = segments_in(&archive.into(), first, segment_bytes);
     let segments = segments.map_err(|error| Error::io("read", archive, error))?;
     Ok(Arc::new(TakenOut::of(&archive.to_string_lossy(), segments)))
 }

@@ -68,7 +68,7 @@ pub(super) enum Opened {
 /// An archive to go through.
 pub(super) struct Source {
     /// Where it is; for a stream, what it is called.
-    pub(super) path: PathBuf,
+    pub(super) place: StorePath,
     /// Set for a stream, and for the files of a repository's set.
     pub(super) opened: Option<Opened>,
     /// What stands before its names in the report.
@@ -160,7 +160,7 @@ pub(super) struct ArchiveWalk {
     /// A folder with log that was named.
     pub(super) wal: Option<PathBuf>,
     /// Archives that may hold the log, and can be read again.
-    pub(super) log_archives: Vec<PathBuf>,
+    pub(super) log_archives: Vec<StorePath>,
     /// Set for a repository's set.
     pub(super) terms: Option<SetTerms>,
     /// The server sent it, with a manifest.
@@ -258,7 +258,7 @@ impl ArchiveWalk {
         self.has_all_tablespaces = true;
         self.terms = Some(terms);
         self.sources.push_back(Source {
-            path: self.path.clone(),
+            place: StorePath::local(&self.path),
             opened: Some(Opened::Members(members)),
             shown: String::new(),
             prefix: String::new(),
@@ -361,7 +361,7 @@ impl ArchiveWalk {
                 self.current = Some(current);
             }
             Ok(None) => self.finish_source(current),
-            Err(error) => self.cut(&current.source.path, &error),
+            Err(error) => self.cut(current.source.place.path(), &error),
         }
         true
     }
@@ -372,10 +372,10 @@ impl ArchiveWalk {
         match trailing {
             Ok(Trailing::Nothing) => {}
             Ok(Trailing::Data) => {
-                let name = shown_name(&current.source.path);
+                let name = shown_name(current.source.place.path());
                 self.note(&name, "something follows the end of the archive and was not read");
             }
-            Err(error) => self.cut(&current.source.path, &error),
+            Err(error) => self.cut(current.source.place.path(), &error),
         }
     }
 
@@ -383,7 +383,7 @@ impl ArchiveWalk {
         let Some(mut source) = self.sources.pop_front() else { return false };
         let opened = match source.opened.take() {
             Some(opened) => Ok(Some(opened)),
-            None => super::open_archive(&source.path).map(|it| it.map(Opened::Archive)),
+            None => super::open_archive(&source.place).map(|it| it.map(Opened::Archive)),
         };
         match opened {
             Ok(Some(opened)) => {
@@ -403,8 +403,10 @@ impl ArchiveWalk {
                     is_ended: false,
                 });
             }
-            Ok(None) => self.cut(&source.path, &TarError::Refused("it is no archive".to_owned())),
-            Err(error) => self.cut(&source.path, &TarError::Io(error)),
+            Ok(None) => {
+                self.cut(source.place.path(), &TarError::Refused("it is no archive".to_owned()));
+            }
+            Err(error) => self.cut(source.place.path(), &TarError::Io(error)),
         }
         true
     }
@@ -570,7 +572,7 @@ impl ArchiveWalk {
             }
             Err(_) => {
                 let error = TarError::CutOff("it ends in the middle of a member");
-                self.cut(&current.source.path, &error);
+                self.cut(current.source.place.path(), &error);
                 return false;
             }
         };
@@ -626,7 +628,7 @@ impl ArchiveWalk {
             first_page: PageNo(first_page),
             partial_page: Severity::Suspect,
             hint,
-            ..PageFile::of(name, source.path.clone(), bytes, format)
+            ..PageFile::of(name, source.place.path(), bytes, format)
         }
     }
 

@@ -162,7 +162,7 @@ pub(super) fn take_to(
         None if place.local_path().is_none() || super::probe(path, is_folder) == Probe::No => {
             return Ok(None);
         }
-        None => super::walk_of(path, is_folder, &opening)?.into_target().map(drop)?,
+        None => super::walk_of(place, is_folder, &opening)?.into_target().map(drop)?,
     }
     let mut found = taking.lock();
     let found = std::mem::take(&mut *found);

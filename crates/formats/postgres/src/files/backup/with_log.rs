@@ -63,7 +63,7 @@ fn open_set(path: &Path, books: &Arc<Books>, options: &OpenOptions) -> Result<Ta
         target.description.part = books.backup().map(RepositoryPart::Set);
         return Ok(target);
     }
-    let mut walk = walk_of(path, metadata.is_dir(), &options.into())?;
+    let mut walk = walk_of(&path.into(), metadata.is_dir(), &options.into())?;
     walk.books = Some(Arc::clone(books));
     walk.into_target()
 }
@@ -188,8 +188,7 @@ fn own_log(
         }
     }
     let folder = if path.is_dir() { path } else { path.parent()? };
-    let archive = log_archive(folder)?;
+    let archive = log_archive(&folder.into())?;
     let files: BTreeMap<_, _> = segments_in(&archive, begin, segment_bytes).ok()?;
-    let name = archive.file_name()?.to_string_lossy().into_owned();
-    Some((Arc::new(TakenOut::of(&name, files)), archive))
+    Some((Arc::new(TakenOut::of(archive.name()?, files)), archive.path().to_owned()))
 }

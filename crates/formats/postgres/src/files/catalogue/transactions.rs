@@ -39,7 +39,7 @@ use pagewarden_core::source::file::open_regular;
 use pagewarden_core::source::file::read_fully;
 
 /// The first transaction that is no constant: those below have committed.
-const FIRST_TRANSACTION: u32 = 3;
+pub(super) const FIRST_TRANSACTION: u32 = 3;
 const PAGES_A_FILE: u64 = 32;
 const TRANSACTIONS_A_BYTE: u32 = 4;
 const GROUP_MEMBERS: u64 = 4;
@@ -144,16 +144,28 @@ impl Transactions {
             1..FIRST_TRANSACTION => return Outcome::Committed,
             _ => {}
         }
-        let at = u64::from(transaction / TRANSACTIONS_A_BYTE);
-        let Some(byte) = self.byte_at(Log::Status, at) else { return Outcome::Unknown };
-        match byte >> (transaction % TRANSACTIONS_A_BYTE * 2) & 3 {
-            1 => Outcome::Committed,
-            2 => Outcome::Aborted,
-            0 if self.moment == Moment::AtRest && self.prepared.is_before(transaction) => {
+        match self.status(transaction) {
+            Some(1) => Outcome::Committed,
+            Some(2) => Outcome::Aborted,
+            Some(0) if self.moment == Moment::AtRest && self.prepared.is_before(transaction) => {
                 Outcome::Aborted
             }
             _ => Outcome::Unknown,
         }
+    }
+
+    /// How a transaction ended, if its end was written.
+    pub fn written(&mut self, transaction: u32) -> Option<Outcome> {
+        match self.status(transaction)? {
+            1 => Some(Outcome::Committed),
+            2 => Some(Outcome::Aborted),
+            _ => None,
+        }
+    }
+
+    fn status(&mut self, transaction: u32) -> Option<u8> {
+        let byte = self.byte_at(Log::Status, u64::from(transaction / TRANSACTIONS_A_BYTE))?;
+        Some(byte >> (transaction % TRANSACTIONS_A_BYTE * 2) & 3)
     }
 
     /// Who of a multixact has changed the row.

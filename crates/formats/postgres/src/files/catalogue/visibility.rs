@@ -18,7 +18,7 @@
 //! hints: the next process that reads the row after the end of the transaction sets
 //! them, and where they are missing the transaction log is asked (`transactions`).
 
-use crate::files::catalogue::transactions::{Outcome, Transactions, Updater};
+use crate::files::catalogue::transactions::{FIRST_TRANSACTION, Outcome, Transactions, Updater};
 use crate::files::catalogue::tuple::Tuple;
 
 const XMAX_EXCLUSIVE_LOCK: u16 = 0x0040;
@@ -77,6 +77,24 @@ pub fn visibility(tuple: &Tuple<'_>, transactions: &mut Transactions) -> Visibil
         (Outcome::Committed, Outcome::Aborted) => Visibility::Current,
         _ => Visibility::InDoubt,
     }
+}
+
+/// What is wrong with the hint of a version, which the server believes: `pg_xact` says outright that its
+/// transaction ended the other way.
+pub fn wrong_hint(tuple: &Tuple<'_>, transactions: &mut Transactions) -> Option<String> {
+    let (hint, end) = match tuple.flags & (XMIN_COMMITTED | XMIN_INVALID) {
+        XMIN_COMMITTED => ("committed", Outcome::Aborted),
+        XMIN_INVALID => ("did not commit", Outcome::Committed),
+        // None, or it is frozen, and the number means nothing any more.
+        _ => return None,
+    };
+    let word = if end == Outcome::Aborted { "aborted" } else { "committed" };
+    let is_wrong = tuple.flags & MOVED == 0
+        && tuple.xmin >= FIRST_TRANSACTION
+        && transactions.written(tuple.xmin) == Some(end);
+    is_wrong.then(|| {
+        format!("its hint says that transaction {} {hint}, pg_xact that it {word}", tuple.xmin)
+    })
 }
 
 /// How the transaction ended that removed or replaced it; `Aborted` if there is

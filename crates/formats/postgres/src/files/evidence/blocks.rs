@@ -70,8 +70,31 @@ struct KnownIndex {
 struct Rows {
     /// That an index leads to, see [`Indexed`].
     indexed: Vec<AtomicU32>,
-    /// That the page has; 0 for a page that was not seen or failed its test.
+    /// That the page has, see [`Held`].
     held: Vec<AtomicU16>,
+}
+
+/// What a page says of its rows, in 16 bits: how many line pointers it has (12), whether all of its rows are
+/// visible to all (1), and that it was seen and passed its test (1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Held {
+    count: u16,
+    is_all_visible: bool,
+}
+
+impl Held {
+    const ALL_VISIBLE: u16 = 1 << POINTER_BITS;
+    const SEEN: u16 = 1 << 15;
+
+    fn unpack(packed: u16) -> Option<Self> {
+        let (count, is_all_visible) = (packed & POINTER_MAX, packed & Self::ALL_VISIBLE != 0);
+        (packed & Self::SEEN != 0).then_some(Self { count, is_all_visible })
+    }
+
+    fn pack(self) -> u16 {
+        let visible = if self.is_all_visible { Self::ALL_VISIBLE } else { 0 };
+        Self::SEEN | visible | self.count.min(POINTER_MAX)
+    }
 }
 
 /// What indexes know of the rows of a block, in 32 bits: the highest line pointer (12),
@@ -149,19 +172,24 @@ impl Rows {
     }
 
     #[inline]
-    fn raise(places: &[AtomicU16], block: u64, number: u16) {
-        if let Some(place) = usize::try_from(block).ok().and_then(|block| places.get(block))
-            && place.load(Ordering::Relaxed) < number
-        {
-            place.fetch_max(number, Ordering::Relaxed);
+    fn hold(&self, block: u64, page: &[u8]) {
+        let held = Held { count: heap::count(page), is_all_visible: heap::is_all_visible(page) };
+        if let Some(place) = usize::try_from(block).ok().and_then(|block| self.held.get(block)) {
+            place.store(held.pack(), Ordering::Relaxed);
         }
     }
 
+    /// What the pages say that passed their tests.
+    fn seen(&self) -> impl Iterator<Item = (u64, Held)> {
+        let held = (0_u64..).zip(&self.held);
+        held.filter_map(|(block, held)| Some((block, Held::unpack(held.load(Ordering::Relaxed))?)))
+    }
+
     fn lacking(&self) -> impl Iterator<Item = Lacking> {
-        (0_u64..).zip(self.indexed.iter().zip(&self.held)).filter_map(|(block, (indexed, held))| {
+        self.seen().filter_map(|(block, Held { count: held, .. })| {
+            let indexed = self.indexed.get(usize::try_from(block).ok()?)?;
             let indexed = Indexed::unpack(indexed.load(Ordering::Relaxed));
-            let held = held.load(Ordering::Relaxed);
-            (held > 0 && indexed.highest > held).then_some(Lacking { block, indexed, held })
+            (indexed.highest > held).then_some(Lacking { block, indexed, held })
         })
     }
 }
@@ -303,7 +331,7 @@ impl Watched {
             let mut finding = self.finding(block, Kind::Stale, detail);
             // The page is sound by itself, and so is the index.
             finding.severity = Severity::Suspect;
-            steps.push(Step::Finding(finding));
+            steps.push(Step::Overruled(finding, Standing::Ok));
         }
         for (by, (count, first)) in alone {
             let Some(index) = indexes.get(usize::from(by)) else { continue };
@@ -324,6 +352,22 @@ impl Watched {
         }
     }
 
+    /// Pages whose bits in the visibility map are set, and which say themselves that not all of their rows
+    /// are visible: scans of an index alone find rows that are deleted. The server clears both at once.
+    fn conclude_map(&self, steps: &mut Vec<Step>) {
+        for (block, held) in self.rows.iter().flat_map(Rows::seen) {
+            if !held.is_all_visible && self.by_map.has(block) {
+                let detail = "its bit in the visibility map is set, and it says itself that not all of its \
+                              rows are visible to all: the map or the page is an older version, it seems";
+                let mut finding = self.finding(block, Kind::Stale, detail.to_owned());
+                finding.severity = Severity::Suspect;
+                let hint = "see which: count the rows by the table and by an index alone; VACUUM \
+                            (DISABLE_PAGE_SKIPPING) makes the map anew";
+                steps.push(Step::Overruled(finding.with_hint(hint), Standing::Ok));
+            }
+        }
+    }
+
     /// What comes of it, once every page was seen.
     pub(in crate::files) fn conclude(&self) -> Vec<Step> {
         let mut steps = Vec::new();
@@ -338,6 +382,7 @@ impl Watched {
             }
         }
         self.conclude_rows(&mut steps);
+        self.conclude_map(&mut steps);
         let ends = [
             (self.by_map.beyond(), "its visibility map has bits".to_owned()),
             (self.by_index.beyond(), format!("entries of {} lead", self.indexes())),
@@ -421,7 +466,7 @@ impl Witness for OwnPages {
         if let Some(rows) = &self.0.rows {
             let page_size = usize::try_from(self.0.page_size).unwrap_or(usize::MAX);
             each_sound(run, standings, page_size, |block, page| {
-                Rows::raise(&rows.held, block, heap::count(page));
+                rows.hold(block, page);
             });
         }
     }

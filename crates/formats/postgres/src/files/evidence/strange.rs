@@ -24,6 +24,8 @@ pub(in crate::files) struct StrangePages {
     /// What these pages were counted as.
     counted: Standing,
     strange: Mutex<Vec<u64>>,
+    /// The magic number of the metapage, and that which it should be, if they differ.
+    magic: Mutex<Option<(u32, u32)>>,
 }
 
 impl StrangePages {
@@ -33,7 +35,8 @@ impl StrangePages {
         page_size: usize,
         counted: Standing,
     ) -> Self {
-        Self { own, made_for, page_size, counted, strange: Mutex::default() }
+        let (strange, magic) = (Mutex::default(), Mutex::default());
+        Self { own, made_for, page_size, counted, strange, magic }
     }
 
     /// What comes of it, once every page was seen.
@@ -48,7 +51,14 @@ impl StrangePages {
             );
             Step::Overruled(self.own.finding(block, Kind::Structure, detail), self.counted)
         };
-        strange.into_iter().map(step).collect()
+        let magic = *self.magic.lock().unwrap_or_else(PoisonError::into_inner);
+        let magic = magic.map(|(found, expected)| {
+            let detail = format!(
+                "its metapage has the magic number 0x{found:08x}, that of {words} has 0x{expected:08x}: a server refuses the index"
+            );
+            Step::Overruled(self.own.finding(0, Kind::Structure, detail), self.counted)
+        });
+        strange.into_iter().map(step).chain(magic).collect()
     }
 }
 
@@ -56,6 +66,11 @@ impl Witness for StrangePages {
     fn see(&self, run: PageRun<'_>, standings: &Standings) {
         each_sound(run, standings, self.page_size, |block, page| {
             if self.made_for.fits(page) {
+                if block == 0
+                    && let Some(magic) = self.made_for.other_magic(page)
+                {
+                    *self.magic.lock().unwrap_or_else(PoisonError::into_inner) = Some(magic);
+                }
                 return;
             }
             let mut strange = self.strange.lock().unwrap_or_else(PoisonError::into_inner);

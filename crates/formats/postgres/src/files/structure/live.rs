@@ -37,6 +37,8 @@ pub(super) struct LiveRows {
     live: Vec<u64>,
     /// Of `live`: those whose keys are compared.
     keyed: Vec<u64>,
+    /// Line pointers that lead to nothing, or that a page does not have.
+    unused: Vec<u64>,
     /// For each index a sum a block.
     sums: Vec<Vec<u64>>,
 }
@@ -48,6 +50,8 @@ pub(super) struct Entries<'a> {
     /// Rows without an entry yet; `None` if that is not asked.
     missing: Option<Vec<u64>>,
     sums: Vec<u64>,
+    /// Entries that lead to nothing: how many, and to where the first.
+    pub(super) lost: Option<(u64, Tid)>,
 }
 
 /// What came of an index.
@@ -57,23 +61,27 @@ pub(super) struct Verdict {
     pub(super) missing: Option<(u64, Tid)>,
     /// Blocks of whose rows entries have other keys: how many, and the first.
     pub(super) other_keys: Option<(u64, u32)>,
+    /// Entries that lead to nothing: how many, and to where the first.
+    pub(super) lost: Option<(u64, Tid)>,
 }
 
 impl Verdict {
     /// With that on another part of the table, which comes later.
     pub(super) fn join(&mut self, other: Self) {
-        if let Some((count, first)) = other.missing {
-            self.missing.get_or_insert((0, first)).0 += count;
+        fn add<T>(all: &mut Option<(u64, T)>, more: Option<(u64, T)>) {
+            if let Some((count, first)) = more {
+                all.get_or_insert((0, first)).0 += count;
+            }
         }
-        if let Some((count, first)) = other.other_keys {
-            self.other_keys.get_or_insert((0, first)).0 += count;
-        }
+        add(&mut self.missing, other.missing);
+        add(&mut self.other_keys, other.other_keys);
+        add(&mut self.lost, other.lost);
     }
 }
 
 /// How many blocks of a table with this number of indexes are taken at a time.
 pub(super) fn blocks_at_a_time(page_size: usize, indexes: usize) -> usize {
-    let words = words_of(page_size).saturating_mul(3);
+    let words = words_of(page_size).saturating_mul(4);
     let bytes = words.saturating_add(indexes).saturating_add(1).saturating_mul(8);
     (BYTES_MAX / bytes.max(1)).max(1)
 }
@@ -91,7 +99,8 @@ impl LiveRows {
             blocks,
             words,
             live: bits.clone(),
-            keyed: bits,
+            keyed: bits.clone(),
+            unused: bits,
             sums: vec![vec![0; blocks]; indexes],
         }
     }
@@ -128,11 +137,26 @@ impl LiveRows {
         }
     }
 
+    /// A line pointer that leads to nothing.
+    pub(super) fn free(&mut self, tid: Tid) {
+        let Some((at, bit)) = self.place(tid) else { return };
+        if let Some(word) = self.unused.get_mut(at) {
+            *word |= bit;
+        }
+    }
+
+    /// The same of all line pointers of a block from this one on.
+    pub(super) fn free_from(&mut self, block: u32, first: u16) {
+        let end = u16::try_from(self.words.saturating_mul(WORD)).unwrap_or(u16::MAX);
+        (first..end).for_each(|number| self.free(Tid { block, number }));
+    }
+
     /// With the rows of the blocks that come next.
     pub(super) fn join(&mut self, next: Self) {
         self.blocks = self.blocks.saturating_add(next.blocks);
         self.live.extend(next.live);
         self.keyed.extend(next.keyed);
+        self.unused.extend(next.unused);
         for (sums, next) in self.sums.iter_mut().zip(next.sums) {
             sums.extend(next);
         }
@@ -150,12 +174,13 @@ impl LiveRows {
 
     /// For entries that are asked one by one, so that each missing one is known.
     pub(super) fn entries(&self) -> Entries<'_> {
-        Entries { rows: self, missing: Some(self.live.clone()), sums: vec![0; self.blocks] }
+        let missing = Some(self.live.clone());
+        Entries { rows: self, missing, sums: vec![0; self.blocks], lost: None }
     }
 
     /// For entries that are added up.
     pub(super) fn quick(&self) -> Entries<'_> {
-        Entries { rows: self, missing: None, sums: vec![0; self.blocks] }
+        Entries { rows: self, missing: None, sums: vec![0; self.blocks], lost: None }
     }
 }
 
@@ -170,7 +195,12 @@ impl Entries<'_> {
         let hash = match has(&self.rows.keyed) {
             true => hash,
             false if has(&self.rows.live) => NO_KEYS,
-            false => return,
+            false => {
+                if has(&self.rows.unused) {
+                    self.lost.get_or_insert((0, tid)).0 += 1;
+                }
+                return;
+            }
         };
         let block = usize::try_from(tid.block.saturating_sub(self.rows.first_block));
         if let Some(sum) = block.ok().and_then(|block| self.sums.get_mut(block)) {

@@ -22,7 +22,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::SyncSender;
 
 use crate::files::catalogue::columns::{IndexShape, Shapes};
 use crate::files::catalogue::relations::{
@@ -33,6 +33,7 @@ use crate::files::catalogue::{Catalogue, Database};
 use crate::files::structure::side_by_side::side_by_side;
 use crate::files::structure::table::{Found, Table};
 use pagewarden_core::database::Step;
+use pagewarden_core::database::thread::steps_of;
 use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Severity, Standing};
 
 mod downlinks;
@@ -68,20 +69,8 @@ pub(super) struct Subject {
 /// The steps of all databases. They begin when the first is asked for, and end when no more
 /// are taken.
 pub(super) fn steps(subject: Subject) -> impl Iterator<Item = Step> + Send {
-    let mut waiting = Some(subject);
-    let mut receiver: Option<Receiver<Step>> = None;
-    std::iter::from_fn(move || {
-        if let Some(subject) = waiting.take() {
-            let (sender, steps) = sync_channel(STEPS_AHEAD);
-            let thread = std::thread::Builder::new().name("structure".to_owned());
-            match thread.spawn(move || subject.look(&sender)) {
-                Ok(_) => receiver = Some(steps),
-                Err(error) => {
-                    return Some(note(format!("the structure was not looked at: {error}")));
-                }
-            }
-        }
-        receiver.as_ref()?.recv().ok()
+    steps_of("the structure of the cluster".to_owned(), STEPS_AHEAD, move |steps| {
+        subject.look(steps);
     })
 }
 
@@ -222,6 +211,17 @@ impl Subject {
                     first.block, first.number
                 );
                 steps.push(Step::Finding(self.file(known, index, text)));
+            }
+            if let Some((count, first)) = verdict.lost {
+                let entries =
+                    if count == 1 { "an entry".to_owned() } else { format!("{count} entries") };
+                let text = format!(
+                    "it has {entries} for rows that {name} does not have: the first is ({}, {})",
+                    first.block, first.number
+                );
+                let hint = "the table has lost rows, or the index is an older version: see which by a \
+                            copy or a backup before the index is built anew";
+                steps.push(Step::Finding(self.file(known, index, text).with_hint(hint)));
             }
             if let Some((count, first)) = verdict.other_keys {
                 let text = format!(

@@ -5,14 +5,14 @@ use crate::files::catalogue::columns::{Column, IndexShape, Shapes};
 use crate::files::catalogue::relations::Relation;
 use crate::files::catalogue::transactions::{Moment, Transactions};
 use crate::files::catalogue::tuple::Tuple;
-use crate::files::catalogue::visibility::{Visibility, visibility};
+use crate::files::catalogue::visibility::{Visibility, visibility, wrong_hint};
 use crate::files::structure::THREADS;
 use crate::files::structure::index::IndexReader;
 use crate::files::structure::live::{Entries, KeyHash, LiveRows, Verdict, blocks_at_a_time};
 use crate::files::structure::side_by_side::side_by_side;
 use crate::files::structure::toast::LongValues;
 use crate::files::structure::values::{Value, Values};
-use crate::files::witness::heap::{LinePointer, line_pointers};
+use crate::files::witness::heap::{self, LinePointer, line_pointers};
 use crate::files::witness::rows::XMIN_COMMITTED;
 use crate::files::witness::{Tid, chains};
 
@@ -239,6 +239,8 @@ impl Table<'_> {
         reader.finish();
         // Entries on pages that cannot be read are no loss of the index's.
         let is_asked = is_whole && reader.faults.is_empty() && !index.shape.is_partial;
+        // VACUUM frees a line pointer only after it has cleared the indexes of it.
+        let lost = entries.lost.filter(|_| is_whole);
         let mut verdict = Verdict::default();
         if is_asked && goes_on(bytes) && !entries.fit(number) {
             let mut again = IndexReader::new(index.shape, index.columns, true);
@@ -249,6 +251,7 @@ impl Table<'_> {
         } else if !is_asked {
             goes_on(bytes);
         }
+        verdict.lost = lost;
         FoundInIndex {
             number,
             bytes,
@@ -324,14 +327,34 @@ impl Rows<'_> {
         faults: &mut Vec<(u32, String)>,
     ) {
         let roots = chains::roots(page, block);
+        let is_all_visible = heap::is_all_visible(page);
+        let mut tell = |number: u16, text: String| {
+            if faults.len() < FAULTS_MAX {
+                faults.push((block, format!("row {number}: {text}")));
+            }
+        };
+        live.free_from(block, heap::count(page).saturating_add(1));
         let mut values = Vec::with_capacity(self.columns.len());
         let mut hashes = Vec::with_capacity(self.indexes.len());
         for (number, pointer) in (1_u16..).zip(line_pointers(page)) {
-            let LinePointer::Normal { offset, length } = pointer else { continue };
+            let LinePointer::Normal { offset, length } = pointer else {
+                if pointer == LinePointer::Unused {
+                    live.free(Tid { block, number });
+                }
+                if pointer == LinePointer::Dead && is_all_visible {
+                    let text =
+                        "it is dead, and the page says that all of its rows are visible to all";
+                    tell(number, String::from(text));
+                }
+                continue;
+            };
             let bytes =
                 page.get(usize::from(offset)..).and_then(|rest| rest.get(..usize::from(length)));
             let Some(tuple) = bytes.and_then(Tuple::parse) else { continue };
             let root = roots.get(usize::from(number)).copied().unwrap_or(0);
+            if let Some(text) = wrong_hint(&tuple, transactions) {
+                tell(number, text);
+            }
             let is_current = visibility(&tuple, transactions) == Visibility::Current;
             // Columns that an ALTER TABLE took back are in rows that aborted.
             if !is_current && tuple.flags & XMIN_COMMITTED == 0 {
@@ -345,9 +368,7 @@ impl Rows<'_> {
                 Ok(()) => None,
             };
             if let Some(text) = wrong {
-                if faults.len() < FAULTS_MAX {
-                    faults.push((block, format!("row {number}: {text}")));
-                }
+                tell(number, text);
                 continue;
             }
             if !is_current {

@@ -19,7 +19,7 @@
 //! that an index knows is thus older than the index.
 
 use crate::files::control::u32_at;
-use crate::page::{HEADER_BYTES, Header};
+use crate::page::{HEADER_BYTES, Header, PAGE_ALL_VISIBLE};
 
 /// Bytes in a line pointer.
 pub const LINE_POINTER_BYTES: usize = 4;
@@ -60,6 +60,12 @@ impl LinePointer {
     pub fn may_be_indexed(self) -> bool {
         self != Self::Unused
     }
+}
+
+/// True if a page says that all of its rows are visible to all.
+#[must_use]
+pub fn is_all_visible(page: &[u8]) -> bool {
+    Header::read(page).is_some_and(|header| header.flags & PAGE_ALL_VISIBLE != 0)
 }
 
 /// How many line pointers a page has.

@@ -11,14 +11,21 @@
 //! | BRIN | 8 | last two bytes 0xF091 to 0xF093 |
 //! | sequence | 8 | first four bytes 0x1717 |
 //!
+//! Metapages of three methods begin with a magic number, behind the header of the page: hash 0x06440640,
+//! SP-GiST 0xBA0BABEE, BRIN 0xA8109CFA. A server refuses an index with another one. (That of a btree is
+//! tested with the rest of its metapage.)
+//!
 //! The server writes the special space when it makes a page, and it stays as long as the
 //! page does. The markers were chosen to tell the methods apart.
 //!
 //! Sources: `MAX_BT_CYCLE_ID` in `src/include/access/nbtree.h`, `HASHO_PAGE_ID`,
-//! `GIST_PAGE_ID`, `SPGIST_PAGE_ID`, `BRIN_PAGETYPE_META`, `SEQ_MAGIC`, 9.6 to 18.
+//! `GIST_PAGE_ID`, `SPGIST_PAGE_ID`, `BRIN_PAGETYPE_META`, `SEQ_MAGIC`, `HASH_MAGIC`,
+//! `SPGIST_MAGIC_NUMBER`, `BRIN_META_MAGIC`, 9.6 to 18.
 
+use crate::files::control::u32_at;
 use crate::files::witness::Method;
 use crate::files::witness::tid::{special, u16_at};
+use crate::page::HEADER_BYTES;
 
 /// What a page was made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +75,20 @@ impl MadeFor {
                 short_marker.is_some_and(|marker| BRIN_PAGES.contains(&marker))
             }
         }
+    }
+
+    /// The magic number of a metapage, and that which its method has; `None` if they are equal, or it has
+    /// none.
+    #[must_use]
+    pub fn other_magic(self, metapage: &[u8]) -> Option<(u32, u32)> {
+        let expected = match self {
+            Self::Index(Method::Hash) => 0x0644_0640,
+            Self::Index(Method::SpGist) => 0xBA0B_ABEE,
+            Self::Index(Method::Brin) => 0xA810_9CFA,
+            _ => return None,
+        };
+        let found = u32_at(metapage, HEADER_BYTES)?;
+        (found != expected).then_some((found, expected))
     }
 
     /// In words: "a page of ...".

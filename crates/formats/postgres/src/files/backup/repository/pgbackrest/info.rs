@@ -32,6 +32,9 @@ const COPY: &str = ".copy";
 /// What all these files begin with.
 const BEGIN: &[u8] = b"[backrest]\n";
 
+/// A section and a key that each file of a name has, and no other kind of file.
+const MARKS: &[(&str, (&str, &str))] = &[("backup.info", ("db", "db-catalog-version"))];
+
 /// Why an info file says nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum InfoFault {
@@ -75,6 +78,8 @@ pub(super) struct Opened {
     pub(super) file: Result<InfoFile, InfoFault>,
     /// The file that is wrong where the other is right: its name and why.
     pub(super) other: Option<(String, InfoFault)>,
+    /// The copy, where both are right.
+    pub(super) copy: Option<InfoFile>,
 }
 
 impl Opened {
@@ -92,20 +97,24 @@ type Line<'a> = dyn FnMut(&str, &str, &str) + 'a;
 
 /// Reads `folder/name`, and its copy.
 pub(super) fn open(folder: &StorePath, name: &str, passphrase: Option<&Passphrase>) -> Opened {
-    let read = |name: &str| {
-        let place = folder.join(name);
+    let read = |file_name: &str| {
+        let place = folder.join(file_name);
         let file = InfoFile { place, passphrase: passphrase.cloned(), content: None };
-        file.read(&mut |_, _, _| {}).map(|()| file)
+        file.read_as(name).map(|()| file)
     };
     let copy_name = format!("{name}{COPY}");
     let (first, copy) = (read(name), read(&copy_name));
     match (first, copy) {
-        (Ok(file), copy) => {
-            Opened { file: Ok(file), other: copy.err().map(|fault| (copy_name, fault)) }
+        (Ok(file), Ok(copy)) => Opened { file: Ok(file), other: None, copy: Some(copy) },
+        (Ok(file), Err(fault)) => {
+            Opened { file: Ok(file), other: Some((copy_name, fault)), copy: None }
         }
-        (Err(fault), Ok(file)) => Opened { file: Ok(file), other: Some((name.to_owned(), fault)) },
-        (Err(InfoFault::Missing), Err(fault)) => Opened { file: Err(fault), other: None },
-        (Err(fault), Err(_)) => Opened { file: Err(fault), other: None },
+        (Err(fault), Ok(file)) => {
+            Opened { file: Ok(file), other: Some((name.to_owned(), fault)), copy: None }
+        }
+        (Err(InfoFault::Missing), Err(fault)) | (Err(fault), Err(_)) => {
+            Opened { file: Err(fault), other: None, copy: None }
+        }
     }
 }
 
@@ -123,7 +132,7 @@ pub(super) fn read_again(
         let place = folder.join(name);
         let content = Some(Arc::from(place.read_again()?));
         let file = InfoFile { place, passphrase: passphrase.cloned(), content };
-        file.read(&mut |_, _, _| {})?;
+        file.read_as(name.strip_suffix(COPY).unwrap_or(name))?;
         file.read(line)
     };
     read(name).or_else(|_| read(&format!("{name}{COPY}")))
@@ -175,6 +184,20 @@ impl InfoFile {
             }
         }
         sum.judge()
+    }
+
+    /// Tests its sum, and that it is a file of this name: the sum of another one fits as well.
+    fn read_as(&self, name: &str) -> Result<(), InfoFault> {
+        let Some((_, mark)) = MARKS.iter().find(|(marked, _)| *marked == name) else {
+            return self.read(&mut |_, _, _| {});
+        };
+        let mut is_marked = false;
+        self.read(&mut |section, key, _| is_marked |= (section, key) == *mark)?;
+        if is_marked {
+            return Ok(());
+        }
+        let (section, key) = mark;
+        Err(damaged(&format!("it is another file: its section {section} has no {key}")))
     }
 
     /// The lines of a file that was read before, without the sum's test; used by what cannot keep all

@@ -20,13 +20,13 @@ use serde_json::Value;
 
 use crate::files::backup::repository::pgbackrest::cipher::Passphrase;
 use crate::files::backup::repository::pgbackrest::expiry::Expiry;
-use crate::files::backup::repository::pgbackrest::info::{self, InfoFault};
+use crate::files::backup::repository::pgbackrest::info::{self, InfoFault, InfoFile};
 use crate::files::backup::repository::pgbackrest::manifest::{is_label, kind_named};
-use crate::files::backup::repository::pgbackrest::set::{info_step, path_of_set};
+use crate::files::backup::repository::pgbackrest::set::{MANIFEST, info_step, path_of_set, stored};
 use pagewarden_core::database::Step;
 use pagewarden_core::database::repository::{Backup, Lsn};
 use pagewarden_core::source::store::{Seen, StorePath};
-use pagewarden_core::verdict::{Note, Unread};
+use pagewarden_core::verdict::{Finding, Kind, Note, Severity, Unread};
 use pagewarden_core::words::utc_seconds;
 
 /// The name of the file that lists the sets.
@@ -136,7 +136,7 @@ impl Stanza {
                 stanza.sets.insert(label, Listed::default());
             }
         } else {
-            stanza.note_unlisted(&mut steps);
+            stanza.say_unlisted(opened.copy.as_ref(), passphrase, &mut steps);
         }
         stanza.steps = steps;
         stanza
@@ -209,13 +209,55 @@ impl Stanza {
         names
     }
 
-    fn note_unlisted(&self, steps: &mut Vec<Step>) {
-        for label in self.folders(steps) {
-            if !self.sets.contains_key(&label) {
-                let text = "a backup that was not finished, or is being expired: not judged";
-                let file = format!("{}/{label}", self.shown);
-                steps.push(Step::Note(Note { file, text: text.to_owned() }));
+    /// Names the folders of sets that are not listed. A set has its manifest, not only the copy of it,
+    /// once it is complete, and is listed at once then.
+    fn say_unlisted(
+        &self,
+        copy: Option<&InfoFile>,
+        passphrase: Option<&Passphrase>,
+        steps: &mut Vec<Step>,
+    ) {
+        let mut unlisted = self.folders(steps);
+        unlisted.retain(|label| !self.sets.contains_key(label));
+        let is_complete = |label: &String| self.folder.join(label).join(MANIFEST).is_file();
+        let complete: Vec<_> = unlisted.iter().filter(|label| is_complete(label)).collect();
+        let (mut by_now, mut by_copy) = (BTreeSet::new(), BTreeSet::new());
+        if !complete.is_empty() {
+            // It may have been listed since the list was read. Where that fails, nothing is known.
+            let read = info::read_again(&self.folder, INFO, passphrase, &mut add_to(&mut by_now));
+            if read.is_err() {
+                by_now.extend(unlisted.iter().cloned());
             }
+            // Its sum was tested.
+            let _ = copy.map(|copy| copy.read(&mut add_to(&mut by_copy)));
+        }
+        for label in &unlisted {
+            let file = format!("{}/{label}", self.shown);
+            if !complete.contains(&label) || by_now.contains(label) {
+                let text =
+                    "a backup that was not finished, or is being expired: not judged".to_owned();
+                steps.push(Step::Note(Note { file, text }));
+                continue;
+            }
+            let copy = if by_copy.contains(label) { ", but its copy does" } else { "" };
+            let detail = format!(
+                "a backup with a manifest, which it gets when it is complete, that {INFO} does not list{copy}: \
+                 it was not judged. {INFO} is older than the set, or the tool was ended between the two, or is \
+                 at work on it"
+            );
+            let finding = Finding::of_file(&file, Severity::Suspect, Kind::Missing, detail)
+                .with_hint("check again; if it is still so, compare backup.info with its copy, or take a new full backup")
+                .stored_at(stored(&format!("{}/{INFO}", self.shown)));
+            steps.push(Step::Finding(finding));
+        }
+    }
+}
+
+/// Takes the sets that a list has.
+fn add_to(labels: &mut BTreeSet<String>) -> impl FnMut(&str, &str, &str) + '_ {
+    move |section, label, _| {
+        if section == "backup:current" && is_label(label) && labels.len() < SETS_MAX {
+            labels.insert(label.to_owned());
         }
     }
 }
