@@ -9,7 +9,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use pagewarden::pack::Root;
@@ -23,6 +24,10 @@ use crate::record::Record;
 pub(crate) const PAGE_BYTES: usize = 4096;
 /// What a new file, folder or link counts as, beside its contents.
 const NODE_BYTES: u64 = 1024;
+
+/// How long the room of a removed file is waited for. The system says some time after the
+/// removal that no program has the file open any longer; with all processors busy, much later.
+const ROOM_WAIT: Duration = Duration::from_secs(2);
 
 /// Records that wait until a program asks for a sync.
 const GATHERED_BYTES_MAX: usize = 8 << 20;
@@ -66,6 +71,8 @@ pub struct Written {
 pub(crate) struct Delta {
     file: File,
     slots: Mutex<Slots>,
+    /// A removed file has given back what it had.
+    left: Condvar,
     bytes_max: u64,
     written: AtomicU64,
     journal: Option<Journal>,
@@ -77,6 +84,12 @@ struct Slots {
     next: u64,
     nodes: u64,
     held_bytes_max: u64,
+    /// Files without a name that the system has not let go yet.
+    leaving: usize,
+    /// Of these, the ones that were waited for in vain: programs have them open.
+    kept_open: usize,
+    /// How many were let go so far.
+    left: u64,
 }
 
 impl fmt::Debug for Slots {
@@ -119,7 +132,8 @@ impl Delta {
     }
 
     fn over(file: File, bytes_max: u64, journal: Option<Journal>) -> Self {
-        Self { file, slots: Mutex::default(), bytes_max, written: AtomicU64::new(0), journal }
+        let (slots, left, written) = (Mutex::default(), Condvar::new(), AtomicU64::new(0));
+        Self { file, slots, left, bytes_max, written, journal }
     }
 
     /// These slots are in use, and `nodes` nodes are new.
@@ -221,6 +235,63 @@ impl Delta {
         self.slots().free.append(&mut given);
     }
 
+    /// A file has lost its name, and the system has yet to let it go.
+    pub(crate) fn expect_leave(&self) {
+        let mut slots = self.slots();
+        slots.leaving = slots.leaving.saturating_add(1);
+    }
+
+    /// The system has let it go, and what it had is given back.
+    pub(crate) fn note_left(&self) {
+        let mut slots = self.slots();
+        slots.leaving = slots.leaving.saturating_sub(1);
+        slots.kept_open = slots.kept_open.min(slots.leaving);
+        slots.left = slots.left.wrapping_add(1);
+        drop(slots);
+        self.left.notify_all();
+    }
+
+    /// Does what needs room, and where there is none waits for that of files that were
+    /// removed, so that a program which removes one may write another at once. The caller
+    /// holds nothing that letting a file go needs.
+    pub(crate) fn with_room<T, E>(
+        &self,
+        is_full: impl Fn(&E) -> bool,
+        mut work: impl FnMut() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut end = None;
+        loop {
+            let seen = self.slots().left;
+            match work() {
+                Err(error) if is_full(&error) => {
+                    let end = *end.get_or_insert_with(|| Instant::now() + ROOM_WAIT);
+                    if !self.wait_for_one_to_leave(seen, end) {
+                        return Err(error);
+                    }
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// True once more files were let go than the `seen` ones; false if none will be soon.
+    fn wait_for_one_to_leave(&self, seen: u64, end: Instant) -> bool {
+        let mut slots = self.slots();
+        while slots.left == seen {
+            let rest = end.saturating_duration_since(Instant::now());
+            if slots.leaving <= slots.kept_open {
+                return false;
+            }
+            if rest.is_zero() {
+                slots.kept_open = slots.leaving;
+                return false;
+            }
+            let waited = self.left.wait_timeout(slots, rest);
+            (slots, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        true
+    }
+
     /// Room for the name of something new.
     pub(crate) fn take_node(&self) -> Result<(), Errno> {
         let mut slots = self.slots();
@@ -309,6 +380,35 @@ mod tests {
             assert_eq!(delta.written().held_bytes_max, 40_960);
         }
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "it has no name");
+    }
+
+    #[test]
+    fn room_of_a_removed_file_is_waited_for_unless_a_program_keeps_it() {
+        let delta = Delta::new(None, 2 * PAGE_BYTES as u64).unwrap();
+        let slots = vec![delta.take().unwrap(), delta.take().unwrap()];
+        let take = || delta.with_room(|error| *error == Errno::NOSPC, || delta.take());
+        assert_eq!(take(), Err(Errno::NOSPC), "no file is leaving");
+        delta.expect_leave();
+        std::thread::scope(|scope| {
+            let taken = scope.spawn(take);
+            std::thread::sleep(Duration::from_millis(50));
+            delta.give_back(slots);
+            delta.note_left();
+            assert!(taken.join().unwrap().is_ok());
+        });
+        assert!(take().is_ok());
+        delta.expect_leave();
+        let begin = Instant::now();
+        assert_eq!(take(), Err(Errno::NOSPC), "a program has it open");
+        assert!(begin.elapsed() >= ROOM_WAIT);
+        assert_eq!(
+            (delta.slots().leaving, delta.slots().kept_open),
+            (1, 1),
+            "not waited for again"
+        );
+        assert_eq!(take(), Err(Errno::NOSPC));
+        delta.note_left();
+        assert_eq!((delta.slots().leaving, delta.slots().kept_open), (0, 0));
     }
 
     #[test]

@@ -180,14 +180,16 @@ impl PackFiles {
     fn make(
         &self,
         place: Place<'_>,
-        kind: impl FnOnce(&mut Tree) -> Kind,
+        kind: impl Fn(&mut Tree) -> Kind,
         maker: Maker,
     ) -> Result<FileAttr, Errno> {
-        let mut tree = self.tree_mut();
-        let kind = kind(&mut tree);
-        let ino = tree.make(place, kind, maker, self.delta())?;
-        tree.remember(ino);
-        Ok(attributes(ino, tree.node(ino)?))
+        self.delta().with_room(is_full, || {
+            let mut tree = self.tree_mut();
+            let kind = kind(&mut tree);
+            let ino = tree.make(place, kind, maker, self.delta())?;
+            tree.remember(ino);
+            Ok(attributes(ino, tree.node(ino)?))
+        })
     }
 
     fn list(&self, ino: u64) -> Result<Listing, Errno> {
@@ -232,7 +234,9 @@ impl PackFiles {
     fn allocate(&self, ino: u64, offset: u64, bytes: u64, mode: i32) -> Result<(), Errno> {
         let contents = self.tree().contents(ino)?;
         match mode {
-            0 => contents.allocate(self.delta(), offset..offset.saturating_add(bytes)),
+            0 => self.delta().with_room(is_full, || {
+                contents.allocate(self.delta(), offset..offset.saturating_add(bytes))
+            }),
             KEEP_LENGTH => Ok(()),
             _ => Err(Errno::OPNOTSUPP),
         }
@@ -284,6 +288,10 @@ fn attributes(ino: u64, node: &Node) -> FileAttr {
         blksize: PAGE,
         flags: 0,
     }
+}
+
+fn is_full(error: &Errno) -> bool {
+    *error == Errno::NOSPC
 }
 
 fn number(error: Errno) -> fuser::Errno {
@@ -525,7 +533,11 @@ impl Filesystem for PackFiles {
             Ok(contents) => contents,
             Err(error) => return reply.error(number(error)),
         };
-        match contents.write(self.stores(), offset, data) {
+        let written = self.delta().with_room(
+            |error| matches!(error, Unreadable::Delta(error) if is_full(error)),
+            || contents.write(self.stores(), offset, data),
+        );
+        match written {
             Ok(count) => reply.written(u32::try_from(count).unwrap_or(u32::MAX)),
             Err(error) => {
                 reply.error(number(self.give_up(&contents, (offset, data.len()), error)));

@@ -209,15 +209,17 @@ impl Tree {
     pub(crate) fn forget(&mut self, ino: u64, times: u64, delta: &Delta) {
         if let Some(node) = self.nodes.get_mut(&ino) {
             node.lookups = node.lookups.saturating_sub(times);
-            self.drop_unused(ino, delta);
+            if self.drop_unused(ino, delta) {
+                delta.note_left();
+            }
         }
     }
 
     /// Removes a node that has no name and that no process has open.
-    fn drop_unused(&mut self, ino: u64, delta: &Delta) {
+    fn drop_unused(&mut self, ino: u64, delta: &Delta) -> bool {
         let is_unused = |node: &Node| node.links == 0 && node.lookups == 0;
         if ino == ROOT || !self.nodes.get(&ino).is_some_and(is_unused) {
-            return;
+            return false;
         }
         if let Some(node) = self.nodes.remove(&ino) {
             if let Kind::File(contents) = &node.kind {
@@ -227,6 +229,7 @@ impl Tree {
                 delta.give_back_node();
             }
         }
+        true
     }
 
     /// Contents for a new file.
@@ -319,7 +322,10 @@ impl Tree {
         let node = self.node_mut(ino)?;
         node.links = node.links.saturating_sub(1);
         node.facts.changed = SystemTime::now();
-        self.drop_unused(ino, delta);
+        let lost_its_name = node.links == 0;
+        if !self.drop_unused(ino, delta) && lost_its_name {
+            delta.expect_leave();
+        }
         Ok(())
     }
 
