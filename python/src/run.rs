@@ -283,7 +283,7 @@ fn check(
     done: &Done,
 ) -> Result<Checked, String> {
     let begin = Instant::now();
-    let (kind, open_options) = (wanted.kind(), wanted.open_options());
+    let (kind, open_options) = (wanted.kind(), wanted.open_options(Some(options.jobs)));
     let mut ran = Ran::default();
     let (mut json, mut picture) = (Vec::new(), Vec::new());
     let (mut findings, mut pages) = (None, None);
@@ -312,7 +312,7 @@ fn check(
             ran.total.stopped = true;
             break;
         }
-        let (path, opened, copy) = opened(subject, wanted, &strangers);
+        let (path, opened, copy) = opened(subject, wanted, options.jobs, &strangers);
         match opened {
             Ok(targets) => {
                 for target in targets {
@@ -359,9 +359,10 @@ type Targets = Box<dyn Iterator<Item = Target> + Send>;
 fn opened(
     subject: Subject,
     wanted: &Wanted,
+    jobs: NonZero<usize>,
     strangers: &[(PathBuf, Note)],
 ) -> (PathBuf, Result<Targets, Error>, Option<impl Sized>) {
-    let (kind, options) = (wanted.kind(), wanted.open_options());
+    let (kind, options) = (wanted.kind(), wanted.open_options(Some(jobs)));
     match subject {
         Subject::Target(paths) => {
             let path = paths.first().cloned().unwrap_or_default();

@@ -1,21 +1,23 @@
-//! Requests as they go over the network: counted, and repeated where the server asks for time.
+//! Requests as they go over the network: counted, and repeated where the server asks for time, or where
+//! the connection to a server that had answered before broke.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Limited};
 use object_store::ClientOptions;
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
-    ReqwestConnector,
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
+    HttpResponseBody, HttpService, ReqwestConnector,
 };
 use pagewarden::report::Traffic;
-use reqwest::Method;
+use reqwest::header::RANGE;
+use reqwest::{Method, StatusCode};
 
-/// The answer "too many requests".
-const TOO_MANY: u16 = 429;
+/// The longest answer that is waited for as a whole: more than any list, or any part that is asked for.
+const WHOLE_BYTES_MAX: usize = 64 << 20;
 
 /// How often a request is repeated, and how long is waited before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +106,8 @@ impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let client = ReqwestConnector::default().connect(options)?;
         let counters = Arc::clone(&self.counters);
-        Ok(HttpClient::new(Patient { client, counters, patience: self.patience }))
+        let (patience, has_answered) = (self.patience, AtomicBool::new(false));
+        Ok(HttpClient::new(Patient { client, counters, patience, has_answered }))
     }
 }
 
@@ -113,6 +116,68 @@ struct Patient {
     client: HttpClient,
     counters: Arc<Counters>,
     patience: Patience,
+    /// An address from which no answer ever came is more likely to be a wrong one.
+    has_answered: AtomicBool,
+}
+
+impl Patient {
+    /// Asks once. What is read has come whole: a connection may break in the middle of it, too.
+    async fn ask(&self, request: &HttpRequest) -> Result<HttpResponse, HttpError> {
+        self.counters.requests.fetch_add(1, Ordering::Relaxed);
+        if request.method() == Method::PUT {
+            let sent = request.body().content_length() as u64;
+            self.counters.sent_bytes.fetch_add(sent, Ordering::Relaxed);
+        }
+        let answer = self.client.execute(request.clone()).await?;
+        self.has_answered.store(true, Ordering::Relaxed);
+        let (parts, body) = answer.into_parts();
+        let counters = Arc::clone(&self.counters);
+        let body = HttpResponseBody::new(body.map_frame(move |frame| {
+            let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+            counters.bytes.fetch_add(bytes, Ordering::Relaxed);
+            frame
+        }));
+        // A server that gives a whole file where a part was asked for is turned down by its status.
+        let is_bounded =
+            parts.status == StatusCode::PARTIAL_CONTENT || !request.headers().contains_key(RANGE);
+        let is_to_be_whole = *request.method() == Method::GET && parts.status.is_success();
+        let body = match is_to_be_whole && is_bounded {
+            true => whole(body).await?,
+            false => body,
+        };
+        Ok(HttpResponse::from_parts(parts, body))
+    }
+
+    /// True if nothing came that could be used, and might when asked for again.
+    fn is_worth_repeating(
+        &self,
+        request: &HttpRequest,
+        answer: &Result<HttpResponse, HttpError>,
+    ) -> bool {
+        match answer {
+            Ok(answer) => {
+                let status = answer.status();
+                status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
+            }
+            // A server that said nothing for a minute was given time enough.
+            Err(error) => {
+                matches!(*request.method(), Method::GET | Method::HEAD)
+                    && self.has_answered.load(Ordering::Relaxed)
+                    && error.kind() != HttpErrorKind::Timeout
+            }
+        }
+    }
+}
+
+/// The same body, once all of it is here.
+async fn whole(body: HttpResponseBody) -> Result<HttpResponseBody, HttpError> {
+    match Limited::new(body, WHOLE_BYTES_MAX).collect().await {
+        Ok(collected) => Ok(collected.to_bytes().into()),
+        Err(error) => Err(match error.downcast::<HttpError>() {
+            Ok(error) => *error,
+            Err(error) => HttpError::new_boxed(HttpErrorKind::Decode, error),
+        }),
+    }
 }
 
 #[async_trait]
@@ -120,23 +185,10 @@ impl HttpService for Patient {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let mut tries = 0;
         loop {
-            self.counters.requests.fetch_add(1, Ordering::Relaxed);
-            if request.method() == Method::PUT {
-                let sent = request.body().content_length() as u64;
-                self.counters.sent_bytes.fetch_add(sent, Ordering::Relaxed);
-            }
-            let answer = self.client.execute(request.clone()).await?;
-            let status = answer.status();
-            let asks_for_time = status.is_server_error() || status.as_u16() == TOO_MANY;
-            if !asks_for_time || tries >= self.patience.retries {
-                let (parts, body) = answer.into_parts();
-                let counters = Arc::clone(&self.counters);
-                let body = body.map_frame(move |frame| {
-                    let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
-                    counters.bytes.fetch_add(bytes, Ordering::Relaxed);
-                    frame
-                });
-                return Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(body)));
+            let answer = self.ask(&request).await;
+            let is_last = tries >= self.patience.retries;
+            if is_last || !self.is_worth_repeating(&request, &answer) {
+                return answer;
             }
             drop(answer);
             self.counters.retries.fetch_add(1, Ordering::Relaxed);

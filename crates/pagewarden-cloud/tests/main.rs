@@ -11,6 +11,7 @@
 mod server;
 
 use std::io::{self, Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -182,6 +183,52 @@ fn only_what_the_server_asks_time_for_is_asked_again() {
         };
         assert_eq!(clouds.traffic().retries, expected, "{status}");
     }
+}
+
+#[test]
+fn connection_that_breaks_is_made_again_once_the_server_has_answered() {
+    for fault in [Fault::CutBody, Fault::Hangup] {
+        for (part, times, is_read) in [
+            ("GET /bucket/a/big", 3, true),
+            ("GET /bucket/a/big", 4, false),
+            ("prefix=a%2F", 3, true),
+            ("continuation-token", 2, true),
+            ("prefix=a%2F", 4, false),
+        ] {
+            let server = Server::start();
+            for number in 0..10 {
+                server.put(&format!("a/{number}"), "x");
+            }
+            server.put("a/big", content());
+            let (clouds, folder) = place(&server, "a");
+            assert!(folder.join("0").open().is_ok());
+            server.fail(part, times, fault);
+            let read = folder.list().and_then(|listed| {
+                assert_eq!(listed.len(), 11, "{fault:?} {part}");
+                read(&folder.join("big"))
+            });
+            let what = format!("{fault:?} {part} {times} times: {:?}", read.as_ref().err());
+            assert_eq!(read.is_ok(), is_read, "{what}");
+            assert!(read.is_ok_and(|bytes| bytes == content()) == is_read, "{what}");
+            assert_eq!(clouds.traffic().retries, times.min(3) as u64, "{what}");
+        }
+    }
+}
+
+#[test]
+fn server_that_never_answered_is_not_asked_again() {
+    let server = Server::start();
+    server.fail("GET /bucket/big", usize::MAX, Fault::Hangup);
+    let (clouds, file) = place(&server, "big");
+    let error = read(&file).unwrap_err();
+    assert!(is_not_read(&error), "{error:?}");
+    assert_eq!(clouds.traffic().retries, 0);
+    let none = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", none.local_addr().unwrap());
+    drop(none);
+    let clouds = Clouds::new(Settings { endpoint: Some(endpoint), ..settings(&server) }).unwrap();
+    let error = read(&clouds.place(Path::new("s3://bucket/big")).unwrap()).unwrap_err();
+    assert!(is_not_read(&error) && clouds.traffic().retries == 0, "{error:?}");
 }
 
 #[test]

@@ -28,6 +28,8 @@ pub enum Fault {
     ReplacedUnsaid,
     /// No answer comes.
     Silence,
+    /// The connection ends before an answer.
+    Hangup,
 }
 
 /// Requests that fail.
@@ -157,6 +159,9 @@ impl Server {
             }
             self.state.lock().unwrap().seen.push(Seen { head: head.clone() });
             let fault = self.fault_of(&line);
+            if fault == Some(Fault::Hangup) {
+                return;
+            }
             if fault == Some(Fault::Silence) {
                 // Until the other side gives up.
                 let _ = reader.read_to_end(&mut Vec::new());
@@ -212,7 +217,10 @@ impl Server {
         let key = key.trim_start_matches('/');
         if key.is_empty() {
             let body = self.list(query);
-            return respond(stream, 200, "", body.as_bytes(), body.len()).map(|()| true);
+            let is_cut = fault == Some(Fault::CutBody);
+            let sent = if is_cut { body.len() / 2 } else { body.len() };
+            respond(stream, 200, "", &body.as_bytes()[..sent], body.len())?;
+            return Ok(!is_cut);
         }
         if matches!(method, "PUT" | "POST" | "DELETE") {
             let must_be_new = header("if-none-match").is_some();

@@ -7,6 +7,7 @@
 
 use std::fs;
 use std::io::{BufReader, Write};
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -90,9 +91,9 @@ impl Wanted {
         self.format.as_deref().and_then(kind_named)
     }
 
-    /// How targets are opened.
+    /// How targets are opened, by this number of threads at most.
     #[must_use]
-    pub fn open_options(&self) -> OpenOptions {
+    pub fn open_options(&self, jobs: Option<NonZero<usize>>) -> OpenOptions {
         OpenOptions {
             wal: self.wal.clone(),
             settle: self.settle_ms.map(Duration::from_millis),
@@ -107,6 +108,7 @@ impl Wanted {
                 no_log: self.no_log,
                 cipher_pass_file: self.cipher_pass_file.clone(),
             },
+            jobs,
         }
     }
 }
@@ -306,7 +308,7 @@ impl Plan {
             let hint = "name files and folders; a stream is checked by pagewarden check -";
             return Err(Error::refused(path, "standard input cannot be planned", hint));
         }
-        let (kind, options) = (wanted.kind(), wanted.open_options());
+        let (kind, options) = (wanted.kind(), wanted.open_options(None));
         let strangers = pagewarden::formats::sqlserver::files::strangers(paths);
         let mut units: Vec<Unit> = Vec::new();
         let mut add = |planned: Planned, bytes: u64| match units.last_mut() {

@@ -50,6 +50,7 @@ pub(crate) mod system;
 mod tables;
 pub mod tablespace;
 mod tablespaces;
+mod unfinished;
 pub(crate) mod untested;
 
 /// A database of its may lie elsewhere.

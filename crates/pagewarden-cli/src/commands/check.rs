@@ -253,6 +253,7 @@ fn open_options(arguments: &Check) -> OpenOptions {
             no_log: arguments.no_log,
             cipher_pass_file: arguments.cipher_pass_file.clone(),
         },
+        jobs: arguments.jobs,
     }
 }
 

@@ -50,10 +50,11 @@ fn scrub(arguments: &Scrub) -> anyhow::Result<Exit> {
     let show = Show::choose(arguments.pace.quiet, arguments.pace.progress);
     let mut reports = report_of(arguments, &show)?;
     let cores = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
+    let jobs = arguments.jobs.unwrap_or(cores);
     let mut run = Run {
         ledger: &mut ledger,
-        open: open_options(arguments.keyring.as_ref(), arguments.cipher_pass_file.as_ref()),
-        options: Options { jobs: arguments.jobs.unwrap_or(cores), ..Options::default() },
+        open: open_options(arguments.keyring.as_ref(), arguments.cipher_pass_file.as_ref(), jobs),
+        options: Options { jobs, ..Options::default() },
         stop: stop.clone(),
         deadline: arguments.budget.and_then(|budget| begin.checked_add(budget)),
         clock: moment::now,

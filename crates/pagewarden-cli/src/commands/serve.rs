@@ -42,10 +42,11 @@ pub fn run(arguments: &Serve) -> anyhow::Result<Exit> {
     signal_hook::flag::register(SIGHUP, Arc::clone(&reload))
         .context("cannot listen for signals")?;
     let cores = thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
+    let jobs = arguments.jobs.unwrap_or(cores);
     let runs = Runs {
         held: &held,
-        open: open_options(arguments.keyring.as_ref(), arguments.cipher_pass_file.as_ref()),
-        options: Options { jobs: arguments.jobs.unwrap_or(cores), ..Options::default() },
+        open: open_options(arguments.keyring.as_ref(), arguments.cipher_pass_file.as_ref(), jobs),
+        options: Options { jobs, ..Options::default() },
         stop: Arc::clone(&stop),
         read: Box::new(read),
         reload,

@@ -1,5 +1,6 @@
 //! Which databases `scrub` and its relatives are about: those of the configuration, and paths.
 
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
@@ -78,8 +79,13 @@ fn is_name(operand: &Path) -> bool {
 }
 
 /// How the databases are opened.
-pub fn open_options(keyring: Option<&PathBuf>, cipher_pass_file: Option<&PathBuf>) -> OpenOptions {
-    let mut options = OpenOptions { keyring: keyring.cloned(), ..OpenOptions::default() };
+pub fn open_options(
+    keyring: Option<&PathBuf>,
+    cipher_pass_file: Option<&PathBuf>,
+    jobs: NonZero<usize>,
+) -> OpenOptions {
+    let mut options =
+        OpenOptions { keyring: keyring.cloned(), jobs: Some(jobs), ..OpenOptions::default() };
     options.repository.cipher_pass_file = cipher_pass_file.cloned();
     options
 }

@@ -169,7 +169,8 @@ fn file_bytes(place: &StorePath) -> Option<u64> {
 }
 
 fn open_options(arguments: &Survey) -> OpenOptions {
-    let mut options = OpenOptions { keyring: arguments.keyring.clone(), ..OpenOptions::default() };
+    let (keyring, jobs) = (arguments.keyring.clone(), arguments.jobs);
+    let mut options = OpenOptions { keyring, jobs, ..OpenOptions::default() };
     options.repository.cipher_pass_file.clone_from(&arguments.cipher_pass_file);
     options.repository.stanza.clone_from(&arguments.stanza);
     options

@@ -13,6 +13,7 @@
 use std::fmt;
 use std::fs::Metadata;
 use std::io;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -428,6 +429,9 @@ pub struct OpenOptions {
     pub bases: Vec<PathBuf>,
     /// What is wanted of a backup repository.
     pub repository: RepositoryOptions,
+    /// How many threads a database may be read by that reads itself; `None`: as many as there are
+    /// processors.
+    pub jobs: Option<NonZero<usize>>,
 }
 
 /// See [`Format::in_store`].

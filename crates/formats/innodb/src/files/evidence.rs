@@ -9,6 +9,7 @@
 //! | fails, at rest | there is a sound copy | damage; the hint says where the copy is |
 //! | is zero, at rest | others lead to it, or an index has as many pages too few | damage |
 //! | is zero, at rest | in use by the extent map | damage: see below |
+//! | is zero, at rest | the same, and an index was never finished | empty: see `links` |
 //! | is zero, a prepared backup | nothing leads to it | empty: see `links` |
 //! | is zero | a server has come to life since | empty |
 //! | is newer than the end of the log | | `future_lsn`: copied without its log |
@@ -146,7 +147,8 @@ impl InDirectory {
         if finding.kind == Kind::Zeroed {
             let is_fixed = self.never_zero.contains(&finding.page.0);
             let lead = if is_fixed { None } else { self.links.lead_to(finding.page) };
-            let is_in_use_for_sure = self.evidence.circumstances == Circumstances::AtRest;
+            let is_in_use_for_sure = self.evidence.circumstances == Circumstances::AtRest
+                && !self.links.has_unfinished_index();
             let is_nothing = !is_fixed && lead.is_none() && !is_in_use_for_sure;
             if is_nothing || !self.evidence.still_stands() {
                 return false;
@@ -231,6 +233,14 @@ impl InDirectory {
     }
 }
 
+/// A page that failed for being all zero is empty instead: it has this place among those that were judged.
+pub(crate) fn leave_empty(verdict: &mut RunVerdict, index: u64) {
+    verdict.counts.add(Standing::Empty);
+    // A page in use is counted as one with a sum.
+    verdict.by_mode.checksum = verdict.by_mode.checksum.saturating_sub(1);
+    verdict.standings.set(index, Some(Standing::Empty));
+}
+
 fn standing_at(verdict: &RunVerdict, index: u64) -> Option<Standing> {
     let mut left = index;
     for (standing, pages) in verdict.standings.iter() {
@@ -260,10 +270,7 @@ impl PageFormat for InDirectory {
             let Some(standing) = finding.standing else { return true };
             let index = finding.page.0.saturating_sub(run.first.0).saturating_add(pages_before);
             if !self.weigh(finding) {
-                verdict.counts.add(Standing::Empty);
-                // A page in use is counted as one with a sum.
-                verdict.by_mode.checksum = verdict.by_mode.checksum.saturating_sub(1);
-                verdict.standings.set(index, Some(Standing::Empty));
+                leave_empty(verdict, index);
                 return false;
             }
             if finding.standing != Some(standing) {

@@ -15,6 +15,7 @@ use super::tablespace::{
     Context, FileSeverities, SYSTEM_SPACE, Tablespace, always_has_sums, is_tablespace_name,
     open_file, read_head, read_keyring, state_in_words,
 };
+use super::unfinished;
 use super::untested::{Telling, Untested};
 use crate::FORMAT;
 use crate::page::layout::Form;
@@ -69,6 +70,9 @@ pub fn open(path: &Path, metadata: &Metadata, options: &OpenOptions) -> Result<T
     context.keyring = options.keyring.as_deref().map(read_keyring).transpose()?;
     let mut tablespace = open_file(&real, context)?;
     let description = description(path, &tablespace, is_live);
+    if !is_live && tablespace.geometry.space_id != Some(SYSTEM_SPACE) {
+        unfinished::allow_for(&mut tablespace, &real);
+    }
     let untested = Arc::<Untested>::default();
     if let Some(lock) = tablespace.lock.take() {
         untested.watch(&mut tablespace.file, lock);

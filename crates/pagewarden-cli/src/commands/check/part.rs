@@ -47,7 +47,7 @@ pub fn check(arguments: &Check, plan: &Path) -> anyhow::Result<Exit> {
     let accepts_unverifiable = plan.wanted.accept_unverifiable;
     let mut run = Run {
         kind: plan.wanted.kind(),
-        open_options: plan.wanted.open_options(),
+        open_options: plan.wanted.open_options(arguments.jobs),
         options: Options { accepts_unverifiable, ..options(arguments)? },
         show: &show,
         wants_total: true,

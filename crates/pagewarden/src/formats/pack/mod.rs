@@ -109,7 +109,7 @@ fn open_in(place: &StorePath, options: &OpenOptions) -> Result<Target, Error> {
         let finding = Finding::of_file("", Severity::Damage, Kind::Header, detail.to_owned());
         ready.push_back(Step::Finding(finding.with_hint(HINT)));
     }
-    let steps = Steps::new(Files::new(pack, place), ready);
+    let steps = Steps::new(Files::new(pack, place), ready, options.jobs);
     Ok(Target { description, steps: Box::new(steps), woken: None })
 }
 
@@ -337,6 +337,8 @@ struct Steps {
     /// What came of files that have not come whole, by their places in the list.
     begun: HashMap<usize, Begun>,
     is_over: bool,
+    /// How many threads there are.
+    jobs: usize,
 }
 
 /// What came of a file.
@@ -350,16 +352,17 @@ struct Begun {
 }
 
 impl Steps {
-    fn new(files: Files, ready: VecDeque<Step>) -> Self {
+    fn new(files: Files, ready: VecDeque<Step>, jobs: Option<NonZero<usize>>) -> Self {
+        let jobs =
+            jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get);
         let (early, begun) = (BTreeMap::new(), HashMap::new());
-        Self { files, ready, results: None, early, next: 0, begun, is_over: false }
+        Self { files, ready, results: None, early, next: 0, begun, is_over: false, jobs }
     }
 
     fn begin(&self) -> Receiver<Expanded> {
-        let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let (sender, results) = sync_channel(threads);
+        let (sender, results) = sync_channel(self.jobs);
         let next = Arc::new(AtomicU64::new(0));
-        for _ in 0..threads {
+        for _ in 0..self.jobs {
             let (files, sender, next) = (self.files.clone(), sender.clone(), Arc::clone(&next));
             std::thread::spawn(move || expand(&files, &next, &sender));
         }
