@@ -449,7 +449,9 @@ fn what_postgres_holds_beside_tables_is_listed_as_not_compared() {
     cluster
         .psql(
             "CREATE TABLE t (id serial PRIMARY KEY); CREATE SCHEMA s; CREATE SEQUENCE s.apart; \
-             CREATE MATERIALIZED VIEW seen AS SELECT 1 AS one; SELECT lo_create(4711)",
+             CREATE MATERIALIZED VIEW seen AS SELECT 1 AS one; SELECT lo_create(4711); \
+             CREATE FOREIGN DATA WRAPPER none; CREATE SERVER away FOREIGN DATA WRAPPER none; \
+             CREATE FOREIGN TABLE far (id int) SERVER away",
         )
         .unwrap();
     let url = cluster.url("postgres");
@@ -458,6 +460,7 @@ fn what_postgres_holds_beside_tables_is_listed_as_not_compared() {
     for line in [
         "not compared: 2 sequences of the source: t_id_seq, s.apart\n",
         "not compared: 1 materialized view of the target: seen\n",
+        "not compared: 1 foreign table of the target: far\n",
         "not compared: 1 large object of the source\n",
     ] {
         assert!(outcome.stdout.contains(line), "{line}: {outcome:?}");
@@ -465,7 +468,7 @@ fn what_postgres_holds_beside_tables_is_listed_as_not_compared() {
     let found = json(&run(plain().args(["compare", "--json", &url, &url])));
     assert_eq!(found["verdict"], "equal");
     let listed = found["not_compared"].as_array().unwrap();
-    assert_eq!(listed.len(), 6, "{found}");
+    assert_eq!(listed.len(), 8, "{found}");
     assert_eq!(listed[0]["kind"], "sequence");
     assert_eq!(listed[0]["names"].as_array().unwrap().len(), 2);
     let found = json(&run(plain().args(["compare", "--json", "--table", "t", &url, &url])));

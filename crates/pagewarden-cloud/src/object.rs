@@ -196,11 +196,15 @@ pub(crate) async fn get(
     let version = Version::from(&result.meta);
     let length = result.range.end.saturating_sub(result.range.start);
     let length = usize::try_from(length).unwrap_or(usize::MAX);
-    // The length is the server's word.
-    let mut bytes = Vec::with_capacity(length.min(1 << 20));
+    let mut bytes = Vec::new();
     let mut stream = result.into_stream();
     while let Some(chunk) = stream.next().await {
-        bytes.extend_from_slice(&chunk.map_err(|error| secrets.hide(&error))?);
+        let chunk = chunk.map_err(|error| secrets.hide(&error))?;
+        // It has come as a whole, most often: see `http`.
+        match bytes.is_empty() {
+            true => bytes = Vec::from(chunk),
+            false => bytes.extend_from_slice(&chunk),
+        }
     }
     if bytes.len() != length {
         let words = format!("the server sent {} of {length} bytes", bytes.len());

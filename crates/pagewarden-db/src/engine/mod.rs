@@ -103,7 +103,7 @@ pub struct Range {
 /// What stands beside tables in a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Beside {
-    /// `sequence`, `materialized view` or `large object`.
+    /// `sequence`, `materialized view`, `foreign table` or `large object`.
     pub kind: &'static str,
     /// How many there are.
     pub count: u64,

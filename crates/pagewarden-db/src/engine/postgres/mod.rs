@@ -444,12 +444,13 @@ impl Connection for Postgres {
         let rows = self.ask(
             "SELECT relkind::text, nspname, relname FROM pg_class c \
              JOIN pg_namespace n ON n.oid = relnamespace \
-             WHERE relkind IN ('S', 'm') AND relpersistence <> 't' \
+             WHERE relkind IN ('S', 'm', 'f') AND relpersistence <> 't' \
                AND nspname <> 'information_schema' AND nspname !~ '^pg_' \
              ORDER BY nspname, relname",
         )?;
         let mut found = Vec::new();
-        for (letter, kind) in [("S", "sequence"), ("m", "materialized view")] {
+        let kinds = [("S", "sequence"), ("m", "materialized view"), ("f", "foreign table")];
+        for (letter, kind) in kinds {
             let named = rows.iter().filter_map(|row| match row.as_slice() {
                 [Some(of), schema, Some(name)] if of == letter => {
                     let schema = schema.clone().filter(|schema| *schema != self.schema);
