@@ -233,12 +233,38 @@ impl InDirectory {
     }
 }
 
-/// A page that failed for being all zero is empty instead: it has this place among those that were judged.
-pub(crate) fn leave_empty(verdict: &mut RunVerdict, index: u64) {
-    verdict.counts.add(Standing::Empty);
-    // A page in use is counted as one with a sum.
-    verdict.by_mode.checksum = verdict.by_mode.checksum.saturating_sub(1);
-    verdict.standings.set(index, Some(Standing::Empty));
+/// Judges pages, and then what failed with what else is known: false says that nothing is wrong with a
+/// page of zeroes, which is empty then.
+pub(crate) fn judge_and_weigh(
+    pages: &dyn PageFormat,
+    run: PageRun<'_>,
+    verdict: &mut RunVerdict,
+    weigh: impl Fn(&mut PageFinding) -> bool,
+) {
+    let findings_before = verdict.findings.len();
+    let pages_before = pages_in(verdict);
+    pages.judge(run, verdict);
+    let mut found = verdict.findings.split_off(findings_before);
+    found.retain_mut(|finding| {
+        let Some(standing) = finding.standing else { return true };
+        let index = finding.page.0.saturating_sub(run.first.0).saturating_add(pages_before);
+        if !weigh(finding) {
+            verdict.counts.add(Standing::Empty);
+            // A page in use is counted as one with a sum.
+            verdict.by_mode.checksum = verdict.by_mode.checksum.saturating_sub(1);
+            verdict.standings.set(index, Some(Standing::Empty));
+            return false;
+        }
+        if finding.standing != Some(standing) {
+            verdict.standings.set(index, finding.standing);
+        }
+        true
+    });
+    verdict.findings.append(&mut found);
+}
+
+fn pages_in(verdict: &RunVerdict) -> u64 {
+    verdict.standings.iter().map(|(_, pages)| pages).sum()
 }
 
 fn standing_at(verdict: &RunVerdict, index: u64) -> Option<Standing> {
@@ -263,22 +289,8 @@ impl PageFormat for InDirectory {
 
     fn judge(&self, run: PageRun<'_>, verdict: &mut RunVerdict) {
         let findings_before = verdict.findings.len();
-        let pages_before = verdict.standings.iter().map(|(_, pages)| pages).sum::<u64>();
-        self.pages.judge(run, verdict);
-        let mut found = verdict.findings.split_off(findings_before);
-        found.retain_mut(|finding| {
-            let Some(standing) = finding.standing else { return true };
-            let index = finding.page.0.saturating_sub(run.first.0).saturating_add(pages_before);
-            if !self.weigh(finding) {
-                leave_empty(verdict, index);
-                return false;
-            }
-            if finding.standing != Some(standing) {
-                verdict.standings.set(index, finding.standing);
-            }
-            true
-        });
-        verdict.findings.append(&mut found);
+        let pages_before = pages_in(verdict);
+        judge_and_weigh(&*self.pages, run, verdict, |finding| self.weigh(finding));
         self.add_future(run, pages_before, verdict);
         if let Some(own) = verdict.findings.get_mut(findings_before..) {
             own.sort_by_key(|finding| finding.page);

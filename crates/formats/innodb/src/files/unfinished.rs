@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::files::evidence::leave_empty;
+use crate::files::evidence::judge_and_weigh;
 use crate::files::links::{Links, Owner};
 use crate::files::tablespace::Tablespace;
 use pagewarden_core::page::{
@@ -46,19 +46,7 @@ impl PageFormat for Alone {
     }
 
     fn judge(&self, run: PageRun<'_>, verdict: &mut RunVerdict) {
-        let findings_before = verdict.findings.len();
-        let pages_before = verdict.standings.iter().map(|(_, pages)| pages).sum::<u64>();
-        self.pages.judge(run, verdict);
-        let mut found = verdict.findings.split_off(findings_before);
-        found.retain(|finding| {
-            let is_nothing = finding.standing.is_some() && self.is_nothing(finding);
-            if is_nothing {
-                let index = finding.page.0.saturating_sub(run.first.0);
-                leave_empty(verdict, index.saturating_add(pages_before));
-            }
-            !is_nothing
-        });
-        verdict.findings.append(&mut found);
+        judge_and_weigh(&*self.pages, run, verdict, |finding| !self.is_nothing(finding));
     }
 
     fn explain(&self, page: &[u8], finding: &mut PageFinding, neighbours: &dyn Neighbours) {
