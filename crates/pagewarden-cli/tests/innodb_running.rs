@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use pagewarden_scratch::mariadb::Server;
 
 use crate::mariadb_samples::{Shape, installation, server, server_with, tables};
-use crate::runner::{Finding, check};
+use crate::runner::{Finding, check, check_at_full_speed};
 use crate::sysbench::{Running, Sysbench};
 
 /// How long: ten seconds, or a sixth of what `PAGEWARDEN_SOAK_SECONDS` says: others
@@ -160,7 +160,10 @@ fn check_under_load(shape: Shape) {
             let option = option[seen.checks % 4];
             let mut arguments: Vec<_> = option.iter().map(std::ffi::OsStr::new).collect();
             arguments.push(path.as_os_str());
-            let report = check(arguments).report();
+            // One in four stands back, as users' do.
+            let outcome =
+                if option.is_none() { check(arguments) } else { check_at_full_speed(arguments) };
+            let report = outcome.report();
             let state = format!("{shape:?}, check {}, {option:?} {}", seen.checks, path.display());
             assert_eq!(report.findings(), [], "{state}: {:?}", report.details());
             assert!(report.unread().is_empty(), "{state}: {:?}", report.unread());
@@ -418,7 +421,7 @@ fn table_that_is_being_imported_is_not_damaged() {
     let moved = root.join("shop/moved.ibd");
     for done in [0, 2, 9, pages / 2, pages] {
         fs::write(&moved, at_page(done)).unwrap();
-        let report = check([&root]).report();
+        let report = check_at_full_speed([&root]).report();
         assert_eq!(report.findings(), [], "{done} of {pages}: {:?}", report.details());
         let notes = report.target()["notes"].to_string();
         let is_told = notes.contains("an import that is not done");
@@ -429,18 +432,18 @@ fn table_that_is_being_imported_is_not_damaged() {
     give(&mut bytes[12 * PAGE..13 * PAGE], &[0, 0, 7, 7]);
     fs::write(&moved, &bytes).unwrap();
     let wrong = Finding::page_at("shop/moved.ibd", 12, 12 * PAGE as u64, "damage", "misplaced");
-    assert_eq!(check([&root]).report().findings(), [wrong]);
+    assert_eq!(check_at_full_speed([&root]).report().findings(), [wrong]);
     // And one page of another table is none that is on its way.
     let mut bytes = at_page(pages);
     give(&mut bytes[12 * PAGE..13 * PAGE], &exported[34..38]);
     fs::write(&moved, &bytes).unwrap();
-    assert_eq!(check([&root]).report().findings().len(), 1);
+    assert_eq!(check_at_full_speed([&root]).report().findings().len(), 1);
 
     fs::write(&moved, at_page(pages / 2)).unwrap();
     let pid = rustix::process::Pid::from_raw(server.pid().unwrap().try_into().unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     while server.is_running() {}
-    let report = check([&root]).report();
+    let report = check_at_full_speed([&root]).report();
     assert_eq!(report.serious(), [], "killed: {:?}", report.details());
 }
 

@@ -98,6 +98,12 @@ pub fn check<I: IntoIterator<Item: AsRef<OsStr>>>(arguments: I) -> Outcome {
     run(pagewarden().args(["check", "--json"]).args(arguments))
 }
 
+/// The same at full speed: a check of what a server has open stands back for whatever else this
+/// machine does, and beside other tests that may take minutes.
+pub fn check_at_full_speed<I: IntoIterator<Item: AsRef<OsStr>>>(arguments: I) -> Outcome {
+    run(pagewarden().args(["check", "--json", "--rate", "none"]).args(arguments))
+}
+
 /// `pagewarden check ARGUMENTS`, to its end.
 pub fn check_text<I: IntoIterator<Item: AsRef<OsStr>>>(arguments: I) -> Outcome {
     run(pagewarden().arg("check").args(arguments))

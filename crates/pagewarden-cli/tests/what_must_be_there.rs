@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use pagewarden_scratch::postgres::{Cluster, Installation, Options, StopMode};
 
@@ -148,38 +149,45 @@ fn open_and_read(data_dir: &Path, like: &Cluster) -> Result<(), String> {
     copy.stop(StopMode::Fast).map_err(|error| format!("{error:#}"))
 }
 
+/// Servers are started some hundred times, so those of all versions at the same time.
 #[test]
 fn whatever_is_called_intact_a_server_opens_and_reads() {
-    for installation in installations() {
-        let version = &installation.version;
-        let sample = sample(&installation, true);
-        let cluster = sample.copy();
-        let root = cluster.data_dir();
-        assert_eq!(check([root]).report().verdict(), "intact", "{version}");
-        let (mut found, mut passed, mut wrong) = (0, 0, Vec::new());
-        for thing in things(root, |relation| sample.file(relation).to_owned()) {
-            for loss in LOSSES {
-                let what = format!("{version}: {thing} {loss:?}");
-                let Some(lost) = Lost::to(root.join(&thing), loss) else { continue };
-                let outcome = check([root]);
-                let is_intact = outcome.stdout.contains("\"verdict\":\"intact\"");
-                match is_intact {
-                    true => {
-                        passed += 1;
-                        if let Err(error) = open_and_read(root, &cluster) {
-                            wrong.push(format!("{what}: {error}"));
-                        }
-                    }
-                    false => found += 1,
-                }
-                drop(lost);
-            }
+    thread::scope(|scope| {
+        for installation in installations() {
+            scope.spawn(move || lose_one_after_the_other(&installation));
         }
-        assert_eq!(check([root]).report().verdict(), "intact", "{version}");
-        assert!(wrong.is_empty(), "called intact: {wrong:#?}");
-        println!("{version}: {found} losses found, {passed} that a server lives with");
-        assert!(found > 60, "{version}: {found}");
+    });
+}
+
+fn lose_one_after_the_other(installation: &Installation) {
+    let version = &installation.version;
+    let sample = sample(installation, true);
+    let cluster = sample.copy();
+    let root = cluster.data_dir();
+    assert_eq!(check([root]).report().verdict(), "intact", "{version}");
+    let (mut found, mut passed, mut wrong) = (0, 0, Vec::new());
+    for thing in things(root, |relation| sample.file(relation).to_owned()) {
+        for loss in LOSSES {
+            let what = format!("{version}: {thing} {loss:?}");
+            let Some(lost) = Lost::to(root.join(&thing), loss) else { continue };
+            let outcome = check([root]);
+            let is_intact = outcome.stdout.contains("\"verdict\":\"intact\"");
+            match is_intact {
+                true => {
+                    passed += 1;
+                    if let Err(error) = open_and_read(root, &cluster) {
+                        wrong.push(format!("{what}: {error}"));
+                    }
+                }
+                false => found += 1,
+            }
+            drop(lost);
+        }
     }
+    assert_eq!(check([root]).report().verdict(), "intact", "{version}");
+    assert!(wrong.is_empty(), "called intact: {wrong:#?}");
+    println!("{version}: {found} losses found, {passed} that a server lives with");
+    assert!(found > 60, "{version}: {found}");
 }
 
 /// A cluster that has yet to recover.

@@ -54,7 +54,7 @@ pub struct Seen {
 
 #[derive(Debug, Default)]
 struct State {
-    objects: BTreeMap<String, Vec<u8>>,
+    objects: BTreeMap<String, Object>,
     /// Parts of uploads that were neither ended nor removed, by upload and number.
     uploads: BTreeMap<String, BTreeMap<u32, Vec<u8>>>,
     begun: usize,
@@ -62,6 +62,20 @@ struct State {
     seen: Vec<Seen>,
     /// Objects have no ETags: lists have empty ones, answers none.
     is_without_tags: bool,
+}
+
+/// What is in the bucket. Its ETag is made once: many requests are for parts of it.
+#[derive(Debug, Clone)]
+struct Object {
+    bytes: Arc<[u8]>,
+    etag: String,
+}
+
+impl Object {
+    fn new(bytes: Vec<u8>) -> Self {
+        let etag = etag(&bytes);
+        Self { bytes: bytes.into(), etag }
+    }
 }
 
 /// See the module. It ends with the process.
@@ -93,7 +107,7 @@ impl Server {
 
     /// Puts an object there.
     pub fn put(&self, key: &str, bytes: impl Into<Vec<u8>>) {
-        self.state.lock().unwrap().objects.insert(key.to_owned(), bytes.into());
+        self.state.lock().unwrap().objects.insert(key.to_owned(), Object::new(bytes.into()));
     }
 
     /// Puts all files of a folder there.
@@ -129,7 +143,7 @@ impl Server {
 
     /// An object as it is now.
     pub fn get(&self, key: &str) -> Option<Vec<u8>> {
-        self.state.lock().unwrap().objects.get(key).cloned()
+        self.state.lock().unwrap().objects.get(key).map(|object| object.bytes.to_vec())
     }
 
     /// Uploads that were begun and neither ended nor removed.
@@ -233,7 +247,7 @@ impl Server {
             return respond(stream, status, &headers, body.as_bytes(), body.len()).map(|()| true);
         }
         let object = self.state.lock().unwrap().objects.get(key).cloned();
-        let Some(bytes) = object else {
+        let Some(Object { bytes, etag }) = object else {
             let body: &[u8] = match method {
                 "HEAD" => b"",
                 _ => b"<Error><Code>NoSuchKey</Code><Message>gone</Message></Error>",
@@ -242,7 +256,7 @@ impl Server {
         };
         let is_replaced = matches!(fault, Some(Fault::Replaced | Fault::ReplacedUnsaid));
         let is_without_tags = self.state.lock().unwrap().is_without_tags;
-        let etag = if is_replaced { "\"another\"".to_owned() } else { etag(&bytes) };
+        let etag = if is_replaced { "\"another\"".to_owned() } else { etag };
         let etag = if is_without_tags { String::new() } else { etag };
         let is_wrong = header("if-match").is_some_and(|wanted| wanted != etag);
         if is_wrong && fault != Some(Fault::ReplacedUnsaid) {
@@ -293,13 +307,13 @@ impl Server {
             query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
         };
         let mut state = self.state.lock().unwrap();
-        let etag_of = |bytes: &[u8]| format!("ETag: {}\r\n", etag(bytes));
         let said = |status: u16, body: &str| (status, String::new(), body.to_owned());
         match (method, value("uploadId"), value("partNumber")) {
             ("PUT", None, _) if must_be_new && state.objects.contains_key(key) => said(412, ""),
             ("PUT", None, _) => {
-                let headers = etag_of(&sent);
-                state.objects.insert(key.to_owned(), sent);
+                let object = Object::new(sent);
+                let headers = format!("ETag: {}\r\n", object.etag);
+                state.objects.insert(key.to_owned(), object);
                 (200, headers, String::new())
             }
             ("POST", None, _) => {
@@ -314,7 +328,7 @@ impl Server {
             }
             ("PUT", Some(upload), Some(number)) => match state.uploads.get_mut(upload) {
                 Some(parts) => {
-                    let headers = etag_of(&sent);
+                    let headers = format!("ETag: {}\r\n", etag(&sent));
                     parts.insert(number.parse().unwrap(), sent);
                     (200, headers, String::new())
                 }
@@ -323,7 +337,7 @@ impl Server {
             ("POST", Some(upload), _) => match state.uploads.remove(upload) {
                 Some(parts) => {
                     let whole = parts.into_values().flatten().collect();
-                    state.objects.insert(key.to_owned(), whole);
+                    state.objects.insert(key.to_owned(), Object::new(whole));
                     said(
                         200,
                         "<CompleteMultipartUploadResult><ETag>\"x\"</ETag>\
@@ -351,13 +365,14 @@ impl Server {
         let state = self.state.lock().unwrap();
         // A folder, or an object with its length and ETag.
         let mut entries: BTreeMap<String, Option<(usize, String)>> = BTreeMap::new();
-        for (key, bytes) in &state.objects {
+        for (key, object) in &state.objects {
             let Some(rest) = key.strip_prefix(&prefix) else { continue };
             match rest.split_once('/').filter(|_| !delimiter.is_empty()) {
                 Some((folder, _)) => entries.insert(format!("{prefix}{folder}/"), None),
                 None => {
-                    let tag = if state.is_without_tags { String::new() } else { etag(bytes) };
-                    entries.insert(key.clone(), Some((bytes.len(), tag)))
+                    let tag =
+                        if state.is_without_tags { String::new() } else { object.etag.clone() };
+                    entries.insert(key.clone(), Some((object.bytes.len(), tag)))
                 }
             };
         }

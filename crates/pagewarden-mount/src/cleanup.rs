@@ -2,10 +2,8 @@
 //! everything with an error. There is nothing else, since what was written has no
 //! name.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,6 +11,7 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
 use crate::mounted::SUBTYPE;
+use crate::system::mount_on;
 
 /// Why nothing was taken away.
 #[derive(Debug, thiserror::Error)]
@@ -48,8 +47,9 @@ pub fn cleanup(folder: &Path) -> Result<usize, CleanupError> {
     let place = resolve(folder).map_err(refused)?;
     let mut count = 0;
     loop {
-        let mounts = fs::read("/proc/self/mountinfo").map_err(refused)?;
-        let Some(kind) = topmost(&mounts, &place) else { return Ok(count) };
+        let Some(kind) = mount_on(&place).map_err(refused)?.map(|mount| mount.kind) else {
+            return Ok(count);
+        };
         if kind != format!("fuse.{SUBTYPE}") {
             // Beneath a dead mount of Pagewarden there may be anything: that stays.
             let not_ours = CleanupError::NotOurs { folder: folder.to_owned(), kind };
@@ -89,59 +89,9 @@ fn detach(place: &Path) -> io::Result<()> {
     }
 }
 
-/// The kind of what was mounted last on a folder, from a list of all mounts: fields
-/// divided by spaces, the fifth being the folder, and the kind behind a lonely dash.
-fn topmost(mounts: &[u8], place: &Path) -> Option<String> {
-    let kind = |line: &[u8]| {
-        let mut fields = line.split(|byte| *byte == b' ');
-        let folder = unescape(fields.nth(4)?);
-        let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
-        (folder == place).then(|| String::from_utf8_lossy(kind).into_owned())
-    };
-    mounts.split(|byte| *byte == b'\n').filter_map(kind).next_back()
-}
-
-/// Spaces and the like are written as a backslash and three octal digits.
-fn unescape(field: &[u8]) -> PathBuf {
-    let mut bytes = Vec::new();
-    let mut rest = field;
-    while let Some((first, others)) = rest.split_first() {
-        let code = others
-            .split_at_checked(3)
-            .filter(|_| *first == b'\\')
-            .and_then(|(digits, behind)| Some((octal(digits)?, behind)));
-        match code {
-            Some((byte, behind)) => {
-                bytes.push(byte);
-                rest = behind;
-            }
-            None => {
-                bytes.push(*first);
-                rest = others;
-            }
-        }
-    }
-    PathBuf::from(OsString::from_vec(bytes))
-}
-
-fn octal(digits: &[u8]) -> Option<u8> {
-    u8::from_str_radix(str::from_utf8(digits).ok()?, 8).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn mounts_are_found_by_their_folder() {
-        let mounts = b"22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
-            40 22 0:40 / /mnt/with\\040space rw,nosuid shared:9 master:1 - tmpfs tmp rw\n\
-            41 22 0:41 / /mnt/with\\040space rw,nosuid - fuse.pagewarden /x.pwk rw,user_id=0\n";
-        let kind = |place: &str| topmost(mounts, Path::new(place));
-        assert_eq!(kind("/mnt/with space").as_deref(), Some("fuse.pagewarden"));
-        assert_eq!(kind("/").as_deref(), Some("ext4"));
-        assert_eq!(kind("/mnt"), None);
-    }
 
     #[test]
     fn what_is_not_ours_stays() {

@@ -22,6 +22,7 @@ mod journal;
 mod mounted;
 mod options;
 mod record;
+mod system;
 mod tree;
 
 pub use cleanup::{CleanupError, cleanup};

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -21,6 +20,7 @@ use crate::delta::{Delta, Written};
 use crate::filesystem::{Accounts, PackFiles, READ_AHEAD_BYTES, Watcher};
 use crate::journal::{DurableError, Journal};
 use crate::options::Options;
+use crate::system::mount_on;
 
 /// What the system calls a file system of Pagewarden, after `fuse.`.
 pub(crate) const SUBTYPE: &str = "pagewarden";
@@ -288,9 +288,11 @@ fn gone_meanwhile(error: io::Error) -> io::Result<()> {
 
 /// Has the system read ahead further than it does by default. It knows no better way
 /// than a file that only root may write; without it, requests are shorter.
+///
+/// Nothing may be asked of the mount itself by who serves it: if this process is killed while it
+/// waits for its own answer, the system waits for that answer for good.
 fn read_ahead(folder: &Path) {
-    let Ok(metadata) = fs::metadata(folder) else { return };
-    let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
-    let setting = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+    let Ok(Some(mount)) = mount_on(folder) else { return };
+    let setting = format!("/sys/class/bdi/{}/read_ahead_kb", mount.device);
     let _ = fs::write(setting, (READ_AHEAD_BYTES / 1024).to_string());
 }

@@ -220,3 +220,38 @@ fn what_is_to_last_lasts_when_it_was_synced() {
     assert!(fs::read(place.join("shop.db")).unwrap() == packed.plain, "the pack is as it was");
     mount.end();
 }
+
+/// A process that is killed while it waits for an answer of its own mount is waited for by the
+/// system for good, and so is everyone who looks into the mount.
+#[test]
+fn a_mount_asks_nothing_of_itself() {
+    let Some(packed) = Packed::new() else { return };
+    if !crate::read_record::has_strace() {
+        return;
+    }
+    let (place, log) = (packed.path("files"), packed.path("calls"));
+    let plain = pagewarden();
+    let mut command = Command::new("strace");
+    command.args(["-D", "-f", "-e", "trace=%file", "-o"]).arg(&log);
+    command.arg(plain.get_program()).args(["mount", "--json"]).arg(&packed.pack).arg(&place);
+    let mount = Mount::spawn(&mut command, &place);
+    let serves = mount.started.as_ref().unwrap().id().to_string();
+    assert!(!fs::read(place.join("shop.db")).unwrap().is_empty());
+    mount.end();
+    // The tracer writes on for a moment.
+    let calls = (0..500).find_map(|_| {
+        let calls = fs::read_to_string(&log).unwrap();
+        if calls.contains("umount2(") {
+            return Some(calls);
+        }
+        thread::sleep(Duration::from_millis(20));
+        None
+    });
+    let calls = calls.expect("it was unmounted");
+    let name = place.to_str().unwrap();
+    let mine = calls.lines().filter(|line| line.starts_with(&serves) && line.contains(name));
+    let mut since = mine.skip_while(|line| !line.contains(" mount("));
+    assert!(since.next().is_some(), "{calls}");
+    let asked: Vec<_> = since.take_while(|line| !line.contains("umount2(")).collect();
+    assert!(asked.is_empty(), "{asked:#?}");
+}
