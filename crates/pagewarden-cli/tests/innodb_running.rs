@@ -271,10 +271,17 @@ fn killed_server_leaves_no_findings() {
             let what = format!("recovered from round {round}, kill {kill}");
             let (of_aria, others): (Vec<Finding>, Vec<Finding>) =
                 report.serious().into_iter().partition(|one| aria_table(&one.file).is_some());
-            assert_eq!(others, [], "{what}: {:?}", report.details());
-            mended += 1;
             let log_before = server.log().len();
             server.start().unwrap();
+            // Seen once in a thousand kills: a table that was being truncated was lost by the server.
+            let is_lost = |one: &Finding| one.kind == "missing" && !can_read(&server, &one.file);
+            let invented: Vec<_> = others.iter().filter(|one| !is_lost(one)).collect();
+            assert_eq!(invented, Vec::<&Finding>::new(), "{what}: {:?}", report.details());
+            if !others.is_empty() {
+                eprintln!("MariaDB lost tables, {what}: {others:?}");
+                break;
+            }
+            mended += 1;
             let broken: BTreeSet<_> =
                 of_aria.iter().filter_map(|one| aria_table(&one.file)).collect();
             for table in broken {
@@ -283,6 +290,12 @@ fn killed_server_leaves_no_findings() {
         }
     }
     eprintln!("MariaDB: killed {killed} times, {notices} notices then; recovered {mended} times");
+}
+
+/// True if the server reads all rows of the table of a file such as `shop/compact.ibd`.
+fn can_read(server: &Server, file: &str) -> bool {
+    let table = file.trim_end_matches(".ibd").replace('/', ".");
+    server.sql(&format!("SELECT COUNT(*) FROM {table}")).is_ok()
 }
 
 /// The name of the Aria table that a file belongs to. A kill can leave one that the server cannot

@@ -284,6 +284,87 @@ fn whole_clusters_are_scrubbed_with_what_their_files_say_of_one_another() {
     assert_eq!((mended.verdict(), mended.findings()), ("intact", vec![]));
 }
 
+/// Between two passes, too, and findings do not end with what cannot be seen any more.
+#[test]
+fn files_that_a_cluster_loses_are_missed_at_once() {
+    let Some(installation) = any_installation() else { return };
+    let place = Place::empty();
+    let sample = sample(&installation, true);
+    let cluster = sample.copy();
+    let root = cluster.data_dir();
+    let table = root.join(sample.file("item"));
+    let folder = table.parent().unwrap().to_owned();
+    let aside = place.folder.path().join("aside");
+    let scrub = || {
+        let outcome = place.scrub::<&str>(&[], root);
+        (outcome.status, outcome.report())
+    };
+    assert_eq!(scrub().0, Some(0));
+    for lost in [&table, &folder] {
+        // Damage that is known must not be taken for mended.
+        let file = fs::OpenOptions::new().read(true).write(true).open(&table).unwrap();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, 8192 + 4000).unwrap();
+        file.write_all_at(&[!byte[0]], 8192 + 4000).unwrap();
+        assert_eq!(scrub().0, Some(1), "{}", lost.display());
+        fs::rename(lost, &aside).unwrap();
+        for round in 0..2 {
+            let (status, report) = scrub();
+            let what = format!("{} {round}: {:?}", lost.display(), report.details());
+            assert_eq!((status, report.verdict()), (Some(1), "damaged"), "{what}");
+            assert!(report.serious().iter().any(|it| it.kind == "missing"), "{what}");
+        }
+        fs::rename(&aside, lost).unwrap();
+        assert_eq!(scrub().0, Some(1), "{}: it is there again, with its damage", lost.display());
+        file.write_all_at(&byte, 8192 + 4000).unwrap();
+        // What files say of one another is asked when all are read.
+        let outcome = place.scrub(&["--every", "0s"], root);
+        let ended = (outcome.status, outcome.report().findings());
+        assert_eq!(ended, (Some(0), vec![]), "{}", lost.display());
+    }
+    // Of a database at rest no page goes by itself.
+    let file = fs::OpenOptions::new().read(true).write(true).open(&table).unwrap();
+    let bytes = file.metadata().unwrap().len();
+    let mut last = vec![0; 8192];
+    file.read_exact_at(&mut last, bytes - 8192).unwrap();
+    file.set_len(bytes - 8192).unwrap();
+    let (_, report) = scrub();
+    let notes = report.target()["notes"].to_string();
+    assert!(notes.contains("all is read again"), "{notes}");
+}
+
+/// A folder that cannot be looked into is not an empty one.
+#[test]
+fn what_lies_in_a_folder_that_is_closed_is_not_verified_and_its_findings_stay() {
+    let Some(installation) = any_installation() else { return };
+    let place = Place::empty();
+    let sample = sample(&installation, true);
+    let cluster = sample.copy();
+    let root = cluster.data_dir();
+    let table = root.join(sample.file("item"));
+    let folder = table.parent().unwrap().to_owned();
+    let file = fs::OpenOptions::new().read(true).write(true).open(&table).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, 8192 + 4000).unwrap();
+    file.write_all_at(&[!byte[0]], 8192 + 4000).unwrap();
+    assert_eq!(place.scrub::<&str>(&[], root).status, Some(1));
+    // To root no folder is closed; one that is a link to itself is.
+    let aside = folder.with_extension("aside");
+    fs::rename(&folder, &aside).unwrap();
+    std::os::unix::fs::symlink(&folder, &folder).unwrap();
+    for round in 0..2 {
+        let outcome = place.scrub::<&str>(&[], root);
+        let report = outcome.report();
+        let what = format!("{round}: {:?} {:?}", report.unread(), report.details());
+        assert_ne!(report.verdict(), "intact", "{what}");
+        assert!(!report.unread().is_empty() || !report.serious().is_empty(), "{what}");
+        assert!(place.status()["verdict"] != "intact", "{what}");
+    }
+    fs::remove_file(&folder).unwrap();
+    fs::rename(&aside, &folder).unwrap();
+    assert_eq!(place.scrub::<&str>(&[], root).status, Some(1), "the page is as damaged as before");
+}
+
 #[test]
 fn configuration_names_what_is_scrubbed_and_its_mistakes_have_a_line() {
     let Some(place) = Place::with_sqlite(50) else { return };

@@ -22,6 +22,8 @@ pub struct Listing {
     pub files: Vec<Listed>,
     /// Where they are, by name.
     pub places: HashMap<String, PathBuf>,
+    /// Something could not be read, such as a folder: there may be other files.
+    pub is_blind: bool,
 }
 
 impl Listing {
@@ -52,6 +54,7 @@ impl Listing {
                         name: file.name,
                     });
                 }
+                Step::Unread(_) => listing.is_blind = true,
                 // What comes behind files is no matter of pages.
                 Step::Passed(_) if !listing.files.is_empty() => break,
                 Step::Pages(_) | Step::Apart(_) | Step::Passed(_) => return None,

@@ -527,7 +527,7 @@ mod tests {
             first: 0,
             end: 100,
         };
-        ledger.list(target, false, [listed].into_iter(), 0).unwrap();
+        ledger.list(target, claims::Look::default(), [listed].into_iter(), 0).unwrap();
         let pass = begin_pass(&ledger.db, target, 0).unwrap();
         fs::write(&path, [0; 150]).unwrap();
         let reading = Reading::default();

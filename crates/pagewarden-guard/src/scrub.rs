@@ -24,6 +24,7 @@ use rusqlite::params;
 
 use crate::config::Subject;
 use crate::evidence;
+use crate::ledger::claims::Look;
 use crate::ledger::findings::{self, Run};
 use crate::ledger::passes::{Coverage, Due};
 use crate::ledger::{Ledger, TargetId, int};
@@ -144,8 +145,10 @@ impl Scrub<'_> {
         let mut out = Out { report, progress };
         let done = match self.opened(subject) {
             Ok(Opened::Files(listing, live)) => {
-                self.ledger.list(target, live, listing.files.iter().cloned(), now)?;
-                self.files(subject, target, listing, now, &mut out)?
+                let look = Look { live, is_blind: listing.is_blind };
+                let files = listing.files.iter().cloned();
+                let is_lost = self.ledger.list(target, look, files, now)?;
+                self.files(subject, target, listing, is_lost, now, &mut out)?
             }
             Ok(Opened::Archive) => self.archive(subject, target, now, &mut out)?,
             Err(error) => Err(error),
@@ -183,10 +186,13 @@ impl Scrub<'_> {
         subject: &Subject,
         target: TargetId,
         listing: Listing,
+        is_lost: bool,
         now: i64,
         out: &mut Out<'_>,
     ) -> Result<Result<Done, Error>> {
-        let due = self.ledger.due(target, subject.every, now)?;
+        // Whether files may be missing is asked when everything is read in one run.
+        let due =
+            if is_lost { Some(Due::Begin) } else { self.ledger.due(target, subject.every, now)? };
         let pass = match due {
             Some(Due::Begin) => self.ledger.begin_pass(target, now)?,
             _ => self.ledger.entry(target)?.pass,
@@ -204,6 +210,9 @@ impl Scrub<'_> {
         };
         if due.is_some() && !is_whole {
             opened.steps = partly::only(opened.steps, begins.clone());
+        }
+        if is_lost {
+            opened.steps = partly::after_a_loss(opened.steps);
         }
         let handed_out = HandedOut::default();
         opened.steps = partly::noted(opened.steps, Arc::clone(&handed_out));

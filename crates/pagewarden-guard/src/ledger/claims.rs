@@ -50,40 +50,54 @@ pub struct Entered {
     pub end: u64,
 }
 
+/// How the files of a target were looked for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Look {
+    /// A server changes them at any time, so that a change alone says nothing.
+    pub live: bool,
+    /// A folder could not be looked into, or was not there: files that are not listed may be there.
+    pub is_blind: bool,
+}
+
 impl Ledger {
     /// Enters all files of a target before any is read: claims of files that are not what they
-    /// were are dropped. `live`: a server changes them at any time, so that a change alone says
-    /// nothing.
+    /// were are dropped. True if files were lost without a reason that is known: of a database at
+    /// rest any, of a running one those of a folder that cannot be looked into.
     ///
     /// # Errors
     /// The ledger cannot be written.
     pub fn list(
         &mut self,
         target: TargetId,
-        live: bool,
+        look: Look,
         files: impl Iterator<Item = Listed>,
         now: i64,
-    ) -> Result<()> {
+    ) -> Result<bool> {
+        let Look { live, is_blind } = look;
+        let mut is_lost = false;
         let tx = self.writing()?;
         let change = || -> rusqlite::Result<()> {
             tx.execute("UPDATE target SET run = run + 1 WHERE id = ?1", [target])?;
             let run: i64 =
                 tx.query_row("SELECT run FROM target WHERE id = ?1", [target], |row| row.get(0))?;
             for file in files {
-                list_one(&tx, target, run, live, &file)?;
+                is_lost |= list_one(&tx, target, run, live, &file)? && !live;
             }
             let gone = "SELECT id FROM file WHERE target = ?1 AND listed <> ?2";
             tx.execute(&format!("DELETE FROM claim WHERE file IN ({gone})"), params![target, run])?;
-            tx.execute(
-                "UPDATE finding SET closed_at = ?3, closed_by = 'the file is gone'
-                 WHERE target = ?1 AND closed_at IS NULL AND is_own = 1 AND member = '' AND file IN
-                 (SELECT name FROM file WHERE target = ?1 AND listed <> ?2)",
-                params![target, run, now],
-            )?;
-            tx.execute(
+            if !is_blind {
+                tx.execute(
+                    "UPDATE finding SET closed_at = ?3, closed_by = 'the file is gone'
+                     WHERE target = ?1 AND closed_at IS NULL AND is_own = 1 AND member = '' AND file IN
+                     (SELECT name FROM file WHERE target = ?1 AND listed <> ?2)",
+                    params![target, run, now],
+                )?;
+            }
+            let gone = tx.execute(
                 "DELETE FROM file WHERE target = ?1 AND listed <> ?2",
                 params![target, run],
             )?;
+            is_lost |= gone > 0 && (!live || is_blind);
             // Of pages that are cut off nothing can be said any more.
             tx.execute(
                 "UPDATE finding SET closed_at = ?2, closed_by = 'the page was cut off'
@@ -93,7 +107,8 @@ impl Ledger {
             )?;
             mark_holes(&tx, target, now)
         };
-        change().and_then(|()| tx.commit()).context("cannot write the ledger")
+        change().and_then(|()| tx.commit()).context("cannot write the ledger")?;
+        Ok(is_lost)
     }
 
     /// Files of a target that a reading would begin in, with where: after what this pass has read
@@ -158,13 +173,14 @@ impl Ledger {
     }
 }
 
+/// Enters one file. True if it is shorter than it was.
 fn list_one(
     db: &Connection,
     target: TargetId,
     run: i64,
     live: bool,
     file: &Listed,
-) -> rusqlite::Result<()> {
+) -> rusqlite::Result<bool> {
     let Identity { inode, born, changed, size } = file.identity;
     let mut known = db.prepare_cached(
         "SELECT id, inode, born, changed, size, page_size, first FROM file
@@ -198,7 +214,7 @@ fn list_one(
             int(file.end),
             run
         ])?;
-        return Ok(());
+        return Ok(false);
     };
     let is_replaced = (before.inode, before.born) != (inode, born)
         || page_size != file.page_size
@@ -226,7 +242,7 @@ fn list_one(
         int(file.end),
         run
     ])?;
-    Ok(())
+    Ok(size < before.size)
 }
 
 /// Notes since when files have pages that no claim covers.
@@ -342,7 +358,7 @@ mod tests {
     #[test]
     fn newer_claims_take_the_place_of_older_ones_exactly() {
         let (_folder, _held, mut ledger, target) = ledger();
-        ledger.list(target, false, [listed("a", 100, 5)].into_iter(), 0).unwrap();
+        ledger.list(target, Look::default(), [listed("a", 100, 5)].into_iter(), 0).unwrap();
         let id = file(&ledger.db, target, "a").unwrap().unwrap().id;
         claim(&ledger.db, id, 0, 100, 1, 50).unwrap();
         claim(&ledger.db, id, 20, 40, 2, 60).unwrap();
@@ -361,12 +377,14 @@ mod tests {
     /// The claims that are left of one over all of a file, once it looks like this.
     fn left(live: bool, change: impl FnOnce(&mut Listed)) -> Vec<(i64, i64, i64, i64)> {
         let (_folder, _held, mut ledger, target) = ledger();
-        ledger.list(target, live, [listed("a", 100, 5)].into_iter(), 0).unwrap();
+        ledger
+            .list(target, Look { live, is_blind: false }, [listed("a", 100, 5)].into_iter(), 0)
+            .unwrap();
         let id = file(&ledger.db, target, "a").unwrap().unwrap().id;
         claim(&ledger.db, id, 0, 100, 1, 50).unwrap();
         let mut now = listed("a", 100, 5);
         change(&mut now);
-        ledger.list(target, live, [now].into_iter(), 60).unwrap();
+        ledger.list(target, Look { live, is_blind: false }, [now].into_iter(), 60).unwrap();
         claims(&ledger)
     }
 
@@ -397,10 +415,24 @@ mod tests {
     #[test]
     fn file_that_is_gone_takes_its_claims_along() {
         let (_folder, _held, mut ledger, target) = ledger();
-        ledger.list(target, true, [listed("a", 100, 5)].into_iter(), 0).unwrap();
+        ledger
+            .list(
+                target,
+                Look { live: true, is_blind: false },
+                [listed("a", 100, 5)].into_iter(),
+                0,
+            )
+            .unwrap();
         let id = file(&ledger.db, target, "a").unwrap().unwrap().id;
         claim(&ledger.db, id, 0, 100, 1, 50).unwrap();
-        ledger.list(target, true, [listed("b", 100, 5)].into_iter(), 60).unwrap();
+        ledger
+            .list(
+                target,
+                Look { live: true, is_blind: false },
+                [listed("b", 100, 5)].into_iter(),
+                60,
+            )
+            .unwrap();
         assert_eq!((claims(&ledger), ledger.file_count(target).unwrap()), (vec![], 1));
     }
 
@@ -408,7 +440,14 @@ mod tests {
     fn reading_begins_behind_what_this_pass_has_read() {
         let (_folder, _held, mut ledger, target) = ledger();
         let files = ["a", "b", "c", "d"].map(|name| listed(name, 100, 5));
-        ledger.list(target, true, files.into_iter().chain([listed("empty", 3, 5)]), 0).unwrap();
+        ledger
+            .list(
+                target,
+                Look { live: true, is_blind: false },
+                files.into_iter().chain([listed("empty", 3, 5)]),
+                0,
+            )
+            .unwrap();
         let id = |name: &str| file(&ledger.db, target, name).unwrap().unwrap().id;
         claim(&ledger.db, id("a"), 0, 100, 2, 50).unwrap();
         claim(&ledger.db, id("b"), 0, 30, 2, 50).unwrap();

@@ -423,7 +423,9 @@ mod tests {
         ledger.db.execute("UPDATE target SET every_seconds = 1000", []).unwrap();
         let identity = Identity { inode: 1, born: 1, changed: 1, size: 100 };
         let listed = Listed { name: "a".to_owned(), identity, page_size: 10, first: 0, end: 100 };
-        ledger.list(target, false, std::iter::once(listed), 1990).unwrap();
+        ledger
+            .list(target, crate::ledger::claims::Look::default(), std::iter::once(listed), 1990)
+            .unwrap();
         assert_eq!(ledger.due(target, EVERY, 1990).unwrap(), Some(Due::Begin));
         let pass = ledger.begin_pass(target, 1995).unwrap();
         assert_eq!(ledger.due(target, EVERY, 1996).unwrap(), Some(Due::Resume));

@@ -217,7 +217,7 @@ mod tests {
             end: pages * 10,
         };
         let files = [listed("a", 1024), listed("b", 6), listed("empty", 0), listed("z", 506)];
-        ledger.list(target, false, files.into_iter(), 1).unwrap();
+        ledger.list(target, crate::ledger::claims::Look::default(), files.into_iter(), 1).unwrap();
         let first = ledger.begin_pass(target, 1).unwrap();
         let id = |name| file(&ledger.db, target, name).unwrap().unwrap().id;
         // All but one page of a, in two passes; all of b.

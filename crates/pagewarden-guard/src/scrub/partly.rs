@@ -41,6 +41,18 @@ pub(super) fn only(steps: Steps, begins: HashMap<String, u64>) -> Steps {
     Box::new(std::iter::once(Step::Note(note)).chain(partly))
 }
 
+/// The steps, with the reason why all of them are taken before they are due.
+pub(super) fn after_a_loss(steps: Steps) -> Steps {
+    let note = Note {
+        file: String::new(),
+        text:
+            "files that were here are gone, shorter or cannot be looked into: all is read again, \
+               whatever was due"
+                .to_owned(),
+    };
+    Box::new(std::iter::once(Step::Note(note)).chain(steps))
+}
+
 /// A file as if it began there.
 fn from(mut file: PageFile, begin: u64) -> PageFile {
     let page_size = file.format.page_size().max(1) as u64;

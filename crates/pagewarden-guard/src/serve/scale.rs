@@ -38,7 +38,7 @@ fn thousand_databases_of_ten_files_and_one_of_ten_thousand() {
             first: 0,
             end: 8 << 20,
         });
-        ledger.list(target, false, files, now).unwrap();
+        ledger.list(target, crate::ledger::claims::Look::default(), files, now).unwrap();
         let pass = ledger.begin_pass(target, now).unwrap();
         let ids: Vec<i64> = ledger
             .db
