@@ -11,7 +11,8 @@
 //!
 //! A key that is longer than [`HASHED_BYTES`] counts by its length alone: an index may keep it
 //! compressed, the table plain, or the other way round. A row with a shorter key that is
-//! compressed or elsewhere is asked for its entry, not for its keys.
+//! compressed or elsewhere is asked for its entry, not for its keys. So are rows that do not hold a
+//! column which was added with a default, but by the indexes on such columns alone.
 
 use crate::files::structure::values::Value;
 use crate::files::witness::Tid;
@@ -35,8 +36,11 @@ pub(super) struct LiveRows {
     /// Words of bits a block.
     words: usize,
     live: Vec<u64>,
-    /// Of `live`: those whose keys are compared.
-    keyed: Vec<u64>,
+    /// Of `live`: those whose keys are compared, by indexes on columns of the table as it was made, and
+    /// by indexes on a column that was added with a default.
+    keyed: [Vec<u64>; 2],
+    /// For each index, whether it is one of the latter.
+    is_late: Vec<bool>,
     /// Line pointers that lead to nothing, or that a page does not have.
     unused: Vec<u64>,
     /// For each index a sum a block.
@@ -47,6 +51,8 @@ pub(super) struct LiveRows {
 #[derive(Debug)]
 pub(super) struct Entries<'a> {
     rows: &'a LiveRows,
+    /// The number of the index.
+    index: usize,
     /// Rows without an entry yet; `None` if that is not asked.
     missing: Option<Vec<u64>>,
     sums: Vec<u64>,
@@ -81,7 +87,7 @@ impl Verdict {
 
 /// How many blocks of a table with this number of indexes are taken at a time.
 pub(super) fn blocks_at_a_time(page_size: usize, indexes: usize) -> usize {
-    let words = words_of(page_size).saturating_mul(4);
+    let words = words_of(page_size).saturating_mul(5);
     let bytes = words.saturating_add(indexes).saturating_add(1).saturating_mul(8);
     (BYTES_MAX / bytes.max(1)).max(1)
 }
@@ -90,8 +96,14 @@ fn words_of(page_size: usize) -> usize {
     (page_size / ROW_BYTES_MIN).saturating_add(1).div_ceil(WORD)
 }
 
+/// What is of indexes on columns of the table as it was made, or of those on late ones.
+fn of<T>([made, late]: &[T; 2], is_late: bool) -> &T {
+    if is_late { late } else { made }
+}
+
 impl LiveRows {
-    pub(super) fn new(first_block: u32, blocks: usize, page_size: usize, indexes: usize) -> Self {
+    /// With, for each index, whether it is on a column that was added with a default.
+    pub(super) fn new(first_block: u32, blocks: usize, page_size: usize, is_late: &[bool]) -> Self {
         let words = words_of(page_size);
         let bits = vec![0; blocks.saturating_mul(words)];
         Self {
@@ -99,9 +111,10 @@ impl LiveRows {
             blocks,
             words,
             live: bits.clone(),
-            keyed: bits.clone(),
+            keyed: [bits.clone(), bits.clone()],
+            is_late: is_late.to_vec(),
             unused: bits,
-            sums: vec![vec![0; blocks]; indexes],
+            sums: vec![vec![0; blocks]; is_late.len()],
         }
     }
 
@@ -116,23 +129,28 @@ impl LiveRows {
         Some((at, 1 << (tid.number % 64)))
     }
 
-    /// A row that counts, known to indexes by this line pointer, with the hash of its keys
-    /// for each index; `None` if they are not compared.
-    pub(super) fn add(&mut self, tid: Tid, hashes: Option<&[u64]>) {
+    /// A row that counts, known to indexes by this line pointer, with the hash of its keys for each
+    /// index; `None` if they are not known.
+    pub(super) fn add(&mut self, tid: Tid, hashes: &[Option<u64>]) {
         let Some((at, bit)) = self.place(tid) else { return };
         if let Some(word) = self.live.get_mut(at) {
             *word |= bit;
         }
-        if hashes.is_some()
-            && let Some(word) = self.keyed.get_mut(at)
-        {
-            *word |= bit;
+        let is_keyed = [false, true].map(|late| {
+            let mut of_these = hashes.iter().zip(&self.is_late).filter(|(_, it)| **it == late);
+            of_these.all(|(hash, _)| hash.is_some())
+        });
+        for (bits, _) in self.keyed.iter_mut().zip(is_keyed).filter(|(_, is_keyed)| *is_keyed) {
+            if let Some(word) = bits.get_mut(at) {
+                *word |= bit;
+            }
         }
         let Ok(block) = usize::try_from(tid.block.saturating_sub(self.first_block)) else { return };
-        for (index, sums) in self.sums.iter_mut().enumerate() {
-            let hash = hashes.and_then(|hashes| hashes.get(index)).copied();
+        for ((sums, hash), late) in self.sums.iter_mut().zip(hashes).zip(&self.is_late) {
+            let is_compared = *of(&is_keyed, *late);
             if let Some(sum) = sums.get_mut(block) {
-                *sum = sum.wrapping_add(with_row(hash.unwrap_or(NO_KEYS), tid));
+                let hash = hash.filter(|_| is_compared).unwrap_or(NO_KEYS);
+                *sum = sum.wrapping_add(with_row(hash, tid));
             }
         }
     }
@@ -155,7 +173,9 @@ impl LiveRows {
     pub(super) fn join(&mut self, next: Self) {
         self.blocks = self.blocks.saturating_add(next.blocks);
         self.live.extend(next.live);
-        self.keyed.extend(next.keyed);
+        for (bits, next) in self.keyed.iter_mut().zip(next.keyed) {
+            bits.extend(next);
+        }
         self.unused.extend(next.unused);
         for (sums, next) in self.sums.iter_mut().zip(next.sums) {
             sums.extend(next);
@@ -173,14 +193,14 @@ impl LiveRows {
     }
 
     /// For entries that are asked one by one, so that each missing one is known.
-    pub(super) fn entries(&self) -> Entries<'_> {
+    pub(super) fn entries(&self, index: usize) -> Entries<'_> {
         let missing = Some(self.live.clone());
-        Entries { rows: self, missing, sums: vec![0; self.blocks], lost: None }
+        Entries { rows: self, index, missing, sums: vec![0; self.blocks], lost: None }
     }
 
     /// For entries that are added up.
-    pub(super) fn quick(&self) -> Entries<'_> {
-        Entries { rows: self, missing: None, sums: vec![0; self.blocks], lost: None }
+    pub(super) fn quick(&self, index: usize) -> Entries<'_> {
+        Entries { rows: self, index, missing: None, sums: vec![0; self.blocks], lost: None }
     }
 }
 
@@ -192,7 +212,9 @@ impl Entries<'_> {
             *word &= !bit;
         }
         let has = |words: &[u64]| words.get(at).is_some_and(|word| word & bit != 0);
-        let hash = match has(&self.rows.keyed) {
+        let is_late = self.rows.is_late.get(self.index).copied().unwrap_or(false);
+        let keyed: &Vec<u64> = of(&self.rows.keyed, is_late);
+        let hash = match has(keyed) {
             true => hash,
             false if has(&self.rows.live) => NO_KEYS,
             false => {
@@ -208,16 +230,15 @@ impl Entries<'_> {
         }
     }
 
-    /// True if the sums are those of the rows, of the index with this number: it has all entries,
-    /// and no other ones.
-    pub(super) fn fit(&self, index: usize) -> bool {
-        self.rows.sums.get(index).is_some_and(|expected| *expected == self.sums)
+    /// True if the sums are those of the rows: the index has all entries, and no other ones.
+    pub(super) fn fit(&self) -> bool {
+        self.rows.sums.get(self.index).is_some_and(|expected| *expected == self.sums)
     }
 
-    /// Once all entries were added, of the index with this number.
-    pub(super) fn verdict(self, index: usize) -> Verdict {
+    /// Once all entries were added.
+    pub(super) fn verdict(self) -> Verdict {
         let mut verdict = Verdict::default();
-        let expected = self.rows.sums.get(index).map_or([].as_slice(), Vec::as_slice);
+        let expected = self.rows.sums.get(self.index).map_or([].as_slice(), Vec::as_slice);
         let words = self.missing.as_deref().unwrap_or_default().chunks(self.rows.words.max(1));
         let blocks = self.rows.first_block..;
         for (block, (words, (sum, expected))) in
@@ -318,16 +339,15 @@ mod tests {
     fn rows_of_two_parts_are_those_of_one() {
         let tid = |block| Tid { block, number: 3 };
         let (mut all, mut one, mut other) = (
-            LiveRows::new(10, 4, 8192, 1),
-            LiveRows::new(10, 1, 8192, 1),
-            LiveRows::new(11, 3, 8192, 1),
+            LiveRows::new(10, 4, 8192, &[false]),
+            LiveRows::new(10, 1, 8192, &[false]),
+            LiveRows::new(11, 3, 8192, &[false]),
         );
         for block in 10..14 {
-            let hash = (block != 12).then_some([hash(&[7, 8, 9])]);
-            let hash = hash.as_ref().map(<[u64; 1]>::as_slice);
-            all.add(tid(block), hash);
-            one.add(tid(block), hash);
-            other.add(tid(block), hash);
+            let hash = [(block != 12).then(|| hash(&[7, 8, 9]))];
+            all.add(tid(block), &hash);
+            one.add(tid(block), &hash);
+            other.add(tid(block), &hash);
         }
         one.join(other);
         assert_eq!(format!("{one:?}"), format!("{all:?}"));
@@ -335,20 +355,20 @@ mod tests {
 
     #[test]
     fn rows_without_an_entry_and_entries_with_other_keys_are_counted() {
-        let mut rows = LiveRows::new(10, 3, 8192, 1);
+        let mut rows = LiveRows::new(10, 3, 8192, &[false]);
         let tid = |block, number| Tid { block, number };
         for (place, key) in [(tid(10, 1), b"a"), (tid(10, 64), b"b"), (tid(12, 290), b"c")] {
-            rows.add(place, Some(&[hash(key)]));
+            rows.add(place, &[Some(hash(key))]);
         }
-        rows.add(tid(11, 5), None);
+        rows.add(tid(11, 5), &[None]);
         let told = |entries: &[(Tid, &[u8])]| {
-            let (mut seen, mut quick) = (rows.entries(), rows.quick());
+            let (mut seen, mut quick) = (rows.entries(0), rows.quick(0));
             for (tid, key) in entries {
                 seen.add(*tid, hash(key));
                 quick.add(*tid, hash(key));
             }
-            let fits = quick.fit(0);
-            let verdict = seen.verdict(0);
+            let fits = quick.fit();
+            let verdict = seen.verdict();
             assert_eq!(fits, verdict == Verdict::default());
             verdict
         };
@@ -370,5 +390,25 @@ mod tests {
         // Two rows that changed their keys with one another.
         (other[2].1, other[3].1) = (b"a", b"b");
         assert_eq!(told(&other).other_keys, Some((1, 10)));
+    }
+
+    /// What a row does not hold of a column that was added is no reason to compare less of the others.
+    #[test]
+    fn keys_of_old_columns_are_compared_where_those_of_added_ones_are_not_known() {
+        let mut rows = LiveRows::new(10, 1, 8192, &[false, true]);
+        let tid = |number| Tid { block: 10, number };
+        rows.add(tid(1), &[Some(hash(b"a")), None]);
+        rows.add(tid(2), &[Some(hash(b"b")), Some(hash(b"y"))]);
+        let verdict = |index: usize, keys: [&[u8]; 2]| {
+            let mut seen = rows.entries(index);
+            for (number, key) in (1..).zip(keys) {
+                seen.add(tid(number), hash(key));
+            }
+            seen.verdict().other_keys
+        };
+        assert_eq!(verdict(0, [b"a", b"b"]), None);
+        assert_eq!(verdict(0, [b"b", b"a"]), Some((1, 10)));
+        assert_eq!(verdict(1, [b"whatever", b"y"]), None);
+        assert_eq!(verdict(1, [b"whatever", b"z"]), Some((1, 10)));
     }
 }

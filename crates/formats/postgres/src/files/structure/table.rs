@@ -186,7 +186,7 @@ impl Table<'_> {
     fn slice(&self, catalogue: &Catalogue, rows: &Rows<'_>, first: u32, blocks: usize) -> Read {
         let mut transactions = catalogue.transactions(Moment::AtRest);
         let mut read = Read {
-            live: LiveRows::new(first, blocks, catalogue.page_size(), rows.indexes.len()),
+            live: LiveRows::new(first, blocks, catalogue.page_size(), &rows.is_late()),
             long: LongValues::default(),
             faults: Vec::new(),
             pages: 0,
@@ -233,7 +233,7 @@ impl Table<'_> {
         goes_on: &GoesOn<'_>,
     ) -> FoundInIndex {
         let mut reader = IndexReader::new(index.shape, index.columns, is_again);
-        let mut entries = live.quick();
+        let mut entries = live.quick(number);
         let (is_whole, pages) = self.read_index(catalogue, index, &mut reader, &mut entries, live);
         let mut bytes = pages.saturating_mul(catalogue.page_size() as u64);
         reader.finish();
@@ -242,12 +242,12 @@ impl Table<'_> {
         // VACUUM frees a line pointer only after it has cleared the indexes of it.
         let lost = entries.lost.filter(|_| is_whole);
         let mut verdict = Verdict::default();
-        if is_asked && goes_on(bytes) && !entries.fit(number) {
+        if is_asked && goes_on(bytes) && !entries.fit() {
             let mut again = IndexReader::new(index.shape, index.columns, true);
-            let mut entries = live.entries();
+            let mut entries = live.entries(number);
             let (_, pages) = self.read_index(catalogue, index, &mut again, &mut entries, live);
             bytes = bytes.saturating_add(pages.saturating_mul(catalogue.page_size() as u64));
-            verdict = entries.verdict(number);
+            verdict = entries.verdict();
         } else if !is_asked {
             goes_on(bytes);
         }
@@ -381,8 +381,8 @@ impl Rows<'_> {
                     long.want(block, *external);
                 }
             }
-            let is_keyed = self.hash(&values, &mut hashes);
-            live.add(Tid { block, number: root }, is_keyed.then_some(&hashes));
+            self.hash(&values, &mut hashes);
+            live.add(Tid { block, number: root }, &hashes);
         }
     }
 
@@ -409,12 +409,20 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// The hash of the keys for each index; false if a key cannot be compared.
-    fn hash(&self, values: &[Option<Value<'_>>], hashes: &mut Vec<u64>) -> bool {
+    /// For each index, whether it is on a column that old rows do not hold.
+    fn is_late(&self) -> Vec<bool> {
+        let is_late = |number: &i16| {
+            self.columns.iter().any(|column| column.number == *number && column.has_late_value)
+        };
+        self.indexes.iter().map(|index| index.shape.columns.iter().any(is_late)).collect()
+    }
+
+    /// The hash of the keys for each index; `None` if a key cannot be compared.
+    fn hash(&self, values: &[Option<Value<'_>>], hashes: &mut Vec<Option<u64>>) {
         hashes.clear();
-        let mut is_keyed = true;
         for index in self.indexes {
             let mut hash = KeyHash::new();
+            let mut is_keyed = true;
             let keys = index.shape.columns.iter().zip(index.columns).take(index.shape.key_count);
             // Of a partial one it is not known which rows have an entry; see [`Table::index`].
             for (number, column) in
@@ -431,8 +439,7 @@ impl Rows<'_> {
                 };
                 is_keyed &= value.is_some_and(|value| hash.add(value));
             }
-            hashes.push(hash.finish());
+            hashes.push(is_keyed.then(|| hash.finish()));
         }
-        is_keyed
     }
 }
