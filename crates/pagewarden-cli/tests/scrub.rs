@@ -284,6 +284,14 @@ fn whole_clusters_are_scrubbed_with_what_their_files_say_of_one_another() {
     assert_eq!((mended.verdict(), mended.findings()), ("intact", vec![]));
 }
 
+/// Damages page 1 of a table, and mends it the next time.
+fn flip(table: &Path) {
+    let file = fs::OpenOptions::new().read(true).write(true).open(table).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, 8192 + 4000).unwrap();
+    file.write_all_at(&[!byte[0]], 8192 + 4000).unwrap();
+}
+
 /// Between two passes, too, and findings do not end with what cannot be seen any more.
 #[test]
 fn files_that_a_cluster_loses_are_missed_at_once() {
@@ -302,10 +310,7 @@ fn files_that_a_cluster_loses_are_missed_at_once() {
     assert_eq!(scrub().0, Some(0));
     for lost in [&table, &folder] {
         // Damage that is known must not be taken for mended.
-        let file = fs::OpenOptions::new().read(true).write(true).open(&table).unwrap();
-        let mut byte = [0];
-        file.read_exact_at(&mut byte, 8192 + 4000).unwrap();
-        file.write_all_at(&[!byte[0]], 8192 + 4000).unwrap();
+        flip(&table);
         assert_eq!(scrub().0, Some(1), "{}", lost.display());
         fs::rename(lost, &aside).unwrap();
         for round in 0..2 {
@@ -316,18 +321,15 @@ fn files_that_a_cluster_loses_are_missed_at_once() {
         }
         fs::rename(&aside, lost).unwrap();
         assert_eq!(scrub().0, Some(1), "{}: it is there again, with its damage", lost.display());
-        file.write_all_at(&byte, 8192 + 4000).unwrap();
+        flip(&table);
         // What files say of one another is asked when all are read.
         let outcome = place.scrub(&["--every", "0s"], root);
         let ended = (outcome.status, outcome.report().findings());
         assert_eq!(ended, (Some(0), vec![]), "{}", lost.display());
     }
     // Of a database at rest no page goes by itself.
-    let file = fs::OpenOptions::new().read(true).write(true).open(&table).unwrap();
-    let bytes = file.metadata().unwrap().len();
-    let mut last = vec![0; 8192];
-    file.read_exact_at(&mut last, bytes - 8192).unwrap();
-    file.set_len(bytes - 8192).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(&table).unwrap();
+    file.set_len(file.metadata().unwrap().len() - 8192).unwrap();
     let (_, report) = scrub();
     let notes = report.target()["notes"].to_string();
     assert!(notes.contains("all is read again"), "{notes}");
@@ -343,10 +345,7 @@ fn what_lies_in_a_folder_that_is_closed_is_not_verified_and_its_findings_stay() 
     let root = cluster.data_dir();
     let table = root.join(sample.file("item"));
     let folder = table.parent().unwrap().to_owned();
-    let file = fs::OpenOptions::new().read(true).write(true).open(&table).unwrap();
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, 8192 + 4000).unwrap();
-    file.write_all_at(&[!byte[0]], 8192 + 4000).unwrap();
+    flip(&table);
     assert_eq!(place.scrub::<&str>(&[], root).status, Some(1));
     // To root no folder is closed; one that is a link to itself is.
     let aside = folder.with_extension("aside");

@@ -409,12 +409,13 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// For each index, whether it is on a column that old rows do not hold.
+    /// For each index, whether a key of it is a column that old rows do not hold.
     fn is_late(&self) -> Vec<bool> {
         let is_late = |number: &i16| {
             self.columns.iter().any(|column| column.number == *number && column.has_late_value)
         };
-        self.indexes.iter().map(|index| index.shape.columns.iter().any(is_late)).collect()
+        let of = |shape: &IndexShape| shape.columns.iter().take(shape.key_count).any(is_late);
+        self.indexes.iter().map(|index| of(index.shape)).collect()
     }
 
     /// The hash of the keys for each index; `None` if a key cannot be compared.
