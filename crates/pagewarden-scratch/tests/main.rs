@@ -243,7 +243,10 @@ fn memory_limit_holds_the_whole_server_and_goes_with_it() {
         .find_map(|file| fs::read_to_string(group.join(file)).ok());
     if let Some(used) = used {
         let used: u64 = used.trim().parse().unwrap();
-        assert!(used > limit / 2 && used <= limit, "{used} of {limit}");
+        // The kernel lets charges that must not fail pass the limit for a moment (by a page or a
+        // few for each processor); without the limit the table alone would need twice as much.
+        let moment = limit / 16;
+        assert!(used > limit / 2 && used <= limit + moment, "{used} of {limit}");
     }
     drop(cluster);
     assert!(!group.exists());
