@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use crate::clusters::{any_installation, sample};
 use crate::damage::{Damage, Dice, Wound};
+use crate::pgbackrest;
 use crate::runner::{OrdinaryUser, Outcome, Report, Started, pagewarden, run};
 use crate::sqlite::{has_shell, shell};
 
@@ -439,4 +440,45 @@ fn archives_are_verified_whole_or_not_at_all() {
     fs::write(&pack, &bytes).unwrap();
     assert_eq!(place.scrub::<&str>(&[], &pack).status, Some(0));
     assert_eq!(place.status()["open_findings"], 0);
+}
+
+#[test]
+fn sets_of_a_repository_are_reported_one_by_one_whether_they_were_due_or_not() {
+    let Some((repository, _)) = pgbackrest::repository("pgbackrest-2.60-zst") else { return };
+    let place = Place::empty();
+    let copy = place.folder.path().join("repo");
+    let copied = Command::new("cp").arg("-a").arg(&repository).arg(&copy).status().unwrap();
+    assert!(copied.success());
+    // Of each target: the verdict, findings, pages covered.
+    let looked = || {
+        let outcome = place.scrub::<&str>(&[], &copy);
+        let json = outcome.report().json;
+        let each = json["targets"].as_array().unwrap().iter().map(|target| {
+            let covered = target["coverage"]["verified"].as_u64().unwrap();
+            let findings = target["findings"].as_array().unwrap().len();
+            (target["verdict"].as_str().unwrap().to_owned(), findings > 0, covered)
+        });
+        (outcome.status, each.collect::<Vec<_>>())
+    };
+    let (status, sound) = looked();
+    assert_eq!((status, sound.len()), (Some(0), 4), "{sound:?}");
+    let sets = || sound.iter().take(3);
+    assert!(sets().all(|(verdict, _, pages)| verdict == "intact" && *pages > 0), "{sound:?}");
+    assert_eq!(sound[3].2, sets().map(|(_, _, pages)| pages).sum::<u64>());
+    assert_eq!(looked().1, sound, "with nothing due");
+    let file = copy.join("backup/demo/20261123-091023F_20261123-091051I/pg_data/base/1/16771.zst");
+    let bytes = fs::read(&file).unwrap();
+    let mut damaged = bytes.clone();
+    damaged[bytes.len() / 2] ^= 1;
+    fs::write(&file, damaged).unwrap();
+    for due in [true, false] {
+        let (status, seen) = looked();
+        let verdicts: Vec<_> = seen.iter().map(|(verdict, any, _)| (&**verdict, *any)).collect();
+        let sound = ("intact", false);
+        let expected = [sound, sound, ("damaged", true), ("damaged", false)];
+        assert_eq!((status, &verdicts[..]), (Some(1), &expected[..]), "due: {due}");
+    }
+    fs::write(&file, bytes).unwrap();
+    let (status, mended) = looked();
+    assert_eq!((status, mended), (Some(0), sound), "findings go in the run that misses them");
 }

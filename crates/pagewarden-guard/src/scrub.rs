@@ -224,7 +224,7 @@ impl Scrub<'_> {
         }
         self.succeeded(target)?;
         let verdict = self.ledger.verdict(target, now)?;
-        self.close(&plan, "", &verified, verdict, stopped, out).map(Ok)
+        self.close(&plan, "", &verified, verdict, None, stopped, out).map(Ok)
     }
 
     /// True if these are all files that have pages, from their beginnings.
@@ -392,13 +392,16 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// Reports what earlier runs found, and how things stand.
+    /// Reports what earlier runs found, and how things stand: with the target, or with a set of it that
+    /// is so far covered.
+    #[allow(clippy::too_many_arguments)]
     fn close(
         &mut self,
         plan: &Plan,
         member: &str,
         verified: &Verified,
         verdict: Verdict,
+        of_set: Option<Coverage>,
         stopped: bool,
         out: &mut Out<'_>,
     ) -> Result<Done> {
@@ -416,8 +419,15 @@ impl Scrub<'_> {
             summary.unread += 1;
             out.report.unread(&unread)?;
         }
-        let coverage = self.ledger.coverage(plan.target, now)?;
-        if coverage.from_future {
+        let mut damage = summary.severities.damage;
+        let coverage = if let Some(coverage) = of_set {
+            coverage
+        } else {
+            // Some of it may be of the sets of a repository.
+            damage = damage.max(self.ledger.open_counts(plan.target)?.damage);
+            self.ledger.coverage(plan.target, now)?
+        };
+        if of_set.is_none() && coverage.from_future {
             out.report.note(&Note {
                 file: String::new(),
                 text: "the clock was set back: what was verified after this time will be verified \
@@ -426,7 +436,7 @@ impl Scrub<'_> {
             })?;
         }
         let verdict = if stopped { verdict.min(Verdict::Incomplete) } else { verdict };
-        let overall = overall(verdict, &coverage, &summary, plan.due, stopped);
+        let overall = overall(verdict, &coverage, (damage, summary.unread), plan.due, stopped);
         out.report.end_target(&TargetEnd {
             verified,
             listed_bytes: None,

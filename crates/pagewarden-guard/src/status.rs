@@ -161,6 +161,14 @@ impl Standing {
         self.open.damage + self.open.suspect + self.open.notice
     }
 
+    /// Something of it was not looked at, or at a time that has not come by this clock.
+    fn is_unable(&self) -> bool {
+        self.error.is_some()
+            || self.unread > 0
+            || self.target.is_none()
+            || self.coverage.from_future
+    }
+
     /// One word for the target: worse than its verdict where the promise is broken.
     #[must_use]
     pub fn state(&self) -> &'static str {
@@ -220,6 +228,7 @@ impl Standing {
             "unread": self.unread,
             "last_attempt": self.attempt_at.map(moment::shown),
             "error": self.error,
+            "clock_set_back": self.coverage.from_future,
             "next_run": moment::shown(self.next_run),
             "seconds_left": self.seconds_left(),
             "mib_per_second": self.mib_per_second().map(|rate| (rate * 10.0).round() / 10.0),
@@ -239,7 +248,7 @@ pub fn text(standings: &[Standing], now: i64) -> String {
     let mut rows =
         vec![["name", "state", "covered", "oldest", "findings", "next run"].map(str::to_owned)];
     for one in standings {
-        let Coverage { pages, verified, oldest_unverified_seconds: age, .. } = one.coverage;
+        let age = one.coverage.oldest_unverified_seconds;
         let next = match one.next_run.saturating_sub(now) {
             ..=0 => "now".to_owned(),
             left => format!("in {}", span(crate::ledger::uint(left))),
@@ -247,7 +256,7 @@ pub fn text(standings: &[Standing], now: i64) -> String {
         rows.push([
             printable(&one.name),
             one.state().to_owned(),
-            percent(verified, pages),
+            covered(one),
             if one.target.is_some() { span(age) } else { "-".to_owned() },
             grouped(one.open_findings()),
             next,
@@ -266,12 +275,32 @@ pub fn text(standings: &[Standing], now: i64) -> String {
         let _ = writeln!(text, "{}", line.trim_end());
     }
     for one in standings {
+        if one.coverage.from_future {
+            let _ = writeln!(
+                text,
+                "{}: the clock was set back: claims of a later time are not believed, and all is \
+                 due again",
+                printable(&one.name)
+            );
+        }
         if let Some(error) = &one.error {
             let error = error.lines().next().unwrap_or_default();
             let _ = writeln!(text, "{}: {}", printable(&one.name), printable(error));
         }
     }
     text
+}
+
+/// How much of a target is covered. What could not be looked into has no pages that could be counted.
+#[must_use]
+pub fn covered(one: &Standing) -> String {
+    let Coverage { pages, verified, .. } = one.coverage;
+    let is_short = one.unread > 0 || one.error.is_some();
+    if is_short && verified == pages && pages > 0 {
+        "< 100 %".to_owned()
+    } else {
+        percent(verified, pages)
+    }
 }
 
 /// A share in percent, never rounded up to all of it.
@@ -293,10 +322,7 @@ pub fn nagios(standings: &[Standing]) -> (String, u8) {
     let overdue = standings.iter().filter(|one| one.coverage.overdue).count();
     let suspect = standings.iter().filter(|one| one.verdict == Verdict::Suspect).count();
     // What has not been verified yet, but still may be in time, is no reason for an alarm.
-    let unable = standings
-        .iter()
-        .filter(|one| one.error.is_some() || one.unread > 0 || one.target.is_none())
-        .count();
+    let unable = standings.iter().filter(|one| one.is_unable()).count();
     let (word, status) = match (damaged, overdue + suspect, unable) {
         (1.., ..) => ("CRITICAL", 2),
         (0, 1.., _) => ("WARNING", 1),
@@ -310,7 +336,7 @@ pub fn nagios(standings: &[Standing]) -> (String, u8) {
     let named = standings.iter().find(|one| match word {
         "CRITICAL" => one.verdict == Verdict::Damaged,
         "WARNING" => one.coverage.overdue || one.verdict == Verdict::Suspect,
-        _ => one.error.is_some() || one.unread > 0 || one.target.is_none(),
+        _ => one.is_unable(),
     });
     let named = named.filter(|_| status > 0);
     let named = named.map_or_else(String::new, |one| {
@@ -480,6 +506,15 @@ mod tests {
     }
 
     #[test]
+    fn times_that_have_not_come_are_not_believed() {
+        let mut one = one(Verdict::Intact, false);
+        assert_eq!(nagios(std::slice::from_ref(&one)).1, 0);
+        one.coverage.from_future = true;
+        assert_eq!(nagios(std::slice::from_ref(&one)).1, 3);
+        assert!(text(&[one], 0).contains("the clock was set back"));
+    }
+
+    #[test]
     fn damage_is_critical_and_what_is_overdue_a_warning() {
         for (standings, status) in [
             (vec![one(Verdict::Damaged, true), one(Verdict::Intact, false)], 2),
@@ -511,5 +546,10 @@ mod tests {
         assert_eq!(percent(999_999, 1_000_000), "99.9 %");
         assert_eq!(percent(5, 5), "100.0 %");
         assert_eq!(percent(0, 0), "-");
+        let mut one = one(Verdict::Incomplete, false);
+        (one.coverage.pages, one.coverage.verified) = (5, 5);
+        assert_eq!(covered(&one), "100.0 %");
+        one.unread = 1;
+        assert_eq!(covered(&one), "< 100 %");
     }
 }

@@ -292,12 +292,31 @@ pub(crate) fn seen_sound(
     Ok(())
 }
 
-/// A run has read everything: what it did not find again by evidence between files is gone.
+/// A run has read everything: what it did not find again by evidence between files is gone. Where it
+/// could not read something, what it would have found there is not known.
 pub(crate) fn seen_all(db: &Connection, run: Run<'_>, own_too: bool) -> rusqlite::Result<()> {
     db.execute(
         "UPDATE finding SET closed_at = ?3, closed_by = 'it was not found again'
-         WHERE target = ?1 AND last_run < ?2 AND closed_at IS NULL AND (is_own = 0 OR ?4)",
+         WHERE target = ?1 AND last_run < ?2 AND closed_at IS NULL AND (is_own = 0 OR ?4)
+         AND NOT EXISTS (SELECT 1 FROM unread u
+            WHERE u.target = ?1 AND u.run = ?2 AND u.member = finding.member)",
         params![run.target, run.run, run.now, own_too],
+    )?;
+    Ok(())
+}
+
+/// A set of a repository was read to its end: what was not found in it again is gone, and what could
+/// not be read of it was asked for again.
+pub(crate) fn seen_member(db: &Connection, run: Run<'_>) -> rusqlite::Result<()> {
+    db.execute(
+        "UPDATE finding SET closed_at = ?4, closed_by = 'it was not found again'
+         WHERE target = ?1 AND member = ?2 AND last_run < ?3 AND closed_at IS NULL
+         AND NOT EXISTS (SELECT 1 FROM unread WHERE target = ?1 AND run = ?3 AND member = ?2)",
+        params![run.target, run.member, run.run, run.now],
+    )?;
+    db.execute(
+        "DELETE FROM unread WHERE target = ?1 AND member = ?2 AND run < ?3",
+        params![run.target, run.member, run.run],
     )?;
     Ok(())
 }
@@ -335,6 +354,19 @@ pub(crate) fn record_unread(
     run: Run<'_>,
     unread: &Unread,
 ) -> rusqlite::Result<()> {
+    // What an earlier run could not read there either is the same.
+    db.prepare_cached(
+        "DELETE FROM unread WHERE target = ?1 AND run < ?2 AND member = ?3 AND file = ?4
+         AND (offset = ?5 OR ?6 = 0)",
+    )?
+    .execute(params![
+        run.target,
+        run.run,
+        run.member,
+        unread.file,
+        int(unread.offset.0),
+        int(unread.length)
+    ])?;
     db.prepare_cached(
         "INSERT INTO unread (target, run, member, file, offset, length, error)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
@@ -400,13 +432,34 @@ mod tests {
     }
 
     #[test]
+    fn what_two_runs_could_not_read_is_counted_once() {
+        let (_folder, _held, ledger, target) = ledger();
+        let db = &ledger.db;
+        let mut part = Unread::of_file("a", "Input/output error");
+        (part.offset.0, part.length) = (4096, 512);
+        record_unread(db, run(target, 1), &part).unwrap();
+        record_unread(db, run(target, 2), &part).unwrap();
+        assert_eq!(ledger.unread_count(target).unwrap(), 1);
+        // The whole file now, with what was one part of it.
+        let whole = Unread::of_file("a", "Permission denied");
+        record_unread(db, run(target, 3), &whole).unwrap();
+        record_unread(db, run(target, 3), &Unread::of_file("b", "Permission denied")).unwrap();
+        assert_eq!(ledger.unread_count(target).unwrap(), 2);
+        assert!(ledger.unread_before(target, "", 3).unwrap().is_empty());
+    }
+
+    #[test]
     fn evidence_between_files_is_gone_only_when_all_was_read_again() {
         let (_folder, _held, ledger, target) = ledger();
         let db = &ledger.db;
         recorded(db, run(target, 1), &finding("a", 3, Severity::Damage, Kind::Stale), false);
         seen_sound(db, run(target, 2), "a", 0, 100).unwrap();
         assert_eq!(ledger.open_counts(target).unwrap().damage, 1);
+        // What could not be read may be what told of it.
+        record_unread(db, run(target, 2), &Unread::of_file("b", "Permission denied")).unwrap();
         seen_all(db, run(target, 2), false).unwrap();
+        assert_eq!(ledger.open_counts(target).unwrap().damage, 1);
+        seen_all(db, run(target, 3), false).unwrap();
         assert_eq!(ledger.open_counts(target).unwrap().damage, 0);
     }
 

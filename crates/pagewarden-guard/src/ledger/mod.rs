@@ -28,12 +28,14 @@ pub mod passes;
 pub mod tiles;
 
 /// The version of the schema, in `user_version`.
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
 /// Marks the file as a ledger, in `application_id`: "PWgl".
 const APPLICATION: i64 = 0x5057_676c;
 const FILE: &str = "ledger.sqlite";
 /// What version 2 has more.
 const SCHEMA_2: &str = include_str!("schema_2.sql");
+/// What version 3 has more.
+const SCHEMA_3: &str = include_str!("schema_3.sql");
 /// Statements that are kept prepared: those of a page of a thousand targets, and more.
 const STATEMENTS: usize = 64;
 /// How long a reader waits for a writer.
@@ -97,12 +99,16 @@ impl Ledger {
                     ensure!(tables == 0, "it is a SQLite database of another program");
                     let (first, second) = (include_str!("schema.sql"), SCHEMA_2);
                     db.execute_batch(&format!(
-                        "BEGIN IMMEDIATE; {first} {second} PRAGMA application_id = {APPLICATION}; \
+                        "BEGIN IMMEDIATE; {first} {second} {SCHEMA_3} \
+                         PRAGMA application_id = {APPLICATION}; \
                          PRAGMA user_version = {VERSION}; COMMIT;"
                     ))?;
                 }
                 (APPLICATION, 1) => db.execute_batch(&format!(
-                    "BEGIN IMMEDIATE; {SCHEMA_2} PRAGMA user_version = {VERSION}; COMMIT;"
+                    "BEGIN IMMEDIATE; {SCHEMA_2} {SCHEMA_3} PRAGMA user_version = {VERSION}; COMMIT;"
+                ))?,
+                (APPLICATION, 2) => db.execute_batch(&format!(
+                    "BEGIN IMMEDIATE; {SCHEMA_3} PRAGMA user_version = {VERSION}; COMMIT;"
                 ))?,
                 found => check_version(found)?,
             }
@@ -138,8 +144,8 @@ impl Ledger {
             match version(&db)? {
                 // A run makes it at this moment.
                 (0, 0) => bail!("it is empty\nhint: run pagewarden scrub once"),
-                // What version 2 has more is not asked for by who only reads.
-                (APPLICATION, 1) => {}
+                // What later versions have more is not asked for by who only reads.
+                (APPLICATION, 1 | 2) => {}
                 found => check_version(found)?,
             }
             Ok(db)

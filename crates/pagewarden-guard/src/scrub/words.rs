@@ -2,21 +2,20 @@
 
 use pagewarden::report::Overall;
 use pagewarden::verdict::Verdict;
-use pagewarden::verify::Summary;
 use pagewarden::words::{counted, grouped};
 use serde_json::{Map, Value};
 
 use crate::ledger::passes::{Coverage, Due};
 
-/// A target by all that is known.
+/// A target by all that is known; `open` are findings of damage and what could not be read.
 pub(super) fn overall(
     verdict: Verdict,
     coverage: &Coverage,
-    summary: &Summary,
+    open: (u64, u64),
     due: Option<Due>,
     stopped: bool,
 ) -> Overall {
-    let mut reason = reason(verdict, coverage, summary, stopped);
+    let mut reason = reason(verdict, coverage, open, stopped);
     if due.is_none() {
         reason.push_str("; nothing was due");
     }
@@ -31,11 +30,16 @@ pub(super) fn overall(
     Overall { verdict, reason, fields }
 }
 
-fn reason(verdict: Verdict, coverage: &Coverage, summary: &Summary, stopped: bool) -> String {
+fn reason(
+    verdict: Verdict,
+    coverage: &Coverage,
+    (damage, unread): (u64, u64),
+    stopped: bool,
+) -> String {
     let share = || format!("{} of {}", grouped(coverage.verified), counted(coverage.pages, "page"));
     match verdict {
         Verdict::Damaged => {
-            let damage = counted(summary.severities.damage, "finding");
+            let damage = counted(damage, "finding");
             let rest =
                 if stopped { format!("; {} of this pass read", share()) } else { String::new() };
             format!("{damage} of damage{rest}")
@@ -43,7 +47,7 @@ fn reason(verdict: Verdict, coverage: &Coverage, summary: &Summary, stopped: boo
         Verdict::Incomplete if stopped => {
             format!("stopped after {} of this pass; the same command resumes it", share())
         }
-        Verdict::Incomplete if summary.unread > 0 => "not everything could be read".to_owned(),
+        Verdict::Incomplete if unread > 0 => "not everything could be read".to_owned(),
         Verdict::Incomplete if coverage.has_holes => {
             format!("{} were verified in this pass, and some never", share())
         }

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use pagewarden::words::printable;
 
 use crate::moment;
-use crate::status::{Standing, percent};
+use crate::status::{Standing, covered};
 
 pub(super) mod index;
 mod map;
@@ -97,7 +97,7 @@ fn meter(one: &Standing) -> String {
     format!(
         "<meter min=\"0\" max=\"{}\" value=\"{part}\">{share}</meter> {share}",
         whole.max(1),
-        share = percent(part, whole)
+        share = covered(one)
     )
 }
 
