@@ -229,6 +229,91 @@ fn structure_tells_what_tables_and_indexes_say_of_each_other() {
     }
 }
 
+/// Columns that a table got with a default: what rows have that are older than them.
+const LATER: [(&str, &str); 24] = [
+    ("smallint", "-3"),
+    ("int", "42"),
+    ("bigint", "'-5'"),
+    ("boolean", "true"),
+    ("\"char\"", "'x'"),
+    ("real", "0.1"),
+    ("float8", "0.1"),
+    ("numeric", "12345.6700"),
+    ("text COLLATE \"C\"", "'new'"),
+    ("text", "repeat('long ', 90)"),
+    ("text", "repeat(md5('x'), 60)"),
+    ("char(12)", "'padded'"),
+    ("name", "'a_name'"),
+    ("bytea", "'\\x00ff'"),
+    ("date", "'2026-11-30'"),
+    ("timestamptz", "'2026-11-30 09:00+01'"),
+    ("timetz", "'09:00+01'"),
+    ("interval", "'1 month -2 days'"),
+    ("uuid", "'00112233-4455-6677-8899-aabbccddeeff'"),
+    ("inet", "'10.1.2.3/8'"),
+    ("int[]", "'{1,NULL,3}'"),
+    ("jsonb", "'{\"a\": [1, 2.50]}'"),
+    ("int4range", "'[1,5)'"),
+    ("bit varying", "B'10110'"),
+];
+
+#[test]
+fn keys_that_older_rows_have_by_a_columns_default_are_compared() {
+    for installation in installations() {
+        let version = &installation.version;
+        let options = Options::default().with("autovacuum", "off");
+        let mut cluster = Cluster::init(&installation, &options).unwrap();
+        cluster.start().unwrap();
+        let mut sql = "CREATE TABLE older (id int); CREATE TABLE both_ages (id int);
+             INSERT INTO older SELECT generate_series(1, 200);
+             INSERT INTO both_ages SELECT generate_series(1, 200);"
+            .to_owned();
+        for (table, (number, (of_type, default))) in ["older", "both_ages"]
+            .into_iter()
+            .flat_map(|table| (1..).zip(LATER).map(move |one| (table, one)))
+        {
+            sql += &format!(
+                "ALTER TABLE {table} ADD COLUMN c{number} {of_type} DEFAULT {default};
+                 CREATE INDEX {table}_{number} ON {table} (c{number});
+                 CREATE INDEX ON {table} (id, c{number});"
+            );
+        }
+        // What else stands in the rows of pg_attribute, before the value.
+        sql += "GRANT SELECT (c2, c3, c9) ON older TO public;
+            ALTER TABLE older ALTER c2 SET (n_distinct = 5), ALTER c4 SET STATISTICS 7;
+            INSERT INTO both_ages SELECT generate_series(201, 400);
+            UPDATE both_ages SET c2 = id WHERE id % 3 = 0; CHECKPOINT;";
+        cluster.psql(&sql).unwrap();
+        let indexes: Vec<_> = (1..=LATER.len())
+            .map(|number| cluster.relation_path("postgres", &format!("older_{number}")).unwrap())
+            .collect();
+        cluster.stop(StopMode::Fast).unwrap();
+        let root = cluster.data_dir().to_owned();
+        let told = || check(["--structure".as_ref(), root.as_os_str()]).report();
+        let report = told();
+        assert_eq!((report.findings(), report.verdict()), (vec![], "intact"), "{version}");
+        let mut compared = 0;
+        for (path, (of_type, _)) in indexes.iter().zip(LATER) {
+            // The same bit of every key: their order stays, and each of them is another one.
+            let _wound = Wound::to(root.join(path)).change(|bytes| {
+                let page = page_mut(bytes, 1);
+                for number in tuples(page) {
+                    let (begin, _) = tuple(page, number);
+                    page[begin + 9] ^= 2;
+                }
+                stamp(page, 1);
+            });
+            let report = told();
+            let details = report.details();
+            compared += usize::from(details.iter().any(|one| one.contains("keys")));
+            // Of long ones only the lengths are.
+            let is_long = *path == indexes[9] || *path == indexes[10];
+            assert!(is_long || report.verdict() == "damaged", "{version}: {of_type}");
+        }
+        assert!(compared >= LATER.len() - 6, "{version}: {compared}");
+    }
+}
+
 /// Rows that a scan of the table does not find, and one of an index alone does.
 #[test]
 fn rows_that_only_an_index_or_the_visibility_map_knows_are_told() {

@@ -50,6 +50,8 @@ const PG_OPCLASS: u32 = 2616;
 const OID: u32 = 26;
 /// Columns of one database that are kept: 20 bytes each.
 const COLUMNS_MAX: usize = 1 << 23;
+/// Columns whose older rows have a value that is kept: less than a page each.
+const LATE_MAX: usize = 1 << 14;
 /// `INDEX_MAX_KEYS`.
 const KEYS_MAX: u16 = 32;
 
@@ -72,6 +74,18 @@ pub struct Column {
     pub has_late_value: bool,
 }
 
+/// The row of `pg_attribute` about a column of which older rows have a value that stands here: the last
+/// attribute, `attmissingval`, an array of one element.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LateColumn {
+    /// Its attributes.
+    pub data: Box<[u8]>,
+    /// Where those begin that may be null.
+    pub begin: usize,
+    /// Width and alignment of those of them that are not null, as in [`Column`].
+    pub present: Vec<(i16, u8)>,
+}
+
 struct ColumnLayout {
     versions: RangeInclusive<u32>,
     /// Up to the collation.
@@ -90,6 +104,16 @@ const LAYOUTS: &[ColumnLayout] = &[
     ColumnLayout { versions: 17..=17, attributes: 21, bytes: 72, align: 87, late: 92, collation: 100 },
     ColumnLayout { versions: 18..=18, attributes: 20, bytes: 72, align: 83, late: 88, collation: 96 },
 ];
+
+/// Attributes of `pg_attribute` that may be null, the last ones: since 17 `attstattarget`, then `attacl`,
+/// `attoptions`, `attfdwoptions` and `attmissingval`. The elements of `attacl` are of 8 bytes since 16.
+fn nullable(major: u32) -> &'static [(i16, u8)] {
+    match major {
+        ..=15 => &[(-1, b'i'), (-1, b'i'), (-1, b'i'), (-1, b'd')],
+        16 => &[(-1, b'd'), (-1, b'i'), (-1, b'i'), (-1, b'd')],
+        17.. => &[(2, b's'), (-1, b'd'), (-1, b'i'), (-1, b'i'), (-1, b'd')],
+    }
+}
 
 /// What an index is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,6 +165,7 @@ pub struct Shapes {
     /// By relation and number.
     columns: Vec<Column>,
     indexes: HashMap<u32, IndexShape>,
+    late: HashMap<(u32, i16), LateColumn>,
     /// Relations with a row that may or may not count.
     doubtful: HashSet<u32>,
 }
@@ -159,6 +184,12 @@ impl Shapes {
         let columns = rest.get(..count)?;
         let in_order = (1_i16..).zip(columns).all(|(number, column)| column.number == number);
         in_order.then_some(columns)
+    }
+
+    /// The value that rows have that are older than this column, as it is stored.
+    #[must_use]
+    pub fn late(&self, column: &Column) -> Option<&LateColumn> {
+        self.late.get(&(column.relation, column.number))
     }
 
     /// The shape of an index; `None` if it is not known for sure.
@@ -199,6 +230,10 @@ impl Catalogue {
                 shapes.doubtful.insert(column.relation);
             } else if column.number > 0 && shapes.columns.len() < COLUMNS_MAX {
                 is_known |= is_own_collation(&column, tuple, layout);
+                if column.has_late_value && shapes.late.len() < LATE_MAX {
+                    let late = LateColumn::read(tuple, layout, self.major);
+                    shapes.late.extend(late.map(|late| ((column.relation, column.number), late)));
+                }
                 shapes.columns.push(column);
             }
         })?;
@@ -285,6 +320,23 @@ impl Column {
             number: u16_at(data, layout.bytes.checked_add(2)?).cast_signed(),
             align: *data.get(layout.align)?,
             has_late_value: *data.get(layout.late)? != 0,
+        })
+    }
+}
+
+impl LateColumn {
+    fn read(tuple: &Tuple<'_>, layout: &ColumnLayout, major: u32) -> Option<Self> {
+        let data = tuple.fixed(layout.attributes)?;
+        let nullable = (layout.attributes..tuple.attributes()).zip(nullable(major));
+        let present: Vec<_> =
+            nullable.filter(|(index, _)| !tuple.is_null(*index)).map(|(_, shape)| *shape).collect();
+        let is_last_there = tuple.attributes().checked_sub(1).is_some_and(|at| !tuple.is_null(at));
+        let is_known = usize::from(tuple.attributes().checked_sub(layout.attributes)?)
+            == self::nullable(major).len();
+        (is_known && is_last_there).then(|| Self {
+            data: data.into(),
+            begin: layout.collation.saturating_add(4),
+            present,
         })
     }
 }

@@ -38,6 +38,7 @@ use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Severity
 
 mod downlinks;
 mod index;
+mod late;
 mod live;
 mod order;
 mod side_by_side;

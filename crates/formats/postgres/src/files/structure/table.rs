@@ -8,6 +8,7 @@ use crate::files::catalogue::tuple::Tuple;
 use crate::files::catalogue::visibility::{Visibility, visibility, wrong_hint};
 use crate::files::structure::THREADS;
 use crate::files::structure::index::IndexReader;
+use crate::files::structure::late;
 use crate::files::structure::live::{Entries, KeyHash, LiveRows, Verdict, blocks_at_a_time};
 use crate::files::structure::side_by_side::side_by_side;
 use crate::files::structure::toast::LongValues;
@@ -108,6 +109,8 @@ struct Known<'a> {
 /// What is known of the table's rows before they are read.
 struct Rows<'a> {
     columns: &'a [Column],
+    /// For each column the value that older rows have; `None` where that is not known.
+    late: Vec<Option<Vec<u8>>>,
     indexes: &'a [Known<'a>],
     toast: Option<u32>,
 }
@@ -131,7 +134,9 @@ impl Table<'_> {
             found.why_not = Some("its columns are not known for sure".to_owned());
             return found;
         };
-        let rows = Rows { columns, indexes: &indexes, toast: self.toast.map(|toast| toast.oid) };
+        let late = columns.iter().map(|column| late::value(shapes.late(column)?, column));
+        let toast = self.toast.map(|toast| toast.oid);
+        let rows = Rows { columns, late: late.collect(), indexes: &indexes, toast };
         let page_size = catalogue.page_size();
         let all = catalogue.block_count(self.heap, self.database);
         let all = usize::try_from(all).unwrap_or(usize::MAX);
@@ -386,12 +391,12 @@ impl Rows<'_> {
         }
     }
 
-    /// The values of a row: `None` for one that stands in the catalogue.
+    /// The values of a row: `None` for one that stands in the catalogue and is not known.
     ///
     /// # Errors
     /// The number of the first column that does not fit.
     fn values<'t>(
-        &self,
+        &'t self,
         tuple: &Tuple<'t>,
         values: &mut Vec<Option<Value<'t>>>,
     ) -> Result<(), i16> {
@@ -399,7 +404,10 @@ impl Rows<'_> {
         let mut reader = Values::new(tuple.data());
         for (index, column) in (0_u16..).zip(self.columns) {
             if index >= tuple.attributes() {
-                values.push((!column.has_late_value).then_some(Value::Null));
+                values.push(match column.has_late_value {
+                    true => self.late_value(index).map(Value::Plain),
+                    false => Some(Value::Null),
+                });
             } else if tuple.is_null(index) {
                 values.push(Some(Value::Null));
             } else {
@@ -409,10 +417,17 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// For each index, whether a key of it is a column that old rows do not hold.
+    fn late_value(&self, index: u16) -> Option<&[u8]> {
+        self.late.get(usize::from(index))?.as_deref()
+    }
+
+    /// For each index, whether a key of it is a column of which older rows have a value that is not known.
     fn is_late(&self) -> Vec<bool> {
         let is_late = |number: &i16| {
-            self.columns.iter().any(|column| column.number == *number && column.has_late_value)
+            (0_u16..).zip(self.columns).any(|(index, column)| {
+                let is_known = !column.has_late_value || self.late_value(index).is_some();
+                column.number == *number && !is_known
+            })
         };
         let of = |shape: &IndexShape| shape.columns.iter().take(shape.key_count).any(is_late);
         self.indexes.iter().map(|index| of(index.shape)).collect()

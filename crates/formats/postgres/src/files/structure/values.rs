@@ -59,6 +59,11 @@ impl<'a> Values<'a> {
         Self { data, at: 0, is_padding_clear: true }
     }
 
+    /// From this byte on.
+    pub(super) fn from(data: &'a [u8], at: usize) -> Self {
+        Self { data, at, is_padding_clear: true }
+    }
+
     /// The next value, of a column that is not null; `None` if it ends beyond the data or is
     /// none that a server writes.
     pub(super) fn next(&mut self, column: &Column) -> Option<Value<'a>> {
