@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Makes what is released: ./scripts/dist.sh [ARCH...]  (default: x86_64 aarch64)
+# Makes what is released: ./scripts/dist.sh [--verify] [ARCH...]  (default: x86_64 aarch64 windows)
 #
 # Writes to target/dist: a static binary for each architecture in a tar archive with man pages and
-# completions, packages for Debian and Red Hat, a bill of materials (CycloneDX), the licences of all
-# dependencies, and SHA256SUMS. The same commit gives the same bytes, so that anyone can verify them:
-# --verify builds a second time in another folder and compares.
+# completions, packages for Debian and Red Hat, a zip archive with pagewarden.exe (x86_64), a bill of
+# materials (CycloneDX), the licences of all dependencies, and SHA256SUMS. The same commit gives the
+# same bytes, so that anyone can verify them: --verify builds a second time in another folder and compares.
 #
 # Fetches what it needs from the package registries into target/dist-tools: zig as the C compiler
 # and linker (Python's package ziglang), cargo-zigbuild, cargo-cyclonedx, cargo-bundle-licenses, nfpm
@@ -17,8 +17,12 @@ if [ "${1:-}" = --verify ]; then
     verify=1
     shift
 fi
-architectures=("$@")
-[ ${#architectures[@]} -gt 0 ] || architectures=(x86_64 aarch64)
+[ $# -gt 0 ] || set -- x86_64 aarch64 windows
+architectures=()
+windows=
+for word; do
+    if [ "$word" = windows ]; then windows=1; else architectures+=("$word"); fi
+done
 
 root=$PWD
 out=$root/target/dist
@@ -42,14 +46,39 @@ archive() { # FOLDER FILE.tar.gz
         -C "$(dirname "$1")" -cf - "$(basename "$1")" | gzip -9n >"$2"
 }
 
-build() { # ARCH TARGET_DIR
-    library "$1-unknown-linux-musl"
-    cargo zigbuild --release --locked --target "$1-unknown-linux-musl" --target-dir "$2" --package pagewarden-cli
+# The same for Windows, where programs are unpacked from zip archives.
+zip() { # FILE...
+    python3 - "$out/pagewarden-$version-windows-x86_64.zip" "$SOURCE_DATE_EPOCH" "$@" <<'PYTHON'
+import os, sys, time, zipfile
+archive, seconds, *files = sys.argv[1:]
+folder = os.path.basename(archive).removesuffix(".zip")
+with zipfile.ZipFile(archive, "w") as made:
+    for path in files:
+        entry = zipfile.ZipInfo(f"{folder}/{os.path.basename(path)}", time.gmtime(int(seconds))[:6])
+        entry.external_attr = 0o644 << 16
+        entry.compress_type = zipfile.ZIP_DEFLATED
+        with open(path, "rb") as file:
+            made.writestr(entry, file.read(), compresslevel=9)
+PYTHON
+}
+
+build() { # TARGET TARGET_DIR
+    library "$1"
+    cargo zigbuild --release --locked --target "$1" --target-dir "$2" --package pagewarden-cli
+}
+
+# The program of a target, once, and with --verify twice.
+program() { # TARGET FILE
+    build "$1" "$root/target/dist-build"
+    [ -n "$verify" ] || return 0
+    build "$1" "$root/target/dist-build-again"
+    cmp "$root/target/dist-build/$1/release/$2" "$root/target/dist-build-again/$1/release/$2"
+    echo "dist: $1 was built twice, the same bytes"
 }
 
 RUST_LOG=error cargo bundle-licenses --format yaml --output "$stage/LICENSES.txt"
 for architecture in "${architectures[@]}"; do
-    build "$architecture" "$root/target/dist-build"
+    program "$architecture-unknown-linux-musl" pagewarden
     binary=$root/target/dist-build/$architecture-unknown-linux-musl/release/pagewarden
     if [ "$architecture" = "$(uname -m)" ]; then
         "$binary" man "$stage/man"
@@ -57,13 +86,8 @@ for architecture in "${architectures[@]}"; do
         "$binary" completions zsh >"$stage/completions/_pagewarden"
         "$binary" completions fish >"$stage/completions/pagewarden.fish"
     fi
-    if [ -n "$verify" ]; then
-        build "$architecture" "$root/target/dist-build-again"
-        cmp "$binary" "$root/target/dist-build-again/$architecture-unknown-linux-musl/release/pagewarden"
-        echo "dist: $architecture was built twice, the same bytes"
-    fi
 done
-[ -n "$(ls "$stage/man")" ] || {
+[ ${#architectures[@]} -eq 0 ] || [ -n "$(ls "$stage/man")" ] || {
     echo "dist: this machine cannot run any of the binaries that it built" >&2
     echo "hint: name its own architecture too: $(uname -m)" >&2
     exit 1
@@ -89,6 +113,11 @@ for architecture in "${architectures[@]}"; do
         nfpm package --config packaging/nfpm.yaml --packager "$packager" --target "$out/"
     done
 done
+if [ -n "$windows" ]; then
+    program x86_64-pc-windows-gnu pagewarden.exe
+    zip "$root/target/dist-build/x86_64-pc-windows-gnu/release/pagewarden.exe" \
+        "$stage/LICENSES.txt" README.md CHANGELOG.md
+fi
 cargo cyclonedx --quiet --format json --manifest-path crates/pagewarden-cli/Cargo.toml \
     --override-filename pagewarden-sbom --all
 sed "s|$root|/pagewarden|g" crates/pagewarden-cli/pagewarden-sbom.json >"$out/pagewarden-$version.cdx.json"
